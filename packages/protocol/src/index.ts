@@ -1,1 +1,9 @@
-export {};
+export * from "./errors.ts";
+export * from "./states.ts";
+export * from "./limits.ts";
+export * from "./ids.ts";
+export * from "./tokens.ts";
+export * from "./dataplane.ts";
+export * from "./routes.ts";
+export * from "./json.ts";
+export * from "./bytes.ts";

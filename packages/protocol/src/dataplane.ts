@@ -1,0 +1,152 @@
+/** JSON bodies of the data plane (service-interface.md, Endpoints). Added fields are marked. */
+export interface ExecRequest {
+  cmd: string[];
+  dir?: string;
+  env?: Record<string, string>;
+  stdin?: string;
+  timeout_ms?: number;
+  /** Added: name, uid, or either with `:group`. Default root. */
+  user?: string;
+}
+export interface ExecResponse {
+  stdout: string;
+  stderr: string;
+  exit_code: number;
+  ok: boolean;
+  duration_ms: number;
+  timed_out: boolean;
+  /** Added: true where output passed 16 MiB and was cut. */
+  stdout_truncated?: boolean;
+  stderr_truncated?: boolean;
+}
+
+export interface EntryInfo {
+  name: string;
+  path: string;
+  size: number;
+  modified_at: string;
+  is_dir: boolean;
+  /** Four octal digits. */
+  permissions: string;
+  owner: string;
+  group: string;
+  /** Empty when it is no symlink. */
+  symlink_target: string;
+}
+export interface ExistsResponse {
+  exists: boolean;
+  entry_type: "file" | "directory" | "symlink" | "";
+}
+export interface ListResponse {
+  path: string;
+  entries: EntryInfo[];
+  truncated: boolean;
+}
+export interface MkdirRequest {
+  path: string;
+  parents?: boolean;
+}
+export interface MoveRequest {
+  source: string;
+  destination: string;
+}
+export interface OkResponse {
+  ok: boolean;
+}
+
+export interface CheckpointCreated {
+  checkpoint_id: string;
+  ok: boolean;
+  size_bytes: number;
+  copy_duration_ms: number;
+}
+export interface CheckpointRecord {
+  id: string;
+  name: string;
+  created_at: string;
+  size_bytes: number;
+  size_human: string;
+  /** Added: durable in storage. */
+  visible: boolean;
+}
+export interface CheckpointWaitRequest {
+  checkpoint_id: string;
+  poll_interval_ms?: number;
+  timeout_secs?: number;
+}
+export interface CheckpointWaitResponse {
+  visible: boolean;
+  ok: boolean;
+  waited_ms: number;
+  attempts: number;
+}
+export interface CheckpointDeleted {
+  ok: boolean;
+  freed_bytes: number;
+}
+export interface RestoreResponse {
+  ok: boolean;
+  restore_duration_ms: number;
+  started_services: string[];
+  stopped_services: string[];
+  failed_services: string[];
+}
+
+export type ServiceStatus = "running" | "stopped" | "failed" | "unknown";
+export interface ServiceDefinition {
+  cmd: string;
+  args?: string[];
+  env?: Record<string, string>;
+  working_dir?: string;
+  user?: string;
+  health_port?: number;
+  needs?: string[];
+  container?: boolean;
+  image?: string;
+  /** Added: what happens when it exits by itself. Default never. */
+  restart?: "never" | "on-failure" | "always";
+  /** Added, write-only: credentials of a private registry. */
+  registry_username?: string;
+  registry_password?: string;
+  /** Added, write-only: PEM of a registry's own CA. */
+  registry_ca?: string;
+}
+export interface ServiceRecord {
+  name: string;
+  cmd: string;
+  status: ServiceStatus;
+  /** 0 when not running. */
+  pid: number;
+  container: boolean;
+  /** Added fields. */
+  exit_code: number | null;
+  restarts: number;
+  error: string;
+  phase: "" | "pulling" | "starting" | "backoff";
+}
+
+export interface StoreValue {
+  value: unknown;
+  expires_at: string | null;
+}
+export interface StoreSetResponse {
+  ok: boolean;
+  expires_at: string | null;
+}
+export interface StoreDeleteResponse {
+  deleted: boolean;
+  ok: boolean;
+}
+export interface StoreKeysResponse {
+  keys: string[];
+  truncated: boolean;
+  /** Added: pass as `cursor` for the next page; empty on the last. */
+  cursor: string;
+}
+export type StoreOperation =
+  | { op: "set"; key: string; value: unknown; ttl_seconds?: number }
+  | { op: "delete"; key: string };
+export interface StoreBatchResponse {
+  applied: number;
+  ok: boolean;
+}

@@ -1,0 +1,93 @@
+/**
+ * The one error type of the service. `message` is public: it names the offending field and says what would be right.
+ * What must not leave the process (host paths, stderr, stacks) goes into `cause`, which is logged and never sent.
+ */
+export const errorCodes = [
+  "invalid_argument",
+  "unauthenticated",
+  "permission_denied",
+  "not_found",
+  "already_exists",
+  "failed_precondition",
+  "aborted",
+  "deadline_exceeded",
+  "resource_exhausted",
+  "unimplemented",
+  "unavailable",
+  "internal",
+  "canceled",
+] as const;
+export type ErrorCode = (typeof errorCodes)[number];
+
+/** Narrows `resource_exhausted`: a body too large (413), a rate or quota (429), a full disk (507). */
+export type ExhaustedResource = "body" | "quota" | "disk";
+
+export interface ErrorBody {
+  code: ErrorCode;
+  message: string;
+  details?: unknown[];
+}
+
+export class ClocheError extends Error {
+  readonly code: ErrorCode;
+  readonly details: readonly unknown[];
+  readonly resource: ExhaustedResource | undefined;
+  /** Seconds for a Retry-After header, where waiting helps. */
+  readonly retryAfterSeconds: number | undefined;
+
+  constructor(
+    code: ErrorCode,
+    message: string,
+    options: {
+      cause?: unknown;
+      details?: unknown[];
+      resource?: ExhaustedResource;
+      retryAfterSeconds?: number;
+    } = {},
+  ) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    this.name = "ClocheError";
+    this.code = code;
+    this.details = options.details ?? [];
+    this.resource = options.resource;
+    this.retryAfterSeconds = options.retryAfterSeconds;
+  }
+
+  /** The body every surface sends (decisions.md, Both surfaces). */
+  toBody(): ErrorBody {
+    const body: ErrorBody = { code: this.code, message: this.message };
+    if (this.details.length > 0) body.details = [...this.details];
+    return body;
+  }
+
+  /** Anything thrown becomes a ClocheError: what is not one already is internal, with the original as its private cause. */
+  static from(thrown: unknown): ClocheError {
+    if (thrown instanceof ClocheError) return thrown;
+    return new ClocheError("internal", "internal error; the request id leads to the log line", {
+      cause: thrown,
+    });
+  }
+}
+
+const dataPlaneStatuses: Record<ErrorCode, number> = {
+  invalid_argument: 400,
+  unauthenticated: 401,
+  permission_denied: 403,
+  not_found: 404,
+  deadline_exceeded: 408,
+  already_exists: 409,
+  failed_precondition: 409,
+  aborted: 409,
+  resource_exhausted: 429,
+  canceled: 499,
+  internal: 500,
+  unimplemented: 501,
+  unavailable: 503,
+};
+const exhaustedStatuses: Record<ExhaustedResource, number> = { body: 413, quota: 429, disk: 507 };
+
+/** The data plane's HTTP status for an error (decisions.md, Both surfaces). The gateway uses Connect's own mapping. */
+export function dataPlaneStatus(error: ClocheError): number {
+  if (error.code === "resource_exhausted" && error.resource) return exhaustedStatuses[error.resource];
+  return dataPlaneStatuses[error.code];
+}

@@ -1,0 +1,49 @@
+/** Identifiers. Randomness is passed in: `randomBytes(n)` must be cryptographically strong. */
+export type RandomBytes = (length: number) => Uint8Array;
+
+const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
+
+/** 20 characters of a-z0-9 (103 bits), without modulo bias. */
+function suffix(randomBytes: RandomBytes): string {
+  let text = "";
+  while (text.length < 20) {
+    for (const byte of randomBytes(32)) {
+      if (byte < 252 && text.length < 20) text += alphabet.charAt(byte % 36);
+    }
+  }
+  return text;
+}
+
+export const newSandboxId = (randomBytes: RandomBytes): string => `sbx-${suffix(randomBytes)}`;
+export const newCheckpointId = (randomBytes: RandomBytes): string => `ckpt-${suffix(randomBytes)}`;
+export const newApiKeyId = (randomBytes: RandomBytes): string => `key-${suffix(randomBytes)}`;
+export const newTeamId = (randomBytes: RandomBytes): string => `team-${suffix(randomBytes)}`;
+export const newRequestId = (randomBytes: RandomBytes): string => `req-${suffix(randomBytes)}`;
+
+export const isSandboxId = (text: string): boolean => /^sbx-[a-z0-9]{20}$/.test(text);
+export const isCheckpointId = (text: string): boolean => /^ckpt-[a-z0-9]{20}$/.test(text);
+export const isServiceName = (text: string): boolean => /^[a-z0-9][a-z0-9_-]{0,62}$/.test(text);
+
+/** A sandbox or checkpoint display name: 1 to 64 printable characters (decisions.md, Gateway). */
+export function isDisplayName(text: string, maxLength = 64): boolean {
+  const length = [...text].length;
+  return length >= 1 && length <= maxLength && /^[^\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]+$/u.test(text);
+}
+
+const adjectives =
+  "amber brave brisk calm clear cosy crisp daring eager early fair fleet fond gentle glad golden grand happy hardy honest keen kind lively lucid lucky mellow merry mild neat noble plain polite proud quick quiet rapid ready royal rustic sharp shiny silent silver simple sleek smart snug solid spry steady still sunny swift tidy true vivid warm wild wise witty young zesty".split(
+    " ",
+  );
+const animals =
+  "ant badger bat bear beaver bee bison boar camel carp cat cod crab crane crow deer dove duck eagle eel elk emu falcon ferret finch fox frog gecko goat goose gull hare hawk heron horse ibis ibex jay koala lark lemur lion llama lynx mole moose mouse newt orca otter owl panda perch pike puffin quail raven robin seal shrew skunk sloth snail stoat stork swan tapir tern tiger toad trout vole wasp whale wolf wombat wren yak zebra".split(
+    " ",
+  );
+
+/** `adjective-animal-NNNN` (decisions.md, Gateway). */
+export function generateName(randomBytes: RandomBytes): string {
+  const bytes = randomBytes(8);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const adjective = adjectives[view.getUint16(0) % adjectives.length];
+  const animal = animals[view.getUint16(2) % animals.length];
+  return `${adjective}-${animal}-${String(view.getUint32(4) % 10_000).padStart(4, "0")}`;
+}

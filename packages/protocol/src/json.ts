@@ -1,0 +1,6 @@
+/** How the gateway's messages print: snake_case, and every field always there (decisions.md, Both surfaces). */
+export const gatewayJsonOptions = {
+  useProtoFieldName: true,
+  alwaysEmitImplicit: true,
+  ignoreUnknownFields: true,
+} as const;

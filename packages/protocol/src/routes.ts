@@ -1,0 +1,67 @@
+/**
+ * Every route of the data plane, who answers it, in one list: the edge routes by it, the tests demand a success case and
+ * an auth-refusal case for each. `:name` is one path segment, `*` the rest of the path.
+ */
+export interface DataPlaneRoute {
+  method: "GET" | "POST" | "PUT" | "DELETE";
+  path: string;
+  answeredBy: "agent" | "host";
+}
+
+const route = (
+  method: DataPlaneRoute["method"],
+  path: string,
+  answeredBy: DataPlaneRoute["answeredBy"] = "agent",
+): DataPlaneRoute => ({ method, path, answeredBy });
+
+export const dataPlaneRoutes: readonly DataPlaneRoute[] = [
+  route("POST", "/v1/exec"),
+  route("POST", "/v1/files"),
+  route("GET", "/v1/files"),
+  route("DELETE", "/v1/files"),
+  route("GET", "/v1/files/exists"),
+  route("GET", "/v1/files/list"),
+  route("POST", "/v1/files/mkdir"),
+  route("POST", "/v1/files/move"),
+  route("GET", "/v1/files/stat"),
+  route("POST", "/v1/files/archive"),
+  route("GET", "/v1/files/archive"),
+  route("POST", "/v1/checkpoint", "host"),
+  route("GET", "/v1/checkpoint/list", "host"),
+  route("POST", "/v1/checkpoint/wait", "host"),
+  route("DELETE", "/v1/checkpoint/:id", "host"),
+  route("POST", "/v1/restore", "host"),
+  route("GET", "/v1/services"),
+  route("GET", "/v1/services/:name"),
+  route("PUT", "/v1/services/:name"),
+  route("DELETE", "/v1/services/:name"),
+  route("POST", "/v1/services/:name/start"),
+  route("POST", "/v1/services/:name/stop"),
+  route("POST", "/v1/services/:name/exec"),
+  route("GET", "/v1/services/:name/logs"),
+  route("PUT", "/v1/store/*"),
+  route("GET", "/v1/store/*"),
+  route("DELETE", "/v1/store/*"),
+  route("GET", "/v1/store"),
+  route("POST", "/v1/store/batch"),
+];
+
+/** Whether the host answers a data plane path (checkpoints and restore) rather than the agent. */
+export function isHostPath(path: string): boolean {
+  return path === "/v1/restore" || path === "/v1/checkpoint" || path.startsWith("/v1/checkpoint/");
+}
+
+/**
+ * Headers between edge and agent or host; the edge strips them from what clients send.
+ * `execAbort`: POST to the agent with the request id of an exec whose client went away.
+ */
+export const internalHeaders = {
+  requestId: "x-request-id",
+  execId: "x-cloche-exec-id",
+  sandboxId: "x-cloche-sandbox-id",
+} as const;
+
+/** Edge -> agent, authorised by the same data plane token as the exec it aborts. */
+export const abortExecPath = "/cloche/exec-abort";
+/** Edge -> agent: HTTP Upgrade: cloche-port tunnels a TCP stream to 127.0.0.1:<port> in the sandbox. */
+export const portTunnelPath = "/cloche/port/";
