@@ -1,0 +1,103 @@
+/**
+ * What every kind of machine can do. One contract suite (tests/contracts/machine) runs against each driver.
+ *
+ * A driver makes, snapshots and destroys machines; it knows nothing of teams, tokens or checkpoints in storage. The host
+ * service above it owns the record of each machine, serialises the calls of one machine, talks to the agent
+ * (Assign, PrepareCheckpoint, …) and keeps the checkpoint catalogue.
+ *
+ * Survives a crash of the service: everything under `MachineFiles.dir` and the machine's processes, which are no children
+ * of ours. `adopt` finds them again. Every call can be repeated; a call that throws leaves what was there before.
+ */
+export type Runtime = "gvisor" | "qemu";
+
+/** Where a machine's files lie, all on the reflink pool. */
+export interface MachineFiles {
+  /** Sandbox id. */
+  id: string;
+  /** The machine's own directory; the driver may make what it likes in it. */
+  dir: string;
+  /** ext4 image of the user's disk. Made by the host service (a clone of a template or checkpoint) before `create`. */
+  diskImage: string;
+}
+
+export interface MachineResources {
+  cpus: number;
+  memoryMb: number;
+  diskMb: number;
+}
+
+/** A living machine whose agent listens. */
+export interface RunningMachine {
+  id: string;
+  /** Where host and edge reach the agent. */
+  agentHost: string;
+  agentPort: number;
+  /** The secret that the agent accepts for its next Assign: a bootstrap secret, or the one it had at the snapshot. */
+  bootstrapSecret: string | undefined;
+  /** VM drivers: the name of the block device that holds the user's disk in the guest, for AttachDisk. */
+  blockDevice: string | undefined;
+}
+
+/** Memory and disk of a machine at one instant: what suspend keeps and forks start from. */
+export interface SnapshotFiles {
+  /** A directory on the pool, made by the caller, filled by the driver. */
+  dir: string;
+}
+
+export interface MachineStats {
+  cpuMs: number;
+  /** Memory charged to the machine, as a user of the host would count it (PSS or cgroup). */
+  memoryBytes: number;
+  processes: number;
+}
+
+/** What a driver asks of the layer above in the middle of an operation. Times out by itself. */
+export interface GuestHooks {
+  /** PrepareCheckpoint of the machine's agent: flush and sync. */
+  flush(): Promise<void>;
+  /** DetachDisk: the users' processes are gone and the disk is not in use when it returns. */
+  detachDisk(): Promise<void>;
+}
+
+export interface MachineDriver {
+  readonly runtime: Runtime;
+  /** Self-test on this machine; throws failed_precondition in public wording when it cannot run here. */
+  probe(): Promise<void>;
+  /** Builds or finds the template, starts keeping machines ready. Called once, after probe. */
+  start(): Promise<void>;
+  /** Stops keeping machines ready and destroys the unused ones; given-out machines go on. */
+  stop(): Promise<void>;
+
+  /** A new machine on an existing disk image. Answers when the agent listens; the disk is attached. */
+  create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine>;
+  /** Finds a machine again after a restart of the service; undefined when no process of it lives. */
+  adopt(files: MachineFiles): Promise<RunningMachine | undefined>;
+
+  /** The disk at one crash-consistent, quiesced instant, as a reflink clone at `toImage`. The machine goes on. */
+  checkpointDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<{ pauseMs: number }>;
+  /**
+   * Replaces the disk under the living agent by a clone of `fromImage`. `diskImage` is the new disk when it returns;
+   * when it throws, the old disk is attached again. The caller calls AttachDisk afterwards in either case.
+   */
+  restoreDisk(files: MachineFiles, fromImage: string, hooks: GuestHooks): Promise<void>;
+
+  /** Memory and disk at one instant into `into`. With `stop` the machine is gone afterwards and gave everything back. */
+  snapshot(
+    files: MachineFiles,
+    into: SnapshotFiles,
+    options: { stop: boolean },
+    hooks: GuestHooks,
+  ): Promise<{ pauseMs: number }>;
+  /** A machine from a snapshot: the same one again (resume) or a clone with new files (fork). Never changes `from`. */
+  restore(files: MachineFiles, from: SnapshotFiles, resources: MachineResources): Promise<RunningMachine>;
+
+  stats(files: MachineFiles): Promise<MachineStats>;
+  /** Calls back when the machine's process ends by itself, with a public reason. */
+  onExit(listener: (id: string, reason: string) => void): void;
+  /** Stops the machine's processes and gives back loops, mounts, network slot, cgroups; keeps disk image and directory. */
+  stopMachine(files: MachineFiles): Promise<void>;
+  /** stopMachine, and removes what the driver made in `dir`. Repeatable, for a half-made machine too. */
+  destroy(files: MachineFiles): Promise<void>;
+  /** Removes what machines of ids not in `keep` left on this machine: processes, mounts, namespaces, cgroups. */
+  sweep(keep: ReadonlySet<string>): Promise<string[]>;
+}
