@@ -1,0 +1,2 @@
+export type * from "./types.ts";
+export { GuestFileError, SpawnError } from "./errors.ts";

@@ -1,0 +1,158 @@
+/**
+ * What the rest of the agent sees of the guest: users' processes and files, reached through the native spawner.
+ * The wire side of it is native/PROTOCOL.md. No type here exposes a frame.
+ */
+
+/** A stream of a process that can be told apart. With a pty everything arrives as `stdout`. */
+export type OutputStream = "stdout" | "stderr";
+
+/** What to run. Nothing here is interpreted by a shell. */
+export interface SpawnRequest {
+  /** Program and arguments, not empty, no NUL bytes. Without a slash the program is searched on the PATH in `env`, inside the guest's root. */
+  readonly argv: readonly string[];
+  /** The whole environment. HOME, USER, LOGNAME and SHELL are added from the account when absent; nothing else is. */
+  readonly env: Readonly<Record<string, string>>;
+  /** Working directory. Absent: the user's home where it exists, else `/`. */
+  readonly cwd?: string;
+  /** `name`, `uid`, `name:group` or `uid:gid`, looked up in the guest's own /etc/passwd and /etc/group. Default root. */
+  readonly user?: string;
+  /** `pipe`: `write` and `end` feed it. `none` (default): /dev/null. Ignored with a pty, whose input is always open. */
+  readonly stdin?: "none" | "pipe";
+  /** Runs on a new pseudo-terminal, which becomes its controlling terminal. */
+  readonly pty?: TerminalSize;
+  /**
+   * What becomes of processes that outlive the program. `leave` (default): they live on, adopted by the guest's init, and
+   * `kill` has no effect any more. `hold`: they stay known as this process's tree until `kill` or their own end (services).
+   */
+  readonly tree?: "leave" | "hold";
+  /** Program's output, in order per stream. Its credit returns when the returned promise resolves, so a slow taker slows only its own process. */
+  readonly onOutput?: (stream: OutputStream, chunk: Buffer) => void | Promise<void>;
+}
+
+export interface TerminalSize {
+  readonly cols: number;
+  readonly rows: number;
+}
+
+/** How a program ended: by itself with `code`, or by a signal (`code` is then 128 + signal, as shells count). */
+export interface ProcessExit {
+  readonly code: number;
+  readonly signal: number | null;
+}
+
+/** A running program. Made by `Guest.spawn`, which resolves once it was executed. */
+export interface GuestProcess {
+  /** Its pid as users see it (in the guest's pid namespace). */
+  readonly pid: number;
+  /** Resolves when the program itself has ended and all output it wrote has been taken by `onOutput`. Rejects only when the guest is lost. */
+  readonly exited: Promise<ProcessExit>;
+  /** With `tree: "hold"`: resolves when nothing of its tree is left. Otherwise the same moment as `exited`. */
+  readonly ended: Promise<void>;
+  /** Feeds stdin (or the pty). Resolves when there is room for more; data after the end of the program is dropped. */
+  write(data: Buffer): Promise<void>;
+  /** Ends stdin. */
+  end(): void;
+  /** Sends a signal to the program alone or to its whole tree (children that called setsid included). Does nothing after its end. */
+  signal(signal: number, scope: "program" | "tree"): void;
+  /** Kills the whole tree and nothing else; resolves with `ended`. */
+  kill(): Promise<void>;
+  /** Tells the pty its new size. */
+  resize(size: TerminalSize): void;
+}
+
+/** The step of a spawn that failed; `exec` carries the errno of execve. */
+export type SpawnStage = "request" | "user" | "cwd" | "exec" | "fork" | "pty" | "lost";
+
+/** Where a guest's tree lies and what is mounted in it. */
+export interface GuestOptions {
+  /** Directory that becomes `/`, as the agent sees it. */
+  readonly root: string;
+  /** Fresh tmpfs mounts, created when missing. Default `["/tmp", "/run"]`. */
+  readonly tmpfs?: readonly string[];
+  /** Host name in its uts namespace; absent: the sandbox's. */
+  readonly hostname?: string;
+  /** Files or directories of the agent's view that show up in the guest. */
+  readonly binds?: readonly {
+    readonly source: string;
+    readonly target: string;
+    readonly readOnly?: boolean;
+  }[];
+}
+
+/**
+ * One root with its own pid, mount and ipc namespaces: the users' tree, or a container. Its pid 1 is ours and reaps orphans;
+ * `close` kills pid 1 and with it every process of the guest.
+ */
+export interface Guest {
+  /** Runs a program. Rejects with `SpawnError` naming the stage that failed. */
+  spawn(request: SpawnRequest): Promise<GuestProcess>;
+  /** Files of this root, as its root user sees them. */
+  readonly files: GuestFiles;
+  /** Resolves when the guest has ended, for whatever reason. */
+  readonly closed: Promise<void>;
+  /** Kills everything and waits until it is gone, so that the disk can be unmounted. */
+  close(): Promise<void>;
+}
+
+/** A path as text, or as bytes where a name is not UTF-8. Always absolute. */
+export type GuestPath = string | Buffer;
+
+export type EntryKind = "file" | "directory" | "symlink" | "fifo" | "socket" | "device";
+
+/** lstat of an entry, with the names of its owner from the guest's accounts (the number as text where there is none). */
+export interface GuestEntry {
+  readonly path: Buffer;
+  readonly kind: EntryKind;
+  readonly sizeBytes: number;
+  readonly modifiedAtMs: number;
+  /** Permission bits with setuid, setgid and sticky: 0 to 0o7777. */
+  readonly mode: number;
+  readonly owner: string;
+  readonly group: string;
+  /** Empty where it is no symlink. */
+  readonly symlinkTarget: Buffer;
+}
+
+/** An open file. `close` it whatever happens. */
+export interface GuestFile {
+  readonly sizeBytes: number;
+  /** Up to 262,144 bytes from `offset`; empty at the end of the file. */
+  read(offset: number, length: number): Promise<Buffer>;
+  close(): void;
+}
+
+/** File operations inside a guest, as its root user. All reject with `GuestFileError`. */
+export interface GuestFiles {
+  lstat(path: GuestPath): Promise<GuestEntry>;
+  /** Opens a regular file for reading, symlinks followed. Anything else is EISDIR or EINVAL and never blocks. */
+  open(path: GuestPath): Promise<GuestFile>;
+  /** Replaces or creates a file in one step (symlinks followed, parents created). `mode` absent: kept, else 0644. Owner is kept. */
+  write(path: GuestPath, data: Buffer, mode?: number): Promise<GuestEntry>;
+  remove(path: GuestPath, recursive: boolean): Promise<void>;
+  list(path: GuestPath, depth: number, limit: number): Promise<{ entries: GuestEntry[]; truncated: boolean }>;
+  mkdir(path: GuestPath, parents: boolean): Promise<GuestEntry>;
+  /** rename(2), and a copy across file systems. A destination that is a directory is EEXIST. */
+  move(source: GuestPath, destination: GuestPath): Promise<GuestEntry>;
+  /** Writes back all dirty data of the guest's file systems. */
+  sync(): Promise<void>;
+}
+
+/**
+ * The agent's one handle on users' land: which disk is attached, its guest, and the containers on it.
+ *
+ *     detached ──attach──▶ attached ──detach──▶ detached
+ *                             │ pid 1 dies by itself: `lost` is emitted and a new guest is started on the same disk
+ */
+export interface Spawner {
+  /** Starts the users' guest on `<diskPath>/fs`. */
+  attach(diskPath: string): Promise<void>;
+  /** Closes every container and the users' guest; when it resolves nothing of ours holds the disk. */
+  detach(): Promise<void>;
+  /** The users' guest. Throws `unavailable` while detached. */
+  readonly guest: Guest;
+  /** Starts a container: its own root, pid, mount and ipc namespaces, the sandbox's network. `id` must be free. */
+  openContainer(id: string, options: GuestOptions): Promise<Guest>;
+  container(id: string): Guest | undefined;
+  /** Called when a guest ended that nobody closed: all its processes are gone. `container` is null for the users' guest. */
+  onLost(listener: (container: string | null) => void): void;
+}
