@@ -1,0 +1,46 @@
+import { describe, expect, it } from "vitest";
+import { ConfigError, loadConfig } from "./config.ts";
+
+const noFile = (): undefined => undefined;
+
+describe("loadConfig", () => {
+  it("has the decided defaults", () => {
+    const config = loadConfig({}, noFile);
+    expect(config).toMatchObject({
+      home: "/var/lib/cloche",
+      cache: "/var/lib/cloche/cache",
+      gatewayPort: 7080,
+      edgePort: 7443,
+      baseDomain: "cloche.localhost",
+      tokenLifetimeSeconds: 3600,
+      runtime: "auto",
+    });
+  });
+
+  it("prefers the environment to the file and the file to defaults", () => {
+    const file = () => "gateway_port: 9000\nedge_port: 9001\n";
+    const config = loadConfig({ CLOCHE_GATEWAY_PORT: "9100" }, file);
+    expect([config.gatewayPort, config.edgePort]).toEqual([9100, 9001]);
+  });
+
+  it.each([
+    [{ CLOCHE_GATEWAY_PORT: "70800" }, "", /CLOCHE_GATEWAY_PORT is "70800"; it must be a TCP port/],
+    [{ CLOCHE_RUNTIME: "docker" }, "", /CLOCHE_RUNTIME is "docker"; it must be auto, gvisor or qemu/],
+    [{ CLOCHE_HOME: "relative" }, "", /CLOCHE_HOME is "relative"; it must be an absolute path/],
+    [{}, "edge_port: many", /edge_port in .*config.yaml is "many"/],
+    [{}, "egde_port: 1", /setting egde_port in .* is unknown; known are/],
+    [{}, "- 1", /must hold "setting: value" lines/],
+    [{}, "a: [", /is not valid YAML/],
+    [{ CLOCHE_TOKEN_LIFETIME_SECONDS: "0" }, "", /CLOCHE_TOKEN_LIFETIME_SECONDS is "0"/],
+  ])("refuses %j with file %j", (env, text, message) => {
+    const load = () => loadConfig(env as NodeJS.ProcessEnv, () => text);
+    expect(load).toThrow(ConfigError);
+    expect(load).toThrow(message);
+  });
+
+  it("says so when the named config file is not there", () => {
+    expect(() => loadConfig({ CLOCHE_CONFIG: "/nowhere.yaml" }, noFile)).toThrow(
+      /CLOCHE_CONFIG names \/nowhere.yaml/,
+    );
+  });
+});

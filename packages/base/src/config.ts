@@ -1,0 +1,213 @@
+import { readFileSync } from "node:fs";
+import { availableParallelism } from "node:os";
+import { defaults } from "@cloche/protocol";
+import { parse as parseYaml } from "yaml";
+
+/** A setting that cannot be used: names it and says what would be right. */
+export class ConfigError extends Error {
+  override readonly name = "ConfigError";
+}
+
+type Parse<T> = (text: string) => T;
+interface Setting<T> {
+  env: string;
+  /** Key in the config file. */
+  key: string;
+  default: T;
+  parse: Parse<T>;
+  expects: string;
+}
+
+const integer =
+  (min: number, max: number): Parse<number> =>
+  (text) => {
+    const value = Number(text);
+    if (!/^-?\d+$/.test(text) || value < min || value > max) throw new Error("out of range");
+    return value;
+  };
+const oneOf =
+  <T extends string>(...values: readonly T[]): Parse<T> =>
+  (text) => {
+    if (!(values as readonly string[]).includes(text)) throw new Error("not one of them");
+    return text as T;
+  };
+const matching =
+  (pattern: RegExp): Parse<string> =>
+  (text) => {
+    if (!pattern.test(text)) throw new Error("does not match");
+    return text;
+  };
+const anyText: Parse<string> = (text) => text;
+const port = integer(1, 65_535);
+const portText = "a TCP port from 1 to 65535";
+
+const absolutePath = matching(/^\/[^\0]*$/);
+const optionalPath = matching(/^(\/[^\0]*)?$/);
+const dnsName = matching(/^(?=.{1,200}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/);
+
+function setting<T>(env: string, key: string, fallback: T, parse: Parse<T>, expects: string): Setting<T> {
+  return { env, key, default: fallback, parse, expects };
+}
+
+const settings = {
+  home: setting("CLOCHE_HOME", "home", "/var/lib/cloche", absolutePath, "an absolute path"),
+  cache: setting("CLOCHE_CACHE", "cache", "", optionalPath, "an absolute path, or empty for <home>/cache"),
+  gatewayHost: setting(
+    "CLOCHE_GATEWAY_HOST",
+    "gateway_host",
+    "127.0.0.1",
+    matching(/^[0-9a-f.:]+$/),
+    "an IP address",
+  ),
+  gatewayPort: setting("CLOCHE_GATEWAY_PORT", "gateway_port", defaults.gatewayPort as number, port, portText),
+  edgeHost: setting("CLOCHE_EDGE_HOST", "edge_host", "127.0.0.1", matching(/^[0-9a-f.:]+$/), "an IP address"),
+  edgePort: setting("CLOCHE_EDGE_PORT", "edge_port", defaults.edgePort as number, port, portText),
+  baseDomain: setting(
+    "CLOCHE_BASE_DOMAIN",
+    "base_domain",
+    defaults.baseDomain as string,
+    dnsName,
+    "a lower-case DNS name, such as cloche.localhost",
+  ),
+  runtime: setting(
+    "CLOCHE_RUNTIME",
+    "runtime",
+    "auto",
+    oneOf("auto", "gvisor", "qemu"),
+    "auto, gvisor or qemu",
+  ),
+  tokenLifetimeSeconds: setting(
+    "CLOCHE_TOKEN_LIFETIME_SECONDS",
+    "token_lifetime_seconds",
+    defaults.tokenLifetimeSeconds as number,
+    integer(1, 2_592_000),
+    "whole seconds from 1 to 2592000",
+  ),
+  databaseUrl: setting(
+    "CLOCHE_DATABASE_URL",
+    "database_url",
+    "",
+    matching(/^(postgres(ql)?:\/\/.+)?$/),
+    "postgres://…, or empty for the embedded database",
+  ),
+  blobUrl: setting(
+    "CLOCHE_BLOB_URL",
+    "blob_url",
+    "",
+    matching(/^((s3:\/\/|https?:\/\/|\/).+)?$/),
+    "an absolute directory, an S3 URL (s3://bucket/prefix?endpoint=…), or empty for <home>/blobs",
+  ),
+  subnet: setting(
+    "CLOCHE_SUBNET",
+    "subnet",
+    "10.231.0.0/16",
+    matching(/^\d+\.\d+\.0\.0\/16$/),
+    "an IPv4 /16 such as 10.231.0.0/16",
+  ),
+  poolGb: setting(
+    "CLOCHE_POOL_GB",
+    "pool_gb",
+    0,
+    integer(0, 1_000_000),
+    "whole GiB, or 0 for most of the free space",
+  ),
+  runsc: setting("CLOCHE_RUNSC", "runsc", "", optionalPath, "an absolute path of a runsc binary, or empty"),
+  corsOrigins: setting(
+    "CLOCHE_CORS_ORIGINS",
+    "cors_origins",
+    "*",
+    anyText,
+    "* or origins separated by commas",
+  ),
+  logLevel: setting(
+    "CLOCHE_LOG_LEVEL",
+    "log_level",
+    "info",
+    oneOf("debug", "info", "warn", "error", "silent"),
+    "debug, info, warn, error or silent",
+  ),
+  warmPool: setting(
+    "CLOCHE_WARM_POOL",
+    "warm_pool",
+    Math.min(4, availableParallelism()),
+    integer(0, 1_000),
+    "how many machines are kept ready, 0 to 1000",
+  ),
+} as const;
+
+export type Config = { [Name in keyof typeof settings]: ReturnType<(typeof settings)[Name]["parse"]> };
+
+/**
+ * Settings from the environment, else from the config file (`CLOCHE_CONFIG`, default `<home>/config.yaml`; YAML or JSON),
+ * else their defaults. Throws ConfigError naming the setting, where it was set and what would be right.
+ */
+export function loadConfig(
+  env: NodeJS.ProcessEnv,
+  readText: (path: string) => string | undefined = readIfThere,
+): Config {
+  const home = env["CLOCHE_HOME"] || settings.home.default;
+  const configPath = env["CLOCHE_CONFIG"] || `${home}/config.yaml`;
+  const file = parseConfigFile(configPath, readText(configPath), env["CLOCHE_CONFIG"] !== undefined);
+  const config: Record<string, unknown> = {};
+  for (const [name, one] of Object.entries(settings) as [string, Setting<unknown>][]) {
+    config[name] = readSetting(one, env, file, configPath);
+  }
+  const known = new Set(Object.values(settings).map((one) => one.key as string));
+  const unknown = Object.keys(file).find((key) => !known.has(key));
+  if (unknown !== undefined) {
+    throw new ConfigError(
+      `setting ${unknown} in ${configPath} is unknown; known are ${[...known].join(", ")}`,
+    );
+  }
+  config["cache"] ||= `${config["home"] as string}/cache`;
+  return config as Config;
+}
+
+function readSetting(
+  one: Setting<unknown>,
+  env: NodeJS.ProcessEnv,
+  file: Record<string, unknown>,
+  path: string,
+): unknown {
+  const fromEnv = env[one.env];
+  const fromFile = file[one.key];
+  if ((fromEnv === undefined || fromEnv === "") && fromFile === undefined) return one.default;
+  const useEnv = fromEnv !== undefined && fromEnv !== "";
+  const text = useEnv ? fromEnv : String(fromFile);
+  try {
+    return one.parse(text);
+  } catch {
+    const where = useEnv ? one.env : `${one.key} in ${path}`;
+    throw new ConfigError(`${where} is ${JSON.stringify(text)}; it must be ${one.expects}`);
+  }
+}
+
+function parseConfigFile(
+  path: string,
+  text: string | undefined,
+  mustExist: boolean,
+): Record<string, unknown> {
+  if (text === undefined) {
+    if (mustExist) throw new ConfigError(`CLOCHE_CONFIG names ${path}, which does not exist`);
+    return {};
+  }
+  let parsed: unknown;
+  try {
+    parsed = parseYaml(text);
+  } catch (error) {
+    throw new ConfigError(`${path} is not valid YAML: ${(error as Error).message}`);
+  }
+  if (parsed === null || parsed === undefined) return {};
+  if (typeof parsed !== "object" || Array.isArray(parsed))
+    throw new ConfigError(`${path} must hold "setting: value" lines`);
+  return parsed as Record<string, unknown>;
+}
+
+function readIfThere(path: string): string | undefined {
+  try {
+    return readFileSync(path, "utf8");
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === "ENOENT") return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,72 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { ClocheError, dataPlaneStatus, limits, newRequestId } from "@cloche/protocol";
+import { randomBytes } from "node:crypto";
+
+/** The caller's request id where it is sane, else a new one. */
+export function requestIdOf(headers: IncomingMessage["headers"]): string {
+  const own = headers["x-request-id"];
+  if (typeof own === "string" && own.length <= limits.requestIdLength && /^[\x21-\x7e]+$/.test(own))
+    return own;
+  return newRequestId(randomBytes);
+}
+
+/** Reads a whole body up to `maxBytes`: 413 before reading when Content-Length tells, else while reading. */
+export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+  const tooLarge = (): ClocheError =>
+    new ClocheError("resource_exhausted", `request body is larger than ${maxBytes} bytes`, {
+      resource: "body",
+    });
+  const declared = Number(request.headers["content-length"] ?? 0);
+  if (declared > maxBytes) throw tooLarge();
+  const chunks: Buffer[] = [];
+  let size = 0;
+  for await (const chunk of request as AsyncIterable<Buffer>) {
+    size += chunk.length;
+    if (size > maxBytes) throw tooLarge();
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/** The JSON object of a body; an empty body is `{}`. */
+export async function readJsonBody(
+  request: IncomingMessage,
+  maxBytes: number,
+): Promise<Record<string, unknown>> {
+  const body = await readBody(request, maxBytes);
+  if (body.length === 0) return {};
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body.toString("utf8"));
+  } catch (error) {
+    throw new ClocheError("invalid_argument", "request body is not valid JSON", { cause: error });
+  }
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
+    throw new ClocheError("invalid_argument", "request body must be a JSON object");
+  }
+  return parsed as Record<string, unknown>;
+}
+
+export function sendJson(response: ServerResponse, status: number, body: unknown): void {
+  if (response.headersSent || response.destroyed) return;
+  const text = JSON.stringify(body);
+  response.writeHead(status, {
+    "content-type": "application/json",
+    "content-length": Buffer.byteLength(text),
+  });
+  response.end(text);
+}
+
+/** Sends the one error shape with the data plane's status; the request's unread rest is not waited for. */
+export function sendError(response: ServerResponse, thrown: unknown): ClocheError {
+  const error = ClocheError.from(thrown);
+  const status = dataPlaneStatus(error);
+  if (!response.headersSent) {
+    if (status === 401) response.setHeader("www-authenticate", "Bearer");
+    if (error.retryAfterSeconds !== undefined)
+      response.setHeader("retry-after", String(error.retryAfterSeconds));
+    if (status === 413) response.setHeader("connection", "close");
+  }
+  sendJson(response, status, error.toBody());
+  return error;
+}

@@ -1,0 +1,27 @@
+/** Runs tasks of one key one after another, tasks of different keys side by side. Keeps nothing for idle keys. */
+export class SerialQueue {
+  readonly #tails = new Map<string, Promise<unknown>>();
+
+  run<T>(key: string, task: () => Promise<T>): Promise<T> {
+    const before = this.#tails.get(key) ?? Promise.resolve();
+    const result = before.then(task, task);
+    const tail = result.then(
+      () => undefined,
+      () => undefined,
+    );
+    this.#tails.set(key, tail);
+    void tail.then(() => {
+      if (this.#tails.get(key) === tail) this.#tails.delete(key);
+    });
+    return result;
+  }
+
+  get busyKeys(): number {
+    return this.#tails.size;
+  }
+
+  /** Resolves when nothing runs or waits any more. */
+  async drain(): Promise<void> {
+    while (this.#tails.size > 0) await Promise.all(this.#tails.values());
+  }
+}
