@@ -1,0 +1,28 @@
+import { lookup } from "node:dns/promises";
+
+/** How an ordinary client on this machine resolves sandbox domains, and what to do where it does not. */
+export interface Resolution {
+  resolves: boolean;
+  /** One paragraph for the operator; empty when it resolves. */
+  remedy: string;
+}
+
+export async function checkResolution(
+  baseDomain: string,
+  edgeHost: string,
+  resolve: (name: string) => Promise<unknown> = lookup,
+): Promise<Resolution> {
+  const probe = `sbx-00000000000000000000.${baseDomain}`;
+  try {
+    await resolve(probe);
+    return { resolves: true, remedy: "" };
+  } catch {
+    const remedy = baseDomain.endsWith("localhost")
+      ? `Names under ${baseDomain} do not resolve for ordinary programs here (browsers and curl know them by themselves).\n` +
+        "  Remedy: apt-get install libnss-myhostname\n" +
+        `  Or per call: curl --resolve <domain>:${edgeHost}`
+      : `Names under ${baseDomain} do not resolve here.\n` +
+        `  Remedy: a DNS record *.${baseDomain} that points to this machine (${edgeHost}).`;
+    return { resolves: false, remedy };
+  }
+}

@@ -1,0 +1,48 @@
+/**
+ * RSA keys that sign data plane tokens, in `<home>/keys/signing/<kid>.pem`. The newest signs; older ones verify until they
+ * are removed. The kid begins with the time it was made, so names sort by age.
+ */
+import { generateKeyPair, randomBytes } from "node:crypto";
+import { mkdir, readdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { writeDurably } from "@cloche/base";
+
+export interface SigningKeyFile {
+  kid: string;
+  privateKeyPem: string;
+}
+
+const generate = promisify(generateKeyPair);
+const folderOf = (home: string): string => join(home, "keys", "signing");
+
+/** Newest first; at least one. */
+export async function ensureSigningKeys(home: string, nowMs: number): Promise<SigningKeyFile[]> {
+  const keys = await readSigningKeys(home);
+  return keys.length > 0 ? keys : [await addSigningKey(home, nowMs)];
+}
+
+/** Makes the next signing key. Those before it go on verifying. */
+export async function addSigningKey(home: string, nowMs: number): Promise<SigningKeyFile> {
+  await mkdir(folderOf(home), { recursive: true, mode: 0o700 });
+  const { privateKey } = await generate("rsa", { modulusLength: 2_048 });
+  const kid = `${Math.floor(nowMs / 1000).toString(36)}-${randomBytes(6).toString("hex")}`;
+  const privateKeyPem = privateKey.export({ type: "pkcs8", format: "pem" }) as string;
+  await writeDurably(join(folderOf(home), `${kid}.pem`), privateKeyPem, 0o600);
+  return { kid, privateKeyPem };
+}
+
+export async function readSigningKeys(home: string): Promise<SigningKeyFile[]> {
+  const names = await readdir(folderOf(home)).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return [];
+    throw error;
+  });
+  const kids = names.filter((name) => name.endsWith(".pem")).map((name) => name.slice(0, -4));
+  kids.sort((a, b) => (a < b ? 1 : -1));
+  return Promise.all(
+    kids.map(async (kid) => ({
+      kid,
+      privateKeyPem: await readFile(join(folderOf(home), `${kid}.pem`), "utf8"),
+    })),
+  );
+}

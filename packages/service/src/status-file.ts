@@ -1,0 +1,48 @@
+/**
+ * `<home>/run/status.json`: what `cloche status --json` prints and where every local client finds the service. Written by
+ * the service when it is ready, `ready: false` when it stops; a dead pid means it was killed.
+ */
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { readJsonFile, writeDurably } from "@cloche/base";
+
+export interface ServiceStatus {
+  gateway_url: string;
+  /** Where to connect for any sandbox domain. */
+  edge_url: string;
+  base_domain: string;
+  /** PEM file of the authority that signed the edge's certificate. */
+  ca_cert: string;
+  api_key: string;
+  runtime: string;
+  version: string;
+  pid: number;
+  ready: boolean;
+}
+
+export const statusPath = (home: string): string => join(home, "run", "status.json");
+
+export async function writeStatus(home: string, status: ServiceStatus): Promise<void> {
+  await mkdir(join(home, "run"), { recursive: true, mode: 0o755 });
+  await writeDurably(statusPath(home), `${JSON.stringify(status, null, 2)}\n`, 0o600);
+}
+
+/** The status as it is now: `ready` only when the process that wrote it lives. Undefined: never started. */
+export async function readStatus(home: string): Promise<ServiceStatus | undefined> {
+  const status = (await readJsonFile(statusPath(home))) as ServiceStatus | undefined;
+  if (status === undefined) return undefined;
+  return (await isServiceProcess(status.pid)) ? status : { ...status, pid: 0, ready: false };
+}
+
+/** Pids are reused: it is ours only when its command line says so. */
+async function isServiceProcess(pid: number): Promise<boolean> {
+  if (pid <= 0) return false;
+  try {
+    const commandLine = await readFile(`/proc/${pid}/cmdline`, "utf8");
+    return (
+      commandLine.includes("packages/service/src/main.ts") || commandLine.includes("service/src/main.ts")
+    );
+  } catch {
+    return false;
+  }
+}
