@@ -1,0 +1,71 @@
+// The base file system as an ext4 image: `/fs` and `/cloche` (see base-rootfs.ts), made without mounting anything.
+// It is built small and grown after cloning (disk/), so one build serves every disk size.
+import { stat, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { run } from "../sys/run.ts";
+import { inStep, type Progress } from "./step.ts";
+import { type Artifact, obtainArtifact } from "./store.ts";
+
+const RECIPE = 1;
+const MIB = 1024 * 1024;
+/** Also the smallest disk a sandbox can have. */
+export const BASE_IMAGE_MB = 1_024;
+const JOURNAL_MB = 32;
+const IMAGE_FILE = "base.ext4";
+
+export interface BaseImage {
+  /** Names the content: equal keys are equal images. */
+  readonly key: string;
+  readonly path: string;
+  /** Apparent size. */
+  readonly sizeMb: number;
+}
+
+export function obtainBaseImage(cache: string, rootfs: Artifact, progress: Progress): Promise<BaseImage> {
+  return inStep(
+    progress,
+    "base disk image (ext4)",
+    "free some disk space and run the command again",
+    async (detail) => {
+      const artifact = await obtainArtifact(
+        cache,
+        {
+          kind: "image",
+          inputs: { recipe: RECIPE, rootfs: rootfs.key, sizeMb: BASE_IMAGE_MB, journalMb: JOURNAL_MB },
+          build: (dir) => makeExt4(join(dir, IMAGE_FILE), rootfs.path),
+        },
+        (_step, text) => detail(text ?? ""),
+      );
+      const path = join(artifact.path, IMAGE_FILE);
+      const { size } = await stat(path);
+      return { key: artifact.key, path, sizeMb: size / MIB };
+    },
+  );
+}
+
+async function makeExt4(image: string, content: string): Promise<void> {
+  await writeFile(image, "");
+  await truncate(image, BASE_IMAGE_MB * MIB);
+  await run(
+    [
+      "mke2fs",
+      "-q",
+      "-t",
+      "ext4",
+      "-L",
+      "sandbox",
+      // No blocks kept back: the user is root in there. A small journal bounds what every clone must own for itself.
+      "-m",
+      "0",
+      "-J",
+      `size=${JOURNAL_MB}`,
+      // No lazy initialisation: each clone would write its inode tables in the background.
+      "-E",
+      "root_owner=0:0,lazy_itable_init=0,lazy_journal_init=0",
+      "-d",
+      content,
+      image,
+    ],
+    { deadlineMs: 10 * 60_000 },
+  );
+}

@@ -1,0 +1,188 @@
+// The root file system that sandboxes start from: Debian with what people expect in a machine, Node 24 and npm.
+// Laid out as it will lie on the disk: `fs/` is the user's root, `cloche/` (0700, empty) the agent's own data.
+import { chmod, copyFile, mkdir, rm, symlink, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { DIES_WITH_US, run } from "../sys/run.ts";
+import {
+  DEBIAN_KEYRING,
+  DEBIAN_SUITE,
+  debianMirrors,
+  PUBLIC_MIRROR,
+  PUBLIC_SECURITY_MIRROR,
+} from "./debian-mirror.ts";
+import { inStep, type Progress } from "./step.ts";
+import { type Artifact, obtainArtifact } from "./store.ts";
+
+/** Raise when the recipe below changes in a way that its inputs do not show. */
+const RECIPE = 1;
+
+/** Name server of every sandbox, the same everywhere so that a disk can move between slots and hosts. See network/. */
+export const SANDBOX_RESOLVER = "198.18.0.53";
+
+const PACKAGES = [
+  // languages and version control
+  "python3 python3-pip python3-venv git openssh-client",
+  // fetching and unpacking
+  "curl ca-certificates xz-utils zstd bzip2 unzip zip rsync",
+  // looking around
+  "procps psmisc iproute2 iputils-ping netbase less file tree jq sqlite3 nano vim-tiny bash-completion tzdata",
+  // services in OCI containers
+  "crun",
+].flatMap((line) => line.split(" "));
+
+const NPM = {
+  version: "11.19.1",
+  integrity:
+    "sha512-ztsxKxt/kkIaAs+2i0GU6I+DRmUdrNasxTZKJe9TCdSjKxlhah/4r/hl5ygMD6XAg1qZ9c2TNomR4qgOydp10g==",
+};
+
+const REPAIR =
+  "check that the Debian mirror and the npm registry can be reached from this machine (apt-get update; npm view npm version) and run the command again";
+const BUILD_DEADLINE_MS = 20 * 60_000;
+
+export interface BaseRootfsInputs {
+  /** The Node binary to put into sandboxes: the project's own. */
+  readonly nodeBinary: string;
+  /** For example "v24.21.0". */
+  readonly nodeVersion: string;
+}
+
+/** Answers the directory that holds `fs/` and `cloche/`. About 30 s when it has to be built. */
+export function obtainBaseRootfs(
+  cache: string,
+  inputs: BaseRootfsInputs,
+  progress: Progress,
+): Promise<Artifact> {
+  return inStep(progress, "base file system (Debian)", REPAIR, (detail) =>
+    obtainArtifact(
+      cache,
+      {
+        kind: "rootfs",
+        inputs: {
+          recipe: RECIPE,
+          suite: DEBIAN_SUITE,
+          architecture: process.arch,
+          packages: PACKAGES,
+          node: inputs.nodeVersion,
+          npm: NPM,
+          resolver: SANDBOX_RESOLVER,
+        },
+        build: async (dir) => {
+          const root = join(dir, "fs");
+          await bootstrap(root, detail);
+          detail("adding Node and npm");
+          await addNode(root, inputs.nodeBinary);
+          await addNpm(root, dir);
+          await writeSettings(root);
+          await mkdir(join(dir, "cloche"), { mode: 0o700 });
+        },
+      },
+      (_step, text) => detail(text ?? ""),
+    ),
+  );
+}
+
+async function bootstrap(root: string, detail: (text: string) => void): Promise<void> {
+  const mirrors = await debianMirrors();
+  await run(
+    [
+      ...DIES_WITH_US,
+      "mmdebstrap",
+      "--variant=minbase",
+      `--include=${PACKAGES.join(",")}`,
+      ...(await proxyOptions()),
+      DEBIAN_SUITE,
+      root,
+      source(mirrors.main, DEBIAN_SUITE),
+      source(mirrors.main, `${DEBIAN_SUITE}-updates`),
+      source(mirrors.security, `${DEBIAN_SUITE}-security`),
+    ],
+    {
+      deadlineMs: BUILD_DEADLINE_MS,
+      onLine: (line) => {
+        if (line.startsWith("I: ")) detail(line.slice(3));
+      },
+    },
+  );
+}
+
+const source = (uri: string, suite: string) => `deb [signed-by=${DEBIAN_KEYRING}] ${uri} ${suite} main`;
+
+/** mmdebstrap writes an apt configuration of its own: a proxy that this machine needs must be handed on. */
+async function proxyOptions(): Promise<string[]> {
+  const { stdout } = await run(["apt-config", "dump", "Acquire::http::Proxy", "Acquire::https::Proxy"]);
+  return stdout
+    .split("\n")
+    .filter((line) => /Proxy "[^"]+";$/.test(line))
+    .map((line) => `--aptopt=${line}`);
+}
+
+async function addNode(root: string, nodeBinary: string): Promise<void> {
+  const target = join(root, "usr/local/bin/node");
+  await copyFile(nodeBinary, target);
+  await chmod(target, 0o755);
+  // Its C++ libraries come with minbase; should a later Debian leave them out, the build says so here.
+  const { stdout } = await run(["chroot", root, "/usr/local/bin/node", "--version"]);
+  if (!stdout.startsWith("v")) throw new Error("Node does not start in the base file system");
+}
+
+async function addNpm(root: string, scratch: string): Promise<void> {
+  const download = join(scratch, ".npm");
+  await mkdir(download, { recursive: true });
+  const { stdout } = await run(
+    ["npm", "pack", "--json", "--pack-destination", download, `npm@${NPM.version}`],
+    {
+      cwd: download,
+      deadlineMs: 5 * 60_000,
+    },
+  );
+  const packed = (JSON.parse(stdout) as { filename: string; integrity: string }[])[0];
+  if (packed?.integrity !== NPM.integrity)
+    throw new Error(
+      `npm ${NPM.version} from the registry has integrity ${packed?.integrity}, not the pinned one`,
+    );
+  const target = join(root, "usr/local/lib/node_modules/npm");
+  await mkdir(target, { recursive: true });
+  await run([
+    "tar",
+    "-xzf",
+    join(download, packed.filename),
+    "--no-same-owner",
+    "--strip-components=1",
+    "-C",
+    target,
+  ]);
+  for (const program of ["npm", "npx"]) {
+    const script = `../lib/node_modules/npm/bin/${program}-cli.js`;
+    await chmod(join(root, "usr/local/bin", script), 0o755);
+    await symlink(script, join(root, "usr/local/bin", program));
+  }
+  await rm(download, { recursive: true });
+}
+
+async function writeSettings(root: string): Promise<void> {
+  const etc = (name: string, text: string) => writeFile(join(root, "etc", name), text);
+  await rm(join(root, "etc/resolv.conf"), { force: true });
+  await etc("resolv.conf", `nameserver ${SANDBOX_RESOLVER}\noptions timeout:2 attempts:2\n`);
+  await etc(
+    "hosts",
+    "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n",
+  );
+  await etc("hostname", "sandbox\n");
+  await etc("default/locale", "LANG=C.UTF-8\n");
+  // Empty means "not yet known": each sandbox gets its own when it is assigned.
+  await etc("machine-id", "");
+  // The mirror this machine builds from may be private; sandboxes reach public addresses only.
+  await rm(join(root, "etc/apt/sources.list"), { force: true });
+  await etc(
+    "apt/sources.list.d/debian.sources",
+    [
+      `Types: deb\nURIs: ${PUBLIC_MIRROR}\nSuites: ${DEBIAN_SUITE} ${DEBIAN_SUITE}-updates\nComponents: main\nSigned-By: ${DEBIAN_KEYRING}\n`,
+      `Types: deb\nURIs: ${PUBLIC_SECURITY_MIRROR}\nSuites: ${DEBIAN_SUITE}-security\nComponents: main\nSigned-By: ${DEBIAN_KEYRING}\n`,
+    ].join("\n"),
+  );
+  // gVisor cannot give apt's download user its own sandbox; the machine is the sandbox.
+  await etc("apt/apt.conf.d/90sandbox", 'APT::Sandbox::User "root";\n');
+  // One user per machine: the guard against pip in the system's Python only gets in the way.
+  await run(["sh", "-c", 'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED', "sh", root]);
+}

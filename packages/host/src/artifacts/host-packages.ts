@@ -1,0 +1,97 @@
+// Debian packages that the host's work needs on the machine itself. Looks for the programs first; only what is missing is
+// installed, in one apt-get call, so a machine that has them needs neither apt nor a network.
+import { access, readdir, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { run } from "../sys/run.ts";
+import { inStep, type Progress } from "./step.ts";
+
+/** What must be there, and the package that brings it. `file` when it is no program on PATH. */
+interface Need {
+  readonly program?: string;
+  readonly file?: string;
+  readonly debianPackage: string;
+}
+
+const NEEDS: readonly Need[] = [
+  { program: "mkfs.xfs", debianPackage: "xfsprogs" },
+  { program: "mke2fs", debianPackage: "e2fsprogs" },
+  { program: "resize2fs", debianPackage: "e2fsprogs" },
+  { program: "nft", debianPackage: "nftables" },
+  { program: "ip", debianPackage: "iproute2" },
+  { program: "mount", debianPackage: "mount" },
+  { program: "flock", debianPackage: "util-linux" },
+  { program: "mmdebstrap", debianPackage: "mmdebstrap" },
+  { program: "gcc", debianPackage: "gcc" },
+  { file: "/usr/include/stdio.h", debianPackage: "libc6-dev" },
+  { program: "zstd", debianPackage: "zstd" },
+  { file: "/usr/share/keyrings/debian-archive-keyring.gpg", debianPackage: "debian-archive-keyring" },
+];
+
+const LISTS_DIR = "/var/lib/apt/lists";
+const LISTS_STALE_MS = 7 * 24 * 3_600_000;
+const APT_DEADLINE_MS = 15 * 60_000;
+const SYSTEM_PATH = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/** Makes every program of NEEDS available; answers the packages it installed. */
+export async function ensureHostPackages(progress: Progress): Promise<readonly string[]> {
+  const missing = await missingPackages();
+  if (missing.length === 0) return [];
+  const repair = `as root run: apt-get update && apt-get install -y --no-install-recommends ${missing.join(" ")}`;
+  return inStep(progress, "Debian packages of the host", repair, async (detail) => {
+    if (process.getuid?.() !== 0) throw new Error("installing packages needs root");
+    if (await listsAreStale()) {
+      detail("apt-get update");
+      await aptGet(["update"]);
+    }
+    detail(`installing ${missing.join(" ")}`);
+    try {
+      await aptGet(["install", "-y", "--no-install-recommends", ...missing]);
+    } catch {
+      // Lists younger than a week may still name versions that the mirror has since replaced.
+      detail("apt-get update, then once more");
+      await aptGet(["update"]);
+      await aptGet(["install", "-y", "--no-install-recommends", ...missing]);
+    }
+    const still = await missingPackages();
+    if (still.length > 0) throw new Error(`still missing after the installation: ${still.join(" ")}`);
+    return missing;
+  });
+}
+
+async function missingPackages(): Promise<string[]> {
+  const missing = new Set<string>();
+  for (const need of NEEDS) {
+    const found = need.file ? await exists(need.file) : await onPath(need.program ?? "");
+    if (!found) missing.add(need.debianPackage);
+  }
+  return [...missing];
+}
+
+async function onPath(program: string): Promise<boolean> {
+  for (const dir of [...(process.env.PATH ?? "").split(":"), ...SYSTEM_PATH])
+    if (dir && (await exists(join(dir, program)))) return true;
+  return false;
+}
+
+async function listsAreStale(): Promise<boolean> {
+  const names = await readdir(LISTS_DIR).catch(() => []);
+  const packages = names.filter((name) => /_Packages/.test(name));
+  if (packages.length === 0) return true;
+  const times = await Promise.all(packages.map(async (name) => (await stat(join(LISTS_DIR, name))).mtimeMs));
+  const newestIndex = await stat(LISTS_DIR);
+  return Date.now() - Math.max(newestIndex.mtimeMs, ...times) > LISTS_STALE_MS;
+}
+
+function aptGet(args: readonly string[]): Promise<unknown> {
+  return run(["apt-get", "-q", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3", ...args], {
+    deadlineMs: APT_DEADLINE_MS,
+    env: { DEBIAN_FRONTEND: "noninteractive" },
+  });
+}
+
+function exists(path: string): Promise<boolean> {
+  return access(path).then(
+    () => true,
+    () => false,
+  );
+}

@@ -1,0 +1,168 @@
+// The disk pool: a directory on a file system that can share blocks between files (reflink), where all disk images lie.
+// Owns `<home>/pool` and, where CLOCHE_HOME itself cannot reflink, the sparse XFS image `<home>/pool.xfs` mounted there.
+//
+//   absent ──openPool──▶ open (directory, or mounted image) ──closePool──▶ closed (unmounted; data stays)
+//
+// Called by the host at start and stop and by set-up. A mount left by a killed service is adopted as it is.
+// What survives a crash: everything; an image that was being made is `pool.xfs.new`, which the next start makes anew.
+import { mkdir, open, readFile, rename, rm, stat, statfs, truncate, writeFile } from "node:fs/promises";
+import { realpathSync } from "node:fs";
+import { join } from "node:path";
+import { inStep, type Progress, SetupError } from "../artifacts/step.ts";
+import { listLoopDevices, mountAt } from "../sys/mounts.ts";
+import { run } from "../sys/run.ts";
+
+export interface Pool {
+  readonly dir: string;
+  /** "native": a plain directory of CLOCHE_HOME; "image": a loop-mounted XFS image. */
+  readonly kind: "native" | "image";
+}
+
+export interface PoolSpace {
+  readonly totalBytes: number;
+  /** What can really still be written: the least of the pool's own free space and that of the disk below its image. */
+  readonly freeBytes: number;
+}
+
+const STEP = "disk pool";
+const GIB = 1024 ** 3;
+const SMALLEST_POOL_BYTES = 2 * GIB;
+const SHARE_OF_FREE_SPACE = 0.8;
+const XFS_MAGIC = "XFSB";
+
+export interface OpenPoolOptions {
+  readonly home: string;
+  /** Size of the image; grows an existing one, never shrinks it. Default: 80 % of the free space when it is made. */
+  readonly sizeBytes?: number;
+  readonly progress: Progress;
+}
+
+/** Makes, mounts and grows the pool as needed. Safe to repeat. */
+export function openPool(options: OpenPoolOptions): Promise<Pool> {
+  const repair =
+    "free some disk space, or set CLOCHE_HOME to a directory on a larger disk, and run the command again";
+  return inStep(options.progress, STEP, repair, async (detail) => {
+    await mkdir(options.home, { recursive: true, mode: 0o700 });
+    const home = realpathSync(options.home);
+    const dir = join(home, "pool");
+    const image = join(home, "pool.xfs");
+    await mkdir(dir, { recursive: true, mode: 0o700 });
+    const imageBytes = await sizeOf(image);
+    if (imageBytes === undefined && (await canReflink(dir))) return { dir, kind: "native" };
+    if (imageBytes === undefined) await makeImage(image, options.sizeBytes, detail);
+    else if (options.sizeBytes !== undefined && options.sizeBytes > imageBytes) {
+      detail(`growing from ${gib(imageBytes)} to ${gib(options.sizeBytes)}`);
+      await truncate(image, options.sizeBytes);
+    }
+    await mountImage(image, dir);
+    await growToImage(image, dir);
+    if (!(await canReflink(dir))) throw new Error(`${dir} cannot share blocks between files`);
+    return { dir, kind: "image" };
+  });
+}
+
+/** Unmounts the pool's image, if it has one. Fails when disks on it are still attached. Safe to repeat. */
+export async function closePool(home: string): Promise<void> {
+  const dir = join(realpathSync(home), "pool");
+  while (await mountAt(dir)) await run(["umount", dir]);
+}
+
+export async function poolSpace(pool: Pool): Promise<PoolSpace> {
+  const inside = await statfs(pool.dir);
+  const below = pool.kind === "image" ? await statfs(join(pool.dir, "..")) : inside;
+  return {
+    totalBytes: inside.blocks * inside.bsize,
+    freeBytes: Math.min(inside.bavail * inside.bsize, below.bavail * below.bsize),
+  };
+}
+
+/** Tries it: file system names and versions do not tell. */
+export async function canReflink(dir: string): Promise<boolean> {
+  const source = join(dir, `.reflink-probe-${process.pid}`);
+  const clone = `${source}-clone`;
+  try {
+    await writeFile(source, "probe".repeat(1_000));
+    await run(["cp", "--reflink=always", source, clone]);
+    return (await readFile(clone, "utf8")) === "probe".repeat(1_000);
+  } catch {
+    return false;
+  } finally {
+    await rm(source, { force: true });
+    await rm(clone, { force: true });
+  }
+}
+
+async function makeImage(image: string, sizeBytes: number | undefined, detail: (text: string) => void) {
+  const free = await statfs(join(image, ".."));
+  const freeBytes = free.bavail * free.bsize;
+  const wanted = sizeBytes ?? Math.floor((freeBytes * SHARE_OF_FREE_SPACE) / GIB) * GIB;
+  if (wanted < SMALLEST_POOL_BYTES)
+    throw new Error(
+      `the pool would have ${gib(wanted)}, the least is ${gib(SMALLEST_POOL_BYTES)} (free: ${gib(freeBytes)})`,
+    );
+  detail(`making a sparse image of ${gib(wanted)}`);
+  const unfinished = `${image}.new`;
+  await rm(unfinished, { force: true });
+  const file = await open(unfinished, "wx", 0o600);
+  await file.truncate(wanted);
+  await file.close();
+  await run(["mkfs.xfs", "-q", "-m", "reflink=1", "-L", "cloche", unfinished]);
+  await run(["sync", unfinished]);
+  await rename(unfinished, image);
+}
+
+async function mountImage(image: string, dir: string): Promise<void> {
+  const mounted = await mountAt(dir);
+  if (mounted) {
+    const loop = (await listLoopDevices()).find((candidate) => candidate.device === mounted.device);
+    if (loop?.backingFile === image) return;
+    throw new SetupError(
+      STEP,
+      `something else is mounted on ${dir} (${mounted.source})`,
+      `umount ${dir} and run the command again`,
+    );
+  }
+  await checkMagic(image);
+  try {
+    await run(["mount", "-t", "xfs", "-o", "loop,noatime,nodev,nosuid,noexec", image, dir]);
+  } catch (error) {
+    throw new SetupError(
+      STEP,
+      `${image} cannot be mounted: ${error instanceof Error ? error.message : error}`,
+      `look at the damage with \`xfs_repair -n ${image}\`, repair it with \`xfs_repair ${image}\` (where that refuses because of the log: xfs_repair -L, which may lose the last seconds), and run the command again`,
+      { cause: error },
+    );
+  }
+}
+
+async function checkMagic(image: string): Promise<void> {
+  const file = await open(image, "r");
+  const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0);
+  await file.close();
+  if (buffer.toString("latin1") === XFS_MAGIC) return;
+  throw new SetupError(
+    STEP,
+    `${image} is damaged: its first block is no XFS superblock`,
+    `restore it from its copies with \`xfs_repair ${image}\` and run the command again; to give up all disks in it, move the file away`,
+  );
+}
+
+/** The file system follows its image, whether we grew it now or a start before was interrupted in between. */
+async function growToImage(image: string, dir: string): Promise<void> {
+  const device = (await mountAt(dir))?.source;
+  if (!device) throw new Error(`${dir} is not mounted`);
+  await run(["losetup", "-c", device]);
+  const { bsize, blocks } = await statfs(dir);
+  const { size } = await stat(image);
+  // The log and the allocation group headers take a share; a whole GiB missing means the image grew.
+  if (size - bsize * blocks > GIB) await run(["xfs_growfs", "-d", dir]);
+}
+
+async function sizeOf(path: string): Promise<number | undefined> {
+  return stat(path).then(
+    ({ size }) => size,
+    () => undefined,
+  );
+}
+
+const gib = (bytes: number) => `${(bytes / GIB).toFixed(1)} GiB`;
