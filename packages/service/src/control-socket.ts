@@ -1,0 +1,89 @@
+/**
+ * The service's own control socket, `<home>/run/control.sock`, for the local operator (root) only: who holds it is the
+ * running service of this home, so two cannot run at once; `POST /stop` stops it, machines suspended; answers when done.
+ * A socket left by a killed service refuses connections and is replaced.
+ */
+import { createServer, request, type Server } from "node:http";
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+
+const socketPath = (home: string): string => join(home, "run", "control.sock");
+
+export interface ControlCommands {
+  /** Stops the service; `suspend`: machines too. Resolves when all is stopped. */
+  stop(options: { suspend: boolean }): Promise<void>;
+}
+
+export class AlreadyRunning extends Error {
+  override readonly name = "AlreadyRunning";
+}
+
+/** Takes the socket. Throws AlreadyRunning when a living service of this home holds it. */
+export async function openControlSocket(home: string, commands: ControlCommands): Promise<Server> {
+  const path = socketPath(home);
+  await mkdir(join(home, "run"), { recursive: true, mode: 0o755 });
+  if (await pingControl(home)) throw new AlreadyRunning(`a service of ${home} is running already`);
+  await rm(path, { force: true });
+  const server = createServer((incoming, response) => {
+    const answer = (status: number, body: object): void => {
+      response.writeHead(status, { "content-type": "application/json" });
+      response.end(JSON.stringify(body));
+    };
+    if (incoming.method === "GET" && incoming.url === "/ping") return answer(200, { pid: process.pid });
+    if (incoming.method === "POST" && incoming.url?.startsWith("/stop")) {
+      const suspend = !incoming.url.includes("suspend=false");
+      commands.stop({ suspend }).then(
+        () => answer(200, { ok: true }),
+        (error: Error) => answer(500, { code: "internal", message: error.message }),
+      );
+      return;
+    }
+    return answer(404, { code: "not_found", message: "POST /stop or GET /ping" });
+  });
+  const oldMask = process.umask(0o177);
+  try {
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject);
+      server.listen(path, resolve);
+    });
+  } finally {
+    process.umask(oldMask);
+  }
+  server.unref();
+  return server;
+}
+
+/** Whether a service of this home listens on its control socket. */
+export async function pingControl(home: string): Promise<boolean> {
+  return callControl(home, "GET", "/ping", 5_000).then(
+    () => true,
+    () => false,
+  );
+}
+
+/** Asks the running service to stop and waits until it did. False: none is running. */
+export async function requestStop(home: string): Promise<boolean> {
+  if (!(await pingControl(home))) return false;
+  await callControl(home, "POST", "/stop?suspend=true", 600_000);
+  return true;
+}
+
+function callControl(home: string, method: string, path: string, timeoutMs: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const call = request({ socketPath: socketPath(home), method, path, timeout: timeoutMs }, (response) => {
+      let text = "";
+      response.setEncoding("utf8");
+      response.on("data", (chunk: string) => {
+        text += chunk;
+      });
+      response.on("end", () => {
+        if (response.statusCode === 200) return resolve();
+        const message = (JSON.parse(text) as { message?: string }).message;
+        reject(new Error(message ?? `the service answered ${response.statusCode}`));
+      });
+    });
+    call.on("timeout", () => call.destroy(new Error("the service does not answer on its control socket")));
+    call.on("error", reject);
+    call.end();
+  });
+}
