@@ -1,0 +1,27 @@
+import type { Config } from "@cloche/base";
+import { checkResolution } from "./resolution.ts";
+import type { ServiceStatus } from "./status-file.ts";
+
+/** What a newcomer needs next, and a curl that works as it stands. */
+export async function printBanner(config: Config, status: ServiceStatus): Promise<void> {
+  const resolution = await checkResolution(config.baseDomain, `${config.edgeHost}:${config.edgePort}`);
+  const lines = [
+    "",
+    `Cloche ${status.version} is ready (${status.runtime}).`,
+    "",
+    `  gateway   ${status.gateway_url}`,
+    `  API key   ${status.api_key}`,
+    `  CA file   ${status.ca_cert}`,
+    `  domains   https://<sandbox id>.${status.base_domain}:${config.edgePort}`,
+    "",
+    "Create a sandbox:",
+    "",
+    `  curl -s ${status.gateway_url}/cloche.public.v1.SandboxService/CreateSandbox \\`,
+    `    -H 'Authorization: Bearer ${status.api_key}' -H 'Content-Type: application/json' -d '{}'`,
+    "",
+    "or: npx cloche create, then npx cloche exec <name> -- uname -a",
+    "",
+  ];
+  if (!resolution.resolves) lines.push(resolution.remedy, "");
+  console.log(lines.join("\n"));
+}
