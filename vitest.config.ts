@@ -18,7 +18,7 @@ export default defineConfig({
       {
         test: {
           name: "unit",
-          include: ["packages/*/src/**/*.test.ts", "tests/repository/**/*.test.ts"],
+          include: ["packages/*/src/**/*.test.ts", "tests/repository/**/*.test.ts", "bench/**/*.test.ts"],
           pool: "forks",
           testTimeout: 30_000,
         },

@@ -1,0 +1,56 @@
+/** Order statistics and a seeded bootstrap: the same samples always give the same interval. */
+
+/** The p-th percentile (0 to 100) by linear interpolation; NaN without samples. */
+export function percentile(samples: readonly number[], p: number): number {
+  if (samples.length === 0) return Number.NaN;
+  const sorted = [...samples].sort((a, b) => a - b);
+  const position = ((sorted.length - 1) * p) / 100;
+  const below = Math.floor(position);
+  const low = sorted[below] ?? Number.NaN;
+  const high = sorted[Math.min(below + 1, sorted.length - 1)] ?? Number.NaN;
+  return low + (high - low) * (position - below);
+}
+
+export const median = (samples: readonly number[]): number => percentile(samples, 50);
+
+/** A small seeded generator (mulberry32): uniform in [0, 1). */
+export function seeded(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
+    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  };
+}
+
+export interface Ratio {
+  /** Median of `a` over median of `b`. */
+  value: number;
+  /** 95 % bootstrap confidence interval. */
+  low: number;
+  high: number;
+}
+
+/** How many times `b`'s median `a`'s median is, with a bootstrap interval from resampling both. */
+export function medianRatio(a: readonly number[], b: readonly number[], seed: number, rounds = 1_000): Ratio {
+  const random = seeded(seed);
+  const ratios: number[] = [];
+  for (let round = 0; round < rounds; round += 1)
+    ratios.push(median(resample(a, random)) / median(resample(b, random)));
+  return { value: median(a) / median(b), low: percentile(ratios, 2.5), high: percentile(ratios, 97.5) };
+}
+
+function resample(samples: readonly number[], random: () => number): number[] {
+  return samples.map(() => samples[Math.floor(random() * samples.length)] ?? Number.NaN);
+}
+
+/** Fisher-Yates with a given generator; a new array. */
+export function shuffled<T>(items: readonly T[], random: () => number): T[] {
+  const result = [...items];
+  for (let last = result.length - 1; last > 0; last -= 1) {
+    const pick = Math.floor(random() * (last + 1));
+    [result[last], result[pick]] = [result[pick] as T, result[last] as T];
+  }
+  return result;
+}
