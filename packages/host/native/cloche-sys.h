@@ -1,0 +1,36 @@
+/* Shared by the parts of cloche-sys. See main.c for what the program is and the protocol it speaks. */
+#ifndef CLOCHE_SYS_H
+#define CLOCHE_SYS_H
+#define _GNU_SOURCE
+#include <stddef.h>
+#include <stdint.h>
+
+/* What one request answers: errno 0 and a payload, or an errno and what failed. */
+struct answer {
+  int error;
+  char text[8192];
+};
+
+/* Fills the answer with an error and returns -1. */
+int fail(struct answer *answer, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int done(struct answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+uint64_t now_us(void);
+
+/* disk.c: every operation takes its arguments as strings, as they came over the wire. */
+int disk_clone(struct answer *answer, const char *source, const char *target);
+int disk_snapshot(struct answer *answer, const char *mount_point, const char *source, const char *target);
+int disk_freeze(struct answer *answer, const char *mount_point);
+int disk_thaw(struct answer *answer, const char *mount_point);
+int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags,
+                const char *options, const char *direct_io);
+int disk_detach(struct answer *answer, const char *mount_point, const char *lazy);
+int disk_trim(struct answer *answer, const char *mount_point);
+int disk_extents(struct answer *answer, const char *file);
+int disk_cow_extent_size(struct answer *answer, const char *path, const char *bytes);
+
+/* process.c */
+void process_start_reaper(void);
+int process_exec(struct answer *answer, char **arguments, int count);
+int netns_add(struct answer *answer, const char *path);
+int netns_delete(struct answer *answer, const char *path);
+#endif

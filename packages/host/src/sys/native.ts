@@ -1,0 +1,194 @@
+// Client of cloche-sys (packages/host/native/main.c): kernel operations that Node cannot do, without a spawn for each.
+// Owns one child process, started at first use and again should it ever die. Requests run concurrently in it.
+//
+//   idle ──first request──▶ running ──child exits──▶ idle (requests under way fail, the next one starts it anew)
+//                              └──close()──▶ closed
+//
+// What survives a crash of the service: nothing needs to. The child finishes what runs (no disk stays frozen) and exits.
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { once } from "node:events";
+import { createInterface } from "node:readline";
+import type { Readable, Writable } from "node:stream";
+import { getSystemErrorName } from "node:util";
+
+/** An operation of the kernel that failed. `errno` is its name: EBUSY, ENOSPC, EUCLEAN… Private: it names host paths. */
+export class NativeError extends Error {
+  override readonly name = "NativeError";
+  readonly errno: string;
+
+  constructor(operation: string, errno: string, what: string) {
+    super(`${operation}: ${what}: ${errno}`);
+    this.errno = errno;
+  }
+}
+
+interface Pending {
+  readonly operation: string;
+  readonly resolve: (text: string) => void;
+  readonly reject: (error: Error) => void;
+}
+
+export interface ExecRequest {
+  readonly argv: readonly [string, ...string[]];
+  /** Files that get stdout and stderr (appended); nothing of ours is inherited. Default /dev/null. */
+  readonly stdoutFile?: string;
+  readonly stderrFile?: string;
+  readonly cwd?: string;
+  /** Path of a network namespace to start in. */
+  readonly netns?: string;
+  /** Its process group is killed after this many milliseconds. Default 60,000. */
+  readonly deadlineMs?: number;
+}
+
+export class Native {
+  readonly #program: string;
+  #child: ChildProcessByStdio<Writable, Readable, null> | undefined;
+  #closed = false;
+  #nextId = 1;
+  readonly #pending = new Map<string, Pending>();
+
+  /** `program`: the compiled cloche-sys (artifacts/native.ts). */
+  constructor(program: string) {
+    this.#program = program;
+  }
+
+  ping(): Promise<string> {
+    return this.#call("ping");
+  }
+
+  /** Reflink copy; replaces `target` in one step when it exists, durable when it answers. */
+  async clone(source: string, target: string): Promise<void> {
+    await this.#call("clone", source, target);
+  }
+
+  /** Freezes the file system at `mountPoint`, clones `source` (the image behind it) to `target`, thaws. */
+  async snapshot(mountPoint: string, source: string, target: string): Promise<{ frozenMs: number }> {
+    return { frozenMs: Number(await this.#call("snapshot", mountPoint, source, target)) / 1_000 };
+  }
+
+  /** Repeatable. Whoever freezes must thaw; thaw of a file system that is not frozen is no error. */
+  async freeze(mountPoint: string): Promise<void> {
+    await this.#call("freeze", mountPoint);
+  }
+
+  async thaw(mountPoint: string): Promise<void> {
+    await this.#call("thaw", mountPoint);
+  }
+
+  /** Loop-mounts an ext4 image; answers the loop device. Attached there already is success; elsewhere is EBUSY. */
+  attach(request: {
+    image: string;
+    mountPoint: string;
+    /** mount(2) flags. */
+    flags: number;
+    /** ext4 options, comma-separated. */
+    options: string;
+    directIo: boolean;
+  }): Promise<string> {
+    const { image, mountPoint, flags, options, directIo } = request;
+    return this.#call("attach", image, mountPoint, String(flags), options, directIo ? "1" : "0");
+  }
+
+  /** Unmounts; the loop device goes by itself. Nothing mounted is success. `lazy` leaves it to the last user to finish. */
+  async detach(mountPoint: string, options: { lazy?: boolean } = {}): Promise<void> {
+    await this.#call("detach", mountPoint, options.lazy ? "1" : "0");
+  }
+
+  /** Gives unused blocks back to what lies below; answers the bytes. */
+  async trim(mountPoint: string): Promise<number> {
+    return Number(await this.#call("trim", mountPoint));
+  }
+
+  async extents(file: string): Promise<{ count: number; allocatedBytes: number; exclusiveBytes: number }> {
+    const [count, allocated, exclusive] = (await this.#call("extents", file)).split(" ").map(Number);
+    return { count: count ?? 0, allocatedBytes: allocated ?? 0, exclusiveBytes: exclusive ?? 0 };
+  }
+
+  /** Sets the unit of copy-on-write of a file, or of the files made in a directory from now on. XFS only. */
+  async setCowExtentSize(path: string, bytes: number): Promise<void> {
+    await this.#call("cow-extent-size", path, String(bytes));
+  }
+
+  /** "exists" when a namespace is kept at `path` already. */
+  addNetns(path: string): Promise<string> {
+    return this.#call("netns-add", path);
+  }
+
+  async deleteNetns(path: string): Promise<void> {
+    await this.#call("netns-delete", path);
+  }
+
+  /** Runs a program in its own session; orphans it leaves are collected at once. A non-zero exit code is no error. */
+  async exec(request: ExecRequest): Promise<{ pid: number; exitCode: number }> {
+    const text = await this.#call(
+      "exec",
+      request.netns ?? "",
+      request.cwd ?? "",
+      request.stdoutFile ?? "",
+      request.stderrFile ?? "",
+      String(request.deadlineMs ?? 60_000),
+      ...request.argv,
+    );
+    const [pid, exitCode] = text.split(" ").map(Number);
+    return { pid: pid ?? 0, exitCode: exitCode ?? -1 };
+  }
+
+  /** Waits for what runs, then ends the child. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    const child = this.#child;
+    if (!child) return;
+    const exited = once(child, "exit");
+    child.stdin.end();
+    await exited;
+  }
+
+  #call(operation: string, ...args: readonly string[]): Promise<string> {
+    if (this.#closed) return Promise.reject(new Error("cloche-sys is closed"));
+    const child = (this.#child ??= this.#start());
+    const id = String(this.#nextId++);
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { operation, resolve, reject });
+      child.stdin.write(`${[id, operation, ...args.map(encode)].join("\t")}\n`);
+    });
+  }
+
+  #start(): ChildProcessByStdio<Writable, Readable, null> {
+    // A session of its own: Ctrl-C in the terminal must not reach it in the middle of an operation.
+    const child = spawn(this.#program, [], { stdio: ["pipe", "pipe", "inherit"], detached: true });
+    const lost = (why: string) => {
+      if (this.#child !== child) return;
+      this.#child = undefined;
+      for (const [id, pending] of this.#pending) {
+        this.#pending.delete(id);
+        pending.reject(new Error(`${pending.operation}: ${why}`));
+      }
+    };
+    child.on("error", (error) => lost(`cloche-sys cannot be started: ${error.message}`));
+    child.stdin.on("error", () => {}); // The exit event tells.
+    const lines = createInterface({ input: child.stdout });
+    lines.on("line", (line) => this.#answer(line));
+    // "close" comes after the last line was read, so an answer is never lost to an exit.
+    child.on("close", (code, signal) => lost(`cloche-sys ended (${signal ?? `exit code ${code}`})`));
+    return child;
+  }
+
+  #answer(line: string): void {
+    const [id, errno, text] = line.split("\t");
+    const pending = this.#pending.get(id ?? "");
+    if (!pending) return;
+    this.#pending.delete(id ?? "");
+    const decoded = decodeBytes(text ?? "");
+    if (errno === "0") pending.resolve(decoded);
+    else pending.reject(new NativeError(pending.operation, getSystemErrorName(-Number(errno)), decoded));
+  }
+}
+
+function encode(text: string): string {
+  if (text.includes("\0")) throw new Error("an argument of cloche-sys has a NUL byte");
+  return text.replace(/[%\x01-\x1f]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`);
+}
+
+function decodeBytes(text: string): string {
+  return text.replace(/%([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
+}
