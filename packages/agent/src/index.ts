@@ -1,1 +1,2 @@
-export {};
+export { createAgent, type Agent } from "./agent.ts";
+export { readBootConfig, type BootConfig } from "./boot-config.ts";

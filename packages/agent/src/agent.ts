@@ -1,0 +1,89 @@
+/**
+ * Puts the agent together: one HTTP server over the parts that answer it. Nothing here is started before it is needed;
+ * the process must answer within tens of milliseconds of its start.
+ */
+import type { Server } from "node:http";
+import { join } from "node:path";
+import { authorize, healthPath } from "./auth/authorize.ts";
+import { ControlSecret } from "./auth/control-secret.ts";
+import type { BootConfig } from "./boot-config.ts";
+import { Activity } from "./control/activity.ts";
+import { SandboxDisk } from "./control/disk.ts";
+import { guestServiceRoutes } from "./control/guest-service.ts";
+import { Identity } from "./control/identity.ts";
+import type { Route } from "./http/router.ts";
+import { createHttpServer } from "./http/server.ts";
+import type { Log } from "./log.ts";
+import { portTunnel } from "./ports/tunnel.ts";
+import { kernelRandomness } from "./randomness.ts";
+import type { Spawner } from "./spawner/index.ts";
+import { storeRoutes } from "./store/routes.ts";
+import { Store, systemStoreClock } from "./store/store.ts";
+
+export interface Agent {
+  server: Server;
+  /** Ends services and processes and closes the store. */
+  close(): Promise<void>;
+}
+
+export function createAgent(config: BootConfig, spawner: Spawner, log: Log): Agent {
+  const now = Date.now;
+  const randomness = kernelRandomness();
+  const identity = new Identity();
+  const control = new ControlSecret(config.bootstrapControlSecretSha256);
+  const activity = new Activity(now);
+  const store = new Store(join(config.diskPath, "cloche", "store.db"), systemStoreClock);
+  const services = noServices;
+  const disk = new SandboxDisk(config.diskPath, spawner, store, services);
+
+  const routes: Route[] = [
+    { method: "GET", path: healthPath, handle: () => ({ ok: true }) },
+    ...guestServiceRoutes({
+      identity,
+      control,
+      disk,
+      diskPath: config.diskPath,
+      services,
+      spawner,
+      activity,
+      randomness,
+      log,
+      ownsClock: config.ownsClock,
+      runningExecs: () => 0,
+    }),
+    ...storeRoutes(store, now),
+  ];
+  const server = createHttpServer({
+    routes,
+    upgrades: [portTunnel(() => activity.touch())],
+    authorize: ({ request, path }) => {
+      authorize(request, path, control, identity.verifier, now());
+      if (path.startsWith("/v1/")) disk.require();
+    },
+    // The host's own questions are no activity of the user's.
+    track: (path) => (path.startsWith("/v1/") || path.startsWith("/cloche/") ? activity.begin() : noop),
+    randomBytes: (length) => randomness.bytes(length),
+    log,
+  });
+  return {
+    server,
+    close: async () => {
+      server.close();
+      server.closeAllConnections();
+      await disk.detach();
+    },
+  };
+}
+
+const noop = (): void => undefined;
+
+const noServices = {
+  load: noop,
+  halt: async () => [],
+  shutDown: async () => undefined,
+  unload: noop,
+  flush: noop,
+  running: () => [],
+  wanted: () => [],
+  startAll: async (names: readonly string[]) => ({ started: [], failed: [...names] }),
+};

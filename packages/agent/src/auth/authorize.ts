@@ -1,0 +1,46 @@
+import type { IncomingMessage } from "node:http";
+import { ClocheError } from "@cloche/protocol";
+import type { ControlSecret } from "./control-secret.ts";
+import type { TokenVerifier } from "./token-verifier.ts";
+
+export const controlPrefix = "/cloche.guest.v1.GuestService/";
+export const healthPath = "/healthz";
+
+/**
+ * Who may call a path: anyone the health check, the host alone GuestService (a data plane token is refused there, the
+ * control secret everywhere else), and a bearer of this sandbox's token all the rest. While the agent is no sandbox's
+ * yet (`verifier` undefined) the data plane answers 503.
+ */
+export function authorize(
+  request: IncomingMessage,
+  path: string,
+  control: ControlSecret,
+  verifier: TokenVerifier | undefined,
+  nowMs: number,
+): void {
+  if (path === healthPath) return;
+  if (path.startsWith(controlPrefix)) {
+    if (!control.matches(bearer(request))) {
+      throw new ClocheError(
+        "unauthenticated",
+        "only the host may call GuestService, with its control secret",
+      );
+    }
+    return;
+  }
+  if (verifier === undefined) {
+    throw new ClocheError("unavailable", "this machine is no sandbox's yet", { retryAfterSeconds: 1 });
+  }
+  verifier.check(bearer(request), nowMs);
+}
+
+function bearer(request: IncomingMessage): string {
+  const match = /^Bearer +([^\s]+) *$/i.exec(request.headers.authorization ?? "");
+  if (match?.[1] === undefined) {
+    throw new ClocheError(
+      "unauthenticated",
+      "the header Authorization: Bearer <data plane token> is missing",
+    );
+  }
+  return match[1];
+}

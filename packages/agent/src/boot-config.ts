@@ -1,0 +1,49 @@
+import { readFileSync } from "node:fs";
+import { defaults } from "@cloche/protocol";
+
+/**
+ * What the agent is started with: a JSON file named by its first argument. It holds nothing secret and nothing of a
+ * particular sandbox, so that a template of a booted agent can become any sandbox (see control/identity.ts).
+ */
+export interface BootConfig {
+  /** Address to listen on. Default 0.0.0.0. */
+  host: string;
+  /** Default 4070; 0 picks a free one (tests). */
+  port: number;
+  /** Where the sandbox's disk is, or will be, mounted: `fs` in it is the users' root, `cloche` ours. Default /mnt/disk. */
+  diskPath: string;
+  /** SHA-256 (hex) of the control secret that is good until Assign names the next one. */
+  bootstrapControlSecretSha256: string;
+  /** Whether the machine's clock is ours to set (a VM). Default false. */
+  ownsClock: boolean;
+  /** Folder of the native spawner. Default: beside the bundle. */
+  nativeDir: string;
+}
+
+/** Reads and checks the boot config; throws an Error naming the field that is wrong. */
+export function readBootConfig(path: string, bundleDir: string): BootConfig {
+  const raw: unknown = JSON.parse(readFileSync(path, "utf8"));
+  if (typeof raw !== "object" || raw === null) throw new Error("boot config must be a JSON object");
+  const fields = raw as Record<string, unknown>;
+  const text = (name: string, fallback?: string): string => {
+    const value = fields[name] ?? fallback;
+    if (typeof value !== "string" || value === "") throw new Error(`boot config: ${name} must be a string`);
+    return value;
+  };
+  const port = fields["port"] ?? defaults.agentPort;
+  if (typeof port !== "number" || !Number.isInteger(port) || port < 0 || port > 65_535) {
+    throw new Error("boot config: port must be an integer from 0 to 65535");
+  }
+  const bootstrapControlSecretSha256 = text("bootstrapControlSecretSha256").toLowerCase();
+  if (!/^[0-9a-f]{64}$/.test(bootstrapControlSecretSha256)) {
+    throw new Error("boot config: bootstrapControlSecretSha256 must be 64 hex digits");
+  }
+  return {
+    host: text("host", "0.0.0.0"),
+    port,
+    diskPath: text("diskPath", "/mnt/disk"),
+    bootstrapControlSecretSha256,
+    ownsClock: fields["ownsClock"] === true,
+    nativeDir: text("nativeDir", bundleDir),
+  };
+}

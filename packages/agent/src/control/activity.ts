@@ -1,0 +1,85 @@
+import { readdirSync, readFileSync } from "node:fs";
+
+/** What the host asks about for idle detection (guest.proto, GetActivity): requests, output, traffic. */
+export class Activity {
+  readonly #now: () => number;
+  #lastMs: number;
+  #openRequests = 0;
+
+  constructor(now: () => number) {
+    this.#now = now;
+    this.#lastMs = now();
+  }
+
+  /** Something of the user's happened: output of a process, traffic of a port. */
+  touch(): void {
+    this.#lastMs = this.#now();
+  }
+
+  /** A request of the user's began; call the answer when it has ended. */
+  begin(): () => void {
+    this.touch();
+    this.#openRequests += 1;
+    let open = true;
+    return () => {
+      if (!open) return;
+      open = false;
+      this.#openRequests -= 1;
+      this.touch();
+    };
+  }
+
+  get lastActivityMs(): number {
+    return this.#lastMs;
+  }
+
+  get openRequests(): number {
+    return this.#openRequests;
+  }
+}
+
+interface ProcessTimes {
+  parent: number;
+  ownMs: number;
+  reapedMs: number;
+}
+
+/** The fields of /proc/<pid>/stat that count; the program's name may hold spaces and parentheses. */
+export function parseStat(stat: string, clockTicksPerSecond = 100): ProcessTimes {
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  const ticks = (index: number): number => Number(fields[index] ?? 0);
+  const msPerTick = 1000 / clockTicksPerSecond;
+  return {
+    parent: Number(fields[1]),
+    ownMs: (ticks(11) + ticks(12)) * msPerTick,
+    reapedMs: (ticks(13) + ticks(14)) * msPerTick,
+  };
+}
+
+/**
+ * CPU time of everything below the agent in milliseconds. The time of a process that was reaped lives on in its parent, so
+ * the sum over the living is the sum over all that ever ran.
+ */
+export function descendantsCpuMs(ownPid: number = process.pid, procPath = "/proc"): number {
+  const processes = new Map<number, ProcessTimes>();
+  for (const name of readdirSync(procPath)) {
+    if (!/^[0-9]+$/.test(name)) continue;
+    try {
+      processes.set(Number(name), parseStat(readFileSync(`${procPath}/${name}/stat`, "utf8")));
+    } catch {
+      // It ended between the two looks.
+    }
+  }
+  const below = (pid: number): boolean => {
+    for (let at = pid, hops = 0; hops < 1_000; hops += 1) {
+      const parent = processes.get(at)?.parent;
+      if (parent === undefined || parent === 0) return false;
+      if (parent === ownPid) return true;
+      at = parent;
+    }
+    return false;
+  };
+  let totalMs = processes.get(ownPid)?.reapedMs ?? 0;
+  for (const [pid, times] of processes) if (below(pid)) totalMs += times.ownMs + times.reapedMs;
+  return totalMs;
+}

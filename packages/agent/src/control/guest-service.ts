@@ -1,0 +1,236 @@
+/**
+ * GuestService (spec/proto/cloche/guest/v1/guest.proto): what the host asks of the agent, as Connect unary JSON. Calls that
+ * change something run one at a time, in the order they came. The caller was authorised by auth/authorize.ts.
+ */
+import { ClocheError } from "@cloche/protocol";
+import type {
+  ActivityResponseJson,
+  AssignRequestJson,
+  AssignResponseJson,
+  AttachDiskResponseJson,
+  DetachDiskResponseJson,
+  GuestEmptyJson,
+  GuestKeySetJson,
+  PrepareCheckpointResponseJson,
+  PrepareSnapshotResponseJson,
+} from "@cloche/protocol/guest";
+import { controlPrefix } from "../auth/authorize.ts";
+import type { ControlSecret } from "../auth/control-secret.ts";
+import { type KeySet, TokenVerifier } from "../auth/token-verifier.ts";
+import {
+  type JsonObject,
+  optionalBoolean,
+  optionalEnvironment,
+  optionalString,
+  optionalStrings,
+} from "../http/fields.ts";
+import type { Route } from "../http/router.ts";
+import type { Log } from "../log.ts";
+import type { Randomness } from "../randomness.ts";
+import type { Spawner } from "../spawner/index.ts";
+import { type Activity, descendantsCpuMs } from "./activity.ts";
+import { setClock } from "./block-device.ts";
+import { deletedButOpen } from "./deleted-files.ts";
+import type { DiskServices, SandboxDisk } from "./disk.ts";
+import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
+
+export interface GuestServiceParts {
+  identity: Identity;
+  control: ControlSecret;
+  disk: SandboxDisk;
+  diskPath: string;
+  services: DiskServices;
+  spawner: Spawner;
+  activity: Activity;
+  randomness: Randomness;
+  log: Log;
+  /** Whether Assign may set the machine's clock (a VM's own, never that of the machine the tests run on). */
+  ownsClock: boolean;
+  runningExecs(): number;
+}
+
+/** A clock further off than this is set. */
+const clockToleranceMs = 50;
+
+export const agentVersion = "0.1.0";
+
+export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
+  const service = new GuestService(parts);
+  let last: Promise<unknown> = Promise.resolve();
+  const inTurn = <Answer>(call: () => Promise<Answer>): Promise<Answer> => {
+    const turn = last.then(call, call);
+    last = turn.catch(() => undefined);
+    return turn;
+  };
+  const method = (name: string, call: (body: JsonObject) => unknown): Route => ({
+    method: "POST",
+    path: `${controlPrefix}${name}`,
+    handle: async (exchange) => call(await exchange.readJson()),
+  });
+  return [
+    method("Assign", (body) => inTurn(() => service.assign(body))),
+    method("SetVerificationKeys", (body) => inTurn(async () => service.setVerificationKeys(body))),
+    method("GetActivity", () => service.getActivity()),
+    method("PrepareCheckpoint", () => inTurn(() => service.prepareCheckpoint())),
+    method("PrepareSnapshot", () => inTurn(async () => service.prepareSnapshot())),
+    method("DetachDisk", () => inTurn(() => service.detachDisk())),
+    method("AttachDisk", (body) => inTurn(() => service.attachDisk(body))),
+    method("Shutdown", () => inTurn(() => service.shutdown())),
+  ];
+}
+
+class GuestService {
+  readonly #parts: GuestServiceParts;
+
+  constructor(parts: GuestServiceParts) {
+    this.#parts = parts;
+  }
+
+  async assign(body: JsonObject): Promise<AssignResponseJson> {
+    const { identity, control, disk, services, spawner, randomness, log } = this.#parts;
+    const request = readAssign(body);
+    const verifier = new TokenVerifier(request.sandboxId, request.keys);
+    if (request.entropy.length > 0) randomness.mix(request.entropy);
+    await this.#setClock(request.wallClockMs);
+    await disk.attach(request.blockDevice);
+    await writeIdentity(
+      spawner.guest,
+      {
+        hostname: request.hostname,
+        renew: request.renewIdentity,
+        dnsServers: request.dnsServers,
+        machineId: machineId(randomness),
+      },
+      log,
+    );
+    identity.become(request.sandboxId, verifier, request.env);
+    const wanted = request.startServices ? services.wanted() : [];
+    const { started, failed } = await services.startAll(wanted);
+    control.replace(request.controlSecret); // last: a call that failed can be repeated with the secret it came with
+    log.info("assigned", { sandbox_id: request.sandboxId, started, failed });
+    return { agentVersion, startedServices: started, failedServices: failed };
+  }
+
+  setVerificationKeys(body: JsonObject): GuestEmptyJson {
+    this.#parts.identity.setKeys(readKeySet(body, ""));
+    return {};
+  }
+
+  getActivity(): ActivityResponseJson {
+    const { activity, runningExecs } = this.#parts;
+    return {
+      lastActivityUnixMs: activity.lastActivityMs,
+      runningExecs: runningExecs(),
+      openRequests: activity.openRequests,
+      cpuMs: descendantsCpuMs(),
+    };
+  }
+
+  async prepareCheckpoint(): Promise<PrepareCheckpointResponseJson> {
+    this.#parts.disk.require();
+    await this.#parts.disk.flush();
+    return { runningServices: this.#parts.services.running() };
+  }
+
+  prepareSnapshot(): PrepareSnapshotResponseJson {
+    this.#parts.services.flush();
+    return { blockingPaths: deletedButOpen(this.#parts.diskPath) };
+  }
+
+  async detachDisk(): Promise<DetachDiskResponseJson> {
+    return { runningServices: await this.#parts.disk.detach() };
+  }
+
+  async attachDisk(body: JsonObject): Promise<AttachDiskResponseJson> {
+    const { disk, services } = this.#parts;
+    const names = optionalStrings(body, "startServices") ?? [];
+    if (disk.attached) throw new ClocheError("failed_precondition", "a disk is attached; detach it first");
+    await disk.attach(optionalString(body, "blockDevice") ?? "");
+    const { started, failed } = await services.startAll(names);
+    return { startedServices: started, failedServices: failed };
+  }
+
+  async shutdown(): Promise<GuestEmptyJson> {
+    const { disk, services } = this.#parts;
+    if (disk.attached) {
+      await services.shutDown();
+      await disk.flush();
+    }
+    await disk.detach();
+    return {};
+  }
+
+  async #setClock(wallClockMs: number): Promise<void> {
+    const { ownsClock, log } = this.#parts;
+    if (!ownsClock || wallClockMs === 0 || Math.abs(wallClockMs - Date.now()) < clockToleranceMs) return;
+    await setClock(wallClockMs).catch((error: unknown) => log.warn("the clock was not set", { error }));
+  }
+}
+
+/** A random (version 4) machine-id. */
+function machineId(randomness: Randomness): Buffer {
+  const bytes = randomness.bytes(16);
+  bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x40;
+  bytes[8] = ((bytes[8] ?? 0) & 0x3f) | 0x80;
+  return bytes;
+}
+
+interface Assignment {
+  sandboxId: string;
+  controlSecret: string;
+  hostname: string;
+  keys: KeySet;
+  env: Record<string, string>;
+  entropy: Buffer;
+  wallClockMs: number;
+  renewIdentity: boolean;
+  startServices: boolean;
+  dnsServers: string[];
+  blockDevice: string;
+}
+
+/** Fields that proto3 JSON leaves out have their zero value. */
+function readAssign(body: JsonObject): Assignment {
+  const request = body as AssignRequestJson & JsonObject;
+  const sandboxId = optionalString(request, "sandboxId") ?? "";
+  if (sandboxId === "") throw new ClocheError("invalid_argument", "sandboxId is required");
+  const controlSecret = optionalString(request, "controlSecret") ?? "";
+  if (controlSecret === "") throw new ClocheError("invalid_argument", "controlSecret is required");
+  const wallClockMs = request.wallClockMs ?? 0;
+  return {
+    sandboxId,
+    controlSecret,
+    hostname: checkHostname(optionalString(request, "hostname") ?? ""),
+    keys: readKeySet(readObject(request["keys"], "keys"), "keys."),
+    env: optionalEnvironment(request, "env") ?? {},
+    entropy: Buffer.from(optionalString(request, "entropyBase64") ?? "", "base64"),
+    wallClockMs: typeof wallClockMs === "number" && Number.isFinite(wallClockMs) ? wallClockMs : 0,
+    renewIdentity: optionalBoolean(request, "renewIdentity") ?? false,
+    startServices: optionalBoolean(request, "startServices") ?? false,
+    dnsServers: (optionalStrings(request, "dnsServers") ?? []).filter((server) =>
+      /^[0-9a-f.:]+$/i.test(server),
+    ),
+    blockDevice: optionalString(request, "blockDevice") ?? "",
+  };
+}
+
+function readKeySet(body: JsonObject, at: string): KeySet {
+  const keySet = body as GuestKeySetJson & JsonObject;
+  const keys = keySet.keys ?? [];
+  if (!Array.isArray(keys)) throw new ClocheError("invalid_argument", `${at}keys must be an array`);
+  return {
+    issuer: optionalString(keySet, "issuer") ?? "",
+    keys: keys.map((key: unknown, index) => {
+      const fields = readObject(key, `${at}keys[${index}]`);
+      return { kid: optionalString(fields, "kid") ?? "", jwkJson: optionalString(fields, "jwkJson") ?? "" };
+    }),
+  };
+}
+
+function readObject(value: unknown, name: string): JsonObject {
+  if (value === undefined || value === null) return {};
+  if (typeof value !== "object" || Array.isArray(value)) {
+    throw new ClocheError("invalid_argument", `${name} must be an object`);
+  }
+  return value as JsonObject;
+}

@@ -1,0 +1,103 @@
+/**
+ * Which sandbox this machine is. An agent starts as nobody's; Assign makes it a given sandbox, and a clone of a running
+ * sandbox into another one. Held in memory only, so a memory snapshot carries it until the next Assign replaces it.
+ */
+import { ClocheError } from "@cloche/protocol";
+import type { KeySet } from "../auth/token-verifier.ts";
+import { TokenVerifier } from "../auth/token-verifier.ts";
+import type { Log } from "../log.ts";
+import type { Guest } from "../spawner/index.ts";
+
+export class Identity {
+  #sandboxId = "";
+  #verifier: TokenVerifier | undefined;
+  #env: Readonly<Record<string, string>> = {};
+
+  /** Empty until assigned. */
+  get sandboxId(): string {
+    return this.#sandboxId;
+  }
+
+  /** Undefined until assigned. */
+  get verifier(): TokenVerifier | undefined {
+    return this.#verifier;
+  }
+
+  /** The sandbox's own environment, for every exec and service. */
+  get env(): Readonly<Record<string, string>> {
+    return this.#env;
+  }
+
+  become(sandboxId: string, verifier: TokenVerifier, env: Readonly<Record<string, string>>): void {
+    this.#sandboxId = sandboxId;
+    this.#verifier = verifier;
+    this.#env = env;
+  }
+
+  setKeys(keys: KeySet): void {
+    if (this.#sandboxId === "") throw new ClocheError("failed_precondition", "the agent is not assigned yet");
+    this.#verifier = new TokenVerifier(this.#sandboxId, keys);
+  }
+}
+
+/** What of a sandbox's identity is written into its own tree. */
+export interface IdentityFiles {
+  /** Empty: left alone. */
+  hostname: string;
+  /** New machine-id and hosts file: for create and fork, not for resume. */
+  renew: boolean;
+  /** Empty: left alone. */
+  dnsServers: readonly string[];
+  /** 16 random bytes. */
+  machineId: Buffer;
+}
+
+/**
+ * Writes host name, hosts, resolver and machine-id into the users' tree (through the guest, so no link in it can lead
+ * outside), and sets the kernel's host name. A tree that refuses one of them is still a sandbox: logged, not failed.
+ */
+export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log): Promise<void> {
+  const writes: Promise<unknown>[] = [];
+  const write = (path: string, text: string, mode: number): void => {
+    writes.push(
+      guest.files
+        .write(path, Buffer.from(text), mode)
+        .catch((error: unknown) => log.warn("identity file not written", { path, error })),
+    );
+  };
+  const { hostname, renew, dnsServers, machineId } = files;
+  if (renew) write("/etc/machine-id", `${machineId.toString("hex")}\n`, 0o444);
+  if (hostname !== "") {
+    write("/etc/hostname", `${hostname}\n`, 0o644);
+    if (renew) write("/etc/hosts", hostsFile(hostname), 0o644);
+    writes.push(setKernelHostname(guest, hostname, log));
+  }
+  // Without a live name server programs hang for ten seconds, so the file is always written.
+  if (dnsServers.length > 0) {
+    write("/etc/resolv.conf", dnsServers.map((server) => `nameserver ${server}\n`).join(""), 0o644);
+  }
+  await Promise.all(writes);
+}
+
+const hostsFile = (hostname: string): string =>
+  `127.0.0.1\tlocalhost\n127.0.1.1\t${hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n`;
+
+async function setKernelHostname(guest: Guest, hostname: string, log: Log): Promise<void> {
+  try {
+    const setter = await guest.spawn({ argv: ["hostname", hostname], env: { PATH: systemPath }, cwd: "/" });
+    const { code } = await setter.exited;
+    if (code !== 0) log.warn("the kernel's host name was not set", { exit_code: code });
+  } catch (error) {
+    log.warn("the kernel's host name was not set", { error });
+  }
+}
+
+const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/** Host names are DNS labels: checked before they are written anywhere. */
+export function checkHostname(hostname: string): string {
+  if (hostname !== "" && !/^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/i.test(hostname)) {
+    throw new ClocheError("invalid_argument", "hostname must be a DNS label");
+  }
+  return hostname;
+}

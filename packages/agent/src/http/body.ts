@@ -1,0 +1,87 @@
+import type { IncomingMessage } from "node:http";
+import { ClocheError, limits } from "@cloche/protocol";
+import type { JsonObject } from "./fields.ts";
+
+const utf8 = new TextDecoder("utf-8", { fatal: true });
+
+/**
+ * Reads a whole body. More than `maxBytes`: 413, before reading where Content-Length tells, else while reading. A client
+ * that sends nothing for 30 s: 408. One that goes away mid-body: `canceled`.
+ */
+export function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
+  const tooLarge = (): ClocheError =>
+    new ClocheError("resource_exhausted", `the request body is larger than ${maxBytes} bytes`, {
+      resource: "body",
+    });
+  if (Number(request.headers["content-length"] ?? 0) > maxBytes) return Promise.reject(tooLarge());
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+  const chunks: Buffer[] = [];
+  let sizeBytes = 0;
+  const stall = setTimeout(() => {
+    finish();
+    reject(new ClocheError("deadline_exceeded", "the request body stalled; send it without long pauses", {}));
+  }, limits.headersTimeoutMs);
+  const finish = (): void => {
+    clearTimeout(stall);
+    request.off("data", onData).off("end", onEnd).off("error", onGone).off("close", onGone);
+  };
+  const onData = (chunk: Buffer): void => {
+    stall.refresh();
+    sizeBytes += chunk.length;
+    if (sizeBytes > maxBytes) {
+      finish();
+      reject(tooLarge());
+    } else chunks.push(chunk);
+  };
+  const onEnd = (): void => {
+    finish();
+    resolve(chunks.length === 1 && chunks[0] ? chunks[0] : Buffer.concat(chunks, sizeBytes));
+  };
+  const onGone = (): void => {
+    finish();
+    reject(new ClocheError("canceled", "the client went away before its body was complete"));
+  };
+  request.on("data", onData).on("end", onEnd).on("error", onGone).on("close", onGone);
+  return promise;
+}
+
+/** Text of a JSON body; invalid UTF-8 is refused (400). */
+export function decodeUtf8(body: Buffer): string {
+  try {
+    return utf8.decode(body);
+  } catch {
+    throw new ClocheError("invalid_argument", "the request body is not valid UTF-8");
+  }
+}
+
+/** The JSON object in a body, whatever its content type says. An empty body is `{}`: a POST that needs no field needs no body. */
+export function parseJsonObject(text: string): JsonObject {
+  if (text.trim() === "") return {};
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text);
+  } catch (error) {
+    throw new ClocheError("invalid_argument", "the request body is not valid JSON", { cause: error });
+  }
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
+    throw new ClocheError("invalid_argument", "the request body must be a JSON object");
+  }
+  return parsed as JsonObject;
+}
+
+/**
+ * Lets the unread rest of a body pass, so that a client still sending sees the answer instead of a reset connection; one
+ * that sends on and on is cut off.
+ */
+export function discardRest(request: IncomingMessage): void {
+  if (request.complete || request.destroyed) return;
+  let leftBytes = 64 * 1024 * 1024;
+  const cut = setTimeout(() => request.socket.destroy(), 10_000);
+  request.on("data", (chunk: Buffer) => {
+    leftBytes -= chunk.length;
+    if (leftBytes < 0) request.socket.destroy();
+  });
+  request.on("close", () => clearTimeout(cut));
+  request.on("error", () => undefined);
+  request.resume();
+}

@@ -1,0 +1,99 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { limits } from "@cloche/protocol";
+import { decodeUtf8, parseJsonObject, readBody } from "./body.ts";
+import type { JsonObject } from "./fields.ts";
+import { parseQuery, type Query } from "./query.ts";
+
+/** JSON that is text already (values of the store), sent as it is. */
+export class JsonText {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** One request and its answer, as handlers see it. */
+export class Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly requestId: string;
+  /** As sent: not decoded, not normalised, without the query. */
+  readonly path: string;
+  params: Record<string, string> = {};
+  readonly #rawQuery: string;
+  #query: Query | undefined;
+  #gone: AbortController | undefined;
+  #expectsContinue: boolean;
+
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    requestId: string,
+    target: { path: string; query: string },
+    expectsContinue: boolean,
+  ) {
+    this.request = request;
+    this.response = response;
+    this.requestId = requestId;
+    this.path = target.path;
+    this.#rawQuery = target.query;
+    this.#expectsContinue = expectsContinue;
+  }
+
+  get query(): Query {
+    this.#query ??= parseQuery(this.#rawQuery);
+    return this.#query;
+  }
+
+  /** Aborts when the client closes the connection before it has its answer. */
+  get gone(): AbortSignal {
+    if (this.#gone === undefined) {
+      const controller = new AbortController();
+      this.#gone = controller;
+      if (this.response.destroyed) controller.abort();
+      this.response.once("close", () => {
+        if (!this.response.writableFinished) controller.abort();
+      });
+    }
+    return this.#gone.signal;
+  }
+
+  /** The body as a stream. A client that waits for `100 Continue` is told to go on only now, after auth and limits. */
+  openBody(): IncomingMessage {
+    if (this.#expectsContinue) {
+      this.#expectsContinue = false;
+      this.response.writeContinue();
+    }
+    return this.request;
+  }
+
+  /** True while a client still waits for `100 Continue`: its body will never come, the connection must close. */
+  get awaitsContinue(): boolean {
+    return this.#expectsContinue;
+  }
+
+  /** The whole body; more than `maxBytes` is 413. */
+  readBody(maxBytes: number): Promise<Buffer> {
+    if (Number(this.request.headers["content-length"] ?? 0) <= maxBytes) this.openBody();
+    return readBody(this.request, maxBytes);
+  }
+
+  async readText(maxBytes: number = limits.jsonBodyBytes): Promise<string> {
+    return decodeUtf8(await this.readBody(maxBytes));
+  }
+
+  /** The JSON object in the body; an empty body is `{}`. */
+  async readJson(maxBytes: number = limits.jsonBodyBytes): Promise<JsonObject> {
+    return parseJsonObject(await this.readText(maxBytes));
+  }
+
+  sendJson(status: number, body: unknown): void {
+    if (this.response.headersSent || this.response.destroyed) return;
+    const text = body instanceof JsonText ? body.text : JSON.stringify(body);
+    this.response.writeHead(status, {
+      "content-type": "application/json",
+      "content-length": Buffer.byteLength(text),
+    });
+    this.response.end(text);
+  }
+}

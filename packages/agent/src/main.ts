@@ -1,0 +1,29 @@
+import { dirname } from "node:path";
+import { createAgent } from "./agent.ts";
+import { readBootConfig } from "./boot-config.ts";
+import { stderrLog } from "./log.ts";
+import { noSpawner } from "./no-spawner.ts";
+
+/** `node agent.cjs <boot config>`: serves until SIGTERM. */
+const log = stderrLog();
+const configPath = process.argv[2];
+if (configPath === undefined) {
+  log.error("usage: node agent.cjs <boot config>");
+  process.exit(2);
+}
+// Whatever a request provoked: the sandbox must not lose its agent over it.
+process.on("uncaughtException", (error) => log.error("uncaught", { error }));
+process.on("unhandledRejection", (error) => log.error("unhandled rejection", { error }));
+
+const config = readBootConfig(configPath, dirname(process.argv[1] ?? "."));
+const agent = createAgent(config, noSpawner(), log);
+agent.server.on("error", (error) => {
+  log.error("cannot listen", { error });
+  process.exit(1);
+});
+agent.server.listen(config.port, config.host, () => {
+  log.info("listening", { address: agent.server.address(), pid: process.pid });
+});
+process.once("SIGTERM", () => {
+  void agent.close().finally(() => process.exit(0));
+});

@@ -1,0 +1,63 @@
+import { connect, type Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import { ClocheError, portTunnelPath } from "@cloche/protocol";
+import type { Exchange } from "../http/exchange.ts";
+import type { UpgradeRoute } from "../http/server.ts";
+
+const connectTimeoutMs = 10_000;
+const upgradeToken = "cloche-port";
+
+/**
+ * `Upgrade: cloche-port` on portTunnelPath + <port>: a TCP stream to 127.0.0.1:<port> in the sandbox. After the 101 both
+ * sides are raw bytes; either side's end is passed on. Nothing listening: 503 naming the port.
+ */
+export function portTunnel(touch: () => void): UpgradeRoute {
+  return {
+    prefix: portTunnelPath,
+    handle: async (exchange, socket, head) => {
+      if (exchange.request.headers.upgrade?.toLowerCase() !== upgradeToken) {
+        throw new ClocheError("invalid_argument", `the Upgrade header must be ${upgradeToken}`);
+      }
+      const text = exchange.path.slice(portTunnelPath.length);
+      const port = /^[0-9]{1,5}$/.test(text) ? Number(text) : 0;
+      if (port < 1 || port > 65_535) throw new ClocheError("invalid_argument", "port must be 1 to 65535");
+      await tunnel(port, exchange, socket, head, touch);
+    },
+  };
+}
+
+async function tunnel(
+  port: number,
+  exchange: Exchange,
+  client: Duplex,
+  head: Buffer,
+  touch: () => void,
+): Promise<void> {
+  const server = connect({ host: "127.0.0.1", port, noDelay: true, allowHalfOpen: true });
+  const { promise, resolve, reject } = Promise.withResolvers<void>();
+  server.once("connect", resolve).once("error", reject);
+  const tooLong = setTimeout(() => server.destroy(new Error("connect timed out")), connectTimeoutMs);
+  client.once("close", () => server.destroy());
+  try {
+    await promise;
+  } catch (error) {
+    server.destroy();
+    throw new ClocheError("unavailable", `nothing accepts connections on port ${port} of the sandbox`, {
+      cause: error,
+      retryAfterSeconds: 1,
+    });
+  } finally {
+    clearTimeout(tooLong);
+  }
+  exchange.response.detachSocket(client as Socket);
+  server.on("error", () => client.destroy());
+  server.on("data", touch);
+  client.on("data", touch);
+  client.write(
+    `HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: ${upgradeToken}\r\nx-request-id: ${exchange.requestId}\r\n\r\n`,
+  );
+  if (head.length > 0) server.write(head);
+  server.pipe(client);
+  client.pipe(server);
+  server.once("close", () => (client as Socket).destroySoon());
+}

@@ -1,0 +1,156 @@
+/**
+ * A spawner for tests on plain Linux: the same interface, without isolation. Processes are children of the test in their
+ * own process group; the tree of a process is that group.
+ */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, statSync, writeFileSync } from "node:fs";
+import { constants } from "node:os";
+import { dirname, join } from "node:path";
+import {
+  type Guest,
+  type GuestEntry,
+  type GuestFiles,
+  type GuestOptions,
+  type GuestProcess,
+  type ProcessExit,
+  SpawnError,
+  type Spawner,
+  type SpawnRequest,
+} from "../spawner/index.ts";
+
+export function localSpawner(): Spawner & { guests: LocalGuest[] } {
+  const containers = new Map<string, LocalGuest>();
+  let guest: LocalGuest | undefined;
+  const guests: LocalGuest[] = [];
+  return {
+    guests,
+    attach: async (diskPath) => {
+      mkdirSync(join(diskPath, "fs"), { recursive: true });
+      guest = new LocalGuest(join(diskPath, "fs"));
+      guests.push(guest);
+    },
+    detach: async () => {
+      await Promise.all([...containers.values(), guest].map((one) => one?.close()));
+      containers.clear();
+      guest = undefined;
+    },
+    get guest() {
+      if (guest === undefined) throw new Error("detached");
+      return guest;
+    },
+    openContainer: async (id: string, options: GuestOptions) => {
+      const container = new LocalGuest(options.root);
+      containers.set(id, container);
+      void container.closed.then(() => containers.delete(id));
+      return container;
+    },
+    container: (id) => containers.get(id),
+    onLost: () => undefined,
+  };
+}
+
+export class LocalGuest implements Guest {
+  readonly #root: string;
+  readonly #running = new Set<GuestProcess>();
+  readonly #closed = Promise.withResolvers<void>();
+
+  constructor(root: string) {
+    this.#root = root;
+  }
+
+  get closed(): Promise<void> {
+    return this.#closed.promise;
+  }
+
+  get runningCount(): number {
+    return this.#running.size;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#running].map((process) => process.kill()));
+    this.#closed.resolve();
+  }
+
+  async spawn(request: SpawnRequest): Promise<GuestProcess> {
+    const [program = "", ...args] = request.argv;
+    const child = spawn(program, args, {
+      cwd: request.cwd ?? "/",
+      env: { ...request.env },
+      detached: true,
+      stdio: [request.stdin === "pipe" ? "pipe" : "ignore", "pipe", "pipe"],
+    });
+    const closed = once(child, "close").then(([code, signal]: unknown[]): ProcessExit => {
+      const number = typeof signal === "string" ? constants.signals[signal as NodeJS.Signals] : null;
+      return { code: number === null ? Number(code) : 128 + number, signal: number };
+    });
+    closed.catch(() => undefined);
+    try {
+      await once(child, "spawn");
+    } catch (error) {
+      const { errno = 0, message } = error as NodeJS.ErrnoException;
+      throw new SpawnError("exec", Math.abs(errno), message);
+    }
+    for (const stream of ["stdout", "stderr"] as const) {
+      child[stream]?.on("data", (chunk: Buffer) => {
+        child[stream]?.pause();
+        void Promise.resolve(request.onOutput?.(stream, chunk)).finally(() => child[stream]?.resume());
+      });
+    }
+    const pid = child.pid ?? 0;
+    const send = (signal: number, scope: "program" | "tree"): void => {
+      try {
+        process.kill(scope === "tree" ? -pid : pid, signal);
+      } catch {
+        // It has ended.
+      }
+    };
+    const running: GuestProcess = {
+      pid,
+      exited: closed,
+      ended: closed.then(() => undefined),
+      write: async (data) => void child.stdin?.write(data),
+      end: () => void child.stdin?.end(),
+      signal: send,
+      kill: async () => {
+        send(9, "tree");
+        await closed;
+      },
+      resize: () => undefined,
+    };
+    this.#running.add(running);
+    void closed.finally(() => this.#running.delete(running));
+    return running;
+  }
+
+  get files(): GuestFiles {
+    const refuse = async (): Promise<never> => {
+      throw new Error("not in the local spawner");
+    };
+    return {
+      lstat: refuse,
+      open: refuse,
+      write: async (path, data, mode) => {
+        const target = join(this.#root, path.toString());
+        mkdirSync(dirname(target), { recursive: true });
+        writeFileSync(target, data, { mode: mode ?? 0o644 });
+        const entry: GuestEntry = {
+          path: Buffer.from(path),
+          kind: "file",
+          sizeBytes: data.length,
+          modifiedAtMs: statSync(target).mtimeMs,
+          mode: mode ?? 0o644,
+          owner: "root",
+          group: "root",
+          symlinkTarget: Buffer.alloc(0),
+        };
+        return entry;
+      },
+      remove: refuse,
+      list: refuse,
+      mkdir: refuse,
+      move: refuse,
+      sync: async () => undefined,
+    };
+  }
+}
