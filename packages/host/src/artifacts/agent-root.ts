@@ -1,0 +1,124 @@
+// The read-only root that every sandbox's agent runs from: Node with its libraries, static busybox, the agent's files.
+// Shared by all sandboxes (one page cache), never on the user's disk: users cannot break the agent by `rm -rf /`.
+import { createHash } from "node:crypto";
+import { chmod, copyFile, mkdir, readFile, writeFile } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { run } from "../sys/run.ts";
+import { SANDBOX_RESOLVER } from "./base-rootfs.ts";
+import { inStep, type Progress } from "./step.ts";
+import { type Artifact, obtainArtifact } from "./store.ts";
+
+const RECIPE = 1;
+const NODE = "/bin/node";
+/** Where the agent's own files lie in the root. */
+export const AGENT_DIR = "/agent";
+const AGENT_BUNDLE = `${AGENT_DIR}/agent.cjs`;
+/** Everything that may be mounted; runsc cannot make directories in a read-only root. */
+const MOUNT_POINTS = ["dev", "proc", "sys", "run", "tmp", "mnt", "root"];
+
+export interface AgentRootInputs {
+  /** Node's libraries are taken from it, and it has the Node binary itself. */
+  readonly rootfs: Artifact;
+  readonly nodeVersion: string;
+  /** Path of the static binary. */
+  readonly busybox: string;
+  /** The bundled agent (packages/agent/build.ts). */
+  readonly bundle: string;
+  /** The agent's native programs: name in AGENT_DIR to path of the static binary. */
+  readonly programs: Readonly<Record<string, string>>;
+}
+
+export interface AgentRoot {
+  /** Content key: templates of a booted agent are keyed by it. */
+  readonly key: string;
+  readonly dir: string;
+  /** Command of the agent in that root; the path of its boot config is appended. */
+  readonly argv: readonly string[];
+  readonly env: readonly string[];
+}
+
+export function obtainAgentRoot(
+  cache: string,
+  inputs: AgentRootInputs,
+  progress: Progress,
+): Promise<AgentRoot> {
+  return inStep(progress, "agent root", "run the command again", async (detail) => {
+    const hashes: Record<string, string> = { [AGENT_BUNDLE]: await hashOf(inputs.bundle) };
+    for (const [name, path] of Object.entries(inputs.programs)) hashes[name] = await hashOf(path);
+    const artifact = await obtainArtifact(
+      cache,
+      {
+        kind: "agent-root",
+        inputs: {
+          recipe: RECIPE,
+          rootfs: inputs.rootfs.key,
+          node: inputs.nodeVersion,
+          busybox: await hashOf(inputs.busybox),
+          hashes: Object.entries(hashes).sort(),
+        },
+        build: (dir) => assemble(dir, inputs),
+      },
+      (_step, text) => detail(text ?? ""),
+    );
+    return {
+      key: artifact.key,
+      dir: artifact.path,
+      argv: [NODE, AGENT_BUNDLE],
+      env: ["PATH=/bin", "HOME=/root", "LANG=C.UTF-8"],
+    };
+  });
+}
+
+async function assemble(dir: string, inputs: AgentRootInputs): Promise<void> {
+  const at = (path: string) => join(dir, path);
+  await chmod(dir, 0o755);
+  for (const name of [...MOUNT_POINTS, "bin", "etc", AGENT_DIR]) await mkdir(at(name), { recursive: true });
+  await chmod(at("tmp"), 0o1777);
+  await chmod(at("root"), 0o700);
+
+  const system = join(inputs.rootfs.path, "fs");
+  await install(join(system, "usr/local/bin/node"), at(NODE), 0o755);
+  for (const library of await librariesOf(system, "/usr/local/bin/node"))
+    await install(join(system, library), at(library), 0o755);
+
+  await install(inputs.busybox, at("bin/busybox"), 0o755);
+  await run(["chroot", dir, "/bin/busybox", "--install", "-s", "/bin"]);
+
+  await install(inputs.bundle, at(AGENT_BUNDLE), 0o644);
+  for (const [name, path] of Object.entries(inputs.programs))
+    await install(path, at(join(AGENT_DIR, name)), 0o755);
+
+  await writeFile(at("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n");
+  await writeFile(at("etc/group"), "root:x:0:\n");
+  await writeFile(at("etc/hosts"), "127.0.0.1\tlocalhost\n::1\tlocalhost\n");
+  await writeFile(at("etc/nsswitch.conf"), "hosts: files dns\n");
+  await writeFile(at("etc/resolv.conf"), `nameserver ${SANDBOX_RESOLVER}\n`);
+  const { stdout } = await run(["chroot", dir, NODE, "--version"]);
+  if (stdout.trim() !== inputs.nodeVersion)
+    throw new Error(`Node in the agent root says ${stdout.trim()}, not ${inputs.nodeVersion}`);
+}
+
+/** Paths, in `root`, of the shared libraries and the loader that a program of it needs. */
+async function librariesOf(root: string, program: string): Promise<string[]> {
+  const { stdout } = await run(["chroot", root, "/usr/bin/ldd", program]);
+  const libraries = stdout.split("\n").flatMap((line) => {
+    // "libm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x…)" or "/lib64/ld-linux-x86-64.so.2 (0x…)"
+    const path = /(?:=> )?(\/\S+) \(0x/.exec(line)?.[1];
+    return path ? [path] : [];
+  });
+  if (libraries.length === 0 || stdout.includes("not found"))
+    throw new Error(`libraries of ${program}: ${stdout}`);
+  return libraries;
+}
+
+async function install(from: string, to: string, mode: number): Promise<void> {
+  await mkdir(dirname(to), { recursive: true });
+  await copyFile(from, to);
+  await chmod(to, mode);
+}
+
+async function hashOf(path: string): Promise<string> {
+  return createHash("sha256")
+    .update(await readFile(path))
+    .digest("hex");
+}
