@@ -1,1 +1,6 @@
-export {};
+export { createEdge, type Edge, type EdgeOptions, type TlsFiles } from "./edge.ts";
+export { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
+export type { CorsOrigins } from "./cors.ts";
+export type { RouteClient } from "./route-table.ts";
+export type { HostDataPlane, HostRequestContext } from "./router.ts";
+export { portLinkPath } from "./port-access.ts";

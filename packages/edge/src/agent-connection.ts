@@ -1,0 +1,189 @@
+/**
+ * One connection to an agent (or, through a tunnel, to a user's server): one request at a time, answers read by AnswerParser.
+ *
+ *   idle ──start──▶ busy ──answer and request both complete──▶ idle (onIdle: back to its pool)
+ *                    └── anything else ──▶ closed
+ *
+ * Used by AgentPool and, for what a request needs, by forward.ts. Nothing survives a crash; nothing needs to.
+ */
+import type { Duplex } from "node:stream";
+import { AnswerFormatError, AnswerParser, type AnswerHead, type AnswerListener } from "./answer-parser.ts";
+
+/** Why there is no (complete) answer. */
+export interface AnswerFailure {
+  /** connect: nothing was ever sent. lost: the connection ended. format: not HTTP. closed: we let go of it (epoch, shutdown). */
+  kind: "connect" | "lost" | "format" | "closed" | "exhausted";
+  /** The connection had carried another request before. */
+  reused: boolean;
+  /** Some byte of the answer had come. */
+  answered: boolean;
+  cause: unknown;
+}
+
+/** What a request hears. After onDone, onUpgrade or onFailure nothing more. */
+export interface AnswerHandlers {
+  onContinue(): void;
+  onHead(head: AnswerHead): void;
+  onBody(chunk: Buffer): void;
+  onDone(): void;
+  /** 101: the socket is the caller's from now on; `first` are bytes that already came. */
+  onUpgrade(head: AnswerHead, socket: Duplex, first: Buffer): void;
+  /** More of the request can be written. */
+  onDrain(): void;
+  onFailure(failure: AnswerFailure): void;
+}
+
+export class AgentConnection implements AnswerListener {
+  readonly socket: Duplex;
+  reused = false;
+  /** Monotonic time from which it must not be reused. */
+  idleUntilMs = 0;
+  keepAliveSeconds: number | undefined;
+  connected: boolean;
+  readonly #headBytes: number;
+  readonly #onIdle: (connection: AgentConnection) => void;
+  #handlers: AnswerHandlers | undefined;
+  #parser: AnswerParser | undefined;
+  #answered = false;
+  #requestSent = false;
+  #keepAlive = false;
+  #upgradeHead: AnswerHead | undefined;
+  #paused = false;
+
+  constructor(
+    socket: Duplex,
+    options: { connected: boolean; headBytes: number; onIdle: (connection: AgentConnection) => void },
+  ) {
+    this.socket = socket;
+    this.connected = options.connected;
+    this.#headBytes = options.headBytes;
+    this.#onIdle = options.onIdle;
+    socket.on("data", this.#onData);
+    socket.on("end", this.#onEnd);
+    socket.on("error", this.#onError);
+    socket.on("close", this.#onClose);
+    socket.on("drain", this.#onDrain);
+  }
+
+  get idle(): boolean {
+    return this.#handlers === undefined;
+  }
+
+  /** Begins a request; the caller then writes its head and body and calls requestSent(). `bodyless`: HEAD. */
+  start(handlers: AnswerHandlers, bodyless: boolean): void {
+    this.#handlers = handlers;
+    this.#parser = new AnswerParser(this, bodyless, this.#headBytes);
+    this.#answered = false;
+    this.#requestSent = false;
+    this.#keepAlive = false;
+    this.#upgradeHead = undefined;
+  }
+
+  /** False: wait for onDrain. */
+  write(bytes: string | Uint8Array): boolean {
+    return typeof bytes === "string" ? this.socket.write(bytes, "latin1") : this.socket.write(bytes);
+  }
+
+  requestSent(): void {
+    this.#requestSent = true;
+    this.#settle();
+  }
+
+  /** Stops and starts reading the answer (a slow client). */
+  pause(): void {
+    this.#paused = true;
+    this.socket.pause();
+  }
+  resume(): void {
+    if (!this.#paused) return;
+    this.#paused = false;
+    this.socket.resume();
+  }
+
+  /** Gives the request up without telling its handlers. */
+  abandon(): void {
+    this.#handlers = undefined;
+    this.socket.destroy();
+  }
+
+  /** Lets go of it; a request under way fails with `closed`. */
+  close(cause: unknown): void {
+    this.#fail("closed", cause);
+    this.socket.destroy();
+  }
+
+  onContinue(): void {
+    this.#handlers?.onContinue();
+  }
+  onHead(head: AnswerHead): void {
+    this.#keepAlive = head.keepAlive;
+    this.keepAliveSeconds = head.keepAliveSeconds;
+    if (head.status === 101) this.#upgradeHead = head;
+    else this.#handlers?.onHead(head);
+  }
+  onBody(chunk: Buffer): void {
+    this.#handlers?.onBody(chunk);
+  }
+  onDone(): void {
+    this.#settle();
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    if (this.#handlers === undefined || this.#parser === undefined) {
+      // An idle connection that speaks is out of step.
+      this.socket.destroy();
+      return;
+    }
+    this.#answered = true;
+    let rest: Buffer | undefined;
+    try {
+      rest = this.#parser.execute(chunk);
+    } catch (error) {
+      this.#fail(error instanceof AnswerFormatError ? "format" : "lost", error);
+      this.socket.destroy();
+      return;
+    }
+    if (this.#upgradeHead !== undefined) this.#upgrade(this.#upgradeHead, rest);
+    else if (rest !== undefined) this.socket.destroy();
+  };
+
+  #upgrade(head: AnswerHead, rest: Buffer | undefined): void {
+    const handlers = this.#handlers;
+    this.#handlers = undefined;
+    this.socket.off("data", this.#onData);
+    this.socket.off("end", this.#onEnd);
+    this.socket.off("drain", this.#onDrain);
+    this.socket.pause();
+    handlers?.onUpgrade(head, this.socket, rest ?? Buffer.alloc(0));
+  }
+
+  readonly #onEnd = (): void => {
+    if (this.#parser?.finish() !== true)
+      this.#fail("lost", new Error("the connection ended before its answer"));
+    this.socket.destroy();
+  };
+  readonly #onError = (error: Error): void => this.#fail(this.connected ? "lost" : "connect", error);
+  readonly #onClose = (): void =>
+    this.#fail(this.connected ? "lost" : "connect", new Error("connection closed"));
+  readonly #onDrain = (): void => this.#handlers?.onDrain();
+
+  #fail(kind: AnswerFailure["kind"], cause: unknown): void {
+    const handlers = this.#handlers;
+    this.#handlers = undefined;
+    handlers?.onFailure({ kind, reused: this.reused, answered: this.#answered, cause });
+  }
+
+  /** The exchange is over when the answer is; the connection is free when the request is over too. */
+  #settle(): void {
+    if (this.#parser?.state !== "done" || this.#upgradeHead !== undefined) return;
+    const handlers = this.#handlers;
+    if (handlers === undefined) return;
+    this.#handlers = undefined;
+    const reusable = this.#keepAlive && this.#requestSent && !this.socket.destroyed;
+    if (reusable) this.reused = true;
+    handlers.onDone();
+    if (reusable) this.resume();
+    if (reusable) this.#onIdle(this);
+    else this.socket.destroy();
+  }
+}

@@ -1,0 +1,125 @@
+/**
+ * Kept-alive connections to one agent, or to one port of it, of one epoch of a route. Owns its sockets: closing the pool
+ * (the route moved to a new epoch, the sandbox is gone, the edge stops) ends them all, and requests under way fail as `closed`.
+ */
+import net from "node:net";
+import type { Duplex } from "node:stream";
+import { AgentConnection, type AnswerFailure } from "./agent-connection.ts";
+import type { EdgeLimits } from "./edge-limits.ts";
+
+/** Opens one raw connection; calls back once, with a socket that may still be connecting. */
+export type Dial = (done: (error: unknown, socket?: Duplex, connected?: boolean) => void) => void;
+
+export function dialTcp(host: string, port: number, timeoutMs: number): Dial {
+  return (done) => {
+    const socket = net.connect({
+      host,
+      port,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: 30_000,
+      allowHalfOpen: true,
+    });
+    const timer = setTimeout(
+      () => socket.destroy(new Error(`no connection within ${timeoutMs} ms`)),
+      timeoutMs,
+    );
+    socket.once("connect", () => clearTimeout(timer));
+    socket.once("close", () => clearTimeout(timer));
+    done(undefined, socket, false);
+  };
+}
+
+export class AgentPool {
+  readonly #dial: Dial;
+  readonly #limits: EdgeLimits;
+  readonly #nowMs: () => number;
+  /** Last used, first reused, so that the others can grow old. */
+  readonly #idle: AgentConnection[] = [];
+  readonly #all = new Set<AgentConnection>();
+  #opening = 0;
+  #closed: unknown;
+
+  /** `nowMs`: monotonic. */
+  constructor(dial: Dial, limits: EdgeLimits, nowMs: () => number) {
+    this.#dial = dial;
+    this.#limits = limits;
+    this.#nowMs = nowMs;
+  }
+
+  /** Gives a connection ready for start(); `fresh`: one that no request has used. */
+  acquire(
+    fresh: boolean,
+    done: (connection: AgentConnection | undefined, failure?: AnswerFailure) => void,
+  ): void {
+    const refuse = (kind: AnswerFailure["kind"], cause: unknown): void =>
+      done(undefined, { kind, reused: false, answered: false, cause });
+    if (this.#closed !== undefined) return refuse("closed", this.#closed);
+    const kept = fresh ? undefined : this.#pop();
+    if (kept !== undefined) return done(kept);
+    if (this.#all.size + this.#opening >= this.#limits.agentConnections) {
+      return refuse("exhausted", new Error("too many connections to this sandbox"));
+    }
+    this.#opening += 1;
+    this.#dial((error, socket, connected) => {
+      this.#opening -= 1;
+      if (socket === undefined) return refuse("connect", error);
+      if (this.#closed !== undefined) {
+        socket.destroy();
+        return refuse("closed", this.#closed);
+      }
+      const connection = new AgentConnection(socket, {
+        connected: connected === true,
+        headBytes: this.#limits.answerHeadBytes,
+        onIdle: this.#release,
+      });
+      if (!connection.connected) socket.once("connect", () => (connection.connected = true));
+      this.#all.add(connection);
+      socket.once("close", () => this.#all.delete(connection));
+      done(connection);
+    });
+  }
+
+  #pop(): AgentConnection | undefined {
+    for (;;) {
+      const connection = this.#idle.pop();
+      if (connection === undefined) return undefined;
+      if (!connection.socket.destroyed && connection.idleUntilMs > this.#nowMs()) return connection;
+      connection.socket.destroy();
+    }
+  }
+
+  readonly #release = (connection: AgentConnection): void => {
+    if (this.#closed !== undefined || this.#idle.length >= this.#limits.agentIdleConnections) {
+      connection.socket.destroy();
+      return;
+    }
+    // A second less than the agent keeps it, so that both ends never close and use it at the same instant.
+    const saidMs = (connection.keepAliveSeconds ?? Number.POSITIVE_INFINITY) * 1000 - 1000;
+    connection.idleUntilMs = this.#nowMs() + Math.min(this.#limits.agentIdleMs, saidMs);
+    this.#idle.push(connection);
+  };
+
+  /** Closes connections that sat idle past their time. */
+  sweep(): void {
+    const now = this.#nowMs();
+    let kept = 0;
+    for (const connection of this.#idle) {
+      if (connection.idleUntilMs > now && !connection.socket.destroyed) {
+        this.#idle[kept] = connection;
+        kept += 1;
+      } else connection.socket.destroy();
+    }
+    this.#idle.length = kept;
+  }
+
+  get size(): number {
+    return this.#all.size + this.#opening;
+  }
+
+  close(cause: unknown): void {
+    this.#closed = cause;
+    this.#idle.length = 0;
+    for (const connection of this.#all) connection.close(cause);
+  }
+}

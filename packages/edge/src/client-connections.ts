@@ -1,0 +1,121 @@
+/**
+ * The clients' connections: one exchange at a time on each, in the order sent (pipelining); who went away, who only shut their sending
+ * side, whose body stands still.
+ *
+ *   idle ──request──▶ busy ──answered──▶ idle, or the next queued request
+ *                      ├── FIN: a grace to take the answer, then closed (an exec's client: a short one)
+ *                      └── closed or reset by the client: Exchange.clientGone
+ */
+import type { TLSSocket } from "node:tls";
+import { ClocheError } from "@cloche/protocol";
+import type { EdgeLimits } from "./edge-limits.ts";
+import type { Exchange } from "./exchange.ts";
+import { isExecPath } from "./exec-abort.ts";
+
+interface ClientConnection {
+  current: Exchange | undefined;
+  queue: Array<() => Exchange>;
+  stall: NodeJS.Timeout | undefined;
+  halfClosed: NodeJS.Timeout | undefined;
+}
+
+export class ClientConnections {
+  readonly #connections = new Map<TLSSocket, ClientConnection>();
+  readonly #limits: EdgeLimits;
+  readonly #onOver: (exchange: Exchange) => void;
+
+  /** `onOver`: an exchange came to its end, whichever. */
+  constructor(limits: EdgeLimits, onOver: (exchange: Exchange) => void) {
+    this.#limits = limits;
+    this.#onOver = onOver;
+  }
+
+  add(socket: TLSSocket): void {
+    const connection: ClientConnection = {
+      current: undefined,
+      queue: [],
+      stall: undefined,
+      halfClosed: undefined,
+    };
+    this.#connections.set(socket, connection);
+    socket.on("end", () => this.#halfClosed(socket, connection));
+    socket.on("error", () => undefined);
+    socket.once("close", () => {
+      this.#connections.delete(socket);
+      connection.queue = [];
+      clearTimeout(connection.halfClosed);
+      const { current } = connection;
+      current?.clientGone();
+      if (current !== undefined) this.#over(socket, connection, current);
+    });
+  }
+
+  get size(): number {
+    return this.#connections.size;
+  }
+
+  current(socket: TLSSocket): Exchange | undefined {
+    return this.#connections.get(socket)?.current;
+  }
+
+  /** Runs `begin` now, or after the answers to what the connection asked before. */
+  enter(socket: TLSSocket, begin: () => Exchange): void {
+    const connection = this.#connections.get(socket);
+    if (connection === undefined) return;
+    if (connection.current === undefined) return this.#begin(socket, connection, begin);
+    if (connection.queue.length >= this.#limits.pipelinedRequests) socket.destroy();
+    else connection.queue.push(begin);
+  }
+
+  #begin(socket: TLSSocket, connection: ClientConnection, begin: () => Exchange): void {
+    const exchange = begin();
+    connection.current = exchange;
+    const over = (): void => this.#over(socket, connection, exchange);
+    exchange.response.once("finish", over);
+    exchange.onOver = over;
+    if (exchange.hasBody) this.#watchBody(socket, connection, exchange);
+  }
+
+  #over(socket: TLSSocket, connection: ClientConnection, exchange: Exchange): void {
+    if (connection.current !== exchange) return;
+    connection.current = undefined;
+    clearTimeout(connection.stall);
+    exchange.over = true;
+    this.#onOver(exchange);
+    const next = connection.queue.shift();
+    if (next !== undefined && !socket.destroyed) this.#begin(socket, connection, next);
+    else if (connection.halfClosed !== undefined) socket.end();
+  }
+
+  #halfClosed(socket: TLSSocket, connection: ClientConnection): void {
+    const { current } = connection;
+    if (current === undefined) return;
+    const isExec = isExecPath(current.request.method, current.path);
+    const graceMs = isExec ? this.#limits.halfClosedExecGraceMs : this.#limits.halfClosedGraceMs;
+    connection.halfClosed = setTimeout(() => socket.destroy(), graceMs);
+  }
+
+  /** A body that stands still although we would take more of it is given up. */
+  #watchBody(socket: TLSSocket, connection: ClientConnection, exchange: Exchange): void {
+    let seen = socket.bytesRead;
+    const look = (): void => {
+      if (exchange.request.complete || exchange.over) return;
+      const held = exchange.request.isPaused() || exchange.expectsContinue !== exchange.continued;
+      if (socket.bytesRead === seen && !held) {
+        exchange.refuse(new ClocheError("deadline_exceeded", "the request's body stopped coming"));
+        return;
+      }
+      seen = socket.bytesRead;
+      connection.stall = setTimeout(look, this.#limits.bodyStallMs);
+    };
+    connection.stall = setTimeout(look, this.#limits.bodyStallMs);
+  }
+
+  /** Ends every connection as our own doing: what runs in sandboxes runs on. */
+  closeAll(): void {
+    for (const [socket, { current }] of this.#connections) {
+      if (current !== undefined) current.over = true;
+      socket.destroy();
+    }
+  }
+}

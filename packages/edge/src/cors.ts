@@ -1,0 +1,47 @@
+import type { IncomingMessage } from "node:http";
+import type { RawHeaders } from "./headers.ts";
+
+/** `*`: any origin may call with a token; no credentials are ever allowed, since auth is a header (decisions.md, The running system). */
+export type CorsOrigins = "*" | readonly string[];
+
+const exposed =
+  "x-request-id, content-length, content-range, accept-ranges, retry-after, www-authenticate, content-type";
+
+/** Whether this is a CORS preflight, which the edge answers without a token, since browsers send none with it. */
+export function isPreflight(request: IncomingMessage): boolean {
+  return (
+    request.method === "OPTIONS" &&
+    request.headers.origin !== undefined &&
+    request.headers["access-control-request-method"] !== undefined
+  );
+}
+
+function allowOrigin(origins: CorsOrigins, origin: string): RawHeaders {
+  if (origins === "*") return ["access-control-allow-origin", "*"];
+  const vary = ["vary", "origin"];
+  return origins.includes(origin) ? ["access-control-allow-origin", origin, ...vary] : vary;
+}
+
+/** The headers that let a browser read an answer; none where the request names no origin. */
+export function corsHeaders(request: IncomingMessage, origins: CorsOrigins): RawHeaders {
+  const { origin } = request.headers;
+  if (origin === undefined) return [];
+  const allow = allowOrigin(origins, origin);
+  return allow[0] === "vary" ? allow : [...allow, "access-control-expose-headers", exposed];
+}
+
+/** Answer of a preflight, a 204. An origin that is not allowed gets no permission, which the browser then enforces. */
+export function preflightHeaders(request: IncomingMessage, origins: CorsOrigins): RawHeaders {
+  const allow = allowOrigin(origins, request.headers.origin ?? "");
+  if (allow[0] === "vary") return allow;
+  const wanted = request.headers["access-control-request-headers"];
+  return [
+    ...allow,
+    "access-control-allow-methods",
+    "GET, HEAD, POST, PUT, DELETE",
+    "access-control-allow-headers",
+    wanted ?? "authorization, content-type",
+    "access-control-max-age",
+    "7200",
+  ];
+}

@@ -1,0 +1,63 @@
+import { limits } from "@cloche/protocol";
+
+/** Every limit and timeout of the edge. Sizes in bytes, times in milliseconds. */
+export interface EdgeLimits {
+  headerBytes: number;
+  headerCount: number;
+  urlBytes: number;
+  /** A TLS handshake or a request head that takes longer is given up. */
+  handshakeTimeoutMs: number;
+  headersTimeoutMs: number;
+  /** A kept-alive client connection without a request. */
+  idleConnectionMs: number;
+  /** A request body that brings no byte for so long. */
+  bodyStallMs: number;
+  /** Bodies up to this size reach the agent in one piece, and never before they are whole. */
+  bufferedBodyBytes: number;
+  connections: number;
+  /** Requests that one connection may send ahead of their answers. */
+  pipelinedRequests: number;
+  /** A client that shut its sending side still gets an answer that comes within this time... */
+  halfClosedGraceMs: number;
+  /** ...and less for an exec, since a client that goes away kills its command. */
+  halfClosedExecGraceMs: number;
+  /** After an early answer, how long and how much of the rest of the request is read, so that the client sees it. */
+  lingerMs: number;
+  lingerBytes: number;
+  agentConnectMs: number;
+  /** Kept-alive connections to one sandbox; idle ones are closed before the agent's own keep-alive ends. */
+  agentConnections: number;
+  agentIdleConnections: number;
+  agentIdleMs: number;
+  /** How long a request waits for a restore to end, and for a sandbox to wake. */
+  busyWaitMs: number;
+  wakeMs: number;
+  waitingRequests: number;
+  /** The head of an agent's answer. */
+  answerHeadBytes: number;
+}
+
+export const edgeLimits: EdgeLimits = {
+  headerBytes: limits.headerBytes,
+  headerCount: limits.headerCount,
+  urlBytes: limits.urlBytes,
+  handshakeTimeoutMs: 10_000,
+  headersTimeoutMs: limits.headersTimeoutMs,
+  idleConnectionMs: limits.idleConnectionMs,
+  bodyStallMs: 30_000,
+  bufferedBodyBytes: 64 * 1024,
+  connections: 10_000,
+  pipelinedRequests: 64,
+  halfClosedGraceMs: 10_000,
+  halfClosedExecGraceMs: 500,
+  lingerMs: 2_000,
+  lingerBytes: 4 * 1024 * 1024,
+  agentConnectMs: 5_000,
+  agentConnections: 1_024,
+  agentIdleConnections: 128,
+  agentIdleMs: 30_000,
+  busyWaitMs: 15_000,
+  wakeMs: 30_000,
+  waitingRequests: 1_000,
+  answerHeadBytes: 64 * 1024,
+};

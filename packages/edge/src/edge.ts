@@ -1,0 +1,287 @@
+/**
+ * The edge: TLS for `*.<base domain>`, and every request to where it belongs.
+ *
+ *   client ─TLS─▶ ClientConnections ─▶ Exchange ─▶ Router ─▶ Gate (state, wake, restore) ─┬─▶ agent  (forward)
+ *                                                                                      ├─▶ port   (forward, through a tunnel)
+ *                                                                                      └─▶ host   (checkpoint, restore)
+ *
+ * Owns the listening socket, the routing table and the connections to agents. Holds the TLS key and the public token keys, no database, and
+ * nothing that must survive a crash. Called by the composition root only.
+ */
+import { randomBytes } from "node:crypto";
+import { ServerResponse, type IncomingMessage } from "node:http";
+import https from "node:https";
+import type { AddressInfo, Socket } from "node:net";
+import type { Duplex } from "node:stream";
+import type { TLSSocket } from "node:tls";
+import type { Clock, Log } from "@cloche/base";
+import { requestIdOf } from "@cloche/base";
+import { ClocheError, newRequestId } from "@cloche/protocol";
+import { ClientConnections } from "./client-connections.ts";
+import type { CorsOrigins } from "./cors.ts";
+import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
+import { Exchange } from "./exchange.ts";
+import { answerRaw, parserProblem } from "./raw-answer.ts";
+import { RouteTable, type RouteClient } from "./route-table.ts";
+import { Router, type HostDataPlane } from "./router.ts";
+import { Upstreams } from "./upstreams.ts";
+
+export interface TlsFiles {
+  /** PEM: the certificate for `*.<base domain>` and its chain. */
+  cert: string;
+  key: string;
+}
+
+export interface EdgeOptions {
+  tls: TlsFiles;
+  /** `cloche.localhost`: sandboxes are `<id>.<base domain>`. */
+  baseDomain: string;
+  /** 0 picks a free one. */
+  port: number;
+  /** Address to listen on; default all. */
+  address?: string;
+  /** In memory (createRouterTransport) or over the network. */
+  routes: RouteClient;
+  /** Answers `/v1/checkpoint*` and `/v1/restore`; it verifies the token. */
+  hostDataPlane: HostDataPlane;
+  /** Who may call from a browser; default any origin. */
+  corsOrigins?: CorsOrigins;
+  limits?: Partial<EdgeLimits>;
+  clock: Clock;
+  log: Log;
+}
+
+export interface Edge {
+  /** Listens, and resolves once the routing table is complete. Rejects when the port is taken. */
+  start(): Promise<{ port: number }>;
+  /** New connections get the new certificate. */
+  setTls(tls: TlsFiles): void;
+  /** Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. */
+  stop(graceMs?: number): Promise<void>;
+}
+
+const sweepMs = 5_000;
+
+export function createEdge(options: EdgeOptions): Edge {
+  return new EdgeServer(options);
+}
+
+class EdgeServer implements Edge {
+  readonly #options: EdgeOptions;
+  readonly #limits: EdgeLimits;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #table: RouteTable;
+  readonly #upstreams: Upstreams;
+  readonly #clients: ClientConnections;
+  readonly #router: Router;
+  readonly #server: https.Server;
+  readonly #sockets = new Set<Socket>();
+  readonly #refused = new WeakSet<Duplex>();
+  readonly #stopping = new AbortController();
+  #sweep: NodeJS.Timeout | undefined;
+  #onIdle: (() => void) | undefined;
+  #open = 0;
+
+  constructor(options: EdgeOptions) {
+    this.#options = options;
+    this.#limits = { ...edgeLimits, ...options.limits };
+    this.#log = options.log.child({ part: "edge" });
+    this.#clock = options.clock;
+    this.#upstreams = new Upstreams(this.#limits, () => this.#clock.monotonicMs());
+    this.#table = new RouteTable((sandboxId, route) => this.#upstreams.routeChanged(sandboxId, route));
+    this.#clients = new ClientConnections(this.#limits, (exchange) => this.#exchangeOver(exchange));
+    this.#router = new Router({
+      baseDomain: options.baseDomain.toLowerCase(),
+      table: this.#table,
+      client: options.routes,
+      upstreams: this.#upstreams,
+      hostDataPlane: options.hostDataPlane,
+      corsOrigins: options.corsOrigins ?? "*",
+      limits: this.#limits,
+      clock: options.clock,
+      log: this.#log,
+    });
+    this.#server = this.#createServer();
+  }
+
+  #createServer(): https.Server {
+    const limits = this.#limits;
+    const settings: https.ServerOptions & { shouldUpgradeCallback: (request: IncomingMessage) => boolean } = {
+      ...this.#options.tls,
+      ALPNProtocols: ["http/1.1"],
+      minVersion: "TLSv1.2",
+      handshakeTimeout: limits.handshakeTimeoutMs,
+      maxHeaderSize: limits.headerBytes,
+      headersTimeout: limits.headersTimeoutMs,
+      requestTimeout: 0,
+      keepAliveTimeout: limits.idleConnectionMs,
+      connectionsCheckingInterval: Math.min(limits.headersTimeoutMs, 5_000),
+      requireHostHeader: false,
+      allowHalfOpen: true,
+      insecureHTTPParser: false,
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: 30_000,
+      // Other protocols (h2c) are not offered: such a request is answered as if it had not asked.
+      shouldUpgradeCallback: (request) => request.headers.upgrade?.toLowerCase() === "websocket",
+    };
+    const server = https.createServer(settings);
+    server.timeout = 0;
+    // Node would drop headers beyond this silently; the router counts and refuses.
+    server.maxHeadersCount = 0;
+    server.maxConnections = limits.connections;
+    // A FIN is not yet a client that went away; ClientConnections decides.
+    (server as https.Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
+    server.on("connection", (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once("close", () => this.#sockets.delete(socket));
+    });
+    server.on("secureConnection", (socket) => this.#clients.add(socket));
+    server.on("tlsClientError", (error) => this.#log.debug({ err: error }, "TLS handshake failed"));
+    server.on("request", (request, response) => this.#enter(request, response, false));
+    server.on("checkContinue", (request, response) => this.#enter(request, response, true));
+    server.on("checkExpectation", (request, response) => this.#enter(request, response, false));
+    server.on("upgrade", (request, socket, first) => this.#upgrade(request, socket as TLSSocket, first));
+    server.on("connect", (_request, socket) => {
+      answerRaw(
+        socket,
+        new ClocheError("invalid_argument", "CONNECT is not offered"),
+        this.#newId(),
+        limits.lingerMs,
+      );
+    });
+    server.on("clientError", (error, socket) => this.#clientError(error, socket as TLSSocket));
+    return server;
+  }
+
+  readonly #newId = (): string => newRequestId(randomBytes);
+
+  #enter(
+    request: IncomingMessage,
+    response: ServerResponse,
+    expectsContinue: boolean,
+    upgradeFirst?: Buffer,
+  ): void {
+    this.#clients.enter(request.socket as TLSSocket, () => {
+      const exchange = new Exchange(request, response, {
+        requestId: requestIdOf(request.headers),
+        expectsContinue,
+        upgradeFirst,
+        startedMs: this.#clock.monotonicMs(),
+        limits: this.#limits,
+      });
+      this.#open += 1;
+      if (this.#stopping.signal.aborted) response.shouldKeepAlive = false;
+      // After enter() has set the exchange in its place.
+      queueMicrotask(() => this.#route(exchange));
+      return exchange;
+    });
+  }
+
+  #route(exchange: Exchange): void {
+    const { expect } = exchange.request.headers;
+    if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
+      exchange.refuse(
+        new ClocheError("invalid_argument", "the only Expect that is offered is 100-continue"),
+        417,
+      );
+      return;
+    }
+    this.#router.route(exchange);
+  }
+
+  #upgrade(request: IncomingMessage, socket: TLSSocket, first: Buffer): void {
+    if (this.#clients.current(socket) !== undefined) {
+      socket.destroy();
+      return;
+    }
+    const response = new ServerResponse(request);
+    response.shouldKeepAlive = false;
+    response.assignSocket(socket);
+    response.once("finish", () => socket.end());
+    this.#enter(request, response, false, first);
+  }
+
+  #clientError(error: NodeJS.ErrnoException, socket: TLSSocket): void {
+    // The parser goes on complaining about each further byte.
+    if (this.#refused.has(socket)) return;
+    const problem = parserProblem(error);
+    if (problem === undefined || socket.destroyed || !socket.writable) {
+      socket.destroy();
+      return;
+    }
+    this.#refused.add(socket);
+    const current = this.#clients.current(socket);
+    if (current === undefined) {
+      const requestId = this.#newId();
+      answerRaw(socket, problem.error, requestId, this.#limits.lingerMs, problem.status);
+      this.#log.info(
+        { request_id: requestId, status: problem.status, reason: error.code },
+        "request refused",
+      );
+    } else if (current.request.complete) {
+      // What followed a good request: its answer goes out, then the connection ends.
+      current.response.once("finish", () => socket.destroySoon());
+    } else {
+      current.refuse(problem.error, problem.status);
+    }
+  }
+
+  #exchangeOver(exchange: Exchange): void {
+    this.#open -= 1;
+    const { request, response, failure } = exchange;
+    const fields = {
+      request_id: exchange.requestId,
+      sandbox_id: exchange.sandboxId,
+      method: request.method,
+      path: exchange.path,
+      status: response.headersSent ? response.statusCode : 0,
+      ms: Math.round((this.#clock.monotonicMs() - exchange.startedMs) * 10) / 10,
+    };
+    if (exchange.gone) this.#log.info(fields, "client went away");
+    else if (failure !== undefined)
+      this.#log.info({ ...fields, code: failure.code, err: failure }, "refused");
+    else this.#log.info(fields, "answered");
+    if (this.#open === 0) this.#onIdle?.();
+  }
+
+  async start(): Promise<{ port: number }> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once("error", reject);
+      this.#server.listen({ port: this.#options.port, host: this.#options.address }, () => {
+        this.#server.off("error", reject);
+        resolve();
+      });
+    });
+    await new Promise<void>((resolve) => {
+      this.#table
+        .watch(this.#options.routes, this.#clock, this.#log, this.#stopping.signal, resolve)
+        .catch((error: unknown) => this.#log.error({ err: error }, "watching routes failed"));
+    });
+    this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
+    this.#sweep.unref();
+    return { port: (this.#server.address() as AddressInfo).port };
+  }
+
+  setTls(tls: TlsFiles): void {
+    this.#server.setSecureContext({ ...tls, minVersion: "TLSv1.2" });
+  }
+
+  async stop(graceMs = 0): Promise<void> {
+    this.#stopping.abort();
+    clearInterval(this.#sweep);
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#server.closeIdleConnections();
+    if (graceMs > 0 && this.#open > 0) {
+      await Promise.race([
+        new Promise<void>((resolve) => (this.#onIdle = resolve)),
+        this.#clock.sleep(graceMs),
+      ]);
+    }
+    this.#clients.closeAll();
+    this.#upstreams.close();
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+}

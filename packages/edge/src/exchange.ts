@@ -1,0 +1,187 @@
+/**
+ * One request of a client and its answer, from its head until both are over. Knows how to answer, how to fail and when the client went away;
+ * knows nothing of sandboxes.
+ *
+ *   open ──answer begun──▶ answering ──▶ finished
+ *     └──────────────┬──────────┘
+ *                    ├── client went away: `onGone` is told (what stops an exec)
+ *                    └── we cut it (agent or edge failed): nobody is told
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Duplex } from "node:stream";
+import type { TLSSocket } from "node:tls";
+import { ClocheError, dataPlaneStatus } from "@cloche/protocol";
+import type { EdgeLimits } from "./edge-limits.ts";
+import type { RawHeaders } from "./headers.ts";
+
+export class Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  readonly socket: TLSSocket;
+  readonly requestId: string;
+  readonly hasBody: boolean;
+  /** The client waits for 100 Continue before it sends its body. */
+  readonly expectsContinue: boolean;
+  /** Set for an Upgrade request: bytes that followed its head. */
+  readonly upgradeFirst: Buffer | undefined;
+  readonly startedMs: number;
+  sandboxId = "";
+  /** Headers of every answer: CORS. */
+  extraHeaders: RawHeaders = [];
+  /** Told once when the client itself went away before the answer was over. */
+  onGone: (() => void) | undefined;
+  /** Told when the socket left for an upgraded protocol, which ends the exchange. */
+  onOver: (() => void) | undefined;
+  continued = false;
+  gone = false;
+  over = false;
+  /** Why it failed, for the log. */
+  failure: ClocheError | undefined;
+  readonly #limits: EdgeLimits;
+  #bodyOver: boolean;
+  #lingering = false;
+  #refused = false;
+
+  constructor(
+    request: IncomingMessage,
+    response: ServerResponse,
+    options: {
+      requestId: string;
+      expectsContinue: boolean;
+      upgradeFirst: Buffer | undefined;
+      startedMs: number;
+      limits: EdgeLimits;
+    },
+  ) {
+    this.request = request;
+    this.response = response;
+    this.socket = request.socket as TLSSocket;
+    this.requestId = options.requestId;
+    this.expectsContinue = options.expectsContinue;
+    this.upgradeFirst = options.upgradeFirst;
+    this.startedMs = options.startedMs;
+    this.#limits = options.limits;
+    const { headers } = request;
+    this.hasBody =
+      options.upgradeFirst === undefined &&
+      (headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0);
+    this.#bodyOver = !this.hasBody;
+  }
+
+  /** Path without the query, which may hold secrets. */
+  get path(): string {
+    const url = this.request.url ?? "";
+    const query = url.indexOf("?");
+    return query === -1 ? url : url.slice(0, query);
+  }
+
+  bodyOver(): void {
+    this.#bodyOver = true;
+  }
+
+  /** Asks a client that waits for it to send its body. */
+  sendContinue(): void {
+    if (this.continued || this.response.headersSent || this.over) return;
+    this.continued = true;
+    this.response.writeContinue();
+  }
+
+  sendContinueIfAsked(): void {
+    if (this.expectsContinue) this.sendContinue();
+  }
+
+  /** Begins the answer. An answer that comes before the request is over ends the connection after it. */
+  begin(status: number, reason: string | undefined, headers: RawHeaders): void {
+    const all = [...headers, ...this.extraHeaders, "x-request-id", this.requestId];
+    if (this.#refused || (!this.#bodyOver && !this.request.complete)) all.push("connection", "close");
+    if (reason === undefined) this.response.writeHead(status, all);
+    else this.response.writeHead(status, reason, all);
+  }
+
+  /** Ends the answer; what is left of an unfinished request is read for a moment, or the client would lose the answer to a reset. */
+  end(last?: Buffer): void {
+    if (this.over) return;
+    if (this.#bodyOver || this.request.complete || (this.expectsContinue && !this.continued)) {
+      if (last === undefined) this.response.end();
+      else this.response.end(last);
+      return;
+    }
+    if (last !== undefined) this.response.write(last);
+    else this.response.flushHeaders();
+    this.#linger();
+  }
+
+  #linger(): void {
+    if (this.#lingering) return;
+    this.#lingering = true;
+    const { request, response } = this;
+    let bytesLeft = this.#limits.lingerBytes;
+    const finish = (): void => {
+      clearTimeout(timer);
+      response.end();
+    };
+    const timer = setTimeout(finish, this.#limits.lingerMs);
+    request.removeAllListeners("data");
+    request.on("data", (chunk: Buffer) => {
+      bytesLeft -= chunk.length;
+      if (bytesLeft <= 0) finish();
+    });
+    request.once("end", finish);
+    request.once("close", finish);
+    request.resume();
+  }
+
+  /** Answers with the one error shape, or cuts the answer where it has begun. */
+  fail(error: ClocheError, status = dataPlaneStatus(error), extra: RawHeaders = []): void {
+    if (this.over || this.failure !== undefined) return;
+    this.failure = error;
+    if (this.gone) return;
+    if (this.response.headersSent) return this.cut();
+    const body = Buffer.from(JSON.stringify(error.toBody()));
+    const headers = ["content-type", "application/json", "content-length", String(body.length), ...extra];
+    if (status === 401) headers.push("www-authenticate", "Bearer");
+    if (error.retryAfterSeconds !== undefined) headers.push("retry-after", String(error.retryAfterSeconds));
+    if (this.upgradeFirst !== undefined) headers.push("connection", "close");
+    this.begin(status, undefined, headers);
+    this.end(body);
+  }
+
+  /** The client's request is at fault in a way that ends its connection. */
+  refuse(error: ClocheError, status?: number): void {
+    const { onGone } = this;
+    this.onGone = undefined;
+    onGone?.();
+    this.#refused = true;
+    this.#bodyOver = true;
+    this.fail(error, status);
+  }
+
+  /** Ends the connection in the middle of an answer, so that the client sees that it is not whole. */
+  cut(): void {
+    this.over = true;
+    this.socket.destroy();
+  }
+
+  /** The client went away. */
+  clientGone(): void {
+    if (this.over || this.gone) return;
+    this.gone = true;
+    const { onGone } = this;
+    this.onGone = undefined;
+    onGone?.();
+  }
+}
+
+/** Where a socket goes after 101. */
+export function joinSockets(client: Duplex, far: Duplex): void {
+  const end = (): void => {
+    client.destroy();
+    far.destroy();
+  };
+  for (const socket of [client, far]) {
+    socket.on("error", end);
+    socket.on("close", end);
+  }
+  client.pipe(far);
+  far.pipe(client);
+}

@@ -1,0 +1,244 @@
+import { ClocheError } from "@cloche/protocol";
+import type { AgentConnection, AnswerFailure, AnswerHandlers } from "./agent-connection.ts";
+import type { AnswerHead } from "./answer-parser.ts";
+import type { AgentPool } from "./agent-pool.ts";
+import type { EdgeLimits } from "./edge-limits.ts";
+import { type Exchange, joinSockets } from "./exchange.ts";
+import { answerHeaders, type RawHeaders } from "./headers.ts";
+
+export interface Forwarding {
+  pool: AgentPool;
+  /** The client's headers as they shall arrive, without framing. */
+  headers: RawHeaders;
+  /** What the client is told when there is no answer. */
+  explain: (failure: AnswerFailure) => ClocheError;
+  /** The client went away after the whole request had been sent. */
+  onAbort?: () => void;
+}
+
+/** Methods whose repetition does no harm (RFC 9110, 9.2.2). */
+const idempotent = new Set(["GET", "HEAD", "PUT", "DELETE", "OPTIONS"]);
+/** A client that expects 100 Continue is not left waiting by an agent that does not know of it. */
+const continueWaitMs = 1_000;
+
+/**
+ * Carries one request to the agent and its answer back, both streaming, with the slower side setting the pace. Bodies of known small size go
+ * in one piece once they are whole. Where nothing was answered, a kept-alive connection that had died is replaced once, if the request cannot have
+ * been begun (no connection) or may be repeated (idempotent, body at hand).
+ */
+export function forward(exchange: Exchange, forwarding: Forwarding, limits: EdgeLimits): void {
+  const length = Number(exchange.request.headers["content-length"] ?? Number.NaN);
+  if (!exchange.hasBody) return send(exchange, forwarding, Buffer.alloc(0));
+  if (length > limits.bufferedBodyBytes || Number.isNaN(length) || exchange.expectsContinue) {
+    return send(exchange, forwarding, undefined);
+  }
+  const chunks: Buffer[] = [];
+  exchange.request.on("data", (chunk: Buffer) => chunks.push(chunk));
+  exchange.request.once("end", () => {
+    exchange.bodyOver();
+    if (!exchange.over && !exchange.gone && exchange.failure === undefined) {
+      send(exchange, forwarding, chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks));
+    }
+  });
+}
+
+/** `body`: the whole of it; undefined: it streams. */
+function send(exchange: Exchange, forwarding: Forwarding, body: Buffer | undefined, fresh = false): void {
+  forwarding.pool.acquire(fresh, (connection, failure) => {
+    if (exchange.gone || exchange.over) {
+      connection?.abandon();
+      return;
+    }
+    if (connection === undefined) {
+      exchange.fail(forwarding.explain(failure as AnswerFailure));
+      return;
+    }
+    const retry = (): void => send(exchange, forwarding, body, true);
+    new Carrier(exchange, forwarding, connection, body, fresh ? undefined : retry).start();
+  });
+}
+
+class Carrier implements AnswerHandlers {
+  readonly #exchange: Exchange;
+  readonly #forwarding: Forwarding;
+  readonly #connection: AgentConnection;
+  readonly #body: Buffer | undefined;
+  readonly #retry: (() => void) | undefined;
+  #sent = false;
+  #left: number | undefined;
+  #continueTimer: NodeJS.Timeout | undefined;
+  #ended = false;
+
+  constructor(
+    exchange: Exchange,
+    forwarding: Forwarding,
+    connection: AgentConnection,
+    body: Buffer | undefined,
+    retry: (() => void) | undefined,
+  ) {
+    this.#exchange = exchange;
+    this.#forwarding = forwarding;
+    this.#connection = connection;
+    this.#body = body;
+    this.#retry = retry;
+  }
+
+  start(): void {
+    const { request } = this.#exchange;
+    this.#exchange.onGone = this.#clientGone;
+    this.#connection.start(this, request.method === "HEAD");
+    const head = this.#head();
+    const body = this.#body;
+    if (body === undefined) {
+      this.#connection.write(head);
+      this.#stream();
+      return;
+    }
+    this.#connection.write(body.length === 0 ? head : Buffer.concat([Buffer.from(head, "latin1"), body]));
+    this.#sent = true;
+    this.#connection.requestSent();
+  }
+
+  #head(): string {
+    const { request, requestId, upgradeFirst } = this.#exchange;
+    const { headers } = this.#forwarding;
+    let text = `${request.method} ${request.url} HTTP/1.1\r\n`;
+    for (let index = 0; index + 1 < headers.length; index += 2)
+      text += `${headers[index]}: ${headers[index + 1]}\r\n`;
+    text += `x-request-id: ${requestId}\r\n`;
+    const length = request.headers["content-length"];
+    if (upgradeFirst !== undefined) text += `Connection: Upgrade\r\nUpgrade: ${request.headers.upgrade}\r\n`;
+    else if (request.headers["transfer-encoding"] !== undefined) text += "Transfer-Encoding: chunked\r\n";
+    else if (length !== undefined) text += `Content-Length: ${length}\r\n`;
+    return `${text}\r\n`;
+  }
+
+  #stream(): void {
+    const exchange = this.#exchange;
+    if (!exchange.expectsContinue) return this.#pump();
+    this.#continueTimer = setTimeout(() => this.onContinue(), continueWaitMs);
+  }
+
+  #pump(): void {
+    const { request } = this.#exchange;
+    const chunked = request.headers["transfer-encoding"] !== undefined;
+    request.on("data", (chunk: Buffer) => {
+      if (this.#ended) return;
+      let ready: boolean;
+      if (chunked) {
+        this.#connection.write(`${chunk.length.toString(16)}\r\n`);
+        this.#connection.write(chunk);
+        ready = this.#connection.write("\r\n");
+      } else ready = this.#connection.write(chunk);
+      if (!ready) request.pause();
+    });
+    request.once("end", () => {
+      this.#exchange.bodyOver();
+      if (this.#ended) return;
+      if (chunked) this.#connection.write("0\r\n\r\n");
+      this.#sent = true;
+      this.#connection.requestSent();
+    });
+  }
+
+  onDrain(): void {
+    this.#exchange.request.resume();
+  }
+
+  onContinue(): void {
+    if (this.#continueTimer === undefined) return;
+    clearTimeout(this.#continueTimer);
+    this.#continueTimer = undefined;
+    this.#exchange.sendContinue();
+    this.#pump();
+  }
+
+  onHead(head: AnswerHead): void {
+    const { response } = this.#exchange;
+    clearTimeout(this.#continueTimer);
+    this.#continueTimer = undefined;
+    this.#left = head.length;
+    try {
+      this.#exchange.begin(head.status, head.reason, answerHeaders(head.headers));
+    } catch (error) {
+      // A header that node refuses to send on.
+      this.#stop();
+      this.#connection.abandon();
+      this.#exchange.fail(
+        this.#forwarding.explain({ kind: "format", reused: false, answered: true, cause: error }),
+      );
+      return;
+    }
+    // The head goes out even when no body comes for a while (events); in the same packet when it does come.
+    if (head.length === undefined) process.nextTick(() => this.#ended || response.flushHeaders());
+  }
+
+  onBody(chunk: Buffer): void {
+    const { response } = this.#exchange;
+    if (this.#left !== undefined) {
+      this.#left -= chunk.length;
+      if (this.#left === 0) {
+        this.#ended = true;
+        this.#exchange.end(chunk);
+        return;
+      }
+    }
+    if (response.write(chunk)) return;
+    this.#connection.pause();
+    response.once("drain", () => this.#connection.resume());
+  }
+
+  onDone(): void {
+    this.#exchange.onGone = undefined;
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#exchange.end();
+  }
+
+  onUpgrade(head: AnswerHead, far: NonNullable<AgentConnection["socket"]>, first: Buffer): void {
+    const { upgradeFirst, socket, requestId, response } = this.#exchange;
+    this.#stop();
+    if (upgradeFirst === undefined) {
+      far.destroy();
+      const cause = new Error("101 without Upgrade");
+      this.#exchange.fail(this.#forwarding.explain({ kind: "format", reused: false, answered: true, cause }));
+      return;
+    }
+    this.#exchange.over = true;
+    response.detachSocket(socket);
+    let text = `HTTP/1.1 101 ${head.reason || "Switching Protocols"}\r\n`;
+    const headers = answerHeaders(head.headers);
+    for (let index = 0; index + 1 < headers.length; index += 2)
+      text += `${headers[index]}: ${headers[index + 1]}\r\n`;
+    text += `Connection: Upgrade\r\nUpgrade: ${this.#exchange.request.headers.upgrade}\r\nx-request-id: ${requestId}\r\n\r\n`;
+    socket.write(text, "latin1");
+    if (first.length > 0) socket.write(first);
+    if (upgradeFirst.length > 0) far.write(upgradeFirst);
+    joinSockets(socket, far);
+    this.#exchange.onOver?.();
+  }
+
+  onFailure(failure: AnswerFailure): void {
+    this.#stop();
+    const nothingBegun = failure.kind === "connect" && this.#body !== undefined;
+    const stale = failure.kind === "lost" && failure.reused && !failure.answered && this.#body !== undefined;
+    const repeatable = idempotent.has(this.#exchange.request.method ?? "");
+    if (this.#retry !== undefined && (nothingBegun || (stale && repeatable))) return this.#retry();
+    this.#exchange.fail(this.#forwarding.explain(failure));
+  }
+
+  /** From here on neither side is carried any further. */
+  #stop(): void {
+    this.#ended = true;
+    clearTimeout(this.#continueTimer);
+    this.#continueTimer = undefined;
+    this.#exchange.onGone = undefined;
+  }
+
+  readonly #clientGone = (): void => {
+    const whole = this.#sent;
+    this.#stop();
+    this.#connection.abandon();
+    if (whole) this.#forwarding.onAbort?.();
+  };
+}

@@ -1,0 +1,161 @@
+import { Code, ConnectError } from "@connectrpc/connect";
+import { ClocheError } from "@cloche/protocol";
+import type { Route } from "@cloche/protocol/edge";
+import type { AnswerFailure } from "./agent-connection.ts";
+import type { EdgeLimits } from "./edge-limits.ts";
+import type { RouteClient, RouteTable } from "./route-table.ts";
+
+const running = "SANDBOX_STATE_RUNNING";
+/** States that pass by themselves: the client is told to come back. */
+const passing = new Set(["SANDBOX_STATE_CREATING", "SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_RESUMING"]);
+const wakeable = new Set(["SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RESUMING"]);
+
+/**
+ * Decides whether a sandbox can be asked now (decisions.md, The running system): unknown 404; not RUNNING 503 naming the state, unless it has
+ * auto_resume and the caller a valid token, which wakes it; RUNNING but in the middle of a restore: a bounded wait.
+ */
+export class Gate {
+  readonly #table: RouteTable;
+  readonly #client: RouteClient;
+  readonly #limits: EdgeLimits;
+  readonly #waking = new Map<string, Promise<Route>>();
+  #waiting = 0;
+
+  constructor(table: RouteTable, client: RouteClient, limits: EdgeLimits) {
+    this.#table = table;
+    this.#client = client;
+    this.#limits = limits;
+  }
+
+  /** The route, where the sandbox can be asked at once. `duringRestore`: the request does not mind a restore (the host's own routes). */
+  now(sandboxId: string, duringRestore: boolean): Route | undefined {
+    const route = this.#table.get(sandboxId);
+    return route?.state === running && (duringRestore || !route.busy) ? route : undefined;
+  }
+
+  /** The route, if need be after waking the sandbox or a wait. `authorise` throws where the caller may not wake it. */
+  async admit(sandboxId: string, duringRestore: boolean, authorise: () => Promise<void>): Promise<Route> {
+    let route = this.#known(sandboxId);
+    if (route.state !== running) {
+      if (!route.autoResume || !wakeable.has(route.state)) throw notRunning(route);
+      await authorise();
+      route = await this.#counted(() => this.#wake(sandboxId));
+      if (route.state !== running) throw notRunning(route);
+    }
+    if (duringRestore || !route.busy) return route;
+    return this.#counted(() => this.#untilRestored(sandboxId));
+  }
+
+  #known(sandboxId: string): Route {
+    const route = this.#table.get(sandboxId);
+    if (route !== undefined) return route;
+    if (!this.#table.synced) throw unavailable("the edge is starting and does not know its sandboxes yet", 1);
+    throw new ClocheError("not_found", `there is no sandbox ${sandboxId}`);
+  }
+
+  async #counted<T>(wait: () => Promise<T>): Promise<T> {
+    if (this.#waiting >= this.#limits.waitingRequests) {
+      throw unavailable("too many requests wait for sandboxes to wake or to be restored", 1);
+    }
+    this.#waiting += 1;
+    try {
+      return await wait();
+    } finally {
+      this.#waiting -= 1;
+    }
+  }
+
+  /** One call to the gateway however many requests wait for it. */
+  #wake(sandboxId: string): Promise<Route> {
+    let waking = this.#waking.get(sandboxId);
+    if (waking === undefined) {
+      waking = this.#client
+        .wakeSandbox({ sandboxId }, { timeoutMs: this.#limits.wakeMs })
+        .then((route) => {
+          this.#table.setIfNewer(route);
+          const known = this.#table.get(sandboxId) ?? route;
+          return known.state === running ? known : route;
+        })
+        .catch((error: unknown) => {
+          const route = this.#known(sandboxId);
+          if (ConnectError.from(error).code === Code.NotFound) {
+            throw new ClocheError("not_found", `there is no sandbox ${sandboxId}`);
+          }
+          throw notRunning(route, error);
+        })
+        .finally(() => this.#waking.delete(sandboxId));
+      this.#waking.set(sandboxId, waking);
+    }
+    return waking;
+  }
+
+  #untilRestored(sandboxId: string): Promise<Route> {
+    return new Promise((resolve, reject) => {
+      let forget = (): void => undefined;
+      const timer = setTimeout(() => {
+        forget();
+        reject(unavailable(`sandbox ${sandboxId} is being restored from a checkpoint`, 1));
+      }, this.#limits.busyWaitMs);
+      const look = (): void => {
+        const route = this.#table.get(sandboxId);
+        if (route?.state === running && route.busy) {
+          forget = this.#table.onceChanged(sandboxId, look);
+          return;
+        }
+        clearTimeout(timer);
+        if (route?.state === running) resolve(route);
+        else
+          reject(
+            route === undefined
+              ? new ClocheError("not_found", `there is no sandbox ${sandboxId}`)
+              : notRunning(route),
+          );
+      };
+      look();
+    });
+  }
+
+  /** What a client is told when its sandbox gave no answer. */
+  explain(sandboxId: string, failure: AnswerFailure, asked = "the sandbox"): ClocheError {
+    const route = this.#table.get(sandboxId);
+    const { cause } = failure;
+    if (route === undefined)
+      return new ClocheError("not_found", `there is no sandbox ${sandboxId}`, { cause });
+    if (route.state !== running) return notRunning(route, cause);
+    switch (failure.kind) {
+      case "connect":
+        return unavailable(`${asked} cannot be reached`, 1, cause);
+      case "closed":
+        return unavailable(
+          `${asked} was suspended, restored or moved before it answered; what was asked may run on`,
+          1,
+          cause,
+        );
+      case "lost":
+        return unavailable(
+          `the connection to ${asked} was lost before it answered; what was asked may run on`,
+          undefined,
+          cause,
+        );
+      case "format":
+        return unavailable(`${asked} gave no valid HTTP answer`, undefined, cause);
+      case "exhausted":
+        return unavailable(`too many requests of ${asked} are open`, 1, cause);
+    }
+  }
+}
+
+function unavailable(message: string, retryAfterSeconds?: number, cause?: unknown): ClocheError {
+  return new ClocheError("unavailable", message, {
+    cause,
+    ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
+  });
+}
+
+function notRunning(route: Route, cause?: unknown): ClocheError {
+  return unavailable(
+    `sandbox ${route.sandboxId} is ${route.state}; its data plane answers while it is ${running}`,
+    passing.has(route.state) ? 1 : undefined,
+    cause,
+  );
+}

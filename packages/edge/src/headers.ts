@@ -1,0 +1,71 @@
+import type { IncomingMessage } from "node:http";
+
+/** Names and values in turn, as node:http gives and takes them; original case, order and repetition kept. */
+export type RawHeaders = string[];
+
+/** Meant for one connection, never for the next (RFC 9110, 7.6.1). */
+const hopByHop = new Set([
+  "connection",
+  "keep-alive",
+  "proxy-connection",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+]);
+
+/** What `Connection` names is hop-by-hop too, except what carries meaning for the far end. */
+function namedByConnection(value: string | undefined): Set<string> | undefined {
+  if (value === undefined || /^\s*(?:keep-alive|close|upgrade)\s*$/i.test(value)) return undefined;
+  const names = value.split(",").map((name) => name.trim().toLowerCase());
+  return new Set(names.filter((name) => !endToEnd.has(name)));
+}
+/** A client must not make the edge drop these by naming them in `Connection`. */
+const endToEnd = new Set([
+  "host",
+  "authorization",
+  "content-length",
+  "content-type",
+  "cookie",
+  "x-request-id",
+]);
+
+/** Whether the header is ours alone between edge, agent and host; clients' ones are dropped. */
+const isInternal = (name: string): boolean => name.startsWith("x-cloche-");
+
+/**
+ * The client's headers as the agent or a sandbox's own server gets them: without hop-by-hop and internal ones, without
+ * `x-request-id` (the edge adds its own) and without those in `dropped`. Framing headers are left to the caller.
+ */
+export function forwardableHeaders(request: IncomingMessage, dropped?: ReadonlySet<string>): RawHeaders {
+  const raw = request.rawHeaders;
+  const named = namedByConnection(request.headers.connection);
+  const kept: RawHeaders = [];
+  for (let index = 0; index + 1 < raw.length; index += 2) {
+    const name = raw[index] as string;
+    const lower = name.toLowerCase();
+    if (hopByHop.has(lower) || lower === "content-length" || lower === "x-request-id" || isInternal(lower))
+      continue;
+    if (named?.has(lower) || dropped?.has(lower)) continue;
+    kept.push(name, raw[index + 1] as string);
+  }
+  return kept;
+}
+
+/** An answer's headers as the client gets them: without hop-by-hop and internal ones and without the far end's request id. */
+export function answerHeaders(raw: RawHeaders, isDropped?: (name: string) => boolean): RawHeaders {
+  const kept: RawHeaders = [];
+  let named: Set<string> | undefined;
+  for (let index = 0; index + 1 < raw.length; index += 2) {
+    if ((raw[index] as string).toLowerCase() === "connection") named = namedByConnection(raw[index + 1]);
+  }
+  for (let index = 0; index + 1 < raw.length; index += 2) {
+    const lower = (raw[index] as string).toLowerCase();
+    if (hopByHop.has(lower) || lower === "x-request-id" || isInternal(lower)) continue;
+    if (named?.has(lower) || isDropped?.(lower)) continue;
+    kept.push(raw[index] as string, raw[index + 1] as string);
+  }
+  return kept;
+}

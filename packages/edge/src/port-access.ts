@@ -1,0 +1,153 @@
+/**
+ * Who may reach a port of a sandbox at `https://<port>-<id>.<base domain>`: the bearer of the sandbox's token, a browser with the cookie that a
+ * one-time link gave it, or anyone where the owner made the port public. Neither cookie nor token reaches the user's server.
+ */
+import type { IncomingMessage } from "node:http";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { ClocheError } from "@cloche/protocol";
+import type { RawHeaders } from "./headers.ts";
+import type { RouteClient } from "./route-table.ts";
+import { bearerToken, isOurToken, type TokenVerifier } from "./token-verifier.ts";
+
+/** `__Host-`: browsers take it only host-only, Secure and for `/`, so that no sibling sandbox can plant one. */
+export const portCookie = "__Host-cloche";
+export const portLinkPath = "/__cloche/link";
+
+export interface PortCredentials {
+  /** The token to verify; undefined: none was sent. */
+  token: string | undefined;
+  fromCookie: boolean;
+  /** Headers of the client that must not be forwarded. */
+  dropped: Set<string>;
+  /** Its cookies without ours. */
+  cookies: string | undefined;
+}
+
+/** Finds our token in a request. An Authorization that is not ours belongs to the user's server and is left alone. */
+export function portCredentials(request: IncomingMessage, issuer: string | undefined): PortCredentials {
+  const dropped = new Set([
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "forwarded",
+    "cookie",
+  ]);
+  const { own, others } = splitCookies(request.headers.cookie);
+  const bearer = bearerToken(request.headers.authorization);
+  const ours = bearer !== undefined && (issuer === undefined || isOurToken(bearer, issuer));
+  if (ours) dropped.add("authorization");
+  return { token: ours ? bearer : own, fromCookie: !ours && own !== undefined, dropped, cookies: others };
+}
+
+function splitCookies(header: string | undefined): { own: string | undefined; others: string | undefined } {
+  if (header === undefined) return { own: undefined, others: undefined };
+  const pairs = header.split(";").map((pair) => pair.trim());
+  const isOwn = (pair: string): boolean => pair.startsWith(`${portCookie}=`);
+  const others = pairs.filter((pair) => pair !== "" && !isOwn(pair)).join("; ");
+  return { own: pairs.find(isOwn)?.slice(portCookie.length + 1), others: others === "" ? undefined : others };
+}
+
+/**
+ * A cookie is sent by the browser whoever made it ask, and sibling sandboxes are the same site: so a request that another origin's
+ * page caused is refused, except for following a link.
+ */
+export function checkSameOrigin(request: IncomingMessage): void {
+  const { origin, host } = request.headers;
+  const site = request.headers["sec-fetch-site"];
+  const navigates = request.headers["sec-fetch-mode"] === "navigate" && request.method === "GET";
+  const foreignOrigin = origin !== undefined && origin.toLowerCase() !== `https://${host?.toLowerCase()}`;
+  const foreignSite = (site === "same-site" || site === "cross-site") && !navigates;
+  if (foreignOrigin || foreignSite) {
+    throw new ClocheError(
+      "permission_denied",
+      "the port's cookie is good for its own pages only; other origins send the token as Authorization: Bearer <token>",
+    );
+  }
+}
+
+/** Verifies the caller of a port. Throws 401 where a token is needed and absent or wrong. */
+export async function authorisePort(
+  request: IncomingMessage,
+  credentials: PortCredentials,
+  verifier: TokenVerifier,
+  sandboxId: string,
+): Promise<void> {
+  await verifier.verify(credentials.token, sandboxId);
+  if (credentials.fromCookie) checkSameOrigin(request);
+}
+
+/** Headers for the user's server: what the client asked for, in the words dev servers and frameworks read. */
+export function portHeaders(request: IncomingMessage, credentials: PortCredentials): RawHeaders {
+  const headers: RawHeaders = [
+    "X-Forwarded-For",
+    request.socket.remoteAddress ?? "unknown",
+    "X-Forwarded-Proto",
+    "https",
+    "X-Forwarded-Host",
+    request.headers.host ?? "",
+  ];
+  if (credentials.cookies !== undefined) headers.push("Cookie", credentials.cookies);
+  return headers;
+}
+
+/**
+ * Redeems `/__cloche/link?token=…&path=…` (IssuePortLink): each link works once. Answers the headers of a redirect to `path`, which stays on
+ * the same origin.
+ */
+export async function redeemPortLink(
+  request: IncomingMessage,
+  client: RouteClient,
+  target: { sandboxId: string; port: number },
+  nowMs: number,
+): Promise<RawHeaders> {
+  if (request.method !== "GET") throw new ClocheError("invalid_argument", "a port link is opened with GET");
+  const query = new URLSearchParams((request.url ?? "").slice(portLinkPath.length + 1));
+  const linkToken = query.get("token");
+  if (linkToken === null || linkToken === "") {
+    throw new ClocheError("invalid_argument", "token is missing from the port link");
+  }
+  const path = query.get("path") ?? "/";
+  // One slash and no backslash after it: "//elsewhere" would be another host.
+  if (!/^\/(?![/\\])[\x21-\x7e]*$/.test(path)) {
+    throw new ClocheError(
+      "invalid_argument",
+      "path of a port link must be an absolute path on the same host",
+    );
+  }
+  const { cookieToken, expiresAtUnix } = await client
+    .redeemPortLink({ linkToken, sandboxId: target.sandboxId, port: target.port }, { timeoutMs: 10_000 })
+    .catch((error: unknown) => {
+      throw linkProblem(error);
+    });
+  const maxAge = Math.max(0, expiresAtUnix - Math.floor(nowMs / 1000));
+  return [
+    "location",
+    path,
+    "set-cookie",
+    `${portCookie}=${cookieToken}; Path=/; Max-Age=${maxAge}; HttpOnly; Secure; SameSite=Lax`,
+    "cache-control",
+    "no-store",
+    "referrer-policy",
+    "no-referrer",
+    "content-length",
+    "0",
+  ];
+}
+
+function linkProblem(error: unknown): ClocheError {
+  const { code } = ConnectError.from(error);
+  const passing =
+    code === Code.Unavailable ||
+    code === Code.DeadlineExceeded ||
+    code === Code.Internal ||
+    code === Code.Unknown;
+  if (passing)
+    return new ClocheError("unavailable", "the port link cannot be redeemed now", { cause: error });
+  return new ClocheError(
+    "unauthenticated",
+    "the port link was used, has expired or is not of this port; get a new one",
+    {
+      cause: error,
+    },
+  );
+}

@@ -1,0 +1,46 @@
+import { STATUS_CODES } from "node:http";
+import type { Duplex } from "node:stream";
+import { ClocheError, dataPlaneStatus } from "@cloche/protocol";
+
+/** What a client gets whose bytes never became a request: what node's parser made of them. Undefined: it just went away. */
+export function parserProblem(
+  error: NodeJS.ErrnoException,
+): { error: ClocheError; status: number } | undefined {
+  const { code } = error;
+  if (code === "HPE_HEADER_OVERFLOW") return tooManyHeaders("the request's head is too large");
+  if (code === "ERR_HTTP_REQUEST_TIMEOUT") {
+    return {
+      error: new ClocheError("deadline_exceeded", "the request's head did not arrive in time"),
+      status: 408,
+    };
+  }
+  if (code?.startsWith("HPE_")) {
+    const why =
+      code === "HPE_INVALID_EOF_STATE"
+        ? "the request ended before it was whole"
+        : "the request is not valid HTTP/1.1";
+    return { error: new ClocheError("invalid_argument", why, { cause: error }), status: 400 };
+  }
+  return undefined;
+}
+
+export function tooManyHeaders(message: string): { error: ClocheError; status: number } {
+  return { error: new ClocheError("resource_exhausted", message, { resource: "quota" }), status: 431 };
+}
+
+/** Writes an error answer without a request to answer, and ends the connection once the client has had time to read it. */
+export function answerRaw(
+  socket: Duplex,
+  error: ClocheError,
+  requestId: string,
+  lingerMs: number,
+  status = dataPlaneStatus(error),
+): void {
+  const body = JSON.stringify(error.toBody());
+  socket.end(
+    `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Error"}\r\ncontent-type: application/json\r\n` +
+      `content-length: ${Buffer.byteLength(body)}\r\nx-request-id: ${requestId}\r\nconnection: close\r\n\r\n${body}`,
+  );
+  const timer = setTimeout(() => socket.destroy(), lingerMs);
+  socket.once("close", () => clearTimeout(timer));
+}

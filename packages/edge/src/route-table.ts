@@ -1,0 +1,131 @@
+/**
+ * Where every sandbox is, in memory: fed by RouteService.WatchRoutes, read on every request. While the stream is broken the last
+ * known table goes on serving; after reconnecting, what the new stream did not name before SYNCED is dropped.
+ *
+ *   connecting ──SET* SYNCED──▶ synced ⇄ (SET, REMOVE, KEYS) ──stream ends──▶ connecting (table kept)
+ */
+import type { Client } from "@connectrpc/connect";
+import type { Clock, Log } from "@cloche/base";
+import type { VerificationKey } from "@cloche/protocol";
+import { RouteEvent_Kind, type KeySet, type Route, type RouteService } from "@cloche/protocol/edge";
+
+export type RouteClient = Client<typeof RouteService>;
+
+export interface Keys {
+  issuer: string;
+  keys: VerificationKey[];
+}
+
+export class RouteTable {
+  #routes = new Map<string, Route>();
+  #keys: Keys | undefined;
+  #synced = false;
+  readonly #waiting = new Map<string, Set<() => void>>();
+  readonly #onChange: (sandboxId: string, route: Route | undefined) => void;
+
+  /** `onChange`: a route was set, or removed (undefined). */
+  constructor(onChange: (sandboxId: string, route: Route | undefined) => void) {
+    this.#onChange = onChange;
+  }
+
+  get(sandboxId: string): Route | undefined {
+    return this.#routes.get(sandboxId);
+  }
+  /** Whether a missing route means an unknown sandbox. */
+  get synced(): boolean {
+    return this.#synced;
+  }
+  /** The public token keys; undefined until the stream brought them. */
+  get keys(): Keys | undefined {
+    return this.#keys;
+  }
+
+  /** Takes what WakeSandbox answered, unless the stream, which it races with, already says something of the same epoch or newer. */
+  setIfNewer(route: Route): void {
+    const known = this.#routes.get(route.sandboxId);
+    if (known === undefined || known.epoch < route.epoch) this.#set(route);
+  }
+
+  #set(route: Route): void {
+    this.#routes.set(route.sandboxId, route);
+    this.#changed(route.sandboxId, route);
+  }
+
+  #remove(sandboxId: string): void {
+    if (this.#routes.delete(sandboxId)) this.#changed(sandboxId, undefined);
+  }
+
+  #changed(sandboxId: string, route: Route | undefined): void {
+    this.#onChange(sandboxId, route);
+    const waiting = this.#waiting.get(sandboxId);
+    this.#waiting.delete(sandboxId);
+    for (const wake of waiting ?? []) wake();
+  }
+
+  /** Calls back once at the next change of this sandbox; the answer of this function takes the wish back. */
+  onceChanged(sandboxId: string, wake: () => void): () => void {
+    const waiting = this.#waiting.get(sandboxId) ?? new Set();
+    this.#waiting.set(sandboxId, waiting.add(wake));
+    return () => {
+      waiting.delete(wake);
+      if (waiting.size === 0 && this.#waiting.get(sandboxId) === waiting) this.#waiting.delete(sandboxId);
+    };
+  }
+
+  /** Follows the stream until `signal` aborts; `onSynced` is called each time the table is complete. */
+  async watch(
+    client: RouteClient,
+    clock: Clock,
+    log: Log,
+    signal: AbortSignal,
+    onSynced: () => void,
+  ): Promise<void> {
+    let backoffMs = 50;
+    while (!signal.aborted) {
+      try {
+        for await (const event of this.#events(client, signal)) {
+          if (event === "synced") {
+            onSynced();
+            backoffMs = 50;
+          }
+        }
+        if (!signal.aborted) log.warn({}, "route stream ended; connecting again");
+      } catch (error) {
+        if (!signal.aborted) log.warn({ err: error }, "route stream broke; connecting again");
+      }
+      await clock.sleep(backoffMs, signal).catch(() => undefined);
+      backoffMs = Math.min(backoffMs * 2, 2_000);
+    }
+  }
+
+  async *#events(client: RouteClient, signal: AbortSignal): AsyncGenerator<"synced" | "changed"> {
+    const seen = new Set<string>();
+    let complete = false;
+    for await (const event of client.watchRoutes({}, { signal })) {
+      if (event.kind === RouteEvent_Kind.SET && event.route) {
+        if (!complete) seen.add(event.route.sandboxId);
+        // Never compared with what we knew: a gateway that started anew may count its epochs anew.
+        this.#set(event.route);
+      } else if (event.kind === RouteEvent_Kind.REMOVE && event.route) {
+        seen.delete(event.route.sandboxId);
+        this.#remove(event.route.sandboxId);
+      } else if (event.kind === RouteEvent_Kind.KEYS && event.keys) {
+        this.#keys = readKeys(event.keys);
+      } else if (event.kind === RouteEvent_Kind.SYNCED) {
+        for (const sandboxId of this.#routes.keys()) if (!seen.has(sandboxId)) this.#remove(sandboxId);
+        complete = true;
+        seen.clear();
+        this.#synced = true;
+        yield "synced";
+      }
+      yield "changed";
+    }
+  }
+}
+
+function readKeys(set: KeySet): Keys {
+  return {
+    issuer: set.issuer,
+    keys: set.keys.map(({ kid, jwkJson }) => ({ kid, jwk: JSON.parse(jwkJson) as VerificationKey["jwk"] })),
+  };
+}

@@ -1,0 +1,225 @@
+import type { Clock, Log } from "@cloche/base";
+import { ClocheError, internalHeaders, isHostPath, newRequestId } from "@cloche/protocol";
+import type { Route } from "@cloche/protocol/edge";
+import { randomBytes } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { parseAuthority, type Target } from "./authority.ts";
+import { corsHeaders, isPreflight, preflightHeaders, type CorsOrigins } from "./cors.ts";
+import type { EdgeLimits } from "./edge-limits.ts";
+import type { Exchange } from "./exchange.ts";
+import { abortExec, isExecPath } from "./exec-abort.ts";
+import { forward } from "./forward.ts";
+import { Gate } from "./gate.ts";
+import { forwardableHeaders } from "./headers.ts";
+import { authorisePort, portCredentials, portHeaders, portLinkPath, redeemPortLink } from "./port-access.ts";
+import { tooManyHeaders } from "./raw-answer.ts";
+import type { RouteClient, RouteTable } from "./route-table.ts";
+import { bearerToken, TokenVerifier } from "./token-verifier.ts";
+import { PortClosedError, type Upstreams } from "./upstreams.ts";
+
+/** What the host's handler of checkpoint and restore routes knows of a request; the token is still to be verified, by it. */
+export interface HostRequestContext {
+  sandboxId: string;
+  /** Which host has the sandbox. */
+  hostId: string;
+  requestId: string;
+  route: Route;
+}
+export type HostDataPlane = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  context: HostRequestContext,
+) => void;
+
+export interface RouterParts {
+  baseDomain: string;
+  table: RouteTable;
+  client: RouteClient;
+  upstreams: Upstreams;
+  hostDataPlane: HostDataPlane;
+  corsOrigins: CorsOrigins;
+  limits: EdgeLimits;
+  clock: Clock;
+  log: Log;
+}
+
+/** Paths between edge and agent, closed to clients. */
+const isInternalPath = (path: string): boolean => /^\/+cloche(?:[./]|$)/i.test(path);
+
+/** Decides who answers a request, and sets that going. */
+export class Router {
+  readonly #parts: RouterParts;
+  readonly #gate: Gate;
+  readonly #verifier: TokenVerifier;
+
+  constructor(parts: RouterParts) {
+    this.#parts = parts;
+    this.#gate = new Gate(parts.table, parts.client, parts.limits);
+    this.#verifier = new TokenVerifier(
+      () => parts.table.keys,
+      () => parts.clock.nowMs(),
+    );
+  }
+
+  route(exchange: Exchange): void {
+    const target = this.#target(exchange);
+    if (target === undefined) return;
+    exchange.sandboxId = target.sandboxId;
+    if (target.port !== undefined) {
+      this.#routePort(exchange, { ...target, port: target.port }).catch((error: unknown) =>
+        exchange.fail(ClocheError.from(error)),
+      );
+      return;
+    }
+    const { request, path } = exchange;
+    if (isPreflight(request)) {
+      exchange.begin(204, undefined, preflightHeaders(request, this.#parts.corsOrigins));
+      exchange.end();
+      return;
+    }
+    exchange.extraHeaders = corsHeaders(request, this.#parts.corsOrigins);
+    if (isInternalPath(path)) {
+      exchange.fail(new ClocheError("not_found", `there is no route ${path}`));
+      return;
+    }
+    const toHost = isHostPath(path);
+    const route = this.#gate.now(target.sandboxId, toHost);
+    if (route !== undefined) return this.#send(exchange, route, toHost);
+    const authorise = (): Promise<void> =>
+      this.#verifier.verify(bearerToken(request.headers.authorization), target.sandboxId);
+    this.#gate.admit(target.sandboxId, toHost, authorise).then(
+      (admitted) => {
+        if (!exchange.gone && !exchange.over) this.#send(exchange, admitted, toHost);
+      },
+      (error: unknown) => exchange.fail(ClocheError.from(error)),
+    );
+  }
+
+  /** Checks the form of the request and finds whom it is for; undefined: refused. */
+  #target(exchange: Exchange): Target | undefined {
+    const { request } = exchange;
+    const { limits, baseDomain } = this.#parts;
+    const bad = (message: string, status?: number): undefined => {
+      exchange.refuse(new ClocheError("invalid_argument", message), status);
+    };
+    if (request.rawHeaders.length > limits.headerCount * 2) {
+      const { error, status } = tooManyHeaders(`the request has more than ${limits.headerCount} headers`);
+      exchange.refuse(error, status);
+      return undefined;
+    }
+    const url = request.url ?? "";
+    if (url.length > limits.urlBytes) return bad(`the URL is longer than ${limits.urlBytes} bytes`, 414);
+    if (!url.startsWith("/")) return bad("the request target must be a path beginning with /");
+    const { host } = request.headers;
+    if (host === undefined) return bad("the Host header is missing");
+    if (hasTwoHosts(request)) return bad("there is more than one Host header");
+    const target = parseAuthority(host, baseDomain);
+    if (target === undefined) {
+      exchange.fail(
+        new ClocheError("not_found", `there is no sandbox at ${JSON.stringify(host.slice(0, 255))}`),
+      );
+      return undefined;
+    }
+    const { servername } = exchange.socket;
+    if (typeof servername === "string" && servername !== "" && servername.toLowerCase() !== target.hostname) {
+      return bad("the Host header names another domain than the TLS connection (SNI)", 421);
+    }
+    return target;
+  }
+
+  #send(exchange: Exchange, route: Route, toHost: boolean): void {
+    if (toHost) return this.#sendToHost(exchange, route);
+    const { upstreams, limits, clock, log } = this.#parts;
+    const { request, requestId } = exchange;
+    const { sandboxId } = route;
+    const pool = upstreams.agent(route);
+    const headers = forwardableHeaders(request);
+    let onAbort: (() => void) | undefined;
+    if (isExecPath(request.method, exchange.path)) {
+      const execId = newRequestId(randomBytes);
+      headers.push(internalHeaders.execId, execId);
+      const authorization = request.headers.authorization ?? "";
+      onAbort = () => {
+        abortExec(pool, { sandboxId, execId, authorization, requestId }, clock, log).catch((error: unknown) =>
+          log.error({ err: error, request_id: requestId }, "aborting an exec failed"),
+        );
+      };
+    }
+    forward(
+      exchange,
+      {
+        pool,
+        headers,
+        explain: (failure) => this.#gate.explain(sandboxId, failure),
+        ...(onAbort === undefined ? {} : { onAbort }),
+      },
+      limits,
+    );
+  }
+
+  #sendToHost(exchange: Exchange, route: Route): void {
+    const { request, response, requestId, extraHeaders } = exchange;
+    if (exchange.upgradeFirst !== undefined) {
+      exchange.fail(new ClocheError("invalid_argument", "this route has no Upgrade"));
+      return;
+    }
+    for (let index = 0; index + 1 < extraHeaders.length; index += 2) {
+      response.setHeader(extraHeaders[index] as string, extraHeaders[index + 1] as string);
+    }
+    response.setHeader(internalHeaders.requestId, requestId);
+    request.headers[internalHeaders.requestId] = requestId;
+    exchange.sendContinueIfAsked();
+    const context = { sandboxId: route.sandboxId, hostId: route.hostId, requestId, route };
+    try {
+      this.#parts.hostDataPlane(request, response, context);
+    } catch (error) {
+      exchange.fail(ClocheError.from(error));
+    }
+  }
+
+  async #routePort(exchange: Exchange, target: Target & { port: number }): Promise<void> {
+    const { table, client, clock, upstreams, limits } = this.#parts;
+    const { request } = exchange;
+    const { sandboxId, port } = target;
+    if (exchange.path === portLinkPath) {
+      const redirect = await redeemPortLink(request, client, target, clock.nowMs());
+      exchange.begin(303, undefined, redirect);
+      exchange.end();
+      return;
+    }
+    const credentials = portCredentials(request, table.keys?.issuer);
+    const known = table.get(sandboxId);
+    const isPublic = known?.publicPorts.includes(port) === true;
+    const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, sandboxId);
+    // An unknown sandbox is 404 before any question of tokens, as on its own domain.
+    if (known !== undefined && !isPublic) await authorise();
+    const route = await this.#gate.admit(sandboxId, false, authorise);
+    if (exchange.gone || exchange.over) return;
+    const asked = `port ${port} of the sandbox`;
+    forward(
+      exchange,
+      {
+        pool: upstreams.port(route, port),
+        headers: [...forwardableHeaders(request, credentials.dropped), ...portHeaders(request, credentials)],
+        explain: (failure) =>
+          failure.cause instanceof PortClosedError
+            ? new ClocheError("unavailable", `nothing listens on ${asked}`, {
+                cause: failure.cause,
+                retryAfterSeconds: 1,
+              })
+            : this.#gate.explain(sandboxId, failure, asked),
+      },
+      limits,
+    );
+  }
+}
+
+function hasTwoHosts(request: IncomingMessage): boolean {
+  const { rawHeaders } = request;
+  let hosts = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const name = rawHeaders[index] as string;
+    if (name.length === 4 && name.toLowerCase() === "host") hosts += 1;
+  }
+  return hosts > 1;
+}

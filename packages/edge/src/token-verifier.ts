@@ -1,0 +1,83 @@
+import { compactVerify, importJWK } from "jose";
+import { ClocheError, claimsProblem } from "@cloche/protocol";
+import type { Keys } from "./route-table.ts";
+
+const cachedTokens = 4_096;
+const tokenBytes = 8_192;
+
+/** The token of an `Authorization: Bearer …` header. */
+export function bearerToken(authorization: string | undefined): string | undefined {
+  return /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1];
+}
+
+/** Whether the text is a token of this service, valid or not: such a one is never shown to a user's server. */
+export function isOurToken(token: string, issuer: string): boolean {
+  try {
+    const payload = JSON.parse(
+      Buffer.from(token.split(".")[1] ?? "", "base64url").toString("utf8"),
+    ) as unknown;
+    return (payload as { iss?: unknown } | null)?.iss === issuer;
+  } catch {
+    return false;
+  }
+}
+
+const refused = (problem: string): ClocheError => new ClocheError("unauthenticated", problem);
+
+/**
+ * Verifies data plane tokens where the edge must (waking a sandbox, ports); everywhere else the agent does
+ * (service-interface.md, Authentication; decisions.md, Token). Signatures are remembered by exact token, claims checked each time.
+ */
+export class TokenVerifier {
+  readonly #keys: () => Keys | undefined;
+  readonly #nowMs: () => number;
+  #cache = new Map<string, unknown>();
+  #cachedFor: Keys | undefined;
+
+  constructor(keys: () => Keys | undefined, nowMs: () => number) {
+    this.#keys = keys;
+    this.#nowMs = nowMs;
+  }
+
+  /** Throws `unauthenticated` saying what is wrong; `unavailable` while no key set is known yet. */
+  async verify(token: string | undefined, sandboxId: string): Promise<void> {
+    const keys = this.#keys();
+    if (keys === undefined) {
+      throw new ClocheError("unavailable", "the edge is starting", { retryAfterSeconds: 1 });
+    }
+    if (token === undefined)
+      throw refused("send the sandbox's data plane token as Authorization: Bearer <token>");
+    if (token.length > tokenBytes) throw refused("token is too long to be one of ours");
+    if (this.#cachedFor !== keys) {
+      this.#cache = new Map();
+      this.#cachedFor = keys;
+    }
+    let claims = this.#cache.get(token);
+    if (claims === undefined) {
+      claims = await readClaims(token, keys);
+      if (this.#cache.size >= cachedTokens) this.#cache.delete(this.#cache.keys().next().value as string);
+      this.#cache.set(token, claims);
+    }
+    const problem = claimsProblem(claims, keys.issuer, sandboxId, this.#nowMs());
+    if (problem !== undefined) throw refused(problem);
+  }
+}
+
+async function readClaims(token: string, keys: Keys): Promise<unknown> {
+  try {
+    const { payload } = await compactVerify(
+      token,
+      (header) => {
+        const key = keys.keys.find(({ kid }) => kid === header.kid);
+        if (key === undefined) throw new Error("unknown kid");
+        return importJWK(key.jwk, "RS256");
+      },
+      { algorithms: ["RS256"] },
+    );
+    return JSON.parse(new TextDecoder().decode(payload)) as unknown;
+  } catch (error) {
+    throw new ClocheError("unauthenticated", "token is malformed, or not signed by this service with RS256", {
+      cause: error,
+    });
+  }
+}

@@ -1,0 +1,133 @@
+/**
+ * The pools of connections behind each route: one to the agent, one per port in use. A route's pools live as long as its epoch
+ * and address; when either changes, or the sandbox is gone, their sockets are dead and are closed at once.
+ */
+import { internalHeaders, portTunnelPath } from "@cloche/protocol";
+import type { Route } from "@cloche/protocol/edge";
+import { AgentPool, dialTcp, type Dial } from "./agent-pool.ts";
+import type { AnswerHandlers } from "./agent-connection.ts";
+import type { EdgeLimits } from "./edge-limits.ts";
+
+interface Upstream {
+  epoch: bigint;
+  host: string;
+  port: number;
+  agent: AgentPool;
+  ports: Map<number, AgentPool>;
+}
+
+/** The tunnel was refused: nothing listens on that port. */
+export class PortClosedError extends Error {}
+
+export class Upstreams {
+  readonly #upstreams = new Map<string, Upstream>();
+  readonly #limits: EdgeLimits;
+  readonly #nowMs: () => number;
+
+  constructor(limits: EdgeLimits, nowMs: () => number) {
+    this.#limits = limits;
+    this.#nowMs = nowMs;
+  }
+
+  agent(route: Route): AgentPool {
+    return this.#upstream(route).agent;
+  }
+
+  port(route: Route, port: number): AgentPool {
+    const upstream = this.#upstream(route);
+    let pool = upstream.ports.get(port);
+    if (pool === undefined) {
+      pool = new AgentPool(dialTunnel(upstream.agent, route.sandboxId, port), this.#limits, this.#nowMs);
+      upstream.ports.set(port, pool);
+    }
+    return pool;
+  }
+
+  #upstream(route: Route): Upstream {
+    const known = this.#upstreams.get(route.sandboxId);
+    if (known !== undefined && fits(known, route)) return known;
+    if (known !== undefined) close(known, "the sandbox moved");
+    const { epoch, agentHost: host, agentPort: port } = route;
+    const dial = dialTcp(host, port, this.#limits.agentConnectMs);
+    const upstream: Upstream = {
+      epoch,
+      host,
+      port,
+      agent: new AgentPool(dial, this.#limits, this.#nowMs),
+      ports: new Map(),
+    };
+    this.#upstreams.set(route.sandboxId, upstream);
+    return upstream;
+  }
+
+  /** Drops what the change of a route has made stale. */
+  routeChanged(sandboxId: string, route: Route | undefined): void {
+    const known = this.#upstreams.get(sandboxId);
+    if (known === undefined || (route !== undefined && fits(known, route))) return;
+    this.#upstreams.delete(sandboxId);
+    close(known, route === undefined ? "the sandbox was deleted" : "the sandbox moved");
+  }
+
+  /** Closes idle connections whose time is over; called now and then. */
+  sweep(): void {
+    for (const [sandboxId, upstream] of this.#upstreams) {
+      upstream.agent.sweep();
+      for (const [port, pool] of upstream.ports) {
+        pool.sweep();
+        if (pool.size === 0) upstream.ports.delete(port);
+      }
+      if (upstream.agent.size === 0 && upstream.ports.size === 0) this.#upstreams.delete(sandboxId);
+    }
+  }
+
+  close(): void {
+    for (const upstream of this.#upstreams.values()) close(upstream, "the edge stops");
+    this.#upstreams.clear();
+  }
+}
+
+const fits = (upstream: Upstream, route: Route): boolean =>
+  upstream.epoch === route.epoch && upstream.host === route.agentHost && upstream.port === route.agentPort;
+
+function close(upstream: Upstream, why: string): void {
+  for (const pool of upstream.ports.values()) pool.close(new Error(why));
+  upstream.agent.close(new Error(why));
+}
+
+/**
+ * A raw connection to 127.0.0.1:port in the sandbox, through the agent. The edge has verified the caller; the agent trusts the
+ * sandbox id header, which no client can send through the edge.
+ */
+function dialTunnel(agent: AgentPool, sandboxId: string, port: number): Dial {
+  return (done) => {
+    agent.acquire(true, (connection, failure) => {
+      if (connection === undefined) return done(failure?.cause ?? new Error("no connection"));
+      let answered = false;
+      const refuse = (error: unknown): void => {
+        if (answered) return;
+        answered = true;
+        connection.abandon();
+        done(error);
+      };
+      const handlers: AnswerHandlers = {
+        onContinue() {},
+        onHead: (head) => refuse(new PortClosedError(`tunnel refused with ${head.status}`)),
+        onBody() {},
+        onDone() {},
+        onDrain() {},
+        onFailure: (lost) => refuse(lost.cause),
+        onUpgrade(_head, socket, first) {
+          answered = true;
+          if (first.length > 0) socket.unshift(first);
+          done(undefined, socket, true);
+        },
+      };
+      connection.start(handlers, false);
+      connection.write(
+        `GET ${portTunnelPath}${port} HTTP/1.1\r\nHost: ${sandboxId}\r\nConnection: Upgrade\r\nUpgrade: cloche-port\r\n` +
+          `${internalHeaders.sandboxId}: ${sandboxId}\r\n\r\n`,
+      );
+      connection.requestSent();
+    });
+  };
+}
