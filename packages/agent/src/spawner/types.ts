@@ -40,11 +40,14 @@ export interface ProcessExit {
   readonly signal: number | null;
 }
 
-/** A running program. Made by `Guest.spawn`, which resolves once it was executed. */
+/** A program that was asked for; running once `Guest.spawn` resolved. */
 export interface GuestProcess {
-  /** Its pid as users see it (in the guest's pid namespace). */
+  /** Its pid as users see it (in the guest's pid namespace); 0 until that is known. */
   readonly pid: number;
-  /** Resolves when the program itself has ended and all output it wrote has been taken by `onOutput`. Rejects only when the guest is lost. */
+  /**
+   * Resolves when the program itself has ended and all output it wrote has been taken by `onOutput`. Rejects with `SpawnError`
+   * when it could not be started (`launch`), or with stage `lost` when the guest ended under it.
+   */
   readonly exited: Promise<ProcessExit>;
   /** With `tree: "hold"`: resolves when nothing of its tree is left. Otherwise the same moment as `exited`. */
   readonly ended: Promise<void>;
@@ -86,6 +89,17 @@ export interface GuestOptions {
 export interface Guest {
   /** Runs a program. Rejects with `SpawnError` naming the stage that failed. */
   spawn(request: SpawnRequest): Promise<GuestProcess>;
+  /**
+   * As `spawn`, but returns at once and spares the message that tells the pid: for short programs. A failure to start
+   * rejects `exited`.
+   */
+  launch(request: SpawnRequest): GuestProcess;
+  /** Packs the directory `path` as a tar stream that arrives at `onOutput`, or unpacks one written to its stdin. */
+  archive(
+    operation: "create" | "extract",
+    path: GuestPath,
+    onOutput: NonNullable<SpawnRequest["onOutput"]>,
+  ): GuestProcess;
   /** Files of this root, as its root user sees them. */
   readonly files: GuestFiles;
   /** Resolves when the guest has ended, for whatever reason. */
@@ -115,8 +129,9 @@ export interface GuestEntry {
 
 /** An open file. `close` it whatever happens. */
 export interface GuestFile {
-  readonly sizeBytes: number;
-  /** Up to 262,144 bytes from `offset`; empty at the end of the file. */
+  /** Null where the system does not say (large files of procfs and the like): read until the end. */
+  readonly sizeBytes: number | null;
+  /** Up to 262,144 bytes from `offset`; shorter only at the end of the file. */
   read(offset: number, length: number): Promise<Buffer>;
   close(): void;
 }

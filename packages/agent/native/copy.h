@@ -1,0 +1,9 @@
+/* Copying a tree with its owners, modes, times and links, as a move between file systems needs it. */
+#ifndef CLOCHE_COPY_H
+#define CLOCHE_COPY_H
+
+/* 0 or an errno; what was copied so far is left behind then. `to_name` must not exist. Sockets are left out. */
+int copy_tree(int from, const char *from_name, int to, const char *to_name);
+void temporary_name(char out[64]);
+
+#endif

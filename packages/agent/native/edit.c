@@ -1,0 +1,251 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "copy.h"
+#include "files.h"
+
+#define LINKS_MAX 40
+#define TEMPORARY_PREFIX ".cloche-tmp-"
+#define REMOVE_ROUNDS 1000 /* scans of one directory that somebody keeps filling */
+
+int make_directories(const char *path) {
+  char at[4096];
+  size_t size = strlen(path);
+  if (size >= sizeof at) return ENAMETOOLONG;
+  memcpy(at, path, size + 1);
+  while (size > 1 && at[size - 1] == '/') at[--size] = 0;
+  struct stat st;
+  if (stat(at, &st) == 0) return S_ISDIR(st.st_mode) ? 0 : EEXIST;
+  for (char *slash = at + 1; (slash = strchr(slash, '/')); slash++) {
+    *slash = 0;
+    int r = mkdir(at, 0755);
+    int error = r == 0 || errno == EEXIST ? 0 : errno;
+    *slash = '/';
+    if (error) return error;
+  }
+  if (mkdir(at, 0755) == 0) return 0;
+  if (errno != EEXIST) return errno;
+  return stat(at, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : EEXIST; /* somebody was faster */
+}
+
+int follow_links(const char *path, char out[4096]) {
+  if (strlen(path) >= 4096) return ENAMETOOLONG;
+  strcpy(out, path);
+  for (int i = 0; i < LINKS_MAX; i++) {
+    struct stat st;
+    if (lstat(out, &st) != 0) return errno == ENOENT ? 0 : errno;
+    if (!S_ISLNK(st.st_mode)) return 0;
+    char target[4096], joined[8192];
+    ssize_t n = readlink(out, target, sizeof target - 1);
+    if (n < 0) return errno;
+    target[n] = 0;
+    char *slash = strrchr(out, '/');
+    if (target[0] == '/') snprintf(joined, sizeof joined, "%s", target);
+    else snprintf(joined, sizeof joined, "%.*s/%s", (int)(slash - out), out, target);
+    if (strlen(joined) >= 4096) return ENAMETOOLONG;
+    strcpy(out, joined);
+  }
+  return ELOOP;
+}
+
+void temporary_name(char out[64]) {
+  uint64_t random;
+  if (getrandom(&random, sizeof random, 0) != sizeof random) random = (uint64_t)gettid();
+  snprintf(out, 64, TEMPORARY_PREFIX "%016llx", (unsigned long long)random);
+}
+
+/* The directory part and the last name of a path. */
+static int split_path(char *path, const char **directory, const char **name) {
+  char *slash = strrchr(path, '/');
+  if (!slash || slash[1] == 0) return EISDIR;
+  *name = slash + 1;
+  if (strcmp(*name, ".") == 0 || strcmp(*name, "..") == 0) return EISDIR;
+  *slash = 0;
+  *directory = slash == path ? "/" : path;
+  return 0;
+}
+
+/* Fills and names a new file in `at`; the old one is replaced in one step. */
+static int replace(int at, const char *name, mode_t mode, const struct stat *old, const uint8_t *data, size_t size, struct stat *st) {
+  char temporary[64];
+  temporary_name(temporary);
+  int fd = openat(at, temporary, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return errno;
+  int error = 0;
+  if (!write_all(fd, data, size)) error = errno ? errno : EIO;
+  if (!error && old && (old->st_uid != 0 || old->st_gid != 0) && fchown(fd, old->st_uid, old->st_gid) != 0) error = errno;
+  if (!error && fchmod(fd, mode) != 0) error = errno; /* after chown, which clears setuid */
+  if (!error && fstat(fd, st) != 0) error = errno;
+  if (close(fd) != 0 && !error) error = errno;
+  if (!error && renameat(at, temporary, at, name) != 0) error = errno;
+  if (error) unlinkat(at, temporary, 0);
+  return error;
+}
+
+int write_file(const char *path, int mode, const uint8_t *data, size_t size, struct stat *st) {
+  char target[4096];
+  int error = follow_links(path, target);
+  if (error == ENOTDIR) return ENOTDIR;
+  if (error) return error;
+  const char *directory, *name;
+  error = split_path(target, &directory, &name);
+  if (error) return error;
+  int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (at < 0 && errno == ENOENT) {
+    error = make_directories(directory);
+    if (error) return error == EEXIST ? ENOTDIR : error;
+    at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  }
+  if (at < 0) return errno;
+  struct stat old;
+  bool exists = fstatat(at, name, &old, AT_SYMLINK_NOFOLLOW) == 0;
+  if (exists && S_ISDIR(old.st_mode)) error = EISDIR;
+  else if (exists && !S_ISREG(old.st_mode)) error = EINVAL;
+  else error = replace(at, name, mode >= 0 ? (mode_t)mode : exists ? old.st_mode & 07777 : 0644, exists ? &old : NULL, data, size, st);
+  close(at);
+  return error;
+}
+
+static bool dots(const char *name) { return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0)); }
+
+/*
+ * Removes the entries of `fd` that can be removed at once. 0: it is empty now; -1: `child` is a directory that is not; else an errno.
+ */
+static int remove_shallow(int fd, char child[256]) {
+  int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+  if (!dir) {
+    int error = errno;
+    if (copy >= 0) close(copy);
+    return error;
+  }
+  int result = 0;
+  for (struct dirent *entry; result == 0 && (entry = readdir(dir));) {
+    if (dots(entry->d_name)) continue;
+    if (entry->d_type != DT_DIR && (unlinkat(fd, entry->d_name, 0) == 0 || errno == ENOENT)) continue;
+    if (entry->d_type != DT_DIR && errno != EISDIR && errno != EPERM) result = errno;
+    else if (unlinkat(fd, entry->d_name, AT_REMOVEDIR) == 0 || errno == ENOENT) continue;
+    else if (errno == ENOTEMPTY || errno == EEXIST) {
+      snprintf(child, 256, "%s", entry->d_name);
+      result = -1;
+    } else {
+      result = errno;
+    }
+  }
+  closedir(dir);
+  return result;
+}
+
+struct level {
+  dev_t device;
+  ino_t inode;
+  char name[256];
+  int rounds;
+};
+
+/* One descriptor whatever the depth: the way back is `..`, checked to be the directory we came from. */
+int remove_tree(int at, const char *name) {
+  int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return errno;
+  struct level *levels = NULL;
+  size_t depth = 0, room = 0;
+  int error = 0, rounds = 0;
+  struct stat st;
+  while (!error) {
+    char child[256];
+    int result = remove_shallow(fd, child);
+    if (result > 0) {
+      error = result;
+    } else if (result < 0) {
+      if (++rounds > REMOVE_ROUNDS * 1000) {
+        error = EBUSY;
+        break;
+      }
+      int next = openat(fd, child, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      if (next < 0) {
+        error = errno == ENOENT ? 0 : errno;
+        continue;
+      }
+      if (depth == room) {
+        room = room ? room * 2 : 16;
+        levels = realloc(levels, room * sizeof *levels);
+        if (!levels) _exit(70);
+      }
+      if (fstat(fd, &st) != 0) error = errno;
+      levels[depth] = (struct level){.device = st.st_dev, .inode = st.st_ino};
+      strcpy(levels[depth++].name, child);
+      close(fd);
+      fd = next;
+    } else if (depth == 0) {
+      break;
+    } else {
+      struct level *level = &levels[--depth];
+      int parent = openat(fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      if (parent < 0) {
+        error = errno;
+        break;
+      }
+      close(fd);
+      fd = parent;
+      if (fstat(fd, &st) != 0 || st.st_dev != level->device || st.st_ino != level->inode) error = EBUSY; /* moved under us */
+      else if (unlinkat(fd, level->name, AT_REMOVEDIR) != 0 && errno != ENOENT && errno != ENOTEMPTY) error = errno;
+    }
+  }
+  close(fd);
+  free(levels);
+  if (error || strcmp(name, ".") == 0) return error;
+  return unlinkat(at, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : errno;
+}
+
+int remove_entry(const char *path, bool recursive) {
+  struct stat st;
+  if (lstat(path, &st) != 0) return errno;
+  if (!S_ISDIR(st.st_mode)) return unlink(path) == 0 ? 0 : errno;
+  if (rmdir(path) == 0) return 0;
+  if (errno == EEXIST) errno = ENOTEMPTY;
+  if (errno != ENOTEMPTY || !recursive) return errno;
+  return remove_tree(AT_FDCWD, path);
+}
+
+int move_entry(const char *source, const char *destination, enum subject *subject) {
+  struct stat st, there;
+  *subject = SUBJECT_PATH;
+  if (lstat(source, &st) != 0) return errno;
+  *subject = SUBJECT_DESTINATION;
+  bool exists = lstat(destination, &there) == 0;
+  if (!exists && errno != ENOENT) return errno;
+  if (exists && S_ISDIR(there.st_mode)) return EEXIST;
+  if (rename(source, destination) == 0) return 0;
+  if (errno == EINVAL || errno == EBUSY) *subject = SUBJECT_PATH; /* into itself, or a mount point */
+  if (errno != EXDEV) return errno;
+  /* /tmp is another file system than the rest: copied beside the destination, then put in place in one step. */
+  if (exists && S_ISDIR(st.st_mode)) return ENOTDIR;
+  char target[4096];
+  if (strlen(destination) >= sizeof target) return ENAMETOOLONG;
+  strcpy(target, destination);
+  size_t size = strlen(target);
+  while (size > 1 && target[size - 1] == '/') target[--size] = 0;
+  const char *directory, *name;
+  int error = split_path(target, &directory, &name);
+  if (error) return error;
+  int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (at < 0) return errno;
+  char temporary[64];
+  temporary_name(temporary);
+  error = copy_tree(AT_FDCWD, source, at, temporary);
+  if (!error && renameat(at, temporary, at, name) != 0) error = errno;
+  if (error) {
+    if (unlinkat(at, temporary, 0) != 0) remove_tree(at, temporary);
+  } else {
+    *subject = SUBJECT_PATH;
+    error = remove_entry(source, true);
+  }
+  close(at);
+  return error;
+}

@@ -1,0 +1,188 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "files.h"
+
+#define BATCH 32768 /* payload after which a frame of entries is sent */
+#define PATH_ROOM 4096
+
+enum kind { KIND_FILE = 1, KIND_DIRECTORY, KIND_SYMLINK, KIND_FIFO, KIND_SOCKET, KIND_DEVICE };
+
+static enum kind kind_of(mode_t mode) {
+  switch (mode & S_IFMT) {
+    case S_IFREG: return KIND_FILE;
+    case S_IFDIR: return KIND_DIRECTORY;
+    case S_IFLNK: return KIND_SYMLINK;
+    case S_IFIFO: return KIND_FIFO;
+    case S_IFSOCK: return KIND_SOCKET;
+    default: return KIND_DEVICE;
+  }
+}
+
+void put_entry(struct bytes *b, const char *path, const struct stat *st, int at, const char *name, struct account_names *names) {
+  char owner[64], group[64], target[PATH_ROOM] = "";
+  account_name(names, false, st->st_uid, owner);
+  account_name(names, true, st->st_gid, group);
+  if (S_ISLNK(st->st_mode)) {
+    ssize_t n = readlinkat(at, name, target, sizeof target - 1);
+    target[n > 0 ? n : 0] = 0;
+  }
+  put_u8(b, kind_of(st->st_mode));
+  put_u32(b, st->st_mode & 07777);
+  put_u64(b, (uint64_t)st->st_size);
+  put_u64(b, (uint64_t)((int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000));
+  put_string(b, path);
+  put_string(b, owner);
+  put_string(b, group);
+  put_string(b, target);
+}
+
+/* The smallest paths seen so far, as a heap with the largest on top: a directory of millions needs no more memory than the limit. */
+struct listing {
+  char **paths;
+  uint32_t count, limit;
+  bool truncated, failed;
+};
+
+static void sift_down(struct listing *l, uint32_t at) {
+  for (;;) {
+    uint32_t largest = at, left = 2 * at + 1, right = left + 1;
+    if (left < l->count && strcmp(l->paths[left], l->paths[largest]) > 0) largest = left;
+    if (right < l->count && strcmp(l->paths[right], l->paths[largest]) > 0) largest = right;
+    if (largest == at) return;
+    char *swap = l->paths[at];
+    l->paths[at] = l->paths[largest];
+    l->paths[largest] = swap;
+    at = largest;
+  }
+}
+
+static void offer(struct listing *l, const char *path) {
+  if (l->count == l->limit) {
+    l->truncated = true;
+    if (l->limit == 0 || strcmp(path, l->paths[0]) >= 0) return;
+    free(l->paths[0]);
+    l->paths[0] = strdup(path);
+    if (!l->paths[0]) _exit(70);
+    sift_down(l, 0);
+    return;
+  }
+  char *copy = strdup(path);
+  if (!copy) _exit(70);
+  uint32_t at = l->count++;
+  l->paths[at] = copy;
+  while (at > 0 && strcmp(l->paths[(at - 1) / 2], l->paths[at]) < 0) {
+    char *swap = l->paths[at];
+    l->paths[at] = l->paths[(at - 1) / 2];
+    l->paths[(at - 1) / 2] = swap;
+    at = (at - 1) / 2;
+  }
+}
+
+static bool dots(const char *name) { return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0)); }
+
+static int open_directory(int at, const char *name, bool follow, DIR **out) {
+  int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+  if (fd < 0) return errno;
+  *out = fdopendir(fd);
+  if (*out) return 0;
+  int error = errno;
+  close(fd);
+  return error;
+}
+
+static bool is_directory(int at, const struct dirent *entry) {
+  if (entry->d_type != DT_UNKNOWN) return entry->d_type == DT_DIR;
+  struct stat st;
+  return fstatat(at, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool has_entries(int at, const char *name) {
+  DIR *dir;
+  if (open_directory(at, name, false, &dir) != 0) return false;
+  bool found = false;
+  for (struct dirent *entry; !found && (entry = readdir(dir));) found = !dots(entry->d_name);
+  closedir(dir);
+  return found;
+}
+
+/* `path` has room for PATH_ROOM bytes and ends without a slash; it is extended in place. */
+static void walk(struct listing *l, DIR *dir, char *path, size_t size, uint32_t depth) {
+  struct dirent *entry;
+  while ((entry = readdir(dir))) {
+    if (dots(entry->d_name)) continue;
+    size_t name_size = strlen(entry->d_name);
+    if (size + name_size + 2 >= PATH_ROOM) {
+      l->truncated = true;
+      continue;
+    }
+    path[size] = '/';
+    memcpy(path + size + 1, entry->d_name, name_size + 1);
+    offer(l, path);
+    if (!is_directory(dirfd(dir), entry)) continue;
+    if (depth <= 1) {
+      if (!l->truncated) l->truncated = has_entries(dirfd(dir), entry->d_name);
+      continue;
+    }
+    /* Everything below is larger than "path/": skip what cannot make it into the answer any more. */
+    if (l->count == l->limit && l->truncated && strcmp(path, l->paths[0]) > 0) continue;
+    DIR *child;
+    if (open_directory(dirfd(dir), entry->d_name, false, &child) != 0) continue;
+    walk(l, child, path, size + 1 + name_size, depth - 1);
+    closedir(child);
+  }
+  path[size] = 0;
+}
+
+static int by_path(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, bool *truncated) {
+  struct stat st;
+  /* Neither exists nor stat nor list follow a final symlink (decisions.md, files). */
+  if (lstat(path, &st) != 0) return errno;
+  if (!S_ISDIR(st.st_mode)) return ENOTDIR;
+  DIR *dir;
+  int error = open_directory(AT_FDCWD, path, true, &dir);
+  if (error) return error;
+  if (limit > 1000000) limit = 1000000;
+  struct listing l = {.limit = limit, .paths = calloc((size_t)limit + 1, sizeof(char *))};
+  char at[PATH_ROOM];
+  size_t size = strlen(path);
+  if (!l.paths) _exit(70);
+  if (size >= sizeof at) {
+    error = ENAMETOOLONG;
+  } else {
+    memcpy(at, path, size + 1);
+    while (size > 0 && at[size - 1] == '/') at[--size] = 0;
+    walk(&l, dir, at, size, depth);
+  }
+  closedir(dir);
+  if (!error) {
+    qsort(l.paths, l.count, sizeof *l.paths, by_path);
+    struct account_names names = {0};
+    struct bytes b = {0};
+    size_t start = 0;
+    for (uint32_t i = 0; i < l.count; i++) {
+      if (lstat(l.paths[i], &st) != 0) continue; /* gone meanwhile */
+      if (b.size == 0) start = frame_open(&b, F_ENTRIES, 0, id);
+      put_entry(&b, l.paths[i], &st, AT_FDCWD, l.paths[i], &names);
+      if (b.size < BATCH) continue;
+      frame_close(&b, start);
+      files_send(&b);
+    }
+    if (b.size > 0) {
+      frame_close(&b, start);
+      files_send(&b);
+    }
+    free(b.data);
+    account_names_free(&names);
+  }
+  for (uint32_t i = 0; i < l.count; i++) free(l.paths[i]);
+  free(l.paths);
+  *truncated = l.truncated;
+  return error;
+}

@@ -1,0 +1,426 @@
+#include "exec.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "account.h"
+#include "tree.h"
+
+#define KEPT_LAUNCHES 16
+#define VECTOR_MAX 65536 /* arguments or variables of one exec */
+#define KILL_PAUSE_MAX_MS 50
+#define PTY_DRAIN_MS 50 /* a pty hands its last output over a moment after its program ended */
+
+static void spawn_error(struct init *in, uint32_t id, int stage, int error, const char *text) {
+  struct bytes b = {0};
+  put_u32(&b, (uint32_t)stage);
+  put_u32(&b, (uint32_t)error);
+  put_string(&b, text);
+  send_frame(in, F_ERROR, id, b.data, b.size);
+  free(b.data);
+}
+
+static struct launch *launch_take(struct init *in) {
+  struct launch *l = in->free_launches;
+  if (l) {
+    in->free_launches = *(struct launch **)l->candidate;
+    in->free_launch_count--;
+  } else {
+    l = mmap(NULL, sizeof *l, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (l == MAP_FAILED) return NULL;
+  }
+  memset(l, 0, offsetof(struct launch, candidate));
+  return l;
+}
+
+static void launch_give(struct init *in, struct launch *l) {
+  if (in->free_launch_count >= KEPT_LAUNCHES) {
+    munmap(l, sizeof *l);
+    return;
+  }
+  *(struct launch **)l->candidate = in->free_launches;
+  in->free_launches = l;
+  in->free_launch_count++;
+}
+
+struct exec *exec_find(struct init *in, uint32_t id) {
+  for (struct exec *e = in->execs; e; e = e->next)
+    if (e->id == id) return e;
+  return NULL;
+}
+
+/* Closes what is still open and forgets the exec; pipes that background children hold go to sinks first. */
+static void exec_free(struct init *in, struct exec *e) {
+  for (struct exec **at = &in->execs; *at; at = &(*at)->next) {
+    if (*at == e) {
+      *at = e->next;
+      break;
+    }
+  }
+  for (int i = 0; i < 2; i++) watch_close(in, &e->outputs[i].watch);
+  watch_close(in, &e->input);
+  free(e->pending_input.data);
+  free(e->vectors);
+  free(e->payload);
+  if (e->launch) launch_give(in, e->launch);
+  free_later(in, e);
+}
+
+static const char *find_variable(char **envp, const char *name) {
+  size_t size = strlen(name);
+  for (; *envp; envp++)
+    if (strncmp(*envp, name, size) == 0 && (*envp)[size] == '=') return *envp + size + 1;
+  return NULL;
+}
+
+/* Appends NAME=value when the request did not set it. */
+static void default_variable(struct bytes *extra, char **envp, size_t *at, const char *name, const char *value) {
+  if (*value == 0 || find_variable(envp, name)) return;
+  envp[(*at)++] = (char *)(uintptr_t)extra->size; /* an offset until `extra` stops moving */
+  put_raw(extra, name, strlen(name));
+  put_raw(extra, "=", 1);
+  put_raw(extra, value, strlen(value) + 1);
+}
+
+/* Reads the request into e->launch. Returns the stage that failed, with its error and text. */
+static int read_request(struct exec *e, struct cursor *c, int *error, const char **text) {
+  struct launch *l = e->launch;
+  char *user = take_string(c), *cwd = take_string(c);
+  uint32_t argc = take_u32(c);
+  *error = E2BIG;
+  *text = "arguments";
+  if (argc > VECTOR_MAX) return STAGE_REQUEST;
+  char **argv = calloc((size_t)argc + 1, sizeof *argv);
+  if (!argv) _exit(70);
+  e->vectors = argv;
+  for (uint32_t i = 0; i < argc; i++) argv[i] = take_string(c);
+  uint32_t envc = take_u32(c);
+  *text = "environment";
+  if (envc > VECTOR_MAX) return STAGE_REQUEST;
+  e->vectors = realloc(argv, ((size_t)argc + envc + 8) * sizeof *argv);
+  if (!e->vectors) _exit(70);
+  argv = e->vectors;
+  char **envp = argv + argc + 1;
+  for (uint32_t i = 0; i < envc; i++) envp[i] = take_string(c);
+  envp[envc] = NULL;
+  *error = EINVAL;
+  *text = "request";
+  if (c->bad || argc == 0) return STAGE_REQUEST;
+
+  struct account account;
+  const char *unknown = account_resolve(user, &account);
+  if (unknown) {
+    *error = ENOENT;
+    *text = unknown;
+    return STAGE_USER;
+  }
+  l->uid = account.uid;
+  l->gid = account.gid;
+  l->group_count = account.group_count;
+  memcpy(l->groups, account.groups, sizeof account.groups);
+  l->switch_user = *user != 0;
+
+  struct bytes extra = {0};
+  size_t at = envc;
+  default_variable(&extra, envp, &at, "HOME", account.home);
+  default_variable(&extra, envp, &at, "USER", account.name);
+  default_variable(&extra, envp, &at, "LOGNAME", account.name);
+  default_variable(&extra, envp, &at, "SHELL", account.shell);
+  size_t home_at = extra.size;
+  put_raw(&extra, account.home, strlen(account.home) + 1);
+  /* The payload owns every string: keep the new ones with it. */
+  size_t old = (size_t)(c->end - e->payload);
+  uint8_t *whole = malloc(old + extra.size);
+  if (!whole) _exit(70);
+  memcpy(whole, e->payload, old);
+  memcpy(whole + old, extra.data, extra.size);
+  ptrdiff_t moved = whole - e->payload;
+  for (uint32_t i = 0; i < argc; i++) argv[i] += moved;
+  for (uint32_t i = 0; i < envc; i++) envp[i] += moved;
+  for (size_t i = envc; i < at; i++) envp[i] = (char *)whole + old + (uintptr_t)envp[i];
+  envp[at] = NULL;
+  cwd += moved;
+  free(e->payload);
+  free(extra.data);
+  e->payload = whole;
+  l->argv = argv;
+  l->envp = envp;
+  l->home = (char *)whole + old + home_at;
+  l->cwd = *cwd ? cwd : NULL;
+  l->self = e->flags & SPAWN_SELF;
+  if (!strchr(argv[0], '/')) {
+    l->path = find_variable(envp, "PATH");
+    if (!l->path) l->path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+  }
+  return STAGE_NONE;
+}
+
+/* A new pty of the guest's own devpts: the master for init, the slave for the program. */
+static bool open_pty(struct init *in, struct exec *e, struct winsize *size, int *slave) {
+  int master = openat(in->pts_fd, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (master < 0) return false;
+  int locked = 0;
+  unsigned number;
+  char name[16];
+  *slave = -1;
+  if (ioctl(master, TIOCSPTLCK, &locked) == 0 && ioctl(master, TIOCGPTN, &number) == 0) {
+    snprintf(name, sizeof name, "%u", number);
+    *slave = openat(in->pts_fd, name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  }
+  int input = *slave < 0 ? -1 : fcntl(master, F_DUPFD_CLOEXEC, 0);
+  if (input < 0) {
+    int error = errno;
+    close(master);
+    if (*slave >= 0) close(*slave);
+    errno = error;
+    return false;
+  }
+  ioctl(master, TIOCSWINSZ, size);
+  if (fchown(*slave, e->launch->uid, 5) < 0) {
+    /* The program then only loses `mesg`. */
+  }
+  e->outputs[0].watch.fd = master;
+  e->input.fd = input;
+  return true;
+}
+
+/* Opens the pipes; `ends` become the program's 0, 1 and 2 and are closed by the caller. */
+static bool open_streams(struct init *in, struct exec *e, struct winsize *size, int ends[3]) {
+  ends[0] = ends[1] = ends[2] = -1;
+  if (e->flags & SPAWN_PTY) {
+    if (!open_pty(in, e, size, &ends[0])) return false;
+    ends[1] = ends[2] = ends[0];
+    return true;
+  }
+  int pair[2];
+  for (int i = 0; i < 2; i++) {
+    /* The program's end must block; only ours is made non-blocking. */
+    if (pipe2(pair, O_CLOEXEC) < 0) return false;
+    fcntl(pair[0], F_SETFL, O_NONBLOCK);
+    e->outputs[i].watch.fd = pair[0];
+    ends[i + 1] = pair[1];
+  }
+  if (e->flags & SPAWN_STDIN) {
+    if (pipe2(pair, O_CLOEXEC) < 0) return false;
+    fcntl(pair[1], F_SETFL, O_WRONLY | O_NONBLOCK);
+    e->input.fd = pair[1];
+    ends[0] = pair[0];
+  }
+  return true;
+}
+
+static void close_ends(struct exec *e, int ends[3]) {
+  for (int i = 0; i < 3; i++) {
+    if (ends[i] >= 0) close(ends[i]);
+    if (e->flags & SPAWN_PTY) break; /* one descriptor three times */
+  }
+}
+
+void exec_spawn(struct init *in, const struct frame *frame) {
+  struct exec *e = calloc(1, sizeof *e);
+  if (!e) _exit(70);
+  e->id = frame->id;
+  e->flags = frame->flags;
+  e->payload = malloc(frame->size + 1);
+  if (!e->payload) _exit(70);
+  memcpy(e->payload, frame->payload, frame->size);
+  for (int i = 0; i < 2; i++) {
+    e->outputs[i].watch = (struct watch){.kind = WATCH_OUTPUT, .fd = -1, .exec = e};
+    e->outputs[i].frame_type = i == 0 ? F_STDOUT : F_STDERR;
+  }
+  e->input = (struct watch){.kind = WATCH_INPUT, .fd = -1, .exec = e};
+  e->launch = launch_take(in);
+  struct cursor c = {e->payload, e->payload + frame->size, false};
+  struct winsize size = {0};
+  size.ws_col = take_u16(&c);
+  size.ws_row = take_u16(&c);
+  e->outputs[0].credit = e->outputs[1].credit = take_u32(&c);
+  int error = ENOMEM, ends[3] = {-1, -1, -1};
+  const char *text = "memory";
+  int stage = e->launch ? read_request(e, &c, &error, &text) : STAGE_FORK;
+  if (stage == STAGE_NONE && !open_streams(in, e, &size, ends)) {
+    stage = e->flags & SPAWN_PTY ? STAGE_PTY : STAGE_FORK;
+    error = errno;
+  }
+  if (stage == STAGE_NONE) {
+    struct launch *l = e->launch;
+    for (int i = 0; i < 3; i++) l->stdio[i] = ends[i] < 0 ? in->null_fd : ends[i];
+    l->notify_fd = in->notify_write;
+    l->self_fd = in->self_fd;
+    l->pty = e->flags & SPAWN_PTY;
+    l->hold = e->flags & SPAWN_HOLD;
+    l->notify_start = !(e->flags & SPAWN_QUIET);
+    int r = launch_start(l);
+    if (r < 0) {
+      stage = STAGE_FORK;
+      error = -r;
+    } else {
+      e->keeper = r;
+    }
+  }
+  close_ends(e, ends);
+  e->next = in->execs;
+  in->execs = e;
+  if (stage != STAGE_NONE) {
+    spawn_error(in, e->id, stage, error, text);
+    exec_free(in, e);
+    return;
+  }
+  for (int i = 0; i < 2; i++) output_rearm(in, &e->outputs[i]);
+}
+
+static void send_started(struct init *in, struct exec *e) {
+  if (e->started_sent || e->flags & SPAWN_QUIET || e->launch->pid == 0 || e->launch->stage != STAGE_NONE) return;
+  e->started_sent = true;
+  uint32_t pid = (uint32_t)e->launch->pid;
+  send_frame(in, F_STARTED, e->id, &pid, sizeof pid);
+}
+
+static void send_exit(struct init *in, struct exec *e) {
+  if (e->exit_sent) return;
+  e->exit_sent = true;
+  int status = e->launch->status;
+  uint32_t signal = WIFSIGNALED(status) ? (uint32_t)WTERMSIG(status) : 0;
+  uint32_t code = signal ? 128 + signal : (uint32_t)WEXITSTATUS(status);
+  uint32_t payload[3] = {(uint32_t)e->launch->pid, code, signal};
+  send_frame(in, F_EXIT, e->id, payload, sizeof payload);
+}
+
+static void start_drain(struct init *in, struct exec *e, enum exec_phase phase) {
+  e->phase = phase;
+  if (e->flags & SPAWN_PTY) e->pty_deadline_ms = now_ms() + PTY_DRAIN_MS;
+  for (int i = 0; i < 2; i++) output_start_drain(in, &e->outputs[i]);
+  exec_advance(in, e);
+}
+
+void exec_advance(struct init *in, struct exec *e) {
+  if (e->phase != PHASE_DRAINING && e->phase != PHASE_LAST_DRAIN) return;
+  for (int i = 0; i < 2; i++)
+    if (e->outputs[i].watch.fd >= 0 && !e->outputs[i].drained) return;
+  send_exit(in, e);
+  if (e->keeper != 0) { /* held: its children may go on writing */
+    e->phase = PHASE_HELD;
+    for (int i = 0; i < 2; i++) {
+      e->outputs[i].drained = false;
+      output_rearm(in, &e->outputs[i]);
+    }
+    return;
+  }
+  if (e->flags & SPAWN_HOLD && e->phase != PHASE_LAST_DRAIN) {
+    start_drain(in, e, PHASE_LAST_DRAIN);
+    return;
+  }
+  for (int i = 0; i < 2; i++) output_release(in, &e->outputs[i]);
+  if (e->flags & SPAWN_HOLD) send_frame(in, F_ENDED, e->id, "", 0);
+  exec_free(in, e);
+}
+
+void exec_noticed(struct init *in, struct launch *launch) {
+  for (struct exec *e = in->execs; e; e = e->next) {
+    if (e->launch != launch) continue;
+    send_started(in, e);
+    if (launch->main_done && !e->main_known) {
+      e->main_known = true;
+      watch_close(in, &e->input);
+      /* While its tree is being killed the answer waits for the last of it. */
+      if (!e->killing && e->phase == PHASE_RUNNING) start_drain(in, e, PHASE_DRAINING);
+    }
+    return;
+  }
+}
+
+static void keeper_gone(struct init *in, struct exec *e, int status) {
+  e->keeper = 0;
+  struct launch *l = e->launch;
+  if (l->stage != STAGE_NONE) {
+    spawn_error(in, e->id, l->stage, l->error, "");
+    exec_free(in, e);
+    return;
+  }
+  if (!l->main_done) {
+    /* Somebody inside killed the keeper. The program is now init's own child, unless that was too early to know its pid. */
+    if (l->pid != 0 && kill(l->pid, 0) == 0) return;
+    l->status = WIFSIGNALED(status) ? status : SIGKILL;
+    l->main_done = true;
+  }
+  e->main_known = true;
+  send_started(in, e);
+  watch_close(in, &e->input);
+  if (e->phase == PHASE_RUNNING) start_drain(in, e, PHASE_DRAINING);
+  else if (e->phase == PHASE_HELD) start_drain(in, e, PHASE_LAST_DRAIN);
+}
+
+void exec_reaped(struct init *in, pid_t pid, int status) {
+  for (struct exec *e = in->execs; e; e = e->next) {
+    if (e->keeper == pid) {
+      keeper_gone(in, e, status);
+      return;
+    }
+    if (e->launch->pid == pid && !e->launch->main_done) {
+      e->launch->status = status;
+      e->launch->main_done = true;
+      if (e->keeper == 0) keeper_gone(in, e, status);
+      return;
+    }
+  }
+}
+
+void exec_signal(struct init *in, struct exec *e, int signal, bool tree) {
+  if (signal <= 0 || signal > 64) return;
+  if (tree && e->keeper != 0) tree_signal(in->proc_fd, e->keeper, signal);
+  else if (!tree && e->launch->pid > 0 && !e->launch->main_done) kill(e->launch->pid, signal);
+}
+
+void exec_kill(struct init *in, struct exec *e) {
+  if (e->exit_sent && e->keeper == 0) return;
+  e->launch->hold = true; /* the keeper now stays until the tree is empty */
+  e->killing = true;
+  in->kill_pause_ms = 1;
+  in->next_kill_ms = now_ms();
+}
+
+int exec_tick(struct init *in) {
+  int64_t now = 0, next = -1;
+  if (in->next_kill_ms != 0) {
+    now = now_ms();
+    if (now >= in->next_kill_ms) {
+      int busy = 0;
+      for (struct exec *e = in->execs; e; e = e->next) {
+        if (!e->killing) continue;
+        /* Once is not enough: what was forked meanwhile is found in the next round, below the keeper again. */
+        if (e->keeper != 0) {
+          tree_signal(in->proc_fd, e->keeper, SIGKILL);
+          busy++;
+        } else if (!e->launch->main_done && e->launch->pid > 0) {
+          kill(e->launch->pid, SIGKILL);
+          busy++;
+        }
+      }
+      in->kill_pause_ms = in->kill_pause_ms * 2 < KILL_PAUSE_MAX_MS ? in->kill_pause_ms * 2 : KILL_PAUSE_MAX_MS;
+      in->next_kill_ms = busy ? now + in->kill_pause_ms : 0;
+    }
+    if (in->next_kill_ms != 0) next = in->next_kill_ms - now;
+  }
+  for (struct exec *e = in->execs, *following; e; e = following) {
+    following = e->next;
+    if (e->pty_deadline_ms == 0) continue;
+    if (now == 0) now = now_ms();
+    if (now >= e->pty_deadline_ms) {
+      e->pty_deadline_ms = 0;
+      e->outputs[0].drained = true;
+      exec_advance(in, e);
+    } else if (next < 0 || e->pty_deadline_ms - now < next) {
+      next = e->pty_deadline_ms - now;
+    }
+  }
+  return (int)next;
+}

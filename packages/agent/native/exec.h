@@ -1,0 +1,104 @@
+/* The state of one exec inside init, and what init.c (loop), exec.c (life) and stream.c (pipes) need of one another. */
+#ifndef CLOCHE_EXEC_H
+#define CLOCHE_EXEC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "launch.h"
+#include "wire.h"
+
+enum watch_kind { WATCH_AGENT, WATCH_CHILDREN, WATCH_NOTIFY, WATCH_OUTPUT, WATCH_INPUT, WATCH_SINK };
+
+/* What an epoll event points to. */
+struct watch {
+  enum watch_kind kind;
+  int fd;          /* -1: closed */
+  bool armed;      /* registered with epoll */
+  struct exec *exec;
+};
+
+/* A pipe from the program. Read only while the agent has credit for it. */
+struct output {
+  struct watch watch;
+  uint8_t frame_type;
+  uint32_t credit;
+  uint32_t drain; /* while draining: bytes that still have to be sent */
+  bool drained;
+};
+
+enum exec_phase { PHASE_RUNNING, PHASE_DRAINING, PHASE_HELD, PHASE_LAST_DRAIN };
+
+struct exec {
+  uint32_t id;
+  uint8_t flags;
+  enum exec_phase phase;
+  struct launch *launch;
+  uint8_t *payload; /* owns the strings launch points to */
+  char **vectors;
+  pid_t keeper; /* 0: reaped */
+  bool killing, main_known, exit_sent;
+  int64_t pty_deadline_ms;
+  struct output outputs[2];
+  struct watch input;
+  struct bytes pending_input;
+  size_t pending_start;
+  uint32_t input_consumed;
+  bool input_ending;
+  bool started_sent;
+  struct exec *next;
+};
+
+struct init {
+  int agent_fd, epoll_fd, signal_fd, notify_read, notify_write, self_fd, proc_fd, pts_fd, null_fd;
+  struct watch agent, children, notices;
+  struct feed feed;
+  struct bytes outbox; /* what the agent's socket did not take yet */
+  size_t outbox_start;
+  bool agent_armed_out, paused;
+  struct exec *execs;
+  struct launch *free_launches;
+  int free_launch_count;
+  void **gone; /* freed at the end of a batch of events, none of which may point to freed memory */
+  int gone_count, gone_room;
+  int64_t next_kill_ms; /* 0: no tree is being killed */
+  int kill_pause_ms;
+};
+
+/* init.c */
+void send_frame(struct init *in, uint8_t type, uint32_t id, const void *payload, size_t size);
+/* Sends a frame whose payload of `size` bytes follows FRAME_HEADER free bytes at `buffer`. */
+void send_in_place(struct init *in, uint8_t type, uint32_t id, uint8_t *buffer, size_t size);
+void watch_arm(struct init *in, struct watch *watch, uint32_t events);
+void watch_disarm(struct init *in, struct watch *watch);
+void watch_close(struct init *in, struct watch *watch);
+void free_later(struct init *in, void *memory);
+int64_t now_ms(void);
+
+/* exec.c */
+void exec_spawn(struct init *in, const struct frame *frame);
+struct exec *exec_find(struct init *in, uint32_t id);
+void exec_signal(struct init *in, struct exec *e, int signal, bool tree);
+void exec_kill(struct init *in, struct exec *e);
+/* A child of init was reaped. */
+void exec_reaped(struct init *in, pid_t pid, int status);
+/* The keeper of `launch` has news. */
+void exec_noticed(struct init *in, struct launch *launch);
+/* Goes on to the next phase when the outputs allow it; may free the exec. */
+void exec_advance(struct init *in, struct exec *e);
+/* Signals the trees being killed again; the delay until the next time in ms, -1 for none. */
+int exec_tick(struct init *in);
+
+/* stream.c */
+void output_readable(struct init *in, struct output *out);
+void output_credit(struct init *in, struct output *out, uint32_t bytes);
+void output_rearm(struct init *in, struct output *out);
+void output_start_drain(struct init *in, struct output *out);
+/* Hands a pipe that others still write to over to a sink, so that they neither block nor die of SIGPIPE. */
+void output_release(struct init *in, struct output *out);
+void sink_readable(struct init *in, struct watch *watch);
+void input_feed(struct init *in, struct exec *e, const uint8_t *data, size_t size);
+void input_end(struct init *in, struct exec *e);
+void input_writable(struct init *in, struct exec *e);
+
+#endif

@@ -1,0 +1,124 @@
+#include "guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysinfo.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* Makes `path` a directory, whatever the user left there: an odd tree must not make the sandbox unusable. Parents included. */
+static bool ensure_directory(const char *path, mode_t mode) {
+  struct stat st;
+  if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return true;
+  char parent[4096];
+  snprintf(parent, sizeof parent, "%s", path);
+  char *slash = strrchr(parent, '/');
+  if (slash && slash != parent) {
+    *slash = 0;
+    if (!ensure_directory(parent, 0755)) return false;
+  }
+  unlink(path);
+  return mkdir(path, mode) == 0;
+}
+
+static bool ensure_file(const char *path) {
+  char parent[4096];
+  snprintf(parent, sizeof parent, "%s", path);
+  char *slash = strrchr(parent, '/');
+  if (slash && slash != parent) {
+    *slash = 0;
+    if (!ensure_directory(parent, 0755)) return false;
+  }
+  int fd = open(path, O_CREAT | O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0644);
+  if (fd >= 0) close(fd);
+  return fd >= 0;
+}
+
+static bool mount_tmpfs(const char *path, const char *mode) {
+  /* Half of the memory, as tmpfs does by itself on Linux; gVisor would not bound it at all. */
+  struct sysinfo info;
+  char options[64];
+  unsigned long long half = sysinfo(&info) == 0 ? (unsigned long long)info.totalram * info.mem_unit / 2 : 0;
+  if (half > 0) snprintf(options, sizeof options, "mode=%s,size=%llu", mode, half);
+  else snprintf(options, sizeof options, "mode=%s", mode);
+  return mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options) == 0;
+}
+
+/* A device node on /dev, or where nodes cannot be made the old root's own one bound over an empty file. */
+static bool make_device(const char *name, unsigned major_number, unsigned minor_number) {
+  char path[64], source[64];
+  snprintf(path, sizeof path, "/dev/%s", name);
+  if (mknod(path, S_IFCHR | 0666, makedev(major_number, minor_number)) == 0) return chmod(path, 0666) == 0;
+  snprintf(source, sizeof source, "dev/%s", name); /* relative to the old root, which is the working directory */
+  return ensure_file(path) && mount(source, path, NULL, MS_BIND, NULL) == 0;
+}
+
+static const char *mount_dev(void) {
+  if (!ensure_directory("/dev", 0755)) return "mkdir /dev";
+  /* Not MS_NODEV here. */
+  if (mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=755,size=65536") != 0) return "mount /dev";
+  if (!make_device("null", 1, 3) || !make_device("zero", 1, 5) || !make_device("full", 1, 7) ||
+      !make_device("random", 1, 8) || !make_device("urandom", 1, 9) || !make_device("tty", 5, 0))
+    return "devices";
+  mkdir("/dev/pts", 0755);
+  if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5") != 0)
+    return "mount /dev/pts";
+  mkdir("/dev/shm", 01777);
+  if (!mount_tmpfs("/dev/shm", "1777")) return "mount /dev/shm";
+  if (symlink("pts/ptmx", "/dev/ptmx") != 0 || symlink("/proc/self/fd", "/dev/fd") != 0 ||
+      symlink("fd/0", "/dev/stdin") != 0 || symlink("fd/1", "/dev/stdout") != 0 || symlink("fd/2", "/dev/stderr") != 0)
+    return "links in /dev";
+  return NULL;
+}
+
+static const char *mount_binds(const struct guest_options *options) {
+  for (int i = 0; i < options->bind_count; i++) {
+    const struct bind *bind = &options->binds[i];
+    const char *source = bind->source;
+    while (*source == '/') source++;
+    struct stat st;
+    if (fstatat(AT_FDCWD, source, &st, 0) != 0) return "bind source";
+    if (S_ISDIR(st.st_mode) ? !ensure_directory(bind->target, 0755) : !ensure_file(bind->target)) return "bind target";
+    if (mount(source, bind->target, NULL, MS_BIND, NULL) != 0) return "bind";
+    if (bind->read_only && mount(NULL, bind->target, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) != 0) return "bind read-only";
+  }
+  return NULL;
+}
+
+const char *guest_enter(const struct guest_options *options) {
+  if (unshare(CLONE_NEWNS) != 0) return "unshare mount namespace";
+  if (unshare(CLONE_NEWIPC) != 0) return "unshare ipc namespace";
+  bool own_uts = unshare(CLONE_NEWUTS) == 0;
+  if (options->hostname && own_uts && sethostname(options->hostname, strlen(options->hostname)) != 0) return "hostname";
+  if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return "private mounts";
+  if (mount(options->root, options->root, NULL, MS_BIND | MS_REC, NULL) != 0) return "bind root";
+  int old_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (old_root < 0 || chdir(options->root) != 0) return "open root";
+  /* Pivot first: from here on every path, and every symlink the user left at a mount point, resolves in the user's tree. */
+  if (syscall(SYS_pivot_root, ".", ".") != 0) return "pivot";
+  if (fchdir(old_root) != 0) return "old root";
+  const char *failed = mount_dev();
+  if (!failed) failed = mount_binds(options);
+  if (failed) return failed;
+  for (int i = 0; i < options->tmpfs_count; i++) {
+    const char *path = options->tmpfs[i];
+    bool shared = strcmp(path, "/tmp") == 0 || strcmp(path, "/var/tmp") == 0;
+    if (!ensure_directory(path, 0755) || !mount_tmpfs(path, shared ? "1777" : "755")) return path;
+  }
+  /* Convenience, not needed by anything of ours. */
+  if (ensure_directory("/sys", 0755)) mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
+  if (umount2(".", MNT_DETACH) != 0) return "leave the old root";
+  close(old_root);
+  return chdir("/") == 0 ? NULL : "chdir";
+}
+
+const char *guest_mount_proc(void) {
+  if (!ensure_directory("/proc", 0555)) return "mkdir /proc";
+  return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0 ? NULL : "mount /proc";
+}

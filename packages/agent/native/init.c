@@ -1,0 +1,220 @@
+#include "init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exec.h"
+
+#define OUTBOX_PAUSE (1u << 20) /* outputs are not read while the agent is this far behind */
+#define EVENTS 64
+
+int64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+void watch_arm(struct init *in, struct watch *watch, uint32_t events) {
+  if (watch->armed || watch->fd < 0) return;
+  struct epoll_event event = {.events = events, .data.ptr = watch};
+  if (epoll_ctl(in->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event) == 0) watch->armed = true;
+}
+
+/* Removed rather than masked: epoll always reports a hang-up, and a pipe without credit would keep the loop spinning. */
+void watch_disarm(struct init *in, struct watch *watch) {
+  if (!watch->armed) return;
+  epoll_ctl(in->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+  watch->armed = false;
+}
+
+void watch_close(struct init *in, struct watch *watch) {
+  if (watch->fd < 0) return;
+  watch_disarm(in, watch);
+  close(watch->fd);
+  watch->fd = -1;
+}
+
+void free_later(struct init *in, void *memory) {
+  if (in->gone_count == in->gone_room) {
+    in->gone_room = in->gone_room ? in->gone_room * 2 : 64;
+    in->gone = realloc(in->gone, (size_t)in->gone_room * sizeof *in->gone);
+    if (!in->gone) _exit(70);
+  }
+  in->gone[in->gone_count++] = memory;
+}
+
+static void arm_agent(struct init *in, bool out) {
+  if (in->agent_armed_out == out) return;
+  in->agent_armed_out = out;
+  struct epoll_event event = {.events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = &in->agent};
+  epoll_ctl(in->epoll_fd, EPOLL_CTL_MOD, in->agent_fd, &event);
+}
+
+static void set_paused(struct init *in) {
+  bool paused = in->outbox.size - in->outbox_start > OUTBOX_PAUSE;
+  if (paused == in->paused) return;
+  in->paused = paused;
+  for (struct exec *e = in->execs; e; e = e->next)
+    for (int i = 0; i < 2; i++) output_rearm(in, &e->outputs[i]);
+}
+
+static void flush(struct init *in) {
+  while (in->outbox_start < in->outbox.size) {
+    ssize_t n = write(in->agent_fd, in->outbox.data + in->outbox_start, in->outbox.size - in->outbox_start);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    if (n < 0) _exit(0); /* the agent is gone */
+    in->outbox_start += (size_t)n;
+  }
+  if (in->outbox_start == in->outbox.size) in->outbox_start = in->outbox.size = 0;
+  arm_agent(in, in->outbox.size > 0);
+  set_paused(in);
+}
+
+void send_in_place(struct init *in, uint8_t type, uint32_t id, uint8_t *buffer, size_t size) {
+  frame_header(buffer, type, 0, id, size);
+  size_t whole = size + FRAME_HEADER, sent = 0;
+  if (in->outbox.size == 0) {
+    ssize_t n = write(in->agent_fd, buffer, whole);
+    if (n < 0 && errno != EAGAIN && errno != EINTR) _exit(0);
+    if (n > 0) sent = (size_t)n;
+  }
+  if (sent == whole) return;
+  put_raw(&in->outbox, buffer + sent, whole - sent);
+  arm_agent(in, true);
+  if (!in->paused && in->outbox.size - in->outbox_start > OUTBOX_PAUSE) set_paused(in);
+}
+
+void send_frame(struct init *in, uint8_t type, uint32_t id, const void *payload, size_t size) {
+  uint8_t buffer[FRAME_HEADER + 1024];
+  if (size > 1024) size = 1024;
+  memcpy(buffer + FRAME_HEADER, payload, size);
+  send_in_place(in, type, id, buffer, size);
+}
+
+static void handle(struct init *in, const struct frame *frame) {
+  if (frame->type == F_SPAWN) {
+    exec_spawn(in, frame);
+    return;
+  }
+  struct exec *e = exec_find(in, frame->id);
+  if (!e) return; /* it ended while the frame was on its way */
+  struct cursor c = cursor_of(frame);
+  switch (frame->type) {
+    case F_STDIN: input_feed(in, e, frame->payload, frame->size); break;
+    case F_STDIN_END: input_end(in, e); break;
+    case F_CREDIT: output_credit(in, &e->outputs[frame->flags == 2], take_u32(&c)); break;
+    case F_SIGNAL: exec_signal(in, e, (int)take_u32(&c), frame->flags == SCOPE_TREE); break;
+    case F_KILL: exec_kill(in, e); break;
+    case F_RESIZE: {
+      struct winsize size = {0};
+      size.ws_col = take_u16(&c);
+      size.ws_row = take_u16(&c);
+      if (e->flags & SPAWN_PTY && e->outputs[0].watch.fd >= 0) ioctl(e->outputs[0].watch.fd, TIOCSWINSZ, &size);
+      break;
+    }
+    default: break; /* a frame of a newer agent */
+  }
+}
+
+static void agent_readable(struct init *in) {
+  size_t room;
+  uint8_t *at = feed_room(&in->feed, &room);
+  ssize_t n = read(in->agent_fd, at, room);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) _exit(0);
+  in->feed.size += (size_t)n;
+  struct frame frame;
+  for (int r; (r = take_frame(&in->feed, &frame)) != 0;) {
+    if (r < 0) _exit(71);
+    handle(in, &frame);
+  }
+}
+
+static void reap(struct init *in) {
+  struct signalfd_siginfo info[8];
+  while (read(in->signal_fd, info, sizeof info) > 0) continue;
+  for (;;) {
+    int status;
+    pid_t pid = waitpid(-1, &status, WNOHANG | __WALL);
+    if (pid <= 0) break;
+    exec_reaped(in, pid, status);
+  }
+}
+
+static void notices(struct init *in) {
+  struct launch *news[64];
+  ssize_t n = read(in->notify_read, news, sizeof news);
+  for (ssize_t i = 0; i < n / (ssize_t)sizeof *news; i++) exec_noticed(in, news[i]);
+}
+
+static void dispatch(struct init *in, struct watch *watch, uint32_t events) {
+  if (watch->fd < 0) return; /* closed earlier in this batch */
+  switch (watch->kind) {
+    case WATCH_AGENT:
+      if (events & EPOLLOUT) flush(in);
+      if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) agent_readable(in);
+      break;
+    case WATCH_CHILDREN: reap(in); break;
+    case WATCH_NOTIFY: notices(in); break;
+    case WATCH_OUTPUT: output_readable(in, (struct output *)watch); break;
+    case WATCH_INPUT: input_writable(in, watch->exec); break;
+    case WATCH_SINK: sink_readable(in, watch); break;
+  }
+}
+
+static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
+
+_Noreturn void init_serve(int agent_fd, int self_fd) {
+  static struct init in;
+  in.agent_fd = agent_fd;
+  in.self_fd = self_fd;
+  prctl(PR_SET_DUMPABLE, 0);
+  prctl(PR_SET_NAME, "cloche-init");
+  umask(022);
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_SETMASK, &all, NULL); /* nothing a user sends may end or stop pid 1; programs start with an empty mask */
+  int notify[2];
+  if (pipe2(notify, O_CLOEXEC | O_NONBLOCK) < 0) _exit(72);
+  /* The write end blocks: a keeper that has news waits for init. */
+  fcntl(notify[1], F_SETFL, 0);
+  in.notify_read = notify[0];
+  in.notify_write = notify[1];
+  sigset_t children;
+  sigemptyset(&children);
+  sigaddset(&children, SIGCHLD);
+  in.signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
+  in.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  /* Held open from the start: users may unmount or cover these. */
+  in.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  in.pts_fd = open("/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  in.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (in.signal_fd < 0 || in.epoll_fd < 0 || in.proc_fd < 0 || in.null_fd < 0) _exit(72);
+  nonblocking(agent_fd);
+  in.agent = (struct watch){.kind = WATCH_AGENT, .fd = agent_fd};
+  in.children = (struct watch){.kind = WATCH_CHILDREN, .fd = in.signal_fd};
+  in.notices = (struct watch){.kind = WATCH_NOTIFY, .fd = in.notify_read};
+  watch_arm(&in, &in.agent, EPOLLIN);
+  watch_arm(&in, &in.children, EPOLLIN);
+  watch_arm(&in, &in.notices, EPOLLIN);
+  uint32_t version = WIRE_VERSION;
+  send_frame(&in, F_HELLO, 0, &version, sizeof version);
+  for (;;) {
+    struct epoll_event events[EVENTS];
+    int n = epoll_wait(in.epoll_fd, events, EVENTS, exec_tick(&in));
+    for (int i = 0; i < n; i++) dispatch(&in, events[i].data.ptr, events[i].events);
+    while (in.gone_count > 0) free(in.gone[--in.gone_count]);
+  }
+}

@@ -1,0 +1,131 @@
+#include "launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/prctl.h>
+#include <linux/wait.h>
+#include <sched.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/ioctl.h>
+
+#include "sys.h"
+#include "wire.h"
+
+#if defined(__x86_64__)
+__asm__(
+    ".text\n.globl sys_clone\n.type sys_clone,@function\nsys_clone:\n"
+    "  and $-16, %rsi\n  sub $16, %rsi\n  mov %rdx, (%rsi)\n  mov %rcx, 8(%rsi)\n"
+    "  mov %r8, %rdx\n  xor %r10d, %r10d\n  xor %r8d, %r8d\n  mov $56, %eax\n  syscall\n"
+    "  test %eax, %eax\n  jnz 1f\n  xor %ebp, %ebp\n  pop %rax\n  pop %rdi\n  call *%rax\n  hlt\n"
+    "1: ret\n.size sys_clone, .-sys_clone\n");
+#else
+__asm__(
+    ".text\n.globl sys_clone\n.type sys_clone,%function\nsys_clone:\n"
+    "  and x1, x1, #-16\n  stp x2, x3, [x1, #-16]!\n  mov x2, x4\n  mov x3, #0\n  mov x4, #0\n"
+    "  mov x8, #220\n  svc #0\n  cbz x0, 1f\n  ret\n"
+    "1: mov x29, #0\n  ldp x1, x0, [sp], #16\n  blr x1\n  brk #0\n.size sys_clone, .-sys_clone\n");
+#endif
+
+/* Everything below runs beside init on init's memory: sys.h only, no libc call that could set errno or allocate. */
+
+static void fail(struct launch *l, int stage, long error) {
+  l->error = (int)-error;
+  l->stage = stage;
+  for (;;) sys_call(SYS_exit_group, 127);
+}
+
+/* Composes directory + "/" + name into l->candidate; false when too long. An empty directory is the current one. */
+static bool compose(struct launch *l, const char *dir, size_t dir_size, const char *name) {
+  size_t name_size = strlen(name);
+  if (dir_size + name_size + 2 > LAUNCH_PATH) return false;
+  char *at = l->candidate;
+  memcpy(at, dir, dir_size);
+  at += dir_size;
+  if (dir_size > 0) *at++ = '/';
+  memcpy(at, name, name_size + 1);
+  return true;
+}
+
+/* execve with the search of execvp, but never a shell for a file without an interpreter line. Returns the error to report. */
+static long search_and_exec(struct launch *l) {
+  if (l->self) return sys_call(SYS_execveat, l->self_fd, "", l->argv, l->envp, AT_EMPTY_PATH);
+  if (!l->path) return sys_call(SYS_execve, l->argv[0], l->argv, l->envp);
+  long denied = 0;
+  for (const char *dir = l->path;;) {
+    const char *end = strchrnul(dir, ':');
+    if (compose(l, dir, (size_t)(end - dir), l->argv[0])) {
+      /* Asking first is five times cheaper than a failed execve on gVisor. */
+      long r = sys_call(SYS_faccessat, AT_FDCWD, l->candidate, 1);
+      if (r == 0) r = sys_call(SYS_execve, l->candidate, l->argv, l->envp);
+      if (r == -EACCES) {
+        denied = r;
+      } else if (r != -ENOENT && r != -ENOTDIR && r != -ENAMETOOLONG && r != -ELOOP) {
+        return r;
+      }
+    }
+    if (*end == 0) break;
+    dir = end + 1;
+  }
+  return denied ? denied : -ENOENT;
+}
+
+static void program(void *argument) {
+  struct launch *l = argument;
+  long r = sys_call(SYS_setsid);
+  if (l->pty && (r = sys_call(SYS_ioctl, 0, TIOCSCTTY, 0)) < 0) fail(l, STAGE_PTY, r);
+  if (l->switch_user) {
+    if ((r = sys_call(SYS_setgroups, l->group_count, l->groups)) < 0) fail(l, STAGE_USER, r);
+    if ((r = sys_call(SYS_setresgid, l->gid, l->gid, l->gid)) < 0) fail(l, STAGE_USER, r);
+    if ((r = sys_call(SYS_setresuid, l->uid, l->uid, l->uid)) < 0) fail(l, STAGE_USER, r);
+  }
+  if (l->cwd) {
+    if ((r = sys_call(SYS_chdir, l->cwd)) < 0) fail(l, STAGE_CWD, r);
+  } else if (sys_call(SYS_chdir, l->home) < 0) {
+    sys_call(SYS_chdir, "/");
+  }
+  uint64_t none = 0;
+  sys_call(SYS_rt_sigprocmask, SIG_SETMASK, &none, 0, sizeof none);
+  fail(l, STAGE_EXEC, search_and_exec(l));
+}
+
+static void notify(struct launch *l) {
+  while (sys_call(SYS_write, 3, &l, sizeof l) == -EINTR) continue;
+}
+
+static void keeper(void *argument) {
+  struct launch *l = argument;
+  sys_call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  sys_call(SYS_prctl, PR_SET_NAME, "cloche-exec", 0, 0, 0);
+  /* Only the program's ends, the notification pipe and our own image stay open: a copy of another exec's pipe would withhold its end of file. */
+  for (int i = 0; i < 3; i++) sys_call(SYS_dup3, l->stdio[i], i, 0);
+  sys_call(SYS_dup3, l->notify_fd, 3, O_CLOEXEC);
+  if (l->self) {
+    sys_call(SYS_dup3, l->self_fd, 4, O_CLOEXEC);
+    l->self_fd = 4;
+  }
+  sys_call(SYS_close_range, l->self ? 5 : 4, LAST_FD, 0);
+  /* The kernel stores the pid before the program runs: should the keeper be killed meanwhile, init still knows whom to wait for. */
+  long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, l->program_stack + STACK_SIZE, program, l, &l->pid);
+  if (pid < 0) fail(l, STAGE_FORK, pid);
+  sys_call(SYS_close_range, 0, 2, 0);
+  if (l->notify_start && l->stage == STAGE_NONE) notify(l);
+  for (;;) {
+    int status = 0;
+    long r = sys_call(SYS_wait4, -1, &status, __WALL, 0);
+    if (r == pid) {
+      l->status = status;
+      l->main_done = true;
+      if (!l->hold || l->stage != STAGE_NONE) break;
+      notify(l);
+    } else if (r == -ECHILD) {
+      break;
+    }
+  }
+  for (;;) sys_call(SYS_exit_group, 0);
+}
+
+int launch_start(struct launch *l) {
+  return (int)sys_clone(CLONE_VM | SIGCHLD, l->keeper_stack + STACK_SIZE, keeper, l, NULL);
+}

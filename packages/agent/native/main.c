@@ -1,0 +1,118 @@
+/*
+ * cloche-guest: what the agent runs to have a guest, and the small programs it runs inside one.
+ *
+ *     agent ──fd 3──▶ init (pid 1 of the guest) ──▶ users' programs
+ *       └────fd 4──▶ files (this process; in the guest's root, but not in its pid namespace, so that no user can signal it)
+ *
+ * Whichever of the two ends takes the other with it, and the end of init takes every process of the guest.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "files.h"
+#include "guest.h"
+#include "init.h"
+#include "sys.h"
+#include "tar.h"
+#include "wire.h"
+
+#define INIT_FD 3
+#define FILES_FD 4
+
+_Noreturn static void fatal(const char *step) {
+  int error = errno;
+  struct bytes b = {0};
+  size_t start = frame_open(&b, F_FATAL, 0, 0);
+  put_u32(&b, (uint32_t)error);
+  put_string(&b, step);
+  frame_close(&b, start);
+  write_all(INIT_FD, b.data, b.size);
+  _exit(72);
+}
+
+static bool read_options(int argc, char **argv, struct guest_options *o) {
+  for (int i = 2; i + 1 < argc; i += 2) {
+    char *value = argv[i + 1];
+    if (strcmp(argv[i], "--root") == 0) {
+      o->root = value;
+    } else if (strcmp(argv[i], "--hostname") == 0) {
+      o->hostname = value;
+    } else if (strcmp(argv[i], "--tmpfs") == 0 && o->tmpfs_count < MOUNTS_MAX) {
+      o->tmpfs[o->tmpfs_count++] = value;
+    } else if ((strcmp(argv[i], "--bind") == 0 || strcmp(argv[i], "--bind-ro") == 0) && o->bind_count < MOUNTS_MAX) {
+      char *middle = strchr(value, ':');
+      if (!middle) return false;
+      *middle = 0;
+      o->binds[o->bind_count++] = (struct bind){value, middle + 1, argv[i][6] == '-'};
+    } else {
+      return false;
+    }
+  }
+  return argc % 2 == 0 && o->root;
+}
+
+static int run_guest(int argc, char **argv) {
+  struct guest_options options = {0};
+  if (!read_options(argc, argv, &options)) {
+    errno = EINVAL;
+    fatal("options");
+  }
+  /* Nothing of the agent's may come along: only our two sockets, our own image, and /dev/null as 0, 1 and 2. */
+  int null = open("/dev/null", O_RDWR);
+  if (null < 0) fatal("open /dev/null");
+  dup2(null, 0);
+  dup2(null, 1);
+  dup2(null, 2);
+  fcntl(INIT_FD, F_SETFD, FD_CLOEXEC);
+  fcntl(FILES_FD, F_SETFD, FD_CLOEXEC);
+  syscall(SYS_close_range, 5, LAST_FD, 0);
+  int self = open("/proc/self/exe", O_PATH | O_CLOEXEC);
+  if (self < 0) fatal("open the program itself");
+  prctl(PR_SET_DUMPABLE, 0);
+  clearenv();
+  /* Programs get the dispositions of a fresh process, whatever the agent's runtime ignores. */
+  for (int signal = 1; signal <= 64; signal++) sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+
+  const char *failed = guest_enter(&options);
+  if (failed) fatal(failed);
+  int alive[2];
+  if (pipe2(alive, O_CLOEXEC) < 0) fatal("pipe");
+  pid_t init = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
+  if (init < 0) fatal("clone init");
+  if (init == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    close(alive[1]);
+    close(FILES_FD);
+    /* Closes the race of a parent that died before the line above: it can only be dead if its end of the pipe is closed. */
+    fcntl(alive[0], F_SETFL, O_NONBLOCK);
+    char byte;
+    if (read(alive[0], &byte, 1) == 0) _exit(0);
+    close(alive[0]);
+    failed = guest_mount_proc();
+    if (failed) fatal(failed);
+    setsid();
+    init_serve(INIT_FD, self);
+  }
+  close(INIT_FD);
+  close(self);
+  close(alive[0]);
+  files_serve(FILES_FD, init);
+}
+
+int main(int argc, char **argv) {
+  const char *mode = argc > 1 ? argv[1] : "";
+  if (strcmp(mode, "guest") == 0) return run_guest(argc, argv);
+  if (strcmp(mode, "tar-create") == 0 && argc == 3) return tar_create(argv[2]);
+  if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
+  fprintf(stderr, "usage: cloche-guest guest --root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] | tar-create DIR | tar-extract DIR\n");
+  return 64;
+}

@@ -1,0 +1,88 @@
+#include "tree.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+struct process {
+  pid_t pid, parent;
+  bool inside, dead;
+};
+
+/* Reads the parent and the state of a process; false when it is gone. */
+static bool read_process(int proc_fd, const char *name, struct process *p) {
+  char path[32], text[512];
+  snprintf(path, sizeof path, "%.16s/stat", name);
+  int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (n <= 0) return false;
+  text[n] = 0;
+  char *after = strrchr(text, ')'); /* the name before it may contain anything */
+  char state;
+  int parent;
+  if (!after || sscanf(after + 1, " %c %d", &state, &parent) != 2) return false;
+  *p = (struct process){.pid = atoi(name), .parent = parent, .dead = state == 'Z' || state == 'X'};
+  return true;
+}
+
+struct linux_dirent64 {
+  uint64_t d_ino;
+  int64_t d_off;
+  unsigned short d_reclen;
+  unsigned char d_type;
+  char d_name[];
+};
+
+static size_t read_all(int proc_fd, struct process **list) {
+  size_t count = 0, room = 0;
+  char buffer[8192] __attribute__((aligned(8)));
+  lseek(proc_fd, 0, SEEK_SET);
+  for (;;) {
+    long n = syscall(SYS_getdents64, proc_fd, buffer, sizeof buffer);
+    if (n <= 0) break;
+    for (long at = 0; at < n;) {
+      struct linux_dirent64 *entry = (void *)(buffer + at);
+      at += entry->d_reclen;
+      if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
+      if (count == room) {
+        room = room ? room * 2 : 256;
+        *list = realloc(*list, room * sizeof **list);
+        if (!*list) _exit(70);
+      }
+      if (read_process(proc_fd, entry->d_name, *list + count)) count++;
+    }
+  }
+  return count;
+}
+
+int tree_signal(int proc_fd, pid_t root, int signal) {
+  struct process *list = NULL;
+  size_t count = read_all(proc_fd, &list);
+  /* A child may have a lower number than its parent (reparenting, wrap-around), so until nothing changes. */
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = 0; i < count; i++) {
+      if (list[i].inside || list[i].pid == root) continue;
+      bool inside = list[i].parent == root;
+      for (size_t j = 0; !inside && j < count; j++) inside = list[j].inside && list[j].pid == list[i].parent;
+      if (inside) list[i].inside = changed = true;
+    }
+  }
+  int alive = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (!list[i].inside || list[i].dead) continue;
+    alive++;
+    kill(list[i].pid, signal);
+  }
+  free(list);
+  return alive;
+}

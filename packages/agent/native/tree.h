@@ -1,0 +1,10 @@
+/* Finding and signalling the descendants of a process, by reading procfs. */
+#ifndef CLOCHE_TREE_H
+#define CLOCHE_TREE_H
+
+#include <sys/types.h>
+
+/* Sends `signal` to every living descendant of `root` (not to root itself) and returns how many there were. `proc_fd` is a directory of procfs. */
+int tree_signal(int proc_fd, pid_t root, int signal);
+
+#endif
