@@ -99,6 +99,10 @@ static int run_guest(int argc, char **argv) {
     close(alive[0]);
     failed = guest_mount_proc();
     if (failed) fatal(failed);
+    /* Users see this process: they need not see where the agent keeps the disk. */
+    char *end = argv[argc - 1] + strlen(argv[argc - 1]);
+    memset(argv[0], 0, (size_t)(end - argv[0]));
+    snprintf(argv[0], (size_t)(end - argv[0]), "cloche");
     setsid();
     init_serve(INIT_FD, self);
   }

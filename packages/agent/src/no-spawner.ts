@@ -18,6 +18,8 @@ export function noSpawner(): Spawner {
   };
   const guest: Guest = {
     spawn: async () => refuse(),
+    launch: refuse,
+    archive: refuse,
     files,
     closed: new Promise(() => undefined),
     close: async () => undefined,

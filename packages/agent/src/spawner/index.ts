@@ -1,2 +1,3 @@
 export type * from "./types.ts";
 export { GuestFileError, SpawnError } from "./errors.ts";
+export { NativeSpawner } from "./native-spawner.ts";

@@ -73,9 +73,7 @@ export class NativeProcess implements GuestProcess {
 
   signal(signal: number, scope: "program" | "tree"): void {
     if (this.done) return;
-    this.#send(
-      new FrameWriter().u32(signal).finish(frameTypes.signal, scope === "tree" ? 1 : 0, this.#id),
-    );
+    this.#send(new FrameWriter().u32(signal).finish(frameTypes.signal, scope === "tree" ? 1 : 0, this.#id));
   }
 
   kill(): Promise<void> {

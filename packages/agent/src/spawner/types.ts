@@ -97,7 +97,7 @@ export interface Guest {
   /** Packs the directory `path` as a tar stream that arrives at `onOutput`, or unpacks one written to its stdin. */
   archive(
     operation: "create" | "extract",
-    path: GuestPath,
+    path: string,
     onOutput: NonNullable<SpawnRequest["onOutput"]>,
   ): GuestProcess;
   /** Files of this root, as its root user sees them. */

@@ -72,6 +72,14 @@ export class LocalGuest implements Guest {
     this.#closed.resolve();
   }
 
+  launch(): never {
+    throw new Error("the double only spawns");
+  }
+
+  archive(): never {
+    throw new Error("the double has no archives");
+  }
+
   async spawn(request: SpawnRequest): Promise<GuestProcess> {
     const [program = "", ...args] = request.argv;
     const child = spawn(program, args, {

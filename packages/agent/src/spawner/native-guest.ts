@@ -1,0 +1,219 @@
+/**
+ * One guest: the native process, its two sockets, and what runs and is asked in it.
+ *
+ *     starting ──both HELLOs──▶ open ──close() or the end of pid 1──▶ closed
+ *         └──FATAL, exit──▶ failed (start rejects)
+ *
+ * Owned by NativeSpawner. Nothing of it survives the agent: init ends when its socket closes.
+ */
+import { type ChildProcess, spawn as spawnChild } from "node:child_process";
+import type { Duplex } from "node:stream";
+import { ClocheError } from "@cloche/protocol";
+import { SpawnError } from "./errors.ts";
+import { FilesClient } from "./files-client.ts";
+import { NativeProcess, outputWindowBytes } from "./process.ts";
+import type { Guest, GuestOptions, GuestProcess, SpawnRequest, SpawnStage } from "./types.ts";
+import {
+  type Frame,
+  FrameReader,
+  frameMaxBytes,
+  frameTypes,
+  FrameWriter,
+  PayloadReader,
+  spawnFlags,
+  wireVersion,
+} from "./wire.ts";
+
+/** Beyond this a guest that does not start or end is given up. */
+const startTimeoutMs = 20_000;
+const closeTimeoutMs = 20_000;
+const stages: readonly SpawnStage[] = ["request", "request", "user", "cwd", "exec", "fork", "pty"];
+const e2big = 7;
+
+export class NativeGuest implements Guest {
+  readonly files: FilesClient;
+  readonly closed: Promise<void>;
+  readonly #child: ChildProcess;
+  readonly #init: Duplex;
+  readonly #fileServer: Duplex;
+  readonly #processes = new Map<number, NativeProcess>();
+  readonly #opened = Promise.withResolvers<void>();
+  #lastId = 0;
+  #hellos = 0;
+  #ended = false;
+
+  /** Starts a guest and resolves when it can run programs. Throws `unavailable` with what went wrong as its cause. */
+  static async start(binary: string, options: GuestOptions): Promise<NativeGuest> {
+    const guest = new NativeGuest(binary, options);
+    const timer = setTimeout(
+      () => guest.#opened.reject(new Error("the guest did not start in time")),
+      startTimeoutMs,
+    );
+    try {
+      await guest.#opened.promise;
+    } catch (error) {
+      await guest.close();
+      throw new ClocheError("unavailable", "the sandbox's processes could not be started", { cause: error });
+    } finally {
+      clearTimeout(timer);
+    }
+    return guest;
+  }
+
+  private constructor(binary: string, options: GuestOptions) {
+    const args = ["guest", "--root", options.root];
+    for (const path of options.tmpfs ?? ["/tmp", "/run"]) args.push("--tmpfs", path);
+    for (const bind of options.binds ?? [])
+      args.push(bind.readOnly === true ? "--bind-ro" : "--bind", `${bind.source}:${bind.target}`);
+    if (options.hostname !== undefined) args.push("--hostname", options.hostname);
+    this.#child = spawnChild(binary, args, {
+      env: {},
+      cwd: "/",
+      stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
+    });
+    this.#init = this.#child.stdio[3] as Duplex;
+    this.#fileServer = this.#child.stdio[4] as Duplex;
+    this.files = new FilesClient((frame) => this.#write(this.#fileServer, frame));
+    this.#opened.promise.catch(() => undefined);
+    const closed = Promise.withResolvers<void>();
+    this.closed = closed.promise;
+    this.#child.once("error", (error) => this.#fail(error));
+    this.#child.once("close", (code, signal) => {
+      this.#fail(new Error(`the guest ended (${signal ?? code})`));
+      closed.resolve();
+    });
+    this.#listen(this.#init, (frame) => this.#onInitFrame(frame));
+    this.#listen(this.#fileServer, (frame) =>
+      frame.type === frameTypes.hello ? this.#onHello(frame) : this.files.onFrame(frame),
+    );
+  }
+
+  async spawn(request: SpawnRequest): Promise<GuestProcess> {
+    const process = this.#launch(request, 0);
+    await process.started;
+    return process;
+  }
+
+  launch(request: SpawnRequest): GuestProcess {
+    return this.#launch(request, spawnFlags.quiet);
+  }
+
+  archive(
+    operation: "create" | "extract",
+    path: string,
+    onOutput: NonNullable<SpawnRequest["onOutput"]>,
+  ): GuestProcess {
+    const argv = ["cloche-guest", operation === "create" ? "tar-create" : "tar-extract", path];
+    const stdin = operation === "extract" ? "pipe" : "none";
+    return this.#launch({ argv, env: {}, cwd: "/", stdin, onOutput }, spawnFlags.quiet | spawnFlags.self);
+  }
+
+  async close(): Promise<void> {
+    this.#init.destroy();
+    this.#fileServer.destroy();
+    const timer = setTimeout(() => this.#child.kill("SIGKILL"), closeTimeoutMs);
+    await this.closed;
+    clearTimeout(timer);
+  }
+
+  #launch(request: SpawnRequest, flags: number): NativeProcess {
+    do this.#lastId = (this.#lastId + 1) >>> 0;
+    while (this.#lastId === 0 || this.#processes.has(this.#lastId));
+    const id = this.#lastId;
+    const process = new NativeProcess(id, request, (frame) => this.#write(this.#init, frame));
+    if (this.#ended) {
+      process.onFailed(lost());
+      return process;
+    }
+    const writer = new FrameWriter()
+      .u16(request.pty?.cols ?? 0)
+      .u16(request.pty?.rows ?? 0)
+      .u32(outputWindowBytes)
+      .string(request.user ?? "")
+      .string(request.cwd ?? "")
+      .strings(request.argv)
+      .strings(Object.entries(request.env).map(([name, value]) => `${name}=${value}`));
+    if (writer.sizeBytes > frameMaxBytes) {
+      process.onFailed(new SpawnError("exec", e2big, "arguments and environment are too large"));
+      return process;
+    }
+    let bits = flags;
+    if (request.stdin === "pipe") bits |= spawnFlags.stdin;
+    if (request.pty !== undefined) bits |= spawnFlags.pty;
+    if (request.tree === "hold") bits |= spawnFlags.hold;
+    this.#processes.set(id, process);
+    this.#write(this.#init, writer.finish(frameTypes.spawn, bits, id));
+    return process;
+  }
+
+  #write(socket: Duplex, frame: Buffer): void {
+    // Never held back here: windows bound what can be on its way to init, callers what files are asked.
+    if (!this.#ended) socket.write(frame);
+  }
+
+  #listen(socket: Duplex, onFrame: (frame: Frame) => void): void {
+    const reader = new FrameReader();
+    socket.on("data", (chunk: Buffer) => {
+      try {
+        reader.push(chunk, onFrame);
+      } catch (error) {
+        // What runs in there may have been tampered with by the sandbox's own root; it only harms itself.
+        this.#fail(error instanceof Error ? error : new Error(String(error)));
+        this.#child.kill("SIGKILL");
+      }
+    });
+    socket.on("error", () => undefined); // `close` of the process tells
+  }
+
+  #onHello(frame: Frame): void {
+    const version = frame.payload.readUInt32LE(0);
+    if (version !== wireVersion) throw new Error(`the guest speaks version ${version}, not ${wireVersion}`);
+    this.#hellos += 1;
+    if (this.#hellos === 2) this.#opened.resolve();
+  }
+
+  #onInitFrame(frame: Frame): void {
+    if (frame.type === frameTypes.hello) return this.#onHello(frame);
+    if (frame.type === frameTypes.fatal) {
+      const payload = new PayloadReader(frame.payload);
+      const errno = payload.u32();
+      return this.#fail(new Error(`${payload.bytes().toString()} failed with errno ${errno}`));
+    }
+    const process = this.#processes.get(frame.id);
+    if (!process) return;
+    if (frame.type === frameTypes.stdout) process.onData("stdout", frame.payload);
+    else if (frame.type === frameTypes.stderr) process.onData("stderr", frame.payload);
+    else if (frame.type === frameTypes.stdinCredit) process.onStdinCredit(frame.payload.readUInt32LE(0));
+    else if (frame.type === frameTypes.started) process.onStarted(frame.payload.readUInt32LE(0));
+    else if (frame.type === frameTypes.exit) {
+      const payload = new PayloadReader(frame.payload);
+      const [pid, code, signal] = [payload.u32(), payload.u32(), payload.u32()];
+      process.onExit(pid, { code, signal: signal === 0 ? null : signal });
+    } else if (frame.type === frameTypes.ended) process.onEnded();
+    else if (frame.type === frameTypes.error) process.onFailed(readError(frame.payload));
+    if (process.done) this.#processes.delete(frame.id);
+    return undefined;
+  }
+
+  #fail(error: Error): void {
+    this.#opened.reject(error);
+    if (this.#ended) return;
+    this.#ended = true;
+    for (const process of this.#processes.values()) process.onFailed(lost());
+    this.#processes.clear();
+    this.files.onLost(
+      new ClocheError("unavailable", "the sandbox's processes were restarted", { cause: error }),
+    );
+  }
+}
+
+function lost(): SpawnError {
+  return new SpawnError("lost", 0, "the sandbox's processes were restarted");
+}
+
+function readError(data: Buffer): SpawnError {
+  const payload = new PayloadReader(data);
+  const stage = stages[payload.u32()] ?? "request";
+  const errno = payload.u32();
+  return new SpawnError(stage, errno, payload.bytes().toString());
+}

@@ -1,0 +1,108 @@
+import { ClocheError } from "@cloche/protocol";
+import { NativeGuest } from "./native-guest.ts";
+import type { Guest, GuestOptions, Spawner } from "./types.ts";
+
+/** A guest whose pid 1 ended is started again after this long, doubling up to the second figure while that fails. */
+const restartDelayMs = 100;
+const restartDelayMaxMs = 10_000;
+
+/** The spawner over the native guest program; see `Spawner` in types.ts for its states. */
+export class NativeSpawner implements Spawner {
+  readonly #binary: string;
+  readonly #options: Omit<GuestOptions, "root">;
+  readonly #containers = new Map<string, NativeGuest>();
+  readonly #listeners: ((container: string | null) => void)[] = [];
+  #guest: NativeGuest | undefined;
+  #root: string | undefined;
+  /** Counts attaches and detaches: whatever was started for an earlier one is closed again. */
+  #epoch = 0;
+
+  /** `binary` is the compiled guest program (native/build.ts); `options` go for the users' guest. */
+  constructor(binary: string, options: Omit<GuestOptions, "root"> = {}) {
+    this.#binary = binary;
+    this.#options = options;
+  }
+
+  get guest(): Guest {
+    if (!this.#guest) {
+      throw new ClocheError("unavailable", "the sandbox's disk is not attached; try again", {
+        retryAfterSeconds: 1,
+      });
+    }
+    return this.#guest;
+  }
+
+  async attach(diskPath: string): Promise<void> {
+    if (this.#root !== undefined)
+      throw new ClocheError("failed_precondition", "a disk is attached already; detach it first");
+    this.#root = `${diskPath}/fs`;
+    this.#epoch += 1;
+    try {
+      await this.#start(this.#root, this.#epoch);
+    } catch (error) {
+      this.#root = undefined;
+      throw error;
+    }
+  }
+
+  async detach(): Promise<void> {
+    this.#epoch += 1;
+    this.#root = undefined;
+    const guests = [...this.#containers.values(), ...(this.#guest ? [this.#guest] : [])];
+    this.#containers.clear();
+    this.#guest = undefined;
+    await Promise.all(guests.map((guest) => guest.close()));
+  }
+
+  async openContainer(id: string, options: GuestOptions): Promise<Guest> {
+    const epoch = this.#epoch;
+    if (this.#root === undefined) return this.guest;
+    if (this.#containers.has(id)) throw new ClocheError("already_exists", `container ${id} is open already`);
+    const guest = await NativeGuest.start(this.#binary, options);
+    if (this.#epoch !== epoch || this.#containers.has(id)) {
+      await guest.close();
+      throw new ClocheError("aborted", `container ${id}: the disk was swapped while it started`);
+    }
+    this.#containers.set(id, guest);
+    void guest.closed.then(() => {
+      if (this.#containers.get(id) !== guest) return;
+      this.#containers.delete(id);
+      this.#tell(id);
+    });
+    return guest;
+  }
+
+  container(id: string): Guest | undefined {
+    return this.#containers.get(id);
+  }
+
+  onLost(listener: (container: string | null) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  async #start(root: string, epoch: number): Promise<void> {
+    const guest = await NativeGuest.start(this.#binary, { ...this.#options, root });
+    if (this.#epoch !== epoch) return guest.close();
+    this.#guest = guest;
+    void guest.closed.then(() => {
+      if (this.#guest !== guest) return;
+      this.#guest = undefined;
+      this.#tell(null);
+      this.#restart(root, epoch, restartDelayMs);
+    });
+    return undefined;
+  }
+
+  #restart(root: string, epoch: number, delayMs: number): void {
+    setTimeout(() => {
+      if (this.#epoch !== epoch) return;
+      this.#start(root, epoch).catch(() =>
+        this.#restart(root, epoch, Math.min(delayMs * 2, restartDelayMaxMs)),
+      );
+    }, delayMs);
+  }
+
+  #tell(container: string | null): void {
+    for (const listener of this.#listeners) listener(container);
+  }
+}
