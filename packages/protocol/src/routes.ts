@@ -65,3 +65,6 @@ export const internalHeaders = {
 export const abortExecPath = "/cloche/exec-abort";
 /** Edge -> agent: HTTP Upgrade: cloche-port tunnels a TCP stream to 127.0.0.1:<port> in the sandbox. */
 export const portTunnelPath = "/cloche/port/";
+
+/** Where the edge redeems a one-time port link: `https://<port>-<id>.<base domain>/__cloche/link?token=…&path=…`. */
+export const portLinkPath = "/__cloche/link";

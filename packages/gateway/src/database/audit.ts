@@ -1,0 +1,97 @@
+import type { Kysely } from "kysely";
+import type { AuditRow, Schema } from "./schema.ts";
+
+/** One line of the audit log: who did what to what, when, in which request, with which result. */
+export interface AuditEntry {
+  /** Sorts by time. */
+  id: string;
+  atMs: number;
+  teamId: string;
+  /** An API key id, or `system:…`. */
+  actor: string;
+  /** For example `sandbox.suspend` (asked) or `sandbox.suspend.done` (ended). */
+  action: string;
+  /** Sandbox, key or checkpoint id. */
+  subject: string;
+  requestId: string;
+  /** `ok`, or an error code. */
+  result: string;
+  detail: string;
+}
+
+export interface AuditQuery {
+  teamId: string;
+  subject?: string;
+  /** Only entries older than this id. */
+  beforeId?: string;
+  limit: number;
+}
+
+export class Audit {
+  readonly #db: Kysely<Schema>;
+
+  constructor(db: Kysely<Schema>) {
+    this.#db = db;
+  }
+
+  async insert(entry: AuditEntry): Promise<void> {
+    await insertAudit(this.#db, entry);
+  }
+
+  /** Newest first. */
+  async list(query: AuditQuery): Promise<AuditEntry[]> {
+    let select = this.#db
+      .selectFrom("audit")
+      .selectAll()
+      .where("team_id", "=", query.teamId)
+      .orderBy("id", "desc")
+      .limit(query.limit);
+    if (query.subject !== undefined) select = select.where("subject", "=", query.subject);
+    if (query.beforeId !== undefined) select = select.where("id", "<", query.beforeId);
+    return (await select.execute()).map(entryFromRow);
+  }
+
+  /** Drops entries older than `beforeMs` and, of the rest, all but the newest `keep`. Answers how many went. */
+  async prune(beforeMs: number, keep: number): Promise<number> {
+    const byAge = await this.#db.deleteFrom("audit").where("at", "<", beforeMs).executeTakeFirst();
+    const oldestKept = await this.#db
+      .selectFrom("audit")
+      .select("id")
+      .orderBy("id", "desc")
+      .offset(keep)
+      .limit(1)
+      .executeTakeFirst();
+    if (oldestKept === undefined) return Number(byAge.numDeletedRows);
+    const byCount = await this.#db.deleteFrom("audit").where("id", "<=", oldestKept.id).executeTakeFirst();
+    return Number(byAge.numDeletedRows + byCount.numDeletedRows);
+  }
+}
+
+export async function insertAudit(db: Kysely<Schema>, entry: AuditEntry): Promise<void> {
+  await db
+    .insertInto("audit")
+    .values({
+      id: entry.id,
+      at: entry.atMs,
+      team_id: entry.teamId,
+      actor: entry.actor,
+      action: entry.action,
+      subject: entry.subject,
+      request_id: entry.requestId,
+      result: entry.result,
+      detail: entry.detail,
+    })
+    .execute();
+}
+
+const entryFromRow = (row: AuditRow): AuditEntry => ({
+  id: row.id,
+  atMs: row.at,
+  teamId: row.team_id,
+  actor: row.actor,
+  action: row.action,
+  subject: row.subject,
+  requestId: row.request_id,
+  result: row.result,
+  detail: row.detail,
+});

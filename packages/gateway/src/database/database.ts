@@ -1,0 +1,74 @@
+/**
+ * All the gateway remembers. The only folder that knows Kysely, node:sqlite and pg; the rest of the gateway sees the tables
+ * through these classes. The same queries run on SQLite and PostgreSQL; one contract suite holds both to it
+ * (tests/contracts/database.test.ts).
+ */
+import type { Clock } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { type Dialect, Kysely, sql } from "kysely";
+import { ApiKeys } from "./api-keys.ts";
+import { Audit } from "./audit.ts";
+import { migrate } from "./migrations.ts";
+import { Operations } from "./operations.ts";
+import { PortLinks } from "./port-links.ts";
+import { postgresDialect } from "./postgres-dialect.ts";
+import { Sandboxes } from "./sandboxes.ts";
+import type { Schema } from "./schema.ts";
+import { sqliteDialect } from "./sqlite-dialect.ts";
+import { Teams } from "./teams.ts";
+
+export interface Database {
+  readonly teams: Teams;
+  readonly apiKeys: ApiKeys;
+  readonly sandboxes: Sandboxes;
+  readonly operations: Operations;
+  readonly portLinks: PortLinks;
+  readonly audit: Audit;
+  /** True when this start made the schema: nothing was known before. */
+  readonly isNew: boolean;
+  /** Throws `unavailable` when the database does not answer. */
+  ping(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/** `path` is a file (made when missing) or `:memory:`. */
+export async function openSqlite(path: string, clock: Pick<Clock, "nowMs">): Promise<Database> {
+  return await openDatabase(sqliteDialect(path), clock);
+}
+
+/** `url` is `postgres://…`. `onIdleError` hears of connections that break while nobody uses them. */
+export async function openPostgres(
+  url: string,
+  clock: Pick<Clock, "nowMs">,
+  onIdleError: (error: Error) => void = () => undefined,
+): Promise<Database> {
+  return await openDatabase(postgresDialect(url, onIdleError), clock);
+}
+
+async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Promise<Database> {
+  const db = new Kysely<Schema>({ dialect });
+  let foundVersion: number;
+  try {
+    foundVersion = await migrate(db as Kysely<unknown>, clock.nowMs());
+  } catch (error) {
+    await db.destroy();
+    throw error;
+  }
+  return {
+    teams: new Teams(db),
+    apiKeys: new ApiKeys(db),
+    sandboxes: new Sandboxes(db),
+    operations: new Operations(db),
+    portLinks: new PortLinks(db),
+    audit: new Audit(db),
+    isNew: foundVersion === 0,
+    async ping() {
+      try {
+        await sql`select 1`.execute(db);
+      } catch (error) {
+        throw new ClocheError("unavailable", "the service's database does not answer", { cause: error });
+      }
+    },
+    close: () => db.destroy(),
+  };
+}

@@ -1,0 +1,149 @@
+/**
+ * Schema versions, forward only. A version that has shipped is never edited: a change is a new one at the end. Each runs
+ * in a transaction with the row that records it, so a crash leaves the old or the new version whole.
+ */
+import { type Kysely, sql } from "kysely";
+
+type Migration = (schema: Kysely<unknown>["schema"]) => Promise<void>;
+
+const migrations: readonly Migration[] = [
+  async function version1(schema) {
+    await schema
+      .createTable("teams")
+      .addColumn("id", "text", (c) => c.primaryKey())
+      .addColumn("name", "text", (c) => c.notNull())
+      .addColumn("created_at", "bigint", (c) => c.notNull())
+      .execute();
+
+    await schema
+      .createTable("api_keys")
+      .addColumn("id", "text", (c) => c.primaryKey())
+      .addColumn("team_id", "text", (c) => c.notNull().references("teams.id"))
+      .addColumn("name", "text", (c) => c.notNull())
+      .addColumn("prefix", "text", (c) => c.notNull())
+      .addColumn("secret_hash", "text", (c) => c.notNull().unique())
+      .addColumn("created_at", "bigint", (c) => c.notNull())
+      .addColumn("expires_at", "bigint")
+      .addColumn("revoked_at", "bigint")
+      .addColumn("last_used_at", "bigint")
+      .execute();
+    await schema.createIndex("api_keys_by_team").on("api_keys").column("team_id").execute();
+
+    await schema
+      .createTable("sandboxes")
+      .addColumn("id", "text", (c) => c.primaryKey())
+      .addColumn("team_id", "text", (c) => c.notNull().references("teams.id"))
+      .addColumn("ordinal", "bigint", (c) => c.notNull())
+      .addColumn("name", "text", (c) => c.notNull())
+      .addColumn("state", "text", (c) => c.notNull())
+      .addColumn("generation", "integer", (c) => c.notNull())
+      .addColumn("host_id", "text", (c) => c.notNull())
+      .addColumn("runtime", "text", (c) => c.notNull())
+      .addColumn("template", "text", (c) => c.notNull())
+      .addColumn("cpus", "double precision", (c) => c.notNull())
+      .addColumn("memory_mb", "integer", (c) => c.notNull())
+      .addColumn("disk_mb", "integer", (c) => c.notNull())
+      .addColumn("env", "text", (c) => c.notNull())
+      .addColumn("metadata", "text", (c) => c.notNull())
+      .addColumn("public_ports", "text", (c) => c.notNull())
+      .addColumn("source_sandbox_id", "text", (c) => c.notNull())
+      .addColumn("source_checkpoint_id", "text", (c) => c.notNull())
+      .addColumn("error_message", "text", (c) => c.notNull())
+      .addColumn("first_ran_at", "bigint")
+      .addColumn("timeout_seconds", "integer", (c) => c.notNull())
+      .addColumn("expires_at", "bigint")
+      .addColumn("idle_suspend_seconds", "integer", (c) => c.notNull())
+      .addColumn("auto_resume", "integer", (c) => c.notNull())
+      .addColumn("created_at", "bigint", (c) => c.notNull())
+      .addColumn("updated_at", "bigint", (c) => c.notNull())
+      .execute();
+    await schema.createIndex("sandboxes_by_team").on("sandboxes").columns(["team_id", "ordinal"]).execute();
+    await schema.createIndex("sandboxes_by_expiry").on("sandboxes").column("expires_at").execute();
+
+    await schema
+      .createTable("sandbox_metadata")
+      .addColumn("sandbox_id", "text", (c) => c.notNull().references("sandboxes.id").onDelete("cascade"))
+      .addColumn("key", "text", (c) => c.notNull())
+      .addColumn("value", "text", (c) => c.notNull())
+      .addPrimaryKeyConstraint("sandbox_metadata_key", ["sandbox_id", "key"])
+      .execute();
+
+    await schema
+      .createTable("operations")
+      .addColumn("sandbox_id", "text", (c) => c.primaryKey().references("sandboxes.id").onDelete("cascade"))
+      .addColumn("id", "text", (c) => c.notNull().unique())
+      .addColumn("kind", "text", (c) => c.notNull())
+      .addColumn("direction", "text", (c) => c.notNull())
+      .addColumn("begun", "text", (c) => c.notNull())
+      .addColumn("input", "text", (c) => c.notNull())
+      .addColumn("failure", "text", (c) => c.notNull())
+      .addColumn("actor", "text", (c) => c.notNull())
+      .addColumn("request_id", "text", (c) => c.notNull())
+      .addColumn("created_at", "bigint", (c) => c.notNull())
+      .addColumn("updated_at", "bigint", (c) => c.notNull())
+      .execute();
+
+    await schema
+      .createTable("port_links")
+      .addColumn("token_hash", "text", (c) => c.primaryKey())
+      .addColumn("sandbox_id", "text", (c) => c.notNull().references("sandboxes.id").onDelete("cascade"))
+      .addColumn("team_id", "text", (c) => c.notNull())
+      .addColumn("port", "integer", (c) => c.notNull())
+      .addColumn("expires_at", "bigint", (c) => c.notNull())
+      .execute();
+
+    await schema
+      .createTable("audit")
+      .addColumn("id", "text", (c) => c.primaryKey())
+      .addColumn("at", "bigint", (c) => c.notNull())
+      .addColumn("team_id", "text", (c) => c.notNull())
+      .addColumn("actor", "text", (c) => c.notNull())
+      .addColumn("action", "text", (c) => c.notNull())
+      .addColumn("subject", "text", (c) => c.notNull())
+      .addColumn("request_id", "text", (c) => c.notNull())
+      .addColumn("result", "text", (c) => c.notNull())
+      .addColumn("detail", "text", (c) => c.notNull())
+      .execute();
+    await schema.createIndex("audit_by_time").on("audit").column("at").execute();
+    await schema.createIndex("audit_by_team").on("audit").columns(["team_id", "id"]).execute();
+  },
+];
+
+export const schemaVersion = migrations.length;
+
+interface VersionTable {
+  schema_version: { version: number; applied_at: number };
+}
+
+/**
+ * Brings the schema to `schemaVersion`. Answers the version found (0: the database is new). Throws when the database is of
+ * a newer release. Several starts at once are safe: the version row is unique and PostgreSQL takes a lock.
+ */
+export async function migrate(kysely: Kysely<unknown>, nowMs: number): Promise<number> {
+  const db = kysely as Kysely<VersionTable>;
+  await db.schema
+    .createTable("schema_version")
+    .ifNotExists()
+    .addColumn("version", "integer", (c) => c.primaryKey())
+    .addColumn("applied_at", "bigint", (c) => c.notNull())
+    .execute();
+  const isPostgres = db.getExecutor().adapter.supportsMultipleConnections;
+  return await db.transaction().execute(async (tx) => {
+    if (isPostgres) await sql`lock table schema_version in exclusive mode`.execute(tx);
+    const row = await tx
+      .selectFrom("schema_version")
+      .select((e) => e.fn.max("version").as("version"))
+      .executeTakeFirst();
+    const found = row?.version ?? 0;
+    if (found > schemaVersion) {
+      throw new Error(`the database has schema version ${found}; this release knows up to ${schemaVersion}`);
+    }
+    for (const [index, migration] of migrations.entries()) {
+      const version = index + 1;
+      if (version <= found) continue;
+      await migration(tx.schema as Kysely<unknown>["schema"]);
+      await tx.insertInto("schema_version").values({ version, applied_at: nowMs }).execute();
+    }
+    return found;
+  });
+}

@@ -1,0 +1,107 @@
+import type { SandboxState } from "@cloche/protocol";
+import type { SandboxRow } from "./schema.ts";
+
+/** A sandbox as the gateway knows it. Times are Unix milliseconds. */
+export interface SandboxRecord {
+  id: string;
+  teamId: string;
+  ordinal: number;
+  name: string;
+  state: SandboxState;
+  /** Grows by one with every write; every write names the one it read. */
+  generation: number;
+  hostId: string;
+  runtime: string;
+  template: string;
+  cpus: number;
+  memoryMb: number;
+  diskMb: number;
+  env: Record<string, string>;
+  metadata: Record<string, string>;
+  publicPorts: number[];
+  sourceSandboxId: string;
+  sourceCheckpointId: string;
+  errorMessage: string;
+  /** When it first was RUNNING: from then on it has a domain. */
+  firstRanAtMs: number | null;
+  timeoutSeconds: number;
+  expiresAtMs: number | null;
+  idleSuspendSeconds: number;
+  autoResume: boolean;
+  createdAtMs: number;
+  updatedAtMs: number;
+}
+
+/** What a write may change; the generation and `updatedAtMs` change by themselves. */
+export type SandboxPatch = Partial<
+  Pick<
+    SandboxRecord,
+    | "name"
+    | "state"
+    | "metadata"
+    | "publicPorts"
+    | "errorMessage"
+    | "firstRanAtMs"
+    | "timeoutSeconds"
+    | "expiresAtMs"
+    | "idleSuspendSeconds"
+    | "autoResume"
+    | "runtime"
+  >
+>;
+
+export const sandboxFromRow = (row: SandboxRow): SandboxRecord => ({
+  id: row.id,
+  teamId: row.team_id,
+  ordinal: row.ordinal,
+  name: row.name,
+  state: row.state as SandboxState,
+  generation: row.generation,
+  hostId: row.host_id,
+  runtime: row.runtime,
+  template: row.template,
+  cpus: row.cpus,
+  memoryMb: row.memory_mb,
+  diskMb: row.disk_mb,
+  env: JSON.parse(row.env) as Record<string, string>,
+  metadata: JSON.parse(row.metadata) as Record<string, string>,
+  publicPorts: JSON.parse(row.public_ports) as number[],
+  sourceSandboxId: row.source_sandbox_id,
+  sourceCheckpointId: row.source_checkpoint_id,
+  errorMessage: row.error_message,
+  firstRanAtMs: row.first_ran_at,
+  timeoutSeconds: row.timeout_seconds,
+  expiresAtMs: row.expires_at,
+  idleSuspendSeconds: row.idle_suspend_seconds,
+  autoResume: row.auto_resume !== 0,
+  createdAtMs: row.created_at,
+  updatedAtMs: row.updated_at,
+});
+
+export const sandboxToRow = (record: SandboxRecord): SandboxRow => ({
+  id: record.id,
+  team_id: record.teamId,
+  ordinal: record.ordinal,
+  name: record.name,
+  state: record.state,
+  generation: record.generation,
+  host_id: record.hostId,
+  runtime: record.runtime,
+  template: record.template,
+  cpus: record.cpus,
+  memory_mb: record.memoryMb,
+  disk_mb: record.diskMb,
+  env: JSON.stringify(record.env),
+  metadata: JSON.stringify(record.metadata),
+  public_ports: JSON.stringify(record.publicPorts),
+  source_sandbox_id: record.sourceSandboxId,
+  source_checkpoint_id: record.sourceCheckpointId,
+  error_message: record.errorMessage,
+  first_ran_at: record.firstRanAtMs,
+  timeout_seconds: record.timeoutSeconds,
+  expires_at: record.expiresAtMs,
+  idle_suspend_seconds: record.idleSuspendSeconds,
+  auto_resume: record.autoResume ? 1 : 0,
+  created_at: record.createdAtMs,
+  updated_at: record.updatedAtMs,
+});

@@ -1,0 +1,219 @@
+/**
+ * Sandbox records and the operation that runs on each. Every write compares the generation that was read and sets the next,
+ * in one transaction with the operation it begins or ends and the audit entry that tells of it.
+ */
+import type { SandboxState } from "@cloche/protocol";
+import type { Kysely, Transaction } from "kysely";
+import { type AuditEntry, insertAudit } from "./audit.ts";
+import { insertOperation, type OperationRecord } from "./operations.ts";
+import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
+import type { SandboxRow, Schema } from "./schema.ts";
+
+export interface SandboxWrite {
+  /** Begins this operation; it takes the place of any other of the sandbox. */
+  begin?: OperationRecord;
+  /** Ends the operation of this id; when it is no longer the sandbox's, nothing is written. */
+  end?: string;
+  audit?: AuditEntry;
+}
+
+export interface SandboxQuery {
+  teamId: string;
+  states: readonly SandboxState[];
+  metadata: Readonly<Record<string, string>>;
+  /** Only sandboxes older than this ordinal. */
+  beforeOrdinal?: number;
+  limit?: number;
+}
+
+export class Sandboxes {
+  readonly #db: Kysely<Schema>;
+
+  constructor(db: Kysely<Schema>) {
+    this.#db = db;
+  }
+
+  async get(id: string): Promise<SandboxRecord | undefined> {
+    const row = await this.#db.selectFrom("sandboxes").selectAll().where("id", "=", id).executeTakeFirst();
+    return row && sandboxFromRow(row);
+  }
+
+  /** Newest first. */
+  async list(query: SandboxQuery): Promise<SandboxRecord[]> {
+    let select = this.#db
+      .selectFrom("sandboxes as s")
+      .selectAll("s")
+      .where("team_id", "=", query.teamId)
+      .orderBy("ordinal", "desc");
+    if (query.states.length > 0) select = select.where("state", "in", query.states);
+    if (query.beforeOrdinal !== undefined) select = select.where("ordinal", "<", query.beforeOrdinal);
+    if (query.limit !== undefined) select = select.limit(query.limit);
+    for (const [key, value] of Object.entries(query.metadata)) {
+      select = select.where(({ exists, selectFrom }) =>
+        exists(
+          selectFrom("sandbox_metadata as m")
+            .select("m.key")
+            .whereRef("m.sandbox_id", "=", "s.id")
+            .where("m.key", "=", key)
+            .where("m.value", "=", value),
+        ),
+      );
+    }
+    return (await select.execute()).map(sandboxFromRow);
+  }
+
+  /** Of every team. */
+  async all(): Promise<SandboxRecord[]> {
+    return (await this.#db.selectFrom("sandboxes").selectAll().execute()).map(sandboxFromRow);
+  }
+
+  /** Those whose time is up, those due first, at most `limit`. */
+  async expired(nowMs: number, limit: number): Promise<SandboxRecord[]> {
+    const rows = await this.#db
+      .selectFrom("sandboxes")
+      .selectAll()
+      .where("expires_at", "<=", nowMs)
+      .where("state", "!=", "SANDBOX_STATE_DELETING" satisfies SandboxState)
+      .orderBy("expires_at")
+      .limit(limit)
+      .execute();
+    return rows.map(sandboxFromRow);
+  }
+
+  /** When the next sandbox is due to be deleted; undefined: none is. */
+  async nextExpiryMs(): Promise<number | undefined> {
+    const row = await this.#db
+      .selectFrom("sandboxes")
+      .select((e) => e.fn.min("expires_at").as("next"))
+      .where("state", "!=", "SANDBOX_STATE_DELETING" satisfies SandboxState)
+      .executeTakeFirst();
+    return row?.next ?? undefined;
+  }
+
+  /** The greatest ordinal given so far; 0 when there is none. */
+  async lastOrdinal(): Promise<number> {
+    const row = await this.#db
+      .selectFrom("sandboxes")
+      .select((e) => e.fn.max("ordinal").as("last"))
+      .executeTakeFirst();
+    return row?.last ?? 0;
+  }
+
+  async insert(record: SandboxRecord, begin: OperationRecord, audit: AuditEntry): Promise<void> {
+    await this.#db.transaction().execute(async (tx) => {
+      await tx.insertInto("sandboxes").values(sandboxToRow(record)).execute();
+      await writeMetadata(tx, record.id, record.metadata);
+      await insertOperation(tx, begin);
+      await insertAudit(tx, audit);
+    });
+  }
+
+  /**
+   * Compare-and-set on (id, state, generation). Answers the new record; undefined when the sandbox has moved on, is gone, or
+   * `end` names an operation that is no longer its own: then nothing is written.
+   */
+  async change(
+    read: SandboxRecord,
+    patch: SandboxPatch,
+    nowMs: number,
+    write: SandboxWrite = {},
+  ): Promise<SandboxRecord | undefined> {
+    const next: SandboxRecord = {
+      ...read,
+      ...patch,
+      generation: read.generation + 1,
+      updatedAtMs: Math.max(nowMs, read.updatedAtMs),
+    };
+    const run = async (db: Kysely<Schema>): Promise<boolean> => {
+      const result = await db
+        .updateTable("sandboxes")
+        .set(changedColumns(next, patch))
+        .where("id", "=", read.id)
+        .where("state", "=", read.state)
+        .where("generation", "=", read.generation)
+        .executeTakeFirst();
+      if (result.numUpdatedRows !== 1n) return false;
+      if (patch.metadata !== undefined) await writeMetadata(db, read.id, patch.metadata);
+      return await writeRest(db, read.id, write);
+    };
+    return (await this.#allOrNothing(run)) ? next : undefined;
+  }
+
+  /** Removes the record with all that belongs to it, under the same conditions as `change`. */
+  async remove(read: SandboxRecord, write: { end: string; audit?: AuditEntry }): Promise<boolean> {
+    return await this.#allOrNothing(async (db) => {
+      if (!(await writeRest(db, read.id, write))) return false;
+      const result = await db
+        .deleteFrom("sandboxes")
+        .where("id", "=", read.id)
+        .where("state", "=", read.state)
+        .where("generation", "=", read.generation)
+        .executeTakeFirst();
+      return result.numDeletedRows === 1n;
+    });
+  }
+
+  async #allOrNothing(run: (db: Transaction<Schema>) => Promise<boolean>): Promise<boolean> {
+    try {
+      await this.#db.transaction().execute(async (tx) => {
+        if (!(await run(tx))) throw new MovedOn();
+      });
+      return true;
+    } catch (error) {
+      if (error instanceof MovedOn) return false;
+      throw error;
+    }
+  }
+}
+
+/** Rolls the transaction back; never leaves this file. */
+class MovedOn extends Error {}
+
+async function writeRest(db: Kysely<Schema>, sandboxId: string, write: SandboxWrite): Promise<boolean> {
+  if (write.end !== undefined) {
+    const result = await db
+      .deleteFrom("operations")
+      .where("sandbox_id", "=", sandboxId)
+      .where("id", "=", write.end)
+      .executeTakeFirst();
+    if (result.numDeletedRows !== 1n) return false;
+  }
+  if (write.begin !== undefined) {
+    await db.deleteFrom("operations").where("sandbox_id", "=", sandboxId).execute();
+    await insertOperation(db, write.begin);
+  }
+  if (write.audit !== undefined) await insertAudit(db, write.audit);
+  return true;
+}
+
+async function writeMetadata(
+  db: Kysely<Schema>,
+  sandboxId: string,
+  metadata: Record<string, string>,
+): Promise<void> {
+  await db.deleteFrom("sandbox_metadata").where("sandbox_id", "=", sandboxId).execute();
+  const rows = Object.entries(metadata).map(([key, value]) => ({ sandbox_id: sandboxId, key, value }));
+  if (rows.length > 0) await db.insertInto("sandbox_metadata").values(rows).execute();
+}
+
+const columnOf: { [Field in keyof Required<SandboxPatch>]: keyof SandboxRow } = {
+  name: "name",
+  state: "state",
+  metadata: "metadata",
+  publicPorts: "public_ports",
+  errorMessage: "error_message",
+  firstRanAtMs: "first_ran_at",
+  timeoutSeconds: "timeout_seconds",
+  expiresAtMs: "expires_at",
+  idleSuspendSeconds: "idle_suspend_seconds",
+  autoResume: "auto_resume",
+  runtime: "runtime",
+};
+
+function changedColumns(next: SandboxRecord, patch: SandboxPatch): Partial<SandboxRow> {
+  const row = sandboxToRow(next);
+  const columns = (Object.keys(patch) as (keyof SandboxPatch)[]).map((field) => columnOf[field]);
+  return Object.fromEntries(
+    [...columns, "generation", "updated_at"].map((name) => [name, row[name as keyof SandboxRow]]),
+  );
+}

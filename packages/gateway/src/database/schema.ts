@@ -1,0 +1,105 @@
+/**
+ * The tables. Only types that SQLite and PostgreSQL share: text, integers, doubles. Times are Unix milliseconds, booleans
+ * 0 or 1, objects JSON text.
+ */
+export interface TeamRow {
+  id: string;
+  name: string;
+  created_at: number;
+}
+
+export interface ApiKeyRow {
+  id: string;
+  team_id: string;
+  name: string;
+  /** First characters of the secret, to recognise it. */
+  prefix: string;
+  /** SHA-256 of the secret, hex. */
+  secret_hash: string;
+  created_at: number;
+  expires_at: number | null;
+  revoked_at: number | null;
+  last_used_at: number | null;
+}
+
+export interface SandboxRow {
+  id: string;
+  team_id: string;
+  /** Grows with every sandbox: the order of lists. */
+  ordinal: number;
+  name: string;
+  state: string;
+  generation: number;
+  host_id: string;
+  runtime: string;
+  template: string;
+  cpus: number;
+  memory_mb: number;
+  disk_mb: number;
+  env: string;
+  metadata: string;
+  public_ports: string;
+  source_sandbox_id: string;
+  source_checkpoint_id: string;
+  error_message: string;
+  first_ran_at: number | null;
+  timeout_seconds: number;
+  expires_at: number | null;
+  idle_suspend_seconds: number;
+  auto_resume: number;
+  created_at: number;
+  updated_at: number;
+}
+
+/** A copy of the sandbox's metadata that can be searched. */
+export interface SandboxMetadataRow {
+  sandbox_id: string;
+  key: string;
+  value: string;
+}
+
+export interface OperationRow {
+  /** At most one operation per sandbox; a delete takes the place of any other. */
+  sandbox_id: string;
+  id: string;
+  kind: string;
+  direction: string;
+  begun: string;
+  input: string;
+  failure: string;
+  actor: string;
+  request_id: string;
+  created_at: number;
+  updated_at: number;
+}
+
+export interface PortLinkRow {
+  /** SHA-256 of the link's token, hex. */
+  token_hash: string;
+  sandbox_id: string;
+  team_id: string;
+  port: number;
+  expires_at: number;
+}
+
+export interface AuditRow {
+  id: string;
+  at: number;
+  team_id: string;
+  actor: string;
+  action: string;
+  subject: string;
+  request_id: string;
+  result: string;
+  detail: string;
+}
+
+export interface Schema {
+  teams: TeamRow;
+  api_keys: ApiKeyRow;
+  sandboxes: SandboxRow;
+  sandbox_metadata: SandboxMetadataRow;
+  operations: OperationRow;
+  port_links: PortLinkRow;
+  audit: AuditRow;
+}

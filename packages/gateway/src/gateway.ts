@@ -1,0 +1,232 @@
+/**
+ * The gateway, put together: database, host client, keys and settings in; the public service, the edge's RouteService and the
+ * calls of set-up out.
+ *
+ *   created ──start──▶ serving (reconciles, expires, answers) ──close──▶ closed
+ *
+ * `close` drops operations where they are; the database carries them to the next start. Machines are not touched.
+ */
+import type { Clock, Log } from "@cloche/base";
+import { ClocheError, newTeamId, type RandomBytes, type VerificationKey } from "@cloche/protocol";
+import type { RouteService } from "@cloche/protocol/edge";
+import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
+import type { ServiceImpl } from "@connectrpc/connect";
+import type { Database } from "./database/database.ts";
+import type { Team } from "./database/teams.ts";
+import type { CorsOrigins } from "./http/cors.ts";
+import { createHandler, type GatewayHandler } from "./http/handler.ts";
+import { listen, type Listener } from "./http/listener.ts";
+import { AuditLog } from "./lifecycle/audit-log.ts";
+import { Expiry } from "./lifecycle/expiry.ts";
+import { HostCalls, type HostClient } from "./lifecycle/host-calls.ts";
+import { Lifecycle } from "./lifecycle/lifecycle.ts";
+import { MachineView } from "./lifecycle/machine-view.ts";
+import { OperationRunner } from "./lifecycle/operation-runner.ts";
+import { Reconciler } from "./lifecycle/reconciler.ts";
+import { Records } from "./lifecycle/records.ts";
+import { gatewayLimits } from "./limits.ts";
+import { routeService } from "./routes/route-service.ts";
+import { RouteTable } from "./routes/route-table.ts";
+import { apiKeyService, createApiKey, type CreatedApiKey } from "./rpc/api-key-service.ts";
+import { Authenticator } from "./rpc/caller.ts";
+import { Creation } from "./rpc/creation.ts";
+import { sandboxService } from "./rpc/sandbox-service.ts";
+import type { SigningKey } from "./tokens/signing-keys.ts";
+import { TokenIssuer } from "./tokens/token-issuer.ts";
+
+export interface GatewayConfig {
+  /** `iss` of the tokens; must stay the same over restarts. */
+  issuer: string;
+  baseDomain: string;
+  /** The port that clients reach the edge on; 443 is left out of domains. */
+  edgePort: number;
+  tokenLifetimeSeconds: number;
+  corsOrigins: CorsOrigins;
+  /** Names the host in records and routes. Default `local`. */
+  hostId?: string;
+}
+
+export interface GatewayOptions {
+  database: Database;
+  host: HostClient;
+  /** Newest first: the first signs, all verify. */
+  signingKeys: readonly SigningKey[];
+  config: GatewayConfig;
+  clock: Clock;
+  log: Log;
+  randomBytes: RandomBytes;
+}
+
+export interface Gateway {
+  /** Begins to follow the host, to continue what a crash left, and to delete what is due. Must come before the first request. */
+  start(): Promise<void>;
+  readonly handler: GatewayHandler;
+  /** Serves the handler on HTTP/1.1 and HTTP/2 without TLS. Port 0: any free one. */
+  listen(host: string, port: number): Promise<Listener>;
+  /** Implementation of cloche.edge.v1.RouteService, for a router in memory or behind mutual TLS. */
+  readonly routeService: ServiceImpl<typeof RouteService>;
+  readonly verificationKeys: VerificationKey[];
+  /** Signs with the first key once host and edges know it; keys left out no longer verify afterwards. */
+  rotateKeys(keys: readonly SigningKey[]): Promise<void>;
+  teams(): Promise<Team[]>;
+  addTeam(name: string): Promise<Team>;
+  /** The secret is in the answer only. `expiresInSeconds` 0: never. */
+  createApiKey(teamId: string, name: string, expiresInSeconds?: number): Promise<CreatedApiKey>;
+  /** Throws a ClocheError naming what is not ready. */
+  ready(): Promise<void>;
+  /** Resolves when the records agree with the host as far as one look could bring it; for set-up and tests. */
+  settled(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export function createGateway(options: GatewayOptions): Gateway {
+  const { database, clock, log, randomBytes, config } = options;
+  const nowMs = (): number => clock.nowMs();
+  const closed = new AbortController();
+  const listeners: Listener[] = [];
+
+  const audit = new AuditLog(database.audit, clock, randomBytes, log);
+  const host = new HostCalls(options.host, clock);
+  const machines = new MachineView(host, clock, log);
+  const records = new Records(database.sandboxes, nowMs);
+  const table = new RouteTable((id) => machines.get(id));
+  const tokens = new TokenIssuer({
+    issuer: config.issuer,
+    keys: options.signingKeys,
+    lifetimeSeconds: config.tokenLifetimeSeconds,
+    nowMs,
+    randomBytes,
+  });
+  const runner = new OperationRunner({ database, records, host, machines, audit, clock, log });
+  const hostId = config.hostId ?? "local";
+  const lifecycle = new Lifecycle({ database, records, runner, audit, clock, log, randomBytes, hostId });
+  const pushKeys = (keys: VerificationKey[] = tokens.verificationKeys): Promise<void> =>
+    host.setVerificationKeys(config.issuer, keys, { signal: closed.signal, requestId: "" });
+  const reconciler = new Reconciler({
+    database,
+    records,
+    runner,
+    lifecycle,
+    host,
+    machines,
+    audit,
+    clock,
+    log,
+    randomBytes,
+    pushKeys: () => pushKeys(),
+  });
+  const expiry = new Expiry(database, records, lifecycle, clock, log);
+
+  async function ready(): Promise<void> {
+    await database.ping();
+    if (!machines.isSynced) throw new ClocheError("unavailable", "the host has not told of its machines yet");
+  }
+
+  async function routesDelivered(): Promise<void> {
+    const enough = new AbortController();
+    const waited = clock.sleep(gatewayLimits.routeDeliveryMs, enough.signal).catch(() => undefined);
+    await Promise.race([table.delivered(), waited]);
+    enough.abort();
+  }
+
+  const handler = createHandler({
+    routes(router) {
+      router.service(
+        SandboxService,
+        sandboxService({
+          database,
+          lifecycle,
+          creation: new Creation(host, clock, randomBytes),
+          host,
+          tokens,
+          audit,
+          clock,
+          log,
+          randomBytes,
+          domains: { baseDomain: config.baseDomain, edgePort: config.edgePort },
+          routesDelivered,
+        }),
+      );
+      router.service(ApiKeyService, apiKeyService({ apiKeys: database.apiKeys, audit, clock, randomBytes }));
+    },
+    authenticator: new Authenticator(database.apiKeys, clock, log),
+    corsOrigins: config.corsOrigins,
+    ready,
+    log,
+  });
+
+  return {
+    handler,
+    routeService: routeService({
+      table,
+      lifecycle,
+      records,
+      portLinks: database.portLinks,
+      tokens,
+      nowMs,
+      closed: closed.signal,
+    }),
+
+    async start() {
+      records.listen((id, record) => table.recordChanged(id, record));
+      for (const record of await database.sandboxes.all()) table.recordChanged(record.id, record);
+      await lifecycle.start();
+      reconciler.start();
+      machines.start({
+        synced() {
+          table.machinesListed();
+          reconciler.synced();
+        },
+        changed(id) {
+          table.machineChanged(id);
+          reconciler.changed(id);
+        },
+        idle: (id) => reconciler.idle(id),
+      });
+      expiry.start();
+      audit.start();
+    },
+
+    async listen(address, port) {
+      const listener = await listen(handler, address, port);
+      listeners.push(listener);
+      return listener;
+    },
+
+    get verificationKeys() {
+      return tokens.verificationKeys;
+    },
+
+    async rotateKeys(keys) {
+      await tokens.rotate(keys, async (verification) => {
+        await pushKeys(verification);
+        table.keysChanged();
+        await routesDelivered();
+      });
+    },
+
+    teams: () => database.teams.all(),
+
+    async addTeam(name) {
+      const team: Team = { id: newTeamId(randomBytes), name, createdAtMs: nowMs() };
+      await database.teams.insert(team);
+      return team;
+    },
+
+    async createApiKey(teamId, name, expiresInSeconds = 0) {
+      const caller = { teamId, actor: "system:setup", requestId: "" };
+      const needs = { apiKeys: database.apiKeys, audit, clock, randomBytes };
+      return await createApiKey(needs, caller, { name, expiresInSeconds });
+    },
+
+    ready,
+    settled: () => reconciler.settle(),
+
+    async close() {
+      await Promise.all(listeners.map((listener) => listener.close()));
+      closed.abort(new Error("the gateway is closing"));
+      await Promise.all([expiry.close(), machines.close(), reconciler.close(), audit.close()]);
+      await runner.close();
+    },
+  };
+}

@@ -1,0 +1,39 @@
+/** The boundary: our errors as Connect's, and the one error shape for what Connect would answer without a body. */
+import type { ClocheError, ErrorCode } from "@cloche/protocol";
+import { Code, ConnectError } from "@connectrpc/connect";
+
+const connectCodes: Record<ErrorCode, Code> = {
+  invalid_argument: Code.InvalidArgument,
+  unauthenticated: Code.Unauthenticated,
+  permission_denied: Code.PermissionDenied,
+  not_found: Code.NotFound,
+  already_exists: Code.AlreadyExists,
+  failed_precondition: Code.FailedPrecondition,
+  aborted: Code.Aborted,
+  deadline_exceeded: Code.DeadlineExceeded,
+  resource_exhausted: Code.ResourceExhausted,
+  unimplemented: Code.Unimplemented,
+  unavailable: Code.Unavailable,
+  internal: Code.Internal,
+  canceled: Code.Canceled,
+};
+
+/** The error as Connect sends it: HTTP status, code and message by Connect's own mapping (decisions.md, Both surfaces). */
+export function connectErrorFrom(error: ClocheError): ConnectError {
+  const headers: Record<string, string> = {};
+  if (error.code === "unauthenticated") headers["www-authenticate"] = "Bearer";
+  if (error.retryAfterSeconds !== undefined) headers["retry-after"] = String(error.retryAfterSeconds);
+  return new ConnectError(error.message, connectCodes[error.code], headers, undefined, error.cause);
+}
+
+/**
+ * Connect names a field that cannot be read by its full path and itself by its parts. Ours begins with the field as the
+ * caller wrote it: `cpus: expected number (float64), got "many"`.
+ */
+export function plainMessage(message: string): string {
+  const field = /^cannot decode field [\w.]+\.(\w+) from JSON: ([^]*)$/.exec(message);
+  if (field !== null) return `${field[1]}: ${field[2]}`;
+  const body = /^cannot decode (?:message )?[\w.]+ from JSON: ([^]*)$/.exec(message);
+  if (body !== null) return `request body must be a JSON object; got ${body[1]}`;
+  return message;
+}

@@ -1,0 +1,252 @@
+/**
+ * One request of the gateway, from Node's pair to Connect's universal handlers and back. Adds what Connect leaves out: request
+ * ids, cross-origin rules, health, the alias of the package, and a body in the one error shape wherever Connect answers
+ * with none.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { type Log, requestIdOf } from "@cloche/base";
+import { ClocheError, type ErrorCode, gatewayJsonOptions, limits } from "@cloche/protocol";
+import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
+import {
+  ConnectError,
+  type ConnectRouter,
+  createConnectRouter,
+  createContextValues,
+  type Interceptor,
+} from "@connectrpc/connect";
+import type { UniversalHandler, UniversalServerResponse } from "@connectrpc/connect/protocol";
+import {
+  compressionBrotli,
+  compressionGzip,
+  universalResponseToNodeResponse,
+} from "@connectrpc/connect-node";
+import { type Authenticator, callerKey, requestIdKey } from "../rpc/caller.ts";
+import { answerCors, type CorsOrigins } from "./cors.ts";
+import { connectErrorFrom, plainMessage } from "./errors.ts";
+import { checkedBody } from "./request-body.ts";
+
+export interface HandlerDependencies {
+  routes: (router: ConnectRouter) => void;
+  authenticator: Authenticator;
+  corsOrigins: CorsOrigins;
+  /** Throws a ClocheError naming what is not ready. */
+  ready: () => Promise<void>;
+  log: Log;
+}
+
+export type GatewayHandler = (request: IncomingMessage, response: ServerResponse) => void;
+
+const aliasPrefix = "/svc.public.v1.";
+const ownPrefix = "/cloche.public.v1.";
+const services = [SandboxService, ApiKeyService];
+
+export function createHandler(needs: HandlerDependencies): GatewayHandler {
+  const { authenticator, log } = needs;
+  const router = createConnectRouter({
+    jsonOptions: gatewayJsonOptions,
+    // For what a compressed body unpacks to; checkedBody bounds what comes in.
+    readMaxBytes: limits.gatewayBodyBytes,
+    acceptCompression: [compressionGzip, compressionBrotli],
+    interceptors: [errorsAsConnect(log)],
+    async requestGate(context) {
+      try {
+        const requestId = context.values.get(requestIdKey);
+        const authorization = context.requestHeader.get("authorization");
+        context.values.set(callerKey, await authenticator.authenticate(authorization, requestId));
+      } catch (error) {
+        throw connectErrorFrom(logged(error, log, context.values.get(requestIdKey)));
+      }
+    },
+  });
+  needs.routes(router);
+  const handlers = new Map<string, UniversalHandler>(router.handlers.map((h) => [h.requestPath, h]));
+
+  return (request, response) => {
+    const requestId = requestIdOf(request.headers);
+    response.setHeader("x-request-id", requestId);
+    answer(request, response, requestId).catch((error: unknown) => {
+      if (!response.headersSent && !response.destroyed) {
+        sendPlainError(response, 500, logged(error, log, requestId));
+      } else {
+        response.destroy();
+      }
+    });
+  };
+
+  async function answer(
+    request: IncomingMessage,
+    response: ServerResponse,
+    requestId: string,
+  ): Promise<void> {
+    if (answerCors(request, response, needs.corsOrigins)) return;
+    const url = request.url ?? "/";
+    const path = url.split("?", 1)[0] ?? "/";
+    if (url.length > limits.urlBytes)
+      return refuseRequest(response, 414, "invalid_argument", "the URL is too long");
+    if (request.rawHeaders.length / 2 > limits.headerCount) {
+      const message = `the request has more than ${limits.headerCount} headers`;
+      return refuseRequest(response, 431, "resource_exhausted", message);
+    }
+    if (path === "/healthz" || path === "/readyz") return await answerHealth(path, request, response);
+    const ownPath = path.startsWith(aliasPrefix) ? ownPrefix + path.slice(aliasPrefix.length) : path;
+    const handler = handlers.get(ownPath);
+    if (handler === undefined) return refusePath(response, path, ownPath);
+    if (request.method !== "POST") {
+      response.setHeader("allow", "POST");
+      const message = `method ${request.method} is not allowed on ${path}; gateway calls are POST`;
+      return refuseRequest(response, 405, "invalid_argument", message);
+    }
+    await call(handler, request, response, requestId);
+  }
+
+  async function call(
+    handler: UniversalHandler,
+    request: IncomingMessage,
+    response: ServerResponse,
+    requestId: string,
+  ): Promise<void> {
+    const contentType = request.headers["content-type"] ?? "";
+    if (!handler.supportedContentType(contentType)) {
+      const message = `content-type ${JSON.stringify(contentType)} is not supported; send application/json`;
+      response.setHeader("accept-post", "application/json");
+      return refuseRequest(response, 415, "invalid_argument", message);
+    }
+    const isPlainJson = /^application\/json(?:;|$)/i.test(contentType) && !isCompressed(request);
+    const gone = new AbortController();
+    response.once("close", () => gone.abort());
+    const answered = await handler({
+      httpVersion: request.httpVersion,
+      method: "POST",
+      url: `http://gateway${handler.requestPath}`,
+      header: webHeaders(request),
+      body: checkedBody(request, isPlainJson),
+      signal: gone.signal,
+      contextValues: createContextValues().set(requestIdKey, requestId),
+    });
+    if (gone.signal.aborted) return;
+    const isUnary = /^application\/(?:json|proto)(?:;|$)/i.test(contentType);
+    if (isUnary) await sendUnary(request, response, answered);
+    else await universalResponseToNodeResponse(answered, response);
+  }
+
+  async function answerHealth(
+    path: string,
+    request: IncomingMessage,
+    response: ServerResponse,
+  ): Promise<void> {
+    if (request.method !== "GET" && request.method !== "HEAD") {
+      response.setHeader("allow", "GET");
+      return refuseRequest(response, 405, "invalid_argument", `${path} is read with GET`);
+    }
+    if (path === "/readyz") {
+      try {
+        await needs.ready();
+      } catch (error) {
+        return sendPlainError(response, 503, ClocheError.from(error));
+      }
+    }
+    sendJson(response, 200, { status: "ok" });
+  }
+}
+
+function isCompressed(request: IncomingMessage): boolean {
+  const encoding = request.headers["content-encoding"];
+  return encoding !== undefined && encoding !== "identity";
+}
+
+/** Turns what a method throws into Connect's error; what is not ours is logged and answered as internal. */
+function errorsAsConnect(log: Log): Interceptor {
+  return (next) => async (request) => {
+    try {
+      return await next(request);
+    } catch (error) {
+      if (error instanceof ConnectError) throw error;
+      throw connectErrorFrom(logged(error, log, request.contextValues.get(requestIdKey)));
+    }
+  };
+}
+
+function logged(thrown: unknown, log: Log, requestId: string): ClocheError {
+  const error = ClocheError.from(thrown);
+  const fields = { err: error, request_id: requestId };
+  if (error.code === "internal") log.error(fields, "a gateway call failed");
+  else log.debug(fields, "a gateway call was refused");
+  return error;
+}
+
+async function sendUnary(
+  request: IncomingMessage,
+  response: ServerResponse,
+  answered: UniversalServerResponse,
+): Promise<void> {
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of answered.body ?? []) chunks.push(chunk);
+  let body: Uint8Array = Buffer.concat(chunks);
+  const isPlain = !answered.header?.has("content-encoding");
+  if (answered.status >= 400 && isPlain) body = withPlainMessage(body, answered.status);
+  answered.header?.forEach((value, name) => {
+    response.setHeader(name, value);
+  });
+  if (answered.status >= 400) response.setHeader("content-type", "application/json");
+  response.setHeader("content-length", body.byteLength);
+  // The rest of a body that is too large is not read: the connection cannot be used again.
+  if (!request.complete && request.httpVersionMajor === 1) response.setHeader("connection", "close");
+  response.writeHead(answered.status);
+  response.end(body);
+}
+
+function withPlainMessage(body: Uint8Array, status: number): Uint8Array {
+  const text = Buffer.from(body).toString("utf8");
+  if (text === "") return errorBody("internal", `the gateway could not answer (HTTP ${status})`);
+  try {
+    const error = JSON.parse(text) as { code: string; message?: string };
+    return Buffer.from(JSON.stringify({ ...error, message: plainMessage(error.message ?? error.code) }));
+  } catch {
+    return errorBody("internal", `the gateway could not answer (HTTP ${status})`);
+  }
+}
+
+const errorBody = (code: ErrorCode, message: string): Uint8Array =>
+  Buffer.from(JSON.stringify({ code, message }));
+
+function webHeaders(request: IncomingMessage): Headers {
+  const headers = new Headers();
+  for (const [name, value] of Object.entries(request.headers)) {
+    if (name.startsWith(":") || value === undefined) continue;
+    for (const one of Array.isArray(value) ? value : [value]) headers.append(name, one);
+  }
+  return headers;
+}
+
+function refusePath(response: ServerResponse, path: string, ownPath: string): void {
+  const service = services.find(({ typeName }) => ownPath.startsWith(`/${typeName}/`));
+  if (service === undefined) {
+    const message = `there is nothing at ${shortened(path)}; gateway calls are POST /cloche.public.v1.SandboxService/<Method>`;
+    return refuseRequest(response, 404, "not_found", message);
+  }
+  const methods = service.methods.map(({ name }) => name).join(", ");
+  const method = shortened(ownPath.slice(service.typeName.length + 2));
+  const message = `${service.name} has no method ${JSON.stringify(method)}; it has ${methods}`;
+  refuseRequest(response, 404, "unimplemented", message);
+}
+
+const shortened = (text: string): string => (text.length > 200 ? `${text.slice(0, 200)}…` : text);
+
+/** Answers before the body was read: the connection closes, so that the rest need not be. */
+function refuseRequest(response: ServerResponse, status: number, code: ErrorCode, message: string): void {
+  sendPlainError(response, status, new ClocheError(code, message));
+}
+
+function sendPlainError(response: ServerResponse, status: number, error: ClocheError): void {
+  if (response.req.httpVersionMajor === 1 && !response.req.complete)
+    response.setHeader("connection", "close");
+  sendJson(response, status, error.toBody());
+}
+
+function sendJson(response: ServerResponse, status: number, body: unknown): void {
+  const text = JSON.stringify(body);
+  response.setHeader("content-type", "application/json");
+  response.setHeader("content-length", Buffer.byteLength(text));
+  response.writeHead(status);
+  response.end(response.req.method === "HEAD" ? undefined : text);
+}

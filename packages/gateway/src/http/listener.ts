@@ -1,0 +1,119 @@
+/**
+ * The gateway's port: HTTP/1.1 and HTTP/2 without TLS on one port, told apart by the first bytes (gRPC clients begin with
+ * HTTP/2's preface). Owns the sockets; nothing survives it.
+ */
+import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from "node:http";
+import { createServer as createHttp2 } from "node:http2";
+import { type AddressInfo, createServer, type Socket } from "node:net";
+import { randomBytes } from "node:crypto";
+import { limits, newRequestId } from "@cloche/protocol";
+import { gatewayLimits } from "../limits.ts";
+import type { GatewayHandler } from "./handler.ts";
+
+export interface Listener {
+  /** The port it listens on: of use where 0 was asked for. */
+  port: number;
+  /** Stops listening, lets what runs finish for a short while, then closes. */
+  close(): Promise<void>;
+}
+
+const http2Preface = "PRI * HTTP/2.0";
+
+/** Listens on `host`:`port` (0: any free one). Rejects when the port cannot be had. */
+export async function listen(handler: GatewayHandler, host: string, port: number): Promise<Listener> {
+  const sockets = new Set<Socket>();
+  const http1 = createHttp1(
+    {
+      maxHeaderSize: limits.headerBytes,
+      headersTimeout: limits.headersTimeoutMs,
+      requestTimeout: limits.headersTimeoutMs * 2,
+      keepAliveTimeout: limits.idleConnectionMs,
+      // Missing Host headers are answered by us, or rather not minded.
+      requireHostHeader: false,
+    },
+    handler,
+  );
+  // Above our own limit: Node would silently drop the headers beyond it, we refuse the request.
+  http1.maxHeadersCount = limits.headerCount + 1;
+  http1.on("clientError", answerClientError);
+  // It never listens itself; this begins its watch over connections that are slow or idle.
+  http1.emit("listening");
+  const http2 = createHttp2({ maxHeaderListPairs: limits.headerCount } as object, (request, response) => {
+    handler(request as unknown as IncomingMessage, response as unknown as ServerResponse);
+  });
+  http2.on("session", (session) => {
+    session.setTimeout(limits.idleConnectionMs, () => session.close());
+    session.on("error", () => session.destroy());
+  });
+  const server = createServer((socket) => {
+    sockets.add(socket);
+    socket.once("close", () => sockets.delete(socket));
+    tellApart(
+      socket,
+      () => http1.emit("connection", socket),
+      () => http2.emit("connection", socket),
+    );
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen(port, host, () => resolve());
+  });
+  return {
+    port: (server.address() as AddressInfo).port,
+    async close() {
+      const closed = new Promise<void>((resolve) => {
+        server.close(() => resolve());
+      });
+      // http1 itself never listened, but knows which of its connections are idle; those that wait for a first byte it does not.
+      http1.closeIdleConnections();
+      for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
+      const timer = setTimeout(() => {
+        for (const socket of sockets) socket.destroy();
+      }, gatewayLimits.closeMs);
+      const idle = setInterval(() => http1.closeIdleConnections(), 50);
+      await closed;
+      http1.close();
+      clearTimeout(timer);
+      clearInterval(idle);
+    },
+  };
+}
+
+function tellApart(socket: Socket, toHttp1: () => void, toHttp2: () => void): void {
+  const onError = (): void => void socket.destroy();
+  const onTimeout = (): void => void socket.destroy();
+  socket.on("error", onError);
+  socket.setTimeout(limits.headersTimeoutMs, onTimeout);
+  socket.once("data", (chunk: Buffer) => {
+    socket.pause();
+    socket.removeListener("timeout", onTimeout);
+    socket.setTimeout(0);
+    socket.unshift(chunk);
+    const isHttp2 = chunk.subarray(0, http2Preface.length).toString("latin1") === http2Preface;
+    if (isHttp2) toHttp2();
+    else toHttp1();
+    // Both servers listen now; the bytes read are the first they get.
+    process.nextTick(() => socket.resume());
+  });
+}
+
+/** What Node's parser refuses never reaches the handler: answered here in the one error shape. */
+function answerClientError(error: NodeJS.ErrnoException, socket: import("node:stream").Duplex): void {
+  if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
+  const [status, reason, code, message] =
+    error.code === "HPE_HEADER_OVERFLOW"
+      ? [
+          431,
+          "Request Header Fields Too Large",
+          "resource_exhausted",
+          `headers take more than ${limits.headerBytes} bytes`,
+        ]
+      : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
+        ? [408, "Request Timeout", "deadline_exceeded", "the request did not arrive in time"]
+        : [400, "Bad Request", "invalid_argument", "the request is not valid HTTP"];
+  const body = JSON.stringify({ code, message });
+  socket.end(
+    `HTTP/1.1 ${status} ${reason}\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n` +
+      `x-request-id: ${newRequestId(randomBytes)}\r\nconnection: close\r\n\r\n${body}`,
+  );
+}

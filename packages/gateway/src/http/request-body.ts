@@ -1,0 +1,75 @@
+/**
+ * The body of a gateway call, checked before Connect parses it: its size, that JSON is JSON, and enum names that Connect
+ * would drop as unknown, where dropping one would widen a filter.
+ */
+import type { IncomingMessage } from "node:http";
+import { ClocheError, limits } from "@cloche/protocol";
+import { SandboxState } from "@cloche/protocol/public";
+import { refuse } from "../rpc/fields.ts";
+import { connectErrorFrom } from "./errors.ts";
+
+/** Yields the body once. Throws Connect errors, so that each protocol sends them in its own form. */
+export async function* checkedBody(
+  request: IncomingMessage,
+  isPlainJson: boolean,
+): AsyncIterable<Uint8Array> {
+  let body: Buffer;
+  try {
+    body = await readAll(request);
+    if (isPlainJson) {
+      // Connect wants a message: no body at all is the empty one, as on the data plane.
+      if (body.length === 0) body = Buffer.from("{}");
+      checkJson(body);
+    }
+  } catch (error) {
+    throw connectErrorFrom(ClocheError.from(error));
+  }
+  yield body;
+}
+
+async function readAll(request: IncomingMessage): Promise<Buffer> {
+  const declared = Number(request.headers["content-length"] ?? 0);
+  if (declared > limits.gatewayBodyBytes) throw tooLarge();
+  const chunks: Buffer[] = [];
+  let size = 0;
+  try {
+    for await (const chunk of request as AsyncIterable<Buffer>) {
+      size += chunk.length;
+      if (size > limits.gatewayBodyBytes) throw tooLarge();
+      chunks.push(chunk);
+    }
+  } catch (error) {
+    if (error instanceof ClocheError) throw error;
+    throw new ClocheError("canceled", "the request ended before its body was complete", { cause: error });
+  }
+  return Buffer.concat(chunks);
+}
+
+const tooLarge = (): ClocheError =>
+  new ClocheError("resource_exhausted", `request body is larger than ${limits.gatewayBodyBytes} bytes`, {
+    resource: "body",
+  });
+
+function checkJson(body: Buffer): void {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(body.toString("utf8"));
+  } catch (error) {
+    throw new ClocheError("invalid_argument", `request body is not valid JSON: ${(error as Error).message}`, {
+      cause: error,
+    });
+  }
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
+    throw new ClocheError("invalid_argument", "request body must be a JSON object");
+  }
+  const { states } = parsed as { states?: unknown };
+  if (!Array.isArray(states)) return;
+  for (const [index, state] of states.entries()) {
+    if (
+      typeof state === "string" &&
+      !(state.replace(/^SANDBOX_STATE_/, "") in SandboxState && state.startsWith("SANDBOX_STATE_"))
+    ) {
+      throw refuse(`states[${index}]`, state, "a sandbox state such as SANDBOX_STATE_RUNNING");
+    }
+  }
+}

@@ -1,0 +1,89 @@
+/** Who did what, when, in which request, with which result. Kept 90 days and at most a million entries. */
+import type { Clock, Log } from "@cloche/base";
+import { ClocheError, type RandomBytes } from "@cloche/protocol";
+import type { AuditEntry } from "../database/audit.ts";
+import type { Database } from "../database/database.ts";
+import type { OperationRecord } from "../database/operations.ts";
+import { gatewayLimits } from "../limits.ts";
+
+/** On whose behalf something is done. */
+export interface Caller {
+  teamId: string;
+  /** An API key id, or `system:…`. */
+  actor: string;
+  requestId: string;
+}
+
+export class AuditLog {
+  readonly #audit: Database["audit"];
+  readonly #clock: Clock;
+  readonly #randomBytes: RandomBytes;
+  readonly #log: Log;
+  readonly #stop = new AbortController();
+  #pruning: Promise<void> | undefined;
+
+  constructor(audit: Database["audit"], clock: Clock, randomBytes: RandomBytes, log: Log) {
+    this.#audit = audit;
+    this.#clock = clock;
+    this.#randomBytes = randomBytes;
+    this.#log = log;
+  }
+
+  entry(caller: Caller, action: string, subject: string, result = "ok", detail = ""): AuditEntry {
+    const atMs = this.#clock.nowMs();
+    return { ...caller, id: this.#newId(atMs), atMs, action, subject, result, detail };
+  }
+
+  /** The end of an operation that was asked for earlier. */
+  doneEntry(operation: OperationRecord, teamId: string, result: string): AuditEntry {
+    const caller = { teamId, actor: operation.actor, requestId: operation.requestId };
+    return this.entry(
+      caller,
+      `sandbox.${operation.kind}.done`,
+      operation.sandboxId,
+      result,
+      operation.failure,
+    );
+  }
+
+  /** Notes a request that was denied. Never throws: the denial is the answer, whether it could be noted or not. */
+  async denied(caller: Caller, action: string, subject: string, thrown: unknown): Promise<void> {
+    const error = ClocheError.from(thrown);
+    try {
+      await this.#audit.insert(this.entry(caller, action, subject, error.code, error.message));
+    } catch (cause) {
+      this.#log.error({ err: cause, request_id: caller.requestId }, "an audit entry could not be written");
+    }
+  }
+
+  /** Begins to drop old entries, every hour. */
+  start(): void {
+    this.#pruning = this.#pruneRegularly();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await this.#pruning;
+  }
+
+  async #pruneRegularly(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      try {
+        const before = this.#clock.nowMs() - gatewayLimits.auditKeepMs;
+        await this.#audit.prune(before, gatewayLimits.auditKeepEntries);
+      } catch (error) {
+        this.#log.warn({ err: error }, "old audit entries could not be dropped");
+      }
+      await this.#clock.sleep(gatewayLimits.auditPruneMs, signal).catch(() => undefined);
+    }
+  }
+
+  /** Sorts by time; the random end keeps entries of one millisecond apart. */
+  #newId(atMs: number): string {
+    const random = Buffer.from(this.#randomBytes(8)).toString("hex");
+    this.#sequence = (this.#sequence + 1) % 1_000_000;
+    return `aud-${atMs.toString(36).padStart(9, "0")}-${String(this.#sequence).padStart(6, "0")}${random}`;
+  }
+  #sequence = 0;
+}

@@ -1,0 +1,72 @@
+/**
+ * Deletes sandboxes whose timeout_seconds are over. The times lie in the database, so they survive a restart; this keeps only
+ * one timer, for the next of them.
+ */
+import type { Clock, Log } from "@cloche/base";
+import type { Database } from "../database/database.ts";
+import { gatewayLimits } from "../limits.ts";
+import type { Lifecycle } from "./lifecycle.ts";
+import type { Records } from "./records.ts";
+
+export class Expiry {
+  readonly #database: Database;
+  readonly #lifecycle: Lifecycle;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #stop = new AbortController();
+  #wake = new AbortController();
+  #nextMs = Number.POSITIVE_INFINITY;
+  #running: Promise<void> | undefined;
+
+  constructor(database: Database, records: Records, lifecycle: Lifecycle, clock: Clock, log: Log) {
+    this.#database = database;
+    this.#lifecycle = lifecycle;
+    this.#clock = clock;
+    this.#log = log;
+    records.listen((_id, record) => {
+      if (record?.expiresAtMs !== null && record !== undefined && record.expiresAtMs < this.#nextMs)
+        this.#wake.abort();
+    });
+  }
+
+  start(): void {
+    this.#running = this.#run();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    this.#wake.abort();
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    while (!this.#stop.signal.aborted) {
+      this.#wake = new AbortController();
+      const latestMs = this.#clock.nowMs() + gatewayLimits.expiryCheckMs;
+      try {
+        await this.#deleteExpired();
+        const next = await this.#database.sandboxes.nextExpiryMs();
+        this.#nextMs = Math.min(next ?? latestMs, latestMs);
+      } catch (error) {
+        this.#log.warn({ err: error }, "expired sandboxes could not be deleted; tried again");
+        this.#nextMs = this.#clock.nowMs() + gatewayLimits.operationRetryMaxMs;
+      }
+      if (this.#stop.signal.aborted) return;
+      const waitMs = Math.max(0, this.#nextMs - this.#clock.nowMs());
+      await this.#clock.sleep(waitMs, this.#wake.signal).catch(() => undefined);
+    }
+  }
+
+  async #deleteExpired(): Promise<void> {
+    for (;;) {
+      const nowMs = this.#clock.nowMs();
+      const due = await this.#database.sandboxes.expired(nowMs, gatewayLimits.expiryBatch);
+      for (const record of due) {
+        const caller = { teamId: record.teamId, actor: "system:timeout", requestId: "" };
+        // Its owner may have extended it since it was read.
+        await this.#lifecycle.delete(caller, record, (r) => r.expiresAtMs !== null && r.expiresAtMs <= nowMs);
+      }
+      if (due.length < gatewayLimits.expiryBatch) return;
+    }
+  }
+}

@@ -1,0 +1,191 @@
+/**
+ * The gateway's calls to the host: deadlines, repeated tries where the failure may pass, and one kind of error. What a
+ * machine answered is noted in the machine view.
+ */
+import type { Clock } from "@cloche/base";
+import { ClocheError, type ErrorCode, errorCodes, internalHeaders } from "@cloche/protocol";
+import type { HostCheckpoint, HostInfo, HostService, Machine } from "@cloche/protocol/host";
+import { type CallOptions, type Client, Code, ConnectError } from "@connectrpc/connect";
+import type { VerificationKey } from "@cloche/protocol";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+import { gatewayLimits } from "../limits.ts";
+
+export type HostClient = Client<typeof HostService>;
+
+export interface CallContext {
+  signal: AbortSignal;
+  requestId: string;
+}
+
+/** What the host answered instead of doing it. The message is public. */
+export class HostError extends ClocheError {
+  /** Trying again may help. */
+  get isPassing(): boolean {
+    return passingCodes.has(this.code);
+  }
+}
+const passingCodes: ReadonlySet<ErrorCode> = new Set([
+  "unavailable",
+  "deadline_exceeded",
+  "aborted",
+  "canceled",
+]);
+
+export class HostCalls {
+  readonly #client: HostClient;
+  readonly #clock: Clock;
+
+  constructor(client: HostClient, clock: Clock) {
+    this.#client = client;
+    this.#clock = clock;
+  }
+
+  create(record: SandboxRecord, context: CallContext): Promise<Machine> {
+    const request = { spec: specOf(record) };
+    return this.#retry(context, (o) => this.#client.createMachine(request, o), gatewayLimits.hostCreateMs);
+  }
+
+  fork(record: SandboxRecord, context: CallContext): Promise<Machine> {
+    const request = { sourceSandboxId: record.sourceSandboxId, spec: specOf(record) };
+    return this.#retry(context, (o) => this.#client.forkMachine(request, o), gatewayLimits.hostForkMs);
+  }
+
+  suspend(sandboxId: string, context: CallContext): Promise<Machine> {
+    return this.#retry(
+      context,
+      (o) => this.#client.suspendMachine({ sandboxId }, o),
+      gatewayLimits.hostSuspendMs,
+    );
+  }
+
+  resume(sandboxId: string, context: CallContext): Promise<Machine> {
+    return this.#retry(
+      context,
+      (o) => this.#client.resumeMachine({ sandboxId }, o),
+      gatewayLimits.hostResumeMs,
+    );
+  }
+
+  async destroy(sandboxId: string, context: CallContext): Promise<void> {
+    await this.#retry(
+      context,
+      (o) => this.#client.destroyMachine({ sandboxId }, o),
+      gatewayLimits.hostDestroyMs,
+    );
+  }
+
+  /** Undefined: the host has no such machine. */
+  async find(sandboxId: string, context: CallContext): Promise<Machine | undefined> {
+    try {
+      return await this.#retry(
+        context,
+        (o) => this.#client.getMachine({ sandboxId }, o),
+        gatewayLimits.hostQueryMs,
+      );
+    } catch (error) {
+      if (error instanceof HostError && error.code === "not_found") return undefined;
+      throw error;
+    }
+  }
+
+  async list(context: CallContext): Promise<Machine[]> {
+    const answer = await this.#retry(
+      context,
+      (o) => this.#client.listMachines({}, o),
+      gatewayLimits.hostQueryMs,
+    );
+    return answer.machines;
+  }
+
+  async update(
+    sandboxId: string,
+    change: { idleSuspendSeconds?: number; name?: string },
+    context: CallContext,
+  ): Promise<void> {
+    await this.#retry(
+      context,
+      (o) => this.#client.updateMachine({ sandboxId, ...change }, o),
+      gatewayLimits.hostQueryMs,
+    );
+  }
+
+  async setVerificationKeys(issuer: string, keys: VerificationKey[], context: CallContext): Promise<void> {
+    const request = { issuer, keys: keys.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })) };
+    await this.#retry(
+      context,
+      (o) => this.#client.setVerificationKeys(request, o),
+      gatewayLimits.hostQueryMs,
+    );
+  }
+
+  async checkpoints(teamId: string, sandboxId: string, context: CallContext): Promise<HostCheckpoint[]> {
+    const answer = await this.#retry(
+      context,
+      (o) => this.#client.listCheckpoints({ teamId, sandboxId }, o),
+      gatewayLimits.hostQueryMs,
+    );
+    return answer.checkpoints;
+  }
+
+  async deleteCheckpoint(teamId: string, id: string, context: CallContext): Promise<number> {
+    const answer = await this.#retry(
+      context,
+      (o) => this.#client.deleteCheckpoint({ teamId, id }, o),
+      gatewayLimits.hostDestroyMs,
+    );
+    return answer.freedBytes;
+  }
+
+  info(context: CallContext): Promise<HostInfo> {
+    return this.#retry(context, (o) => this.#client.getHostInfo({}, o), gatewayLimits.hostQueryMs);
+  }
+
+  /** The stream of machine events, without deadline. */
+  watch(signal: AbortSignal): ReturnType<HostClient["watchMachines"]> {
+    return this.#client.watchMachines({}, { signal });
+  }
+
+  async #retry<T>(
+    context: CallContext,
+    call: (options: CallOptions) => Promise<T>,
+    timeoutMs: number,
+  ): Promise<T> {
+    const options: CallOptions = {
+      signal: context.signal,
+      timeoutMs,
+      headers: { [internalHeaders.requestId]: context.requestId },
+    };
+    for (let attempt = 1; ; attempt += 1) {
+      try {
+        return await call(options);
+      } catch (thrown) {
+        context.signal.throwIfAborted();
+        const error = hostErrorFrom(thrown);
+        if (!error.isPassing || attempt >= gatewayLimits.hostAttempts) throw error;
+        await this.#clock.sleep(gatewayLimits.hostRetryMs * 2 ** (attempt - 1), context.signal);
+      }
+    }
+  }
+}
+
+/** Connect's codes by their wire names are ours, but for three that we do not use. */
+function hostErrorFrom(thrown: unknown): HostError {
+  const error = ConnectError.from(thrown, Code.Unavailable);
+  const name = Code[error.code].replaceAll(/(?<=[a-z])[A-Z]/g, "_$&").toLowerCase() as ErrorCode;
+  const code = errorCodes.includes(name) ? name : "internal";
+  return new HostError(code, error.rawMessage || "the host gave no reason", { cause: thrown });
+}
+
+const specOf = (record: SandboxRecord) => ({
+  sandboxId: record.id,
+  teamId: record.teamId,
+  name: record.name,
+  runtime: record.runtime,
+  template: record.template,
+  cpus: record.cpus,
+  memoryMb: record.memoryMb,
+  diskMb: record.diskMb,
+  env: record.env,
+  checkpointId: record.sourceCheckpointId,
+  idleSuspendSeconds: record.idleSuspendSeconds,
+});

@@ -1,0 +1,301 @@
+/**
+ * What can be asked of sandboxes. Each request reads the record, decides purely (decide.ts), and writes the decision and the
+ * operation that carries it out in one compare-and-set; operation-runner.ts then acts. States and their transitions are those
+ * of @cloche/protocol/states. Called by the public service, by the edge's wake-ups, by timers; a crash at any point leaves a
+ * record and an operation that the next start continues.
+ */
+import type { Clock, Log } from "@cloche/base";
+import {
+  ClocheError,
+  isSandboxId,
+  limits,
+  newSandboxId,
+  type RandomBytes,
+  type SandboxState,
+} from "@cloche/protocol";
+import type { Database } from "../database/database.ts";
+import type { OperationKind, OperationRecord } from "../database/operations.ts";
+import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import { gatewayLimits } from "../limits.ts";
+import type { AuditLog, Caller } from "./audit-log.ts";
+import { decideRequest, type LifecycleRequest } from "./decide.ts";
+import type { OperationRunner, WaitingCaller } from "./operation-runner.ts";
+import type { Records } from "./records.ts";
+
+export interface LifecycleDependencies {
+  database: Database;
+  records: Records;
+  runner: OperationRunner;
+  audit: AuditLog;
+  clock: Clock;
+  log: Log;
+  randomBytes: RandomBytes;
+  hostId: string;
+}
+
+/** What create and fork settle before anything is written. */
+export type NewSandbox = Pick<
+  SandboxRecord,
+  | "name"
+  | "runtime"
+  | "template"
+  | "cpus"
+  | "memoryMb"
+  | "diskMb"
+  | "env"
+  | "metadata"
+  | "publicPorts"
+  | "sourceSandboxId"
+  | "sourceCheckpointId"
+  | "timeoutSeconds"
+  | "idleSuspendSeconds"
+  | "autoResume"
+>;
+
+export type SandboxSettings = Partial<
+  Pick<
+    SandboxRecord,
+    "name" | "metadata" | "timeoutSeconds" | "idleSuspendSeconds" | "autoResume" | "publicPorts"
+  >
+>;
+
+export class Lifecycle {
+  readonly #needs: LifecycleDependencies;
+  #lastOrdinal = 0;
+
+  constructor(needs: LifecycleDependencies) {
+    this.#needs = needs;
+  }
+
+  /** Must be awaited before the first create. */
+  async start(): Promise<void> {
+    this.#lastOrdinal = await this.#needs.database.sandboxes.lastOrdinal();
+  }
+
+  newId(): string {
+    return newSandboxId(this.#needs.randomBytes);
+  }
+
+  /** The team's sandbox. `not_found` when it has none of this id, whoever else may. */
+  async find(caller: Caller, id: string, field: string): Promise<SandboxRecord> {
+    if (id === "") {
+      throw new ClocheError("invalid_argument", `${field} is missing; it must be the id of a sandbox`);
+    }
+    const record = isSandboxId(id) ? await this.#needs.records.get(id) : undefined;
+    if (record === undefined || record.teamId !== caller.teamId) {
+      throw new ClocheError("not_found", `${field}: there is no sandbox ${JSON.stringify(id)}`);
+    }
+    return record;
+  }
+
+  /**
+   * Makes a sandbox and answers when it is RUNNING, has failed, or after 10 s (limits.createAnswerMs) with the state it then
+   * has. Throws what the host refused when nothing was made. `fork`: a live clone of `sourceSandboxId`.
+   */
+  async create(
+    caller: Caller,
+    id: string,
+    wanted: NewSandbox,
+    kind: "create" | "fork",
+  ): Promise<SandboxRecord> {
+    const { audit, records, runner } = this.#needs;
+    const record = this.#newRecord(caller, id, wanted);
+    const operation = this.#newOperation(caller, id, kind);
+    const entry = audit.entry(caller, `sandbox.${kind}`, id);
+    const insert = () => records.insert(record, operation, entry).then(() => true);
+    const waiting: WaitingCaller = { isWaiting: true };
+    const deadline = this.#deadline(limits.createAnswerMs);
+    const settled = records.waitFor(id, (r) => r.state !== "SANDBOX_STATE_CREATING", deadline.signal);
+    await runner.begin(operation, insert, waiting);
+    await settled;
+    waiting.isWaiting = false;
+    deadline.cancel();
+    if (waiting.refusal !== undefined) throw waiting.refusal;
+    const found = await records.get(id);
+    if (found === undefined)
+      throw new ClocheError("aborted", `sandbox ${JSON.stringify(id)} was deleted meanwhile`);
+    return found;
+  }
+
+  /** Answers at once with SUSPENDING; with the sandbox unchanged when it is, or is becoming, SUSPENDED. */
+  suspend(caller: Caller, record: SandboxRecord): Promise<SandboxRecord> {
+    return this.#request(caller, record, "suspend");
+  }
+
+  /** Answers at once with RESUMING; with the sandbox unchanged when it is, or is becoming, RUNNING. */
+  resume(caller: Caller, record: SandboxRecord): Promise<SandboxRecord> {
+    return this.#request(caller, record, "resume");
+  }
+
+  /** Answers when the deletion is durable. `stillWanted` is asked again on every fresh reading of the record. */
+  async delete(
+    caller: Caller,
+    record: SandboxRecord,
+    stillWanted: (record: SandboxRecord) => boolean = () => true,
+  ): Promise<void> {
+    await this.#request(caller, record, "delete", stillWanted);
+  }
+
+  /** Throws `failed_precondition` naming the state when it forbids the request. */
+  check(record: SandboxRecord, request: LifecycleRequest): void {
+    const verdict = decideRequest(record, request);
+    if (verdict.kind === "deny") throw verdict.error;
+  }
+
+  /** Changes what the owner may change at any time; `timeoutSeconds` counts from now. */
+  async update(caller: Caller, record: SandboxRecord, settings: SandboxSettings): Promise<SandboxRecord> {
+    const { audit, clock, records } = this.#needs;
+    const patch: SandboxPatch = { ...settings };
+    if (settings.timeoutSeconds !== undefined) {
+      patch.expiresAtMs = expiryOf(settings.timeoutSeconds, clock.nowMs());
+    }
+    for (let read = record, attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
+      this.check(read, "update");
+      const entry = audit.entry(caller, "sandbox.update", read.id, "ok", Object.keys(settings).join(" "));
+      const changed = await records.change(read, patch, { audit: entry });
+      if (changed !== undefined) return changed;
+      read = await this.find(caller, read.id, "id");
+    }
+    throw tooBusy(record.id);
+  }
+
+  /**
+   * Runs a sandbox for a data plane request that came while it was suspended (decisions.md, The running system). Answers when
+   * it is RUNNING; `unavailable` naming the state where auto_resume is off or it cannot run.
+   */
+  async wake(sandboxId: string, requestId: string): Promise<SandboxRecord> {
+    const deadline = this.#deadline(gatewayLimits.wakeMs);
+    let hasTried = false;
+    try {
+      for (;;) {
+        // Listening begins before the reading, so that no change falls between.
+        const change = this.#needs.records.waitFor(sandboxId, () => true, deadline.signal);
+        const record = await this.#needs.records.get(sandboxId);
+        if (record === undefined) {
+          throw new ClocheError("not_found", `there is no sandbox ${JSON.stringify(sandboxId)}`);
+        }
+        const step = wakeStep(record.state, record.autoResume, hasTried);
+        if (step === "runs") return record;
+        if (step === "refuse" || deadline.signal.aborted) throw cannotWake(record);
+        if (step === "resume") {
+          hasTried = true;
+          const caller = { teamId: record.teamId, actor: "system:wake", requestId };
+          await this.#request(caller, record, "resume");
+        } else {
+          await change;
+        }
+      }
+    } finally {
+      deadline.cancel();
+    }
+  }
+
+  async #request(
+    caller: Caller,
+    record: SandboxRecord,
+    request: "suspend" | "resume" | "delete",
+    stillWanted: (record: SandboxRecord) => boolean = () => true,
+  ): Promise<SandboxRecord> {
+    const { audit, records, runner } = this.#needs;
+    let read = record;
+    for (let attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
+      const verdict = decideRequest(read, request);
+      if (verdict.kind === "unchanged" || !stillWanted(read)) return read;
+      if (verdict.kind === "deny") {
+        await audit.denied(caller, `sandbox.${request}`, read.id, verdict.error);
+        throw verdict.error;
+      }
+      const operation = this.#newOperation(caller, read.id, verdict.operation);
+      const patch: SandboxPatch = { state: verdict.to };
+      if (request !== "delete") patch.errorMessage = "";
+      const entry = audit.entry(caller, `sandbox.${request}`, read.id);
+      let changed: SandboxRecord | undefined;
+      await runner.begin(operation, async () => {
+        changed = await records.change(read, patch, { begin: operation, audit: entry });
+        return changed !== undefined;
+      });
+      if (changed !== undefined) return changed;
+      read = await this.find(caller, read.id, "id");
+    }
+    throw tooBusy(record.id);
+  }
+
+  #newRecord(caller: Caller, id: string, wanted: NewSandbox): SandboxRecord {
+    const nowMs = this.#needs.clock.nowMs();
+    this.#lastOrdinal = Math.max(this.#lastOrdinal + 1, nowMs * 1_000);
+    return {
+      ...wanted,
+      id,
+      teamId: caller.teamId,
+      ordinal: this.#lastOrdinal,
+      state: "SANDBOX_STATE_CREATING",
+      generation: 1,
+      hostId: this.#needs.hostId,
+      errorMessage: "",
+      firstRanAtMs: null,
+      expiresAtMs: expiryOf(wanted.timeoutSeconds, nowMs),
+      createdAtMs: nowMs,
+      updatedAtMs: nowMs,
+    };
+  }
+
+  #newOperation(caller: Caller, sandboxId: string, kind: OperationKind): OperationRecord {
+    return newOperation(this.#needs.randomBytes, this.#needs.clock.nowMs(), caller, sandboxId, kind);
+  }
+
+  #deadline(ms: number): { signal: AbortSignal; cancel(): void } {
+    const reached = new AbortController();
+    const cancelled = new AbortController();
+    void this.#needs.clock.sleep(ms, cancelled.signal).then(
+      () => reached.abort(),
+      () => undefined,
+    );
+    return { signal: reached.signal, cancel: () => cancelled.abort() };
+  }
+}
+
+export function newOperation(
+  randomBytes: RandomBytes,
+  nowMs: number,
+  caller: Caller,
+  sandboxId: string,
+  kind: OperationKind,
+): OperationRecord {
+  return {
+    id: `op-${Buffer.from(randomBytes(12)).toString("hex")}`,
+    sandboxId,
+    kind,
+    direction: "forward",
+    begun: [],
+    input: {},
+    failure: "",
+    actor: caller.actor,
+    requestId: caller.requestId,
+    createdAtMs: nowMs,
+    updatedAtMs: nowMs,
+  };
+}
+
+const expiryOf = (timeoutSeconds: number, nowMs: number): number | null =>
+  timeoutSeconds === 0 ? null : nowMs + timeoutSeconds * 1_000;
+
+/** What a wake-up does next. A resume that failed once is not tried again within the same wake-up. */
+function wakeStep(
+  state: SandboxState,
+  autoResume: boolean,
+  hasTried: boolean,
+): "runs" | "wait" | "resume" | "refuse" {
+  if (state === "SANDBOX_STATE_RUNNING") return "runs";
+  if (state === "SANDBOX_STATE_RESUMING") return "wait";
+  if (!autoResume || hasTried) return "refuse";
+  if (state === "SANDBOX_STATE_SUSPENDING") return "wait";
+  return state === "SANDBOX_STATE_SUSPENDED" ? "resume" : "refuse";
+}
+
+function cannotWake(record: SandboxRecord): ClocheError {
+  const why = record.errorMessage === "" ? "" : `: ${record.errorMessage}`;
+  return new ClocheError("unavailable", `sandbox ${JSON.stringify(record.id)} is in ${record.state}${why}`);
+}
+
+const tooBusy = (id: string): ClocheError =>
+  new ClocheError("aborted", `sandbox ${JSON.stringify(id)} changes too fast; try again`);

@@ -1,0 +1,121 @@
+/**
+ * What every machine is doing, as the host last said: fed by the host's stream, kept in memory only.
+ *
+ *   connecting ──first listing──▶ synced ──stream ends──▶ connecting (waits double) …
+ *
+ * Tells its listener of each complete listing, each change and each idle machine. A crash loses nothing: the next start
+ * listens again.
+ */
+import type { Clock, Log } from "@cloche/base";
+import { type Machine, type MachineEvent, MachineEvent_Kind, MachinePhase } from "@cloche/protocol/host";
+import { gatewayLimits } from "../limits.ts";
+import type { HostCalls } from "./host-calls.ts";
+
+export interface MachineListener {
+  /** The view now holds every machine of the host. */
+  synced(): void;
+  changed(sandboxId: string): void;
+  idle(sandboxId: string): void;
+}
+
+export class MachineView {
+  readonly #host: HostCalls;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #stop = new AbortController();
+  #machines = new Map<string, Machine>();
+  #listener: MachineListener | undefined;
+  #isSynced = false;
+  #following: Promise<void> | undefined;
+
+  constructor(host: HostCalls, clock: Clock, log: Log) {
+    this.#host = host;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /** True while the stream stands and its first listing is complete. */
+  get isSynced(): boolean {
+    return this.#isSynced;
+  }
+
+  get(sandboxId: string): Machine | undefined {
+    return this.#machines.get(sandboxId);
+  }
+
+  all(): IterableIterator<Machine> {
+    return this.#machines.values();
+  }
+
+  /** Takes what a call answered, unless the stream already told of something newer. */
+  note(machine: Machine): void {
+    const known = this.#machines.get(machine.sandboxId);
+    if (known !== undefined && known.epoch > machine.epoch) return;
+    this.#apply(machine);
+    this.#listener?.changed(machine.sandboxId);
+  }
+
+  forget(sandboxId: string): void {
+    this.#machines.delete(sandboxId);
+  }
+
+  start(listener: MachineListener): void {
+    this.#listener = listener;
+    this.#following = this.#follow();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await this.#following;
+  }
+
+  async #follow(): Promise<void> {
+    const { signal } = this.#stop;
+    let waitMs: number = gatewayLimits.watchRetryMs;
+    while (!signal.aborted) {
+      try {
+        await this.#followOnce(() => {
+          waitMs = gatewayLimits.watchRetryMs;
+        });
+        this.#log.warn({}, "the host ended its stream of machines");
+      } catch (error) {
+        if (!signal.aborted) this.#log.warn({ err: error }, "the host's stream of machines broke");
+      }
+      this.#isSynced = false;
+      await this.#clock.sleep(waitMs, signal).catch(() => undefined);
+      waitMs = Math.min(waitMs * 2, gatewayLimits.watchRetryMaxMs);
+    }
+  }
+
+  async #followOnce(onSynced: () => void): Promise<void> {
+    const listing = new Map<string, Machine>();
+    for await (const event of this.#host.watch(this.#stop.signal)) {
+      if (event.kind === MachineEvent_Kind.PRESENT && event.machine !== undefined) {
+        listing.set(event.machine.sandboxId, event.machine);
+      } else if (event.kind === MachineEvent_Kind.SYNCED) {
+        this.#machines = new Map(listing);
+        this.#isSynced = true;
+        onSynced();
+        this.#listener?.synced();
+      } else {
+        this.#tell(event);
+      }
+    }
+  }
+
+  #tell(event: MachineEvent): void {
+    const { machine } = event;
+    if (machine === undefined) return;
+    if (event.kind === MachineEvent_Kind.CHANGED) {
+      this.#apply(machine);
+      this.#listener?.changed(machine.sandboxId);
+    } else if (event.kind === MachineEvent_Kind.IDLE) {
+      this.#listener?.idle(machine.sandboxId);
+    }
+  }
+
+  #apply(machine: Machine): void {
+    if (machine.phase === MachinePhase.DESTROYED) this.#machines.delete(machine.sandboxId);
+    else this.#machines.set(machine.sandboxId, machine);
+  }
+}

@@ -1,0 +1,253 @@
+/**
+ * Runs operations to their end: one at a time per sandbox, all of them again after a restart.
+ *
+ *   queued ──▶ attempt ──done / undone──▶ ended
+ *               ▲   │ nobody knows (database, host out of reach)
+ *               └ wait (doubles) ◀┘
+ *   at any point ──replaced by a delete, or the gateway closes──▶ dropped (the journal keeps what must go on)
+ *
+ * Called by lifecycle.ts for new operations and by reconciler.ts for those a crash left. What survives is in the database.
+ */
+import { type Clock, type Log, runSaga, SagaUndoError, SerialQueue } from "@cloche/base";
+import type { ClocheError, SandboxState } from "@cloche/protocol";
+import type { Database } from "../database/database.ts";
+import type { OperationInput, OperationRecord } from "../database/operations.ts";
+import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import { gatewayLimits } from "../limits.ts";
+import type { AuditLog } from "./audit-log.ts";
+import type { HostCalls } from "./host-calls.ts";
+import type { MachineView } from "./machine-view.ts";
+import type { Records } from "./records.ts";
+import { type SagaWorld, stepsOf, TurnBack } from "./sagas.ts";
+
+export interface RunnerDependencies {
+  database: Database;
+  records: Records;
+  host: HostCalls;
+  machines: MachineView;
+  audit: AuditLog;
+  clock: Clock;
+  log: Log;
+}
+
+/** Whoever asked and still waits: takes a refusal as its answer, instead of a sandbox in ERROR. */
+export interface WaitingCaller {
+  isWaiting: boolean;
+  refusal?: ClocheError;
+}
+
+interface Launched {
+  operationId: string;
+  abort: AbortController;
+}
+
+export class OperationRunner {
+  readonly #needs: RunnerDependencies;
+  readonly #queue = new SerialQueue();
+  readonly #launched = new Map<string, Launched>();
+  readonly #callers = new Map<string, WaitingCaller>();
+  readonly #beingWritten = new Set<string>();
+  #isClosed = false;
+  /** Hears of each sandbox whose operation ended. */
+  onEnded: (sandboxId: string) => void = () => undefined;
+
+  constructor(needs: RunnerDependencies) {
+    this.#needs = needs;
+  }
+
+  isBusy(sandboxId: string): boolean {
+    return this.#launched.has(sandboxId);
+  }
+
+  /** Writes a new operation down by `write`, which answers whether it is now the sandbox's, and starts it. */
+  async begin(
+    operation: OperationRecord,
+    write: () => Promise<boolean>,
+    caller?: WaitingCaller,
+  ): Promise<boolean> {
+    this.#beingWritten.add(operation.id);
+    try {
+      if (!(await write())) return false;
+      this.#launch(operation, caller);
+      return true;
+    } finally {
+      this.#beingWritten.delete(operation.id);
+    }
+  }
+
+  /** Goes on with an operation found in the database, unless whoever wrote it is about to start it. */
+  goOn(operation: OperationRecord): void {
+    if (!this.#beingWritten.has(operation.id)) this.#launch(operation);
+  }
+
+  /** One of the same sandbox that still runs is dropped. */
+  #launch(operation: OperationRecord, caller?: WaitingCaller): void {
+    if (this.#isClosed) return;
+    const running = this.#launched.get(operation.sandboxId);
+    if (running?.operationId === operation.id) return;
+    running?.abort.abort(new Error(`replaced by ${operation.kind}`));
+    const launched: Launched = { operationId: operation.id, abort: new AbortController() };
+    this.#launched.set(operation.sandboxId, launched);
+    if (caller !== undefined) this.#callers.set(operation.id, caller);
+    void this.#queue.run(operation.sandboxId, () => this.#run(operation, launched));
+  }
+
+  /** Drops what runs; the next start goes on with it. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    for (const { abort } of this.#launched.values()) abort.abort(new Error("the gateway is closing"));
+    await this.#queue.drain();
+  }
+
+  async #run(operation: OperationRecord, launched: Launched): Promise<void> {
+    const { signal } = launched.abort;
+    let current: OperationRecord | undefined = operation;
+    let waitMs: number = gatewayLimits.operationRetryMs;
+    while (current !== undefined && !signal.aborted) {
+      const hasEnded = await this.#attempt(current, signal);
+      if (hasEnded) break;
+      await this.#needs.clock.sleep(waitMs, signal).catch(() => undefined);
+      waitMs = Math.min(waitMs * 2, gatewayLimits.operationRetryMaxMs);
+      current = await this.#readAgain(current, signal);
+    }
+    this.#callers.delete(operation.id);
+    if (this.#launched.get(operation.sandboxId) === launched) this.#launched.delete(operation.sandboxId);
+    if (!this.#isClosed) this.onEnded(operation.sandboxId);
+  }
+
+  /** The operation as it is written down; undefined when it ended or another took its place. */
+  async #readAgain(operation: OperationRecord, signal: AbortSignal): Promise<OperationRecord | undefined> {
+    if (signal.aborted) return undefined;
+    try {
+      const found = await this.#needs.database.operations.ofSandbox(operation.sandboxId);
+      return found?.id === operation.id ? found : undefined;
+    } catch {
+      return operation;
+    }
+  }
+
+  /** True when the operation is over: done, undone or replaced. */
+  async #attempt(operation: OperationRecord, signal: AbortSignal): Promise<boolean> {
+    const { clock, database, log } = this.#needs;
+    const state: Attempt = { failure: undefined, isUnknown: false };
+    const world = this.#world(operation, signal, state);
+    const steps = stepsOf(operation.kind, world).map((step) => ({
+      ...step,
+      do: (input: OperationInput) =>
+        step.do(input).catch((error: unknown) => {
+          if (error instanceof TurnBack && operation.kind !== "delete") state.failure = error;
+          else state.isUnknown = true;
+          throw error;
+        }),
+    }));
+    const journal = {
+      async save(saga: { begun: string[]; direction: "forward" | "back"; failure?: string }): Promise<void> {
+        signal.throwIfAborted();
+        // Forward progress is not written: every step can be repeated, and each write costs a sync of the disk.
+        if (saga.direction === "forward") return;
+        if (state.isUnknown) throw new Error("the outcome of a step is unknown");
+        operation.direction = saga.direction;
+        operation.begun = saga.begun;
+        operation.failure = saga.failure ?? "";
+        try {
+          await database.operations.save(operation, clock.nowMs());
+        } catch (error) {
+          state.isUnknown = true;
+          throw error;
+        }
+      },
+      // The step that moves the state ended the operation in the same transaction.
+      async remove(): Promise<void> {},
+    };
+    try {
+      const { id, kind, begun, direction, failure, input } = operation;
+      await runSaga({ id, kind, begun: [...begun], direction, failure, context: input }, steps, journal);
+      return true;
+    } catch (error) {
+      if (signal.aborted) return true;
+      const fields = { err: error, sandbox_id: operation.sandboxId, request_id: operation.requestId };
+      if (state.isUnknown || error instanceof SagaUndoError) {
+        log.warn(fields, `${operation.kind} could not go on; it is tried again`);
+        return false;
+      }
+      log.warn(fields, `${operation.kind} was undone`);
+      return true;
+    }
+  }
+
+  #world(operation: OperationRecord, signal: AbortSignal, attempt: Attempt): SagaWorld {
+    const { clock, host, machines, records } = this.#needs;
+    const { sandboxId, requestId } = operation;
+    return {
+      operation,
+      host,
+      machines,
+      call: { signal, requestId },
+      nowMs: () => clock.nowMs(),
+      read: () => records.get(sandboxId),
+      end: (from, result, patch) => this.#end(operation, from, result, patch),
+      endGone: (from) => this.#endGone(operation, from),
+      tellCaller: () => {
+        const caller = this.#callers.get(operation.id);
+        if (!caller?.isWaiting || attempt.failure === undefined || !refusalCodes.has(attempt.failure.code))
+          return false;
+        caller.refusal = attempt.failure;
+        return true;
+      },
+    };
+  }
+
+  async #end(
+    operation: OperationRecord,
+    from: SandboxState,
+    result: string,
+    patch: (record: SandboxRecord) => SandboxPatch,
+  ): Promise<void> {
+    await this.#whileOwn(operation, from, async (record) => {
+      const audit = this.#needs.audit.doneEntry(operation, record.teamId, result);
+      return (
+        (await this.#needs.records.change(record, patch(record), { end: operation.id, audit })) !== undefined
+      );
+    });
+  }
+
+  async #endGone(operation: OperationRecord, from: SandboxState): Promise<void> {
+    await this.#whileOwn(operation, from, (record) => {
+      const result = operation.kind === "delete" ? "ok" : "failed";
+      const audit = this.#needs.audit.doneEntry(operation, record.teamId, result);
+      return this.#needs.records.remove(record, { end: operation.id, audit });
+    });
+  }
+
+  /** Repeats read and compare-and-set until it holds, for as long as the sandbox is this operation's. */
+  async #whileOwn(
+    operation: OperationRecord,
+    from: SandboxState,
+    write: (record: SandboxRecord) => Promise<boolean>,
+  ): Promise<void> {
+    for (let attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
+      const record = await this.#needs.records.get(operation.sandboxId);
+      if (record === undefined || record.state !== from) return;
+      if (await write(record)) return;
+      const own = await this.#needs.database.operations.ofSandbox(operation.sandboxId);
+      if (own?.id !== operation.id) return;
+    }
+    throw new Error(`sandbox ${operation.sandboxId} changed under every attempt to end ${operation.kind}`);
+  }
+}
+
+interface Attempt {
+  failure: ClocheError | undefined;
+  /** A step ended in neither success nor a decision of the host. */
+  isUnknown: boolean;
+}
+
+/** Failures that are about the request rather than the machine: a caller who waits gets them as its answer. */
+const refusalCodes: ReadonlySet<string> = new Set([
+  "invalid_argument",
+  "not_found",
+  "already_exists",
+  "failed_precondition",
+  "resource_exhausted",
+  "unimplemented",
+]);

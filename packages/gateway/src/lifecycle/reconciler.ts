@@ -1,0 +1,247 @@
+/**
+ * Compares records with what really runs: of every sandbox when the host's listing is complete, of one when its machine
+ * changed or its operation ended, of all again every minute. Goes on with operations that a crash left, brings back what
+ * should run, tells the truth about what is lost, destroys machines that no record knows. Idle machines are suspended.
+ *
+ * Owns nothing that must survive: every check reads record, operation and machine afresh.
+ */
+import { type Clock, type Log, SerialQueue } from "@cloche/base";
+import type { RandomBytes } from "@cloche/protocol";
+import { type Machine, MachinePhase } from "@cloche/protocol/host";
+import type { Database } from "../database/database.ts";
+import type { OperationKind } from "../database/operations.ts";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+import { gatewayLimits } from "../limits.ts";
+import type { AuditLog, Caller } from "./audit-log.ts";
+import { decideRemedy, type MachineSight } from "./decide.ts";
+import type { HostCalls } from "./host-calls.ts";
+import { type Lifecycle, newOperation } from "./lifecycle.ts";
+import type { MachineListener, MachineView } from "./machine-view.ts";
+import type { OperationRunner } from "./operation-runner.ts";
+import type { Records } from "./records.ts";
+
+export interface ReconcilerDependencies {
+  database: Database;
+  records: Records;
+  runner: OperationRunner;
+  lifecycle: Lifecycle;
+  host: HostCalls;
+  machines: MachineView;
+  audit: AuditLog;
+  clock: Clock;
+  log: Log;
+  randomBytes: RandomBytes;
+  /** The host needs the public keys again whenever it comes back. */
+  pushKeys: () => Promise<void>;
+}
+
+export class Reconciler implements MachineListener {
+  readonly #needs: ReconcilerDependencies;
+  readonly #queue = new SerialQueue();
+  readonly #stop = new AbortController();
+  readonly #free: (() => void)[] = [];
+  #running = 0;
+  #regularly: Promise<void> | undefined;
+  #firstPass: Promise<void> | undefined;
+
+  constructor(needs: ReconcilerDependencies) {
+    this.#needs = needs;
+  }
+
+  start(): void {
+    this.#needs.runner.onEnded = (sandboxId) => this.#later(sandboxId);
+    this.#regularly = this.#checkRegularly();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await Promise.all([this.#regularly, this.#firstPass, this.#queue.drain()]);
+  }
+
+  synced(): void {
+    this.#firstPass = this.#checkAll().catch((error: unknown) => {
+      this.#needs.log.warn({ err: error }, "the comparison with the host's machines could not be completed");
+    });
+  }
+
+  changed(sandboxId: string): void {
+    if (!this.#needs.runner.isBusy(sandboxId)) this.#later(sandboxId);
+  }
+
+  idle(sandboxId: string): void {
+    void this.#suspendIdle(sandboxId).catch((error: unknown) => {
+      this.#needs.log.warn({ err: error, sandbox_id: sandboxId }, "an idle sandbox could not be suspended");
+    });
+  }
+
+  /** Resolves when nothing is being compared any more; for tests. */
+  async settle(): Promise<void> {
+    await this.#firstPass;
+    await this.#queue.drain();
+  }
+
+  async #checkRegularly(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await this.#needs.clock.sleep(gatewayLimits.reconcileEveryMs, signal).catch(() => undefined);
+      if (!signal.aborted && this.#needs.machines.isSynced) {
+        await this.#compareAll().catch((error: unknown) => {
+          this.#needs.log.warn({ err: error }, "the regular comparison with the host failed");
+        });
+      }
+    }
+  }
+
+  async #checkAll(): Promise<void> {
+    await this.#needs.pushKeys();
+    await this.#compareAll();
+    await this.#pushIdleLimits();
+  }
+
+  async #compareAll(): Promise<void> {
+    const { database, host } = this.#needs;
+    // Machines first: a sandbox made in between is then unknown to the list of machines, not to the records.
+    const machines = await host.list(this.#call());
+    const records = await database.sandboxes.all();
+    const ids = new Set([...machines.map((m) => m.sandboxId), ...records.map((r) => r.id)]);
+    await Promise.all([...ids].map((id) => this.#enqueue(id)));
+  }
+
+  /** The host may have missed a change of the limit when it or we went down. */
+  async #pushIdleLimits(): Promise<void> {
+    const { database, host, machines } = this.#needs;
+    for (const record of await database.sandboxes.all()) {
+      if (record.idleSuspendSeconds === 0 || machines.get(record.id)?.phase !== MachinePhase.RUNNING)
+        continue;
+      await host
+        .update(record.id, { idleSuspendSeconds: record.idleSuspendSeconds }, this.#call())
+        .catch((error: unknown) => {
+          this.#needs.log.warn({ err: error, sandbox_id: record.id }, "the idle limit could not be set");
+        });
+    }
+  }
+
+  #later(sandboxId: string): void {
+    if (!this.#stop.signal.aborted) void this.#enqueue(sandboxId);
+  }
+
+  async #enqueue(sandboxId: string): Promise<void> {
+    await this.#queue.run(sandboxId, async () => {
+      const release = await this.#slot();
+      try {
+        if (!this.#stop.signal.aborted) await this.#check(sandboxId);
+      } catch (error) {
+        if (!this.#stop.signal.aborted) {
+          this.#needs.log.warn(
+            { err: error, sandbox_id: sandboxId },
+            "a sandbox could not be compared with its machine",
+          );
+        }
+      } finally {
+        release();
+      }
+    });
+  }
+
+  async #check(sandboxId: string): Promise<void> {
+    const { database, host, machines, records, runner } = this.#needs;
+    if (runner.isBusy(sandboxId)) return;
+    const operation = await database.operations.ofSandbox(sandboxId);
+    if (operation !== undefined) return runner.goOn(operation);
+    const machine = await host.find(sandboxId, this.#call());
+    // After the machine, so that a record that is missing now was never there or is gone for good.
+    const record = await records.get(sandboxId);
+    if (record === undefined) return await this.#destroyUnknown(sandboxId, machine);
+    if (machine === undefined) machines.forget(sandboxId);
+    if (!runner.isBusy(sandboxId)) await this.#remedy(record, machine);
+  }
+
+  async #remedy(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
+    const { records, runner, audit } = this.#needs;
+    const sight: MachineSight = machine?.phase ?? "absent";
+    const isLiveFork = record.sourceSandboxId !== "" && record.sourceCheckpointId === "";
+    const remedy = decideRemedy(record.state, isLiveFork, sight);
+    const caller: Caller = { teamId: record.teamId, actor: "system:reconciler", requestId: "" };
+    switch (remedy.kind) {
+      case "none":
+        return;
+      case "bring_back": {
+        const operation = this.#operation(caller, record, "resume");
+        const entry = audit.entry(caller, "sandbox.resume", record.id, "ok", "the machine was not running");
+        await runner.begin(operation, async () => {
+          const changed = await records.change(
+            record,
+            { state: remedy.to },
+            { begin: operation, audit: entry },
+          );
+          return changed !== undefined;
+        });
+        return;
+      }
+      case "redo": {
+        const operation = this.#operation(caller, record, remedy.operation);
+        await runner.begin(operation, async () => {
+          return (await records.change(record, {}, { begin: operation })) !== undefined;
+        });
+        return;
+      }
+      case "adopt": {
+        const entry = audit.entry(caller, "sandbox.adopt", record.id);
+        const firstRanAtMs = record.firstRanAtMs ?? this.#needs.clock.nowMs();
+        await records.change(record, { state: remedy.to, errorMessage: "", firstRanAtMs }, { audit: entry });
+        return;
+      }
+      case "fail": {
+        const errorMessage = machine?.errorMessage || remedy.reason;
+        const entry = audit.entry(caller, "sandbox.fail", record.id, "internal", errorMessage);
+        await records.change(record, { state: remedy.to, errorMessage }, { audit: entry });
+        return;
+      }
+    }
+  }
+
+  async #destroyUnknown(sandboxId: string, machine: Machine | undefined): Promise<void> {
+    const { database, host, log, machines } = this.#needs;
+    if (machine === undefined) return machines.forget(sandboxId);
+    if (database.isNew) {
+      // A database made at this very start knows nothing: better a leftover than the loss of every disk.
+      log.error(
+        { sandbox_id: sandboxId },
+        "the database is new and does not know this machine; it is left alone",
+      );
+      return;
+    }
+    log.warn({ sandbox_id: sandboxId }, "no sandbox has this machine; it is destroyed");
+    await host.destroy(sandboxId, this.#call());
+    machines.forget(sandboxId);
+  }
+
+  async #suspendIdle(sandboxId: string): Promise<void> {
+    const { lifecycle, records } = this.#needs;
+    const record = await records.get(sandboxId);
+    if (record?.state !== "SANDBOX_STATE_RUNNING" || record.idleSuspendSeconds === 0) return;
+    await lifecycle.suspend({ teamId: record.teamId, actor: "system:idle", requestId: "" }, record);
+  }
+
+  #operation(caller: Caller, record: SandboxRecord, kind: OperationKind) {
+    return newOperation(this.#needs.randomBytes, this.#needs.clock.nowMs(), caller, record.id, kind);
+  }
+
+  #call() {
+    return { signal: this.#stop.signal, requestId: "" };
+  }
+
+  /** Bounds how many sandboxes are compared at once. */
+  async #slot(): Promise<() => void> {
+    if (this.#running >= gatewayLimits.reconcileConcurrency) {
+      await new Promise<void>((resolve) => this.#free.push(resolve));
+    } else {
+      this.#running += 1;
+    }
+    return () => {
+      const next = this.#free.shift();
+      if (next === undefined) this.#running -= 1;
+      else next();
+    };
+  }
+}

@@ -1,0 +1,86 @@
+/**
+ * Every write of a sandbox's record goes through here, so that whoever waits for a state and the routes of the edge hear of
+ * it the moment it is durable. Owns the list of waiters; a crash loses only those, with their callers.
+ */
+import type { Database } from "../database/database.ts";
+import type { OperationRecord } from "../database/operations.ts";
+import type { AuditEntry } from "../database/audit.ts";
+import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import type { SandboxWrite } from "../database/sandboxes.ts";
+
+/** Hears of each new version of a record; `undefined`: it is gone. */
+export type RecordListener = (sandboxId: string, record: SandboxRecord | undefined) => void;
+
+export class Records {
+  readonly #sandboxes: Database["sandboxes"];
+  readonly #nowMs: () => number;
+  readonly #listeners = new Set<RecordListener>();
+  readonly #waiters = new Map<string, Set<(record: SandboxRecord | undefined) => void>>();
+
+  constructor(sandboxes: Database["sandboxes"], nowMs: () => number) {
+    this.#sandboxes = sandboxes;
+    this.#nowMs = nowMs;
+  }
+
+  get(sandboxId: string): Promise<SandboxRecord | undefined> {
+    return this.#sandboxes.get(sandboxId);
+  }
+
+  listen(listener: RecordListener): void {
+    this.#listeners.add(listener);
+  }
+
+  async insert(record: SandboxRecord, begin: OperationRecord, audit: AuditEntry): Promise<void> {
+    await this.#sandboxes.insert(record, begin, audit);
+    this.#tell(record.id, record);
+  }
+
+  /** As `Sandboxes.change`: undefined when the sandbox has moved on since `read`. */
+  async change(
+    read: SandboxRecord,
+    patch: SandboxPatch,
+    write: SandboxWrite = {},
+  ): Promise<SandboxRecord | undefined> {
+    const changed = await this.#sandboxes.change(read, patch, this.#nowMs(), write);
+    if (changed !== undefined) this.#tell(changed.id, changed);
+    return changed;
+  }
+
+  async remove(read: SandboxRecord, write: { end: string; audit?: AuditEntry }): Promise<boolean> {
+    const isGone = await this.#sandboxes.remove(read, write);
+    if (isGone) this.#tell(read.id, undefined);
+    return isGone;
+  }
+
+  /**
+   * Resolves when the record satisfies `isThere` or is gone, or when `signal` aborts; the caller reads what is then true.
+   * To miss no write, begin to wait before the write that may lead there.
+   */
+  waitFor(
+    sandboxId: string,
+    isThere: (record: SandboxRecord) => boolean,
+    signal: AbortSignal,
+  ): Promise<void> {
+    return new Promise((resolve) => {
+      const finish = (): void => {
+        signal.removeEventListener("abort", finish);
+        waiters.delete(look);
+        if (waiters.size === 0 && this.#waiters.get(sandboxId) === waiters) this.#waiters.delete(sandboxId);
+        resolve();
+      };
+      const look = (record: SandboxRecord | undefined): void => {
+        if (record === undefined || isThere(record)) finish();
+      };
+      const waiters = this.#waiters.get(sandboxId) ?? new Set();
+      this.#waiters.set(sandboxId, waiters);
+      waiters.add(look);
+      if (signal.aborted) finish();
+      else signal.addEventListener("abort", finish, { once: true });
+    });
+  }
+
+  #tell(sandboxId: string, record: SandboxRecord | undefined): void {
+    for (const listener of this.#listeners) listener(sandboxId, record);
+    for (const waiter of this.#waiters.get(sandboxId) ?? []) waiter(record);
+  }
+}

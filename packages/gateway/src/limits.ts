@@ -1,0 +1,36 @@
+/** Limits and waits inside the gateway; those a caller can meet are in @cloche/protocol. */
+export const gatewayLimits = {
+  /** Calls to the host, by how long the slowest machine may take. */
+  hostCreateMs: 180_000,
+  hostForkMs: 300_000,
+  hostSuspendMs: 600_000,
+  hostResumeMs: 300_000,
+  hostDestroyMs: 120_000,
+  hostQueryMs: 15_000,
+  /** A call that fails for a passing reason is tried this often before the operation turns back. */
+  hostAttempts: 4,
+  hostRetryMs: 100,
+  /** An operation that could go neither forward nor back is tried again, with waits that double up to the second. */
+  operationRetryMs: 250,
+  operationRetryMaxMs: 30_000,
+  /** How often an interrupted compare-and-set is read and decided again. */
+  changeAttempts: 20,
+  /** Machines brought back side by side after a start. */
+  reconcileConcurrency: 8,
+  reconcileEveryMs: 60_000,
+  watchRetryMs: 100,
+  watchRetryMaxMs: 5_000,
+  /** Sandboxes whose time is up, deleted in one round; the clock is looked at least this often. */
+  expiryBatch: 100,
+  expiryCheckMs: 60_000,
+  /** An answer waits this long for the edges to have taken a new route. */
+  routeDeliveryMs: 250,
+  wakeMs: 120_000,
+  portLinkSeconds: 60,
+  apiKeyTouchMs: 60_000,
+  auditKeepMs: 90 * 24 * 3_600_000,
+  auditKeepEntries: 1_000_000,
+  auditPruneMs: 3_600_000,
+  hostInfoCacheMs: 30_000,
+  closeMs: 5_000,
+} as const;

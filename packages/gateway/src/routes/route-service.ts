@@ -1,0 +1,84 @@
+/** cloche.edge.v1.RouteService: routes, keys, wake-ups and one-time port links for the edge. */
+import { createHash } from "node:crypto";
+import { ClocheError, internalHeaders } from "@cloche/protocol";
+import { RouteEvent_Kind, type RouteService } from "@cloche/protocol/edge";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import type { Database } from "../database/database.ts";
+import { connectErrorFrom } from "../http/errors.ts";
+import type { Lifecycle } from "../lifecycle/lifecycle.ts";
+import type { Records } from "../lifecycle/records.ts";
+import type { TokenIssuer } from "../tokens/token-issuer.ts";
+import type { RouteTable } from "./route-table.ts";
+
+export interface RouteServiceDependencies {
+  table: RouteTable;
+  lifecycle: Lifecycle;
+  records: Records;
+  portLinks: Database["portLinks"];
+  tokens: TokenIssuer;
+  nowMs: () => number;
+  /** Aborts when the gateway closes: streams then end. */
+  closed: AbortSignal;
+}
+
+export const linkTokenHash = (token: string): string => createHash("sha256").update(token).digest("hex");
+
+export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeof RouteService> {
+  const { table, lifecycle, tokens } = needs;
+  const keysEvent = () => ({
+    kind: RouteEvent_Kind.KEYS,
+    keys: {
+      issuer: tokens.issuer,
+      keys: tokens.verificationKeys.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })),
+    },
+  });
+  return {
+    async *watchRoutes(_request, context) {
+      const watcher = table.watch(AbortSignal.any([context.signal, needs.closed]));
+      yield keysEvent();
+      for (const route of table.all()) yield { kind: RouteEvent_Kind.SET, route };
+      yield { kind: RouteEvent_Kind.SYNCED };
+      for await (const change of watcher) {
+        if (change.kind === "keys") yield keysEvent();
+        else if (change.kind === "set") yield { kind: RouteEvent_Kind.SET, route: change.route };
+        else yield { kind: RouteEvent_Kind.REMOVE, route: { sandboxId: change.sandboxId } };
+      }
+    },
+
+    wakeSandbox: (request, context) =>
+      answering(async () => {
+        await lifecycle.wake(request.sandboxId, requestIdOf(context));
+        const route = table.get(request.sandboxId);
+        if (route === undefined) throw new ClocheError("not_found", "the sandbox was deleted meanwhile");
+        return route;
+      }),
+
+    redeemPortLink: (request) =>
+      answering(async () => {
+        const link = await needs.portLinks.take(linkTokenHash(request.linkToken));
+        const fits = link?.sandboxId === request.sandboxId && link.port === request.port;
+        if (link === undefined || !fits || link.expiresAtMs <= needs.nowMs()) {
+          throw new ClocheError(
+            "unauthenticated",
+            "the link is unknown, used or expired; get a fresh one with IssuePortLink",
+          );
+        }
+        const record = await needs.records.get(link.sandboxId);
+        if (record === undefined) throw new ClocheError("not_found", "the sandbox is deleted");
+        lifecycle.check(record, "issue_token");
+        const token = await tokens.issue(link.teamId, link.sandboxId);
+        return { cookieToken: token.jwt, expiresAtUnix: token.expiresAtUnix };
+      }),
+  };
+}
+
+const requestIdOf = (context: HandlerContext): string =>
+  context.requestHeader.get(internalHeaders.requestId) ?? "";
+
+async function answering<T>(body: () => Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    throw connectErrorFrom(ClocheError.from(error));
+  }
+}

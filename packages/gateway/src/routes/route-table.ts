@@ -1,0 +1,176 @@
+/**
+ * What every edge must know: where each sandbox's agent is and whether it may be asked. Kept in memory, made from records and
+ * machines, told to each watcher as it changes. A watcher that reads slowly gets the newest route of each sandbox, not each
+ * step on the way, so its memory is bounded by the number of sandboxes.
+ */
+import { create, equals } from "@bufbuild/protobuf";
+import type { SandboxState } from "@cloche/protocol";
+import { type Route, RouteSchema } from "@cloche/protocol/edge";
+import { type Machine, MachinePhase } from "@cloche/protocol/host";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+
+/** What a route needs of the record. */
+interface Listed {
+  state: SandboxState;
+  hostId: string;
+  autoResume: boolean;
+  publicPorts: number[];
+  generation: number;
+}
+
+export type RouteChange =
+  | { kind: "set"; route: Route }
+  | { kind: "remove"; sandboxId: string }
+  | { kind: "keys" };
+
+export class RouteTable {
+  readonly #machineOf: (sandboxId: string) => Machine | undefined;
+  readonly #listed = new Map<string, Listed>();
+  readonly #routes = new Map<string, Route>();
+  readonly #watchers = new Set<RouteWatcher>();
+
+  constructor(machineOf: (sandboxId: string) => Machine | undefined) {
+    this.#machineOf = machineOf;
+  }
+
+  get(sandboxId: string): Route | undefined {
+    return this.#routes.get(sandboxId);
+  }
+
+  all(): IterableIterator<Route> {
+    return this.#routes.values();
+  }
+
+  /** A record is new or has changed; `undefined`: it is gone. */
+  recordChanged(sandboxId: string, record: SandboxRecord | undefined): void {
+    if (record === undefined) {
+      this.#listed.delete(sandboxId);
+      if (this.#routes.delete(sandboxId)) this.#tell({ kind: "remove", sandboxId });
+      return;
+    }
+    const known = this.#listed.get(sandboxId);
+    if (known !== undefined && known.generation > record.generation) return;
+    const { state, hostId, autoResume, publicPorts, generation } = record;
+    this.#listed.set(sandboxId, { state, hostId, autoResume, publicPorts, generation });
+    this.machineChanged(sandboxId);
+  }
+
+  machineChanged(sandboxId: string): void {
+    const listed = this.#listed.get(sandboxId);
+    if (listed === undefined) return;
+    const route = routeOf(sandboxId, listed, this.#machineOf(sandboxId));
+    const known = this.#routes.get(sandboxId);
+    if (known !== undefined && equals(RouteSchema, known, route)) return;
+    this.#routes.set(sandboxId, route);
+    this.#tell({ kind: "set", route });
+  }
+
+  machinesListed(): void {
+    for (const sandboxId of this.#listed.keys()) this.machineChanged(sandboxId);
+  }
+
+  keysChanged(): void {
+    this.#tell({ kind: "keys" });
+  }
+
+  /** Every change from now on, until `signal` aborts. */
+  watch(signal: AbortSignal): RouteWatcher {
+    const watcher = new RouteWatcher();
+    this.#watchers.add(watcher);
+    const end = (): void => {
+      this.#watchers.delete(watcher);
+      watcher.close();
+    };
+    if (signal.aborted) end();
+    else signal.addEventListener("abort", end, { once: true });
+    return watcher;
+  }
+
+  /** Resolves when every watcher has taken what was told so far. */
+  async delivered(): Promise<void> {
+    await Promise.all([...this.#watchers].map((watcher) => watcher.drained()));
+  }
+
+  #tell(change: RouteChange): void {
+    for (const watcher of this.#watchers) watcher.push(change);
+  }
+}
+
+function routeOf(sandboxId: string, listed: Listed, machine: Machine | undefined): Route {
+  const runs = machine?.phase === MachinePhase.RUNNING;
+  return create(RouteSchema, {
+    sandboxId,
+    state: listed.state,
+    hostId: listed.hostId,
+    agentHost: machine?.agentHost ?? "",
+    agentPort: machine?.agentPort ?? 0,
+    autoResume: listed.autoResume,
+    publicPorts: listed.publicPorts,
+    // RUNNING without a machine that runs lasts only until the reconciler has looked.
+    busy: machine?.busy === true || (listed.state === "SANDBOX_STATE_RUNNING" && !runs),
+    epoch: machine?.epoch ?? 0n,
+  });
+}
+
+/** One edge's stream: the newest change per sandbox, in the order they came. */
+export class RouteWatcher implements AsyncIterableIterator<RouteChange> {
+  readonly #pending = new Map<string, RouteChange>();
+  #wake: (() => void) | undefined;
+  #drained: (() => void)[] = [];
+  #isClosed = false;
+  #isWaiting = false;
+
+  push(change: RouteChange): void {
+    const key =
+      change.kind === "keys" ? "" : change.kind === "set" ? change.route.sandboxId : change.sandboxId;
+    this.#pending.delete(key);
+    this.#pending.set(key, change);
+    this.#wake?.();
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#wake?.();
+    this.#release();
+  }
+
+  /** Resolves when the reader came back for more after the last change: it has then handled all before. */
+  drained(): Promise<void> {
+    if (this.#isClosed || (this.#pending.size === 0 && this.#isWaiting)) return Promise.resolve();
+    return new Promise((resolve) => this.#drained.push(resolve));
+  }
+
+  async next(): Promise<IteratorResult<RouteChange>> {
+    while (!this.#isClosed) {
+      const first = this.#pending.entries().next();
+      if (!first.done) {
+        const [key, change] = first.value;
+        this.#pending.delete(key);
+        return { done: false, value: change };
+      }
+      this.#isWaiting = true;
+      this.#release();
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      this.#wake = undefined;
+      this.#isWaiting = false;
+    }
+    return { done: true, value: undefined };
+  }
+
+  async return(): Promise<IteratorResult<RouteChange>> {
+    this.close();
+    return { done: true, value: undefined };
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  #release(): void {
+    const waiting = this.#drained;
+    this.#drained = [];
+    for (const resolve of waiting) resolve();
+  }
+}

@@ -1,0 +1,176 @@
+/** From a create or fork request to the settled fields of the new sandbox: defaults, limits, checkpoint, runtime, template. */
+import type { Clock } from "@cloche/base";
+import { ClocheError, defaults, generateName, limits, type RandomBytes } from "@cloche/protocol";
+import type { HostCheckpoint, HostInfo } from "@cloche/protocol/host";
+import type { CreateSandboxRequest, ForkSandboxRequest } from "@cloche/protocol/public";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+import type { Caller } from "../lifecycle/audit-log.ts";
+import type { CallContext, HostCalls } from "../lifecycle/host-calls.ts";
+import type { NewSandbox } from "../lifecycle/lifecycle.ts";
+import { gatewayLimits } from "../limits.ts";
+import {
+  displayName,
+  environment,
+  metadata,
+  numberWithin,
+  oneOf,
+  ports,
+  refuse,
+  wholeWithin,
+} from "./fields.ts";
+
+export const runtimes = ["gvisor", "qemu"] as const;
+
+export class Creation {
+  readonly #host: HostCalls;
+  readonly #clock: Clock;
+  readonly #randomBytes: RandomBytes;
+  #info: { value: HostInfo; untilMs: number } | undefined;
+
+  constructor(host: HostCalls, clock: Clock, randomBytes: RandomBytes) {
+    this.#host = host;
+    this.#clock = clock;
+    this.#randomBytes = randomBytes;
+  }
+
+  async forCreate(caller: Caller, request: CreateSandboxRequest, call: CallContext): Promise<NewSandbox> {
+    const { timeoutSecondsMax } = limits;
+    const wanted: NewSandbox = {
+      name: this.#name(request.name),
+      runtime: request.runtime === "" ? "" : oneOf("runtime", request.runtime, runtimes),
+      template: request.template || defaults.template,
+      cpus: numberWithin("cpus", request.cpus ?? defaults.cpus, limits.cpusMin, limits.cpusMax),
+      memoryMb: wholeWithin(
+        "memory_mb",
+        request.memoryMb ?? defaults.memoryMb,
+        limits.memoryMbMin,
+        limits.memoryMbMax,
+      ),
+      diskMb: wholeWithin("disk_mb", request.diskMb ?? defaults.diskMb, limits.diskMbMin, limits.diskMbMax),
+      env: environment("env", request.env),
+      metadata: metadata("metadata", request.metadata),
+      publicPorts: ports("public_ports", request.publicPorts),
+      sourceSandboxId: "",
+      sourceCheckpointId: request.checkpointId,
+      timeoutSeconds: wholeWithin("timeout_seconds", request.timeoutSeconds ?? 0, 0, timeoutSecondsMax),
+      idleSuspendSeconds: wholeWithin(
+        "idle_suspend_seconds",
+        request.idleSuspendSeconds ?? 0,
+        0,
+        timeoutSecondsMax,
+      ),
+      autoResume: request.autoResume,
+    };
+    if (request.checkpointId !== "") {
+      const checkpoint = await this.#checkpoint(caller, request.checkpointId, "", call);
+      wanted.runtime ||= checkpoint.runtime;
+      if (request.diskMb === undefined) wanted.diskMb = checkpoint.diskMb || wanted.diskMb;
+      checkFits(wanted, checkpoint);
+    }
+    await this.#checkHostHas(wanted, request.template, call);
+    return wanted;
+  }
+
+  /** What the request leaves out is the source's; public ports are not inherited: what is public was marked so by its owner. */
+  async forFork(
+    caller: Caller,
+    request: ForkSandboxRequest,
+    source: SandboxRecord,
+    call: CallContext,
+  ): Promise<NewSandbox> {
+    const { timeoutSecondsMax } = limits;
+    const ownMetadata = Object.keys(request.metadata).length > 0;
+    const timeoutSeconds = request.timeoutSeconds ?? source.timeoutSeconds;
+    const idleSuspendSeconds = request.idleSuspendSeconds ?? source.idleSuspendSeconds;
+    const wanted: NewSandbox = {
+      name: this.#name(request.name),
+      runtime: source.runtime,
+      template: source.template,
+      cpus: source.cpus,
+      memoryMb: source.memoryMb,
+      diskMb: source.diskMb,
+      env: source.env,
+      metadata: ownMetadata ? metadata("metadata", request.metadata) : source.metadata,
+      publicPorts: [],
+      sourceSandboxId: source.id,
+      sourceCheckpointId: request.checkpointId,
+      timeoutSeconds: wholeWithin("timeout_seconds", timeoutSeconds, 0, timeoutSecondsMax),
+      idleSuspendSeconds: wholeWithin("idle_suspend_seconds", idleSuspendSeconds, 0, timeoutSecondsMax),
+      autoResume: request.autoResume ?? source.autoResume,
+    };
+    if (request.checkpointId !== "") {
+      const checkpoint = await this.#checkpoint(caller, request.checkpointId, source.id, call);
+      checkFits(wanted, checkpoint);
+    }
+    return wanted;
+  }
+
+  #name(name: string): string {
+    return name === "" ? generateName(this.#randomBytes) : displayName("name", name);
+  }
+
+  async #checkpoint(
+    caller: Caller,
+    id: string,
+    sandboxId: string,
+    call: CallContext,
+  ): Promise<HostCheckpoint> {
+    const found = await this.#host.checkpoints(caller.teamId, sandboxId, call);
+    const checkpoint = found.find((one) => one.id === id);
+    if (checkpoint === undefined) {
+      const whose = sandboxId === "" ? "the team" : `sandbox ${sandboxId}`;
+      throw new ClocheError("not_found", `checkpoint_id: ${whose} has no checkpoint ${JSON.stringify(id)}`);
+    }
+    if (!checkpoint.visible) {
+      throw new ClocheError(
+        "failed_precondition",
+        `checkpoint_id: ${id} is not yet visible in storage; wait for it with POST /v1/checkpoint/wait`,
+      );
+    }
+    return checkpoint;
+  }
+
+  async #checkHostHas(wanted: NewSandbox, template: string, call: CallContext): Promise<void> {
+    const isOrdinary = wanted.runtime === "" && template === "";
+    if (isOrdinary && this.#info !== undefined) {
+      wanted.runtime = this.#info.value.runtimes[0] ?? "";
+      return;
+    }
+    const info = await this.#hostInfo(call);
+    wanted.runtime ||= info.runtimes[0] ?? "";
+    if (!info.runtimes.includes(wanted.runtime)) {
+      throw new ClocheError(
+        "failed_precondition",
+        `runtime ${wanted.runtime} is not available on this host; available: ${info.runtimes.join(", ") || "none"}`,
+      );
+    }
+    if (template !== "" && !info.templates.includes(template)) {
+      throw refuse("template", template, `one of ${info.templates.join(", ")}`);
+    }
+  }
+
+  async #hostInfo(call: CallContext): Promise<HostInfo> {
+    const nowMs = this.#clock.nowMs();
+    if (this.#info === undefined || this.#info.untilMs <= nowMs) {
+      this.#info = { value: await this.#host.info(call), untilMs: nowMs + gatewayLimits.hostInfoCacheMs };
+    }
+    return this.#info.value;
+  }
+}
+
+function checkFits(wanted: NewSandbox, checkpoint: HostCheckpoint): void {
+  if (wanted.diskMb < checkpoint.diskMb) {
+    throw refuse(
+      "disk_mb",
+      wanted.diskMb,
+      `at least ${checkpoint.diskMb}, the disk of checkpoint ${checkpoint.id}`,
+    );
+  }
+  // A disk that a VM has written is never mounted by the host: its file system may be hostile.
+  if (checkpoint.runtime === "qemu" && wanted.runtime === "gvisor") {
+    throw new ClocheError(
+      "failed_precondition",
+      `checkpoint_id: ${checkpoint.id} was written by a qemu sandbox and cannot seed a gvisor one; use runtime "qemu"`,
+    );
+  }
+}

@@ -1,0 +1,90 @@
+/** Checks of request fields. Each refusal names the field and its value and says what would be right. */
+import { ClocheError, isDisplayName, limits } from "@cloche/protocol";
+
+const shown = (value: unknown): string => {
+  const text = JSON.stringify(value) ?? String(value);
+  return text.length > 100 ? `${text.slice(0, 100)}…` : text;
+};
+
+export function refuse(field: string, value: unknown, right: string): ClocheError {
+  return new ClocheError("invalid_argument", `${field} is ${shown(value)}; it must be ${right}`);
+}
+
+export function displayName(field: string, value: string): string {
+  if (isDisplayName(value, limits.sandboxNameLength)) return value;
+  throw refuse(field, value, `1 to ${limits.sandboxNameLength} printable characters`);
+}
+
+export function numberWithin(field: string, value: number, min: number, max: number): number {
+  if (Number.isFinite(value) && value >= min && value <= max) return value;
+  // NaN and Infinity have no JSON of their own.
+  throw refuse(field, Number.isFinite(value) ? value : String(value), `a number from ${min} to ${max}`);
+}
+
+export function wholeWithin(field: string, value: number, min: number, max: number): number {
+  if (Number.isInteger(value) && value >= min && value <= max) return value;
+  throw refuse(field, value, `a whole number from ${min} to ${max}`);
+}
+
+export function oneOf(field: string, value: string, allowed: readonly string[]): string {
+  if (allowed.includes(value)) return value;
+  throw refuse(field, value, `one of ${allowed.join(", ")}`);
+}
+
+const lengthOf = (text: string): number => [...text].length;
+
+export function metadata(field: string, value: Record<string, string>): Record<string, string> {
+  const { metadataEntries, metadataKeyLength, metadataValueLength } = limits;
+  const entries = Object.entries(value);
+  if (entries.length > metadataEntries) {
+    throw new ClocheError(
+      "invalid_argument",
+      `${field} has ${entries.length} entries; at most ${metadataEntries} are allowed`,
+    );
+  }
+  for (const [key, text] of entries) {
+    const length = lengthOf(key);
+    if (length < 1 || length > metadataKeyLength || key.includes("\0")) {
+      throw refuse(`a key of ${field}`, key, `1 to ${metadataKeyLength} characters without NUL`);
+    }
+    if (lengthOf(text) > metadataValueLength || text.includes("\0")) {
+      throw refuse(`${field}[${shown(key)}]`, text, `at most ${metadataValueLength} characters without NUL`);
+    }
+  }
+  return { ...value };
+}
+
+export function environment(field: string, value: Record<string, string>): Record<string, string> {
+  const entries = Object.entries(value);
+  if (entries.length > limits.envEntries) {
+    throw new ClocheError(
+      "invalid_argument",
+      `${field} has ${entries.length} entries; at most ${limits.envEntries} are allowed`,
+    );
+  }
+  let bytes = 0;
+  for (const [name, text] of entries) {
+    if (name === "" || /[=\0]/.test(name))
+      throw refuse(`a name in ${field}`, name, "non-empty, without = and NUL");
+    if (text.includes("\0")) throw refuse(`${field}[${shown(name)}]`, text, "without NUL");
+    bytes += Buffer.byteLength(name) + Buffer.byteLength(text) + 2;
+  }
+  if (bytes > limits.envBytes) {
+    throw new ClocheError(
+      "invalid_argument",
+      `${field} takes ${bytes} bytes; at most ${limits.envBytes} are allowed`,
+    );
+  }
+  return { ...value };
+}
+
+export function ports(field: string, value: readonly number[]): number[] {
+  if (value.length > limits.publicPorts) {
+    throw new ClocheError(
+      "invalid_argument",
+      `${field} has ${value.length} ports; at most ${limits.publicPorts} are allowed`,
+    );
+  }
+  for (const port of value) wholeWithin(field, port, 1, 65_535);
+  return [...new Set(value)].toSorted((a, b) => a - b);
+}

@@ -1,0 +1,75 @@
+import { rfc3339 } from "@cloche/base";
+import { humanBytes, type SandboxState as StateName } from "@cloche/protocol";
+import type { HostCheckpoint } from "@cloche/protocol/host";
+import { type Checkpoint, type Sandbox, SandboxState } from "@cloche/protocol/public";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { CheckpointSchema, SandboxSchema } from "@cloche/protocol/public";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+
+const stateNumbers: Record<StateName, SandboxState> = {
+  SANDBOX_STATE_CREATING: SandboxState.CREATING,
+  SANDBOX_STATE_RUNNING: SandboxState.RUNNING,
+  SANDBOX_STATE_SUSPENDING: SandboxState.SUSPENDING,
+  SANDBOX_STATE_SUSPENDED: SandboxState.SUSPENDED,
+  SANDBOX_STATE_RESUMING: SandboxState.RESUMING,
+  SANDBOX_STATE_DELETING: SandboxState.DELETING,
+  SANDBOX_STATE_ERROR: SandboxState.ERROR,
+};
+
+/** The state of this number; undefined for UNSPECIFIED and numbers that name none. */
+export function stateName(number: SandboxState): StateName | undefined {
+  const found = Object.entries(stateNumbers).find(([, value]) => value === number);
+  return found?.[0] as StateName | undefined;
+}
+
+/** `<port>-<id>` or `<id>` below the base domain, with the edge's port where that is not 443. */
+export interface Domains {
+  baseDomain: string;
+  edgePort: number;
+}
+
+export const sandboxDomain = (domains: Domains, label: string): string =>
+  `${label}.${domains.baseDomain}${domains.edgePort === 443 ? "" : `:${domains.edgePort}`}`;
+
+/** The Sandbox of service-interface.md with the added fields. */
+export function sandboxMessage(
+  record: SandboxRecord,
+  domains: Domains,
+): MessageInitShape<typeof SandboxSchema> {
+  return {
+    id: record.id,
+    name: record.name,
+    state: stateNumbers[record.state],
+    domain: record.firstRanAtMs === null ? "" : sandboxDomain(domains, record.id),
+    createdAt: rfc3339(record.createdAtMs),
+    updatedAt: rfc3339(record.updatedAtMs),
+    sourceSandboxId: record.sourceSandboxId,
+    errorMessage: record.errorMessage,
+    metadata: record.metadata,
+    runtime: record.runtime,
+    cpus: record.cpus,
+    memoryMb: record.memoryMb,
+    diskMb: record.diskMb,
+    template: record.template,
+    timeoutSeconds: record.timeoutSeconds,
+    idleSuspendSeconds: record.idleSuspendSeconds,
+    autoResume: record.autoResume,
+    expiresAt: record.expiresAtMs === null ? "" : rfc3339(record.expiresAtMs),
+    sourceCheckpointId: record.sourceCheckpointId,
+    publicPorts: record.publicPorts,
+  } satisfies Partial<Sandbox>;
+}
+
+export function checkpointMessage(checkpoint: HostCheckpoint): MessageInitShape<typeof CheckpointSchema> {
+  const { id, name, sandboxId, createdAt, sizeBytes, visible, runtime } = checkpoint;
+  return {
+    id,
+    name,
+    sandboxId,
+    createdAt,
+    sizeBytes,
+    sizeHuman: humanBytes(sizeBytes),
+    visible,
+    runtime,
+  } satisfies Partial<Checkpoint>;
+}

@@ -1,0 +1,240 @@
+/** cloche.public.v1.SandboxService (service-interface.md, Gateway; decisions.md, Gateway). */
+import type { Clock, Log } from "@cloche/base";
+import { ClocheError, isCheckpointId, limits, portLinkPath, type RandomBytes } from "@cloche/protocol";
+import type { SandboxService } from "@cloche/protocol/public";
+import { SandboxState } from "@cloche/protocol/public";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import type { Database } from "../database/database.ts";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
+import type { CallContext, HostCalls } from "../lifecycle/host-calls.ts";
+import type { Lifecycle, SandboxSettings } from "../lifecycle/lifecycle.ts";
+import { gatewayLimits } from "../limits.ts";
+import { linkTokenHash } from "../routes/route-service.ts";
+import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
+import { callerOf } from "./caller.ts";
+import type { Creation } from "./creation.ts";
+import { displayName, metadata, ports, refuse, wholeWithin } from "./fields.ts";
+import { decodePageToken, encodePageToken } from "./page-token.ts";
+import {
+  checkpointMessage,
+  type Domains,
+  sandboxDomain,
+  sandboxMessage,
+  stateName,
+} from "./sandbox-message.ts";
+
+export interface SandboxServiceDependencies {
+  database: Database;
+  lifecycle: Lifecycle;
+  creation: Creation;
+  host: HostCalls;
+  tokens: TokenIssuer;
+  audit: AuditLog;
+  clock: Clock;
+  log: Log;
+  randomBytes: RandomBytes;
+  domains: Domains;
+  /** Resolves when the edges know every route that is known here, or after a short while. */
+  routesDelivered: () => Promise<void>;
+}
+
+export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<typeof SandboxService> {
+  const { database, lifecycle, creation, host, tokens, audit, clock, domains } = needs;
+  const message = (record: SandboxRecord) => sandboxMessage(record, domains);
+
+  /** The token is signed while the machine starts. */
+  async function make(caller: Caller, kind: "create" | "fork", wanted: Parameters<Lifecycle["create"]>[2]) {
+    const id = lifecycle.newId();
+    const [record, token] = await Promise.all([
+      lifecycle.create(caller, id, wanted, kind),
+      tokens.issue(caller.teamId, id),
+    ]);
+    await needs.routesDelivered();
+    const given: IssuedToken = hasTokens(record) ? token : { jwt: "", expiresAtUnix: 0 };
+    return {
+      sandbox: message(record),
+      dataPlaneToken: given.jwt,
+      dataPlaneTokenExpiresAtUnix: given.expiresAtUnix,
+    };
+  }
+
+  function hasTokens({ state }: SandboxRecord): boolean {
+    return state !== "SANDBOX_STATE_ERROR" && state !== "SANDBOX_STATE_DELETING";
+  }
+
+  /** Runs the body; a denial is noted in the audit log before it is answered. */
+  async function audited<T>(
+    caller: Caller,
+    action: string,
+    subject: string,
+    body: () => Promise<T>,
+  ): Promise<T> {
+    try {
+      return await body();
+    } catch (error) {
+      await audit.denied(caller, action, subject, error);
+      throw error;
+    }
+  }
+
+  return {
+    async createSandbox(request, context) {
+      const caller = callerOf(context);
+      const wanted = await creation.forCreate(caller, request, callOf(context, caller));
+      return await make(caller, "create", wanted);
+    },
+
+    async forkSandbox(request, context) {
+      const caller = callerOf(context);
+      const source = await lifecycle.find(caller, request.sourceSandboxId, "source_sandbox_id");
+      return await audited(caller, "sandbox.fork", source.id, async () => {
+        lifecycle.check(source, "fork");
+        const wanted = await creation.forFork(caller, request, source, callOf(context, caller));
+        return await make(caller, request.checkpointId === "" ? "fork" : "create", wanted);
+      });
+    },
+
+    async getSandbox(request, context) {
+      return { sandbox: message(await lifecycle.find(callerOf(context), request.id, "id")) };
+    },
+
+    async listSandboxes(request, context) {
+      const { teamId } = callerOf(context);
+      const states = request.states.map((number, index) => {
+        const name = stateName(number);
+        if (name !== undefined) return name;
+        throw refuse(
+          `states[${index}]`,
+          SandboxState[number] ?? number,
+          "a sandbox state such as SANDBOX_STATE_RUNNING",
+        );
+      });
+      const filters = { states, metadata: request.metadata };
+      const pageSize = Math.min(request.pageSize, limits.pageSize);
+      const found = await database.sandboxes.list({
+        teamId,
+        ...filters,
+        ...(request.pageToken !== "" && { beforeOrdinal: decodePageToken(request.pageToken, filters) }),
+        ...(pageSize > 0 && { limit: pageSize + 1 }),
+      });
+      const page = pageSize > 0 ? found.slice(0, pageSize) : found;
+      const last = page.at(-1);
+      const hasMore = last !== undefined && found.length > page.length;
+      return {
+        sandboxes: page.map(message),
+        nextPageToken: hasMore ? encodePageToken(last.ordinal, filters) : "",
+      };
+    },
+
+    async deleteSandbox(request, context) {
+      const caller = callerOf(context);
+      await lifecycle.delete(caller, await lifecycle.find(caller, request.id, "id"));
+      return {};
+    },
+
+    async suspendSandbox(request, context) {
+      const caller = callerOf(context);
+      const record = await lifecycle.find(caller, request.id, "id");
+      return { sandbox: message(await lifecycle.suspend(caller, record)) };
+    },
+
+    async resumeSandbox(request, context) {
+      const caller = callerOf(context);
+      const record = await lifecycle.find(caller, request.id, "id");
+      return { sandbox: message(await lifecycle.resume(caller, record)) };
+    },
+
+    async issueDataPlaneToken(request, context) {
+      const caller = callerOf(context);
+      const record = await lifecycle.find(caller, request.sandboxId, "sandbox_id");
+      lifecycle.check(record, "issue_token");
+      const token = await tokens.issue(caller.teamId, record.id);
+      return { jwt: token.jwt, expiresAtUnix: token.expiresAtUnix };
+    },
+
+    async updateSandbox(request, context) {
+      const caller = callerOf(context);
+      const record = await lifecycle.find(caller, request.id, "id");
+      const { name, timeoutSeconds, idleSuspendSeconds, autoResume } = request;
+      const settings: SandboxSettings = {
+        ...(name !== undefined && { name: displayName("name", name) }),
+        ...(request.metadata !== undefined && { metadata: metadata("metadata", request.metadata.entries) }),
+        ...(timeoutSeconds !== undefined && { timeoutSeconds: seconds("timeout_seconds", timeoutSeconds) }),
+        ...(idleSuspendSeconds !== undefined && {
+          idleSuspendSeconds: seconds("idle_suspend_seconds", idleSuspendSeconds),
+        }),
+        ...(autoResume !== undefined && { autoResume }),
+        ...(request.publicPorts !== undefined && {
+          publicPorts: ports("public_ports", request.publicPorts.ports),
+        }),
+      };
+      if (Object.keys(settings).length === 0) return { sandbox: message(record) };
+      const updated = await lifecycle.update(caller, record, settings);
+      if (settings.idleSuspendSeconds !== undefined || settings.name !== undefined)
+        tellHost(updated, settings);
+      return { sandbox: message(updated) };
+    },
+
+    async listCheckpoints(request, context) {
+      const caller = callerOf(context);
+      const found = await host.checkpoints(caller.teamId, request.sandboxId, callOf(context, caller));
+      const newestFirst = found.toSorted((a, b) => (a.createdAt < b.createdAt ? 1 : -1));
+      return { checkpoints: newestFirst.map(checkpointMessage) };
+    },
+
+    async deleteCheckpoint(request, context) {
+      const caller = callerOf(context);
+      const { id } = request;
+      if (id === "")
+        throw new ClocheError("invalid_argument", "id is missing; it must be the id of a checkpoint");
+      return await audited(caller, "checkpoint.delete", id, async () => {
+        if (!isCheckpointId(id))
+          throw new ClocheError("not_found", `id: there is no checkpoint ${JSON.stringify(id)}`);
+        const freedBytes = await host.deleteCheckpoint(caller.teamId, id, callOf(context, caller));
+        await database.audit.insert(audit.entry(caller, "checkpoint.delete", id));
+        return { freedBytes };
+      });
+    },
+
+    async issuePortLink(request, context) {
+      const caller = callerOf(context);
+      const record = await lifecycle.find(caller, request.sandboxId, "sandbox_id");
+      const port = wholeWithin("port", request.port, 1, 65_535);
+      const path = request.path || "/";
+      if (!/^\/(?![/\\])[\x21-\x7e]{0,2000}$/.test(path)) {
+        throw refuse("path", path, "an absolute path of printable ASCII that begins with a single /");
+      }
+      lifecycle.check(record, "issue_token");
+      const nowMs = clock.nowMs();
+      const expiresAtMs = nowMs + gatewayLimits.portLinkSeconds * 1_000;
+      const token = Buffer.from(needs.randomBytes(32)).toString("base64url");
+      const link = { sandboxId: record.id, teamId: caller.teamId, port, expiresAtMs };
+      await database.portLinks.insert(linkTokenHash(token), link, nowMs);
+      const query = new URLSearchParams({ token, path });
+      const origin = `https://${sandboxDomain(domains, `${port}-${record.id}`)}`;
+      return { url: `${origin}${portLinkPath}?${query}`, expiresAtUnix: Math.floor(expiresAtMs / 1_000) };
+    },
+  };
+
+  /** The host learns of it beside the answer; the reconciler tells it again after a restart. */
+  function tellHost(record: SandboxRecord, settings: SandboxSettings): void {
+    const { idleSuspendSeconds, name } = settings;
+    const change = {
+      ...(idleSuspendSeconds !== undefined && { idleSuspendSeconds }),
+      ...(name !== undefined && { name }),
+    };
+    const call = { signal: AbortSignal.timeout(gatewayLimits.hostQueryMs), requestId: "" };
+    host.update(record.id, change, call).catch((error: unknown) => {
+      needs.log.warn({ err: error, sandbox_id: record.id }, "the host could not be told of changed settings");
+    });
+  }
+}
+
+const seconds = (field: string, value: number): number =>
+  wholeWithin(field, value, 0, limits.timeoutSecondsMax);
+
+const callOf = (context: HandlerContext, caller: Caller): CallContext => ({
+  signal: context.signal,
+  requestId: caller.requestId,
+});

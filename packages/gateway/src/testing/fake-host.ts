@@ -1,0 +1,286 @@
+/**
+ * A host in memory, for tests: a model of machines behind HostService through a router transport, so that requests and answers
+ * go through the real codec. Any call can be made to fail before or after its effect, or to hang.
+ */
+import { create } from "@bufbuild/protobuf";
+import { ClocheError } from "@cloche/protocol";
+import {
+  HostCheckpointSchema,
+  type HostCheckpoint,
+  HostService,
+  type Machine,
+  type MachineEvent,
+  MachineEvent_Kind,
+  MachineEventSchema,
+  MachinePhase,
+  MachineSchema,
+  type MachineSpec,
+} from "@cloche/protocol/host";
+import {
+  Code,
+  ConnectError,
+  createClient,
+  createRouterTransport,
+  type ServiceImpl,
+} from "@connectrpc/connect";
+import { connectErrorFrom } from "../http/errors.ts";
+import type { HostClient } from "../lifecycle/host-calls.ts";
+
+export type HostMethod = Exclude<keyof HostClient, "watchMachines">;
+
+/** Where a planned fault strikes: before anything was done, after all was done (the answer is lost), or never answering. */
+export type FaultPoint = "before" | "after" | "hang";
+
+interface Fault {
+  method: HostMethod;
+  point: FaultPoint;
+  code: Code;
+  message: string;
+  times: number;
+}
+
+export class FakeHost {
+  readonly machines = new Map<string, Machine>();
+  readonly checkpoints: HostCheckpoint[] = [];
+  /** Every call that arrived: `method sandbox-id`. */
+  readonly calls: string[] = [];
+  readonly client: HostClient;
+  keys: { issuer: string; kids: string[] } = { issuer: "", kids: [] };
+  idleLimits = new Map<string, number>();
+  runtimes = ["gvisor"];
+  #faults: Fault[] = [];
+  #epoch = 0n;
+  #watchers = new Set<{ events: MachineEvent[]; wake: () => void }>();
+  #breakStreams = new AbortController();
+
+  constructor() {
+    const transport = createRouterTransport((router) => {
+      router.service(HostService, this.#service());
+    });
+    this.client = createClient(HostService, transport);
+  }
+
+  /** The next `times` calls of `method` fail at `point`. */
+  fault(
+    method: HostMethod,
+    point: FaultPoint,
+    code = Code.Unavailable,
+    times = 1,
+    message = "the host is unwell",
+  ): void {
+    this.#faults.push({ method, point, code, message, times });
+  }
+
+  clearFaults(): void {
+    this.#faults = [];
+  }
+
+  phase(sandboxId: string): MachinePhase | undefined {
+    return this.machines.get(sandboxId)?.phase;
+  }
+
+  /** As a reboot does: what ran is stopped, disks and memory images stay. */
+  reboot(): void {
+    for (const machine of this.machines.values()) {
+      if (machine.phase !== MachinePhase.SUSPENDED) this.set(machine.sandboxId, MachinePhase.STOPPED);
+    }
+    this.breakStreams();
+  }
+
+  crash(sandboxId: string, errorMessage: string): void {
+    const machine = this.machines.get(sandboxId);
+    if (machine !== undefined) machine.errorMessage = errorMessage;
+    this.set(sandboxId, MachinePhase.FAILED);
+  }
+
+  /** Loses a machine without a word, as a broken disk would. */
+  lose(sandboxId: string): void {
+    this.machines.delete(sandboxId);
+  }
+
+  reportIdle(sandboxId: string): void {
+    const machine = this.machines.get(sandboxId);
+    if (machine !== undefined) this.#emit(MachineEvent_Kind.IDLE, machine);
+  }
+
+  addCheckpoint(checkpoint: Partial<HostCheckpoint> & { id: string; teamId: string }): void {
+    const { $typeName: _type, $unknown: _unknown, ...fields } = checkpoint;
+    this.checkpoints.push(
+      create(HostCheckpointSchema, {
+        visible: true,
+        runtime: "gvisor",
+        createdAt: "2026-01-01T00:00:00.000Z",
+        ...fields,
+      }),
+    );
+  }
+
+  /** Ends every stream of machines; the gateway listens anew. */
+  breakStreams(): void {
+    this.#breakStreams.abort();
+    this.#breakStreams = new AbortController();
+    for (const watcher of this.#watchers) watcher.wake();
+  }
+
+  set(sandboxId: string, phase: MachinePhase, changes: Partial<Machine> = {}): Machine {
+    const known = this.machines.get(sandboxId);
+    if (known === undefined) throw new Error(`the fake host has no machine ${sandboxId}`);
+    this.#epoch += 1n;
+    const { $typeName: _type, $unknown: _unknown, ...fields } = { ...known, ...changes };
+    const machine = create(MachineSchema, { ...fields, phase, epoch: this.#epoch });
+    this.machines.set(sandboxId, machine);
+    this.#emit(MachineEvent_Kind.CHANGED, machine);
+    return machine;
+  }
+
+  add(spec: Partial<MachineSpec> & { sandboxId: string }, phase = MachinePhase.RUNNING): Machine {
+    const machine = create(MachineSchema, {
+      sandboxId: spec.sandboxId,
+      teamId: spec.teamId ?? "",
+      runtime: spec.runtime || "gvisor",
+      agentHost: "127.0.0.1",
+      agentPort: 4070,
+      cpus: spec.cpus ?? 1,
+      memoryMb: spec.memoryMb ?? 512,
+      diskMb: spec.diskMb ?? 1024,
+    });
+    this.machines.set(spec.sandboxId, machine);
+    return this.set(spec.sandboxId, phase);
+  }
+
+  #service(): ServiceImpl<typeof HostService> {
+    return {
+      createMachine: ({ spec }) =>
+        this.#call("createMachine", spec?.sandboxId ?? "", () => {
+          if (spec === undefined) throw new ClocheError("invalid_argument", "spec is missing");
+          const known = this.machines.get(spec.sandboxId);
+          if (known === undefined) return this.add(spec);
+          if (known.phase === MachinePhase.STOPPED) return this.set(spec.sandboxId, MachinePhase.RUNNING);
+          if (known.phase === MachinePhase.RUNNING) return known;
+          throw new ClocheError(
+            "failed_precondition",
+            `the machine is in phase ${MachinePhase[known.phase]}`,
+          );
+        }),
+      forkMachine: ({ sourceSandboxId, spec }) =>
+        this.#call("forkMachine", spec?.sandboxId ?? "", () => {
+          if (spec === undefined) throw new ClocheError("invalid_argument", "spec is missing");
+          const known = this.machines.get(spec.sandboxId);
+          if (known?.phase === MachinePhase.RUNNING) return known;
+          const source = this.machines.get(sourceSandboxId);
+          if (source?.phase !== MachinePhase.RUNNING) {
+            throw new ClocheError("failed_precondition", "the source does not run");
+          }
+          return this.add(spec);
+        }),
+      destroyMachine: ({ sandboxId }) =>
+        this.#call("destroyMachine", sandboxId, () => {
+          const machine = this.machines.get(sandboxId);
+          if (machine !== undefined) {
+            this.set(sandboxId, MachinePhase.DESTROYED);
+            this.machines.delete(sandboxId);
+          }
+          return {};
+        }),
+      suspendMachine: ({ sandboxId }) =>
+        this.#call("suspendMachine", sandboxId, () =>
+          this.#move(sandboxId, MachinePhase.RUNNING, MachinePhase.SUSPENDED),
+        ),
+      resumeMachine: ({ sandboxId }) =>
+        this.#call("resumeMachine", sandboxId, () =>
+          this.#move(sandboxId, MachinePhase.SUSPENDED, MachinePhase.RUNNING),
+        ),
+      getMachine: ({ sandboxId }) => this.#call("getMachine", sandboxId, () => this.#get(sandboxId)),
+      listMachines: () => this.#call("listMachines", "", () => ({ machines: [...this.machines.values()] })),
+      watchMachines: (_request, context) => this.#watch(context.signal),
+      updateMachine: ({ sandboxId, idleSuspendSeconds }) =>
+        this.#call("updateMachine", sandboxId, () => {
+          if (idleSuspendSeconds !== undefined) this.idleLimits.set(sandboxId, idleSuspendSeconds);
+          return this.#get(sandboxId);
+        }),
+      setVerificationKeys: ({ issuer, keys }) =>
+        this.#call("setVerificationKeys", "", () => {
+          this.keys = { issuer, kids: keys.map(({ kid }) => kid) };
+          return {};
+        }),
+      listCheckpoints: ({ teamId, sandboxId }) =>
+        this.#call("listCheckpoints", sandboxId, () => ({
+          checkpoints: this.checkpoints.filter(
+            (one) => one.teamId === teamId && (sandboxId === "" || one.sandboxId === sandboxId),
+          ),
+        })),
+      deleteCheckpoint: ({ teamId, id }) =>
+        this.#call("deleteCheckpoint", id, () => {
+          const index = this.checkpoints.findIndex((one) => one.teamId === teamId && one.id === id);
+          const [gone] = index < 0 ? [] : this.checkpoints.splice(index, 1);
+          if (gone === undefined) throw new ClocheError("not_found", `id: there is no checkpoint "${id}"`);
+          return { freedBytes: gone.sizeBytes };
+        }),
+      getHostInfo: () =>
+        this.#call("getHostInfo", "", () => ({
+          runtimes: this.runtimes,
+          templates: ["base"],
+          arch: "x64",
+          machines: this.machines.size,
+        })),
+    };
+  }
+
+  async #call<T>(method: HostMethod, sandboxId: string, effect: () => T): Promise<T> {
+    this.calls.push(`${method} ${sandboxId}`.trim());
+    const fault = this.#faults.find((one) => one.method === method && one.times > 0);
+    if (fault !== undefined) fault.times -= 1;
+    if (fault?.point === "hang") return await new Promise<T>(() => undefined);
+    if (fault?.point === "before") throw new ConnectError(fault.message, fault.code);
+    try {
+      const result = effect();
+      if (fault?.point === "after") throw new ConnectError(fault.message, fault.code);
+      return result;
+    } catch (error) {
+      throw error instanceof ClocheError ? connectErrorFrom(error) : error;
+    }
+  }
+
+  #get(sandboxId: string): Machine {
+    const machine = this.machines.get(sandboxId);
+    if (machine === undefined) throw new ClocheError("not_found", `there is no machine ${sandboxId}`);
+    return machine;
+  }
+
+  #move(sandboxId: string, from: MachinePhase, to: MachinePhase): Machine {
+    const machine = this.#get(sandboxId);
+    if (machine.phase === to) return machine;
+    if (machine.phase === from) return this.set(sandboxId, to);
+    throw new ClocheError("failed_precondition", `the machine is in phase ${MachinePhase[machine.phase]}`);
+  }
+
+  #emit(kind: MachineEvent_Kind, machine: Machine): void {
+    for (const watcher of this.#watchers) {
+      watcher.events.push(create(MachineEventSchema, { kind, machine }));
+      watcher.wake();
+    }
+  }
+
+  async *#watch(signal: AbortSignal): AsyncGenerator<MachineEvent> {
+    const watcher = { events: [] as MachineEvent[], wake: () => undefined as void };
+    this.#watchers.add(watcher);
+    const broken = AbortSignal.any([signal, this.#breakStreams.signal]);
+    broken.addEventListener("abort", () => watcher.wake(), { once: true });
+    try {
+      for (const machine of [...this.machines.values()]) {
+        yield create(MachineEventSchema, { kind: MachineEvent_Kind.PRESENT, machine });
+      }
+      yield create(MachineEventSchema, { kind: MachineEvent_Kind.SYNCED });
+      while (!broken.aborted) {
+        for (let event = watcher.events.shift(); event !== undefined; event = watcher.events.shift())
+          yield event;
+        if (broken.aborted) return;
+        await new Promise<void>((resolve) => {
+          watcher.wake = resolve;
+        });
+      }
+    } finally {
+      this.#watchers.delete(watcher);
+    }
+  }
+}

@@ -1,0 +1,80 @@
+/**
+ * Signs data plane tokens (service-interface.md, Authentication; decisions.md, Token). The newest key signs; all keys it
+ * holds verify, so that a rotation interrupts nobody. Signing runs on libuv's threads and costs the event loop nothing.
+ */
+import { sign } from "node:crypto";
+import { promisify } from "node:util";
+import type { RandomBytes, TokenClaims, TokenHeader, VerificationKey } from "@cloche/protocol";
+import { type LoadedKeys, loadSigningKeys, type SigningKey } from "./signing-keys.ts";
+
+export interface IssuedToken {
+  jwt: string;
+  expiresAtUnix: number;
+}
+
+export interface TokenIssuerOptions {
+  issuer: string;
+  keys: readonly SigningKey[];
+  lifetimeSeconds: number;
+  nowMs: () => number;
+  randomBytes: RandomBytes;
+}
+
+const signAsync = promisify(sign);
+const base64url = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
+
+export class TokenIssuer {
+  readonly issuer: string;
+  readonly #options: TokenIssuerOptions;
+  #signing: LoadedKeys["signing"];
+  #verification: VerificationKey[];
+
+  constructor(options: TokenIssuerOptions) {
+    this.#options = options;
+    this.issuer = options.issuer;
+    ({ signing: this.#signing, verification: this.#verification } = loadSigningKeys(options.keys));
+  }
+
+  /** Public keys that verify what this gateway signs, newest first. */
+  get verificationKeys(): VerificationKey[] {
+    return this.#verification;
+  }
+
+  /**
+   * Changes the keys. `announce` hears of the public halves first and resolves when whoever verifies knows them; only then
+   * does the newest sign.
+   */
+  async rotate(
+    keys: readonly SigningKey[],
+    announce: (keys: VerificationKey[]) => Promise<void>,
+  ): Promise<void> {
+    const { signing, verification } = loadSigningKeys(keys);
+    const before = this.#verification;
+    const added = verification.filter(({ kid }) => !before.some((one) => one.kid === kid));
+    this.#verification = [...added, ...before];
+    await announce(this.#verification);
+    this.#signing = signing;
+    this.#verification = verification;
+    await announce(verification);
+  }
+
+  /** A token for one sandbox, good from now for the configured lifetime. */
+  async issue(teamId: string, sandboxId: string): Promise<IssuedToken> {
+    const { kid, key } = this.#signing;
+    const now = Math.floor(this.#options.nowMs() / 1000);
+    const header: TokenHeader = { alg: "RS256", kid, typ: "JWT" };
+    const claims: TokenClaims = {
+      iss: this.issuer,
+      sub: teamId,
+      aud: sandboxId,
+      sandbox_id: sandboxId,
+      iat: now,
+      nbf: now,
+      exp: now + this.#options.lifetimeSeconds,
+      jti: Buffer.from(this.#options.randomBytes(16)).toString("base64url"),
+    };
+    const text = `${base64url(header)}.${base64url(claims)}`;
+    const signature = await signAsync("RSA-SHA256", Buffer.from(text), key);
+    return { jwt: `${text}.${signature.toString("base64url")}`, expiresAtUnix: claims.exp };
+  }
+}
