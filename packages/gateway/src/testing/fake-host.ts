@@ -267,7 +267,7 @@ export class FakeHost {
     const broken = AbortSignal.any([signal, this.#breakStreams.signal]);
     broken.addEventListener("abort", () => watcher.wake(), { once: true });
     try {
-      for (const machine of [...this.machines.values()]) {
+      for (const machine of this.machines.values()) {
         yield create(MachineEventSchema, { kind: MachineEvent_Kind.PRESENT, machine });
       }
       yield create(MachineEventSchema, { kind: MachineEvent_Kind.SYNCED });
