@@ -1,2 +1,106 @@
-/** What set-up needs of the host: the artifacts it builds once per machine. */
+/**
+ * Everything the host builds once per machine, in the order a newcomer sees it. Each artifact is keyed by what goes into
+ * it, so a second start only looks; a failed step names its repair, and running again goes on where it stopped.
+ */
+import { readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { defaults } from "@cloche/protocol";
+import { type AgentRoot, obtainAgentRoot } from "./artifacts/agent-root.ts";
+import { obtainBaseImage } from "./artifacts/base-image.ts";
+import { obtainBaseRootfs } from "./artifacts/base-rootfs.ts";
+import { obtainBusybox } from "./artifacts/busybox.ts";
+import { ensureHostPackages } from "./artifacts/host-packages.ts";
+import { obtainNative } from "./artifacts/native.ts";
+import { obtainRunsc, type Runsc } from "./artifacts/runsc.ts";
+import { inStep, type Progress } from "./artifacts/step.ts";
+import { obtainArtifact } from "./artifacts/store.ts";
+import { openTemplates, type Templates } from "./disk/template.ts";
+import { openPool, type Pool } from "./pool/pool.ts";
+import { Native } from "./sys/native.ts";
+
 export { SetupError } from "./artifacts/step.ts";
+export { closePool } from "./pool/pool.ts";
+
+/** How the agent's two files are made; the composition root passes it, since the host does not import the agent. */
+export interface AgentBuild {
+  /** Files whose content decides the result. */
+  sources(): Promise<string[]>;
+  buildBundle(outFile: string): Promise<unknown>;
+  buildProgram(outFile: string): Promise<unknown>;
+}
+
+export interface HostSetupOptions {
+  home: string;
+  cache: string;
+  /** The operator's own runsc; empty: fetched from Debian. */
+  runsc: string;
+  /** GiB of a pool that must be made; 0: most of the free space. */
+  poolGb: number;
+  agent: AgentBuild;
+  progress: Progress;
+}
+
+export interface HostArtifacts {
+  runsc: Runsc;
+  agentRoot: AgentRoot;
+  pool: Pool;
+  templates: Templates;
+  native: Native;
+}
+
+const AGENT_PROGRAM = "cloche-guest";
+
+export async function setUpHost(options: HostSetupOptions): Promise<HostArtifacts> {
+  const { cache, progress } = options;
+  await ensureHostPackages(progress);
+  const runsc = await obtainRunsc(cache, options.runsc || undefined, progress);
+  const node = { nodeBinary: process.execPath, nodeVersion: process.version };
+  const rootfs = await obtainBaseRootfs(cache, node, progress);
+  const base = await obtainBaseImage(cache, rootfs, progress);
+  const program = await obtainNative(cache, progress);
+  const agentFiles = await obtainAgentFiles(cache, options.agent, progress);
+  const agentRoot = await obtainAgentRoot(
+    cache,
+    {
+      rootfs,
+      nodeVersion: process.version,
+      busybox: await obtainBusybox(cache, progress),
+      bundle: join(agentFiles, "agent.cjs"),
+      programs: { [AGENT_PROGRAM]: join(agentFiles, AGENT_PROGRAM) },
+    },
+    progress,
+  );
+  const pool = await openPool({
+    home: options.home,
+    ...(options.poolGb === 0 ? {} : { sizeBytes: options.poolGb * 1024 ** 3 }),
+    progress,
+  });
+  const native = new Native(program);
+  const templates = await openTemplates({ pool, native, base, sizesMb: [defaults.diskMb], progress });
+  return { runsc, agentRoot, pool, templates, native };
+}
+
+/** The agent's bundle and native program, compiled again only when a source changed. */
+function obtainAgentFiles(cache: string, agent: AgentBuild, progress: Progress): Promise<string> {
+  const repair = "apt-get install -y gcc libc6-dev, and run the command again";
+  return inStep(progress, "agent", repair, async (detail) => {
+    const sources = await agent.sources();
+    const texts = await Promise.all(sources.map((path) => readFile(path, "utf8")));
+    const artifact = await obtainArtifact(
+      cache,
+      {
+        kind: "agent",
+        inputs: { texts, architecture: process.arch },
+        build: async (dir) => {
+          detail("compiling");
+          await Promise.all([
+            agent.buildBundle(join(dir, "agent.cjs")),
+            agent.buildProgram(join(dir, AGENT_PROGRAM)),
+          ]);
+        },
+      },
+      (_step, text) => detail(text ?? ""),
+    );
+    return artifact.path;
+  });
+}
