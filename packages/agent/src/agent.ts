@@ -16,6 +16,10 @@ import { createHttpServer } from "./http/server.ts";
 import type { Log } from "./log.ts";
 import { portTunnel } from "./ports/tunnel.ts";
 import { kernelRandomness } from "./randomness.ts";
+import { Catalog } from "./services/catalog.ts";
+import { plainLauncher } from "./services/launcher.ts";
+import { serviceRoutes } from "./services/routes.ts";
+import { Supervisor } from "./services/supervisor.ts";
 import type { Spawner } from "./spawner/index.ts";
 import { storeRoutes } from "./store/routes.ts";
 import { Store, systemStoreClock } from "./store/store.ts";
@@ -33,7 +37,14 @@ export function createAgent(config: BootConfig, spawner: Spawner, log: Log): Age
   const control = new ControlSecret(config.bootstrapControlSecretSha256);
   const activity = new Activity(now);
   const store = new Store(join(config.diskPath, "cloche", "store.db"), systemStoreClock);
-  const services = noServices;
+  const services = new Supervisor({
+    catalog: new Catalog(join(config.diskPath, "cloche", "services"), log),
+    launcher: plainLauncher(
+      () => spawner.guest,
+      () => identity.env,
+    ),
+    onOutput: () => activity.touch(),
+  });
   const disk = new SandboxDisk(config.diskPath, spawner, store, services);
 
   const routes: Route[] = [
@@ -52,6 +63,7 @@ export function createAgent(config: BootConfig, spawner: Spawner, log: Log): Age
       runningExecs: () => 0,
     }),
     ...storeRoutes(store, now),
+    ...serviceRoutes(services),
   ];
   const server = createHttpServer({
     routes,
@@ -76,14 +88,3 @@ export function createAgent(config: BootConfig, spawner: Spawner, log: Log): Age
 }
 
 const noop = (): void => undefined;
-
-const noServices = {
-  load: noop,
-  halt: async () => [],
-  shutDown: async () => undefined,
-  unload: noop,
-  flush: noop,
-  running: () => [],
-  wanted: () => [],
-  startAll: async (names: readonly string[]) => ({ started: [], failed: [...names] }),
-};

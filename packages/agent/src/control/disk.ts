@@ -22,9 +22,9 @@ export interface DiskServices {
   /** Ends every service the gentle way (SIGTERM first), needs last, without changing what should run. */
   shutDown(): Promise<void>;
   /** Forgets everything read from the disk. */
-  unload(): void;
+  unload(): Promise<void>;
   /** Writes back what is buffered (logs, records). */
-  flush(): void;
+  flush(): Promise<void>;
   running(): string[];
   /** Those that the disk says should run. */
   wanted(): string[];
@@ -84,7 +84,7 @@ export class SandboxDisk {
     this.#attached = false;
     const ran = await this.#services.halt();
     await this.#spawner.detach();
-    this.#services.unload();
+    await this.#services.unload();
     this.#store.close();
     await this.#unmount();
     return ran;
@@ -92,7 +92,7 @@ export class SandboxDisk {
 
   /** Everything answered so far is in the file system's files, and those are on the device. */
   async flush(): Promise<void> {
-    this.#services.flush();
+    await this.#services.flush();
     this.#store.flush();
     await this.#spawner.guest.files.sync();
   }

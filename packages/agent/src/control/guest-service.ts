@@ -72,7 +72,7 @@ export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
     method("SetVerificationKeys", (body) => inTurn(async () => service.setVerificationKeys(body))),
     method("GetActivity", () => service.getActivity()),
     method("PrepareCheckpoint", () => inTurn(() => service.prepareCheckpoint())),
-    method("PrepareSnapshot", () => inTurn(async () => service.prepareSnapshot())),
+    method("PrepareSnapshot", () => inTurn(() => service.prepareSnapshot())),
     method("DetachDisk", () => inTurn(() => service.detachDisk())),
     method("AttachDisk", (body) => inTurn(() => service.attachDisk(body))),
     method("Shutdown", () => inTurn(() => service.shutdown())),
@@ -132,8 +132,8 @@ class GuestService {
     return { runningServices: this.#parts.services.running() };
   }
 
-  prepareSnapshot(): PrepareSnapshotResponseJson {
-    this.#parts.services.flush();
+  async prepareSnapshot(): Promise<PrepareSnapshotResponseJson> {
+    await this.#parts.services.flush();
     return { blockingPaths: deletedButOpen(this.#parts.diskPath) };
   }
 

@@ -1,0 +1,38 @@
+import { ClocheError } from "@cloche/protocol";
+
+/** Answers the needs of a service, or undefined where none of that name is defined. */
+export type NeedsOf = (name: string) => readonly string[] | undefined;
+
+/**
+ * Checks everything that `name` needs, directly or not. Throws `failed_precondition` (409) naming a need that is not
+ * defined, or the services of a cycle in their order. Iterative: a chain may be as long as there are services.
+ */
+export function checkNeeds(name: string, needsOf: NeedsOf): void {
+  const done = new Set<string>();
+  const path: { name: string; rest: string[] }[] = [];
+  const enter = (entered: string, neededBy: string): void => {
+    const needs = needsOf(entered);
+    if (needs === undefined) {
+      throw new ClocheError(
+        "failed_precondition",
+        `service "${neededBy}" needs "${entered}", which is not defined; create it first`,
+      );
+    }
+    path.push({ name: entered, rest: [...needs] });
+  };
+  enter(name, name);
+  for (let at = path.at(-1); at !== undefined; at = path.at(-1)) {
+    const need = at.rest.shift();
+    if (need === undefined) {
+      done.add(at.name);
+      path.pop();
+    } else if (!done.has(need)) {
+      const start = path.findIndex((step) => step.name === need);
+      if (start >= 0) {
+        const cycle = [...path.slice(start).map((step) => step.name), need].map((step) => `"${step}"`);
+        throw new ClocheError("failed_precondition", `the needs form a cycle: ${cycle.join(" needs ")}`);
+      }
+      enter(need, at.name);
+    }
+  }
+}

@@ -1,0 +1,122 @@
+import type { ServiceDefinition } from "@cloche/protocol";
+import { type Guest, type GuestProcess, SpawnError } from "../spawner/index.ts";
+import type { ServiceLog } from "./service-log.ts";
+
+/** A service's program, running. */
+export interface Launched {
+  process: GuestProcess;
+  /** The container it runs in, with what an exec inside it starts from; undefined for a service of the users' tree. */
+  container: LaunchedContainer | undefined;
+  /** Frees what it ran in; called once its tree has ended. */
+  release(): Promise<void>;
+}
+export interface LaunchedContainer {
+  guest: Guest;
+  env: Readonly<Record<string, string>>;
+  user: string;
+  workingDir: string;
+}
+
+export interface LaunchRequest {
+  name: string;
+  definition: ServiceDefinition;
+  log: ServiceLog;
+  /** Called when an image is being pulled, and when that is over. */
+  onPhase(phase: "pulling" | "starting"): void;
+  /** Called with output of the program. */
+  onOutput(): void;
+  /** Stops a pull that nobody waits for any more. */
+  signal: AbortSignal;
+}
+
+/** Brings a service's program to run. Rejects with `LaunchError` saying what in the definition is wrong. */
+export interface Launcher {
+  launch(request: LaunchRequest): Promise<Launched>;
+  /** Removes what a deleted service left on the disk besides its definition and log. */
+  remove(name: string): Promise<void>;
+}
+
+/** Why a service did not come to run, in public words, with the exit code that a shell would give. */
+export class LaunchError extends Error {
+  override readonly name = "LaunchError";
+  readonly exitCode: number | null;
+
+  constructor(message: string, exitCode: number | null, cause?: unknown) {
+    super(message, { cause });
+    this.exitCode = exitCode;
+  }
+}
+
+export const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/** Services without a container: in the users' own tree, with the sandbox's environment. */
+export function plainLauncher(
+  guest: () => Guest,
+  environment: () => Readonly<Record<string, string>>,
+): Launcher {
+  return {
+    remove: async () => undefined,
+    launch: async ({ definition, log, onOutput }) => {
+      const { cmd, args = [], env, working_dir: cwd, user } = definition;
+      const process = await launchProgram(guest(), {
+        argv: [cmd, ...args],
+        env: { PATH: defaultPath, ...environment(), ...env },
+        ...(cwd === undefined ? {} : { cwd }),
+        ...(user === undefined ? {} : { user }),
+        log,
+        onOutput,
+      });
+      return { process, container: undefined, release: async () => undefined };
+    },
+  };
+}
+
+interface Program {
+  argv: readonly string[];
+  env: Record<string, string>;
+  cwd?: string;
+  user?: string;
+  log: ServiceLog;
+  onOutput(): void;
+}
+
+/** Spawns a service's program, its output going to the log. */
+export async function launchProgram(guest: Guest, program: Program): Promise<GuestProcess> {
+  const { argv, env, cwd, user, log, onOutput } = program;
+  try {
+    return await guest.spawn({
+      argv,
+      env,
+      ...(cwd === undefined ? {} : { cwd }),
+      ...(user === undefined ? {} : { user }),
+      tree: "hold",
+      onOutput: (_stream, chunk) => {
+        onOutput();
+        return log.append(chunk);
+      },
+    });
+  } catch (error) {
+    if (error instanceof SpawnError) throw explain(error, argv[0] ?? "", cwd, user);
+    throw error;
+  }
+}
+
+const noSuchFile = 2;
+
+function explain(
+  error: SpawnError,
+  program: string,
+  cwd: string | undefined,
+  user: string | undefined,
+): LaunchError {
+  if (error.stage === "user") return new LaunchError(`there is no user ${JSON.stringify(user)}`, null, error);
+  if (error.stage === "cwd") {
+    return new LaunchError(`the working directory ${JSON.stringify(cwd)} cannot be entered`, null, error);
+  }
+  if (error.stage === "exec") {
+    return error.errno === noSuchFile
+      ? new LaunchError(`the program ${JSON.stringify(program)} was not found`, 127, error)
+      : new LaunchError(`the program ${JSON.stringify(program)} cannot be executed`, 126, error);
+  }
+  return new LaunchError("the program could not be started", null, error);
+}

@@ -1,0 +1,264 @@
+/**
+ * The sandbox's services (service-interface.md, services; issue and decisions: statuses, needs, restarts). Decides which
+ * service starts when; services/service.ts keeps each one running. Reads definitions from the disk when it is attached,
+ * forgets them when it is let go. After a crash of the agent nothing of it runs any more, and `load` finds on the disk what
+ * should: those are `unknown` until `startAll` has started them or given them up.
+ */
+import {
+  ClocheError,
+  isServiceName,
+  limits,
+  type ServiceDefinition,
+  type ServiceRecord,
+} from "@cloche/protocol";
+import type { DiskServices } from "../control/disk.ts";
+import { Catalog, type ServiceFile } from "./catalog.ts";
+import { badName } from "./definition.ts";
+import { checkNeeds } from "./graph.ts";
+import type { Launcher } from "./launcher.ts";
+import { Service } from "./service.ts";
+import { ServiceLog } from "./service-log.ts";
+
+export interface SupervisorParts {
+  catalog: Catalog;
+  launcher: Launcher;
+  /** Called with output of any service. */
+  onOutput(): void;
+  healthTimeoutMs?: number;
+  stopTimeoutMs?: number;
+}
+
+export class Supervisor implements DiskServices {
+  readonly #parts: SupervisorParts;
+  #services = new Map<string, Service>();
+  /** Definitions of one name change one after another. */
+  readonly #changes = new Map<string, Promise<unknown>>();
+
+  constructor(parts: SupervisorParts) {
+    this.#parts = parts;
+  }
+
+  list(): ServiceRecord[] {
+    return [...this.#services.values()]
+      .map((service) => service.record())
+      .sort((one, other) => (one.name < other.name ? -1 : 1));
+  }
+
+  /** Throws 404 where no service of that name is defined. */
+  get(name: string): Service {
+    const service = this.#services.get(name);
+    if (service === undefined) {
+      throw new ClocheError("not_found", `there is no service ${JSON.stringify(name.slice(0, 100))}`);
+    }
+    return service;
+  }
+
+  /** Creates or replaces a definition; a running service goes on as it is until its next start. Durable when it resolves. */
+  put(name: string, definition: ServiceDefinition): Promise<ServiceRecord> {
+    if (!isServiceName(name)) throw badName("the name", name);
+    return this.#inTurn(name, async () => {
+      const known = this.#services.get(name);
+      if (known === undefined && this.#services.size >= limits.servicesPerSandbox) {
+        throw new ClocheError(
+          "resource_exhausted",
+          `a sandbox has at most ${limits.servicesPerSandbox} services; delete one first`,
+          { resource: "quota" },
+        );
+      }
+      const file = { ...(known?.file() ?? neverStarted(definition)), definition };
+      await this.#parts.catalog.save(name, file);
+      const service = known ?? this.#create(name, file);
+      service.definition = definition;
+      this.#services.set(name, service);
+      return service.record();
+    });
+  }
+
+  /**
+   * Starts a service after its needs, those side by side where the graph allows; resolves when it runs or has failed (see
+   * its record). Throws 409 naming an unknown need, a cycle, or a need that failed (the service is not started then).
+   */
+  async start(name: string): Promise<ServiceRecord> {
+    const service = this.get(name);
+    if (!service.running) {
+      checkNeeds(name, (other) => this.#needsOf(other));
+      await this.#bringUp(name, new Map());
+    }
+    return service.record();
+  }
+
+  /** Stops a service and its whole tree. What needs it runs on. */
+  async stop(name: string): Promise<ServiceRecord> {
+    const service = this.get(name);
+    await service.stop();
+    return service.record();
+  }
+
+  /** Stops a service and removes its definition, log and container. */
+  async delete(name: string): Promise<void> {
+    this.get(name);
+    await this.#inTurn(name, async () => {
+      const service = this.get(name);
+      await service.stop();
+      this.#services.delete(name);
+      await service.log.close();
+      await this.#parts.launcher.remove(name);
+      await this.#parts.catalog.remove(name);
+    });
+  }
+
+  load(): void {
+    this.#services = new Map();
+    for (const [name, file] of this.#parts.catalog.load()) this.#services.set(name, this.#create(name, file));
+  }
+
+  async halt(): Promise<string[]> {
+    const ran = this.running();
+    await Promise.all([...this.#services.values()].map((service) => service.halt("kill")));
+    return ran;
+  }
+
+  async shutDown(): Promise<void> {
+    const ending = new Map<string, Promise<void>>();
+    const end = (service: Service): Promise<void> => {
+      const known = ending.get(service.name);
+      if (known !== undefined) return known;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      ending.set(service.name, promise); // before its dependents: a cycle of needs must not wait for itself
+      const dependents = [...this.#services.values()].filter(
+        (other) => other.active && !ending.has(other.name) && other.definition.needs?.includes(service.name),
+      );
+      void Promise.all(dependents.map(end))
+        .then(() => service.halt("stop"))
+        .then(resolve, resolve);
+      return promise;
+    };
+    await Promise.all([...this.#services.values()].map(end));
+  }
+
+  async unload(): Promise<void> {
+    const services = [...this.#services.values()];
+    this.#services = new Map();
+    await Promise.all(services.map((service) => service.log.close()));
+    await this.#parts.catalog.flush();
+  }
+
+  async flush(): Promise<void> {
+    await Promise.all([...this.#services.values()].map((service) => service.log.flush()));
+    await this.#parts.catalog.flush();
+  }
+
+  running(): string[] {
+    return this.#named((service) => service.running);
+  }
+
+  wanted(): string[] {
+    return this.#named((service) => service.wanted);
+  }
+
+  async startAll(names: readonly string[]): Promise<{ started: string[]; failed: string[] }> {
+    const begun = new Map<string, Promise<boolean>>();
+    const started: string[] = [];
+    const failed: string[] = [];
+    const startOne = async (name: string): Promise<void> => {
+      let reached = false;
+      try {
+        checkNeeds(name, (other) => this.#needsOf(other));
+        reached = await this.#bringUp(name, begun);
+      } catch {
+        // Its record and log say why.
+      }
+      (reached ? started : failed).push(name);
+    };
+    await Promise.all([...new Set(names)].map(startOne));
+    for (const service of this.#services.values()) service.giveUp();
+    return { started: started.sort(), failed: failed.sort() };
+  }
+
+  /** Brings up a service once per start, its needs before it. Answers whether it reached running. */
+  #bringUp(name: string, begun: Map<string, Promise<boolean>>): Promise<boolean> {
+    let start = begun.get(name);
+    if (start === undefined) {
+      start = this.#bringUpOnce(name, begun);
+      start.catch(() => undefined); // everyone who waits for it gets the error
+      begun.set(name, start);
+    }
+    return start;
+  }
+
+  async #bringUpOnce(name: string, begun: Map<string, Promise<boolean>>): Promise<boolean> {
+    const service = this.get(name);
+    if (service.running) return true;
+    if (service.active) return service.start();
+    const { epoch } = service;
+    const needs = service.definition.needs ?? [];
+    if (needs.length > 0) {
+      const waited = service.awaitNeeds();
+      try {
+        const outcomes = await Promise.allSettled(needs.map((need) => this.#bringUp(need, begun)));
+        outcomes.forEach((outcome, index) => {
+          if (outcome.status === "rejected") throw outcome.reason;
+          if (!outcome.value) throw this.#needFailed(name, needs[index] ?? "");
+        });
+      } finally {
+        waited();
+      }
+      if (service.epoch !== epoch || this.#services.get(name) !== service) {
+        throw new ClocheError("aborted", `service "${name}" was stopped while its needs started`);
+      }
+    }
+    return service.start();
+  }
+
+  #needFailed(name: string, need: string): ClocheError {
+    const error = this.#services.get(need)?.record().error ?? "";
+    const why = error === "" ? "it did not reach running" : error;
+    return new ClocheError(
+      "failed_precondition",
+      `service "${name}" was not started: its need "${need}" failed: ${why}`,
+    );
+  }
+
+  #needsOf(name: string): readonly string[] | undefined {
+    const service = this.#services.get(name);
+    return service === undefined ? undefined : (service.definition.needs ?? []);
+  }
+
+  #create(name: string, file: ServiceFile): Service {
+    const { catalog, launcher, onOutput, healthTimeoutMs, stopTimeoutMs } = this.#parts;
+    return new Service(name, file, {
+      launcher,
+      log: new ServiceLog(catalog.logFolder(name)),
+      save: (changed) => catalog.save(name, changed),
+      onOutput,
+      ...(healthTimeoutMs === undefined ? {} : { healthTimeoutMs }),
+      ...(stopTimeoutMs === undefined ? {} : { stopTimeoutMs }),
+    });
+  }
+
+  #named(which: (service: Service) => boolean): string[] {
+    return [...this.#services.values()]
+      .filter(which)
+      .map(({ name }) => name)
+      .sort();
+  }
+
+  #inTurn<Answer>(name: string, change: () => Promise<Answer>): Promise<Answer> {
+    const turn = (this.#changes.get(name) ?? Promise.resolve()).then(change, change);
+    const settled = turn
+      .catch(() => undefined)
+      .then(() => {
+        if (this.#changes.get(name) === settled) this.#changes.delete(name);
+      });
+    this.#changes.set(name, settled);
+    return turn;
+  }
+}
+
+const neverStarted = (definition: ServiceDefinition): ServiceFile => ({
+  definition,
+  wanted: false,
+  failed: false,
+  exitCode: null,
+  error: "",
+});
