@@ -1,8 +1,8 @@
-import { dirname } from "node:path";
+import { dirname, join } from "node:path";
 import { createAgent } from "./agent.ts";
 import { readBootConfig } from "./boot-config.ts";
 import { stderrLog } from "./log.ts";
-import { noSpawner } from "./no-spawner.ts";
+import { NativeSpawner } from "./spawner/index.ts";
 
 /** `node agent.cjs <boot config>`: serves until SIGTERM. */
 const log = stderrLog();
@@ -16,7 +16,7 @@ process.on("uncaughtException", (error) => log.error("uncaught", { error }));
 process.on("unhandledRejection", (error) => log.error("unhandled rejection", { error }));
 
 const config = readBootConfig(configPath, dirname(process.argv[1] ?? "."));
-const agent = createAgent(config, noSpawner(), log);
+const agent = createAgent(config, new NativeSpawner(join(config.nativeDir, "cloche-guest")), log);
 agent.server.on("error", (error) => {
   log.error("cannot listen", { error });
   process.exit(1);

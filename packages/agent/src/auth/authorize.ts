@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, portTunnelPath } from "@cloche/protocol";
 import type { ControlSecret } from "./control-secret.ts";
 import type { TokenVerifier } from "./token-verifier.ts";
 
@@ -10,6 +10,10 @@ export const healthPath = "/healthz";
  * Who may call a path: anyone the health check, the host alone GuestService (a data plane token is refused there, the
  * control secret everywhere else), and a bearer of this sandbox's token all the rest. While the agent is no sandbox's
  * yet (`verifier` undefined) the data plane answers 503.
+ *
+ * The port tunnel is good without a token: a public port has none, and the edge has checked the others. It gives nobody
+ * more than what can reach the agent has anyway: only the edge and the host on one side, and on the other the sandbox's
+ * own programs, which share its loopback. A token that is sent must be good.
  */
 export function authorize(
   request: IncomingMessage,
@@ -31,6 +35,7 @@ export function authorize(
   if (verifier === undefined) {
     throw new ClocheError("unavailable", "this machine is no sandbox's yet", { retryAfterSeconds: 1 });
   }
+  if (path.startsWith(portTunnelPath) && request.headers.authorization === undefined) return;
   verifier.check(bearer(request), nowMs);
 }
 

@@ -10,6 +10,7 @@ export type NeedsOf = (name: string) => readonly string[] | undefined;
 export function checkNeeds(name: string, needsOf: NeedsOf): void {
   const done = new Set<string>();
   const path: { name: string; rest: string[] }[] = [];
+  const onPath = new Set<string>();
   const enter = (entered: string, neededBy: string): void => {
     const needs = needsOf(entered);
     if (needs === undefined) {
@@ -19,16 +20,18 @@ export function checkNeeds(name: string, needsOf: NeedsOf): void {
       );
     }
     path.push({ name: entered, rest: [...needs] });
+    onPath.add(entered);
   };
   enter(name, name);
   for (let at = path.at(-1); at !== undefined; at = path.at(-1)) {
     const need = at.rest.shift();
     if (need === undefined) {
       done.add(at.name);
+      onPath.delete(at.name);
       path.pop();
     } else if (!done.has(need)) {
-      const start = path.findIndex((step) => step.name === need);
-      if (start >= 0) {
+      if (onPath.has(need)) {
+        const start = path.findIndex((step) => step.name === need);
         const cycle = [...path.slice(start).map((step) => step.name), need].map((step) => `"${step}"`);
         throw new ClocheError("failed_precondition", `the needs form a cycle: ${cycle.join(" needs ")}`);
       }
