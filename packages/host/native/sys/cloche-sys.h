@@ -28,6 +28,9 @@ int disk_trim(struct answer *answer, const char *mount_point);
 int disk_extents(struct answer *answer, const char *file);
 int disk_cow_extent_size(struct answer *answer, const char *path, const char *bytes);
 
+/* chunks.c */
+int disk_chunk_map(struct answer *answer, const char *image, const char *base, const char *out, const char *bytes);
+
 /* process.c */
 void process_start_reaper(void);
 int process_exec(struct answer *answer, char **arguments, int count);

@@ -105,6 +105,7 @@ static void run_operation(struct answer *answer, char **argv, int argc) {
   else if (IS("detach", 2)) disk_detach(answer, argv[1], argv[2]);
   else if (IS("trim", 1)) disk_trim(answer, argv[1]);
   else if (IS("extents", 1)) disk_extents(answer, argv[1]);
+  else if (IS("chunk-map", 4)) disk_chunk_map(answer, argv[1], argv[2], argv[3], argv[4]);
   else if (IS("cow-extent-size", 2)) disk_cow_extent_size(answer, argv[1], argv[2]);
   else if (IS("netns-add", 1)) netns_add(answer, argv[1]);
   else if (IS("netns-delete", 1)) netns_delete(answer, argv[1]);

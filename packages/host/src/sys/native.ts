@@ -104,6 +104,14 @@ export class Native {
     return { count: count ?? 0, allocatedBytes: allocated ?? 0, exclusiveBytes: exclusive ?? 0 };
   }
 
+  /**
+   * Writes to `out` one byte for each chunk of `image`: `0` all zeros, `=` the same blocks as `base` has there, `d` data
+   * of its own. `base`, when given, must lie on the same pool. Answers the number of chunks.
+   */
+  async chunkMap(image: string, base: string | undefined, out: string, chunkBytes: number): Promise<number> {
+    return Number(await this.#call("chunk-map", image, base ?? "-", out, String(chunkBytes)));
+  }
+
   /** Sets the unit of copy-on-write of a file, or of the files made in a directory from now on. XFS only. */
   async setCowExtentSize(path: string, bytes: number): Promise<void> {
     await this.#call("cow-extent-size", path, String(bytes));

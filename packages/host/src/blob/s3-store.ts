@@ -1,0 +1,141 @@
+/**
+ * Blobs in an S3 bucket (any compatible server). An object appears whole or not at all, which is all we ask: no conditional
+ * writes, no locks. Address: `s3://<bucket>/<prefix>?endpoint=https://…&region=…`; credentials from AWS_ACCESS_KEY_ID and
+ * AWS_SECRET_ACCESS_KEY.
+ */
+import { S3mini } from "s3mini";
+import { ClocheError } from "@cloche/protocol";
+import { type BlobEntry, type BlobStore, checkKey } from "./blob-store.ts";
+
+export interface S3Address {
+  endpoint: string;
+  bucket: string;
+  prefix: string;
+  region: string;
+  accessKeyId: string;
+  secretAccessKey: string;
+}
+
+const requestDeadlineMs = 120_000;
+const pageSize = 1_000;
+
+/** Reads `s3://…`; throws an Error that names what is missing. */
+export function parseS3Address(url: string, env: NodeJS.ProcessEnv): S3Address {
+  const parsed = new URL(url);
+  const accessKeyId = env["AWS_ACCESS_KEY_ID"];
+  const secretAccessKey = env["AWS_SECRET_ACCESS_KEY"];
+  if (!accessKeyId || !secretAccessKey) {
+    throw new Error(
+      "blob_url is S3, which needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
+    );
+  }
+  if (parsed.hostname === "")
+    throw new Error("blob_url names no bucket; it must be s3://<bucket>/<prefix>?endpoint=…");
+  const region = parsed.searchParams.get("region") ?? "us-east-1";
+  return {
+    endpoint: parsed.searchParams.get("endpoint") ?? `https://s3.${region}.amazonaws.com`,
+    bucket: parsed.hostname,
+    prefix: parsed.pathname.replace(/^\/+|\/+$/g, ""),
+    region,
+    accessKeyId,
+    secretAccessKey,
+  };
+}
+
+export function openS3Store(address: S3Address): BlobStore {
+  return new S3Store(address);
+}
+
+class S3Store implements BlobStore {
+  readonly #client: S3mini;
+  readonly #prefix: string;
+
+  constructor(address: S3Address) {
+    this.#prefix = address.prefix === "" ? "" : `${address.prefix}/`;
+    this.#client = new S3mini({
+      endpoint: `${address.endpoint.replace(/\/+$/, "")}/${address.bucket}`,
+      region: address.region,
+      accessKeyId: address.accessKeyId,
+      secretAccessKey: address.secretAccessKey,
+      requestAbortTimeout: requestDeadlineMs,
+    });
+  }
+
+  async put(key: string, data: Uint8Array): Promise<void> {
+    const name = this.#key(key);
+    const response = await reported(() =>
+      this.#client.putObject(name, Buffer.from(data.buffer, data.byteOffset, data.byteLength)),
+    );
+    if (!response.ok) throw refused(response.status);
+  }
+
+  async get(key: string, range?: { offset: number; length: number }): Promise<Uint8Array | undefined> {
+    if (range !== undefined && range.length === 0) return new Uint8Array();
+    const name = this.#key(key);
+    const response = await orAbsent(() =>
+      range === undefined
+        ? this.#client.getObjectResponse(name)
+        : this.#client
+            .getObjectRaw(name, false, range.offset, range.offset + range.length)
+            .catch(emptyPastTheEnd),
+    );
+    if (response === undefined || response === null || response.status === 404) return undefined;
+    if (!response.ok) throw refused(response.status);
+    return new Uint8Array(await reported(() => response.arrayBuffer()));
+  }
+
+  async delete(key: string): Promise<void> {
+    const name = this.#key(key);
+    await orAbsent(() => this.#client.deleteObject(name));
+  }
+
+  async list(prefix: string): Promise<BlobEntry[]> {
+    const entries: BlobEntry[] = [];
+    let token: string | undefined;
+    do {
+      const page = await reported(() =>
+        this.#client.listObjectsPaged("/", `${this.#prefix}${prefix}`, pageSize, token),
+      );
+      for (const object of page?.objects ?? []) {
+        entries.push({ key: object.Key.slice(this.#prefix.length), bytes: Number(object.Size) });
+      }
+      token = page?.nextContinuationToken;
+    } while (token);
+    return entries.sort((a, b) => (a.key < b.key ? -1 : 1));
+  }
+
+  #key(key: string): string {
+    checkKey(key);
+    return `${this.#prefix}${key}`;
+  }
+}
+
+const refused = (status: number): ClocheError =>
+  status === 507
+    ? new ClocheError("resource_exhausted", "checkpoint storage is full", { resource: "disk" })
+    : new ClocheError("unavailable", `checkpoint storage answered ${status}`);
+
+async function reported<T>(body: () => Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    if (error instanceof ClocheError) throw error;
+    throw new ClocheError("unavailable", "checkpoint storage cannot be reached", { cause: error });
+  }
+}
+
+/** A range that begins past the end of a blob reads nothing. */
+function emptyPastTheEnd(error: { status?: number }): Response {
+  if (error.status === 416) return new Response(new Uint8Array());
+  throw error;
+}
+
+/** A 404 is an answer, not a failure. */
+function orAbsent<T>(body: () => Promise<T>): Promise<T | undefined> {
+  return reported(() =>
+    body().catch((error: { status?: number }) => {
+      if (error.status === 404) return undefined;
+      throw error;
+    }),
+  );
+}
