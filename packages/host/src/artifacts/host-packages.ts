@@ -6,13 +6,13 @@ import { run } from "../sys/run.ts";
 import { inStep, type Progress } from "./step.ts";
 
 /** What must be there, and the package that brings it. `file` when it is no program on PATH. */
-interface Need {
+export interface HostNeed {
   readonly program?: string;
   readonly file?: string;
   readonly debianPackage: string;
 }
 
-const NEEDS: readonly Need[] = [
+const NEEDS: readonly HostNeed[] = [
   { program: "mkfs.xfs", debianPackage: "xfsprogs" },
   { program: "mke2fs", debianPackage: "e2fsprogs" },
   { program: "resize2fs", debianPackage: "e2fsprogs" },
@@ -32,9 +32,13 @@ const LISTS_STALE_MS = 7 * 24 * 3_600_000;
 const APT_DEADLINE_MS = 15 * 60_000;
 const SYSTEM_PATH = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/** Makes every program of NEEDS available; answers the packages it installed. */
-export async function ensureHostPackages(progress: Progress): Promise<readonly string[]> {
-  const missing = await missingPackages();
+/** Makes every program of NEEDS and of `more` available; answers the packages it installed. */
+export async function ensureHostPackages(
+  progress: Progress,
+  more: readonly HostNeed[] = [],
+): Promise<readonly string[]> {
+  const needs = [...NEEDS, ...more];
+  const missing = await missingPackages(needs);
   if (missing.length === 0) return [];
   const repair = `as root run: apt-get update && apt-get install -y --no-install-recommends ${missing.join(" ")}`;
   return inStep(progress, "Debian packages of the host", repair, async (detail) => {
@@ -52,15 +56,15 @@ export async function ensureHostPackages(progress: Progress): Promise<readonly s
       await aptGet(["update"]);
       await aptGet(["install", "-y", "--no-install-recommends", ...missing]);
     }
-    const still = await missingPackages();
+    const still = await missingPackages(needs);
     if (still.length > 0) throw new Error(`still missing after the installation: ${still.join(" ")}`);
     return missing;
   });
 }
 
-async function missingPackages(): Promise<string[]> {
+async function missingPackages(needs: readonly HostNeed[]): Promise<string[]> {
   const missing = new Set<string>();
-  for (const need of NEEDS) {
+  for (const need of needs) {
     const found = need.file ? await exists(need.file) : await onPath(need.program ?? "");
     if (!found) missing.add(need.debianPackage);
   }

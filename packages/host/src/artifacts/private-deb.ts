@@ -11,6 +11,8 @@ export interface PrivateDeb {
   readonly mirror: string;
   readonly suite: string;
   readonly packages: readonly string[];
+  /** Take what these metapackages depend on instead of themselves: the present kernel, whatever its version. */
+  readonly dependenciesOnly?: boolean;
   /** The files of the packages are laid out below it. */
   readonly into: string;
 }
@@ -33,13 +35,26 @@ export async function unpackPrivateDebs(request: PrivateDeb): Promise<void> {
     "APT::Sandbox::User=root",
   ].flatMap((option) => ["-o", option]);
   await run(["apt-get", "-q", ...options, "update"], { deadlineMs: FETCH_DEADLINE_MS });
-  await run(["apt-get", "-q", ...options, "download", ...request.packages], {
+  const packages = request.dependenciesOnly
+    ? await dependenciesOf(options, request.packages)
+    : request.packages;
+  await run(["apt-get", "-q", ...options, "download", ...packages], {
     cwd: apt,
     deadlineMs: FETCH_DEADLINE_MS,
   });
   const debs = (await readdir(apt)).filter((name) => name.endsWith(".deb"));
-  if (debs.length !== request.packages.length)
-    throw new Error(`apt downloaded ${debs.length} of ${request.packages.length} packages`);
+  if (debs.length !== packages.length)
+    throw new Error(`apt downloaded ${debs.length} of ${packages.length} packages`);
   for (const deb of debs) await run(["dpkg-deb", "-x", join(apt, deb), request.into]);
   await rm(apt, { recursive: true, force: true });
+}
+
+async function dependenciesOf(
+  options: readonly string[],
+  metapackages: readonly string[],
+): Promise<string[]> {
+  const { stdout } = await run(["apt-cache", ...options, "depends", "--important", ...metapackages]);
+  const found = [...stdout.matchAll(/^\s+Depends: ([a-z0-9][a-z0-9+.-]+)$/gm)].map((match) => match[1] ?? "");
+  if (found.length === 0) throw new Error(`${metapackages.join(", ")} depends on nothing in this suite`);
+  return found;
 }

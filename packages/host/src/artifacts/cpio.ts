@@ -1,0 +1,44 @@
+// Writes the "newc" cpio archives that Linux takes as its first root file system. No host program is needed, and the same
+// entries always give the same bytes, so that images can be named by their content.
+
+export interface CpioEntry {
+  /** Relative, without a leading slash. Parents must come first. */
+  readonly path: string;
+  /** File type and permission bits, as in stat(2). */
+  readonly mode: number;
+  readonly data?: Uint8Array;
+}
+
+const S_IFDIR = 0o040000;
+const S_IFREG = 0o100000;
+const TRAILER = "TRAILER!!!";
+
+export const cpioDirectory = (path: string): CpioEntry => ({ path, mode: S_IFDIR | 0o755 });
+export const cpioFile = (path: string, data: Uint8Array, executable = false): CpioEntry => ({
+  path,
+  mode: S_IFREG | (executable ? 0o755 : 0o644),
+  data,
+});
+
+/** All entries belong to root and carry the time 0. */
+export function cpioArchive(entries: readonly CpioEntry[]): Buffer {
+  const parts: Uint8Array[] = [];
+  for (const [index, entry] of entries.entries()) append(parts, index + 1, entry);
+  append(parts, 0, { path: TRAILER, mode: 0 });
+  return Buffer.concat(parts);
+}
+
+function append(parts: Uint8Array[], inode: number, entry: CpioEntry): void {
+  const name = Buffer.from(`${entry.path}\0`);
+  const size = entry.data?.length ?? 0;
+  const fields = [inode, entry.mode, 0, 0, 1, 0, size, 0, 0, 0, 0, name.length, 0];
+  const header = `070701${fields.map((field) => field.toString(16).padStart(8, "0")).join("")}`;
+  parts.push(padded(Buffer.concat([Buffer.from(header), name])));
+  if (entry.data) parts.push(padded(entry.data));
+}
+
+/** Headers with their names and data each end on a multiple of four bytes. */
+function padded(bytes: Uint8Array): Uint8Array {
+  const missing = (4 - (bytes.length % 4)) % 4;
+  return missing === 0 ? bytes : Buffer.concat([bytes, Buffer.alloc(missing)]);
+}

@@ -1,0 +1,174 @@
+// The guests' kernel: Debian's generic one, unpacked privately (nothing is installed on the machine), with those of its
+// modules that a sandbox can need.
+import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { run } from "../sys/run.ts";
+import { obtainBusybox } from "./busybox.ts";
+import { DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
+import { unpackPrivateDebs } from "./private-deb.ts";
+import { inStep, type Progress } from "./step.ts";
+import { obtainArtifact } from "./store.ts";
+import type { VmArch } from "./vm-arch.ts";
+
+/** Raise when what is kept of the packages changes. */
+const RECIPE = 1;
+const REPAIR =
+  "check that the Debian mirror of this machine can be reached (apt-get update) and run the command again";
+
+/** Loaded before the system disk is there, in this order of need; their dependencies come along. */
+const BOOT_MODULES = ["crc32c_generic", "ext4", "virtio_pci", "virtio_blk", "virtio_net", "qemu_fw_cfg"];
+
+/** Loaded by the guest's kernel when something asks for them: containers, overlays, bridges, packet filters, tunnels. */
+const DEMAND_MODULES =
+  "overlay fuse loop veth bridge br_netfilter tun dummy macvlan ipvlan vxlan ifb sch_htb sch_fq_codel tcp_bbr wireguard squashfs xfs btrfs dm-mod".split(
+    " ",
+  );
+/** Whole folders of the kernel's tree. */
+const DEMAND_FOLDERS = [
+  "kernel/net/netfilter/",
+  "kernel/net/ipv4/netfilter/",
+  "kernel/net/ipv6/netfilter/",
+  "kernel/net/bridge/netfilter/",
+];
+
+export interface VmKernel {
+  readonly key: string;
+  /** The bootable image. */
+  readonly kernel: string;
+  /** For example "6.1.0-56-amd64". */
+  readonly release: string;
+  /** Holds `lib/modules/<release>` with a module index. */
+  readonly moduleRoot: string;
+  /** Static busybox for the guest. */
+  readonly busybox: string;
+  /** Paths below `moduleRoot` of what the first root loads, dependencies first. */
+  readonly bootModules: readonly string[];
+}
+
+/** About 15 s when it has to be fetched. */
+export function obtainVmKernel(cache: string, arch: VmArch, progress: Progress): Promise<VmKernel> {
+  return inStep(progress, "kernel of virtual machines", REPAIR, async (detail) => {
+    const boot = [...BOOT_MODULES, ...arch.panicModules];
+    const busybox = await obtainBusybox(cache, progress);
+    const artifact = await obtainArtifact(
+      cache,
+      {
+        kind: "vm-kernel",
+        inputs: {
+          recipe: RECIPE,
+          package: arch.kernelPackage,
+          boot,
+          demand: DEMAND_MODULES,
+          folders: DEMAND_FOLDERS,
+        },
+        build: (dir) => build(dir, arch, boot, busybox, detail),
+      },
+      (_step, text) => detail(text ?? ""),
+    );
+    const release = await onlyEntry(join(artifact.path, "lib/modules"));
+    return {
+      key: `${artifact.key}-${release}`,
+      kernel: join(artifact.path, "kernel"),
+      release,
+      moduleRoot: artifact.path,
+      busybox,
+      bootModules: await withDependencies(artifact.path, release, boot, []),
+    };
+  });
+}
+
+async function build(
+  dir: string,
+  arch: VmArch,
+  boot: readonly string[],
+  busybox: string,
+  detail: (text: string) => void,
+): Promise<void> {
+  const unpacked = join(dir, "unpacked");
+  const mirrors = await debianMirrors();
+  detail(`fetching ${arch.kernelPackage}`);
+  const kernel = { packages: [arch.kernelPackage], dependenciesOnly: true, into: unpacked };
+  try {
+    await unpackPrivateDebs({ ...kernel, mirror: mirrors.security, suite: `${DEBIAN_SUITE}-security` });
+  } catch {
+    // A fresh release has no security update of its kernel yet.
+    await unpackPrivateDebs({ ...kernel, mirror: mirrors.main, suite: DEBIAN_SUITE });
+  }
+  const release = await onlyEntry(join(unpacked, "lib/modules"));
+  await rename(join(unpacked, `boot/vmlinuz-${release}`), join(dir, "kernel"));
+  detail("choosing modules");
+  await run([busybox, "depmod", "-b", unpacked, release]);
+  for (const module of await withDependencies(
+    unpacked,
+    release,
+    [...boot, ...DEMAND_MODULES],
+    DEMAND_FOLDERS,
+  )) {
+    await mkdir(dirname(join(dir, module)), { recursive: true });
+    await rename(join(unpacked, module), join(dir, module));
+  }
+  const index = join("lib/modules", release);
+  for (const name of await readdir(join(unpacked, index)))
+    if (/^modules\.(builtin|order)/.test(name))
+      await rename(join(unpacked, index, name), join(dir, index, name));
+  await rm(unpacked, { recursive: true });
+  await run([busybox, "depmod", "-b", dir, release]);
+}
+
+/** Module files below `root` with all that they need, what is needed first. */
+async function withDependencies(
+  root: string,
+  release: string,
+  names: readonly string[],
+  folders: readonly string[],
+): Promise<string[]> {
+  const base = join("lib/modules", release);
+  const needs = parseModuleIndex(await readFile(join(root, base, "modules.dep"), "utf8"));
+  const builtin = (await readFile(join(root, base, "modules.builtin"), "utf8")).split("\n").map(moduleName);
+  return inLoadOrder(needs, new Set(builtin), names, folders).map((file) => join(base, file));
+}
+
+/** The files of `names` and of whole `folders`, what is needed first. Throws on a name that is neither file nor built in. */
+export function inLoadOrder(
+  needs: ReadonlyMap<string, readonly string[]>,
+  builtin: ReadonlySet<string>,
+  names: readonly string[],
+  folders: readonly string[],
+): string[] {
+  const byName = new Map([...needs.keys()].map((file) => [moduleName(file), file]));
+  const ordered = new Set<string>();
+  const add = (file: string): void => {
+    if (ordered.has(file)) return;
+    for (const need of needs.get(file) ?? []) add(need);
+    ordered.add(file);
+  };
+  for (const name of names.map(moduleName)) {
+    const file = byName.get(name);
+    if (file) add(file);
+    else if (!builtin.has(name)) throw new Error(`the kernel has no module ${name}`);
+  }
+  for (const file of needs.keys()) if (folders.some((folder) => file.startsWith(folder))) add(file);
+  return [...ordered];
+}
+
+/** modules.dep: `file: the files it needs`. */
+export function parseModuleIndex(text: string): Map<string, string[]> {
+  const needs = new Map<string, string[]>();
+  for (const line of text.split("\n")) {
+    const [file, rest] = line.split(":");
+    if (file) needs.set(file, rest?.trim() ? rest.trim().split(/\s+/) : []);
+  }
+  return needs;
+}
+
+/** Dashes and underscores are the same to the kernel. */
+function moduleName(file: string): string {
+  return (file.split("/").at(-1) ?? "").replace(/\.ko$/, "").replaceAll("-", "_");
+}
+
+async function onlyEntry(dir: string): Promise<string> {
+  const names = await readdir(dir);
+  if (names.length !== 1 || !names[0])
+    throw new Error(`${dir} should have one entry, it has ${names.length}`);
+  return names[0];
+}

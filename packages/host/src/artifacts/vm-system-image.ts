@@ -1,0 +1,101 @@
+// The system image of virtual machines: the agent's read-only root as an ext4 file system, with busybox, kernel modules and
+// process 1 below /cloche-vm. Made without mounting anything. All machines share it, read-only; users never see it.
+import { mkdir, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { guestNetwork } from "../machine/qemu/guest-network.ts";
+import { run } from "../sys/run.ts";
+import type { AgentRoot } from "./agent-root.ts";
+import { inStep, type Progress } from "./step.ts";
+import { obtainArtifact } from "./store.ts";
+import type { VmArch } from "./vm-arch.ts";
+import type { VmKernel } from "./vm-kernel.ts";
+
+const RECIPE = 1;
+const INIT = fileURLToPath(new URL("../machine/qemu/guest/system-init.sh", import.meta.url));
+const OUR_FOLDER = "cloche-vm";
+const MOUNT_POINTS = ["dev", "proc", "sys", "run", "tmp", "mnt"];
+const APPLETS =
+  "sh mount umount mkdir ln cat ip hostname poweroff modprobe insmod sync date echo sleep ls ps dmesg blockdev kill".split(
+    " ",
+  );
+const MKE2FS_OPTIONS = "-L system -b 4096 -m 0 -O ^has_journal -E root_owner=0:0,lazy_itable_init=0".split(
+  " ",
+);
+/** Room for what mke2fs needs besides the files. */
+const SPARE_MB = 24;
+
+export interface VmSystemImage {
+  readonly key: string;
+  readonly path: string;
+}
+
+export function obtainVmSystemImage(
+  cache: string,
+  parts: { readonly arch: VmArch; readonly kernel: VmKernel; readonly agentRoot: AgentRoot },
+  progress: Progress,
+): Promise<VmSystemImage> {
+  const repair = "free some disk space and run the command again";
+  return inStep(progress, "system image of virtual machines", repair, async (detail) => {
+    const init = systemInit(await readFile(INIT, "utf8"), parts.arch, parts.agentRoot);
+    const artifact = await obtainArtifact(
+      cache,
+      {
+        kind: "vm-system",
+        inputs: { recipe: RECIPE, kernel: parts.kernel.key, agentRoot: parts.agentRoot.key, init },
+        build: (dir) => build(dir, parts.kernel, parts.agentRoot, init),
+      },
+      (_step, text) => detail(text ?? ""),
+    );
+    return { key: artifact.key, path: join(artifact.path, "system.ext4") };
+  });
+}
+
+function systemInit(template: string, arch: VmArch, agentRoot: AgentRoot): string {
+  const values: Record<string, string> = {
+    GUEST_ADDRESS: guestNetwork.guestAddress,
+    PREFIX_LENGTH: String(guestNetwork.prefixLength),
+    GATEWAY_ADDRESS: guestNetwork.gatewayAddress,
+    CONSOLE: arch.console,
+    AGENT_ENVIRONMENT: environment(agentRoot.env),
+    AGENT_COMMAND: agentRoot.argv.map(quote).join(" "),
+  };
+  return template.replace(/@([A-Z_]+)@/g, (_, name: string) => {
+    const value = values[name];
+    if (value === undefined) throw new Error(`system-init.sh asks for ${name}, which nobody gives`);
+    return value;
+  });
+}
+
+/** The agent uses `mount` and the like, so our folder is on its PATH, last. */
+function environment(env: readonly string[]): string {
+  const lines = env.map((entry) => `export ${quote(entry)}`);
+  return [...lines, `export PATH="$PATH:/${OUR_FOLDER}/bin"`].join("\n");
+}
+
+function quote(text: string): string {
+  return `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+async function build(dir: string, kernel: VmKernel, agentRoot: AgentRoot, init: string): Promise<void> {
+  const root = join(dir, "root");
+  await run(["cp", "-a", "--reflink=auto", `${agentRoot.dir}/.`, root]);
+  for (const name of MOUNT_POINTS) await mkdir(join(root, name), { recursive: true });
+  const bin = join(root, OUR_FOLDER, "bin");
+  await mkdir(bin, { recursive: true });
+  await run(["cp", kernel.busybox, join(bin, "busybox")]);
+  for (const applet of APPLETS) await symlink("busybox", join(bin, applet));
+  await writeFile(join(root, OUR_FOLDER, "init"), init, { mode: 0o755 });
+  // Where modprobe looks. The agent's root may have /lib as a link.
+  await mkdir(join(root, "lib"), { recursive: true });
+  await run(["cp", "-a", join(kernel.moduleRoot, "lib/modules"), join(root, "lib/")]);
+  const { stdout } = await run(["du", "-s", "--apparent-size", "-B", "1M", root]);
+  const image = join(dir, "system.ext4");
+  await writeFile(image, "");
+  const sizeMb = Math.ceil(Number.parseInt(stdout, 10) * 1.1) + SPARE_MB;
+  await truncate(image, sizeMb * 1024 * 1024);
+  await run(["mke2fs", "-q", "-t", "ext4", ...MKE2FS_OPTIONS, "-d", root, image], {
+    deadlineMs: 10 * 60_000,
+  });
+  await rm(root, { recursive: true });
+}

@@ -1,0 +1,132 @@
+// The command line of QEMU: decides what hardware a machine has. A snapshot fits only the same hardware, so everything in
+// here is part of a platform's key (platform.ts). All paths are those of the jail (native/vm-launch.c), equal in every machine.
+import type { VmArch } from "../../artifacts/vm-arch.ts";
+import { guestNetwork } from "./guest-network.ts";
+
+export type Accelerator = "kvm" | "tcg";
+
+/** What may differ between machines: shapes need templates of their own. */
+export interface VmShape {
+  readonly vcpus: number;
+  readonly memoryMb: number;
+}
+
+/** Names of the files in a machine's directory, which is /vm in the jail. */
+export const vmFiles = {
+  /** Template: the memory itself, shared. */
+  memory: "memory",
+  /** Clone: what its memory was when it started; never changed by it. */
+  baseMemory: "base-memory",
+  disk: "disk.ext4",
+  system: "system.ext4",
+  kernel: "kernel",
+  firstRoot: "first-root.cpio",
+  /** Boot config of the agent, by the firmware's configuration device. */
+  boot: "boot.json",
+  /** QEMU writes the device state of a snapshot into it. */
+  devices: "devices",
+  socket: "qmp.sock",
+  log: "qemu.log",
+} as const;
+
+const INCOMING_FD = 3;
+const TAP_FD = 4;
+const QMP_FD = 5;
+/** Of the serial line; the end of what the guest's kernel said. A power of two. */
+const CONSOLE_BYTES = 65_536;
+const TRANSLATION_CACHE_MB = 128;
+
+/** Names within QEMU. */
+export const vmNodes = { disk: "disk", diskFile: "disk-file", console: "console" } as const;
+
+export interface CommandLineOptions {
+  readonly arch: VmArch;
+  readonly accelerator: Accelerator;
+  readonly shape: VmShape;
+  /** `boot`: cold, memory shared with a file that becomes a template. `restore`: from device state and base memory. */
+  readonly start: "boot" | "restore";
+  /** QEMU from 9.0 on can map a file privately that it may only read. */
+  readonly readOnlyMemory: boolean;
+}
+
+export function qemuCommandLine(options: CommandLineOptions): string[] {
+  return [...hardware(options), ...(options.start === "boot" ? bootOptions(options) : restoreOptions())];
+}
+
+function hardware({ arch, accelerator, shape, start, readOnlyMemory }: CommandLineOptions): string[] {
+  const accel = accelerator === "kvm" ? "kvm" : `tcg,thread=multi,tb-size=${TRANSLATION_CACHE_MB}`;
+  const memory =
+    start === "boot"
+      ? `mem-path=/vm/${vmFiles.memory},share=on`
+      : `mem-path=/vm/${vmFiles.baseMemory},share=off${readOnlyMemory ? ",readonly=on,rom=off" : ""}`;
+  const virtio = arch.virtioSuffix;
+  return [
+    [`/usr/bin/${arch.qemuProgram}`],
+    ["-nodefaults", "-no-user-config", "-display", "none", "-vga", "none", "-monitor", "none"],
+    ["-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny"],
+    [
+      "-machine",
+      [arch.machine, ...arch.machineOptions, "memory-backend=ram", "suppress-vmdesc=on"].join(","),
+    ],
+    ["-accel", accel, "-cpu", arch.cpu[accelerator]],
+    ["-smp", String(shape.vcpus), "-m", `${shape.memoryMb}M`],
+    ["-object", `memory-backend-file,id=ram,size=${shape.memoryMb}M,${memory}`],
+    ["-global", "migration.send-configuration=off"],
+    ["-rtc", "base=utc,clock=host"],
+    // A panic stops the machine, so that its last words can be read; a reboot is an end: the host starts machines.
+    ["-action", "panic=pause,reboot=shutdown"],
+    ["-device", arch.panicDevice],
+    ["-device", "vmgenid,guid=auto,id=generation"],
+    [
+      "-chardev",
+      `ringbuf,id=${vmNodes.console},size=${CONSOLE_BYTES}`,
+      "-serial",
+      `chardev:${vmNodes.console}`,
+    ],
+    ["-blockdev", `driver=file,node-name=system-file,filename=/vm/${vmFiles.system},read-only=on`],
+    ["-blockdev", "driver=raw,node-name=system,file=system-file,read-only=on"],
+    ["-device", `virtio-blk-${virtio},drive=system,id=vda`],
+    ["-blockdev", JSON.stringify(diskFileNode(vmFiles.disk, vmNodes.diskFile))],
+    ["-blockdev", JSON.stringify(diskNode(vmNodes.diskFile))],
+    // Errors go to the guest: a full pool must not stop the machine without a word.
+    ["-device", `virtio-blk-${virtio},drive=${vmNodes.disk},id=vdb,werror=report,rerror=report`],
+    ["-netdev", `tap,id=net,fd=${TAP_FD}`],
+    ["-device", `virtio-net-${virtio},netdev=net,id=eth0,mac=${guestNetwork.guestMac},romfile=`],
+    ["-fw_cfg", `name=opt/cloche/boot,file=/vm/${vmFiles.boot}`],
+    ["-chardev", `socket,id=qmp,fd=${QMP_FD},server=on,wait=off`, "-mon", "chardev=qmp,mode=control"],
+  ].flat();
+}
+
+function bootOptions({ arch }: CommandLineOptions): string[] {
+  return [
+    ["-kernel", `/vm/${vmFiles.kernel}`, "-initrd", `/vm/${vmFiles.firstRoot}`],
+    ["-append", kernelParameters(arch)],
+  ].flat();
+}
+
+/** Neither kernel nor first root: what the guest needs of them is in its memory. */
+function restoreOptions(): string[] {
+  return ["-incoming", `fd:${INCOMING_FD}`];
+}
+
+export function kernelParameters(arch: VmArch): string {
+  return [
+    `console=${arch.console}`,
+    "quiet",
+    // Every panic is reported by the panic device; should that fail, the machine ends by a reboot.
+    "panic=-1 oops=panic",
+    "ipv6.disable=1",
+  ].join(" ");
+}
+
+/** The user's disk: block nodes for -blockdev and for the QMP commands that swap it. `file` lies in the machine's directory. */
+export function diskFileNode(file: string, nodeName: string): object {
+  return { driver: "file", "node-name": nodeName, filename: `/vm/${file}`, discard: "unmap", locking: "on" };
+}
+
+export function diskNode(fileNode: string): object {
+  return { driver: "raw", "node-name": vmNodes.disk, file: fileNode, discard: "unmap" };
+}
+
+/** The guest's name of the user's disk. */
+export const GUEST_BLOCK_DEVICE = "/dev/vdb";

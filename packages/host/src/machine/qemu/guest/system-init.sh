@@ -1,0 +1,35 @@
+#!/cloche-vm/bin/sh
+# Process 1 of a virtual machine, on its read-only system image: mounts what Linux programs expect, brings up the network
+# (the same addresses in every machine, so that a clone needs no change) and keeps the agent. A machine without its agent
+# is of no use: when it ends, the machine powers off and the host says so.
+PATH=/cloche-vm/bin
+export PATH
+mount -t proc -o nosuid,nodev,noexec proc /proc
+mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
+mkdir -p /dev/pts /dev/shm
+mount -t devpts -o nosuid,noexec,gid=5,mode=620,ptmxmode=666 devpts /dev/pts
+mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs /dev/shm
+mount -t tmpfs -o nosuid,nodev,mode=0755 tmpfs /run
+mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs /tmp
+mount -t tmpfs -o nodev,mode=0755 tmpfs /mnt
+mount -t cgroup2 -o nosuid,nodev,noexec cgroup2 /sys/fs/cgroup
+ln -sf /proc/self/fd /dev/fd
+ln -sf /proc/self/fd/0 /dev/stdin
+ln -sf /proc/self/fd/1 /dev/stdout
+ln -sf /proc/self/fd/2 /dev/stderr
+echo /cloche-vm/bin/modprobe > /proc/sys/kernel/modprobe
+echo 1048576 > /proc/sys/fs/nr_open
+ulimit -n 1048576
+hostname sandbox
+ip link set lo up
+ip addr add @GUEST_ADDRESS@/@PREFIX_LENGTH@ dev eth0
+ip link set eth0 up
+ip route add default via @GATEWAY_ADDRESS@
+mkdir -p /mnt/disk
+cat /sys/firmware/qemu_fw_cfg/by_name/opt/cloche/boot/raw > /mnt/boot.json
+cd /
+@AGENT_ENVIRONMENT@
+@AGENT_COMMAND@ /mnt/boot.json < /dev/null > /dev/@CONSOLE@ 2>&1 &
+wait $!
+echo "cloche: the agent ended with status $?" > /dev/@CONSOLE@
+poweroff -f

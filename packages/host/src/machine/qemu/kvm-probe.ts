@@ -1,0 +1,73 @@
+// Finds out whether KVM of this host can run our guests, by booting the very kernel to a line on its serial console.
+// That /dev/kvm opens, or that a few instructions run, says little: nested and restricted KVMs fail only later.
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { existsSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { readJsonFile, writeDurably } from "@cloche/base";
+import type { VmArch } from "../../artifacts/vm-arch.ts";
+import { probeRoot } from "../../artifacts/vm-first-root.ts";
+import type { VmKernel } from "../../artifacts/vm-kernel.ts";
+import { CommandError, run } from "../../sys/run.ts";
+import type { Accelerator } from "./command-line.ts";
+
+const MARKER = "CLOCHE-GUEST-RUNS";
+/** A stock kernel under real KVM is there in about one second. */
+const KVM_DEADLINE_MS = 5_000;
+const PROBE_MEMORY_MB = 256;
+
+export interface KvmVerdict {
+  readonly works: boolean;
+  /** Why not; for the operator, may name paths. */
+  readonly why?: string;
+}
+
+/** Remembers its answer until the host boots again or QEMU or the kernel change. */
+export async function probeKvm(
+  cache: string,
+  arch: VmArch,
+  kernel: VmKernel,
+  qemuVersion: string,
+): Promise<KvmVerdict> {
+  const boot = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
+  const subject = { boot, kernel: kernel.key, qemuVersion };
+  const memory = join(cache, "kvm-probe.json");
+  const known = (await readJsonFile(memory).catch(() => undefined)) as
+    | { subject: typeof subject; verdict: KvmVerdict }
+    | undefined;
+  if (known && JSON.stringify(known.subject) === JSON.stringify(subject)) return known.verdict;
+  const verdict = existsSync("/dev/kvm")
+    ? await bootOnce(arch, kernel, "kvm", KVM_DEADLINE_MS)
+    : { works: false, why: "this host has no /dev/kvm" };
+  await writeDurably(memory, JSON.stringify({ subject, verdict }));
+  return verdict;
+}
+
+/** Boots the kernel to the marker and off again. */
+export async function bootOnce(
+  arch: VmArch,
+  kernel: VmKernel,
+  accelerator: Accelerator,
+  deadlineMs: number,
+): Promise<KvmVerdict> {
+  const dir = await mkdtemp(join(tmpdir(), "cloche-vm-probe-"));
+  try {
+    const root = join(dir, "root.cpio");
+    await writeFile(root, await probeRoot(kernel, arch.console, MARKER));
+    const options = [
+      ["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-serial", "stdio"],
+      ["-machine", [arch.machine, ...arch.machineOptions].join(",")],
+      ["-accel", accelerator, "-cpu", arch.cpu[accelerator], "-m", `${PROBE_MEMORY_MB}M`],
+      ["-kernel", kernel.kernel, "-initrd", root],
+      ["-append", `console=${arch.console} quiet panic=-1`],
+    ].flat();
+    const { stdout } = await run([arch.qemuProgram, ...options], { deadlineMs });
+    if (stdout.includes(MARKER)) return { works: true };
+    return { works: false, why: `the kernel did not reach its first process: ${stdout.slice(-300).trim()}` };
+  } catch (error) {
+    if (!(error instanceof CommandError)) throw error;
+    return { works: false, why: `a kernel does not boot under ${accelerator}: ${error.message}` };
+  } finally {
+    await rm(dir, { recursive: true, force: true });
+  }
+}

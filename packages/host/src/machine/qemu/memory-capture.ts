@@ -1,0 +1,89 @@
+// Copies a machine's changed memory into a clone of its base memory (native/vm-pages.c), in the three steps that keep the
+// pause short: get ready, copy while the machine stands still, write afterwards.
+import { type ChildProcessByStdio, spawn } from "node:child_process";
+import { createInterface } from "node:readline";
+import type { Readable, Writable } from "node:stream";
+import { ClocheError } from "@cloche/protocol";
+
+const EXIT_NO_ROOM = 75;
+/** Changed memory up to this is copied to memory first; more is written to disk during the pause. */
+const BUFFER_LIMIT_MB = 1_024;
+
+export interface CaptureRequest {
+  readonly program: string;
+  readonly pid: number;
+  /** Inode of the base memory as the process maps it. */
+  readonly inode: bigint;
+  /** A clone of the base memory. */
+  readonly output: string;
+}
+
+/** One capture. `prepare` → (pause) `copy` (go on) → `finish`; `abandon` at any time. */
+export class MemoryCapture {
+  readonly #child: ChildProcessByStdio<Writable, Readable, Readable>;
+  readonly #lines: AsyncIterator<string>;
+  readonly #ended: Promise<number | null>;
+  #stderr = "";
+
+  private constructor(request: CaptureRequest) {
+    const args = [String(request.pid), String(request.inode), request.output, String(BUFFER_LIMIT_MB)];
+    this.#child = spawn(request.program, args, { stdio: ["pipe", "pipe", "pipe"] });
+    this.#child.stdin.on("error", () => undefined); // Its exit tells.
+    this.#child.stderr.on("data", (chunk: Buffer) => {
+      this.#stderr = (this.#stderr + chunk.toString()).slice(-2_000);
+    });
+    this.#ended = new Promise((resolve) => {
+      this.#child.on("close", resolve);
+      this.#child.on("error", (error) => {
+        this.#stderr = error.message;
+        resolve(null);
+      });
+    });
+    this.#lines = createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]();
+  }
+
+  /** Resolves when it waits for the pause; answers how many pages have changed so far. */
+  static async prepare(request: CaptureRequest): Promise<MemoryCapture> {
+    const capture = new MemoryCapture(request);
+    await capture.#expect("ready");
+    return capture;
+  }
+
+  /** The machine must stand still. Answers the number of pages copied; then it may go on. */
+  async copy(): Promise<number> {
+    this.#child.stdin.write("go\n");
+    return this.#expect("copied");
+  }
+
+  /** Resolves when the memory image is whole and synced. */
+  async finish(): Promise<void> {
+    await this.#expect("done");
+    if ((await this.#ended) !== 0) throw await this.#failure();
+  }
+
+  /** Ends it; the memory image is worthless. Harmless after `finish`. */
+  async abandon(): Promise<void> {
+    this.#child.kill("SIGKILL");
+    await this.#ended;
+  }
+
+  async #expect(word: string): Promise<number> {
+    const { value, done } = await this.#lines.next();
+    const [said, number] = done ? [] : String(value).split(" ");
+    if (said !== word) throw await this.#failure();
+    return Number(number);
+  }
+
+  async #failure(): Promise<Error> {
+    this.#child.stdin.end();
+    const code = await this.#ended;
+    const cause = new Error(`vm-pages ended with ${code}: ${this.#stderr.trim()}`);
+    if (code === EXIT_NO_ROOM)
+      return new ClocheError(
+        "resource_exhausted",
+        "no room on the host's disk for the memory of the machine; delete sandboxes or checkpoints and try again",
+        { cause, resource: "disk" },
+      );
+    return cause;
+  }
+}

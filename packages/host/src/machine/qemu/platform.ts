@@ -1,0 +1,110 @@
+// What virtual machines of this host are made of: QEMU, accelerator, kernel, first root, system image, native programs.
+// Its keys decide which snapshots and templates fit. Built or found once at start; never changes while the driver runs.
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import { ClocheError } from "@cloche/protocol";
+import type { AgentRoot } from "../../artifacts/agent-root.ts";
+import { ensureHostPackages } from "../../artifacts/host-packages.ts";
+import type { Progress } from "../../artifacts/step.ts";
+import { type VmArch, vmArch } from "../../artifacts/vm-arch.ts";
+import { obtainVmFirstRoot, type VmFirstRoot } from "../../artifacts/vm-first-root.ts";
+import { obtainVmKernel, type VmKernel } from "../../artifacts/vm-kernel.ts";
+import { obtainVmSystemImage, type VmSystemImage } from "../../artifacts/vm-system-image.ts";
+import { obtainVmTools, type VmTools } from "../../artifacts/vm-tools.ts";
+import { run } from "../../sys/run.ts";
+import { type Accelerator, qemuCommandLine, type VmShape } from "./command-line.ts";
+import { guestNetwork } from "./guest-network.ts";
+import { probeKvm } from "./kvm-probe.ts";
+
+/** Raise when the layout of snapshot directories changes. */
+const SNAPSHOT_FORMAT = 1;
+const KEY_CHARS = 16;
+const FIRST_QEMU_WITH_READ_ONLY_MEMORY = 9;
+
+export interface VmPlatform {
+  readonly arch: VmArch;
+  readonly accelerator: Accelerator;
+  /** Why it is emulated; undefined with KVM. For the operator. */
+  readonly emulatedBecause: string | undefined;
+  /** As QEMU says it, the distribution's revision included. */
+  readonly qemuVersion: string;
+  readonly readOnlyMemory: boolean;
+  /** Processor model of the host where the guest sees it (KVM); empty under emulation. */
+  readonly hostCpu: string;
+  readonly kernel: VmKernel;
+  readonly firstRoot: VmFirstRoot;
+  readonly systemImage: VmSystemImage;
+  readonly tools: VmTools;
+}
+
+export interface VmPlatformOptions {
+  readonly cache: string;
+  readonly agentRoot: AgentRoot;
+  readonly progress: Progress;
+  /** Default `auto`: KVM where it really runs our kernel. */
+  readonly accelerator?: Accelerator | "auto";
+}
+
+/** Installs QEMU where it is missing. Throws failed_precondition where it does not run or the architecture has no machines. */
+export async function obtainVmPlatform(options: VmPlatformOptions): Promise<VmPlatform> {
+  const { cache, progress } = options;
+  const arch = vmArch();
+  await ensureHostPackages(progress, [{ program: arch.qemuProgram, debianPackage: arch.qemuPackage }]);
+  const qemuVersion = await readQemuVersion(arch);
+  const kernel = await obtainVmKernel(cache, arch, progress);
+  const wanted = options.accelerator ?? "auto";
+  const kvm =
+    wanted === "auto" ? await probeKvm(cache, arch, kernel, qemuVersion) : { works: wanted === "kvm" };
+  const accelerator = kvm.works ? "kvm" : "tcg";
+  return {
+    arch,
+    accelerator,
+    emulatedBecause: kvm.works ? undefined : "why" in kvm ? kvm.why : "emulation was asked for",
+    qemuVersion,
+    readOnlyMemory: Number.parseInt(qemuVersion, 10) >= FIRST_QEMU_WITH_READ_ONLY_MEMORY,
+    hostCpu: accelerator === "kvm" ? await hostCpu() : "",
+    kernel,
+    firstRoot: await obtainVmFirstRoot(cache, kernel, progress),
+    systemImage: await obtainVmSystemImage(cache, { arch, kernel, agentRoot: options.agentRoot }, progress),
+    tools: await obtainVmTools(cache, progress),
+  };
+}
+
+/** Equal keys: device state and memory of one fit the other. What booted in it does not matter, the snapshot brings it. */
+export function hardwareKey(platform: VmPlatform, shape: VmShape): string {
+  const { arch, accelerator, readOnlyMemory, qemuVersion, hostCpu } = platform;
+  const commandLine = qemuCommandLine({ arch, accelerator, shape, start: "restore", readOnlyMemory });
+  return hash(SNAPSHOT_FORMAT, qemuVersion, hostCpu, commandLine, guestNetwork);
+}
+
+/** Names a template: hardware and all that booted in it. */
+export function templateKey(platform: VmPlatform, shape: VmShape): string {
+  const { arch, accelerator, readOnlyMemory, kernel, firstRoot, systemImage } = platform;
+  const commandLine = qemuCommandLine({ arch, accelerator, shape, start: "boot", readOnlyMemory });
+  return hash(hardwareKey(platform, shape), commandLine, kernel.key, firstRoot.key, systemImage.key);
+}
+
+function hash(...parts: unknown[]): string {
+  return createHash("sha256").update(JSON.stringify(parts)).digest("hex").slice(0, KEY_CHARS);
+}
+
+async function readQemuVersion(arch: VmArch): Promise<string> {
+  try {
+    const { stdout } = await run([arch.qemuProgram, "--version"]);
+    const version = /version (\S+(?: \([^)]*\))?)/.exec(stdout)?.[1];
+    if (version) return version;
+    throw new Error(`${arch.qemuProgram} --version does not look like QEMU`);
+  } catch (cause) {
+    throw new ClocheError("failed_precondition", "QEMU does not run on the host; use the runtime gvisor", {
+      cause,
+    });
+  }
+}
+
+async function hostCpu(): Promise<string> {
+  const text = await readFile("/proc/cpuinfo", "utf8");
+  return [...text.matchAll(/^(?:model name|CPU part|flags|Features)\s*:\s*(.*)$/gm)]
+    .slice(0, 2)
+    .map((match) => match[1])
+    .join("|");
+}

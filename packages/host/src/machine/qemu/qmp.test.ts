@@ -1,0 +1,106 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, describe, expect, it } from "vitest";
+import { QmpClient, QmpError, QmpTimeout } from "./qmp.ts";
+
+const GREETING = '{"QMP": {"version": {}, "capabilities": []}}\r\n';
+const closers: (() => Promise<void> | void)[] = [];
+afterEach(async () => {
+  for (const close of closers.splice(0).reverse()) await close();
+});
+
+interface Command {
+  readonly execute: string;
+  readonly id: number;
+  readonly arguments?: object;
+}
+
+/** A QEMU that says what `answer` says; "" is silence. */
+async function fakeQemu(answer: (command: Command, socket: Socket) => string): Promise<string> {
+  const dir = await mkdtemp(join(tmpdir(), "qmp-test-"));
+  const server = createServer((socket) => {
+    socket.on("error", () => undefined);
+    socket.write(GREETING);
+    socket.on("data", (data) => {
+      for (const line of data.toString().trim().split("\n")) {
+        const command = JSON.parse(line) as Command;
+        socket.write(
+          command.execute === "qmp_capabilities"
+            ? `{"return": {}, "id": ${command.id}}\r\n`
+            : answer(command, socket),
+        );
+      }
+    });
+  });
+  await new Promise<void>((resolve) => server.listen(join(dir, "s"), resolve));
+  closers.push(async () => {
+    server.close();
+    await rm(dir, { recursive: true, force: true });
+  });
+  return dir;
+}
+
+async function connectTo(answer: Parameters<typeof fakeQemu>[0]): Promise<QmpClient> {
+  const client = await QmpClient.connect(await fakeQemu(answer), "s");
+  closers.push(() => client.close());
+  return client;
+}
+
+describe("QmpClient", () => {
+  it("gives each command its own answer, whatever their order and however they are cut", async () => {
+    const held: Command[] = [];
+    const client = await connectTo((command, socket) => {
+      held.push(command);
+      if (held.length < 2) return "";
+      for (const { id, execute } of held.toReversed()) {
+        const text = `{"return": "${execute}", "id": ${id}}\r\n`;
+        socket.write(text.slice(0, 9));
+        socket.write(text.slice(9));
+      }
+      return "";
+    });
+    const answers = await Promise.all([client.execute("stop"), client.execute("cont")]);
+    expect(answers).toEqual(["stop", "cont"]);
+  });
+
+  it("turns a refusal into an error that names the command", async () => {
+    const client = await connectTo(
+      ({ id }) => `{"error": {"class": "GenericError", "desc": "no such node"}, "id": ${id}}\n`,
+    );
+    const failed = client.execute("blockdev-del", { "node-name": "x" });
+    await expect(failed).rejects.toThrow(QmpError);
+    await expect(failed).rejects.toThrow("blockdev-del: no such node");
+  });
+
+  it("delivers events between answers", async () => {
+    const client = await connectTo(
+      ({ id }) => `{"event": "GUEST_PANICKED", "data": {"action": "pause"}}\n{"return": {}, "id": ${id}}\n`,
+    );
+    const events: string[] = [];
+    client.onEvent(({ event }) => events.push(event));
+    await client.execute("query-status");
+    expect(events).toEqual(["GUEST_PANICKED"]);
+  });
+
+  it("gives up on a QEMU that does not answer", async () => {
+    const client = await connectTo(() => "");
+    await expect(client.execute("query-status", 20)).rejects.toThrow(QmpTimeout);
+  });
+
+  it("fails what is under way and everything after when QEMU ends", async () => {
+    const client = await connectTo((_, socket) => {
+      socket.destroy();
+      return "";
+    });
+    await expect(client.execute("stop")).rejects.toThrow("QEMU has ended");
+    await client.closed;
+    await expect(client.execute("cont")).rejects.toThrow("QEMU has ended");
+  });
+
+  it("hangs up on what is not its protocol", async () => {
+    const client = await connectTo(() => "hello\n");
+    await expect(client.execute("stop")).rejects.toThrow("QEMU has ended");
+  });
+});

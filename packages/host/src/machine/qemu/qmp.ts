@@ -1,0 +1,179 @@
+// Client of QEMU's machine protocol (QMP): JSON lines over a unix socket. One connection, commands answered in order.
+//
+//   connecting ──greeting, qmp_capabilities──▶ ready ──socket closes──▶ closed (commands under way fail)
+//
+// The other side is only as trustworthy as the guest's jailer: what it sends is bounded and checked, never believed blindly.
+import { closeSync, openSync, constants } from "node:fs";
+import { connect, type Socket } from "node:net";
+
+const MAX_LINE_BYTES = 4 * 1024 * 1024;
+const CONNECT_TIMEOUT_MS = 5_000;
+const COMMAND_TIMEOUT_MS = 10_000;
+
+/** The commands we use: what goes in and what comes out. */
+export interface QmpCommands {
+  stop: { in: undefined; out: unknown };
+  cont: { in: undefined; out: unknown };
+  quit: { in: undefined; out: unknown };
+  "query-status": { in: undefined; out: { running: boolean; status: string } };
+  "query-version": { in: undefined; out: { qemu: { major: number; minor: number; micro: number } } };
+  "xen-save-devices-state": { in: { filename: string; live: boolean }; out: unknown };
+  "blockdev-add": { in: object; out: unknown };
+  "blockdev-reopen": { in: { options: object[] }; out: unknown };
+  "blockdev-del": { in: { "node-name": string }; out: unknown };
+  block_resize: { in: { "node-name": string; size: number }; out: unknown };
+  "ringbuf-read": { in: { device: string; size: number }; out: string };
+}
+
+export interface QmpEvent {
+  readonly event: string;
+  readonly data: Readonly<Record<string, unknown>>;
+}
+
+/** QEMU refused a command. Private wording: it may name host paths. */
+export class QmpError extends Error {
+  override readonly name = "QmpError";
+  readonly command: string;
+
+  constructor(command: string, description: string) {
+    super(`${command}: ${description}`);
+    this.command = command;
+  }
+}
+
+/** QEMU did not answer in time: it hangs or is stopped. */
+export class QmpTimeout extends Error {
+  override readonly name = "QmpTimeout";
+}
+
+interface Pending {
+  readonly command: string;
+  readonly resolve: (value: unknown) => void;
+  readonly reject: (error: Error) => void;
+}
+
+export class QmpClient {
+  readonly #socket: Socket;
+  readonly #pending = new Map<number, Pending>();
+  readonly #listeners = new Set<(event: QmpEvent) => void>();
+  readonly #closed = Promise.withResolvers<void>();
+  readonly #greeting = Promise.withResolvers<void>();
+  #nextId = 1;
+  #rest = "";
+  #isClosed = false;
+
+  private constructor(socket: Socket) {
+    this.#socket = socket;
+    socket.setEncoding("utf8");
+    socket.on("data", (text: string) => this.#take(text));
+    socket.on("error", () => undefined); // "close" follows.
+    socket.on("close", () => this.#lost());
+    this.#greeting.promise.catch(() => undefined);
+  }
+
+  /** `socketName` in `directory`; together they may be longer than a socket's path. Ready for commands when it resolves. */
+  static async connect(directory: string, socketName: string): Promise<QmpClient> {
+    const descriptor = openSync(directory, constants.O_RDONLY | constants.O_DIRECTORY);
+    try {
+      const client = new QmpClient(connect(`/proc/self/fd/${descriptor}/${socketName}`));
+      try {
+        await within(client.#greeting.promise, CONNECT_TIMEOUT_MS, "QEMU's greeting");
+        await client.#send("qmp_capabilities", undefined, CONNECT_TIMEOUT_MS);
+      } catch (error) {
+        client.close();
+        throw error;
+      }
+      return client;
+    } finally {
+      closeSync(descriptor);
+    }
+  }
+
+  /** Resolves when the connection is gone: QEMU ended, or `close` was called. */
+  get closed(): Promise<void> {
+    return this.#closed.promise;
+  }
+
+  execute<C extends keyof QmpCommands>(
+    command: C,
+    ...rest: QmpCommands[C]["in"] extends undefined
+      ? [timeoutMs?: number]
+      : [QmpCommands[C]["in"], timeoutMs?: number]
+  ): Promise<QmpCommands[C]["out"]> {
+    const [input, timeoutMs] = typeof rest[0] === "object" ? [rest[0], rest[1]] : [undefined, rest[0]];
+    return this.#send(command, input, (timeoutMs as number | undefined) ?? COMMAND_TIMEOUT_MS);
+  }
+
+  onEvent(listener: (event: QmpEvent) => void): void {
+    this.#listeners.add(listener);
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  #send(command: string, input: object | undefined, timeoutMs: number): Promise<never> {
+    if (this.#isClosed) return Promise.reject(new QmpError(command, "QEMU has ended"));
+    const id = this.#nextId++;
+    const answered = new Promise<unknown>((resolve, reject) => {
+      this.#pending.set(id, { command, resolve, reject });
+      this.#socket.write(`${JSON.stringify({ execute: command, ...(input && { arguments: input }), id })}\n`);
+    });
+    return within(answered, timeoutMs, `QEMU's answer to ${command}`) as Promise<never>;
+  }
+
+  #take(text: string): void {
+    this.#rest += text;
+    if (this.#rest.length > MAX_LINE_BYTES) return this.close();
+    const lines = this.#rest.split("\n");
+    this.#rest = lines.pop() ?? "";
+    for (const line of lines) {
+      if (line.trim() === "") continue;
+      try {
+        this.#message(JSON.parse(line) as Record<string, unknown>);
+      } catch {
+        return this.close(); // Not QMP: nothing that follows can be trusted.
+      }
+    }
+  }
+
+  #message(message: Record<string, unknown>): void {
+    if ("QMP" in message) return this.#greeting.resolve();
+    if (typeof message["event"] === "string") {
+      const event = { event: message["event"], data: (message["data"] ?? {}) as Record<string, unknown> };
+      for (const listener of this.#listeners) listener(event);
+      return;
+    }
+    const pending = this.#pending.get(message["id"] as number);
+    if (!pending) return;
+    this.#pending.delete(message["id"] as number);
+    const error = message["error"] as { desc?: string } | undefined;
+    if (error) pending.reject(new QmpError(pending.command, String(error.desc)));
+    else pending.resolve(message["return"]);
+  }
+
+  #lost(): void {
+    this.#isClosed = true;
+    const error = new QmpError("connection", "QEMU has ended");
+    this.#greeting.reject(error);
+    for (const pending of this.#pending.values()) pending.reject(error);
+    this.#pending.clear();
+    this.#closed.resolve();
+  }
+}
+
+async function within<T>(promise: Promise<T>, timeoutMs: number, what: string): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () => reject(new QmpTimeout(`${what} did not come within ${timeoutMs} ms`)),
+      timeoutMs,
+    );
+    timer.unref();
+  });
+  try {
+    return await Promise.race([promise, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,66 @@
+// The way from a machine's network slot into its guest: a tap with fixed addresses and address translation, made inside the
+// slot's network namespace. Outside, the machine has the slot's address; inside, every guest has the same one.
+//
+//   host ──▶ eth0 (slot address : agent port) ──DNAT──▶ tap0 ──▶ guest          guest ──▶ tap0 ──masquerade──▶ eth0
+//
+// Nothing here outlives the namespace. Who makes and removes that is network/.
+import { run } from "../../sys/run.ts";
+import { guestNetwork } from "./guest-network.ts";
+
+/** Repeatable: a slot may have had another machine's tap before, or this one's. */
+export async function prepareTap(namespacePath: string, agentPort: number, ownerUid: number): Promise<void> {
+  const { tap, gatewayAddress, gatewayMac, guestAddress, guestMac, prefixLength } = guestNetwork;
+  const links = [
+    `tuntap add dev ${tap} mode tap user ${ownerUid} vnet_hdr`,
+    `link set dev ${tap} address ${gatewayMac} up`,
+    `addr add ${gatewayAddress}/${prefixLength} dev ${tap}`,
+    // Spares the first packets after a restore a question that the guest cannot answer yet.
+    `neigh replace ${guestAddress} lladdr ${guestMac} dev ${tap} nud permanent`,
+  ];
+  const script = `set -e
+ip link del ${tap} 2>/dev/null || true
+ip -batch - <<'LINKS'
+${links.join("\n")}
+LINKS
+nft -f - <<'RULES'
+${rules(agentPort)}
+RULES
+echo 1 > /proc/sys/net/ipv4/ip_forward
+echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose
+`;
+  await run(["nsenter", `--net=${namespacePath}`, "sh", "-c", script]);
+}
+
+/**
+ * A clone still has the connections of its source in memory, which this namespace has never seen: they are answered with a
+ * reset at once, instead of hanging until the guest gives up. Guests reach nothing of the namespace itself.
+ */
+function rules(agentPort: number): string {
+  const { tap, guestAddress, guestMac, gatewayAddress } = guestNetwork;
+  return `table ip cloche_vm
+delete table ip cloche_vm
+table ip cloche_vm {
+  chain arriving {
+    type nat hook prerouting priority dstnat
+    iifname "eth0" tcp dport ${agentPort} dnat to ${guestAddress}:${agentPort}
+  }
+  chain leaving {
+    type nat hook postrouting priority srcnat
+    oifname "eth0" ip saddr ${guestAddress} masquerade
+  }
+  chain through {
+    type filter hook forward priority filter; policy drop
+    iifname "${tap}" ether saddr != ${guestMac} drop
+    iifname "${tap}" ip saddr != ${guestAddress} drop
+    iifname "${tap}" meta l4proto tcp ct state invalid reject with tcp reset
+    ct state invalid drop
+    iifname "${tap}" oifname "eth0" accept
+    iifname "eth0" oifname "${tap}" accept
+  }
+  chain inward {
+    type filter hook input priority filter; policy accept
+    iifname "${tap}" ip daddr ${gatewayAddress} icmp type echo-request accept
+    iifname "${tap}" drop
+  }
+}`;
+}
