@@ -94,8 +94,11 @@ export class NativeGuest implements Guest {
     return process;
   }
 
-  launch(request: SpawnRequest): GuestProcess {
-    return this.#launch(request, spawnFlags.quiet);
+  launch(request: SpawnRequest, onStarted?: () => void): GuestProcess {
+    if (onStarted === undefined) return this.#launch(request, spawnFlags.quiet);
+    const process = this.#launch(request, 0);
+    process.started.then(onStarted, () => undefined);
+    return process;
   }
 
   archive(

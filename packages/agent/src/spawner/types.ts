@@ -90,10 +90,10 @@ export interface Guest {
   /** Runs a program. Rejects with `SpawnError` naming the stage that failed. */
   spawn(request: SpawnRequest): Promise<GuestProcess>;
   /**
-   * As `spawn`, but returns at once and spares the message that tells the pid: for short programs. A failure to start
-   * rejects `exited`.
+   * As `spawn`, but returns at once, and without `onStarted` spares the message that the program runs (and its pid): for
+   * short programs. A failure to start rejects `exited`.
    */
-  launch(request: SpawnRequest): GuestProcess;
+  launch(request: SpawnRequest, onStarted?: () => void): GuestProcess;
   /** Packs the directory `path` as a tar stream that arrives at `onOutput`, or unpacks one written to its stdin. */
   archive(
     operation: "create" | "extract",

@@ -1,0 +1,21 @@
+const stepMs = 1_000;
+
+/**
+ * Calls `fire` after `durationMs` of running time; answers how to stop it. A machine that was suspended finds its monotonic
+ * clock far ahead: such a jump counts as one step, so that a command does not time out because its sandbox slept.
+ */
+export function countdown(durationMs: number, fire: () => void): () => void {
+  let leftMs = durationMs;
+  let timer: NodeJS.Timeout;
+  const next = (): void => {
+    const waitMs = Math.min(leftMs, stepMs);
+    const startedMs = performance.now();
+    timer = setTimeout(() => {
+      leftMs -= Math.min(Math.max(performance.now() - startedMs, waitMs), 2 * stepMs);
+      if (leftMs <= 0) fire();
+      else next();
+    }, waitMs);
+  };
+  next();
+  return () => clearTimeout(timer);
+}

@@ -1,0 +1,81 @@
+import { constants } from "node:os";
+import { ClocheError } from "@cloche/protocol";
+import type { SpawnError } from "../spawner/index.ts";
+
+const { errno } = constants;
+const missing: readonly number[] = [errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG];
+const exhausted: readonly number[] = [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE];
+
+/** What a shell would have said: the code and the line on stderr of a program that could not be executed. */
+export interface NotExecuted {
+  exitCode: 126 | 127;
+  message: string;
+}
+
+/**
+ * Turns a failed spawn into what exec answers (decisions.md, Data plane: exec): 127 and 126 for a program that is not
+ * there or cannot be executed; everything else is thrown, as 400 for what the request got wrong.
+ */
+export function notExecuted(
+  error: SpawnError,
+  request: { cmd: readonly string[]; dir?: string | undefined; user?: string | undefined },
+): NotExecuted {
+  const program = request.cmd[0] ?? "";
+  switch (error.stage) {
+    case "exec":
+    case "request":
+      if (error.errno === errno.E2BIG) {
+        throw new ClocheError(
+          "invalid_argument",
+          "cmd and env together are too large for the system (about 2 MiB)",
+        );
+      }
+      if (error.stage === "request") break;
+      if (exhausted.includes(error.errno)) throw noRoom(error);
+      if (missing.includes(error.errno)) {
+        const where = program.includes("/") ? "no such file" : "not found on PATH";
+        return { exitCode: 127, message: `${program}: ${where}\n` };
+      }
+      return { exitCode: 126, message: `${program}: ${whyNotExecutable(error.errno)}\n` };
+    case "cwd":
+      throw new ClocheError("invalid_argument", `dir: ${request.dir} ${whyNotEntered(error.errno)}`);
+    case "user":
+      if (error.message !== "") {
+        throw new ClocheError(
+          "invalid_argument",
+          `user: there is no such ${error.message} in the sandbox: ${JSON.stringify(request.user)}`,
+        );
+      }
+      break;
+    case "fork":
+    case "pty":
+      if (exhausted.includes(error.errno)) throw noRoom(error);
+      break;
+    case "lost":
+      throw new ClocheError("unavailable", "the sandbox's processes were restarted while this command ran", {
+        cause: error,
+      });
+  }
+  throw new ClocheError("internal", "the command could not be started", { cause: error });
+}
+
+function noRoom(cause: unknown): ClocheError {
+  return new ClocheError(
+    "resource_exhausted",
+    "the sandbox cannot run another process now; stop some or give it more memory",
+    { resource: "quota", cause },
+  );
+}
+
+function whyNotExecutable(number: number): string {
+  if (number === errno.ENOEXEC) return "not executable: neither a binary nor a script with a #! line";
+  if (number === errno.EACCES) return "not executable: permission denied";
+  return `not executable (errno ${number})`;
+}
+
+function whyNotEntered(number: number): string {
+  if (number === errno.ENOENT) return "does not exist";
+  if (number === errno.ENOTDIR) return "is not a directory";
+  if (number === errno.EACCES) return "may not be entered by this user";
+  return `cannot be entered (errno ${number})`;
+}

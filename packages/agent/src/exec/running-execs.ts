@@ -1,0 +1,32 @@
+/**
+ * The execs that run now, so that the edge can end one whose client went away (by the id it gave it) and the host can see
+ * that the sandbox is busy. In memory only: an exec does not outlive its agent.
+ */
+export class RunningExecs {
+  readonly #byId = new Map<string, AbortController>();
+  #count = 0;
+
+  get count(): number {
+    return this.#count;
+  }
+
+  /** Counts `work` as running. Its signal aborts when `abort` is called with `id` (undefined: cannot be aborted). */
+  async track<T>(id: string | undefined, work: (aborted: AbortSignal) => Promise<T>): Promise<T> {
+    const controller = new AbortController();
+    if (id !== undefined) this.#byId.set(id, controller);
+    this.#count += 1;
+    try {
+      return await work(controller.signal);
+    } finally {
+      this.#count -= 1;
+      if (id !== undefined && this.#byId.get(id) === controller) this.#byId.delete(id);
+    }
+  }
+
+  /** Ends an exec and all it started; false when none of this id runs. */
+  abort(id: string): boolean {
+    const controller = this.#byId.get(id);
+    controller?.abort();
+    return controller !== undefined;
+  }
+}

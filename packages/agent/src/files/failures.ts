@@ -1,0 +1,73 @@
+import { constants } from "node:os";
+import { ClocheError } from "@cloche/protocol";
+import { GuestFileError } from "../spawner/index.ts";
+import { clip } from "./path.ts";
+
+const { errno } = constants;
+
+/** The fields of a request and their values, to be named in messages: the path, and for a move its destination. */
+export interface FailureSubjects {
+  path: readonly [field: string, value: string];
+  destination?: readonly [field: string, value: string];
+}
+
+/** A failed file operation as the data plane answers it (decisions.md, Data plane: files). Other errors pass unchanged. */
+export function fileFailure(thrown: unknown, subjects: FailureSubjects): unknown {
+  if (!(thrown instanceof GuestFileError)) return thrown;
+  const [field, value] =
+    thrown.subject === "destination" ? (subjects.destination ?? subjects.path) : subjects.path;
+  return errnoFailure(thrown.errno, `${field}: ${clip(value)}`, thrown);
+}
+
+/** `what` begins the message: the field and the path it is about. */
+export function errnoFailure(number: number, what: string, cause?: unknown): ClocheError {
+  const error = (
+    code: ConstructorParameters<typeof ClocheError>[0],
+    rest: string,
+    resource?: "quota" | "disk",
+  ): ClocheError =>
+    new ClocheError(code, `${what} ${rest}`, { cause, ...(resource === undefined ? {} : { resource }) });
+  switch (number) {
+    case errno.ENOENT:
+      return error("not_found", "does not exist");
+    case errno.EEXIST:
+      return error("already_exists", "exists already");
+    case errno.ENOTEMPTY:
+      return error(
+        "failed_precondition",
+        "is a directory that is not empty; pass recursive=true to delete it",
+      );
+    case errno.EISDIR:
+      return error("invalid_argument", "is a directory; a file is needed here");
+    case errno.ENOTDIR:
+      return error("invalid_argument", "is not a directory, or leads through a file");
+    case errno.EINVAL:
+      return error(
+        "invalid_argument",
+        "cannot be used here: a regular file is needed, and nothing moves into itself",
+      );
+    case errno.ELOOP:
+      return error("invalid_argument", "leads through too many symlinks");
+    case errno.ENAMETOOLONG:
+      return error("invalid_argument", "has a name that is too long");
+    case errno.EACCES:
+    case errno.EPERM:
+    case errno.EROFS:
+      return error("permission_denied", "may not be changed or read");
+    case errno.EBUSY:
+    case errno.ETXTBSY:
+      return error("failed_precondition", "is in use: a mount point, or changed while it was worked on");
+    case errno.EXDEV:
+      return error("failed_precondition", "lies on another file system");
+    case errno.ENOSPC:
+    case errno.EDQUOT:
+    case errno.EFBIG:
+      return error("resource_exhausted", "does not fit: the disk is full", "disk");
+    case errno.EMFILE:
+    case errno.ENFILE:
+    case errno.ENOMEM:
+      return error("resource_exhausted", "cannot be opened now: too many files are open", "quota");
+    default:
+      return error("internal", `could not be processed (errno ${number})`);
+  }
+}

@@ -1,0 +1,2 @@
+export { fileRoutes } from "./routes.ts";
+export { entryInfo } from "./entry-info.ts";
