@@ -24,6 +24,7 @@ export default defineConfig({
         },
       },
       onMachine("contracts", "tests/contracts"),
+      onMachine("guest", "tests/guest"),
       onMachine("host", "tests/host"),
       onMachine("oci", "tests/oci"),
       onMachine("e2e", "tests/e2e"),

@@ -384,7 +384,8 @@ void exec_kill(struct init *in, struct exec *e) {
   if (e->exit_sent && e->keeper == 0) return;
   e->launch->hold = true; /* the keeper now stays until the tree is empty */
   e->killing = true;
-  in->kill_pause_ms = 1;
+  in->kill_pause_ms = 0;
+  in->kill_alive = 0;
   in->next_kill_ms = now_ms();
 }
 
@@ -393,22 +394,25 @@ int exec_tick(struct init *in) {
   if (in->next_kill_ms != 0) {
     now = now_ms();
     if (now >= in->next_kill_ms) {
-      int busy = 0;
+      int busy = 0, alive = 0;
       for (struct exec *e = in->execs; e; e = e->next) {
         if (!e->killing) continue;
         /* Once is not enough: what was forked meanwhile is found in the next round, below the keeper again. */
         if (e->keeper != 0) {
-          tree_signal(in->proc_fd, e->keeper, SIGKILL);
+          alive += tree_signal(in->proc_fd, e->keeper, SIGKILL);
           busy++;
         } else if (!e->launch->main_done && e->launch->pid > 0) {
           kill(e->launch->pid, SIGKILL);
           busy++;
         }
       }
-      in->kill_pause_ms = in->kill_pause_ms * 2 < KILL_PAUSE_MAX_MS ? in->kill_pause_ms * 2 : KILL_PAUSE_MAX_MS;
-      in->next_kill_ms = busy ? now + in->kill_pause_ms : 0;
+      /* At once again while there are more than before (something forks as fast as it can), else with growing patience. */
+      if (alive > in->kill_alive) in->kill_pause_ms = 0;
+      else in->kill_pause_ms = in->kill_pause_ms < KILL_PAUSE_MAX_MS / 2 ? in->kill_pause_ms * 2 + 1 : KILL_PAUSE_MAX_MS;
+      in->kill_alive = alive;
+      in->next_kill_ms = busy ? now_ms() + in->kill_pause_ms : 0;
     }
-    if (in->next_kill_ms != 0) next = in->next_kill_ms - now;
+    if (in->next_kill_ms != 0) next = in->next_kill_ms > now ? in->next_kill_ms - now : 0;
   }
   for (struct exec *e = in->execs, *following; e; e = following) {
     following = e->next;

@@ -62,7 +62,7 @@ struct init {
   void **gone; /* freed at the end of a batch of events, none of which may point to freed memory */
   int gone_count, gone_room;
   int64_t next_kill_ms; /* 0: no tree is being killed */
-  int kill_pause_ms;
+  int kill_pause_ms, kill_alive;
 };
 
 /* init.c */

@@ -2,12 +2,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -174,6 +176,12 @@ static void dispatch(struct init *in, struct watch *watch, uint32_t events) {
   }
 }
 
+/* Init must get its turn however many processes a user runs. What it starts begins with the usual priority again. */
+static void raise_priority(void) {
+  struct sched_param none = {0};
+  if (sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none) == 0) setpriority(PRIO_PROCESS, 0, -20);
+}
+
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
 _Noreturn void init_serve(int agent_fd, int self_fd) {
@@ -183,6 +191,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd) {
   prctl(PR_SET_DUMPABLE, 0);
   prctl(PR_SET_NAME, "cloche-init");
   umask(022);
+  raise_priority();
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, NULL); /* nothing a user sends may end or stop pid 1; programs start with an empty mask */

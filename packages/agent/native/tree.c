@@ -13,7 +13,7 @@
 
 struct process {
   pid_t pid, parent;
-  bool inside, dead;
+  bool inside, known, dead;
 };
 
 /* Reads the parent and the state of a process; false when it is gone. */
@@ -64,21 +64,32 @@ static size_t read_all(int proc_fd, struct process **list) {
   return count;
 }
 
+static int by_pid(const void *a, const void *b) {
+  pid_t left = ((const struct process *)a)->pid, right = ((const struct process *)b)->pid;
+  return left < right ? -1 : left > right;
+}
+
+/* Whether a process descends from `root`: follows the parents, at most as far as somebody who is known already. */
+static bool descends(struct process *list, size_t count, struct process *p, pid_t root) {
+  struct process *at = p;
+  for (size_t hops = 0; at && hops <= count; hops++) {
+    if (at->known) return at->inside;
+    if (at->pid == root) return false; /* root itself is not its descendant */
+    if (at->parent == root) return true;
+    struct process parent = {.pid = at->parent};
+    at = bsearch(&parent, list, count, sizeof *list, by_pid);
+  }
+  return false;
+}
+
 int tree_signal(int proc_fd, pid_t root, int signal) {
   struct process *list = NULL;
   size_t count = read_all(proc_fd, &list);
-  /* A child may have a lower number than its parent (reparenting, wrap-around), so until nothing changes. */
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t i = 0; i < count; i++) {
-      if (list[i].inside || list[i].pid == root) continue;
-      bool inside = list[i].parent == root;
-      for (size_t j = 0; !inside && j < count; j++) inside = list[j].inside && list[j].pid == list[i].parent;
-      if (inside) list[i].inside = changed = true;
-    }
-  }
+  if (count > 0) qsort(list, count, sizeof *list, by_pid);
   int alive = 0;
   for (size_t i = 0; i < count; i++) {
+    list[i].inside = descends(list, count, &list[i], root);
+    list[i].known = true;
     if (!list[i].inside || list[i].dead) continue;
     alive++;
     kill(list[i].pid, signal);

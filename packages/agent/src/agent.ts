@@ -11,6 +11,8 @@ import { Activity } from "./control/activity.ts";
 import { SandboxDisk } from "./control/disk.ts";
 import { guestServiceRoutes } from "./control/guest-service.ts";
 import { Identity } from "./control/identity.ts";
+import { execRoutes, RunningExecs } from "./exec/index.ts";
+import { fileRoutes } from "./files/index.ts";
 import type { Route } from "./http/router.ts";
 import { createHttpServer } from "./http/server.ts";
 import type { Log } from "./log.ts";
@@ -45,6 +47,7 @@ export function createAgent(config: BootConfig, spawner: Spawner, log: Log): Age
     ),
     onOutput: () => activity.touch(),
   });
+  const running = new RunningExecs();
   const disk = new SandboxDisk(config.diskPath, spawner, store, services);
 
   const routes: Route[] = [
@@ -60,8 +63,15 @@ export function createAgent(config: BootConfig, spawner: Spawner, log: Log): Age
       randomness,
       log,
       ownsClock: config.ownsClock,
-      runningExecs: () => 0,
+      runningExecs: () => running.count,
     }),
+    ...execRoutes({
+      guest: () => spawner.guest,
+      env: () => identity.env,
+      running,
+      onActivity: () => activity.touch(),
+    }),
+    ...fileRoutes(() => spawner.guest),
     ...storeRoutes(store, now),
     ...serviceRoutes(services),
   ];

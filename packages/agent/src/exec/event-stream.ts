@@ -1,5 +1,6 @@
 import type { ServerResponse } from "node:http";
 import { StringDecoder } from "node:string_decoder";
+import { drained } from "../http/drained.ts";
 import type { OutputStream } from "../spawner/index.ts";
 
 const keepAliveMs = 15_000;
@@ -12,6 +13,7 @@ export class EventStream {
   readonly #response: ServerResponse;
   readonly #decoders = { stdout: new StringDecoder("utf8"), stderr: new StringDecoder("utf8") };
   #keepAlive: NodeJS.Timeout | undefined;
+  #draining: Promise<void> | undefined;
 
   constructor(response: ServerResponse) {
     this.#response = response;
@@ -52,12 +54,9 @@ export class EventStream {
     const response = this.#response;
     if (response.destroyed) return;
     if (response.write(`event: ${event}\ndata: ${JSON.stringify(body)}\n\n`)) return;
-    return new Promise((resolve) => {
-      const done = (): void => {
-        response.off("drain", done).off("close", done);
-        resolve();
-      };
-      response.on("drain", done).on("close", done);
+    this.#draining ??= drained(response).then(() => {
+      this.#draining = undefined;
     });
+    return this.#draining;
   }
 }

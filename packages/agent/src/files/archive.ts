@@ -2,11 +2,11 @@ import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { ClocheError, limits } from "@cloche/protocol";
+import { drained } from "../http/drained.ts";
 import type { Exchange } from "../http/exchange.ts";
 import type { Guest, GuestProcess } from "../spawner/index.ts";
 import { errnoFailure } from "./failures.ts";
 import { clip, shownPath } from "./path.ts";
-import { drained } from "./send-file.ts";
 
 /** How the archive programs report (native/tar.h), on stderr. */
 const reportBytes = 16_384;

@@ -1,4 +1,4 @@
-import type { ServerResponse } from "node:http";
+import { drained } from "../http/drained.ts";
 import type { Exchange } from "../http/exchange.ts";
 import type { GuestFile } from "../spawner/index.ts";
 
@@ -69,16 +69,4 @@ export async function sendFile(file: GuestFile, exchange: Exchange): Promise<voi
   if (end !== null && offset < end)
     response.destroy(); // it shrank: the client must not take it for whole
   else response.end();
-}
-
-/** Resolves when the response takes more, or is gone. */
-export function drained(response: ServerResponse): Promise<void> {
-  if (response.destroyed) return Promise.resolve();
-  return new Promise((resolve) => {
-    const done = (): void => {
-      response.off("drain", done).off("close", done);
-      resolve();
-    };
-    response.on("drain", done).on("close", done);
-  });
 }

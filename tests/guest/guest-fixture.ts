@@ -1,0 +1,93 @@
+/**
+ * A real guest on plain Linux for tests: the native program compiled from source, a root made of the machine's own /usr
+ * (read-only) and a few files, and an agent before it. Needs root and gcc.
+ */
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { buildNative } from "@cloche/agent/build-native";
+import { type AgentFixture, startAgent } from "../../packages/agent/src/testing/agent-fixture.ts";
+import { type GuestOptions, NativeSpawner } from "../../packages/agent/src/spawner/index.ts";
+
+export const isRoot = process.getuid?.() === 0;
+if (!isRoot) console.warn("tests/guest are skipped: making namespaces and mounts needs root");
+
+let built: Promise<string> | undefined;
+
+/** The compiled guest program, built once per test process. */
+export function guestBinary(): Promise<string> {
+  built ??= (async () => {
+    const binary = join(mkdtempSync(join(tmpdir(), "cloche-native-")), "cloche-guest");
+    process.once("exit", () => rmSync(join(binary, ".."), { recursive: true, force: true }));
+    await buildNative(binary);
+    return binary;
+  })();
+  return built;
+}
+
+export const guestOptions: Omit<GuestOptions, "root"> = {
+  binds: [{ source: "/usr", target: "/usr", readOnly: true }],
+};
+
+/** A disk whose tree has a shell, Python and the users root and ann (also in group crew). */
+export function makeDisk(): string {
+  const diskPath = mkdtempSync(join(tmpdir(), "cloche-guest-disk-"));
+  const root = join(diskPath, "fs");
+  for (const name of ["etc", "root", "usr", "home/ann"]) mkdirSync(join(root, name), { recursive: true });
+  for (const name of ["bin", "sbin", "lib", "lib64"]) symlinkSync(`usr/${name}`, join(root, name));
+  writeFileSync(
+    join(root, "etc/passwd"),
+    "root:x:0:0:root:/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/sh\n",
+  );
+  writeFileSync(join(root, "etc/group"), "root:x:0:\nann:x:1000:\ncrew:x:2000:bob,ann\n");
+  mkdirSync(join(diskPath, "cloche"));
+  return diskPath;
+}
+
+export interface GuestFixture extends AgentFixture {
+  native: NativeSpawner;
+  exec(body: Record<string, unknown>, headers?: Record<string, string>): Promise<ExecAnswer>;
+}
+
+export interface ExecAnswer {
+  status: number;
+  stdout: string;
+  stderr: string;
+  exit_code: number;
+  ok: boolean;
+  timed_out: boolean;
+  duration_ms: number;
+  code?: string;
+  message?: string;
+  [field: string]: unknown;
+}
+
+/** An assigned agent over a real guest. */
+export async function startGuestAgent(): Promise<GuestFixture> {
+  const diskPath = makeDisk();
+  const native = new NativeSpawner(await guestBinary(), guestOptions);
+  const fixture = await startAgent({ diskPath, spawner: native });
+  const assigned = await fixture.assign({ env: { SANDBOX_WIDE: "yes" } });
+  if (assigned.status !== 200) throw new Error(`assign: ${assigned.text}`);
+  return {
+    ...fixture,
+    native,
+    exec: async (body, headers = {}) => {
+      const { status, json } = await fixture.call("POST", "/v1/exec", { body, headers });
+      return { ...json, status } as unknown as ExecAnswer;
+    },
+    close: async () => {
+      await fixture.close();
+      rmSync(diskPath, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Waits until `check` says so; fails the test after ten seconds. */
+export async function until(what: string, check: () => boolean | Promise<boolean>): Promise<void> {
+  for (const deadlineMs = Date.now() + 10_000; Date.now() < deadlineMs; ) {
+    if (await check()) return;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  throw new Error(`never happened: ${what}`);
+}
