@@ -1,0 +1,95 @@
+// The star (ARCHITECTURE.md): who may import whom. `protocol` imports none of ours, `base` is for servers only, no server
+// imports another; only the composition root, tests and benchmarks import across.
+import { posix } from "node:path";
+import { describe, expect, test } from "vitest";
+import { importsOf, partOf, type SourceFile, sourceFiles } from "./source-tree.ts";
+
+const mayImport: Record<string, readonly string[]> = {
+  protocol: [],
+  base: ["protocol"],
+  gateway: ["protocol", "base"],
+  edge: ["protocol", "base"],
+  host: ["protocol", "base"],
+  // Bundled into one small file that starts with every sandbox: nothing of the servers' plumbing.
+  agent: ["protocol"],
+  sdk: ["protocol"],
+  cli: ["protocol", "sdk"],
+  dashboard: ["protocol", "sdk"],
+};
+/** The only places that know several trust domains. */
+const importAcross = new Set(["service", "tests", "bench"]);
+
+/** Offences against the star, one line each. */
+function starOffences(files: readonly SourceFile[]): string[] {
+  const offences: string[] = [];
+  for (const file of files) {
+    const part = partOf(file.path);
+    for (const specifier of importsOf(file)) {
+      const target = targetPart(file.path, specifier);
+      if (target === undefined || target === part || importAcross.has(part)) continue;
+      const allowed = mayImport[part];
+      if (allowed === undefined)
+        offences.push(`${file.path}: ${part} is no part of the star; add it to the table`);
+      else if (!allowed.includes(target)) offences.push(`${file.path}: ${part} must not import ${specifier}`);
+    }
+  }
+  return offences;
+}
+
+/** The part of ours that an import leads to; undefined for npm packages and Node's own modules. */
+function targetPart(path: string, specifier: string): string | undefined {
+  if (specifier.startsWith("@cloche/")) return specifier.split("/")[1];
+  if (!specifier.startsWith(".")) return undefined;
+  return partOf(posix.normalize(posix.join(posix.dirname(path), specifier)));
+}
+
+/** Imports across packages go by name, so that a package's `exports` decides what others see. */
+function relativeAcross(files: readonly SourceFile[]): string[] {
+  return files.flatMap((file) =>
+    importsOf(file)
+      .filter(
+        (specifier) => specifier.startsWith(".") && targetPart(file.path, specifier) !== partOf(file.path),
+      )
+      .filter(() => file.path.startsWith("packages/"))
+      .map((specifier) => `${file.path}: ${specifier} leaves the package; import it as @cloche/<package>`),
+  );
+}
+
+const files = sourceFiles([".ts", ".tsx", ".js", ".mjs"]);
+
+describe("the star of packages", () => {
+  test("holds for every source file", () => {
+    expect(files.length).toBeGreaterThan(40);
+    expect(starOffences(files)).toEqual([]);
+  });
+
+  test("is not walked around by relative paths", () => {
+    expect(relativeAcross(files)).toEqual([]);
+  });
+
+  test.each([
+    ["packages/protocol/src/x.ts", 'import { log } from "@cloche/base";'],
+    ["packages/edge/src/x.ts", 'export * from "@cloche/gateway";'],
+    ["packages/agent/src/x.ts", 'import type { Log } from "@cloche/base";'],
+    ["packages/sdk/src/x.ts", 'const a = await import("@cloche/host");'],
+    ["packages/gateway/src/a/x.ts", 'import { b } from "../../../host/src/index.ts";'],
+    ["packages/host/src/x.ts", 'import {\n  a,\n  b,\n} from "@cloche/agent";'],
+    ["packages/unknown/src/x.ts", 'import "@cloche/protocol";'],
+  ])("catches an offender in %s", (path, text) => {
+    expect(starOffences([{ path, text }])).toHaveLength(1);
+  });
+
+  test("catches a relative import that leaves its package", () => {
+    const offender = {
+      path: "packages/service/src/x.ts",
+      text: 'import { a } from "../../host/src/index.ts";',
+    };
+    expect(relativeAcross([offender])).toHaveLength(1);
+  });
+
+  test("lets the composition root, tests and benchmarks import across", () => {
+    const text = 'import "@cloche/gateway"; import "@cloche/host"; import "@cloche/edge";';
+    for (const path of ["packages/service/src/x.ts", "tests/e2e/x.ts", "bench/x.ts"])
+      expect(starOffences([{ path, text }])).toEqual([]);
+  });
+});

@@ -1,0 +1,92 @@
+// The shape of files and names (style.md): one noun per file, kebab-case, no drawers for odds and ends, no limits on
+// reading: a file above 600 lines holds two nouns.
+import { describe, expect, test } from "vitest";
+import { repositoryPaths, type SourceFile, sourceFiles } from "./source-tree.ts";
+
+const MAX_LINES = 600;
+const bannedWords = new Set(["utils", "util", "helper", "helpers", "manager", "common", "misc"]);
+/** Names that tools or custom give. */
+const customNames = new Set([
+  "README.md",
+  "ARCHITECTURE.md",
+  "SPECIFICATION.md",
+  "SECURITY.md",
+  "CHANGELOG.md",
+  "CONTRIBUTING.md",
+  "PROTOCOL.md",
+  "LICENSE",
+  "Makefile",
+  "Dockerfile",
+]);
+
+const tooLong = (files: readonly SourceFile[]): string[] =>
+  files
+    .map((file) => ({ path: file.path, lines: file.text.split("\n").length - 1 }))
+    .filter(({ lines }) => lines > MAX_LINES)
+    .map(({ path, lines }) => `${path} has ${lines} lines; split it`);
+
+/** Folders and files in kebab-case; dots part suffixes (`x.test.ts`, `dataplane.openapi.yaml`); protos in snake_case. */
+const wronglyNamed = (paths: readonly string[]): string[] =>
+  paths.filter((path) =>
+    path
+      .split("/")
+      .some(
+        (name) =>
+          !customNames.has(name) &&
+          !/^\.?[a-z0-9]+(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)*$/.test(name) &&
+          !/^[a-z0-9_]+\.proto$/.test(name),
+      ),
+  );
+
+const bannedNames = (paths: readonly string[]): string[] =>
+  paths.filter((path) => path.split(/[/.\-_]/).some((word) => bannedWords.has(word)));
+
+/** Exported classes, functions and constants with a banned word in their name. */
+const bannedSymbols = (files: readonly SourceFile[]): string[] =>
+  files.flatMap((file) =>
+    [...file.text.matchAll(/^export (?:abstract )?(?:class|function|const|interface|type) (\w+)/gm)]
+      .map((match) => match[1] ?? "")
+      .filter((name) => name.split(/(?=[A-Z])|_/).some((word) => bannedWords.has(word.toLowerCase())))
+      .map((name) => `${file.path}: ${name}`),
+  );
+
+/** A debugger, a focused test or a skip without a reason must not land. */
+const leftBehind = (files: readonly SourceFile[]): string[] =>
+  files.flatMap((file) =>
+    [
+      ...file.text.matchAll(
+        /^\s*(debugger;|(?:test|it|describe)\.(?:only|todo)\(|(?:test|it|describe)\.skip\()/gm,
+      ),
+    ].map((match) => `${file.path}: ${match[1] ?? ""}`),
+  );
+
+const code = sourceFiles([".ts", ".tsx", ".mjs", ".c", ".h", ".sh", ".py"]);
+const paths = repositoryPaths();
+
+describe("files", () => {
+  test(`have at most ${MAX_LINES} lines`, () => {
+    expect(tooLong(code)).toEqual([]);
+    expect(tooLong([{ path: "x.ts", text: "\n".repeat(MAX_LINES + 1) }])).toHaveLength(1);
+  });
+  test("are named in kebab-case", () => {
+    expect(wronglyNamed(paths)).toEqual([]);
+    expect(wronglyNamed(["packages/a/src/badName.ts", "a_b/x.ts", "a/good-name.test.ts"])).toHaveLength(2);
+  });
+  test("are named after what they hold", () => {
+    expect(bannedNames(paths)).toEqual([]);
+    expect(
+      bannedNames(["src/utils.ts", "src/common/x.ts", "src/disk-manager.ts", "src/disk.ts"]),
+    ).toHaveLength(3);
+  });
+});
+
+describe("source", () => {
+  test("names its exports after what they are", () => {
+    expect(bannedSymbols(code)).toEqual([]);
+    expect(bannedSymbols([{ path: "x.ts", text: "export class DiskManager {}" }])).toHaveLength(1);
+  });
+  test("leaves no focused, skipped or unfinished test and no debugger", () => {
+    expect(leftBehind(code)).toEqual([]);
+    expect(leftBehind([{ path: "x.ts", text: "test.only(" }])).toHaveLength(1);
+  });
+});
