@@ -18,16 +18,13 @@ export default defineConfig({
       {
         test: {
           name: "unit",
-<<<<<<< HEAD
-          include: ["packages/*/src/**/*.test.ts", "tests/repository/**/*.test.ts", "bench/**/*.test.ts"],
-=======
           include: [
             "packages/*/src/**/*.test.ts",
             "tests/repository/**/*.test.ts",
             "tests/conformance/**/*.test.ts",
             "tests/fixtures/**/*.test.ts",
+            "bench/**/*.test.ts",
           ],
->>>>>>> 5eedf3c (Tests: rules of the repository, OpenAPI of the data plane, conformance cases as data with their runner)
           pool: "forks",
           testTimeout: 30_000,
         },

@@ -48,6 +48,11 @@ const capabilities: readonly Capability[] = [
       "packages/cli/",
       "packages/agent/src/spawner/",
       "packages/agent/src/oci/",
+      // Runs at set-up, on the host.
+      "packages/agent/build-native.ts",
+      "packages/agent/build.ts",
+      // A VM's agent mounts its disk itself; users' commands never come this way.
+      "packages/agent/src/control/block-device.ts",
       ...testing,
     ],
     offender: { path: "packages/edge/src/x.ts", text: 'import { execFile } from "node:child_process";' },
@@ -68,12 +73,20 @@ const capabilities: readonly Capability[] = [
   },
 ];
 
-/** A unit test beside the code may fake or check what the code itself may not reach. */
-const isUnitTest = (path: string): boolean => path.endsWith(".test.ts");
+/** Unit tests and their stand-ins may fake or check what the code itself may not reach. */
+const isForTests = (path: string): boolean =>
+  path.endsWith(".test.ts") || /^packages\/[^/]+\/src\/testing\//.test(path);
+
+/** What runs in production must not lean on stand-ins. */
+const importsOfStandIns = (files: readonly SourceFile[]): string[] =>
+  files
+    .filter((file) => file.path.startsWith("packages/") && !isForTests(file.path))
+    .filter((file) => importsOf(file).some((specifier) => /\/testing(\/|$)/.test(specifier)))
+    .map((file) => `${file.path} imports a stand-in of the tests`);
 
 function offences(capability: Capability, files: readonly SourceFile[]): string[] {
   return files
-    .filter((file) => !isUnitTest(file.path) && capability.usedBy(file))
+    .filter((file) => !isForTests(file.path) && capability.usedBy(file))
     .filter((file) => !capability.allowedIn.some((prefix) => file.path.startsWith(prefix)))
     .map((file) => `${file.path} uses ${capability.name}; only ${capability.allowedIn.join(", ")} may`);
 }
@@ -87,5 +100,13 @@ describe.each(capabilities)("$name", (capability) => {
 
   test("is caught elsewhere", () => {
     expect(offences(capability, [capability.offender])).toHaveLength(1);
+  });
+});
+
+describe("stand-ins of the tests", () => {
+  test("are used by tests only", () => {
+    expect(importsOfStandIns(files)).toEqual([]);
+    const offender = { path: "packages/edge/src/edge.ts", text: 'import { rig } from "./testing/rig.ts";' };
+    expect(importsOfStandIns([offender])).toHaveLength(1);
   });
 });
