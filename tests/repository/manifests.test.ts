@@ -1,6 +1,7 @@
 // package.json files read as lists of capabilities: exact pins, one version of each dependency, nothing undeclared; and
 // a lock that `npm ci` takes on any machine.
 import { existsSync, readFileSync } from "node:fs";
+import { builtinModules } from "node:module";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { importsOf, repositoryPaths, repositoryRoot, type SourceFile, sourceFiles } from "./source-tree.ts";
@@ -60,7 +61,7 @@ function undeclared(all: readonly Manifest[], files: readonly SourceFile[]): str
         .filter((file) => file.path.startsWith(`${folder}src/`))
         .flatMap((file) =>
           importsOf(file)
-            .filter((specifier) => !specifier.startsWith(".") && !specifier.startsWith("node:"))
+            .filter((specifier) => !/^(\.|node:)/.test(specifier) && !builtinModules.includes(specifier))
             .map((specifier) =>
               specifier
                 .split("/")
