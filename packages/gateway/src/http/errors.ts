@@ -35,5 +35,7 @@ export function plainMessage(message: string): string {
   if (field !== null) return `${field[1]}: ${field[2]}`;
   const body = /^cannot decode (?:message )?[\w.]+ from JSON: ([^]*)$/.exec(message);
   if (body !== null) return `request body must be a JSON object; got ${body[1]}`;
+  const unpacked = /larger than configured readMaxBytes (\d+)/.exec(message);
+  if (unpacked !== null) return `request body unpacks to more than ${unpacked[1]} bytes`;
   return message;
 }

@@ -3,7 +3,7 @@
  * HTTP/2's preface). Owns the sockets; nothing survives it.
  */
 import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from "node:http";
-import { createServer as createHttp2 } from "node:http2";
+import { createServer as createHttp2, type ServerHttp2Session } from "node:http2";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { randomBytes } from "node:crypto";
 import { limits, newRequestId } from "@cloche/protocol";
@@ -33,15 +33,17 @@ export async function listen(handler: GatewayHandler, host: string, port: number
     },
     handler,
   );
-  // Above our own limit: Node would silently drop the headers beyond it, we refuse the request.
-  http1.maxHeadersCount = limits.headerCount + 1;
+  http1.maxHeadersCount = limits.headerCount;
   http1.on("clientError", answerClientError);
   // It never listens itself; this begins its watch over connections that are slow or idle.
   http1.emit("listening");
-  const http2 = createHttp2({ maxHeaderListPairs: limits.headerCount } as object, (request, response) => {
+  const http2 = createHttp2({ maxHeaderListPairs: limits.headerCount }, (request, response) => {
     handler(request as unknown as IncomingMessage, response as unknown as ServerResponse);
   });
+  const sessions = new Set<ServerHttp2Session>();
   http2.on("session", (session) => {
+    sessions.add(session);
+    session.once("close", () => sessions.delete(session));
     session.setTimeout(limits.idleConnectionMs, () => session.close());
     session.on("error", () => session.destroy());
   });
@@ -67,6 +69,7 @@ export async function listen(handler: GatewayHandler, host: string, port: number
       // http1 itself never listened, but knows which of its connections are idle; those that wait for a first byte it does not.
       http1.closeIdleConnections();
       for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
+      for (const session of sessions) session.close();
       const timer = setTimeout(() => {
         for (const socket of sockets) socket.destroy();
       }, gatewayLimits.closeMs);
@@ -97,17 +100,14 @@ function tellApart(socket: Socket, toHttp1: () => void, toHttp2: () => void): vo
   });
 }
 
+const headersTooMany = `the request has more than ${limits.headerCount} headers or ${limits.headerBytes} bytes of them`;
+
 /** What Node's parser refuses never reaches the handler: answered here in the one error shape. */
 function answerClientError(error: NodeJS.ErrnoException, socket: import("node:stream").Duplex): void {
   if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
   const [status, reason, code, message] =
     error.code === "HPE_HEADER_OVERFLOW"
-      ? [
-          431,
-          "Request Header Fields Too Large",
-          "resource_exhausted",
-          `headers take more than ${limits.headerBytes} bytes`,
-        ]
+      ? [431, "Request Header Fields Too Large", "resource_exhausted", headersTooMany]
       : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
         ? [408, "Request Timeout", "deadline_exceeded", "the request did not arrive in time"]
         : [400, "Bad Request", "invalid_argument", "the request is not valid HTTP"];

@@ -1,0 +1,687 @@
+import { createPublicKey, createVerify } from "node:crypto";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { createClient, createRouterTransport } from "@connectrpc/connect";
+import { RouteService } from "@cloche/protocol/edge";
+import { MachinePhase } from "@cloche/protocol/host";
+import { quiet } from "../testing/fake-clock.ts";
+import { type Answer, type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
+
+let f: GatewayFixture;
+beforeEach(async () => {
+  f = await openFixture();
+});
+afterEach(() => f.close());
+
+const create = async (body: object = {}): Promise<Answer["body"]> => {
+  const answer = await f.call("CreateSandbox", body);
+  expect(answer).toMatchObject({ status: 200 });
+  return answer.body.sandbox;
+};
+const stateOf = async (id: string): Promise<string> => {
+  const answer = await f.call("GetSandbox", { id });
+  return answer.status === 200 ? answer.body.sandbox.state : answer.body.code;
+};
+const otherTeam = async (): Promise<string> => {
+  const team = await f.gateway.addTeam("others");
+  return (await f.gateway.createApiKey(team.id, "other")).secret;
+};
+const none = "sbx-00000000000000000000";
+
+describe("CreateSandbox", () => {
+  it("generates a name when it is omitted, empty or null", async () => {
+    for (const body of [{}, { name: "" }, { name: null }]) {
+      expect((await create(body)).name).toMatch(/^[a-z]+-[a-z]+-\d{4}$/);
+    }
+  });
+
+  it("answers after 10 s with CREATING when the machine takes longer, and becomes RUNNING later", async () => {
+    f.host.fault("createMachine", "hang");
+    const answer = f.call("CreateSandbox");
+    await expect.poll(() => f.host.calls).toContainEqual(expect.stringMatching(/^createMachine/));
+    await f.clock.advance(9_999);
+    let isAnswered = false;
+    void answer.then(() => {
+      isAnswered = true;
+    });
+    await quiet();
+    expect(isAnswered).toBe(false);
+    await f.clock.advance(1);
+    const { body, status } = await answer;
+    expect([status, body.sandbox.state, body.sandbox.domain]).toEqual([200, "SANDBOX_STATE_CREATING", ""]);
+    expect(body.data_plane_token).not.toBe("");
+    await f.restart();
+    await expect.poll(() => stateOf(body.sandbox.id)).toBe("SANDBOX_STATE_RUNNING");
+  });
+
+  it("answers ERROR with a message, and no token, when the machine fails for good", async () => {
+    const { Code } = await import("@connectrpc/connect");
+    f.host.fault("createMachine", "before", Code.Internal, 1, "the disk could not be made");
+    const { body } = await f.call("CreateSandbox");
+    expect(body).toMatchObject({
+      sandbox: { state: "SANDBOX_STATE_ERROR", error_message: "the disk could not be made", domain: "" },
+      data_plane_token: "",
+      data_plane_token_expires_at_unix: 0,
+    });
+    expect(f.host.machines.size).toBe(0);
+    for (const method of ["SuspendSandbox", "ResumeSandbox"]) {
+      expect((await f.call(method, { id: body.sandbox.id })).body.code).toBe("failed_precondition");
+    }
+    expect((await f.call("DeleteSandbox", { id: body.sandbox.id })).status).toBe(200);
+  });
+
+  it("answers the host's refusal and keeps no record, when the caller still waits", async () => {
+    const { Code } = await import("@connectrpc/connect");
+    f.host.fault("createMachine", "before", Code.ResourceExhausted, 1, "the host has no memory left");
+    const answer = await f.call("CreateSandbox");
+    expect([answer.status, answer.body]).toEqual([
+      429,
+      { code: "resource_exhausted", message: "the host has no memory left" },
+    ]);
+    expect((await f.call("ListSandboxes")).body.sandboxes).toEqual([]);
+    expect(f.host.machines.size).toBe(0);
+  });
+
+  it("tries again by itself what fails for a passing reason, before or after its effect", async () => {
+    f.host.fault("createMachine", "before");
+    f.host.fault("createMachine", "after");
+    const answer = f.call("CreateSandbox");
+    await expect.poll(() => f.host.calls).toContainEqual(expect.stringMatching(/^createMachine/));
+    await f.clock.advance(1_000);
+    expect((await answer).body.sandbox.state).toBe("SANDBOX_STATE_RUNNING");
+    expect(f.host.machines.size).toBe(1);
+  });
+
+  it.each([
+    [{ name: "x".repeat(65) }, /^name is "x+"; it must be 1 to 64 printable characters$/],
+    [{ name: "a\nb" }, /^name is "a\\nb"; it must be 1 to 64 printable/],
+    [{ name: 5 }, /^name: expected string, got 5$/],
+    [{ cpus: 0 }, /^cpus is 0; it must be a number from 0.1 to 64$/],
+    [{ cpus: "NaN" }, /^cpus is "NaN"; it must be a number/],
+    [{ cpus: -1 }, /^cpus is -1/],
+    [{ memory_mb: 64 }, /^memory_mb is 64; it must be a whole number from 128 to 262144$/],
+    [{ memory_mb: -1 }, /^memory_mb: /],
+    [{ memory_mb: 1.5 }, /^memory_mb: /],
+    [{ disk_mb: 1 }, /^disk_mb is 1; it must be a whole number from 1024/],
+    [{ runtime: "docker" }, /^runtime is "docker"; it must be one of gvisor, qemu$/],
+    [{ template: "nope" }, /^template is "nope"; it must be one of base$/],
+    [
+      { timeout_seconds: 40_000_000 },
+      /^timeout_seconds is 40000000; it must be a whole number from 0 to 31536000$/,
+    ],
+    [{ idle_suspend_seconds: 40_000_000 }, /^idle_suspend_seconds is 40000000/],
+    [{ metadata: { "": "x" } }, /^a key of metadata is ""; it must be 1 to 128/],
+    [{ metadata: { k: "x".repeat(1_025) } }, /^metadata\["k"\] is "x+…; it must be at most 1024/],
+    [{ metadata: { k: 5 } }, /^metadata: map entry "k": expected string, got 5/],
+    [
+      { metadata: Object.fromEntries(Array.from({ length: 65 }, (_, i) => [i, ""])) },
+      /^metadata has 65 entries; at most 64/,
+    ],
+    [{ env: { "A=B": "x" } }, /^a name in env is "A=B"; it must be non-empty, without = and NUL/],
+    [{ env: { A: "\0" } }, /^env\["A"\] is "\\u0000"; it must be without NUL/],
+    [{ env: { A: "x".repeat(140_000) } }, /^env takes 1\d+ bytes; at most 131072/],
+    [
+      { env: Object.fromEntries(Array.from({ length: 257 }, (_, i) => [`A${i}`, ""])) },
+      /^env has 257 entries; at most 256/,
+    ],
+    [{ public_ports: [0] }, /^public_ports is 0; it must be a whole number from 1 to 65535/],
+    [{ public_ports: [70_000] }, /^public_ports is 70000/],
+    [{ public_ports: Array.from({ length: 65 }, (_, i) => i + 1) }, /^public_ports has 65 ports; at most 64/],
+    [{ auto_resume: "yes" }, /^auto_resume: expected boolean, got "yes"/],
+  ])("refuses %j", async (body, message) => {
+    const answer = await f.call("CreateSandbox", body);
+    expect([answer.status, answer.body.code]).toEqual([400, "invalid_argument"]);
+    expect(answer.body.message).toMatch(message);
+    expect(f.host.machines.size).toBe(0);
+  });
+
+  it("takes every field at its limit", async () => {
+    const body = {
+      name: "x".repeat(64),
+      cpus: 0.1,
+      memory_mb: 128,
+      disk_mb: 1_024,
+      timeout_seconds: 31_536_000,
+      metadata: { ["k".repeat(128)]: "v".repeat(1_024) },
+      public_ports: [65_535, 1, 1],
+    };
+    expect(await create(body)).toMatchObject({ ...body, public_ports: [1, 65_535] });
+  });
+
+  it("refuses a runtime that this host lacks", async () => {
+    const answer = await f.call("CreateSandbox", { runtime: "qemu" });
+    expect(answer.body).toEqual({
+      code: "failed_precondition",
+      message: "runtime qemu is not available on this host; available: gvisor",
+    });
+  });
+
+  it("starts from a checkpoint of the team, when it is visible and fits", async () => {
+    const id = "ckpt-00000000000000000001";
+    f.host.addCheckpoint({ id, teamId: f.teamId, sandboxId: none, diskMb: 16_384 });
+    f.host.addCheckpoint({ id: "ckpt-00000000000000000002", teamId: f.teamId, visible: false });
+    f.host.addCheckpoint({ id: "ckpt-00000000000000000003", teamId: "team-other" });
+    f.host.addCheckpoint({ id: "ckpt-00000000000000000004", teamId: f.teamId, runtime: "qemu" });
+    f.host.runtimes = ["gvisor", "qemu"];
+    expect(await create({ checkpoint_id: id })).toMatchObject({ disk_mb: 16_384, source_checkpoint_id: id });
+    const refusals: [object, string, RegExp][] = [
+      [
+        { checkpoint_id: id, disk_mb: 8_192 },
+        "invalid_argument",
+        /^disk_mb is 8192; it must be at least 16384/,
+      ],
+      [{ checkpoint_id: "ckpt-00000000000000000002" }, "failed_precondition", /not yet visible in storage/],
+      [
+        { checkpoint_id: "ckpt-00000000000000000003" },
+        "not_found",
+        /^checkpoint_id: the team has no checkpoint/,
+      ],
+      [{ checkpoint_id: "nonsense" }, "not_found", /no checkpoint "nonsense"/],
+      [
+        { checkpoint_id: "ckpt-00000000000000000004", runtime: "gvisor" },
+        "failed_precondition",
+        /written by a qemu/,
+      ],
+    ];
+    for (const [body, code, message] of refusals) {
+      const answer = await f.call("CreateSandbox", body);
+      expect(answer.body.code).toBe(code);
+      expect(answer.body.message).toMatch(message);
+    }
+    expect(await create({ checkpoint_id: "ckpt-00000000000000000004" })).toMatchObject({ runtime: "qemu" });
+  });
+});
+
+describe("ids", () => {
+  const methods: [string, string][] = [
+    ["GetSandbox", "id"],
+    ["DeleteSandbox", "id"],
+    ["SuspendSandbox", "id"],
+    ["ResumeSandbox", "id"],
+    ["UpdateSandbox", "id"],
+    ["ForkSandbox", "source_sandbox_id"],
+    ["IssueDataPlaneToken", "sandbox_id"],
+    ["IssuePortLink", "sandbox_id"],
+  ];
+  it.each(methods)(
+    "%s refuses a missing %s, and does not find unknown ones or another team's",
+    async (method, field) => {
+      const missing = await f.call(method, {});
+      expect([missing.status, missing.body.code]).toEqual([400, "invalid_argument"]);
+      expect(missing.body.message).toMatch(new RegExp(`^${field} is missing`));
+      const secret = await otherTeam();
+      const { id } = (await f.call("CreateSandbox", {}, { secret })).body.sandbox;
+      for (const one of [none, "nonsense", "../../etc", id]) {
+        const answer = await f.call(method, { [field]: one, port: 80 });
+        expect([answer.status, answer.body]).toEqual([
+          404,
+          { code: "not_found", message: `${field}: there is no sandbox ${JSON.stringify(one)}` },
+        ]);
+      }
+      expect((await f.call("GetSandbox", { id }, { secret })).body.sandbox.state).toBe(
+        "SANDBOX_STATE_RUNNING",
+      );
+    },
+  );
+});
+
+describe("suspend and resume", () => {
+  it("answers at once with the state on the way, and keeps the domain", async () => {
+    const { id, domain } = await create();
+    expect((await f.call("SuspendSandbox", { id })).body.sandbox).toMatchObject({
+      state: "SANDBOX_STATE_SUSPENDING",
+      domain,
+    });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    expect((await f.call("GetSandbox", { id })).body.sandbox.domain).toBe(domain);
+    expect((await f.call("ResumeSandbox", { id })).body.sandbox).toMatchObject({
+      state: "SANDBOX_STATE_RESUMING",
+      domain,
+    });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+  });
+
+  it("is safe to retry", async () => {
+    const { id } = await create();
+    f.host.fault("suspendMachine", "hang");
+    const first = (await f.call("SuspendSandbox", { id })).body.sandbox;
+    expect((await f.call("SuspendSandbox", { id })).body.sandbox).toEqual(first);
+    await f.restart();
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    const suspended = (await f.call("GetSandbox", { id })).body.sandbox;
+    expect((await f.call("SuspendSandbox", { id })).body.sandbox).toEqual(suspended);
+    const twice = await Promise.all([f.call("ResumeSandbox", { id }), f.call("ResumeSandbox", { id })]);
+    expect(twice.map((one) => one.status)).toEqual([200, 200]);
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+    expect((await f.call("ResumeSandbox", { id })).body.sandbox.state).toBe("SANDBOX_STATE_RUNNING");
+    expect(f.host.calls.filter((one) => one.startsWith("resumeMachine"))).toHaveLength(1);
+  });
+
+  it("is refused in other states, naming the one it is in", async () => {
+    const { id } = await create();
+    f.host.fault("suspendMachine", "hang");
+    await f.call("SuspendSandbox", { id });
+    const answer = await f.call("ResumeSandbox", { id });
+    expect([answer.status, answer.body]).toEqual([
+      400,
+      {
+        code: "failed_precondition",
+        message: `sandbox "${id}" is in SANDBOX_STATE_SUSPENDING; ResumeSandbox needs SANDBOX_STATE_SUSPENDED`,
+      },
+    ]);
+  });
+
+  it("a suspend that cannot complete goes back to RUNNING with its reason, which the next clears", async () => {
+    const { Code } = await import("@connectrpc/connect");
+    const { id } = await create();
+    f.host.fault("suspendMachine", "before", Code.Unimplemented, 1, "this host cannot suspend");
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+    const { sandbox } = (await f.call("GetSandbox", { id })).body;
+    expect(sandbox.error_message).toBe("suspend did not complete: this host cannot suspend");
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    expect((await f.call("GetSandbox", { id })).body.sandbox.error_message).toBe("");
+  });
+
+  it("a resume that fails for a passing reason goes back to SUSPENDED, one whose image is lost to ERROR", async () => {
+    const { Code } = await import("@connectrpc/connect");
+    const { id } = await create();
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    f.host.fault("resumeMachine", "before", Code.ResourceExhausted, 1, "no memory left");
+    await f.call("ResumeSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    expect((await f.call("GetSandbox", { id })).body.sandbox.error_message).toBe(
+      "resume did not complete: no memory left",
+    );
+    f.host.set(id, MachinePhase.FAILED);
+    await f.call("ResumeSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_ERROR");
+  });
+});
+
+describe("ForkSandbox", () => {
+  it("clones a running sandbox with what the request leaves out, and leaves the source as it was", async () => {
+    const source = await create({
+      name: "origin",
+      metadata: { a: "1" },
+      cpus: 4,
+      env: { X: "1" },
+      auto_resume: true,
+      public_ports: [80],
+    });
+    const { body } = await f.call("ForkSandbox", { source_sandbox_id: source.id });
+    expect(body.sandbox).toMatchObject({
+      state: "SANDBOX_STATE_RUNNING",
+      source_sandbox_id: source.id,
+      metadata: { a: "1" },
+      cpus: 4,
+      auto_resume: true,
+      public_ports: [],
+    });
+    expect(body.sandbox.name).toMatch(/^[a-z]+-[a-z]+-\d{4}$/);
+    expect(body.data_plane_token).not.toBe("");
+    expect((await f.call("GetSandbox", { id: source.id })).body.sandbox).toEqual(source);
+    const other = await f.call("ForkSandbox", {
+      source_sandbox_id: source.id,
+      name: "b",
+      metadata: { c: "2" },
+      auto_resume: false,
+    });
+    expect(other.body.sandbox).toMatchObject({ name: "b", metadata: { c: "2" }, auto_resume: false });
+    expect(f.host.calls.filter((one) => one.startsWith("forkMachine"))).toHaveLength(2);
+  });
+
+  it("needs a RUNNING source", async () => {
+    const { id } = await create();
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    const answer = await f.call("ForkSandbox", { source_sandbox_id: id });
+    expect([answer.status, answer.body.code]).toEqual([400, "failed_precondition"]);
+    expect(answer.body.message).toContain(
+      "is in SANDBOX_STATE_SUSPENDED; ForkSandbox needs SANDBOX_STATE_RUNNING",
+    );
+  });
+
+  it("answers unimplemented, and leaves nothing, where the host cannot", async () => {
+    const { Code } = await import("@connectrpc/connect");
+    const { id } = await create();
+    f.host.fault("forkMachine", "before", Code.Unimplemented, 1, "fork is not there yet");
+    const answer = await f.call("ForkSandbox", { source_sandbox_id: id });
+    expect([answer.status, answer.body.code]).toEqual([501, "unimplemented"]);
+    expect((await f.call("ListSandboxes")).body.sandboxes).toHaveLength(1);
+  });
+
+  it("ten at once from one source", async () => {
+    const { id } = await create();
+    const answers = await Promise.all(
+      Array.from({ length: 10 }, () => f.call("ForkSandbox", { source_sandbox_id: id })),
+    );
+    expect(answers.map((one) => one.body.sandbox.state)).toEqual(Array(10).fill("SANDBOX_STATE_RUNNING"));
+    expect(new Set(answers.map((one) => one.body.sandbox.id)).size).toBe(10);
+  });
+
+  it("starts from a checkpoint of the source only, once it is visible", async () => {
+    const { id } = await create();
+    f.host.addCheckpoint({ id: "ckpt-00000000000000000001", teamId: f.teamId, sandboxId: id });
+    f.host.addCheckpoint({
+      id: "ckpt-00000000000000000002",
+      teamId: f.teamId,
+      sandboxId: id,
+      visible: false,
+    });
+    f.host.addCheckpoint({ id: "ckpt-00000000000000000003", teamId: f.teamId, sandboxId: none });
+    const fork = (checkpoint_id: string) => f.call("ForkSandbox", { source_sandbox_id: id, checkpoint_id });
+    expect((await fork("ckpt-00000000000000000001")).body.sandbox).toMatchObject({
+      source_sandbox_id: id,
+      source_checkpoint_id: "ckpt-00000000000000000001",
+    });
+    expect((await fork("ckpt-00000000000000000002")).body.code).toBe("failed_precondition");
+    expect((await fork("ckpt-00000000000000000003")).body.code).toBe("not_found");
+    expect(f.host.calls.some((one) => one.startsWith("forkMachine"))).toBe(false);
+  });
+});
+
+describe("DeleteSandbox", () => {
+  it("is DELETING until destroyed, deleted again meanwhile without complaint, then not found", async () => {
+    const { id } = await create();
+    f.host.fault("destroyMachine", "hang");
+    expect((await f.call("DeleteSandbox", { id })).body).toEqual({});
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_DELETING");
+    expect((await f.call("DeleteSandbox", { id })).body).toEqual({});
+    for (const [method, field] of [
+      ["IssueDataPlaneToken", "sandbox_id"],
+      ["SuspendSandbox", "id"],
+      ["ResumeSandbox", "id"],
+      ["ForkSandbox", "source_sandbox_id"],
+      ["UpdateSandbox", "id"],
+    ] as const) {
+      const answer = await f.call(method, { [field]: id, name: "x" });
+      expect([answer.status, answer.body.code]).toEqual([400, "failed_precondition"]);
+      expect(answer.body.message).toContain("is in SANDBOX_STATE_DELETING");
+    }
+    await f.restart();
+    await expect.poll(() => stateOf(id)).toBe("not_found");
+    expect((await f.call("DeleteSandbox", { id })).body.code).toBe("not_found");
+    expect(f.host.machines.size).toBe(0);
+  });
+
+  it("goes on trying while the host fails, whatever it says", async () => {
+    const { Code } = await import("@connectrpc/connect");
+    const { id } = await create();
+    f.host.fault("destroyMachine", "before", Code.Internal, 5);
+    await f.call("DeleteSandbox", { id });
+    await quiet();
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_DELETING");
+    await f.clock.advance(60_000);
+    expect(await stateOf(id)).toBe("not_found");
+  });
+
+  it("stops what is under way: create, suspend and resume that hang", async () => {
+    f.host.fault("createMachine", "hang");
+    const pending = f.call("CreateSandbox", { name: "slow" });
+    await expect.poll(async () => (await f.call("ListSandboxes")).body.sandboxes).toHaveLength(1);
+    const [slow] = (await f.call("ListSandboxes")).body.sandboxes;
+    await f.call("DeleteSandbox", { id: slow.id });
+    await expect.poll(() => stateOf(slow.id)).toBe("not_found");
+    await pending;
+    const { id } = await create();
+    f.host.fault("suspendMachine", "hang");
+    await f.call("SuspendSandbox", { id });
+    await f.call("DeleteSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("not_found");
+    expect(f.host.machines.size).toBe(0);
+  });
+});
+
+describe("IssueDataPlaneToken", () => {
+  it("issues a token with the decided claims, signed by the newest key", async () => {
+    const { id } = await create();
+    const { body } = await f.call("IssueDataPlaneToken", { sandbox_id: id });
+    const [header = "", payload = "", signature = ""] = body.jwt.split(".");
+    const read = (part: string) => JSON.parse(Buffer.from(part, "base64url").toString());
+    expect(read(header)).toEqual({ alg: "RS256", kid: "test-key", typ: "JWT" });
+    const now = Math.floor(f.clock.nowMs() / 1_000);
+    expect(read(payload)).toEqual({
+      iss: "cloche-test",
+      sub: f.teamId,
+      aud: id,
+      sandbox_id: id,
+      iat: now,
+      nbf: now,
+      exp: now + 3_600,
+      jti: expect.stringMatching(/^[\w-]{22}$/),
+    });
+    expect(body.expires_at_unix).toBe(now + 3_600);
+    const [key] = f.gateway.verificationKeys;
+    const publicKey = createPublicKey({ key: { ...key?.jwk }, format: "jwk" });
+    const verify = createVerify("RSA-SHA256").update(`${header}.${payload}`);
+    expect(verify.verify(publicKey, signature, "base64url")).toBe(true);
+  });
+
+  it("is possible while SUSPENDED", async () => {
+    const { id } = await create();
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    expect((await f.call("IssueDataPlaneToken", { sandbox_id: id })).status).toBe(200);
+  });
+});
+
+describe("ListSandboxes", () => {
+  it("pages newest first, filters by state and metadata, and sees only the team's", async () => {
+    const secret = await otherTeam();
+    await f.call("CreateSandbox", {}, { secret });
+    const ids: string[] = [];
+    for (let i = 0; i < 5; i += 1)
+      ids.unshift((await create({ metadata: { even: String(i % 2 === 0), k: "v" } })).id);
+    const list = async (body: object) => (await f.call("ListSandboxes", body)).body;
+    const idsOf = (body: { sandboxes: { id: string }[] }) => body.sandboxes.map((one) => one.id);
+    expect(idsOf(await list({}))).toEqual(ids);
+    const first = await list({ page_size: 2 });
+    expect(idsOf(first)).toEqual(ids.slice(0, 2));
+    const second = await list({ page_size: 2, page_token: first.next_page_token });
+    expect(idsOf(second)).toEqual(ids.slice(2, 4));
+    const third = await list({ page_size: 2, page_token: second.next_page_token });
+    expect([idsOf(third), third.next_page_token]).toEqual([ids.slice(4), ""]);
+    expect((await list({ page_size: 5 })).next_page_token).toBe("");
+    expect(idsOf(await list({ metadata: { even: "true" } }))).toEqual([ids[0], ids[2], ids[4]]);
+    expect(idsOf(await list({ metadata: { even: "true", k: "other" } }))).toEqual([]);
+    await f.call("SuspendSandbox", { id: ids[1] });
+    await expect.poll(() => stateOf(ids[1] ?? "")).toBe("SANDBOX_STATE_SUSPENDED");
+    expect(idsOf(await list({ states: ["SANDBOX_STATE_SUSPENDED"] }))).toEqual([ids[1]]);
+    expect(idsOf(await list({ states: ["SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RUNNING"] }))).toEqual(ids);
+  });
+
+  it.each([
+    [{ page_token: "nonsense" }, /^page_token "nonsense" is not one; pass next_page_token/],
+    [
+      { states: ["RUNNING"] },
+      /^states\[0\] is "RUNNING"; it must be a sandbox state such as SANDBOX_STATE_RUNNING/,
+    ],
+    [{ states: ["SANDBOX_STATE_UNSPECIFIED"] }, /^states\[0\] is "UNSPECIFIED"/],
+    [{ states: [99] }, /^states\[0\] is 99/],
+    [{ states: "SANDBOX_STATE_RUNNING" }, /^states: expected Array/],
+    [{ page_size: -1 }, /^page_size: /],
+  ])("refuses %j", async (body, message) => {
+    const answer = await f.call("ListSandboxes", body);
+    expect([answer.status, answer.body.code]).toEqual([400, "invalid_argument"]);
+    expect(answer.body.message).toMatch(message);
+  });
+
+  it("refuses a page token under other filters", async () => {
+    await create();
+    await create();
+    const { next_page_token } = (await f.call("ListSandboxes", { page_size: 1 })).body;
+    const answer = await f.call("ListSandboxes", {
+      page_size: 1,
+      page_token: next_page_token,
+      states: ["SANDBOX_STATE_ERROR"],
+    });
+    expect(answer.body.message).toMatch(/^page_token belongs to other filters/);
+  });
+});
+
+describe("UpdateSandbox", () => {
+  it("changes what is given and nothing else, and tells the host", async () => {
+    const before = await create({ name: "a", metadata: { k: "1" }, timeout_seconds: 100 });
+    await f.clock.advance(5_000);
+    const { sandbox } = (
+      await f.call("UpdateSandbox", { id: before.id, name: "b", idle_suspend_seconds: 60 })
+    ).body;
+    expect(sandbox).toEqual({
+      ...before,
+      name: "b",
+      idle_suspend_seconds: 60,
+      updated_at: sandbox.updated_at,
+    });
+    expect(sandbox.updated_at > before.updated_at).toBe(true);
+    await expect.poll(() => f.host.idleLimits.get(before.id)).toBe(60);
+    const cleared = await f.call("UpdateSandbox", {
+      id: before.id,
+      metadata: { entries: {} },
+      public_ports: { ports: [8080] },
+      auto_resume: true,
+    });
+    expect(cleared.body.sandbox).toMatchObject({
+      metadata: {},
+      public_ports: [8080],
+      auto_resume: true,
+      name: "b",
+    });
+    expect((await f.call("ListSandboxes", { metadata: { k: "1" } })).body.sandboxes).toEqual([]);
+  });
+
+  it.each([
+    [{ name: "" }, /^name is ""; it must be 1 to 64/],
+    [{ timeout_seconds: 40_000_000 }, /^timeout_seconds is 40000000/],
+    [{ metadata: { entries: { "": "" } } }, /^a key of metadata/],
+    [{ metadata: { a: "b" }, public_ports: { ports: [0] } }, /^public_ports is 0/],
+  ])("refuses %j", async (body, message) => {
+    const { id } = await create();
+    const answer = await f.call("UpdateSandbox", { id, ...body });
+    expect([answer.status, answer.body.code]).toEqual([400, "invalid_argument"]);
+    expect(answer.body.message).toMatch(message);
+  });
+});
+
+describe("timeouts", () => {
+  it("delete at timeout_seconds, counted again from an update, over restarts", async () => {
+    const a = await create({ timeout_seconds: 100 });
+    const b = await create({ timeout_seconds: 100 });
+    const c = await create({ timeout_seconds: 100 });
+    const d = await create();
+    expect(Date.parse(a.expires_at) - Date.parse(a.created_at)).toBe(100_000);
+    await f.clock.advance(90_000);
+    const extended = await f.call("UpdateSandbox", { id: b.id, timeout_seconds: 100 });
+    expect(Date.parse(extended.body.sandbox.expires_at)).toBe(f.clock.nowMs() + 100_000);
+    expect((await f.call("UpdateSandbox", { id: c.id, timeout_seconds: 0 })).body.sandbox.expires_at).toBe(
+      "",
+    );
+    await f.restart();
+    await f.clock.advance(9_999);
+    expect(await stateOf(a.id)).toBe("SANDBOX_STATE_RUNNING");
+    await f.clock.advance(1);
+    expect(await stateOf(a.id)).toBe("not_found");
+    expect(await stateOf(b.id)).toBe("SANDBOX_STATE_RUNNING");
+    await f.clock.advance(90_000);
+    expect(await stateOf(b.id)).toBe("not_found");
+    await f.clock.advance(1_000_000);
+    expect([await stateOf(c.id), await stateOf(d.id)]).toEqual([
+      "SANDBOX_STATE_RUNNING",
+      "SANDBOX_STATE_RUNNING",
+    ]);
+  });
+});
+
+describe("checkpoints of the team", () => {
+  it("lists newest first and deletes", async () => {
+    const id = "ckpt-00000000000000000001";
+    f.host.addCheckpoint({ id, teamId: f.teamId, sandboxId: none, sizeBytes: 5_000_000_000, name: "one" });
+    f.host.addCheckpoint({
+      id: "ckpt-00000000000000000002",
+      teamId: f.teamId,
+      sandboxId: "sbx-2",
+      createdAt: "2026-02-01T00:00:00.000Z",
+    });
+    f.host.addCheckpoint({ id: "ckpt-00000000000000000003", teamId: "team-other" });
+    const { checkpoints } = (await f.call("ListCheckpoints")).body;
+    expect(checkpoints.map((one: { id: string }) => one.id)).toEqual(["ckpt-00000000000000000002", id]);
+    expect(checkpoints[1]).toEqual({
+      id,
+      name: "one",
+      sandbox_id: none,
+      created_at: "2026-01-01T00:00:00.000Z",
+      size_bytes: 5_000_000_000,
+      size_human: "4.7 GiB",
+      visible: true,
+      runtime: "gvisor",
+    });
+    expect((await f.call("ListCheckpoints", { sandbox_id: none })).body.checkpoints).toHaveLength(1);
+    expect((await f.call("DeleteCheckpoint", { id })).body).toEqual({ freed_bytes: 5_000_000_000 });
+    for (const [one, code] of [
+      [id, "not_found"],
+      ["ckpt-00000000000000000003", "not_found"],
+      ["nonsense", "not_found"],
+      ["", "invalid_argument"],
+    ]) {
+      expect((await f.call("DeleteCheckpoint", { id: one })).body.code).toBe(code);
+    }
+  });
+});
+
+describe("IssuePortLink", () => {
+  const edge = () =>
+    createClient(
+      RouteService,
+      createRouterTransport((router) => {
+        router.service(RouteService, f.gateway.routeService);
+      }),
+    );
+
+  it("gives a link that works once, for its port and sandbox, within 60 s", async () => {
+    const { id } = await create();
+    const issue = async () => {
+      const { body } = await f.call("IssuePortLink", { sandbox_id: id, port: 3000, path: "/app?x=1" });
+      expect(body.expires_at_unix).toBe(Math.floor((f.clock.nowMs() + 60_000) / 1_000));
+      const url = new URL(body.url);
+      expect(url.host).toBe(`3000-${id}.cloche.localhost:7443`);
+      expect(url.searchParams.get("path")).toBe("/app?x=1");
+      return url.searchParams.get("token") ?? "";
+    };
+    const redeem = async (linkToken: string, port = 3000, sandboxId = id) =>
+      await edge().redeemPortLink({ linkToken, sandboxId, port });
+    const linkToken = await issue();
+    expect((await redeem(linkToken)).cookieToken.split(".")).toHaveLength(3);
+    await expect(redeem(linkToken)).rejects.toThrow(/unknown, used or expired/);
+    await expect(redeem(await issue(), 3001)).rejects.toThrow(/unknown, used/);
+    await expect(redeem(await issue(), 3000, none)).rejects.toThrow(/unknown, used/);
+    const late = await issue();
+    await f.clock.advance(60_000);
+    await expect(redeem(late)).rejects.toThrow(/expired/);
+  });
+
+  it.each([
+    [{ port: 0 }, /^port is 0; it must be a whole number from 1 to 65535/],
+    [{ port: 70_000 }, /^port is 70000/],
+    [{ port: 80, path: "//evil.example" }, /^path is "\/\/evil.example"; it must be an absolute path/],
+    [{ port: 80, path: "app" }, /^path is "app"/],
+    [{ port: 80, path: "/\\evil" }, /^path is/],
+    [{ port: 80, path: "/a\r\nb" }, /^path is/],
+  ])("refuses %j", async (body, message) => {
+    const { id } = await create();
+    const answer = await f.call("IssuePortLink", { sandbox_id: id, ...body });
+    expect([answer.status, answer.body.code]).toEqual([400, "invalid_argument"]);
+    expect(answer.body.message).toMatch(message);
+  });
+});
+
+describe("the alias package", () => {
+  it("serves every method alike", async () => {
+    const service = "svc.public.v1.SandboxService";
+    const { body } = await f.call("CreateSandbox", { name: "by alias" }, { service });
+    expect((await f.call("GetSandbox", { id: body.sandbox.id }, { service })).body.sandbox.name).toBe(
+      "by alias",
+    );
+    expect((await f.call("ListApiKeys", {}, { service: "svc.public.v1.ApiKeyService" })).status).toBe(200);
+  });
+});
