@@ -111,25 +111,29 @@ const migrations: readonly Migration[] = [
 
 export const schemaVersion = migrations.length;
 
+/** Any number, the same in every release. */
+const migrationLock = 7_016_351;
+
 interface VersionTable {
   schema_version: { version: number; applied_at: number };
 }
 
 /**
  * Brings the schema to `schemaVersion`. Answers the version found (0: the database is new). Throws when the database is of
- * a newer release. Several starts at once are safe: the version row is unique and PostgreSQL takes a lock.
+ * a newer release. Several starts at once are safe: the first holds a lock, the others find its work done.
  */
 export async function migrate(kysely: Kysely<unknown>, nowMs: number): Promise<number> {
   const db = kysely as Kysely<VersionTable>;
-  await db.schema
-    .createTable("schema_version")
-    .ifNotExists()
-    .addColumn("version", "integer", (c) => c.primaryKey())
-    .addColumn("applied_at", "bigint", (c) => c.notNull())
-    .execute();
   const isPostgres = db.getExecutor().adapter.supportsMultipleConnections;
   return await db.transaction().execute(async (tx) => {
-    if (isPostgres) await sql`lock table schema_version in exclusive mode`.execute(tx);
+    // SQLite's transaction began with the lock; PostgreSQL's "if not exists" alone is not safe against another start.
+    if (isPostgres) await sql`select pg_advisory_xact_lock(${migrationLock})`.execute(tx);
+    await tx.schema
+      .createTable("schema_version")
+      .ifNotExists()
+      .addColumn("version", "integer", (c) => c.primaryKey())
+      .addColumn("applied_at", "bigint", (c) => c.notNull())
+      .execute();
     const row = await tx
       .selectFrom("schema_version")
       .select((e) => e.fn.max("version").as("version"))

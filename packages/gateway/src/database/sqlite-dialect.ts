@@ -14,8 +14,10 @@ import {
   SqliteQueryCompiler,
 } from "kysely";
 
-/** A writer in another process may hold the lock this long before a query fails. */
-const busyTimeoutMs = 2_000;
+/** Another connection may hold the lock this long before a query fails. Waited for without blocking the event loop. */
+const busyTimeoutMs = 5_000;
+const busyPollMs = 5;
+const sqliteBusy = 5;
 const cachedStatements = 500;
 
 /** `path` is a file, or `:memory:`. */
@@ -37,10 +39,9 @@ class NodeSqliteDriver implements Driver {
   }
 
   async init(): Promise<void> {
-    const database = new DatabaseSync(this.#path, { timeout: busyTimeoutMs });
-    database.exec(
-      "pragma journal_mode = wal; pragma synchronous = full; pragma foreign_keys = on; pragma temp_store = memory",
-    );
+    const database = new DatabaseSync(this.#path, { timeout: 0 });
+    await whileBusy(() => database.exec("pragma journal_mode = wal"));
+    database.exec("pragma synchronous = full; pragma foreign_keys = on; pragma temp_store = memory");
     this.#connection = new NodeSqliteConnection(database);
   }
 
@@ -79,11 +80,14 @@ class NodeSqliteConnection implements DatabaseConnection {
   }
 
   async executeQuery<Row>(query: CompiledQuery): Promise<QueryResult<Row>> {
-    const { statement, reads } = this.#prepare(query.sql);
-    const parameters = query.parameters as SQLInputValue[];
-    if (reads) return { rows: statement.all(...parameters) as Row[] };
-    const { changes, lastInsertRowid } = statement.run(...parameters);
-    return { rows: [], numAffectedRows: BigInt(changes), insertId: BigInt(lastInsertRowid) };
+    // A statement that finds the database busy did nothing, and within a transaction none does: `begin` took the lock.
+    return await whileBusy(() => {
+      const { statement, reads } = this.#prepare(query.sql);
+      const parameters = query.parameters as SQLInputValue[];
+      if (reads) return { rows: statement.all(...parameters) as Row[] };
+      const { changes, lastInsertRowid } = statement.run(...parameters);
+      return { rows: [], numAffectedRows: BigInt(changes), insertId: BigInt(lastInsertRowid) };
+    });
   }
 
   // oxlint-disable-next-line require-yield
@@ -104,5 +108,17 @@ class NodeSqliteConnection implements DatabaseConnection {
     if (this.#statements.size >= cachedStatements) this.#statements.clear();
     this.#statements.set(sql, entry);
     return entry;
+  }
+}
+
+async function whileBusy<T>(run: () => T): Promise<T> {
+  for (let waitedMs = 0; ; waitedMs += busyPollMs) {
+    try {
+      return run();
+    } catch (error) {
+      const isBusy = ((error as { errcode?: number }).errcode ?? 0) % 256 === sqliteBusy;
+      if (!isBusy || waitedMs >= busyTimeoutMs) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, busyPollMs));
   }
 }

@@ -1,0 +1,357 @@
+/** One suite for every database the gateway can run on: what it asks of a database holds on each, or the test names it. */
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { type Database, openPostgres, openSqlite } from "@cloche/gateway";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { anAuditEntry, anOperation, aSandbox } from "../../packages/gateway/src/testing/database-records.ts";
+import { type PostgresCluster, startPostgres } from "../fixtures/postgres.ts";
+
+const clock = { nowMs: () => Date.UTC(2026, 0, 1) };
+const nowMs = clock.nowMs();
+
+interface Kind {
+  name: string;
+  setUp(): Promise<void>;
+  tearDown(): Promise<void>;
+  /** Where the next empty database lies. */
+  newPlace(): Promise<string>;
+  open(place: string): Promise<Database>;
+}
+
+let folder = "";
+const sqlite: Kind = {
+  name: "SQLite",
+  async setUp() {
+    folder = await mkdtemp(join(tmpdir(), "cloche-database-"));
+  },
+  tearDown: () => rm(folder, { recursive: true, force: true }),
+  newPlace: async () => join(folder, `${(places += 1)}.db`),
+  open: (place) => openSqlite(place, clock),
+};
+let places = 0;
+
+let cluster: PostgresCluster;
+const postgres: Kind = {
+  name: "PostgreSQL",
+  async setUp() {
+    cluster = await startPostgres();
+  },
+  tearDown: () => cluster.stop(),
+  newPlace: () => cluster.newDatabase(),
+  open: (place) => openPostgres(place, clock),
+};
+
+describe.each([sqlite, postgres])("database contract on $name", (kind) => {
+  let place: string;
+  let db: Database;
+  beforeAll(() => kind.setUp());
+  afterAll(() => kind.tearDown());
+  beforeEach(async () => {
+    place = await kind.newPlace();
+    db = await kind.open(place);
+    await db.teams.insert({ id: "team-a", name: "A", createdAtMs: nowMs });
+    await db.teams.insert({ id: "team-b", name: "B", createdAtMs: nowMs + 1 });
+  });
+  afterEach(() => db.close());
+
+  const insert = async (changes: Parameters<typeof aSandbox>[0]) => {
+    const record = aSandbox({ teamId: "team-a", ...changes });
+    await db.sandboxes.insert(
+      record,
+      anOperation({ sandboxId: record.id }),
+      anAuditEntry({ subject: record.id }),
+    );
+    return record;
+  };
+
+  describe("schema", () => {
+    it("is new once, and kept by the next start", async () => {
+      expect(db.isNew).toBe(true);
+      await db.close();
+      db = await kind.open(place);
+      expect(db.isNew).toBe(false);
+      expect((await db.teams.all()).map((one) => one.id)).toEqual(["team-a", "team-b"]);
+    });
+
+    it("is made once by several starts at the same time", async () => {
+      if (kind.name === "SQLite") await db.close();
+      const fresh = await kind.newPlace();
+      const opened = await Promise.all([kind.open(fresh), kind.open(fresh), kind.open(fresh)]);
+      expect(opened.filter((one) => one.isNew)).toHaveLength(1);
+      await Promise.all(opened.map((one) => one.close()));
+      if (kind.name === "SQLite") db = await kind.open(place);
+    });
+  });
+
+  describe("teams", () => {
+    it("gets one, or undefined", async () => {
+      expect(await db.teams.get("team-a")).toEqual({ id: "team-a", name: "A", createdAtMs: nowMs });
+      expect(await db.teams.get("team-x")).toBeUndefined();
+    });
+  });
+
+  describe("sandboxes", () => {
+    it("come back as they were written, whatever characters they hold", async () => {
+      const text = `"quotes" 'single' \\ %_ ; -- \u{1f514} 日本`;
+      const record = await insert({
+        name: text,
+        metadata: { [text]: text, empty: "" },
+        env: { A: text },
+        publicPorts: [1, 65_535],
+        cpus: 0.1,
+        expiresAtMs: nowMs + 31_536_000_000,
+        autoResume: true,
+        firstRanAtMs: nowMs,
+      });
+      expect(await db.sandboxes.get(record.id)).toEqual(record);
+      expect(await db.sandboxes.list({ teamId: "team-a", states: [], metadata: { [text]: text } })).toEqual([
+        record,
+      ]);
+      expect(await db.sandboxes.get("sbx-none")).toBeUndefined();
+    });
+
+    it("are refused twice under one id, together with all that came along", async () => {
+      const record = await insert({});
+      const again = anOperation({ sandboxId: record.id });
+      await expect(db.sandboxes.insert(record, again, anAuditEntry({ subject: "second" }))).rejects.toThrow();
+      expect(await db.audit.list({ teamId: "team-a", subject: "second", limit: 10 })).toEqual([]);
+    });
+
+    it("list newest first, by team, states, metadata, ordinal and limit", async () => {
+      const a = await insert({ ordinal: 1, metadata: { k: "1", l: "1" } });
+      const b = await insert({ ordinal: 2, metadata: { k: "1" }, state: "SANDBOX_STATE_RUNNING" });
+      const c = await insert({ ordinal: 1_767_225_600_000_001, metadata: { k: "2" } });
+      await insert({ ordinal: 3, teamId: "team-b" });
+      const list = async (query: object) => {
+        const found = await db.sandboxes.list({ teamId: "team-a", states: [], metadata: {}, ...query });
+        return found.map((one) => one.id);
+      };
+      expect(await list({})).toEqual([c.id, b.id, a.id]);
+      expect(await list({ limit: 2 })).toEqual([c.id, b.id]);
+      expect(await list({ beforeOrdinal: 2 })).toEqual([a.id]);
+      expect(await list({ states: ["SANDBOX_STATE_RUNNING"] })).toEqual([b.id]);
+      expect(await list({ states: ["SANDBOX_STATE_RUNNING", "SANDBOX_STATE_CREATING"] })).toEqual([
+        c.id,
+        b.id,
+        a.id,
+      ]);
+      expect(await list({ metadata: { k: "1" } })).toEqual([b.id, a.id]);
+      expect(await list({ metadata: { k: "1", l: "1" } })).toEqual([a.id]);
+      expect(await list({ teamId: "team-x" })).toEqual([]);
+      expect((await db.sandboxes.all()).length).toBe(4);
+      expect(await db.sandboxes.lastOrdinal()).toBe(1_767_225_600_000_001);
+    });
+
+    it("change only from the state and generation that were read", async () => {
+      const read = await insert({});
+      const changed = await db.sandboxes.change(
+        read,
+        { state: "SANDBOX_STATE_RUNNING", autoResume: true },
+        nowMs + 5,
+      );
+      expect(changed).toEqual({
+        ...read,
+        state: "SANDBOX_STATE_RUNNING",
+        autoResume: true,
+        generation: 2,
+        updatedAtMs: nowMs + 5,
+      });
+      expect(await db.sandboxes.get(read.id)).toEqual(changed);
+      expect(await db.sandboxes.change(read, { name: "stale" }, nowMs)).toBeUndefined();
+      expect(await db.sandboxes.get(read.id)).toEqual(changed);
+    });
+
+    it("let exactly one of many writers through", async () => {
+      const read = await insert({});
+      const names = Array.from({ length: 20 }, (_, i) => `writer ${i}`);
+      const results = await Promise.all(names.map((name) => db.sandboxes.change(read, { name }, nowMs)));
+      expect(results.filter((one) => one !== undefined)).toHaveLength(1);
+      expect((await db.sandboxes.get(read.id))?.generation).toBe(2);
+    });
+
+    it("change with their operation and audit entry, all or nothing", async () => {
+      const read = await insert({});
+      const first = await db.operations.ofSandbox(read.id);
+      const next = anOperation({ sandboxId: read.id, kind: "delete" });
+      const begun = await db.sandboxes.change(read, { state: "SANDBOX_STATE_DELETING" }, nowMs, {
+        begin: next,
+        audit: anAuditEntry({ subject: "begun" }),
+      });
+      expect(await db.operations.ofSandbox(read.id)).toEqual(next);
+      if (begun === undefined || first === undefined) throw new Error("not written");
+      const stale = await db.sandboxes.change(begun, { name: "x" }, nowMs, {
+        end: first.id,
+        audit: anAuditEntry({ subject: "stale" }),
+      });
+      expect(stale).toBeUndefined();
+      expect(await db.sandboxes.get(read.id)).toEqual(begun);
+      expect(await db.audit.list({ teamId: "team-a", subject: "stale", limit: 1 })).toEqual([]);
+      expect(await db.audit.list({ teamId: "team-a", subject: "begun", limit: 1 })).toHaveLength(1);
+      expect(await db.sandboxes.change(begun, {}, nowMs, { end: next.id })).toBeDefined();
+      expect(await db.operations.ofSandbox(read.id)).toBeUndefined();
+    });
+
+    it("are removed with what belongs to them, by the operation's owner only", async () => {
+      const read = await insert({ metadata: { k: "v" } });
+      const operation = await db.operations.ofSandbox(read.id);
+      await db.portLinks.insert(
+        "hash",
+        { sandboxId: read.id, teamId: "team-a", port: 1, expiresAtMs: nowMs + 1 },
+        nowMs,
+      );
+      expect(await db.sandboxes.remove(read, { end: "op-other" })).toBe(false);
+      const stale = { ...read, generation: 7 };
+      expect(await db.sandboxes.remove(stale, { end: operation?.id ?? "" })).toBe(false);
+      expect(await db.operations.ofSandbox(read.id)).toEqual(operation);
+      expect(await db.sandboxes.remove(read, { end: operation?.id ?? "" })).toBe(true);
+      expect(await db.sandboxes.get(read.id)).toBeUndefined();
+      expect(await db.operations.all()).toEqual([]);
+      expect(await db.portLinks.take("hash")).toBeUndefined();
+    });
+
+    it("replace metadata whole", async () => {
+      const read = await insert({ metadata: { old: "1", same: "1" } });
+      await db.sandboxes.change(read, { metadata: { same: "2" } }, nowMs);
+      const find = (metadata: Record<string, string>) =>
+        db.sandboxes.list({ teamId: "team-a", states: [], metadata });
+      expect(await find({ old: "1" })).toEqual([]);
+      expect(await find({ same: "1" })).toEqual([]);
+      expect(await find({ same: "2" })).toHaveLength(1);
+    });
+
+    it("tell which are due", async () => {
+      const late = await insert({ expiresAtMs: nowMs + 20 });
+      const soon = await insert({ expiresAtMs: nowMs + 10 });
+      await insert({ expiresAtMs: nowMs + 5, state: "SANDBOX_STATE_DELETING" });
+      await insert({});
+      expect(await db.sandboxes.nextExpiryMs()).toBe(nowMs + 10);
+      const idsAt = async (atMs: number, limit = 10) =>
+        (await db.sandboxes.expired(atMs, limit)).map((one) => one.id);
+      expect(await idsAt(nowMs + 9)).toEqual([]);
+      expect(await idsAt(nowMs + 20)).toEqual([soon.id, late.id]);
+      expect(await idsAt(nowMs + 20, 1)).toEqual([soon.id]);
+    });
+  });
+
+  describe("operations", () => {
+    it("keep their progress, and refuse to once replaced", async () => {
+      const record = await insert({});
+      const operation = await db.operations.ofSandbox(record.id);
+      if (operation === undefined) throw new Error("no operation");
+      Object.assign(operation, {
+        direction: "back",
+        begun: ["record", "machine"],
+        input: { fate: "lost" },
+        failure: "it broke",
+      });
+      expect(await db.operations.save(operation, nowMs + 9)).toBe(true);
+      expect(await db.operations.all()).toEqual([{ ...operation, updatedAtMs: nowMs + 9 }]);
+      expect(await db.operations.save({ ...operation, id: "op-other" }, nowMs)).toBe(false);
+    });
+  });
+
+  describe("API keys", () => {
+    const key = (id: string, changes: object = {}) => ({
+      id,
+      teamId: "team-a",
+      name: "n",
+      prefix: "cloche_abc",
+      createdAtMs: nowMs,
+      expiresAtMs: null,
+      revokedAtMs: null,
+      lastUsedAtMs: null,
+      ...changes,
+    });
+
+    it("are found by hash, listed newest first, touched, revoked once", async () => {
+      await db.apiKeys.insert(key("key-1"), "h1", anAuditEntry({}));
+      await db.apiKeys.insert(
+        key("key-2", { createdAtMs: nowMs + 1, expiresAtMs: nowMs + 2 }),
+        "h2",
+        anAuditEntry({}),
+      );
+      await expect(db.apiKeys.insert(key("key-3"), "h1", anAuditEntry({}))).rejects.toThrow();
+      expect(await db.apiKeys.findByHash("h1")).toEqual(key("key-1"));
+      expect(await db.apiKeys.findByHash("h9")).toBeUndefined();
+      expect((await db.apiKeys.list("team-a")).map((one) => one.id)).toEqual(["key-2", "key-1"]);
+      await db.apiKeys.touch("key-1", nowMs + 7);
+      expect((await db.apiKeys.findByHash("h1"))?.lastUsedAtMs).toBe(nowMs + 7);
+      expect(await db.apiKeys.revoke("team-b", "key-1", nowMs, anAuditEntry({}))).toBe(false);
+      expect(await db.apiKeys.revoke("team-a", "key-1", nowMs + 8, anAuditEntry({ subject: "key-1" }))).toBe(
+        true,
+      );
+      expect(await db.apiKeys.revoke("team-a", "key-1", nowMs + 9, anAuditEntry({ subject: "key-1" }))).toBe(
+        true,
+      );
+      expect((await db.apiKeys.findByHash("h1"))?.revokedAtMs).toBe(nowMs + 8);
+      expect(await db.audit.list({ teamId: "team-a", subject: "key-1", limit: 9 })).toHaveLength(1);
+      expect((await db.apiKeys.list("team-a")).map((one) => one.id)).toEqual(["key-2"]);
+    });
+  });
+
+  describe("port links", () => {
+    it("are taken by one of many, and drop out when expired", async () => {
+      const { id: sandboxId } = await insert({});
+      const link = { sandboxId, teamId: "team-a", port: 80, expiresAtMs: nowMs + 10 };
+      await db.portLinks.insert("h1", link, nowMs);
+      const taken = await Promise.all(Array.from({ length: 10 }, () => db.portLinks.take("h1")));
+      expect(taken.filter((one) => one !== undefined)).toEqual([link]);
+      await db.portLinks.insert("h2", link, nowMs);
+      await db.portLinks.insert("h3", { ...link, expiresAtMs: nowMs + 30 }, nowMs + 20);
+      expect(await db.portLinks.take("h2")).toBeUndefined();
+    });
+  });
+
+  describe("audit", () => {
+    it("lists newest first and drops by age and by count", async () => {
+      for (let i = 0; i < 6; i += 1) {
+        await db.audit.insert(anAuditEntry({ id: `aud-${i}`, atMs: nowMs + i, subject: `s${i % 2}` }));
+      }
+      const idsOf = async (query: object = {}) =>
+        (await db.audit.list({ teamId: "team-a", limit: 10, ...query })).map((one) => one.id);
+      expect(await idsOf({ limit: 2 })).toEqual(["aud-5", "aud-4"]);
+      expect(await idsOf({ subject: "s0" })).toEqual(["aud-4", "aud-2", "aud-0"]);
+      expect(await idsOf({ beforeId: "aud-2" })).toEqual(["aud-1", "aud-0"]);
+      expect(await idsOf({ teamId: "team-b" })).toEqual([]);
+      expect(await db.audit.prune(nowMs + 2, 100)).toBe(2);
+      expect(await idsOf()).toEqual(["aud-5", "aud-4", "aud-3", "aud-2"]);
+      expect(await db.audit.prune(0, 1)).toBe(3);
+      expect(await idsOf()).toEqual(["aud-5"]);
+    });
+  });
+
+  it("goes on after a failed statement, and many things at once keep apart", async () => {
+    const work = Array.from({ length: 50 }, async (_, i) => {
+      if (i % 10 === 0)
+        await db.teams.insert({ id: "team-a", name: "twice", createdAtMs: 0 }).catch(() => undefined);
+      const record = await insert({ metadata: { i: String(i) } });
+      const changed = await db.sandboxes.change(record, { name: `n${i}` }, nowMs);
+      return changed?.name === `n${i}`;
+    });
+    expect((await Promise.all(work)).every(Boolean)).toBe(true);
+    await db.ping();
+  });
+});
+
+describe("PostgreSQL alone", () => {
+  it("comes back after its connections broke", async () => {
+    const own = await startPostgres();
+    try {
+      const db = await openPostgres(await own.newDatabase(), clock);
+      await db.ping();
+      await own.dropConnections();
+      await expect
+        .poll(() =>
+          db.ping().then(
+            () => "ok",
+            (error: { code: string }) => error.code,
+          ),
+        )
+        .toBe("ok");
+      await db.close();
+    } finally {
+      await own.stop();
+    }
+  });
+});
