@@ -1,0 +1,201 @@
+import { Code } from "@connectrpc/connect";
+import { MachinePhase } from "@cloche/protocol/host";
+import type { SandboxState } from "@cloche/protocol";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { quiet } from "../testing/fake-clock.ts";
+import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
+
+let f: GatewayFixture;
+beforeEach(async () => {
+  f = await openFixture();
+});
+afterEach(() => f.close());
+
+const create = async (body: object = {}): Promise<string> =>
+  (await f.call("CreateSandbox", body)).body.sandbox.id;
+const get = async (id: string) => (await f.call("GetSandbox", { id })).body.sandbox;
+const stateOf = async (id: string): Promise<string> => {
+  const answer = await f.call("GetSandbox", { id });
+  return answer.status === 200 ? answer.body.sandbox.state : answer.body.code;
+};
+const suspended = async (): Promise<string> => {
+  const id = await create();
+  await f.call("SuspendSandbox", { id });
+  await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+  return id;
+};
+/** Writes a state behind the gateway's back, as a crash at a bad moment, or an operator, could leave it. */
+const force = async (id: string, state: SandboxState): Promise<void> => {
+  const record = await f.database.sandboxes.get(id);
+  if (record === undefined) throw new Error("no record");
+  await f.database.sandboxes.change(record, { state }, f.clock.nowMs());
+};
+
+describe("while it runs", () => {
+  it("a machine that fails makes its sandbox ERROR with the reason", async () => {
+    const id = await create();
+    f.host.crash(id, "out of memory");
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_ERROR");
+    expect(await get(id)).toMatchObject({ error_message: "out of memory" });
+    await f.call("DeleteSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("not_found");
+  });
+
+  it("a machine that stopped is started again from its disk", async () => {
+    const id = await create();
+    f.host.set(id, MachinePhase.STOPPED);
+    await expect.poll(() => f.host.phase(id)).toBe(MachinePhase.RUNNING);
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+    expect(f.host.calls.filter((one) => one === `createMachine ${id}`)).toHaveLength(2);
+  });
+
+  it("a machine that disappears without an event is found out by the regular comparison", async () => {
+    const id = await create();
+    f.host.lose(id);
+    await f.clock.advance(60_000);
+    expect(await get(id)).toMatchObject({
+      state: "SANDBOX_STATE_ERROR",
+      error_message: "the machine is gone from its host",
+    });
+  });
+
+  it("a machine that nobody knows is destroyed", async () => {
+    f.host.add({ sandboxId: "sbx-11111111111111111111" });
+    await expect.poll(() => f.host.machines.size).toBe(0);
+  });
+
+  it("an idle machine is suspended where the sandbox says so, and woken by the edge where it says so", async () => {
+    const idle = await create({ idle_suspend_seconds: 60 });
+    const busy = await create();
+    f.host.reportIdle(idle);
+    f.host.reportIdle(busy);
+    await expect.poll(() => stateOf(idle)).toBe("SANDBOX_STATE_SUSPENDED");
+    await quiet();
+    expect(await stateOf(busy)).toBe("SANDBOX_STATE_RUNNING");
+    const audit = await f.database.audit.list({ teamId: f.teamId, subject: idle, limit: 10 });
+    expect(audit.find((one) => one.action === "sandbox.suspend")?.actor).toBe("system:idle");
+  });
+
+  it("a stale event does not undo what happened since", async () => {
+    const id = await create();
+    const machine = f.host.machines.get(id);
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    if (machine !== undefined) f.host.machines.set(id, { ...machine, phase: MachinePhase.SUSPENDED });
+    f.host.breakStreams();
+    await f.clock.advance(1_000);
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+  });
+});
+
+describe("after a restart", () => {
+  it("leaves running and suspended sandboxes as they are", async () => {
+    const a = await create();
+    const b = await suspended();
+    const before = [await get(a), await get(b)];
+    f.host.calls.length = 0;
+    await f.restart();
+    await f.gateway.settled();
+    await quiet();
+    expect([await get(a), await get(b)]).toEqual(before);
+    expect(f.host.calls.filter((one) => /^(create|suspend|resume|destroy|fork)Machine/.test(one))).toEqual(
+      [],
+    );
+  });
+
+  it("gives the host the public keys again", async () => {
+    f.host.keys = { issuer: "", kids: [] };
+    await f.restart();
+    await expect.poll(() => f.host.keys).toEqual({ issuer: "cloche-test", kids: ["test-key"] });
+  });
+
+  it("after a reboot of the host: RUNNING ones start cold, SUSPENDED ones stay", async () => {
+    const a = await create();
+    const b = await suspended();
+    await f.gateway.close();
+    f.host.reboot();
+    f.host.calls.length = 0;
+    await f.restart();
+    await expect.poll(() => f.host.phase(a)).toBe(MachinePhase.RUNNING);
+    await expect.poll(() => stateOf(a)).toBe("SANDBOX_STATE_RUNNING");
+    expect(f.host.calls).toContain(`createMachine ${a}`);
+    expect([await stateOf(b), f.host.phase(b)]).toEqual(["SANDBOX_STATE_SUSPENDED", MachinePhase.SUSPENDED]);
+  });
+
+  it("a cold start that fails leaves the sandbox SUSPENDED with its reason, and a resume tries again", async () => {
+    const id = await create();
+    f.host.fault("createMachine", "before", Code.ResourceExhausted, 1, "no memory left");
+    f.host.reboot();
+    await f.clock.advance(1_000);
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    expect((await get(id)).error_message).toBe("resume did not complete: no memory left");
+    await f.call("ResumeSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+  });
+
+  it("what the service suspended when it stopped runs again", async () => {
+    const id = await create();
+    await f.gateway.close();
+    f.host.set(id, MachinePhase.SUSPENDED);
+    await f.restart();
+    await expect.poll(() => f.host.phase(id)).toBe(MachinePhase.RUNNING);
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+  });
+
+  it("a machine that runs although its sandbox is SUSPENDED is accepted as RUNNING", async () => {
+    const id = await suspended();
+    f.host.set(id, MachinePhase.RUNNING);
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+  });
+
+  it.each<[SandboxState, string]>([
+    ["SANDBOX_STATE_CREATING", "SANDBOX_STATE_RUNNING"],
+    ["SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_SUSPENDED"],
+    ["SANDBOX_STATE_RESUMING", "SANDBOX_STATE_RUNNING"],
+    ["SANDBOX_STATE_DELETING", "not_found"],
+  ])("a sandbox in %s without an operation gets one", async (state, then) => {
+    const id = state === "SANDBOX_STATE_RESUMING" ? await suspended() : await create();
+    await f.gateway.close();
+    await force(id, state);
+    await f.restart();
+    await expect.poll(() => stateOf(id)).toBe(then);
+  });
+
+  it("leaves unknown machines alone when the database was made at this start", async () => {
+    const { createGateway } = await import("../gateway.ts");
+    const { openSqlite } = await import("../database/database.ts");
+    const { testConfig, testSigningKey } = await import("../testing/gateway-fixture.ts");
+    const { silentLog } = await import("@cloche/base");
+    const { randomBytes } = await import("node:crypto");
+    const id = await create();
+    const database = await openSqlite(":memory:", f.clock);
+    const options = {
+      signingKeys: [testSigningKey()],
+      config: testConfig,
+      clock: f.clock,
+      log: silentLog,
+      randomBytes,
+    };
+    const fresh = createGateway({ ...options, database, host: f.host.client });
+    await fresh.start();
+    await fresh.settled();
+    await quiet();
+    expect(f.host.phase(id)).toBe(MachinePhase.RUNNING);
+    await fresh.close();
+    await database.close();
+  });
+});
+
+describe("while the host is out of reach", () => {
+  it("operations wait and go on when it is back", async () => {
+    const id = await create();
+    f.host.fault("suspendMachine", "before", Code.Unavailable, 10);
+    f.host.fault("getMachine", "before", Code.Unavailable, 10);
+    await f.call("SuspendSandbox", { id });
+    await f.clock.advance(1_000);
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_SUSPENDING");
+    f.host.clearFaults();
+    await f.clock.advance(60_000);
+    expect(["SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RUNNING"]).toContain(await stateOf(id));
+  });
+});
