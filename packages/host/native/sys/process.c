@@ -137,7 +137,15 @@ int process_exec(struct answer *answer, char **arguments, int count) {
   return done(answer, "%d %d", (int)entry.pid, code);
 }
 
-/* A new network namespace, kept by a bind mount at `path` as `ip netns` keeps its own. Repeatable. */
+/* Sandboxes speak IPv4 only. A kernel without IPv6 has no such file, and needs none. */
+static void disable_ipv6(const char *path) {
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (write(fd, "1", 1) != 1) fprintf(stderr, "cloche-sys: %s: %s\n", path, strerror(errno));
+  close(fd);
+}
+
+/* A new network namespace without IPv6, kept by a bind mount at `path` as `ip netns` keeps its own. Repeatable. */
 int netns_add(struct answer *answer, const char *path) {
   struct statfs status;
   if (statfs(path, &status) == 0 && status.f_type == NSFS_MAGIC) return done(answer, "exists");
@@ -146,6 +154,8 @@ int netns_add(struct answer *answer, const char *path) {
   close(fd);
   /* Only this thread, which ends with the request, moves into the new namespace. */
   if (unshare(CLONE_NEWNET) != 0) return fail(answer, errno, "making a network namespace");
+  disable_ipv6("/proc/sys/net/ipv6/conf/all/disable_ipv6");
+  disable_ipv6("/proc/sys/net/ipv6/conf/default/disable_ipv6");
   if (mount("/proc/thread-self/ns/net", path, "none", MS_BIND, NULL) != 0)
     return fail(answer, errno, "keeping the network namespace at %s", path);
   return done(answer, "made");

@@ -1,0 +1,124 @@
+import { createSocket, type Socket } from "node:dgram";
+import { once } from "node:events";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { DNS_LIMITS, DnsForwarder, type DnsForwarderOptions } from "./dns-forwarder.ts";
+
+const LOOPBACK = "127.0.0.1";
+
+function query(name: string, id = 7): Buffer {
+  return Buffer.from([
+    id >> 8,
+    id & 255,
+    1,
+    0,
+    0,
+    1,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+    name.length,
+    ...Buffer.from(name),
+    0,
+    0,
+    1,
+    0,
+    1,
+  ]);
+}
+
+describe("DNS forwarder", () => {
+  let upstream: Socket;
+  let asked: Buffer[];
+  let answer: (message: Buffer) => Buffer | undefined;
+  let client: Socket;
+  const open: DnsForwarder[] = [];
+
+  beforeEach(async () => {
+    asked = [];
+    answer = (message) => {
+      const copy = Buffer.from(message);
+      copy.writeUInt8(0x81, 2);
+      return copy;
+    };
+    upstream = createSocket("udp4");
+    upstream.on("message", (message, from) => {
+      asked.push(message);
+      const said = answer(message);
+      if (said) upstream.send(said, from.port, from.address);
+    });
+    upstream.bind(0, LOOPBACK);
+    await once(upstream, "listening");
+    client = createSocket("udp4");
+    client.bind(0, LOOPBACK);
+    await once(client, "listening");
+  });
+  afterEach(async () => {
+    for (const forwarder of open.splice(0)) await forwarder.close();
+    upstream.close();
+    client.close();
+  });
+
+  const start = async (options: Partial<DnsForwarderOptions> = {}) => {
+    const forwarder = new DnsForwarder({
+      address: LOOPBACK,
+      resolvers: async () => [LOOPBACK],
+      upstreamPort: upstream.address().port,
+      slotOf: () => 1,
+      now: () => 0,
+      ...options,
+    });
+    open.push(forwarder);
+    return forwarder.listen();
+  };
+  const ask = async (port: number, message: Buffer): Promise<Buffer> => {
+    client.send(message, port, LOOPBACK);
+    const [said] = (await once(client, "message")) as [Buffer];
+    return said;
+  };
+
+  it("passes the answer back under the asker's id, and asks under another", async () => {
+    const port = await start();
+    const ids = new Set<number>();
+    for (let i = 0; i < 8; i++) {
+      expect((await ask(port, query("a", 7))).readUInt16BE(0)).toBe(7);
+      ids.add(asked.at(-1)?.readUInt16BE(0) ?? 0);
+    }
+    expect(ids.size).toBeGreaterThan(1);
+  });
+
+  it("refuses what the filter refuses, without asking", async () => {
+    const port = await start({ allow: (slot, { name }) => slot === 1 && name !== "secret" });
+    expect((await ask(port, query("Secret"))).readUInt8(3) & 15).toBe(5);
+    expect(asked).toEqual([]);
+    expect((await ask(port, query("other"))).readUInt8(3) & 15).toBe(0);
+  });
+
+  it("takes no forged answer, and asks the next resolver when one is silent", async () => {
+    answer = (message) => {
+      const forged = Buffer.from(message);
+      forged.writeUInt8(0x81, 2);
+      forged.writeUInt16BE((message.readUInt16BE(0) + 1) & 0xffff, 0);
+      return asked.length === 1
+        ? forged
+        : Buffer.concat([message.subarray(0, 2), Buffer.from([0x81]), message.subarray(3)]);
+    };
+    const port = await start({ resolvers: async () => [LOOPBACK, LOOPBACK] });
+    expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(0);
+    expect(asked.length).toBe(2);
+  });
+
+  it("answers nobody but sandboxes, and no sandbox above its rate", async () => {
+    const port = await start({ slotOf: () => undefined });
+    client.send(query("a"), port, LOOPBACK);
+    let datagrams = 0;
+    const limited = await start({ slotOf: () => (++datagrams <= DNS_LIMITS.burst + 1 ? 1 : 2) });
+    for (let i = 0; i < DNS_LIMITS.burst; i++) await ask(limited, query("a"));
+    client.send(query("dropped"), limited, LOOPBACK);
+    // Datagrams are served in order: when the other sandbox has its answer, the one before was judged.
+    expect((await ask(limited, query("later"))).includes("later")).toBe(true);
+    expect(asked.filter((message) => message.includes("dropped"))).toEqual([]);
+  });
+});

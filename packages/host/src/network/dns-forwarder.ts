@@ -1,0 +1,240 @@
+// Name resolution for sandboxes: the router sends their port 53 here (rules.ts), and this asks the host's own resolvers.
+// Owns one UDP and one TCP socket on the host's end of the uplink. Sandboxes are hostile: everything has a limit, a
+// question is asked upstream from a fresh port under a fresh id, and only an answer to that question is passed back.
+//
+// Called by network.ts. What survives a crash: nothing; the next start listens again.
+import { randomInt } from "node:crypto";
+import { createSocket, type RemoteInfo, type Socket as UdpSocket } from "node:dgram";
+import { once } from "node:events";
+import { connect, createServer, isIPv6, type Server, type Socket } from "node:net";
+import {
+  answers,
+  type DnsQuestion,
+  parseQuery,
+  RCODE_REFUSED,
+  RCODE_SERVER_FAILURE,
+  refusal,
+  withId,
+} from "./dns-message.ts";
+
+export const DNS_LIMITS = {
+  /** A query is small; more than this is none. */
+  queryBytes: 1_232,
+  /** Waiting for an answer, per sandbox and in all. */
+  pendingPerSlot: 64,
+  pending: 2_048,
+  /** Sustained and burst rate of one sandbox. */
+  queriesPerSecond: 200,
+  burst: 400,
+  connectionsPerSlot: 8,
+  /** Of one resolver; then the next one is asked. */
+  upstreamTimeoutMs: 2_500,
+  idleConnectionMs: 10_000,
+} as const;
+
+export interface DnsForwarderOptions {
+  /** Address to listen on. */
+  readonly address: string;
+  readonly port?: number;
+  /** Addresses of the resolvers to ask, in this order; read again for every question. */
+  readonly resolvers: () => Promise<readonly string[]>;
+  /** Port of the resolvers. Default 53; tests use another. */
+  readonly upstreamPort?: number;
+  /** The slot that an address belongs to; undefined: not answered. */
+  readonly slotOf: (address: string) => number | undefined;
+  /** Whether the sandbox may ask this. Refused questions get REFUSED. Default: all may. */
+  readonly allow?: (slot: number, question: DnsQuestion) => boolean;
+  readonly now?: () => number;
+}
+
+interface Budget {
+  pending: number;
+  connections: number;
+  tokens: number;
+  refilledAtMs: number;
+}
+
+export class DnsForwarder {
+  readonly #options: DnsForwarderOptions;
+  readonly #udp: UdpSocket = createSocket("udp4");
+  readonly #tcp: Server = createServer({ pauseOnConnect: false }, (socket) => this.#serveConnection(socket));
+  readonly #budgets = new Map<number, Budget>();
+  readonly #connections = new Set<Socket>();
+  #pending = 0;
+
+  constructor(options: DnsForwarderOptions) {
+    this.#options = options;
+  }
+
+  /** Binds UDP and TCP to the same port and answers it. */
+  async listen(): Promise<number> {
+    const { address, port = 0 } = this.#options;
+    this.#udp.on("message", (message, from) => void this.#serveDatagram(message, from));
+    // Errors of single datagrams (unreachable and the like) concern their sandbox only.
+    this.#udp.bind(port, address);
+    await once(this.#udp, "listening");
+    this.#udp.on("error", () => {});
+    const bound = this.#udp.address().port;
+    this.#tcp.listen(bound, address);
+    await once(this.#tcp, "listening");
+    return bound;
+  }
+
+  async close(): Promise<void> {
+    for (const socket of this.#connections) socket.destroy();
+    const closed = once(this.#tcp, "close");
+    this.#tcp.close();
+    await closed;
+    this.#udp.close();
+  }
+
+  /** Forgets a slot that was given back. */
+  forget(slot: number): void {
+    this.#budgets.delete(slot);
+  }
+
+  async #serveDatagram(message: Buffer, from: RemoteInfo): Promise<void> {
+    const slot = this.#options.slotOf(from.address);
+    if (slot === undefined) return;
+    const answer = await this.#answer(slot, message, askByUdp);
+    if (answer) this.#udp.send(answer, from.port, from.address, () => {});
+  }
+
+  #serveConnection(socket: Socket): void {
+    const slot = this.#options.slotOf(socket.remoteAddress ?? "");
+    const budget = slot === undefined ? undefined : this.#budget(slot);
+    if (slot === undefined || !budget || budget.connections >= DNS_LIMITS.connectionsPerSlot) {
+      socket.destroy();
+      return;
+    }
+    budget.connections += 1;
+    this.#connections.add(socket);
+    socket.on("error", () => socket.destroy());
+    socket.on("close", () => {
+      budget.connections -= 1;
+      this.#connections.delete(socket);
+    });
+    socket.setTimeout(DNS_LIMITS.idleConnectionMs, () => socket.destroy());
+    let buffered = Buffer.alloc(0);
+    const takeFrame = (): Buffer | undefined => {
+      if (buffered.length < 2) return undefined;
+      const length = buffered.readUInt16BE(0);
+      if (length > DNS_LIMITS.queryBytes) socket.destroy();
+      if (length > DNS_LIMITS.queryBytes || buffered.length < 2 + length) return undefined;
+      const query = buffered.subarray(2, 2 + length);
+      buffered = buffered.subarray(2 + length);
+      return query;
+    };
+    const serve = async (): Promise<void> => {
+      for (let query = takeFrame(); query; query = takeFrame()) {
+        const answer = await this.#answer(slot, query, askByTcp);
+        if (answer && socket.writable) socket.write(frame(answer));
+      }
+      socket.resume();
+    };
+    socket.on("data", (chunk) => {
+      // One question after the other: nothing piles up here, it waits in the sandbox.
+      socket.pause();
+      buffered = Buffer.concat([buffered, chunk]);
+      void serve();
+    });
+  }
+
+  /** Undefined: say nothing, as to what is no question, or comes too fast. */
+  async #answer(slot: number, query: Buffer, ask: Ask): Promise<Buffer | undefined> {
+    if (query.length > DNS_LIMITS.queryBytes) return undefined;
+    const question = parseQuery(query);
+    const budget = this.#budget(slot);
+    if (!question || !this.#spend(budget)) return undefined;
+    if (this.#options.allow && !this.#options.allow(slot, question)) return refusal(query, RCODE_REFUSED);
+    if (budget.pending >= DNS_LIMITS.pendingPerSlot || this.#pending >= DNS_LIMITS.pending)
+      return refusal(query, RCODE_SERVER_FAILURE);
+    budget.pending += 1;
+    this.#pending += 1;
+    try {
+      const asked = withId(query, randomInt(0x1_0000));
+      for (const resolver of await this.#options.resolvers()) {
+        const answer = await ask(resolver, this.#options.upstreamPort ?? 53, asked);
+        if (answer) return withId(answer, question.id);
+      }
+      return refusal(query, RCODE_SERVER_FAILURE);
+    } finally {
+      budget.pending -= 1;
+      this.#pending -= 1;
+    }
+  }
+
+  #budget(slot: number): Budget {
+    let budget = this.#budgets.get(slot);
+    if (!budget) {
+      budget = { pending: 0, connections: 0, tokens: DNS_LIMITS.burst, refilledAtMs: this.#now() };
+      this.#budgets.set(slot, budget);
+    }
+    return budget;
+  }
+
+  #spend(budget: Budget): boolean {
+    const nowMs = this.#now();
+    const refilled = budget.tokens + ((nowMs - budget.refilledAtMs) / 1_000) * DNS_LIMITS.queriesPerSecond;
+    budget.tokens = Math.min(DNS_LIMITS.burst, refilled);
+    budget.refilledAtMs = nowMs;
+    if (budget.tokens < 1) return false;
+    budget.tokens -= 1;
+    return true;
+  }
+
+  #now(): number {
+    return (this.#options.now ?? Date.now)();
+  }
+}
+
+/** Undefined: no answer in time. */
+type Ask = (resolver: string, port: number, query: Buffer) => Promise<Buffer | undefined>;
+
+function askByUdp(resolver: string, port: number, query: Buffer): Promise<Buffer | undefined> {
+  return new Promise((resolve) => {
+    const socket = createSocket(isIPv6(resolver.split("%")[0] ?? "") ? "udp6" : "udp4");
+    const finish = (answer: Buffer | undefined) => {
+      clearTimeout(timer);
+      socket.removeAllListeners();
+      socket.on("error", () => {});
+      socket.close();
+      resolve(answer);
+    };
+    const timer = setTimeout(() => finish(undefined), DNS_LIMITS.upstreamTimeoutMs);
+    socket.on("error", () => finish(undefined));
+    // Connected: the kernel takes datagrams of this resolver only.
+    socket.connect(port, resolver, () => socket.send(query));
+    socket.on("message", (message) => {
+      if (answers(message, query)) finish(message);
+    });
+  });
+}
+
+function askByTcp(resolver: string, port: number, query: Buffer): Promise<Buffer | undefined> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: resolver, port });
+    let received = Buffer.alloc(0);
+    const finish = (answer: Buffer | undefined) => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(answer);
+    };
+    const timer = setTimeout(() => finish(undefined), DNS_LIMITS.upstreamTimeoutMs);
+    socket.on("error", () => finish(undefined));
+    socket.on("end", () => finish(undefined));
+    socket.on("connect", () => socket.write(frame(query)));
+    socket.on("data", (chunk) => {
+      received = Buffer.concat([received, chunk]);
+      if (received.length < 2 || received.length < 2 + received.readUInt16BE(0)) return;
+      const message = received.subarray(2, 2 + received.readUInt16BE(0));
+      finish(answers(message, query) ? message : undefined);
+    });
+  });
+}
+
+function frame(message: Buffer): Buffer {
+  const length = Buffer.alloc(2);
+  length.writeUInt16BE(message.length, 0);
+  return Buffer.concat([length, message]);
+}

@@ -1,0 +1,74 @@
+// The little of DNS messages (RFC 1035) that a forwarder must understand: the header and the question. Pure.
+
+export interface DnsQuestion {
+  readonly id: number;
+  /** Lower case, without the final dot; "" is the root. */
+  readonly name: string;
+  readonly type: number;
+  /** Where the question section ends. */
+  readonly end: number;
+}
+
+const HEADER_BYTES = 12;
+const NAME_BYTES_MAX = 255;
+const LABEL_BYTES_MAX = 63;
+const QR = 0x80;
+const RD = 0x01;
+const RA = 0x80;
+export const RCODE_SERVER_FAILURE = 2;
+export const RCODE_REFUSED = 5;
+
+/** The one question of a standard query; undefined for anything else (answers, other opcodes, nonsense). */
+export function parseQuery(message: Buffer): DnsQuestion | undefined {
+  if (message.length < HEADER_BYTES) return undefined;
+  const flags = message.readUInt8(2);
+  const isStandardQuery = (flags & QR) === 0 && (flags & 0x78) === 0;
+  if (!isStandardQuery || message.readUInt16BE(4) !== 1) return undefined;
+  return readQuestion(message);
+}
+
+/** Whether `answer` answers `query`: a response of the same id to the same question. */
+export function answers(answer: Buffer, query: Buffer): boolean {
+  const asked = parseQuery(query);
+  if (!asked || answer.length < HEADER_BYTES || (answer.readUInt8(2) & QR) === 0) return false;
+  if (answer.readUInt16BE(0) !== asked.id) return false;
+  // Some servers leave the question out of an error.
+  if (answer.readUInt16BE(4) === 0) return (answer.readUInt8(3) & 0x0f) !== 0;
+  const said = readQuestion(answer);
+  return said !== undefined && said.name === asked.name && said.type === asked.type;
+}
+
+/** The query turned into an answer that says only `rcode`. */
+export function refusal(query: Buffer, rcode: number): Buffer {
+  const question = parseQuery(query);
+  const answer = Buffer.from(query.subarray(0, question?.end ?? HEADER_BYTES));
+  answer.writeUInt8(QR | (query.readUInt8(2) & RD), 2);
+  answer.writeUInt8(RA | rcode, 3);
+  answer.writeUInt16BE(question ? 1 : 0, 4);
+  answer.fill(0, 6, HEADER_BYTES);
+  return answer;
+}
+
+export function withId(message: Buffer, id: number): Buffer {
+  const copy = Buffer.from(message);
+  copy.writeUInt16BE(id, 0);
+  return copy;
+}
+
+function readQuestion(message: Buffer): DnsQuestion | undefined {
+  const labels: string[] = [];
+  let at = HEADER_BYTES;
+  for (let total = 0; ; ) {
+    const length = message[at];
+    // Compression pointers have no place in the first question.
+    if (length === undefined || length > LABEL_BYTES_MAX) return undefined;
+    at += 1;
+    if (length === 0) break;
+    total += length + 1;
+    if (total > NAME_BYTES_MAX || at + length > message.length) return undefined;
+    labels.push(message.toString("latin1", at, at + length).toLowerCase());
+    at += length;
+  }
+  if (at + 4 > message.length) return undefined;
+  return { id: message.readUInt16BE(0), name: labels.join("."), type: message.readUInt16BE(at), end: at + 4 };
+}

@@ -1,0 +1,139 @@
+// What a sandbox may reach: its mode, and the nft set elements that say so. The rules (rules.ts) never change; a change of
+// mode is one transaction on elements and holds at once, for connections that are open too. Pure.
+import { ClocheError } from "@cloche/protocol";
+import { toRange } from "./address.ts";
+import { slotInterface } from "./names.ts";
+import { ROUTER_TABLE } from "./rules.ts";
+
+export interface EgressRule {
+  /** IPv4 range or address. Private and special ranges stay closed whatever a rule says. */
+  readonly cidr: string;
+  readonly protocol: "tcp" | "udp";
+  /** First and last port. */
+  readonly ports: readonly [number, number];
+}
+
+/** open: every public address. none: nothing, names neither. list: what the rules name, and name resolution. */
+export type EgressPolicy =
+  | { readonly mode: "open" }
+  | { readonly mode: "none" }
+  | { readonly mode: "list"; readonly allow: readonly EgressRule[] };
+
+export const EGRESS_RULES_MAX = 256;
+const CHAINS = { open: "open", none: "deny", list: "listed" } as const;
+
+/** Throws invalid_argument naming the rule and field. Overlapping rules are merged where nft would refuse them. */
+export function checkEgress(policy: EgressPolicy): EgressPolicy {
+  if (policy.mode !== "list") return policy;
+  if (policy.allow.length > EGRESS_RULES_MAX)
+    throw new ClocheError("invalid_argument", `egress.allow: at most ${EGRESS_RULES_MAX} rules`);
+  policy.allow.forEach((rule, index) => {
+    const bad = (field: string, what: string) =>
+      new ClocheError("invalid_argument", `egress.allow[${index}].${field}: ${what}`);
+    try {
+      toRange(rule.cidr);
+    } catch {
+      throw bad("cidr", `${JSON.stringify(rule.cidr)} is no IPv4 address or range such as 203.0.113.0/24`);
+    }
+    if (rule.protocol !== "tcp" && rule.protocol !== "udp") throw bad("protocol", "must be tcp or udp");
+    const [first, last] = rule.ports;
+    const isPort = (port: number) => Number.isInteger(port) && port >= 1 && port <= 65_535;
+    if (!isPort(first) || !isPort(last) || first > last)
+      throw bad("ports", "must be two ports, the lesser first");
+  });
+  return policy;
+}
+
+/** The nft commands that put `slot` under `policy`, whatever it was under before. Needs `known`: its present elements. */
+export function egressCommands(slot: number, policy: EgressPolicy, known: SlotElements): string[] {
+  const name = slotInterface(slot);
+  const commands = removalCommands(slot, known);
+  if (policy.mode !== "none") commands.push(`add element ${ROUTER_TABLE} resolving { ${name} }`);
+  if (policy.mode === "list")
+    for (const element of disjoint(policy.allow.map(toBox)))
+      commands.push(`add element ${ROUTER_TABLE} allowed { ${name} . ${renderBox(element)} }`);
+  commands.push(`add element ${ROUTER_TABLE} egress { ${name} : goto ${CHAINS[policy.mode]} }`);
+  return commands;
+}
+
+/** What nft holds of a slot at the moment. */
+export interface SlotElements {
+  readonly hasEgress: boolean;
+  readonly hasResolving: boolean;
+  /** As rendered by `renderBox`. */
+  readonly allowed: readonly string[];
+}
+
+export const NO_ELEMENTS: SlotElements = { hasEgress: false, hasResolving: false, allowed: [] };
+
+export function removalCommands(slot: number, known: SlotElements): string[] {
+  const name = slotInterface(slot);
+  const commands: string[] = [];
+  if (known.hasEgress) commands.push(`delete element ${ROUTER_TABLE} egress { ${name} }`);
+  if (known.hasResolving) commands.push(`delete element ${ROUTER_TABLE} resolving { ${name} }`);
+  for (const element of known.allowed)
+    commands.push(`delete element ${ROUTER_TABLE} allowed { ${name} . ${element} }`);
+  return commands;
+}
+
+/** The elements that `egressCommands` leaves. */
+export function elementsOf(policy: EgressPolicy): SlotElements {
+  return {
+    hasEgress: true,
+    hasResolving: policy.mode !== "none",
+    allowed: policy.mode === "list" ? disjoint(policy.allow.map(toBox)).map(renderBox) : [],
+  };
+}
+
+interface Box {
+  readonly protocol: "tcp" | "udp";
+  readonly first: number;
+  readonly last: number;
+  readonly firstPort: number;
+  readonly lastPort: number;
+}
+
+function toBox(rule: EgressRule): Box {
+  const [firstPort, lastPort] = rule.ports;
+  return { protocol: rule.protocol, ...toRange(rule.cidr), firstPort, lastPort };
+}
+
+/**
+ * nft refuses elements that overlap partly ("conflicting intervals"), so the rules are cut along each other's address
+ * bounds, and the port ranges of one address range are joined.
+ */
+function disjoint(boxes: readonly Box[]): Box[] {
+  const result: Box[] = [];
+  for (const protocol of ["tcp", "udp"] as const) {
+    const mine = boxes.filter((box) => box.protocol === protocol);
+    const bounds = [...new Set(mine.flatMap((box) => [box.first, box.last + 1]))].sort((a, b) => a - b);
+    for (let i = 0; i + 1 < bounds.length; i++) {
+      const first = bounds[i] as number;
+      const last = (bounds[i + 1] as number) - 1;
+      const ports = mine
+        .filter((box) => box.first <= first && last <= box.last)
+        .map((box): [number, number] => [box.firstPort, box.lastPort]);
+      for (const [firstPort, lastPort] of joined(ports))
+        result.push({ protocol, first, last, firstPort, lastPort });
+    }
+  }
+  return result;
+}
+
+function joined(ranges: [number, number][]): [number, number][] {
+  const result: [number, number][] = [];
+  for (const [first, last] of ranges.sort((a, b) => a[0] - b[0])) {
+    const previous = result.at(-1);
+    if (previous && first <= previous[1] + 1) previous[1] = Math.max(previous[1], last);
+    else result.push([first, last]);
+  }
+  return result;
+}
+
+function renderBox(box: Box): string {
+  const text = (address: number) =>
+    [24, 16, 8, 0].map((shift) => Math.floor(address / 2 ** shift) % 256).join(".");
+  const addresses = box.first === box.last ? text(box.first) : `${text(box.first)}-${text(box.last)}`;
+  const ports = box.firstPort === box.lastPort ? String(box.firstPort) : `${box.firstPort}-${box.lastPort}`;
+  return `${addresses} . ${box.protocol} . ${ports}`;
+}

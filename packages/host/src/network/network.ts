@@ -1,0 +1,307 @@
+// The network of an instance: the router and a pool of slots made ahead, leased to machines one each.
+// Owns everything named after the instance's tag: namespaces, links, the nft tables, the DNS forwarder's sockets.
+//
+//   slot:  (none) ──make──▶ ready ──lease──▶ leased ──release──▶ (none)
+//          found at start ──adopt──▶ leased                 found and not adopted ──reclaim──▶ (none)
+//
+// Called by machine drivers (lease, prepare, release, adopt) and the host service (egress, denials, open, close).
+// What survives a crash or a stop: all but the DNS forwarder and the refilling of the pool; `openNetwork` finds it again.
+// A released slot is destroyed, never handed on, and its number comes round last, so that nobody gets packets meant for
+// the one before.
+import { rm } from "node:fs/promises";
+import { randomInt } from "node:crypto";
+import { inStep, type Progress } from "../artifacts/step.ts";
+import type { Native } from "../sys/native.ts";
+import {
+  parseSubnet,
+  SLOTS_MAX,
+  type Subnet,
+  slotAddresses,
+  slotOfAddress,
+  uplinkAddresses,
+} from "./address.ts";
+import { DnsForwarder } from "./dns-forwarder.ts";
+import type { DnsQuestion } from "./dns-message.ts";
+import {
+  checkEgress,
+  type EgressPolicy,
+  egressCommands,
+  elementsOf,
+  NO_ELEMENTS,
+  removalCommands,
+  type SlotElements,
+} from "./egress.ts";
+import { SANDBOX_INTERFACE, slotInterface } from "./names.ts";
+import { hostResolvers } from "./resolvers.ts";
+import {
+  closeRouter,
+  loadRules,
+  openRouter,
+  routerInterfaces,
+  routerNft,
+  routerNftJson,
+  slotsPresent,
+} from "./router.ts";
+import { ROUTER_TABLE } from "./rules.ts";
+import { readDenials, readElements, type Denial } from "./sets.ts";
+import { deleteSlot, makeSlot, prepareSlot, slotNamespacePath, type SlotPlace } from "./slot.ts";
+
+export interface NetworkOptions {
+  readonly tag: string;
+  /** An IPv4 /16, for example "10.231.0.0/16". */
+  readonly subnet: string;
+  /** Directory for the slots' batch files; made when missing. */
+  readonly stateDir: string;
+  readonly native: Native;
+  /** Slots kept ready, so that a lease costs nothing. Default 8. */
+  readonly slotsAhead?: number;
+  /** Whether a sandbox may ask for a name. Default: every sandbox whose egress is not "none" may. */
+  readonly allowName?: (slot: number, question: DnsQuestion) => boolean;
+  /** Default: those of /etc/resolv.conf, read again when asked. */
+  readonly resolvers?: () => Promise<readonly string[]>;
+  readonly upstreamDnsPort?: number;
+  readonly progress: Progress;
+  /** Told of failures in the background (making slots ahead). */
+  readonly onError?: (error: unknown) => void;
+}
+
+export interface NetworkLease {
+  readonly slot: number;
+  /** Path of the namespace, for example /run/netns/cl-ab12cd-7. */
+  readonly namespacePath: string;
+  /** The interface in it: eth0. */
+  readonly interfaceName: string;
+  /** The sandbox's address; a /30 with its gateway. */
+  readonly address: string;
+  readonly gateway: string;
+  /** Where the host reaches the machine: its address. */
+  readonly agentHost: string;
+  /** Addresses and routes of eth0 into the namespace (again): gVisor takes them out at every start and restore. */
+  prepare(): Promise<void>;
+}
+
+const SLOTS_AHEAD = 8;
+
+/** Makes or finds the network. Repeatable after any crash. */
+export function openNetwork(options: NetworkOptions): Promise<Network> {
+  const repair =
+    "see what the message says of CLOCHE_SUBNET, or of the missing kernel feature, and run the command again";
+  return inStep(options.progress, "network", repair, async () => {
+    const subnet = parseSubnet(options.subnet);
+    await openRouter(options.tag, subnet);
+    const network = new Network(options, subnet);
+    await network.start();
+    return network;
+  });
+}
+
+/** Everything of the instance's network off the machine, whatever state it is in; no service may be using it. */
+export async function destroyNetwork(
+  options: Pick<NetworkOptions, "tag" | "stateDir" | "native">,
+): Promise<void> {
+  for (const slot of await slotsPresent(options.tag)) await deleteSlot(options, slot);
+  await closeRouter(options.tag);
+  await rm(options.stateDir, { recursive: true, force: true });
+}
+
+export class Network {
+  readonly #options: NetworkOptions;
+  readonly #place: SlotPlace;
+  readonly #subnet: Subnet;
+  readonly #dns: DnsForwarder;
+  readonly #ready: number[] = [];
+  readonly #leased = new Set<number>();
+  /** On the machine since an earlier service. */
+  readonly #found = new Set<number>();
+  /** What the router's sets hold of each slot. */
+  readonly #elements = new Map<number, SlotElements>();
+  #cursor = randomInt(SLOTS_MAX);
+  #refilling: Promise<void> | undefined;
+  #closed = false;
+
+  constructor(options: NetworkOptions, subnet: Subnet) {
+    this.#options = options;
+    this.#subnet = subnet;
+    this.#place = { native: options.native, tag: options.tag, stateDir: options.stateDir };
+    this.#dns = new DnsForwarder({
+      address: uplinkAddresses(subnet).gateway,
+      resolvers: options.resolvers ?? (() => hostResolvers()),
+      slotOf: (address) => slotOfAddress(subnet, address),
+      ...(options.allowName ? { allow: options.allowName } : {}),
+      ...(options.upstreamDnsPort ? { upstreamPort: options.upstreamDnsPort } : {}),
+    });
+  }
+
+  /** For openNetwork only. */
+  async start(): Promise<void> {
+    const dnsPort = await this.#dns.listen();
+    try {
+      await loadRules(this.#options.tag, this.#subnet, dnsPort);
+      await this.#findSlots();
+    } catch (error) {
+      await this.#dns.close();
+      throw error;
+    }
+    this.#refill();
+  }
+
+  /** A fresh slot, open to the public internet unless `setEgress` says otherwise. From the pool, else made now (~10 ms). */
+  async lease(): Promise<NetworkLease> {
+    const slot = this.#ready.shift() ?? (await this.#make());
+    this.#leased.add(slot);
+    this.#refill();
+    return this.#leaseOf(slot);
+  }
+
+  /** The lease of a slot that a machine of an earlier service still uses; undefined when it is gone. Its egress is kept. */
+  async adopt(slot: number): Promise<NetworkLease | undefined> {
+    if (!this.#leased.has(slot) && !this.#found.delete(slot)) return undefined;
+    this.#leased.add(slot);
+    return this.#leaseOf(slot);
+  }
+
+  /** Destroys the slot, cutting off what still runs in it. Repeatable. */
+  async release(slot: number): Promise<void> {
+    this.#found.delete(slot);
+    await this.#delete(slot);
+    this.#leased.delete(slot);
+  }
+
+  /** Destroys the slots found at start that nobody adopted; answers them. To be called when adoption is over. */
+  async reclaim(): Promise<number[]> {
+    const slots = [...this.#found];
+    for (const slot of slots) await this.release(slot);
+    return slots;
+  }
+
+  /**
+   * What the sandbox may reach from now on; one transaction, which open connections feel too. invalid_argument names a
+   * wrong rule.
+   */
+  async setEgress(slot: number, policy: EgressPolicy): Promise<void> {
+    if (!this.#leased.has(slot)) throw new Error(`slot ${slot} is not leased`);
+    checkEgress(policy);
+    const known = this.#elements.get(slot) ?? NO_ELEMENTS;
+    await routerNft(this.#options.tag, `${egressCommands(slot, policy, known).join("\n")}\n`);
+    this.#elements.set(slot, elementsOf(policy));
+  }
+
+  /** Packets that the policy dropped, by slot, since each was made. */
+  async denials(): Promise<ReadonlyMap<number, Denial>> {
+    return readDenials(
+      await routerNftJson(this.#options.tag, "list", "set", ...ROUTER_TABLE.split(" "), "denied"),
+    );
+  }
+
+  /** Slots in use: for counting leaks. */
+  get leasedSlots(): readonly number[] {
+    return [...this.#leased];
+  }
+
+  /** Ends name resolution and refilling. Everything else stays for the sandboxes that live on and the next start. */
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#refilling;
+    await this.#dns.close();
+  }
+
+  /** Closes and takes everything off the machine. */
+  async destroy(): Promise<void> {
+    await this.close();
+    await destroyNetwork(this.#options);
+  }
+
+  #leaseOf(slot: number): NetworkLease {
+    const { gateway, address } = slotAddresses(this.#subnet, slot);
+    return {
+      slot,
+      namespacePath: slotNamespacePath(this.#options.tag, slot),
+      interfaceName: SANDBOX_INTERFACE,
+      address,
+      gateway,
+      agentHost: address,
+      prepare: () => prepareSlot(this.#place, slot),
+    };
+  }
+
+  /** Slots of an earlier service: whole ones wait for adoption, half-made ones go. */
+  async #findSlots(): Promise<void> {
+    const interfaces = await routerInterfaces(this.#options.tag);
+    const elements = readElements(
+      await routerNftJson(this.#options.tag, "list", "table", ...ROUTER_TABLE.split(" ")),
+    );
+    for (const [slot, known] of elements) this.#elements.set(slot, known);
+    const present = await slotsPresent(this.#options.tag);
+    for (const slot of new Set([...present, ...elements.keys()])) {
+      const whole =
+        present.includes(slot) && interfaces.has(slotInterface(slot)) && elements.get(slot)?.hasEgress;
+      if (whole) this.#found.add(slot);
+      else await this.#delete(slot);
+    }
+  }
+
+  async #make(): Promise<number> {
+    const slot = this.#nextNumber();
+    this.#leased.add(slot); // Nobody else takes the number meanwhile.
+    try {
+      const addresses = slotAddresses(this.#subnet, slot);
+      await makeSlot(this.#place, slot, addresses);
+      const policy: EgressPolicy = { mode: "open" };
+      const commands = [
+        `add element ${ROUTER_TABLE} sources { ${slotInterface(slot)} . ${addresses.address} }`,
+        ...egressCommands(slot, policy, NO_ELEMENTS),
+      ];
+      await routerNft(this.#options.tag, `${commands.join("\n")}\n`);
+      this.#elements.set(slot, elementsOf(policy));
+      return slot;
+    } catch (error) {
+      await this.#delete(slot).catch((undoError: unknown) => this.#options.onError?.(undoError));
+      throw error;
+    } finally {
+      this.#leased.delete(slot);
+    }
+  }
+
+  async #delete(slot: number): Promise<void> {
+    await deleteSlot(this.#place, slot);
+    const name = slotInterface(slot);
+    const { address } = slotAddresses(this.#subnet, slot);
+    // Added before they are deleted, because nft refuses to delete what is not there.
+    const commands = [
+      `add element ${ROUTER_TABLE} sources { ${name} . ${address} }`,
+      `delete element ${ROUTER_TABLE} sources { ${name} . ${address} }`,
+      `add element ${ROUTER_TABLE} denied { ${name} }`,
+      `delete element ${ROUTER_TABLE} denied { ${name} }`,
+      ...removalCommands(slot, this.#elements.get(slot) ?? NO_ELEMENTS),
+    ];
+    await routerNft(this.#options.tag, `${commands.join("\n")}\n`);
+    this.#elements.delete(slot);
+    this.#dns.forget(slot);
+  }
+
+  /** Numbers come round as late as possible. */
+  #nextNumber(): number {
+    for (let tried = 0; tried < SLOTS_MAX; tried++) {
+      this.#cursor = (this.#cursor % SLOTS_MAX) + 1;
+      const slot = this.#cursor;
+      if (!this.#leased.has(slot) && !this.#found.has(slot) && !this.#ready.includes(slot)) return slot;
+    }
+    throw new Error(`all ${SLOTS_MAX} network slots are in use`);
+  }
+
+  #refill(): void {
+    const wanted = this.#options.slotsAhead ?? SLOTS_AHEAD;
+    if (this.#refilling || this.#closed || this.#ready.length >= wanted) return;
+    this.#refilling = (async () => {
+      try {
+        while (!this.#closed && this.#ready.length < wanted) this.#ready.push(await this.#make());
+      } catch (error) {
+        // The next lease makes its own and says what is wrong.
+        this.#options.onError?.(error);
+      } finally {
+        this.#refilling = undefined;
+      }
+    })();
+  }
+}

@@ -1,0 +1,149 @@
+// The router namespace of an instance and its link to the host: made, found again after a restart, and taken down.
+//
+//   host ──cl-<tag>── /30 ──uplink── router namespace ──s1…sN── slots
+//
+// What survives a crash: all of it, by name. `openRouter` puts right what is missing and leaves what is there.
+import { statSync } from "node:fs";
+import { readdir } from "node:fs/promises";
+import { networkInterfaces } from "node:os";
+import { ClocheError } from "@cloche/protocol";
+import { CommandError, run } from "../sys/run.ts";
+import { LINK_PREFIX, overlaps, type Subnet, uplinkAddresses } from "./address.ts";
+import { disableForwarding, enableForwarding, type ForwardingPlace } from "./ip-forward.ts";
+import { NETNS_DIR, networkNames, slotOfNamespace } from "./names.ts";
+import { hostRules, routerRules } from "./rules.ts";
+
+/** The setting belongs to the network namespace that we run in, which is not always the machine's first. */
+const forwarding = (): ForwardingPlace => ({
+  runDir: `/run/cloche/ip-forward-${statSync("/proc/self/ns/net").ino}`,
+  routers: async () => (await namespaces()).filter((name) => name.startsWith("cloche-")),
+});
+
+/** Everything but the rules. Repeatable. invalid_argument when the subnet is in use on this machine. */
+export async function openRouter(tag: string, subnet: Subnet): Promise<void> {
+  const names = networkNames(tag);
+  const { gateway, address } = uplinkAddresses(subnet);
+  const present = (await namespaces()).includes(names.router);
+  if (present && !(await hasAddress(names.router, names.routerUplink, address))) {
+    // Half-made, or made for another subnet: no sandbox can be using it.
+    await closeRouter(tag);
+    return openRouter(tag, subnet);
+  }
+  if (!present) {
+    await checkSubnetIsFree(subnet, names.uplink);
+    await run(["ip", "netns", "add", names.router]);
+    await deleteLink(names.uplink);
+    const [near, far] = [names.uplink, names.routerUplink];
+    await ipBatch(undefined, [`link add ${near} type veth peer name ${far} netns ${names.router}`]);
+  }
+  await ipBatch(names.router, [
+    "link set lo up",
+    `link set ${names.routerUplink} up`,
+    `addr replace ${address}/${LINK_PREFIX} dev ${names.routerUplink}`,
+  ]);
+  await ipBatch(undefined, [
+    `link set ${names.uplink} up`,
+    `addr replace ${gateway}/${LINK_PREFIX} dev ${names.uplink}`,
+    `route replace ${subnet.cidr} via ${address} dev ${names.uplink}`,
+  ]);
+  await ipBatch(names.router, [`route replace default via ${gateway} dev ${names.routerUplink}`]);
+  await inRouter(names.router, [
+    "echo 1 > /proc/sys/net/ipv4/ip_forward",
+    "echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects",
+    "echo 0 > /proc/sys/net/ipv4/conf/default/send_redirects",
+    "echo 0 > /proc/sys/net/ipv4/conf/all/accept_redirects",
+    // Not there at all where the kernel has no IPv6.
+    "[ ! -d /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6",
+    "[ ! -d /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6",
+  ]);
+  await enableForwarding(forwarding(), names.router);
+}
+
+/** Loads the rules on both sides; what is in the router's sets stays. */
+export async function loadRules(tag: string, subnet: Subnet, dnsPort: number): Promise<void> {
+  // The host's first: the router must never be open to a host that does not filter.
+  await run(["nft", "-f", "-"], { input: hostRules(tag, { subnet, dnsPort }) });
+  await routerNft(tag, routerRules({ subnet, dnsPort }));
+}
+
+/** Runs nft commands in the router as one transaction. */
+export async function routerNft(tag: string, commands: string): Promise<void> {
+  await run(["ip", "netns", "exec", networkNames(tag).router, "nft", "-f", "-"], { input: commands });
+}
+
+export async function routerNftJson(tag: string, ...args: readonly string[]): Promise<unknown> {
+  const argv = ["ip", "netns", "exec", networkNames(tag).router, "nft", "-j", ...args] as const;
+  return JSON.parse((await run([...argv])).stdout);
+}
+
+/** Names of the interfaces in the router. */
+export async function routerInterfaces(tag: string): Promise<Set<string>> {
+  const { stdout } = await run(["ip", "-j", "-n", networkNames(tag).router, "link"]);
+  return new Set((JSON.parse(stdout) as { ifname: string }[]).map(({ ifname }) => ifname));
+}
+
+/** Slots that have a namespace on this machine, whole or not, with a router or without. */
+export async function slotsPresent(tag: string): Promise<number[]> {
+  const slots = (await namespaces()).map((name) => slotOfNamespace(tag, name));
+  return slots.filter((slot) => slot !== undefined).sort((a, b) => a - b);
+}
+
+/** Takes down the router, its link and rules, and forwarding if nobody else needs it. Repeatable; slots go before. */
+export async function closeRouter(tag: string): Promise<void> {
+  const names = networkNames(tag);
+  await deleteLink(names.uplink);
+  if ((await namespaces()).includes(names.router)) await run(["ip", "netns", "del", names.router]);
+  await run(["nft", "-f", "-"], {
+    input: `add table inet ${names.hostTable}\ndelete table inet ${names.hostTable}\n`,
+  });
+  await disableForwarding(forwarding(), names.router);
+}
+
+async function checkSubnetIsFree(subnet: Subnet, ourUplink: string): Promise<void> {
+  const { stdout } = await run(["ip", "-j", "-4", "route"]);
+  const routes = (JSON.parse(stdout) as { dst: string; dev?: string }[]).filter(
+    ({ dst, dev }) => dst !== "default" && dev !== ourUplink,
+  );
+  const addresses = Object.entries(networkInterfaces())
+    .filter(([name]) => name !== ourUplink)
+    .flatMap(([name, list]) =>
+      (list ?? []).map((one) => ({ dst: one.address, dev: name, family: one.family })),
+    )
+    .filter(({ family }) => family === "IPv4");
+  const taken = [...routes, ...addresses].find(({ dst }) => overlaps(dst, subnet.cidr));
+  if (taken)
+    throw new ClocheError(
+      "invalid_argument",
+      `CLOCHE_SUBNET: ${subnet.cidr} is in use on this machine (${taken.dst} on ${taken.dev ?? "no interface"}); set another IPv4 /16`,
+    );
+}
+
+async function hasAddress(namespace: string, device: string, address: string): Promise<boolean> {
+  try {
+    const { stdout } = await run(["ip", "-j", "-n", namespace, "addr", "show", "dev", device]);
+    const [link] = JSON.parse(stdout) as { addr_info?: { local: string }[] }[];
+    return link?.addr_info?.some(({ local }) => local === address) ?? false;
+  } catch (error) {
+    if (error instanceof CommandError) return false;
+    throw error;
+  }
+}
+
+async function deleteLink(name: string): Promise<void> {
+  const { stdout } = await run(["ip", "-j", "link"]);
+  const present = (JSON.parse(stdout) as { ifname: string }[]).some(({ ifname }) => ifname === name);
+  if (present) await run(["ip", "link", "del", name]);
+}
+
+async function namespaces(): Promise<string[]> {
+  return readdir(NETNS_DIR).catch(() => []);
+}
+
+async function ipBatch(namespace: string | undefined, lines: readonly string[]): Promise<void> {
+  const where = namespace === undefined ? [] : ["-n", namespace];
+  await run(["ip", ...where, "-batch", "-"], { input: `${lines.join("\n")}\n` });
+}
+
+async function inRouter(router: string, lines: readonly string[]): Promise<void> {
+  await run(["ip", "netns", "exec", router, "sh", "-ec", lines.join("\n")]);
+}

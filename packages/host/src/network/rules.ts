@@ -1,0 +1,142 @@
+// The nft rules of the router namespace and of the host, as text for `nft -f`. Pure. Loading them again replaces the rules
+// and keeps what is in the sets: a restart of the service changes nothing for sandboxes that live on.
+import { SANDBOX_RESOLVER } from "../artifacts/base-rootfs.ts";
+import { type Subnet, uplinkAddresses } from "./address.ts";
+import { type NetworkNames, networkNames } from "./names.ts";
+
+export const ROUTER_TABLE = "inet cloche";
+/** A sandbox can have this many connections at once; more are refused (they would fill the host's table). */
+export const CONNECTIONS_PER_SLOT_MAX = 8_192;
+
+/** Not public (IANA special-purpose registry), thus never reachable from a sandbox. */
+export const SPECIAL_RANGES = [
+  "0.0.0.0/8",
+  "10.0.0.0/8",
+  "100.64.0.0/10", // carrier-grade NAT, and clouds' internal services
+  "127.0.0.0/8",
+  "169.254.0.0/16", // link-local: clouds' metadata services
+  "172.16.0.0/12",
+  "192.0.0.0/24",
+  "192.0.2.0/24",
+  "192.88.99.0/24",
+  "192.168.0.0/16",
+  "198.18.0.0/15",
+  "198.51.100.0/24",
+  "203.0.113.0/24",
+  "224.0.0.0/4", // multicast
+  "240.0.0.0/4",
+];
+
+export interface RouterRules {
+  readonly subnet: Subnet;
+  /** Where the DNS forwarder listens, on the host's end of the uplink. */
+  readonly dnsPort: number;
+}
+
+/** Sets: per slot the only source address, the mode (egress), whether names may be resolved, the allow-list, counters. */
+export function routerRules({ subnet, dnsPort }: RouterRules): string {
+  const host = uplinkAddresses(subnet).gateway;
+  const table = ROUTER_TABLE;
+  const chains = ["deny", "open", "listed", "inbound", "outbound"];
+  const hooks = [
+    ["spoof", "type filter hook prerouting priority raw; policy accept;"],
+    ["resolve", "type nat hook prerouting priority dstnat; policy accept;"],
+    ["forward", "type filter hook forward priority filter; policy drop;"],
+    ["input", "type filter hook input priority filter; policy drop;"],
+  ];
+  return [
+    `add table ${table}`,
+    `add set ${table} sources { type ifname . ipv4_addr; }`,
+    `add map ${table} egress { type ifname : verdict; }`,
+    `add set ${table} resolving { type ifname; }`,
+    `add set ${table} allowed { type ifname . ipv4_addr . inet_proto . inet_service; flags interval; }`,
+    `add set ${table} denied { type ifname; size 65535; flags dynamic; counter; }`,
+    `add set ${table} connections { type ifname; size 65535; flags dynamic; }`,
+    ...specialSet(table, subnet),
+    ...chains.map((name) => `add chain ${table} ${name}`),
+    ...hooks.map(([name, hook]) => `add chain ${table} ${name} { ${hook} }`),
+    ...[...chains, ...hooks.map(([name]) => name)].map((name) => `flush chain ${table} ${name}`),
+
+    `add rule ${table} deny update @denied { iifname }`,
+    `add rule ${table} deny drop`,
+
+    // Before anything is tracked or translated.
+    `add rule ${table} spoof iifname "s*" meta nfproto != ipv4 goto deny`,
+    `add rule ${table} spoof iifname "s*" iifname . ip saddr != @sources goto deny`,
+
+    `add rule ${table} resolve iifname "s*" ip daddr ${SANDBOX_RESOLVER} meta l4proto { tcp, udp } th dport 53 dnat ip to ${host}:${dnsPort}`,
+    `add rule ${table} resolve iifname "s*" fib daddr type local meta l4proto { tcp, udp } th dport 53 dnat ip to ${host}:${dnsPort}`,
+
+    `add rule ${table} forward iifname "uplink" goto inbound`,
+    `add rule ${table} forward iifname "s*" oifname "uplink" goto outbound`,
+    `add rule ${table} forward goto deny`,
+
+    // The host itself, and answers. What others send to the host for a sandbox, the host has dropped already.
+    `add rule ${table} inbound ct state established,related accept`,
+    `add rule ${table} inbound ip saddr ${host} accept`,
+    `add rule ${table} inbound drop`,
+
+    // Answers to the host need no permission. All else is judged packet by packet, so that a changed mode cuts open
+    // connections too.
+    `add rule ${table} outbound ip daddr ${host} ct direction reply ct state established,related accept`,
+    `add rule ${table} outbound ct state new add @connections { iifname ct count over ${CONNECTIONS_PER_SLOT_MAX} } goto deny`,
+    `add rule ${table} outbound ip daddr ${host} ct status dnat iifname @resolving accept`,
+    `add rule ${table} outbound ip daddr @special goto deny`,
+    `add rule ${table} outbound iifname vmap @egress`,
+    `add rule ${table} outbound goto deny`,
+    `add rule ${table} open accept`,
+    `add rule ${table} listed iifname . ip daddr . meta l4proto . th dport @allowed accept`,
+    `add rule ${table} listed goto deny`,
+
+    // The router offers nothing itself, but says that it is there.
+    `add rule ${table} input ct state established,related accept`,
+    `add rule ${table} input icmp type echo-request limit rate 100/second accept`,
+    `add rule ${table} input iifname "lo" accept`,
+    "",
+  ].join("\n");
+}
+
+/** The host's own table: translation for egress, and nothing of the host for sandboxes but the DNS forwarder. */
+export function hostRules(tag: string, { subnet, dnsPort }: RouterRules): string {
+  const { hostTable, uplink }: NetworkNames = networkNames(tag);
+  const host = uplinkAddresses(subnet).gateway;
+  const table = `inet ${hostTable}`;
+  return [
+    `add table ${table}`,
+    `delete table ${table}`,
+    `add table ${table}`,
+    ...specialSet(table, subnet),
+    `add chain ${table} spoof { type filter hook prerouting priority raw; policy accept; }`,
+    `add chain ${table} input { type filter hook input priority filter - 5; policy accept; }`,
+    `add chain ${table} forward { type filter hook forward priority filter - 5; policy accept; }`,
+    `add chain ${table} translate { type nat hook postrouting priority srcnat; policy accept; }`,
+
+    // From the uplink only addresses of sandboxes, and these from nowhere else. (Host to itself goes over lo.)
+    `add rule ${table} spoof iifname "${uplink}" meta nfproto != ipv4 drop`,
+    `add rule ${table} spoof iifname "${uplink}" ip saddr != ${subnet.cidr} drop`,
+    `add rule ${table} spoof iifname != { "${uplink}", "lo" } ip saddr ${subnet.cidr} drop`,
+    `add rule ${table} spoof iifname != { "${uplink}", "lo" } ip daddr ${subnet.cidr} drop`,
+
+    `add rule ${table} input iifname "${uplink}" ct state established,related accept`,
+    `add rule ${table} input iifname "${uplink}" ip daddr ${host} meta l4proto { tcp, udp } th dport ${dnsPort} accept`,
+    `add rule ${table} input iifname "${uplink}" icmp type echo-request ip daddr ${host} limit rate 100/second accept`,
+    `add rule ${table} input iifname "${uplink}" drop`,
+
+    // A second lock behind the router's: a flaw there must not open the private network.
+    `add rule ${table} forward iifname "${uplink}" ip daddr @special drop`,
+    `add rule ${table} forward iifname "${uplink}" oifname "cl-*" drop`,
+    `add rule ${table} forward oifname "${uplink}" ct state established,related accept`,
+    `add rule ${table} forward oifname "${uplink}" drop`,
+
+    `add rule ${table} translate ip saddr ${subnet.cidr} oifname != "${uplink}" masquerade`,
+    "",
+  ].join("\n");
+}
+
+function specialSet(table: string, subnet: Subnet): string[] {
+  return [
+    `add set ${table} special { type ipv4_addr; flags interval; auto-merge; }`,
+    `flush set ${table} special`,
+    `add element ${table} special { ${[...SPECIAL_RANGES, subnet.cidr].join(", ")} }`,
+  ];
+}

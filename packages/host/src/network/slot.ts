@@ -1,0 +1,87 @@
+// One slot: a network namespace with an `eth0`, its other end in the router. Made from two batch files that stay beside
+// it, so that addresses can be put back at any time with one short-lived `ip` and nothing to compute.
+import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { Native } from "../sys/native.ts";
+import { LINK_PREFIX, type LinkAddresses } from "./address.ts";
+import { NETNS_DIR, networkNames, SANDBOX_INTERFACE, slotInterface, slotNamespace } from "./names.ts";
+
+/** The same on every slot (each is a link of its own): a restored sandbox's neighbour table stays true anywhere. */
+const ROUTER_MAC = "02:c1:0c:4e:00:01";
+const SANDBOX_MAC = "02:c1:0c:4e:00:02";
+
+export interface SlotPlace {
+  readonly native: Native;
+  readonly tag: string;
+  /** Where the batch files lie. */
+  readonly stateDir: string;
+}
+
+export const slotNamespacePath = (tag: string, slot: number) => join(NETNS_DIR, slotNamespace(tag, slot));
+
+/** Makes namespace and link of a slot that does not exist. When it throws, `deleteSlot` removes what there is. */
+export async function makeSlot(place: SlotPlace, slot: number, addresses: LinkAddresses): Promise<void> {
+  const { native, tag, stateDir } = place;
+  const files = batchFiles(stateDir, slot);
+  const end = slotInterface(slot);
+  const namespace = slotNamespace(tag, slot);
+  await mkdir(stateDir, { recursive: true, mode: 0o700 });
+  await writeFile(
+    files.router,
+    [
+      `link add ${end} address ${ROUTER_MAC} type veth peer name ${SANDBOX_INTERFACE} address ${SANDBOX_MAC} netns ${namespace}`,
+      `addr add ${addresses.gateway}/${LINK_PREFIX} dev ${end}`,
+      `link set ${end} up`,
+      "",
+    ].join("\n"),
+  );
+  await writeFile(
+    files.sandbox,
+    [
+      "link set lo up",
+      `link set ${SANDBOX_INTERFACE} up`,
+      `addr replace ${addresses.address}/${LINK_PREFIX} dev ${SANDBOX_INTERFACE}`,
+      `route replace default via ${addresses.gateway} dev ${SANDBOX_INTERFACE}`,
+      "",
+    ].join("\n"),
+  );
+  await native.addNetns(slotNamespacePath(tag, slot));
+  await ip(place, ["-n", networkNames(tag).router, "-batch", files.router]);
+  await prepareSlot(place, slot);
+}
+
+/** Addresses and routes of eth0, wherever they were taken out. Repeatable. */
+export async function prepareSlot(place: SlotPlace, slot: number): Promise<void> {
+  const files = batchFiles(place.stateDir, slot);
+  await ip(place, ["-n", slotNamespace(place.tag, slot), "-batch", files.sandbox]);
+}
+
+/** Removes link, namespace and files. Repeatable, also for a half-made slot; a process still in it is cut off. */
+export async function deleteSlot(place: SlotPlace, slot: number): Promise<void> {
+  const { native, tag, stateDir } = place;
+  const deleted = await native.exec({
+    argv: ["ip", "-n", networkNames(tag).router, "link", "del", slotInterface(slot)],
+  });
+  // 1: no such interface (any more). 255: no router namespace.
+  if (![0, 1, 255].includes(deleted.exitCode))
+    throw new Error(`deleting the link of slot ${slot}: ${deleted.exitCode}`);
+  await native.deleteNetns(slotNamespacePath(tag, slot));
+  for (const file of Object.values(batchFiles(stateDir, slot))) await rm(file, { force: true });
+}
+
+const batchFiles = (stateDir: string, slot: number) => ({
+  router: join(stateDir, `slot-${slot}.router`),
+  sandbox: join(stateDir, `slot-${slot}.sandbox`),
+});
+
+async function ip(place: SlotPlace, args: readonly string[]): Promise<void> {
+  const stderrFile = `${args.at(-1)}.errors`;
+  const { exitCode } = await place.native.exec({ argv: ["ip", ...args], stderrFile });
+  if (exitCode === 0) {
+    await rm(stderrFile, { force: true });
+    return;
+  }
+  const said = await readFile(stderrFile, "utf8").catch(() => "");
+  await rm(stderrFile, { force: true });
+  throw new Error(`ip ${args.join(" ")}: exit code ${exitCode}: ${said.trim()}`);
+}

@@ -1,0 +1,96 @@
+// Run inside a sandbox's (or a fake host's) namespace: tries one thing and prints one JSON answer.
+//   serve <address> <port> [tcp|udp]     echoes until stdin ends; prints {"listening":true} first
+//   tcp <address> <port> [from]          {"connected":bool,"peer":text}: the peer sends the address it sees
+//   udp <address> <port> [from]          {"answered":bool,"peer":text}
+//   dns <address> 53                     answers every question with the address 11.9.9.9, over UDP and TCP
+//   resolve <server> 53 [tcp]            {"addresses":[…]}
+//   hold <address> <port>                one connection: a line on stdin is echoed back as {"echo":text}
+import { createSocket } from "node:dgram";
+import { connect, createServer } from "node:net";
+import { createInterface } from "node:readline";
+
+const WAIT_MS = 700;
+const [mode = "", address = "", portText = "", extra] = process.argv.slice(2);
+const port = Number(portText);
+const say = (answer: unknown) => console.log(JSON.stringify(answer));
+const finish = (answer: unknown) => {
+  say(answer);
+  process.exit(0);
+};
+
+if (mode === "serve") {
+  createServer((socket) => {
+    socket.on("error", () => {});
+    socket.write(`${socket.remoteAddress}\n`);
+    socket.pipe(socket);
+  }).listen(port, address, () => {
+    const udp = createSocket("udp4");
+    udp.on("message", (_, from) => udp.send(from.address, from.port, from.address));
+    udp.bind(port, address, () => say({ listening: true }));
+  });
+  process.stdin.on("end", () => process.exit(0)).resume();
+} else if (mode === "tcp") {
+  const socket = connect({ host: address, port, ...(extra ? { localAddress: extra } : {}) });
+  socket.on("data", (data) => finish({ connected: true, peer: data.toString().trim() }));
+  socket.on("error", (error: NodeJS.ErrnoException) => finish({ connected: false, why: error.code }));
+  setTimeout(() => finish({ connected: false, why: "timeout" }), WAIT_MS);
+} else if (mode === "udp") {
+  const socket = createSocket("udp4");
+  socket.on("error", (error: NodeJS.ErrnoException) => finish({ answered: false, why: error.code }));
+  socket.on("message", (data) => finish({ answered: true, peer: data.toString("latin1") }));
+  socket.bind(0, extra ?? "0.0.0.0", () =>
+    socket.send(Buffer.from(process.env["PAYLOAD"] ?? "hi", "latin1"), port, address),
+  );
+  setTimeout(() => finish({ answered: false, why: "timeout" }), WAIT_MS);
+} else if (mode === "dns") {
+  const reply = (query: Buffer) => {
+    const answer = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 11, 9, 9, 9]);
+    const head = Buffer.from(query);
+    head.writeUInt16BE(0x8180, 2);
+    head.writeUInt16BE(1, 6);
+    head.writeUInt16BE(0, 10);
+    return Buffer.concat([head.subarray(0, query.indexOf(0, 12) + 5), answer]);
+  };
+  const udp = createSocket("udp4");
+  udp.on("message", (query, from) => udp.send(reply(query), from.port, from.address));
+  createServer((socket) => {
+    socket.on("error", () => {});
+    socket.on("data", (data) => {
+      const answer = reply(data.subarray(2));
+      socket.write(Buffer.concat([Buffer.from([0, answer.length]), answer]));
+    });
+  }).listen(port, address, () => udp.bind(port, address, () => say({ listening: true })));
+  process.stdin.on("end", () => process.exit(0)).resume();
+} else if (mode === "resolve") {
+  // cloche.test, A, IN
+  const question = Buffer.from("12340100000100000000000006636c6f63686504746573740000010001", "hex");
+  const addressIn = (answer: Buffer) => [...answer.subarray(-4)].join(".");
+  if (extra === "tcp") {
+    const socket = connect({ host: address, port }, () =>
+      socket.write(Buffer.concat([Buffer.from([0, question.length]), question])),
+    );
+    socket.on("data", (data) => finish({ addresses: [addressIn(data)] }));
+    socket.on("error", (error) => finish({ addresses: [], why: error.message }));
+  } else {
+    const udp = createSocket("udp4");
+    udp.on("message", (data) =>
+      finish({ addresses: data.readUInt16BE(6) > 0 ? [addressIn(data)] : [], rcode: data.readUInt8(3) & 15 }),
+    );
+    udp.send(question, port, address);
+  }
+  setTimeout(() => finish({ addresses: [], why: "timeout" }), WAIT_MS);
+} else if (mode === "hold") {
+  const socket = connect({ host: address, port });
+  let waiting: NodeJS.Timeout | undefined;
+  socket.on("error", (error) => finish({ error: error.message }));
+  createInterface({ input: socket }).on("line", (line) => {
+    clearTimeout(waiting);
+    say({ echo: line });
+  });
+  createInterface({ input: process.stdin })
+    .on("line", (line) => {
+      socket.write(`${line}\n`);
+      waiting = setTimeout(() => say({ echo: null }), WAIT_MS);
+    })
+    .on("close", () => process.exit(0));
+}

@@ -1,0 +1,301 @@
+// The network policy, proved between namespaces made here: one plays the host, one the internet and the private network
+// behind it. No packet can leave them: neither is connected to this machine's network.
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import type { NetworkLease } from "../../packages/host/src/network/network.ts";
+import { run } from "../../packages/host/src/sys/run.ts";
+import { cannotRun, type Lab, openLab } from "./lab.ts";
+import { LineProcess } from "./line-process.ts";
+import type { NetworkCommand } from "./network-service.ts";
+
+const PUBLIC = "11.9.9.9";
+const HOST_PUBLIC = "11.1.0.1";
+/** One of each kind that must stay closed. All of them answer to the host, so that only the policy is in the way. */
+const CLOSED = [
+  "10.77.0.9",
+  "100.64.0.9",
+  "169.254.169.254",
+  "172.16.0.9",
+  "192.168.7.9",
+  "198.18.0.9",
+  "203.0.113.9",
+];
+const SUBNET = "10.199.0.0/16";
+const UPLINK_HOST = "10.199.0.1";
+
+describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""}`, () => {
+  let lab: Lab;
+  let host: string;
+  let internet: string;
+  const servers: LineProcess[] = [];
+  let service: LineProcess;
+
+  const script = (name: string) => join(import.meta.dirname, name);
+  // Not `ip netns exec`: its private mount namespace would hide the namespaces that the service makes.
+  const inNamespace = (namespace: string, ...argv: string[]) => [
+    "nsenter",
+    `--net=/run/netns/${namespace}`,
+    ...argv,
+  ];
+  const node = (namespace: string, name: string, ...args: string[]) =>
+    inNamespace(namespace, process.execPath, script(name), ...args);
+  const serve = async (namespace: string, address: string, port: number, mode = "serve") => {
+    const server = new LineProcess(node(namespace, "network-probe.ts", mode, address, String(port)));
+    expect(await server.read()).toEqual({ listening: true });
+    servers.push(server);
+  };
+  const probe = async (
+    namespace: string,
+    mode: "tcp" | "udp" | "resolve",
+    address: string,
+    port: number,
+    extra?: string,
+  ) => {
+    const argv = node(namespace, "network-probe.ts", mode, address, String(port), ...(extra ? [extra] : []));
+    return JSON.parse((await run(argv as [string])).stdout) as Record<string, unknown>;
+  };
+  const startService = async () => {
+    const settings = {
+      program: lab.nativeProgram,
+      tag: lab.tag,
+      subnet: SUBNET,
+      stateDir: join(lab.home, "network"),
+      resolver: PUBLIC,
+      slotsAhead: 1,
+    };
+    const started = new LineProcess(node(host, "network-service.ts", JSON.stringify(settings)));
+    expect(await started.read()).toEqual({ ready: true });
+    return started;
+  };
+  const command = async (one: NetworkCommand) => {
+    const answer = await service.ask(one);
+    if ("error" in answer) throw new Error(String(answer["error"]));
+    return answer["value"];
+  };
+  const lease = async () => (await command({ op: "lease" })) as NetworkLease;
+  const namespaceOf = ({ namespacePath }: NetworkLease) => namespacePath.replace("/run/netns/", "");
+
+  beforeAll(async () => {
+    lab = await openLab();
+    host = `test-${lab.tag}-host`;
+    internet = `test-${lab.tag}-net`;
+    const script = [
+      `netns add ${host}`,
+      `netns add ${internet}`,
+      `-n ${host} link add wan type veth peer name lan netns ${internet}`,
+      `-n ${host} link set lo up`,
+      `-n ${host} link set wan up`,
+      `-n ${host} addr add ${HOST_PUBLIC}/24 dev wan`,
+      `-n ${internet} link set lo up`,
+      `-n ${internet} link set lan up`,
+      `-n ${internet} addr add 11.1.0.2/24 dev lan`,
+      ...[PUBLIC, ...CLOSED].map((address) => `-n ${internet} addr add ${address}/32 dev lo`),
+      `-n ${host} route add default via 11.1.0.2`,
+      // Others on the host's network may well send to sandboxes' addresses.
+      `-n ${internet} route add ${SUBNET} via ${HOST_PUBLIC}`,
+    ];
+    for (const line of script) await run(["ip", ...line.split(" ")]);
+    await serve(internet, "0.0.0.0", 80);
+    // UDP servers on any address answer from whichever they like.
+    await serve(internet, PUBLIC, 81);
+    await serve(internet, PUBLIC, 53, "dns");
+    await serve(host, "0.0.0.0", 8080);
+  });
+  afterAll(async () => {
+    for (const server of servers) await server.end();
+    for (const namespace of [host, internet]) await run(["ip", "netns", "del", namespace]);
+    await lab.close();
+  });
+  beforeEach(async () => {
+    service = await startService();
+  });
+  afterEach(async () => {
+    await command({ op: "destroy" });
+    await service.end();
+    const { stdout: tables } = await run(inNamespace(host, "nft", "list", "tables") as [string]);
+    const { stdout: links } = await run(["ip", "-o", "-n", host, "link"]);
+    const { stdout: routes } = await run(["ip", "-n", host, "route"]);
+    expect(`${tables}${links}${routes}`).not.toMatch(/cl-|cloche|10\.199/);
+    const { stdout: forward } = await run(
+      inNamespace(host, "cat", "/proc/sys/net/ipv4/ip_forward") as [string],
+    );
+    expect(forward.trim(), "ip_forward is as it was").toBe("0");
+    expect((await readdir("/run/netns")).filter((name) => name.includes(lab.tag))).toEqual(
+      [host, internet].sort(),
+    );
+  });
+
+  it("reaches the public internet as the host, and is reached by the host", async () => {
+    const one = await lease();
+    expect(await probe(namespaceOf(one), "tcp", PUBLIC, 80)).toEqual({ connected: true, peer: HOST_PUBLIC });
+    expect(await probe(namespaceOf(one), "udp", PUBLIC, 81)).toEqual({ answered: true, peer: HOST_PUBLIC });
+    await serve(namespaceOf(one), "0.0.0.0", 4070);
+    expect(await probe(host, "tcp", one.agentHost, 4070)).toEqual({ connected: true, peer: UPLINK_HOST });
+  });
+
+  it("reaches no private, link-local, metadata, shared or reserved address, and counts the tries", async () => {
+    const one = await lease();
+    await Promise.all(
+      CLOSED.map(async (address) => {
+        expect(await probe(host, "tcp", address, 80), `${address} answers the host`).toMatchObject({
+          connected: true,
+        });
+        expect(await probe(namespaceOf(one), "tcp", address, 80), address).toMatchObject({
+          connected: false,
+        });
+      }),
+    );
+    const denials = (await command({ op: "denials" })) as Record<number, { packets: number }>;
+    expect(denials[one.slot]?.packets).toBeGreaterThanOrEqual(CLOSED.length);
+  });
+
+  it("reaches nothing of the host, by none of its addresses", async () => {
+    const one = await lease();
+    for (const address of [HOST_PUBLIC, UPLINK_HOST, "10.199.0.2", one.gateway])
+      expect(await probe(namespaceOf(one), "tcp", address, 8080), address).toMatchObject({
+        connected: false,
+      });
+  });
+
+  it("reaches no other sandbox, and nobody outside reaches a sandbox", async () => {
+    const one = await lease();
+    const two = await lease();
+    await serve(namespaceOf(two), "0.0.0.0", 4070);
+    expect(await probe(host, "tcp", two.address, 4070)).toMatchObject({ connected: true });
+    expect(await probe(namespaceOf(one), "tcp", two.address, 4070)).toMatchObject({ connected: false });
+    expect(await probe(namespaceOf(one), "udp", two.address, 4070)).toMatchObject({ answered: false });
+    expect(await probe(internet, "tcp", two.address, 4070)).toMatchObject({ connected: false });
+    expect(await probe(internet, "tcp", UPLINK_HOST, 8080)).toMatchObject({ connected: false });
+  });
+
+  it("cannot send under another address, nor speak IPv6", async () => {
+    const one = await lease();
+    const two = await lease();
+    const namespace = namespaceOf(one);
+    for (const forged of [two.address, "11.5.5.5", UPLINK_HOST]) {
+      await run(["ip", "-n", namespace, "addr", "add", `${forged}/32`, "dev", "eth0"]);
+      expect(await probe(namespace, "udp", PUBLIC, 81, forged), forged).toMatchObject({ answered: false });
+    }
+    expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
+    expect((await run(["ip", "-6", "-n", namespace, "addr"])).stdout).toBe("");
+  });
+
+  it("resolves names through the host's resolvers, by the fixed address and by its gateway", async () => {
+    const one = await lease();
+    for (const server of ["198.18.0.53", one.gateway]) {
+      expect(await probe(namespaceOf(one), "resolve", server, 53), server).toMatchObject({
+        addresses: [PUBLIC],
+      });
+      expect(await probe(namespaceOf(one), "resolve", server, 53, "tcp")).toMatchObject({
+        addresses: [PUBLIC],
+      });
+    }
+    expect(await probe(internet, "resolve", UPLINK_HOST, 53)).toMatchObject({ addresses: [] });
+  });
+
+  it("changes what may be reached at run time, for open connections too", async () => {
+    const one = await lease();
+    const namespace = namespaceOf(one);
+    const held = new LineProcess(node(namespace, "network-probe.ts", "hold", PUBLIC, "80"));
+    expect(await held.read()).toEqual({ echo: HOST_PUBLIC });
+    expect(await held.ask("open")).toEqual({ echo: "open" });
+
+    await command({ op: "egress", slot: one.slot, policy: { mode: "none" } });
+    expect(await held.ask("none")).toEqual({ echo: null });
+    expect(await probe(namespace, "tcp", PUBLIC, 80)).toMatchObject({ connected: false });
+    expect(await probe(namespace, "resolve", "198.18.0.53", 53)).toMatchObject({ addresses: [] });
+
+    const allow = [
+      { cidr: "11.9.0.0/16", protocol: "tcp" as const, ports: [80, 90] as const },
+      { cidr: PUBLIC, protocol: "tcp" as const, ports: [85, 100] as const },
+      { cidr: "10.0.0.0/8", protocol: "tcp" as const, ports: [1, 65_535] as const },
+    ];
+    await command({ op: "egress", slot: one.slot, policy: { mode: "list", allow } });
+    expect(await probe(namespace, "tcp", PUBLIC, 80)).toMatchObject({ connected: true });
+    expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: false });
+    expect(await probe(namespace, "tcp", "11.1.0.2", 80)).toMatchObject({ connected: false });
+    expect(await probe(namespace, "tcp", "10.77.0.9", 80), "private, though listed").toMatchObject({
+      connected: false,
+    });
+    expect(await probe(namespace, "resolve", "198.18.0.53", 53)).toMatchObject({ addresses: [PUBLIC] });
+
+    await command({ op: "egress", slot: one.slot, policy: { mode: "open" } });
+    expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
+    await held.end();
+  });
+
+  it("puts addresses and routes back where they were taken out", async () => {
+    const one = await lease();
+    const namespace = namespaceOf(one);
+    await run(["ip", "-n", namespace, "addr", "flush", "dev", "eth0"]);
+    expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: false });
+    await command({ op: "prepare", slot: one.slot });
+    await command({ op: "prepare", slot: one.slot });
+    expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
+  });
+
+  it("is found again after kill -9: leases, policies and open connections live on, the rest is reclaimed", async () => {
+    const one = await lease();
+    const two = await lease();
+    const namespace = namespaceOf(one);
+    const allow = [{ cidr: PUBLIC, protocol: "tcp" as const, ports: [80, 80] as const }];
+    await command({ op: "egress", slot: one.slot, policy: { mode: "list", allow } });
+    const held = new LineProcess(node(namespace, "network-probe.ts", "hold", PUBLIC, "80"));
+    expect(await held.read()).toEqual({ echo: HOST_PUBLIC });
+
+    await service.kill();
+    expect(await held.ask("alone")).toEqual({ echo: "alone" });
+    // Half-made: a crash between making the namespace and its link.
+    await lab.native.addNetns(`/run/netns/cl-${lab.tag}-9999`);
+    service = await startService();
+    expect(await held.ask("again")).toEqual({ echo: "again" });
+
+    expect(await command({ op: "adopt", slot: one.slot })).toMatchObject({
+      slot: one.slot,
+      address: one.address,
+    });
+    expect(await command({ op: "adopt", slot: 12_345 })).toBeNull();
+    expect(await command({ op: "reclaim" })).toContain(two.slot);
+    const names = await readdir("/run/netns");
+    expect(names).not.toContain(namespaceOf(two));
+    expect(names).not.toContain(`cl-${lab.tag}-9999`);
+
+    expect(await probe(namespace, "udp", PUBLIC, 81), "still under its list").toMatchObject({
+      answered: false,
+    });
+    expect(await probe(namespace, "resolve", "198.18.0.53", 53)).toMatchObject({ addresses: [PUBLIC] });
+    await command({ op: "egress", slot: one.slot, policy: { mode: "none" } });
+    expect(await held.ask("cut")).toEqual({ echo: null });
+    await held.end();
+    expect(await probe(namespaceOf(await lease()), "tcp", PUBLIC, 80)).toMatchObject({ connected: true });
+  });
+
+  it("destroys a released slot, whoever still is in it, and repeats it", async () => {
+    const one = await lease();
+    await serve(namespaceOf(one), "0.0.0.0", 4070);
+    await command({ op: "release", slot: one.slot });
+    await command({ op: "release", slot: one.slot });
+    expect(await probe(host, "tcp", one.address, 4070)).toMatchObject({ connected: false });
+    expect((await lease()).slot).not.toBe(one.slot);
+    expect(await command({ op: "denials" })).not.toHaveProperty(String(one.slot));
+  });
+
+  it("refuses a subnet that the machine uses", async () => {
+    await run(["ip", "-n", host, "addr", "add", "10.77.3.1/24", "dev", "lo"]);
+    const settings = {
+      program: lab.nativeProgram,
+      tag: "zzzzzz",
+      subnet: "10.77.0.0/16",
+      stateDir: join(lab.home, "z"),
+    };
+    const other = new LineProcess(node(host, "network-service.ts", JSON.stringify(settings)));
+    expect(await other.read()).toEqual({
+      error: expect.stringMatching(
+        /CLOCHE_SUBNET: 10\.77\.0\.0\/16 is in use on this machine \(10\.77\.3\..* on lo\)/,
+      ),
+    });
+    await other.kill();
+    await run(["ip", "-n", host, "addr", "del", "10.77.3.1/24", "dev", "lo"]);
+  });
+});
