@@ -40,9 +40,12 @@ export interface RunningMachine {
 
 /** Memory and disk of a machine at one instant: what suspend keeps and forks start from. */
 export interface SnapshotFiles {
-  /** A directory on the pool, made by the caller, filled by the driver. */
+  /** An empty directory on the pool, made by the caller, filled by the driver. */
   dir: string;
 }
+
+/** The disk image of a snapshot, written by the driver beside the memory. */
+export const snapshotDisk = (snapshot: SnapshotFiles): string => `${snapshot.dir}/disk.ext4`;
 
 export interface MachineStats {
   cpuMs: number;
@@ -68,7 +71,7 @@ export interface MachineDriver {
   /** Stops keeping machines ready and destroys the unused ones; given-out machines go on. */
   stop(): Promise<void>;
 
-  /** A new machine on an existing disk image. Answers when the agent listens; the disk is attached. */
+  /** A new machine on an existing disk image. Answers when the agent listens; the disk is attached. Not yet assigned. */
   create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine>;
   /** Finds a machine again after a restart of the service; undefined when no process of it lives. */
   adopt(files: MachineFiles): Promise<RunningMachine | undefined>;
@@ -76,19 +79,29 @@ export interface MachineDriver {
   /** The disk at one crash-consistent, quiesced instant, as a reflink clone at `toImage`. The machine goes on. */
   checkpointDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<{ pauseMs: number }>;
   /**
-   * Replaces the disk under the living agent by a clone of `fromImage`. `diskImage` is the new disk when it returns;
-   * when it throws, the old disk is attached again. The caller calls AttachDisk afterwards in either case.
+   * Replaces the disk under the living agent by the image `toImage`, which the caller made (a clone of a checkpoint) and
+   * from then on names as `diskImage`. When it throws, `files.diskImage` is attached again. The caller calls AttachDisk
+   * afterwards in either case, and can swap back when the agent refuses the new disk: so the caller keeps the old image
+   * until it has committed to the new one.
    */
-  restoreDisk(files: MachineFiles, fromImage: string, hooks: GuestHooks): Promise<void>;
+  swapDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<void>;
 
-  /** Memory and disk at one instant into `into`. With `stop` the machine is gone afterwards and gave everything back. */
+  /**
+   * Memory and disk at one instant into `into`. With `stop` everything in `into` is durable when it answers and the machine
+   * stays paused, not yet gone: the caller records the suspension and calls stopMachine, or `unblock` to go on.
+   */
   snapshot(
     files: MachineFiles,
     into: SnapshotFiles,
     options: { stop: boolean },
     hooks: GuestHooks,
   ): Promise<{ pauseMs: number }>;
-  /** A machine from a snapshot: the same one again (resume) or a clone with new files (fork). Never changes `from`. */
+  /** Lets a machine go on that a crash of the service left paused or frozen in the middle of a snapshot. Repeatable. */
+  unblock(files: MachineFiles): Promise<void>;
+  /**
+   * A machine from a snapshot: the same one again (resume) or a clone with new files (fork). The caller made
+   * `files.diskImage` as a clone of `snapshotDisk(from)`. Never changes `from`.
+   */
   restore(files: MachineFiles, from: SnapshotFiles, resources: MachineResources): Promise<RunningMachine>;
 
   stats(files: MachineFiles): Promise<MachineStats>;

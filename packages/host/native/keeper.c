@@ -1,0 +1,392 @@
+// What the host needs of Linux that Node cannot do: a parent for a machine's processes that outlives the service, and
+// the one uninterrupted sequence of a live snapshot. Static, no dependencies; compiled at set-up.
+//
+//   keeper keep [--hide-net-sysctl] EXIT_FILE OUT_FILE -- CMD...
+//       Runs CMD (runsc create, runsc restore) and stays as subreaper of what it leaves behind. Writes CMD's exit code
+//       as one line to fd 3 and closes it. When a child of the machine ends later, EXIT_FILE appears with
+//       "PID STATUS\n" (wait status), the others get 2 s and are killed, and the keeper ends: no zombie stays, and
+//       runsc never has to poll for its gofer.
+//   keeper run [--hide-net-sysctl] OUT_FILE -- CMD...
+//       Runs CMD in the same private mount namespace and answers its exit code.
+//   keeper call SOCKET METHOD [ARG_JSON]
+//       One call of the sentry's control socket (JSON over a stream), which saves runsc's 20 ms of start-up.
+//   keeper snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER [--stop]
+//       pause; save memory into IMAGE_DIR; freeze MOUNT_POINT, reflink DISK to CLONE, thaw; resume. Prints JSON.
+//       --stop: does not resume, and everything is durable when it answers. On failure the machine goes on.
+//       MARKER exists, locked, while this runs, and stays, unlocked, where the machine stays paused.
+//   keeper resume SOCKET MARKER
+//       Waits for a snapshot under way, then resumes where MARKER says that the machine is paused. (The sentry does
+//       not tell whether it is paused, and dies of a resume too many.)
+//   keeper save SOCKET IMAGE_DIR
+//       The memory alone, of a machine without a disk.
+//
+// --hide-net-sysctl: some kernels show net.core.rmem_default in every network namespace; this runsc takes that for the
+// root network namespace and refuses its own network stack. An empty tmpfs in a private mount namespace hides it.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define REPLY_MAX 65536
+#define CALL_TIMEOUT_S 300
+
+static void complain(const char *format, ...) {
+  int saved = errno;
+  va_list arguments;
+  va_start(arguments, format);
+  vfprintf(stderr, format, arguments);
+  va_end(arguments);
+  fprintf(stderr, saved ? ": %s\n" : "\n", strerror(saved));
+  errno = saved;
+}
+
+static long now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000L + t.tv_nsec / 1000;
+}
+
+static int hide_net_sysctl(void) {
+  if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_SLAVE, NULL) ||
+      mount("none", "/proc/sys/net", "tmpfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, "size=4k")) {
+    complain("private mount namespace");
+    return -1;
+  }
+  return 0;
+}
+
+static pid_t start(const char *out_file, char **argv) {
+  pid_t pid = fork();
+  if (pid != 0) return pid;
+  int in = open("/dev/null", O_RDONLY);
+  int out = open(out_file, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  if (in < 0 || out < 0) _exit(126);
+  dup2(in, 0);
+  dup2(out, 1);
+  dup2(out, 2);
+  close_range(3, ~0U, 0);
+  execv(argv[0], argv);
+  _exit(127);
+}
+
+static int exit_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+static void kill_children(void) {
+  char path[64], text[4096];
+  snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  ssize_t n = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (n <= 0) return;
+  text[n] = 0;
+  for (char *word = strtok(text, " "); word; word = strtok(NULL, " ")) kill(atoi(word), SIGKILL);
+}
+
+static void on_alarm(int signal) {
+  (void)signal;
+  kill_children();
+  alarm(1);
+}
+
+static int keep(int argc, char **argv) {
+  int hide = argc > 0 && !strcmp(argv[0], "--hide-net-sysctl");
+  argc -= hide, argv += hide;
+  if (argc < 4 || strcmp(argv[2], "--")) return complain("usage: keep EXIT_FILE OUT_FILE -- CMD..."), 2;
+  const char *exit_file = argv[0];
+  // Away from the service's terminal and signals; its death must not reach the machine.
+  setsid();
+  signal(SIGHUP, SIG_IGN);
+  signal(SIGTERM, SIG_IGN);
+  signal(SIGINT, SIG_IGN);
+  signal(SIGPIPE, SIG_IGN);
+  signal(SIGALRM, on_alarm);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  if (hide && hide_net_sysctl()) return 1;
+  pid_t command = start(argv[1], argv + 3);
+  if (command < 0) return complain("fork"), 1;
+  int ended = 0;
+  for (;;) {
+    int status;
+    pid_t pid = waitpid(-1, &status, 0);
+    if (pid < 0 && errno == EINTR) continue;
+    if (pid < 0) return 0;
+    if (pid == command) {
+      int code = exit_code(status);
+      dprintf(3, "%d\n", code);
+      close(3);
+      if (code != 0) alarm(1);
+      continue;
+    }
+    if (ended) continue;
+    ended = 1;
+    char temporary[4096];
+    snprintf(temporary, sizeof temporary, "%s.new", exit_file);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+      dprintf(fd, "%d %d\n", pid, status);
+      close(fd);
+      rename(temporary, exit_file);
+    }
+    alarm(2);
+  }
+}
+
+static int run(int argc, char **argv) {
+  int hide = argc > 0 && !strcmp(argv[0], "--hide-net-sysctl");
+  argc -= hide, argv += hide;
+  if (argc < 3 || strcmp(argv[1], "--")) return complain("usage: run OUT_FILE -- CMD..."), 2;
+  if (hide && hide_net_sysctl()) return 1;
+  pid_t command = start(argv[0], argv + 2);
+  int status;
+  while (waitpid(command, &status, 0) < 0)
+    if (errno != EINTR) return 1;
+  return exit_code(status);
+}
+
+// One request, one reply: {"success":true,"err":"","result":…}. `reply` gets the whole text.
+static int call(const char *socket_path, const char *request, const int *fds, int fd_count, char *reply) {
+  int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  if (strlen(socket_path) >= sizeof address.sun_path) return errno = ENAMETOOLONG, -1;
+  strcpy(address.sun_path, socket_path);
+  struct timeval timeout = {.tv_sec = CALL_TIMEOUT_S};
+  setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  if (connection < 0 || connect(connection, (struct sockaddr *)&address, sizeof address)) {
+    complain("control socket");
+    return close(connection), -1;
+  }
+  struct iovec data = {.iov_base = (void *)request, .iov_len = strlen(request)};
+  char control[CMSG_SPACE(sizeof(int) * 4)];
+  memset(control, 0, sizeof control);
+  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1};
+  if (fd_count > 0) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(sizeof(int) * (size_t)fd_count);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)fd_count);
+    memcpy(CMSG_DATA(header), fds, sizeof(int) * (size_t)fd_count);
+  }
+  if (sendmsg(connection, &message, MSG_NOSIGNAL) != (ssize_t)data.iov_len) {
+    complain("control socket, send");
+    return close(connection), -1;
+  }
+  size_t length = 0;
+  int depth = 0, quoted = 0, escaped = 0, complete = 0;
+  while (!complete && length < REPLY_MAX - 1) {
+    ssize_t n = recv(connection, reply + length, REPLY_MAX - 1 - length, 0);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      if (n == 0) errno = 0;
+      complain("control socket closed before the answer");
+      return close(connection), -1;
+    }
+    for (ssize_t i = 0; i < n; i++) {
+      char c = reply[length + (size_t)i];
+      if (escaped) escaped = 0;
+      else if (quoted && c == '\\') escaped = 1;
+      else if (c == '"') quoted = !quoted;
+      else if (!quoted && c == '{') depth++;
+      else if (!quoted && c == '}' && --depth == 0) complete = 1;
+    }
+    length += (size_t)n;
+  }
+  reply[length] = 0;
+  close(connection);
+  if (strstr(reply, "\"success\":true")) return 0;
+  errno = 0;
+  complain("%s", reply);
+  return -1;
+}
+
+static int method(const char *socket_path, const char *name, const char *argument) {
+  static char request[REPLY_MAX], reply[REPLY_MAX];
+  snprintf(request, sizeof request, "{\"method\":\"%s\",\"arg\":%s}", name, argument);
+  return call(socket_path, request, NULL, 0, reply);
+}
+
+static int clone_file(const char *source, const char *destination, int *clone) {
+  int from = open(source, O_RDONLY | O_CLOEXEC);
+  if (from < 0) return complain("disk image"), -1;
+  *clone = open(destination, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (*clone < 0) return complain("disk clone"), close(from), -1;
+  int failed = ioctl(*clone, FICLONE, from);
+  if (failed) {
+    complain("reflink of the disk");
+    close(*clone);
+    unlink(destination);
+  }
+  close(from);
+  return failed;
+}
+
+// A kill in between would leave the disk frozen: nothing here waits for anyone, and adoption thaws every disk.
+static int freeze_clone(int mount_fd, const char *disk, const char *destination, int *clone, long *clone_us) {
+  if (ioctl(mount_fd, FIFREEZE, 0)) return complain("freezing the disk"), -1;
+  long began = now_us();
+  int failed = clone_file(disk, destination, clone);
+  *clone_us = now_us() - began;
+  if (ioctl(mount_fd, FITHAW, 0)) complain("thawing the disk"), failed = -1;
+  return failed;
+}
+
+static const char *const checkpoint_request =
+    "{\"method\":\"containerManager.Checkpoint\",\"arg\":{\"key\":null,\"metadata\":{\"compression\":\"none\"},"
+    "\"MemoryFileSaveOpts\":{\"ExcludeCommittedZeroPages\":false},\"have_pages_file\":true,\"Resume\":true}}";
+
+// Saving resets connections to the outside, and that wakes their pollers in the middle of the serialization: the image
+// then holds a torn epoll ready list, and a restored program that polls such a connection spins for ever (seen with
+// runsc 20240729). A first save that fails at the pages does the resetting, in a consistent state, so that the second
+// finds only closed connections. What it wrote is thrown away.
+static void reset_connections(const char *socket_path, const char *image_dir) {
+  static char reply[REPLY_MAX];
+  int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  int state = open(image_dir, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+  int images[3] = {state, nothing, nothing};
+  int quiet = dup(2), null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+  fflush(stderr);
+  dup2(null, 2);
+  call(socket_path, checkpoint_request, images, 3, reply);
+  fflush(stderr);
+  dup2(quiet, 2);
+  close(quiet), close(null), close(state), close(nothing);
+}
+
+struct disk_clone {
+  pthread_t thread;
+  int mount_fd;
+  const char *disk, *destination;
+  int clone, failed;
+  long clone_us, ended_us;
+};
+
+static void *clone_disk(void *argument) {
+  struct disk_clone *work = argument;
+  work->failed = freeze_clone(work->mount_fd, work->disk, work->destination, &work->clone, &work->clone_us);
+  work->ended_us = now_us();
+  return NULL;
+}
+
+static int sync_directory(const char *path) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  int failed = fsync(fd);
+  close(fd);
+  return failed;
+}
+
+static int open_images(const char *image_dir, int *images) {
+  // The order of runsc checkpoint: kernel state, page metadata, pages.
+  const char *names[3] = {"checkpoint.img", "pages_meta.img", "pages.img"};
+  char path[4096];
+  for (int i = 0; i < 3; i++) {
+    snprintf(path, sizeof path, "%s/%s", image_dir, names[i]);
+    images[i] = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (images[i] < 0) return complain("image file"), -1;
+  }
+  return 0;
+}
+
+static int snapshot(int argc, char **argv) {
+  if (argc < 6) return complain("usage: snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER"), 2;
+  const char *socket_path = argv[0], *image_dir = argv[1], *marker = argv[5];
+  int stop = argc > 6 && !strcmp(argv[6], "--stop");
+  // The service may die, with the pipe that hears us: the machine must be resumed all the same.
+  setsid();
+  signal(SIGPIPE, SIG_IGN);
+  int mount_fd = open(argv[2], O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (mount_fd < 0) return complain("mount point"), 1;
+  int images[3];
+  if (open_images(image_dir, images)) return 1;
+  int marker_fd = open(marker, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (marker_fd < 0 || flock(marker_fd, LOCK_EX | LOCK_NB)) return complain("marker"), 1;
+  // Most of the dirty pages go out before the pause.
+  if (syncfs(mount_fd)) complain("syncing the disk");
+  static char reply[REPLY_MAX];
+  struct disk_clone disk_clone = {.mount_fd = mount_fd, .disk = argv[3], .destination = argv[4], .clone = -1};
+  long paused_at = now_us();
+  if (method(socket_path, "containerManager.Pause", "null")) return unlink(marker), 1;
+  // The sentry keeps no dirty pages of the disk (its bind mounts are shared), and nothing runs: so the disk is frozen
+  // while the memory is saved. Freezing waits some 25 ms for an RCU grace period, which costs nothing this way.
+  long began = now_us();
+  int failed = pthread_create(&disk_clone.thread, NULL, clone_disk, &disk_clone);
+  if (failed) {
+    errno = failed;
+    complain("thread");
+  } else {
+    reset_connections(socket_path, image_dir);
+    failed = call(socket_path, checkpoint_request, images, 3, reply);
+    pthread_join(disk_clone.thread, NULL);
+  }
+  failed |= disk_clone.failed;
+  long saved = now_us();
+  if (!failed && stop) {
+    for (int i = 0; i < 3; i++) failed |= fsync(images[i]);
+    failed |= fsync(disk_clone.clone) | sync_directory(image_dir);
+    if (failed) complain("writing the image out");
+  }
+  if (failed || !stop) {
+    if (method(socket_path, "containerManager.Resume", "null")) failed = -1;
+    else unlink(marker);
+  }
+  long resumed = now_us();
+  if (failed) return 1;
+  printf("{\"pauseUs\":%ld,\"saveUs\":%ld,\"freezeUs\":%ld,\"cloneUs\":%ld}\n", resumed - paused_at,
+         saved - began, disk_clone.ended_us - began, disk_clone.clone_us);
+  return 0;
+}
+
+static int resume(const char *socket_path, const char *marker) {
+  int fd = open(marker, O_RDWR | O_CLOEXEC);
+  if (fd < 0) return errno == ENOENT ? 0 : (complain("marker"), 1);
+  struct stat status;
+  if (flock(fd, LOCK_EX) || fstat(fd, &status)) return complain("marker"), 1;
+  if (status.st_nlink == 0) return 0;
+  if (method(socket_path, "containerManager.Resume", "null")) return 1;
+  unlink(marker);
+  return 0;
+}
+
+static int save(const char *socket_path, const char *image_dir) {
+  static char reply[REPLY_MAX];
+  int images[3];
+  if (open_images(image_dir, images)) return 1;
+  if (method(socket_path, "containerManager.Pause", "null")) return 1;
+  reset_connections(socket_path, image_dir);
+  int failed = call(socket_path, checkpoint_request, images, 3, reply);
+  for (int i = 0; i < 3; i++) failed |= fsync(images[i]);
+  return failed || sync_directory(image_dir) ? 1 : 0;
+}
+
+int main(int argc, char **argv) {
+  errno = 0;
+  if (argc < 2) return complain("which command?"), 2;
+  const char *command = argv[1];
+  argc -= 2, argv += 2;
+  if (!strcmp(command, "keep")) return keep(argc, argv);
+  if (!strcmp(command, "run")) return run(argc, argv);
+  if (!strcmp(command, "snapshot")) return snapshot(argc, argv);
+  if (!strcmp(command, "call") && argc >= 2) return method(argv[0], argv[1], argc > 2 ? argv[2] : "null") ? 1 : 0;
+  if (!strcmp(command, "resume") && argc == 2) return resume(argv[0], argv[1]);
+  if (!strcmp(command, "save") && argc == 2) return save(argv[0], argv[1]);
+  return complain("unknown command %s", command), 2;
+}

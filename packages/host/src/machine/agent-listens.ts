@@ -1,0 +1,33 @@
+// Waits until an agent accepts connections.
+import { connect } from "node:net";
+
+const PAUSE_MS = 4;
+const ATTEMPT_MS = 1_000;
+
+/** Resolves when host:port accepts a TCP connection; rejects after `deadlineMs`, or when `stillAlive` says no. */
+export async function agentListens(
+  host: string,
+  port: number,
+  options: { deadlineMs: number; stillAlive: () => Promise<boolean> },
+): Promise<void> {
+  const deadline = performance.now() + options.deadlineMs;
+  while (performance.now() < deadline) {
+    if (await accepts(host, port)) return;
+    if (!(await options.stillAlive())) throw new Error("the machine ended before its agent listened");
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+  }
+  throw new Error(`the agent did not listen within ${options.deadlineMs} ms`);
+}
+
+function accepts(host: string, port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port, timeout: ATTEMPT_MS });
+    const end = (accepted: boolean): void => {
+      socket.destroy();
+      resolve(accepted);
+    };
+    socket.once("connect", () => end(true));
+    socket.once("error", () => end(false));
+    socket.once("timeout", () => end(false));
+  });
+}

@@ -1,0 +1,181 @@
+// Limits, figures and the freezer of a machine's cgroup, on the unified hierarchy (v2) and on the older one (v1, one
+// tree per controller). Owns /<root>/<unit> in every tree; the processes are put there by the runtime.
+import { existsSync } from "node:fs";
+import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+
+const MOUNT = "/sys/fs/cgroup";
+const CPU_PERIOD_US = 100_000;
+const MIB = 1024 * 1024;
+const GONE_TRIES = 200;
+const GONE_PAUSE_MS = 10;
+
+export interface CgroupFigures {
+  cpuMs: number;
+  /** Anonymous and shared memory; not the page cache of files. */
+  memoryBytes: number;
+  processes: number;
+}
+
+export interface CgroupLimits {
+  cpus: number;
+  memoryBytes: number;
+  pids: number;
+}
+
+export const cgroupVersion = (): 1 | 2 => (existsSync(join(MOUNT, "cgroup.controllers")) ? 2 : 1);
+
+const cpuQuotaUs = (cpus: number): number => Math.max(1_000, Math.round(cpus * CPU_PERIOD_US));
+
+/** For an OCI spec: the runtime makes the cgroup with them. */
+export function ociResources(limits: CgroupLimits): object {
+  return {
+    cpu: { quota: cpuQuotaUs(limits.cpus), period: CPU_PERIOD_US },
+    memory: { limit: limits.memoryBytes },
+    pids: { limit: limits.pids },
+  };
+}
+
+export class Cgroup {
+  readonly #path: string;
+  readonly #version = cgroupVersion();
+
+  /** `path` begins with a slash, as in an OCI spec's cgroupsPath. */
+  constructor(path: string) {
+    this.#path = path;
+  }
+
+  #file(controller: string, name: string): string {
+    return this.#version === 2 ? join(MOUNT, this.#path, name) : join(MOUNT, controller, this.#path, name);
+  }
+
+  async limit(limits: CgroupLimits): Promise<void> {
+    const set = (controller: string, name: string, value: string | number): Promise<void> =>
+      writeFile(this.#file(controller, name), String(value));
+    if (this.#version === 2) {
+      await set("cpu", "cpu.max", `${cpuQuotaUs(limits.cpus)} ${CPU_PERIOD_US}`);
+      await set("memory", "memory.max", limits.memoryBytes);
+      await set("pids", "pids.max", limits.pids);
+      return;
+    }
+    await set("cpu", "cpu.cfs_quota_us", cpuQuotaUs(limits.cpus));
+    await set("memory", "memory.limit_in_bytes", limits.memoryBytes);
+    await set("pids", "pids.max", limits.pids);
+  }
+
+  /** Frozen processes use no CPU; they go on where they were. */
+  async freeze(frozen: boolean): Promise<void> {
+    if (this.#version === 2) await writeFile(this.#file("", "cgroup.freeze"), frozen ? "1" : "0");
+    else await writeFile(this.#file("freezer", "freezer.state"), frozen ? "FROZEN" : "THAWED");
+  }
+
+  async figures(): Promise<CgroupFigures> {
+    const stat = parseFlat(await readFile(this.#file("memory", "memory.stat"), "utf8"));
+    const processes = (await this.pids()).length;
+    if (this.#version === 2) {
+      const cpu = parseFlat(await readFile(this.#file("cpu", "cpu.stat"), "utf8"));
+      const memoryBytes = (stat.get("anon") ?? 0) + (stat.get("shmem") ?? 0);
+      return { cpuMs: (cpu.get("usage_usec") ?? 0) / 1_000, memoryBytes, processes };
+    }
+    const nanoseconds = Number(await readFile(this.#file("cpuacct", "cpuacct.usage"), "utf8"));
+    // Here the sentry's memory file counts as cache; what it maps of other files is little.
+    const memoryBytes =
+      (stat.get("total_rss") ?? 0) + (stat.get("total_shmem") ?? stat.get("total_cache") ?? 0);
+    return { cpuMs: nanoseconds / 1_000_000, memoryBytes, processes };
+  }
+
+  /** Whether the kernel killed a process of it for want of memory. */
+  async outOfMemory(): Promise<boolean> {
+    const name = this.#version === 2 ? "memory.events" : "memory.oom_control";
+    const text = await readFile(this.#file("memory", name), "utf8").catch(() => "");
+    return (parseFlat(text).get("oom_kill") ?? 0) > 0;
+  }
+
+  async pids(): Promise<number[]> {
+    const text = await readFile(this.#file("memory", "cgroup.procs"), "utf8").catch(() => "");
+    return text.split("\n").filter(Boolean).map(Number);
+  }
+
+  /** Kills everything in it and removes it from every tree. Repeatable. */
+  async destroy(): Promise<void> {
+    await this.freeze(false).catch(() => undefined);
+    for (let i = 0; i < GONE_TRIES; i += 1) {
+      const pids = await this.pids();
+      if (pids.length === 0) break;
+      for (const pid of pids) kill(pid);
+      await pause();
+    }
+    await removeGroup(this.#path);
+  }
+}
+
+/** Removes a cgroup directory of ours from every tree; children must be gone. Repeatable. */
+export async function removeGroup(path: string): Promise<void> {
+  for (const directory of await groupDirectories(path)) {
+    for (let i = 0; ; i += 1) {
+      try {
+        await rmdir(directory);
+        break;
+      } catch (error) {
+        const code = (error as NodeJS.ErrnoException).code;
+        if (code === "ENOENT") break;
+        if (code !== "EBUSY" || i === GONE_TRIES) throw error;
+        await pause();
+      }
+    }
+  }
+}
+
+/** Names of the groups below `path`, in any tree. */
+export async function childGroups(path: string): Promise<string[]> {
+  const names = new Set<string>();
+  for (const directory of await groupDirectories(path)) {
+    for (const entry of await readdir(directory, { withFileTypes: true })) {
+      if (entry.isDirectory()) names.add(entry.name);
+    }
+  }
+  return [...names];
+}
+
+/** On v2 a parent must hand its controllers down before its children can have limits. */
+export async function prepareParent(path: string): Promise<void> {
+  if (cgroupVersion() !== 2) return;
+  const directory = join(MOUNT, path);
+  await mkdir(directory, { recursive: true });
+  for (const parent of [MOUNT, directory]) {
+    await writeFile(join(parent, "cgroup.subtree_control"), "+cpu +memory +pids");
+  }
+}
+
+async function groupDirectories(path: string): Promise<string[]> {
+  if (cgroupVersion() === 2) return existsSync(join(MOUNT, path)) ? [join(MOUNT, path)] : [];
+  const trees = new Set<string>();
+  for (const entry of await readdir(MOUNT, { withFileTypes: true })) {
+    if (entry.isDirectory()) trees.add(join(MOUNT, entry.name, path));
+  }
+  return [...trees].filter((directory) => existsSync(directory));
+}
+
+function parseFlat(text: string): Map<string, number> {
+  return new Map(
+    text
+      .split("\n")
+      .filter(Boolean)
+      .map((line) => {
+        const [name, value] = line.split(" ");
+        return [name ?? "", Number(value)];
+      }),
+  );
+}
+
+function kill(pid: number): void {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // Gone by itself.
+  }
+}
+
+const pause = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, GONE_PAUSE_MS));
+
+export const mibToBytes = (mib: number): number => mib * MIB;

@@ -1,0 +1,75 @@
+// The OCI bundle of one runsc sandbox: the agent on its shared read-only root, the slot directory at /mnt.
+import { mkdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type CgroupLimits, ociResources } from "../cgroup.ts";
+
+export interface AgentRoot {
+  /** Read-only root directory shared by all sandboxes. */
+  readonly dir: string;
+  /** Command of the agent in that root; the path of its boot config is appended. */
+  readonly argv: readonly string[];
+  readonly env: readonly string[];
+}
+
+export interface BundleOptions {
+  agentRoot: AgentRoot;
+  slotDir: string;
+  cgroupsPath: string;
+  namespacePath: string;
+  limits: CgroupLimits;
+}
+
+/** Where the slot directory lies in the sandbox: the boot config, and the disk once it is attached. */
+export const SLOT_MOUNT = "/mnt";
+
+// The agent and its spawner are root in there; what users' processes may do, the spawner decides.
+const CAPABILITIES =
+  "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP"
+    .split(" ")
+    .map((name) => `CAP_${name}`);
+const OPEN_FILES = 1_048_576;
+
+export async function writeBundle(dir: string, options: BundleOptions): Promise<void> {
+  await mkdir(dir, { recursive: true });
+  await writeFile(join(dir, "config.json"), JSON.stringify(spec(options)));
+}
+
+function spec(options: BundleOptions): object {
+  const { agentRoot } = options;
+  return {
+    ociVersion: "1.0.2",
+    process: {
+      terminal: false,
+      user: { uid: 0, gid: 0 },
+      args: [...agentRoot.argv, `${SLOT_MOUNT}/boot.json`],
+      env: agentRoot.env,
+      cwd: "/",
+      capabilities: { bounding: CAPABILITIES, effective: CAPABILITIES, permitted: CAPABILITIES },
+      rlimits: [{ type: "RLIMIT_NOFILE", hard: OPEN_FILES, soft: OPEN_FILES }],
+    },
+    root: { path: agentRoot.dir, readonly: true },
+    hostname: "sandbox",
+    mounts: [
+      { destination: "/proc", type: "proc", source: "proc" },
+      { destination: "/tmp", type: "tmpfs", source: "tmpfs", options: ["nosuid", "nodev"] },
+      // rslave: a disk that the host mounts into the slot directory later appears in the sandbox.
+      {
+        destination: SLOT_MOUNT,
+        type: "bind",
+        source: options.slotDir,
+        options: ["rbind", "rslave", "rw"],
+      },
+    ],
+    linux: {
+      cgroupsPath: options.cgroupsPath,
+      resources: ociResources(options.limits),
+      namespaces: [
+        { type: "pid" },
+        { type: "ipc" },
+        { type: "uts" },
+        { type: "mount" },
+        { type: "network", path: options.namespacePath },
+      ],
+    },
+  };
+}

@@ -1,0 +1,321 @@
+// Machines as gVisor sandboxes. Owns the units (unit.ts) and which machine has which: <machine dir>/gvisor.json.
+//
+// Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
+// gvisor.json and the unit's record, and believes them only when the process with that start time lives.
+import { type FSWatcher, watch } from "node:fs";
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { join } from "node:path";
+import { CleanupStack, type Log, readJsonFile } from "@cloche/base";
+import { ClocheError, defaults } from "@cloche/protocol";
+import type { Native } from "../../sys/native.ts";
+import { run } from "../../sys/run.ts";
+import { agentListens } from "../agent-listens.ts";
+import { childGroups, type CgroupLimits, mibToBytes, prepareParent, removeGroup } from "../cgroup.ts";
+import {
+  type GuestHooks,
+  type MachineDriver,
+  type MachineFiles,
+  type MachineResources,
+  type MachineStats,
+  type RunningMachine,
+  type SnapshotFiles,
+  snapshotDisk,
+} from "../driver.ts";
+import type { NetworkSlots } from "../network-slots.ts";
+import type { AgentRoot } from "./bundle.ts";
+import { shareMounts, unshareMounts } from "./slot-mounts.ts";
+import { readUnit, Unit, type UnitEnvironment, type UnitRecord } from "./unit.ts";
+
+export interface GvisorOptions {
+  /** Instance tag. */
+  tag: string;
+  /** Of this instance, on a tmpfs: /run/cloche-<tag>/gvisor. */
+  runDir: string;
+  runsc: string;
+  keeper: string;
+  native: Native;
+  agentRoot: AgentRoot;
+  network: NetworkSlots;
+  log: Log;
+  randomBytes: (length: number) => Uint8Array;
+}
+
+const AGENT_START_MS = 30_000;
+const AGENT_RESTORE_MS = 60_000;
+/** Host tasks of sentry and stubs: far above what the limit inside allows, since reaching it kills the sandbox. */
+const PIDS_BACKSTOP = 32_768;
+/** Sentry, gofer and agent use this much beside what the user asked for. */
+const OVERHEAD_BYTES = mibToBytes(128);
+const MACHINE_FILE = "gvisor.json";
+
+interface MachineNote {
+  unit: string;
+}
+
+export class GvisorDriver implements MachineDriver {
+  readonly runtime = "gvisor";
+  readonly #options: GvisorOptions;
+  readonly #units = new Map<string, Unit>();
+  readonly #watchers = new Map<string, FSWatcher>();
+  readonly #listeners: ((id: string, reason: string) => void)[] = [];
+  #environment: UnitEnvironment;
+
+  constructor(options: GvisorOptions) {
+    this.#options = options;
+    this.#environment = { ...options, hideNetSysctl: false };
+  }
+
+  async probe(): Promise<void> {
+    try {
+      await mkdir(join(this.#options.runDir, "units"), { recursive: true, mode: 0o700 });
+      await shareMounts(join(this.#options.runDir, "slots"));
+      await prepareParent(`/cloche-${this.#options.tag}`);
+      // See keeper.c: kernels that show this file in every network namespace need the work-around.
+      const shown = await run(["unshare", "-n", "test", "-e", "/proc/sys/net/core/rmem_default"]).then(
+        () => true,
+        () => false,
+      );
+      this.#environment = { ...this.#environment, hideNetSysctl: shown };
+      const unit = await this.#makeUnit({ cpus: 1, memoryBytes: mibToBytes(256), pids: PIDS_BACKSTOP });
+      await this.#destroyUnit(unit);
+    } catch (error) {
+      throw new ClocheError("failed_precondition", "gVisor cannot run on this machine", { cause: error });
+    }
+  }
+
+  async start(): Promise<void> {}
+
+  async stop(): Promise<void> {
+    for (const watcher of this.#watchers.values()) watcher.close();
+    this.#watchers.clear();
+    const left = await readdir(join(this.#options.runDir, "units")).catch(() => []);
+    if (left.length > 0) return;
+    // Nothing of ours is left: give back what probe made.
+    await unshareMounts(join(this.#options.runDir, "slots"));
+    await removeGroup(`/cloche-${this.#options.tag}`);
+    await rm(this.#options.runDir, { recursive: true, force: true });
+  }
+
+  async create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
+    return CleanupStack.guard(async (cleanup) => {
+      await this.stopMachine(files);
+      const unit = await this.#take(files, resources, cleanup);
+      const secret = Buffer.from(this.#options.randomBytes(32)).toString("base64url");
+      await writeBootConfig(unit.slotDir, secret);
+      await unit.attachDisk(files.diskImage);
+      await unit.start();
+      return this.#running(unit, files.id, secret, AGENT_START_MS);
+    });
+  }
+
+  async restore(
+    files: MachineFiles,
+    from: SnapshotFiles,
+    resources: MachineResources,
+  ): Promise<RunningMachine> {
+    return CleanupStack.guard(async (cleanup) => {
+      await this.stopMachine(files);
+      const unit = await this.#take(files, resources, cleanup);
+      await unit.attachDisk(files.diskImage);
+      await unit.restore(from.dir);
+      return this.#running(unit, files.id, undefined, AGENT_RESTORE_MS);
+    });
+  }
+
+  async adopt(files: MachineFiles): Promise<RunningMachine | undefined> {
+    const unit = await this.#find(files);
+    if (!unit || !(await unit.isAlive())) return undefined;
+    this.#watch(unit, files.id);
+    return machineOf(unit, files.id, undefined);
+  }
+
+  async checkpointDisk(
+    files: MachineFiles,
+    toImage: string,
+    hooks: GuestHooks,
+  ): Promise<{ pauseMs: number }> {
+    const unit = await this.#living(files);
+    await hooks.flush();
+    return { pauseMs: await unit.cloneDisk(toImage) };
+  }
+
+  async swapDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<void> {
+    const unit = await this.#living(files);
+    await hooks.detachDisk();
+    await unit.replaceDisk(toImage);
+  }
+
+  async snapshot(
+    files: MachineFiles,
+    into: SnapshotFiles,
+    options: { stop: boolean },
+    hooks: GuestHooks,
+  ): Promise<{ pauseMs: number }> {
+    const unit = await this.#living(files);
+    await hooks.flush();
+    return { pauseMs: await unit.snapshot(into.dir, snapshotDisk(into), options) };
+  }
+
+  async unblock(files: MachineFiles): Promise<void> {
+    await (await this.#living(files)).unblock();
+  }
+
+  async stats(files: MachineFiles): Promise<MachineStats> {
+    return (await this.#living(files)).cgroup.figures();
+  }
+
+  onExit(listener: (id: string, reason: string) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  async stopMachine(files: MachineFiles): Promise<void> {
+    this.#unwatch(files.id);
+    const unit = await this.#find(files);
+    if (unit) await this.#destroyUnit(unit);
+    await rm(join(files.dir, MACHINE_FILE), { force: true });
+  }
+
+  async destroy(files: MachineFiles): Promise<void> {
+    await this.stopMachine(files);
+  }
+
+  async sweep(keep: ReadonlySet<string>): Promise<string[]> {
+    const swept: string[] = [];
+    const names = new Set([
+      ...(await readdir(join(this.#options.runDir, "units")).catch(() => [])),
+      ...(await childGroups(`/cloche-${this.#options.tag}`)),
+    ]);
+    for (const name of names) {
+      const record = await readUnit(this.#options, name);
+      if (record?.machineId !== undefined && keep.has(record.machineId)) continue;
+      const unit = this.#units.get(name) ?? (await this.#reopen(record ?? unknownUnit(name)));
+      await this.#destroyUnit(unit);
+      swept.push(name);
+    }
+    return swept;
+  }
+
+  async #take(files: MachineFiles, resources: MachineResources, cleanup: CleanupStack): Promise<Unit> {
+    const limits: CgroupLimits = {
+      cpus: resources.cpus,
+      memoryBytes: mibToBytes(resources.memoryMb),
+      pids: PIDS_BACKSTOP,
+    };
+    const unit = await this.#makeUnit(limits);
+    cleanup.push("machine", () => this.stopMachine(files));
+    cleanup.push("unit", () => this.#destroyUnit(unit));
+    unit.record.machineId = files.id;
+    await unit.save();
+    await writeFile(join(files.dir, MACHINE_FILE), JSON.stringify({ unit: unit.record.name }));
+    // The sentry was told the user's figure; what it needs itself comes on top.
+    await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + OVERHEAD_BYTES });
+    return unit;
+  }
+
+  async #makeUnit(limits: CgroupLimits): Promise<Unit> {
+    const lease = await this.#options.network.lease();
+    const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
+    const unit = new Unit(this.#environment, { name, slot: lease.slot, limits }, lease);
+    this.#units.set(name, unit);
+    try {
+      await unit.make();
+      return unit;
+    } catch (error) {
+      await this.#destroyUnit(unit);
+      throw error;
+    }
+  }
+
+  async #destroyUnit(unit: Unit): Promise<void> {
+    await unit.destroy((slot) => this.#options.network.release(slot));
+    this.#units.delete(unit.record.name);
+  }
+
+  async #running(unit: Unit, id: string, secret: string | undefined, ms: number): Promise<RunningMachine> {
+    const machine = machineOf(unit, id, secret);
+    await agentListens(machine.agentHost, machine.agentPort, {
+      deadlineMs: ms,
+      stillAlive: () => unit.isAlive(),
+    });
+    this.#watch(unit, id);
+    return machine;
+  }
+
+  async #find(files: MachineFiles): Promise<Unit | undefined> {
+    const note = (await readJsonFile(join(files.dir, MACHINE_FILE))) as MachineNote | undefined;
+    if (!note) return undefined;
+    const known = this.#units.get(note.unit);
+    if (known) return known;
+    const record = await readUnit(this.#options, note.unit);
+    if (!record) return undefined;
+    const unit = await this.#reopen(record);
+    this.#units.set(note.unit, unit);
+    return unit;
+  }
+
+  async #reopen(record: UnitRecord): Promise<Unit> {
+    const lease = await this.#options.network.adopt(record.slot);
+    return new Unit(this.#environment, record, lease ?? goneLease(record.slot));
+  }
+
+  async #living(files: MachineFiles): Promise<Unit> {
+    const unit = await this.#find(files);
+    if (!unit) throw new ClocheError("failed_precondition", `machine ${files.id} does not run`);
+    return unit;
+  }
+
+  #watch(unit: Unit, id: string): void {
+    this.#unwatch(id);
+    const report = (): void => {
+      if (!this.#watchers.has(id)) return;
+      this.#unwatch(id);
+      void unit.exitReason().then((reason) => {
+        for (const listener of this.#listeners) listener(id, reason);
+      });
+    };
+    const watcher = watch(unit.directory, { persistent: false }, (_event, name) => {
+      if (name === "exit") report();
+    });
+    this.#watchers.set(id, watcher);
+    // It may have ended before we watched.
+    void unit.isAlive().then((alive) => alive || report());
+  }
+
+  #unwatch(id: string): void {
+    this.#watchers.get(id)?.close();
+    this.#watchers.delete(id);
+  }
+}
+
+function machineOf(unit: Unit, id: string, secret: string | undefined): RunningMachine {
+  return {
+    id,
+    agentHost: unit.lease.agentHost,
+    agentPort: defaults.agentPort,
+    bootstrapSecret: secret,
+    blockDevice: undefined,
+  };
+}
+
+async function writeBootConfig(slotDir: string, secret: string): Promise<void> {
+  const config = {
+    port: defaults.agentPort,
+    diskPath: "/mnt/disk",
+    bootstrapControlSecretSha256: createHash("sha256").update(secret).digest("hex"),
+  };
+  await writeFile(join(slotDir, "boot.json"), JSON.stringify(config));
+}
+
+const goneLease = (slot: number) => ({
+  slot,
+  namespacePath: "",
+  agentHost: "",
+  prepare: () => Promise.reject(new Error(`network slot ${slot} is gone`)),
+});
+
+const unknownUnit = (name: string): UnitRecord => ({
+  name,
+  slot: -1,
+  limits: { cpus: 1, memoryBytes: mibToBytes(256), pids: PIDS_BACKSTOP },
+});

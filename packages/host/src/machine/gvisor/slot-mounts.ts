@@ -1,0 +1,16 @@
+// The directory below which units' slots lie: a shared mount point, so that disks mounted there reach the sandboxes.
+import { mkdir } from "node:fs/promises";
+import { mountAt } from "../../sys/mounts.ts";
+import { run } from "../../sys/run.ts";
+
+/** Repeatable. */
+export async function shareMounts(dir: string): Promise<void> {
+  await mkdir(dir, { recursive: true, mode: 0o700 });
+  if ((await mountAt(dir)) === undefined) await run(["mount", "--bind", dir, dir]);
+  await run(["mount", "--make-shared", dir]);
+}
+
+/** Repeatable. */
+export async function unshareMounts(dir: string): Promise<void> {
+  while ((await mountAt(dir)) !== undefined) await run(["umount", dir]);
+}

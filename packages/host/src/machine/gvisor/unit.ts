@@ -1,0 +1,283 @@
+// One runsc sandbox: its bundle, its keeper, its slot directory, its cgroup, its network slot.
+// Owns <runDir>/units/<name>/ (unit.json, bundle, runsc state, logs), <runDir>/slots/<name>/ and the cgroup of that name.
+//
+//   make ──▶ blank (runsc create: no agent yet) ──start──▶ running (agent booted cold)
+//                   │                          └─restore─▶ running (agent out of a memory image)
+//                   ▼                                        │ its process ends: the keeper writes `exit`
+//                destroy (from any state, repeatable) ◀──────┘
+//
+// Called by the gVisor driver only. Survives the service: the processes (children of the keeper, not ours) and unit.json.
+// After a reboot nothing is left: runDir lies on a tmpfs.
+import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { readJsonFile } from "@cloche/base";
+import { attachDisk, checkpointDisk, detachDisk, thawDisk } from "../../disk/disk.ts";
+import type { Native } from "../../sys/native.ts";
+import { run } from "../../sys/run.ts";
+import { Cgroup, type CgroupLimits } from "../cgroup.ts";
+import type { NetworkLease } from "../network-slots.ts";
+import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
+import { type AgentRoot, writeBundle } from "./bundle.ts";
+import { keep, runHidden } from "./keeper.ts";
+
+/** What every unit of one driver shares. */
+export interface UnitEnvironment {
+  /** Instance tag: names the cgroup root. */
+  tag: string;
+  /** On a tmpfs, short: the control socket's path must stay below 108 bytes. */
+  runDir: string;
+  runsc: string;
+  keeper: string;
+  native: Native;
+  hideNetSysctl: boolean;
+  agentRoot: AgentRoot;
+}
+
+export interface UnitRecord {
+  name: string;
+  slot: number;
+  /** Absent until runsc create returned. */
+  keeper?: ProcessIdentity;
+  sandbox?: ProcessIdentity;
+  limits: CgroupLimits;
+  /** Machine it was given to. */
+  machineId?: string;
+  /** Disk image at slot/disk. */
+  disk?: string;
+}
+
+// Measured: systrap is the fast platform without KVM; directfs spares the gofer most calls.
+const RUNSC_FLAGS =
+  "--platform=systrap --network=sandbox --overlay2=none --host-uds=none --file-access=exclusive --directfs=true --net-disconnect-ok".split(
+    " ",
+  );
+/** Memory is written at disk speed: this is for the largest. */
+const SNAPSHOT_DEADLINE_MS = 600_000;
+const KEEPER_END_TRIES = 400;
+const KEEPER_END_PAUSE_MS = 5;
+
+export class Unit {
+  readonly #environment: UnitEnvironment;
+  readonly record: UnitRecord;
+  readonly lease: NetworkLease;
+  readonly cgroup: Cgroup;
+
+  constructor(environment: UnitEnvironment, record: UnitRecord, lease: NetworkLease) {
+    this.#environment = environment;
+    this.record = record;
+    this.lease = lease;
+    this.cgroup = new Cgroup(unitCgroup(environment, record.name));
+  }
+
+  get #dir(): string {
+    return unitDir(this.#environment, this.record.name);
+  }
+  get slotDir(): string {
+    return slotDir(this.#environment, this.record.name);
+  }
+  get mountPoint(): string {
+    return join(this.slotDir, "disk");
+  }
+  get exitFile(): string {
+    return join(this.#dir, "exit");
+  }
+  get directory(): string {
+    return this.#dir;
+  }
+  /** The sentry's control socket. */
+  get socket(): string {
+    return join(this.#dir, "r", `runsc-${this.record.name}.sock`);
+  }
+  /** Exists while the machine is paused by a snapshot. */
+  get #pausedMarker(): string {
+    return join(this.#dir, "paused");
+  }
+  get #outFile(): string {
+    return join(this.#dir, "out.log");
+  }
+  get #bundle(): string {
+    return join(this.#dir, "bundle");
+  }
+
+  #runsc(...args: string[]): string[] {
+    return [this.#environment.runsc, `--root=${join(this.#dir, "r")}`, ...RUNSC_FLAGS, ...args];
+  }
+  get #hidden(): { outFile: string; hideNetSysctl: boolean } {
+    return { outFile: this.#outFile, hideNetSysctl: this.#environment.hideNetSysctl };
+  }
+
+  /** Notes the record, so that the next start finds what we have. */
+  async save(): Promise<void> {
+    const path = join(this.#dir, "unit.json");
+    await writeFile(`${path}.new`, JSON.stringify(this.record), { mode: 0o600 });
+    await rename(`${path}.new`, path);
+  }
+
+  /** Boots the sentry, without an agent in it. */
+  async make(): Promise<void> {
+    const { name, limits } = this.record;
+    await mkdir(join(this.#dir, "r"), { recursive: true, mode: 0o700 });
+    await mkdir(this.mountPoint, { recursive: true, mode: 0o755 });
+    await this.save();
+    await writeBundle(this.#bundle, {
+      agentRoot: this.#environment.agentRoot,
+      slotDir: this.slotDir,
+      cgroupsPath: unitCgroup(this.#environment, name),
+      namespacePath: this.lease.namespacePath,
+      limits,
+    });
+    await this.lease.prepare();
+    const pid = await keep(this.#environment.keeper, this.#runsc("create", "--bundle", this.#bundle, name), {
+      exitFile: this.exitFile,
+      ...this.#hidden,
+    });
+    const keeper = await identify(pid);
+    const sandbox = await this.#sandboxProcess();
+    if (!keeper || !sandbox) throw new Error(`unit ${name} ended right after its creation`);
+    this.record.keeper = keeper;
+    this.record.sandbox = sandbox;
+    await this.save();
+  }
+
+  async #sandboxProcess(): Promise<ProcessIdentity | undefined> {
+    const state = (await readJsonFile(
+      join(this.#dir, "r", `${this.record.name}_sandbox:${this.record.name}.state`),
+    )) as { sandbox?: { pid?: number } } | undefined;
+    const pid = state?.sandbox?.pid;
+    return pid === undefined ? undefined : identify(pid);
+  }
+
+  /** Starts the agent cold. */
+  async start(): Promise<void> {
+    await this.lease.prepare();
+    await runHidden(this.#environment.keeper, this.#runsc("start", this.record.name), this.#hidden);
+  }
+
+  /** The agent out of a memory image: the files of `snapshot`. */
+  async restore(imageDir: string): Promise<void> {
+    await this.lease.prepare();
+    const command = ["restore", "--detach", "--bundle", this.#bundle, "--image-path", imageDir];
+    await runHidden(this.#environment.keeper, this.#runsc(...command, this.record.name), this.#hidden);
+  }
+
+  /** Memory into `imageDir`, the disk cloned to `diskClone`, at one instant. Answers the pause in milliseconds. */
+  async snapshot(imageDir: string, diskClone: string, options: { stop: boolean }): Promise<number> {
+    const disk = this.record.disk;
+    if (disk === undefined) throw new Error(`unit ${this.record.name} has no disk`);
+    const flags = options.stop ? ["--stop"] : [];
+    const { stdout } = await run(
+      [
+        this.#environment.keeper,
+        "snapshot",
+        this.socket,
+        imageDir,
+        this.mountPoint,
+        disk,
+        diskClone,
+        this.#pausedMarker,
+        ...flags,
+      ],
+      { deadlineMs: SNAPSHOT_DEADLINE_MS },
+    );
+    return (JSON.parse(stdout) as { pauseUs: number }).pauseUs / 1_000;
+  }
+
+  /** The disk alone, at one instant. Answers how many milliseconds writers stood still. */
+  async cloneDisk(to: string): Promise<number> {
+    const image = this.record.disk;
+    if (image === undefined) throw new Error(`unit ${this.record.name} has no disk`);
+    const disk = { image, mountPoint: this.mountPoint };
+    return (await checkpointDisk(this.#environment.native, disk, to)).frozenMs;
+  }
+
+  /** After a crash of the service in the middle of a snapshot: neither stopped nor frozen. Harmless otherwise. */
+  async unblock(): Promise<void> {
+    const { keeper, native } = this.#environment;
+    await this.cgroup.freeze(false).catch(() => undefined);
+    await thawDisk(native, this.mountPoint);
+    await run([keeper, "resume", this.socket, this.#pausedMarker], { deadlineMs: SNAPSHOT_DEADLINE_MS });
+  }
+
+  async attachDisk(image: string): Promise<void> {
+    this.record.disk = image;
+    await this.save();
+    await attachDisk(this.#environment.native, image, this.mountPoint);
+  }
+
+  /**
+   * Puts another image under the living sandbox, whose users are gone. The sentry still holds directories of the old disk in
+   * its cache until it next looks there, so that one is unmounted lazily and could not be attached again right away: what
+   * may fail (mounting the new image) is done before, beside the slot. When it throws, the old disk is still there.
+   */
+  async replaceDisk(image: string): Promise<void> {
+    const { native } = this.#environment;
+    const staging = join(this.#dir, "disk");
+    await mkdir(staging, { recursive: true });
+    await attachDisk(native, image, staging);
+    try {
+      await run(["sync", "-f", this.mountPoint]);
+      await detachDisk(native, this.mountPoint, { lazy: true });
+      await run(["mount", "--bind", staging, this.mountPoint]);
+    } finally {
+      await detachDisk(native, staging);
+    }
+    this.record.disk = image;
+    await this.save();
+  }
+
+  async isAlive(): Promise<boolean> {
+    const { sandbox } = this.record;
+    return sandbox !== undefined && (await isAlive(sandbox));
+  }
+
+  /** Why it ended, in public wording. */
+  async exitReason(): Promise<string> {
+    if (await this.cgroup.outOfMemory()) {
+      return "the machine ran out of memory; create it with more memory_mb";
+    }
+    const [, status] = (await readFile(this.exitFile, "utf8").catch(() => "")).trim().split(" ");
+    if (status === undefined) return "the machine's process ended";
+    const signal = Number(status) & 0x7f;
+    return signal === 0
+      ? `the machine's process ended with code ${Number(status) >> 8}`
+      : `the machine's process was killed by signal ${signal}`;
+  }
+
+  /** Kills it and gives everything back but the disk image. Repeatable, for a half-made unit too. */
+  async destroy(release: (slot: number) => Promise<void>): Promise<void> {
+    const { keeper } = this.record;
+    await this.cgroup.destroy();
+    if (keeper) await ended(keeper);
+    // Where a swap was cut off, the new disk still lies beside the slot.
+    await detachDisk(this.#environment.native, join(this.#dir, "disk"));
+    await detachDisk(this.#environment.native, this.mountPoint);
+    await rm(this.slotDir, { recursive: true, force: true });
+    // A unit known by its cgroup alone has no slot on record.
+    if (this.record.slot >= 0) await release(this.record.slot);
+    await rm(this.#dir, { recursive: true, force: true });
+  }
+}
+
+export const unitCgroup = (environment: { tag: string }, name: string): string =>
+  `/cloche-${environment.tag}/${name}`;
+export const unitDir = (environment: { runDir: string }, name: string): string =>
+  join(environment.runDir, "units", name);
+export const slotDir = (environment: { runDir: string }, name: string): string =>
+  join(environment.runDir, "slots", name);
+
+/** Its record, where a unit of that name was made since the last reboot. */
+export async function readUnit(
+  environment: { runDir: string },
+  name: string,
+): Promise<UnitRecord | undefined> {
+  return (await readJsonFile(join(unitDir(environment, name), "unit.json"))) as UnitRecord | undefined;
+}
+
+/** The keeper ends by itself once it has collected the machine's processes. */
+async function ended(keeper: ProcessIdentity): Promise<void> {
+  for (let i = 0; i < KEEPER_END_TRIES; i += 1) {
+    if (!(await isAlive(keeper))) return;
+    await new Promise((resolve) => setTimeout(resolve, KEEPER_END_PAUSE_MS));
+  }
+  process.kill(keeper.pid, "SIGKILL");
+}

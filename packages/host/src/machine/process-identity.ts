@@ -1,0 +1,24 @@
+// A process id alone may be another process by now; with its start time it is one process for ever.
+import { readFile } from "node:fs/promises";
+
+export interface ProcessIdentity {
+  pid: number;
+  /** Clock ticks after boot; from /proc/<pid>/stat. */
+  startTime: string;
+}
+
+/** Undefined when there is no such process, or only a zombie of it. */
+export async function identify(pid: number): Promise<ProcessIdentity | undefined> {
+  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
+  if (stat === undefined) return undefined;
+  // The command in parentheses may itself hold spaces and parentheses.
+  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  const state = fields[0];
+  const startTime = fields[19];
+  if (state === "Z" || state === "X" || startTime === undefined) return undefined;
+  return { pid, startTime };
+}
+
+export async function isAlive(identity: ProcessIdentity): Promise<boolean> {
+  return (await identify(identity.pid))?.startTime === identity.startTime;
+}

@@ -1,0 +1,59 @@
+// The host as the composition root sees it: HostService, the handler of the data plane's checkpoint routes, start and stop.
+import { join } from "node:path";
+import type { HostService } from "@cloche/protocol/host";
+import type { ServiceImpl } from "@connectrpc/connect";
+import { DiskSeeds } from "./disk-seeds.ts";
+import type { OperationParts } from "./create-machine.ts";
+import { hostService } from "./host-service.ts";
+import { FileJournal } from "./journal.ts";
+import { type HostParts, Machines } from "./machines.ts";
+import { coldStart, eachLimited, recover } from "./recovery.ts";
+
+export interface Host {
+  /** For createRouterTransport in one process, or a Connect server between machines. */
+  readonly service: ServiceImpl<typeof HostService>;
+  /** Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers. */
+  start(): Promise<void>;
+  /** Ends streams and watchers once the operations under way have ended. Machines go on. */
+  stop(options: { suspend: boolean }): Promise<void>;
+}
+
+export function createHost(parts: HostParts): Host {
+  const machines = new Machines(parts);
+  const journal = new FileJournal<unknown>(join(parts.runDir, "journal"));
+  const operations: OperationParts = { machines, journal, seeds: new DiskSeeds(parts.templates, undefined) };
+  const starting = new Set<Promise<void>>();
+
+  const crashed = (id: string, reason: string): void => {
+    void machines.queue.run(id, async () => {
+      const record = machines.find(id);
+      if (record?.phase !== "running") return;
+      parts.log.warn({ sandbox_id: id, reason }, "machine ended by itself");
+      await machines.driver(record).stopMachine(machines.files(record));
+      await machines.change(id, { phase: "failed", errorMessage: reason }, { durable: true });
+    });
+  };
+
+  return {
+    service: hostService(operations),
+    async start() {
+      await journal.open();
+      await machines.loadKeys();
+      for (const driver of parts.drivers.values()) {
+        driver.onExit(crashed);
+        await driver.probe();
+      }
+      const { coldStarts } = await recover(operations);
+      for (const driver of parts.drivers.values()) await driver.start();
+      const all = eachLimited(coldStarts, (id) => coldStart(operations, id));
+      starting.add(all);
+      void all.finally(() => starting.delete(all));
+    },
+    async stop() {
+      await Promise.all(starting);
+      await machines.queue.drain();
+      machines.events.close();
+      for (const driver of parts.drivers.values()) await driver.stop();
+    },
+  };
+}

@@ -1,0 +1,139 @@
+// Create, cold start and destroy of a machine: sagas, whose steps can be repeated and undone.
+import { rm } from "node:fs/promises";
+import { runSaga, type SagaStep } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { cloneDisk } from "../disk/disk.ts";
+import type { DiskSeeds } from "./disk-seeds.ts";
+import type { FileJournal } from "./journal.ts";
+import type { MachineRecord, MachineSpecRecord } from "./machine-record.ts";
+import type { Machines } from "./machines.ts";
+
+export interface CreateContext {
+  spec: MachineSpecRecord;
+}
+export interface StartContext {
+  id: string;
+}
+
+export interface OperationParts {
+  machines: Machines;
+  journal: FileJournal<unknown>;
+  seeds: DiskSeeds;
+}
+
+/** A new machine, assigned and running. A machine of that id that runs is the answer; one that is stopped starts. */
+export async function createMachine(parts: OperationParts, spec: MachineSpecRecord): Promise<MachineRecord> {
+  const known = parts.machines.find(spec.id);
+  if (known?.phase === "running") return known;
+  if (known?.phase === "stopped") return startMachine(parts, spec.id);
+  if (known)
+    throw new ClocheError("failed_precondition", `machine ${spec.id} exists already and is ${known.phase}`);
+  parts.machines.driver(spec);
+  const context: CreateContext = { spec };
+  const record = { id: spec.id, kind: "create", begun: [], direction: "forward" as const, context };
+  await runSaga(record, createSteps(parts), parts.journal);
+  return parts.machines.get(spec.id);
+}
+
+export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
+  const { machines, seeds } = parts;
+  return [
+    {
+      name: "record",
+      async do({ spec }) {
+        if (!machines.find(spec.id)) await machines.add(spec);
+      },
+      undo: ({ spec }) => machines.forget(spec.id),
+    },
+    {
+      name: "disk",
+      async do({ spec }) {
+        const { diskImage } = machines.files(machines.get(spec.id));
+        await seeds.withSeed(spec, (image) => cloneDisk(machines.parts.native, image, diskImage));
+      },
+    },
+    machineStep(machines, ({ spec }) => spec.id),
+    {
+      name: "assign",
+      // What the checkpoint says should run is started; a template has no services.
+      async do({ spec }) {
+        await machines.assign(spec.id, { renewIdentity: true, startServices: true });
+      },
+    },
+    commitStep(machines, ({ spec }) => spec.id),
+  ];
+}
+
+/** A stopped machine, cold from its disk, with the services that ran. */
+export async function startMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
+  const known = parts.machines.require(id, "stopped", "running");
+  if (known.phase === "running") return known;
+  const context: StartContext = { id };
+  const record = { id, kind: "start", begun: [], direction: "forward" as const, context };
+  await runSaga(record, startSteps(parts), parts.journal);
+  return parts.machines.get(id);
+}
+
+export function startSteps({ machines }: OperationParts): SagaStep<StartContext>[] {
+  return [
+    {
+      name: "phase",
+      async do({ id }) {
+        await machines.change(id, { phase: "starting", errorMessage: "" });
+      },
+      async undo({ id }) {
+        await machines.change(id, { phase: "stopped" });
+      },
+    },
+    machineStep(machines, ({ id }) => id),
+    {
+      name: "assign",
+      async do({ id }) {
+        await machines.assign(id, { renewIdentity: false, startServices: true });
+      },
+    },
+    commitStep(machines, ({ id }) => id),
+  ];
+}
+
+function machineStep<Context>(machines: Machines, idOf: (context: Context) => string): SagaStep<Context> {
+  return {
+    name: "machine",
+    async do(context) {
+      const record = machines.get(idOf(context));
+      const running = await machines.driver(record).create(machines.files(record), record);
+      await machines.change(record.id, {
+        agentHost: running.agentHost,
+        agentPort: running.agentPort,
+        controlSecret: running.bootstrapSecret ?? "",
+        ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
+      });
+    },
+    async undo(context) {
+      const record = machines.find(idOf(context));
+      if (record) await machines.driver(record).stopMachine(machines.files(record));
+    },
+  };
+}
+
+export function commitStep<Context>(
+  machines: Machines,
+  idOf: (context: Context) => string,
+): SagaStep<Context> {
+  return {
+    name: "commit",
+    async do(context) {
+      await machines.change(idOf(context), { phase: "running", errorMessage: "" }, { durable: true });
+    },
+  };
+}
+
+/** Repeatable; what is not there is destroyed already. A crash in its middle is finished at the next start. */
+export async function destroyMachine({ machines }: OperationParts, id: string): Promise<void> {
+  const record = machines.find(id);
+  if (!record) return;
+  if (record.phase !== "destroying") await machines.change(id, { phase: "destroying" }, { durable: true });
+  await machines.driver(record).destroy(machines.files(record));
+  await rm(machines.files(record).diskImage, { force: true });
+  await machines.forget(id);
+}

@@ -1,0 +1,114 @@
+// HostService (spec/proto/cloche/host/v1) over the machines of this host. Every call can be repeated.
+import { ClocheError, isSandboxId } from "@cloche/protocol";
+import type { HostService, MachineSpec } from "@cloche/protocol/host";
+import type { ServiceImpl } from "@connectrpc/connect";
+import type { Runtime } from "../machine/driver.ts";
+import { connectErrorFrom } from "./connect-errors.ts";
+import { createMachine, destroyMachine, type OperationParts } from "./create-machine.ts";
+import type { MachineSpecRecord } from "./machine-record.ts";
+
+export function hostService(parts: OperationParts): ServiceImpl<typeof HostService> {
+  const { machines } = parts;
+  const { log } = machines.parts;
+
+  /** One operation of a machine at a time; failures are logged with their private cause and leave as Connect errors. */
+  const inTurn = async <T>(name: string, id: string, body: () => Promise<T>): Promise<T> => {
+    const began = performance.now();
+    try {
+      const answer = await machines.queue.run(id, body);
+      log.info({ operation: name, sandbox_id: id, ms: Math.round(performance.now() - began) }, "done");
+      return answer;
+    } catch (error) {
+      log.warn({ operation: name, sandbox_id: id, err: error }, "failed");
+      throw connectErrorFrom(error);
+    }
+  };
+  const answer = async <T>(body: () => T | Promise<T>): Promise<T> => {
+    try {
+      return await body();
+    } catch (error) {
+      throw connectErrorFrom(error);
+    }
+  };
+
+  return {
+    createMachine: async ({ spec }) => {
+      const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
+      return machines.message(await inTurn("create", record.id, () => createMachine(parts, record)));
+    },
+    destroyMachine: async ({ sandboxId }) => {
+      await inTurn("destroy", sandboxId, () => destroyMachine(parts, sandboxId));
+      return {};
+    },
+    suspendMachine: () => answer(() => unimplemented("suspend")),
+    resumeMachine: () => answer(() => unimplemented("resume")),
+    forkMachine: () => answer(() => unimplemented("fork")),
+    getMachine: ({ sandboxId }) => answer(() => machines.message(machines.get(sandboxId))),
+    listMachines: () => ({ machines: machines.all().map((record) => machines.message(record)) }),
+    watchMachines: (_request, context) => machines.events.watch(context.signal),
+    updateMachine: ({ sandboxId, idleSuspendSeconds, name }) =>
+      inTurn("update", sandboxId, async () => {
+        const fields = {
+          ...(idleSuspendSeconds === undefined ? {} : { idleSuspendSeconds }),
+          ...(name === undefined ? {} : { name }),
+        };
+        return machines.message(await machines.change(sandboxId, fields, { durable: true }));
+      }),
+    setVerificationKeys: async ({ issuer, keys }) => {
+      await answer(() => machines.setKeys({ issuer, keys: keys.map(readKey) }));
+      return {};
+    },
+    listCheckpoints: () => ({ checkpoints: [] }),
+    deleteCheckpoint: ({ id }) =>
+      answer(() => {
+        throw new ClocheError("not_found", `id: there is no checkpoint "${id}"`);
+      }),
+    getHostInfo: () => ({
+      runtimes: [...machines.parts.drivers.keys()],
+      templates: ["base"],
+      arch: process.arch,
+      machines: machines.all().length,
+    }),
+  };
+}
+
+function specRecord(spec: MachineSpec | undefined, runtimes: Iterable<Runtime>): MachineSpecRecord {
+  if (!spec) throw new ClocheError("invalid_argument", "spec is missing");
+  if (!isSandboxId(spec.sandboxId))
+    throw new ClocheError(
+      "invalid_argument",
+      `sandbox_id: ${JSON.stringify(spec.sandboxId)} is no sandbox id`,
+    );
+  const known = [...runtimes];
+  const runtime = spec.runtime === "" ? known[0] : known.find((one) => one === spec.runtime);
+  if (runtime === undefined)
+    throw new ClocheError(
+      "failed_precondition",
+      `runtime: ${spec.runtime} is not available on this host; available: ${known.join(", ")}`,
+    );
+  return {
+    id: spec.sandboxId,
+    teamId: spec.teamId,
+    name: spec.name,
+    runtime,
+    template: spec.template,
+    cpus: spec.cpus,
+    memoryMb: spec.memoryMb,
+    diskMb: spec.diskMb,
+    env: spec.env,
+    checkpointId: spec.checkpointId,
+    idleSuspendSeconds: spec.idleSuspendSeconds,
+  };
+}
+
+function readKey({ kid, jwkJson }: { kid: string; jwkJson: string }) {
+  const jwk = JSON.parse(jwkJson) as Record<string, unknown>;
+  const { kty, n, e } = jwk;
+  if (typeof kty !== "string" || typeof n !== "string" || typeof e !== "string")
+    throw new ClocheError("invalid_argument", `keys: ${kid} is no RSA public key`);
+  return { kid, jwk: { kty, n, e } };
+}
+
+function unimplemented(what: string): never {
+  throw new ClocheError("unimplemented", `${what} is not there yet`);
+}

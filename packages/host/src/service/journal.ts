@@ -1,0 +1,40 @@
+// Where the host's sagas are written down: one file each, on a tmpfs. A crash of the service leaves them for the next
+// start; a reboot takes them, and then the machine records alone say what is to be done (recovery.ts).
+import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { readJsonFile, type SagaJournal, type SagaRecord } from "@cloche/base";
+
+export class FileJournal<Context> implements SagaJournal<Context> {
+  readonly #dir: string;
+
+  constructor(dir: string) {
+    this.#dir = dir;
+  }
+
+  async open(): Promise<void> {
+    await mkdir(this.#dir, { recursive: true, mode: 0o700 });
+  }
+
+  async save(record: SagaRecord<Context>): Promise<void> {
+    const path = this.#path(record.id);
+    await writeFile(`${path}.new`, JSON.stringify(record), { mode: 0o600 });
+    await rename(`${path}.new`, path);
+  }
+
+  async remove(id: string): Promise<void> {
+    await rm(this.#path(id), { force: true });
+  }
+
+  async pending(): Promise<SagaRecord<Context>[]> {
+    const records: SagaRecord<Context>[] = [];
+    for (const name of await readdir(this.#dir)) {
+      if (!name.endsWith(".json")) continue;
+      records.push((await readJsonFile(join(this.#dir, name))) as SagaRecord<Context>);
+    }
+    return records;
+  }
+
+  #path(id: string): string {
+    return join(this.#dir, `${id}.json`);
+  }
+}

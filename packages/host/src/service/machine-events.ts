@@ -1,0 +1,65 @@
+// Machine events to whoever watches: first every machine, then each change (WatchMachines of host.proto).
+import { create } from "@bufbuild/protobuf";
+import {
+  type Machine,
+  type MachineEvent,
+  MachineEvent_Kind,
+  MachineEventSchema,
+} from "@cloche/protocol/host";
+
+/** A watcher that falls this far behind is ended; it watches anew and gets the full listing. */
+const BACKLOG_MAX = 10_000;
+
+interface Watcher {
+  events: MachineEvent[];
+  wake: () => void;
+}
+
+export class MachineEvents {
+  readonly #list: () => Machine[];
+  readonly #watchers = new Set<Watcher>();
+  readonly #closing = new AbortController();
+
+  constructor(list: () => Machine[]) {
+    this.#list = list;
+  }
+
+  emit(kind: MachineEvent_Kind, machine: Machine): void {
+    for (const watcher of this.#watchers) {
+      watcher.events.push(create(MachineEventSchema, { kind, machine }));
+      watcher.wake();
+    }
+  }
+
+  /** Ends every stream. */
+  close(): void {
+    this.#closing.abort();
+  }
+
+  async *watch(signal: AbortSignal): AsyncGenerator<MachineEvent> {
+    const ended = AbortSignal.any([signal, this.#closing.signal]);
+    const watcher: Watcher = { events: [], wake: () => undefined };
+    this.#watchers.add(watcher);
+    const onEnd = (): void => watcher.wake();
+    ended.addEventListener("abort", onEnd, { once: true });
+    try {
+      for (const machine of this.#list()) {
+        yield create(MachineEventSchema, { kind: MachineEvent_Kind.PRESENT, machine });
+      }
+      yield create(MachineEventSchema, { kind: MachineEvent_Kind.SYNCED });
+      while (!ended.aborted && watcher.events.length <= BACKLOG_MAX) {
+        const event = watcher.events.shift();
+        if (event) {
+          yield event;
+          continue;
+        }
+        await new Promise<void>((resolve) => {
+          watcher.wake = resolve;
+        });
+      }
+    } finally {
+      ended.removeEventListener("abort", onEnd);
+      this.#watchers.delete(watcher);
+    }
+  }
+}

@@ -1,0 +1,298 @@
+// Every machine of this host: its record, its queue, what watchers hear of it, and the calls to its agent.
+// Owns the records in memory and on disk. The operations (create.ts, suspend.ts, …) change a record only through `change`,
+// and only inside the machine's queue: one operation of a machine at a time.
+//
+//   starting ──▶ running ──▶ suspending ──▶ suspended ──▶ resuming ──▶ running
+//      │            │ ▲           └─ failed ─▶ running         └─ failed ─▶ suspended
+//      │ failed     │ └──────── stopped (process gone while the service was down: starts cold from its disk)
+//      ▼            ▼ process ended
+//   (no record)   failed                any ──▶ destroying ──▶ (no record)
+import { join } from "node:path";
+import { create } from "@bufbuild/protobuf";
+import { type Clock, type Log, readJsonFile, SerialQueue, writeDurably } from "@cloche/base";
+import { ClocheError, type VerificationKey } from "@cloche/protocol";
+import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
+import type { Templates } from "../disk/template.ts";
+import type { MachineDriver, MachineFiles, Runtime } from "../machine/driver.ts";
+import type { Native } from "../sys/native.ts";
+import { GuestClient } from "./guest-client.ts";
+import { MachineEvents } from "./machine-events.ts";
+import {
+  filesOf,
+  type MachinePhaseName,
+  type MachineRecord,
+  MachineRecordStore,
+  type MachineSpecRecord,
+} from "./machine-record.ts";
+
+export interface HostParts {
+  /** Directory of the reflink pool. */
+  poolDir: string;
+  /** Of this instance, on a tmpfs: gone after a reboot. */
+  runDir: string;
+  /** First: the default runtime. */
+  drivers: ReadonlyMap<Runtime, MachineDriver>;
+  templates: Templates;
+  native: Native;
+  /** Name servers that sandboxes ask. */
+  dnsServers: readonly string[];
+  clock: Clock;
+  log: Log;
+  randomBytes: (length: number) => Uint8Array;
+}
+
+export interface KeySet {
+  issuer: string;
+  keys: VerificationKey[];
+}
+
+/** Users' processes of one sandbox; the machine's own limit lies far above. */
+const MAX_PROCESSES = 4_096;
+
+export class Machines {
+  readonly parts: HostParts;
+  readonly store: MachineRecordStore;
+  readonly events: MachineEvents;
+  readonly queue = new SerialQueue();
+  readonly #records = new Map<string, MachineRecord>();
+  /** Machines under a restore in place: requests for them answer 503. */
+  readonly #busy = new Set<string>();
+  keys: KeySet = { issuer: "", keys: [] };
+
+  constructor(parts: HostParts) {
+    this.parts = parts;
+    this.store = new MachineRecordStore(parts.poolDir);
+    this.events = new MachineEvents(() => this.all().map((record) => this.message(record)));
+  }
+
+  all(): MachineRecord[] {
+    return [...this.#records.values()];
+  }
+
+  find(id: string): MachineRecord | undefined {
+    return this.#records.get(id);
+  }
+
+  get(id: string): MachineRecord {
+    const record = this.#records.get(id);
+    if (!record) throw new ClocheError("not_found", `there is no machine ${id} on this host`);
+    return record;
+  }
+
+  /** The record, where it is in one of `phases`; otherwise says what phase it is in. */
+  require(id: string, ...phases: MachinePhaseName[]): MachineRecord {
+    const record = this.get(id);
+    if (phases.includes(record.phase)) return record;
+    throw new ClocheError(
+      "failed_precondition",
+      `machine ${id} is ${record.phase}, not ${phases.join(" or ")}`,
+    );
+  }
+
+  driver(record: { runtime: Runtime }): MachineDriver {
+    const driver = this.parts.drivers.get(record.runtime);
+    if (driver) return driver;
+    const known = [...this.parts.drivers.keys()].join(", ");
+    throw new ClocheError(
+      "failed_precondition",
+      `runtime: ${record.runtime} is not available on this host; available: ${known}`,
+    );
+  }
+
+  files(record: MachineRecord): MachineFiles {
+    return filesOf(this.parts.poolDir, record);
+  }
+
+  agent(record: MachineRecord): GuestClient {
+    return new GuestClient(record, record.controlSecret);
+  }
+
+  /** Takes a loaded record in, at start. */
+  adopt(record: MachineRecord): void {
+    this.#records.set(record.id, record);
+  }
+
+  async add(spec: MachineSpecRecord): Promise<MachineRecord> {
+    const record: MachineRecord = {
+      ...spec,
+      version: 1,
+      phase: "starting",
+      epoch: 1,
+      errorMessage: "",
+      disk: "disk-1.ext4",
+      disks: 1,
+      controlSecret: "",
+      agentHost: "",
+      agentPort: 0,
+    };
+    await this.store.makeDirectory(record.id);
+    await this.store.save(record, { durable: false });
+    this.#records.set(record.id, record);
+    this.#emit(record);
+    return record;
+  }
+
+  /**
+   * Changes a record: on disk first, then in memory. A change of phase or address is a new epoch, and watchers hear of it.
+   * `durable`: before it answers it is safe from a power cut.
+   */
+  async change(
+    id: string,
+    fields: Partial<MachineRecord>,
+    options: { durable?: boolean } = {},
+  ): Promise<MachineRecord> {
+    const record = this.get(id);
+    const news =
+      (fields.phase !== undefined && fields.phase !== record.phase) ||
+      (fields.agentHost !== undefined && fields.agentHost !== record.agentHost) ||
+      (fields.agentPort !== undefined && fields.agentPort !== record.agentPort);
+    const next: MachineRecord = { ...record, ...fields, epoch: record.epoch + (news ? 1 : 0) };
+    await this.store.save(next, { durable: options.durable ?? false });
+    this.#records.set(id, next);
+    if (news) this.#emit(next);
+    return next;
+  }
+
+  /** The machine is gone: its directory too. Repeatable. */
+  async forget(id: string): Promise<void> {
+    await this.store.remove(id);
+    const record = this.#records.get(id);
+    this.#records.delete(id);
+    this.#busy.delete(id);
+    if (record) {
+      const gone = create(MachineSchema, { ...this.message(record), phase: MachinePhase.DESTROYED });
+      this.events.emit(MachineEvent_Kind.CHANGED, gone);
+    }
+  }
+
+  setBusy(id: string, busy: boolean): void {
+    if (busy) this.#busy.add(id);
+    else this.#busy.delete(id);
+    const record = this.#records.get(id);
+    if (record) this.#emit(record);
+  }
+
+  reportIdle(id: string): void {
+    const record = this.#records.get(id);
+    if (record) this.events.emit(MachineEvent_Kind.IDLE, this.message(record));
+  }
+
+  #emit(record: MachineRecord): void {
+    this.events.emit(MachineEvent_Kind.CHANGED, this.message(record));
+  }
+
+  message(record: MachineRecord): Machine {
+    return create(MachineSchema, {
+      sandboxId: record.id,
+      teamId: record.teamId,
+      phase: phaseNumbers[record.phase],
+      runtime: record.runtime,
+      agentHost: record.agentHost,
+      agentPort: record.agentPort,
+      errorMessage: record.errorMessage,
+      epoch: BigInt(record.epoch),
+      cpus: record.cpus,
+      memoryMb: record.memoryMb,
+      diskMb: record.diskMb,
+      busy: this.#busy.has(record.id),
+    });
+  }
+
+  /**
+   * Tells a machine's agent who it is, and gives it a new control secret. Repeatable after a crash in its middle: the agent
+   * then knows the old secret or the next one.
+   */
+  async assign(
+    id: string,
+    options: { renewIdentity: boolean; startServices: boolean },
+  ): Promise<{ started: string[]; failed: string[] }> {
+    const { clock, dnsServers, randomBytes } = this.parts;
+    const before = this.get(id);
+    const nextControlSecret = Buffer.from(randomBytes(32)).toString("base64url");
+    const maybeKnown = [before.controlSecret, before.nextControlSecret].filter((one) => one !== undefined);
+    const record = await this.change(id, { nextControlSecret });
+    const request = {
+      sandboxId: id,
+      controlSecret: nextControlSecret,
+      hostname: hostnameOf(record),
+      keys: this.guestKeys(),
+      env: record.env,
+      entropyBase64: Buffer.from(randomBytes(32)).toString("base64"),
+      wallClockMs: clock.nowMs(),
+      renewIdentity: options.renewIdentity,
+      startServices: options.startServices,
+      maxProcesses: MAX_PROCESSES,
+      dnsServers: [...dnsServers],
+      blockDevice: record.blockDevice ?? "",
+    };
+    for (const [index, secret] of maybeKnown.entries()) {
+      try {
+        const answer = await new GuestClient(record, secret).assign(request);
+        const { nextControlSecret: _, ...rest } = this.get(id);
+        await this.#replace({ ...rest, controlSecret: nextControlSecret });
+        return { started: answer.startedServices, failed: answer.failedServices };
+      } catch (error) {
+        const refused = error instanceof ClocheError && error.code === "unauthenticated";
+        if (!refused || index === maybeKnown.length - 1) throw error;
+      }
+    }
+    throw new ClocheError("internal", "no control secret is known");
+  }
+
+  async #replace(record: MachineRecord): Promise<void> {
+    await this.store.save(record, { durable: false });
+    this.#records.set(record.id, record);
+  }
+
+  /** The keys of the last time, for machines adopted before the gateway speaks. */
+  async loadKeys(): Promise<void> {
+    const known = (await readJsonFile(this.#keysPath)) as KeySet | undefined;
+    if (known) this.keys = known;
+  }
+
+  /** Keeps the key set and pushes it to every agent. An agent that does not answer gets it with its next Assign. */
+  async setKeys(keys: KeySet): Promise<void> {
+    this.keys = keys;
+    await writeDurably(this.#keysPath, JSON.stringify(keys));
+    const pushes = this.all()
+      .filter(({ phase }) => phase === "running")
+      .map((record) => this.agent(record).setVerificationKeys(this.guestKeys()));
+    for (const push of await Promise.allSettled(pushes)) {
+      if (push.status === "rejected") this.parts.log.warn({ err: push.reason }, "keys not pushed");
+    }
+  }
+
+  get #keysPath(): string {
+    return join(this.parts.poolDir, "verification-keys.json");
+  }
+
+  guestKeys(): { issuer: string; keys: { kid: string; jwkJson: string }[] } {
+    return {
+      issuer: this.keys.issuer,
+      keys: this.keys.keys.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })),
+    };
+  }
+}
+
+const phaseNumbers: Record<MachinePhaseName, MachinePhase> = {
+  starting: MachinePhase.STARTING,
+  running: MachinePhase.RUNNING,
+  suspending: MachinePhase.SUSPENDING,
+  suspended: MachinePhase.SUSPENDED,
+  resuming: MachinePhase.RESUMING,
+  stopped: MachinePhase.STOPPED,
+  failed: MachinePhase.FAILED,
+  // To those who watch, a machine that is being destroyed runs no more; DESTROYED comes when it is gone.
+  destroying: MachinePhase.STOPPED,
+};
+
+/** The display name as a host name; the sandbox's id where the name has nothing to offer. */
+function hostnameOf(record: MachineRecord): string {
+  const text = record.name
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9-]+/g, "-")
+    .replaceAll(/^-+|-+$/g, "")
+    .slice(0, 63)
+    .replace(/-+$/, "");
+  return text || record.id;
+}

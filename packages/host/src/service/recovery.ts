@@ -1,0 +1,137 @@
+// What a start finds and does: unfinished sagas are finished or undone, running machines adopted, the rest is put where
+// its record says, and what belongs to no record is removed.
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
+import { runSaga, type SagaRecord, type SagaStep, SagaUndoError } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import {
+  createSteps,
+  destroyMachine,
+  type OperationParts,
+  startMachine,
+  startSteps,
+} from "./create-machine.ts";
+import type { MachineRecord } from "./machine-record.ts";
+
+/** Machines looked at side by side: adoption must be over in seconds with hundreds of them. */
+const CONCURRENCY = 8;
+
+type Steps = (parts: OperationParts) => SagaStep<never>[];
+const sagas: Record<string, Steps> = {
+  create: createSteps as Steps,
+  start: startSteps as Steps,
+};
+
+export function registerSaga(kind: string, steps: unknown): void {
+  sagas[kind] = steps as Steps;
+}
+
+/** Answers the machines to be started cold, which may take longer than adoption. */
+export async function recover(parts: OperationParts): Promise<{ coldStarts: string[] }> {
+  const { machines, journal } = parts;
+  const { log, poolDir } = machines.parts;
+  const { records, strays } = await machines.store.load();
+  for (const record of records) machines.adopt(record);
+  for (const id of strays) await rm(join(poolDir, "machines", id), { recursive: true, force: true });
+  for (const driver of machines.parts.drivers.values()) {
+    const swept = await driver.sweep(new Set(records.map(({ id }) => id)));
+    if (swept.length > 0) log.info({ swept }, "removed what belongs to no machine");
+  }
+  const pending = await journal.pending();
+  const unfinished = new Set(pending.map(({ id }) => id));
+  await eachLimited(pending, (saga) => finish(parts, saga));
+  const coldStarts: string[] = [];
+  await eachLimited(records, async ({ id }) => {
+    const record = machines.find(id);
+    if (!record || (unfinished.has(id) && record.phase === "running")) return;
+    try {
+      if (await settle(parts, record)) coldStarts.push(id);
+    } catch (error) {
+      log.error({ err: error, sandbox_id: id }, "machine could not be adopted");
+      await machines.change(id, { phase: "failed", errorMessage: ClocheError.from(error).message });
+    }
+  });
+  return { coldStarts };
+}
+
+export async function coldStart(parts: OperationParts, id: string): Promise<void> {
+  const { machines } = parts;
+  try {
+    await machines.queue.run(id, async () => {
+      if (machines.find(id)?.phase === "stopped") await startMachine(parts, id);
+    });
+  } catch (error) {
+    machines.parts.log.error({ err: error, sandbox_id: id }, "machine could not be started");
+    const message = `could not be started from its disk: ${ClocheError.from(error).message}`;
+    await machines.change(id, { phase: "failed", errorMessage: message });
+  }
+}
+
+async function finish(parts: OperationParts, saga: SagaRecord<unknown>): Promise<void> {
+  const { machines, journal } = parts;
+  const steps = sagas[saga.kind]?.(parts);
+  if (!steps) throw new Error(`the journal names an unknown operation ${saga.kind}`);
+  try {
+    await runSaga(saga as SagaRecord<never>, steps, journal);
+    machines.parts.log.info(
+      { operation: saga.kind, id: saga.id },
+      "finished an operation cut off by a crash",
+    );
+  } catch (error) {
+    const level = error instanceof SagaUndoError ? "error" : "warn";
+    machines.parts.log[level]({ err: error, operation: saga.kind, id: saga.id }, "undid an operation");
+  }
+}
+
+/** Puts one machine where its record says. Answers whether it is to be started cold. */
+async function settle(parts: OperationParts, record: MachineRecord): Promise<boolean> {
+  const { machines } = parts;
+  const driver = machines.driver(record);
+  const files = machines.files(record);
+  switch (record.phase) {
+    case "running":
+    case "suspending": {
+      const running = await driver.adopt(files);
+      if (!running) {
+        await driver.stopMachine(files);
+        await machines.change(record.id, { phase: "stopped" });
+        return true;
+      }
+      await driver.unblock(files);
+      await machines.change(record.id, {
+        phase: "running",
+        agentHost: running.agentHost,
+        agentPort: running.agentPort,
+      });
+      return false;
+    }
+    case "starting":
+      // Its saga is gone with a reboot: a machine that never ran holds nothing, one that did has its disk.
+      await driver.stopMachine(files);
+      if (record.controlSecret === "") await machines.forget(record.id);
+      else await machines.change(record.id, { phase: "stopped" });
+      return record.controlSecret !== "";
+    case "resuming":
+      await driver.stopMachine(files);
+      await machines.change(record.id, { phase: "suspended" });
+      return false;
+    case "suspended":
+    case "failed":
+      await driver.stopMachine(files);
+      return false;
+    case "stopped":
+      await driver.stopMachine(files);
+      return true;
+    case "destroying":
+      await destroyMachine(parts, record.id);
+      return false;
+  }
+}
+
+export async function eachLimited<T>(items: readonly T[], body: (item: T) => Promise<void>): Promise<void> {
+  const rest = [...items];
+  const worker = async (): Promise<void> => {
+    for (let item = rest.shift(); item !== undefined; item = rest.shift()) await body(item);
+  };
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
+}

@@ -1,0 +1,75 @@
+import { randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { mkdir, readFile, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { silentLog } from "@cloche/base";
+import { setUpHost } from "../../packages/host/src/setup.ts";
+import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
+import { GvisorDriver } from "../../packages/host/src/machine/gvisor/driver.ts";
+import { obtainKeeper } from "../../packages/host/src/machine/gvisor/keeper.ts";
+import { closePool } from "../../packages/host/src/pool/pool.ts";
+import { instanceTag } from "../../packages/host/src/sys/instance.ts";
+import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
+import { agentBuild } from "../../packages/service/src/agent-build.ts";
+import { LabNetwork } from "../fixtures/lab-network.ts";
+import { type DriverLab, machineContract } from "./machine.ts";
+
+async function openLab(): Promise<DriverLab> {
+  const home = `/var/tmp/cloche-driver-${process.pid}`;
+  const cache = process.env["CLOCHE_CACHE"] ?? "/var/lib/cloche/cache";
+  const progress = (): void => undefined;
+  const { pool, native, runsc, agentRoot, templates } = await setUpHost({
+    home,
+    cache,
+    runsc: "",
+    poolGb: 8,
+    agent: agentBuild,
+    progress,
+  });
+  const keeper = await obtainKeeper(cache, progress);
+  const tag = instanceTag(home);
+  const runDir = `/run/cloche-${tag}`;
+  const network = new LabNetwork(tag, "10.197");
+  const standIn = await readFile(join(import.meta.dirname, "../fixtures/stand-in-agent.cjs"), "utf8");
+  const dir = join(pool.dir, "lab");
+  await mkdir(dir, { recursive: true });
+  return {
+    native,
+    dir,
+    baseImage: await templates.ofSize(1_024),
+    openDriver: async () =>
+      new GvisorDriver({
+        tag,
+        runDir: join(runDir, "gvisor"),
+        runsc: runsc.path,
+        keeper,
+        native,
+        agentRoot: { dir: agentRoot.dir, argv: ["/bin/node", "-e", standIn], env: [...agentRoot.env] },
+        network,
+        log: silentLog,
+        randomBytes,
+      }),
+    leftovers: async () => {
+      const { mounts, loopDevices, namespaces } = await listLeftovers(home, tag);
+      const processes: string[] = [];
+      for (const pid of await readdir("/proc")) {
+        const command = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");
+        if (/^[0-9]+$/.test(pid) && command.includes(runDir)) processes.push(command.replaceAll("\0", " "));
+      }
+      const cgroups = await childGroups(`/cloche-${tag}`);
+      const directories = existsSync(join(runDir, "gvisor")) ? [runDir] : [];
+      const ownMounts = mounts.filter((path) => path !== pool.dir);
+      const ownLoops = loopDevices.filter((path) => !path.endsWith("/pool.xfs"));
+      const slots = [...network.leased].map((slot) => `slot ${slot}`);
+      return [...ownMounts, ...ownLoops, ...namespaces, ...processes, ...cgroups, ...directories, ...slots];
+    },
+    close: async () => {
+      await native.close();
+      await closePool(home);
+      await rm(home, { recursive: true, force: true });
+      await rm(runDir, { recursive: true, force: true });
+    },
+  };
+}
+
+machineContract("gVisor", openLab);
