@@ -2,7 +2,7 @@
 // installed, in one apt-get call, so a machine that has them needs neither apt nor a network.
 import { access, readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { run } from "../sys/run.ts";
+import { run, SYSTEM_PATH } from "../sys/run.ts";
 import { inStep, type Progress } from "./step.ts";
 
 /** What must be there, and the package that brings it. `file` when it is no program on PATH. */
@@ -20,6 +20,7 @@ const NEEDS: readonly HostNeed[] = [
   { program: "ip", debianPackage: "iproute2" },
   { program: "mount", debianPackage: "mount" },
   { program: "flock", debianPackage: "util-linux" },
+  { program: "setpriv", debianPackage: "util-linux" },
   { program: "mmdebstrap", debianPackage: "mmdebstrap" },
   { program: "gcc", debianPackage: "gcc" },
   { file: "/usr/include/stdio.h", debianPackage: "libc6-dev" },
@@ -30,7 +31,6 @@ const NEEDS: readonly HostNeed[] = [
 const LISTS_DIR = "/var/lib/apt/lists";
 const LISTS_STALE_MS = 7 * 24 * 3_600_000;
 const APT_DEADLINE_MS = 15 * 60_000;
-const SYSTEM_PATH = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
 /** Makes every program of NEEDS and of `more` available; answers the packages it installed. */
 export async function ensureHostPackages(
@@ -72,8 +72,7 @@ async function missingPackages(needs: readonly HostNeed[]): Promise<string[]> {
 }
 
 async function onPath(program: string): Promise<boolean> {
-  for (const dir of [...(process.env.PATH ?? "").split(":"), ...SYSTEM_PATH])
-    if (dir && (await exists(join(dir, program)))) return true;
+  for (const dir of SYSTEM_PATH.split(":")) if (await exists(join(dir, program))) return true;
   return false;
 }
 

@@ -182,7 +182,7 @@ export class Network {
     if (!this.#leased.has(slot)) throw new Error(`slot ${slot} is not leased`);
     checkEgress(policy);
     const known = this.#elements.get(slot) ?? NO_ELEMENTS;
-    await routerNft(this.#options.tag, `${egressCommands(slot, policy, known).join("\n")}\n`);
+    await routerNft(this.#place, egressCommands(slot, policy, known));
     this.#elements.set(slot, elementsOf(policy));
   }
 
@@ -252,7 +252,7 @@ export class Network {
         `add element ${ROUTER_TABLE} sources { ${slotInterface(slot)} . ${addresses.address} }`,
         ...egressCommands(slot, policy, NO_ELEMENTS),
       ];
-      await routerNft(this.#options.tag, `${commands.join("\n")}\n`);
+      await routerNft(this.#place, commands);
       this.#elements.set(slot, elementsOf(policy));
       return slot;
     } catch (error) {
@@ -275,7 +275,7 @@ export class Network {
       `delete element ${ROUTER_TABLE} denied { ${name} }`,
       ...removalCommands(slot, this.#elements.get(slot) ?? NO_ELEMENTS),
     ];
-    await routerNft(this.#options.tag, `${commands.join("\n")}\n`);
+    await routerNft(this.#place, commands);
     this.#elements.delete(slot);
     this.#dns.forget(slot);
   }

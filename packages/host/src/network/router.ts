@@ -4,14 +4,17 @@
 //
 // What survives a crash: all of it, by name. `openRouter` puts right what is missing and leaves what is there.
 import { statSync } from "node:fs";
-import { readdir } from "node:fs/promises";
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { randomUUID } from "node:crypto";
 import { networkInterfaces } from "node:os";
+import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
 import { CommandError, run } from "../sys/run.ts";
 import { LINK_PREFIX, overlaps, type Subnet, uplinkAddresses } from "./address.ts";
 import { disableForwarding, enableForwarding, type ForwardingPlace } from "./ip-forward.ts";
 import { NETNS_DIR, networkNames, slotOfNamespace } from "./names.ts";
 import { hostRules, routerRules } from "./rules.ts";
+import { execQuietly, type SlotPlace } from "./slot.ts";
 
 /** The setting belongs to the network namespace that we run in, which is not always the machine's first. */
 const forwarding = (): ForwardingPlace => ({
@@ -63,12 +66,24 @@ export async function openRouter(tag: string, subnet: Subnet): Promise<void> {
 export async function loadRules(tag: string, subnet: Subnet, dnsPort: number): Promise<void> {
   // The host's first: the router must never be open to a host that does not filter.
   await run(["nft", "-f", "-"], { input: hostRules(tag, { subnet, dnsPort }) });
-  await routerNft(tag, routerRules({ subnet, dnsPort }));
+  await run(["ip", "netns", "exec", networkNames(tag).router, "nft", "-f", "-"], {
+    input: routerRules({ subnet, dnsPort }),
+  });
 }
 
-/** Runs nft commands in the router as one transaction. */
-export async function routerNft(tag: string, commands: string): Promise<void> {
-  await run(["ip", "netns", "exec", networkNames(tag).router, "nft", "-f", "-"], { input: commands });
+/** Runs nft commands in the router as one transaction: all or none. By cloche-sys, for slots come and go often. */
+export async function routerNft(place: SlotPlace, commands: readonly string[]): Promise<void> {
+  const file = join(place.stateDir, `transaction-${randomUUID()}.nft`);
+  await mkdir(place.stateDir, { recursive: true, mode: 0o700 });
+  await writeFile(file, `${commands.join("\n")}\n`);
+  try {
+    await execQuietly(place.native, ["nft", "-f", file], {
+      netns: join(NETNS_DIR, networkNames(place.tag).router),
+      stderrFile: `${file}.errors`,
+    });
+  } finally {
+    await rm(file, { force: true });
+  }
 }
 
 export async function routerNftJson(tag: string, ...args: readonly string[]): Promise<unknown> {

@@ -74,14 +74,17 @@ const batchFiles = (stateDir: string, slot: number) => ({
   sandbox: join(stateDir, `slot-${slot}.sandbox`),
 });
 
-async function ip(place: SlotPlace, args: readonly string[]): Promise<void> {
-  const stderrFile = `${args.at(-1)}.errors`;
-  const { exitCode } = await place.native.exec({ argv: ["ip", ...args], stderrFile });
-  if (exitCode === 0) {
-    await rm(stderrFile, { force: true });
-    return;
-  }
-  const said = await readFile(stderrFile, "utf8").catch(() => "");
-  await rm(stderrFile, { force: true });
-  throw new Error(`ip ${args.join(" ")}: exit code ${exitCode}: ${said.trim()}`);
+const ip = (place: SlotPlace, args: readonly string[]) =>
+  execQuietly(place.native, ["ip", ...args], { stderrFile: `${args.at(-1)}.errors` });
+
+/** Runs a program by cloche-sys; what it says on stderr (kept in a file meanwhile) becomes the message of the error. */
+export async function execQuietly(
+  native: Native,
+  argv: readonly [string, ...string[]],
+  options: { readonly netns?: string; readonly stderrFile: string },
+): Promise<void> {
+  const { exitCode } = await native.exec({ argv, ...options });
+  const said = exitCode === 0 ? "" : await readFile(options.stderrFile, "utf8").catch(() => "");
+  await rm(options.stderrFile, { force: true });
+  if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit code ${exitCode}: ${said.trim()}`);
 }

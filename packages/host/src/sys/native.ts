@@ -10,6 +10,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { getSystemErrorName } from "node:util";
+import { SYSTEM_PATH } from "./run.ts";
 
 /** An operation of the kernel that failed. `errno` is its name: EBUSY, ENOSPC, EUCLEAN… Private: it names host paths. */
 export class NativeError extends Error {
@@ -163,7 +164,11 @@ export class Native {
 
   #start(): ChildProcessByStdio<Writable, Readable, null> {
     // A session of its own: Ctrl-C in the terminal must not reach it in the middle of an operation.
-    const child = spawn(this.#program, [], { stdio: ["pipe", "pipe", "inherit"], detached: true });
+    const child = spawn(this.#program, [], {
+      stdio: ["pipe", "pipe", "inherit"],
+      detached: true,
+      env: { ...process.env, PATH: SYSTEM_PATH, LC_ALL: "C" },
+    });
     const lost = (why: string) => {
       if (this.#child !== child) return;
       this.#child = undefined;

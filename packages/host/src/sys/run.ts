@@ -34,6 +34,11 @@ export const DIES_WITH_US = [
   "--mount-proc",
 ] as const;
 
+/** Our PATH and the places of system programs: after a plain `su` a PATH has no sbin. */
+export const SYSTEM_PATH = [process.env.PATH, "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+  .filter((dir) => dir)
+  .join(":");
+
 const DEFAULT_DEADLINE_MS = 60_000;
 const MAX_OUTPUT_BYTES = 64 * 1024 * 1024;
 const STDERR_TAIL_CHARS = 2_000;
@@ -65,7 +70,7 @@ export function run(argv: readonly [string, ...string[]], options: RunOptions = 
       args,
       {
         cwd: options.cwd,
-        env: { ...process.env, LC_ALL: "C", ...options.env },
+        env: { ...process.env, PATH: SYSTEM_PATH, LC_ALL: "C", ...options.env },
         encoding: "utf8",
         maxBuffer: MAX_OUTPUT_BYTES,
         timeout: deadlineMs,
