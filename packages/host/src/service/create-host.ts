@@ -4,24 +4,31 @@ import type { HostService } from "@cloche/protocol/host";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { DiskSeeds } from "./disk-seeds.ts";
 import type { OperationParts } from "./create-machine.ts";
+import { SharedSnapshots } from "./fork-machine.ts";
 import { hostService } from "./host-service.ts";
 import { FileJournal } from "./journal.ts";
 import { type HostParts, Machines } from "./machines.ts";
 import { coldStart, eachLimited, recover } from "./recovery.ts";
+import { suspendAll } from "./suspend-all.ts";
 
 export interface Host {
   /** For createRouterTransport in one process, or a Connect server between machines. */
   readonly service: ServiceImpl<typeof HostService>;
   /** Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers. */
   start(): Promise<void>;
-  /** Ends streams and watchers once the operations under way have ended. Machines go on. */
+  /**
+   * Ends streams and watchers once the operations under way have ended. With `suspend` every running machine is suspended
+   * first (one whose memory cannot be saved is shut down, its disk kept); without, machines go on for the next start.
+   */
   stop(options: { suspend: boolean }): Promise<void>;
 }
 
 export function createHost(parts: HostParts): Host {
   const machines = new Machines(parts);
   const journal = new FileJournal<unknown>(join(parts.runDir, "journal"));
-  const operations: OperationParts = { machines, journal, seeds: new DiskSeeds(parts.templates, undefined) };
+  const snapshots = new SharedSnapshots(machines);
+  const seeds = new DiskSeeds(parts.templates, undefined);
+  const operations: OperationParts = { machines, journal, seeds, snapshots };
   const starting = new Set<Promise<void>>();
 
   const crashed = (id: string, reason: string): void => {
@@ -49,9 +56,10 @@ export function createHost(parts: HostParts): Host {
       starting.add(all);
       void all.finally(() => starting.delete(all));
     },
-    async stop() {
+    async stop({ suspend }) {
       await Promise.all(starting);
       await machines.queue.drain();
+      if (suspend) await suspendAll(operations);
       machines.events.close();
       for (const driver of parts.drivers.values()) await driver.stop();
     },

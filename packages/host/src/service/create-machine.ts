@@ -4,6 +4,7 @@ import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
 import type { DiskSeeds } from "./disk-seeds.ts";
+import type { SharedSnapshots } from "./fork-machine.ts";
 import type { FileJournal } from "./journal.ts";
 import type { MachineRecord, MachineSpecRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
@@ -19,6 +20,7 @@ export interface OperationParts {
   machines: Machines;
   journal: FileJournal<unknown>;
   seeds: DiskSeeds;
+  snapshots: SharedSnapshots;
 }
 
 /** A new machine, assigned and running. A machine of that id that runs is the answer; one that is stopped starts. */

@@ -5,7 +5,9 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import type { Runtime } from "../machine/driver.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
 import { createMachine, destroyMachine, type OperationParts } from "./create-machine.ts";
-import type { MachineSpecRecord } from "./machine-record.ts";
+import { forkMachine } from "./fork-machine.ts";
+import type { MachineRecord, MachineSpecRecord } from "./machine-record.ts";
+import { resumeMachine, suspendMachine } from "./suspend-machine.ts";
 
 export function hostService(parts: OperationParts): ServiceImpl<typeof HostService> {
   const { machines } = parts;
@@ -40,9 +42,15 @@ export function hostService(parts: OperationParts): ServiceImpl<typeof HostServi
       await inTurn("destroy", sandboxId, () => destroyMachine(parts, sandboxId));
       return {};
     },
-    suspendMachine: () => answer(() => unimplemented("suspend")),
-    resumeMachine: () => answer(() => unimplemented("resume")),
-    forkMachine: () => answer(() => unimplemented("fork")),
+    suspendMachine: async ({ sandboxId }) =>
+      machines.message(await inTurn("suspend", sandboxId, () => suspendMachine(parts, sandboxId))),
+    resumeMachine: async ({ sandboxId }) =>
+      machines.message(await inTurn("resume", sandboxId, () => resumeMachine(parts, sandboxId))),
+    forkMachine: async ({ sourceSandboxId, spec }) => {
+      const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
+      const fork = (): Promise<MachineRecord> => forkMachine(parts, sourceSandboxId, record);
+      return machines.message(await inTurn("fork", record.id, fork));
+    },
     getMachine: ({ sandboxId }) => answer(() => machines.message(machines.get(sandboxId))),
     listMachines: () => ({ machines: machines.all().map((record) => machines.message(record)) }),
     watchMachines: (_request, context) => machines.events.watch(context.signal),
@@ -107,8 +115,4 @@ function readKey({ kid, jwkJson }: { kid: string; jwkJson: string }) {
   if (typeof kty !== "string" || typeof n !== "string" || typeof e !== "string")
     throw new ClocheError("invalid_argument", `keys: ${kid} is no RSA public key`);
   return { kid, jwk: { kty, n, e } };
-}
-
-function unimplemented(what: string): never {
-  throw new ClocheError("unimplemented", `${what} is not there yet`);
 }

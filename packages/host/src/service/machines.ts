@@ -153,6 +153,12 @@ export class Machines {
     return next;
   }
 
+  /** Takes an optional field out. */
+  async dropField(id: string, field: "snapshot" | "restore" | "nextControlSecret"): Promise<void> {
+    const { [field]: _, ...rest } = this.get(id);
+    await this.#replace(rest as MachineRecord);
+  }
+
   /** The machine is gone: its directory too. Repeatable. */
   async forget(id: string): Promise<void> {
     await this.store.remove(id);

@@ -1,6 +1,6 @@
 // What a start finds and does: unfinished sagas are finished or undone, running machines adopted, the rest is put where
 // its record says, and what belongs to no record is removed.
-import { rm } from "node:fs/promises";
+import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { runSaga, type SagaRecord, type SagaStep, SagaUndoError } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -11,7 +11,10 @@ import {
   startMachine,
   startSteps,
 } from "./create-machine.ts";
+import { forkSteps } from "./fork-machine.ts";
 import type { MachineRecord } from "./machine-record.ts";
+import type { Machines } from "./machines.ts";
+import { dropSnapshots, giveBack, resumeSteps, suspendSteps } from "./suspend-machine.ts";
 
 /** Machines looked at side by side: adoption must be over in seconds with hundreds of them. */
 const CONCURRENCY = 8;
@@ -20,11 +23,10 @@ type Steps = (parts: OperationParts) => SagaStep<never>[];
 const sagas: Record<string, Steps> = {
   create: createSteps as Steps,
   start: startSteps as Steps,
+  suspend: suspendSteps as Steps,
+  resume: resumeSteps as Steps,
+  fork: forkSteps as Steps,
 };
-
-export function registerSaga(kind: string, steps: unknown): void {
-  sagas[kind] = steps as Steps;
-}
 
 /** Answers the machines to be started cold, which may take longer than adoption. */
 export async function recover(parts: OperationParts): Promise<{ coldStarts: string[] }> {
@@ -38,14 +40,15 @@ export async function recover(parts: OperationParts): Promise<{ coldStarts: stri
     if (swept.length > 0) log.info({ swept }, "removed what belongs to no machine");
   }
   const pending = await journal.pending();
-  const unfinished = new Set(pending.map(({ id }) => id));
   await eachLimited(pending, (saga) => finish(parts, saga));
+  await parts.snapshots.sweep();
   const coldStarts: string[] = [];
-  await eachLimited(records, async ({ id }) => {
+  await eachLimited(machines.all(), async ({ id }) => {
     const record = machines.find(id);
-    if (!record || (unfinished.has(id) && record.phase === "running")) return;
+    if (!record) return;
     try {
       if (await settle(parts, record)) coldStarts.push(id);
+      if (machines.find(id)) await tidy(machines, id);
     } catch (error) {
       log.error({ err: error, sandbox_id: id }, "machine could not be adopted");
       await machines.change(id, { phase: "failed", errorMessage: ClocheError.from(error).message });
@@ -116,6 +119,8 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
       await machines.change(record.id, { phase: "suspended" });
       return false;
     case "suspended":
+      await giveBack(machines, record.id);
+      return false;
     case "failed":
       await driver.stopMachine(files);
       return false;
@@ -125,6 +130,19 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
     case "destroying":
       await destroyMachine(parts, record.id);
       return false;
+  }
+}
+
+/** Images of an operation that was cut off: those that the record does not name. */
+async function tidy(machines: Machines, id: string): Promise<void> {
+  const { phase, snapshot } = machines.get(id);
+  if (phase === "running" && snapshot !== undefined) await dropSnapshots(machines, id);
+  const record = machines.get(id);
+  const { dir } = machines.files(record);
+  for (const name of await readdir(dir)) {
+    const disk = /^disk-\d+\.ext4/.test(name) && name !== record.disk && name !== record.restore?.disk;
+    const image = name.startsWith("snapshot-") && name !== record.snapshot;
+    if (disk || image) await rm(join(dir, name), { recursive: true, force: true });
   }
 }
 

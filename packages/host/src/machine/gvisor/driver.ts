@@ -158,7 +158,8 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async unblock(files: MachineFiles): Promise<void> {
-    await (await this.#living(files)).unblock();
+    const unit = await this.#find(files);
+    if (unit && (await unit.isAlive())) await unit.unblock();
   }
 
   async stats(files: MachineFiles): Promise<MachineStats> {

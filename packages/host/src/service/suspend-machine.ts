@@ -1,0 +1,209 @@
+// Suspend and resume: memory and disk of a machine at one instant, kept in its directory while no process of it lives.
+import { mkdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { cloneDisk } from "../disk/disk.ts";
+import { type GuestHooks, type SnapshotFiles, snapshotDisk } from "../machine/driver.ts";
+import { commitStep, type OperationParts } from "./create-machine.ts";
+import type { MachineRecord } from "./machine-record.ts";
+import type { Machines } from "./machines.ts";
+
+export interface SuspendContext {
+  id: string;
+  /** Directory name in the machine's directory. */
+  snapshot: string;
+}
+export interface ResumeContext {
+  id: string;
+  disk: string;
+}
+
+const PATHS_NAMED = 5;
+
+/** Answers when memory and disk are durable and the machine's processes are gone. */
+export async function suspendMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
+  const { machines } = parts;
+  const known = machines.require(id, "running", "suspended");
+  if (known.phase === "suspended") return known;
+  const context: SuspendContext = { id, snapshot: `snapshot-${known.epoch}` };
+  const saga = { id, kind: "suspend", begun: [], direction: "forward" as const, context };
+  await runSaga(saga, suspendSteps(parts), parts.journal);
+  await giveBack(machines, id);
+  return machines.get(id);
+}
+
+export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendContext>[] {
+  const files = (context: SuspendContext): SnapshotFiles =>
+    snapshotOf(machines, machines.get(context.id), context.snapshot);
+  return [
+    {
+      name: "phase",
+      async do({ id }) {
+        await machines.change(id, { phase: "suspending", errorMessage: "" });
+      },
+      async undo({ id }) {
+        await machines.change(id, { phase: "running" });
+      },
+    },
+    {
+      name: "snapshot",
+      async do(context) {
+        const record = machines.get(context.id);
+        const driver = machines.driver(record);
+        // Repeated after a crash: the half-written image goes, the machine goes on first.
+        await driver.unblock(machines.files(record));
+        await rm(files(context).dir, { recursive: true, force: true });
+        await mkdir(files(context).dir, { mode: 0o700 });
+        await driver.snapshot(
+          machines.files(record),
+          files(context),
+          { stop: true },
+          guestHooks(machines, record),
+        );
+        await syncDirectory(machines.files(record).dir);
+      },
+      async undo(context) {
+        const record = machines.get(context.id);
+        await machines.driver(record).unblock(machines.files(record));
+        await rm(files(context).dir, { recursive: true, force: true });
+      },
+    },
+    {
+      name: "commit",
+      // From here on the image counts; what still runs is stopped, now or at the next start.
+      async do({ id, snapshot }) {
+        await machines.change(id, { phase: "suspended", snapshot, agentHost: "" }, { durable: true });
+      },
+    },
+  ];
+}
+
+/** Ends what a suspended machine still has: processes, and the disk that the image replaced. Repeatable. */
+export async function giveBack(machines: Machines, id: string): Promise<void> {
+  const record = machines.get(id);
+  const files = machines.files(record);
+  await machines.driver(record).stopMachine(files);
+  await rm(files.diskImage, { force: true });
+}
+
+/** The machine goes on where it was suspended, at a new address. */
+export async function resumeMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
+  const { machines } = parts;
+  const known = machines.require(id, "suspended", "running");
+  if (known.phase === "running") return known;
+  const context: ResumeContext = { id, disk: `disk-${known.disks + 1}.ext4` };
+  const saga = { id, kind: "resume", begun: [], direction: "forward" as const, context };
+  try {
+    await runSaga(saga, resumeSteps(parts), parts.journal);
+  } catch (error) {
+    await machines.change(id, { errorMessage: `resume failed: ${ClocheError.from(error).message}` });
+    throw error;
+  }
+  await dropSnapshots(machines, id);
+  return machines.get(id);
+}
+
+export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContext>[] {
+  const snapshotFor = (id: string): SnapshotFiles => {
+    const record = machines.get(id);
+    if (record.snapshot === undefined) throw new ClocheError("internal", `machine ${id} has no memory image`);
+    return snapshotOf(machines, record, record.snapshot);
+  };
+  return [
+    {
+      name: "phase",
+      async do({ id }) {
+        await machines.change(id, { phase: "resuming", errorMessage: "" });
+      },
+      async undo({ id }) {
+        await machines.change(id, { phase: "suspended", agentHost: "" });
+      },
+    },
+    {
+      name: "disk",
+      async do({ id, disk }) {
+        const record = await machines.change(id, { disk, disks: machines.get(id).disks + 1 });
+        await cloneDisk(
+          machines.parts.native,
+          snapshotDisk(snapshotFor(id)),
+          machines.files(record).diskImage,
+        );
+      },
+      async undo({ id }) {
+        await rm(machines.files(machines.get(id)).diskImage, { force: true });
+      },
+    },
+    restoreStep(machines, ({ id }) => ({ id, from: snapshotFor(id) })),
+    {
+      name: "assign",
+      async do({ id }) {
+        await machines.assign(id, { renewIdentity: false, startServices: false });
+      },
+    },
+    commitStep(machines, ({ id }) => id),
+  ];
+}
+
+export function restoreStep<Context>(
+  machines: Machines,
+  plan: (context: Context) => { id: string; from: SnapshotFiles; blockDevice?: string | undefined },
+): SagaStep<Context> {
+  return {
+    name: "machine",
+    async do(context) {
+      const { id, from } = plan(context);
+      const record = machines.get(id);
+      const running = await machines.driver(record).restore(machines.files(record), from, record);
+      await machines.change(id, {
+        agentHost: running.agentHost,
+        agentPort: running.agentPort,
+        ...(running.bootstrapSecret === undefined ? {} : { controlSecret: running.bootstrapSecret }),
+        ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
+      });
+    },
+    async undo(context) {
+      const record = machines.find(plan(context).id);
+      if (record) await machines.driver(record).stopMachine(machines.files(record));
+    },
+  };
+}
+
+/** Memory images that no longer count. Repeatable. */
+export async function dropSnapshots(machines: Machines, id: string): Promise<void> {
+  const record = machines.get(id);
+  if (record.snapshot === undefined) return;
+  await rm(snapshotOf(machines, record, record.snapshot).dir, { recursive: true, force: true });
+  await machines.dropField(id, "snapshot");
+}
+
+const snapshotOf = (machines: Machines, record: MachineRecord, name: string): SnapshotFiles => ({
+  dir: join(machines.files(record).dir, name),
+});
+
+/** What a driver asks of the agent in the middle of a snapshot or swap. */
+export function guestHooks(machines: Machines, record: MachineRecord): GuestHooks {
+  const agent = machines.agent(record);
+  return {
+    async flush() {
+      const { blockingPaths } = await agent.prepareSnapshot();
+      if (record.runtime === "gvisor") refuseDeletedFiles(blockingPaths);
+      await agent.prepareCheckpoint();
+    },
+    async detachDisk() {
+      await agent.detachDisk();
+    },
+  };
+}
+
+/** gVisor cannot write the memory of a process that holds a deleted file of the disk open. */
+function refuseDeletedFiles(paths: readonly string[]): void {
+  if (paths.length === 0) return;
+  const named = paths.slice(0, PATHS_NAMED).join(", ");
+  const more = paths.length > PATHS_NAMED ? ` and ${paths.length - PATHS_NAMED} more` : "";
+  throw new ClocheError(
+    "failed_precondition",
+    `the memory cannot be saved while processes hold deleted files of the disk open: ${named}${more}; close them, or keep such files below /tmp`,
+    { details: paths.map((path) => ({ path })) },
+  );
+}
