@@ -63,6 +63,8 @@ export class AgentConnection implements AnswerListener {
     socket.on("error", this.#onError);
     socket.on("close", this.#onClose);
     socket.on("drain", this.#onDrain);
+    // A tunnel comes paused from its upgrade.
+    socket.resume();
   }
 
   get idle(): boolean {

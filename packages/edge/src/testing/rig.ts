@@ -105,6 +105,7 @@ export class Rig implements AsyncDisposable {
     const { method = "", url = "", rawHeaders, headers } = request;
     const seen = { method, url, rawHeaders, headers, body: Buffer.concat(chunks).toString() };
     into.push(seen);
+    if (response.headersSent) return;
     response.writeHead(200, { "content-type": "application/json" });
     response.end(JSON.stringify(seen));
   }
@@ -183,6 +184,15 @@ export class Rig implements AsyncDisposable {
       ca: this.ca,
       ALPNProtocols: ["http/1.1"],
     });
+    socket.on("error", () => undefined);
+    await once(socket, "secureConnect");
+    return socket;
+  }
+
+  /** A bare TLS connection whose TCP connection can be reset. */
+  async connectOver(raw: net.Socket): Promise<tls.TLSSocket> {
+    const servername = `${sandboxA}.${baseDomain}`;
+    const socket = tls.connect({ socket: raw, servername, ca: this.ca });
     socket.on("error", () => undefined);
     await once(socket, "secureConnect");
     return socket;

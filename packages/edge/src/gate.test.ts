@@ -1,0 +1,161 @@
+import { once } from "node:events";
+import { Code, ConnectError } from "@connectrpc/connect";
+import { create } from "@bufbuild/protobuf";
+import { RouteSchema } from "@cloche/protocol/edge";
+import { sandboxStates } from "@cloche/protocol";
+import { expect, test } from "vitest";
+import { sandboxA, sandboxB } from "./testing/fake-gateway.ts";
+import { Rig, until } from "./testing/rig.ts";
+
+test("a sandbox that is not RUNNING is 503 naming its state", async () => {
+  await using rig = await Rig.start();
+  for (const state of sandboxStates.filter((name) => name !== "SANDBOX_STATE_RUNNING")) {
+    rig.gateway.set({ sandboxId: sandboxA, state });
+    for (const path of ["/v1/exec", "/v1/checkpoint/list"]) {
+      const answer = await rig.ask({ path });
+      expect(answer.status).toBe(503);
+      expect(JSON.parse(answer.body)).toMatchObject({ code: "unavailable" });
+      expect(answer.body).toContain(state);
+    }
+  }
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_RESUMING" });
+  expect((await rig.ask()).headers["retry-after"]).toBe("1");
+  expect(rig.gateway.woken).toEqual([]);
+});
+
+test("a valid token wakes a sandbox with auto_resume, once for many requests", async () => {
+  await using rig = await Rig.start();
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });
+  const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
+  const asked = [1, 2, 3].map((index) => rig.ask({ path: `/v1/${index}`, headers: { authorization } }));
+  for (const answer of await Promise.all(asked)) expect(answer.status).toBe(200);
+  expect(rig.gateway.woken).toEqual([sandboxA]);
+});
+
+test("nothing is woken without a valid token of that sandbox", async () => {
+  await using rig = await Rig.start();
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });
+  const past = Math.floor(Date.now() / 1000) - 10;
+  const other = await (await import("./testing/fake-gateway.ts")).FakeGateway.start();
+  const tokens: Array<[string | undefined, RegExp]> = [
+    [undefined, /Authorization: Bearer/],
+    ["rubbish", /malformed/],
+    [await rig.gateway.token(sandboxB), /not of this sandbox/],
+    [await rig.gateway.token(sandboxA, { exp: past }), /expired/],
+    [await rig.gateway.token(sandboxA, { nbf: past + 3_600 }), /not valid yet/],
+    [await rig.gateway.token(sandboxA, { iss: "another" }), /another service/],
+    [await rig.gateway.token(sandboxA, {}, { kid: "key-2" }), /not signed by this service/],
+    [await other.token(sandboxA), /not signed by this service/],
+    [
+      `${Buffer.from('{"alg":"none"}').toString("base64url")}.${Buffer.from(JSON.stringify({ aud: sandboxA })).toString("base64url")}.`,
+      /malformed/,
+    ],
+  ];
+  for (const [token, problem] of tokens) {
+    const answer = await rig.ask({
+      headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
+    });
+    expect(answer.status, String(problem)).toBe(401);
+    expect(answer.headers["www-authenticate"]).toBe("Bearer");
+    expect((JSON.parse(answer.body) as { message: string }).message).toMatch(problem);
+  }
+  expect(rig.gateway.woken).toEqual([]);
+});
+
+test("a wake that fails is 503 naming the state, and the next request tries again", async () => {
+  await using rig = await Rig.start();
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });
+  const wake = rig.gateway.onWake;
+  rig.gateway.onWake = () => Promise.reject(new ConnectError("no room", Code.ResourceExhausted));
+  const headers = { authorization: `Bearer ${await rig.gateway.token(sandboxA)}` };
+  const failed = await rig.ask({ headers });
+  expect(failed.status).toBe(503);
+  expect(failed.body).toContain("SANDBOX_STATE_SUSPENDED");
+  expect(failed.body).not.toContain("no room");
+  rig.gateway.onWake = wake;
+  expect((await rig.ask({ headers })).status).toBe(200);
+});
+
+test("a wake that answers before the stream does is believed", async () => {
+  await using rig = await Rig.start();
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });
+  rig.gateway.onWake = async (sandboxId) =>
+    create(RouteSchema, {
+      sandboxId,
+      state: "SANDBOX_STATE_RUNNING",
+      agentHost: "127.0.0.1",
+      agentPort: rig.agentPort,
+      epoch: 9n,
+    });
+  expect(
+    (await rig.ask({ headers: { authorization: `Bearer ${await rig.gateway.token(sandboxA)}` } })).status,
+  ).toBe(200);
+});
+
+test("a request waits for a restore to end, the host's routes do not", async () => {
+  await using rig = await Rig.start();
+  rig.gateway.set({ sandboxId: sandboxA, busy: true });
+  expect((await rig.ask({ path: "/v1/checkpoint/list" })).status).toBe(200);
+  const asked = rig.ask({ path: "/v1/x" });
+  const refused = await Promise.race([asked, rig.ask({ path: "/v1/checkpoint/list" })]);
+  expect(refused.body).toContain("host");
+  rig.gateway.set({ sandboxId: sandboxA, busy: false, epoch: 2n });
+  expect((await asked).status).toBe(200);
+});
+
+test("the wait for a restore is bounded, in time and in number", async () => {
+  await using rig = await Rig.start({ limits: { busyWaitMs: 40, waitingRequests: 2 } });
+  rig.gateway.set({ sandboxId: sandboxA, busy: true });
+  const answers = await Promise.all([1, 2, 3].map(() => rig.ask({ path: "/v1/x" })));
+  const messages = answers.map(
+    ({ status, body }) => `${status} ${(JSON.parse(body) as { message: string }).message}`,
+  );
+  expect(messages.filter((text) => text.startsWith("503 sandbox"))).toHaveLength(2);
+  expect(messages.filter((text) => text.startsWith("503 too many"))).toHaveLength(1);
+});
+
+test("a sandbox suspended or deleted during a restore is told as such", async () => {
+  await using rig = await Rig.start();
+  rig.gateway.set({ sandboxId: sandboxA, busy: true });
+  const asked = rig.ask({ path: "/v1/x" });
+  await rig.ask({ path: "/v1/checkpoint/list" });
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_DELETING" });
+  expect((await asked).body).toContain("SANDBOX_STATE_DELETING");
+});
+
+test("a request under way when the epoch changes is 503, and new ones use new connections", async () => {
+  await using rig = await Rig.start();
+  rig.onAgent = () => undefined;
+  const asked = rig.ask({ path: "/v1/x" });
+  await once(rig.agent, "request");
+  rig.onAgent = undefined;
+  rig.gateway.set({ sandboxId: sandboxA, epoch: 2n });
+  const answer = await asked;
+  expect(answer.status).toBe(503);
+  expect(answer.body).toContain("may run on");
+  expect((await rig.ask({ path: "/v1/y" })).status).toBe(200);
+});
+
+test("the table survives a broken stream, and forgets what went away meanwhile", async () => {
+  await using rig = await Rig.start();
+  rig.gateway.set({
+    sandboxId: sandboxB,
+    state: "SANDBOX_STATE_RUNNING",
+    agentHost: "127.0.0.1",
+    agentPort: rig.agentPort,
+    epoch: 1n,
+  });
+  expect((await rig.ask({ label: sandboxB })).status).toBe(200);
+  rig.gateway.forget(sandboxB);
+  expect((await rig.ask({ label: sandboxB })).status).toBe(200);
+  rig.gateway.breakStreams();
+  let last = 200;
+  await until(() => {
+    rig.ask({ label: sandboxB }).then(
+      ({ status }) => (last = status),
+      () => undefined,
+    );
+    return last === 404;
+  });
+  expect((await rig.ask()).status).toBe(200);
+});

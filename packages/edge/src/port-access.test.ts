@@ -1,0 +1,180 @@
+import { once } from "node:events";
+import http, { type IncomingMessage } from "node:http";
+import type { AddressInfo } from "node:net";
+import { expect, test } from "vitest";
+import { sandboxA, sandboxB } from "./testing/fake-gateway.ts";
+import { baseDomain, Rig, until } from "./testing/rig.ts";
+
+/** A user's server in the sandbox; answers with the headers it got. */
+async function userServer(): Promise<{ port: number; seen: IncomingMessage[]; [Symbol.dispose](): void }> {
+  const seen: IncomingMessage[] = [];
+  const server = http.createServer((request, response) => {
+    seen.push(request);
+    response.setHeader("set-cookie", "session=1");
+    response.end(JSON.stringify(request.headers));
+  });
+  server.on("upgrade", (request: IncomingMessage, socket) => {
+    seen.push(request);
+    socket.write("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+    socket.on("error", () => undefined);
+    socket.pipe(socket);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    port: (server.address() as AddressInfo).port,
+    seen,
+    [Symbol.dispose]() {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+test("the sandbox's token opens a port, and the server behind never sees it", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
+  const label = `${user.port}-${sandboxA}`;
+  const answer = await rig.ask({ label, path: "/a/../b?c", headers: { authorization, cookie: "own=1" } });
+  expect(answer.status).toBe(200);
+  expect(answer.headers["set-cookie"]).toEqual(["session=1"]);
+  expect(user.seen[0]?.url).toBe("/a/../b?c");
+  const headers = JSON.parse(answer.body) as Record<string, string>;
+  expect(headers.authorization).toBeUndefined();
+  expect(headers).toMatchObject({
+    host: rig.host(label),
+    cookie: "own=1",
+    "x-forwarded-proto": "https",
+    "x-forwarded-host": rig.host(label),
+    "x-forwarded-for": "127.0.0.1",
+  });
+  for (const other of [undefined, "rubbish", await rig.gateway.token(sandboxB)]) {
+    const refused = await rig.ask({
+      label,
+      headers: other === undefined ? {} : { authorization: `Bearer ${other}` },
+    });
+    expect(refused.status).toBe(401);
+    expect(refused.headers["www-authenticate"]).toBe("Bearer");
+  }
+  expect(user.seen).toHaveLength(1);
+});
+
+test("a one-time link gives a cookie that opens the port, once, for that host alone", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  const label = `${user.port}-${sandboxA}`;
+  rig.gateway.addLink("one-time", sandboxA, user.port, await rig.gateway.token(sandboxA));
+  const path = "/__cloche/link?token=one-time&path=%2Fapp%3Fx%3D1";
+  const redirect = await rig.ask({ label, path });
+  expect(redirect.status).toBe(303);
+  expect(redirect.headers).toMatchObject({ location: "/app?x=1", "cache-control": "no-store" });
+  const setCookie = redirect.headers["set-cookie"]?.[0] ?? "";
+  expect(setCookie).toMatch(
+    /^__Host-cloche=[\w.-]+; Path=\/; Max-Age=3[56]\d\d; HttpOnly; Secure; SameSite=Lax$/,
+  );
+  expect((await rig.ask({ label, path })).status).toBe(401);
+
+  const cookie = `${setCookie.split(";")[0]}; theme=dark`;
+  const answer = await rig.ask({ label, path: "/app", headers: { cookie, authorization: "Basic dTpw" } });
+  expect(answer.status).toBe(200);
+  expect(JSON.parse(answer.body)).toMatchObject({ cookie: "theme=dark", authorization: "Basic dTpw" });
+  expect((await rig.ask({ path: "/v1/x", headers: { cookie } })).status).toBe(200);
+});
+
+test("a link keeps the visitor on the same host", async () => {
+  await using rig = await Rig.start();
+  const label = `3000-${sandboxA}`;
+  for (const path of [
+    "//evil.example",
+    "/\\evil.example",
+    "https://evil.example",
+    "javascript:x",
+    "/a\r\nSet-Cookie: x",
+  ]) {
+    const query = new URLSearchParams({ token: "t", path });
+    expect((await rig.ask({ label, path: `/__cloche/link?${query}` })).status).toBe(400);
+  }
+  expect((await rig.ask({ label, path: "/__cloche/link" })).status).toBe(400);
+  expect((await rig.ask({ label, method: "POST", path: "/__cloche/link?token=t" })).status).toBe(400);
+});
+
+test("pages of other origins cannot use the cookie", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  const label = `${user.port}-${sandboxA}`;
+  const cookie = `__Host-cloche=${await rig.gateway.token(sandboxA)}`;
+  const ask = async (headers: Record<string, string>, method = "GET") =>
+    (await rig.ask({ label, method, headers: { cookie, ...headers } })).status;
+  expect(await ask({ origin: `https://${rig.host(label)}` })).toBe(200);
+  expect(await ask({ "sec-fetch-site": "same-site", "sec-fetch-mode": "navigate" })).toBe(200);
+  expect(await ask({ origin: `https://3000-${sandboxB}.${baseDomain}:${rig.port}` })).toBe(403);
+  expect(await ask({ "sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors" })).toBe(403);
+  expect(await ask({ "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate" }, "POST")).toBe(403);
+});
+
+test("a public port needs no token, and a token sent all the same stays with the edge", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  const label = `${user.port}-${sandboxA}`;
+  rig.gateway.set({ sandboxId: sandboxA, publicPorts: [user.port] });
+  expect((await rig.ask({ label })).status).toBe(200);
+  const headers = {
+    authorization: `Bearer ${await rig.gateway.token(sandboxA, { exp: 1 })}`,
+    cookie: "__Host-cloche=x",
+  };
+  const answer = await rig.ask({ label, headers });
+  expect(answer.status).toBe(200);
+  expect(answer.body).not.toMatch(/authorization|cookie":"/);
+  const own = await rig.ask({ label, headers: { authorization: "Bearer users-own-scheme" } });
+  expect(JSON.parse(own.body)).toMatchObject({ authorization: "Bearer users-own-scheme" });
+  rig.gateway.set({ sandboxId: sandboxA, publicPorts: [] });
+  expect((await rig.ask({ label })).status).toBe(401);
+});
+
+test("WebSockets reach the user's server", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  const label = `${user.port}-${sandboxA}`;
+  const socket = await rig.connect(`${label}.${baseDomain}`);
+  socket.write(
+    `GET /ws HTTP/1.1\r\nHost: ${rig.host(label)}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nAuthorization: Bearer ${await rig.gateway.token(sandboxA)}\r\n\r\n`,
+  );
+  let text = "";
+  socket.on("data", (chunk: Buffer) => (text += chunk.toString()));
+  await until(() => text.includes("101"));
+  socket.write("ping");
+  await until(() => text.endsWith("ping"));
+  expect(user.seen[0]?.headers.authorization).toBeUndefined();
+  socket.destroy();
+});
+
+test("a port where nothing listens is 503, an unknown sandbox 404, a suspended one 503", async () => {
+  await using rig = await Rig.start();
+  const headers = { authorization: `Bearer ${await rig.gateway.token(sandboxA)}` };
+  const closed = await rig.ask({ label: `1-${sandboxA}`, headers });
+  expect(closed.status).toBe(503);
+  expect(closed.body).toContain("nothing listens on port 1");
+  expect((await rig.ask({ label: `3000-${sandboxB}`, headers })).status).toBe(404);
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED" });
+  const suspended = await rig.ask({ label: `3000-${sandboxA}`, headers });
+  expect(suspended.status).toBe(503);
+  expect(suspended.body).toContain("SANDBOX_STATE_SUSPENDED");
+});
+
+test("a public port wakes nothing without a token", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  const label = `${user.port}-${sandboxA}`;
+  rig.gateway.set({
+    sandboxId: sandboxA,
+    state: "SANDBOX_STATE_SUSPENDED",
+    autoResume: true,
+    publicPorts: [user.port],
+  });
+  expect((await rig.ask({ label })).status).toBe(401);
+  expect(rig.gateway.woken).toEqual([]);
+  const headers = { authorization: `Bearer ${await rig.gateway.token(sandboxA)}` };
+  expect((await rig.ask({ label, headers })).status).toBe(200);
+  expect(rig.gateway.woken).toEqual([sandboxA]);
+});
