@@ -8,20 +8,19 @@
  * Owns the listening socket, the routing table and the connections to agents. Holds the TLS key and the public token keys, no database, and
  * nothing that must survive a crash. Called by the composition root only.
  */
-import { randomBytes } from "node:crypto";
 import { ServerResponse, type IncomingMessage } from "node:http";
 import https from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import type { Clock, Log } from "@cloche/base";
-import { requestIdOf } from "@cloche/base";
-import { ClocheError, newRequestId } from "@cloche/protocol";
+import { ClocheError } from "@cloche/protocol";
 import { ClientConnections } from "./client-connections.ts";
 import type { CorsOrigins } from "./cors.ts";
 import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 import { Exchange } from "./exchange.ts";
 import { answerRaw, parserProblem } from "./raw-answer.ts";
+import { newId, requestIdOf } from "./request-ids.ts";
 import { RouteTable, type RouteClient } from "./route-table.ts";
 import { Router, type HostDataPlane } from "./router.ts";
 import { Upstreams } from "./upstreams.ts";
@@ -147,15 +146,13 @@ class EdgeServer implements Edge {
       answerRaw(
         socket,
         new ClocheError("invalid_argument", "CONNECT is not offered"),
-        this.#newId(),
+        newId(),
         limits.lingerMs,
       );
     });
     server.on("clientError", (error, socket) => this.#clientError(error, socket as TLSSocket));
     return server;
   }
-
-  readonly #newId = (): string => newRequestId(randomBytes);
 
   #enter(
     request: IncomingMessage,
@@ -165,7 +162,7 @@ class EdgeServer implements Edge {
   ): void {
     this.#clients.enter(request.socket as TLSSocket, () => {
       const exchange = new Exchange(request, response, {
-        requestId: requestIdOf(request.headers),
+        requestId: requestIdOf(request),
         expectsContinue,
         upgradeFirst,
         startedMs: this.#clock.monotonicMs(),
@@ -214,7 +211,7 @@ class EdgeServer implements Edge {
     this.#refused.add(socket);
     const current = this.#clients.current(socket);
     if (current === undefined) {
-      const requestId = this.#newId();
+      const requestId = newId();
       answerRaw(socket, problem.error, requestId, this.#limits.lingerMs, problem.status);
       this.#log.info(
         { request_id: requestId, status: problem.status, reason: error.code },

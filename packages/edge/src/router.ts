@@ -1,7 +1,6 @@
 import type { Clock, Log } from "@cloche/base";
-import { ClocheError, internalHeaders, isHostPath, newRequestId } from "@cloche/protocol";
+import { ClocheError, internalHeaders, isHostPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
-import { randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { parseAuthority, type Target } from "./authority.ts";
 import { corsHeaders, isPreflight, preflightHeaders, type CorsOrigins } from "./cors.ts";
@@ -13,6 +12,7 @@ import { Gate } from "./gate.ts";
 import { forwardableHeaders } from "./headers.ts";
 import { authorisePort, portCredentials, portHeaders, portLinkPath, redeemPortLink } from "./port-access.ts";
 import { tooManyHeaders } from "./raw-answer.ts";
+import { newId } from "./request-ids.ts";
 import type { RouteClient, RouteTable } from "./route-table.ts";
 import { bearerToken, TokenVerifier } from "./token-verifier.ts";
 import { PortClosedError, type Upstreams } from "./upstreams.ts";
@@ -136,7 +136,7 @@ export class Router {
     const headers = forwardableHeaders(request);
     let onAbort: (() => void) | undefined;
     if (isExecPath(request.method, exchange.path)) {
-      const execId = newRequestId(randomBytes);
+      const execId = newId();
       headers.push(internalHeaders.execId, execId);
       const authorization = request.headers.authorization ?? "";
       onAbort = () => {
