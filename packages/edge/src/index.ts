@@ -3,4 +3,3 @@ export { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 export type { CorsOrigins } from "./cors.ts";
 export type { RouteClient } from "./route-table.ts";
 export type { HostDataPlane, HostRequestContext } from "./router.ts";
-export { portLinkPath } from "./port-access.ts";

@@ -4,14 +4,13 @@
  */
 import type { IncomingMessage } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, portLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "./headers.ts";
 import type { RouteClient } from "./route-table.ts";
 import { bearerToken, isOurToken, type TokenVerifier } from "./token-verifier.ts";
 
 /** `__Host-`: browsers take it only host-only, Secure and for `/`, so that no sibling sandbox can plant one. */
 export const portCookie = "__Host-cloche";
-export const portLinkPath = "/__cloche/link";
 
 export interface PortCredentials {
   /** The token to verify; undefined: none was sent. */

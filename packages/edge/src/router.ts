@@ -1,16 +1,16 @@
 import type { Clock, Log } from "@cloche/base";
-import { ClocheError, internalHeaders, isHostPath } from "@cloche/protocol";
+import { ClocheError, internalHeaders, isHostPath, portLinkPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { parseAuthority, type Target } from "./authority.ts";
 import { corsHeaders, isPreflight, preflightHeaders, type CorsOrigins } from "./cors.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
-import { abortExec, isExecPath } from "./exec-abort.ts";
+import { abortExec } from "./exec-abort.ts";
 import { forward } from "./forward.ts";
 import { Gate } from "./gate.ts";
 import { forwardableHeaders } from "./headers.ts";
-import { authorisePort, portCredentials, portHeaders, portLinkPath, redeemPortLink } from "./port-access.ts";
+import { authorisePort, portCredentials, portHeaders, redeemPortLink } from "./port-access.ts";
 import { tooManyHeaders } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
 import type { RouteClient, RouteTable } from "./route-table.ts";
@@ -135,7 +135,7 @@ export class Router {
     const pool = upstreams.agent(route);
     const headers = forwardableHeaders(request);
     let onAbort: (() => void) | undefined;
-    if (isExecPath(request.method, exchange.path)) {
+    if (request.method === "POST" && exchange.path === "/v1/exec") {
       const execId = newId();
       headers.push(internalHeaders.execId, execId);
       const authorization = request.headers.authorization ?? "";

@@ -1,1 +1,36 @@
-export {};
+/** The TypeScript client of Cloche's public contract. This entry runs in browsers and in Node; `@cloche/sdk/node` adds the local CA. */
+export { Cloche, type ClocheOptions } from "./cloche.ts";
+export { Gateway } from "./gateway.ts";
+export type * from "./gateway-types.ts";
+export { openDataPlane, Sandbox, SandboxDataPlane } from "./sandbox.ts";
+export { ClocheApiError, ClocheConnectionError, ClocheSdkError, ClocheWaitError } from "./errors.ts";
+export type { ExecEvent, ExecOptions } from "./exec.ts";
+export { Files, type FileContent } from "./files.ts";
+export { Checkpoints } from "./checkpoints.ts";
+export { Services, type ServiceExecResponse } from "./services.ts";
+export { Store } from "./store.ts";
+export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
+export type { DataPlaneToken, IssueToken } from "./token-source.ts";
+export type { CallOptions, Fetch } from "./transport.ts";
+export type {
+  CheckpointCreated,
+  CheckpointDeleted,
+  CheckpointRecord,
+  CheckpointWaitResponse,
+  EntryInfo,
+  ErrorCode,
+  ExecResponse,
+  ExistsResponse,
+  ListResponse,
+  OkResponse,
+  RestoreResponse,
+  SandboxState,
+  ServiceDefinition,
+  ServiceRecord,
+  StoreBatchResponse,
+  StoreDeleteResponse,
+  StoreKeysResponse,
+  StoreOperation,
+  StoreSetResponse,
+  StoreValue,
+} from "@cloche/protocol";

@@ -1,0 +1,56 @@
+import type {
+  CheckpointCreated,
+  CheckpointDeleted,
+  CheckpointRecord,
+  CheckpointWaitResponse,
+  RestoreResponse,
+} from "@cloche/protocol";
+import type { DataPlane } from "./data-plane.ts";
+import type { CallOptions } from "./transport.ts";
+
+/** Checkpoints of a sandbox's whole disk (service-interface.md, Data plane: checkpoints). */
+export class Checkpoints {
+  readonly #dataPlane: DataPlane;
+
+  constructor(dataPlane: DataPlane) {
+    this.#dataPlane = dataPlane;
+  }
+
+  /** Takes a snapshot while the sandbox runs on; its upload goes on behind. `name` is generated when left out. */
+  create(options: CallOptions & { name?: string } = {}): Promise<CheckpointCreated> {
+    const { name, signal } = options;
+    return this.#dataPlane.json("POST", "/v1/checkpoint", { json: { name }, signal });
+  }
+
+  async list(options: CallOptions = {}): Promise<CheckpointRecord[]> {
+    const answer = await this.#dataPlane.json<{ checkpoints: CheckpointRecord[] }>(
+      "GET",
+      "/v1/checkpoint/list",
+      options,
+    );
+    return answer.checkpoints;
+  }
+
+  /**
+   * Waits until a checkpoint is visible in storage, as forking from it needs. Defaults: `poll_interval_ms` 100, `timeout_secs` 30;
+   * then `deadline_exceeded` (408).
+   */
+  wait(
+    checkpointId: string,
+    options: CallOptions & { poll_interval_ms?: number; timeout_secs?: number } = {},
+  ): Promise<CheckpointWaitResponse> {
+    const { signal, ...fields } = options;
+    const json = { checkpoint_id: checkpointId, ...fields };
+    return this.#dataPlane.json("POST", "/v1/checkpoint/wait", { json, signal, repeatable: true });
+  }
+
+  delete(checkpointId: string, options: CallOptions = {}): Promise<CheckpointDeleted> {
+    const path = `/v1/checkpoint/${encodeURIComponent(checkpointId)}`;
+    return this.#dataPlane.json("DELETE", path, { ...options, repeatable: false });
+  }
+
+  /** Rewinds the disk in place; id and token stay valid. What ran is stopped, the services of then are started again. */
+  restore(checkpointId: string, options: CallOptions = {}): Promise<RestoreResponse> {
+    return this.#dataPlane.json("POST", "/v1/restore", { json: { checkpoint_id: checkpointId }, ...options });
+  }
+}

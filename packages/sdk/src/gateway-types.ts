@@ -1,0 +1,119 @@
+/** Messages of the gateway as they are on the wire (spec/proto/cloche/public/v1/sandbox.proto; service-interface.md, Resources). */
+import type { SandboxState } from "@cloche/protocol";
+
+export interface SandboxInfo {
+  id: string;
+  name: string;
+  state: SandboxState;
+  /** Empty until it first runs, then constant. */
+  domain: string;
+  created_at: string;
+  updated_at: string;
+  source_sandbox_id: string;
+  /** Added: why it is in ERROR, or why the last suspend or resume did not complete. */
+  error_message: string;
+  metadata: Record<string, string>;
+  runtime: string;
+  cpus: number;
+  memory_mb: number;
+  disk_mb: number;
+  template: string;
+  timeout_seconds: number;
+  idle_suspend_seconds: number;
+  auto_resume: boolean;
+  expires_at: string;
+  source_checkpoint_id: string;
+  public_ports: number[];
+}
+
+export interface CreateSandboxRequest {
+  name?: string;
+  checkpoint_id?: string;
+  template?: string;
+  metadata?: Record<string, string>;
+  /** For every exec and service. */
+  env?: Record<string, string>;
+  cpus?: number;
+  memory_mb?: number;
+  disk_mb?: number;
+  runtime?: string;
+  /** 0: never deleted by itself. */
+  timeout_seconds?: number;
+  idle_suspend_seconds?: number;
+  auto_resume?: boolean;
+  public_ports?: number[];
+}
+
+export interface ForkSandboxRequest {
+  source_sandbox_id: string;
+  name?: string;
+  /** Starts from this checkpoint of the source instead of its running memory and disk. */
+  checkpoint_id?: string;
+  metadata?: Record<string, string>;
+  timeout_seconds?: number;
+  idle_suspend_seconds?: number;
+  auto_resume?: boolean;
+}
+
+export interface SandboxWithToken {
+  sandbox: SandboxInfo;
+  data_plane_token: string;
+  data_plane_token_expires_at_unix: number;
+}
+
+export interface ListSandboxesRequest {
+  /** 0 or left out: all. */
+  page_size?: number;
+  page_token?: string;
+  states?: SandboxState[];
+  /** Every pair must match. */
+  metadata?: Record<string, string>;
+}
+export interface ListSandboxesResponse {
+  /** Newest first. */
+  sandboxes: SandboxInfo[];
+  next_page_token: string;
+}
+
+/** What is left out stays. */
+export interface UpdateSandboxRequest {
+  id: string;
+  name?: string;
+  metadata?: Record<string, string>;
+  /** Counted from now. */
+  timeout_seconds?: number;
+  idle_suspend_seconds?: number;
+  auto_resume?: boolean;
+  public_ports?: number[];
+}
+
+export interface TeamCheckpoint {
+  id: string;
+  name: string;
+  sandbox_id: string;
+  created_at: string;
+  size_bytes: number;
+  size_human: string;
+  visible: boolean;
+  runtime: string;
+}
+
+export interface PortLink {
+  /** Good for one use within a minute. */
+  url: string;
+  expires_at_unix: number;
+}
+
+export interface ApiKey {
+  id: string;
+  name: string;
+  prefix: string;
+  created_at: string;
+  expires_at: string;
+  last_used_at: string;
+}
+export interface CreatedApiKey {
+  key: ApiKey;
+  /** Shown this once. */
+  secret: string;
+}

@@ -1,0 +1,170 @@
+import type {
+  ApiKey,
+  CreateSandboxRequest,
+  CreatedApiKey,
+  ForkSandboxRequest,
+  ListSandboxesRequest,
+  ListSandboxesResponse,
+  PortLink,
+  SandboxInfo,
+  SandboxWithToken,
+  TeamCheckpoint,
+  UpdateSandboxRequest,
+} from "./gateway-types.ts";
+import { ClocheApiError, ClocheSdkError } from "./errors.ts";
+import type { DataPlaneToken } from "./token-source.ts";
+import { send, type CallOptions, type Fetch } from "./transport.ts";
+
+const sandboxService = "cloche.public.v1.SandboxService";
+const apiKeyService = "cloche.public.v1.ApiKeyService";
+
+/**
+ * The gateway's methods, one each, in its own field names (service-interface.md, Gateway). Belongs on a team's backend: it holds the API key.
+ * Reading calls and those that are safe to repeat are retried when no answer came; creating ones never.
+ */
+export class Gateway {
+  readonly #url: string;
+  readonly #apiKey: string;
+  readonly #fetch: Fetch;
+
+  constructor(url: string, apiKey: string, fetch: Fetch) {
+    this.#url = url.replace(/\/+$/, "");
+    this.#apiKey = apiKey;
+    this.#fetch = fetch;
+  }
+
+  /** Answers when it is RUNNING, or after 10 s in the state it then has. */
+  createSandbox(request: CreateSandboxRequest = {}, options: CallOptions = {}): Promise<SandboxWithToken> {
+    return this.#call("CreateSandbox", request, options);
+  }
+  async getSandbox(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    return (await this.#read<{ sandbox: SandboxInfo }>("GetSandbox", { id }, options)).sandbox;
+  }
+  listSandboxes(
+    request: ListSandboxesRequest = {},
+    options: CallOptions = {},
+  ): Promise<ListSandboxesResponse> {
+    return this.#read("ListSandboxes", request, options);
+  }
+  /** Every sandbox, page after page, newest first. */
+  async *allSandboxes(
+    request: Omit<ListSandboxesRequest, "page_token"> = {},
+    options: CallOptions = {},
+  ): AsyncGenerator<SandboxInfo, void> {
+    let pageToken = "";
+    do {
+      const page = await this.listSandboxes({ page_size: 200, ...request, page_token: pageToken }, options);
+      yield* page.sandboxes;
+      pageToken = page.next_page_token;
+    } while (pageToken !== "");
+  }
+  /** Answers once the deletion is durable. Its checkpoints stay. */
+  async deleteSandbox(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#call("DeleteSandbox", { id }, options);
+  }
+  /** Answers at once with SUSPENDING; see `Sandbox.waitFor`. */
+  async suspendSandbox(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    return (await this.#read<{ sandbox: SandboxInfo }>("SuspendSandbox", { id }, options)).sandbox;
+  }
+  /** Answers at once with RESUMING; see `Sandbox.waitFor`. */
+  async resumeSandbox(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
+    return (await this.#read<{ sandbox: SandboxInfo }>("ResumeSandbox", { id }, options)).sandbox;
+  }
+  /** A clone of the running machine; with `checkpoint_id` a new machine on that checkpoint's disk. */
+  forkSandbox(request: ForkSandboxRequest, options: CallOptions = {}): Promise<SandboxWithToken> {
+    return this.#call("ForkSandbox", request, options);
+  }
+  issueDataPlaneToken(sandboxId: string, options: CallOptions = {}): Promise<DataPlaneToken> {
+    return this.#read("IssueDataPlaneToken", { sandbox_id: sandboxId }, options);
+  }
+  /** Added. */
+  async updateSandbox(request: UpdateSandboxRequest, options: CallOptions = {}): Promise<SandboxInfo> {
+    const { metadata, public_ports, ...rest } = request;
+    const message = {
+      ...rest,
+      ...(metadata === undefined ? {} : { metadata: { entries: metadata } }),
+      ...(public_ports === undefined ? {} : { public_ports: { ports: public_ports } }),
+    };
+    return (await this.#read<{ sandbox: SandboxInfo }>("UpdateSandbox", message, options)).sandbox;
+  }
+  /** Added: the team's checkpoints, also of deleted sandboxes. */
+  async listCheckpoints(
+    request: { sandbox_id?: string } = {},
+    options: CallOptions = {},
+  ): Promise<TeamCheckpoint[]> {
+    return (await this.#read<{ checkpoints: TeamCheckpoint[] }>("ListCheckpoints", request, options))
+      .checkpoints;
+  }
+  /** Added. */
+  deleteCheckpoint(id: string, options: CallOptions = {}): Promise<{ freed_bytes: number }> {
+    return this.#call("DeleteCheckpoint", { id }, options);
+  }
+  /** Added: a link that opens a port of the sandbox in a browser. `path` defaults to `/`. */
+  issuePortLink(
+    request: { sandbox_id: string; port: number; path?: string },
+    options: CallOptions = {},
+  ): Promise<PortLink> {
+    return this.#call("IssuePortLink", request, options);
+  }
+  /** Added: a further API key of the team; `expires_in_seconds` 0: never. */
+  createApiKey(
+    request: { name: string; expires_in_seconds?: number },
+    options: CallOptions = {},
+  ): Promise<CreatedApiKey> {
+    return this.#call("CreateApiKey", request, options, apiKeyService);
+  }
+  async listApiKeys(options: CallOptions = {}): Promise<ApiKey[]> {
+    return (await this.#read<{ keys: ApiKey[] }>("ListApiKeys", {}, options, apiKeyService)).keys;
+  }
+  async revokeApiKey(id: string, options: CallOptions = {}): Promise<void> {
+    await this.#call("RevokeApiKey", { id }, options, apiKeyService);
+  }
+
+  #read<Answer>(
+    method: string,
+    message: object,
+    options: CallOptions,
+    service = sandboxService,
+  ): Promise<Answer> {
+    return this.#send(method, message, options, service, true);
+  }
+  #call<Answer>(
+    method: string,
+    message: object,
+    options: CallOptions,
+    service = sandboxService,
+  ): Promise<Answer> {
+    return this.#send(method, message, options, service, false);
+  }
+
+  async #send<Answer>(
+    method: string,
+    message: object,
+    { signal }: CallOptions,
+    service: string,
+    repeatable: boolean,
+  ): Promise<Answer> {
+    const response = await send(this.#fetch, {
+      method: "POST",
+      url: `${this.#url}/${service}/${method}`,
+      headers: { "content-type": "application/json", authorization: `Bearer ${this.#apiKey}` },
+      body: JSON.stringify(message),
+      signal,
+      repeatable,
+    });
+    try {
+      return (await response.json()) as Answer;
+    } catch (error) {
+      signal?.throwIfAborted();
+      throw new ClocheSdkError(
+        `the gateway's answer to ${method} is no JSON; is ${this.#url} a Cloche gateway?`,
+        {
+          cause: error,
+        },
+      );
+    }
+  }
+}
+
+export const isNotFound = (error: unknown): boolean =>
+  error instanceof ClocheApiError && error.code === "not_found";

@@ -1,0 +1,225 @@
+import type { ExecResponse, RestoreResponse, SandboxState } from "@cloche/protocol";
+import { Checkpoints } from "./checkpoints.ts";
+import { DataPlane } from "./data-plane.ts";
+import { ClocheSdkError, ClocheWaitError } from "./errors.ts";
+import { exec, execStream, type ExecEvent, type ExecOptions } from "./exec.ts";
+import { Files } from "./files.ts";
+import { type Gateway, isNotFound } from "./gateway.ts";
+import type {
+  ForkSandboxRequest,
+  PortLink,
+  SandboxInfo,
+  SandboxWithToken,
+  UpdateSandboxRequest,
+} from "./gateway-types.ts";
+import { Services } from "./services.ts";
+import { Store } from "./store.ts";
+import { TokenSource, type DataPlaneToken, type IssueToken } from "./token-source.ts";
+import { sleep, type CallOptions, type Fetch } from "./transport.ts";
+
+const running: SandboxState = "SANDBOX_STATE_RUNNING";
+const waitDefaultMs = 120_000;
+const pollFirstMs = 50;
+const pollMostMs = 1_000;
+
+export interface DataPlaneSettings {
+  fetch: Fetch;
+  wrapStoreValues: boolean;
+}
+
+/** What one can do in a sandbox with nothing but its domain and tokens: what a browser or another team's program holds. */
+export class SandboxDataPlane {
+  readonly files: Files;
+  readonly checkpoints: Checkpoints;
+  readonly services: Services;
+  readonly store: Store;
+  /** For routes that the SDK has no method for. */
+  readonly dataPlane: DataPlane;
+
+  constructor(dataPlane: DataPlane, settings: DataPlaneSettings) {
+    this.dataPlane = dataPlane;
+    this.files = new Files(dataPlane);
+    this.checkpoints = new Checkpoints(dataPlane);
+    this.services = new Services(dataPlane);
+    this.store = new Store(dataPlane, settings.wrapStoreValues);
+  }
+
+  /**
+   * Runs a command and answers when it has ended; no shell: `cmd` is a program and its arguments (service-interface.md, Data plane: exec).
+   * A non-zero `exit_code` is an answer, not an error. Aborting `signal` kills the command. No time limit unless `timeout_ms` is given.
+   */
+  exec(cmd: readonly string[], options: ExecOptions = {}): Promise<ExecResponse> {
+    return exec(this.dataPlane, cmd, options);
+  }
+
+  /** Runs a command and yields its output as it comes, at the end one `exit`. Leaving the loop early kills the command. */
+  execStream(cmd: readonly string[], options: ExecOptions = {}): AsyncGenerator<ExecEvent, void> {
+    return execStream(this.dataPlane, cmd, options);
+  }
+
+  /** Rewinds the sandbox to a checkpoint, in place. */
+  restore(checkpointId: string, options: CallOptions = {}): Promise<RestoreResponse> {
+    return this.checkpoints.restore(checkpointId, options);
+  }
+}
+
+/**
+ * Opens a sandbox's data plane without a gateway. `token` is called for a first token and whenever one is about to expire;
+ * a backend typically answers it with IssueDataPlaneToken.
+ */
+export function openDataPlane(settings: {
+  domain: string;
+  token: IssueToken;
+  fetch?: Fetch;
+  wrapStoreValues?: boolean;
+}): SandboxDataPlane {
+  const fetch = settings.fetch ?? ((url, init) => globalThis.fetch(url, init));
+  const tokens = new TokenSource(settings.token, undefined);
+  const dataPlane = new DataPlane(fetch, tokens, () => Promise.resolve(settings.domain));
+  return new SandboxDataPlane(dataPlane, { fetch, wrapStoreValues: settings.wrapStoreValues ?? false });
+}
+
+/** A sandbox of the team: its lifecycle and its data plane. */
+export class Sandbox extends SandboxDataPlane {
+  readonly #gateway: Gateway;
+  readonly #settings: DataPlaneSettings;
+  readonly #tokens: TokenSource;
+  #info: SandboxInfo;
+
+  constructor(gateway: Gateway, settings: DataPlaneSettings, info: SandboxInfo, token?: DataPlaneToken) {
+    const tokens = new TokenSource((options) => gateway.issueDataPlaneToken(info.id, options), token);
+    super(new DataPlane(settings.fetch, tokens, (options) => this.#knownDomain(options)), settings);
+    this.#gateway = gateway;
+    this.#settings = settings;
+    this.#tokens = tokens;
+    this.#info = info;
+  }
+
+  /** From the answer of CreateSandbox or ForkSandbox. */
+  static withToken(gateway: Gateway, settings: DataPlaneSettings, answer: SandboxWithToken): Sandbox {
+    const token = { jwt: answer.data_plane_token, expires_at_unix: answer.data_plane_token_expires_at_unix };
+    return new Sandbox(gateway, settings, answer.sandbox, token.jwt === "" ? undefined : token);
+  }
+
+  get id(): string {
+    return this.#info.id;
+  }
+  /** As the gateway last told; `refresh` asks again. */
+  get info(): SandboxInfo {
+    return this.#info;
+  }
+  get domain(): string {
+    return this.#info.domain;
+  }
+
+  async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
+    this.#info = await this.#gateway.getSandbox(this.id, options);
+    return this.#info;
+  }
+
+  /** A data plane token that is good for at least 30 seconds. */
+  token(options: CallOptions = {}): Promise<string> {
+    return this.#tokens.get(options);
+  }
+
+  /** Freezes it. Answers at once; `waitFor("SANDBOX_STATE_SUSPENDED")` waits. */
+  async suspend(options: CallOptions = {}): Promise<SandboxInfo> {
+    this.#info = await this.#gateway.suspendSandbox(this.id, options);
+    return this.#info;
+  }
+  /** Answers at once; `waitFor("SANDBOX_STATE_RUNNING")` waits. */
+  async resume(options: CallOptions = {}): Promise<SandboxInfo> {
+    this.#info = await this.#gateway.resumeSandbox(this.id, options);
+    return this.#info;
+  }
+  async fork(
+    request: Omit<ForkSandboxRequest, "source_sandbox_id"> = {},
+    options: CallOptions = {},
+  ): Promise<Sandbox> {
+    const answer = await this.#gateway.forkSandbox({ ...request, source_sandbox_id: this.id }, options);
+    return Sandbox.withToken(this.#gateway, this.#settings, answer);
+  }
+  async update(request: Omit<UpdateSandboxRequest, "id">, options: CallOptions = {}): Promise<SandboxInfo> {
+    this.#info = await this.#gateway.updateSandbox({ ...request, id: this.id }, options);
+    return this.#info;
+  }
+  delete(options: CallOptions = {}): Promise<void> {
+    return this.#gateway.deleteSandbox(this.id, options);
+  }
+
+  /**
+   * Polls until the sandbox is in one of `states`, for up to `timeoutMs` (default 120,000). Throws ClocheWaitError when time is up, when it is in ERROR
+   * or gone, or when a suspend or resume fell back.
+   */
+  async waitFor(
+    states: SandboxState | readonly SandboxState[],
+    options: CallOptions & { timeoutMs?: number } = {},
+  ): Promise<SandboxInfo> {
+    const wanted = typeof states === "string" ? [states] : states;
+    const { signal, timeoutMs = waitDefaultMs } = options;
+    const endMs = Date.now() + timeoutMs;
+    const before = this.#info.state;
+    for (let waitMs = pollFirstMs; ; waitMs = Math.min(waitMs * 1.5, pollMostMs)) {
+      const info = await this.#gone(this.refresh({ signal }));
+      if (wanted.includes(info.state)) return info;
+      const fellBack = before.endsWith("ING") && before !== running && isAtRest(info.state);
+      if (info.state === "SANDBOX_STATE_ERROR" || fellBack) throw this.#stuck(wanted);
+      if (Date.now() + waitMs > endMs) throw this.#stuck(wanted, ` after ${timeoutMs} ms`);
+      await sleep(waitMs, signal);
+    }
+  }
+
+  /** Waits until the sandbox is deleted for good. */
+  async waitUntilDeleted(options: CallOptions & { timeoutMs?: number } = {}): Promise<void> {
+    const { signal, timeoutMs = waitDefaultMs } = options;
+    const endMs = Date.now() + timeoutMs;
+    for (let waitMs = pollFirstMs; ; waitMs = Math.min(waitMs * 1.5, pollMostMs)) {
+      try {
+        await this.refresh({ signal });
+      } catch (error) {
+        if (isNotFound(error)) return;
+        throw error;
+      }
+      if (Date.now() + waitMs > endMs)
+        throw new ClocheWaitError(`sandbox ${this.id} is still there after ${timeoutMs} ms`);
+      await sleep(waitMs, signal);
+    }
+  }
+
+  async #gone(refreshed: Promise<SandboxInfo>): Promise<SandboxInfo> {
+    try {
+      return await refreshed;
+    } catch (error) {
+      if (isNotFound(error)) throw new ClocheWaitError(`sandbox ${this.id} was deleted`, { cause: error });
+      throw error;
+    }
+  }
+
+  #stuck(wanted: readonly SandboxState[], when = ""): ClocheWaitError {
+    const { state, error_message: why } = this.#info;
+    return new ClocheWaitError(
+      `sandbox ${this.id} is ${state}${when}, not ${wanted.join(" or ")}${why === "" ? "" : `: ${why}`}`,
+    );
+  }
+
+  /** Where a server on `port` in the sandbox is reached, with the sandbox's token or, where the port is public, without. */
+  portUrl(port: number): string {
+    if (this.domain === "") throw new ClocheSdkError("the sandbox has no domain until it first runs");
+    return `https://${port}-${this.domain}`;
+  }
+  /** A link that opens the port in a browser, good for one use within a minute. */
+  portLink(port: number, options: CallOptions & { path?: string } = {}): Promise<PortLink> {
+    const { path, signal } = options;
+    const request = { sandbox_id: this.id, port, ...(path === undefined ? {} : { path }) };
+    return this.#gateway.issuePortLink(request, { signal });
+  }
+
+  /** The domain, which a sandbox has once it first runs. */
+  async #knownDomain(options: CallOptions): Promise<string> {
+    if (this.#info.domain === "") await this.refresh(options);
+    if (this.#info.domain === "") await this.waitFor(running, options);
+    return this.#info.domain;
+  }
+}
+
+const isAtRest = (state: SandboxState): boolean => state === running || state === "SANDBOX_STATE_SUSPENDED";

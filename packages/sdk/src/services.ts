@@ -1,0 +1,83 @@
+import type { OkResponse, ServiceDefinition, ServiceRecord } from "@cloche/protocol";
+import { bodyOf, type DataPlane } from "./data-plane.ts";
+import { readText } from "./event-stream.ts";
+import type { CallOptions } from "./transport.ts";
+
+/** Answer of an exec in a service's container. */
+export interface ServiceExecResponse {
+  stdout: string;
+  stderr: string;
+  exit_code: number;
+  timed_out: boolean;
+}
+
+/** Supervised background services of a sandbox (service-interface.md, Data plane: services). */
+export class Services {
+  readonly #dataPlane: DataPlane;
+
+  constructor(dataPlane: DataPlane) {
+    this.#dataPlane = dataPlane;
+  }
+
+  async list(options: CallOptions = {}): Promise<ServiceRecord[]> {
+    return (await this.#dataPlane.json<{ services: ServiceRecord[] }>("GET", "/v1/services", options))
+      .services;
+  }
+
+  get(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
+    return this.#dataPlane.json("GET", pathOf(name), options);
+  }
+
+  /** Creates or replaces a definition; a running service goes on as it is until its next start. */
+  put(name: string, definition: ServiceDefinition, options: CallOptions = {}): Promise<ServiceRecord> {
+    return this.#dataPlane.json("PUT", pathOf(name), { json: definition, ...options });
+  }
+
+  /** Starts what it needs first; answers when it is running or failed. A need that is unknown, failed or in a cycle: 409 naming it. */
+  start(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
+    return this.#dataPlane.json("POST", `${pathOf(name)}/start`, { ...options, repeatable: true });
+  }
+
+  /** SIGTERM, after 10 s SIGKILL, the whole process tree. */
+  stop(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
+    return this.#dataPlane.json("POST", `${pathOf(name)}/stop`, { ...options, repeatable: true });
+  }
+
+  /** Stops it and removes its definition. */
+  delete(name: string, options: CallOptions = {}): Promise<OkResponse> {
+    return this.#dataPlane.json("DELETE", pathOf(name), { ...options, repeatable: false });
+  }
+
+  /** Runs a command in the container of a service that has one. The time limit is in seconds here. */
+  exec(
+    name: string,
+    cmd: readonly string[],
+    options: CallOptions & { timeout_secs?: number } = {},
+  ): Promise<ServiceExecResponse> {
+    const { timeout_secs, signal } = options;
+    return this.#dataPlane.json("POST", `${pathOf(name)}/exec`, { json: { cmd, timeout_secs }, signal });
+  }
+
+  /** The log, or its last `tail` lines (added: `GET /v1/services/{name}/logs`). */
+  async logs(name: string, options: CallOptions & { tail?: number } = {}): Promise<string> {
+    const { tail, signal } = options;
+    const response = await this.#dataPlane.request("GET", `${pathOf(name)}/logs`, {
+      query: { tail },
+      signal,
+    });
+    return response.text();
+  }
+
+  /** The log as it is written, until the loop is left, the signal aborts or the service is deleted. */
+  async *followLogs(
+    name: string,
+    options: CallOptions & { tail?: number } = {},
+  ): AsyncGenerator<string, void> {
+    const { tail, signal } = options;
+    const query = { tail, follow: true };
+    const response = await this.#dataPlane.request("GET", `${pathOf(name)}/logs`, { query, signal });
+    yield* readText(bodyOf(response));
+  }
+}
+
+const pathOf = (name: string): string => `/v1/services/${encodeURIComponent(name)}`;

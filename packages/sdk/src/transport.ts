@@ -1,0 +1,94 @@
+import { apiErrorOf, ClocheApiError, ClocheConnectionError } from "./errors.ts";
+
+/** What the SDK needs of `fetch`: the browser's and Node's own fit, as does `nodeFetch` of `@cloche/sdk/node`. */
+export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+
+/** Options of every call. */
+export interface CallOptions {
+  /** Ends the call; it then rejects with the signal's reason. An exec that is aborted is killed in the sandbox. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface TransportRequest {
+  method: string;
+  url: string;
+  headers: Record<string, string>;
+  body?: BodyInit | undefined;
+  signal?: AbortSignal | undefined;
+  /** Repeating it does no harm: it is retried when no answer came or the service says it is not available for now. */
+  repeatable: boolean;
+}
+
+const retryWaitsMs = [100, 500];
+const retryAfterMaxSeconds = 5;
+
+/** Sends a request; answers the response when it is 2xx, throws a typed error else. */
+export async function send(fetch: Fetch, request: TransportRequest): Promise<Response> {
+  const repeatable = request.repeatable && !(request.body instanceof ReadableStream);
+  for (let attempt = 0; ; attempt += 1) {
+    const waitMs = repeatable ? retryWaitsMs[attempt] : undefined;
+    try {
+      return await sendOnce(fetch, request);
+    } catch (error) {
+      const pauseMs = waitMs === undefined ? undefined : pauseBeforeRetry(error, waitMs);
+      if (pauseMs === undefined) throw error;
+      await sleep(pauseMs, request.signal);
+    }
+  }
+}
+
+/** Undefined: this error is final. */
+function pauseBeforeRetry(error: unknown, waitMs: number): number | undefined {
+  if (error instanceof ClocheConnectionError) return waitMs * (0.5 + Math.random());
+  if (
+    error instanceof ClocheApiError &&
+    error.code === "unavailable" &&
+    error.retryAfterSeconds !== undefined
+  ) {
+    return error.retryAfterSeconds <= retryAfterMaxSeconds ? error.retryAfterSeconds * 1000 : undefined;
+  }
+  return undefined;
+}
+
+async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<Response> {
+  const { method, url, headers, body, signal } = request;
+  const init: RequestInit & { duplex?: "half" } = { method, headers, redirect: "error", credentials: "omit" };
+  if (body !== undefined) init.body = body;
+  if (body instanceof ReadableStream) init.duplex = "half";
+  if (signal !== undefined) init.signal = signal;
+  let response: Response;
+  try {
+    response = await fetch(url, init);
+  } catch (error) {
+    signal?.throwIfAborted();
+    throw new ClocheConnectionError(`no answer from ${new URL(url).host}: ${innermostMessage(error)}`, {
+      cause: error,
+    });
+  }
+  if (response.ok) return response;
+  throw await apiErrorOf(response);
+}
+
+/** fetch says "fetch failed"; why is further down. */
+function innermostMessage(error: unknown): string {
+  let inner = error;
+  while (inner instanceof Error && inner.cause instanceof Error) inner = inner.cause;
+  if (inner instanceof AggregateError && inner.errors[0] instanceof Error) inner = inner.errors[0];
+  return inner instanceof Error ? inner.message : String(inner);
+}
+
+/** Resolves after `ms`; rejects with the signal's reason when it aborts. */
+export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason as Error);
+    const onAbort = (): void => {
+      clearTimeout(timer);
+      reject(signal?.reason as Error);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", onAbort, { once: true });
+  });
+}
