@@ -1,0 +1,74 @@
+import { once } from "node:events";
+import { mkdtemp, mkdir, rm, writeFile } from "node:fs/promises";
+import https from "node:https";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TLSSocket } from "node:tls";
+import { expect, test } from "vitest";
+import { connect, findConnection, nodeFetch } from "./node.ts";
+import { selfSigned } from "./testing/certificate.ts";
+
+const baseDomain = "sandboxes.invalid";
+
+async function edge() {
+  const tls = await selfSigned(baseDomain);
+  const server = https.createServer(tls, (request, response) => {
+    const { servername } = request.socket as TLSSocket;
+    response.end(JSON.stringify({ host: request.headers.host, servername }));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const port = (server.address() as AddressInfo).port;
+  return { caCert: tls.cert, port, edgeUrl: `https://127.0.0.1:${port}`, close: () => server.close() };
+}
+
+test("a domain that does not resolve is reached at the edge, with its own Host and SNI, by the local CA alone", async () => {
+  const { caCert, port, edgeUrl, close } = await edge();
+  const url = `https://sbx-a.${baseDomain}:${port}/v1/x`;
+  const fetch = nodeFetch({ caCert, edgeUrl, baseDomain });
+  const answer = (await (await fetch(url, {})).json()) as object;
+  expect(answer).toEqual({ host: `sbx-a.${baseDomain}:${port}`, servername: `sbx-a.${baseDomain}` });
+  const stranger = nodeFetch({ edgeUrl, baseDomain });
+  await expect(stranger(url, {})).rejects.toThrow("fetch failed");
+  const wrong = nodeFetch({ caCert, edgeUrl, baseDomain: "invalid" });
+  await expect(wrong("https://other.invalid/", {})).rejects.toThrow("fetch failed");
+  await Promise.all([fetch.close(), stranger.close(), wrong.close()]);
+  close();
+});
+
+test("a connection is found in the environment, else in the local service's status", async () => {
+  const home = await mkdtemp(join(tmpdir(), "cloche-sdk-"));
+  await expect(findConnection({ CLOCHE_HOME: home })).rejects.toThrow(/no service found.*npm start/);
+  await mkdir(join(home, "run"));
+  await writeFile(join(home, "ca.pem"), "PEM");
+  const status = {
+    gateway_url: "http://127.0.0.1:1",
+    edge_url: "https://127.0.0.1:2",
+    base_domain: "b",
+    ca_cert: join(home, "ca.pem"),
+    api_key: "k",
+  };
+  await writeFile(join(home, "run", "status.json"), JSON.stringify(status));
+  expect(await findConnection({ CLOCHE_HOME: home })).toEqual({
+    gatewayUrl: "http://127.0.0.1:1",
+    apiKey: "k",
+    caCert: "PEM",
+    edgeUrl: "https://127.0.0.1:2",
+    baseDomain: "b",
+  });
+  const elsewhere = { CLOCHE_HOME: home, CLOCHE_GATEWAY_URL: "https://gateway.example" };
+  await expect(findConnection(elsewhere)).rejects.toThrow(/set CLOCHE_API_KEY/);
+  expect(await findConnection({ ...elsewhere, CLOCHE_API_KEY: "other" })).toMatchObject({
+    apiKey: "other",
+    caCert: undefined,
+    edgeUrl: undefined,
+  });
+  await expect(findConnection({ CLOCHE_HOME: home, CLOCHE_CA_CERT: "/nope" })).rejects.toThrow(
+    /cannot read the CA certificate/,
+  );
+  const cloche = connect(await findConnection({ CLOCHE_HOME: home }));
+  await expect(cloche.get("x")).rejects.toThrow(/no answer from 127\.0\.0\.1:1/);
+  await cloche.close();
+  await rm(home, { recursive: true });
+});
