@@ -14,8 +14,8 @@ import { agentBuild } from "../../packages/service/src/agent-build.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 import { type DriverLab, machineContract } from "./machine.ts";
 
-async function openLab(): Promise<DriverLab> {
-  const home = `/var/tmp/cloche-driver-${process.pid}`;
+async function openLab(ready: number): Promise<DriverLab> {
+  const home = `/var/tmp/cloche-driver-${process.pid}-${ready}`;
   const cache = process.env["CLOCHE_CACHE"] ?? "/var/lib/cloche/cache";
   const progress = (): void => undefined;
   const { pool, native, runsc, agentRoot, templates } = await setUpHost({
@@ -46,6 +46,8 @@ async function openLab(): Promise<DriverLab> {
         native,
         agentRoot: { dir: agentRoot.dir, argv: ["/bin/node", "-e", standIn], env: [...agentRoot.env] },
         network,
+        poolDir: pool.dir,
+        ready,
         log: silentLog,
         randomBytes,
       }),
@@ -72,4 +74,5 @@ async function openLab(): Promise<DriverLab> {
   };
 }
 
-machineContract("gVisor", openLab);
+machineContract("gVisor", () => openLab(0));
+machineContract("gVisor with machines kept ready", () => openLab(1));

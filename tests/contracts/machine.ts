@@ -2,6 +2,7 @@
 import { copyFile, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { defaults } from "@cloche/protocol";
 import { cloneDisk, removeDisk } from "../../packages/host/src/disk/disk.ts";
 import {
   type GuestHooks,
@@ -25,7 +26,8 @@ export interface DriverLab {
   close(): Promise<void>;
 }
 
-const resources = { cpus: 1, memoryMb: 512, diskMb: 1_024 };
+/** The default shape: drivers keep machines of it ready. */
+const resources = { cpus: defaults.cpus, memoryMb: defaults.memoryMb, diskMb: 1_024 };
 const hooks: GuestHooks = { flush: async () => {}, detachDisk: async () => {} };
 const ANSWER_MS = 10_000;
 

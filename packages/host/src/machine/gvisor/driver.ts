@@ -4,7 +4,6 @@
 // gvisor.json and the unit's record, and believes them only when the process with that start time lives.
 import { type FSWatcher, watch } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
-import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { CleanupStack, type Log, readJsonFile } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
@@ -24,7 +23,10 @@ import {
 } from "../driver.ts";
 import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
+import { writeBootConfig } from "./boot-config.ts";
+import { ReadyUnits } from "./ready-units.ts";
 import { shareMounts, unshareMounts } from "./slot-mounts.ts";
+import { type Template, templateKey, TemplateStore } from "./template.ts";
 import { readUnit, Unit, type UnitEnvironment, type UnitRecord } from "./unit.ts";
 
 export interface GvisorOptions {
@@ -37,6 +39,10 @@ export interface GvisorOptions {
   native: Native;
   agentRoot: AgentRoot;
   network: NetworkSlots;
+  /** Reflink pool; the template's image lies there. */
+  poolDir: string;
+  /** Machines of the default shape kept ready, of each kind (ready-units.ts). 0: none, and no template. */
+  ready: number;
   log: Log;
   randomBytes: (length: number) => Uint8Array;
 }
@@ -60,6 +66,8 @@ export class GvisorDriver implements MachineDriver {
   readonly #watchers = new Map<string, FSWatcher>();
   readonly #listeners: ((id: string, reason: string) => void)[] = [];
   #environment: UnitEnvironment;
+  #templates: TemplateStore | undefined;
+  #ready: ReadyUnits | undefined;
 
   constructor(options: GvisorOptions) {
     this.#options = options;
@@ -84,9 +92,28 @@ export class GvisorDriver implements MachineDriver {
     }
   }
 
-  async start(): Promise<void> {}
+  async start(): Promise<void> {
+    const { ready, poolDir, agentRoot, runsc, log } = this.#options;
+    if (ready === 0) return;
+    const key = await templateKey({ agentRootDir: agentRoot.dir, runsc });
+    this.#templates = new TemplateStore({ poolDir, key });
+    this.#ready = new ReadyUnits({
+      count: ready,
+      makeBlank: () => this.#makeUnit(limitsOf(defaults)),
+      warm: (unit) => this.#warm(unit),
+      destroy: (unit) => this.#destroyUnit(unit),
+      log,
+    });
+    this.#ready.start();
+  }
+
+  /** Resolves when what is to be kept ready is; for tests and benchmarks. */
+  async settled(): Promise<void> {
+    await this.#ready?.settled();
+  }
 
   async stop(): Promise<void> {
+    await this.#ready?.close();
     for (const watcher of this.#watchers.values()) watcher.close();
     this.#watchers.clear();
     const left = await readdir(join(this.#options.runDir, "units")).catch(() => []);
@@ -98,14 +125,37 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
+    await this.stopMachine(files);
+    const template = this.#options.ready > 0 ? await this.#templates?.find() : undefined;
+    if (template) {
+      try {
+        return await this.#createFrom(template, files, resources);
+      } catch (error) {
+        // A template that no machine can be made from must not stop machines from being made.
+        this.#options.log.warn({ err: error }, "template does not work: booting instead");
+        await this.#templates?.drop();
+      }
+    }
     return CleanupStack.guard(async (cleanup) => {
-      await this.stopMachine(files);
       const unit = await this.#take(files, resources, cleanup);
-      const secret = Buffer.from(this.#options.randomBytes(32)).toString("base64url");
+      const secret = this.#newSecret();
       await writeBootConfig(unit.slotDir, secret);
       await unit.attachDisk(files.diskImage);
       await unit.start();
       return this.#running(unit, files.id, secret, AGENT_START_MS);
+    });
+  }
+
+  #createFrom(template: Template, files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
+    return CleanupStack.guard(async (cleanup) => {
+      const warm = isDefaultShape(resources) ? await this.#ready?.takeWarm() : undefined;
+      const unit = warm ?? (await this.#take(files, resources, cleanup));
+      if (warm) {
+        await this.#give(warm, files, resources, cleanup);
+        await warm.cgroup.freeze(false);
+      } else await unit.restore(template.dir);
+      await unit.attachDisk(files.diskImage);
+      return this.#running(unit, files.id, template.secret, AGENT_RESTORE_MS);
     });
   }
 
@@ -114,8 +164,8 @@ export class GvisorDriver implements MachineDriver {
     from: SnapshotFiles,
     resources: MachineResources,
   ): Promise<RunningMachine> {
+    await this.stopMachine(files);
     return CleanupStack.guard(async (cleanup) => {
-      await this.stopMachine(files);
       const unit = await this.#take(files, resources, cleanup);
       await unit.attachDisk(files.diskImage);
       await unit.restore(from.dir);
@@ -188,9 +238,12 @@ export class GvisorDriver implements MachineDriver {
       ...(await childGroups(`/cloche-${this.#options.tag}`)),
     ]);
     for (const name of names) {
+      const own = this.#units.get(name);
+      // Made by this very driver and given to nobody: it is being made, or kept ready.
+      if (own && own.record.machineId === undefined) continue;
       const record = await readUnit(this.#options, name);
       if (record?.machineId !== undefined && keep.has(record.machineId)) continue;
-      const unit = this.#units.get(name) ?? (await this.#reopen(record ?? unknownUnit(name)));
+      const unit = own ?? (await this.#reopen(record ?? unknownUnit(name)));
       await this.#destroyUnit(unit);
       swept.push(name);
     }
@@ -198,19 +251,51 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async #take(files: MachineFiles, resources: MachineResources, cleanup: CleanupStack): Promise<Unit> {
-    const limits: CgroupLimits = {
-      cpus: resources.cpus,
-      memoryBytes: mibToBytes(resources.memoryMb),
-      pids: PIDS_BACKSTOP,
-    };
-    const unit = await this.#makeUnit(limits);
+    const blank = isDefaultShape(resources) ? await this.#ready?.takeBlank() : undefined;
+    const unit = blank ?? (await this.#makeUnit(limitsOf(resources)));
+    await this.#give(unit, files, resources, cleanup);
+    return unit;
+  }
+
+  /** From here on the unit is that machine's. */
+  async #give(
+    unit: Unit,
+    files: MachineFiles,
+    resources: MachineResources,
+    cleanup: CleanupStack,
+  ): Promise<void> {
     cleanup.push("machine", () => this.stopMachine(files));
     cleanup.push("unit", () => this.#destroyUnit(unit));
     unit.record.machineId = files.id;
     await unit.save();
     await writeFile(join(files.dir, MACHINE_FILE), JSON.stringify({ unit: unit.record.name }));
     // The sentry was told the user's figure; what it needs itself comes on top.
+    const limits = limitsOf(resources);
     await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + OVERHEAD_BYTES });
+  }
+
+  #newSecret(): string {
+    return Buffer.from(this.#options.randomBytes(32)).toString("base64url");
+  }
+
+  async #buildTemplate(): Promise<Template> {
+    const unit = await this.#makeUnit(limitsOf(defaults));
+    try {
+      const secret = this.#newSecret();
+      await writeBootConfig(unit.slotDir, secret);
+      await unit.start();
+      await this.#listens(unit, AGENT_START_MS);
+      return await (this.#templates as TemplateStore).build(unit, secret);
+    } finally {
+      await this.#destroyUnit(unit);
+    }
+  }
+
+  async #warm(unit: Unit): Promise<Unit> {
+    const template = (await this.#templates?.find()) ?? (await this.#buildTemplate());
+    await unit.restore(template.dir);
+    await this.#listens(unit, AGENT_RESTORE_MS);
+    await unit.cgroup.freeze(true);
     return unit;
   }
 
@@ -234,13 +319,16 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async #running(unit: Unit, id: string, secret: string | undefined, ms: number): Promise<RunningMachine> {
-    const machine = machineOf(unit, id, secret);
-    await agentListens(machine.agentHost, machine.agentPort, {
-      deadlineMs: ms,
+    await this.#listens(unit, ms);
+    this.#watch(unit, id);
+    return machineOf(unit, id, secret);
+  }
+
+  #listens(unit: Unit, deadlineMs: number): Promise<void> {
+    return agentListens(unit.lease.agentHost, defaults.agentPort, {
+      deadlineMs,
       stillAlive: () => unit.isAlive(),
     });
-    this.#watch(unit, id);
-    return machine;
   }
 
   async #find(files: MachineFiles): Promise<Unit | undefined> {
@@ -299,14 +387,15 @@ function machineOf(unit: Unit, id: string, secret: string | undefined): RunningM
   };
 }
 
-async function writeBootConfig(slotDir: string, secret: string): Promise<void> {
-  const config = {
-    port: defaults.agentPort,
-    diskPath: "/mnt/disk",
-    bootstrapControlSecretSha256: createHash("sha256").update(secret).digest("hex"),
-  };
-  await writeFile(join(slotDir, "boot.json"), JSON.stringify(config));
-}
+const limitsOf = (resources: { cpus: number; memoryMb: number }): CgroupLimits => ({
+  cpus: resources.cpus,
+  memoryBytes: mibToBytes(resources.memoryMb),
+  pids: PIDS_BACKSTOP,
+});
+
+/** The sentry is told CPUs and memory when it starts: units made ahead have the default shape. */
+const isDefaultShape = ({ cpus, memoryMb }: MachineResources): boolean =>
+  cpus === defaults.cpus && memoryMb === defaults.memoryMb;
 
 const goneLease = (slot: number) => ({
   slot,

@@ -106,6 +106,13 @@ export class Unit {
     return { outFile: this.#outFile, hideNetSysctl: this.#environment.hideNetSysctl };
   }
 
+  /** The agent's memory alone into `imageDir`; the unit stays paused for good. */
+  async saveMemory(imageDir: string): Promise<void> {
+    await run([this.#environment.keeper, "save", this.socket, imageDir], {
+      deadlineMs: SNAPSHOT_DEADLINE_MS,
+    });
+  }
+
   /** Notes the record, so that the next start finds what we have. */
   async save(): Promise<void> {
     const path = join(this.#dir, "unit.json");
@@ -126,7 +133,6 @@ export class Unit {
       namespacePath: this.lease.namespacePath,
       limits,
     });
-    await this.lease.prepare();
     const pid = await keep(this.#environment.keeper, this.#runsc("create", "--bundle", this.#bundle, name), {
       exitFile: this.exitFile,
       ...this.#hidden,

@@ -1,0 +1,113 @@
+// Units kept ready, so that a machine needs neither a sentry's start nor an agent's boot.
+//
+//   blank: runsc create is done; a snapshot (fork, resume) is restored into it.
+//   warm:  the template is restored into it too and its cgroup is frozen (systrap burns 2 % of a core when idle); a new
+//          machine thaws it, mounts its disk and is there.
+//
+// Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
+import type { Log } from "@cloche/base";
+import type { Unit } from "./unit.ts";
+
+export interface ReadyUnitsOptions {
+  /** How many of each kind. */
+  count: number;
+  makeBlank(): Promise<Unit>;
+  /** Turns a blank into a warm one; undefined where there is no template. */
+  warm(blank: Unit): Promise<Unit | undefined>;
+  destroy(unit: Unit): Promise<void>;
+  log: Log;
+}
+
+/** Refilling waits this long after a unit was taken: whoever took it is still busy with it, on the same CPUs. */
+const REFILL_AFTER_MS = 150;
+/** Making failed: the next try comes later, or with the next unit taken. */
+const RETRY_AFTER_MS = 30_000;
+
+export class ReadyUnits {
+  readonly #options: ReadyUnitsOptions;
+  readonly #blank: Unit[] = [];
+  readonly #warm: Unit[] = [];
+  #filling: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(options: ReadyUnitsOptions) {
+    this.#options = options;
+  }
+
+  /** Begins to fill; answers at once. */
+  start(): void {
+    this.#refillAfter(0);
+  }
+
+  /** Destroys what is ready. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+    await this.#filling;
+    for (const unit of [...this.#blank.splice(0), ...this.#warm.splice(0)]) await this.#options.destroy(unit);
+  }
+
+  takeBlank(): Promise<Unit | undefined> {
+    return this.#take(this.#blank);
+  }
+
+  takeWarm(): Promise<Unit | undefined> {
+    return this.#take(this.#warm);
+  }
+
+  /** Resolves when nothing is being made; for tests and benchmarks. */
+  async settled(): Promise<void> {
+    while (this.#timer !== undefined || this.#filling !== undefined) {
+      await (this.#filling ?? new Promise((resolve) => setTimeout(resolve, REFILL_AFTER_MS)));
+    }
+  }
+
+  /** One that died while it waited is skipped. */
+  async #take(from: Unit[]): Promise<Unit | undefined> {
+    for (let unit = from.shift(); unit !== undefined; unit = from.shift()) {
+      this.#refillAfter(REFILL_AFTER_MS);
+      if (await unit.isAlive()) return unit;
+      await this.#options.destroy(unit);
+    }
+    return undefined;
+  }
+
+  #refillAfter(delayMs: number): void {
+    clearTimeout(this.#timer);
+    if (this.#closed || this.#options.count === 0) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#filling ??= this.#fill().finally(() => {
+        this.#filling = undefined;
+      });
+    }, delayMs);
+    this.#timer.unref();
+  }
+
+  async #fill(): Promise<void> {
+    const { count, makeBlank, warm, destroy, log } = this.#options;
+    try {
+      while (!this.#closed) {
+        const warmMissing = this.#warm.length < count;
+        if (!warmMissing && this.#blank.length >= count) return;
+        const unit = await makeBlank();
+        if (!warmMissing || this.#blank.length < 1) {
+          this.#blank.push(unit);
+          continue;
+        }
+        try {
+          const warmed = await warm(unit);
+          if (warmed) this.#warm.push(warmed);
+          else return void this.#blank.push(unit);
+        } catch (error) {
+          await destroy(unit);
+          throw error;
+        }
+      }
+    } catch (error) {
+      log.warn({ err: error }, "no machine could be made ahead");
+      this.#refillAfter(RETRY_AFTER_MS);
+    }
+  }
+}
