@@ -1,8 +1,9 @@
 import { defineConfig } from "vitest/config";
 
 /** Unit tests run side by side; what touches the machine (mounts, namespaces, sandboxes) runs one file at a time. */
-const onMachine = (name: string, folder: string) => ({
+const onMachine = (name: string, folder: string, more: object = {}) => ({
   test: {
+    ...more,
     name,
     include: [`${folder}/**/*.test.ts`],
     pool: "forks" as const,
@@ -11,6 +12,9 @@ const onMachine = (name: string, folder: string) => ({
     hookTimeout: 300_000,
   },
 });
+
+/** The files of the project share one service, started before the first and destroyed after the last. */
+const onService = { globalSetup: ["tests/fixtures/shared-service.ts"] };
 
 export default defineConfig({
   test: {
@@ -23,6 +27,7 @@ export default defineConfig({
             "tests/repository/**/*.test.ts",
             "tests/conformance/**/*.test.ts",
             "tests/fixtures/**/*.test.ts",
+            "tests/runner/**/*.test.ts",
             "bench/**/*.test.ts",
           ],
           pool: "forks",
@@ -33,9 +38,9 @@ export default defineConfig({
       onMachine("guest", "tests/guest"),
       onMachine("host", "tests/host"),
       onMachine("oci", "tests/oci"),
-      onMachine("e2e", "tests/e2e"),
+      onMachine("e2e", "tests/e2e", onService),
       onMachine("faults", "tests/faults"),
-      onMachine("fuzz", "tests/fuzz"),
+      onMachine("fuzz", "tests/fuzz", onService),
     ],
   },
 });

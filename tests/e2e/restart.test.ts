@@ -1,0 +1,153 @@
+// The service ends in every way it can, and comes back: machines live on through SIGTERM and kill -9, a stop suspends them,
+// and nothing is left on the machine that should not be.
+import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vitest";
+import type { TestSandbox } from "../conformance/session.ts";
+import { Client, eventually } from "../fixtures/client.ts";
+import { emptyInventory, grown, inventory } from "../fixtures/inventory.ts";
+import { startService, type TestService } from "../fixtures/service.ts";
+
+let service: TestService;
+let client: Client;
+let sandbox: TestSandbox;
+beforeAll(async () => {
+  service = await startService();
+  client = new Client(await service.target());
+  sandbox = await client.create({ name: "survivor" });
+});
+afterAll(async () => {
+  await client?.close().catch(() => undefined);
+  expect(await service?.destroy()).toEqual([]);
+});
+
+const stateOf = async (id: string): Promise<string> =>
+  (await client.gateway<{ sandbox: { state: string } }>("GetSandbox", { id })).sandbox.state;
+
+describe.each([
+  { how: "SIGTERM", end: () => service.terminate() },
+  { how: "kill -9", end: () => service.kill9() },
+])("after $how and a start", ({ how, end }) => {
+  test("running sandboxes were never interrupted", async () => {
+    onTestFailed(() => console.error(service.logTail()));
+    const mark = how.replaceAll(/\W/g, "");
+    await client.shell(
+      sandbox,
+      `(for i in $(seq 300); do echo $i >> /root/ticks-${mark}; sleep 0.1; done) > /dev/null 2>&1 &`,
+    );
+    const pid = await client.shell(sandbox, "echo $PPID; cat /proc/1/stat | cut -d' ' -f22");
+    await client.call(sandbox, "PUT", `/v1/store/${mark}`, { json: { value: "before" } });
+    // This exec's connection breaks with the service; its command must not.
+    const interrupted = client
+      .exec(sandbox, ["sh", "-c", `sleep 3; echo finished > /root/finished-${mark}`])
+      .catch(() => undefined);
+    await eventually(
+      () => client.shell(sandbox, "pgrep -fxc 'sleep 3' || true"),
+      (count) => Number(count) === 1,
+    );
+    await end();
+    const startedAt = Date.now();
+    await service.start();
+    await interrupted;
+
+    expect(await stateOf(sandbox.id)).toBe("SANDBOX_STATE_RUNNING");
+    const ticks = Number(await client.shell(sandbox, `wc -l < /root/ticks-${mark}`));
+    expect(ticks).toBeGreaterThan((Date.now() - startedAt) / 1_000);
+    const finished = await eventually(
+      () => client.exec(sandbox, ["cat", `/root/finished-${mark}`]),
+      ({ ok }) => ok,
+    );
+    expect(finished.stdout).toBe("finished\n");
+    expect(
+      (await client.shell(sandbox, "echo $PPID; cat /proc/1/stat | cut -d' ' -f22")).split("\n")[1],
+    ).toBe(pid.split("\n")[1]);
+    const value = await client.call(sandbox, "GET", `/v1/store/${mark}`);
+    expect(JSON.parse(value.body.toString())).toMatchObject({ value: "before" });
+  });
+
+  test("new sandboxes can be made and deleted", async () => {
+    const fresh = await client.create();
+    expect((await client.exec(fresh, ["echo", "fresh"])).stdout).toBe("fresh\n");
+    await client.session.discard(fresh.id);
+  });
+});
+
+test("a second start of the same home is refused while the first serves", async () => {
+  const second = await service.command(["up", "--detach"]);
+  expect(second.code).not.toBe(0);
+  expect(second.stderr).toMatch(/already/);
+  expect((await client.exec(sandbox, ["true"])).ok).toBe(true);
+});
+
+test("a sandbox that is created and deleted leaves nothing behind", async () => {
+  // One round first, so that what is made once for all is made.
+  await client.session.discard((await client.create()).id);
+  await client.gateway("ListSandboxes");
+  const count = async (): Promise<number> =>
+    (await client.gateway<{ sandboxes: [] }>("ListSandboxes")).sandboxes.length;
+  await eventually(count, (left) => left === 1);
+  const before = inventory(service.home);
+  for (let round = 0; round < 5; round += 1) {
+    const made = await Promise.all([client.create(), client.create()]);
+    await Promise.all(made.map((one) => client.exec(one, ["sh", "-c", "sleep 100 & echo up"])));
+    await Promise.all(made.map((one) => client.session.discard(one.id)));
+  }
+  await eventually(count, (left) => left === 1);
+  // Machines kept ready ahead come and go: their number counts, not their names.
+  const grownBy = await eventually(
+    () => {
+      const now = inventory(service.home);
+      return (Object.keys(now) as (keyof typeof now)[]).filter(
+        (kind) => now[kind].length > before[kind].length,
+      );
+    },
+    (kinds) => kinds.length === 0,
+  );
+  expect(grownBy, grown(before, inventory(service.home)).join("\n")).toEqual([]);
+});
+
+test("after npm stop nothing runs and nothing is mounted, and a start brings all back", async () => {
+  onTestFailed(() => console.error(service.logTail()));
+  await client.shell(sandbox, "echo kept > /root/kept; (while :; do sleep 1; done) > /dev/null 2>&1 &");
+  const stopped = await service.stop();
+  expect(stopped.code, stopped.stderr).toBe(0);
+  expect(grown(emptyInventory, inventory(service.home))).toEqual([]);
+  expect((await service.command(["status", "--json"])).code).not.toBe(0);
+  await service.start();
+  const state = await eventually(
+    () => stateOf(sandbox.id),
+    (seen) => seen === "SANDBOX_STATE_RUNNING",
+  );
+  expect(state).toBe("SANDBOX_STATE_RUNNING");
+  expect(await client.shell(sandbox, "cat /root/kept")).toBe("kept\n");
+});
+
+test("stop after kill -9 cleans up what the killed service left", async () => {
+  await service.kill9();
+  const stopped = await service.stop();
+  expect(stopped.code, stopped.stderr).toBe(0);
+  expect(grown(emptyInventory, inventory(service.home))).toEqual([]);
+});
+
+test("tokens end when their lifetime says so, and a fresh one works", async () => {
+  service.env = { ...service.env, CLOCHE_TOKEN_LIFETIME_SECONDS: "2" };
+  await service.start();
+  await eventually(
+    () => stateOf(sandbox.id),
+    (seen) => seen === "SANDBOX_STATE_RUNNING",
+  );
+  const issue = (): Promise<{ jwt: string; expires_at_unix: number }> =>
+    client.gateway("IssueDataPlaneToken", { sandbox_id: sandbox.id });
+  const { jwt, expires_at_unix } = await issue();
+  expect(expires_at_unix - Date.now() / 1_000).toBeLessThan(4);
+  const status = async (token: string): Promise<number> =>
+    (await client.call({ ...sandbox, token }, "POST", "/v1/exec", { json: { cmd: ["true"] } })).status;
+  expect(await status(jwt)).toBe(200);
+  expect(
+    await eventually(
+      () => status(jwt),
+      (seen) => seen === 401,
+    ),
+  ).toBe(401);
+  expect(await status((await issue()).jwt)).toBe(200);
+  // One issued before with the longer lifetime is still good.
+  expect(await status(sandbox.token)).toBe(200);
+});

@@ -1,0 +1,97 @@
+// The README as a newcomer follows it: its command blocks and its Python client run as they stand, from start to stop.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { emptyInventory, grown, inventory } from "../fixtures/inventory.ts";
+import {
+  type CommandResult,
+  repositoryRoot,
+  runCommand,
+  startService,
+  type TestService,
+} from "../fixtures/service.ts";
+
+const readme = readFileSync(join(repositoryRoot, "README.md"), "utf8");
+let service: TestService;
+beforeAll(async () => {
+  service = await startService();
+});
+afterAll(async () => {
+  expect(await service?.destroy()).toEqual([]);
+});
+
+/** The code blocks of one language below a heading, up to the next heading of its rank. */
+function blocks(heading: string, language: string): string[] {
+  const section = new RegExp(`^## ${heading}\\n([^]*?)(?=^## |(?![^]))`, "m").exec(readme)?.[1] ?? "";
+  return [...section.matchAll(new RegExp(`^\`\`\`${language}\\n([^]*?)^\`\`\``, "gm"))].map(
+    (match) => match[1] ?? "",
+  );
+}
+
+/** Runs shell lines as typed, stopping at the first that fails. */
+const type = (lines: string): Promise<CommandResult> =>
+  runCommand("bash", ["-euxo", "pipefail", "-c", lines], { env: service.env, deadlineMs: 300_000 });
+
+const withoutStart = (block: string): string => block.replaceAll(/^npm (start|stop).*$/gm, "");
+
+describe("the README", () => {
+  const tour = blocks("Five minutes", "sh");
+
+  test("has a tour of two blocks and a client from the contract alone", () => {
+    expect(tour.length).toBeGreaterThanOrEqual(2);
+    expect(blocks("From the contract alone", "python")).toHaveLength(1);
+  });
+
+  test("create, write, run, read, delete", async () => {
+    const result = await type(withoutStart(tour[0] ?? ""));
+    expect(result.code, result.stderr).toBe(0);
+    expect(result.stdout).toContain("42\n");
+    expect(result.stdout).toContain("hello from inside\n");
+    expect(readFileSync("/tmp/back.py", "utf8")).toBe(readFileSync("/tmp/hello.py", "utf8"));
+  });
+
+  test("services, time travel and a fork", async () => {
+    const result = await type(withoutStart(tour[1] ?? ""));
+    expect(result.code, result.stderr).toBe(0);
+  });
+
+  test("the Python client of the standard library", async () => {
+    const result = await runCommand("python3", ["-"], {
+      env: service.env,
+      input: blocks("From the contract alone", "python")[0] ?? "",
+    });
+    expect(result.code, result.stderr).toBe(0);
+    expect(result.stdout).toBe("42\n\n");
+  });
+
+  test("the TypeScript client", async () => {
+    const source = blocks("From the contract alone", "ts")[0] ?? "";
+    const program = `${source}\nif (stdout !== "42\\n") throw new Error(JSON.stringify(stdout));`;
+    const words = [join(repositoryRoot, "scripts/node.sh"), "--input-type=module-typescript", "-"];
+    const result = await runCommand("sh", words, { env: service.env, input: program });
+    expect(result.code, result.stderr).toBe(0);
+  });
+});
+
+test("the curl that the start prints works as it stands", async () => {
+  await service.stop();
+  const started = await runCommand("npm", ["start", "--", "--detach"], {
+    env: service.env,
+    deadlineMs: 300_000,
+  });
+  expect(started.code, started.stderr).toBe(0);
+  const printed = started.stdout + started.stderr;
+  expect(printed).toContain(service.status.gateway_url);
+  expect(printed).toContain("ca.pem");
+  const curl = /^\s*(curl [^]*?[^\\])$/m.exec(printed)?.[1];
+  expect(curl, printed).toBeDefined();
+  const answer = await type(curl ?? "false");
+  expect(answer.code, answer.stderr).toBe(0);
+  expect(JSON.parse(answer.stdout)).toEqual(expect.any(Object));
+});
+
+test("npm stop leaves nothing running and nothing mounted", async () => {
+  const stopped = await runCommand("npm", ["stop"], { env: service.env, deadlineMs: 300_000 });
+  expect(stopped.code, stopped.stderr).toBe(0);
+  expect(grown(emptyInventory, inventory(service.home))).toEqual([]);
+});

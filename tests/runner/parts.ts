@@ -1,0 +1,54 @@
+// The parts of `npm test`, in the order in which they run: what breaks most, and says so soonest, first.
+import { readdirSync } from "node:fs";
+import { join } from "node:path";
+
+export interface Part {
+  readonly name: string;
+  /** Past this the part is ended and counts as a failure. */
+  readonly deadlineMs: number;
+  /** npm scripts, each counted as one test; else a vitest project of the part's name. */
+  readonly scripts?: readonly string[];
+  /** Where its tests lie; a part without tests is left out. */
+  readonly folder?: string;
+  /** Debian packages that it needs beyond what the service installs for itself, and a program of each that proves it there. */
+  readonly packages?: Readonly<Record<string, string>>;
+}
+
+const minute = 60_000;
+
+export const parts: readonly Part[] = [
+  { name: "check", deadlineMs: 5 * minute, scripts: ["check:types", "check:lint", "check:format"] },
+  { name: "unit", deadlineMs: 8 * minute },
+  { name: "contracts", deadlineMs: 15 * minute, folder: "tests/contracts" },
+  { name: "guest", deadlineMs: 15 * minute, folder: "tests/guest" },
+  { name: "host", deadlineMs: 12 * minute, folder: "tests/host" },
+  {
+    name: "e2e",
+    deadlineMs: 25 * minute,
+    folder: "tests/e2e",
+    packages: { python3: "python3", curl: "curl" },
+  },
+  {
+    name: "oci",
+    deadlineMs: 12 * minute,
+    folder: "tests/oci",
+    packages: { "docker-registry": "docker-registry", umoci: "umoci", skopeo: "skopeo" },
+  },
+  { name: "faults", deadlineMs: 12 * minute, folder: "tests/faults" },
+  { name: "fuzz", deadlineMs: 8 * minute, folder: "tests/fuzz" },
+];
+
+/** All parts together end before CI's hour does. */
+export const allPartsDeadlineMs = 52 * minute;
+
+/** Whether a part has tests in this checkout. */
+export function hasTests(part: Part, root: string): boolean {
+  if (part.folder === undefined) return true;
+  try {
+    return readdirSync(join(root, part.folder), { recursive: true, encoding: "utf8" }).some((name) =>
+      name.endsWith(".test.ts"),
+    );
+  } catch {
+    return false;
+  }
+}
