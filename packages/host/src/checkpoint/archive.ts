@@ -1,0 +1,330 @@
+/**
+ * Disk images in the blob store. Owns the blobs `checkpoints/<id>` (manifests) and `packs/<pack id>` (compressed chunks).
+ *
+ *   image on the pool ──write──▶ packs, then the manifest (only now visible) ──materialise──▶ image
+ *
+ * A checkpoint that shares blocks with a base (its template, or the checkpoint before it) stores only what differs: the
+ * extent maps tell, without reading. A pack lives while any manifest names it. A write that a crash cut off leaves packs
+ * that no manifest names; `sweep` removes them.
+ */
+import { type FileHandle, open, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { promisify } from "node:util";
+import { constants, zstdCompress, zstdDecompress } from "node:zlib";
+import { ClocheError, type RandomBytes } from "@cloche/protocol";
+import { webcrypto } from "node:crypto";
+import type { BlobStore } from "../blob/blob-store.ts";
+import type { Native } from "../sys/native.ts";
+import {
+  type CheckpointHeader,
+  type Chunk,
+  chunkBytes,
+  decodeManifest,
+  encodeManifest,
+  type Manifest,
+  ManifestError,
+  type PackReference,
+} from "./manifest.ts";
+
+const packBytes = 32 * 1024 * 1024;
+const chunksAtOnce = 4;
+const compressionLevel = 1;
+const packMagic = Buffer.from("CLOCHEPK\x01\x00\x00\x00\x00\x00\x00\x00", "latin1");
+
+const compress = promisify(zstdCompress);
+const decompress = promisify(zstdDecompress);
+
+/** A base on the same pool: `image` must still be as it was when `manifest` was written. */
+export interface BaseOfCheckpoint {
+  image: string;
+  manifest: Manifest;
+}
+
+export interface ArchiveOptions {
+  blobs: BlobStore;
+  native: Native;
+  randomBytes: RandomBytes;
+}
+
+export class CheckpointArchive {
+  readonly #options: ArchiveOptions;
+  /** Packs of writes under way, own and inherited: neither swept nor deleted. */
+  readonly #writing = new PinnedPacks();
+
+  constructor(options: ArchiveOptions) {
+    this.#options = options;
+  }
+
+  /** Stores `image`; visible and durable when it resolves. `signal` stops it between chunks. */
+  async write(
+    header: CheckpointHeader,
+    image: string,
+    base: BaseOfCheckpoint | undefined,
+    signal: AbortSignal,
+  ): Promise<Manifest> {
+    const marks = await this.#chunkMarks(image, base?.image);
+    const expected = Math.ceil(header.disk_bytes / chunkBytes);
+    if (marks.length !== expected)
+      throw new Error(`image of ${header.id} has ${marks.length} chunks, not ${expected}`);
+    const manifest: Manifest = { header, packs: [], chunks: Array.from({ length: marks.length }) };
+    if (base !== undefined) inheritChunks(manifest, base.manifest, marks);
+    const inherited = manifest.packs.map((pack) => pack.id);
+    for (const id of inherited) this.#writing.pin(id);
+    const packs = new PackWriter(this.#options, manifest, this.#writing);
+    const file = await open(image, "r");
+    try {
+      const due = dataChunks(marks, manifest);
+      for (let at = 0; at < due.length; at += chunksAtOnce) {
+        signal.throwIfAborted();
+        const batch = due.slice(at, at + chunksAtOnce);
+        const ready = await Promise.all(batch.map((index) => prepareChunk(file, index, header.disk_bytes)));
+        for (const [position, chunk] of ready.entries()) {
+          if (chunk !== undefined) await packs.add(batch[position] as number, chunk);
+        }
+      }
+      await packs.flush();
+      await this.#options.blobs.put(manifestKey(header.id), await encodeManifest(manifest));
+      return manifest;
+    } catch (error) {
+      await packs.discard();
+      throw error;
+    } finally {
+      packs.release();
+      for (const id of inherited) this.#writing.unpin(id);
+      await file.close();
+    }
+  }
+
+  /** The manifest in storage; undefined: not visible. Throws ManifestError when it is damaged. */
+  async read(id: string): Promise<Manifest | undefined> {
+    const data = await this.#options.blobs.get(manifestKey(id));
+    if (data === undefined) return undefined;
+    const manifest = await decodeManifest(data);
+    if (manifest.header.id !== id) throw new ManifestError("it is another checkpoint's");
+    return manifest;
+  }
+
+  /** Ids of every manifest, templates' included. */
+  async list(): Promise<string[]> {
+    return (await this.#options.blobs.list("checkpoints/")).map((entry) =>
+      entry.key.slice("checkpoints/".length),
+    );
+  }
+
+  /** Rebuilds the image at `target` (which must not exist), every chunk verified. Leaves nothing when it throws. */
+  async materialise(manifest: Manifest, target: string): Promise<void> {
+    const file = await open(target, "wx", 0o600);
+    try {
+      await truncate(target, manifest.header.disk_bytes);
+      const due = manifest.chunks.flatMap((chunk, index) => (chunk === undefined ? [] : [{ chunk, index }]));
+      for (let at = 0; at < due.length; at += chunksAtOnce) {
+        await Promise.all(
+          due.slice(at, at + chunksAtOnce).map(async ({ chunk, index }) => {
+            const raw = await this.#readChunk(manifest, chunk, index);
+            await file.write(raw, 0, raw.length, index * chunkBytes);
+          }),
+        );
+      }
+      await file.datasync();
+    } catch (error) {
+      await rm(target, { force: true });
+      throw error;
+    } finally {
+      await file.close();
+    }
+  }
+
+  /** Removes the manifest, then each of its packs that none of `others` names. Answers the bytes freed in storage. */
+  async delete(manifest: Manifest, others: Iterable<readonly PackReference[]>): Promise<number> {
+    const { blobs } = this.#options;
+    const key = manifestKey(manifest.header.id);
+    const [entry] = await blobs.list(key);
+    await blobs.delete(key);
+    const kept = new Set([...others].flatMap((packs) => packs.map((pack) => pack.id)));
+    let freed = entry?.bytes ?? 0;
+    for (const pack of manifest.packs) {
+      if (kept.has(pack.id) || this.#writing.has(pack.id)) continue;
+      await blobs.delete(packKey(pack.id));
+      freed += pack.bytes;
+    }
+    return freed;
+  }
+
+  /** Removes packs that neither `known` nor a write under way names: what a killed service left. Answers how many. */
+  async sweep(known: Iterable<readonly PackReference[]>): Promise<number> {
+    const kept = new Set([...known].flatMap((packs) => packs.map((pack) => pack.id)));
+    let removed = 0;
+    for (const { key } of await this.#options.blobs.list("packs/")) {
+      const id = key.slice("packs/".length);
+      if (kept.has(id) || this.#writing.has(id)) continue;
+      await this.#options.blobs.delete(key);
+      removed += 1;
+    }
+    return removed;
+  }
+
+  async #chunkMarks(image: string, base: string | undefined): Promise<Buffer> {
+    const out = `${image}.chunks`;
+    try {
+      await writeFile(out, "");
+      await this.#options.native.chunkMap(image, base, out, chunkBytes);
+      return await readFile(out);
+    } finally {
+      await rm(out, { force: true });
+    }
+  }
+
+  async #readChunk(manifest: Manifest, chunk: Chunk, index: number): Promise<Buffer> {
+    const pack = manifest.packs[chunk.pack] as PackReference;
+    const range = { offset: chunk.offset, length: chunk.storedBytes };
+    const stored = await this.#options.blobs.get(packKey(pack.id), range);
+    if (stored?.length !== chunk.storedBytes)
+      throw new ManifestError(`pack ${pack.id} is missing or truncated`);
+    const raw = await decompress(stored, { maxOutputLength: chunkBytes }).catch((error: unknown) => {
+      throw new ManifestError(`chunk ${index} does not unpack`, error);
+    });
+    const expected = Math.min(chunkBytes, manifest.header.disk_bytes - index * chunkBytes);
+    if (raw.length !== expected || !(await sha256(raw)).equals(chunk.sha256)) {
+      throw new ManifestError(`chunk ${index} is not what was written`);
+    }
+    return raw;
+  }
+}
+
+class PinnedPacks {
+  readonly #counts = new Map<string, number>();
+
+  pin(id: string): void {
+    this.#counts.set(id, (this.#counts.get(id) ?? 0) + 1);
+  }
+
+  unpin(id: string): void {
+    const count = (this.#counts.get(id) ?? 0) - 1;
+    if (count > 0) this.#counts.set(id, count);
+    else this.#counts.delete(id);
+  }
+
+  has(id: string): boolean {
+    return this.#counts.has(id);
+  }
+}
+
+interface PreparedChunk {
+  stored: Buffer;
+  sha256: Buffer;
+}
+
+/** Collects compressed chunks into packs and uploads each when it is full. */
+class PackWriter {
+  readonly #options: ArchiveOptions;
+  readonly #manifest: Manifest;
+  readonly #writing: PinnedPacks;
+  readonly #own: PackReference[] = [];
+  #parts: Buffer[] = [];
+  #bytes = 0;
+  #current: PackReference | undefined;
+
+  constructor(options: ArchiveOptions, manifest: Manifest, writing: PinnedPacks) {
+    this.#options = options;
+    this.#manifest = manifest;
+    this.#writing = writing;
+  }
+
+  async add(index: number, chunk: PreparedChunk): Promise<void> {
+    if (this.#current === undefined) this.#begin();
+    const pack = this.#manifest.packs.length - 1;
+    this.#manifest.chunks[index] = {
+      pack,
+      offset: this.#bytes,
+      storedBytes: chunk.stored.length,
+      sha256: chunk.sha256,
+    };
+    this.#parts.push(chunk.stored);
+    this.#bytes += chunk.stored.length;
+    if (this.#bytes >= packBytes) await this.flush();
+  }
+
+  async flush(): Promise<void> {
+    if (this.#current === undefined) return;
+    this.#current.bytes = this.#bytes;
+    await this.#options.blobs.put(packKey(this.#current.id), Buffer.concat(this.#parts, this.#bytes));
+    this.#current = undefined;
+    this.#parts = [];
+  }
+
+  /** After a failure: what was uploaded is named by no manifest. */
+  async discard(): Promise<void> {
+    for (const pack of this.#own) await this.#options.blobs.delete(packKey(pack.id)).catch(() => undefined);
+  }
+
+  release(): void {
+    for (const pack of this.#own) this.#writing.unpin(pack.id);
+  }
+
+  #begin(): void {
+    const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789";
+    const suffix = Array.from(this.#options.randomBytes(20), (byte) => alphabet[byte % 36]).join("");
+    this.#current = { id: `pack-${suffix}`, bytes: 0 };
+    this.#own.push(this.#current);
+    this.#writing.pin(this.#current.id);
+    this.#manifest.packs.push(this.#current);
+    this.#parts = [packMagic];
+    this.#bytes = packMagic.length;
+  }
+}
+
+/** Chunks whose blocks the base has too are taken from its packs; only packs that are still needed are named. */
+function inheritChunks(manifest: Manifest, base: Manifest, marks: Buffer): void {
+  const newIndex = new Map<number, number>();
+  for (let index = 0; index < marks.length; index += 1) {
+    if (marks[index] !== 0x3d) continue; // "="
+    const chunk = base.chunks[index];
+    if (chunk === undefined) continue;
+    let pack = newIndex.get(chunk.pack);
+    if (pack === undefined) {
+      pack = manifest.packs.push({ ...(base.packs[chunk.pack] as PackReference) }) - 1;
+      newIndex.set(chunk.pack, pack);
+    }
+    manifest.chunks[index] = { ...chunk, pack };
+  }
+}
+
+/** Chunks to read: own data, and those the base shares but holds as zeros (its table has no chunk for them). */
+function dataChunks(marks: Buffer, manifest: Manifest): number[] {
+  const due: number[] = [];
+  for (let index = 0; index < marks.length; index += 1) {
+    if (marks[index] === 0x64 || (marks[index] === 0x3d && manifest.chunks[index] === undefined))
+      due.push(index); // "d", "="
+  }
+  return due;
+}
+
+/** Reads, hashes and compresses one chunk; undefined: it is all zeros. */
+async function prepareChunk(
+  file: FileHandle,
+  index: number,
+  diskBytes: number,
+): Promise<PreparedChunk | undefined> {
+  const length = Math.min(chunkBytes, diskBytes - index * chunkBytes);
+  const raw = Buffer.alloc(length);
+  const { bytesRead } = await file.read(raw, 0, length, index * chunkBytes);
+  if (bytesRead !== length) throw new Error(`the image ended in chunk ${index}`);
+  if (isZero(raw)) return undefined;
+  const [stored, digest] = await Promise.all([
+    compress(raw, { params: { [constants.ZSTD_c_compressionLevel]: compressionLevel } }),
+    sha256(raw),
+  ]);
+  return { stored, sha256: digest };
+}
+
+const zeros = Buffer.alloc(chunkBytes);
+const isZero = (raw: Buffer): boolean => raw.equals(zeros.subarray(0, raw.length));
+
+async function sha256(data: Buffer): Promise<Buffer> {
+  return Buffer.from(await webcrypto.subtle.digest("SHA-256", data as BufferSource));
+}
+
+const manifestKey = (id: string): string => {
+  if (!/^[a-z0-9-]{1,64}$/.test(id)) throw new ClocheError("not_found", `checkpoint ${id} does not exist`);
+  return `checkpoints/${id}`;
+};
+const packKey = (id: string): string => `packs/${id}`;

@@ -1,0 +1,182 @@
+/**
+ * A checkpoint's manifest: where each chunk of the disk lies. Binary, little-endian, versioned apart from the release:
+ *
+ *   magic "CLOCHEMF" (8) · version u16 · zero u16 · header bytes u32 · table bytes u32 · header JSON · table (zstd) · SHA-256 of all before
+ *
+ * The table has one entry of 48 bytes a chunk: pack index u16 (0xffff: all zeros) · zero u16 · stored bytes u32 · offset u64 ·
+ * SHA-256 of the raw chunk. Everything is checked before it is believed: a checkpoint in storage may be damaged or hostile.
+ */
+import { createHash } from "node:crypto";
+import { promisify } from "node:util";
+import { constants, zstdCompress, zstdDecompress } from "node:zlib";
+import { ClocheError } from "@cloche/protocol";
+
+export const manifestVersion = 1;
+export const chunkBytes = 256 * 1024;
+const magic = Buffer.from("CLOCHEMF");
+const prefixBytes = 20;
+const entryBytes = 48;
+const digestBytes = 32;
+const zeroPack = 0xffff;
+
+/** Caps on what a manifest may claim. */
+export const manifestCaps = {
+  headerBytes: 1024 * 1024,
+  diskBytes: 2 ** 40,
+  packs: zeroPack - 1,
+  storedChunkBytes: 2 * chunkBytes,
+} as const;
+
+export interface CheckpointHeader {
+  id: string;
+  name: string;
+  team_id: string;
+  sandbox_id: string;
+  created_at: string;
+  /** Bytes allocated on the disk at the snapshot. */
+  size_bytes: number;
+  runtime: string;
+  disk_bytes: number;
+  disk_mb: number;
+  /** Services that ran, in dependency order. */
+  running_services: string[];
+}
+
+/** A pack object that holds chunks of this checkpoint; its bytes in storage. */
+export interface PackReference {
+  id: string;
+  bytes: number;
+}
+
+export interface Chunk {
+  /** Index into `packs`. */
+  pack: number;
+  offset: number;
+  storedBytes: number;
+  /** Of the raw chunk. */
+  sha256: Buffer;
+}
+
+export interface Manifest {
+  header: CheckpointHeader;
+  packs: PackReference[];
+  /** One for each chunk of the disk; undefined: all zeros. */
+  chunks: (Chunk | undefined)[];
+}
+
+const compress = promisify(zstdCompress);
+const decompress = promisify(zstdDecompress);
+
+export class ManifestError extends ClocheError {
+  constructor(what: string, cause?: unknown) {
+    super("failed_precondition", `the checkpoint in storage is damaged: ${what}`, { cause });
+    this.name = "ManifestError";
+  }
+}
+
+export async function encodeManifest(manifest: Manifest): Promise<Buffer> {
+  const header = Buffer.from(JSON.stringify({ ...manifest.header, packs: manifest.packs }));
+  const raw = Buffer.alloc(manifest.chunks.length * entryBytes);
+  manifest.chunks.forEach((chunk, index) => {
+    const at = index * entryBytes;
+    if (chunk === undefined) {
+      raw.writeUInt16LE(zeroPack, at);
+      return;
+    }
+    raw.writeUInt16LE(chunk.pack, at);
+    raw.writeUInt32LE(chunk.storedBytes, at + 4);
+    raw.writeBigUInt64LE(BigInt(chunk.offset), at + 8);
+    chunk.sha256.copy(raw, at + 16);
+  });
+  const table = await compress(raw);
+  const prefix = Buffer.alloc(prefixBytes);
+  magic.copy(prefix);
+  prefix.writeUInt16LE(manifestVersion, 8);
+  prefix.writeUInt32LE(header.length, 12);
+  prefix.writeUInt32LE(table.length, 16);
+  const body = Buffer.concat([prefix, header, table]);
+  return Buffer.concat([body, createHash("sha256").update(body).digest()]);
+}
+
+/** Throws ManifestError for anything that is not a whole, sound manifest of a version we read. */
+export async function decodeManifest(data: Uint8Array): Promise<Manifest> {
+  const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
+  if (bytes.length < prefixBytes + digestBytes || !bytes.subarray(0, 8).equals(magic))
+    throw new ManifestError("no manifest");
+  const version = bytes.readUInt16LE(8);
+  if (version !== manifestVersion) {
+    throw new ManifestError(`its format is version ${version}, this service reads ${manifestVersion}`);
+  }
+  const headerLength = bytes.readUInt32LE(12);
+  const tableLength = bytes.readUInt32LE(16);
+  if (headerLength > manifestCaps.headerBytes) throw new ManifestError("its header is too long");
+  if (bytes.length !== prefixBytes + headerLength + tableLength + digestBytes)
+    throw new ManifestError("it is truncated");
+  const body = bytes.subarray(0, -digestBytes);
+  if (!createHash("sha256").update(body).digest().equals(bytes.subarray(-digestBytes))) {
+    throw new ManifestError("its checksum does not match");
+  }
+  const { packs, ...header } = parseHeader(bytes.subarray(prefixBytes, prefixBytes + headerLength));
+  const chunkCount = Math.ceil(header.disk_bytes / chunkBytes);
+  const table = await decompress(bytes.subarray(prefixBytes + headerLength, -digestBytes), {
+    maxOutputLength: chunkCount * entryBytes + 1,
+    params: { [constants.ZSTD_d_windowLogMax]: 27 },
+  }).catch((error: unknown) => {
+    throw new ManifestError("its table does not unpack", error);
+  });
+  if (table.length !== chunkCount * entryBytes) throw new ManifestError("its table has the wrong length");
+  const chunks = Array.from({ length: chunkCount }, (_, index) =>
+    readEntry(table, index * entryBytes, packs),
+  );
+  return { header, packs, chunks };
+}
+
+function readEntry(table: Buffer, at: number, packs: PackReference[]): Chunk | undefined {
+  const pack = table.readUInt16LE(at);
+  if (pack === zeroPack) return undefined;
+  const storedBytes = table.readUInt32LE(at + 4);
+  const offset = Number(table.readBigUInt64LE(at + 8));
+  const reference = packs[pack];
+  if (reference === undefined) throw new ManifestError("a chunk names a pack that it does not list");
+  if (storedBytes > manifestCaps.storedChunkBytes || offset + storedBytes > reference.bytes) {
+    throw new ManifestError("a chunk lies outside its pack");
+  }
+  return { pack, offset, storedBytes, sha256: Buffer.from(table.subarray(at + 16, at + entryBytes)) };
+}
+
+function parseHeader(bytes: Buffer): CheckpointHeader & { packs: PackReference[] } {
+  let header: Record<string, unknown>;
+  try {
+    header = JSON.parse(bytes.toString("utf8")) as Record<string, unknown>;
+  } catch (error) {
+    throw new ManifestError("its header is no JSON", error);
+  }
+  for (const field of ["id", "name", "team_id", "sandbox_id", "created_at", "runtime"]) {
+    if (typeof header[field] !== "string") throw new ManifestError(`its header has no ${field}`);
+  }
+  for (const field of ["size_bytes", "disk_bytes", "disk_mb"]) {
+    const value = header[field];
+    if (!Number.isSafeInteger(value) || (value as number) < 0)
+      throw new ManifestError(`its header has no ${field}`);
+  }
+  if ((header["disk_bytes"] as number) > manifestCaps.diskBytes)
+    throw new ManifestError("its disk is too large");
+  const { packs, running_services: services } = header;
+  if (!Array.isArray(services) || !services.every((name) => typeof name === "string")) {
+    throw new ManifestError("its header has no running_services");
+  }
+  if (!Array.isArray(packs) || packs.length > manifestCaps.packs || !packs.every(isPackReference)) {
+    throw new ManifestError("its header has no packs");
+  }
+  return header as unknown as CheckpointHeader & { packs: PackReference[] };
+}
+
+const isPackReference = (value: unknown): value is PackReference => {
+  const { id, bytes } = (value ?? {}) as Record<string, unknown>;
+  return (
+    typeof id === "string" &&
+    /^pack-[a-z0-9]{20}$/.test(id) &&
+    Number.isSafeInteger(bytes) &&
+    (bytes as number) >= 0
+  );
+};

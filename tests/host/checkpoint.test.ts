@@ -1,0 +1,326 @@
+/** Checkpoints on a real reflink pool: what is stored, what is shared, what a crash or damage leaves. */
+import { randomBytes } from "node:crypto";
+import { mkdtemp, open, readFile, readdir, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { silentLog } from "@cloche/base";
+import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, it } from "vitest";
+import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
+import type { BlobStore } from "../../packages/host/src/blob/blob-store.ts";
+import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
+import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts";
+import { CheckpointCatalogue } from "../../packages/host/src/checkpoint/catalogue.ts";
+import {
+  chunkBytes,
+  decodeManifest,
+  encodeManifest,
+  type Manifest,
+} from "../../packages/host/src/checkpoint/manifest.ts";
+import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
+import { Native } from "../../packages/host/src/sys/native.ts";
+
+const diskMb = 64;
+const team = "team-a";
+const progress = (): void => undefined;
+let home = "";
+let pool: Pool;
+let native: Native;
+
+beforeAll(async () => {
+  home = await mkdtemp(join(tmpdir(), "cloche-checkpoint-"));
+  pool = await openPool({ home, sizeBytes: 3 * 1024 ** 3, progress });
+  native = new Native(await obtainNative(process.env["CLOCHE_CACHE"] ?? join(home, "cache"), progress));
+});
+afterAll(async () => {
+  await native?.close();
+  await closePool(home);
+  await rm(home, { recursive: true, force: true });
+});
+
+/** A blob store that can be told to fail, and counts what is written. */
+class TroubledStore implements BlobStore {
+  readonly inner: BlobStore;
+  putBytes = 0;
+  failPuts = 0;
+  constructor(inner: BlobStore) {
+    this.inner = inner;
+  }
+  async put(key: string, data: Uint8Array): Promise<void> {
+    if (this.failPuts > 0) {
+      this.failPuts -= 1;
+      throw new Error("storage is down");
+    }
+    this.putBytes += data.length;
+    await this.inner.put(key, data);
+  }
+  get: BlobStore["get"] = (key, range) => this.inner.get(key, range);
+  delete: BlobStore["delete"] = (key) => this.inner.delete(key);
+  list: BlobStore["list"] = (prefix) => this.inner.list(prefix);
+}
+
+let blobFolder = "";
+let blobs: TroubledStore;
+let checkpointDir = "";
+let template = "";
+let catalogue: CheckpointCatalogue;
+let round = 0;
+
+async function openCatalogue(localImages = 10): Promise<CheckpointCatalogue> {
+  const opened = new CheckpointCatalogue({
+    dir: checkpointDir,
+    archive: new CheckpointArchive({ blobs, native, randomBytes }),
+    template: async () => ({ name: "t1", image: template }),
+    localImages,
+    exclusiveBytes: async (image) => (await native.extents(image)).exclusiveBytes,
+    nowMs: () => Date.now(),
+    randomBytes,
+    log: silentLog,
+    retryMs: 5,
+  });
+  await opened.start();
+  return opened;
+}
+
+beforeEach(async () => {
+  round += 1;
+  blobFolder = join(home, `blobs-${round}`);
+  blobs = new TroubledStore(await openDirectoryStore(blobFolder));
+  checkpointDir = join(pool.dir, `checkpoints-${round}`);
+  template = join(pool.dir, `template-${round}.img`);
+  const file = await open(template, "wx");
+  await file.truncate(diskMb * 1024 * 1024);
+  await file.write(randomBytes(8 * 1024 * 1024), 0, undefined, 1024 * 1024);
+  await file.sync();
+  await file.close();
+  catalogue = await openCatalogue();
+});
+afterEach(async () => {
+  await catalogue.stop();
+  await rm(checkpointDir, { recursive: true, force: true });
+  await rm(blobFolder, { recursive: true, force: true });
+  await rm(template, { force: true });
+});
+
+async function take(disk: string, sandbox = "sbx-1", name = "one"): Promise<string> {
+  const reservation = await catalogue.reserve();
+  await native.clone(disk, reservation.image);
+  const info = await catalogue.commit(
+    reservation,
+    {
+      name,
+      team_id: team,
+      sandbox_id: sandbox,
+      size_bytes: 1,
+      runtime: "gvisor",
+      disk_bytes: diskMb * 1024 * 1024,
+      disk_mb: diskMb,
+      running_services: ["web"],
+    },
+    "",
+  );
+  return info.id;
+}
+
+async function newDisk(): Promise<string> {
+  const disk = join(pool.dir, `disk-${round}-${randomBytes(4).toString("hex")}.img`);
+  await native.clone(template, disk);
+  return disk;
+}
+
+async function scribble(disk: string, offset: number, data: Uint8Array): Promise<void> {
+  const file = await open(disk, "r+");
+  await file.write(data, 0, data.length, offset);
+  await file.sync();
+  await file.close();
+}
+
+const packsStored = async (): Promise<string[]> => (await blobs.list("packs/")).map((entry) => entry.key);
+
+describe("checkpoint catalogue", () => {
+  it("lists at once, becomes visible, and gives back every byte", async () => {
+    const disk = await newDisk();
+    await scribble(disk, 30 * 1024 * 1024 + 17, Buffer.from("a write answered before the call"));
+    const id = await take(disk);
+    expect(catalogue.list(team).map((info) => info.id)).toEqual([id]);
+    await catalogue.settled();
+    expect(catalogue.get(team, id)).toMatchObject({ visible: true, running_services: ["web"] });
+
+    await rm(join(checkpointDir, id, "disk.img"));
+    const again = await openCatalogue();
+    (again.get(team, id) as { local: boolean }).local = false;
+    const leased = await again.lease(team, id);
+    expect((await readFile(leased.image)).equals(await readFile(disk))).toBe(true);
+    leased.release();
+    await again.stop();
+  });
+
+  it("stores the template once and then only what differs", async () => {
+    const disk = await newDisk();
+    await take(disk);
+    await catalogue.settled();
+    const first = blobs.putBytes;
+    expect(first).toBeGreaterThan(8 * 1024 * 1024);
+    await scribble(disk, 40 * 1024 * 1024, randomBytes(1024 * 1024));
+    await take(disk, "sbx-1", "two");
+    await catalogue.settled();
+    expect(blobs.putBytes - first).toBeLessThan(1.5 * 1024 * 1024 + 100_000);
+    await take(disk, "sbx-1", "three");
+    const before = blobs.putBytes;
+    await catalogue.settled();
+    expect(blobs.putBytes - before).toBeLessThan(50_000);
+  });
+
+  it("frees what only the deleted one used, and keeps what others need", async () => {
+    const disk = await newDisk();
+    await take(disk);
+    await catalogue.settled();
+    const atFirst = await packsStored();
+    await scribble(disk, 40 * 1024 * 1024, randomBytes(2 * 1024 * 1024));
+    const second = await take(disk, "sbx-1", "two");
+    const third = await take(disk, "sbx-1", "three");
+    await catalogue.settled();
+    expect(await catalogue.delete(team, second)).toBeLessThan(50_000);
+    const leased = await catalogue.lease(team, third);
+    leased.release();
+    expect(await catalogue.delete(team, third)).toBeGreaterThan(2 * 1024 * 1024);
+    expect(await packsStored()).toEqual(atFirst);
+    expect(() => catalogue.get(team, third)).toThrow("does not exist");
+    expect(await readdir(checkpointDir)).toHaveLength(1);
+  });
+
+  it("goes on uploading after storage was down, and after a kill", async () => {
+    const disk = await newDisk();
+    blobs.failPuts = 3;
+    const id = await take(disk);
+    await catalogue.settled();
+    expect(catalogue.get(team, id).visible).toBe(true);
+
+    blobs.failPuts = Number.POSITIVE_INFINITY;
+    const other = await take(disk, "sbx-2");
+    await catalogue.stop(); // as a kill: nothing is uploaded, the record says so
+    blobs.failPuts = 0;
+    catalogue = await openCatalogue();
+    expect(catalogue.get(team, other).visible).toBe(false);
+    await catalogue.settled();
+    expect(catalogue.get(team, other).visible).toBe(true);
+  });
+
+  it("sweeps packs that no manifest names, and reservations without a record", async () => {
+    await take(await newDisk());
+    await catalogue.settled();
+    const packs = await packsStored();
+    await blobs.put("packs/pack-00000000000000000000", Buffer.from("left by a kill"));
+    await catalogue.reserve();
+    await catalogue.stop();
+    catalogue = await openCatalogue();
+    expect(await packsStored()).toEqual(packs);
+    expect(await readdir(checkpointDir)).toHaveLength(1);
+  });
+
+  it("drops old images from the pool, fetches them again, and never one in use", async () => {
+    await catalogue.stop();
+    catalogue = await openCatalogue(1);
+    const disk = await newDisk();
+    const first = await take(disk);
+    await catalogue.settled();
+    const leased = await catalogue.lease(team, first);
+    const second = await take(disk, "sbx-1", "two");
+    const third = await take(disk, "sbx-1", "three");
+    await catalogue.settled();
+    await stat(leased.image);
+    leased.release();
+    expect([catalogue.get(team, second).local, catalogue.get(team, third).local]).toEqual([false, true]);
+    const fetched = await catalogue.lease(team, second);
+    expect((await readFile(fetched.image)).equals(await readFile(disk))).toBe(true);
+    fetched.release();
+  });
+
+  it("a deletion waits for its reader, and another team's is not found", async () => {
+    const id = await take(await newDisk());
+    await catalogue.settled();
+    await expect(catalogue.lease("team-b", id)).rejects.toMatchObject({ code: "not_found" });
+    const leased = await catalogue.lease(team, id);
+    let deleted = false;
+    const deletion = catalogue.delete(team, id).then(() => {
+      deleted = true;
+    });
+    expect((await readFile(leased.image)).length).toBe(diskMb * 1024 * 1024);
+    expect(deleted).toBe(false);
+    leased.release();
+    await deletion;
+    expect(catalogue.list(team)).toEqual([]);
+  });
+
+  it.each([
+    ["truncated pack", async (file: string) => writeFile(file, (await readFile(file)).subarray(0, 5_000))],
+    ["flipped bit in a pack", async (file: string) => flip(file, 100_000)],
+    ["missing pack", (file: string) => rm(file)],
+  ])("refuses a damaged checkpoint: %s", async (_what, damage) => {
+    const id = await take(await newDisk());
+    await catalogue.settled();
+    for (const key of await packsStored()) await damage(join(blobFolder, key));
+    await rm(join(checkpointDir, id, "disk.img"));
+    (catalogue.get(team, id) as { local: boolean }).local = false;
+    await expect(catalogue.lease(team, id)).rejects.toThrow(/checkpoint in storage is damaged/);
+    expect(await readdir(join(checkpointDir, id))).toEqual(["record.json"]);
+  });
+});
+
+async function flip(file: string, offset: number): Promise<void> {
+  const data = await readFile(file);
+  data[offset % data.length] = (data[offset % data.length] ?? 0) ^ 1;
+  await writeFile(file, data);
+}
+
+describe("manifest", () => {
+  const sample = (): Manifest => ({
+    header: {
+      id: "ckpt-00000000000000000000",
+      name: "n",
+      team_id: team,
+      sandbox_id: "sbx-1",
+      created_at: "2026-01-01T00:00:00.000Z",
+      size_bytes: 5,
+      runtime: "gvisor",
+      disk_bytes: 3 * chunkBytes + 10,
+      disk_mb: 1,
+      running_services: [],
+    },
+    packs: [{ id: "pack-00000000000000000000", bytes: 1_000 }],
+    chunks: [
+      undefined,
+      { pack: 0, offset: 16, storedBytes: 100, sha256: randomBytes(32) },
+      undefined,
+      undefined,
+    ],
+  });
+
+  it("reads what it wrote", async () => {
+    const manifest = sample();
+    expect(await decodeManifest(await encodeManifest(manifest))).toEqual(manifest);
+  });
+
+  it("refuses every truncation and every flipped byte", async () => {
+    const whole = await encodeManifest(sample());
+    for (let length = 0; length < whole.length; length += 7) {
+      await expect(decodeManifest(whole.subarray(0, length))).rejects.toThrow("damaged");
+    }
+    for (let at = 0; at < whole.length; at += 3) {
+      const bent = Buffer.from(whole);
+      bent[at] = (bent[at] ?? 0) ^ 0x40;
+      await expect(decodeManifest(bent)).rejects.toThrow("damaged");
+    }
+  });
+
+  it("refuses a well-signed manifest that points outside its packs or claims too much", async () => {
+    const outside = sample();
+    (outside.chunks[1] as { offset: number }).offset = 990;
+    await expect(decodeManifest(await encodeManifest(outside))).rejects.toThrow("outside its pack");
+    const huge = sample();
+    huge.header.disk_bytes = 2 ** 50;
+    await expect(decodeManifest(await encodeManifest(huge))).rejects.toThrow("too large");
+    const unlisted = sample();
+    (unlisted.chunks[1] as { pack: number }).pack = 4;
+    await expect(decodeManifest(await encodeManifest(unlisted))).rejects.toThrow("does not list");
+  });
+});
