@@ -3,3 +3,8 @@ export type { HostParts } from "./service/machines.ts";
 export type { MachineDriver, Runtime } from "./machine/driver.ts";
 export { GvisorDriver, type GvisorOptions } from "./machine/gvisor/driver.ts";
 export { obtainKeeper } from "./machine/gvisor/keeper.ts";
+export { openNetwork, destroyNetwork, type Network } from "./network/network.ts";
+export { countLeftovers, listLeftovers, type Leftovers } from "./sys/leftovers.ts";
+export { instanceTag } from "./sys/instance.ts";
+export { closePool } from "./pool/pool.ts";
+export { SANDBOX_RESOLVER } from "./artifacts/base-rootfs.ts";

@@ -15,6 +15,7 @@ import { obtainRunsc, type Runsc } from "./artifacts/runsc.ts";
 import { inStep, type Progress } from "./artifacts/step.ts";
 import { obtainArtifact } from "./artifacts/store.ts";
 import { openTemplates, type Templates } from "./disk/template.ts";
+import { obtainKeeper } from "./machine/gvisor/keeper.ts";
 import { openPool, type Pool } from "./pool/pool.ts";
 import { Native } from "./sys/native.ts";
 
@@ -42,6 +43,8 @@ export interface HostSetupOptions {
 
 export interface HostArtifacts {
   runsc: Runsc;
+  /** Path of the program that keeps gVisor's processes (machine/gvisor/keeper.ts). */
+  keeper: string;
   agentRoot: AgentRoot;
   pool: Pool;
   templates: Templates;
@@ -58,6 +61,7 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
   const rootfs = await obtainBaseRootfs(cache, node, progress);
   const base = await obtainBaseImage(cache, rootfs, progress);
   const program = await obtainNative(cache, progress);
+  const keeper = await obtainKeeper(cache, progress);
   const agentFiles = await obtainAgentFiles(cache, options.agent, progress);
   const agentRoot = await obtainAgentRoot(
     cache,
@@ -77,7 +81,7 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
   });
   const native = new Native(program);
   const templates = await openTemplates({ pool, native, base, sizesMb: [defaults.diskMb], progress });
-  return { runsc, agentRoot, pool, templates, native };
+  return { runsc, keeper, agentRoot, pool, templates, native };
 }
 
 /** The agent's bundle and native program, compiled again only when a source changed. */

@@ -1,7 +1,30 @@
 /** The one place where the parts meet: gateway, edge and host in one process, talking through their contracts in memory. */
-import type { Config, Log } from "@cloche/base";
+import { randomBytes } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { type Config, type Log, sendError, systemClock } from "@cloche/base";
+import { createEdge, type Edge } from "@cloche/edge";
+import { createGateway, type Gateway, openPostgres, openSqlite, parseCorsOrigins } from "@cloche/gateway";
+import {
+  createHost,
+  GvisorDriver,
+  instanceTag,
+  openNetwork,
+  SANDBOX_RESOLVER,
+  type MachineDriver,
+  type Runtime,
+} from "@cloche/host";
+import { closePool, type HostArtifacts, setUpHost } from "@cloche/host/setup";
+import { ClocheError } from "@cloche/protocol";
+import { RouteService } from "@cloche/protocol/edge";
+import { HostService } from "@cloche/protocol/host";
+import { createClient, createRouterTransport } from "@connectrpc/connect";
+import { agentBuild } from "./agent-build.ts";
+import { ensureLocalTeam } from "./local-team.ts";
 import type { ProgressPrinter } from "./progress.ts";
-import type { ServiceStatus } from "./status-file.ts";
+import { ensureAuthority } from "./setup/authority.ts";
+import { ensureSigningKeys } from "./setup/signing-keys.ts";
+import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
 
 export interface RunningService {
   readonly status: ServiceStatus;
@@ -9,11 +32,209 @@ export interface RunningService {
   stop(options: { suspend: boolean }): Promise<void>;
 }
 
+/** Open requests get this long to end when the service stops. */
+const edgeGraceMs = 5_000;
+
+/**
+ * Sets up what is missing and starts everything. What was started is stopped again when a later part fails. `serve: false`
+ * takes the machines over without listening: for a stop after a crash.
+ */
 export async function startService(
-  _config: Config,
-  _log: Log,
-  _progress: ProgressPrinter,
-  _options: { serve: boolean } = { serve: true },
+  config: Config,
+  log: Log,
+  progress: ProgressPrinter,
+  options: { serve: boolean } = { serve: true },
 ): Promise<RunningService> {
-  throw new Error("the parts are being joined");
+  const undo: (() => Promise<void>)[] = [];
+  const unwind = async (): Promise<void> => {
+    for (let step = undo.pop(); step !== undefined; step = undo.pop()) await step();
+  };
+  try {
+    return await startParts(config, log, progress, options, undo, unwind);
+  } catch (error) {
+    await unwind().catch((problem: unknown) => log.error({ err: problem }, "undoing a failed start failed"));
+    throw error;
+  }
+}
+
+async function startParts(
+  config: Config,
+  log: Log,
+  progress: ProgressPrinter,
+  { serve }: { serve: boolean },
+  undo: (() => Promise<void>)[],
+  unwind: () => Promise<void>,
+): Promise<RunningService> {
+  const clock = systemClock;
+  const artifacts = await setUpHost({
+    home: config.home,
+    cache: config.cache,
+    runsc: config.runsc,
+    poolGb: config.poolGb,
+    agent: agentBuild,
+    progress: (step, detail) => progress.step(step, detail),
+  });
+  let suspended = false;
+  undo.push(async () => {
+    await artifacts.native.close();
+    if (suspended) await closePool(config.home);
+  });
+  const signingKeys = await ensureSigningKeys(config.home, clock.nowMs());
+  const tls = await ensureAuthority(config.home, config.baseDomain, clock.nowMs());
+
+  const tag = instanceTag(config.home);
+  const network = await openNetwork({
+    tag,
+    subnet: config.subnet,
+    stateDir: join(`/run/cloche-${tag}`, "network"),
+    native: artifacts.native,
+    progress: (step, detail) => progress.step(step, detail),
+    onError: (error) => log.warn({ err: error }, "network"),
+  });
+  undo.push(() => (suspended ? network.destroy() : network.close()));
+
+  progress.step("machines");
+  const drivers = makeDrivers(config, artifacts, tag, network, log);
+  const host = createHost({
+    poolDir: artifacts.pool.dir,
+    runDir: `/run/cloche-${tag}`,
+    drivers,
+    templates: artifacts.templates,
+    native: artifacts.native,
+    dnsServers: [SANDBOX_RESOLVER],
+    clock,
+    log: log.child({ part: "host" }),
+    randomBytes,
+  });
+  let stopHost = { suspend: false };
+  undo.push(() => host.stop(stopHost));
+  await host.start();
+  const hostTransport = createRouterTransport((router) => {
+    router.service(HostService, host.service);
+  });
+
+  progress.step("gateway");
+  const database = config.databaseUrl
+    ? await openPostgres(config.databaseUrl, clock)
+    : await openSqlite(join(config.home, "cloche.db"), clock);
+  undo.push(() => database.close());
+  const gateway = createGateway({
+    database,
+    host: createClient(HostService, hostTransport),
+    signingKeys,
+    config: {
+      issuer: `cloche-${tag}`,
+      baseDomain: config.baseDomain,
+      edgePort: config.edgePort,
+      tokenLifetimeSeconds: config.tokenLifetimeSeconds,
+      corsOrigins: parseCorsOrigins(config.corsOrigins),
+    },
+    clock,
+    log: log.child({ part: "gateway" }),
+    randomBytes,
+  });
+  undo.push(() => gateway.close());
+  const { apiKey } = await ensureLocalTeam(config.home, gateway);
+  await gateway.start();
+
+  const status = statusOf(config, tls.caFile, apiKey, [...drivers.keys()][0] ?? "none");
+  if (serve) {
+    undo.push(await startEdge(config, gateway, tls, log));
+    progress.step("listening");
+    await gateway
+      .listen(config.gatewayHost, config.gatewayPort)
+      .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
+    await writeStatus(config.home, status);
+    undo.push(() => writeStatus(config.home, { ...status, ready: false, pid: 0 }));
+  }
+  log.info({ gateway: status.gateway_url, edge: status.edge_url, runtime: status.runtime }, "ready");
+
+  return {
+    status,
+    async stop({ suspend }) {
+      suspended = suspend;
+      stopHost = { suspend };
+      await unwind();
+      const known = await readStatus(config.home);
+      if (known?.ready === false && !serve) await writeStatus(config.home, { ...known, pid: 0 });
+    },
+  };
+}
+
+function makeDrivers(
+  config: Config,
+  artifacts: HostArtifacts,
+  tag: string,
+  network: Awaited<ReturnType<typeof openNetwork>>,
+  log: Log,
+): Map<Runtime, MachineDriver> {
+  const gvisor = new GvisorDriver({
+    tag,
+    runDir: `/run/cloche-${tag}/gvisor`,
+    runsc: artifacts.runsc.path,
+    keeper: artifacts.keeper,
+    native: artifacts.native,
+    agentRoot: artifacts.agentRoot,
+    network,
+    poolDir: artifacts.pool.dir,
+    ready: config.warmPool,
+    log: log.child({ part: "gvisor" }),
+    randomBytes,
+  });
+  return new Map([["gvisor", gvisor]]);
+}
+
+async function startEdge(
+  config: Config,
+  gateway: Gateway,
+  tls: { cert: string; key: string },
+  log: Log,
+): Promise<() => Promise<void>> {
+  const routes = createRouterTransport((router) => {
+    router.service(RouteService, gateway.routeService);
+  });
+  const edge: Edge = createEdge({
+    tls: { cert: tls.cert, key: tls.key },
+    baseDomain: config.baseDomain,
+    port: config.edgePort,
+    address: config.edgeHost,
+    routes: createClient(RouteService, routes),
+    // Replaced by the host's own handler as soon as it lands.
+    hostDataPlane: (_request, response) =>
+      void sendError(response, new ClocheError("unimplemented", "checkpoints are not there yet")),
+    corsOrigins: parseCorsOrigins(config.corsOrigins),
+    clock: systemClock,
+    log,
+  });
+  await edge.start().catch(portTaken("CLOCHE_EDGE_PORT", config.edgePort));
+  return () => edge.stop(edgeGraceMs);
+}
+
+function portTaken(setting: string, port: number): (error: NodeJS.ErrnoException) => never {
+  return (error) => {
+    if (error.code !== "EADDRINUSE") throw error;
+    throw new ClocheError("failed_precondition", `port ${port} is in use; set ${setting} to a free one`, {
+      cause: error,
+    });
+  };
+}
+
+function statusOf(config: Config, caFile: string, apiKey: string, runtime: string): ServiceStatus {
+  const shown = (address: string): string => (address.includes(":") ? `[${address}]` : address);
+  return {
+    gateway_url: `http://${shown(config.gatewayHost)}:${config.gatewayPort}`,
+    edge_url: `https://${shown(config.edgeHost)}:${config.edgePort}`,
+    base_domain: config.baseDomain,
+    ca_cert: caFile,
+    api_key: apiKey,
+    runtime,
+    version: packageVersion(),
+    pid: process.pid,
+    ready: true,
+  };
+}
+
+function packageVersion(): string {
+  const text = readFileSync(new URL("../package.json", import.meta.url), "utf8");
+  return (JSON.parse(text) as { version: string }).version;
 }

@@ -15,7 +15,7 @@ const exitCodes = { failure: 1, usage: 2, notRunning: 3 } as const;
 
 async function main(words: string[]): Promise<number> {
   const [command, ...options] = words;
-  const unknown = options.find((word) => !["--detach", "--json"].includes(word));
+  const unknown = options.find((word) => !["--detach", "--json", "--no-banner"].includes(word));
   if (unknown !== undefined) {
     console.error(`unknown option ${unknown}\n${usage}`);
     return exitCodes.usage;
@@ -23,7 +23,9 @@ async function main(words: string[]): Promise<number> {
   const config: Config = loadConfig(process.env);
   switch (command) {
     case "up":
-      await (options.includes("--detach") ? upDetached(config) : up(config));
+      await (options.includes("--detach")
+        ? upDetached(config)
+        : up(config, { banner: !options.includes("--no-banner") }));
       return 0;
     case "down":
       await down(config);

@@ -11,7 +11,7 @@ import { terminalProgress } from "./progress.ts";
 import { readStatus } from "./status-file.ts";
 
 /** Serves in this process. SIGTERM and SIGINT end it and leave machines running; the control socket's stop suspends them. */
-export async function up(config: Config): Promise<void> {
+export async function up(config: Config, { banner = true }: { banner?: boolean } = {}): Promise<void> {
   const log = createLog({ level: config.logLevel, file: join(config.home, "log", "service.log") });
   let stopping: Promise<void> | undefined;
   let running: Awaited<ReturnType<typeof startService>> | undefined;
@@ -32,7 +32,7 @@ export async function up(config: Config): Promise<void> {
     process.once("SIGINT", end);
     control.once("close", resolve);
   });
-  await printBanner(config, running.status);
+  if (banner) await printBanner(config, running.status);
   await ended;
   await stopping;
   log.info({}, "service stopped");
@@ -47,7 +47,7 @@ export async function upDetached(config: Config): Promise<void> {
   const consoleFile = join(config.home, "log", "console.log");
   const output = openSync(consoleFile, "w", 0o600);
   const main = fileURLToPath(new URL("main.ts", import.meta.url));
-  const child = spawn(process.execPath, [...process.execArgv, main, "up"], {
+  const child = spawn(process.execPath, [...process.execArgv, main, "up", "--no-banner"], {
     detached: true,
     stdio: ["ignore", output, output],
   });
@@ -66,7 +66,10 @@ export async function upDetached(config: Config): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, 50));
     show();
     const status = await readStatus(config.home);
-    if (status?.ready && status.pid === child.pid) break;
+    if (status?.ready && status.pid === child.pid) {
+      child.unref();
+      return printBanner(config, status);
+    }
     if (exitCode !== undefined) {
       show();
       throw new Error(
@@ -74,10 +77,4 @@ export async function upDetached(config: Config): Promise<void> {
       );
     }
   }
-  child.unref();
-  const { status, banner } = await import("./banner.ts").then(async (module) => {
-    const ready = await readStatus(config.home);
-    return { status: ready, banner: module.printBanner };
-  });
-  if (status !== undefined && shown === 0) await banner(config, status);
 }
