@@ -16,10 +16,11 @@ import { fileRoutes } from "./files/index.ts";
 import type { Route } from "./http/router.ts";
 import { createHttpServer } from "./http/server.ts";
 import type { Log } from "./log.ts";
+import { ContainerLauncher } from "./oci/container-launcher.ts";
 import { portTunnel } from "./ports/tunnel.ts";
 import { kernelRandomness } from "./randomness.ts";
 import { Catalog } from "./services/catalog.ts";
-import { plainLauncher } from "./services/launcher.ts";
+import { launcherByKind, plainLauncher } from "./services/launcher.ts";
 import { serviceRoutes } from "./services/routes.ts";
 import { Supervisor } from "./services/supervisor.ts";
 import type { Spawner } from "./spawner/index.ts";
@@ -32,7 +33,13 @@ export interface Agent {
   close(): Promise<void>;
 }
 
-export function createAgent(config: BootConfig, spawner: Spawner, log: Log): Agent {
+/** `program` is what to run for a pull: Node and the agent's bundle. */
+export function createAgent(
+  config: BootConfig,
+  spawner: Spawner,
+  log: Log,
+  program: readonly string[],
+): Agent {
   const now = Date.now;
   const randomness = kernelRandomness();
   const identity = new Identity();
@@ -41,9 +48,18 @@ export function createAgent(config: BootConfig, spawner: Spawner, log: Log): Age
   const store = new Store(join(config.diskPath, "cloche", "store.db"), systemStoreClock);
   const services = new Supervisor({
     catalog: new Catalog(join(config.diskPath, "cloche", "services"), log),
-    launcher: plainLauncher(
-      () => spawner.guest,
-      () => identity.env,
+    launcher: launcherByKind(
+      plainLauncher(
+        () => spawner.guest,
+        () => identity.env,
+      ),
+      new ContainerLauncher({
+        folder: join(config.diskPath, "cloche"),
+        spawner,
+        program,
+        environment: () => identity.env,
+        dnsServers: () => identity.dnsServers,
+      }),
     ),
     onOutput: () => activity.touch(),
   });

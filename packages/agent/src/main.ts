@@ -2,9 +2,10 @@ import { dirname, join } from "node:path";
 import { createAgent } from "./agent.ts";
 import { readBootConfig } from "./boot-config.ts";
 import { stderrLog } from "./log.ts";
+import { runPullProcess } from "./oci/pull-process.ts";
 import { NativeSpawner } from "./spawner/index.ts";
 
-/** `node agent.cjs <boot config>`: serves until SIGTERM. */
+/** `node agent.cjs <boot config>` serves until SIGTERM; `node agent.cjs pull` fetches an image for a container. */
 const log = stderrLog();
 const configPath = process.argv[2];
 if (configPath === undefined) {
@@ -15,15 +16,23 @@ if (configPath === undefined) {
 process.on("uncaughtException", (error) => log.error("uncaught", { error }));
 process.on("unhandledRejection", (error) => log.error("unhandled rejection", { error }));
 
-const config = readBootConfig(configPath, dirname(process.argv[1] ?? "."));
-const agent = createAgent(config, new NativeSpawner(join(config.nativeDir, "cloche-guest")), log);
-agent.server.on("error", (error) => {
-  log.error("cannot listen", { error });
-  process.exit(1);
-});
-agent.server.listen(config.port, config.host, () => {
-  log.info("listening", { address: agent.server.address(), pid: process.pid });
-});
-process.once("SIGTERM", () => {
-  void agent.close().finally(() => process.exit(0));
-});
+if (configPath === "pull") void runPullProcess();
+else serve(configPath);
+
+function serve(path: string): void {
+  const config = readBootConfig(path, dirname(process.argv[1] ?? "."));
+  const agent = createAgent(config, new NativeSpawner(join(config.nativeDir, "cloche-guest")), log, [
+    process.execPath,
+    process.argv[1] ?? "",
+  ]);
+  agent.server.on("error", (error) => {
+    log.error("cannot listen", { error });
+    process.exit(1);
+  });
+  agent.server.listen(config.port, config.host, () => {
+    log.info("listening", { address: agent.server.address(), pid: process.pid });
+  });
+  process.once("SIGTERM", () => {
+    void agent.close().finally(() => process.exit(0));
+  });
+}

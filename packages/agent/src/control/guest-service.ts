@@ -103,7 +103,8 @@ class GuestService {
       },
       log,
     );
-    identity.become(request.sandboxId, verifier, request.env);
+    const { sandboxId: id, env, dnsServers } = request;
+    identity.become({ id, verifier, env, dnsServers });
     const wanted = request.startServices ? services.wanted() : [];
     const { started, failed } = await services.startAll(wanted);
     control.replace(request.controlSecret); // last: a call that failed can be repeated with the secret it came with

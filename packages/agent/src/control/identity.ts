@@ -12,6 +12,7 @@ export class Identity {
   #sandboxId = "";
   #verifier: TokenVerifier | undefined;
   #env: Readonly<Record<string, string>> = {};
+  #dnsServers: readonly string[] = [];
 
   /** Empty until assigned. */
   get sandboxId(): string {
@@ -28,10 +29,20 @@ export class Identity {
     return this.#env;
   }
 
-  become(sandboxId: string, verifier: TokenVerifier, env: Readonly<Record<string, string>>): void {
-    this.#sandboxId = sandboxId;
-    this.#verifier = verifier;
-    this.#env = env;
+  get dnsServers(): readonly string[] {
+    return this.#dnsServers;
+  }
+
+  become(sandbox: {
+    id: string;
+    verifier: TokenVerifier;
+    env: Readonly<Record<string, string>>;
+    dnsServers: readonly string[];
+  }): void {
+    this.#sandboxId = sandbox.id;
+    this.#verifier = sandbox.verifier;
+    this.#env = sandbox.env;
+    this.#dnsServers = sandbox.dnsServers;
   }
 
   setKeys(keys: KeySet): void {

@@ -71,6 +71,17 @@ export function plainLauncher(
   };
 }
 
+/** Services run plainly or in containers, as their definitions say. */
+export function launcherByKind(plain: Launcher, containers: Launcher): Launcher {
+  return {
+    launch: (request) => (request.definition.container === true ? containers : plain).launch(request),
+    remove: async (name) => {
+      await plain.remove(name);
+      await containers.remove(name);
+    },
+  };
+}
+
 interface Program {
   argv: readonly string[];
   env: Record<string, string>;

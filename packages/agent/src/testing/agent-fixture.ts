@@ -87,6 +87,7 @@ export async function startAgent(
     },
     spawner,
     quiet,
+    [process.execPath, "/nonexistent"],
   );
   const { promise, resolve } = Promise.withResolvers<void>();
   agent.server.listen(0, "127.0.0.1", resolve);

@@ -1,0 +1,7 @@
+/** Why an image cannot be used, in public words: they go into the service's record and log. */
+export class ImageError extends Error {
+  override readonly name = "ImageError";
+  constructor(message: string, cause?: unknown) {
+    super(message, cause === undefined ? undefined : { cause });
+  }
+}

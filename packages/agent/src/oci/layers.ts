@@ -1,0 +1,75 @@
+import { createHash } from "node:crypto";
+import { pipeline, Readable } from "node:stream";
+import { createGunzip, createZstdDecompress } from "node:zlib";
+import { ImageError } from "./image-error.ts";
+
+/** The tar of a layer, decompressed by what its first bytes say (media types are not always right). */
+export function decompress(compressed: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
+  return decompressed(compressed);
+}
+
+async function* decompressed(compressed: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
+  const source = compressed[Symbol.asyncIterator]();
+  let head: Buffer = Buffer.alloc(0);
+  while (head.length < 4) {
+    const { done, value } = await source.next();
+    if (done === true) break;
+    head = Buffer.concat([head, value]);
+  }
+  const whole = rejoin(head, source);
+  const decoder = decoderFor(head);
+  if (decoder === undefined) {
+    yield* whole;
+    return;
+  }
+  try {
+    // The error arrives at whoever reads the decoder.
+    const output = pipeline(Readable.from(whole, { objectMode: false }), decoder, () => undefined);
+    yield* output as AsyncIterable<Buffer>;
+  } catch (error) {
+    if (error instanceof ImageError) throw error;
+    throw new ImageError("a layer cannot be decompressed", error);
+  }
+}
+
+function decoderFor(
+  head: Buffer,
+): ReturnType<typeof createGunzip> | ReturnType<typeof createZstdDecompress> | undefined {
+  if (head[0] === 0x1f && head[1] === 0x8b) return createGunzip({ chunkSize: 256 * 1024 });
+  const magic = head.length >= 4 ? head.readUInt32LE(0) : 0;
+  // A zstd frame, or a skippable one (as zstd:chunked begins with).
+  if (magic === 0xfd2fb528 || (magic & 0xfffffff0) >>> 0 === 0x184d2a50)
+    return createZstdDecompress({ chunkSize: 256 * 1024 });
+  if (magic === 0xfd377a58 || (head[0] === 0x42 && head[1] === 0x5a)) {
+    throw new ImageError("a layer is compressed with xz or bzip2; gzip, zstd and plain tar are supported");
+  }
+  return undefined;
+}
+
+async function* rejoin(head: Buffer, source: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
+  if (head.length > 0) yield head;
+  for (;;) {
+    const { done, value } = await source.next();
+    if (done === true) return;
+    yield value;
+  }
+}
+
+/** Passes a tar through, and at its end checks the digest that the image's config says it has. */
+export async function* checked(
+  tar: AsyncIterable<Buffer>,
+  diffId: string,
+  maxBytes: number,
+): AsyncGenerator<Buffer> {
+  const [algorithm = "sha256", expected = ""] = diffId.split(":");
+  const hash = createHash(algorithm);
+  let sizeBytes = 0;
+  for await (const chunk of tar) {
+    sizeBytes += chunk.length;
+    if (sizeBytes > maxBytes) throw new ImageError("the image is larger than the sandbox's disk");
+    hash.update(chunk);
+    yield chunk;
+  }
+  if (hash.digest("hex") !== expected)
+    throw new ImageError(`a layer's content is not what the image's config says (${diffId})`);
+}
