@@ -89,7 +89,7 @@ export function createAgent(
     }),
     ...fileRoutes(() => spawner.guest),
     ...storeRoutes(store, now),
-    ...serviceRoutes(services),
+    ...serviceRoutes(services, { running, onActivity: () => activity.touch() }),
   ];
   const server = createHttpServer({
     routes,

@@ -2,7 +2,6 @@ import { dirname, join } from "node:path";
 import { createAgent } from "./agent.ts";
 import { readBootConfig } from "./boot-config.ts";
 import { stderrLog } from "./log.ts";
-import { runPullProcess } from "./oci/pull-process.ts";
 import { NativeSpawner } from "./spawner/index.ts";
 
 /** `node agent.cjs <boot config>` serves until SIGTERM; `node agent.cjs pull` fetches an image for a container. */
@@ -12,11 +11,9 @@ if (configPath === undefined) {
   log.error("usage: node agent.cjs <boot config>");
   process.exit(2);
 }
-// Whatever a request provoked: the sandbox must not lose its agent over it.
-process.on("uncaughtException", (error) => log.error("uncaught", { error }));
-process.on("unhandledRejection", (error) => log.error("unhandled rejection", { error }));
-
-if (configPath === "pull") void runPullProcess();
+// Loaded only by the process that pulls: TLS and decompression would cost every agent's start.
+if (configPath === "pull")
+  void import("./oci/pull-process.ts").then(({ runPullProcess }) => runPullProcess());
 else serve(configPath);
 
 function serve(path: string): void {
@@ -32,6 +29,9 @@ function serve(path: string): void {
   agent.server.listen(config.port, config.host, () => {
     log.info("listening", { address: agent.server.address(), pid: process.pid });
   });
+  // Whatever a request provoked: the sandbox must not lose its agent over it.
+  process.on("uncaughtException", (error) => log.error("uncaught", { error }));
+  process.on("unhandledRejection", (error) => log.error("unhandled rejection", { error }));
   process.once("SIGTERM", () => {
     void agent.close().finally(() => process.exit(0));
   });

@@ -14,13 +14,13 @@ import { rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { ServiceDefinition } from "@cloche/protocol";
 import {
-  defaultPath,
   LaunchError,
   type Launched,
   type Launcher,
   launchProgram,
   type LaunchRequest,
 } from "../services/launcher.ts";
+import { programEnvironment } from "../exec/index.ts";
 import type { Guest, Spawner } from "../spawner/index.ts";
 import { BlobCache } from "./blobs.ts";
 import type { ImageConfig } from "./manifest.ts";
@@ -65,7 +65,7 @@ export class ContainerLauncher implements Launcher {
     try {
       const workingDir = definition.working_dir ?? (config.workingDir === "" ? "/" : config.workingDir);
       await this.#writeFiles(guest, name, workingDir);
-      const env = { PATH: defaultPath, ...config.env, ...environment(), ...definition.env };
+      const env = programEnvironment(config.env, environment(), definition.env);
       const user = definition.user ?? config.user;
       const process = await launchProgram(guest, {
         argv,
@@ -84,9 +84,10 @@ export class ContainerLauncher implements Launcher {
 
   /** Removes a container, and the blobs that no other one uses. */
   remove(name: string): Promise<void> {
+    const folders = [this.#folder(name), `${this.#folder(name)}.new`];
+    if (!folders.some((folder) => existsSync(folder))) return Promise.resolve();
     return this.#inTurn(async () => {
-      await rm(this.#folder(name), { recursive: true, force: true });
-      await rm(`${this.#folder(name)}.new`, { recursive: true, force: true });
+      for (const folder of folders) await rm(folder, { recursive: true, force: true });
       this.#dropUnusedBlobs();
     });
   }

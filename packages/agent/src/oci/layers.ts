@@ -1,7 +1,8 @@
 import { createHash } from "node:crypto";
 import { pipeline, Readable } from "node:stream";
-import { createGunzip, createZstdDecompress } from "node:zlib";
+import { createGunzip } from "node:zlib";
 import { ImageError } from "./image-error.ts";
+import { isZstd, unzstd } from "./zstd-frames.ts";
 
 /** The tar of a layer, decompressed by what its first bytes say (media types are not always right). */
 export function decompress(compressed: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
@@ -17,34 +18,27 @@ async function* decompressed(compressed: AsyncIterable<Buffer>): AsyncGenerator<
     head = Buffer.concat([head, value]);
   }
   const whole = rejoin(head, source);
-  const decoder = decoderFor(head);
-  if (decoder === undefined) {
-    yield* whole;
-    return;
-  }
   try {
-    // The error arrives at whoever reads the decoder.
-    const output = pipeline(Readable.from(whole, { objectMode: false }), decoder, () => undefined);
-    yield* output as AsyncIterable<Buffer>;
+    if (isZstd(head)) yield* unzstd(whole);
+    else if (head[0] === 0x1f && head[1] === 0x8b) yield* gunzip(whole);
+    else if (isForeign(head)) {
+      throw new ImageError("a layer is compressed with xz or bzip2; gzip, zstd and plain tar are supported");
+    } else yield* whole;
   } catch (error) {
     if (error instanceof ImageError) throw error;
     throw new ImageError("a layer cannot be decompressed", error);
   }
 }
 
-function decoderFor(
-  head: Buffer,
-): ReturnType<typeof createGunzip> | ReturnType<typeof createZstdDecompress> | undefined {
-  if (head[0] === 0x1f && head[1] === 0x8b) return createGunzip({ chunkSize: 256 * 1024 });
-  const magic = head.length >= 4 ? head.readUInt32LE(0) : 0;
-  // A zstd frame, or a skippable one (as zstd:chunked begins with).
-  if (magic === 0xfd2fb528 || (magic & 0xfffffff0) >>> 0 === 0x184d2a50)
-    return createZstdDecompress({ chunkSize: 256 * 1024 });
-  if (magic === 0xfd377a58 || (head[0] === 0x42 && head[1] === 0x5a)) {
-    throw new ImageError("a layer is compressed with xz or bzip2; gzip, zstd and plain tar are supported");
-  }
-  return undefined;
+function gunzip(compressed: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
+  const decoder = createGunzip({ chunkSize: 256 * 1024 });
+  // The error arrives at whoever reads the decoder.
+  return pipeline(Readable.from(compressed, { objectMode: false }), decoder, () => undefined);
 }
+
+/** xz and bzip2. */
+const isForeign = (head: Buffer): boolean =>
+  (head.length >= 4 && head.readUInt32LE(0) === 0x587a37fd) || head.toString("latin1", 0, 3) === "BZh";
 
 async function* rejoin(head: Buffer, source: AsyncIterator<Buffer>): AsyncGenerator<Buffer> {
   if (head.length > 0) yield head;

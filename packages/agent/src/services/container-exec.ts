@@ -1,6 +1,8 @@
-import { ClocheError, limits } from "@cloche/protocol";
-import { type GuestProcess, type ProcessExit, SpawnError } from "../spawner/index.ts";
-import type { LaunchedContainer } from "./launcher.ts";
+import { ClocheError } from "@cloche/protocol";
+import { collectCommand, execIdOf, type RunningExecs } from "../exec/index.ts";
+import type { Exchange } from "../http/exchange.ts";
+import { optionalInteger, requiredCommand } from "../http/fields.ts";
+import type { Supervisor } from "./supervisor.ts";
 
 /** Answer of `POST /v1/services/{name}/exec`. */
 export interface ContainerExecAnswer {
@@ -13,92 +15,55 @@ export interface ContainerExecAnswer {
   stderr_truncated?: boolean;
 }
 
-const noSuchFile = 2;
-
-/**
- * Runs a command in a service's container with the container's environment, user and directory. Not found: exit code 127;
- * not executable: 126. On timeout, and when the client goes away, its whole tree is killed.
- */
-export async function execInContainer(
-  { guest, env, user, workingDir }: LaunchedContainer,
-  command: readonly string[],
-  timeoutSeconds: number | undefined,
-  gone: AbortSignal,
-): Promise<ContainerExecAnswer> {
-  const output = { stdout: new CappedOutput(), stderr: new CappedOutput() };
-  let running: GuestProcess;
-  try {
-    running = await guest.spawn({
-      argv: command,
-      env: { ...env },
-      cwd: workingDir,
-      user,
-      onOutput: (stream, chunk) => output[stream].add(chunk),
-    });
-  } catch (error) {
-    if (!(error instanceof SpawnError) || error.stage === "lost") {
-      throw new ClocheError("failed_precondition", "the container has ended", { cause: error });
-    }
-    if (error.stage !== "exec") {
-      throw new ClocheError("invalid_argument", `the container cannot run it: ${error.message}`, {
-        cause: error,
-      });
-    }
-    const found = error.errno !== noSuchFile;
-    const stderr = `${command[0]}: ${found ? "cannot be executed" : "not found"}\n`;
-    return { stdout: "", stderr, exit_code: found ? 126 : 127, timed_out: false };
-  }
-  let timedOut = false;
-  const kill = (): void => void running.kill();
-  const timer =
-    timeoutSeconds === undefined
-      ? undefined
-      : setTimeout(
-          () => {
-            timedOut = true;
-            kill();
-          },
-          Math.min(timeoutSeconds * 1000, 2 ** 31 - 1),
-        );
-  gone.addEventListener("abort", kill, { once: true });
-  if (gone.aborted) kill();
-  let exit: ProcessExit;
-  try {
-    exit = await running.exited;
-  } catch (error) {
-    throw new ClocheError("failed_precondition", "the container ended while the command ran", {
-      cause: error,
-    });
-  } finally {
-    clearTimeout(timer);
-    gone.removeEventListener("abort", kill);
-  }
-  return {
-    stdout: output.stdout.text(),
-    stderr: output.stderr.text(),
-    exit_code: timedOut ? 137 : exit.code,
-    timed_out: timedOut,
-    ...(output.stdout.truncated ? { stdout_truncated: true } : {}),
-    ...(output.stderr.truncated ? { stderr_truncated: true } : {}),
-  };
+export interface ContainerExecParts {
+  running: RunningExecs;
+  onActivity(): void;
 }
 
-class CappedOutput {
-  readonly #chunks: Buffer[] = [];
-  #sizeBytes = 0;
-  truncated = false;
+const timeoutSecondsMax = 31_536_000;
 
-  add(chunk: Buffer): void {
-    const room = limits.execOutputBytes - this.#sizeBytes;
-    if (chunk.length > room) this.truncated = true;
-    if (room <= 0) return;
-    const kept = Buffer.from(chunk.subarray(0, room));
-    this.#chunks.push(kept);
-    this.#sizeBytes += kept.length;
+/**
+ * Runs a command in a service's container with the container's environment, user and directory (service-interface.md,
+ * services: exec in container). Exit codes, timeout and clients that go away are as with `POST /v1/exec`. 400 for a service
+ * that is no container, 409 for one that does not run.
+ */
+export async function execInContainer(
+  supervisor: Supervisor,
+  name: string,
+  exchange: Exchange,
+  parts: ContainerExecParts,
+): Promise<ContainerExecAnswer> {
+  const service = supervisor.get(name);
+  const body = await exchange.readJson();
+  if (service.definition.container !== true && service.container === undefined) {
+    throw new ClocheError(
+      "invalid_argument",
+      `service "${name}" runs in no container; use POST /v1/exec for programs of the sandbox`,
+    );
   }
-
-  /** Bytes that are no UTF-8 become U+FFFD. */
-  text(): string {
-    return Buffer.concat(this.#chunks, this.#sizeBytes).toString("utf8");
+  const cmd = requiredCommand(body, "cmd");
+  const timeoutSeconds = optionalInteger(body, "timeout_secs", 1, timeoutSecondsMax);
+  const { container } = service;
+  if (container === undefined) {
+    throw new ClocheError("failed_precondition", `service "${name}" is not running; start it first`);
   }
+  const { guest, env, user, workingDir } = container;
+  const command = {
+    cmd,
+    env,
+    dir: workingDir,
+    user: user === "" ? undefined : user,
+    timeoutMs: timeoutSeconds === undefined ? undefined : timeoutSeconds * 1000,
+  };
+  const { stdout, stderr, end } = await parts.running.track(execIdOf(exchange), (aborted) =>
+    collectCommand({ guest: () => guest, onActivity: parts.onActivity }, command, aborted),
+  );
+  return {
+    stdout: stdout.text(),
+    stderr: stderr.text(),
+    exit_code: end.exitCode,
+    timed_out: end.timedOut,
+    ...(stdout.truncated ? { stdout_truncated: true } : {}),
+    ...(stderr.truncated ? { stderr_truncated: true } : {}),
+  };
 }

@@ -1,4 +1,5 @@
 import type { ServiceDefinition } from "@cloche/protocol";
+import { programEnvironment } from "../exec/index.ts";
 import { type Guest, type GuestProcess, SpawnError } from "../spawner/index.ts";
 import type { ServiceLog } from "./service-log.ts";
 
@@ -47,8 +48,6 @@ export class LaunchError extends Error {
   }
 }
 
-export const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 /** Services without a container: in the users' own tree, with the sandbox's environment. */
 export function plainLauncher(
   guest: () => Guest,
@@ -60,7 +59,7 @@ export function plainLauncher(
       const { cmd, args = [], env, working_dir: cwd, user } = definition;
       const process = await launchProgram(guest(), {
         argv: [cmd, ...args],
-        env: { PATH: defaultPath, ...environment(), ...env },
+        env: programEnvironment(environment(), env),
         ...(cwd === undefined ? {} : { cwd }),
         ...(user === undefined ? {} : { user }),
         log,

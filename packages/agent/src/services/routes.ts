@@ -1,18 +1,16 @@
-import { once } from "node:events";
-import { ClocheError, type OkResponse, type ServiceRecord } from "@cloche/protocol";
+import type { OkResponse, ServiceRecord } from "@cloche/protocol";
 import type { Exchange } from "../http/exchange.ts";
-import { optionalInteger, requiredCommand } from "../http/fields.ts";
+import { drained } from "../http/drained.ts";
 import { queryBoolean, queryInteger } from "../http/query.ts";
 import type { Route } from "../http/router.ts";
-import { type ContainerExecAnswer, execInContainer } from "./container-exec.ts";
+import { type ContainerExecParts, execInContainer } from "./container-exec.ts";
 import { readDefinition } from "./definition.ts";
 import type { Supervisor } from "./supervisor.ts";
 
 const definitionBytes = 1_048_576;
-const timeoutSecondsMax = 31_536_000;
 
 /** Routes of services (service-interface.md, Data plane: services). */
-export function serviceRoutes(supervisor: Supervisor): Route[] {
+export function serviceRoutes(supervisor: Supervisor, execParts: ContainerExecParts): Route[] {
   const named =
     <Answer>(answer: (name: string, exchange: Exchange) => Answer) =>
     (exchange: Exchange): Answer =>
@@ -40,7 +38,7 @@ export function serviceRoutes(supervisor: Supervisor): Route[] {
     {
       method: "POST",
       path: "/v1/services/:name/exec",
-      handle: named((name, exchange) => exec(supervisor, name, exchange)),
+      handle: named((name, exchange) => execInContainer(supervisor, name, exchange, execParts)),
     },
     {
       method: "GET",
@@ -48,24 +46,6 @@ export function serviceRoutes(supervisor: Supervisor): Route[] {
       handle: named((name, exchange) => logs(supervisor, name, exchange)),
     },
   ];
-}
-
-async function exec(supervisor: Supervisor, name: string, exchange: Exchange): Promise<ContainerExecAnswer> {
-  const service = supervisor.get(name);
-  const body = await exchange.readJson();
-  if (service.definition.container !== true && service.container === undefined) {
-    throw new ClocheError(
-      "invalid_argument",
-      `service "${name}" runs in no container; use POST /v1/exec for programs of the sandbox`,
-    );
-  }
-  const command = requiredCommand(body, "cmd");
-  const timeoutSeconds = optionalInteger(body, "timeout_secs", 1, timeoutSecondsMax);
-  const { container } = service;
-  if (container === undefined) {
-    throw new ClocheError("failed_precondition", `service "${name}" is not running; start it first`);
-  }
-  return execInContainer(container, command, timeoutSeconds, exchange.gone);
 }
 
 /**
@@ -84,9 +64,7 @@ async function logs(supervisor: Supervisor, name: string, exchange: Exchange): P
   response.writeHead(200, { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" });
   response.flushHeaders();
   for await (const block of log.read(position, follow, over.signal)) {
-    if (!response.write(block) && !over.signal.aborted) {
-      await Promise.race([once(response, "drain"), once(response, "close")]);
-    }
+    if (!response.write(block)) await drained(response);
   }
   response.end();
   return undefined;

@@ -1,0 +1,445 @@
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { gzipSync, zstdCompressSync } from "node:zlib";
+import fc from "fast-check";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { MadeImage, type MadeEntry, makeTar, sha256 } from "../testing/image-builder.ts";
+import { pullImage } from "./image-puller.ts";
+import type { ImageSource } from "./source.ts";
+import type { PulledImage } from "./pull-protocol.ts";
+
+const root = process.getuid?.() === 0;
+let folder: string;
+const notes: string[] = [];
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), "cloche-image-"));
+  notes.length = 0;
+});
+afterEach(() => rmSync(folder, { recursive: true, force: true }));
+
+function pulled(
+  source: ImageSource,
+  changes: { digest?: string; architecture?: string; into?: string } = {},
+): Promise<PulledImage> {
+  mkdirSync(join(folder, "images"), { recursive: true });
+  return pullImage({
+    source,
+    digest: changes.digest,
+    architecture: changes.architecture ?? "amd64",
+    imagesFolder: join(folder, "images"),
+    rootFolder: join(folder, changes.into ?? "rootfs"),
+    note: (text) => notes.push(text),
+    pause: async () => undefined,
+  });
+}
+const own = root ? {} : { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
+const file = (path: string, body = path, more: Partial<MadeEntry> = {}): MadeEntry => ({
+  path,
+  body,
+  ...own,
+  ...more,
+});
+const directory = (path: string, more: Partial<MadeEntry> = {}): MadeEntry => ({
+  path,
+  type: "5",
+  mode: 0o755,
+  ...own,
+  ...more,
+});
+const symlink = (path: string, link: string): MadeEntry => ({ path, type: "2", link, ...own });
+const hardlink = (path: string, link: string): MadeEntry => ({ path, type: "1", link, ...own });
+const at = (path: string): string => join(folder, "rootfs", path);
+
+/** Every path of the root with what it is: `/` for a directory, `-> x` for a link, else the content. */
+function listing(into = "rootfs"): Record<string, string> {
+  const found: Record<string, string> = {};
+  const visit = (path: string): void => {
+    for (const name of readdirSync(join(folder, into, path)).sort()) {
+      const one = path === "" ? name : `${path}/${name}`;
+      const full = join(folder, into, one);
+      const stat = lstatSync(full);
+      if (stat.isDirectory()) {
+        found[one] = "/";
+        visit(one);
+      } else found[one] = stat.isSymbolicLink() ? `-> ${readlinkSync(full)}` : readFileSync(full, "utf8");
+    }
+  };
+  visit("");
+  return found;
+}
+
+describe("pullImage", () => {
+  it("unpacks what the layers amount to", async () => {
+    const image = new MadeImage([
+      makeTar([
+        directory("./"),
+        directory("etc/"),
+        file("etc/a"),
+        file("etc/b"),
+        directory("opt/"),
+        file("opt/x"),
+        file("opt/y"),
+        directory("gone/"),
+        file("gone/z"),
+        file("replaced"),
+        directory("dir/"),
+        file("dir/in"),
+      ]),
+      makeTar([
+        file("etc/.wh.a", ""),
+        directory("opt/"),
+        file("opt/new"),
+        file("opt/.wh..wh..opq", ""),
+        file(".wh.gone", ""),
+        directory("replaced/"),
+        file("replaced/inner"),
+        file("dir", "now a file"),
+        file("not-there/.wh.x", ""),
+      ]),
+    ]);
+    await pulled(image);
+    expect(listing()).toEqual({
+      dir: "now a file",
+      etc: "/",
+      "etc/b": "etc/b",
+      opt: "/",
+      "opt/new": "opt/new",
+      replaced: "/",
+      "replaced/inner": "replaced/inner",
+    });
+  });
+
+  it("keeps modes, times, owners, long names, links and empty files", async () => {
+    const long = `${"d".repeat(90)}/${"n".repeat(200)}`;
+    const image = new MadeImage([
+      makeTar([
+        directory("bin/", { mode: 0o750, mtime: 1_000 }),
+        file("bin/tool", "x".repeat(100_000), { mode: 0o4755, mtime: 2_000 }),
+        hardlink("bin/alias", "bin/tool"),
+        symlink("sh", "/bin/tool"),
+        file("empty", ""),
+        file(long, "long"),
+        file("sp\xe9cial", "latin"),
+      ]),
+    ]);
+    await pulled(image);
+    expect(statSync(at("bin/tool"))).toMatchObject({ size: 100_000, nlink: 2, mtimeMs: 2_000_000 });
+    expect((statSync(at("bin/tool")).mode & 0o7777).toString(8)).toBe("4755");
+    expect(statSync(at("bin"))).toMatchObject({ mtimeMs: 1_000_000 });
+    expect(statSync(at("bin/alias")).ino).toBe(statSync(at("bin/tool")).ino);
+    expect(readlinkSync(at("sh"))).toBe("/bin/tool");
+    expect(readFileSync(at(long), "utf8")).toBe("long");
+    expect(readdirSync(at(""), { encoding: "buffer" }).some((name) => name.includes(0xe9))).toBe(true);
+  });
+
+  it("keeps the content of a hard link whose first name a later layer took away", async () => {
+    const image = new MadeImage([
+      makeTar([file("a", "content"), hardlink("b", "a"), hardlink("c", "./b")]),
+      makeTar([file(".wh.a", ""), file("b", "other"), hardlink("d", "c")]),
+    ]);
+    await pulled(image);
+    expect(listing()).toEqual({ b: "other", c: "content", d: "content" });
+  });
+
+  it("follows links on the way to an entry, but only within the root", async () => {
+    const image = new MadeImage([
+      makeTar([
+        directory("usr/lib/"),
+        symlink("lib", "usr/lib"),
+        symlink("up", "../../../etc"),
+        symlink("abs", "/srv"),
+      ]),
+      makeTar([file("lib/x"), file("up/passwd", "ours"), file("abs/y")]),
+    ]);
+    await pulled(image);
+    expect(listing()).toMatchObject({
+      "usr/lib/x": "lib/x",
+      "etc/passwd": "ours",
+      "srv/y": "abs/y",
+      lib: "-> usr/lib",
+    });
+    expect(existsSync(join(folder, "etc"))).toBe(false);
+  });
+
+  it.each([
+    ["a path that climbs", [file("../out")]],
+    ["a path that climbs within", [file("a/../../out")]],
+    ["a hard link to the outside", [hardlink("x", "../../../etc/passwd")]],
+    ["a hard link to nothing", [hardlink("x", "etc/passwd")]],
+    ["a hard link to a directory", [directory("d/"), hardlink("x", "d")]],
+    ["a loop of links", [symlink("a", "b"), symlink("b", "a"), file("a/x")]],
+    ["a name too long", [file(`${"n".repeat(256)}`)]],
+    ["a sparse file", [{ path: "s", type: "S" }]],
+  ])("refuses %s and leaves nothing outside", async (_what, entries) => {
+    await expect(pulled(new MadeImage([makeTar(entries)]))).rejects.toMatchObject({ name: "ImageError" });
+    expect(readdirSync(folder).filter((name) => name !== "images" && name !== "rootfs")).toEqual([]);
+  });
+
+  it("writes nothing through a link, whatever order the entries come in", async () => {
+    const outside = join(folder, "outside");
+    mkdirSync(outside);
+    const image = new MadeImage([
+      makeTar([
+        symlink("evil", outside),
+        file("evil/a", "1"),
+        symlink("evil2", `${"../".repeat(20)}${outside.slice(1)}`),
+        file("evil2/b", "2"),
+        symlink("f", `${outside}/c`),
+        file("f", "3"),
+      ]),
+      makeTar([hardlink("hard", "evil"), file("hard/d", "4")]),
+    ]);
+    await pulled(image);
+    expect(readdirSync(outside)).toEqual([]);
+    expect(listing()["f"]).toBe("3");
+  });
+
+  it("leaves devices and FIFOs out", async () => {
+    await pulled(
+      new MadeImage([
+        makeTar([
+          { path: "dev/sda", type: "4" },
+          { path: "null", type: "3" },
+          { path: "pipe", type: "6" },
+          file("kept"),
+        ]),
+      ]),
+    );
+    expect(listing()).toEqual({ kept: "kept" });
+    expect(notes.join("\n")).toContain("3 device files");
+  });
+
+  it.each([
+    ["gzip", gzipSync],
+    [
+      "several gzip members",
+      (tar: Buffer) => Buffer.concat([gzipSync(tar.subarray(0, 700)), gzipSync(tar.subarray(700))]),
+    ],
+    ["zstd", zstdCompressSync],
+    [
+      "several zstd frames",
+      (tar: Buffer) =>
+        Buffer.concat([zstdCompressSync(tar.subarray(0, 700)), zstdCompressSync(tar.subarray(700))]),
+    ],
+    [
+      "zstd and frames to skip",
+      (tar: Buffer) => Buffer.concat([skippable, zstdCompressSync(tar), skippable]),
+    ],
+    ["nothing", (tar: Buffer) => tar],
+  ])("reads layers compressed with %s", async (_what, compress) => {
+    await pulled(new MadeImage([makeTar([file("a", "x".repeat(5_000))])], {}, compress));
+    expect(listing()["a"]).toHaveLength(5_000);
+  });
+
+  it("answers the config that a container runs with", async () => {
+    const { config, digest } = await pulled(
+      new MadeImage([makeTar([file("a")])], {
+        Env: ["A=1", "B=x=y", "bad"],
+        Entrypoint: ["/e"],
+        Cmd: ["c"],
+        User: "u:g",
+        WorkingDir: "/w",
+        ExposedPorts: { "80/tcp": {} },
+      }),
+    );
+    expect(config).toMatchObject({
+      env: { A: "1", B: "x=y" },
+      entrypoint: ["/e"],
+      cmd: ["c"],
+      user: "u:g",
+      workingDir: "/w",
+      exposedPorts: ["80/tcp"],
+    });
+    expect(digest).toMatch(/^sha256:/);
+  });
+
+  it("fetches a layer once, however many images share it", async () => {
+    const base = makeTar([file("base")]);
+    const asked: string[] = [];
+    const counting = (image: MadeImage): ImageSource => ({
+      root: image.root,
+      manifest: (descriptor) => image.manifest(descriptor),
+      blob: (descriptor) => {
+        asked.push(descriptor.digest);
+        return image.blob(descriptor);
+      },
+    });
+    await pulled(counting(new MadeImage([base, makeTar([file("one")])])), { into: "one" });
+    await pulled(counting(new MadeImage([base, makeTar([file("two")])])), { into: "two" });
+    expect(asked.filter((digest) => digest === sha256(gzipSync(base)))).toHaveLength(1);
+    expect(listing("two")).toEqual({ base: "base", two: "two" });
+  });
+
+  it("tries again where a connection broke, and gives up in the end", async () => {
+    const image = new MadeImage([makeTar([file("a", "x".repeat(20_000))])]);
+    let failures = 2;
+    const flaky: ImageSource = {
+      root: image.root,
+      manifest: (descriptor) => image.manifest(descriptor),
+      blob: async function* (descriptor) {
+        for await (const chunk of image.blob(descriptor)) {
+          yield chunk;
+          if (failures > 0) {
+            failures -= 1;
+            throw Object.assign(new Error("aborted"), { code: "ECONNRESET" });
+          }
+        }
+      },
+    };
+    await pulled(flaky);
+    expect(listing()["a"]).toHaveLength(20_000);
+    failures = 100;
+    rmSync(join(folder, "images"), { recursive: true });
+    await expect(pulled(flaky, { into: "again" })).rejects.toThrow(/aborted/);
+  });
+
+  it("chooses this machine's build from an index, and names the others where it is missing", async () => {
+    const image = new MadeImage([makeTar([file("here")])]);
+    const manifest = { digest: sha256(image.rootBytes), size: image.rootBytes.length };
+    const other = { digest: `sha256:${"0".repeat(64)}`, size: 3 };
+    const index = Buffer.from(
+      JSON.stringify({
+        manifests: [
+          { ...other, platform: { os: "linux", architecture: "s390x" } },
+          { ...other, platform: { os: "unknown", architecture: "unknown" } },
+          { ...manifest, platform: { os: "linux", architecture: "amd64" } },
+        ],
+      }),
+    );
+    image.rootBytes = index;
+    expect(await pulled(image, { digest: sha256(index) })).toMatchObject({ digest: manifest.digest });
+    await expect(pulled(image, { architecture: "arm64", into: "x" })).rejects.toThrow(
+      /no build for linux\/arm64; it has linux\/s390x, linux\/amd64/,
+    );
+    await expect(pulled(image, { digest: other.digest, into: "y" })).rejects.toThrow(/another content/);
+  });
+
+  it("refuses blobs that are not what their digest and size say", async () => {
+    const tamper = async (change: (image: MadeImage, digest: string) => void): Promise<unknown> => {
+      const image = new MadeImage([makeTar([file("a", "x".repeat(10_000))])]);
+      const { layers } = JSON.parse(image.rootBytes.toString()) as { layers: { digest: string }[] };
+      change(image, layers[0]?.digest ?? "");
+      return pulled(image).then(
+        () => "pulled",
+        (error: unknown) => String(error),
+      );
+    };
+    expect(
+      await tamper((image, digest) =>
+        image.blobs.set(digest, Buffer.concat([image.blobs.get(digest) ?? Buffer.alloc(0), Buffer.alloc(1)])),
+      ),
+    ).toMatch(/larger/);
+    expect(
+      await tamper((image, digest) =>
+        image.blobs.set(digest, (image.blobs.get(digest) ?? Buffer.alloc(0)).subarray(0, 50)),
+      ),
+    ).toMatch(/ended after/);
+    expect(
+      await tamper((image, digest) => {
+        const bytes = Buffer.from(image.blobs.get(digest) ?? Buffer.alloc(0));
+        bytes[40] = (bytes[40] ?? 0) ^ 1;
+        image.blobs.set(digest, bytes);
+      }),
+    ).toMatch(/another content/);
+    expect(readdirSync(join(folder, "images/incoming"))).toEqual([]);
+    expect(existsSync(at(""))).toBe(false);
+  });
+
+  it("refuses a layer whose tar is not what the config says, or is no tar", async () => {
+    const honest = makeTar([file("a")]);
+    const lie = new MadeImage([honest], {}, () => gzipSync(makeTar([file("b")])));
+    await expect(pulled(lie)).rejects.toThrow(/not what the image's config says/);
+    const junk = new MadeImage([Buffer.alloc(2_000, 0x41)]);
+    await expect(pulled(junk)).rejects.toThrow(/no tar archive/);
+    const cut = new MadeImage([honest.subarray(0, 513)]);
+    await expect(pulled(cut)).rejects.toThrow(/ends in the middle/);
+    const broken = new MadeImage([honest], {}, (tar) => gzipSync(tar).subarray(0, 60));
+    await expect(pulled(broken)).rejects.toThrow(/decompressed/);
+  });
+
+  it("refuses compressions that it does not know", async () => {
+    for (const magic of [Buffer.from([0xfd, 0x37, 0x7a, 0x58, 0x5a, 0]), Buffer.from("BZh91AY")]) {
+      await expect(pulled(new MadeImage([makeTar([])], {}, () => magic))).rejects.toThrow(/xz or bzip2/);
+    }
+  });
+
+  it("stops at an archive larger than the disk", async () => {
+    const bomb = new MadeImage([makeTar([])], {}, (tar) => tar);
+    const lie = JSON.parse(bomb.rootBytes.toString()) as { layers: { size: number }[] };
+    if (lie.layers[0] !== undefined) lie.layers[0].size = 1e15;
+    bomb.rootBytes = Buffer.from(JSON.stringify(lie));
+    await expect(pulled(bomb)).rejects.toThrow(/too full/);
+  });
+
+  it.each([
+    "",
+    "[]",
+    "{}",
+    "null",
+    '{"layers":[],"config":{}}',
+    '{"manifests":[{}]}',
+    '{"manifests":[]}',
+    '{"schemaVersion":1,"fsLayers":[]}',
+  ])("refuses the manifest %s", async (text) => {
+    const image = new MadeImage([makeTar([file("a")])]);
+    image.rootBytes = Buffer.from(text);
+    await expect(pulled(image)).rejects.toMatchObject({ name: "ImageError" });
+  });
+
+  it("survives random damage to a layer's tar without writing outside", async () => {
+    writeFileSync(join(folder, "witness"), "untouched");
+    const tar = makeTar([
+      directory("d/"),
+      file("d/a", "abc"),
+      symlink("d/l", "../../witness"),
+      hardlink("h", "d/a"),
+      file("z", "x".repeat(1_500)),
+    ]);
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.tuple(fc.nat(tar.length - 1), fc.nat(255)), { minLength: 1, maxLength: 12 }),
+        async (changes) => {
+          rmSync(join(folder, "rootfs"), { recursive: true, force: true });
+          const bytes = Buffer.from(tar);
+          for (const [where, value] of changes) bytes[where] = value;
+          // A header's checksum is made right again, so that damage gets past it.
+          for (let header = 0; header + 512 <= bytes.length; header += 512)
+            fixChecksum(bytes.subarray(header, header + 512));
+          await pulled(new MadeImage([bytes])).catch((error: unknown) => {
+            expect(
+              (error as Error).name === "ImageError" ||
+                typeof (error as NodeJS.ErrnoException).code === "string",
+            ).toBe(true);
+          });
+          expect(readFileSync(join(folder, "witness"), "utf8")).toBe("untouched");
+          expect(
+            readdirSync(folder).filter((name) => !["images", "rootfs", "witness"].includes(name)),
+          ).toEqual([]);
+        },
+      ),
+      { numRuns: 150 },
+    );
+  });
+});
+
+/** A zstd frame that holds no data, as zstd:chunked has them. */
+const skippable = Buffer.from([0x5f, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3]);
+
+function fixChecksum(header: Buffer): void {
+  if (header.toString("latin1", 257, 262) !== "ustar") return;
+  header.fill(0x20, 148, 156);
+  const sum = header.reduce((total, byte) => total + byte, 0);
+  header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
+}
