@@ -71,7 +71,7 @@ export interface AgentFixture {
 
 /** An agent on a free port of loopback with an empty disk of its own; not assigned yet. */
 export async function startAgent(
-  options: { diskPath?: string; spawner?: Spawner } = {},
+  options: { diskPath?: string; spawner?: Spawner; program?: readonly string[] } = {},
 ): Promise<AgentFixture> {
   const diskPath = options.diskPath ?? mkdtempSync(join(tmpdir(), "cloche-agent-"));
   const spawner = options.spawner ?? localSpawner();
@@ -87,7 +87,7 @@ export async function startAgent(
     },
     spawner,
     quiet,
-    [process.execPath, "/nonexistent"],
+    options.program ?? [process.execPath, "/nonexistent"],
   );
   const { promise, resolve } = Promise.withResolvers<void>();
   agent.server.listen(0, "127.0.0.1", resolve);
