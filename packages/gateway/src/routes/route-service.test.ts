@@ -128,7 +128,7 @@ describe("WakeSandbox", () => {
       client().wakeSandbox({ sandboxId: id }),
     ]);
     expect(woken.map((one) => [one.state, one.busy])).toEqual(
-      Array(2).fill(["SANDBOX_STATE_RUNNING", false]),
+      [1, 2].map(() => ["SANDBOX_STATE_RUNNING", false]),
     );
     expect(f.host.calls.filter((one) => one.startsWith("resumeMachine"))).toHaveLength(1);
     const audit = await f.database.audit.list({ teamId: f.teamId, subject: id, limit: 20 });

@@ -81,6 +81,7 @@ static int load(const char *file, struct pieces *list, uint64_t *size) {
 
 /* The next part of `list` inside [from, end), clipped; *index moves on. 0: none left. */
 static int part(const struct pieces *list, size_t *index, uint64_t *from, uint64_t end, struct piece *out) {
+  if (*from >= end) return 0;
   while (*index < list->count && list->items[*index].logical + list->items[*index].length <= *from) (*index)++;
   if (*index >= list->count || list->items[*index].logical >= end) return 0;
   const struct piece *item = &list->items[*index];

@@ -331,11 +331,8 @@ export class CheckpointCatalogue {
   async #evict(): Promise<void> {
     const local = [...this.#entries.values()].filter(({ info }) => info.local && !info.deleted);
     local.sort((a, b) => (a.info.created_at < b.info.created_at ? -1 : 1));
-    let surplus = local.length - this.#options.localImages;
-    for (const entry of local) {
-      if (surplus <= 0) return;
+    for (const entry of local.slice(0, -this.#options.localImages)) {
       if (!entry.info.visible || entry.leases > 0) continue;
-      surplus -= 1;
       await this.#queue.run(entry.info.id, async () => {
         if (entry.leases > 0) return;
         entry.info.local = false;
