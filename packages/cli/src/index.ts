@@ -1,1 +1,2 @@
-export {};
+export { run } from "./program.ts";
+export { exitCodes } from "./exit-codes.ts";

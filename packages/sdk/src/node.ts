@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { rootCertificates } from "node:tls";
 import { Agent, buildConnector, fetch as undiciFetch, type RequestInit as UndiciRequestInit } from "undici";
 import { Cloche, type ClocheOptions } from "./cloche.ts";
-import { ClocheSdkError } from "./errors.ts";
+import { ClocheConnectionError, ClocheSdkError } from "./errors.ts";
 import type { Fetch } from "./transport.ts";
 
 export * from "./index.ts";
@@ -97,7 +97,7 @@ export async function findConnection(env: NodeJS.ProcessEnv = process.env): Prom
   const gatewayUrl = env.CLOCHE_GATEWAY_URL || here?.gateway_url;
   const apiKey = env.CLOCHE_API_KEY || here?.api_key;
   if (gatewayUrl === undefined) {
-    throw new ClocheSdkError(
+    throw new ClocheConnectionError(
       "no service found: start one with `npm start`, or set CLOCHE_GATEWAY_URL and CLOCHE_API_KEY",
     );
   }
@@ -135,4 +135,11 @@ export function connect(
     fetch,
   });
   return Object.assign(cloche, { close: () => fetch.close() });
+}
+
+/** A client of the service on this machine, or of the one that the environment names (see `findConnection`). */
+export async function connectLocal(
+  env: NodeJS.ProcessEnv = process.env,
+): Promise<ReturnType<typeof connect>> {
+  return connect(await findConnection(env));
 }

@@ -1,0 +1,178 @@
+import { execFileSync } from "node:child_process";
+import {
+  chmodSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { parseCopyPath } from "../copy-path.ts";
+import { failure, FakeService } from "../testing/fake-service.ts";
+
+let folder: string;
+beforeEach(() => (folder = mkdtempSync(join(tmpdir(), "cloche-cp-test-"))));
+afterEach(() => rmSync(folder, { recursive: true }));
+
+/** A sandbox whose paths are of these kinds. */
+function serviceWith(kinds: Record<string, "file" | "directory">): FakeService {
+  const service = new FakeService();
+  service.answers["GET /v1/files/exists"] = ({ query }) => {
+    const kind = kinds[query.get("path") ?? ""];
+    return { exists: kind !== undefined, entry_type: kind ?? "" };
+  };
+  service.answers["GET /v1/files/stat"] = () => ({ permissions: "0755" });
+  service.answers["POST /v1/files"] = () => ({});
+  service.answers["POST /v1/files/archive"] = () => ({ ok: true });
+  return service;
+}
+
+const members = (tar: Uint8Array): string[] =>
+  execFileSync("tar", ["-tf", "-"], { input: tar }).toString().trim().split("\n").sort();
+
+test("a colon before the first slash makes a path remote", () => {
+  expect(parseCopyPath("demo:/a:b")).toEqual({ sandbox: "demo", path: "/a:b" });
+  for (const local of ["./a:b", "/a:b", "a", "-", ":/x"])
+    expect(parseCopyPath(local).sandbox).toBeUndefined();
+  expect(() => parseCopyPath("demo:x")).toThrow(/must be absolute, as in demo:\/root\/x/);
+});
+
+test("a small file goes by the plain route with its mode, into a directory where there is one", async () => {
+  const service = serviceWith({ "/srv": "directory" });
+  const file = join(folder, "run.sh");
+  writeFileSync(file, "#!/bin/sh\n");
+  chmodSync(file, 0o755);
+  for (const [destination, path] of [
+    ["/root/x", "/root/x"],
+    ["/srv", "/srv/run.sh"],
+    ["/new/", "/new/run.sh"],
+  ]) {
+    expect(await service.run(["cp", file, `demo:${destination}`])).toMatchObject({ code: 0, stderr: "" });
+    const asked = service.asked.at(-1);
+    expect(asked).toMatchObject({ method: "POST", path: "/v1/files", text: "#!/bin/sh\n" });
+    expect(asked?.query.get("path")).toBe(path);
+    expect(asked?.headers.get("x-file-mode")).toBe("0755");
+  }
+});
+
+test("a large file goes as an archive under the name it shall have, also from behind a symlink", async () => {
+  const service = serviceWith({});
+  const file = join(folder, "big");
+  writeFileSync(file, Buffer.alloc(1_048_577));
+  symlinkSync(file, join(folder, "link"));
+  expect(await service.run(["cp", join(folder, "link"), "demo:/data/renamed.bin"])).toMatchObject({
+    code: 0,
+    stderr: "",
+  });
+  const asked = service.asked.at(-1);
+  expect(asked?.path).toBe("/v1/files/archive");
+  expect(asked?.query.get("path")).toBe("/data");
+  expect(members(asked?.body ?? new Uint8Array())).toEqual(["renamed.bin"]);
+  expect(asked?.body.length).toBeGreaterThan(1_048_577);
+});
+
+test("a directory goes as an archive: as the destination, or into one that exists, or only its contents", async () => {
+  const service = serviceWith({ "/srv": "directory" });
+  mkdirSync(join(folder, "site", "css"), { recursive: true });
+  writeFileSync(join(folder, "site", "index.html"), "x");
+  for (const [source, destination, path] of [
+    [join(folder, "site"), "/www", "/www"],
+    [join(folder, "site"), "/srv", "/srv/site"],
+    [`${join(folder, "site")}/.`, "/srv", "/srv"],
+  ]) {
+    expect(await service.run(["cp", source as string, `demo:${destination}`])).toMatchObject({
+      code: 0,
+      stderr: "",
+    });
+    expect(service.asked.at(-1)?.query.get("path")).toBe(path);
+    expect(members(service.asked.at(-1)?.body ?? new Uint8Array())).toEqual(["./", "./css/", "./index.html"]);
+  }
+});
+
+test("a file comes out with its mode, to a name, into a directory or to standard output", async () => {
+  const service = serviceWith({ "/etc/motd": "file" });
+  service.answers["GET /v1/files"] = () => new Response("hello");
+  for (const [destination, path] of [
+    [join(folder, "a"), join(folder, "a")],
+    [folder, join(folder, "motd")],
+  ]) {
+    expect(await service.run(["cp", "demo:/etc/motd", destination as string])).toMatchObject({
+      code: 0,
+      stderr: "",
+    });
+    expect(readFileSync(path as string, "utf8")).toBe("hello");
+    expect(statSync(path as string).mode & 0o777).toBe(0o755);
+  }
+  expect((await service.run(["cp", "demo:/etc/motd", "-"])).stdout).toBe("hello");
+  expect(readdirSync(folder).sort()).toEqual(["a", "motd"]);
+});
+
+test("a copy that breaks off leaves no half", async () => {
+  const service = serviceWith({ "/f": "file" });
+  service.answers["GET /v1/files"] = () =>
+    new Response(
+      new ReadableStream({
+        pull(controller) {
+          controller.enqueue(new Uint8Array(10));
+          controller.error(new TypeError("terminated"));
+        },
+      }),
+    );
+  expect(await service.run(["cp", "demo:/f", join(folder, "f")])).toMatchObject({ code: 1 });
+  expect(readdirSync(folder)).toEqual([]);
+});
+
+test("a directory comes out, and nothing in it leaves the destination", async () => {
+  const service = serviceWith({ "/var/log": "directory" });
+  const inside = join(folder, "inside");
+  mkdirSync(inside);
+  writeFileSync(join(inside, "syslog"), "x");
+  const out = join(folder, "out");
+  let tar = execFileSync("tar", ["-C", inside, "-cf", "-", "."]);
+  service.answers["GET /v1/files/archive"] = () => new Response(new Uint8Array(tar));
+  expect(await service.run(["cp", "demo:/var/log", out])).toMatchObject({ code: 0, stderr: "" });
+  expect(readdirSync(out)).toEqual(["syslog"]);
+  mkdirSync(join(folder, "existing"));
+  await service.run(["cp", "demo:/var/log", join(folder, "existing")]);
+  expect(readdirSync(join(folder, "existing"))).toEqual(["log"]);
+
+  // What a hostile sandbox would send: a symlink out, and a file through it.
+  const hostile = join(folder, "hostile");
+  mkdirSync(hostile);
+  symlinkSync("..", join(hostile, "up"));
+  const first = execFileSync("tar", ["-C", hostile, "-cf", "-", "up"]);
+  rmSync(join(hostile, "up"));
+  mkdirSync(join(hostile, "up"));
+  writeFileSync(join(hostile, "up", "escaped"), "x");
+  const second = execFileSync("tar", ["-C", hostile, "-cf", "-", "up/escaped"]);
+  tar = Buffer.concat([first.subarray(0, 512), second]);
+  await service.run(["cp", "demo:/var/log", join(folder, "out2")]);
+  expect(readdirSync(folder)).not.toContain("escaped");
+});
+
+test("what cannot be copied is said", async () => {
+  const service = serviceWith({ "/d": "directory" });
+  expect(await service.run(["cp", "a", "b"])).toMatchObject({ code: 2 });
+  expect(await service.run(["cp", "demo:/a", "demo:/b"])).toMatchObject({ code: 2 });
+  expect(await service.run(["cp", join(folder, "missing"), "demo:/x"])).toMatchObject({ code: 4 });
+  expect(await service.run(["cp", "demo:/missing", folder])).toMatchObject({ code: 4 });
+  expect(await service.run(["cp", "demo:/d", "-"])).toMatchObject({ code: 2 });
+  service.answers["POST /v1/files/archive"] = () => failure(507, "resource_exhausted", "the disk is full");
+  mkdirSync(join(folder, "d"));
+  expect(await service.run(["cp", join(folder, "d"), "demo:/x"])).toMatchObject({
+    code: 1,
+    stderr: expect.stringContaining("disk is full") as string,
+  });
+});
+
+test("standard input goes into a file", async () => {
+  const service = serviceWith({});
+  await service.run(["cp", "-", "demo:/x"], "piped");
+  expect(service.asked.at(-1)).toMatchObject({ path: "/v1/files", text: "piped" });
+});

@@ -1,0 +1,78 @@
+import { exitCodes, UsageError } from "../exit-codes.ts";
+import { collectPairs, positiveNumber, present, requireCommand } from "../options.ts";
+import { printError, printJson, readAll, write } from "../terminal.ts";
+import { act, type Registry, type Run } from "./register.ts";
+
+interface ExecFlags {
+  dir?: string;
+  env?: Record<string, string>;
+  user?: string;
+  timeout?: number;
+  stdin?: boolean;
+}
+
+/** exec: output as it comes, the command's own exit code. */
+export function addExecCommand(registry: Registry): void {
+  registry.program
+    .command("exec <sandbox> [command...]")
+    .description(
+      "run a command in a sandbox; its output comes as it is written and its exit code is passed through",
+    )
+    .option("-w, --dir <path>", "working directory; default /root")
+    .option("-e, --env <KEY=VALUE>", "repeatable", collectPairs)
+    .option("-u, --user <user>", "name or uid, with :group if need be; default root")
+    .option("--timeout <seconds>", "kill it after this time; default never", positiveNumber)
+    .option("-i, --stdin", "pass standard input (text, up to 16 MiB)")
+    .addHelpText(
+      "after",
+      `
+Exit code: the command's own; 127 not found, 126 not executable, 128 + N killed by signal N (137: timed out);
+${exitCodes.execFailed} when cloche itself failed, ${exitCodes.interrupted} when interrupted.
+
+Examples:
+  cloche exec demo -- python3 -c 'print(6*7)'
+  cloche exec demo ls -l /etc
+  echo hello | cloche exec -i demo -- wc -c
+  cloche exec -w /srv -e PORT=80 demo -- sh -c 'echo $PORT'`,
+    )
+    .action(async (word: string, words: string[], options: ExecFlags) => {
+      try {
+        await act(registry, execute)(word, words, options);
+      } catch (error) {
+        if (registry.terminal.signal.aborted || error instanceof UsageError) throw error;
+        printError(registry.terminal, error, registry.program.opts<{ json?: boolean }>().json === true);
+        registry.setExitCode(exitCodes.execFailed);
+      }
+    });
+}
+
+async function execute(run: Run, word: string, words: string[], options: ExecFlags): Promise<number> {
+  const command = requireCommand(words, "cloche exec demo -- ls -l");
+  const { terminal, signal } = run;
+  const stdin = options.stdin === true ? textOf(await readAll(terminal.stdin)) : undefined;
+  const { dir, env, user, timeout } = options;
+  const timeout_ms = timeout === undefined ? undefined : Math.ceil(timeout * 1000);
+  const request = { ...present({ dir, env, user, timeout_ms, stdin }), signal };
+  const sandbox = await run.sandbox(word);
+  if (run.json) {
+    const answer = await sandbox.exec(command, request);
+    await printJson(terminal, answer);
+    return answer.exit_code;
+  }
+  for await (const event of sandbox.execStream(command, request)) {
+    if (event.type === "exit") {
+      if (event.timed_out) terminal.stderr.write(`cloche: timed out after ${timeout} s and was killed\n`);
+      return event.exit_code;
+    }
+    await write(event.type === "stdout" ? terminal.stdout : terminal.stderr, event.data);
+  }
+  return exitCodes.execFailed;
+}
+
+function textOf(bytes: Buffer): string {
+  try {
+    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch {
+    throw new UsageError("standard input is not UTF-8 text; copy it with cloche cp and read the file");
+  }
+}

@@ -1,0 +1,49 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { constants } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Registry } from "./register.ts";
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "..", "..");
+const serviceMain = join(root, "packages", "service", "src", "main.ts");
+
+/** The service is another trust domain, so it is started as a process of its own, as npm start does. */
+async function runService(registry: Registry, words: string[]): Promise<void> {
+  const json = registry.program.opts<{ json?: boolean }>().json === true;
+  const flags = json && words[0] === "status" ? ["--json"] : [];
+  const node = ["--disable-warning=ExperimentalWarning", serviceMain, ...words, ...flags];
+  const child = spawn(process.execPath, node, { cwd: root, env: registry.terminal.env, stdio: "inherit" });
+  // Ctrl-C reaches the child too, which ends in its own time; we only must not end before it.
+  const wait = (): void => undefined;
+  for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, wait);
+  const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
+  for (const name of ["SIGINT", "SIGTERM"] as const) process.off(name, wait);
+  registry.setExitCode(code ?? 128 + (signal === null ? 0 : constants.signals[signal]));
+}
+
+/** up, down, status. */
+export function addLocalServiceCommands(registry: Registry): void {
+  const { program } = registry;
+  program
+    .command("up")
+    .description("set up and start the service on this machine, as npm start does")
+    .option("-d, --detach", "return when it is ready")
+    .addHelpText("after", "\nExample:\n  cloche up --detach")
+    .action((options: { detach?: boolean }) =>
+      runService(registry, ["up", ...(options.detach === true ? ["--detach"] : [])]),
+    );
+  program
+    .command("down")
+    .description(
+      "stop the service on this machine; sandboxes are suspended and come back with the next start",
+    )
+    .action(() => runService(registry, ["down"]));
+  program
+    .command("status")
+    .description(
+      "where the service on this machine is and whether it is ready; exit code 3 when it is not running",
+    )
+    .addHelpText("after", "\nExample:\n  cloche status --json")
+    .action(() => runService(registry, ["status"]));
+}

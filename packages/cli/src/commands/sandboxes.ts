@@ -1,0 +1,245 @@
+import type { Sandbox, SandboxInfo, SandboxState } from "@cloche/sdk";
+import { Option } from "commander";
+import { UsageError } from "../exit-codes.ts";
+import {
+  collect,
+  collectPairs,
+  collectPorts,
+  positiveNumber,
+  present,
+  seconds,
+  wholeNumber,
+} from "../options.ts";
+import { printFields, printJson, printTable, type Terminal, write } from "../terminal.ts";
+import { act, type Registry, type Run } from "./register.ts";
+
+const shortState = (state: SandboxState): string => state.replace("SANDBOX_STATE_", "").toLowerCase();
+
+async function printSandbox(terminal: Terminal, info: SandboxInfo): Promise<void> {
+  const pairs = Object.entries(info.metadata ?? {}).map(([key, value]) => `${key}=${value}`);
+  await printFields(terminal, [
+    ["id", info.id],
+    ["name", info.name],
+    ["state", shortState(info.state)],
+    ["domain", info.domain],
+    ["created", info.created_at],
+    ["runtime", info.runtime],
+    ["size", `${info.cpus} cpus, ${info.memory_mb} MB memory, ${info.disk_mb} MB disk`],
+    ["forked from", info.source_sandbox_id],
+    ["expires", info.expires_at],
+    ["metadata", pairs.join(" ")],
+    ["public ports", (info.public_ports ?? []).join(" ")],
+    ["error", info.error_message],
+  ]);
+}
+
+async function show({ json, terminal }: Run, info: SandboxInfo): Promise<void> {
+  if (json) await printJson(terminal, info);
+  else await printSandbox(terminal, info);
+}
+
+interface MachineOptions {
+  name?: string;
+  metadata?: Record<string, string>;
+  timeout?: number;
+  idleSuspend?: number;
+  autoResume?: boolean;
+  publicPort?: number[];
+  wait: boolean;
+}
+const lifetimes = (options: MachineOptions) => ({
+  name: options.name,
+  metadata: options.metadata,
+  timeout_seconds: options.timeout,
+  idle_suspend_seconds: options.idleSuspend,
+  auto_resume: options.autoResume,
+});
+
+async function settled(run: Run, sandbox: Sandbox, wait: boolean): Promise<void> {
+  if (wait && sandbox.info.state !== "SANDBOX_STATE_RUNNING") {
+    await sandbox.waitFor("SANDBOX_STATE_RUNNING", { signal: run.signal });
+  }
+  await show(run, sandbox.info);
+}
+
+/** create, ls, get, rm, suspend, resume, fork, update. */
+export function addSandboxCommands(registry: Registry): void {
+  const { program } = registry;
+
+  program
+    .command("create")
+    .description("create a sandbox and wait until it runs")
+    .option("--name <name>", "display name; generated when left out")
+    .option("--cpus <number>", "default 2", positiveNumber)
+    .option("--memory <mb>", "default 1024", wholeNumber)
+    .option("--disk <mb>", "default 8192", wholeNumber)
+    .option("-e, --env <KEY=VALUE>", "for every command and service; repeatable", collectPairs)
+    .option("--metadata <KEY=VALUE>", "repeatable", collectPairs)
+    .option("--template <name>", "default base")
+    .option("--checkpoint <id>", "start from this checkpoint's disk")
+    .addOption(new Option("--runtime <runtime>", "default the service's").choices(["gvisor", "qemu"]))
+    .option("--timeout <time>", "delete it after this time (90, 5m, 2h, 7d); default never", seconds)
+    .option("--idle-suspend <time>", "suspend it after this time without activity; default never", seconds)
+    .option("--auto-resume", "wake it when its data plane is called while suspended")
+    .option("--public-port <port>", "open this port to anyone, without a token; repeatable", collectPorts)
+    .option("--no-wait", "do not wait until it runs")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  cloche create --name demo\n  cloche create --cpus 1 --memory 512 -e LANG=C.UTF-8 --json",
+    )
+    .action(
+      act(registry, async (run, options: MachineOptions & Record<string, never>) => {
+        const sandbox = await run.cloche.create(
+          present({
+            ...lifetimes(options),
+            cpus: options.cpus,
+            memory_mb: options.memory,
+            disk_mb: options.disk,
+            env: options.env,
+            template: options.template,
+            checkpoint_id: options.checkpoint,
+            runtime: options.runtime,
+            public_ports: options.publicPort,
+          }),
+          { signal: run.signal },
+        );
+        await settled(run, sandbox, options.wait);
+      }),
+    );
+
+  program
+    .command("ls")
+    .alias("list")
+    .description("list the team's sandboxes, newest first")
+    .option("--state <state>", "only these: running, suspended, …; repeatable", collect)
+    .option("--metadata <KEY=VALUE>", "only with these; repeatable", collectPairs)
+    .option("-q, --quiet", "only ids")
+    .addHelpText("after", "\nExamples:\n  cloche ls\n  cloche ls --state running -q")
+    .action(
+      act(
+        registry,
+        async (run, options: { state?: string[]; metadata?: Record<string, string>; quiet?: boolean }) => {
+          const states = options.state?.map(
+            (state) => `SANDBOX_STATE_${state.toUpperCase()}` as SandboxState,
+          );
+          const infos: SandboxInfo[] = [];
+          const request = present({ states, metadata: options.metadata });
+          for await (const { info } of run.cloche.list(request, { signal: run.signal })) infos.push(info);
+          if (run.json) return printJson(run.terminal, { sandboxes: infos });
+          if (options.quiet === true)
+            return write(run.terminal.stdout, infos.map(({ id }) => `${id}\n`).join(""));
+          const rows = infos.map((info) => [
+            info.id,
+            info.name,
+            shortState(info.state),
+            info.created_at,
+            info.domain,
+          ]);
+          return printTable(run.terminal, ["ID", "NAME", "STATE", "CREATED", "DOMAIN"], rows);
+        },
+      ),
+    );
+
+  program
+    .command("get <sandbox>")
+    .description("show a sandbox")
+    .addHelpText("after", "\nExample:\n  cloche get demo --json")
+    .action(act(registry, async (run, word: string) => show(run, (await run.sandbox(word)).info)));
+
+  program
+    .command("rm <sandbox...>")
+    .description("delete sandboxes for good; their checkpoints stay")
+    .option("--wait", "wait until they are gone")
+    .addHelpText("after", "\nExample:\n  cloche rm demo sbx-4k2")
+    .action(
+      act(registry, async (run, words: string[], options: { wait?: boolean }) => {
+        const sandboxes = await Promise.all(words.map((word) => run.sandbox(word)));
+        await Promise.all(
+          sandboxes.map(async (sandbox) => {
+            await sandbox.delete({ signal: run.signal });
+            if (options.wait === true) await sandbox.waitUntilDeleted({ signal: run.signal });
+          }),
+        );
+        if (run.json) return printJson(run.terminal, { deleted: sandboxes.map(({ id }) => id) });
+        return write(run.terminal.stdout, sandboxes.map(({ id }) => `${id}\n`).join(""));
+      }),
+    );
+
+  const change = (verb: "suspend" | "resume", to: SandboxState, description: string): void => {
+    program
+      .command(`${verb} <sandbox>`)
+      .description(description)
+      .option("--no-wait", "answer at once")
+      .addHelpText("after", `\nExample:\n  cloche ${verb} demo`)
+      .action(
+        act(registry, async (run, word: string, options: { wait: boolean }) => {
+          const sandbox = await run.sandbox(word);
+          await sandbox[verb]({ signal: run.signal });
+          if (options.wait) await sandbox.waitFor(to, { signal: run.signal });
+          await show(run, sandbox.info);
+        }),
+      );
+  };
+  change(
+    "suspend",
+    "SANDBOX_STATE_SUSPENDED",
+    "freeze a running sandbox, memory and all, and wait until it is frozen",
+  );
+  change("resume", "SANDBOX_STATE_RUNNING", "let a suspended sandbox run on, and wait until it runs");
+
+  program
+    .command("fork <sandbox>")
+    .description("clone a running sandbox, processes and all; or start a new one from its checkpoint")
+    .option("--name <name>", "display name of the clone; generated when left out")
+    .option("--checkpoint <id>", "start from this checkpoint of the source instead")
+    .option("--metadata <KEY=VALUE>", "repeatable; default the source's", collectPairs)
+    .option("--timeout <time>", "delete the clone after this time", seconds)
+    .option("--idle-suspend <time>", "suspend the clone after this time without activity", seconds)
+    .option("--auto-resume", "wake the clone when its data plane is called while suspended")
+    .option("--no-wait", "do not wait until it runs")
+    .addHelpText("after", "\nExample:\n  cloche fork demo --name demo-2")
+    .action(
+      act(registry, async (run, word: string, options: MachineOptions & { checkpoint?: string }) => {
+        const source = await run.sandbox(word);
+        const request = present({ ...lifetimes(options), checkpoint_id: options.checkpoint });
+        await settled(run, await source.fork(request, { signal: run.signal }), options.wait);
+      }),
+    );
+
+  program
+    .command("update <sandbox>")
+    .description("change name, metadata, lifetimes or public ports")
+    .option("--name <name>")
+    .option("--metadata <KEY=VALUE>", "replaces all; repeatable", collectPairs)
+    .option("--no-metadata", "removes all")
+    .option("--timeout <time>", "delete it this long from now; 0: never", seconds)
+    .option("--idle-suspend <time>", "0: never", seconds)
+    .option("--auto-resume")
+    .option("--no-auto-resume")
+    .option("--public-port <port>", "replaces all; repeatable", collectPorts)
+    .option("--no-public-port", "closes all")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  cloche update demo --timeout 2h\n  cloche update demo --public-port 8080",
+    )
+    .action(
+      act(registry, async (run, word: string, options: Record<string, unknown>) => {
+        const { metadata, publicPort, ...rest } = options as Omit<
+          MachineOptions,
+          "metadata" | "publicPort"
+        > & {
+          metadata?: Record<string, string> | boolean;
+          publicPort?: number[] | boolean;
+        };
+        const request = present({
+          ...lifetimes(rest),
+          metadata: metadata === false ? {} : typeof metadata === "object" ? metadata : undefined,
+          public_ports: publicPort === false ? [] : Array.isArray(publicPort) ? publicPort : undefined,
+        });
+        if (Object.keys(request).length === 0)
+          throw new UsageError("nothing to change; see cloche update --help");
+        const sandbox = await run.sandbox(word);
+        await show(run, await sandbox.update(request, { signal: run.signal }));
+      }),
+    );
+}

@@ -1,0 +1,39 @@
+import { ClocheApiError, ClocheConnectionError } from "@cloche/sdk";
+
+/** What the command's exit code says; `cloche exec` passes the command's own through, and its own failures are 125. */
+export const exitCodes = {
+  done: 0,
+  failed: 1,
+  usage: 2,
+  notReachable: 3,
+  notFound: 4,
+  notAllowed: 5,
+  conflict: 6,
+  execFailed: 125,
+  interrupted: 130,
+} as const;
+
+/** A command was called in a way that cannot be right; the message says what would be. */
+export class UsageError extends Error {}
+/** A name or id that leads to nothing, or to several. */
+export class NotFoundError extends Error {}
+
+export function exitCodeOf(error: unknown): number {
+  if (error instanceof UsageError) return exitCodes.usage;
+  if (error instanceof NotFoundError) return exitCodes.notFound;
+  if (error instanceof ClocheConnectionError) return exitCodes.notReachable;
+  if (!(error instanceof ClocheApiError)) return exitCodes.failed;
+  switch (error.code) {
+    case "not_found":
+      return exitCodes.notFound;
+    case "unauthenticated":
+    case "permission_denied":
+      return exitCodes.notAllowed;
+    case "failed_precondition":
+    case "already_exists":
+    case "aborted":
+      return exitCodes.conflict;
+    default:
+      return exitCodes.failed;
+  }
+}

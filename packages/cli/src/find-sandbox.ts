@@ -1,0 +1,38 @@
+import type { Cloche, Sandbox } from "@cloche/sdk";
+import { NotFoundError } from "./exit-codes.ts";
+
+const wholeId = /^sbx-[a-z0-9]{20}$/;
+
+/** The sandbox that a word names: an id, a name that only one has, or the beginning of an id that only one has. */
+export async function findSandbox(cloche: Cloche, word: string, signal: AbortSignal): Promise<Sandbox> {
+  if (wholeId.test(word)) return cloche.get(word, { signal });
+  const byName: Sandbox[] = [];
+  const byPrefix: Sandbox[] = [];
+  for await (const sandbox of cloche.list({}, { signal })) {
+    if (sandbox.info.state === "SANDBOX_STATE_DELETING") continue;
+    if (sandbox.info.name === word) byName.push(sandbox);
+    else if (word.length > "sbx-".length && sandbox.id.startsWith(word)) byPrefix.push(sandbox);
+  }
+  const found = byName.length > 0 ? byName : byPrefix;
+  if (found.length === 1) return found[0] as Sandbox;
+  if (found.length === 0)
+    throw new NotFoundError(`there is no sandbox named ${JSON.stringify(word)}; see cloche ls`);
+  throw new NotFoundError(
+    `${found.length} sandboxes are named ${JSON.stringify(word)}: ${found.map(({ id }) => id).join(", ")}; use an id`,
+  );
+}
+
+/** The checkpoint that a word names: an id, or a name that only one of the sandbox's checkpoints has. */
+export async function findCheckpoint(sandbox: Sandbox, word: string, signal: AbortSignal): Promise<string> {
+  if (/^ckpt-[a-z0-9]{20}$/.test(word)) return word;
+  const found = (await sandbox.checkpoints.list({ signal })).filter(({ name }) => name === word);
+  if (found.length === 1 && found[0] !== undefined) return found[0].id;
+  if (found.length === 0) {
+    throw new NotFoundError(
+      `the sandbox has no checkpoint named ${JSON.stringify(word)}; see cloche checkpoint ls`,
+    );
+  }
+  throw new NotFoundError(
+    `${found.length} checkpoints are named ${JSON.stringify(word)}: ${found.map(({ id }) => id).join(", ")}; use an id`,
+  );
+}

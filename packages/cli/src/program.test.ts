@@ -1,0 +1,399 @@
+import { expect, test } from "vitest";
+import { events, failure, FakeService, otherId, sandboxId } from "./testing/fake-service.ts";
+
+const exitEvent = (exit_code: number, timed_out = false): [string, object] => [
+  "exit",
+  { exit_code, ok: exit_code === 0, duration_ms: 1, timed_out },
+];
+
+test("exec writes output as it comes and passes the exit code through", async () => {
+  const service = new FakeService();
+  service.answers["POST /v1/exec"] = () =>
+    events(["stdout", { data: "out\n" }], ["stderr", { data: "err\n" }], exitEvent(7));
+  const words = [
+    "exec",
+    "-w",
+    "/srv",
+    "-e",
+    "A=1",
+    "-e",
+    "B=x=y",
+    "-u",
+    "nobody",
+    "--timeout",
+    "1.5",
+    "demo",
+    "--",
+    "sh",
+    "-c",
+    "exit 7",
+  ];
+  expect(await service.run(words)).toMatchObject({ code: 7, stdout: "out\n", stderr: "err\n" });
+  expect(service.sent("POST /v1/exec")).toEqual({
+    cmd: ["sh", "-c", "exit 7"],
+    dir: "/srv",
+    env: { A: "1", B: "x=y" },
+    user: "nobody",
+    timeout_ms: 1_500,
+  });
+});
+
+test("exec needs no -- : what follows the sandbox belongs to the command", async () => {
+  const service = new FakeService();
+  service.answers["POST /v1/exec"] = () => events(exitEvent(0));
+  for (const words of [
+    ["exec", "demo", "ls", "-l", "--json"],
+    ["exec", "-w", "/", "demo", "ls", "-l", "--json"],
+  ]) {
+    expect((await service.run(words)).code).toBe(0);
+    expect(service.sent("POST /v1/exec").cmd).toEqual(["ls", "-l", "--json"]);
+  }
+  await service.run(["exec", "demo", "git", "log", "--", "x"]);
+  expect(service.sent("POST /v1/exec").cmd).toEqual(["git", "log", "--", "x"]);
+  await service.run(["exec", "demo", "--", "--", "x"]);
+  expect(service.sent("POST /v1/exec").cmd).toEqual(["--", "x"]);
+});
+
+test("exec passes standard input with -i, as text only", async () => {
+  const service = new FakeService();
+  service.answers["POST /v1/exec"] = () => events(exitEvent(0));
+  await service.run(["exec", "-i", "demo", "--", "cat"], "hé\0llo");
+  expect(service.sent("POST /v1/exec").stdin).toBe("hé\0llo");
+  await service.run(["exec", "demo", "--", "cat"], "unread");
+  expect(service.sent("POST /v1/exec").stdin).toBeUndefined();
+  expect(await service.run(["exec", "-i", "demo", "--", "cat"], Buffer.from([255]))).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining("not UTF-8") as string,
+  });
+});
+
+test("exec --json prints the whole answer; its own failures are 125", async () => {
+  const service = new FakeService();
+  const answer = { stdout: "a", stderr: "", exit_code: 3, ok: false, duration_ms: 1, timed_out: false };
+  service.answers["POST /v1/exec"] = () => answer;
+  const json = await service.run(["--json", "exec", "demo", "--", "x"]);
+  expect(json.code).toBe(3);
+  expect(JSON.parse(json.stdout)).toEqual(answer);
+  service.answers["POST /v1/exec"] = () => failure(400, "invalid_argument", "dir: no such directory");
+  expect(await service.run(["exec", "demo", "--", "x"])).toMatchObject({
+    code: 125,
+    stderr: "cloche: dir: no such directory (request req-1)\n",
+  });
+  expect((await service.run(["exec", "nobody", "--", "x"])).code).toBe(125);
+  expect((await service.run(["exec", "demo"])).code).toBe(2);
+  service.answers["POST /v1/exec"] = () => events(exitEvent(137, true));
+  expect(await service.run(["exec", "--timeout", "2", "demo", "x"])).toMatchObject({
+    code: 137,
+    stderr: "cloche: timed out after 2 s and was killed\n",
+  });
+});
+
+test("Ctrl-C is 130", async () => {
+  const service = new FakeService();
+  service.answers["POST /v1/exec"] = () => {
+    service.abort.abort(new Error("interrupted"));
+    throw new TypeError("fetch failed");
+  };
+  expect((await service.run(["exec", "demo", "sleep", "9"])).code).toBe(130);
+});
+
+test("a sandbox is named by id, name or the beginning of an id, where that is unambiguous", async () => {
+  const service = new FakeService();
+  service.sandboxes.push(service.sandbox(otherId, "other"));
+  for (const word of [sandboxId, "demo", "sbx-aaa"]) {
+    expect(JSON.parse((await service.run(["get", word, "--json"])).stdout)).toMatchObject({ id: sandboxId });
+  }
+  expect(await service.run(["get", "sbx-"])).toMatchObject({ code: 4 });
+  expect(await service.run(["get", "nobody"])).toMatchObject({
+    code: 4,
+    stderr: expect.stringContaining("see cloche ls") as string,
+  });
+  service.sandboxes.push(service.sandbox("sbx-cccccccccccccccccccc", "demo"));
+  const twice = await service.run(["get", "demo"]);
+  expect(twice.code).toBe(4);
+  expect(twice.stderr).toMatch(/2 sandboxes are named "demo": sbx-a+, sbx-c+; use an id/);
+  expect((await service.run(["get", "sbx-zzzzzzzzzzzzzzzzzzzz"])).code).toBe(4);
+});
+
+test("create sends what was asked for and nothing else", async () => {
+  const service = new FakeService();
+  await service.run([
+    "create",
+    "--name",
+    "n",
+    "--cpus",
+    "0.5",
+    "--memory",
+    "512",
+    "-e",
+    "A=b",
+    "--metadata",
+    "k=v",
+    "--timeout",
+    "2h",
+    "--public-port",
+    "80",
+    "--public-port",
+    "81",
+    "--auto-resume",
+  ]);
+  expect(service.sent("CreateSandbox")).toEqual({
+    name: "n",
+    cpus: 0.5,
+    memory_mb: 512,
+    env: { A: "b" },
+    metadata: { k: "v" },
+    timeout_seconds: 7_200,
+    public_ports: [80, 81],
+    auto_resume: true,
+  });
+  await service.run(["create"]);
+  expect(service.sent("CreateSandbox")).toEqual({});
+  for (const wrong of [
+    ["--cpus", "-1"],
+    ["--memory", "1.5"],
+    ["--timeout", "soon"],
+    ["--public-port", "0"],
+    ["-e", "novalue"],
+    ["--runtime", "docker"],
+  ]) {
+    expect(await service.run(["create", ...wrong])).toMatchObject({ code: 2 });
+  }
+});
+
+test("ls prints a table, ids or JSON", async () => {
+  const service = new FakeService();
+  expect((await service.run(["ls"])).stdout).toBe(
+    `ID                        NAME  STATE    CREATED                   DOMAIN\n${sandboxId}  demo  running  2026-01-01T00:00:00.000Z  ${sandboxId}.cloche.test\n`,
+  );
+  expect((await service.run(["ls", "-q"])).stdout).toBe(`${sandboxId}\n`);
+  await service.run(["ls", "--state", "suspended"]);
+  expect(service.sent("ListSandboxes")).toMatchObject({ states: ["SANDBOX_STATE_SUSPENDED"] });
+  expect(JSON.parse((await service.run(["ls", "--json"])).stdout)).toEqual({ sandboxes: service.sandboxes });
+});
+
+test("rm deletes each, suspend and resume wait, update changes only what was named", async () => {
+  const service = new FakeService();
+  service.sandboxes.push(service.sandbox(otherId, "other"));
+  expect((await service.run(["rm", "demo", "other"])).stdout).toBe(`${sandboxId}\n${otherId}\n`);
+  service.answers.GetSandbox = () => ({
+    sandbox: service.sandbox(sandboxId, "demo", { state: "SANDBOX_STATE_SUSPENDED" }),
+  });
+  service.answers.SuspendSandbox = () => ({
+    sandbox: service.sandbox(sandboxId, "demo", { state: "SANDBOX_STATE_SUSPENDING" }),
+  });
+  expect((await service.run(["suspend", "demo"])).stdout).toMatch(/state +suspended/);
+  delete service.answers.GetSandbox;
+  await service.run(["update", "demo", "--no-public-port", "--timeout", "0", "--no-auto-resume"]);
+  expect(service.sent("UpdateSandbox")).toEqual({
+    id: sandboxId,
+    public_ports: { ports: [] },
+    timeout_seconds: 0,
+    auto_resume: false,
+  });
+  expect((await service.run(["update", "demo"])).code).toBe(2);
+  await service.run(["fork", "demo", "--name", "two"]);
+  expect(service.sent("ForkSandbox")).toEqual({ source_sandbox_id: sandboxId, name: "two" });
+});
+
+test("errors go to stderr with their own exit codes, as JSON where asked", async () => {
+  const service = new FakeService();
+  const codes: Array<[Response, number]> = [
+    [failure(401, "unauthenticated", "API key is unknown"), 5],
+    [failure(400, "failed_precondition", "it is SUSPENDED"), 6],
+    [failure(500, "internal", "internal error"), 1],
+  ];
+  for (const [response, code] of codes) {
+    service.answers.CreateSandbox = () => response.clone();
+    expect(await service.run(["create"])).toMatchObject({ code, stdout: "" });
+  }
+  service.answers.CreateSandbox = () => failure(400, "invalid_argument", "name: too long");
+  const { stderr } = await service.run(["create", "--json"]);
+  expect(JSON.parse(stderr)).toEqual({
+    code: "invalid_argument",
+    message: "name: too long",
+    status: 400,
+    request_id: "req-1",
+    details: [],
+  });
+  service.answers.CreateSandbox = () => Promise.reject(new TypeError("fetch failed"));
+  expect((await service.run(["create"])).code).toBe(3);
+  expect(await service.run(["frobnicate"])).toMatchObject({ code: 2 });
+});
+
+test("help has examples for every command that takes more than a name", async () => {
+  const service = new FakeService();
+  for (const words of [
+    ["--help"],
+    ["create", "--help"],
+    ["exec", "--help"],
+    ["cp", "--help"],
+    ["service", "define", "--help"],
+    ["store", "set", "--help"],
+    ["keys", "create", "--help"],
+  ]) {
+    const { code, stdout } = await service.run(words);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/Examples?:\n {2}\S*\s*.*cloche/);
+  }
+});
+
+test("token and keys", async () => {
+  const service = new FakeService();
+  expect((await service.run(["token", "demo"])).stdout).toBe("token\n");
+  service.answers.CreateApiKey = () => ({
+    key: { id: "key-1", name: "ci", expires_at: "" },
+    secret: "s3cret",
+  });
+  expect((await service.run(["keys", "create", "ci", "--expires-in", "1d"])).stdout).toContain("s3cret");
+  expect(service.sent("CreateApiKey")).toEqual({ name: "ci", expires_in_seconds: 86_400 });
+  service.answers.ListApiKeys = () => ({
+    keys: [{ id: "key-1", name: "ci", prefix: "clk_ab", created_at: "t", expires_at: "", last_used_at: "" }],
+  });
+  expect((await service.run(["keys", "ls"])).stdout).toContain("key-1");
+  service.answers.RevokeApiKey = () => ({});
+  expect((await service.run(["keys", "revoke", "key-1"])).stdout).toBe("key-1\n");
+});
+
+test("checkpoints by id or name, restore", async () => {
+  const service = new FakeService();
+  const id = "ckpt-aaaaaaaaaaaaaaaaaaaa";
+  service.answers["POST /v1/checkpoint"] = () => ({ checkpoint_id: id, ok: true });
+  service.answers["POST /v1/checkpoint/wait"] = () => ({ visible: true, waited_ms: 5 });
+  expect((await service.run(["checkpoint", "create", "demo", "--name", "before", "--wait"])).stdout).toBe(
+    `${id}\n`,
+  );
+  expect(service.sent("POST /v1/checkpoint/wait")).toEqual({ checkpoint_id: id });
+  service.answers["GET /v1/checkpoint/list"] = () => ({ checkpoints: [{ id, name: "before" }] });
+  service.answers["POST /v1/restore"] = () => ({
+    ok: true,
+    restore_duration_ms: 80,
+    started_services: ["web"],
+    stopped_services: [],
+    failed_services: [],
+  });
+  expect((await service.run(["restore", "demo", "before"])).stdout).toMatch(
+    /restored in +80 ms\nstarted +web\n/,
+  );
+  expect(service.sent("POST /v1/restore")).toEqual({ checkpoint_id: id });
+  expect((await service.run(["restore", "demo", "never"])).code).toBe(4);
+  service.answers.ListCheckpoints = () => ({
+    checkpoints: [
+      { id, name: "before", sandbox_id: sandboxId, created_at: "t", size_human: "1 MiB", visible: true },
+    ],
+  });
+  expect((await service.run(["checkpoint", "ls"])).stdout).toContain("1 MiB");
+  service.answers.DeleteCheckpoint = () => ({ freed_bytes: 7 });
+  expect(JSON.parse((await service.run(["checkpoint", "rm", id, "--json"])).stdout)).toEqual({
+    deleted: [id],
+    freed_bytes: 7,
+  });
+});
+
+test("services from flags, a command line or a file", async () => {
+  const service = new FakeService();
+  const record = {
+    name: "web",
+    cmd: "x",
+    status: "running",
+    pid: 7,
+    container: false,
+    exit_code: null,
+    restarts: 0,
+    error: "",
+    phase: "",
+  };
+  service.answers["PUT /v1/services/web"] = () => record;
+  const define = async (words: string[], stdin = ""): Promise<Record<string, unknown>> => {
+    expect(await service.run(["service", "define", "demo", "web", ...words], stdin)).toMatchObject({
+      code: 0,
+    });
+    return service.sent("PUT /v1/services/web");
+  };
+  expect(
+    await define([
+      "--cmd",
+      "python3",
+      "--arg",
+      "-m",
+      "--arg",
+      "http.server",
+      "--health-port",
+      "80",
+      "--needs",
+      "db",
+      "--needs",
+      "q",
+    ]),
+  ).toEqual({
+    cmd: "python3",
+    args: ["-m", "http.server"],
+    health_port: 80,
+    needs: ["db", "q"],
+  });
+  expect(await define(["-e", "A=1", "python3", "-m", "http.server"])).toEqual({
+    cmd: "python3",
+    args: ["-m", "http.server"],
+    env: { A: "1" },
+  });
+  expect(await define(["--image", "redis:7"])).toEqual({ cmd: "", container: true, image: "redis:7" });
+  expect(await define(["-f", "-", "--restart", "always"], '{"cmd":"a","unknown":1}')).toEqual({
+    cmd: "a",
+    unknown: 1,
+    restart: "always",
+  });
+  expect((await service.run(["service", "define", "demo", "web"])).code).toBe(2);
+  expect((await service.run(["service", "define", "demo", "web", "-f", "-"], "{")).code).toBe(2);
+
+  service.answers["POST /v1/services/web/start"] = () => ({ ...record, status: "failed", error: "exited" });
+  expect(await service.run(["service", "start", "demo", "web"])).toMatchObject({
+    code: 1,
+    stdout: expect.stringContaining("exited") as string,
+  });
+  service.answers["GET /v1/services"] = () => ({
+    services: [{ ...record, status: "unknown", phase: "pulling" }],
+  });
+  expect((await service.run(["service", "ls", "demo"])).stdout).toContain("unknown (pulling)");
+  service.answers["GET /v1/services/web/logs"] = ({ query }) => new Response(`log ${query}\n`);
+  expect((await service.run(["service", "logs", "demo", "web", "-f", "--tail", "5"])).stdout).toBe(
+    "log tail=5&follow=true\n",
+  );
+  service.answers["POST /v1/services/web/exec"] = () => ({
+    stdout: "PONG\n",
+    stderr: "",
+    exit_code: 4,
+    timed_out: false,
+  });
+  expect(await service.run(["service", "exec", "demo", "web", "redis-cli", "-h", "x"])).toMatchObject({
+    code: 4,
+    stdout: "PONG\n",
+  });
+});
+
+test("the store takes JSON or text", async () => {
+  const service = new FakeService();
+  service.answers["PUT /v1/store/k"] = () => ({ ok: true, expires_at: null });
+  await service.run(["store", "set", "demo", "k", '{"a":1}', "--ttl", "5m"]);
+  expect(service.sent("PUT /v1/store/k")).toEqual({ value: { a: 1 }, ttl_seconds: 300 });
+  await service.run(["store", "set", "demo", "k", "-", "--string"], "text");
+  expect(service.sent("PUT /v1/store/k")).toEqual({ value: "text" });
+  expect(await service.run(["store", "set", "demo", "k", "text"])).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining("--string") as string,
+  });
+  service.answers["GET /v1/store/k"] = () => ({ value: "text", expires_at: null });
+  expect((await service.run(["store", "get", "demo", "k"])).stdout).toBe('"text"\n');
+  expect((await service.run(["store", "get", "demo", "k", "--string"])).stdout).toBe("text\n");
+  expect((await service.run(["store", "get", "demo", "gone"])).code).toBe(4);
+  service.answers["POST /v1/store/batch"] = () => ({ applied: 1, ok: true });
+  expect((await service.run(["store", "batch", "demo", "-"], '[{"op":"delete","key":"a"}]')).stdout).toBe(
+    "1 applied\n",
+  );
+});
+
+test("open prints a link", async () => {
+  const service = new FakeService();
+  service.answers.IssuePortLink = () => ({ url: "https://8080-x/__cloche/link?token=t", expires_at_unix: 1 });
+  expect((await service.run(["open", "demo", "8080"])).stdout).toBe("https://8080-x/__cloche/link?token=t\n");
+  expect(service.sent("IssuePortLink")).toEqual({ sandbox_id: sandboxId, port: 8080, path: "/" });
+});

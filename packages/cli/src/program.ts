@@ -1,0 +1,105 @@
+import { readFileSync } from "node:fs";
+import { Command, CommanderError } from "commander";
+import { addCheckpointCommands } from "./commands/checkpoints.ts";
+import { addCopyCommand } from "./commands/cp.ts";
+import { addExecCommand } from "./commands/exec.ts";
+import { addLocalServiceCommands } from "./commands/local-service.ts";
+import { addOpenCommand } from "./commands/open.ts";
+import type { Registry } from "./commands/register.ts";
+import { addSandboxCommands } from "./commands/sandboxes.ts";
+import { addServiceCommands } from "./commands/services.ts";
+import { addStoreCommands } from "./commands/store.ts";
+import { addTokenAndKeyCommands } from "./commands/tokens-and-keys.ts";
+import { exitCodeOf, exitCodes } from "./exit-codes.ts";
+import { separateCommand } from "./options.ts";
+import { printError, type Terminal } from "./terminal.ts";
+
+const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
+  version: string;
+};
+
+const afterHelp = `
+The service is found through CLOCHE_GATEWAY_URL, CLOCHE_API_KEY, CLOCHE_CA_CERT, CLOCHE_EDGE_URL and CLOCHE_BASE_DOMAIN, or as the one on
+this machine (CLOCHE_HOME, default /var/lib/cloche). A sandbox is named by its id, the beginning of it, or its name.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 service not reachable or not running, 4 not found, 5 not allowed, 6 conflict with its state,
+130 interrupted; exec passes the command's own through, and 125 when cloche itself failed.
+
+Examples:
+  cloche up --detach
+  cloche create --name demo
+  cloche exec demo -- python3 -c 'print(6*7)'
+  cloche cp ./app demo:/root/app
+  cloche rm demo`;
+
+/** Commands whose operands end with a command line of the user's, and how many operands come before it. */
+const withCommandLine: Array<[path: string[], operands: number]> = [
+  [["exec"], 1],
+  [["service", "exec"], 2],
+  [["service", "define"], 2],
+];
+
+function createProgram(registry: Omit<Registry, "program">): Registry {
+  const program = new Command("cloche");
+  const { terminal } = registry;
+  program
+    .description("isolated Linux machines that can be forked, frozen and rewound")
+    .version(version, "-V, --version")
+    .option("--json", "print one JSON value; errors as JSON on standard error")
+    .showHelpAfterError("(see --help)")
+    .addHelpText("after", afterHelp)
+    .exitOverride()
+    .configureOutput({
+      writeOut: (text) => terminal.stdout.write(text),
+      writeErr: (text) => terminal.stderr.write(text),
+    });
+  const full: Registry = { ...registry, program };
+  addLocalServiceCommands(full);
+  addSandboxCommands(full);
+  addExecCommand(full);
+  addCopyCommand(full);
+  addTokenAndKeyCommands(full);
+  addCheckpointCommands(full);
+  addServiceCommands(full);
+  addStoreCommands(full);
+  addOpenCommand(full);
+  inheritSettings(program);
+  return full;
+}
+
+/** Subcommands made with command() copy the settings of their parent at that time; groups are nested one deep. */
+function inheritSettings(command: Command): void {
+  for (const child of command.commands) {
+    child.copyInheritedSettings(command);
+    // Everywhere, so that it may stand behind the subcommand too.
+    inheritSettings(child);
+  }
+}
+
+/** Puts `--` before the user's command line, so that its options are not taken for ours. */
+function separated(words: readonly string[], program: Command): string[] {
+  const json = words[0] === "--json" ? 1 : 0;
+  for (const [path, operands] of withCommandLine) {
+    if (!path.every((word, index) => words[json + index] === word)) continue;
+    let command = program;
+    for (const word of path) command = command.commands.find((child) => child.name() === word) as Command;
+    const start = json + path.length;
+    return [...words.slice(0, start), ...separateCommand(words.slice(start), command, operands)];
+  }
+  return [...words];
+}
+
+/** Runs one command line (without node and script); answers the exit code. Never throws. */
+export async function run(words: readonly string[], terminal: Terminal): Promise<number> {
+  let exitCode: number = exitCodes.done;
+  const { program } = createProgram({ terminal, setExitCode: (code) => (exitCode = code) });
+  try {
+    await program.parseAsync(separated(words, program), { from: "user" });
+    return exitCode;
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode === 0 ? exitCodes.done : exitCodes.usage;
+    if (terminal.signal.aborted) return exitCodes.interrupted;
+    printError(terminal, error, words.includes("--json"));
+    return exitCodeOf(error);
+  }
+}

@@ -1,0 +1,48 @@
+/**
+ * The system's tar, for packing and unpacking on this side: it knows every kind of file, and unpacks what an untrusted sandbox sends without following its
+ * symlinks or leaving the directory.
+ */
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { Readable } from "node:stream";
+import { pipeline } from "node:stream/promises";
+
+async function succeeded(child: ChildProcess, what: string): Promise<void> {
+  let said = "";
+  child.stderr?.on("data", (chunk: Buffer) => (said = (said + chunk.toString()).slice(-2_000)));
+  const [code] = (await once(child, "close")) as [number | null];
+  if (code !== 0) throw new Error(`${what}: tar failed: ${said.trim() || `exit code ${code}`}`);
+}
+
+/**
+ * A tar of `members` of a local directory as a stream; `dereference` packs what symlinks point to. `done` rejects where tar could not read all of
+ * it.
+ */
+export function packLocal(
+  directory: string,
+  members: string[],
+  options: { dereference?: boolean } = {},
+): { stream: ReadableStream<Uint8Array>; done: Promise<void> } {
+  const flags = options.dereference === true ? ["-h"] : [];
+  const child = spawn("tar", ["-C", directory, ...flags, "-cf", "-", "--", ...members], {
+    stdio: ["ignore", "pipe", "pipe"],
+  });
+  return {
+    stream: Readable.toWeb(child.stdout as Readable) as ReadableStream<Uint8Array>,
+    done: succeeded(child, directory),
+  };
+}
+
+/** Unpacks a tar stream into a local directory, which exists; files belong to whoever runs this. */
+export async function unpackLocal(directory: string, tar: ReadableStream<Uint8Array>): Promise<void> {
+  const child = spawn("tar", ["-C", directory, "--no-same-owner", "-xf", "-"], {
+    stdio: ["pipe", "ignore", "pipe"],
+  });
+  const done = succeeded(child, directory);
+  const [fed, unpacked] = await Promise.allSettled([
+    pipeline(Readable.fromWeb(tar as never), child.stdin as never),
+    done,
+  ]);
+  if (unpacked.status === "rejected") throw unpacked.reason;
+  if (fed.status === "rejected") throw fed.reason;
+}

@@ -1,0 +1,70 @@
+import { once } from "node:events";
+import type { Readable, Writable } from "node:stream";
+import { ClocheApiError, type Cloche } from "@cloche/sdk";
+
+/** Where a run of the CLI reads and writes; tests pass their own. */
+export interface Terminal {
+  stdin: Readable;
+  stdout: Writable;
+  stderr: Writable;
+  env: NodeJS.ProcessEnv;
+  /** Aborts on Ctrl-C. */
+  signal: AbortSignal;
+  /** Called when a command needs the service. */
+  connect(): Promise<Cloche & { close(): Promise<void> }>;
+}
+
+/** Writes and waits where the reader is slower. */
+export async function write(stream: Writable, text: string | Uint8Array): Promise<void> {
+  if (!stream.write(text)) await once(stream, "drain");
+}
+
+export const printJson = (terminal: Terminal, value: unknown): Promise<void> =>
+  write(terminal.stdout, `${JSON.stringify(value, null, 2)}\n`);
+
+/** Columns padded to their widest cell; nothing at all for no rows but the header. */
+export async function printTable(terminal: Terminal, header: string[], rows: string[][]): Promise<void> {
+  const widths = header.map((title, column) =>
+    Math.max(title.length, ...rows.map((row) => row[column]?.length ?? 0)),
+  );
+  const lines = [header, ...rows].map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join("  ")
+      .trimEnd(),
+  );
+  await write(terminal.stdout, `${lines.join("\n")}\n`);
+}
+
+/** `name  value` lines of one thing; empty values are left out. */
+export async function printFields(terminal: Terminal, fields: [string, string][]): Promise<void> {
+  const shown = fields.filter(([, value]) => value !== "");
+  const width = Math.max(...shown.map(([name]) => name.length));
+  await write(terminal.stdout, shown.map(([name, value]) => `${name.padEnd(width)}  ${value}\n`).join(""));
+}
+
+/** An error for people, or with `--json` for programs; to stderr in both cases. */
+export function printError(terminal: Terminal, error: unknown, json: boolean): void {
+  const message = error instanceof Error ? error.message : String(error);
+  const api = error instanceof ClocheApiError ? error : undefined;
+  if (json) {
+    const body = {
+      code: api?.code ?? "failed",
+      message,
+      status: api?.status,
+      request_id: api?.requestId,
+      details: api?.details,
+    };
+    terminal.stderr.write(`${JSON.stringify(body)}\n`);
+  } else {
+    const where = api?.requestId === undefined ? "" : ` (request ${api.requestId})`;
+    terminal.stderr.write(`cloche: ${message}${where}\n`);
+  }
+}
+
+/** All of standard input. */
+export async function readAll(stream: Readable): Promise<Buffer<ArrayBuffer>> {
+  const chunks: Buffer[] = [];
+  for await (const chunk of stream) chunks.push(Buffer.from(chunk as Uint8Array));
+  return Buffer.concat(chunks);
+}
