@@ -32,6 +32,12 @@ export interface RunningService {
   stop(options: { suspend: boolean }): Promise<void>;
 }
 
+/** A part that was started, and how it is stopped. */
+interface StopStep {
+  part: string;
+  run(): Promise<void>;
+}
+
 /** Open requests get this long to end when the service stops. */
 const edgeGraceMs = 5_000;
 
@@ -45,9 +51,16 @@ export async function startService(
   progress: ProgressPrinter,
   options: { serve: boolean } = { serve: true },
 ): Promise<RunningService> {
-  const undo: (() => Promise<void>)[] = [];
+  const undo: StopStep[] = [];
+  /** Every step is tried; what failed is joined. */
   const unwind = async (): Promise<void> => {
-    for (let step = undo.pop(); step !== undefined; step = undo.pop()) await step();
+    const failures: unknown[] = [];
+    for (let step = undo.pop(); step !== undefined; step = undo.pop()) {
+      const beganMs = systemClock.monotonicMs();
+      await step.run().catch((error: unknown) => failures.push(error));
+      log.info({ part: step.part, ms: Math.round(systemClock.monotonicMs() - beganMs) }, "stopped");
+    }
+    if (failures.length > 0) throw new AggregateError(failures, "stopping was not complete");
   };
   try {
     return await startParts(config, log, progress, options, undo, unwind);
@@ -62,7 +75,7 @@ async function startParts(
   log: Log,
   progress: ProgressPrinter,
   { serve }: { serve: boolean },
-  undo: (() => Promise<void>)[],
+  undo: StopStep[],
   unwind: () => Promise<void>,
 ): Promise<RunningService> {
   const clock = systemClock;
@@ -75,7 +88,8 @@ async function startParts(
     progress: (step, detail) => progress.step(step, detail),
   });
   let suspended = false;
-  undo.push(async () => {
+  const stopsWith = (part: string, run: () => Promise<void>): void => void undo.push({ part, run });
+  stopsWith("pool", async () => {
     await artifacts.native.close();
     if (suspended) await closePool(config.home);
   });
@@ -91,7 +105,7 @@ async function startParts(
     progress: (step, detail) => progress.step(step, detail),
     onError: (error) => log.warn({ err: error }, "network"),
   });
-  undo.push(() => (suspended ? network.destroy() : network.close()));
+  stopsWith("network", () => (suspended ? network.destroy() : network.close()));
 
   progress.step("machines");
   const drivers = makeDrivers(config, artifacts, tag, network, log);
@@ -107,7 +121,7 @@ async function startParts(
     randomBytes,
   });
   let stopHost = { suspend: false };
-  undo.push(() => host.stop(stopHost));
+  stopsWith("host", () => host.stop(stopHost));
   await host.start();
   const hostTransport = createRouterTransport((router) => {
     router.service(HostService, host.service);
@@ -117,7 +131,7 @@ async function startParts(
   const database = config.databaseUrl
     ? await openPostgres(config.databaseUrl, clock)
     : await openSqlite(join(config.home, "cloche.db"), clock);
-  undo.push(() => database.close());
+  stopsWith("database", () => database.close());
   const gateway = createGateway({
     database,
     host: createClient(HostService, hostTransport),
@@ -133,19 +147,19 @@ async function startParts(
     log: log.child({ part: "gateway" }),
     randomBytes,
   });
-  undo.push(() => gateway.close());
+  stopsWith("gateway", () => gateway.close());
   const { apiKey } = await ensureLocalTeam(config.home, gateway);
   await gateway.start();
 
   const status = statusOf(config, tls.caFile, apiKey, [...drivers.keys()][0] ?? "none");
   if (serve) {
-    undo.push(await startEdge(config, gateway, tls, log));
+    stopsWith("edge", await startEdge(config, gateway, tls, log));
     progress.step("listening");
     await gateway
       .listen(config.gatewayHost, config.gatewayPort)
       .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
     await writeStatus(config.home, status);
-    undo.push(() => writeStatus(config.home, { ...status, ready: false, pid: 0 }));
+    stopsWith("status", () => writeStatus(config.home, { ...status, ready: false, pid: 0 }));
   }
   log.info({ gateway: status.gateway_url, edge: status.edge_url, runtime: status.runtime }, "ready");
 

@@ -5,6 +5,7 @@ export interface ProgressPrinter {
 }
 
 export function terminalProgress(
+  onStep: (step: string, ms: number) => void = () => undefined,
   write: (text: string) => void = (text) => process.stderr.write(text),
   nowMs: () => number = () => performance.now(),
 ): ProgressPrinter {
@@ -13,6 +14,7 @@ export function terminalProgress(
   const finish = (): void => {
     if (current === undefined) return;
     const seconds = (nowMs() - startedMs) / 1000;
+    onStep(current, Math.round(seconds * 1000));
     if (seconds >= 2) write(`    ${current} took ${seconds.toFixed(0)} s\n`);
     current = undefined;
   };

@@ -23,7 +23,7 @@ export async function up(config: Config, { banner = true }: { banner?: boolean }
     return stopping;
   };
   const control = await openControlSocket(config.home, { stop });
-  const progress = terminalProgress();
+  const progress = terminalProgress((step, ms) => log.info({ step, ms }, "start step"));
   running = await startService(config, log, progress);
   progress.done();
   const ended = new Promise<void>((resolve) => {

@@ -56,6 +56,8 @@ export function openPool(options: OpenPoolOptions): Promise<Pool> {
       await truncate(image, options.sizeBytes);
     }
     await mountImage(image, dir);
+    // Machines of any instance hold a slave copy of every mount: only from a shared one does our unmount reach them.
+    await run(["mount", "--make-shared", dir]);
     await growToImage(image, dir);
     if (!(await canReflink(dir))) throw new Error(`${dir} cannot share blocks between files`);
     return { dir, kind: "image" };
