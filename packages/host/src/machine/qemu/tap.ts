@@ -4,11 +4,19 @@
 //   host ──▶ eth0 (slot address : agent port) ──DNAT──▶ tap0 ──▶ guest          guest ──▶ tap0 ──masquerade──▶ eth0
 //
 // Nothing here outlives the namespace. Who makes and removes that is network/.
-import { run } from "../../sys/run.ts";
+import { readFile, rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { NetworkLease } from "../network-slots.ts";
+import type { VmEnvironment } from "./environment.ts";
 import { guestNetwork } from "./guest-network.ts";
 
-/** Repeatable: a slot may have had another machine's tap before, or this one's. */
-export async function prepareTap(namespacePath: string, agentPort: number, ownerUid: number): Promise<void> {
+/** Repeatable: a slot may have had this machine's tap before. `dir` is the machine's, for what the programs say. */
+export async function prepareTap(
+  environment: VmEnvironment,
+  lease: NetworkLease,
+  dir: string,
+  ownerUid: number,
+): Promise<void> {
   const { tap, gatewayAddress, gatewayMac, guestAddress, guestMac, prefixLength } = guestNetwork;
   const links = [
     `tuntap add dev ${tap} mode tap user ${ownerUid} vnet_hdr`,
@@ -18,17 +26,25 @@ export async function prepareTap(namespacePath: string, agentPort: number, owner
     `neigh replace ${guestAddress} lladdr ${guestMac} dev ${tap} nud permanent`,
   ];
   const script = `set -e
-ip link del ${tap} 2>/dev/null || true
+ip link del ${tap} 2> /dev/null || true
 ip -batch - <<'LINKS'
 ${links.join("\n")}
 LINKS
 nft -f - <<'RULES'
-${rules(agentPort)}
+${rules(environment.agentPort)}
 RULES
 echo 1 > /proc/sys/net/ipv4/ip_forward
 echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose
 `;
-  await run(["nsenter", `--net=${namespacePath}`, "sh", "-c", script]);
+  const stderrFile = join(dir, "tap.errors");
+  const { exitCode } = await environment.native.exec({
+    argv: ["sh", "-c", script],
+    netns: lease.namespacePath,
+    stderrFile,
+  });
+  const said = exitCode === 0 ? "" : await readFile(stderrFile, "utf8");
+  await rm(stderrFile, { force: true });
+  if (exitCode !== 0) throw new Error(`making the tap of slot ${lease.slot}: ${said.trim()}`);
 }
 
 /**

@@ -1,0 +1,135 @@
+// The directory of a snapshot or template on the pool, complete in itself:
+//
+//   manifest.json   written last: without it there is no snapshot
+//   memory          the guest's memory, sparse; never changed again, shared by name with every machine started from it
+//   devices         QEMU's device state
+//   system.ext4     the system image it runs on (a name of the shared file), so that a newer one does not matter to it
+//   disk.ext4       the user's disk at the same instant (not in a template)
+//
+// Versioned apart from the release. What does not fit or is damaged is refused in public wording, before anything starts.
+import { createHash } from "node:crypto";
+import { readFile, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { syncDirectory, writeDurably } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { snapshotDisk } from "../driver.ts";
+import type { VmShape } from "./command-line.ts";
+import { hardwareKey, type VmPlatform } from "./platform.ts";
+
+const MAGIC = "cloche-vm-snapshot";
+const VERSION = 1;
+const MAX_MANIFEST_BYTES = 65_536;
+const MAX_DEVICES_BYTES = 64 * 1024 * 1024;
+const MIB = 1024 * 1024;
+
+export interface SnapshotManifest {
+  readonly magic: string;
+  readonly version: number;
+  /** Must equal the host's own (platform.ts). */
+  readonly hardwareKey: string;
+  readonly qemuVersion: string;
+  readonly accelerator: string;
+  /** For people who look into a directory. */
+  readonly bootedFrom: { readonly kernel: string; readonly firstRoot: string; readonly systemImage: string };
+  readonly shape: VmShape;
+  readonly devicesSha256: string;
+  readonly diskBytes: number;
+  readonly createdAt: string;
+  /** Of a template: what its agent accepts before the first Assign. */
+  readonly bootstrapSecret?: string;
+}
+
+export const snapshotPaths = (dir: string) => ({
+  manifest: join(dir, "manifest.json"),
+  memory: join(dir, "memory"),
+  devices: join(dir, "devices"),
+  system: join(dir, "system.ext4"),
+  disk: snapshotDisk({ dir }),
+});
+
+/** Writes the manifest over files that are already whole and synced: from now on the snapshot exists. */
+export async function sealSnapshot(
+  dir: string,
+  platform: VmPlatform,
+  facts: Pick<SnapshotManifest, "shape" | "bootedFrom" | "diskBytes" | "createdAt"> & {
+    bootstrapSecret?: string;
+  },
+): Promise<void> {
+  const manifest: SnapshotManifest = {
+    magic: MAGIC,
+    version: VERSION,
+    hardwareKey: hardwareKey(platform, facts.shape),
+    qemuVersion: platform.qemuVersion,
+    accelerator: platform.accelerator,
+    devicesSha256: await sha256Of(snapshotPaths(dir).devices),
+    ...facts,
+  };
+  await syncDirectory(dir);
+  await writeDurably(snapshotPaths(dir).manifest, JSON.stringify(manifest, null, 2));
+}
+
+/** Checks everything that can be checked without starting it; throws failed_precondition or internal in public wording. */
+export async function openSnapshot(dir: string, platform: VmPlatform): Promise<SnapshotManifest> {
+  const manifest = await readManifest(dir);
+  if (manifest.version !== VERSION)
+    throw new ClocheError(
+      "failed_precondition",
+      `the memory snapshot has format ${manifest.version}, this release reads ${VERSION}; start the sandbox from its disk`,
+    );
+  if (manifest.hardwareKey !== hardwareKey(platform, manifest.shape)) throw doesNotFit(manifest, platform);
+  const paths = snapshotPaths(dir);
+  const memory = await stat(paths.memory).catch(() => undefined);
+  if (memory?.size !== manifest.shape.memoryMb * MIB) throw damaged("its memory is incomplete");
+  const devices = await stat(paths.devices).catch(() => undefined);
+  if (
+    !devices ||
+    devices.size > MAX_DEVICES_BYTES ||
+    (await sha256Of(paths.devices)) !== manifest.devicesSha256
+  )
+    throw damaged("its device state is not what was written");
+  if (!(await stat(paths.system).catch(() => undefined))) throw damaged("its system image is missing");
+  return manifest;
+}
+
+async function readManifest(dir: string): Promise<SnapshotManifest> {
+  const { manifest: path } = snapshotPaths(dir);
+  const size = (await stat(path).catch(() => undefined))?.size;
+  if (size === undefined) throw damaged("it was never finished");
+  if (size > MAX_MANIFEST_BYTES) throw damaged("its description is too long");
+  let parsed: SnapshotManifest | null;
+  try {
+    parsed = JSON.parse(await readFile(path, "utf8")) as SnapshotManifest | null;
+  } catch (error) {
+    throw damaged("its description cannot be read", error);
+  }
+  const { vcpus, memoryMb } = parsed?.shape ?? {};
+  if (parsed?.magic !== MAGIC || !Number.isInteger(vcpus) || !Number.isInteger(memoryMb))
+    throw damaged("its description is not one of ours");
+  return parsed;
+}
+
+function doesNotFit(manifest: SnapshotManifest, platform: VmPlatform): ClocheError {
+  const { qemuVersion, accelerator } = manifest;
+  const same = qemuVersion === platform.qemuVersion && accelerator === platform.accelerator;
+  const why = same
+    ? "another virtual hardware of this service"
+    : `QEMU ${qemuVersion} with ${accelerator}, and this host has QEMU ${platform.qemuVersion} with ${platform.accelerator}`;
+  return new ClocheError(
+    "failed_precondition",
+    `the memory snapshot was made by ${why}; install that version on the host, or start the sandbox from its disk`,
+  );
+}
+
+function damaged(why: string, cause?: unknown): ClocheError {
+  return new ClocheError(
+    "failed_precondition",
+    `the memory snapshot is damaged (${why}); start the sandbox from its disk or a checkpoint`,
+    cause === undefined ? {} : { cause },
+  );
+}
+
+async function sha256Of(path: string): Promise<string> {
+  return createHash("sha256")
+    .update(await readFile(path))
+    .digest("hex");
+}

@@ -1,0 +1,69 @@
+// Fills the directory that a machine's QEMU sees as /vm (names in command-line.ts). Big files come under a second name, never
+// as a copy, so machines of one snapshot share its memory and system image.
+import { chmod, chown, copyFile, mkdir, open, truncate, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { ClocheError } from "@cloche/protocol";
+import type { MachineFiles } from "../driver.ts";
+import { vmFiles } from "./command-line.ts";
+import type { VmPlatform } from "./platform.ts";
+import { hardLink } from "./reflink.ts";
+import { snapshotPaths } from "./snapshot-files.ts";
+import { removeVmFiles, vmDirectory, type VmRecord } from "./vm-record.ts";
+
+const MIB = 1024 * 1024;
+const EXT4_MAGIC_AT = 1_024 + 56;
+const EXT4_MAGIC = 0xef53;
+
+/**
+ * Refuses what is no ext4 file system, by its superblock's magic number. No more than that: the host does not read what a
+ * guest wrote.
+ */
+export async function checkDiskImage(image: string): Promise<void> {
+  const handle = await open(image, "r");
+  try {
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(2), 0, 2, EXT4_MAGIC_AT);
+    if (bytesRead === 2 && buffer.readUInt16LE() === EXT4_MAGIC) return;
+  } finally {
+    await handle.close();
+  }
+  throw new ClocheError("failed_precondition", "the disk image is damaged: it holds no ext4 file system");
+}
+
+/** QEMU may write to its disk and to `devices`, read the rest, and create nothing. */
+export async function fillVmDirectory(
+  platform: VmPlatform,
+  files: MachineFiles,
+  record: VmRecord,
+  start: { readonly snapshotDir?: string; readonly bootConfig?: object },
+): Promise<void> {
+  const directory = vmDirectory(files.dir);
+  await removeVmFiles(files.dir);
+  await mkdir(directory, { recursive: true, mode: 0o755 });
+  const at = (name: string): string => join(directory, name);
+  await giveDisk(files.diskImage, at(vmFiles.disk), record.uid);
+  await writeFile(at(vmFiles.boot), JSON.stringify(start.bootConfig ?? {}), { mode: 0o600 });
+  await chown(at(vmFiles.boot), record.uid, record.uid);
+  await writeFile(at(vmFiles.devices), "", { mode: 0o600 });
+  await chown(at(vmFiles.devices), record.uid, record.uid);
+  if (start.snapshotDir !== undefined) {
+    const snapshot = snapshotPaths(start.snapshotDir);
+    await hardLink(snapshot.memory, at(vmFiles.baseMemory));
+    await hardLink(snapshot.system, at(vmFiles.system));
+    return;
+  }
+  const { kernel, firstRoot, systemImage } = platform;
+  await copyFile(kernel.kernel, at(vmFiles.kernel));
+  await copyFile(firstRoot.path, at(vmFiles.firstRoot));
+  await copyFile(systemImage.path, at(vmFiles.system));
+  for (const name of [vmFiles.kernel, vmFiles.firstRoot, vmFiles.system]) await chmod(at(name), 0o444);
+  await writeFile(at(vmFiles.memory), "", { mode: 0o600 });
+  await truncate(at(vmFiles.memory), record.shape.memoryMb * MIB);
+  await chown(at(vmFiles.memory), record.uid, record.uid);
+}
+
+/** The image under a second name in the machine's directory, owned by its QEMU. */
+export async function giveDisk(image: string, name: string, uid: number): Promise<void> {
+  await chown(image, uid, uid);
+  await chmod(image, 0o600);
+  await hardLink(image, name);
+}
