@@ -1,4 +1,5 @@
 export { createHost, type Host } from "./service/create-host.ts";
+export type { HostDataPlane } from "./service/data-plane.ts";
 export type { HostParts } from "./service/machines.ts";
 export type { MachineDriver, Runtime } from "./machine/driver.ts";
 export { GvisorDriver, type GvisorOptions } from "./machine/gvisor/driver.ts";

@@ -2,6 +2,11 @@
 import { join } from "node:path";
 import type { HostService } from "@cloche/protocol/host";
 import type { ServiceImpl } from "@connectrpc/connect";
+import { CheckpointArchive } from "../checkpoint/archive.ts";
+import { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
+import { diskUsage } from "../disk/disk.ts";
+import { checkpointSeeds } from "./checkpoint-seeds.ts";
+import { type HostDataPlane, hostDataPlane } from "./data-plane.ts";
 import { DiskSeeds } from "./disk-seeds.ts";
 import type { OperationParts } from "./create-machine.ts";
 import { SharedSnapshots } from "./fork-machine.ts";
@@ -11,9 +16,14 @@ import { type HostParts, Machines } from "./machines.ts";
 import { coldStart, eachLimited, recover } from "./recovery.ts";
 import { suspendAll } from "./suspend-all.ts";
 
+/** Images of visible checkpoints kept on the pool, from where a restore is instant. */
+const LOCAL_IMAGES = 256;
+
 export interface Host {
   /** For createRouterTransport in one process, or a Connect server between machines. */
   readonly service: ServiceImpl<typeof HostService>;
+  /** Answers the data plane's checkpoint and restore routes; the edge hands them over. */
+  readonly dataPlane: HostDataPlane;
   /** Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers. */
   start(): Promise<void>;
   /**
@@ -27,7 +37,8 @@ export function createHost(parts: HostParts): Host {
   const machines = new Machines(parts);
   const journal = new FileJournal<unknown>(join(parts.runDir, "journal"));
   const snapshots = new SharedSnapshots(machines);
-  const seeds = new DiskSeeds(parts.templates, undefined);
+  const checkpoints = openCatalogue(parts);
+  const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
   const operations: OperationParts = { machines, journal, seeds, snapshots };
   const starting = new Set<Promise<void>>();
 
@@ -42,7 +53,8 @@ export function createHost(parts: HostParts): Host {
   };
 
   return {
-    service: hostService(operations),
+    service: hostService(operations, checkpoints),
+    dataPlane: hostDataPlane({ machines, checkpoints }),
     async start() {
       await journal.open();
       await machines.loadKeys();
@@ -50,6 +62,8 @@ export function createHost(parts: HostParts): Host {
         driver.onExit(crashed);
         await driver.probe();
       }
+      // Before recovery: a create that goes on may need a checkpoint.
+      await checkpoints.start();
       const { coldStarts } = await recover(operations);
       for (const driver of parts.drivers.values()) await driver.start();
       const all = eachLimited(coldStarts, (id) => coldStart(operations, id));
@@ -60,8 +74,23 @@ export function createHost(parts: HostParts): Host {
       await Promise.all(starting);
       await machines.queue.drain();
       if (suspend) await suspendAll(operations);
+      await checkpoints.stop();
       machines.events.close();
       for (const driver of parts.drivers.values()) await driver.stop();
     },
   };
+}
+
+function openCatalogue(parts: HostParts): CheckpointCatalogue {
+  const { blobs, native, templates, clock, randomBytes, log } = parts;
+  return new CheckpointCatalogue({
+    dir: join(parts.poolDir, "checkpoints"),
+    archive: new CheckpointArchive({ blobs, native, randomBytes }),
+    template: async (diskMb) => ({ name: templates.key, image: await templates.ofSize(diskMb) }),
+    localImages: LOCAL_IMAGES,
+    exclusiveBytes: async (image) => (await diskUsage(native, image)).exclusiveBytes,
+    nowMs: () => clock.nowMs(),
+    randomBytes,
+    log,
+  });
 }

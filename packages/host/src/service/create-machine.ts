@@ -2,7 +2,7 @@
 import { rm } from "node:fs/promises";
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import { cloneDisk } from "../disk/disk.ts";
+import { cloneDisk, growDisk } from "../disk/disk.ts";
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { SharedSnapshots } from "./fork-machine.ts";
 import type { FileJournal } from "./journal.ts";
@@ -51,7 +51,12 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
       name: "disk",
       async do({ spec }) {
         const { diskImage } = machines.files(machines.get(spec.id));
-        await seeds.withSeed(spec, (image) => cloneDisk(machines.parts.native, image, diskImage));
+        await seeds.withSeed(spec, async (image, sizeMb) => {
+          await cloneDisk(machines.parts.native, image, diskImage);
+          if (sizeMb < spec.diskMb) await growDisk(diskImage, spec.diskMb);
+          // A disk is never made smaller than what it was seeded from.
+          else if (sizeMb > spec.diskMb) await machines.change(spec.id, { diskMb: sizeMb });
+        });
       },
     },
     machineStep(machines, ({ spec }) => spec.id),

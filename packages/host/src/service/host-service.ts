@@ -2,6 +2,7 @@
 import { ClocheError, isSandboxId } from "@cloche/protocol";
 import type { HostService, MachineSpec } from "@cloche/protocol/host";
 import type { ServiceImpl } from "@connectrpc/connect";
+import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
 import type { Runtime } from "../machine/driver.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
 import { createMachine, destroyMachine, type OperationParts } from "./create-machine.ts";
@@ -9,7 +10,10 @@ import { forkMachine } from "./fork-machine.ts";
 import type { MachineRecord, MachineSpecRecord } from "./machine-record.ts";
 import { resumeMachine, suspendMachine } from "./suspend-machine.ts";
 
-export function hostService(parts: OperationParts): ServiceImpl<typeof HostService> {
+export function hostService(
+  parts: OperationParts,
+  checkpoints: CheckpointCatalogue,
+): ServiceImpl<typeof HostService> {
   const { machines } = parts;
   const { log } = machines.parts;
 
@@ -66,11 +70,11 @@ export function hostService(parts: OperationParts): ServiceImpl<typeof HostServi
       await answer(() => machines.setKeys({ issuer, keys: keys.map(readKey) }));
       return {};
     },
-    listCheckpoints: () => ({ checkpoints: [] }),
-    deleteCheckpoint: ({ id }) =>
-      answer(() => {
-        throw new ClocheError("not_found", `id: there is no checkpoint "${id}"`);
-      }),
+    listCheckpoints: ({ teamId, sandboxId }) => ({
+      checkpoints: checkpoints.list(teamId, sandboxId).map(checkpointMessage),
+    }),
+    deleteCheckpoint: ({ teamId, id }) =>
+      answer(async () => ({ freedBytes: await checkpoints.delete(teamId, id) })),
     getHostInfo: () => ({
       runtimes: [...machines.parts.drivers.keys()],
       templates: ["base"],
@@ -79,6 +83,18 @@ export function hostService(parts: OperationParts): ServiceImpl<typeof HostServi
     }),
   };
 }
+
+const checkpointMessage = (info: CheckpointInfo) => ({
+  id: info.id,
+  name: info.name,
+  teamId: info.team_id,
+  sandboxId: info.sandbox_id,
+  createdAt: info.created_at,
+  sizeBytes: info.size_bytes,
+  visible: info.visible,
+  runtime: info.runtime,
+  diskMb: info.disk_mb,
+});
 
 function specRecord(spec: MachineSpec | undefined, runtimes: Iterable<Runtime>): MachineSpecRecord {
   if (!spec) throw new ClocheError("invalid_argument", "spec is missing");

@@ -59,8 +59,10 @@ export interface RestoreNote {
   checkpointId: string;
   /** Image that is to become the disk. */
   disk: string;
-  /** Services that ran when it began. */
+  /** Services to be started: those that ran at checkpoint time, needs first. */
   services: string[];
+  /** Services that ran when it began: what a restore that fails starts again. */
+  ran: string[];
 }
 
 export const filesOf = (poolDir: string, record: { id: string; disk: string }): MachineFiles => {

@@ -12,6 +12,7 @@ import { create } from "@bufbuild/protobuf";
 import { type Clock, type Log, readJsonFile, SerialQueue, writeDurably } from "@cloche/base";
 import { ClocheError, type VerificationKey } from "@cloche/protocol";
 import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
+import type { BlobStore } from "../blob/blob-store.ts";
 import type { Templates } from "../disk/template.ts";
 import type { MachineDriver, MachineFiles, Runtime } from "../machine/driver.ts";
 import type { Native } from "../sys/native.ts";
@@ -34,6 +35,8 @@ export interface HostParts {
   drivers: ReadonlyMap<Runtime, MachineDriver>;
   templates: Templates;
   native: Native;
+  /** Where checkpoints become durable. */
+  blobs: BlobStore;
   /** Name servers that sandboxes ask. */
   dnsServers: readonly string[];
   clock: Clock;

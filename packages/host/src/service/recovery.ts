@@ -11,6 +11,7 @@ import {
   startMachine,
   startSteps,
 } from "./create-machine.ts";
+import { finishRestore } from "./checkpoint-machine.ts";
 import { forkSteps } from "./fork-machine.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
@@ -98,6 +99,8 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
       if (!running) {
         await driver.stopMachine(files);
         await machines.change(record.id, { phase: "stopped" });
+        // A restore that was under way is undone: its sandbox starts from the disk that counts.
+        await machines.dropField(record.id, "restore");
         return true;
       }
       await driver.unblock(files);
@@ -106,6 +109,7 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
         agentHost: running.agentHost,
         agentPort: running.agentPort,
       });
+      await finishRestore(machines, record.id);
       return false;
     }
     case "starting":

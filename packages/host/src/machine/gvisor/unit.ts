@@ -11,7 +11,7 @@
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile } from "@cloche/base";
-import { attachDisk, checkpointDisk, detachDisk, thawDisk } from "../../disk/disk.ts";
+import { attachDisk, checkpointDisk, detachDisk, listAttachedDisks, thawDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { run } from "../../sys/run.ts";
 import { Cgroup, type CgroupLimits } from "../cgroup.ts";
@@ -214,21 +214,29 @@ export class Unit {
    * Puts another image under the living sandbox, whose users are gone. The sentry still holds directories of the old disk in
    * its cache until it next looks there, so that one is unmounted lazily and could not be attached again right away: what
    * may fail (mounting the new image) is done before, beside the slot. When it throws, the old disk is still there.
+   * Repeatable, also where a crash cut it off.
    */
   async replaceDisk(image: string): Promise<void> {
     const { native } = this.#environment;
     const staging = join(this.#dir, "disk");
     await mkdir(staging, { recursive: true });
-    await attachDisk(native, image, staging);
-    try {
-      await run(["sync", "-f", this.mountPoint]);
-      await detachDisk(native, this.mountPoint, { lazy: true });
-      await run(["mount", "--bind", staging, this.mountPoint]);
-    } finally {
-      await detachDisk(native, staging);
+    if ((await this.#imageInSlot()) !== image) {
+      await attachDisk(native, image, staging);
+      try {
+        await run(["sync", "-f", this.mountPoint]);
+        await detachDisk(native, this.mountPoint, { lazy: true });
+        await run(["mount", "--bind", staging, this.mountPoint]);
+      } finally {
+        await detachDisk(native, staging);
+      }
     }
     this.record.disk = image;
     await this.save();
+  }
+
+  async #imageInSlot(): Promise<string | undefined> {
+    const disks = await listAttachedDisks(this.slotDir);
+    return disks.find(({ mountPoint }) => mountPoint === this.mountPoint)?.image;
   }
 
   async isAlive(): Promise<boolean> {

@@ -1,0 +1,180 @@
+// The data plane's checkpoint and restore routes (service-interface.md, Data plane: checkpoints), which the host answers
+// because it drives them anyway. The edge passes the request on unread; the token is verified here.
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { readJsonBody, sendError, sendJson } from "@cloche/base";
+import {
+  type CheckpointCreated,
+  type CheckpointDeleted,
+  type CheckpointRecord,
+  type CheckpointWaitResponse,
+  ClocheError,
+  generateName,
+  humanBytes,
+  internalHeaders,
+  isDisplayName,
+  limits,
+  type RestoreResponse,
+} from "@cloche/protocol";
+import type { CheckpointInfo } from "../checkpoint/catalogue.ts";
+import {
+  type CheckpointParts,
+  ownCheckpoint,
+  restoreCheckpoint,
+  takeCheckpoint,
+} from "./checkpoint-machine.ts";
+import { verifyToken } from "./token-verifier.ts";
+
+export interface DataPlaneContext {
+  sandboxId: string;
+  requestId: string;
+}
+export type HostDataPlane = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  context: DataPlaneContext,
+) => void;
+
+const POLL_MS_MIN = 10;
+const POLL_MS_MAX = 60_000;
+
+type Body = Record<string, unknown>;
+interface Call {
+  parts: CheckpointParts;
+  sandboxId: string;
+  body: Body;
+  /** Path segment after /v1/checkpoint/. */
+  id: string;
+  /** Aborted when the client is gone. */
+  signal: AbortSignal;
+}
+type Handler = (call: Call) => Promise<unknown>;
+
+const routes: Record<string, Handler> = {
+  "POST /v1/checkpoint": create,
+  "GET /v1/checkpoint/list": list,
+  "POST /v1/checkpoint/wait": wait,
+  "DELETE /v1/checkpoint/:id": remove,
+  "POST /v1/restore": restore,
+};
+
+export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
+  const { machines } = parts;
+  return (request, response, { sandboxId, requestId }) => {
+    const began = performance.now();
+    const gone = new AbortController();
+    response.once("close", () => gone.abort());
+    response.setHeader(internalHeaders.requestId, requestId);
+    const answer = async (): Promise<void> => {
+      verifyToken(request.headers.authorization, machines.keys, sandboxId, machines.parts.clock.nowMs());
+      const { handler, id } = route(request);
+      const body = request.method === "POST" ? await readJsonBody(request, limits.jsonBodyBytes) : {};
+      sendJson(response, 200, await handler({ parts, sandboxId, body, id, signal: gone.signal }));
+    };
+    void answer().catch((thrown: unknown) => {
+      const first: unknown = thrown instanceof AggregateError ? thrown.errors[0] : thrown;
+      const error = sendError(response, first);
+      const ms = Math.round(performance.now() - began);
+      const fields = { request_id: requestId, sandbox_id: sandboxId, path: request.url, ms };
+      if (error.code === "internal") machines.parts.log.error({ ...fields, err: thrown }, "request failed");
+      else machines.parts.log.debug({ ...fields, code: error.code }, "request refused");
+    });
+  };
+}
+
+function route(request: IncomingMessage): { handler: Handler; id: string } {
+  const path = (request.url ?? "").split("?")[0] ?? "";
+  const known = routes[`${request.method} ${path}`];
+  if (known) return { handler: known, id: "" };
+  const last = /^\/v1\/checkpoint\/([^/]+)$/.exec(path)?.[1];
+  const byId = routes[`${request.method} /v1/checkpoint/:id`];
+  if (last !== undefined && byId) return { handler: byId, id: last };
+  throw new ClocheError("not_found", `${request.method} ${path} is no route of the data plane`);
+}
+
+async function create({ parts, sandboxId, body }: Call): Promise<CheckpointCreated> {
+  const name = body["name"] ?? "";
+  if (typeof name !== "string" || (name !== "" && !isDisplayName(name, limits.checkpointNameLength)))
+    throw new ClocheError(
+      "invalid_argument",
+      `name must be a string of 1 to ${limits.checkpointNameLength} printable characters`,
+    );
+  const { info, copyMs } = await takeCheckpoint(
+    parts,
+    sandboxId,
+    name || generateName(parts.machines.parts.randomBytes),
+  );
+  const duration = Math.round(copyMs);
+  return { checkpoint_id: info.id, ok: true, size_bytes: info.size_bytes, copy_duration_ms: duration };
+}
+
+async function list({ parts, sandboxId }: Call): Promise<{ checkpoints: CheckpointRecord[] }> {
+  const { teamId } = parts.machines.get(sandboxId);
+  return { checkpoints: parts.checkpoints.list(teamId, sandboxId).map(publicRecord) };
+}
+
+export const publicRecord = (info: CheckpointInfo): CheckpointRecord => ({
+  id: info.id,
+  name: info.name,
+  created_at: info.created_at,
+  size_bytes: info.size_bytes,
+  size_human: humanBytes(info.size_bytes),
+  visible: info.visible,
+});
+
+/** An id that never becomes visible, a made-up one included, ends in 408. */
+async function wait({ parts, sandboxId, body, signal }: Call): Promise<CheckpointWaitResponse> {
+  const id = checkpointIdOf(body);
+  const pollMs = integer(body, "poll_interval_ms", limits.checkpointWaitPollMs, POLL_MS_MIN, POLL_MS_MAX);
+  const most = limits.checkpointWaitTimeoutMaxSeconds;
+  const timeoutMs = integer(body, "timeout_secs", limits.checkpointWaitTimeoutSeconds, 0, most) * 1_000;
+  const { clock } = parts.machines.parts;
+  const began = clock.monotonicMs();
+  for (let attempts = 1; ; attempts += 1) {
+    const waitedMs = Math.round(clock.monotonicMs() - began);
+    if (isVisible(parts, sandboxId, id)) return { visible: true, ok: true, waited_ms: waitedMs, attempts };
+    const leftMs = timeoutMs - waitedMs;
+    if (leftMs <= 0)
+      throw new ClocheError(
+        "deadline_exceeded",
+        `checkpoint ${id} was not visible in storage within ${timeoutMs / 1_000} s`,
+        { details: [{ visible: false, waited_ms: waitedMs, attempts }] },
+      );
+    await clock.sleep(Math.min(pollMs, leftMs), signal);
+  }
+}
+
+function isVisible(parts: CheckpointParts, sandboxId: string, id: string): boolean {
+  try {
+    return ownCheckpoint(parts, sandboxId, id).visible;
+  } catch {
+    return false;
+  }
+}
+
+async function remove({ parts, sandboxId, id }: Call): Promise<CheckpointDeleted> {
+  const { team_id } = ownCheckpoint(parts, sandboxId, id);
+  return { ok: true, freed_bytes: await parts.checkpoints.delete(team_id, id) };
+}
+
+async function restore({ parts, sandboxId, body }: Call): Promise<RestoreResponse> {
+  const result = await restoreCheckpoint(parts, sandboxId, checkpointIdOf(body));
+  return {
+    ok: true,
+    restore_duration_ms: Math.round(result.durationMs),
+    started_services: result.started,
+    stopped_services: result.stopped,
+    failed_services: result.failed,
+  };
+}
+
+function checkpointIdOf(body: Body): string {
+  const id = body["checkpoint_id"];
+  if (typeof id === "string" && id !== "") return id;
+  throw new ClocheError("invalid_argument", "checkpoint_id is required: a string such as ckpt-…");
+}
+
+function integer(body: Body, name: string, fallback: number, min: number, max: number): number {
+  const value = body[name] ?? fallback;
+  if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
+  throw new ClocheError("invalid_argument", `${name} must be a whole number from ${min} to ${max}`);
+}
