@@ -1,0 +1,227 @@
+// A host with real gVisor sandboxes and the real agent in this process, without gateway and edge: HostService in memory,
+// agents reached directly, the checkpoint routes on a loopback port. `restart` is what a killed service's successor sees.
+import { createSign, generateKeyPairSync, randomBytes } from "node:crypto";
+import { mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { join } from "node:path";
+import { createClient, createRouterTransport } from "@connectrpc/connect";
+import { silentLog, systemClock } from "@cloche/base";
+import { defaults, newSandboxId } from "@cloche/protocol";
+import { HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
+import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
+import { createHost, GvisorDriver, type Host, obtainKeeper } from "../../packages/host/src/index.ts";
+import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
+import { closePool } from "../../packages/host/src/pool/pool.ts";
+import { type HostArtifacts, setUpHost } from "../../packages/host/src/setup.ts";
+import { instanceTag } from "../../packages/host/src/sys/instance.ts";
+import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
+import { agentBuild } from "../../packages/service/src/agent-build.ts";
+import { LabNetwork } from "../fixtures/lab-network.ts";
+
+const ISSUER = "https://host.test";
+const KID = "test-key";
+const { privateKey, publicKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+const jwk = publicKey.export({ format: "jwk" }) as { kty: string; n: string; e: string };
+
+export interface Answer {
+  status: number;
+  body: Record<string, any>; // oxlint-disable-line typescript/no-explicit-any
+}
+
+export class HostLab {
+  readonly home: string;
+  readonly tag: string;
+  readonly artifacts: HostArtifacts;
+  readonly #keeper: string;
+  readonly #network: LabNetwork;
+  readonly #ready: number;
+  host!: Host;
+  driver!: GvisorDriver;
+  client!: ReturnType<typeof createClient<typeof HostService>>;
+  #server: Server | undefined;
+  port = 0;
+
+  constructor(home: string, artifacts: HostArtifacts, keeper: string, prefix: string, ready: number) {
+    this.home = home;
+    this.tag = instanceTag(home);
+    this.artifacts = artifacts;
+    this.#keeper = keeper;
+    this.#network = new LabNetwork(this.tag, prefix);
+    this.#ready = ready;
+  }
+
+  /** `prefix`: of the subnet, one for each test file. */
+  static async open(prefix: string, ready = 0): Promise<HostLab> {
+    const home = `/var/tmp/cloche-host-${process.pid}-${prefix}`;
+    const cache = process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache";
+    const progress = (): void => undefined;
+    const artifacts = await setUpHost({ home, cache, runsc: "", poolGb: 16, agent: agentBuild, progress });
+    const lab = new HostLab(home, artifacts, await obtainKeeper(cache, progress), prefix, ready);
+    await lab.restart();
+    return lab;
+  }
+
+  get runDir(): string {
+    return `/run/cloche-${this.tag}`;
+  }
+
+  /** A new host over what is on the machine, as after kill -9 of the one before: nothing of it is told anything. */
+  async restart(): Promise<void> {
+    const { pool, native, runsc, agentRoot, templates } = this.artifacts;
+    this.#server?.closeAllConnections();
+    this.#server?.close();
+    this.driver = new GvisorDriver({
+      tag: this.tag,
+      runDir: join(this.runDir, "gvisor"),
+      runsc: runsc.path,
+      keeper: this.#keeper,
+      native,
+      agentRoot,
+      network: this.#network,
+      poolDir: pool.dir,
+      ready: this.#ready,
+      log: silentLog,
+      randomBytes,
+    });
+    this.host = createHost({
+      poolDir: pool.dir,
+      runDir: this.runDir,
+      drivers: new Map([["gvisor", this.driver]]),
+      templates,
+      native,
+      blobs: await openDirectoryStore(join(this.home, "blobs")),
+      dnsServers: ["198.18.0.53"],
+      clock: systemClock,
+      log: silentLog,
+      randomBytes,
+    });
+    const { host } = this;
+    this.client = createClient(
+      HostService,
+      createRouterTransport((router) => {
+        router.service(HostService, host.service);
+      }),
+    );
+    await host.start();
+    await this.client.setVerificationKeys({
+      issuer: ISSUER,
+      keys: [{ kid: KID, jwkJson: JSON.stringify(jwk) }],
+    });
+    this.#server = createServer((request, response) => {
+      const sandboxId = String(request.headers["x-lab-sandbox"]);
+      host.dataPlane(request, response, { sandboxId, requestId: "req-lab" });
+    });
+    await new Promise<void>((resolve) => this.#server?.listen(0, "127.0.0.1", resolve));
+    this.port = (this.#server.address() as AddressInfo).port;
+  }
+
+  spec(fields: object = {}) {
+    return {
+      sandboxId: newSandboxId(randomBytes),
+      teamId: "team-lab",
+      name: "lab",
+      template: "base",
+      cpus: defaults.cpus,
+      memoryMb: defaults.memoryMb,
+      diskMb: 2_048,
+      ...fields,
+    };
+  }
+
+  create(fields: object = {}): Promise<Machine> {
+    return this.client.createMachine({ spec: this.spec(fields) });
+  }
+
+  fork(source: string, fields: object = {}): Promise<Machine> {
+    return this.client.forkMachine({ sourceSandboxId: source, spec: this.spec(fields) });
+  }
+
+  async destroyAll(): Promise<void> {
+    const { machines } = await this.client.listMachines({});
+    await Promise.all(machines.map(({ sandboxId }) => this.client.destroyMachine({ sandboxId })));
+  }
+
+  token(sandboxId: string): string {
+    const now = Math.floor(Date.now() / 1000);
+    const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
+    const claims = {
+      iss: ISSUER,
+      sub: "team-lab",
+      aud: sandboxId,
+      sandbox_id: sandboxId,
+      iat: now,
+      nbf: now,
+    };
+    const text = `${part({ alg: "RS256", kid: KID, typ: "JWT" })}.${part({ ...claims, exp: now + 600, jti: "j" })}`;
+    return `${text}.${createSign("RSA-SHA256").update(text).sign(privateKey, "base64url")}`;
+  }
+
+  /** A call of the sandbox's agent. */
+  async agent(sandboxId: string, method: string, path: string, body?: object): Promise<Answer> {
+    const { agentHost, agentPort } = await this.client.getMachine({ sandboxId });
+    return this.#ask(`http://${agentHost}:${agentPort}${path}`, sandboxId, method, body);
+  }
+
+  /** A call of a route that the host answers. */
+  checkpoint(sandboxId: string, method: string, path: string, body?: object): Promise<Answer> {
+    return this.#ask(`http://127.0.0.1:${this.port}${path}`, sandboxId, method, body);
+  }
+
+  async exec(sandboxId: string, ...cmd: string[]): Promise<string> {
+    const { status, body } = await this.agent(sandboxId, "POST", "/v1/exec", { cmd });
+    if (status !== 200 || body["exit_code"] !== 0)
+      throw new Error(`${cmd.join(" ")}: ${status} ${JSON.stringify(body)}`);
+    return String(body["stdout"]).trim();
+  }
+
+  async phase(sandboxId: string): Promise<string> {
+    return MachinePhase[(await this.client.getMachine({ sandboxId })).phase];
+  }
+
+  async #ask(url: string, sandboxId: string, method: string, body?: object): Promise<Answer> {
+    const response = await fetch(url, {
+      method,
+      headers: {
+        authorization: `Bearer ${this.token(sandboxId)}`,
+        "x-lab-sandbox": sandboxId,
+        connection: "close",
+      },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(60_000),
+    });
+    return { status: response.status, body: (await response.json()) as Answer["body"] };
+  }
+
+  /** Everything but the pool that is on this machine because of us. */
+  async leftovers(): Promise<string[]> {
+    const { mounts, loopDevices, namespaces } = await listLeftovers(this.home, this.tag);
+    const processes: string[] = [];
+    for (const pid of await readdir("/proc")) {
+      const command = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");
+      if (/^[0-9]+$/.test(pid) && command.includes(this.runDir))
+        processes.push(command.replaceAll("\0", " "));
+    }
+    const { pool } = this.artifacts;
+    return [
+      ...mounts.filter((path) => path !== pool.dir),
+      ...loopDevices.filter((path) => !path.endsWith("/pool.xfs")),
+      ...namespaces,
+      ...processes,
+      ...(await childGroups(`/cloche-${this.tag}`)),
+      ...(await readdir(join(pool.dir, "machines"))),
+      ...(await readdir(join(pool.dir, "snapshots")).catch(() => [])),
+    ];
+  }
+
+  async close(): Promise<void> {
+    this.#server?.closeAllConnections();
+    this.#server?.close();
+    await this.host.stop({ suspend: false });
+    await this.artifacts.native.close();
+    await closePool(this.home);
+    await mkdir(this.home, { recursive: true });
+    await rm(this.home, { recursive: true, force: true });
+    await rm(this.runDir, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,208 @@
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { HostLab } from "./host-lab.ts";
+
+const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done`;
+
+describe("machines of a host", () => {
+  let lab: HostLab;
+  beforeAll(async () => {
+    lab = await HostLab.open("10.196");
+  });
+  afterEach(async () => {
+    await lab.destroyAll();
+    expect(await lab.leftovers()).toEqual([]);
+  });
+  afterAll(() => lab.close());
+
+  /** A process that counts, in the background; answers its count so far. */
+  const startCounter = async (id: string): Promise<void> => {
+    await lab.exec(id, "sh", "-c", `setsid sh -c '${counter}' >/dev/null 2>&1 &`);
+    await expect.poll(async () => lab.exec(id, "cat", "/tmp/count").catch(() => "")).not.toBe("");
+  };
+  const count = async (id: string): Promise<number> => Number(await lab.exec(id, "cat", "/tmp/count"));
+  const goesOn = async (id: string, from: number): Promise<void> => {
+    await expect.poll(() => count(id), { timeout: 10_000 }).toBeGreaterThan(from);
+  };
+
+  it("creates, repeats a create, lists and destroys", async () => {
+    const spec = lab.spec({ name: "Brave Otter!" });
+    const machine = await lab.client.createMachine({ spec });
+    expect(await lab.client.createMachine({ spec })).toEqual(machine);
+    expect(await lab.exec(spec.sandboxId, "hostname")).toBe("brave-otter");
+    expect(await lab.exec(spec.sandboxId, "python3", "-c", "print(6 * 7)")).toBe("42");
+    expect((await lab.client.listMachines({})).machines).toHaveLength(1);
+    await lab.client.destroyMachine({ sandboxId: spec.sandboxId });
+    await lab.client.destroyMachine({ sandboxId: spec.sandboxId });
+    await expect(lab.client.getMachine({ sandboxId: spec.sandboxId })).rejects.toThrow(/no machine/);
+  });
+
+  it("forks a living process; clones diverge, have their own names, and outlive the source", async () => {
+    const { sandboxId: source } = await lab.create({ name: "source" });
+    await startCounter(source);
+    await lab.exec(source, "sh", "-c", "echo shared > /root/note");
+    const before = await count(source);
+    const clones = await Promise.all(
+      Array.from({ length: 3 }, (_, i) => lab.fork(source, { name: `clone ${i}` })),
+    );
+    for (const [i, { sandboxId }] of clones.entries()) {
+      expect(await count(sandboxId)).toBeGreaterThanOrEqual(before);
+      await goesOn(sandboxId, before);
+      expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("shared");
+      expect(await lab.exec(sandboxId, "hostname")).toBe(`clone-${i}`);
+    }
+    const ids = clones.map(({ sandboxId }) => sandboxId);
+    const machineIds = await Promise.all(
+      [source, ...ids].map((id) => lab.exec(id, "cat", "/etc/machine-id")),
+    );
+    expect(new Set(machineIds).size).toBe(4);
+    await lab.client.destroyMachine({ sandboxId: source });
+    const forkOfFork = await lab.fork(ids[0] as string);
+    await goesOn(forkOfFork.sandboxId, before);
+  });
+
+  it("suspends and resumes with its processes, also across a restart of the service", async () => {
+    const { sandboxId } = await lab.create();
+    await startCounter(sandboxId);
+    const before = await count(sandboxId);
+    await lab.client.suspendMachine({ sandboxId });
+    expect(await lab.phase(sandboxId)).toBe("SUSPENDED");
+    expect((await lab.leftovers()).filter((name) => name !== sandboxId)).toEqual([]);
+    await lab.restart();
+    expect(await lab.phase(sandboxId)).toBe("SUSPENDED");
+    await lab.client.resumeMachine({ sandboxId });
+    expect(await count(sandboxId)).toBeGreaterThanOrEqual(before);
+    await goesOn(sandboxId, before);
+    const clock = Number(await lab.exec(sandboxId, "date", "+%s"));
+    expect(Math.abs(clock - Date.now() / 1000)).toBeLessThan(5);
+  });
+
+  it("adopts what runs after a restart, without interrupting it", async () => {
+    const { sandboxId } = await lab.create();
+    await startCounter(sandboxId);
+    const pid = await lab.exec(sandboxId, "pgrep", "-o", "sleep");
+    expect(pid).not.toBe("");
+    const before = await count(sandboxId);
+    await lab.restart();
+    expect(await lab.phase(sandboxId)).toBe("RUNNING");
+    await goesOn(sandboxId, before);
+  });
+
+  it("starts cold from its disk what is gone after a restart", async () => {
+    const { sandboxId } = await lab.create();
+    await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; sync");
+    const { pid } = JSON.parse(await unitOf(lab)).sandbox as { pid: number };
+    await lab.host.stop({ suspend: false });
+    process.kill(pid, "SIGKILL");
+    await lab.restart();
+    await expect.poll(() => lab.phase(sandboxId), { timeout: 20_000 }).toBe("RUNNING");
+    expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+  });
+
+  it("tells of a machine that ends by itself", async () => {
+    const { sandboxId } = await lab.create();
+    const { pid } = JSON.parse(await unitOf(lab)).sandbox as { pid: number };
+    process.kill(pid, "SIGKILL");
+    await expect.poll(() => lab.phase(sandboxId), { timeout: 10_000 }).toBe("FAILED");
+    expect((await lab.client.getMachine({ sandboxId })).errorMessage).toMatch(/killed by signal 9/);
+  });
+
+  it("takes checkpoints and restores them in place, with services", async () => {
+    const { sandboxId } = await lab.create();
+    const define = (name: string, fields: object): Promise<unknown> =>
+      lab.agent(sandboxId, "PUT", `/v1/services/${name}`, { cmd: "sleep", args: ["1000"], ...fields });
+    await define("a", {});
+    await define("b", { needs: ["a"] });
+    await lab.agent(sandboxId, "POST", "/v1/services/b/start");
+    await lab.agent(sandboxId, "PUT", "/v1/store/key", { value: "before" });
+    await lab.exec(sandboxId, "sh", "-c", "echo before > /root/note");
+    const taken = await lab.checkpoint(sandboxId, "POST", "/v1/checkpoint", { name: "first" });
+    expect(taken).toMatchObject({ status: 200, body: { ok: true } });
+    const id = String(taken.body["checkpoint_id"]);
+    await define("c", {});
+    await lab.agent(sandboxId, "POST", "/v1/services/c/start");
+    await lab.agent(sandboxId, "POST", "/v1/services/b/stop");
+    await lab.agent(sandboxId, "PUT", "/v1/store/key", { value: "after" });
+    await lab.exec(sandboxId, "sh", "-c", "rm -rf /usr /etc /root/note; true").catch(() => undefined);
+    const restored = await lab.checkpoint(sandboxId, "POST", "/v1/restore", { checkpoint_id: id });
+    expect(restored).toMatchObject({
+      status: 200,
+      body: { ok: true, started_services: ["a", "b"], stopped_services: ["c"], failed_services: [] },
+    });
+    expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("before");
+    expect(await lab.agent(sandboxId, "GET", "/v1/store/key")).toMatchObject({ body: { value: "before" } });
+    const waited = await lab.checkpoint(sandboxId, "POST", "/v1/checkpoint/wait", { checkpoint_id: id });
+    expect(waited).toMatchObject({ status: 200, body: { visible: true, ok: true } });
+    const list = await lab.checkpoint(sandboxId, "GET", "/v1/checkpoint/list");
+    expect(list.body["checkpoints"]).toMatchObject([{ id, name: "first", visible: true }]);
+    expect(list.body["checkpoints"][0].size_bytes).toBe(taken.body["size_bytes"]);
+    const seeded = await lab.create({ checkpointId: id });
+    expect(await lab.exec(seeded.sandboxId, "cat", "/root/note")).toBe("before");
+    // Another sandbox's checkpoint behaves as unknown, and a deleted one too.
+    const foreign = await lab.checkpoint(seeded.sandboxId, "POST", "/v1/restore", { checkpoint_id: id });
+    expect(foreign.status).toBe(404);
+    const deleted = await lab.checkpoint(sandboxId, "DELETE", `/v1/checkpoint/${id}`);
+    expect(deleted).toMatchObject({ status: 200, body: { ok: true } });
+    expect(deleted.body["freed_bytes"]).toBeGreaterThan(0);
+    expect((await lab.checkpoint(sandboxId, "DELETE", `/v1/checkpoint/${id}`)).status).toBe(404);
+    expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("before");
+  });
+
+  it("refuses what is wrong on the checkpoint routes", async () => {
+    const { sandboxId } = await lab.create();
+    const ask = (method: string, path: string, body?: object) =>
+      lab.checkpoint(sandboxId, method, path, body);
+    expect(await ask("POST", "/v1/checkpoint", { name: 7 })).toMatchObject({ status: 400 });
+    expect(await ask("POST", "/v1/restore", {})).toMatchObject({ status: 400 });
+    expect(await ask("POST", "/v1/restore", { checkpoint_id: "ckpt-nope" })).toMatchObject({ status: 404 });
+    const wait = { checkpoint_id: "ckpt-nope", timeout_secs: 0 };
+    expect(await ask("POST", "/v1/checkpoint/wait", wait)).toMatchObject({
+      status: 408,
+      body: { code: "deadline_exceeded" },
+    });
+    expect(await ask("POST", "/v1/checkpoint/wait", { ...wait, poll_interval_ms: "1" })).toMatchObject({
+      status: 400,
+    });
+    expect(await ask("GET", "/v1/checkpoint")).toMatchObject({ status: 404 });
+    const other = await lab.create();
+    const response = await fetch(`http://127.0.0.1:${lab.port}/v1/checkpoint/list`, {
+      headers: { authorization: `Bearer ${lab.token(other.sandboxId)}`, "x-lab-sandbox": sandboxId },
+    });
+    expect(response.status).toBe(401);
+    expect(response.headers.get("www-authenticate")).toBe("Bearer");
+  });
+
+  it("refuses to save the memory of a process that holds a deleted file, and names it", async () => {
+    const { sandboxId } = await lab.create();
+    await lab.exec(
+      sandboxId,
+      "sh",
+      "-c",
+      "(exec 9> /root/gone; rm /root/gone; exec sleep 1000) > /dev/null 2>&1 &",
+    );
+    await expect(lab.client.suspendMachine({ sandboxId })).rejects.toThrow(/\/root\/gone/);
+    expect(await lab.phase(sandboxId)).toBe("RUNNING");
+    expect(await lab.exec(sandboxId, "echo", "alive")).toBe("alive");
+    // A checkpoint is of the disk alone.
+    expect(await lab.checkpoint(sandboxId, "POST", "/v1/checkpoint")).toMatchObject({ status: 200 });
+  });
+
+  it("suspends everything when the service stops", async () => {
+    const { sandboxId } = await lab.create();
+    await startCounter(sandboxId);
+    const before = await count(sandboxId);
+    await lab.host.stop({ suspend: true });
+    expect((await lab.leftovers()).filter((name) => name !== sandboxId)).toEqual([]);
+    await lab.restart();
+    expect(await lab.phase(sandboxId)).toBe("SUSPENDED");
+    await lab.client.resumeMachine({ sandboxId });
+    await goesOn(sandboxId, before);
+  });
+});
+
+/** The record of the only unit there is. */
+async function unitOf(lab: HostLab): Promise<string> {
+  const { readdir, readFile } = await import("node:fs/promises");
+  const units = `${lab.runDir}/gvisor/units`;
+  const [name] = await readdir(units);
+  return readFile(`${units}/${name}/unit.json`, "utf8");
+}
