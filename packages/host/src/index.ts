@@ -9,3 +9,4 @@ export { countLeftovers, listLeftovers, type Leftovers } from "./sys/leftovers.t
 export { instanceTag } from "./sys/instance.ts";
 export { closePool } from "./pool/pool.ts";
 export { SANDBOX_RESOLVER } from "./artifacts/base-rootfs.ts";
+export { openBlobStore } from "./blob/open-blob-store.ts";

@@ -2,13 +2,15 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Config, type Log, sendError, systemClock } from "@cloche/base";
+import { type Config, type Log, systemClock } from "@cloche/base";
 import { createEdge, type Edge } from "@cloche/edge";
 import { createGateway, type Gateway, openPostgres, openSqlite, parseCorsOrigins } from "@cloche/gateway";
 import {
   createHost,
   GvisorDriver,
+  type Host,
   instanceTag,
+  openBlobStore,
   openNetwork,
   SANDBOX_RESOLVER,
   type MachineDriver,
@@ -115,6 +117,7 @@ async function startParts(
     drivers,
     templates: artifacts.templates,
     native: artifacts.native,
+    blobs: await openBlobStore(config.blobUrl, config.home, process.env),
     dnsServers: [SANDBOX_RESOLVER],
     clock,
     log: log.child({ part: "host" }),
@@ -123,6 +126,7 @@ async function startParts(
   let stopHost = { suspend: false };
   stopsWith("host", () => host.stop(stopHost));
   await host.start();
+  await network.reclaim();
   const hostTransport = createRouterTransport((router) => {
     router.service(HostService, host.service);
   });
@@ -153,7 +157,7 @@ async function startParts(
 
   const status = statusOf(config, tls.caFile, apiKey, [...drivers.keys()][0] ?? "none");
   if (serve) {
-    stopsWith("edge", await startEdge(config, gateway, tls, log));
+    stopsWith("edge", await startEdge(config, gateway, host, tls, log));
     progress.step("listening");
     await gateway
       .listen(config.gatewayHost, config.gatewayPort)
@@ -201,6 +205,7 @@ function makeDrivers(
 async function startEdge(
   config: Config,
   gateway: Gateway,
+  host: Host,
   tls: { cert: string; key: string },
   log: Log,
 ): Promise<() => Promise<void>> {
@@ -213,9 +218,7 @@ async function startEdge(
     port: config.edgePort,
     address: config.edgeHost,
     routes: createClient(RouteService, routes),
-    // Replaced by the host's own handler as soon as it lands.
-    hostDataPlane: (_request, response) =>
-      void sendError(response, new ClocheError("unimplemented", "checkpoints are not there yet")),
+    hostDataPlane: host.dataPlane,
     corsOrigins: parseCorsOrigins(config.corsOrigins),
     clock: systemClock,
     log,
