@@ -192,8 +192,8 @@ export class Service {
   async #live(run: Run): Promise<void> {
     const backoff = new Backoff();
     const healthTimeoutMs = this.#parts.healthTimeoutMs ?? limits.serviceHealthTimeoutMs;
-    // With a restart policy it may fail and be restarted without end; whoever waits is told after this.
-    const patience = setTimeout(() => run.reached.resolve(false), healthTimeoutMs * 1.05);
+    const beganAtMs = performance.now();
+    let patience: NodeJS.Timeout | undefined;
     let end: End;
     for (;;) {
       const startedAtMs = performance.now();
@@ -202,7 +202,10 @@ export class Service {
       if (run.stop.signal.aborted) break;
       const policy = this.definition.restart ?? "never";
       if (policy === "never" || (policy === "on-failure" && !end.failed)) break;
-      const delayMs = backoff.next(performance.now() - startedAtMs);
+      const nowMs = performance.now();
+      // It may fail and be restarted without end; whoever waits is told when health may take no longer.
+      patience ??= setTimeout(() => run.reached.resolve(false), healthTimeoutMs - (nowMs - beganAtMs));
+      const delayMs = backoff.next(nowMs - startedAtMs);
       this.#tell(end);
       this.#state = { kind: "backoff" };
       this.#parts.log.note(`restarts in ${delayMs} ms`);
