@@ -7,21 +7,19 @@ import { createEdge, type Edge } from "@cloche/edge";
 import { createGateway, type Gateway, openPostgres, openSqlite, parseCorsOrigins } from "@cloche/gateway";
 import {
   createHost,
-  GvisorDriver,
   type Host,
   instanceTag,
   openBlobStore,
   openNetwork,
   SANDBOX_RESOLVER,
-  type MachineDriver,
-  type Runtime,
 } from "@cloche/host";
-import { closePool, type HostArtifacts, setUpHost } from "@cloche/host/setup";
+import { closePool, setUpHost } from "@cloche/host/setup";
 import { ClocheError } from "@cloche/protocol";
 import { RouteService } from "@cloche/protocol/edge";
 import { HostService } from "@cloche/protocol/host";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { agentBuild } from "./agent-build.ts";
+import { makeDrivers } from "./drivers.ts";
 import { ensureLocalTeam } from "./local-team.ts";
 import type { ProgressPrinter } from "./progress.ts";
 import { ensureAuthority } from "./setup/authority.ts";
@@ -110,7 +108,7 @@ async function startParts(
   stopsWith("network", () => (suspended ? network.destroy() : network.close()));
 
   progress.step("machines");
-  const drivers = makeDrivers(config, artifacts, tag, network, log);
+  const drivers = await makeDrivers({ config, artifacts, tag, network, progress, log });
   const host = createHost({
     poolDir: artifacts.pool.dir,
     runDir: `/run/cloche-${tag}`,
@@ -177,29 +175,6 @@ async function startParts(
       if (known?.ready === false && !serve) await writeStatus(config.home, { ...known, pid: 0 });
     },
   };
-}
-
-function makeDrivers(
-  config: Config,
-  artifacts: HostArtifacts,
-  tag: string,
-  network: Awaited<ReturnType<typeof openNetwork>>,
-  log: Log,
-): Map<Runtime, MachineDriver> {
-  const gvisor = new GvisorDriver({
-    tag,
-    runDir: `/run/cloche-${tag}/gvisor`,
-    runsc: artifacts.runsc.path,
-    keeper: artifacts.keeper,
-    native: artifacts.native,
-    agentRoot: artifacts.agentRoot,
-    network,
-    poolDir: artifacts.pool.dir,
-    ready: config.warmPool,
-    log: log.child({ part: "gvisor" }),
-    randomBytes,
-  });
-  return new Map([["gvisor", gvisor]]);
 }
 
 async function startEdge(

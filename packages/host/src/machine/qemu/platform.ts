@@ -1,6 +1,7 @@
 // What virtual machines of this host are made of: QEMU, accelerator, kernel, first root, system image, native programs.
 // Its keys decide which snapshots and templates fit. Built or found once at start; never changes while the driver runs.
 import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { ClocheError } from "@cloche/protocol";
 import type { AgentRoot } from "../../artifacts/agent-root.ts";
@@ -14,7 +15,7 @@ import { obtainVmTools, type VmTools } from "../../artifacts/vm-tools.ts";
 import { run } from "../../sys/run.ts";
 import { type Accelerator, qemuCommandLine, type VmShape } from "./command-line.ts";
 import { guestNetwork } from "./guest-network.ts";
-import { probeKvm } from "./kvm-probe.ts";
+import { type KvmVerdict, probeKvm } from "./kvm-probe.ts";
 
 /** Raise when the layout of snapshot directories changes. */
 const SNAPSHOT_FORMAT = 1;
@@ -68,6 +69,18 @@ export async function obtainVmPlatform(options: VmPlatformOptions): Promise<VmPl
     systemImage: await obtainVmSystemImage(cache, { arch, kernel, agentRoot: options.agentRoot }, progress),
     tools: await obtainVmTools(cache, progress),
   };
+}
+
+/**
+ * Whether KVM of this host really runs our guests. A host without /dev/kvm is answered at once; else QEMU and the kernel are
+ * got first, for only booting tells.
+ */
+export async function kvmVerdict(cache: string, progress: Progress): Promise<KvmVerdict> {
+  if (!existsSync("/dev/kvm")) return { works: false, why: "this host has no /dev/kvm" };
+  const arch = vmArch();
+  await ensureHostPackages(progress, [{ program: arch.qemuProgram, debianPackage: arch.qemuPackage }]);
+  const kernel = await obtainVmKernel(cache, arch, progress);
+  return probeKvm(cache, arch, kernel, await readQemuVersion(arch));
 }
 
 /** Equal keys: device state and memory of one fit the other. What booted in it does not matter, the snapshot brings it. */
