@@ -2,6 +2,7 @@
 #ifndef CLOCHE_SYS_H
 #define CLOCHE_SYS_H
 #define _GNU_SOURCE
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,9 @@ struct answer {
 int fail(struct answer *answer, int error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int done(struct answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 uint64_t now_us(void);
+
+/* File systems that an operation under way has frozen and will thaw. */
+extern atomic_int frozen_file_systems;
 
 /* disk.c: every operation takes its arguments as strings, as they came over the wire. */
 int disk_clone(struct answer *answer, const char *source, const char *target);

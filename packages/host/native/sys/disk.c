@@ -55,13 +55,19 @@ static int clone_from(struct answer *answer, const char *source, const char *tar
     goto out;
   }
   uint64_t start = now_us();
+  atomic_fetch_add(&frozen_file_systems, frozen ? 1 : 0);
   if (frozen && ioctl(mount_fd, FIFREEZE, 0) != 0) {
     fail(answer, errno, "freezing %s", frozen);
+    atomic_fetch_sub(&frozen_file_systems, 1);
     goto out;
   }
   int cloned = ioctl(target_fd, FICLONE, source_fd);
   int clone_error = errno;
-  if (frozen && ioctl(mount_fd, FITHAW, 0) != 0) {
+  int thawed = frozen ? ioctl(mount_fd, FITHAW, 0) : 0;
+  int thaw_error = errno;
+  atomic_fetch_sub(&frozen_file_systems, frozen ? 1 : 0);
+  if (thawed != 0) {
+    errno = thaw_error;
     fail(answer, errno, "thawing %s", frozen);
     goto out;
   }

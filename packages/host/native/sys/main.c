@@ -6,8 +6,8 @@
  * One answer a line on stdout: `id <TAB> errno <TAB> text`; errno 0 is success. Requests run at the same time, each in a
  * thread of its own; answers come in the order they finish.
  *
- * It ends when stdin ends (the service is gone), after the running operations are through: a file system is never left
- * frozen. Signals to the terminal's group do not stop it. It is the subreaper of what it starts: an orphaned gofer is
+ * It ends when stdin ends (the service is gone), after the running operations are through, but at the latest after
+ * GRACE_SECONDS: only for a frozen file system, which must never be left so, it waits without limit. Signals to the terminal's group do not stop it. It is the subreaper of what it starts: an orphaned gofer is
  * collected at once.
  */
 #include "cloche-sys.h"
@@ -26,11 +26,13 @@
 #define MAX_ARGUMENTS 512
 #define MAX_RUNNING 256
 #define STACK_BYTES (256 * 1024)
+#define GRACE_SECONDS 30
 
 static pthread_mutex_t output_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t running_changed = PTHREAD_COND_INITIALIZER;
 static int running = 0;
+atomic_int frozen_file_systems = 0;
 
 int fail(struct answer *answer, int error, const char *format, ...) {
   va_list list;
@@ -165,7 +167,15 @@ int main(void) {
       return 1;
     }
   }
+  struct timespec until;
+  clock_gettime(CLOCK_REALTIME, &until);
+  until.tv_sec += GRACE_SECONDS;
   pthread_mutex_lock(&running_lock);
-  while (running > 0) pthread_cond_wait(&running_changed, &running_lock);
-  return 0;
+  while (running > 0) {
+    if (pthread_cond_timedwait(&running_changed, &running_lock, &until) != ETIMEDOUT) continue;
+    if (atomic_load(&frozen_file_systems) == 0) break;
+    until.tv_sec += 1;
+  }
+  /* Not return: what may still run must not find its world taken down around it. */
+  _exit(0);
 }

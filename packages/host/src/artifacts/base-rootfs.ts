@@ -69,10 +69,11 @@ export function obtainBaseRootfs(
         },
         build: async (dir) => {
           const root = join(dir, "fs");
+          const npm = await obtainNpm(cache, progress);
           await bootstrap(root, detail);
           detail("adding Node and npm");
           await addNode(root, inputs.nodeBinary);
-          await addNpm(root, dir);
+          await addNpm(root, npm);
           await writeSettings(root);
           await mkdir(join(dir, "cloche"), { mode: 0o700 });
         },
@@ -126,38 +127,48 @@ async function addNode(root: string, nodeBinary: string): Promise<void> {
   if (!stdout.startsWith("v")) throw new Error("Node does not start in the base file system");
 }
 
-async function addNpm(root: string, scratch: string): Promise<void> {
-  const download = join(scratch, ".npm");
-  await mkdir(download, { recursive: true });
-  const { stdout } = await run(
-    ["npm", "pack", "--json", "--pack-destination", download, `npm@${NPM.version}`],
-    {
-      cwd: download,
-      deadlineMs: 5 * 60_000,
-    },
-  );
-  const packed = (JSON.parse(stdout) as { filename: string; integrity: string }[])[0];
-  if (packed?.integrity !== NPM.integrity)
-    throw new Error(
-      `npm ${NPM.version} from the registry has integrity ${packed?.integrity}, not the pinned one`,
-    );
-  const target = join(root, "usr/local/lib/node_modules/npm");
+async function addNpm(root: string, npm: Artifact): Promise<void> {
+  const target = join(root, "usr/local/lib/node_modules");
   await mkdir(target, { recursive: true });
-  await run([
-    "tar",
-    "-xzf",
-    join(download, packed.filename),
-    "--no-same-owner",
-    "--strip-components=1",
-    "-C",
-    target,
-  ]);
+  await run(["cp", "-a", join(npm.path, "npm"), target]);
   for (const program of ["npm", "npx"]) {
     const script = `../lib/node_modules/npm/bin/${program}-cli.js`;
     await chmod(join(root, "usr/local/bin", script), 0o755);
     await symlink(script, join(root, "usr/local/bin", program));
   }
-  await rm(download, { recursive: true });
+}
+
+/** Fetched before anything long is built, so that an unreachable registry is told within seconds. */
+function obtainNpm(cache: string, progress: Progress): Promise<Artifact> {
+  return obtainArtifact(
+    cache,
+    {
+      kind: "npm",
+      inputs: NPM,
+      build: async (dir) => {
+        const argv = ["npm", "pack", "--json", "--pack-destination", dir, `npm@${NPM.version}`] as const;
+        const { stdout } = await run([...argv], { cwd: dir, deadlineMs: 5 * 60_000 });
+        const packed = (JSON.parse(stdout) as { filename: string; integrity: string }[])[0];
+        if (packed?.integrity !== NPM.integrity)
+          throw new Error(
+            `npm ${NPM.version} of the registry has integrity ${packed?.integrity}, not the pinned one`,
+          );
+        const archive = join(dir, packed.filename);
+        await mkdir(join(dir, "npm"));
+        await run([
+          "tar",
+          "-xzf",
+          archive,
+          "--no-same-owner",
+          "--strip-components=1",
+          "-C",
+          join(dir, "npm"),
+        ]);
+        await rm(archive);
+      },
+    },
+    progress,
+  );
 }
 
 async function writeSettings(root: string): Promise<void> {
