@@ -2,8 +2,10 @@ import { open, readFile, rename, truncate, writeFile } from "node:fs/promises";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { canReflink, closePool, openPool, poolSpace, trimPool } from "../../packages/host/src/pool/pool.ts";
 import { mountAt } from "../../packages/host/src/sys/mounts.ts";
+import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
 import { run } from "../../packages/host/src/sys/run.ts";
 import { cannotRun, GIB, inHome, type Lab, openLab } from "./lab.ts";
+import { LineProcess } from "./line-process.ts";
 
 describe.skipIf(cannotRun)(`disk pool${cannotRun ? ` (skipped: ${cannotRun})` : ""}`, () => {
   let lab: Lab;
@@ -72,6 +74,25 @@ describe.skipIf(cannotRun)(`disk pool${cannotRun ? ` (skipped: ${cannotRun})` : 
         { timeout: 20_000, interval: 100 },
       )
       .toBeGreaterThan(200 * 1024 ** 2);
+  });
+
+  it("is gone from the machine when it is closed, though a machine's own mount namespace had a copy of it", async () => {
+    const pool = await opened(3 * GIB);
+    if (pool.kind === "native") return;
+    const copy = new LineProcess([
+      "unshare",
+      "--mount",
+      "--propagation",
+      "slave",
+      "sh",
+      "-c",
+      'echo "{}"; cat',
+    ]);
+    await copy.read();
+    await closePool(lab.home);
+    const { loopDevices } = await listLeftovers(lab.home, lab.tag);
+    await copy.end();
+    expect(loopDevices).toEqual([]);
   });
 
   it("says what is damaged and how to repair it", async () => {

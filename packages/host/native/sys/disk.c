@@ -67,8 +67,7 @@ static int clone_from(struct answer *answer, const char *source, const char *tar
   int thaw_error = errno;
   atomic_fetch_sub(&frozen_file_systems, frozen ? 1 : 0);
   if (thawed != 0) {
-    errno = thaw_error;
-    fail(answer, errno, "thawing %s", frozen);
+    fail(answer, thaw_error, "thawing %s", frozen);
     goto out;
   }
   *frozen_us = now_us() - start;

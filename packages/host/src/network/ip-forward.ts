@@ -20,11 +20,12 @@ export interface ForwardingPlace {
 /** Turns forwarding on for the instance of this router namespace. Repeatable. */
 export function enableForwarding(place: ForwardingPlace, router: string): Promise<void> {
   return withFileLock(join(place.runDir, ".lock"), async () => {
+    await mkdir(place.runDir, { recursive: true });
     const boot = await readFile(BOOT_ID, "utf8");
-    await dropStale(place, boot);
-    const former = await readFile(join(place.runDir, FORMER), "utf8").catch(() => undefined);
-    if (former === undefined)
-      await writeFile(join(place.runDir, FORMER), (await readFile(SYSCTL, "utf8")).trim());
+    const former = join(place.runDir, FORMER);
+    // With nobody counting, what the setting says now is what it was.
+    if ((await living(place, boot, [router])).length === 0)
+      await writeFile(former, (await readFile(SYSCTL, "utf8")).trim());
     await writeFile(join(place.runDir, router), boot);
     await writeFile(SYSCTL, "1");
   });
@@ -33,29 +34,23 @@ export function enableForwarding(place: ForwardingPlace, router: string): Promis
 /** Takes the instance out; the former value comes back with the last one. Repeatable. */
 export function disableForwarding(place: ForwardingPlace, router: string): Promise<void> {
   return withFileLock(join(place.runDir, ".lock"), async () => {
-    await dropStale(place, await readFile(BOOT_ID, "utf8"));
+    const boot = await readFile(BOOT_ID, "utf8");
+    const counted = await living(place, boot, [router]);
     await rm(join(place.runDir, router), { force: true });
-    if ((await markers(place)).length > 0) return;
-    const former = await readFile(join(place.runDir, FORMER), "utf8").catch(() => undefined);
-    if (former === undefined) return;
-    await writeFile(SYSCTL, former);
+    if (!counted.includes(router) || counted.length > 1) return;
+    await writeFile(SYSCTL, await readFile(join(place.runDir, FORMER), "utf8"));
     await rm(place.runDir, { recursive: true, force: true });
   });
 }
 
-const markers = async (place: ForwardingPlace) =>
-  (await readdir(place.runDir)).filter((name) => name !== FORMER && name !== ".lock");
-
-async function dropStale(place: ForwardingPlace, boot: string): Promise<void> {
-  await mkdir(place.runDir, { recursive: true });
-  const routers = new Set(await place.routers());
-  for (const name of await markers(place)) {
-    const marker = await readFile(join(place.runDir, name), "utf8");
-    if (marker !== boot) {
-      // Another boot: nothing that we wrote down is true any more.
-      for (const old of await readdir(place.runDir)) if (old !== ".lock") await rm(join(place.runDir, old));
-      return;
-    }
-    if (!routers.has(name)) await rm(join(place.runDir, name), { force: true });
+/** Instances whose marker is of this boot and whose router is there; those of `trusted` need no router. */
+async function living(place: ForwardingPlace, boot: string, trusted: readonly string[]): Promise<string[]> {
+  const routers = new Set([...(await place.routers()), ...trusted]);
+  const names: string[] = await readdir(place.runDir).catch(() => []);
+  const found: string[] = [];
+  for (const name of names) {
+    if (name === FORMER || name === ".lock" || !routers.has(name)) continue;
+    if ((await readFile(join(place.runDir, name), "utf8")) === boot) found.push(name);
   }
+  return found;
 }

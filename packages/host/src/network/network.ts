@@ -2,7 +2,7 @@
 // Owns everything named after the instance's tag: namespaces, links, the nft tables, the DNS forwarder's sockets.
 //
 //   slot:  (none) ──make──▶ ready ──lease──▶ leased ──release──▶ (none)
-//          found at start ──adopt──▶ leased                 found and not adopted ──reclaim──▶ (none)
+//          found at start: never leased ▶ ready; leased ──adopt──▶ leased, or ──reclaim──▶ (none)
 //
 // Called by machine drivers (lease, prepare, release, adopt) and the host service (egress, denials, open, close).
 // What survives a crash or a stop: all but the DNS forwarder and the refilling of the pool; `openNetwork` finds it again.
@@ -35,6 +35,7 @@ import { SANDBOX_INTERFACE, slotInterface } from "./names.ts";
 import { hostResolvers } from "./resolvers.ts";
 import {
   closeRouter,
+  forwardingObstacle,
   loadRules,
   openRouter,
   routerInterfaces,
@@ -44,7 +45,15 @@ import {
 } from "./router.ts";
 import { ROUTER_TABLE } from "./rules.ts";
 import { readDenials, readElements, type Denial } from "./sets.ts";
-import { deleteSlot, makeSlot, prepareSlot, slotNamespacePath, type SlotPlace } from "./slot.ts";
+import {
+  deleteSlot,
+  makeSlot,
+  markLeased,
+  prepareSlot,
+  slotNamespacePath,
+  type SlotPlace,
+  wasLeased,
+} from "./slot.ts";
 
 export interface NetworkOptions {
   readonly tag: string;
@@ -86,9 +95,11 @@ const SLOTS_AHEAD = 8;
 export function openNetwork(options: NetworkOptions): Promise<Network> {
   const repair =
     "see what the message says of CLOCHE_SUBNET, or of the missing kernel feature, and run the command again";
-  return inStep(options.progress, "network", repair, async () => {
+  return inStep(options.progress, "network", repair, async (detail) => {
     const subnet = parseSubnet(options.subnet);
     await openRouter(options.tag, subnet);
+    const obstacle = await forwardingObstacle(options.tag);
+    if (obstacle) detail(`WARNING: ${obstacle}`);
     const network = new Network(options, subnet);
     await network.start();
     return network;
@@ -111,7 +122,7 @@ export class Network {
   readonly #dns: DnsForwarder;
   readonly #ready: number[] = [];
   readonly #leased = new Set<number>();
-  /** On the machine since an earlier service. */
+  /** Leased under an earlier service, not adopted yet. */
   readonly #found = new Set<number>();
   /** What the router's sets hold of each slot. */
   readonly #elements = new Map<number, SlotElements>();
@@ -149,6 +160,7 @@ export class Network {
   async lease(): Promise<NetworkLease> {
     const slot = this.#ready.shift() ?? (await this.#make());
     this.#leased.add(slot);
+    await markLeased(this.#place, slot);
     this.#refill();
     return this.#leaseOf(slot);
   }
@@ -167,7 +179,7 @@ export class Network {
     this.#leased.delete(slot);
   }
 
-  /** Destroys the slots found at start that nobody adopted; answers them. To be called when adoption is over. */
+  /** Destroys the slots leased under an earlier service that nobody adopted; answers them. To be called when adoption is over. */
   async reclaim(): Promise<number[]> {
     const slots = [...this.#found];
     for (const slot of slots) await this.release(slot);
@@ -225,7 +237,7 @@ export class Network {
     };
   }
 
-  /** Slots of an earlier service: whole ones wait for adoption, half-made ones go. */
+  /** Slots of an earlier service: leased ones wait for adoption, unused ones are ready, half-made ones go. */
   async #findSlots(): Promise<void> {
     const interfaces = await routerInterfaces(this.#options.tag);
     const elements = readElements(
@@ -234,10 +246,10 @@ export class Network {
     for (const [slot, known] of elements) this.#elements.set(slot, known);
     const present = await slotsPresent(this.#options.tag);
     for (const slot of new Set([...present, ...elements.keys()])) {
-      const whole =
-        present.includes(slot) && interfaces.has(slotInterface(slot)) && elements.get(slot)?.hasEgress;
-      if (whole) this.#found.add(slot);
-      else await this.#delete(slot);
+      const complete = elements.get(slot)?.hasEgress && interfaces.has(slotInterface(slot));
+      if (!complete || !present.includes(slot)) await this.#delete(slot);
+      else if (await wasLeased(this.#place, slot)) this.#found.add(slot);
+      else this.#ready.push(slot);
     }
   }
 

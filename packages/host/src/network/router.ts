@@ -114,6 +114,37 @@ export async function closeRouter(tag: string): Promise<void> {
   await disableForwarding(forwarding(), names.router);
 }
 
+/**
+ * Another firewall of the machine (Docker's, ufw) that drops forwarded packets unless told otherwise: no rule of ours can
+ * overrule it. Answers what to do about it, undefined when there is none.
+ */
+export async function forwardingObstacle(tag: string): Promise<string | undefined> {
+  const { stdout } = await run(["nft", "-j", "list", "chains"]);
+  const { uplink } = networkNames(tag);
+  const chain = droppingChain(JSON.parse(stdout));
+  if (!chain) return undefined;
+  return [
+    `the machine's firewall drops forwarded packets (nft chain ${chain}), so sandboxes reach nothing outside; to allow them:`,
+    `iptables -I FORWARD -i ${uplink} -j ACCEPT && iptables -I FORWARD -o ${uplink} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT`,
+  ].join(" ");
+}
+
+/** From `nft -j list chains`: the first chain that hooks forward with policy drop. */
+export function droppingChain(json: unknown): string | undefined {
+  interface Chain {
+    readonly family: string;
+    readonly table: string;
+    readonly name: string;
+    readonly hook?: string;
+    readonly policy?: string;
+  }
+  const chains = (json as { nftables: { chain?: Chain }[] }).nftables.flatMap(({ chain }) => chain ?? []);
+  const found = chains.find(
+    ({ hook, policy, family }) => hook === "forward" && policy === "drop" && family !== "ip6",
+  );
+  return found && `${found.family} ${found.table} ${found.name}`;
+}
+
 async function checkSubnetIsFree(subnet: Subnet, ourUplink: string): Promise<void> {
   const { stdout } = await run(["ip", "-j", "-4", "route"]);
   const routes = (JSON.parse(stdout) as { dst: string; dev?: string }[]).filter(

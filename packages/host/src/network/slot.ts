@@ -1,7 +1,7 @@
 // One slot: a network namespace with an `eth0`, its other end in the router. Made from two batch files that stay beside
 // it, so that addresses can be put back at any time with one short-lived `ip` and nothing to compute.
-import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
 import type { Native } from "../sys/native.ts";
 import { LINK_PREFIX, type LinkAddresses } from "./address.ts";
 import { NETNS_DIR, networkNames, SANDBOX_INTERFACE, slotInterface, slotNamespace } from "./names.ts";
@@ -69,9 +69,22 @@ export async function deleteSlot(place: SlotPlace, slot: number): Promise<void> 
   for (const file of Object.values(batchFiles(stateDir, slot))) await rm(file, { force: true });
 }
 
+/** Kept on disk, so that a later service knows which slots were never given to anybody. */
+export async function markLeased(place: SlotPlace, slot: number): Promise<void> {
+  await writeFile(batchFiles(place.stateDir, slot).leased, "");
+}
+
+/** True too when the slot's files are gone: nothing is known of it then. */
+export async function wasLeased(place: SlotPlace, slot: number): Promise<boolean> {
+  const { leased, sandbox } = batchFiles(place.stateDir, slot);
+  const names: string[] = await readdir(place.stateDir).catch(() => []);
+  return names.includes(basename(leased)) || !names.includes(basename(sandbox));
+}
+
 const batchFiles = (stateDir: string, slot: number) => ({
   router: join(stateDir, `slot-${slot}.router`),
   sandbox: join(stateDir, `slot-${slot}.sandbox`),
+  leased: join(stateDir, `slot-${slot}.leased`),
 });
 
 const ip = (place: SlotPlace, args: readonly string[]) =>

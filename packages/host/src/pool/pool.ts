@@ -129,6 +129,9 @@ async function makeImage(image: string, sizeBytes: number | undefined, detail: (
  * them (measured: the first read of a program in a new clone is 3 times faster than with direct I/O here).
  */
 async function mountImage(image: string, dir: string): Promise<void> {
+  // The shared mount below, alone: a start was killed before the image came on it.
+  const bound = (await stat(dir)).dev === (await stat(join(dir, ".."))).dev;
+  if (bound && (await mountAt(dir))) await run(["umount", dir]);
   const mounted = await mountAt(dir);
   if (mounted) {
     const loop = (await listLoopDevices()).find((candidate) => candidate.device === mounted.device);
@@ -140,9 +143,11 @@ async function mountImage(image: string, dir: string): Promise<void> {
     );
   }
   await checkMagic(image);
+  await shareUnmounts(dir);
   try {
     await run(["mount", "-t", "xfs", "-o", "loop,noatime,nodev,nosuid,noexec", image, dir]);
   } catch (error) {
+    await run(["umount", dir]);
     throw new SetupError(
       STEP,
       `${image} cannot be mounted: ${error instanceof Error ? error.message : error}`,
@@ -150,6 +155,15 @@ async function mountImage(image: string, dir: string): Promise<void> {
       { cause: error },
     );
   }
+}
+
+/**
+ * Machines run in mount namespaces of their own, which start as copies. Only what is unmounted from a shared mount goes
+ * from the copies too; without this the pool's loop device would outlive `closePool` in each of them.
+ */
+async function shareUnmounts(dir: string): Promise<void> {
+  await run(["mount", "--bind", dir, dir]);
+  await run(["mount", "--make-shared", dir]);
 }
 
 async function checkMagic(image: string): Promise<void> {
@@ -172,7 +186,8 @@ async function growToImage(image: string, dir: string): Promise<void> {
   const { bsize, blocks } = await statfs(dir);
   const { size } = await stat(image);
   // The log and the allocation group headers take a share; a whole GiB missing means the image grew.
-  if (size - bsize * blocks > GIB) await run(["xfs_growfs", "-d", dir]);
+  // By device: by path it would look at the mount below ours.
+  if (size - bsize * blocks > GIB) await run(["xfs_growfs", "-d", device]);
 }
 
 async function sizeOf(path: string): Promise<number | undefined> {

@@ -28,6 +28,7 @@ export const DIES_WITH_US = [
   "--pdeathsig=KILL",
   "unshare",
   "--mount",
+  "--propagation=slave",
   "--pid",
   "--fork",
   "--kill-child=KILL",
