@@ -2,6 +2,7 @@
 import { realpathSync } from "node:fs";
 import { mkdtemp, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
@@ -9,6 +10,7 @@ import { countLeftovers, listLeftovers } from "../../packages/host/src/sys/lefto
 import { Native } from "../../packages/host/src/sys/native.ts";
 
 export const cacheDir = process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache";
+const LEFTOVER_PATIENCE_MS = 10_000;
 export const MIB = 1024 * 1024;
 export const GIB = 1024 * MIB;
 
@@ -34,7 +36,12 @@ export async function openLab(): Promise<Lab> {
   const close = async () => {
     await native.close();
     // A program that another test started in a mount namespace of its own may hold a copy of ours for a moment.
-    await expect.poll(() => listLeftovers(home, tag).then(countLeftovers), { timeout: 10_000 }).toBe(0);
+    let left = await listLeftovers(home, tag);
+    for (let waited = 0; countLeftovers(left) > 0 && waited < LEFTOVER_PATIENCE_MS; waited += 100) {
+      await sleep(100);
+      left = await listLeftovers(home, tag);
+    }
+    expect(countLeftovers(left), JSON.stringify(left)).toBe(0);
     await rm(home, { recursive: true });
   };
   return { home, tag, native, nativeProgram, progress: () => {}, close };

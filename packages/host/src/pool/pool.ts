@@ -8,6 +8,8 @@
 import { mkdir, open, readFile, rename, rm, stat, statfs, truncate, writeFile } from "node:fs/promises";
 import { realpathSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ClocheError } from "@cloche/protocol";
 import { inStep, type Progress, SetupError } from "../artifacts/step.ts";
 import { listLoopDevices, mountAt } from "../sys/mounts.ts";
 import type { Native } from "../sys/native.ts";
@@ -29,6 +31,8 @@ const STEP = "disk pool";
 const GIB = 1024 ** 3;
 const SMALLEST_POOL_BYTES = 2 * GIB;
 const SHARE_OF_FREE_SPACE = 0.8;
+const CLOSE_PATIENCE_MS = 10_000;
+const CLOSE_POLL_MS = 100;
 const XFS_MAGIC = "XFSB";
 
 export interface OpenPoolOptions {
@@ -64,10 +68,28 @@ export function openPool(options: OpenPoolOptions): Promise<Pool> {
   });
 }
 
-/** Unmounts the pool's image, if it has one. Fails when disks on it are still attached. Safe to repeat. */
+/**
+ * Unmounts the pool's image, if it has one. A disk that was just detached may hold it a moment longer, so this waits a
+ * little; failed_precondition when disks on it stay attached. Safe to repeat.
+ */
 export async function closePool(home: string): Promise<void> {
   const dir = join(realpathSync(home), "pool");
-  while (await mountAt(dir)) await run(["umount", dir]);
+  for (let waitedMs = 0; await mountAt(dir); ) {
+    try {
+      await run(["umount", dir]);
+    } catch (error) {
+      if (waitedMs >= CLOSE_PATIENCE_MS)
+        throw new ClocheError(
+          "failed_precondition",
+          "the disk pool is still in use; stop what uses it and try again",
+          {
+            cause: error,
+          },
+        );
+      await sleep(CLOSE_POLL_MS);
+      waitedMs += CLOSE_POLL_MS;
+    }
+  }
 }
 
 export async function poolSpace(pool: Pool): Promise<PoolSpace> {
