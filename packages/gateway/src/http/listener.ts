@@ -73,7 +73,7 @@ export async function listen(handler: GatewayHandler, host: string, port: number
       const timer = setTimeout(() => {
         for (const socket of sockets) socket.destroy();
       }, gatewayLimits.closeMs);
-      const idle = setInterval(() => http1.closeIdleConnections(), 50);
+      const idle = setInterval(() => http1.closeIdleConnections(), 10);
       await closed;
       http1.close();
       clearTimeout(timer);

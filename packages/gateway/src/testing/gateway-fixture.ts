@@ -55,6 +55,7 @@ export interface CallOptions {
   secret?: string;
   headers?: Record<string, string>;
   service?: string;
+  signal?: AbortSignal;
 }
 
 export async function openFixture(
@@ -106,7 +107,12 @@ export async function openFixture(
   };
 }
 
-async function postCall(port: number, method: string, body: unknown, call: CallOptions): Promise<Answer> {
+export async function postCall(
+  port: number,
+  method: string,
+  body: unknown,
+  call: CallOptions,
+): Promise<Answer> {
   const service = call.service ?? "cloche.public.v1.SandboxService";
   const response = await fetch(`http://127.0.0.1:${port}/${service}/${method}`, {
     method: "POST",
@@ -116,6 +122,7 @@ async function postCall(port: number, method: string, body: unknown, call: CallO
       ...call.headers,
     },
     body: typeof body === "string" ? body : JSON.stringify(body),
+    ...(call.signal && { signal: call.signal }),
   });
   const text = await response.text();
   return {

@@ -1,0 +1,333 @@
+/**
+ * The gateway killed before and after everything it does, each call of the host failed in turn, and random mixtures of both,
+ * on a model of the host. Whatever happens, after the next start every record tells the truth about its machine and what was
+ * answered holds. CLOCHE_SEED replays a random run.
+ */
+import { Code } from "@connectrpc/connect";
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import type { HostMethod } from "../testing/fake-host.ts";
+import type { Answer } from "../testing/gateway-fixture.ts";
+import { World } from "../testing/world.ts";
+
+interface Scenario {
+  name: string;
+  /** Brings the world to where the request makes sense; answers the sandbox it is about. */
+  prepare(world: World): Promise<string>;
+  method: string;
+  body(id: string): object;
+  /** Makes the host refuse. */
+  spoil?(world: World): void;
+  /** States the sandbox may be in at the end, when the request was answered and when it was not (or not fully). */
+  answered: string[];
+  unanswered: string[];
+}
+
+const running = async (world: World): Promise<string> => (await world.call("CreateSandbox")).body.sandbox.id;
+const suspended = async (world: World): Promise<string> => {
+  const id = await running(world);
+  await world.call("SuspendSandbox", { id });
+  await world.settle();
+  return id;
+};
+const nothing = async (): Promise<string> => "";
+const ofId = (id: string) => ({ id });
+
+const R = "SANDBOX_STATE_RUNNING";
+const S = "SANDBOX_STATE_SUSPENDED";
+const E = "SANDBOX_STATE_ERROR";
+const gone = "not_found";
+
+const scenarios: Scenario[] = [
+  {
+    name: "create",
+    prepare: nothing,
+    method: "CreateSandbox",
+    body: () => ({}),
+    answered: [R],
+    unanswered: [R, gone],
+  },
+  {
+    name: "create that the host refuses",
+    prepare: nothing,
+    method: "CreateSandbox",
+    body: () => ({}),
+    spoil: (world) => world.host.fault("createMachine", "before", Code.Internal, 99, "no disk"),
+    answered: [E],
+    unanswered: [E, gone],
+  },
+  {
+    name: "create whose answers are lost, then refused",
+    prepare: nothing,
+    method: "CreateSandbox",
+    body: () => ({}),
+    spoil: (world) => world.host.fault("createMachine", "after", Code.Internal, 99, "half a machine"),
+    answered: [R, E],
+    unanswered: [R, E, gone],
+  },
+  {
+    name: "fork",
+    prepare: running,
+    method: "ForkSandbox",
+    body: (id) => ({ source_sandbox_id: id }),
+    answered: [R],
+    unanswered: [R, gone],
+  },
+  {
+    name: "suspend",
+    prepare: running,
+    method: "SuspendSandbox",
+    body: ofId,
+    answered: [S],
+    unanswered: [S, R],
+  },
+  {
+    name: "suspend that the host refuses",
+    prepare: running,
+    method: "SuspendSandbox",
+    body: ofId,
+    spoil: (world) => world.host.fault("suspendMachine", "before", Code.Internal, 99, "no space"),
+    answered: [R],
+    unanswered: [R],
+  },
+  {
+    name: "resume",
+    prepare: suspended,
+    method: "ResumeSandbox",
+    body: ofId,
+    answered: [R],
+    unanswered: [R, S],
+  },
+  {
+    name: "resume that the host refuses",
+    prepare: suspended,
+    method: "ResumeSandbox",
+    body: ofId,
+    spoil: (world) => world.host.fault("resumeMachine", "before", Code.ResourceExhausted, 99, "no memory"),
+    answered: [S],
+    unanswered: [S],
+  },
+  {
+    name: "delete",
+    prepare: running,
+    method: "DeleteSandbox",
+    body: ofId,
+    answered: [gone],
+    unanswered: [gone, R],
+  },
+  {
+    name: "delete of a suspended one",
+    prepare: suspended,
+    method: "DeleteSandbox",
+    body: ofId,
+    answered: [gone],
+    unanswered: [gone, S],
+  },
+  {
+    name: "update",
+    prepare: running,
+    method: "UpdateSandbox",
+    body: (id) => ({ id, name: "renamed", metadata: { entries: { a: "b" } } }),
+    answered: [R],
+    unanswered: [R],
+  },
+];
+
+/** The sandbox the request was about: the one it made, or the one it named. */
+async function subjectOf(world: World, scenario: Scenario, prepared: string): Promise<string> {
+  const makes = scenario.method === "CreateSandbox" || scenario.method === "ForkSandbox";
+  if (!makes) return prepared;
+  const made = (await world.database.sandboxes.all()).find((one) => one.id !== prepared);
+  return made?.id ?? "sbx-00000000000000000000";
+}
+
+async function stateOf(world: World, id: string): Promise<string> {
+  return (await world.database.sandboxes.get(id))?.state ?? gone;
+}
+
+describe("killed before and after everything it does", () => {
+  it.each(scenarios)("$name", async (scenario) => {
+    let events = 0;
+    for (const when of ["before", "after"] as const) {
+      for (let event = 1; ; event += 1) {
+        const world = await World.open();
+        const id = await scenario.prepare(world);
+        scenario.spoil?.(world);
+        world.mortal.arm(event, when);
+        const answer = await world.callUnlessKilled(scenario.method, scenario.body(id));
+        await world.settle();
+        const hasDied = world.mortal.isDead;
+        const where = `${when} ${world.mortal.log.at(-1)} (event ${event})`;
+        await world.restart();
+        await world.settle();
+        await world.checkTruth();
+        const state = await stateOf(world, await subjectOf(world, scenario, id));
+        const isPromised = answer !== undefined && answer.status === 200;
+        expect(isPromised ? scenario.answered : scenario.unanswered, where).toContain(state);
+        if (isPromised) await checkAnswer(world, scenario, answer);
+        await world.close();
+        if (!hasDied) break;
+        events += 1;
+      }
+    }
+    // Fewer would mean that the model no longer sees what the gateway does.
+    expect(events).toBeGreaterThan(7);
+  });
+});
+
+/** What an answer said about lasting things is still so after the next start. */
+async function checkAnswer(world: World, scenario: Scenario, answer: Answer): Promise<void> {
+  if (scenario.method === "UpdateSandbox") {
+    const record = await world.database.sandboxes.get(answer.body.sandbox.id);
+    expect(record).toMatchObject({ name: "renamed", metadata: { a: "b" } });
+  }
+  if (answer.body.sandbox?.domain) {
+    const record = await world.database.sandboxes.get(answer.body.sandbox.id);
+    expect(record?.firstRanAtMs).not.toBeNull();
+  }
+}
+
+describe("every call of the host failed in turn", () => {
+  const uses: Record<string, HostMethod> = {
+    create: "createMachine",
+    fork: "forkMachine",
+    suspend: "suspendMachine",
+    resume: "resumeMachine",
+    delete: "destroyMachine",
+    "delete of a suspended one": "destroyMachine",
+  };
+  const codes = [Code.Unavailable, Code.Internal, Code.FailedPrecondition];
+  const faults = (["before", "after"] as const).flatMap((point) =>
+    codes.flatMap((code) =>
+      [1, 6].flatMap((times) => [0, 6].map((blindTimes) => ({ point, code, times, blindTimes }))),
+    ),
+  );
+
+  it.each(Object.entries(uses))("%s by %s", async (name, method) => {
+    const scenario = scenarios.find((one) => one.name === name);
+    if (scenario === undefined) throw new Error(`no scenario ${name}`);
+    for (const { point, code, times, blindTimes } of faults) {
+      const world = await World.open();
+      const id = await scenario.prepare(world);
+      world.host.fault(method, point, code, times);
+      // Nor can the gateway see what became of the machine.
+      if (blindTimes > 0) world.host.fault("getMachine", "before", Code.Unavailable, blindTimes);
+      const answer = world.call(scenario.method, scenario.body(id));
+      for (let i = 0; i < 8; i += 1) await world.clock.advance(2_000);
+      await answer;
+      await world.settle();
+      await world.checkTruth();
+      await world.close();
+    }
+  });
+});
+
+describe("random lives", () => {
+  const seed = Number(process.env["CLOCHE_SEED"] ?? Date.now() % 2 ** 31);
+  const slot = fc.integer({ min: 0, max: 3 });
+  const step = fc.oneof(
+    { weight: 4, arbitrary: fc.record({ do: fc.constant("create" as const) }) },
+    {
+      weight: 12,
+      arbitrary: fc.record({
+        do: fc.constantFrom("suspend", "resume", "fork", "delete", "update", "wake"),
+        slot,
+        waits: fc.boolean(),
+      }),
+    },
+    {
+      weight: 4,
+      arbitrary: fc.record({
+        do: fc.constant("fault" as const),
+        method: fc.constantFrom<HostMethod[]>(
+          "createMachine",
+          "forkMachine",
+          "suspendMachine",
+          "resumeMachine",
+          "destroyMachine",
+          "getMachine",
+          "listMachines",
+        ),
+        point: fc.constantFrom("before" as const, "after" as const),
+        code: fc.constantFrom(Code.Unavailable, Code.Internal, Code.FailedPrecondition, Code.Aborted),
+        times: fc.integer({ min: 1, max: 6 }),
+      }),
+    },
+    { weight: 2, arbitrary: fc.record({ do: fc.constantFrom("crash", "idle"), slot }) },
+    { weight: 1, arbitrary: fc.record({ do: fc.constant("reboot" as const) }) },
+    {
+      weight: 3,
+      arbitrary: fc.record({ do: fc.constant("kill" as const), after: fc.integer({ min: 1, max: 30 }) }),
+    },
+    {
+      weight: 2,
+      arbitrary: fc.record({ do: fc.constant("wait" as const), ms: fc.integer({ min: 1, max: 70_000 }) }),
+    },
+  );
+  type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
+
+  async function act(world: World, one: Step): Promise<void> {
+    const ids = (
+      await world.database.sandboxes.list({ teamId: await teamOf(world), states: [], metadata: {} })
+    ).map((r) => r.id);
+    const idAt = (index: number): string =>
+      ids[index % Math.max(1, ids.length)] ?? "sbx-00000000000000000000";
+    const request = async (method: string, body: object): Promise<void> => {
+      const answer = world.callUnlessKilled(method, body);
+      for (let i = 0; i < 6; i += 1) await world.clock.advance(2_000);
+      const { status = 0 } = (await answer) ?? {};
+      expect(status, `${method} ${JSON.stringify(body)}`).not.toBe(500);
+    };
+    switch (one.do) {
+      case "create":
+        return await request("CreateSandbox", { idle_suspend_seconds: 60, auto_resume: true });
+      case "suspend":
+        return await request("SuspendSandbox", { id: idAt(one.slot) });
+      case "resume":
+        return await request("ResumeSandbox", { id: idAt(one.slot) });
+      case "fork":
+        return await request("ForkSandbox", { source_sandbox_id: idAt(one.slot) });
+      case "delete":
+        return await request("DeleteSandbox", { id: idAt(one.slot) });
+      case "update":
+        return await request("UpdateSandbox", { id: idAt(one.slot), name: "x" });
+      case "fault":
+        return world.host.fault(one.method, one.point, one.code, one.times);
+      case "crash":
+        return world.host.machines.has(idAt(one.slot))
+          ? world.host.crash(idAt(one.slot), "crashed")
+          : undefined;
+      case "idle":
+        return world.host.reportIdle(idAt(one.slot));
+      case "reboot":
+        return world.host.reboot();
+      case "kill": {
+        world.mortal.arm(one.after, "before");
+        await request("ListSandboxes", {});
+        return await world.restart();
+      }
+      case "wait":
+        return await world.clock.advance(one.ms);
+    }
+  }
+
+  it(`end in the truth, seed ${seed}`, { timeout: 120_000 }, async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 25 }), async (steps) => {
+        const world = await World.open();
+        try {
+          for (const one of steps) await act(world, one);
+          world.host.clearFaults();
+          await world.restart();
+          await world.settle();
+          await world.checkTruth();
+        } finally {
+          await world.close();
+        }
+      }),
+      { seed, numRuns: Number(process.env["CLOCHE_FAULT_RUNS"] ?? 20), interruptAfterTimeLimit: 60_000 },
+    );
+  });
+
+  const teamOf = async (world: World): Promise<string> => (await world.database.teams.all())[0]?.id ?? "";
+});

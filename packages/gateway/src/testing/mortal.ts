@@ -1,0 +1,88 @@
+/**
+ * A model of kill -9: everything a gateway does to its database and its host goes through `guard`, which counts. At the n-th
+ * event the process dies, before or after the event's effect: from then on nothing it does has any effect, and it learns of
+ * nothing. A new gateway on the same database and host is the next start.
+ */
+import type { Database } from "../database/database.ts";
+import type { HostClient } from "../lifecycle/host-calls.ts";
+
+export class Killed extends Error {
+  override readonly name = "Killed";
+}
+
+export class Mortal {
+  /** Resolves when it died. */
+  readonly death: Promise<void>;
+  events = 0;
+  readonly log: string[] = [];
+  #dieAt = Number.POSITIVE_INFINITY;
+  #when: "before" | "after" = "before";
+  #isDead = false;
+  #die: () => void = () => undefined;
+
+  constructor() {
+    this.death = new Promise((resolve) => {
+      this.#die = () => {
+        this.#isDead = true;
+        resolve();
+      };
+    });
+  }
+
+  get isDead(): boolean {
+    return this.#isDead;
+  }
+
+  /** From now on, dies at the `event`-th event (the first is 1). */
+  arm(event: number, when: "before" | "after"): void {
+    this.events = 0;
+    this.log.length = 0;
+    this.#dieAt = event;
+    this.#when = when;
+  }
+
+  kill(): void {
+    this.#die();
+  }
+
+  database(database: Database): Database {
+    const wrapped: Record<string, unknown> = { isNew: database.isNew };
+    for (const name of ["teams", "apiKeys", "sandboxes", "operations", "portLinks", "audit"] as const) {
+      wrapped[name] = this.#wrap(name, database[name]);
+    }
+    wrapped["ping"] = () => this.#guard("ping", () => database.ping());
+    wrapped["close"] = () => Promise.resolve();
+    return wrapped as unknown as Database;
+  }
+
+  host(client: HostClient): HostClient {
+    return this.#wrap("host", client, new Set(["watchMachines"]));
+  }
+
+  #wrap<T extends object>(name: string, target: T, free: ReadonlySet<string> = new Set()): T {
+    return new Proxy(target, {
+      get: (_target, property) => {
+        const value = target[property as keyof T];
+        if (typeof value !== "function") return value;
+        const call = value.bind(target) as (...args: unknown[]) => Promise<unknown>;
+        if (free.has(String(property))) return call;
+        return (...args: unknown[]) => this.#guard(`${name}.${String(property)}`, () => call(...args));
+      },
+    });
+  }
+
+  async #guard<T>(name: string, effect: () => Promise<T>): Promise<T> {
+    if (this.#isDead) throw new Killed(name);
+    this.events += 1;
+    this.log.push(name);
+    const isLast = this.events === this.#dieAt;
+    if (isLast && this.#when === "before") {
+      this.#die();
+      throw new Killed(name);
+    }
+    const result = await effect();
+    if (isLast) this.#die();
+    if (this.#isDead) throw new Killed(name);
+    return result;
+  }
+}

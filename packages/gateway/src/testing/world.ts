@@ -1,0 +1,177 @@
+/** A database and a host that outlive gateways, and what must hold whenever no operation is under way. */
+import { randomBytes } from "node:crypto";
+import { silentLog } from "@cloche/base";
+import type { SandboxState, TransitionTrigger } from "@cloche/protocol";
+import { transitions } from "@cloche/protocol";
+import { MachinePhase } from "@cloche/protocol/host";
+import { expect } from "vitest";
+import { type Database, openSqlite } from "../database/database.ts";
+import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import { createGateway, type Gateway } from "../gateway.ts";
+import type { Listener } from "../http/listener.ts";
+import { FakeClock, quiet } from "./fake-clock.ts";
+import { FakeHost } from "./fake-host.ts";
+import { type Answer, postCall, testConfig, testSigningKey } from "./gateway-fixture.ts";
+import { Mortal } from "./mortal.ts";
+
+export class World {
+  readonly clock = new FakeClock();
+  readonly host = new FakeHost();
+  readonly database: Database;
+  gateway: Gateway;
+  mortal: Mortal;
+  #listener: Listener;
+  #secret: string;
+  #connections = new AbortController();
+
+  private constructor(database: Database, running: Running, secret: string) {
+    this.database = database;
+    this.#secret = secret;
+    ({ gateway: this.gateway, mortal: this.mortal, listener: this.#listener } = running);
+  }
+
+  static async open(): Promise<World> {
+    const clock = new FakeClock();
+    const database = checkTransitions(await openSqlite(":memory:", clock));
+    const host = new FakeHost();
+    const running = await start(database, host, clock);
+    const team = await running.gateway.addTeam("testers");
+    const { secret } = await running.gateway.createApiKey(team.id, "test");
+    const world = new World(database, running, secret);
+    Object.assign(world, { clock, host });
+    return world;
+  }
+
+  call(method: string, body: object = {}): Promise<Answer> {
+    return postCall(this.#listener.port, method, body, {
+      secret: this.#secret,
+      signal: this.#connections.signal,
+    });
+  }
+
+  /** The answer, or undefined when the process died before it gave one. */
+  async callUnlessKilled(method: string, body: object = {}): Promise<Answer | undefined> {
+    const answer = this.call(method, body).catch(() => undefined);
+    const result = await Promise.race([answer, this.mortal.death.then(() => undefined)]);
+    return this.mortal.isDead ? undefined : result;
+  }
+
+  /** kill -9, wherever it stands, and the next start. */
+  async restart(): Promise<void> {
+    await this.#kill();
+    ({
+      gateway: this.gateway,
+      mortal: this.mortal,
+      listener: this.#listener,
+    } = await start(this.database, this.host, this.clock));
+  }
+
+  /** Lets time pass until no operation is left and nothing is being compared. */
+  async settle(): Promise<void> {
+    for (let round = 0; round < 60 && !this.mortal.isDead; round += 1) {
+      let isSettled = false;
+      void this.gateway.settled().then(() => {
+        isSettled = true;
+      });
+      await quiet();
+      if (isSettled && (await this.database.operations.all()).length === 0) return await quiet();
+      // What waits to try again gets its time.
+      await this.clock.advance(round < 40 ? 500 : 31_000);
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#kill();
+    await this.database.close();
+  }
+
+  async #kill(): Promise<void> {
+    this.mortal.kill();
+    // Its clients see their connections end.
+    this.#connections.abort();
+    this.#connections = new AbortController();
+    await this.gateway.close();
+  }
+
+  /** Every record tells the truth about its machine, and nothing is left over. */
+  async checkTruth(): Promise<void> {
+    expect(await this.database.operations.all()).toEqual([]);
+    const records = await this.database.sandboxes.all();
+    for (const { id, state, errorMessage, firstRanAtMs } of records) {
+      const phase = this.host.phase(id);
+      const seen = `${state} with machine ${phase === undefined ? "absent" : MachinePhase[phase]}`;
+      expect(truths, seen).toContain(seen);
+      if (state === "SANDBOX_STATE_ERROR") expect(errorMessage).not.toBe("");
+      if (state === "SANDBOX_STATE_RUNNING" || state === "SANDBOX_STATE_SUSPENDED")
+        expect(firstRanAtMs).not.toBeNull();
+    }
+    const known = new Set(records.map(({ id }) => id));
+    expect([...this.host.machines.keys()].filter((id) => !known.has(id))).toEqual([]);
+  }
+}
+
+/** What a record may say of what machine, once nothing is under way. */
+const truths = [
+  "SANDBOX_STATE_RUNNING with machine RUNNING",
+  "SANDBOX_STATE_SUSPENDED with machine SUSPENDED",
+  // A cold start failed: the disk is there, a resume tries again.
+  "SANDBOX_STATE_SUSPENDED with machine STOPPED",
+  // Told when a resume is asked for.
+  "SANDBOX_STATE_SUSPENDED with machine FAILED",
+  "SANDBOX_STATE_SUSPENDED with machine absent",
+  "SANDBOX_STATE_ERROR with machine FAILED",
+  "SANDBOX_STATE_ERROR with machine STOPPED",
+  "SANDBOX_STATE_ERROR with machine SUSPENDED",
+  "SANDBOX_STATE_ERROR with machine absent",
+];
+
+interface Running {
+  gateway: Gateway;
+  mortal: Mortal;
+  listener: Listener;
+}
+
+async function start(database: Database, host: FakeHost, clock: FakeClock): Promise<Running> {
+  const mortal = new Mortal();
+  const gateway = createGateway({
+    database: mortal.database({ ...database, isNew: false }),
+    host: mortal.host(host.client),
+    signingKeys: [testSigningKey()],
+    config: testConfig,
+    clock,
+    log: silentLog,
+    randomBytes,
+  });
+  await gateway.start();
+  const listener = await gateway.listen("127.0.0.1", 0);
+  await gateway.settled();
+  await quiet();
+  return { gateway, mortal, listener };
+}
+
+/** Fails the test when any write moves a state along a way that the transition table does not have. */
+function checkTransitions(database: Database): Database {
+  const { sandboxes } = database;
+  const change = sandboxes.change.bind(sandboxes);
+  sandboxes.change = (read: SandboxRecord, patch: SandboxPatch, ...rest) => {
+    if (patch.state !== undefined && patch.state !== read.state && !canReach(read.state, patch.state)) {
+      throw new Error(`${read.state} was to become ${patch.state}`);
+    }
+    return change(read, patch, ...rest);
+  };
+  return database;
+}
+
+function canReach(from: SandboxState, to: SandboxState): boolean {
+  const seen = new Set<SandboxState>();
+  const open = [from];
+  for (let state = open.pop(); state !== undefined; state = open.pop()) {
+    for (const [trigger, next] of Object.entries(transitions[state]) as [TransitionTrigger, SandboxState][]) {
+      if (next === to) return true;
+      // What nobody asked for leads nowhere further.
+      if (trigger !== "delete" && !seen.has(next)) open.push(next);
+      seen.add(next);
+    }
+  }
+  return false;
+}
