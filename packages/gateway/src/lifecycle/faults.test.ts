@@ -21,6 +21,8 @@ interface Scenario {
   /** States the sandbox may be in at the end, when the request was answered and when it was not (or not fully). */
   answered: string[];
   unanswered: string[];
+  /** What must hold besides. */
+  check?(world: World, id: string): void;
 }
 
 const running = async (world: World): Promise<string> => (await world.call("CreateSandbox")).body.sandbox.id;
@@ -57,11 +59,21 @@ const scenarios: Scenario[] = [
     unanswered: [E, gone],
   },
   {
+    name: "create that breaks halfway",
+    prepare: nothing,
+    method: "CreateSandbox",
+    body: () => ({}),
+    spoil: (world) => world.host.fault("createMachine", "halfway", Code.Internal, 99, "half a machine"),
+    answered: [E],
+    unanswered: [E, gone],
+    check: (world, id) => expect(world.host.phase(id)).toBeUndefined(),
+  },
+  {
     name: "create whose answers are lost, then refused",
     prepare: nothing,
     method: "CreateSandbox",
     body: () => ({}),
-    spoil: (world) => world.host.fault("createMachine", "after", Code.Internal, 99, "half a machine"),
+    spoil: (world) => world.host.fault("createMachine", "after", Code.Internal, 99, "no answer"),
     answered: [R, E],
     unanswered: [R, E, gone],
   },
@@ -161,7 +173,9 @@ describe("killed before and after everything it does", () => {
         await world.restart();
         await world.settle();
         await world.checkTruth();
-        const state = await stateOf(world, await subjectOf(world, scenario, id));
+        const subject = await subjectOf(world, scenario, id);
+        const state = await stateOf(world, subject);
+        scenario.check?.(world, subject);
         const isPromised = answer !== undefined && answer.status === 200;
         expect(isPromised ? scenario.answered : scenario.unanswered, where).toContain(state);
         if (isPromised) await checkAnswer(world, scenario, answer);
@@ -248,7 +262,7 @@ describe("random lives", () => {
           "getMachine",
           "listMachines",
         ),
-        point: fc.constantFrom("before" as const, "after" as const),
+        point: fc.constantFrom("before" as const, "halfway" as const, "after" as const),
         code: fc.constantFrom(Code.Unavailable, Code.Internal, Code.FailedPrecondition, Code.Aborted),
         times: fc.integer({ min: 1, max: 6 }),
       }),

@@ -28,8 +28,8 @@ import type { HostClient } from "../lifecycle/host-calls.ts";
 
 export type HostMethod = Exclude<keyof HostClient, "watchMachines">;
 
-/** Where a planned fault strikes: before anything was done, after all was done (the answer is lost), or never answering. */
-export type FaultPoint = "before" | "after" | "hang";
+/** Where a planned fault strikes: before anything was done, halfway (the machine is left broken), after all was done (the answer is lost), or never answering. */
+export type FaultPoint = "before" | "halfway" | "after" | "hang";
 
 interface Fault {
   method: HostMethod;
@@ -234,6 +234,10 @@ export class FakeHost {
     if (fault?.point === "before") throw new ConnectError(fault.message, fault.code);
     try {
       const result = effect();
+      if (fault?.point === "halfway") {
+        this.crash(sandboxId, fault.message);
+        throw new ConnectError(fault.message, fault.code);
+      }
       if (fault?.point === "after") throw new ConnectError(fault.message, fault.code);
       return result;
     } catch (error) {
