@@ -1,7 +1,10 @@
 /** One suite for every database the gateway can run on: what it asks of a database holds on each, or the test names it. */
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import { type Database, openPostgres, openSqlite } from "@cloche/gateway";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { anAuditEntry, anOperation, aSandbox } from "../../packages/gateway/src/testing/database-records.ts";
@@ -335,8 +338,9 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
 });
 
 describe("PostgreSQL alone", () => {
-  it("comes back after its connections broke", async () => {
+  it("is unavailable while it is away, and comes back by itself", async () => {
     const own = await startPostgres();
+    let isStopped = false;
     try {
       const db = await openPostgres(await own.newDatabase(), clock);
       await db.ping();
@@ -349,9 +353,65 @@ describe("PostgreSQL alone", () => {
           ),
         )
         .toBe("ok");
+      await own.stop();
+      isStopped = true;
+      await expect(db.sandboxes.all()).rejects.toMatchObject({
+        code: "unavailable",
+        message: "the service's database does not answer; try again",
+      });
       await db.close();
     } finally {
-      await own.stop();
+      if (!isStopped) await own.stop();
+    }
+  });
+});
+
+describe("SQLite alone", () => {
+  it("is unavailable while another process holds its lock for long", { timeout: 20_000 }, async () => {
+    const own = await mkdtemp(join(tmpdir(), "cloche-database-"));
+    const db = await openSqlite(join(own, "x.db"), clock);
+    const other = new DatabaseSync(join(own, "x.db"));
+    try {
+      other.exec("begin exclusive");
+      const team = { id: "team-x", name: "X", createdAtMs: 0 };
+      await expect(db.teams.insert(team)).rejects.toMatchObject({ code: "unavailable" });
+      other.exec("rollback");
+      await db.teams.insert(team);
+    } finally {
+      other.close();
+      await db.close();
+      await rm(own, { recursive: true });
+    }
+  });
+
+  it("keeps what was answered when the process is killed", async () => {
+    const own = await mkdtemp(join(tmpdir(), "cloche-database-"));
+    const file = join(own, "x.db");
+    // Writes and tells each answer; the kill comes in the middle of the next.
+    const program = `
+      import { openSqlite } from "@cloche/gateway";
+      const db = await openSqlite(process.argv[1], { nowMs: () => 0 });
+      for (let i = 0; ; i += 1) {
+        await db.teams.insert({ id: "team-" + i, name: "x", createdAtMs: i });
+        process.stdout.write(i + "\\n");
+      }`;
+    try {
+      const child = spawn(process.execPath, ["--input-type=module", "-e", program, file], {
+        stdio: ["ignore", "pipe", "inherit"],
+      });
+      let told = "";
+      child.stdout.on("data", (chunk: Buffer) => {
+        told += chunk.toString();
+        if (told.split("\n").length > 50) child.kill("SIGKILL");
+      });
+      await once(child, "close");
+      const answered = told.split("\n").slice(0, -1).length;
+      expect(answered).toBeGreaterThan(49);
+      const db = await openSqlite(file, clock);
+      expect((await db.teams.all()).length).toBeGreaterThanOrEqual(answered);
+      await db.close();
+    } finally {
+      await rm(own, { recursive: true });
     }
   });
 });

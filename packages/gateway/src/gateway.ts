@@ -223,6 +223,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     settled: () => reconciler.settle(),
 
     async close() {
+      lifecycle.close();
       await Promise.all(listeners.map((listener) => listener.close()));
       closed.abort(new Error("the gateway is closing"));
       await Promise.all([expiry.close(), machines.close(), reconciler.close(), audit.close()]);

@@ -4,11 +4,11 @@
  * (tests/contracts/database.test.ts).
  */
 import type { Clock } from "@cloche/base";
-import { ClocheError } from "@cloche/protocol";
 import { type Dialect, Kysely, sql } from "kysely";
 import { ApiKeys } from "./api-keys.ts";
 import { Audit } from "./audit.ts";
 import { migrate } from "./migrations.ts";
+import { withOutOfReach } from "./out-of-reach.ts";
 import { Operations } from "./operations.ts";
 import { PortLinks } from "./port-links.ts";
 import { postgresDialect } from "./postgres-dialect.ts";
@@ -46,7 +46,7 @@ export async function openPostgres(
 }
 
 async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Promise<Database> {
-  const db = new Kysely<Schema>({ dialect });
+  const db = new Kysely<Schema>({ dialect: withOutOfReach(dialect) });
   let foundVersion: number;
   try {
     foundVersion = await migrate(db as Kysely<unknown>, clock.nowMs());
@@ -63,11 +63,7 @@ async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Prom
     audit: new Audit(db),
     isNew: foundVersion === 0,
     async ping() {
-      try {
-        await sql`select 1`.execute(db);
-      } catch (error) {
-        throw new ClocheError("unavailable", "the service's database does not answer", { cause: error });
-      }
+      await sql`select 1`.execute(db);
     },
     close: () => db.destroy(),
   };

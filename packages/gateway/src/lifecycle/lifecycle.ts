@@ -61,6 +61,7 @@ export type SandboxSettings = Partial<
 
 export class Lifecycle {
   readonly #needs: LifecycleDependencies;
+  readonly #closed = new AbortController();
   #lastOrdinal = 0;
 
   constructor(needs: LifecycleDependencies) {
@@ -70,6 +71,11 @@ export class Lifecycle {
   /** Must be awaited before the first create. */
   async start(): Promise<void> {
     this.#lastOrdinal = await this.#needs.database.sandboxes.lastOrdinal();
+  }
+
+  /** Lets go of everyone who waits: they are answered with the state that is. */
+  close(): void {
+    this.#closed.abort();
   }
 
   newId(): string {
@@ -250,7 +256,8 @@ export class Lifecycle {
       () => reached.abort(),
       () => undefined,
     );
-    return { signal: reached.signal, cancel: () => cancelled.abort() };
+    const signal = AbortSignal.any([reached.signal, this.#closed.signal]);
+    return { signal, cancel: () => cancelled.abort() };
   }
 }
 

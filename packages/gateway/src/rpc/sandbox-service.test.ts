@@ -53,6 +53,16 @@ describe("CreateSandbox", () => {
     await expect.poll(() => stateOf(body.sandbox.id)).toBe("SANDBOX_STATE_RUNNING");
   });
 
+  it("answers at once with the state that is, when the gateway closes", async () => {
+    f.host.fault("createMachine", "hang");
+    const answer = f.call("CreateSandbox");
+    await expect.poll(() => f.host.calls).toContainEqual(expect.stringMatching(/^createMachine/));
+    await f.restart();
+    const { body, status } = await answer;
+    expect([status, body.sandbox.state]).toEqual([200, "SANDBOX_STATE_CREATING"]);
+    await expect.poll(() => stateOf(body.sandbox.id)).toBe("SANDBOX_STATE_RUNNING");
+  });
+
   it("answers ERROR with a message, and no token, when the machine fails for good", async () => {
     const { Code } = await import("@connectrpc/connect");
     f.host.fault("createMachine", "before", Code.Internal, 1, "the disk could not be made");

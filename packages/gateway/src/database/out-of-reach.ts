@@ -1,0 +1,65 @@
+/**
+ * Tells a database that is out of reach (locked, full, down, restarting) from a query that is wrong: the first is answered as
+ * `unavailable`, so that callers try again; the second is a bug and stays what it is.
+ */
+import { ClocheError } from "@cloche/protocol";
+import type { DatabaseConnection, Dialect } from "kysely";
+
+/** The dialect with its failures told apart. */
+export function withOutOfReach(dialect: Dialect): Dialect {
+  return {
+    createAdapter: () => dialect.createAdapter(),
+    createIntrospector: (db) => dialect.createIntrospector(db),
+    createQueryCompiler: () => dialect.createQueryCompiler(),
+    createDriver() {
+      const driver = dialect.createDriver();
+      const acquire = driver.acquireConnection.bind(driver);
+      const seen = new WeakSet<DatabaseConnection>();
+      driver.acquireConnection = async (options) => {
+        const connection = await telling(() => acquire(options));
+        if (!seen.has(connection)) {
+          seen.add(connection);
+          const execute = connection.executeQuery.bind(connection) as DatabaseConnection["executeQuery"];
+          connection.executeQuery = (query) => telling(() => execute(query));
+        }
+        return connection;
+      };
+      return driver;
+    },
+  };
+}
+
+async function telling<T>(run: () => Promise<T>): Promise<T> {
+  try {
+    return await run();
+  } catch (error) {
+    if (!isOutOfReach(error)) throw error;
+    throw new ClocheError("unavailable", "the service's database does not answer; try again", {
+      cause: error,
+      retryAfterSeconds: 1,
+    });
+  }
+}
+
+/** SQLite: busy, locked, I/O error, full, cannot open. */
+const sqliteCodes: ReadonlySet<number> = new Set([5, 6, 10, 13, 14]);
+/** PostgreSQL: connection exceptions, no resources, shutdown and restart, cancelled by its own deadline. */
+const postgresCodes = /^(?:08|53|57P)|^57014$/;
+const socketCodes: ReadonlySet<string> = new Set([
+  "ECONNREFUSED",
+  "ECONNRESET",
+  "ENOENT",
+  "ETIMEDOUT",
+  "EPIPE",
+  "EHOSTUNREACH",
+]);
+const pgMessages =
+  /connection terminated|timeout exceeded when trying to connect|client has encountered a connection error/i;
+
+function isOutOfReach(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const { code, errcode } = error as { code?: string; errcode?: number };
+  if (errcode !== undefined) return sqliteCodes.has(errcode % 256);
+  if (code !== undefined && (postgresCodes.test(code) || socketCodes.has(code))) return true;
+  return pgMessages.test(error.message);
+}
