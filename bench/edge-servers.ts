@@ -7,7 +7,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import http, { type IncomingMessage, type ServerResponse } from "node:http";
 import https from "node:https";
-import type { AddressInfo, Server } from "node:net";
+import type { AddressInfo } from "node:net";
 import { create } from "@bufbuild/protobuf";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { createLog, systemClock } from "@cloche/base";
@@ -22,7 +22,8 @@ const answer = (request: IncomingMessage, response: ServerResponse): void => {
   response.end("{}");
 };
 
-async function listen(server: Server): Promise<number> {
+async function listen(server: http.Server | https.Server): Promise<number> {
+  server.keepAliveTimeout = 0;
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
   return (server.address() as AddressInfo).port;

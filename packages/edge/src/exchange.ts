@@ -14,6 +14,8 @@ import { ClocheError, dataPlaneStatus } from "@cloche/protocol";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { RawHeaders } from "./headers.ts";
 
+const onePieceBytes = 8 * 1024;
+
 export class Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -103,6 +105,8 @@ export class Exchange {
     if (this.over) return;
     if (this.#bodyOver || this.request.complete || (this.expectsContinue && !this.continued)) {
       if (last === undefined) this.response.end();
+      // A short body as text lets node write head and body at once; latin1 keeps every byte.
+      else if (last.length <= onePieceBytes) this.response.end(last.toString("latin1"), "latin1");
       else this.response.end(last);
       return;
     }

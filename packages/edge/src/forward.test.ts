@@ -339,6 +339,26 @@ test("HEAD, 204 and 304 have no body, and the connection goes on", async () => {
   agent.destroy();
 });
 
+test("every byte value passes unchanged, in short and long bodies of known and unknown length", async () => {
+  await using rig = await Rig.start();
+  const bytes = Buffer.from(Array.from({ length: 256 }, (_, index) => index));
+  const long = Buffer.concat(Array.from({ length: 100 }, () => bytes));
+  rig.onAgent = (request, response) => {
+    const body = request.url?.includes("long") ? long : bytes;
+    if (request.url?.includes("known")) response.setHeader("content-length", body.length);
+    else response.write(body.subarray(0, 1));
+    response.end(request.url?.includes("known") ? body : body.subarray(1));
+  };
+  for (const path of ["/v1/known", "/v1/long-known", "/v1/x", "/v1/long"]) {
+    const request = rig.request({ path });
+    request.end();
+    const [answer] = (await once(request, "response")) as [IncomingMessage];
+    const chunks: Buffer[] = [];
+    for await (const chunk of answer) chunks.push(chunk as Buffer);
+    expect(Buffer.concat(chunks).equals(path.includes("long") ? long : bytes), path).toBe(true);
+  }
+});
+
 test("HTTP/1.0 clients get an answer they can read", async () => {
   await using rig = await Rig.start();
   rig.onAgent = (_request, response) => {
