@@ -8,6 +8,7 @@ import {
   optionalStrings,
   requiredString,
 } from "../http/fields.ts";
+import { parseReference } from "../oci/reference.ts";
 
 /**
  * A service definition as it came in (service-interface.md, Service definition; decisions.md, services). Throws
@@ -26,6 +27,7 @@ export function readDefinition(body: JsonObject): ServiceDefinition {
   if (container && (image === undefined || image === "")) {
     throw new ClocheError("invalid_argument", "image is required when container is true");
   }
+  if (container && image !== undefined) checkImage(image);
   const fields = {
     args: optionalStrings(body, "args"),
     env: optionalEnvironment(body, "env"),
@@ -43,6 +45,15 @@ export function readDefinition(body: JsonObject): ServiceDefinition {
   if (container) definition.container = true;
   if (image !== undefined) definition.image = image;
   return definition;
+}
+
+/** Whether the image exists only the pull tells; what is no reference at all is refused here. */
+function checkImage(image: string): void {
+  try {
+    parseReference(image);
+  } catch (error) {
+    throw new ClocheError("invalid_argument", (error as Error).message, { cause: error });
+  }
 }
 
 function workingDirectory(body: JsonObject): string | undefined {

@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { checkNeeds } from "./graph.ts";
+import { checkNeeds, inDependencyOrder } from "./graph.ts";
 
 /** What can be reached from `name`, by the plainest of means. */
 function reachable(graph: ReadonlyMap<string, readonly string[]>, name: string): Set<string> {
@@ -52,5 +52,24 @@ describe("checkNeeds", () => {
 
   it("takes a chain as long as it likes", () => {
     checkNeeds("0", (name) => (name === "20000" ? [] : [String(Number(name) + 1)]));
+  });
+});
+
+describe("inDependencyOrder", () => {
+  it("puts every need before who needs it, keeps just the names it was given, and ends on cycles", () => {
+    const names = ["a", "b", "c", "d", "e"];
+    const drawn = fc.dictionary(fc.constantFrom(...names), fc.subarray(names));
+    fc.assert(
+      fc.property(drawn, fc.subarray(names), (needs, chosen) => {
+        const graph = new Map(Object.entries(needs));
+        const ordered = inDependencyOrder(chosen, (name) => graph.get(name));
+        expect([...ordered].sort()).toEqual([...chosen].sort());
+        const cyclic = names.some((name) => reachable(graph, name).has(name));
+        if (cyclic) return;
+        for (const [at, name] of ordered.entries()) {
+          for (const later of ordered.slice(at + 1)) expect(reachable(graph, name).has(later)).toBe(false);
+        }
+      }),
+    );
   });
 });

@@ -39,3 +39,25 @@ export function checkNeeds(name: string, needsOf: NeedsOf): void {
     }
   }
 }
+
+/** `names` with every need before who needs it, else by name. Unknown needs and cycles do not disturb the order of the rest. */
+export function inDependencyOrder(names: readonly string[], needsOf: NeedsOf): string[] {
+  const wanted = new Set(names);
+  const seen = new Set<string>();
+  const ordered: string[] = [];
+  for (const first of [...wanted].sort()) {
+    const stack: { name: string; left: boolean }[] = [{ name: first, left: false }];
+    for (let at = stack.pop(); at !== undefined; at = stack.pop()) {
+      if (at.left) {
+        if (wanted.has(at.name)) ordered.push(at.name);
+        continue;
+      }
+      if (seen.has(at.name)) continue;
+      seen.add(at.name);
+      stack.push({ name: at.name, left: true });
+      const needs = [...(needsOf(at.name) ?? [])].sort().reverse();
+      for (const name of needs) stack.push({ name, left: false });
+    }
+  }
+  return ordered;
+}

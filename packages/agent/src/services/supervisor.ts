@@ -14,7 +14,7 @@ import {
 import type { DiskServices } from "../control/disk.ts";
 import { Catalog, type ServiceFile } from "./catalog.ts";
 import { badName } from "./definition.ts";
-import { checkNeeds } from "./graph.ts";
+import { checkNeeds, inDependencyOrder } from "./graph.ts";
 import type { Launcher } from "./launcher.ts";
 import { Service } from "./service.ts";
 import { ServiceLog } from "./service-log.ts";
@@ -172,7 +172,8 @@ export class Supervisor implements DiskServices {
     };
     await Promise.all([...new Set(names)].map(startOne));
     for (const service of this.#services.values()) service.giveUp();
-    return { started: started.sort(), failed: failed.sort() };
+    const ordered = (list: string[]): string[] => inDependencyOrder(list, (name) => this.#needsOf(name));
+    return { started: ordered(started), failed: ordered(failed) };
   }
 
   /** Brings up a service once per start, its needs before it. Answers whether it reached running. */
@@ -236,11 +237,10 @@ export class Supervisor implements DiskServices {
     });
   }
 
+  /** Needs before those that need them. */
   #named(which: (service: Service) => boolean): string[] {
-    return [...this.#services.values()]
-      .filter(which)
-      .map(({ name }) => name)
-      .sort();
+    const names = [...this.#services.values()].filter(which).map(({ name }) => name);
+    return inDependencyOrder(names, (name) => this.#needsOf(name));
   }
 
   #inTurn<Answer>(name: string, change: () => Promise<Answer>): Promise<Answer> {
