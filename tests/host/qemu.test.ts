@@ -268,6 +268,22 @@ describe.skipIf(!root)("virtual machines", () => {
     expect((await runIn(resumed, "cat /mnt/disk/file")).stdout).toBe("asleep\n");
   });
 
+  it("has the right time soon after a resume, without being told", async () => {
+    const { made, machine } = await create("sbx-clock");
+    const into = { dir: await lab.directory("clock") };
+    await driver.snapshot(made, into, { stop: true }, hooksOf(machine));
+    await driver.stopMachine(made);
+    await new Promise((resolve) => setTimeout(resolve, 4_000));
+    const resumed = await driver.restore(made, into, LAB_RESOURCES);
+    const errorSeconds = async (): Promise<number> => {
+      const before = Date.now();
+      const guestMs = Number((await runIn(resumed, "date +%s")).stdout) * 1_000;
+      const now = Date.now();
+      return Math.max(before - 1_000 - guestMs, guestMs - now, 0) / 1_000;
+    };
+    await expect.poll(errorSeconds, { timeout: 20_000 }).toBeLessThan(2);
+  });
+
   it("lets a machine go on that was paused for a suspension which did not come about", async () => {
     const { made, machine } = await create("sbx-unblock");
     const into = { dir: await lab.directory("unblocked") };

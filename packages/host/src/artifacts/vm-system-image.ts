@@ -9,6 +9,7 @@ import type { AgentRoot } from "./agent-root.ts";
 import { inStep, type Progress } from "./step.ts";
 import { obtainArtifact } from "./store.ts";
 import type { VmArch } from "./vm-arch.ts";
+import type { VmTools } from "./vm-tools.ts";
 import type { VmKernel } from "./vm-kernel.ts";
 
 const RECIPE = 1;
@@ -25,6 +26,13 @@ const MKE2FS_OPTIONS = "-L system -b 4096 -m 0 -O ^has_journal -E root_owner=0:0
 /** Room for what mke2fs needs besides the files. */
 const SPARE_MB = 24;
 
+export interface VmSystemParts {
+  readonly arch: VmArch;
+  readonly kernel: VmKernel;
+  readonly agentRoot: AgentRoot;
+  readonly tools: VmTools;
+}
+
 export interface VmSystemImage {
   readonly key: string;
   readonly path: string;
@@ -32,7 +40,7 @@ export interface VmSystemImage {
 
 export function obtainVmSystemImage(
   cache: string,
-  parts: { readonly arch: VmArch; readonly kernel: VmKernel; readonly agentRoot: AgentRoot },
+  parts: VmSystemParts,
   progress: Progress,
 ): Promise<VmSystemImage> {
   const repair = "free some disk space and run the command again";
@@ -42,8 +50,14 @@ export function obtainVmSystemImage(
       cache,
       {
         kind: "vm-system",
-        inputs: { recipe: RECIPE, kernel: parts.kernel.key, agentRoot: parts.agentRoot.key, init },
-        build: (dir) => build(dir, parts.kernel, parts.agentRoot, init),
+        inputs: {
+          recipe: RECIPE,
+          kernel: parts.kernel.key,
+          agentRoot: parts.agentRoot.key,
+          init,
+          tools: parts.tools.key,
+        },
+        build: (dir) => build(dir, parts, init),
       },
       (_step, text) => detail(text ?? ""),
     );
@@ -77,13 +91,14 @@ function quote(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-async function build(dir: string, kernel: VmKernel, agentRoot: AgentRoot, init: string): Promise<void> {
+async function build(dir: string, { kernel, agentRoot, tools }: VmSystemParts, init: string): Promise<void> {
   const root = join(dir, "root");
   await run(["cp", "-a", "--reflink=auto", `${agentRoot.dir}/.`, root]);
   for (const name of MOUNT_POINTS) await mkdir(join(root, name), { recursive: true });
   const bin = join(root, OUR_FOLDER, "bin");
   await mkdir(bin, { recursive: true });
   await run(["cp", kernel.busybox, join(bin, "busybox")]);
+  await run(["cp", tools.clock, join(bin, "vm-clock")]);
   for (const applet of APPLETS) await symlink("busybox", join(bin, applet));
   await writeFile(join(root, OUR_FOLDER, "init"), init, { mode: 0o755 });
   // Where modprobe looks. The agent's root may have /lib as a link.

@@ -11,14 +11,18 @@ const FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra"];
 const PROGRAMS = [
   { source: "vm-launch.c", output: "vm-launch", flags: ["-static"] },
   { source: "vm-pages.c", output: "vm-pages", flags: ["-static"] },
+  { source: "vm-clock.c", output: "vm-clock", flags: ["-static"] },
   { source: "open-read-only.c", output: "open-read-only.so", flags: ["-shared", "-fPIC"] },
 ] as const;
 
 export interface VmTools {
+  readonly key: string;
   /** Puts QEMU into its jail. */
   readonly launch: string;
   /** Copies a paused machine's changed memory. */
   readonly pages: string;
+  /** For the guest: keeps its wall clock right. */
+  readonly clock: string;
   /** Preloaded into a QEMU before 9.0. */
   readonly openReadOnly: string;
 }
@@ -42,8 +46,10 @@ export function obtainVmTools(cache: string, progress: Progress): Promise<VmTool
       progress,
     );
     return {
+      key: artifact.key,
       launch: join(artifact.path, "vm-launch"),
       pages: join(artifact.path, "vm-pages"),
+      clock: join(artifact.path, "vm-clock"),
       openReadOnly: join(artifact.path, "open-read-only.so"),
     };
   });

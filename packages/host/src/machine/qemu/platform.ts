@@ -46,17 +46,26 @@ export interface VmPlatformOptions {
   readonly accelerator?: Accelerator | "auto";
 }
 
+/**
+ * Whether KVM of this host really runs our guests. A host without /dev/kvm is answered at once; else QEMU and the kernel are
+ * got first, for only booting tells.
+ */
+export async function kvmVerdict(cache: string, progress: Progress): Promise<KvmVerdict> {
+  if (!existsSync("/dev/kvm")) return { works: false, why: "this host has no /dev/kvm" };
+  const { arch, qemuVersion, kernel } = await obtainQemu(cache, progress);
+  return probeKvm(cache, arch, kernel, qemuVersion);
+}
+
 /** Installs QEMU where it is missing. Throws failed_precondition where it does not run or the architecture has no machines. */
 export async function obtainVmPlatform(options: VmPlatformOptions): Promise<VmPlatform> {
   const { cache, progress } = options;
-  const arch = vmArch();
-  await ensureHostPackages(progress, [{ program: arch.qemuProgram, debianPackage: arch.qemuPackage }]);
-  const qemuVersion = await readQemuVersion(arch);
-  const kernel = await obtainVmKernel(cache, arch, progress);
+  const { arch, qemuVersion, kernel } = await obtainQemu(cache, progress);
   const wanted = options.accelerator ?? "auto";
   const kvm =
     wanted === "auto" ? await probeKvm(cache, arch, kernel, qemuVersion) : { works: wanted === "kvm" };
   const accelerator = kvm.works ? "kvm" : "tcg";
+  const tools = await obtainVmTools(cache, progress);
+  const parts = { arch, kernel, agentRoot: options.agentRoot, tools };
   return {
     arch,
     accelerator,
@@ -66,21 +75,18 @@ export async function obtainVmPlatform(options: VmPlatformOptions): Promise<VmPl
     hostCpu: accelerator === "kvm" ? await hostCpu() : "",
     kernel,
     firstRoot: await obtainVmFirstRoot(cache, kernel, progress),
-    systemImage: await obtainVmSystemImage(cache, { arch, kernel, agentRoot: options.agentRoot }, progress),
-    tools: await obtainVmTools(cache, progress),
+    systemImage: await obtainVmSystemImage(cache, parts, progress),
+    tools,
   };
 }
 
-/**
- * Whether KVM of this host really runs our guests. A host without /dev/kvm is answered at once; else QEMU and the kernel are
- * got first, for only booting tells.
- */
-export async function kvmVerdict(cache: string, progress: Progress): Promise<KvmVerdict> {
-  if (!existsSync("/dev/kvm")) return { works: false, why: "this host has no /dev/kvm" };
+async function obtainQemu(
+  cache: string,
+  progress: Progress,
+): Promise<{ arch: VmArch; qemuVersion: string; kernel: VmKernel }> {
   const arch = vmArch();
   await ensureHostPackages(progress, [{ program: arch.qemuProgram, debianPackage: arch.qemuPackage }]);
-  const kernel = await obtainVmKernel(cache, arch, progress);
-  return probeKvm(cache, arch, kernel, await readQemuVersion(arch));
+  return { arch, qemuVersion: await readQemuVersion(arch), kernel: await obtainVmKernel(cache, arch, progress) };
 }
 
 /** Equal keys: device state and memory of one fit the other. What booted in it does not matter, the snapshot brings it. */

@@ -30,6 +30,7 @@ ip link set eth0 up
 ip route add default via @GATEWAY_ADDRESS@
 mkdir -p /mnt/disk
 cat /sys/firmware/qemu_fw_cfg/by_name/opt/cloche/boot/raw > /mnt/boot.json
+vm-clock > /dev/@CONSOLE@ 2>&1 &
 cd /
 @AGENT_ENVIRONMENT@
 @AGENT_COMMAND@ /mnt/boot.json < /dev/null > /dev/@CONSOLE@ 2>&1 &
