@@ -14,7 +14,7 @@ import type { QemuDriver } from "../../packages/host/src/machine/qemu/driver.ts"
 import { reflink } from "../../packages/host/src/machine/qemu/reflink.ts";
 import { snapshotPaths } from "../../packages/host/src/machine/qemu/snapshot-files.ts";
 import { vmCgroupPath } from "../../packages/host/src/machine/qemu/vm-cgroup.ts";
-import { readVmRecord } from "../../packages/host/src/machine/qemu/vm-record.ts";
+import { readVmRecord, saveVmRecord, type VmRecord } from "../../packages/host/src/machine/qemu/vm-record.ts";
 import { call, hooksOf, LAB_RESOURCES, type Lab, MOUNT, openLab, processesOf, runIn } from "./qemu-lab.ts";
 
 const root = process.getuid?.() === 0;
@@ -126,6 +126,14 @@ describe.skipIf(!root)("virtual machines", () => {
       "before\nfile\nlost+found\n",
     );
     expect(await counter(machine)).toBe(2);
+    // The service ended right after the swap, before it was written down.
+    await driver.stop();
+    const record = await readVmRecord(made.dir);
+    await saveVmRecord(made.dir, { ...(record as VmRecord), disks: 1 });
+    driver = newDriver();
+    expect(await driver.adopt(swapped)).toEqual(machine);
+    await driver.swapDisk(swapped, next, hooksOf(machine));
+    expect((await runIn(machine, `${MOUNT} && cat /mnt/disk/file`)).stdout).toBe("before\n");
     // Again and back: the nodes of earlier disks are gone.
     await runIn(machine, "echo second > /mnt/disk/file");
     await driver.swapDisk(swapped, made.diskImage, hooksOf(machine));
@@ -138,8 +146,12 @@ describe.skipIf(!root)("virtual machines", () => {
     const missing = driver.swapDisk(made, join(made.dir, "missing.ext4"), hooksOf(machine));
     await expect(missing).rejects.toThrow("ENOENT");
     expect((await runIn(machine, "cat /mnt/disk/file")).stdout).toBe("old\n");
-    // QEMU refuses an image that is in use; here after the guest has let go of its disk.
-    await expect(driver.swapDisk(made, made.diskImage, hooksOf(machine))).rejects.toThrow("lock");
+    // QEMU refuses an image that is in use, here by another machine; the guest has let go of its own disk by then.
+    const { made: other } = await create("sbx-other");
+    await expect(driver.swapDisk(made, other.diskImage, hooksOf(machine))).rejects.toThrow("lock");
+    expect((await runIn(machine, `${MOUNT} && cat /mnt/disk/file`)).stdout).toBe("old\n");
+    // What is attached already can be attached again: a swap can be repeated after a crash.
+    await driver.swapDisk(made, made.diskImage, hooksOf(machine));
     expect((await runIn(machine, `${MOUNT} && cat /mnt/disk/file`)).stdout).toBe("old\n");
     const checkpoint = join(made.dir, "checkpoint.ext4");
     await driver.checkpointDisk(made, checkpoint, hooksOf(machine));

@@ -37,7 +37,16 @@ const CONSOLE_BYTES = 65_536;
 const TRANSLATION_CACHE_MB = 128;
 
 /** Names within QEMU. */
-export const vmNodes = { disk: "disk", diskFile: "disk-file", console: "console" } as const;
+export const vmNodes = { disk: "disk", console: "console" } as const;
+/** The device of the user's disk. */
+export const GUEST_DISK_DEVICE = "vdb";
+
+/** The user's disks of one QEMU, counted from 1: each swap has a new file name and block node. */
+export function diskOf(number: number): { readonly file: string; readonly node: string } {
+  return number === 1
+    ? { file: vmFiles.disk, node: "disk-file" }
+    : { file: `disk-${number}.ext4`, node: `disk-file-${number}` };
+}
 
 export interface CommandLineOptions {
   readonly arch: VmArch;
@@ -86,10 +95,13 @@ function hardware({ arch, accelerator, shape, start, readOnlyMemory }: CommandLi
     ["-blockdev", `driver=file,node-name=system-file,filename=/vm/${vmFiles.system},read-only=on`],
     ["-blockdev", "driver=raw,node-name=system,file=system-file,read-only=on"],
     ["-device", `virtio-blk-${virtio},drive=system,id=vda`],
-    ["-blockdev", JSON.stringify(diskFileNode(vmFiles.disk, vmNodes.diskFile))],
-    ["-blockdev", JSON.stringify(diskNode(vmNodes.diskFile))],
+    ["-blockdev", JSON.stringify(diskFileNode(diskOf(1).file, diskOf(1).node))],
+    ["-blockdev", JSON.stringify(diskNode(diskOf(1).node))],
     // Errors go to the guest: a full pool must not stop the machine without a word.
-    ["-device", `virtio-blk-${virtio},drive=${vmNodes.disk},id=vdb,werror=report,rerror=report`],
+    [
+      "-device",
+      `virtio-blk-${virtio},drive=${vmNodes.disk},id=${GUEST_DISK_DEVICE},werror=report,rerror=report`,
+    ],
     ["-netdev", `tap,id=net,fd=${TAP_FD}`],
     ["-device", `virtio-net-${virtio},netdev=net,id=eth0,mac=${guestNetwork.guestMac},romfile=`],
     ["-fw_cfg", `name=opt/cloche/boot,file=/vm/${vmFiles.boot}`],
@@ -129,4 +141,4 @@ export function diskNode(fileNode: string): object {
 }
 
 /** The guest's name of the user's disk. */
-export const GUEST_BLOCK_DEVICE = "/dev/vdb";
+export const GUEST_BLOCK_DEVICE = `/dev/${GUEST_DISK_DEVICE}`;

@@ -86,7 +86,11 @@ async function obtainQemu(
 ): Promise<{ arch: VmArch; qemuVersion: string; kernel: VmKernel }> {
   const arch = vmArch();
   await ensureHostPackages(progress, [{ program: arch.qemuProgram, debianPackage: arch.qemuPackage }]);
-  return { arch, qemuVersion: await readQemuVersion(arch), kernel: await obtainVmKernel(cache, arch, progress) };
+  return {
+    arch,
+    qemuVersion: await readQemuVersion(arch),
+    kernel: await obtainVmKernel(cache, arch, progress),
+  };
 }
 
 /** Equal keys: device state and memory of one fit the other. What booted in it does not matter, the snapshot brings it. */

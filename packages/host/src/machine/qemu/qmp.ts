@@ -21,6 +21,8 @@ export interface QmpCommands {
   "blockdev-add": { in: object; out: unknown };
   "blockdev-reopen": { in: { options: object[] }; out: unknown };
   "blockdev-del": { in: { "node-name": string }; out: unknown };
+  "query-block": { in: undefined; out: { qdev?: string; inserted?: { file?: string } }[] };
+  "query-named-block-nodes": { in: { flat: boolean }; out: { "node-name"?: string }[] };
   block_resize: { in: { "node-name": string; size: number }; out: unknown };
   "ringbuf-read": { in: { device: string; size: number }; out: string };
 }

@@ -1,8 +1,8 @@
 // Memory and disk of a running machine at one instant. What is slow happens before the pause (guest and host disks synced,
 // base memory cloned, buffer touched) or after it (changed pages written and synced).
-import { chmod, chown, copyFile, rm, stat } from "node:fs/promises";
-import { join } from "node:path";
-import { CleanupStack } from "@cloche/base";
+import { chmod, chown, copyFile, rename, rm, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { CleanupStack, syncDirectory } from "@cloche/base";
 import type { GuestHooks, SnapshotFiles } from "../driver.ts";
 import { vmFiles } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
@@ -68,15 +68,19 @@ export function takeDiskCheckpoint(vm: Vm, toImage: string, hooks: GuestHooks): 
   return CleanupStack.guard(async (stack) => {
     await hooks.flush();
     await needingRoom("a checkpoint", () => syncFile(vm.diskPath));
-    stack.push("clone of the disk", () => rm(toImage, { force: true }));
+    const unfinished = `${toImage}.new`;
+    await rm(unfinished, { force: true });
+    stack.push("clone of the disk", () => rm(unfinished, { force: true }));
     const started = performance.now();
     stack.push("pause", () => vm.resume());
     await vm.pause();
-    await needingRoom("a checkpoint", () => reflink(vm.diskPath, toImage));
+    await needingRoom("a checkpoint", () => reflink(vm.diskPath, unfinished));
     await vm.resume();
     const pauseMs = performance.now() - started;
-    await ownByRoot(toImage, 0o600);
-    await syncFile(toImage);
+    await ownByRoot(unfinished, 0o600);
+    await syncFile(unfinished);
+    await rename(unfinished, toImage);
+    await syncDirectory(dirname(toImage));
     return { pauseMs };
   });
 }

@@ -21,8 +21,7 @@ export interface VmRecord {
   process?: ProcessIdentity;
   /** The host's boot that the process belongs to. */
   bootId?: string;
-  /** Name in the machine's directory of the disk that is attached, and how many it has had. */
-  diskFile: string;
+  /** How many disks it has had since QEMU started; the last one is attached (command-line.ts, diskOf). */
   disks: number;
 }
 

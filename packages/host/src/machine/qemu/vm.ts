@@ -17,7 +17,15 @@ import type { MachineFiles } from "../driver.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { isAlive } from "../process-identity.ts";
 import { agentAnswers, untilAgentAnswers } from "./agent-answer.ts";
-import { diskFileNode, diskNode, vmFiles, vmNodes, type VmShape } from "./command-line.ts";
+import {
+  diskFileNode,
+  diskNode,
+  diskOf,
+  GUEST_DISK_DEVICE,
+  vmFiles,
+  vmNodes,
+  type VmShape,
+} from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { launchQemu } from "./launch.ts";
 import { QmpClient } from "./qmp.ts";
@@ -97,7 +105,7 @@ export class Vm {
   }
   /** The disk as its QEMU has it open. */
   get diskPath(): string {
-    return join(this.directory, this.record.diskFile);
+    return join(this.directory, diskOf(this.record.disks).file);
   }
   get cgroup(): Cgroup {
     return new Cgroup(vmCgroupPath(this.#environment.tag, this.record.id));
@@ -117,7 +125,6 @@ export class Vm {
         uid: vmUid(files.id),
         bootedFrom: start.bootedFrom,
         ...(start.bootstrapSecret !== undefined && { bootstrapSecret: start.bootstrapSecret }),
-        diskFile: vmFiles.disk,
         disks: 1,
       };
       stack.push("directory of the machine", () => removeVmFiles(files.dir));
@@ -167,6 +174,7 @@ export class Vm {
       const vm = new Vm(environment, files, record, lease, qmp);
       // The service ended in the middle of a snapshot: `unblock` lets it go on.
       vm.pausedByUs = status === "paused";
+      await vm.#settleSwap();
       return vm;
     } catch (err) {
       environment.log.warn({ err, sandbox_id: files.id }, "a machine's process lives but is of no use");
@@ -195,27 +203,44 @@ export class Vm {
     );
   }
 
-  /** The guest must have let go of its disk. When it throws, the old disk is attached as before. */
+  /**
+   * The guest must have let go of its disk. When it throws, the old disk is attached as before. To attach what is attached
+   * already does nothing: a swap can be repeated.
+   */
   async swapDisk(toImage: string): Promise<void> {
+    if ((await stat(toImage)).ino === (await stat(this.diskPath)).ino) return;
     const number = this.record.disks + 1;
-    const file = `disk-${number}.ext4`;
-    const node = `${vmNodes.diskFile}-${number}`;
-    const oldFile = this.record.diskFile;
-    const oldNode = oldFile === vmFiles.disk ? vmNodes.diskFile : `${vmNodes.diskFile}-${this.record.disks}`;
-    await giveDisk(toImage, join(this.directory, file), this.record.uid);
-    await this.#qmp.execute("blockdev-add", diskFileNode(file, node));
-    try {
-      await this.#qmp.execute("blockdev-reopen", { options: [diskNode(node)] });
-    } catch (error) {
-      await this.#qmp.execute("blockdev-del", { "node-name": node });
-      throw error;
-    }
-    this.record.diskFile = file;
+    const next = diskOf(number);
+    const old = diskOf(this.record.disks);
+    await CleanupStack.guard(async (stack) => {
+      stack.push("name of the new disk", () => rm(join(this.directory, next.file), { force: true }));
+      await giveDisk(toImage, join(this.directory, next.file), this.record.uid);
+      await this.#qmp.execute("blockdev-add", diskFileNode(next.file, next.node));
+      stack.push("new disk", () =>
+        this.#qmp.execute("blockdev-del", { "node-name": next.node }).then(() => {}),
+      );
+      await this.#qmp.execute("blockdev-reopen", { options: [diskNode(next.node)] });
+    });
     this.record.disks = number;
     await saveVmRecord(this.files.dir, this.record);
-    await this.#qmp.execute("blockdev-del", { "node-name": oldNode });
-    await rm(join(this.directory, oldFile), { force: true });
+    await this.#qmp.execute("blockdev-del", { "node-name": old.node });
+    await rm(join(this.directory, old.file), { force: true });
     await this.#tellDiskSize();
+  }
+
+  /** A service that ended in the middle of a swap: the record may name the disk before, and QEMU still hold its file. */
+  async #settleSwap(): Promise<void> {
+    const blocks = await this.#qmp.execute("query-block");
+    const attached = blocks.find(({ qdev }) => qdev?.split("/").includes(GUEST_DISK_DEVICE))?.inserted?.file;
+    const { disks } = this.record;
+    const number = [disks, disks + 1].find((one) => attached === `/vm/${diskOf(one).file}`);
+    if (number === undefined) throw new Error("QEMU has a disk attached that it was not given");
+    this.record.disks = number;
+    await saveVmRecord(this.files.dir, this.record);
+    const nodes = await this.#qmp.execute("query-named-block-nodes", { flat: true });
+    for (const other of [number - 1, number + 1].map(diskOf))
+      if (nodes.some((node) => node["node-name"] === other.node))
+        await this.#qmp.execute("blockdev-del", { "node-name": other.node });
   }
 
   /** Whether QEMU and the agent both answer. */
