@@ -10,7 +10,7 @@ import type { BootConfig } from "./boot-config.ts";
 import { Activity } from "./control/activity.ts";
 import { SandboxDisk } from "./control/disk.ts";
 import { guestServiceRoutes } from "./control/guest-service.ts";
-import { Identity } from "./control/identity.ts";
+import { Identity, setKernelHostname } from "./control/identity.ts";
 import { execRoutes, RunningExecs } from "./exec/index.ts";
 import { fileRoutes } from "./files/index.ts";
 import type { Route } from "./http/router.ts";
@@ -23,7 +23,7 @@ import { Catalog } from "./services/catalog.ts";
 import { launcherByKind, plainLauncher } from "./services/launcher.ts";
 import { serviceRoutes } from "./services/routes.ts";
 import { Supervisor } from "./services/supervisor.ts";
-import type { Spawner } from "./spawner/index.ts";
+import type { Guest, Spawner } from "./spawner/index.ts";
 import { storeRoutes } from "./store/routes.ts";
 import { Store, systemStoreClock } from "./store/store.ts";
 
@@ -64,6 +64,11 @@ export function createAgent(
     onOutput: () => activity.touch(),
   });
   const running = new RunningExecs();
+  spawner.onLost((container) => {
+    if (container !== null || identity.hostname === "") return;
+    log.warn("all processes of the sandbox were lost; its guest is started anew");
+    nameGuestAgain(spawner, identity, log);
+  });
   const disk = new SandboxDisk(config.diskPath, spawner, store, services);
 
   const routes: Route[] = [
@@ -78,7 +83,7 @@ export function createAgent(
       activity,
       randomness,
       log,
-      ownsClock: config.ownsClock,
+      guestProgram: join(config.nativeDir, "cloche-guest"),
       runningExecs: () => running.count,
     }),
     ...execRoutes({
@@ -111,6 +116,21 @@ export function createAgent(
       await disk.detach();
     },
   };
+}
+
+/** Waits for the guest that the spawner starts anew, and names it. */
+function nameGuestAgain(spawner: Spawner, identity: Identity, log: Log, attemptsLeft = 100): void {
+  const timer = setTimeout(() => {
+    let guest: Guest;
+    try {
+      ({ guest } = spawner);
+    } catch {
+      if (attemptsLeft > 0) nameGuestAgain(spawner, identity, log, attemptsLeft - 1);
+      return;
+    }
+    void setKernelHostname(guest, identity.hostname, log);
+  }, 200);
+  timer.unref();
 }
 
 const noop = (): void => undefined;

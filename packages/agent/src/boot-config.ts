@@ -14,8 +14,6 @@ export interface BootConfig {
   diskPath: string;
   /** SHA-256 (hex) of the control secret that is good until Assign names the next one. */
   bootstrapControlSecretSha256: string;
-  /** Whether the machine's clock is ours to set (a VM). Default false. */
-  ownsClock: boolean;
   /** Folder of the native spawner. Default: beside the bundle. */
   nativeDir: string;
 }
@@ -43,7 +41,6 @@ export function readBootConfig(path: string, bundleDir: string): BootConfig {
     port,
     diskPath: text("diskPath", "/mnt/disk"),
     bootstrapControlSecretSha256,
-    ownsClock: fields["ownsClock"] === true,
     nativeDir: text("nativeDir", bundleDir),
   };
 }

@@ -236,6 +236,24 @@ describe("an assigned agent", () => {
     expect((await fixture.call("GET", "/v1/store/a")).json["value"]).toBe("before");
   });
 
+  it("keeps a request that was let in before away from the disk after it was let go", async () => {
+    const socket = connect(fixture.port, "127.0.0.1");
+    let answer = "";
+    socket.on("data", (chunk) => {
+      answer += chunk.toString();
+    });
+    const body = '{"value":1}';
+    const head = `authorization: Bearer ${token()}\r\ncontent-length: ${body.length}\r\nconnection: close`;
+    socket.write(`PUT /v1/store/late HTTP/1.1\r\nhost: x\r\n${head}\r\n\r\n{`);
+    while ((await fixture.control("GetActivity")).json["openRequests"] !== 1) continue;
+    await fixture.control("DetachDisk");
+    rmSync(join(fixture.diskPath, "cloche"), { recursive: true });
+    socket.write(body.slice(1));
+    await new Promise((resolve) => socket.once("close", resolve));
+    expect(answer).toMatch(/^HTTP\/1.1 503/);
+    expect(existsSync(join(fixture.diskPath, "cloche"))).toBe(false);
+  });
+
   it("tells activity of requests but not of the host's own questions", async () => {
     const first = (await fixture.control("GetActivity")).json;
     expect(first).toMatchObject({ runningExecs: 0, openRequests: 0 });

@@ -5,7 +5,7 @@ import { ClocheError } from "@cloche/protocol";
 
 const run = promisify(execFile);
 
-/** Mounts a VM's disk (guest.proto, block_device). On gVisor the host mounts it from outside and this is not used. */
+/** Mounts a VM's disk (guest.proto, block_device). On gVisor the host mounts it from outside and nothing here is used. */
 export async function mountDisk(device: string, diskPath: string): Promise<void> {
   if (!/^\/dev\/[a-z0-9/]+$/i.test(device)) {
     throw new ClocheError("invalid_argument", "blockDevice must be a path under /dev");
@@ -14,13 +14,24 @@ export async function mountDisk(device: string, diskPath: string): Promise<void>
   await command("mount", ["-t", "ext4", "-o", "noatime", device, diskPath]);
 }
 
-export const unmountDisk = (diskPath: string): Promise<void> => command("umount", [diskPath]);
+const unmountAttempts = 40;
 
-export const syncDisks = (): Promise<void> => command("sync", []);
+/** The kernel lets go of a disk a moment after the last process that stood on it. */
+export async function unmountDisk(diskPath: string): Promise<void> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      await command("umount", [diskPath]);
+      return;
+    } catch (error) {
+      if (attempt === unmountAttempts) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+}
 
-/** Sets the machine's clock; milliseconds since 1970. */
-export const setClock = (wallClockMs: number): Promise<void> =>
-  command("date", ["-u", "-s", `@${(wallClockMs / 1000).toFixed(3)}`]);
+/** Moves a VM's clock to where it should be; `guestProgram` is the native program. */
+export const shiftClock = (guestProgram: string, byMs: number): Promise<void> =>
+  command(guestProgram, ["shift-clock", byMs.toFixed(3)]);
 
 async function command(program: string, args: string[]): Promise<void> {
   try {

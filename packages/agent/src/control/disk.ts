@@ -70,6 +70,7 @@ export class SandboxDisk {
       mkdirSync(join(this.#path, "cloche"), { recursive: true, mode: 0o700 });
       await this.#spawner.attach(this.#path);
       this.#services.load();
+      this.#store.ready();
     } catch (error) {
       await this.#spawner.detach();
       await this.#unmount();

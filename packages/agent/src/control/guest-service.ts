@@ -29,7 +29,7 @@ import type { Log } from "../log.ts";
 import type { Randomness } from "../randomness.ts";
 import type { Spawner } from "../spawner/index.ts";
 import { type Activity, descendantsCpuMs } from "./activity.ts";
-import { setClock } from "./block-device.ts";
+import { shiftClock } from "./block-device.ts";
 import { deletedButOpen } from "./deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
 import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
@@ -44,8 +44,8 @@ export interface GuestServiceParts {
   activity: Activity;
   randomness: Randomness;
   log: Log;
-  /** Whether Assign may set the machine's clock (a VM's own, never that of the machine the tests run on). */
-  ownsClock: boolean;
+  /** The native program. */
+  guestProgram: string;
   runningExecs(): number;
 }
 
@@ -91,7 +91,7 @@ class GuestService {
     const request = readAssign(body);
     const verifier = new TokenVerifier(request.sandboxId, request.keys);
     if (request.entropy.length > 0) randomness.mix(request.entropy);
-    await this.#setClock(request.wallClockMs);
+    if (request.blockDevice !== "") await this.#setClock(request.wallClockMs); // gVisor's clock is the host's
     await disk.attach(request.blockDevice);
     await writeIdentity(
       spawner.guest,
@@ -103,8 +103,8 @@ class GuestService {
       },
       log,
     );
-    const { sandboxId: id, env, dnsServers } = request;
-    identity.become({ id, verifier, env, dnsServers });
+    const { sandboxId: id, env, dnsServers, hostname } = request;
+    identity.become({ id, verifier, env, dnsServers, hostname });
     const wanted = request.startServices ? services.wanted() : [];
     const { started, failed } = await services.startAll(wanted);
     control.replace(request.controlSecret); // last: a call that failed can be repeated with the secret it came with
@@ -162,9 +162,12 @@ class GuestService {
   }
 
   async #setClock(wallClockMs: number): Promise<void> {
-    const { ownsClock, log } = this.#parts;
-    if (!ownsClock || wallClockMs === 0 || Math.abs(wallClockMs - Date.now()) < clockToleranceMs) return;
-    await setClock(wallClockMs).catch((error: unknown) => log.warn("the clock was not set", { error }));
+    const { guestProgram, log } = this.#parts;
+    const byMs = wallClockMs - Date.now();
+    if (wallClockMs === 0 || Math.abs(byMs) < clockToleranceMs) return;
+    await shiftClock(guestProgram, byMs).catch((error: unknown) =>
+      log.warn("the clock was not set", { error }),
+    );
   }
 }
 

@@ -13,6 +13,7 @@ export class Identity {
   #verifier: TokenVerifier | undefined;
   #env: Readonly<Record<string, string>> = {};
   #dnsServers: readonly string[] = [];
+  #hostname = "";
 
   /** Empty until assigned. */
   get sandboxId(): string {
@@ -33,16 +34,22 @@ export class Identity {
     return this.#dnsServers;
   }
 
+  get hostname(): string {
+    return this.#hostname;
+  }
+
   become(sandbox: {
     id: string;
     verifier: TokenVerifier;
     env: Readonly<Record<string, string>>;
     dnsServers: readonly string[];
+    hostname: string;
   }): void {
     this.#sandboxId = sandbox.id;
     this.#verifier = sandbox.verifier;
     this.#env = sandbox.env;
     this.#dnsServers = sandbox.dnsServers;
+    this.#hostname = sandbox.hostname;
   }
 
   setKeys(keys: KeySet): void {
@@ -93,7 +100,8 @@ export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log
 const hostsFile = (hostname: string): string =>
   `127.0.0.1\tlocalhost\n127.0.1.1\t${hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n`;
 
-async function setKernelHostname(guest: Guest, hostname: string, log: Log): Promise<void> {
+/** The host name belongs to the guest's namespace, so a guest that was started anew must be told again. */
+export async function setKernelHostname(guest: Guest, hostname: string, log: Log): Promise<void> {
   try {
     const setter = await guest.spawn({ argv: ["hostname", hostname], env: { PATH: systemPath }, cwd: "/" });
     const { code } = await setter.exited;

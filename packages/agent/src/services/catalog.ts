@@ -26,6 +26,7 @@ export class Catalog {
   readonly #log: Log;
   /** Writes of a service follow one another. */
   readonly #writes = new Map<string, Promise<void>>();
+  #open = false;
 
   constructor(folder: string, log: Log) {
     this.#folder = folder;
@@ -38,6 +39,7 @@ export class Catalog {
 
   /** Everything on the disk. What cannot be read is left out and logged: one damaged file must not hide the others. */
   load(): Map<string, ServiceFile> {
+    this.#open = true;
     const services = new Map<string, ServiceFile>();
     let names: string[] = [];
     try {
@@ -55,8 +57,15 @@ export class Catalog {
     return services;
   }
 
-  /** Resolves when the file is durable. Throws 507 where the disk is full. */
+  /** Resolves when the file is durable. Throws 507 where the disk is full, 503 where it was let go. */
   save(name: string, file: ServiceFile): Promise<void> {
+    if (!this.#open) {
+      return Promise.reject(
+        new ClocheError("unavailable", "the sandbox's disk is not attached just now", {
+          retryAfterSeconds: 1,
+        }),
+      );
+    }
     const text = JSON.stringify(file);
     const before = this.#writes.get(name) ?? Promise.resolve();
     const write = before.catch(() => undefined).then(() => this.#replace(name, text));
@@ -79,6 +88,12 @@ export class Catalog {
   /** Resolves when every write begun so far has ended. */
   async flush(): Promise<void> {
     await Promise.all(this.#writes.values());
+  }
+
+  /** Writes nothing more until `load`: the disk goes. */
+  async close(): Promise<void> {
+    this.#open = false;
+    await this.flush();
   }
 
   async #replace(name: string, text: string): Promise<void> {

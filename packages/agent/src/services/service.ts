@@ -271,6 +271,7 @@ export class Service {
     const healthy = await this.#healthy(run, exited, healthTimeoutMs);
     if (healthy && !run.stop.signal.aborted) {
       this.#state = { kind: "running", launched };
+      this.#tell({ failed: false, exitCode: null, error: "" });
       run.reached.resolve(true);
       await Promise.race([exited, aborted(run.stop.signal)]);
     }
@@ -335,9 +336,7 @@ export class Service {
 
   /** Kept for a cold start; a full disk must not keep a service from running. */
   #saveLater(): void {
-    this.#parts
-      .save(this.file())
-      .catch(() => this.#parts.log.note("its state could not be saved: the disk is full"));
+    this.#parts.save(this.file()).catch(() => this.#parts.log.note("its state could not be saved"));
   }
 }
 

@@ -139,8 +139,8 @@ export class Supervisor implements DiskServices {
   async unload(): Promise<void> {
     const services = [...this.#services.values()];
     this.#services = new Map();
-    await Promise.all(services.map((service) => service.log.close()));
-    await this.#parts.catalog.flush();
+    await Promise.all([...this.#changes.values(), ...services.map((service) => service.log.close())]);
+    await this.#parts.catalog.close();
   }
 
   async flush(): Promise<void> {

@@ -89,6 +89,7 @@ describe("Store", () => {
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { maxLength: 60 }), async (operations) => {
         store.close();
+        store.ready();
         for (const suffix of ["", "-wal"]) rmSync(path() + suffix, { force: true });
         const model = new Map<string, { value: string; expiresAtMs: number | null }>();
         const alive = (name: string): boolean => {
@@ -185,6 +186,15 @@ describe("Store", () => {
     expect(clock.due).toHaveLength(1);
   });
 
+  it("stays away from a disk that was let go, until it is there again", async () => {
+    await store.apply([put("a", "1")]);
+    store.close();
+    expect(() => store.get(key("a"))).toThrow(expect.objectContaining({ code: "unavailable" }));
+    await expect(store.apply([put("a", "2")])).rejects.toMatchObject({ code: "unavailable" });
+    store.ready();
+    expect(store.get(key("a"))?.value.toString()).toBe("1");
+  });
+
   it("holds everything in the main file after a flush", async () => {
     await store.apply([put("a", "1")]);
     store.flush();
@@ -213,6 +223,7 @@ describe("Store", () => {
     ];
     for (const [, damage] of damaged) {
       store.close();
+      store.ready();
       rmSync(path(), { recursive: true, force: true });
       rmSync(`${path()}-wal`, { force: true });
       damage();
@@ -235,6 +246,7 @@ describe("Store", () => {
         fc.array(fc.tuple(fc.nat(whole.length - 1), fc.nat(255)), { minLength: 1, maxLength: 40 }),
         (changes) => {
           store.close();
+          store.ready();
           const bytes = Buffer.from(whole);
           for (const [at, value] of changes) bytes[at] = value;
           writeFileSync(path(), bytes);

@@ -2,7 +2,7 @@
  * The sandbox's key-value store (service-interface.md, store; decisions.md, store): one SQLite file on the sandbox's disk,
  * outside the users' tree. Checkpoints, forks and restores carry it with the disk.
  *
- *     closed ──first use──▶ open ──close (disk detached, shutdown)──▶ closed
+ *     ready ──first use──▶ open ──close (disk detached, shutdown)──▶ closed ──ready──▶ ready
  *
  * A write is answered when it is durable. Expired entries are invisible at once and swept later.
  * Called by store/routes.ts and, for flush and close, by control/disk.ts.
@@ -36,6 +36,7 @@ export class Store {
   readonly #clock: StoreClock;
   #database: DatabaseSync | undefined;
   #statements: Statements | undefined;
+  #ready = true;
   #sweep: { atMs: number; cancel: () => void } | undefined;
   readonly #group = new CommitGroup(() => this.#open().database);
 
@@ -98,7 +99,12 @@ export class Store {
     this.#attempt(() => this.#database?.exec("PRAGMA wal_checkpoint(TRUNCATE)"));
   }
 
-  /** Lets go of the file. The next use opens it again. Never throws: a damaged store must not hold the disk. */
+  /** The disk is there (again): the next use opens the file. */
+  ready(): void {
+    this.#ready = true;
+  }
+
+  /** Lets go of the file until `ready`. Never throws: a damaged store must not hold the disk. */
   close(): void {
     this.#sweep?.cancel();
     this.#sweep = undefined;
@@ -108,11 +114,18 @@ export class Store {
     } catch {
       // SQLite gives the file up either way; what was answered is in the WAL.
     }
+    this.#ready = false;
     this.#database = undefined;
     this.#statements = undefined;
   }
 
   #open(): { database: DatabaseSync; statements: Statements } {
+    if (!this.#ready) {
+      // A request that was let in before the disk was let go.
+      throw new ClocheError("unavailable", "the sandbox's disk is not attached just now", {
+        retryAfterSeconds: 1,
+      });
+    }
     if (this.#database === undefined || this.#statements === undefined) {
       const database = openDatabase(this.#path);
       this.#database = database;

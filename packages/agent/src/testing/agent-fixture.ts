@@ -83,7 +83,6 @@ export async function startAgent(
       diskPath,
       bootstrapControlSecretSha256: createHash("sha256").update(bootstrapSecret).digest("hex"),
       nativeDir: "/nonexistent",
-      ownsClock: false,
     },
     spawner,
     quiet,
