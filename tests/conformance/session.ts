@@ -74,6 +74,11 @@ export class Session {
     return { id, domain, token };
   }
 
+  /** Has `close` delete a sandbox that somebody else made. */
+  adopt(id: string): void {
+    this.#owned.add(id);
+  }
+
   async discard(id: string): Promise<void> {
     this.#owned.delete(id);
     const key = this.#tokens.get(`key ${id}`);

@@ -1,0 +1,182 @@
+// Checkpoint, restore, suspend, resume and fork as a user lives them: a counter that goes on from the number it had.
+import { beforeAll, describe, expect, test } from "vitest";
+import type { TestSandbox } from "../conformance/session.ts";
+import { eventually, sharedClient } from "../fixtures/client.ts";
+
+const client = sharedClient();
+
+const counter = [
+  "import time, uuid",
+  "mine = uuid.uuid4().hex",
+  "count = 0",
+  "while True:",
+  "    count += 1",
+  "    open('/root/count', 'w').write(f'{count} {mine}')",
+  "    time.sleep(0.05)",
+].join("\n");
+
+interface Count {
+  count: number;
+  mine: string;
+}
+async function countIn(sandbox: TestSandbox): Promise<Count> {
+  // A write in place is seen empty at times.
+  const { stdout } = await eventually(
+    () => client.exec(sandbox, ["cat", "/root/count"]),
+    (seen) => seen.stdout.includes(" "),
+  );
+  const [count = "", mine = ""] = stdout.split(" ");
+  return { count: Number(count), mine };
+}
+
+interface Answer {
+  sandbox: { id: string; state: string; domain: string };
+  data_plane_token: string;
+}
+async function fork(source: TestSandbox, fields: Record<string, unknown> = {}): Promise<TestSandbox> {
+  const made = await client.gateway<Answer>("ForkSandbox", { source_sandbox_id: source.id, ...fields });
+  client.session.adopt(made.sandbox.id);
+  const state = await eventually(
+    async () => (await client.gateway<Answer>("GetSandbox", { id: made.sandbox.id })).sandbox,
+    (seen) => seen.state !== "SANDBOX_STATE_CREATING",
+  );
+  expect(state.state).toBe("SANDBOX_STATE_RUNNING");
+  return { id: made.sandbox.id, domain: state.domain, token: made.data_plane_token };
+}
+
+async function into(sandbox: TestSandbox, method: string, state: string): Promise<void> {
+  await client.gateway(method, { id: sandbox.id });
+  const reached = await eventually(
+    async () => (await client.gateway<Answer>("GetSandbox", { id: sandbox.id })).sandbox,
+    (seen) => seen.state === state,
+    60_000,
+  );
+  expect(reached.state).toBe(state);
+}
+
+describe("a counter that runs as a service", () => {
+  let sandbox: TestSandbox;
+  beforeAll(async () => {
+    sandbox = await client.create({ name: "counter" });
+    await client.call(sandbox, "POST", "/v1/files?path=/root/counter.py", { body: Buffer.from(counter) });
+    const definition = { cmd: "python3", args: ["/root/counter.py"], working_dir: "/root" };
+    await client.call(sandbox, "PUT", "/v1/services/counter", { json: definition });
+    const started = await client.call(sandbox, "POST", "/v1/services/counter/start");
+    expect(JSON.parse(started.body.toString())).toMatchObject({ status: "running" });
+  });
+
+  test("goes on in five forks from the same number, and they diverge", async () => {
+    const before = await countIn(sandbox);
+    const clones = await Promise.all(Array.from({ length: 5 }, () => fork(sandbox)));
+    const counts = await Promise.all(clones.map((clone) => countIn(clone)));
+    for (const { count, mine } of counts) {
+      // The same process, memory and all: it did not start over.
+      expect(mine).toBe(before.mine);
+      expect(count).toBeGreaterThanOrEqual(before.count);
+    }
+    const later = await Promise.all(clones.map((clone) => countIn(clone)));
+    for (const [index, { count }] of later.entries())
+      expect(count).toBeGreaterThan(counts[index]?.count ?? 0);
+    expect((await countIn(sandbox)).mine).toBe(before.mine);
+    // What one writes no other sees.
+    await client.shell(clones[0] as TestSandbox, "echo mine > /root/only-here");
+    expect((await client.exec(clones[1] as TestSandbox, ["cat", "/root/only-here"])).ok).toBe(false);
+    expect((await client.exec(sandbox, ["cat", "/root/only-here"])).ok).toBe(false);
+  });
+
+  test("clones differ where they must: names, ids, random numbers", async () => {
+    const [one, two] = await Promise.all([fork(sandbox), fork(sandbox)]);
+    const identity = "hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1";
+    const [source, first, second] = await Promise.all(
+      [sandbox, one, two].map(async (each) => (await client.shell(each, identity)).trim().split("\n")),
+    );
+    for (const [index, line] of (source ?? []).entries())
+      expect(new Set([line, first?.[index], second?.[index]]).size, `line ${index}: ${line}`).toBe(3);
+  });
+
+  test("a fork of a fork, and the source may go", async () => {
+    const child = await fork(sandbox);
+    const before = await countIn(child);
+    const grandchild = await fork(child);
+    await client.session.discard(child.id);
+    const after = await countIn(grandchild);
+    expect(after.mine).toBe(before.mine);
+    expect((await countIn(grandchild)).count).toBeGreaterThan(after.count);
+  });
+
+  test("stands still while suspended and goes on after", async () => {
+    const before = await countIn(sandbox);
+    await into(sandbox, "SuspendSandbox", "SANDBOX_STATE_SUSPENDED");
+    await into(sandbox, "ResumeSandbox", "SANDBOX_STATE_RUNNING");
+    const after = await countIn(sandbox);
+    expect(after.mine).toBe(before.mine);
+    expect(after.count).toBeGreaterThanOrEqual(before.count);
+    expect((await countIn(sandbox)).count).toBeGreaterThan(after.count);
+    const clock = Number(await client.shell(sandbox, "date +%s"));
+    expect(Math.abs(clock - Date.now() / 1_000)).toBeLessThan(5);
+    const record = await client.call(sandbox, "GET", "/v1/services/counter");
+    expect(JSON.parse(record.body.toString())).toMatchObject({ status: "running" });
+  });
+
+  test("survives the loss of its whole system by a restore", async () => {
+    const taken = await client.call(sandbox, "POST", "/v1/checkpoint", { json: { name: "whole" } });
+    const { checkpoint_id } = JSON.parse(taken.body.toString()) as { checkpoint_id: string };
+    await client.exec(sandbox, ["sh", "-c", "rm -rf /usr /etc /lib /lib64 /bin /root 2>/dev/null"]);
+    expect((await client.exec(sandbox, ["python3", "--version"])).exit_code).toBe(127);
+    const restored = await client.call(sandbox, "POST", "/v1/restore", { json: { checkpoint_id } });
+    expect(restored.status, restored.body.toString()).toBe(200);
+    expect(JSON.parse(restored.body.toString())).toMatchObject({ ok: true, started_services: ["counter"] });
+    expect(await client.shell(sandbox, "python3 -c 'print(6*7)'")).toBe("42\n");
+    const first = await countIn(sandbox);
+    expect(
+      await eventually(
+        () => countIn(sandbox),
+        ({ count }) => count > first.count,
+      ),
+    ).not.toEqual(first);
+  });
+});
+
+describe("at the same time", () => {
+  test("two suspends, two resumes, and a delete during each are never refused wrongly", async () => {
+    for (const method of ["SuspendSandbox", "ResumeSandbox"]) {
+      const sandbox = await client.create();
+      if (method === "ResumeSandbox") await into(sandbox, "SuspendSandbox", "SANDBOX_STATE_SUSPENDED");
+      const twice = await Promise.allSettled([1, 2].map(() => client.gateway(method, { id: sandbox.id })));
+      expect(twice.map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
+      expect(await client.gateway("DeleteSandbox", { id: sandbox.id })).toEqual({});
+      const gone = await eventually(
+        () => client.gateway("GetSandbox", { id: sandbox.id }).catch((error: Error) => error.message),
+        (seen) => typeof seen === "string",
+      );
+      expect(gone).toContain("404");
+    }
+  });
+
+  test("a checkpoint, a fork and a write storm leave a whole disk", async () => {
+    const sandbox = await client.create();
+    await client.shell(
+      sandbox,
+      "mkdir /root/storm; (i=0; while :; do i=$((i+1)); echo $i > /root/storm/$((i % 50)); done) > /dev/null 2>&1 &",
+    );
+    const [taken, clone] = await Promise.all([client.call(sandbox, "POST", "/v1/checkpoint"), fork(sandbox)]);
+    expect(taken.status, taken.body.toString()).toBe(200);
+    // Every file is whole: a number and a newline.
+    expect(await client.shell(clone, "cat /root/storm/* | grep -vcE '^[0-9]+$' || true")).toBe("0\n");
+  });
+
+  test("two restores at once: one wins, none is lost", async () => {
+    const sandbox = await client.create();
+    await client.shell(sandbox, "echo before > /root/when");
+    const taken = await client.call(sandbox, "POST", "/v1/checkpoint");
+    const { checkpoint_id } = JSON.parse(taken.body.toString()) as { checkpoint_id: string };
+    await client.shell(sandbox, "echo after > /root/when");
+    const answers = await Promise.all(
+      [1, 2].map(() => client.call(sandbox, "POST", "/v1/restore", { json: { checkpoint_id } })),
+    );
+    const statuses = answers.map(({ status }) => status).sort();
+    expect(statuses[0]).toBe(200);
+    expect([200, 409, 503]).toContain(statuses[1]);
+    expect(await client.shell(sandbox, "cat /root/when")).toBe("before\n");
+  });
+});
