@@ -3,7 +3,7 @@ import { copyFile, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { defaults } from "@cloche/protocol";
-import { cloneDisk, removeDisk } from "../../packages/host/src/disk/disk.ts";
+import { cloneDisk } from "../../packages/host/src/disk/disk.ts";
 import {
   type GuestHooks,
   type MachineDriver,
@@ -186,7 +186,7 @@ export function machineContract(name: string, openLab: () => Promise<DriverLab>)
       await driver.snapshot(files, snapshot, { stop: true }, hooksOf(machine));
       await driver.stopMachine(files);
       for (let round = 0; round < 2; round += 1) {
-        await removeDisk(lab.native, files.diskImage);
+        await rm(files.diskImage, { force: true });
         await cloneDisk(lab.native, snapshotDisk(snapshot), files.diskImage);
         const resumed = askOf(await driver.restore(files, snapshot, resources));
         expect((await resumed("/count"))["count"]).toBeGreaterThanOrEqual(count);

@@ -20,6 +20,7 @@ import { openPool, type Pool } from "./pool/pool.ts";
 import { Native } from "./sys/native.ts";
 
 export { SetupError } from "./artifacts/step.ts";
+export { careForPool } from "./pool/pool-care.ts";
 export { closePool } from "./pool/pool.ts";
 
 /** How the agent's two files are made; the composition root passes it, since the host does not import the agent. */

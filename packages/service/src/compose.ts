@@ -13,7 +13,7 @@ import {
   openNetwork,
   SANDBOX_RESOLVER,
 } from "@cloche/host";
-import { closePool, setUpHost } from "@cloche/host/setup";
+import { careForPool, closePool, setUpHost } from "@cloche/host/setup";
 import { ClocheError } from "@cloche/protocol";
 import { RouteService } from "@cloche/protocol/edge";
 import { HostService } from "@cloche/protocol/host";
@@ -89,7 +89,11 @@ async function startParts(
   });
   let suspended = false;
   const stopsWith = (part: string, run: () => Promise<void>): void => void undo.push({ part, run });
+  const endPoolCare = careForPool(artifacts.pool, artifacts.native, (error) =>
+    log.warn({ err: error }, "giving back free space of the pool"),
+  );
   stopsWith("pool", async () => {
+    await endPoolCare();
     await artifacts.native.close();
     if (suspended) await closePool(config.home);
   });

@@ -23,14 +23,12 @@ extern atomic_int frozen_file_systems;
 /* disk.c: every operation takes its arguments as strings, as they came over the wire. */
 int disk_clone(struct answer *answer, const char *source, const char *target);
 int disk_snapshot(struct answer *answer, const char *mount_point, const char *source, const char *target);
-int disk_freeze(struct answer *answer, const char *mount_point);
 int disk_thaw(struct answer *answer, const char *mount_point);
 int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags,
                 const char *options, const char *direct_io);
 int disk_detach(struct answer *answer, const char *mount_point, const char *lazy);
 int disk_trim(struct answer *answer, const char *mount_point);
 int disk_extents(struct answer *answer, const char *file);
-int disk_cow_extent_size(struct answer *answer, const char *path, const char *bytes);
 
 /* chunks.c */
 int disk_chunk_map(struct answer *answer, const char *image, const char *base, const char *out, const char *bytes);

@@ -107,10 +107,7 @@ static int mount_ioctl(struct answer *answer, const char *mount_point, unsigned 
   return done(answer, "ok");
 }
 
-/* Frozen already, or not frozen: what was asked for is so. */
-int disk_freeze(struct answer *answer, const char *mount_point) {
-  return mount_ioctl(answer, mount_point, FIFREEZE, NULL, EBUSY, "freezing");
-}
+/* Not frozen: what was asked for is so. */
 int disk_thaw(struct answer *answer, const char *mount_point) {
   return mount_ioctl(answer, mount_point, FITHAW, NULL, EINVAL, "thawing");
 }
@@ -243,21 +240,4 @@ int disk_extents(struct answer *answer, const char *file) {
   free(map);
   return done(answer, "%llu %llu %llu", (unsigned long long)count, (unsigned long long)allocated,
               (unsigned long long)exclusive);
-}
-
-/* The unit in which XFS copies a shared block on write: larger units bound the number of extents. Inherited by new files. */
-int disk_cow_extent_size(struct answer *answer, const char *path, const char *bytes) {
-  struct fsxattr attributes;
-  int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return fail(answer, errno, "opening %s", path);
-  int result = ioctl(fd, FS_IOC_FSGETXATTR, &attributes);
-  if (result == 0) {
-    attributes.fsx_cowextsize = (uint32_t)strtoul(bytes, NULL, 10);
-    attributes.fsx_xflags |= FS_XFLAG_COWEXTSIZE;
-    result = ioctl(fd, FS_IOC_FSSETXATTR, &attributes);
-  }
-  int error = errno;
-  close(fd);
-  if (result != 0) return fail(answer, error, "setting the copy-on-write unit of %s", path);
-  return done(answer, "ok");
 }

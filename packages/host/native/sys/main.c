@@ -101,14 +101,12 @@ static void run_operation(struct answer *answer, char **argv, int argc) {
   if (IS("ping", 0)) done(answer, "pong");
   else if (IS("clone", 2)) disk_clone(answer, argv[1], argv[2]);
   else if (IS("snapshot", 3)) disk_snapshot(answer, argv[1], argv[2], argv[3]);
-  else if (IS("freeze", 1)) disk_freeze(answer, argv[1]);
   else if (IS("thaw", 1)) disk_thaw(answer, argv[1]);
   else if (IS("attach", 5)) disk_attach(answer, argv[1], argv[2], argv[3], argv[4], argv[5]);
   else if (IS("detach", 2)) disk_detach(answer, argv[1], argv[2]);
   else if (IS("trim", 1)) disk_trim(answer, argv[1]);
   else if (IS("extents", 1)) disk_extents(answer, argv[1]);
   else if (IS("chunk-map", 4)) disk_chunk_map(answer, argv[1], argv[2], argv[3], argv[4]);
-  else if (IS("cow-extent-size", 2)) disk_cow_extent_size(answer, argv[1], argv[2]);
   else if (IS("netns-add", 1)) netns_add(answer, argv[1]);
   else if (IS("netns-delete", 1)) netns_delete(answer, argv[1]);
   else if (strcmp(name, "exec") == 0 && argc >= 6) process_exec(answer, argv + 1, argc - 1);

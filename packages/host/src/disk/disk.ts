@@ -3,12 +3,12 @@
 //
 //   (no file) ──clone──▶ detached ──attach──▶ attached ──checkpoint──▶ attached, and a clone beside it
 //                           ▲  │                  │
-//                  grow, compact, remove ◀──detach┘      swap: attached to one image ──▶ attached to another
+//                     grow, compact ◀────detach───┘
 //
 // Called by machine drivers and the host service. Every operation can be repeated; one that throws has undone itself.
 // What survives a crash: files, mounts and loop devices, all found again by `listAttachedDisks`. A crash inside
 // `checkpointDisk` cannot leave a disk frozen, for cloche-sys finishes it; `thawDisk` at adoption is the belt to that brace.
-import { open, rename, rm, stat, truncate } from "node:fs/promises";
+import { open, rename, stat, truncate } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ClocheError } from "@cloche/protocol";
 import { listLoopDevices, listMounts } from "../sys/mounts.ts";
@@ -110,60 +110,9 @@ export async function checkpointDisk(
   });
 }
 
-/** Freezes writers until `thawDisk`: for a driver that takes memory and disk at the same instant. Must be paired. */
-export const freezeDisk = (native: Native, mountPoint: string) =>
-  named("freezing a disk", () => native.freeze(mountPoint));
-/** No error when it is not frozen. */
+/** For adoption: a checkpoint that was cut off must not leave writers standing. No error when it is not frozen. */
 export const thawDisk = (native: Native, mountPoint: string) =>
   named("thawing a disk", () => native.thaw(mountPoint));
-
-/**
- * Puts a clone of `from` in the place of the attached image: same path, same mount point. Nothing may use the mount.
- * When it throws, the old disk is at its path and attached again. After a crash, call it again, or `settleSwap`.
- */
-export async function swapDisk(
-  native: Native,
-  disk: { readonly image: string; readonly mountPoint: string },
-  from: string,
-): Promise<AttachedDisk> {
-  const { next, previous } = swapNames(disk.image);
-  await settleSwap(disk.image);
-  // Everything slow or likely to fail happens before the old disk goes away.
-  await cloneDisk(native, from, next);
-  try {
-    await detachDisk(native, disk.mountPoint);
-    await rename(disk.image, previous);
-    await rename(next, disk.image);
-    const attached = await attachDisk(native, disk.image, disk.mountPoint);
-    await rm(previous, { force: true });
-    return attached;
-  } catch (error) {
-    if (await exists(previous)) await rename(previous, disk.image);
-    await rm(next, { force: true });
-    await attachDisk(native, disk.image, disk.mountPoint);
-    throw error;
-  }
-}
-
-/** After a crash inside `swapDisk`: the image at its path is a whole one, old or new, and nothing else is left of it. */
-export async function settleSwap(image: string): Promise<void> {
-  const { next, previous } = swapNames(image);
-  if (!(await exists(image)) && (await exists(previous))) await rename(previous, image);
-  await rm(previous, { force: true });
-  await rm(next, { force: true });
-}
-
-/**
- * Deletes a detached image; answers the bytes that became free. No such file: 0. XFS lets go of a deleted file's blocks a
- * moment later: of two images that shared blocks and are deleted at once, both may count these as the other's.
- */
-export async function removeDisk(native: Native, image: string): Promise<{ freedBytes: number }> {
-  await settleSwap(image);
-  if (!(await exists(image))) return { freedBytes: 0 };
-  const { exclusiveBytes } = await diskUsage(native, image);
-  await rm(image, { force: true });
-  return { freedBytes: exclusiveBytes };
-}
 
 export async function diskUsage(native: Native, image: string): Promise<DiskUsage> {
   const { count, allocatedBytes, exclusiveBytes } = await native.extents(image);
@@ -224,20 +173,6 @@ export async function listAttachedDisks(dir: string): Promise<AttachedDisk[]> {
   return disks;
 }
 
-/** Undoes every attachment below `dir`, also after a crash in the middle of anything. Answers what it undid. */
-export async function sweepDisks(native: Native, dir: string, keep: ReadonlySet<string> = new Set()) {
-  const swept: AttachedDisk[] = [];
-  for (const disk of await listAttachedDisks(dir)) {
-    if (keep.has(disk.mountPoint)) continue;
-    await thawDisk(native, disk.mountPoint);
-    await detachDisk(native, disk.mountPoint, { lazy: true });
-    swept.push(disk);
-  }
-  return swept;
-}
-
-const swapNames = (image: string) => ({ next: `${image}.next`, previous: `${image}.previous` });
-
 /** Host paths stay in the cause. */
 async function named<T>(what: string, body: () => Promise<T>): Promise<T> {
   try {
@@ -252,9 +187,3 @@ async function named<T>(what: string, body: () => Promise<T>): Promise<T> {
     throw new ClocheError("internal", `${what} failed`, { cause: error });
   }
 }
-
-const exists = (path: string) =>
-  stat(path).then(
-    () => true,
-    () => false,
-  );

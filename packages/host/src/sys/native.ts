@@ -67,11 +67,7 @@ export class Native {
     return { frozenMs: Number(await this.#call("snapshot", mountPoint, source, target)) / 1_000 };
   }
 
-  /** Repeatable. Whoever freezes must thaw; thaw of a file system that is not frozen is no error. */
-  async freeze(mountPoint: string): Promise<void> {
-    await this.#call("freeze", mountPoint);
-  }
-
+  /** A file system that is not frozen is no error. */
   async thaw(mountPoint: string): Promise<void> {
     await this.#call("thaw", mountPoint);
   }
@@ -111,11 +107,6 @@ export class Native {
    */
   async chunkMap(image: string, base: string | undefined, out: string, chunkBytes: number): Promise<number> {
     return Number(await this.#call("chunk-map", image, base ?? "-", out, String(chunkBytes)));
-  }
-
-  /** Sets the unit of copy-on-write of a file, or of the files made in a directory from now on. XFS only. */
-  async setCowExtentSize(path: string, bytes: number): Promise<void> {
-    await this.#call("cow-extent-size", path, String(bytes));
   }
 
   /** "exists" when a namespace is kept at `path` already. */
