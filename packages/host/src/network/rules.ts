@@ -8,6 +8,9 @@ export const ROUTER_TABLE = "inet cloche";
 /** A sandbox can have this many connections at once; more are refused (they would fill the host's table). */
 export const CONNECTIONS_PER_SLOT_MAX = 8_192;
 
+/** Of all sandboxes together; beyond it, refused packets are dropped without a word. */
+const REFUSALS_PER_SECOND = 500;
+
 /** Not public (IANA special-purpose registry), thus never reachable from a sandbox. */
 export const SPECIAL_RANGES = [
   "0.0.0.0/8",
@@ -37,7 +40,7 @@ export interface RouterRules {
 export function routerRules({ subnet, dnsPort }: RouterRules): string {
   const host = uplinkAddresses(subnet).gateway;
   const table = ROUTER_TABLE;
-  const chains = ["deny", "open", "listed", "inbound", "outbound"];
+  const chains = ["forged", "deny", "open", "listed", "inbound", "outbound"];
   const hooks = [
     ["spoof", "type filter hook prerouting priority raw; policy accept;"],
     ["resolve", "type nat hook prerouting priority dstnat; policy accept;"],
@@ -58,11 +61,16 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     ...[...chains, ...hooks.map(([name]) => name)].map((name) => `flush chain ${table} ${name}`),
 
     `add rule ${table} deny update @denied { iifname }`,
+    // Said, not swallowed: programs fail at once instead of waiting for minutes. A flood of tries is swallowed.
+    `add rule ${table} deny meta l4proto tcp limit rate ${REFUSALS_PER_SECOND}/second reject with tcp reset`,
+    `add rule ${table} deny meta l4proto != tcp limit rate ${REFUSALS_PER_SECOND}/second reject with icmpx admin-prohibited`,
     `add rule ${table} deny drop`,
+    `add rule ${table} forged update @denied { iifname }`,
+    `add rule ${table} forged drop`,
 
     // Before anything is tracked or translated.
-    `add rule ${table} spoof iifname "s*" meta nfproto != ipv4 goto deny`,
-    `add rule ${table} spoof iifname "s*" iifname . ip saddr != @sources goto deny`,
+    `add rule ${table} spoof iifname "s*" meta nfproto != ipv4 goto forged`,
+    `add rule ${table} spoof iifname "s*" iifname . ip saddr != @sources goto forged`,
 
     `add rule ${table} resolve iifname "s*" ip daddr ${SANDBOX_RESOLVER} meta l4proto { tcp, udp } th dport 53 dnat ip to ${host}:${dnsPort}`,
     `add rule ${table} resolve iifname "s*" fib daddr type local meta l4proto { tcp, udp } th dport 53 dnat ip to ${host}:${dnsPort}`,
