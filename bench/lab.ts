@@ -1,0 +1,228 @@
+/** A service of the benchmark's own, clients of it, and bare runsc containers on the same root for comparison. */
+import { execFile, spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { connect } from "@cloche/sdk/node";
+import { cacheFolder, startService, type TestService } from "../tests/fixtures/service.ts";
+
+const run = promisify(execFile);
+
+export interface Lab {
+  service: TestService;
+  cloche: ReturnType<typeof connect>;
+  runsc: BareRunsc;
+  close(): Promise<void>;
+}
+
+export async function openLab(): Promise<Lab> {
+  const service = await startService({ env: { CLOCHE_RUNTIME: "gvisor" } });
+  const {
+    gateway_url: gatewayUrl,
+    api_key: apiKey,
+    edge_url: edgeUrl,
+    base_domain,
+    ca_cert,
+  } = service.status;
+  const cloche = connect({
+    gatewayUrl,
+    apiKey,
+    edgeUrl,
+    baseDomain: base_domain,
+    caCert: await readFile(ca_cert, "utf8"),
+  });
+  const runsc = await BareRunsc.open();
+  return {
+    service,
+    cloche,
+    runsc,
+    async close() {
+      await runsc.close();
+      await cloche.close();
+      await service.destroy();
+    },
+  };
+}
+
+/** Newest artifact of a kind in the cache that the service filled. */
+async function artifact(kind: string): Promise<string> {
+  const names = (await readdir(cacheFolder)).filter((name) =>
+    new RegExp(`^${kind}-[0-9a-f]{16}$`).test(name),
+  );
+  const dated = await Promise.all(
+    names.map(async (name) => ({ name, at: (await stat(join(cacheFolder, name))).atimeMs })),
+  );
+  dated.sort((a, b) => b.at - a.at);
+  if (dated[0] === undefined) throw new Error(`no artifact ${kind} in ${cacheFolder}`);
+  return join(cacheFolder, dated[0].name);
+}
+
+/**
+ * What a user would run without Cloche: runsc on the very roots that Cloche uses. No network, so that nothing but the
+ * sandbox itself is measured.
+ */
+export class BareRunsc {
+  readonly #folder: string;
+  readonly #program: string;
+  readonly #userRoot: string;
+  readonly #agentRoot: string;
+  #next = 0;
+
+  private constructor(folder: string, program: string, userRoot: string, agentRoot: string) {
+    this.#folder = folder;
+    this.#program = program;
+    this.#userRoot = userRoot;
+    this.#agentRoot = agentRoot;
+  }
+
+  static async open(): Promise<BareRunsc> {
+    const folder = await mkdtemp(join(tmpdir(), "cloche-bench-"));
+    const program = join(await artifact("runsc"), "usr/bin/runsc");
+    const userRoot = join(await artifact("rootfs"), "fs");
+    const bare = new BareRunsc(folder, program, userRoot, await artifact("agent-root"));
+    await bare.#start("sleeper", userRoot, ["sleep", "100000"], true);
+    return bare;
+  }
+
+  /** `runsc exec` of a command in a running container; `stdin` is piped to it. */
+  async exec(command: string[], stdin?: Buffer): Promise<Buffer> {
+    return this.#call(["exec", "sleeper", ...command], stdin);
+  }
+
+  /** `runsc run` of a command to its end. */
+  async runToEnd(command: string[]): Promise<void> {
+    const id = await this.#start(this.#name(), this.#userRoot, command, false);
+    await this.#call(["delete", "-force", id]);
+  }
+
+  /** `runsc run` of the agent to the moment it listens; answers the ms. It is deleted after the clock has stopped. */
+  async runAgent(): Promise<number> {
+    const name = this.#name();
+    const boot = {
+      port: 4070,
+      bootstrapControlSecretSha256: createHash("sha256").update("bench").digest("hex"),
+    };
+    const mount = join(this.#folder, `${name}-boot`);
+    await mkdir(mount);
+    await writeFile(join(mount, "boot.json"), JSON.stringify(boot));
+    const beganMs = performance.now();
+    await this.#start(
+      name,
+      this.#agentRoot,
+      ["/bin/node", "/agent/agent.cjs", "/mnt/boot.json"],
+      true,
+      mount,
+    );
+    const log = join(this.#folder, `${name}.log`);
+    while (!(await readFile(log, "utf8")).includes("listening"))
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    const tookMs = performance.now() - beganMs;
+    await this.#delete(name);
+    return tookMs;
+  }
+
+  /** `runsc checkpoint` of a container that holds `megabytes` and `runsc restore` of it; answers both in ms. */
+  async checkpointAndRestore(): Promise<{ checkpointMs: number; restoreMs: number }> {
+    const source = this.#name();
+    const clone = this.#name();
+    const image = join(this.#folder, `${source}-image`);
+    await this.#start(source, this.#userRoot, ["sleep", "100000"], true);
+    const checkpointFrom = performance.now();
+    await this.#call(["checkpoint", "-image-path", image, "-leave-running", source]);
+    const checkpointMs = performance.now() - checkpointFrom;
+    await this.#bundle(clone, this.#userRoot, ["sleep", "100000"]);
+    const restoreFrom = performance.now();
+    await this.#call(
+      ["restore", "-detach", "-bundle", join(this.#folder, clone), "-image-path", image, clone],
+      undefined,
+      clone,
+    );
+    await this.#call(["exec", clone, "true"]);
+    const restoreMs = performance.now() - restoreFrom;
+    await this.#delete(source);
+    await this.#delete(clone);
+    await rm(image, { recursive: true, force: true });
+    return { checkpointMs, restoreMs };
+  }
+
+  async close(): Promise<void> {
+    await this.#delete("sleeper");
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  #name(): string {
+    this.#next += 1;
+    return `c${String(this.#next).padStart(5, "0")}`;
+  }
+
+  async #start(name: string, root: string, args: string[], detach: boolean, mount?: string): Promise<string> {
+    await this.#bundle(name, root, args, mount);
+    await this.#call(
+      ["run", ...(detach ? ["-detach"] : []), "-bundle", join(this.#folder, name), name],
+      undefined,
+      name,
+    );
+    return name;
+  }
+
+  async #bundle(name: string, root: string, args: string[], mount?: string): Promise<void> {
+    const mounts = [
+      { destination: "/proc", type: "proc", source: "proc" },
+      { destination: "/tmp", type: "tmpfs", source: "tmpfs" },
+      ...(mount ? [{ destination: "/mnt", type: "bind", source: mount, options: ["rbind", "ro"] }] : []),
+    ];
+    const namespaces = ["pid", "ipc", "uts", "mount", "network"].map((type) => ({ type }));
+    const config = {
+      ociVersion: "1.0.2",
+      process: {
+        user: { uid: 0, gid: 0 },
+        args,
+        cwd: "/",
+        env: ["PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/root"],
+      },
+      root: { path: root, readonly: true },
+      hostname: "bench",
+      mounts,
+      linux: { namespaces },
+    };
+    await mkdir(join(this.#folder, name), { recursive: true });
+    await writeFile(join(this.#folder, name, "config.json"), JSON.stringify(config));
+  }
+
+  async #delete(name: string): Promise<void> {
+    await this.#call(["delete", "-force", name]).catch(() => undefined);
+  }
+
+  /** Output goes to a file where a detached container would hold a pipe open. */
+  async #call(words: string[], stdin?: Buffer, logName?: string): Promise<Buffer> {
+    const flags = [
+      "--platform=systrap",
+      "--network=none",
+      "--ignore-cgroups",
+      "--overlay2=none",
+      "--root",
+      join(this.#folder, "state"),
+    ];
+    if (logName !== undefined) {
+      const log = join(this.#folder, `${logName}.log`);
+      const quoted = [this.#program, ...flags, ...words].map((word) => `'${word}'`).join(" ");
+      await run("sh", ["-c", `${quoted} > '${log}' 2>&1 < /dev/null`]);
+      return Buffer.alloc(0);
+    }
+    const child = spawn(this.#program, [...flags, ...words], { stdio: ["pipe", "pipe", "pipe"] });
+    const chunks: Buffer[] = [];
+    const errors: Buffer[] = [];
+    child.stdout.on("data", (chunk: Buffer) => chunks.push(chunk));
+    child.stderr.on("data", (chunk: Buffer) => errors.push(chunk));
+    child.stdin.on("error", () => undefined);
+    child.stdin.end(stdin);
+    const code = await new Promise<number | null>((resolve) => child.once("close", resolve));
+    if (code !== 0)
+      throw new Error(
+        `runsc ${words[0]} ended with ${code}: ${Buffer.concat(errors).toString().slice(-300)}`,
+      );
+    return Buffer.concat(chunks);
+  }
+}

@@ -1,0 +1,224 @@
+/** Exec, create, files and store through HTTPS with auth, against what one would use instead and against the floor. */
+import { randomBytes } from "node:crypto";
+import { Agent, request } from "node:https";
+import { readFile } from "node:fs/promises";
+import type { Lab } from "./lab.ts";
+import type { Cell } from "./runner.ts";
+
+type Sandbox = Awaited<ReturnType<Lab["cloche"]["create"]>>;
+
+const check = (condition: boolean, what: string): void => {
+  if (!condition) throw new Error(what);
+};
+
+/** One kept-alive TLS connection to the edge, from the contract alone: no SDK in between. */
+export class RawClient {
+  readonly #agent: Agent;
+  readonly #domain: string;
+  readonly #port: number;
+  readonly #token: string;
+
+  constructor(options: { ca: string; edgeUrl: string; domain: string; token: string }) {
+    const edge = new URL(options.edgeUrl);
+    this.#domain = options.domain;
+    this.#port = Number(edge.port);
+    this.#token = options.token;
+    const servername = options.domain.split(":")[0] ?? "";
+    this.#agent = new Agent({
+      keepAlive: true,
+      maxSockets: 1,
+      ca: options.ca,
+      servername,
+      host: edge.hostname,
+    });
+  }
+
+  send(method: string, path: string, body?: string | Buffer): Promise<{ status: number; body: Buffer }> {
+    return new Promise((resolve, reject) => {
+      const headers = { host: this.#domain, authorization: `Bearer ${this.#token}` };
+      const options = { agent: this.#agent, host: "127.0.0.1", port: this.#port, method, path, headers };
+      const call = request(options, (response) => {
+        const chunks: Buffer[] = [];
+        response.on("data", (chunk: Buffer) => chunks.push(chunk));
+        response.on("end", () => resolve({ status: response.statusCode ?? 0, body: Buffer.concat(chunks) }));
+        response.on("error", reject);
+      });
+      call.on("error", reject);
+      call.end(body);
+    });
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+}
+
+export async function rawClient(lab: Lab, sandbox: Sandbox): Promise<RawClient> {
+  const { jwt } = await lab.cloche.gateway.issueDataPlaneToken(sandbox.id);
+  const ca = await readFile(lab.service.status.ca_cert, "utf8");
+  return new RawClient({ ca, edgeUrl: lab.service.status.edge_url, domain: sandbox.domain, token: jwt });
+}
+
+/** Spawns `true` 200 times by posix_spawn inside the sandbox; the median in ms. The floor of any exec in it. */
+const bareSpawn = `import os,time
+t=[]
+for i in range(200):
+    a=time.perf_counter(); p=os.posix_spawn('/usr/bin/true',['true'],{}); os.waitpid(p,0); t.append(time.perf_counter()-a)
+print(sorted(t)[100]*1000)`;
+
+export async function execCell(lab: Lab, samples: number): Promise<{ cell: Cell; close(): Promise<void> }> {
+  const sandbox = await lab.cloche.create({ name: "bench-exec" });
+  const raw = await rawClient(lab, sandbox);
+  const exec = async (): Promise<void> => {
+    const { status, body } = await raw.send("POST", "/v1/exec", '{"cmd":["true"]}');
+    check(
+      status === 200 && (JSON.parse(body.toString()) as { exit_code: number }).exit_code === 0,
+      `exec: ${status}`,
+    );
+  };
+  const cell: Cell = {
+    name: "exec true",
+    samples,
+    arms: [
+      { name: "Cloche, HTTPS + auth", run: exec },
+      {
+        name: "Cloche, SDK",
+        run: async () => check((await sandbox.exec(["true"])).ok, "exec by the SDK"),
+      },
+      {
+        name: "runsc exec",
+        run: async () => void (await lab.runsc.exec(["true"])),
+      },
+      {
+        name: "bare spawn in the sandbox",
+        samples: Math.min(samples, 20),
+        run: async () => Number((await sandbox.exec(["python3", "-c", bareSpawn])).stdout),
+      },
+    ],
+    targets: [
+      { arm: "Cloche, HTTPS + auth", against: "runsc exec", atMost: 0.25, from: "issue 6" },
+      { arm: "Cloche, HTTPS + auth", against: "bare spawn in the sandbox", atMost: 2, from: "issue 2" },
+    ],
+  };
+  const close = async (): Promise<void> => {
+    raw.close();
+    await sandbox.delete();
+  };
+  return { cell, close };
+}
+
+export async function createCell(lab: Lab, samples: number): Promise<{ cell: Cell; close(): Promise<void> }> {
+  const firstExec = async (options: { memory_mb?: number }): Promise<number> => {
+    const beganMs = performance.now();
+    const sandbox = await lab.cloche.create(options);
+    const { stdout } = await sandbox.exec(["echo", "ready"]);
+    const tookMs = performance.now() - beganMs;
+    check(stdout === "ready\n", "first exec");
+    await sandbox.delete();
+    return tookMs;
+  };
+  const cell: Cell = {
+    name: "create to first exec",
+    samples,
+    arms: [
+      { name: "Cloche, pool", run: () => firstExec({}) },
+      // A shape the pool does not keep: a machine of its own from the start.
+      { name: "Cloche, cold", run: () => firstExec({ memory_mb: 1_025 }) },
+      { name: "runsc run true", run: () => lab.runsc.runToEnd(["true"]) },
+      { name: "runsc run of the agent", run: () => lab.runsc.runAgent() },
+    ],
+    targets: [
+      { arm: "Cloche, cold", against: "runsc run of the agent", atMost: 1.3, from: "issue 2" },
+      { arm: "Cloche, pool", against: "runsc run true", atMost: 0.25, from: "issue 6" },
+    ],
+  };
+  return { cell, close: async () => undefined };
+}
+
+export async function fileCell(
+  lab: Lab,
+  samples: number,
+): Promise<{ cells: Cell[]; close(): Promise<void> }> {
+  const sandbox = await lab.cloche.create({ name: "bench-files" });
+  const raw = await rawClient(lab, sandbox);
+  const data = randomBytes(1_048_576);
+  const write = async (): Promise<void> => {
+    const { status } = await raw.send("POST", "/v1/files?path=/root/one.bin", data);
+    check(status === 200, `write: ${status}`);
+  };
+  await write();
+  const cells: Cell[] = [
+    {
+      name: "1 MiB write",
+      samples,
+      arms: [
+        { name: "Cloche, HTTPS + auth", run: write },
+        {
+          name: "runsc exec cat >",
+          run: async () => void (await lab.runsc.exec(["sh", "-c", "cat > /tmp/one"], data)),
+        },
+      ],
+      targets: [{ arm: "Cloche, HTTPS + auth", against: "runsc exec cat >", atMost: 0.35, from: "issue 6" }],
+    },
+    {
+      name: "1 MiB read",
+      samples,
+      arms: [
+        {
+          name: "Cloche, HTTPS + auth",
+          run: async () => {
+            const { body } = await raw.send("GET", "/v1/files?path=/root/one.bin");
+            check(body.equals(data), "what was read is not what was written");
+          },
+        },
+        {
+          name: "runsc exec cat",
+          run: async () => check((await lab.runsc.exec(["cat", "/tmp/one"])).equals(data), "runsc cat"),
+        },
+      ],
+      targets: [{ arm: "Cloche, HTTPS + auth", against: "runsc exec cat", atMost: 0.35, from: "issue 6" }],
+    },
+  ];
+  const close = async (): Promise<void> => {
+    raw.close();
+    await sandbox.delete();
+  };
+  return { cells, close };
+}
+
+/** Durable writes of the bare database engine in the same sandbox; the median in ms. */
+const bareFsync = `import os,time
+f=os.open('/root/.bench-sync',os.O_CREAT|os.O_RDWR); t=[]
+for i in range(50):
+    a=time.perf_counter(); os.pwrite(f,os.urandom(4096),0); os.fdatasync(f); t.append(time.perf_counter()-a)
+print(sorted(t)[25]*1000)`;
+
+export async function storeCell(lab: Lab, samples: number): Promise<{ cell: Cell; close(): Promise<void> }> {
+  const sandbox = await lab.cloche.create({ name: "bench-store" });
+  const raw = await rawClient(lab, sandbox);
+  const expectStatus = async (method: string, path: string, wanted: number, body?: string): Promise<void> => {
+    const { status } = await raw.send(method, path, body);
+    check(status === wanted, `${method} ${path}: ${status}`);
+  };
+  await expectStatus("PUT", "/v1/store/bench", 200, '{"value":{"a":1}}');
+  const cell: Cell = {
+    name: "store",
+    samples,
+    arms: [
+      { name: "authenticated no-op", run: () => expectStatus("GET", "/v1/store/absent", 404) },
+      { name: "get", run: () => expectStatus("GET", "/v1/store/bench", 200) },
+      { name: "set", run: () => expectStatus("PUT", "/v1/store/bench", 200, '{"value":{"a":1}}') },
+      {
+        name: "write + fdatasync in the sandbox",
+        samples: Math.min(samples, 10),
+        run: async () => Number((await sandbox.exec(["python3", "-c", bareFsync])).stdout),
+      },
+    ],
+    targets: [{ arm: "get", against: "authenticated no-op", atMost: 1.5, from: "issue 3" }],
+  };
+  const close = async (): Promise<void> => {
+    raw.close();
+    await sandbox.delete();
+  };
+  return { cell, close };
+}
