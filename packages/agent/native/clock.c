@@ -6,14 +6,14 @@
 #include <string.h>
 #include <time.h>
 
-int shift_clock(const char *milliseconds) {
+int set_clock(const char *milliseconds) {
   char *end;
   errno = 0;
-  double shift_ms = strtod(milliseconds, &end);
+  double offset_ms = strtod(milliseconds, &end);
   if (errno != 0 || *end != 0 || end == milliseconds) return 64;
   struct timespec now;
-  if (clock_gettime(CLOCK_REALTIME, &now) != 0) return 1;
-  double seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9 + shift_ms / 1e3;
+  if (clock_gettime(CLOCK_MONOTONIC, &now) != 0) return 1;
+  double seconds = (double)now.tv_sec + (double)now.tv_nsec / 1e9 + offset_ms / 1e3;
   if (seconds < 0) return 64;
   now.tv_sec = (time_t)seconds;
   now.tv_nsec = (long)((seconds - (double)now.tv_sec) * 1e9);

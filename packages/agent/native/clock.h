@@ -1,8 +1,11 @@
-/* `cloche-guest shift-clock MILLISECONDS`: moves the wall clock of a virtual machine that was away, fractions and all. */
+/* `cloche-guest set-clock MILLISECONDS`: sets the wall clock of a virtual machine that was away, fractions and all. */
 #ifndef CLOCHE_CLOCK_H
 #define CLOCHE_CLOCK_H
 
-/* By how much, not to what: so the time this program takes to start does not count. Answers the exit code. */
-int shift_clock(const char *milliseconds);
+/*
+ * By how much the wall clock is to be ahead of the monotonic one: so neither the time this program takes to start counts, nor
+ * somebody else who sets the clock meanwhile. Answers the exit code.
+ */
+int set_clock(const char *milliseconds);
 
 #endif

@@ -116,9 +116,9 @@ static int run_guest(int argc, char **argv) {
 int main(int argc, char **argv) {
   const char *mode = argc > 1 ? argv[1] : "";
   if (strcmp(mode, "guest") == 0) return run_guest(argc, argv);
-  if (strcmp(mode, "shift-clock") == 0 && argc == 3) return shift_clock(argv[2]);
+  if (strcmp(mode, "set-clock") == 0 && argc == 3) return set_clock(argv[2]);
   if (strcmp(mode, "tar-create") == 0 && argc == 3) return tar_create(argv[2]);
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
-  fprintf(stderr, "usage: cloche-guest guest --root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] | shift-clock MS | tar-create DIR | tar-extract DIR\n");
+  fprintf(stderr, "usage: cloche-guest guest --root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] | set-clock MS | tar-create DIR | tar-extract DIR\n");
   return 64;
 }

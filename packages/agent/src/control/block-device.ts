@@ -29,9 +29,9 @@ export async function unmountDisk(diskPath: string): Promise<void> {
   }
 }
 
-/** Moves a VM's clock to where it should be; `guestProgram` is the native program. */
-export const shiftClock = (guestProgram: string, byMs: number): Promise<void> =>
-  command(guestProgram, ["shift-clock", byMs.toFixed(3)]);
+/** Sets a VM's clock; `guestProgram` is the native program, `monotonicMs` the monotonic clock at `wallClockMs`. */
+export const setClock = (guestProgram: string, wallClockMs: number, monotonicMs: number): Promise<void> =>
+  command(guestProgram, ["set-clock", (wallClockMs - monotonicMs).toFixed(3)]);
 
 async function command(program: string, args: string[]): Promise<void> {
   try {

@@ -29,7 +29,7 @@ import type { Log } from "../log.ts";
 import type { Randomness } from "../randomness.ts";
 import type { Spawner } from "../spawner/index.ts";
 import { type Activity, descendantsCpuMs } from "./activity.ts";
-import { shiftClock } from "./block-device.ts";
+import { setClock } from "./block-device.ts";
 import { deletedButOpen } from "./deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
 import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
@@ -163,9 +163,9 @@ class GuestService {
 
   async #setClock(wallClockMs: number): Promise<void> {
     const { guestProgram, log } = this.#parts;
-    const byMs = wallClockMs - Date.now();
-    if (wallClockMs === 0 || Math.abs(byMs) < clockToleranceMs) return;
-    await shiftClock(guestProgram, byMs).catch((error: unknown) =>
+    if (wallClockMs === 0 || Math.abs(wallClockMs - Date.now()) < clockToleranceMs) return;
+    const monotonicMs = Number(process.hrtime.bigint()) / 1e6;
+    await setClock(guestProgram, wallClockMs, monotonicMs).catch((error: unknown) =>
       log.warn("the clock was not set", { error }),
     );
   }
