@@ -27,8 +27,9 @@ if (Number(process.versions.node.split(".")[0]) >= neededMajor) {
     );
     process.exit(1);
   }
+  // The channel says nothing; its end tells the child that we were killed, so that it does not run on alone.
   const child = spawn(own, ["--disable-warning=ExperimentalWarning", main, ...process.argv.slice(2)], {
-    stdio: "inherit",
+    stdio: ["inherit", "inherit", "inherit", "ipc"],
   });
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
   child.on("exit", (code, signal) => process.exit(code ?? 128 + (constants.signals[signal] ?? 0)));

@@ -82,6 +82,7 @@ export class ClientConnections {
     clearTimeout(connection.stall);
     exchange.over = true;
     this.#onOver(exchange);
+    if (exchange.hasBody && !exchange.request.complete) this.#boundRest(socket, exchange);
     const next = connection.queue.shift();
     if (next !== undefined && !socket.destroyed) this.#begin(socket, connection, next);
     else if (connection.halfClosed !== undefined) socket.end();
@@ -109,6 +110,13 @@ export class ClientConnections {
       connection.stall = setTimeout(look, this.#limits.bodyStallMs);
     };
     connection.stall = setTimeout(look, this.#limits.bodyStallMs);
+  }
+
+  /** What is left of a request that was answered early is thrown away, but not without end. */
+  #boundRest(socket: TLSSocket, exchange: Exchange): void {
+    const timer = setTimeout(() => exchange.request.complete || socket.destroy(), this.#limits.lingerMs);
+    socket.once("close", () => clearTimeout(timer));
+    exchange.request.once("end", () => clearTimeout(timer));
   }
 
   /** Ends every connection as our own doing: what runs in sandboxes runs on. */

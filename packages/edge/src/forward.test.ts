@@ -79,7 +79,7 @@ test("a slow reader slows the agent, and a slow agent slows the client: memory s
   writer.destroy();
 });
 
-test("200 MiB pass whole in both directions", async () => {
+test("32 MiB pass whole in both directions", async () => {
   await using rig = await Rig.start();
   rig.onAgent = (request, response) => {
     response.writeHead(200);
@@ -88,7 +88,7 @@ test("200 MiB pass whole in both directions", async () => {
   const request = rig.request({ path: "/v1/files/archive?path=/x", method: "POST" });
   const answered = once(request, "response") as Promise<[IncomingMessage]>;
   const pour = async (): Promise<void> => {
-    for (let count = 0; count < 200; count += 1) if (!request.write(mebibyte)) await once(request, "drain");
+    for (let count = 0; count < 32; count += 1) if (!request.write(mebibyte)) await once(request, "drain");
     request.end();
   };
   const poured = pour();
@@ -96,7 +96,7 @@ test("200 MiB pass whole in both directions", async () => {
   let received = 0;
   for await (const chunk of answer) received += (chunk as Buffer).length;
   await poured;
-  expect(received).toBe(200 * 1024 * 1024);
+  expect(received).toBe(32 * 1024 * 1024);
 });
 
 test("an early answer reaches a client that is still sending", async () => {

@@ -16,9 +16,10 @@ async function runService(registry: Registry, words: string[]): Promise<void> {
   const child = spawn(process.execPath, node, { cwd: root, env: registry.terminal.env, stdio: "inherit" });
   // Ctrl-C reaches the child too, which ends in its own time; we only must not end before it.
   const wait = (): void => undefined;
-  for (const signal of ["SIGINT", "SIGTERM"] as const) process.on(signal, wait);
+  const passOn = (): void => void child.kill("SIGTERM");
+  process.on("SIGINT", wait).on("SIGTERM", passOn);
   const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
-  for (const name of ["SIGINT", "SIGTERM"] as const) process.off(name, wait);
+  process.off("SIGINT", wait).off("SIGTERM", passOn);
   registry.setExitCode(code ?? 128 + (signal === null ? 0 : constants.signals[signal]));
 }
 
