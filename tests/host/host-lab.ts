@@ -1,9 +1,7 @@
 // A host with real gVisor sandboxes and the real agent in this process, without gateway and edge: HostService in memory,
 // agents reached directly, the checkpoint routes on a loopback port. `restart` is what a killed service's successor sees.
-import { createSign, generateKeyPairSync, randomBytes } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile, rm } from "node:fs/promises";
-import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { silentLog, systemClock } from "@cloche/base";
@@ -12,22 +10,18 @@ import { HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { createHost, GvisorDriver, type Host, obtainKeeper } from "../../packages/host/src/index.ts";
 import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
+import {
+  type Answer,
+  DataPlaneCaller,
+  signToken,
+  testKeys,
+} from "../../packages/host/src/service/testing/data-plane-caller.ts";
 import { closePool } from "../../packages/host/src/pool/pool.ts";
 import { type HostArtifacts, setUpHost } from "../../packages/host/src/setup.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
 import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
 import { agentBuild } from "../../packages/service/src/agent-build.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
-
-const ISSUER = "https://host.test";
-const KID = "test-key";
-const { privateKey, publicKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
-const jwk = publicKey.export({ format: "jwk" }) as { kty: string; n: string; e: string };
-
-export interface Answer {
-  status: number;
-  body: Record<string, any>; // oxlint-disable-line typescript/no-explicit-any
-}
 
 export class HostLab {
   readonly home: string;
@@ -39,8 +33,7 @@ export class HostLab {
   host!: Host;
   driver!: GvisorDriver;
   client!: ReturnType<typeof createClient<typeof HostService>>;
-  #server: Server | undefined;
-  port = 0;
+  caller: DataPlaneCaller | undefined;
 
   constructor(home: string, artifacts: HostArtifacts, keeper: string, prefix: string, ready: number) {
     this.home = home;
@@ -69,8 +62,7 @@ export class HostLab {
   /** A new host over what is on the machine, as after kill -9 of the one before: nothing of it is told anything. */
   async restart(): Promise<void> {
     const { pool, native, runsc, agentRoot, templates } = this.artifacts;
-    this.#server?.closeAllConnections();
-    this.#server?.close();
+    this.caller?.close();
     this.driver = new GvisorDriver({
       tag: this.tag,
       runDir: join(this.runDir, "gvisor"),
@@ -104,22 +96,14 @@ export class HostLab {
       }),
     );
     await host.start();
-    await this.client.setVerificationKeys({
-      issuer: ISSUER,
-      keys: [{ kid: KID, jwkJson: JSON.stringify(jwk) }],
-    });
-    this.#server = createServer((request, response) => {
-      const sandboxId = String(request.headers["x-lab-sandbox"]);
-      host.dataPlane(request, response, { sandboxId, requestId: "req-lab" });
-    });
-    await new Promise<void>((resolve) => this.#server?.listen(0, "127.0.0.1", resolve));
-    this.port = (this.#server.address() as AddressInfo).port;
+    await this.client.setVerificationKeys(testKeys);
+    this.caller = await DataPlaneCaller.open(() => host);
   }
 
   spec(fields: object = {}) {
     return {
       sandboxId: newSandboxId(randomBytes),
-      teamId: "team-lab",
+      teamId: "team-t",
       name: "lab",
       template: "base",
       cpus: defaults.cpus,
@@ -142,30 +126,22 @@ export class HostLab {
     await Promise.all(machines.map(({ sandboxId }) => this.client.destroyMachine({ sandboxId })));
   }
 
-  token(sandboxId: string): string {
-    const now = Math.floor(Date.now() / 1000);
-    const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
-    const claims = {
-      iss: ISSUER,
-      sub: "team-lab",
-      aud: sandboxId,
-      sandbox_id: sandboxId,
-      iat: now,
-      nbf: now,
-    };
-    const text = `${part({ alg: "RS256", kid: KID, typ: "JWT" })}.${part({ ...claims, exp: now + 600, jti: "j" })}`;
-    return `${text}.${createSign("RSA-SHA256").update(text).sign(privateKey, "base64url")}`;
-  }
-
   /** A call of the sandbox's agent. */
   async agent(sandboxId: string, method: string, path: string, body?: object): Promise<Answer> {
     const { agentHost, agentPort } = await this.client.getMachine({ sandboxId });
-    return this.#ask(`http://${agentHost}:${agentPort}${path}`, sandboxId, method, body);
+    const response = await fetch(`http://${agentHost}:${agentPort}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${signToken(sandboxId)}`, connection: "close" },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+      signal: AbortSignal.timeout(60_000),
+    });
+    return { status: response.status, body: (await response.json()) as unknown };
   }
 
   /** A call of a route that the host answers. */
   checkpoint(sandboxId: string, method: string, path: string, body?: object): Promise<Answer> {
-    return this.#ask(`http://127.0.0.1:${this.port}${path}`, sandboxId, method, body);
+    if (!this.caller) throw new Error("the lab is closed");
+    return this.caller.call(sandboxId, method, path, body);
   }
 
   async exec(sandboxId: string, ...cmd: string[]): Promise<string> {
@@ -177,20 +153,6 @@ export class HostLab {
 
   async phase(sandboxId: string): Promise<string> {
     return MachinePhase[(await this.client.getMachine({ sandboxId })).phase];
-  }
-
-  async #ask(url: string, sandboxId: string, method: string, body?: object): Promise<Answer> {
-    const response = await fetch(url, {
-      method,
-      headers: {
-        authorization: `Bearer ${this.token(sandboxId)}`,
-        "x-lab-sandbox": sandboxId,
-        connection: "close",
-      },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      signal: AbortSignal.timeout(60_000),
-    });
-    return { status: response.status, body: (await response.json()) as Answer["body"] };
   }
 
   /** Everything but the pool that is on this machine because of us. */
@@ -215,8 +177,7 @@ export class HostLab {
   }
 
   async close(): Promise<void> {
-    this.#server?.closeAllConnections();
-    this.#server?.close();
+    this.caller?.close();
     await this.host.stop({ suspend: false });
     await this.artifacts.native.close();
     await closePool(this.home);

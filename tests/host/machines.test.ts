@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { signToken } from "../../packages/host/src/service/testing/data-plane-caller.ts";
 import { HostLab } from "./host-lab.ts";
 
 const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done`;
@@ -164,11 +165,14 @@ describe("machines of a host", () => {
     });
     expect(await ask("GET", "/v1/checkpoint")).toMatchObject({ status: 404 });
     const other = await lab.create();
-    const response = await fetch(`http://127.0.0.1:${lab.port}/v1/checkpoint/list`, {
-      headers: { authorization: `Bearer ${lab.token(other.sandboxId)}`, "x-lab-sandbox": sandboxId },
-    });
-    expect(response.status).toBe(401);
-    expect(response.headers.get("www-authenticate")).toBe("Bearer");
+    const foreign = await lab.caller?.call(
+      sandboxId,
+      "GET",
+      "/v1/checkpoint/list",
+      undefined,
+      signToken(other.sandboxId),
+    );
+    expect(foreign).toMatchObject({ status: 401, body: { code: "unauthenticated" } });
   });
 
   it("refuses to save the memory of a process that holds a deleted file, and names it", async () => {

@@ -3,6 +3,7 @@
 // A restore notes itself on the machine's record before it touches anything and takes the note off when it is committed or
 // undone; recovery.ts carries one that a crash cut off through to its end.
 import { rm, stat } from "node:fs/promises";
+import { CleanupStack } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
 import { cloneDisk } from "../disk/disk.ts";
@@ -80,11 +81,16 @@ export async function restoreCheckpoint(
       requireRuntime(own, record.runtime);
       const disks = record.disks + 1;
       const disk = `disk-${disks}.ext4`;
-      const ready = await machines.change(id, { disks });
-      await cloneDisk(machines.parts.native, leased.image, filesWith(machines, ready, disk).diskImage);
-      const { runningServices: ran } = await machines.agent(ready).prepareCheckpoint();
-      const restore = { checkpointId, disk, services: own.running_services, ran };
-      await machines.change(id, { restore }, { durable: true });
+      const ran = await CleanupStack.guard(async (cleanup) => {
+        const ready = await machines.change(id, { disks });
+        const image = filesWith(machines, ready, disk).diskImage;
+        cleanup.push("disk", () => rm(image, { force: true }));
+        await cloneDisk(machines.parts.native, leased.image, image);
+        const { runningServices } = await machines.agent(ready).prepareCheckpoint();
+        const restore = { checkpointId, disk, services: own.running_services, ran: runningServices };
+        await machines.change(id, { restore }, { durable: true });
+        return runningServices;
+      });
       machines.setBusy(id, true);
       try {
         const { started, failed } = await carryOut(machines, id);

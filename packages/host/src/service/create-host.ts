@@ -12,6 +12,7 @@ import type { OperationParts } from "./create-machine.ts";
 import { SharedSnapshots } from "./fork-machine.ts";
 import { hostService } from "./host-service.ts";
 import { FileJournal } from "./journal.ts";
+import { IdleWatch } from "./idle-watch.ts";
 import { type HostParts, Machines } from "./machines.ts";
 import { coldStart, eachLimited, recover } from "./recovery.ts";
 import { suspendAll } from "./suspend-all.ts";
@@ -35,11 +36,12 @@ export interface Host {
 
 export function createHost(parts: HostParts): Host {
   const machines = new Machines(parts);
-  const journal = new FileJournal<unknown>(join(parts.runDir, "journal"));
+  const journal = parts.journal ?? new FileJournal(join(parts.runDir, "journal"));
   const snapshots = new SharedSnapshots(machines);
   const checkpoints = openCatalogue(parts);
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
   const operations: OperationParts = { machines, journal, seeds, snapshots };
+  const idle = new IdleWatch(machines);
   const starting = new Set<Promise<void>>();
 
   const crashed = (id: string, reason: string): void => {
@@ -66,11 +68,13 @@ export function createHost(parts: HostParts): Host {
       await checkpoints.start();
       const { coldStarts } = await recover(operations);
       for (const driver of parts.drivers.values()) await driver.start();
+      idle.start();
       const all = eachLimited(coldStarts, (id) => coldStart(operations, id));
       starting.add(all);
       void all.finally(() => starting.delete(all));
     },
     async stop({ suspend }) {
+      await idle.stop();
       await Promise.all(starting);
       await machines.queue.drain();
       if (suspend) await suspendAll(operations);

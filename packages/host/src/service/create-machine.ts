@@ -5,7 +5,7 @@ import { ClocheError } from "@cloche/protocol";
 import { cloneDisk, growDisk } from "../disk/disk.ts";
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { SharedSnapshots } from "./fork-machine.ts";
-import type { FileJournal } from "./journal.ts";
+import type { HostJournal } from "./journal.ts";
 import type { MachineRecord, MachineSpecRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
 
@@ -18,7 +18,7 @@ export interface StartContext {
 
 export interface OperationParts {
   machines: Machines;
-  journal: FileJournal<unknown>;
+  journal: HostJournal;
   seeds: DiskSeeds;
   snapshots: SharedSnapshots;
 }

@@ -4,7 +4,13 @@ import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile, type SagaJournal, type SagaRecord } from "@cloche/base";
 
-export class FileJournal<Context> implements SagaJournal<Context> {
+export interface HostJournal extends SagaJournal<unknown> {
+  open(): Promise<void>;
+  /** What a crash cut off. */
+  pending(): Promise<SagaRecord<unknown>[]>;
+}
+
+export class FileJournal implements HostJournal {
   readonly #dir: string;
 
   constructor(dir: string) {
@@ -15,7 +21,7 @@ export class FileJournal<Context> implements SagaJournal<Context> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
   }
 
-  async save(record: SagaRecord<Context>): Promise<void> {
+  async save(record: SagaRecord<unknown>): Promise<void> {
     const path = this.#path(record.id);
     await writeFile(`${path}.new`, JSON.stringify(record), { mode: 0o600 });
     await rename(`${path}.new`, path);
@@ -25,11 +31,11 @@ export class FileJournal<Context> implements SagaJournal<Context> {
     await rm(this.#path(id), { force: true });
   }
 
-  async pending(): Promise<SagaRecord<Context>[]> {
-    const records: SagaRecord<Context>[] = [];
+  async pending(): Promise<SagaRecord<unknown>[]> {
+    const records: SagaRecord<unknown>[] = [];
     for (const name of await readdir(this.#dir)) {
       if (!name.endsWith(".json")) continue;
-      records.push((await readJsonFile(join(this.#dir, name))) as SagaRecord<Context>);
+      records.push((await readJsonFile(join(this.#dir, name))) as SagaRecord<unknown>);
     }
     return records;
   }

@@ -51,6 +51,8 @@ export interface MachineRecord extends MachineSpecRecord {
   blockDevice?: string;
   /** Directory name, in the machine's directory, of the memory and disk of a suspended machine. */
   snapshot?: string;
+  /** What the agent in that image accepts. */
+  snapshotSecret?: string;
   /** A restore in place that was under way: the image that counts until it is done is `disk`. */
   restore?: RestoreNote;
 }

@@ -16,6 +16,7 @@ import type { BlobStore } from "../blob/blob-store.ts";
 import type { Templates } from "../disk/template.ts";
 import type { MachineDriver, MachineFiles, Runtime } from "../machine/driver.ts";
 import type { Native } from "../sys/native.ts";
+import type { HostJournal } from "./journal.ts";
 import { GuestClient } from "./guest-client.ts";
 import { MachineEvents } from "./machine-events.ts";
 import {
@@ -37,6 +38,8 @@ export interface HostParts {
   native: Native;
   /** Where checkpoints become durable. */
   blobs: BlobStore;
+  /** Where operations under way are written down; default: files below `runDir`. */
+  journal?: HostJournal;
   /** Name servers that sandboxes ask. */
   dnsServers: readonly string[];
   clock: Clock;

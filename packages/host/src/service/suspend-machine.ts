@@ -20,12 +20,16 @@ export interface ResumeContext {
 }
 
 const PATHS_NAMED = 5;
+const GIVE_BACK_TRIES = 3;
 
 /** Answers when memory and disk are durable and the machine's processes are gone. */
 export async function suspendMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
   const { machines } = parts;
   const known = machines.require(id, "running", "suspended");
-  if (known.phase === "suspended") return known;
+  if (known.phase === "suspended") {
+    await giveBack(machines, id);
+    return known;
+  }
   const context: SuspendContext = { id, snapshot: `snapshot-${known.epoch}` };
   const saga = { id, kind: "suspend", begun: [], direction: "forward" as const, context };
   await runSaga(saga, suspendSteps(parts), parts.journal);
@@ -73,7 +77,9 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
       name: "commit",
       // From here on the image counts; what still runs is stopped, now or at the next start.
       async do({ id, snapshot }) {
-        await machines.change(id, { phase: "suspended", snapshot, agentHost: "" }, { durable: true });
+        const snapshotSecret = machines.get(id).controlSecret;
+        const fields = { phase: "suspended", snapshot, snapshotSecret, agentHost: "" } as const;
+        await machines.change(id, fields, { durable: true });
       },
     },
   ];
@@ -83,7 +89,15 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
 export async function giveBack(machines: Machines, id: string): Promise<void> {
   const record = machines.get(id);
   const files = machines.files(record);
-  await machines.driver(record).stopMachine(files);
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      await machines.driver(record).stopMachine(files);
+      break;
+    } catch (error) {
+      // The image counts already: there is no way back, only another try; the next suspend or start tries again.
+      if (attempt === GIVE_BACK_TRIES) throw error;
+    }
+  }
   await rm(files.diskImage, { force: true });
 }
 
@@ -134,7 +148,12 @@ export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContex
         await rm(machines.files(machines.get(id)).diskImage, { force: true });
       },
     },
-    restoreStep(machines, ({ id }) => ({ id, from: snapshotFor(id) })),
+    // A resume that was undone after its Assign must not leave the record with a secret that the image does not know.
+    restoreStep(machines, ({ id }) => ({
+      id,
+      from: snapshotFor(id),
+      controlSecret: machines.get(id).snapshotSecret,
+    })),
     {
       name: "assign",
       async do({ id }) {
@@ -147,18 +166,18 @@ export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContex
 
 export function restoreStep<Context>(
   machines: Machines,
-  plan: (context: Context) => { id: string; from: SnapshotFiles; blockDevice?: string | undefined },
+  plan: (context: Context) => { id: string; from: SnapshotFiles; controlSecret?: string | undefined },
 ): SagaStep<Context> {
   return {
     name: "machine",
     async do(context) {
-      const { id, from } = plan(context);
+      const { id, from, controlSecret } = plan(context);
       const record = machines.get(id);
       const running = await machines.driver(record).restore(machines.files(record), from, record);
       await machines.change(id, {
         agentHost: running.agentHost,
         agentPort: running.agentPort,
-        ...(running.bootstrapSecret === undefined ? {} : { controlSecret: running.bootstrapSecret }),
+        ...(controlSecret === undefined ? {} : { controlSecret }),
         ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
       });
     },
