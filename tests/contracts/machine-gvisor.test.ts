@@ -29,7 +29,7 @@ async function openLab(ready: number): Promise<DriverLab> {
   const keeper = await obtainKeeper(cache, progress);
   const tag = instanceTag(home);
   const runDir = `/run/cloche-${tag}`;
-  const network = new LabNetwork(tag, "10.197");
+  const network = new LabNetwork(tag);
   const standIn = await readFile(join(import.meta.dirname, "../fixtures/stand-in-agent.cjs"), "utf8");
   const dir = join(pool.dir, "lab");
   await mkdir(dir, { recursive: true });

@@ -16,7 +16,6 @@ const STAND_IN = join(import.meta.dirname, "../fixtures/stand-in-agent.cjs");
 async function openLab(): Promise<DriverLab> {
   const lab = await openVmLab("contract", {
     accelerator: "tcg",
-    subnet: "10.195",
     agent: STAND_IN,
     agentEnvironment: ["BLOCK_DEVICE=/dev/vdb"],
   });

@@ -206,6 +206,23 @@ export function machineContract(name: string, openLab: () => Promise<DriverLab>)
       expect((await ask("/count"))["count"]).toBeGreaterThanOrEqual(count);
     });
 
+    it("goes on when its memory cannot be saved, and can be saved later", async () => {
+      const files = await newFiles();
+      const machine = await driver.create(files, resources);
+      const ask = askOf(machine);
+      const hooks = hooksOf(machine);
+      await ask("/hold", { name: "gone", unlink: true });
+      const tried = await driver.snapshot(files, await newSnapshot(), { stop: false }, hooks).then(
+        () => "saved",
+        (error: { code?: string; message: string }) => `${error.code}: ${error.message}`,
+      );
+      // A driver that can save such files may; one that cannot says so.
+      expect(tried).toMatch(/^saved$|^failed_precondition: .*\/gone/);
+      expect(await ask("/count")).toHaveProperty("count");
+      await ask("/release");
+      await driver.snapshot(files, await newSnapshot(), { stop: false }, hooks);
+    });
+
     it("is found again by a driver that knows nothing, and its end is told", async () => {
       const files = await newFiles();
       const ask = askOf(await driver.create(files, resources));

@@ -35,22 +35,22 @@ export class HostLab {
   client!: ReturnType<typeof createClient<typeof HostService>>;
   caller: DataPlaneCaller | undefined;
 
-  constructor(home: string, artifacts: HostArtifacts, keeper: string, prefix: string, ready: number) {
+  constructor(home: string, artifacts: HostArtifacts, keeper: string, ready: number) {
     this.home = home;
     this.tag = instanceTag(home);
     this.artifacts = artifacts;
     this.#keeper = keeper;
-    this.#network = new LabNetwork(this.tag, prefix);
+    this.#network = new LabNetwork(this.tag);
     this.#ready = ready;
   }
 
-  /** `prefix`: of the subnet, one for each test file. */
-  static async open(prefix: string, ready = 0): Promise<HostLab> {
-    const home = `/var/tmp/cloche-host-${process.pid}-${prefix}`;
+  /** `ready`: machines kept ready by the driver. */
+  static async open(ready = 0): Promise<HostLab> {
+    const home = `/var/tmp/cloche-host-${process.pid}`;
     const cache = process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache";
     const progress = (): void => undefined;
     const artifacts = await setUpHost({ home, cache, runsc: "", poolGb: 16, agent: agentBuild, progress });
-    const lab = new HostLab(home, artifacts, await obtainKeeper(cache, progress), prefix, ready);
+    const lab = new HostLab(home, artifacts, await obtainKeeper(cache, progress), ready);
     await lab.restart();
     return lab;
   }

@@ -7,7 +7,7 @@ const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.0
 describe("machines of a host", () => {
   let lab: HostLab;
   beforeAll(async () => {
-    lab = await HostLab.open("10.196");
+    lab = await HostLab.open();
   });
   afterEach(async () => {
     await lab.destroyAll();
@@ -183,6 +183,13 @@ describe("machines of a host", () => {
       "-c",
       "(exec 9> /root/gone; rm /root/gone; exec sleep 1000) > /dev/null 2>&1 &",
     );
+    await expect
+      .poll(() =>
+        lab
+          .exec(sandboxId, "sh", "-c", "pgrep -x sleep && test ! -e /root/gone && echo ready")
+          .catch(() => ""),
+      )
+      .toMatch(/ready/);
     await expect(lab.client.suspendMachine({ sandboxId })).rejects.toThrow(/\/root\/gone/);
     expect(await lab.phase(sandboxId)).toBe("RUNNING");
     expect(await lab.exec(sandboxId, "echo", "alive")).toBe("alive");

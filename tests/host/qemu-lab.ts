@@ -46,8 +46,6 @@ export interface Lab {
 
 export interface LabOptions {
   readonly accelerator?: Accelerator;
-  /** First two parts of its subnet. */
-  readonly subnet?: string;
   /** Script of the agent, and additions to its environment. */
   readonly agent?: string;
   readonly agentEnvironment?: readonly string[];
@@ -78,7 +76,7 @@ export async function openLab(name: string, options: LabOptions = {}): Promise<L
   const pool = await openPool({ home, sizeBytes: POOL_BYTES, progress: quiet });
   const tag = instanceTag(home);
   const native = new Native(await obtainNative(cache, quiet));
-  const network = new LabNetwork(tag, options.subnet ?? "10.196");
+  const network = new LabNetwork(tag);
   const drivers: QemuDriver[] = [];
   const ids = new Set<string>();
   const lab: Lab = {

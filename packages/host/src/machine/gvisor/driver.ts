@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { CleanupStack, type Log, readJsonFile } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import type { Native } from "../../sys/native.ts";
-import { run } from "../../sys/run.ts";
+import { CommandError, run } from "../../sys/run.ts";
 import { agentListens } from "../agent-listens.ts";
 import { childGroups, type CgroupLimits, mibToBytes, prepareParent, removeGroup } from "../cgroup.ts";
 import {
@@ -53,6 +53,8 @@ const AGENT_RESTORE_MS = 60_000;
 const PIDS_BACKSTOP = 32_768;
 /** Sentry, gofer and agent use this much beside what the user asked for. */
 const OVERHEAD_BYTES = mibToBytes(128);
+/** How the sentry refuses to save a file that was deleted while open; the users' root lies in fs/ of the disk. */
+const DELETED_FILE = /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.beforeSave: deleted/;
 const MACHINE_FILE = "gvisor.json";
 
 interface MachineNote {
@@ -204,7 +206,18 @@ export class GvisorDriver implements MachineDriver {
   ): Promise<{ pauseMs: number }> {
     const unit = await this.#living(files);
     await hooks.flush();
-    return { pauseMs: await unit.snapshot(into.dir, snapshotDisk(into), options) };
+    try {
+      return { pauseMs: await unit.snapshot(into.dir, snapshotDisk(into), options) };
+    } catch (error) {
+      // The agent names such files beforehand; this is for one that was deleted in between.
+      const path = error instanceof CommandError ? DELETED_FILE.exec(error.stderr)?.[1] : undefined;
+      if (path === undefined) throw error;
+      throw new ClocheError(
+        "failed_precondition",
+        `the memory cannot be saved while a process holds a deleted file of the disk open: ${path}; close it, or keep such files below /tmp`,
+        { cause: error },
+      );
+    }
   }
 
   async unblock(files: MachineFiles): Promise<void> {
