@@ -27,7 +27,9 @@ export function guestBinary(): Promise<string> {
   return built;
 }
 
+export const maxProcesses = 300;
 export const guestOptions: Omit<GuestOptions, "root"> = {
+  maxProcesses,
   binds: [{ source: "/usr", target: "/usr", readOnly: true }],
 };
 

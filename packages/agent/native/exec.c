@@ -256,6 +256,7 @@ void exec_spawn(struct init *in, const struct frame *frame) {
     for (int i = 0; i < 3; i++) l->stdio[i] = ends[i] < 0 ? in->null_fd : ends[i];
     l->notify_fd = in->notify_write;
     l->self_fd = in->self_fd;
+    l->procs_fd = in->procs_fd;
     l->pty = e->flags & SPAWN_PTY;
     l->hold = e->flags & SPAWN_HOLD;
     l->notify_start = !(e->flags & SPAWN_QUIET);

@@ -50,7 +50,7 @@ struct exec {
 };
 
 struct init {
-  int agent_fd, epoll_fd, signal_fd, notify_read, notify_write, self_fd, proc_fd, pts_fd, null_fd;
+  int agent_fd, epoll_fd, signal_fd, notify_read, notify_write, self_fd, procs_fd, proc_fd, pts_fd, null_fd;
   struct watch agent, children, notices;
   struct feed feed;
   struct bytes outbox; /* what the agent's socket did not take yet */

@@ -26,6 +26,7 @@ static pthread_cond_t queue_ready = PTHREAD_COND_INITIALIZER;
 static struct request *queue_head, **queue_tail = &queue_head;
 static int threads, idle, waiting;
 static int agent_fd;
+static const struct process_limit *process_limit;
 static int handles[HANDLES_MAX]; /* descriptor + 1; 0: free. A handle is its index + 1. */
 
 void files_send(struct bytes *frame) {
@@ -298,11 +299,13 @@ static void enqueue(const struct frame *frame) {
 _Noreturn static void *wait_for_init(void *argument) {
   pid_t init = (pid_t)(intptr_t)argument;
   while (waitpid(init, NULL, 0) < 0 && errno == EINTR) continue;
+  process_limit_remove(process_limit);
   _exit(0);
 }
 
-_Noreturn void files_serve(int fd, pid_t init) {
+_Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit) {
   agent_fd = fd;
+  process_limit = limit;
   fcntl(fd, F_SETFL, 0); /* blocking: a thread whose answer does not fit waits */
   prctl(PR_SET_NAME, "cloche-files");
   umask(022);

@@ -18,10 +18,20 @@ struct guest_options {
   int tmpfs_count;
   struct bind binds[MOUNTS_MAX];
   int bind_count;
+  unsigned max_processes; /* 0: no limit */
+};
+
+/* The pids cgroup that users' programs enter, so that a fork bomb ends at a limit of ours and not at the machine's, which kills the sandbox. */
+struct process_limit {
+  int procs_fd;  /* its cgroup.procs; -1 where the system has no such cgroup */
+  int parent_fd; /* the directory it lies in */
+  char name[32];
 };
 
 /* The step that failed, for F_FATAL. NULL when the caller's root is now the guest's and nothing of the old one can be reached. */
-const char *guest_enter(const struct guest_options *options);
+const char *guest_enter(const struct guest_options *options, struct process_limit *limit);
+/* Removes the cgroup when nobody is in it any more. */
+void process_limit_remove(const struct process_limit *limit);
 
 /* Mounts procfs of the calling process's pid namespace. */
 const char *guest_mount_proc(void);

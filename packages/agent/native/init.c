@@ -184,10 +184,15 @@ static void raise_priority(void) {
 
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-_Noreturn void init_serve(int agent_fd, int self_fd) {
+_Noreturn void init_serve(int agent_fd, int self_fd, int procs_fd) {
   static struct init in;
   in.agent_fd = agent_fd;
-  in.self_fd = self_fd;
+  /* A keeper moves what it needs to 0..5, so nothing that it moves may lie there. */
+  in.self_fd = fcntl(self_fd, F_DUPFD_CLOEXEC, 10);
+  in.procs_fd = procs_fd < 0 ? -1 : fcntl(procs_fd, F_DUPFD_CLOEXEC, 10);
+  close(self_fd);
+  if (procs_fd >= 0) close(procs_fd);
+  for (int fd = 4; fd <= 5; fd++) dup3(0, fd, O_CLOEXEC);
   prctl(PR_SET_DUMPABLE, 0);
   prctl(PR_SET_NAME, "cloche-init");
   umask(022);

@@ -10,7 +10,7 @@
 #ifndef CLOCHE_INIT_H
 #define CLOCHE_INIT_H
 
-/* Serves on `agent_fd`, a stream socket. Does not return. */
-_Noreturn void init_serve(int agent_fd, int self_fd);
+/* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `procs_fd` (-1: none). Does not return. */
+_Noreturn void init_serve(int agent_fd, int self_fd, int procs_fd);
 
 #endif

@@ -28,6 +28,9 @@ __asm__(
     "1: mov x29, #0\n  ldp x1, x0, [sp], #16\n  blr x1\n  brk #0\n.size sys_clone, .-sys_clone\n");
 #endif
 
+/* Where a keeper keeps what it needs beside 0, 1 and 2. */
+enum { NOTIFY_FD = 3, PROCS_FD = 4, SELF_FD = 5 };
+
 /* Everything below runs beside init on init's memory: sys.h only, no libc call that could set errno or allocate. */
 
 static void fail(struct launch *l, int stage, long error) {
@@ -50,7 +53,7 @@ static bool compose(struct launch *l, const char *dir, size_t dir_size, const ch
 
 /* execve with the search of execvp, but never a shell for a file without an interpreter line. Returns the error to report. */
 static long search_and_exec(struct launch *l) {
-  if (l->self) return sys_call(SYS_execveat, l->self_fd, "", l->argv, l->envp, AT_EMPTY_PATH);
+  if (l->self) return sys_call(SYS_execveat, SELF_FD, "", l->argv, l->envp, AT_EMPTY_PATH);
   if (!l->path) return sys_call(SYS_execve, l->argv[0], l->argv, l->envp);
   long denied = 0;
   for (const char *dir = l->path;;) {
@@ -73,6 +76,8 @@ static long search_and_exec(struct launch *l) {
 
 static void program(void *argument) {
   struct launch *l = argument;
+  /* Only the program and what it starts is counted: an exec can still be started when the limit is reached, to clean up. */
+  if (l->procs_fd >= 0) sys_call(SYS_write, PROCS_FD, "0", 1);
   long r = sys_call(SYS_setsid);
   if (l->pty && (r = sys_call(SYS_ioctl, 0, TIOCSCTTY, 0)) < 0) fail(l, STAGE_PTY, r);
   if (l->switch_user) {
@@ -91,7 +96,7 @@ static void program(void *argument) {
 }
 
 static void notify(struct launch *l) {
-  while (sys_call(SYS_write, 3, &l, sizeof l) == -EINTR) continue;
+  while (sys_call(SYS_write, NOTIFY_FD, &l, sizeof l) == -EINTR) continue;
 }
 
 static void keeper(void *argument) {
@@ -100,12 +105,10 @@ static void keeper(void *argument) {
   sys_call(SYS_prctl, PR_SET_NAME, "cloche-exec", 0, 0, 0);
   /* Only the program's ends, the notification pipe and our own image stay open: a copy of another exec's pipe would withhold its end of file. */
   for (int i = 0; i < 3; i++) sys_call(SYS_dup3, l->stdio[i], i, 0);
-  sys_call(SYS_dup3, l->notify_fd, 3, O_CLOEXEC);
-  if (l->self) {
-    sys_call(SYS_dup3, l->self_fd, 4, O_CLOEXEC);
-    l->self_fd = 4;
-  }
-  sys_call(SYS_close_range, l->self ? 5 : 4, LAST_FD, 0);
+  sys_call(SYS_dup3, l->notify_fd, NOTIFY_FD, O_CLOEXEC);
+  if (l->procs_fd >= 0) sys_call(SYS_dup3, l->procs_fd, PROCS_FD, O_CLOEXEC);
+  if (l->self) sys_call(SYS_dup3, l->self_fd, SELF_FD, O_CLOEXEC);
+  sys_call(SYS_close_range, SELF_FD + 1, LAST_FD, 0);
   /* The kernel stores the pid before the program runs: should the keeper be killed meanwhile, init still knows whom to wait for. */
   long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, l->program_stack + STACK_SIZE, program, l, &l->pid);
   if (pid < 0) fail(l, STAGE_FORK, pid);

@@ -30,7 +30,7 @@ struct launch {
   gid_t gid;
   int group_count;
   gid_t groups[GROUPS_MAX];
-  int stdio[3], notify_fd, self_fd;
+  int stdio[3], notify_fd, self_fd, procs_fd;
   /* Set by keeper and program, read by init. */
   volatile int pid, stage, error, status;
   volatile bool main_done;

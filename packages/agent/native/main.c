@@ -49,6 +49,8 @@ static bool read_options(int argc, char **argv, struct guest_options *o) {
       o->hostname = value;
     } else if (strcmp(argv[i], "--tmpfs") == 0 && o->tmpfs_count < MOUNTS_MAX) {
       o->tmpfs[o->tmpfs_count++] = value;
+    } else if (strcmp(argv[i], "--max-processes") == 0) {
+      o->max_processes = (unsigned)strtoul(value, NULL, 10);
     } else if ((strcmp(argv[i], "--bind") == 0 || strcmp(argv[i], "--bind-ro") == 0) && o->bind_count < MOUNTS_MAX) {
       char *middle = strchr(value, ':');
       if (!middle) return false;
@@ -68,7 +70,7 @@ static int run_guest(int argc, char **argv) {
     fatal("options");
   }
   /* Nothing of the agent's may come along: only our two sockets, our own image, and /dev/null as 0, 1 and 2. */
-  int null = open("/dev/null", O_RDWR);
+  int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0) fatal("open /dev/null");
   dup2(null, 0);
   dup2(null, 1);
@@ -83,7 +85,8 @@ static int run_guest(int argc, char **argv) {
   /* Programs get the dispositions of a fresh process, whatever the agent's runtime ignores. */
   for (int signal = 1; signal <= 64; signal++) sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 
-  const char *failed = guest_enter(&options);
+  struct process_limit limit;
+  const char *failed = guest_enter(&options, &limit);
   if (failed) fatal(failed);
   int alive[2];
   if (pipe2(alive, O_CLOEXEC) < 0) fatal("pipe");
@@ -105,12 +108,13 @@ static int run_guest(int argc, char **argv) {
     memset(argv[0], 0, (size_t)(end - argv[0]));
     snprintf(argv[0], (size_t)(end - argv[0]), "cloche");
     setsid();
-    init_serve(INIT_FD, self);
+    init_serve(INIT_FD, self, limit.procs_fd);
   }
   close(INIT_FD);
   close(self);
   close(alive[0]);
-  files_serve(FILES_FD, init);
+  if (limit.procs_fd >= 0) close(limit.procs_fd);
+  files_serve(FILES_FD, init, &limit);
 }
 
 int main(int argc, char **argv) {
@@ -119,6 +123,6 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "set-clock") == 0 && argc == 3) return set_clock(argv[2]);
   if (strcmp(mode, "tar-create") == 0 && argc == 3) return tar_create(argv[2]);
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
-  fprintf(stderr, "usage: cloche-guest guest --root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] | set-clock MS | tar-create DIR | tar-extract DIR\n");
+  fprintf(stderr, "usage: cloche-guest guest --root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] | set-clock MS | tar-create DIR | tar-extract DIR\n");
   return 64;
 }

@@ -27,6 +27,7 @@ import {
 /** Beyond this a guest that does not start or end is given up. */
 const startTimeoutMs = 20_000;
 const closeTimeoutMs = 20_000;
+const defaultMaxProcesses = 4_096;
 const stages: readonly SpawnStage[] = ["request", "request", "user", "cwd", "exec", "fork", "pty"];
 const e2big = 7;
 
@@ -65,6 +66,7 @@ export class NativeGuest implements Guest {
     for (const path of options.tmpfs ?? ["/tmp", "/run"]) args.push("--tmpfs", path);
     for (const bind of options.binds ?? [])
       args.push(bind.readOnly === true ? "--bind-ro" : "--bind", `${bind.source}:${bind.target}`);
+    args.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
     if (options.hostname !== undefined) args.push("--hostname", options.hostname);
     this.#child = spawnChild(binary, args, {
       env: {},

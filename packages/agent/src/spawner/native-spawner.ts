@@ -14,6 +14,7 @@ export class NativeSpawner implements Spawner {
   readonly #listeners: ((container: string | null) => void)[] = [];
   #guest: NativeGuest | undefined;
   #root: string | undefined;
+  #limits: Pick<GuestOptions, "maxProcesses"> = {};
   /** Counts attaches and detaches: whatever was started for an earlier one is closed again. */
   #epoch = 0;
 
@@ -32,10 +33,11 @@ export class NativeSpawner implements Spawner {
     return this.#guest;
   }
 
-  async attach(diskPath: string): Promise<void> {
+  async attach(diskPath: string, options: Pick<GuestOptions, "maxProcesses"> = {}): Promise<void> {
     if (this.#root !== undefined)
       throw new ClocheError("failed_precondition", "a disk is attached already; detach it first");
     this.#root = `${diskPath}/fs`;
+    this.#limits = options;
     this.#epoch += 1;
     try {
       await this.#start(this.#root, this.#epoch);
@@ -58,7 +60,7 @@ export class NativeSpawner implements Spawner {
     const epoch = this.#epoch;
     if (this.#root === undefined) return this.guest;
     if (this.#containers.has(id)) throw new ClocheError("already_exists", `container ${id} is open already`);
-    const guest = await NativeGuest.start(this.#binary, options);
+    const guest = await NativeGuest.start(this.#binary, { ...this.#limits, ...options });
     if (this.#epoch !== epoch || this.#containers.has(id)) {
       await guest.close();
       throw new ClocheError("aborted", `container ${id}: the disk was swapped while it started`);
@@ -81,7 +83,7 @@ export class NativeSpawner implements Spawner {
   }
 
   async #start(root: string, epoch: number): Promise<void> {
-    const guest = await NativeGuest.start(this.#binary, { ...this.#options, root });
+    const guest = await NativeGuest.start(this.#binary, { ...this.#options, ...this.#limits, root });
     if (this.#epoch !== epoch) return guest.close();
     this.#guest = guest;
     void guest.closed.then(() => {

@@ -72,6 +72,8 @@ export interface GuestOptions {
   readonly root: string;
   /** Fresh tmpfs mounts, created when missing. Default `["/tmp", "/run"]`. */
   readonly tmpfs?: readonly string[];
+  /** Processes that may run at once in all guests of this agent together, where the system can count them. Default 4,096. */
+  readonly maxProcesses?: number;
   /** Host name in its uts namespace; absent: the sandbox's. */
   readonly hostname?: string;
   /** Files or directories of the agent's view that show up in the guest. */
@@ -160,7 +162,7 @@ export interface GuestFiles {
  */
 export interface Spawner {
   /** Starts the users' guest on `<diskPath>/fs`. */
-  attach(diskPath: string): Promise<void>;
+  attach(diskPath: string, options?: Pick<GuestOptions, "maxProcesses">): Promise<void>;
   /** Closes every container and the users' guest; when it resolves nothing of ours holds the disk. */
   detach(): Promise<void>;
   /** The users' guest. Throws `unavailable` while detached. */
