@@ -27,7 +27,7 @@ export function guestBinary(): Promise<string> {
   return built;
 }
 
-export const maxProcesses = 300;
+export const maxProcesses = 150;
 export const guestOptions: Omit<GuestOptions, "root"> = {
   maxProcesses,
   binds: [{ source: "/usr", target: "/usr", readOnly: true }],

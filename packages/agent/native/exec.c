@@ -18,6 +18,8 @@
 #define KEPT_LAUNCHES 16
 #define VECTOR_MAX 65536 /* arguments or variables of one exec */
 #define KILL_PAUSE_MAX_MS 50
+#define STOP_FORKS_ROUNDS 10
+#define STOP_FORKS_ALIVE 8
 #define PTY_DRAIN_MS 50 /* a pty hands its last output over a moment after its program ended */
 
 static void spawn_error(struct init *in, uint32_t id, int stage, int error, const char *text) {
@@ -381,12 +383,44 @@ void exec_signal(struct init *in, struct exec *e, int signal, bool tree) {
   else if (!tree && e->launch->pid > 0 && !e->launch->main_done) kill(e->launch->pid, signal);
 }
 
+/*
+ * The last resort against a tree that forks faster than it is found: nobody in the guest can fork until it is gone. They
+ * could hardly before, as such a tree lives at the limit.
+ */
+static void stop_forks(struct init *in, bool stop) {
+  if (in->limit_fd < 0 || in->forks_stopped == stop) return;
+  char text[16];
+  int size = snprintf(text, sizeof text, "%u", stop ? 1 : in->max_processes);
+  if (pwrite(in->limit_fd, text, (size_t)size, 0) == size) in->forks_stopped = stop;
+}
+
+static void kill_round(struct init *in, int64_t now) {
+  int busy = 0, alive = 0;
+  for (struct exec *e = in->execs; e; e = e->next) {
+    if (!e->killing) continue;
+    bool running = !e->launch->main_done && e->launch->pid > 0;
+    /* Most trees are one process group, and that is killed at one stroke; the rest is found below the keeper. */
+    if (running) kill(-e->launch->pid, SIGKILL);
+    if (running) kill(e->launch->pid, SIGKILL);
+    /* Once is not enough: what was forked meanwhile is found in the next round, below the keeper again. */
+    if (e->keeper != 0) alive += tree_signal(in->proc_fd, e->keeper, SIGKILL);
+    busy += running || e->keeper != 0;
+  }
+  bool shrinking = alive < in->kill_alive || alive <= STOP_FORKS_ALIVE;
+  if (++in->kill_rounds >= STOP_FORKS_ROUNDS && !shrinking) stop_forks(in, true);
+  /* At once again while there are more than before (something forks as fast as it can), else with growing patience. */
+  if (alive > in->kill_alive) in->kill_pause_ms = 0;
+  else in->kill_pause_ms = in->kill_pause_ms < KILL_PAUSE_MAX_MS / 2 ? in->kill_pause_ms * 2 + 1 : KILL_PAUSE_MAX_MS;
+  in->kill_alive = alive;
+  in->next_kill_ms = busy ? now + in->kill_pause_ms : 0;
+  if (!busy) stop_forks(in, false);
+}
+
 void exec_kill(struct init *in, struct exec *e) {
   if (e->exit_sent && e->keeper == 0) return;
   e->launch->hold = true; /* the keeper now stays until the tree is empty */
   e->killing = true;
-  in->kill_pause_ms = 0;
-  in->kill_alive = 0;
+  in->kill_pause_ms = in->kill_alive = in->kill_rounds = 0;
   in->next_kill_ms = now_ms();
 }
 
@@ -394,25 +428,7 @@ int exec_tick(struct init *in) {
   int64_t now = 0, next = -1;
   if (in->next_kill_ms != 0) {
     now = now_ms();
-    if (now >= in->next_kill_ms) {
-      int busy = 0, alive = 0;
-      for (struct exec *e = in->execs; e; e = e->next) {
-        if (!e->killing) continue;
-        /* Once is not enough: what was forked meanwhile is found in the next round, below the keeper again. */
-        if (e->keeper != 0) {
-          alive += tree_signal(in->proc_fd, e->keeper, SIGKILL);
-          busy++;
-        } else if (!e->launch->main_done && e->launch->pid > 0) {
-          kill(e->launch->pid, SIGKILL);
-          busy++;
-        }
-      }
-      /* At once again while there are more than before (something forks as fast as it can), else with growing patience. */
-      if (alive > in->kill_alive) in->kill_pause_ms = 0;
-      else in->kill_pause_ms = in->kill_pause_ms < KILL_PAUSE_MAX_MS / 2 ? in->kill_pause_ms * 2 + 1 : KILL_PAUSE_MAX_MS;
-      in->kill_alive = alive;
-      in->next_kill_ms = busy ? now_ms() + in->kill_pause_ms : 0;
-    }
+    if (now >= in->next_kill_ms) kill_round(in, now);
     if (in->next_kill_ms != 0) next = in->next_kill_ms > now ? in->next_kill_ms - now : 0;
   }
   for (struct exec *e = in->execs, *following; e; e = following) {

@@ -62,7 +62,10 @@ struct init {
   void **gone; /* freed at the end of a batch of events, none of which may point to freed memory */
   int gone_count, gone_room;
   int64_t next_kill_ms; /* 0: no tree is being killed */
-  int kill_pause_ms, kill_alive;
+  int kill_pause_ms, kill_alive, kill_rounds;
+  int limit_fd; /* pids.max of the users' cgroup; -1: none */
+  unsigned max_processes;
+  bool forks_stopped;
 };
 
 /* init.c */

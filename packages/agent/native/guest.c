@@ -104,7 +104,8 @@ static bool write_file_at(int at, const char *name, const char *text) {
  * mount namespace; what stays are descriptors. Version 1 (gVisor has that one) or 2, whichever has the controller.
  */
 static void limit_processes(const char *mount_point, unsigned max, struct process_limit *limit) {
-  limit->procs_fd = limit->parent_fd = -1;
+  limit->procs_fd = limit->max_fd = limit->parent_fd = -1;
+  limit->max = max;
   if (max == 0) return;
   snprintf(limit->name, sizeof limit->name, "cloche-guests-%d", getppid());
   for (int version = 1; version <= 2 && limit->procs_fd < 0; version++) {
@@ -118,8 +119,10 @@ static void limit_processes(const char *mount_point, unsigned max, struct proces
     }
     char text[16];
     snprintf(text, sizeof text, "%u", max);
-    if (group >= 0 && write_file_at(group, "pids.max", text))
+    if (group >= 0 && write_file_at(group, "pids.max", text)) {
       limit->procs_fd = openat(group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+      limit->max_fd = openat(group, "pids.max", O_WRONLY | O_CLOEXEC);
+    }
     if (group >= 0) close(group);
     if (limit->procs_fd >= 0) limit->parent_fd = parent;
     else if (parent >= 0) close(parent);

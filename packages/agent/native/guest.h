@@ -24,6 +24,8 @@ struct guest_options {
 /* The pids cgroup that users' programs enter, so that a fork bomb ends at a limit of ours and not at the machine's, which kills the sandbox. */
 struct process_limit {
   int procs_fd;  /* its cgroup.procs; -1 where the system has no such cgroup */
+  int max_fd;    /* its pids.max */
+  unsigned max;
   int parent_fd; /* the directory it lies in */
   char name[32];
 };

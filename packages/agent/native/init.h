@@ -10,7 +10,9 @@
 #ifndef CLOCHE_INIT_H
 #define CLOCHE_INIT_H
 
-/* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `procs_fd` (-1: none). Does not return. */
-_Noreturn void init_serve(int agent_fd, int self_fd, int procs_fd);
+#include "guest.h"
+
+/* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `limit`. Does not return. */
+_Noreturn void init_serve(int agent_fd, int self_fd, const struct process_limit *limit);
 
 #endif

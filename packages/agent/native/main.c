@@ -108,12 +108,13 @@ static int run_guest(int argc, char **argv) {
     memset(argv[0], 0, (size_t)(end - argv[0]));
     snprintf(argv[0], (size_t)(end - argv[0]), "cloche");
     setsid();
-    init_serve(INIT_FD, self, limit.procs_fd);
+    init_serve(INIT_FD, self, &limit);
   }
   close(INIT_FD);
   close(self);
   close(alive[0]);
   if (limit.procs_fd >= 0) close(limit.procs_fd);
+  if (limit.max_fd >= 0) close(limit.max_fd);
   files_serve(FILES_FD, init, &limit);
 }
 
