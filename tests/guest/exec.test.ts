@@ -3,7 +3,14 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { abortExecPath, internalHeaders, limits } from "@cloche/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { token } from "../../packages/agent/src/testing/agent-fixture.ts";
-import { type GuestFixture, isRoot, maxProcesses, startGuestAgent, until } from "./guest-fixture.ts";
+import {
+  type GuestFixture,
+  isGvisor,
+  isRoot,
+  maxProcesses,
+  startGuestAgent,
+  until,
+} from "./guest-fixture.ts";
 
 let guest: GuestFixture;
 beforeAll(async () => {
@@ -180,23 +187,23 @@ describe.skipIf(!isRoot)("exec", () => {
     await guest.exec({ cmd: ["pkill", "-f", "sleep 1001"] });
   });
 
-  it.each([
-    ["in its process group", "f() { (f) & (f) & sleep 9006; }; f"],
-    [
-      "in sessions of their own",
-      "python3 -c 'import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass'",
-    ],
-  ])("kills a tree that forks as fast as it can, %s", async (_where, script) => {
+  const survivesBomb = async (script: string): Promise<void> => {
     const bomb = await guest.exec({ cmd: sh(`: marker-bomb; ${script}`), timeout_ms: 1_000 });
     expect(bomb).toMatchObject({ timed_out: true, exit_code: 137 });
     for (const marker of ["9006", "marker-bomb", "os.fork"]) expect(await alive(marker)).toBe(0);
     // And others may fork again.
-    expect(
-      await guest.exec({ cmd: sh("for i in 1 2 3 4 5; do sleep 0.01 & done; wait; echo forked") }),
-    ).toMatchObject({
-      stdout: "forked\n",
-    });
-  });
+    const forks = sh("for i in 1 2 3 4 5; do sleep 0.01 & done; wait; echo forked");
+    expect(await guest.exec({ cmd: forks })).toMatchObject({ stdout: "forked\n" });
+  };
+
+  it("kills a tree that forks as fast as it can", () => survivesBomb("f() { (f) & (f) & sleep 9006; }; f"));
+
+  // gVisor neither holds such a bomb at the limit nor gives init its turn: there it takes long (PROTOCOL.md, Limits).
+  it.skipIf(isGvisor)("kills a tree that forks as fast as it can into sessions of their own", () =>
+    survivesBomb(
+      "python3 -c 'import os\nwhile True:\n  try:\n    if os.fork() == 0: os.setsid()\n  except OSError: pass'",
+    ),
+  );
 
   it("stops a guest at its limit of processes, and can still start an exec to clean up", async () => {
     const script =
@@ -293,7 +300,9 @@ describe.skipIf(!isRoot)("exec", () => {
     expect(
       (await guest.exec({ cmd: sh("ls /proc/self/fd") })).stdout.trim().split("\n").length,
     ).toBeLessThanOrEqual(4);
-    const peek = "cat /proc/1/mem /proc/1/environ; ls /proc/1/fd /proc/1/cwd/; kill -9 1";
+    const list = isGvisor ? "true" : "ls /proc/1/fd /proc/1/cwd/"; // gVisor shows the names to anyone
+    const open = "for fd in 3 6 7 8 9 10; do head -c1 /proc/1/fd/$fd; echo x > /proc/1/fd/$fd; done";
+    const peek = `cat /proc/1/mem /proc/1/environ; ${list}; ${open}; kill -9 1`;
     const asAnn = await guest.exec({ cmd: sh(peek), user: "ann" });
     expect(asAnn.stdout).toBe("");
     expect(

@@ -2,8 +2,8 @@
  * A real guest on plain Linux for tests: the native program compiled from source, a root made of the machine's own /usr
  * (read-only) and a few files, and an agent before it. Needs root and gcc.
  */
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { release, tmpdir } from "node:os";
 import { join } from "node:path";
 import { buildNative } from "@cloche/agent/build-native";
 import { type AgentFixture, startAgent } from "../../packages/agent/src/testing/agent-fixture.ts";
@@ -11,6 +11,9 @@ import { type GuestOptions, NativeSpawner } from "../../packages/agent/src/spawn
 
 export const isRoot = process.getuid?.() === 0;
 if (!isRoot) console.warn("tests/guest are skipped: making namespaces and mounts needs root");
+
+/** Tests of this folder run inside a gVisor sandbox as well (tests/guest/in-gvisor.sh). */
+export const isGvisor = readFileSync("/proc/version", "utf8").includes("gvisor") || release() === "4.4.0";
 
 let built: Promise<string> | undefined;
 

@@ -18,8 +18,9 @@
 #define KEPT_LAUNCHES 16
 #define VECTOR_MAX 65536 /* arguments or variables of one exec */
 #define KILL_PAUSE_MAX_MS 50
-#define STOP_FORKS_ROUNDS 10
-#define STOP_FORKS_ALIVE 8
+#define CROWD 64 /* users' processes in all guests that make a guest crowded */
+#define FEW 8
+#define PATIENT_ROUNDS 5
 #define PTY_DRAIN_MS 50 /* a pty hands its last output over a moment after its program ended */
 
 static void spawn_error(struct init *in, uint32_t id, int stage, int error, const char *text) {
@@ -384,8 +385,8 @@ void exec_signal(struct init *in, struct exec *e, int signal, bool tree) {
 }
 
 /*
- * The last resort against a tree that forks faster than it is found: nobody in the guest can fork until it is gone. They
- * could hardly before, as such a tree lives at the limit.
+ * Against a tree that forks faster than it is found: nobody in the guest can fork until it is gone. Only done in a crowded
+ * guest and for the moment it takes; in a small one a tree is found and killed in two or three rounds.
  */
 static void stop_forks(struct init *in, bool stop) {
   if (in->limit_fd < 0 || in->forks_stopped == stop) return;
@@ -394,22 +395,37 @@ static void stop_forks(struct init *in, bool stop) {
   if (pwrite(in->limit_fd, text, (size_t)size, 0) == size) in->forks_stopped = stop;
 }
 
+static bool crowded(const struct init *in) {
+  char text[16];
+  ssize_t n = in->current_fd < 0 ? 0 : pread(in->current_fd, text, sizeof text - 1, 0);
+  if (n <= 0) return false;
+  text[n] = 0;
+  return atoi(text) > CROWD;
+}
+
+/* One of several rounds; the keeper ends, and with it the killing, when nothing is left below it. */
 static void kill_round(struct init *in, int64_t now) {
+  /* It does not shrink, or would not be found in time. */
+  if (crowded(in) || (in->kill_rounds >= PATIENT_ROUNDS && in->kill_alive > FEW)) stop_forks(in, true);
+  in->kill_rounds++;
   int busy = 0, alive = 0;
   for (struct exec *e = in->execs; e; e = e->next) {
     if (!e->killing) continue;
     bool running = !e->launch->main_done && e->launch->pid > 0;
-    /* Most trees are one process group, and that is killed at one stroke; the rest is found below the keeper. */
-    if (running) kill(-e->launch->pid, SIGKILL);
-    if (running) kill(e->launch->pid, SIGKILL);
-    /* Once is not enough: what was forked meanwhile is found in the next round, below the keeper again. */
-    if (e->keeper != 0) alive += tree_signal(in->proc_fd, e->keeper, SIGKILL);
+    if (running) {
+      /* Most trees are one process group, and that dies at one stroke; the rest is found below the keeper. */
+      kill(-e->launch->pid, SIGKILL);
+      kill(e->launch->pid, SIGKILL);
+    }
     busy += running || e->keeper != 0;
+    if (e->keeper == 0) continue;
+    /* Layer by layer: what the dead leave behind comes up below the keeper. Looking through all would take seconds among many that run. */
+    int children = children_signal(in->proc_fd, e->keeper, SIGKILL);
+    alive += children >= 0 ? children : tree_signal(in->proc_fd, e->keeper, SIGKILL);
   }
-  bool shrinking = alive < in->kill_alive || alive <= STOP_FORKS_ALIVE;
-  if (++in->kill_rounds >= STOP_FORKS_ROUNDS && !shrinking) stop_forks(in, true);
-  /* At once again while there are more than before (something forks as fast as it can), else with growing patience. */
+  /* At once again while there are more than before, else with growing patience. */
   if (alive > in->kill_alive) in->kill_pause_ms = 0;
+  else if (in->forks_stopped) in->kill_pause_ms = 2;
   else in->kill_pause_ms = in->kill_pause_ms < KILL_PAUSE_MAX_MS / 2 ? in->kill_pause_ms * 2 + 1 : KILL_PAUSE_MAX_MS;
   in->kill_alive = alive;
   in->next_kill_ms = busy ? now + in->kill_pause_ms : 0;

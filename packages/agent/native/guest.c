@@ -69,6 +69,7 @@ static const char *mount_dev(void) {
   mkdir("/dev/pts", 0755);
   if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5") != 0)
     return "mount /dev/pts";
+  chmod("/dev/pts", 0755); /* gVisor takes `mode` for the directory's own */
   mkdir("/dev/shm", 01777);
   if (!mount_tmpfs("/dev/shm", "1777")) return "mount /dev/shm";
   if (symlink("pts/ptmx", "/dev/ptmx") != 0 || symlink("/proc/self/fd", "/dev/fd") != 0 ||
@@ -104,7 +105,7 @@ static bool write_file_at(int at, const char *name, const char *text) {
  * mount namespace; what stays are descriptors. Version 1 (gVisor has that one) or 2, whichever has the controller.
  */
 static void limit_processes(const char *mount_point, unsigned max, struct process_limit *limit) {
-  limit->procs_fd = limit->max_fd = limit->parent_fd = -1;
+  limit->procs_fd = limit->max_fd = limit->current_fd = limit->parent_fd = -1;
   limit->max = max;
   if (max == 0) return;
   snprintf(limit->name, sizeof limit->name, "cloche-guests-%d", getppid());
@@ -122,11 +123,20 @@ static void limit_processes(const char *mount_point, unsigned max, struct proces
     if (group >= 0 && write_file_at(group, "pids.max", text)) {
       limit->procs_fd = openat(group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
       limit->max_fd = openat(group, "pids.max", O_WRONLY | O_CLOEXEC);
+      limit->current_fd = openat(group, "pids.current", O_RDONLY | O_CLOEXEC);
     }
     if (group >= 0) close(group);
     if (limit->procs_fd >= 0) limit->parent_fd = parent;
     else if (parent >= 0) close(parent);
     umount2(mount_point, MNT_DETACH);
+  }
+}
+
+void process_limit_close(struct process_limit *limit) {
+  int *fds[] = {&limit->procs_fd, &limit->max_fd, &limit->current_fd};
+  for (int i = 0; i < 3; i++) {
+    if (*fds[i] >= 0) close(*fds[i]);
+    *fds[i] = -1;
   }
 }
 

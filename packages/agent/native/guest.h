@@ -25,6 +25,7 @@ struct guest_options {
 struct process_limit {
   int procs_fd;  /* its cgroup.procs; -1 where the system has no such cgroup */
   int max_fd;    /* its pids.max */
+  int current_fd; /* its pids.current */
   unsigned max;
   int parent_fd; /* the directory it lies in */
   char name[32];
@@ -32,6 +33,8 @@ struct process_limit {
 
 /* The step that failed, for F_FATAL. NULL when the caller's root is now the guest's and nothing of the old one can be reached. */
 const char *guest_enter(const struct guest_options *options, struct process_limit *limit);
+/* Closes all but parent_fd. */
+void process_limit_close(struct process_limit *limit);
 /* Removes the cgroup when nobody is in it any more. */
 void process_limit_remove(const struct process_limit *limit);
 

@@ -184,17 +184,17 @@ static void raise_priority(void) {
 
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-_Noreturn void init_serve(int agent_fd, int self_fd, const struct process_limit *limit) {
+_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit) {
   static struct init in;
   in.agent_fd = agent_fd;
   /* A keeper moves what it needs to 0..5, so nothing that it moves may lie there. */
   in.self_fd = fcntl(self_fd, F_DUPFD_CLOEXEC, 10);
   in.procs_fd = limit->procs_fd < 0 ? -1 : fcntl(limit->procs_fd, F_DUPFD_CLOEXEC, 10);
   in.limit_fd = limit->max_fd < 0 ? -1 : fcntl(limit->max_fd, F_DUPFD_CLOEXEC, 10);
+  in.current_fd = limit->current_fd < 0 ? -1 : fcntl(limit->current_fd, F_DUPFD_CLOEXEC, 10);
   in.max_processes = limit->max;
+  process_limit_close(limit);
   close(self_fd);
-  if (limit->procs_fd >= 0) close(limit->procs_fd);
-  if (limit->max_fd >= 0) close(limit->max_fd);
   for (int fd = 4; fd <= 5; fd++) dup3(0, fd, O_CLOEXEC);
   prctl(PR_SET_DUMPABLE, 0);
   prctl(PR_SET_NAME, "cloche-init");

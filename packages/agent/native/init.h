@@ -13,6 +13,6 @@
 #include "guest.h"
 
 /* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `limit`. Does not return. */
-_Noreturn void init_serve(int agent_fd, int self_fd, const struct process_limit *limit);
+_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit);
 
 #endif

@@ -96,6 +96,7 @@ static int run_guest(int argc, char **argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(alive[1]);
     close(FILES_FD);
+    if (limit.parent_fd >= 0) close(limit.parent_fd);
     /* Closes the race of a parent that died before the line above: it can only be dead if its end of the pipe is closed. */
     fcntl(alive[0], F_SETFL, O_NONBLOCK);
     char byte;
@@ -113,8 +114,7 @@ static int run_guest(int argc, char **argv) {
   close(INIT_FD);
   close(self);
   close(alive[0]);
-  if (limit.procs_fd >= 0) close(limit.procs_fd);
-  if (limit.max_fd >= 0) close(limit.max_fd);
+  process_limit_close(&limit);
   files_serve(FILES_FD, init, &limit);
 }
 

@@ -97,3 +97,21 @@ int tree_signal(int proc_fd, pid_t root, int signal) {
   free(list);
   return alive;
 }
+
+int children_signal(int proc_fd, pid_t parent, int signal) {
+  char path[64], text[65536];
+  snprintf(path, sizeof path, "%d/task/%d/children", parent, parent);
+  int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return -1;
+  size_t size = 0;
+  for (ssize_t n; size < sizeof text - 1 && (n = read(fd, text + size, sizeof text - 1 - size)) > 0;) size += (size_t)n;
+  close(fd);
+  text[size] = 0;
+  int count = 0;
+  for (char *at = text, *end;; at = end) {
+    long pid = strtol(at, &end, 10);
+    if (end == at || (*end != ' ' && *end != '\n')) break; /* a number that was cut off is not used */
+    if (pid > 1 && kill((pid_t)pid, signal) == 0) count++;
+  }
+  return count;
+}
