@@ -4,7 +4,10 @@ import type { ServiceStatus } from "./status-file.ts";
 
 /** What a newcomer needs next, and a curl that works as it stands. */
 export async function printBanner(config: Config, status: ServiceStatus): Promise<void> {
-  const resolution = await checkResolution(config.baseDomain, `${config.edgeHost}:${config.edgePort}`);
+  const resolution = await checkResolution(config.baseDomain, {
+    host: config.edgeHost,
+    port: config.edgePort,
+  });
   const lines = [
     "",
     `Cloche ${status.version} is ready (${status.runtime}).`,

@@ -9,7 +9,7 @@ export interface Resolution {
 
 export async function checkResolution(
   baseDomain: string,
-  edgeHost: string,
+  edge: { host: string; port: number },
   resolve: (name: string) => Promise<unknown> = lookup,
 ): Promise<Resolution> {
   const probe = `sbx-00000000000000000000.${baseDomain}`;
@@ -20,9 +20,9 @@ export async function checkResolution(
     const remedy = baseDomain.endsWith("localhost")
       ? `Names under ${baseDomain} do not resolve for ordinary programs here (browsers and curl know them by themselves).\n` +
         "  Remedy: apt-get install libnss-myhostname\n" +
-        `  Or per call: curl --resolve <domain>:${edgeHost}`
+        `  Or per call: curl --resolve <id>.${baseDomain}:${edge.port}:${edge.host}`
       : `Names under ${baseDomain} do not resolve here.\n` +
-        `  Remedy: a DNS record *.${baseDomain} that points to this machine (${edgeHost}).`;
+        `  Remedy: a DNS record *.${baseDomain} that points to this machine (${edge.host}).`;
     return { resolves: false, remedy };
   }
 }

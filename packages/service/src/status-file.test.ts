@@ -1,0 +1,62 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { AlreadyRunning, openControlSocket, pingControl, requestStop } from "./control-socket.ts";
+import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
+
+let home = "";
+beforeEach(async () => {
+  home = await mkdtemp(join(tmpdir(), "cloche-status-"));
+});
+afterEach(() => rm(home, { recursive: true, force: true }));
+
+const status = (pid: number): ServiceStatus => ({
+  gateway_url: "http://127.0.0.1:7080",
+  edge_url: "https://127.0.0.1:7443",
+  base_domain: "cloche.localhost",
+  ca_cert: "/ca.pem",
+  api_key: "key",
+  runtime: "gvisor",
+  version: "0.1.0",
+  pid,
+  ready: true,
+});
+
+describe("status file", () => {
+  it("knows nothing before the first start", async () => {
+    expect(await readStatus(home)).toBeUndefined();
+  });
+
+  it("does not call a process ready that is no service, though its pid lives", async () => {
+    await writeStatus(home, status(process.pid));
+    expect(await readStatus(home)).toMatchObject({ ready: false, pid: 0, runtime: "gvisor" });
+  });
+});
+
+describe("control socket", () => {
+  it("is held by one service, stops it, and is free again", async () => {
+    let stopped: { suspend: boolean } | undefined;
+    const server = await openControlSocket(home, {
+      async stop(options) {
+        stopped = options;
+      },
+    });
+    await expect(openControlSocket(home, { stop: async () => undefined })).rejects.toBeInstanceOf(
+      AlreadyRunning,
+    );
+    expect(await requestStop(home)).toBe(true);
+    expect(stopped).toEqual({ suspend: true });
+    await new Promise((resolve) => server.close(resolve));
+    expect(await pingControl(home)).toBe(false);
+    expect(await requestStop(home)).toBe(false);
+  });
+
+  it("tells the operator why a stop failed", async () => {
+    const server = await openControlSocket(home, {
+      stop: () => Promise.reject(new Error("a disk is in use")),
+    });
+    await expect(requestStop(home)).rejects.toThrow("a disk is in use");
+    await new Promise((resolve) => server.close(resolve));
+  });
+});
