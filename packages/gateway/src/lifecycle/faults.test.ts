@@ -1,7 +1,7 @@
 /**
  * The gateway killed before and after everything it does, each call of the host failed in turn, and random mixtures of both,
  * on a model of the host. Whatever happens, after the next start every record tells the truth about its machine and what was
- * answered holds. CLOCHE_SEED replays a random run.
+ * answered holds. CLOCHE_SEED replays a random run, CLOCHE_FAULT_RUNS makes more of them.
  */
 import { Code } from "@connectrpc/connect";
 import fc from "fast-check";
@@ -238,15 +238,15 @@ describe("every call of the host failed in turn", () => {
 
 describe("random lives", () => {
   const seed = Number(process.env["CLOCHE_SEED"] ?? Date.now() % 2 ** 31);
+  const runs = Number(process.env["CLOCHE_FAULT_RUNS"] ?? 12);
   const slot = fc.integer({ min: 0, max: 3 });
   const step = fc.oneof(
     { weight: 4, arbitrary: fc.record({ do: fc.constant("create" as const) }) },
     {
       weight: 12,
       arbitrary: fc.record({
-        do: fc.constantFrom("suspend", "resume", "fork", "delete", "update", "wake"),
+        do: fc.constantFrom("suspend", "resume", "fork", "delete", "update"),
         slot,
-        waits: fc.boolean(),
       }),
     },
     {
@@ -287,9 +287,13 @@ describe("random lives", () => {
     const idAt = (index: number): string =>
       ids[index % Math.max(1, ids.length)] ?? "sbx-00000000000000000000";
     const request = async (method: string, body: object): Promise<void> => {
-      const answer = world.callUnlessKilled(method, body);
-      for (let i = 0; i < 6; i += 1) await world.clock.advance(2_000);
-      const { status = 0 } = (await answer) ?? {};
+      let status: number | undefined;
+      void world.callUnlessKilled(method, body).then((answer) => {
+        status = answer?.status ?? 0;
+      });
+      // Sockets take turns of their own; an answer that needs more time than these has been lost.
+      for (let round = 0; round < 200 && status === undefined; round += 1) await world.clock.advance(500);
+      expect(status, `${method} ${JSON.stringify(body)}`).toBeDefined();
       expect(status, `${method} ${JSON.stringify(body)}`).not.toBe(500);
     };
     switch (one.do) {
@@ -325,7 +329,7 @@ describe("random lives", () => {
     }
   }
 
-  it(`end in the truth, seed ${seed}`, { timeout: 120_000 }, async () => {
+  it(`end in the truth, seed ${seed}`, { timeout: runs * 8_000 }, async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 25 }), async (steps) => {
         const world = await World.open();
@@ -339,7 +343,12 @@ describe("random lives", () => {
           await world.close();
         }
       }),
-      { seed, numRuns: Number(process.env["CLOCHE_FAULT_RUNS"] ?? 20), interruptAfterTimeLimit: 60_000 },
+      {
+        seed,
+        numRuns: runs,
+        interruptAfterTimeLimit: runs * 7_000,
+        markInterruptAsFailure: true,
+      },
     );
   });
 

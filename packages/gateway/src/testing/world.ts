@@ -1,10 +1,10 @@
 /** A database and a host that outlive gateways, and what must hold whenever no operation is under way. */
+import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { silentLog } from "@cloche/base";
 import type { SandboxState, TransitionTrigger } from "@cloche/protocol";
 import { transitions } from "@cloche/protocol";
 import { MachinePhase } from "@cloche/protocol/host";
-import { expect } from "vitest";
 import { type Database, openSqlite } from "../database/database.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import { createGateway, type Gateway } from "../gateway.ts";
@@ -39,6 +39,7 @@ export class World {
     const { secret } = await running.gateway.createApiKey(team.id, "test");
     const world = new World(database, running, secret);
     Object.assign(world, { clock, host });
+    await world.settle();
     return world;
   }
 
@@ -95,18 +96,21 @@ export class World {
 
   /** Every record tells the truth about its machine, and nothing is left over. */
   async checkTruth(): Promise<void> {
-    expect(await this.database.operations.all()).toEqual([]);
+    assert.deepEqual(await this.database.operations.all(), []);
     const records = await this.database.sandboxes.all();
     for (const { id, state, errorMessage, firstRanAtMs } of records) {
       const phase = this.host.phase(id);
       const seen = `${state} with machine ${phase === undefined ? "absent" : MachinePhase[phase]}`;
-      expect(truths, seen).toContain(seen);
-      if (state === "SANDBOX_STATE_ERROR") expect(errorMessage).not.toBe("");
+      assert.ok(truths.includes(seen), `${seen} is no truth`);
+      if (state === "SANDBOX_STATE_ERROR") assert.notEqual(errorMessage, "");
       if (state === "SANDBOX_STATE_RUNNING" || state === "SANDBOX_STATE_SUSPENDED")
-        expect(firstRanAtMs).not.toBeNull();
+        assert.notEqual(firstRanAtMs, null);
     }
     const known = new Set(records.map(({ id }) => id));
-    expect([...this.host.machines.keys()].filter((id) => !known.has(id))).toEqual([]);
+    assert.deepEqual(
+      [...this.host.machines.keys()].filter((id) => !known.has(id)),
+      [],
+    );
   }
 }
 
@@ -144,7 +148,6 @@ async function start(database: Database, host: FakeHost, clock: FakeClock): Prom
   });
   await gateway.start();
   const listener = await gateway.listen("127.0.0.1", 0);
-  await gateway.settled();
   await quiet();
   return { gateway, mortal, listener };
 }
