@@ -123,9 +123,9 @@ async function readPair(folder: string, name: string): Promise<{ cert: string; k
 
 async function writePair(folder: string, name: string, cert: string, privateKey: CryptoKey): Promise<string> {
   const der = await webcrypto.subtle.exportKey("pkcs8", privateKey);
-  const key = x509.PemConverter.encode(der, "PRIVATE KEY");
+  const key = `${x509.PemConverter.encode(der, "PRIVATE KEY")}\n`;
   // The key first: a pair whose certificate exists is whole.
-  await writeDurably(join(folder, `${name}-key.pem`), `${key}\n`, 0o600);
+  await writeDurably(join(folder, `${name}-key.pem`), key, 0o600);
   await writeDurably(join(folder, `${name}.pem`), cert, 0o644);
   return key;
 }
