@@ -1,0 +1,34 @@
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { createLog } from "./log.ts";
+
+const linesOf = (file: string): Record<string, unknown>[] =>
+  readFileSync(file, "utf8")
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+
+test("lines reach the file soon, warnings at once and in order, secrets never", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "cloche-log-"));
+  const file = join(folder, "logs", "service.log");
+  const log = createLog({ level: "info", file });
+  log.child({ part: "x" }).info({ request_id: "r1", authorization: "Bearer t" }, "first");
+  log.debug({}, "unseen");
+  log.warn({ err: new Error("outer", { cause: new Error("inner") }) }, "second");
+  const [first, second] = linesOf(file);
+  expect(first).toMatchObject({
+    level: "info",
+    part: "x",
+    request_id: "r1",
+    msg: "first",
+    authorization: "[redacted]",
+  });
+  expect(second).toMatchObject({ level: "warn", msg: "second" });
+  expect(JSON.stringify(second)).toContain("inner");
+  log.info({}, "third");
+  while (linesOf(file).length < 3) await new Promise((resolve) => setTimeout(resolve, 5));
+  expect(linesOf(file)[2]).toMatchObject({ msg: "third" });
+  rmSync(folder, { recursive: true });
+});
