@@ -69,7 +69,10 @@ function undeclared(all: readonly Manifest[], files: readonly SourceFile[]): str
                 .join("/"),
             )
             .filter((name) => name !== manifest.name && !declared.has(name))
-            .filter((name) => !(file.path.endsWith(".test.ts") && forTests.has(name)))
+            .filter(
+              (name) =>
+                !(/\.test\.ts$|^packages\/[^/]+\/src\/testing\//.test(file.path) && forTests.has(name)),
+            )
             .map((name) => `${file.path} imports ${name}, which ${manifest.path} does not name`),
         );
     });
