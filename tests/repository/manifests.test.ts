@@ -71,7 +71,9 @@ function undeclared(all: readonly Manifest[], files: readonly SourceFile[]): str
             .filter((name) => name !== manifest.name && !declared.has(name))
             .filter(
               (name) =>
-                !(/\.test\.ts$|^packages\/[^/]+\/src\/testing\//.test(file.path) && forTests.has(name)),
+                !(
+                  /\.test\.ts$|^packages\/[^/]+\/src\/(.+\/)?testing\//.test(file.path) && forTests.has(name)
+                ),
             )
             .map((name) => `${file.path} imports ${name}, which ${manifest.path} does not name`),
         );

@@ -1,5 +1,7 @@
 /** `down`: stop the service of this home, machines suspended. Also cleans up after one that was killed. */
+import { existsSync } from "node:fs";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { createLog, type Config } from "@cloche/base";
 import { startService } from "./compose.ts";
 import { requestStop } from "./control-socket.ts";
@@ -7,7 +9,9 @@ import { terminalProgress } from "./progress.ts";
 import { readStatus } from "./status-file.ts";
 
 export async function down(config: Config): Promise<void> {
+  const pid = (await readStatus(config.home))?.pid ?? 0;
   if (await requestStop(config.home)) {
+    await whenGone(pid);
     console.error("stopped; running sandboxes are suspended and come back with the next start");
     return;
   }
@@ -20,4 +24,10 @@ export async function down(config: Config): Promise<void> {
   const service = await startService(config, log, terminalProgress(), { serve: false });
   await service.stop({ suspend: true });
   console.error("nothing was serving; what it had left running is suspended");
+}
+
+/** The service answers before its process has ended: after a stop nothing is left running. */
+async function whenGone(pid: number): Promise<void> {
+  for (const untilMs = Date.now() + 30_000; pid > 0 && existsSync(`/proc/${pid}`) && Date.now() < untilMs; )
+    await sleep(20);
 }
