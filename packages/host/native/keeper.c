@@ -1,11 +1,11 @@
 // What the host needs of Linux that Node cannot do: a parent for a machine's processes that outlives the service, and
 // the one uninterrupted sequence of a live snapshot. Static, no dependencies; compiled at set-up.
 //
-//   keeper keep [--hide-net-sysctl] EXIT_FILE OUT_FILE -- CMD...
-//       Runs CMD (runsc create, runsc restore) and stays as subreaper of what it leaves behind. Writes CMD's exit code
-//       as one line to fd 3 and closes it. When a child of the machine ends later, EXIT_FILE appears with
-//       "PID STATUS\n" (wait status), the others get 2 s and are killed, and the keeper ends: no zombie stays, and
-//       runsc never has to poll for its gofer.
+//   keeper keep [--hide-net-sysctl] PID_FILE EXIT_FILE OUT_FILE -- CMD...
+//       Runs CMD (runsc create) and answers its exit code, while a copy of itself, named in PID_FILE, stays in the
+//       background as subreaper of what CMD leaves behind. When a child of the machine ends later, EXIT_FILE appears
+//       with "PID STATUS\n" (wait status), the others get 2 s and are killed, and the keeper ends: no zombie stays,
+//       and runsc never has to poll for its gofer.
 //   keeper run [--hide-net-sysctl] OUT_FILE -- CMD...
 //       Runs CMD in the same private mount namespace and answers its exit code.
 //   keeper call SOCKET METHOD [ARG_JSON]
@@ -106,22 +106,29 @@ static void on_alarm(int signal) {
   alarm(1);
 }
 
-static int keep(int argc, char **argv) {
-  int hide = argc > 0 && !strcmp(argv[0], "--hide-net-sysctl");
-  argc -= hide, argv += hide;
-  if (argc < 4 || strcmp(argv[2], "--")) return complain("usage: keep EXIT_FILE OUT_FILE -- CMD..."), 2;
-  const char *exit_file = argv[0];
-  // Away from the service's terminal and signals; its death must not reach the machine.
+static int write_line(const char *path, const char *format, int first, int second) {
+  char temporary[4096];
+  snprintf(temporary, sizeof temporary, "%s.new", path);
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return -1;
+  dprintf(fd, format, first, second);
+  close(fd);
+  return rename(temporary, path);
+}
+
+// In the background: away from the service's terminal and signals, whose death must not reach the machine.
+static int stay(int report, const char *pid_file, const char *exit_file, const char *out_file, char **command_line) {
   setsid();
   signal(SIGHUP, SIG_IGN);
   signal(SIGTERM, SIG_IGN);
   signal(SIGINT, SIG_IGN);
   signal(SIGPIPE, SIG_IGN);
   signal(SIGALRM, on_alarm);
+  int null = open("/dev/null", O_RDWR);
+  for (int i = 0; i < 3; i++) dup2(null, i);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  if (hide && hide_net_sysctl()) return 1;
-  pid_t command = start(argv[1], argv + 3);
-  if (command < 0) return complain("fork"), 1;
+  pid_t command = write_line(pid_file, "%d\n", getpid(), 0) ? -1 : start(out_file, command_line);
+  if (command < 0) return 1;
   int ended = 0;
   for (;;) {
     int status;
@@ -130,23 +137,35 @@ static int keep(int argc, char **argv) {
     if (pid < 0) return 0;
     if (pid == command) {
       int code = exit_code(status);
-      dprintf(3, "%d\n", code);
-      close(3);
+      if (write(report, &code, sizeof code) < 0) errno = 0;
+      close(report);
       if (code != 0) alarm(1);
       continue;
     }
     if (ended) continue;
     ended = 1;
-    char temporary[4096];
-    snprintf(temporary, sizeof temporary, "%s.new", exit_file);
-    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    if (fd >= 0) {
-      dprintf(fd, "%d %d\n", pid, status);
-      close(fd);
-      rename(temporary, exit_file);
-    }
+    write_line(exit_file, "%d %d\n", pid, status);
     alarm(2);
   }
+}
+
+static int keep(int argc, char **argv) {
+  int hide = argc > 0 && !strcmp(argv[0], "--hide-net-sysctl");
+  argc -= hide, argv += hide;
+  if (argc < 5 || strcmp(argv[3], "--")) return complain("usage: keep PID_FILE EXIT_FILE OUT_FILE -- CMD..."), 2;
+  int report[2], code;
+  if (pipe2(report, O_CLOEXEC)) return complain("pipe"), 1;
+  if (hide && hide_net_sysctl()) return 1;
+  pid_t keeper = fork();
+  if (keeper < 0) return complain("fork"), 1;
+  if (keeper == 0) {
+    close(report[0]);
+    _exit(stay(report[1], argv[0], argv[1], argv[2], argv + 4));
+  }
+  close(report[1]);
+  ssize_t n;
+  while ((n = read(report[0], &code, sizeof code)) < 0 && errno == EINTR) continue;
+  return n == sizeof code ? code : 1;
 }
 
 static int run(int argc, char **argv) {

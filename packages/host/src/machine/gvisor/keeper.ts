@@ -1,15 +1,13 @@
 // The native keeper (packages/host/native/keeper.c): compiled at set-up, called here.
-import { spawn } from "node:child_process";
-import { closeSync, openSync } from "node:fs";
-import { readFile } from "node:fs/promises";
+import { readFile, rm } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 import { inStep, type Progress } from "../../artifacts/step.ts";
 import { obtainArtifact } from "../../artifacts/store.ts";
-import { run } from "../../sys/run.ts";
+import type { Native } from "../../sys/native.ts";
+import { CommandError, run } from "../../sys/run.ts";
 
 const SOURCE = fileURLToPath(new URL("../../../native/keeper.c", import.meta.url));
-const OUTPUT_TAIL_CHARS = 2_000;
 
 /** Path of the compiled keeper, from the cache where it is. */
 export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
@@ -32,52 +30,56 @@ export function obtainKeeper(cache: string, progress: Progress): Promise<string>
   });
 }
 
-/** Starts `command` under a keeper that outlives us; resolves with the keeper's pid when the command exited with 0. */
-export async function keep(
-  keeper: string,
-  command: readonly string[],
-  files: { exitFile: string; outFile: string; hideNetSysctl: boolean },
-): Promise<number> {
-  const hide = files.hideNetSysctl ? ["--hide-net-sysctl"] : [];
-  const errors = openSync(files.outFile, "a", 0o600);
-  try {
-    const child = spawn(keeper, ["keep", ...hide, files.exitFile, files.outFile, "--", ...command], {
-      detached: true,
-      stdio: ["ignore", errors, errors, "pipe"],
+/** Files of one unit that the keeper writes, and whether its commands need the private mount namespace. */
+export interface KeeperFiles {
+  pidFile: string;
+  exitFile: string;
+  outFile: string;
+  hideNetSysctl: boolean;
+}
+
+export class Keeper {
+  readonly #program: string;
+  readonly #native: Native;
+
+  /** `native` starts it: a spawn from Node copies a large process, and stops the service for that long. */
+  constructor(program: string, native: Native) {
+    this.#program = program;
+    this.#native = native;
+  }
+
+  /** Starts `command` under a keeper that outlives us; resolves with the keeper's pid when the command exited with 0. */
+  async keep(command: readonly string[], files: KeeperFiles): Promise<number> {
+    const { pidFile, exitFile, outFile } = files;
+    await this.#call(["keep", ...hide(files), pidFile, exitFile, outFile, "--", ...command], outFile);
+    return Number(await readFile(pidFile, "utf8"));
+  }
+
+  /** Runs `command` to its end in the same private mount namespace. */
+  async run(command: readonly string[], files: KeeperFiles): Promise<void> {
+    await this.#call(["run", ...hide(files), files.outFile, "--", ...command], files.outFile);
+  }
+
+  /** What it prints goes to `outFile`, which is made anew. */
+  async report(args: readonly string[], outFile: string, deadlineMs: number): Promise<string> {
+    await rm(outFile, { force: true });
+    await this.#call(args, outFile, deadlineMs);
+    return readFile(outFile, "utf8");
+  }
+
+  /** Throws CommandError with what was said. */
+  async #call(args: readonly string[], outFile: string, deadlineMs?: number): Promise<void> {
+    const argv: [string, ...string[]] = [this.#program, ...args];
+    const { exitCode } = await this.#native.exec({
+      argv,
+      stdoutFile: outFile,
+      stderrFile: outFile,
+      ...(deadlineMs === undefined ? {} : { deadlineMs }),
     });
-    child.unref();
-    const code = await new Promise<string>((resolve, reject) => {
-      let text = "";
-      const report = child.stdio[3] as NodeJS.ReadableStream;
-      report.on("data", (chunk: Buffer) => {
-        text += chunk.toString();
-      });
-      report.on("close", () => resolve(text.trim()));
-      child.on("error", reject);
-    });
-    if (code !== "0" || child.pid === undefined) {
-      const said = await readFile(files.outFile, "utf8").catch(() => "");
-      throw new Error(
-        `${command.at(-1)}: ${command[0]} ended with ${code || "no code"}: ${said.trim().slice(-OUTPUT_TAIL_CHARS)}`,
-      );
-    }
-    return child.pid;
-  } finally {
-    closeSync(errors);
+    if (exitCode === 0) return;
+    const said = await readFile(outFile, "utf8").catch(() => "");
+    throw new CommandError(argv, exitCode, `exit code ${exitCode}`, said);
   }
 }
 
-/** Runs `command` to its end in the same private mount namespace. */
-export async function runHidden(
-  keeper: string,
-  command: readonly string[],
-  files: { outFile: string; hideNetSysctl: boolean },
-): Promise<void> {
-  const hide = files.hideNetSysctl ? ["--hide-net-sysctl"] : [];
-  try {
-    await run([keeper, "run", ...hide, files.outFile, "--", ...command]);
-  } catch (error) {
-    const said = await readFile(files.outFile, "utf8").catch(() => "");
-    throw new Error(`${command.at(-1)}: ${said.trim().slice(-OUTPUT_TAIL_CHARS)}`, { cause: error });
-  }
-}
+const hide = (files: KeeperFiles): string[] => (files.hideNetSysctl ? ["--hide-net-sysctl"] : []);

@@ -19,7 +19,7 @@ export interface ReadyUnitsOptions {
 }
 
 /** Refilling waits this long after a unit was taken: whoever took it is still busy with it, on the same CPUs. */
-const REFILL_AFTER_MS = 150;
+const REFILL_AFTER_MS = 400;
 /** Making failed: the next try comes later, or with the next unit taken. */
 const RETRY_AFTER_MS = 30_000;
 

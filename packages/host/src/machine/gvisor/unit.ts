@@ -9,16 +9,16 @@
 // Called by the gVisor driver only. Survives the service: the processes (children of the keeper, not ours) and unit.json.
 // After a reboot nothing is left: runDir lies on a tmpfs.
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { readJsonFile } from "@cloche/base";
-import { attachDisk, checkpointDisk, detachDisk, listAttachedDisks, thawDisk } from "../../disk/disk.ts";
+import { attachDisk, checkpointDisk, detachDisk, thawDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
-import { run } from "../../sys/run.ts";
+import { mountAt } from "../../sys/mounts.ts";
 import { Cgroup, type CgroupLimits } from "../cgroup.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
-import { keep, runHidden } from "./keeper.ts";
+import { Keeper, type KeeperFiles } from "./keeper.ts";
 
 /** What every unit of one driver shares. */
 export interface UnitEnvironment {
@@ -92,9 +92,6 @@ export class Unit {
   get #pausedMarker(): string {
     return join(this.#dir, "paused");
   }
-  get #outFile(): string {
-    return join(this.#dir, "out.log");
-  }
   get #bundle(): string {
     return join(this.#dir, "bundle");
   }
@@ -102,15 +99,24 @@ export class Unit {
   #runsc(...args: string[]): string[] {
     return [this.#environment.runsc, `--root=${join(this.#dir, "r")}`, ...RUNSC_FLAGS, ...args];
   }
-  get #hidden(): { outFile: string; hideNetSysctl: boolean } {
-    return { outFile: this.#outFile, hideNetSysctl: this.#environment.hideNetSysctl };
+  get #keeperFiles(): KeeperFiles {
+    return {
+      pidFile: join(this.#dir, "keeper.pid"),
+      exitFile: this.exitFile,
+      outFile: join(this.#dir, "out.log"),
+      hideNetSysctl: this.#environment.hideNetSysctl,
+    };
+  }
+  get #keeper(): Keeper {
+    return new Keeper(this.#environment.keeper, this.#environment.native);
+  }
+  get #reportFile(): string {
+    return join(this.#dir, "report");
   }
 
   /** The agent's memory alone into `imageDir`; the unit stays paused for good. */
   async saveMemory(imageDir: string): Promise<void> {
-    await run([this.#environment.keeper, "save", this.socket, imageDir], {
-      deadlineMs: SNAPSHOT_DEADLINE_MS,
-    });
+    await this.#keeper.report(["save", this.socket, imageDir], this.#reportFile, SNAPSHOT_DEADLINE_MS);
   }
 
   /** Notes the record, so that the next start finds what we have. */
@@ -133,10 +139,8 @@ export class Unit {
       namespacePath: this.lease.namespacePath,
       limits,
     });
-    const pid = await keep(this.#environment.keeper, this.#runsc("create", "--bundle", this.#bundle, name), {
-      exitFile: this.exitFile,
-      ...this.#hidden,
-    });
+    const command = this.#runsc("create", "--bundle", this.#bundle, name);
+    const pid = await this.#keeper.keep(command, this.#keeperFiles);
     const keeper = await identify(pid);
     const sandbox = await this.#sandboxProcess();
     if (!keeper || !sandbox) throw new Error(`unit ${name} ended right after its creation`);
@@ -156,14 +160,14 @@ export class Unit {
   /** Starts the agent cold. */
   async start(): Promise<void> {
     await this.lease.prepare();
-    await runHidden(this.#environment.keeper, this.#runsc("start", this.record.name), this.#hidden);
+    await this.#keeper.run(this.#runsc("start", this.record.name), this.#keeperFiles);
   }
 
   /** The agent out of a memory image: the files of `snapshot`. */
   async restore(imageDir: string): Promise<void> {
     await this.lease.prepare();
     const command = ["restore", "--detach", "--bundle", this.#bundle, "--image-path", imageDir];
-    await runHidden(this.#environment.keeper, this.#runsc(...command, this.record.name), this.#hidden);
+    await this.#keeper.run(this.#runsc(...command, this.record.name), this.#keeperFiles);
   }
 
   /** Memory into `imageDir`, the disk cloned to `diskClone`, at one instant. Answers the pause in milliseconds. */
@@ -171,21 +175,10 @@ export class Unit {
     const disk = this.record.disk;
     if (disk === undefined) throw new Error(`unit ${this.record.name} has no disk`);
     const flags = options.stop ? ["--stop"] : [];
-    const { stdout } = await run(
-      [
-        this.#environment.keeper,
-        "snapshot",
-        this.socket,
-        imageDir,
-        this.mountPoint,
-        disk,
-        diskClone,
-        this.#pausedMarker,
-        ...flags,
-      ],
-      { deadlineMs: SNAPSHOT_DEADLINE_MS },
-    );
-    return (JSON.parse(stdout) as { pauseUs: number }).pauseUs / 1_000;
+    const places = [this.socket, imageDir, this.mountPoint, disk, diskClone, this.#pausedMarker];
+    const args = ["snapshot", ...places, ...flags];
+    const said = await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
+    return (JSON.parse(said) as { pauseUs: number }).pauseUs / 1_000;
   }
 
   /** The disk alone, at one instant. Answers how many milliseconds writers stood still. */
@@ -198,10 +191,11 @@ export class Unit {
 
   /** After a crash of the service in the middle of a snapshot: neither stopped nor frozen. Harmless otherwise. */
   async unblock(): Promise<void> {
-    const { keeper, native } = this.#environment;
+    const { native } = this.#environment;
     await this.cgroup.freeze(false).catch(() => undefined);
     await thawDisk(native, this.mountPoint);
-    await run([keeper, "resume", this.socket, this.#pausedMarker], { deadlineMs: SNAPSHOT_DEADLINE_MS });
+    const args = ["resume", this.socket, this.#pausedMarker];
+    await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
   }
 
   async attachDisk(image: string): Promise<void> {
@@ -223,9 +217,10 @@ export class Unit {
     if ((await this.#imageInSlot()) !== image) {
       await attachDisk(native, image, staging);
       try {
-        await run(["sync", "-f", this.mountPoint]);
         await detachDisk(native, this.mountPoint, { lazy: true });
-        await run(["mount", "--bind", staging, this.mountPoint]);
+        const argv: [string, ...string[]] = ["mount", "--bind", staging, this.mountPoint];
+        const { exitCode } = await native.exec({ argv });
+        if (exitCode !== 0) throw new Error(`${argv.join(" ")}: exit code ${exitCode}`);
       } finally {
         await detachDisk(native, staging);
       }
@@ -235,8 +230,10 @@ export class Unit {
   }
 
   async #imageInSlot(): Promise<string | undefined> {
-    const disks = await listAttachedDisks(this.slotDir);
-    return disks.find(({ mountPoint }) => mountPoint === this.mountPoint)?.image;
+    const source = (await mountAt(this.mountPoint))?.source;
+    if (source === undefined) return undefined;
+    const file = `/sys/block/${basename(source)}/loop/backing_file`;
+    return (await readFile(file, "utf8").catch(() => undefined))?.trimEnd();
   }
 
   async isAlive(): Promise<boolean> {
