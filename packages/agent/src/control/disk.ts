@@ -39,6 +39,8 @@ export class SandboxDisk {
   readonly #services: DiskServices;
   #attached = false;
   #mounted = false;
+  /** Processes that users may run at once; undefined: the spawner's default. Taken up by the next attach. */
+  maxProcesses: number | undefined;
 
   constructor(path: string, spawner: Spawner, store: Store, services: DiskServices) {
     this.#path = path;
@@ -68,7 +70,8 @@ export class SandboxDisk {
     }
     try {
       mkdirSync(join(this.#path, "cloche"), { recursive: true, mode: 0o700 });
-      await this.#spawner.attach(this.#path);
+      const { maxProcesses } = this;
+      await this.#spawner.attach(this.#path, maxProcesses === undefined ? {} : { maxProcesses });
       this.#services.load();
       this.#store.ready();
     } catch (error) {

@@ -20,6 +20,7 @@ import { type KeySet, TokenVerifier } from "../auth/token-verifier.ts";
 import {
   type JsonObject,
   optionalBoolean,
+  optionalInteger,
   optionalEnvironment,
   optionalString,
   optionalStrings,
@@ -92,6 +93,7 @@ class GuestService {
     const verifier = new TokenVerifier(request.sandboxId, request.keys);
     if (request.entropy.length > 0) randomness.mix(request.entropy);
     if (request.blockDevice !== "") await this.#setClock(request.wallClockMs); // gVisor's clock is the host's
+    disk.maxProcesses = request.maxProcesses;
     await disk.attach(request.blockDevice);
     await writeIdentity(
       spawner.guest,
@@ -191,6 +193,7 @@ interface Assignment {
   startServices: boolean;
   dnsServers: string[];
   blockDevice: string;
+  maxProcesses: number | undefined;
 }
 
 /** Fields that proto3 JSON leaves out have their zero value. */
@@ -215,6 +218,7 @@ function readAssign(body: JsonObject): Assignment {
       /^[0-9a-f.:]+$/i.test(server),
     ),
     blockDevice: optionalString(request, "blockDevice") ?? "",
+    maxProcesses: optionalInteger(request, "maxProcesses", 0, 1_000_000) || undefined,
   };
 }
 
