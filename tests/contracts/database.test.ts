@@ -1,7 +1,7 @@
 /** One suite for every database the gateway can run on: what it asks of a database holds on each, or the test names it. */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtemp, rm } from "node:fs/promises";
+import { mkdtemp, readdir, rm, stat } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -367,6 +367,18 @@ describe("PostgreSQL alone", () => {
 });
 
 describe("SQLite alone", () => {
+  it("is readable by its owner only", async () => {
+    const own = await mkdtemp(join(tmpdir(), "cloche-database-"));
+    const db = await openSqlite(join(own, "x.db"), clock);
+    try {
+      for (const name of await readdir(own))
+        expect([name, (await stat(join(own, name))).mode & 0o777]).toEqual([name, 0o600]);
+    } finally {
+      await db.close();
+      await rm(own, { recursive: true });
+    }
+  });
+
   it("is unavailable while another process holds its lock for long", { timeout: 20_000 }, async () => {
     const own = await mkdtemp(join(tmpdir(), "cloche-database-"));
     const db = await openSqlite(join(own, "x.db"), clock);

@@ -152,6 +152,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     authenticator: new Authenticator(database.apiKeys, clock, log),
     corsOrigins: config.corsOrigins,
     ready,
+    clock,
     log,
   });
 

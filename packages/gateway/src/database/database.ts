@@ -3,6 +3,7 @@
  * through these classes. The same queries run on SQLite and PostgreSQL; one contract suite holds both to it
  * (tests/contracts/database.test.ts).
  */
+import { open } from "node:fs/promises";
 import type { Clock } from "@cloche/base";
 import { type Dialect, Kysely, sql } from "kysely";
 import { ApiKeys } from "./api-keys.ts";
@@ -31,8 +32,10 @@ export interface Database {
   close(): Promise<void>;
 }
 
-/** `path` is a file (made when missing) or `:memory:`. */
+/** `path` is a file (made when missing, readable by its owner only) or `:memory:`. */
 export async function openSqlite(path: string, clock: Pick<Clock, "nowMs">): Promise<Database> {
+  // It holds the environment of sandboxes. SQLite gives its log the same permissions.
+  if (path !== ":memory:") await (await open(path, "a", 0o600)).close();
   return await openDatabase(sqliteDialect(path), clock);
 }
 

@@ -4,7 +4,7 @@
  * with none.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { type Log, requestIdOf } from "@cloche/base";
+import { type Clock, type Log, requestIdOf } from "@cloche/base";
 import { ClocheError, type ErrorCode, gatewayJsonOptions, limits } from "@cloche/protocol";
 import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
 import {
@@ -31,6 +31,7 @@ export interface HandlerDependencies {
   corsOrigins: CorsOrigins;
   /** Throws a ClocheError naming what is not ready. */
   ready: () => Promise<void>;
+  clock: Clock;
   log: Log;
 }
 
@@ -41,7 +42,7 @@ const ownPrefix = "/cloche.public.v1.";
 const services = [SandboxService, ApiKeyService];
 
 export function createHandler(needs: HandlerDependencies): GatewayHandler {
-  const { authenticator, log } = needs;
+  const { authenticator, clock, log } = needs;
   const router = createConnectRouter({
     jsonOptions: gatewayJsonOptions,
     // For what a compressed body unpacks to; checkedBody bounds what comes in.
@@ -64,6 +65,15 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
   return (request, response) => {
     const requestId = requestIdOf(request.headers);
     response.setHeader("x-request-id", requestId);
+    const beganMs = clock.monotonicMs();
+    response.once("close", () => {
+      const { statusCode: status, writableFinished } = response;
+      const ms = Math.round(clock.monotonicMs() - beganMs);
+      const path = (request.url ?? "").split("?", 1)[0]?.slice(0, 200);
+      if (path !== "/healthz" && path !== "/readyz") {
+        log.info({ request_id: requestId, path, status, ms, answered: writableFinished }, "gateway call");
+      }
+    });
     answer(request, response, requestId).catch((error: unknown) => {
       if (!response.headersSent && !response.destroyed) {
         sendPlainError(response, 500, logged(error, log, requestId));

@@ -226,9 +226,7 @@ describe("every call of the host failed in turn", () => {
       world.host.fault(method, point, code, times);
       // Nor can the gateway see what became of the machine.
       if (blindTimes > 0) world.host.fault("getMachine", "before", Code.Unavailable, blindTimes);
-      const answer = world.call(scenario.method, scenario.body(id));
-      for (let i = 0; i < 8; i += 1) await world.clock.advance(2_000);
-      await answer;
+      await world.callPassingTime(scenario.method, scenario.body(id));
       await world.settle();
       await world.checkTruth();
       await world.close();
@@ -287,14 +285,8 @@ describe("random lives", () => {
     const idAt = (index: number): string =>
       ids[index % Math.max(1, ids.length)] ?? "sbx-00000000000000000000";
     const request = async (method: string, body: object): Promise<void> => {
-      let status: number | undefined;
-      void world.callUnlessKilled(method, body).then((answer) => {
-        status = answer?.status ?? 0;
-      });
-      // Sockets take turns of their own; an answer that needs more time than these has been lost.
-      for (let round = 0; round < 200 && status === undefined; round += 1) await world.clock.advance(500);
-      expect(status, `${method} ${JSON.stringify(body)}`).toBeDefined();
-      expect(status, `${method} ${JSON.stringify(body)}`).not.toBe(500);
+      const answer = await world.callPassingTime(method, body);
+      expect(answer?.status, `${method} ${JSON.stringify(body)}`).not.toBe(500);
     };
     switch (one.do) {
       case "create":

@@ -112,10 +112,13 @@ export class Lifecycle {
     const waiting: WaitingCaller = { isWaiting: true };
     const deadline = this.#deadline(limits.createAnswerMs);
     const settled = records.waitFor(id, (r) => r.state !== "SANDBOX_STATE_CREATING", deadline.signal);
-    await runner.begin(operation, insert, waiting);
-    await settled;
-    waiting.isWaiting = false;
-    deadline.cancel();
+    try {
+      await runner.begin(operation, insert, waiting);
+      await settled;
+    } finally {
+      waiting.isWaiting = false;
+      deadline.end();
+    }
     if (waiting.refusal !== undefined) throw waiting.refusal;
     const found = await records.get(id);
     if (found === undefined)
@@ -192,7 +195,7 @@ export class Lifecycle {
         }
       }
     } finally {
-      deadline.cancel();
+      deadline.end();
     }
   }
 
@@ -249,15 +252,13 @@ export class Lifecycle {
     return newOperation(this.#needs.randomBytes, this.#needs.clock.nowMs(), caller, sandboxId, kind);
   }
 
-  #deadline(ms: number): { signal: AbortSignal; cancel(): void } {
-    const reached = new AbortController();
-    const cancelled = new AbortController();
-    void this.#needs.clock.sleep(ms, cancelled.signal).then(
-      () => reached.abort(),
-      () => undefined,
-    );
-    const signal = AbortSignal.any([reached.signal, this.#closed.signal]);
-    return { signal, cancel: () => cancelled.abort() };
+  /** A signal that aborts after `ms`, when the gateway closes, or at `end`. */
+  #deadline(ms: number): { signal: AbortSignal; end(): void } {
+    const over = new AbortController();
+    const signal = AbortSignal.any([over.signal, this.#closed.signal]);
+    const end = (): void => over.abort();
+    void this.#needs.clock.sleep(ms, signal).then(end, () => undefined);
+    return { signal, end };
   }
 }
 

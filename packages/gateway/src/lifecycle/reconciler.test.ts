@@ -181,6 +181,10 @@ describe("after a restart", () => {
     await fresh.settled();
     await quiet();
     expect(f.host.phase(id)).toBe(MachinePhase.RUNNING);
+    // One that comes later is none of a forgotten past.
+    f.host.add({ sandboxId: "sbx-22222222222222222222" });
+    await expect.poll(() => f.host.phase("sbx-22222222222222222222")).toBeUndefined();
+    expect(f.host.phase(id)).toBe(MachinePhase.RUNNING);
     await fresh.close();
     await database.close();
   });

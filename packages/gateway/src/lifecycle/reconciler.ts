@@ -13,7 +13,7 @@ import type { OperationKind } from "../database/operations.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog, Caller } from "./audit-log.ts";
-import { decideRemedy, type MachineSight } from "./decide.ts";
+import { decideRemedy, type MachineSight, type Remedy } from "./decide.ts";
 import type { HostCalls } from "./host-calls.ts";
 import { type Lifecycle, newOperation } from "./lifecycle.ts";
 import type { MachineListener, MachineView } from "./machine-view.ts";
@@ -43,6 +43,8 @@ export class Reconciler implements MachineListener {
   #running = 0;
   #regularly: Promise<void> | undefined;
   #firstPass: Promise<void> | undefined;
+  /** Machines that were there before a database that is new: it cannot know whether they are wanted. */
+  #spared: ReadonlySet<string> | undefined;
 
   constructor(needs: ReconcilerDependencies) {
     this.#needs = needs;
@@ -59,6 +61,8 @@ export class Reconciler implements MachineListener {
   }
 
   synced(): void {
+    const { database, machines } = this.#needs;
+    this.#spared ??= new Set(database.isNew ? [...machines.all()].map((one) => one.sandboxId) : []);
     this.#firstPass = this.#checkAll().catch((error: unknown) => {
       this.#needs.log.warn({ err: error }, "the comparison with the host's machines could not be completed");
     });
@@ -102,9 +106,15 @@ export class Reconciler implements MachineListener {
     const { database, host } = this.#needs;
     // Machines first: a sandbox made in between is then unknown to the list of machines, not to the records.
     const machines = await host.list(this.#call());
-    const records = await database.sandboxes.all();
-    const ids = new Set([...machines.map((m) => m.sandboxId), ...records.map((r) => r.id)]);
-    await Promise.all([...ids].map((id) => this.#enqueue(id)));
+    const records = new Map((await database.sandboxes.all()).map((one) => [one.id, one]));
+    const underWay = new Set((await database.operations.all()).map((one) => one.sandboxId));
+    const phases = new Map(machines.map((one) => [one.sandboxId, one.phase]));
+    const differing = [...new Set([...phases.keys(), ...records.keys()])].filter((id) => {
+      const record = records.get(id);
+      if (record === undefined || underWay.has(id)) return true;
+      return remedyFor(record, phases.get(id) ?? "absent").kind !== "none";
+    });
+    await Promise.all(differing.map((id) => this.#enqueue(id)));
   }
 
   /** The host may have missed a change of the limit when it or we went down. */
@@ -158,9 +168,7 @@ export class Reconciler implements MachineListener {
 
   async #remedy(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
     const { records, runner, audit } = this.#needs;
-    const sight: MachineSight = machine?.phase ?? "absent";
-    const isLiveFork = record.sourceSandboxId !== "" && record.sourceCheckpointId === "";
-    const remedy = decideRemedy(record.state, isLiveFork, sight);
+    const remedy = remedyFor(record, machine?.phase ?? "absent");
     const caller: Caller = { teamId: record.teamId, actor: "system:reconciler", requestId: "" };
     switch (remedy.kind) {
       case "none":
@@ -201,14 +209,11 @@ export class Reconciler implements MachineListener {
   }
 
   async #destroyUnknown(sandboxId: string, machine: Machine | undefined): Promise<void> {
-    const { database, host, log, machines } = this.#needs;
+    const { host, log, machines } = this.#needs;
     if (machine === undefined) return machines.forget(sandboxId);
-    if (database.isNew) {
-      // A database made at this very start knows nothing: better a leftover than the loss of every disk.
-      log.error(
-        { sandbox_id: sandboxId },
-        "the database is new and does not know this machine; it is left alone",
-      );
+    if (this.#spared?.has(sandboxId)) {
+      // Better a leftover than the loss of every disk.
+      log.error({ sandbox_id: sandboxId }, "the database is newer than this machine; it is left alone");
       return;
     }
     log.warn({ sandbox_id: sandboxId }, "no sandbox has this machine; it is destroyed");
@@ -244,4 +249,9 @@ export class Reconciler implements MachineListener {
       else next();
     };
   }
+}
+
+function remedyFor(record: SandboxRecord, sight: MachineSight): Remedy {
+  const isLiveFork = record.sourceSandboxId !== "" && record.sourceCheckpointId === "";
+  return decideRemedy(record.state, isLiveFork, sight);
 }
