@@ -169,7 +169,7 @@ export class Service {
     if (this.#state.kind === "unknown") this.#state = { kind: "idle", failed: false };
     if (!this.#wanted) return;
     this.#wanted = false;
-    await this.#parts.save(this.file());
+    await this.#saveAnyhow(); // it is stopped, whether or not a full disk can be told
   }
 
   /** Ends it, at once or the gentle way, without changing whether it should run: the disk goes, or the machine. */
@@ -334,9 +334,13 @@ export class Service {
     await ended;
   }
 
-  /** Kept for a cold start; a full disk must not keep a service from running. */
+  /** Kept for a cold start; a full disk must not keep a service from running or from being stopped. */
   #saveLater(): void {
-    this.#parts.save(this.file()).catch(() => this.#parts.log.note("its state could not be saved"));
+    void this.#saveAnyhow();
+  }
+
+  #saveAnyhow(): Promise<void> {
+    return this.#parts.save(this.file()).catch(() => this.#parts.log.note("its state could not be saved"));
   }
 }
 
