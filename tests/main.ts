@@ -96,6 +96,8 @@ function report(counts: Counts): void {
   console.log("");
   for (const [name, line] of durations) console.log(`${name.padEnd(10)} ${line}`);
   if (counts.failures.length > 0) console.log(`\nfailed:\n  ${counts.failures.join("\n  ")}`);
+  if (counts.repeats.length > 0)
+    console.log(`\npassed only when repeated:\n  ${counts.repeats.join("\n  ")}`);
   if (counts.skips.length > 0) console.log(`\nskipped:\n  ${counts.skips.join("\n  ")}`);
   if (isCi && counts.skipped > 0) console.log("\nCI allows no skips");
   process.exitCode = counts.failed > 0 || (isCi && counts.skipped > 0) ? 1 : 0;

@@ -38,6 +38,8 @@ export async function runPart(
     // Tests on the machine take seconds each: a line for every one shows that it goes on.
     `--reporter=${part.folder === undefined ? "default" : "verbose"}`,
     "--reporter=json",
+    // Once: a test that needs it is named at the end of the run.
+    "--retry=1",
     `--outputFile.json=${report}`,
     ...options.filters,
   ];

@@ -18,7 +18,7 @@ const minute = 60_000;
 
 export const parts: readonly Part[] = [
   { name: "check", deadlineMs: 5 * minute, scripts: ["check:types", "check:lint", "check:format"] },
-  { name: "unit", deadlineMs: 8 * minute },
+  { name: "unit", deadlineMs: 12 * minute },
   { name: "contracts", deadlineMs: 15 * minute, folder: "tests/contracts" },
   { name: "guest", deadlineMs: 15 * minute, folder: "tests/guest" },
   { name: "host", deadlineMs: 12 * minute, folder: "tests/host" },

@@ -3,7 +3,7 @@ import { parts } from "./parts.ts";
 import { add, closingLine, countPart, countReport, noCounts } from "./results.ts";
 
 const report = (
-  assertions: { fullName: string; status: string }[],
+  assertions: { fullName: string; status: string; failureMessages?: string[] }[],
   status = "passed",
   message = "",
 ): string =>
@@ -30,6 +30,13 @@ describe("the closing line", () => {
     expect(closingLine(countReport(report([{ fullName: "one", status: "passed" }])))).toBe(
       "1 passed, 0 failed",
     );
+  });
+
+  test("names what passed only when it was repeated", () => {
+    const flaky = { fullName: "one", status: "passed", failureMessages: ["Error: late\n at y"] };
+    const counts = countReport(report([flaky, { fullName: "two", status: "passed", failureMessages: [] }]));
+    expect(closingLine(counts)).toBe("2 passed, 0 failed");
+    expect(counts.repeats).toEqual(["a.test.ts: one: Error: late"]);
   });
 
   test("counts a file that could not be loaded", () => {

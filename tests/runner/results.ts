@@ -8,6 +8,8 @@ export interface Counts {
   /** What failed and what was skipped, by full name. */
   failures: string[];
   skips: string[];
+  /** Passed only when it was repeated: a flake, told loudly, for the machines are shared and noisy. */
+  repeats: string[];
 }
 
 interface Report {
@@ -15,20 +17,30 @@ interface Report {
     name: string;
     status: string;
     message?: string;
-    assertionResults: { fullName: string; status: string }[];
+    assertionResults: { fullName: string; status: string; failureMessages?: string[] | null }[];
   }[];
 }
 
-export const noCounts = (): Counts => ({ passed: 0, failed: 0, skipped: 0, failures: [], skips: [] });
+export const noCounts = (): Counts => ({
+  passed: 0,
+  failed: 0,
+  skipped: 0,
+  failures: [],
+  skips: [],
+  repeats: [],
+});
 
 /** The counts of a report. A file that could not even be loaded is one failure. */
 export function countReport(text: string): Counts {
   const counts = noCounts();
   for (const file of (JSON.parse(text) as Report).testResults) {
-    for (const { fullName, status } of file.assertionResults) {
+    for (const { fullName, status, failureMessages } of file.assertionResults) {
       const name = `${file.name}: ${fullName}`;
-      if (status === "passed") counts.passed += 1;
-      else if (status === "failed") {
+      if (status === "passed") {
+        counts.passed += 1;
+        const [why] = failureMessages ?? [];
+        if (why !== undefined) counts.repeats.push(`${name}: ${why.split("\n")[0] ?? ""}`);
+      } else if (status === "failed") {
         counts.failed += 1;
         counts.failures.push(name);
       } else {
@@ -68,6 +80,7 @@ export function add(total: Counts, more: Counts): void {
   total.skipped += more.skipped;
   total.failures.push(...more.failures);
   total.skips.push(...more.skips);
+  total.repeats.push(...more.repeats);
 }
 
 /** `N passed, N failed`, and `, N skipped` when there are any. */
