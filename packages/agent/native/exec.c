@@ -378,6 +378,11 @@ void exec_reaped(struct init *in, pid_t pid, int status) {
   }
 }
 
+void exec_stopped(struct init *in, pid_t pid) {
+  for (struct exec *e = in->execs; e; e = e->next)
+    if (e->keeper == pid) kill(pid, SIGCONT);
+}
+
 void exec_signal(struct init *in, struct exec *e, int signal, bool tree) {
   if (signal <= 0 || signal > 64) return;
   if (tree && e->keeper != 0) tree_signal(in->proc_fd, e->keeper, signal);

@@ -85,6 +85,8 @@ void exec_signal(struct init *in, struct exec *e, int signal, bool tree);
 void exec_kill(struct init *in, struct exec *e);
 /* A child of init was reaped. */
 void exec_reaped(struct init *in, pid_t pid, int status);
+/* A child of init was stopped: a keeper goes on. */
+void exec_stopped(struct init *in, pid_t pid);
 /* The keeper of `launch` has news. */
 void exec_noticed(struct init *in, struct launch *launch);
 /* Goes on to the next phase when the outputs allow it; may free the exec. */

@@ -298,7 +298,12 @@ static void enqueue(const struct frame *frame) {
 /* The end of init is the end of this process: all of the guest's processes are gone by then. */
 _Noreturn static void *wait_for_init(void *argument) {
   pid_t init = (pid_t)(intptr_t)argument;
-  while (waitpid(init, NULL, 0) < 0 && errno == EINTR) continue;
+  for (int status;;) {
+    pid_t r = waitpid(init, &status, WUNTRACED);
+    /* gVisor lets the guest's root stop pid 1, which Linux does not: it goes on at once. */
+    if (r == init && WIFSTOPPED(status)) kill(init, SIGCONT);
+    else if (r >= 0 || errno != EINTR) break;
+  }
   process_limit_remove(process_limit);
   _exit(0);
 }

@@ -149,9 +149,10 @@ static void reap(struct init *in) {
   while (read(in->signal_fd, info, sizeof info) > 0) continue;
   for (;;) {
     int status;
-    pid_t pid = waitpid(-1, &status, WNOHANG | __WALL);
+    pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | __WALL);
     if (pid <= 0) break;
-    exec_reaped(in, pid, status);
+    if (WIFSTOPPED(status)) exec_stopped(in, pid);
+    else exec_reaped(in, pid, status);
   }
 }
 
