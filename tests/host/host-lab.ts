@@ -4,7 +4,7 @@ import { randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
-import { silentLog, systemClock } from "@cloche/base";
+import { createLog, silentLog, systemClock } from "@cloche/base";
 import { defaults, newSandboxId } from "@cloche/protocol";
 import { HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
@@ -73,7 +73,7 @@ export class HostLab {
       network: this.#network,
       poolDir: pool.dir,
       ready: this.#ready,
-      log: silentLog,
+      log: process.env["LAB_LOG"] ? createLog({ level: "warn", file: process.env["LAB_LOG"] }) : silentLog,
       randomBytes,
     });
     this.host = createHost({
@@ -85,7 +85,7 @@ export class HostLab {
       blobs: await openDirectoryStore(join(this.home, "blobs")),
       dnsServers: ["198.18.0.53"],
       clock: systemClock,
-      log: silentLog,
+      log: process.env["LAB_LOG"] ? createLog({ level: "warn", file: process.env["LAB_LOG"] }) : silentLog,
       randomBytes,
     });
     const { host } = this;

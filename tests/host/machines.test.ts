@@ -1,8 +1,13 @@
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { signToken } from "../../packages/host/src/service/testing/data-plane-caller.ts";
 import { HostLab } from "./host-lab.ts";
 
 const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done`;
+
+/** Generous: the machine may be busy with other things, and none of this is about time. */
+const waits = { timeout: 60_000 };
 
 describe("machines of a host", () => {
   let lab: HostLab;
@@ -18,11 +23,11 @@ describe("machines of a host", () => {
   /** A process that counts, in the background; answers its count so far. */
   const startCounter = async (id: string): Promise<void> => {
     await lab.exec(id, "sh", "-c", `setsid sh -c '${counter}' >/dev/null 2>&1 &`);
-    await expect.poll(async () => lab.exec(id, "cat", "/tmp/count").catch(() => "")).not.toBe("");
+    await expect.poll(async () => lab.exec(id, "cat", "/tmp/count").catch(() => ""), waits).not.toBe("");
   };
   const count = async (id: string): Promise<number> => Number(await lab.exec(id, "cat", "/tmp/count"));
   const goesOn = async (id: string, from: number): Promise<void> => {
-    await expect.poll(() => count(id), { timeout: 10_000 }).toBeGreaterThan(from);
+    await expect.poll(() => count(id), waits).toBeGreaterThan(from);
   };
 
   it("creates, repeats a create, lists and destroys", async () => {
@@ -77,6 +82,21 @@ describe("machines of a host", () => {
     expect(Math.abs(clock - Date.now() / 1000)).toBeLessThan(5);
   });
 
+  it("starts from its disk what was suspended under another version of the runtime, and says so", async () => {
+    const { sandboxId } = await lab.create();
+    await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note");
+    await lab.client.suspendMachine({ sandboxId });
+    const dir = join(lab.artifacts.pool.dir, "machines", sandboxId);
+    const [snapshot = ""] = (await readdir(dir)).filter((name) => name.startsWith("snapshot-"));
+    await writeFile(
+      join(dir, snapshot, "made-with"),
+      JSON.stringify({ agentRootDir: "/", platform: "another" }),
+    );
+    const machine = await lab.client.resumeMachine({ sandboxId });
+    expect(machine.errorMessage).toMatch(/without its memory/);
+    expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+  });
+
   it("adopts what runs after a restart, without interrupting it", async () => {
     const { sandboxId } = await lab.create();
     await startCounter(sandboxId);
@@ -95,7 +115,7 @@ describe("machines of a host", () => {
     await lab.host.stop({ suspend: false });
     process.kill(pid, "SIGKILL");
     await lab.restart();
-    await expect.poll(() => lab.phase(sandboxId), { timeout: 20_000 }).toBe("RUNNING");
+    await expect.poll(() => lab.phase(sandboxId), waits).toBe("RUNNING");
     expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
   });
 
@@ -103,7 +123,7 @@ describe("machines of a host", () => {
     const { sandboxId } = await lab.create();
     const { pid } = JSON.parse(await unitOf(lab)).sandbox as { pid: number };
     process.kill(pid, "SIGKILL");
-    await expect.poll(() => lab.phase(sandboxId), { timeout: 10_000 }).toBe("FAILED");
+    await expect.poll(() => lab.phase(sandboxId), waits).toBe("FAILED");
     expect((await lab.client.getMachine({ sandboxId })).errorMessage).toMatch(/killed by signal 9/);
   });
 
@@ -131,7 +151,10 @@ describe("machines of a host", () => {
     });
     expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("before");
     expect(await lab.agent(sandboxId, "GET", "/v1/store/key")).toMatchObject({ body: { value: "before" } });
-    const waited = await lab.checkpoint(sandboxId, "POST", "/v1/checkpoint/wait", { checkpoint_id: id });
+    const waited = await lab.checkpoint(sandboxId, "POST", "/v1/checkpoint/wait", {
+      checkpoint_id: id,
+      timeout_secs: 100,
+    });
     expect(waited).toMatchObject({ status: 200, body: { visible: true, ok: true } });
     const list = await lab.checkpoint(sandboxId, "GET", "/v1/checkpoint/list");
     expect(list.body["checkpoints"]).toMatchObject([{ id, name: "first", visible: true }]);
@@ -184,10 +207,12 @@ describe("machines of a host", () => {
       "(exec 9> /root/gone; rm /root/gone; exec sleep 1000) > /dev/null 2>&1 &",
     );
     await expect
-      .poll(() =>
-        lab
-          .exec(sandboxId, "sh", "-c", "pgrep -x sleep && test ! -e /root/gone && echo ready")
-          .catch(() => ""),
+      .poll(
+        () =>
+          lab
+            .exec(sandboxId, "sh", "-c", "pgrep -x sleep && test ! -e /root/gone && echo ready")
+            .catch(() => ""),
+        waits,
       )
       .toMatch(/ready/);
     await expect(lab.client.suspendMachine({ sandboxId })).rejects.toThrow(/\/root\/gone/);
@@ -212,7 +237,6 @@ describe("machines of a host", () => {
 
 /** The record of the only unit there is. */
 async function unitOf(lab: HostLab): Promise<string> {
-  const { readdir, readFile } = await import("node:fs/promises");
   const units = `${lab.runDir}/gvisor/units`;
   const [name] = await readdir(units);
   return readFile(`${units}/${name}/unit.json`, "utf8");

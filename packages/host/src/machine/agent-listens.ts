@@ -1,5 +1,6 @@
 // Waits until an agent accepts connections.
 import { connect } from "node:net";
+import { ClocheError } from "@cloche/protocol";
 
 const PAUSE_MS = 4;
 const ATTEMPT_MS = 1_000;
@@ -13,10 +14,14 @@ export async function agentListens(
   const deadline = performance.now() + options.deadlineMs;
   while (performance.now() < deadline) {
     if (await accepts(host, port)) return;
-    if (!(await options.stillAlive())) throw new Error("the machine ended before its agent listened");
+    if (!(await options.stillAlive()))
+      throw new ClocheError("unavailable", "the machine ended before its agent listened");
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
-  throw new Error(`the agent did not listen within ${options.deadlineMs} ms`);
+  throw new ClocheError(
+    "unavailable",
+    `the machine did not answer within ${options.deadlineMs / 1_000} s; the host may be overloaded`,
+  );
 }
 
 function accepts(host: string, port: number): Promise<boolean> {

@@ -1,3 +1,5 @@
+import { ClocheError } from "@cloche/protocol";
+
 /**
  * What every kind of machine can do. One contract suite (tests/contracts/machine) runs against each driver.
  *
@@ -42,6 +44,17 @@ export interface RunningMachine {
 export interface SnapshotFiles {
   /** An empty directory on the pool, made by the caller, filled by the driver. */
   dir: string;
+}
+
+/** The memory cannot be restored on this host as it now is (another runtime version or CPU); the disk can be used. */
+export class ImageMismatchError extends ClocheError {
+  constructor(cause?: unknown) {
+    super(
+      "failed_precondition",
+      "the memory image was made with another version of the runtime, or on another kind of CPU",
+      { cause },
+    );
+  }
 }
 
 /** The disk image of a snapshot, written by the driver beside the memory. */

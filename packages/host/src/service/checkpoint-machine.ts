@@ -172,7 +172,7 @@ export function ownCheckpoint(
 
 /** What a VM has written may be a hostile file system, and the host mounts a gVisor sandbox's disk itself. */
 export function requireRuntime(info: CheckpointInfo, runtime: string): void {
-  if (info.runtime === runtime) return;
+  if (runtime !== "gvisor" || info.runtime === "gvisor") return;
   throw new ClocheError(
     "failed_precondition",
     `checkpoint_id: ${info.id} was written by runtime ${info.runtime} and cannot seed one of runtime ${runtime}`,

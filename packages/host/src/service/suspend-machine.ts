@@ -4,8 +4,8 @@ import { join } from "node:path";
 import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
-import { type GuestHooks, type SnapshotFiles, snapshotDisk } from "../machine/driver.ts";
-import { commitStep, type OperationParts } from "./create-machine.ts";
+import { type GuestHooks, ImageMismatchError, type SnapshotFiles, snapshotDisk } from "../machine/driver.ts";
+import { commitStep, type OperationParts, startMachine } from "./create-machine.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
 
@@ -111,11 +111,31 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
   try {
     await runSaga(saga, resumeSteps(parts), parts.journal);
   } catch (error) {
+    if (error instanceof ImageMismatchError) return startFromImage(parts, id, error);
     await machines.change(id, { errorMessage: `resume failed: ${ClocheError.from(error).message}` });
     throw error;
   }
   await dropSnapshots(machines, id);
   return machines.get(id);
+}
+
+/** Its memory can never be restored here: better its disk and services than a sandbox that nothing can wake. */
+async function startFromImage(
+  parts: OperationParts,
+  id: string,
+  reason: ImageMismatchError,
+): Promise<MachineRecord> {
+  const { machines } = parts;
+  const { disks, snapshot } = machines.get(id);
+  const disk = `disk-${disks + 1}.ext4`;
+  const record = await machines.change(id, { disk, disks: disks + 1 });
+  const image = snapshotDisk(snapshotOf(machines, record, snapshot ?? ""));
+  await cloneDisk(machines.parts.native, image, machines.files(record).diskImage);
+  const errorMessage = `started from its disk, without its memory: ${reason.message}`;
+  await machines.change(id, { phase: "stopped", errorMessage }, { durable: true });
+  await startMachine(parts, id);
+  await dropSnapshots(machines, id);
+  return machines.change(id, { errorMessage });
 }
 
 export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContext>[] {

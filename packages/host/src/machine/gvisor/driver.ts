@@ -2,7 +2,7 @@
 //
 // Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
 // gvisor.json and the unit's record, and believes them only when the process with that start time lives.
-import { type FSWatcher, watch } from "node:fs";
+import { existsSync, type FSWatcher, watch } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack, type Log, readJsonFile } from "@cloche/base";
@@ -13,6 +13,7 @@ import { agentListens } from "../agent-listens.ts";
 import { childGroups, type CgroupLimits, mibToBytes, prepareParent, removeGroup } from "../cgroup.ts";
 import {
   type GuestHooks,
+  ImageMismatchError,
   type MachineDriver,
   type MachineFiles,
   type MachineResources,
@@ -26,7 +27,7 @@ import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { ReadyUnits } from "./ready-units.ts";
 import { shareMounts, unshareMounts } from "./slot-mounts.ts";
-import { type Template, templateKey, TemplateStore } from "./template.ts";
+import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
 import { readUnit, Unit, type UnitEnvironment, type UnitRecord } from "./unit.ts";
 
 export interface GvisorOptions {
@@ -47,7 +48,7 @@ export interface GvisorOptions {
   randomBytes: (length: number) => Uint8Array;
 }
 
-const AGENT_START_MS = 30_000;
+const AGENT_START_MS = 60_000;
 const AGENT_RESTORE_MS = 60_000;
 /** Host tasks of sentry and stubs: far above what the limit inside allows, since reaching it kills the sandbox. */
 const PIDS_BACKSTOP = 32_768;
@@ -55,6 +56,7 @@ const PIDS_BACKSTOP = 32_768;
 const OVERHEAD_BYTES = mibToBytes(128);
 /** How the sentry refuses to save a file that was deleted while open; the users' root lies in fs/ of the disk. */
 const DELETED_FILE = /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.beforeSave: deleted/;
+const MADE_WITH_FILE = "made-with";
 const MACHINE_FILE = "gvisor.json";
 
 interface MachineNote {
@@ -68,6 +70,7 @@ export class GvisorDriver implements MachineDriver {
   readonly #watchers = new Map<string, FSWatcher>();
   readonly #listeners: ((id: string, reason: string) => void)[] = [];
   #environment: UnitEnvironment;
+  #platform: Promise<string> | undefined;
   #templates: TemplateStore | undefined;
   #ready: ReadyUnits | undefined;
 
@@ -95,10 +98,9 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async start(): Promise<void> {
-    const { ready, poolDir, agentRoot, runsc, log } = this.#options;
+    const { ready, poolDir, log } = this.#options;
     if (ready === 0) return;
-    const key = await templateKey({ agentRootDir: agentRoot.dir, runsc });
-    this.#templates = new TemplateStore({ poolDir, key });
+    this.#templates = new TemplateStore({ poolDir, key: templateKey(await this.#madeWith()) });
     this.#ready = new ReadyUnits({
       count: ready,
       makeBlank: () => this.#makeUnit(limitsOf(defaults)),
@@ -166,9 +168,13 @@ export class GvisorDriver implements MachineDriver {
     from: SnapshotFiles,
     resources: MachineResources,
   ): Promise<RunningMachine> {
+    const madeWith = (await readJsonFile(join(from.dir, MADE_WITH_FILE))) as MadeWith | undefined;
+    const agentRootDir = madeWith?.agentRootDir ?? "";
+    const { platform } = await this.#madeWith();
+    if (madeWith?.platform !== platform || !existsSync(agentRootDir)) throw new ImageMismatchError();
     await this.stopMachine(files);
     return CleanupStack.guard(async (cleanup) => {
-      const unit = await this.#take(files, resources, cleanup);
+      const unit = await this.#take(files, resources, cleanup, agentRootDir);
       await unit.attachDisk(files.diskImage);
       await unit.restore(from.dir);
       return this.#running(unit, files.id, undefined, AGENT_RESTORE_MS);
@@ -207,8 +213,15 @@ export class GvisorDriver implements MachineDriver {
     const unit = await this.#living(files);
     await hooks.flush();
     try {
+      const madeWith = await this.#madeWith(unit.record.agentRootDir);
+      await writeFile(join(into.dir, MADE_WITH_FILE), JSON.stringify(madeWith));
       return { pauseMs: await unit.snapshot(into.dir, snapshotDisk(into), options) };
     } catch (error) {
+      if (error instanceof CommandError && error.stderr.includes("No space left on device"))
+        throw new ClocheError("resource_exhausted", "the host's disk pool is full", {
+          resource: "disk",
+          cause: error,
+        });
       // The agent names such files beforehand; this is for one that was deleted in between.
       const path = error instanceof CommandError ? DELETED_FILE.exec(error.stderr)?.[1] : undefined;
       if (path === undefined) throw error;
@@ -263,9 +276,15 @@ export class GvisorDriver implements MachineDriver {
     return swept;
   }
 
-  async #take(files: MachineFiles, resources: MachineResources, cleanup: CleanupStack): Promise<Unit> {
-    const blank = isDefaultShape(resources) ? await this.#ready?.takeBlank() : undefined;
-    const unit = blank ?? (await this.#makeUnit(limitsOf(resources)));
+  async #take(
+    files: MachineFiles,
+    resources: MachineResources,
+    cleanup: CleanupStack,
+    agentRootDir = this.#options.agentRoot.dir,
+  ): Promise<Unit> {
+    const usual = isDefaultShape(resources) && agentRootDir === this.#options.agentRoot.dir;
+    const blank = usual ? await this.#ready?.takeBlank() : undefined;
+    const unit = blank ?? (await this.#makeUnit(limitsOf(resources), agentRootDir));
     await this.#give(unit, files, resources, cleanup);
     return unit;
   }
@@ -285,6 +304,12 @@ export class GvisorDriver implements MachineDriver {
     // The sentry was told the user's figure; what it needs itself comes on top.
     const limits = limitsOf(resources);
     await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + OVERHEAD_BYTES });
+  }
+
+  /** What images that are made now need. */
+  async #madeWith(agentRootDir = this.#options.agentRoot.dir): Promise<MadeWith> {
+    this.#platform ??= platformKey(this.#options.runsc);
+    return { agentRootDir, platform: await this.#platform };
   }
 
   #newSecret(): string {
@@ -312,10 +337,10 @@ export class GvisorDriver implements MachineDriver {
     return unit;
   }
 
-  async #makeUnit(limits: CgroupLimits): Promise<Unit> {
+  async #makeUnit(limits: CgroupLimits, agentRootDir = this.#options.agentRoot.dir): Promise<Unit> {
     const lease = await this.#options.network.lease();
     const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
-    const unit = new Unit(this.#environment, { name, slot: lease.slot, limits }, lease);
+    const unit = new Unit(this.#environment, { name, slot: lease.slot, limits, agentRootDir }, lease);
     this.#units.set(name, unit);
     try {
       await unit.make();
@@ -420,5 +445,6 @@ const goneLease = (slot: number) => ({
 const unknownUnit = (name: string): UnitRecord => ({
   name,
   slot: -1,
+  agentRootDir: "",
   limits: { cpus: 1, memoryBytes: mibToBytes(256), pids: PIDS_BACKSTOP },
 });

@@ -9,6 +9,9 @@ import { CommandError, run } from "../../sys/run.ts";
 
 const SOURCE = fileURLToPath(new URL("../../../native/keeper.c", import.meta.url));
 
+/** For what takes a quarter of a second on an idle machine. */
+const DEADLINE_MS = 180_000;
+
 /** Path of the compiled keeper, from the cache where it is. */
 export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
   const repair = "install gcc and libc6-dev (apt-get install gcc libc6-dev) and run the command again";
@@ -68,13 +71,13 @@ export class Keeper {
   }
 
   /** Throws CommandError with what was said. */
-  async #call(args: readonly string[], outFile: string, deadlineMs?: number): Promise<void> {
+  async #call(args: readonly string[], outFile: string, deadlineMs = DEADLINE_MS): Promise<void> {
     const argv: [string, ...string[]] = [this.#program, ...args];
     const { exitCode } = await this.#native.exec({
       argv,
       stdoutFile: outFile,
       stderrFile: outFile,
-      ...(deadlineMs === undefined ? {} : { deadlineMs }),
+      deadlineMs,
     });
     if (exitCode === 0) return;
     const said = await readFile(outFile, "utf8").catch(() => "");

@@ -56,16 +56,22 @@ export class TemplateStore {
   }
 }
 
-/**
- * Everything that the image depends on. The CPU's features are part of it: gVisor refuses to restore on a CPU that lacks
- * one that the image was made with.
- */
-export async function templateKey(inputs: { agentRootDir: string; runsc: string }): Promise<string> {
+/** What a memory image needs to be restored, beside itself. */
+export interface MadeWith {
+  /** The agent's root, whose files the image names. Content-addressed: an upgrade makes a new one beside it. */
+  agentRootDir: string;
+  /** Of the sentry and the CPU: gVisor restores only its own version's images, on a CPU that lacks no feature. */
+  platform: string;
+}
+
+export async function platformKey(runsc: string): Promise<string> {
   const cpu = await readFile("/proc/cpuinfo", "utf8");
   const features = /^(?:flags|Features)\s*:\s*(.*)$/m.exec(cpu)?.[1] ?? "";
-  const boot = bootConfig("");
-  return createHash("sha256")
-    .update(JSON.stringify([1, inputs, features, boot]))
-    .digest("hex")
-    .slice(0, 16);
+  return digest([2, runsc, features]);
 }
+
+/** Of a template: two starts with the same key can share it. */
+export const templateKey = (madeWith: MadeWith): string => digest([madeWith, bootConfig("")]);
+
+const digest = (value: unknown): string =>
+  createHash("sha256").update(JSON.stringify(value)).digest("hex").slice(0, 16);

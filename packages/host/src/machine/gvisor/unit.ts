@@ -40,6 +40,8 @@ export interface UnitRecord {
   keeper?: ProcessIdentity;
   sandbox?: ProcessIdentity;
   limits: CgroupLimits;
+  /** Root that the agent in it runs from: an upgrade brings a new one, but a memory image needs its own. */
+  agentRootDir: string;
   /** Machine it was given to. */
   machineId?: string;
   /** Disk image at slot/disk. */
@@ -133,7 +135,7 @@ export class Unit {
     await mkdir(this.mountPoint, { recursive: true, mode: 0o755 });
     await this.save();
     await writeBundle(this.#bundle, {
-      agentRoot: this.#environment.agentRoot,
+      agentRoot: { ...this.#environment.agentRoot, dir: this.record.agentRootDir },
       slotDir: this.slotDir,
       cgroupsPath: unitCgroup(this.#environment, name),
       namespacePath: this.lease.namespacePath,
