@@ -37,8 +37,8 @@ const withoutStart = (block: string): string => block.replaceAll(/^npm (start|st
 describe("the README", () => {
   const tour = blocks("Five minutes", "sh");
 
-  test("has a tour of two blocks and a client from the contract alone", () => {
-    expect(tour.length).toBeGreaterThanOrEqual(2);
+  test("has a tour of three blocks and a client from the contract alone", () => {
+    expect(tour.length).toBe(3);
     expect(blocks("From the contract alone", "python")).toHaveLength(1);
   });
 
@@ -50,9 +50,16 @@ describe("the README", () => {
     expect(readFileSync("/tmp/back.py", "utf8")).toBe(readFileSync("/tmp/hello.py", "utf8"));
   });
 
-  test("services, time travel and a fork", async () => {
+  test("services and time travel", async () => {
     const result = await type(withoutStart(tour[1] ?? ""));
     expect(result.code, result.stderr).toBe(0);
+  });
+
+  test("a counter, forked while it counts", async () => {
+    const result = await type(withoutStart(tour[2] ?? ""));
+    expect(result.code, result.stderr).toBe(0);
+    const counts = result.stdout.split("\n").filter((line) => /^\d+$/.test(line));
+    expect(counts).toHaveLength(5);
   });
 
   test("the Python client of the standard library", async () => {
