@@ -2,10 +2,20 @@
  * A real guest on plain Linux for tests: the native program compiled from source, a root made of the machine's own /usr
  * (read-only) and a few files, and an agent before it. Needs root and gcc.
  */
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { release, tmpdir } from "node:os";
 import { join } from "node:path";
-import { buildNative } from "@cloche/agent/build-native";
+import { fileURLToPath } from "node:url";
+import { buildNative, nativeSources } from "@cloche/agent/build-native";
 import { type AgentFixture, startAgent } from "../../packages/agent/src/testing/agent-fixture.ts";
 import { type GuestOptions, NativeSpawner } from "../../packages/agent/src/spawner/index.ts";
 
@@ -17,14 +27,16 @@ export const isGvisor = readFileSync("/proc/version", "utf8").includes("gvisor")
 
 let built: Promise<string> | undefined;
 
-/** The compiled guest program, built once per test process. */
+/** The compiled guest program, kept in the package's dist folder for as long as its sources are the same. */
 export function guestBinary(): Promise<string> {
   const given = process.env["CLOCHE_GUEST_BINARY"]; // a sandbox that tests run in may have no compiler
   if (given) return Promise.resolve(given);
   built ??= (async () => {
-    const binary = join(mkdtempSync(join(tmpdir(), "cloche-native-")), "cloche-guest");
-    process.once("exit", () => rmSync(join(binary, ".."), { recursive: true, force: true }));
-    await buildNative(binary);
+    const hash = createHash("sha256");
+    for (const path of await nativeSources()) hash.update(readFileSync(path));
+    const name = `cloche-guest-${hash.digest("hex").slice(0, 16)}`;
+    const binary = fileURLToPath(new URL(`../../packages/agent/dist/${name}`, import.meta.url));
+    if (!existsSync(binary)) await buildNative(binary);
     return binary;
   })();
   return built;
