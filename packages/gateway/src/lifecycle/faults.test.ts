@@ -157,35 +157,38 @@ async function stateOf(world: World, id: string): Promise<string> {
   return (await world.database.sandboxes.get(id))?.state ?? gone;
 }
 
-describe("killed before and after everything it does", () => {
-  it.each(scenarios)("$name", async (scenario) => {
+/** Hundreds of small worlds: a busy machine must not turn them into failures. */
+const patient = { timeout: 180_000 };
+
+const kills = scenarios.flatMap((scenario) =>
+  (["before", "after"] as const).map((when) => ({ ...scenario, when })),
+);
+
+describe("killed at everything it does", patient, () => {
+  it.each(kills)("$name, killed $when the effect", async ({ when, ...scenario }) => {
     let events = 0;
-    for (const when of ["before", "after"] as const) {
-      for (let event = 1; ; event += 1) {
-        const world = await World.open();
-        const id = await scenario.prepare(world);
-        scenario.spoil?.(world);
-        world.mortal.arm(event, when);
-        const answer = await world.callUnlessKilled(scenario.method, scenario.body(id));
-        await world.settle();
-        const hasDied = world.mortal.isDead;
-        const where = `${when} ${world.mortal.log.at(-1)} (event ${event})`;
-        await world.restart();
-        await world.settle();
-        await world.checkTruth();
-        const subject = await subjectOf(world, scenario, id);
-        const state = await stateOf(world, subject);
-        scenario.check?.(world, subject);
-        const isPromised = answer !== undefined && answer.status === 200;
-        expect(isPromised ? scenario.answered : scenario.unanswered, where).toContain(state);
-        if (isPromised) await checkAnswer(world, scenario, answer);
-        await world.close();
-        if (!hasDied) break;
-        events += 1;
-      }
+    for (let hasDied = true; hasDied; events += 1) {
+      const world = await World.open();
+      const id = await scenario.prepare(world);
+      scenario.spoil?.(world);
+      world.mortal.arm(events + 1, when);
+      const answer = await world.callUnlessKilled(scenario.method, scenario.body(id));
+      await world.settle();
+      hasDied = world.mortal.isDead;
+      const where = `${when} ${world.mortal.log.at(-1)} (event ${events + 1})`;
+      await world.restart();
+      await world.settle();
+      await world.checkTruth();
+      const subject = await subjectOf(world, scenario, id);
+      const state = await stateOf(world, subject);
+      scenario.check?.(world, subject);
+      const isPromised = answer !== undefined && answer.status === 200;
+      expect(isPromised ? scenario.answered : scenario.unanswered, where).toContain(state);
+      if (isPromised) await checkAnswer(world, scenario, answer);
+      await world.close();
     }
     // Fewer would mean that the model no longer sees what the gateway does.
-    expect(events).toBeGreaterThan(7);
+    expect(events).toBeGreaterThan(4);
   });
 });
 
@@ -201,7 +204,7 @@ async function checkAnswer(world: World, scenario: Scenario, answer: Answer): Pr
   }
 }
 
-describe("every call of the host failed in turn", () => {
+describe("every call of the host failed in turn", patient, () => {
   const uses: Record<string, HostMethod> = {
     create: "createMachine",
     fork: "forkMachine",
@@ -321,7 +324,7 @@ describe("random lives", () => {
     }
   }
 
-  it(`end in the truth, seed ${seed}`, { timeout: runs * 8_000 }, async () => {
+  it(`end in the truth, seed ${seed}`, { timeout: runs * 12_000 }, async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 25 }), async (steps) => {
         const world = await World.open();
@@ -338,7 +341,7 @@ describe("random lives", () => {
       {
         seed,
         numRuns: runs,
-        interruptAfterTimeLimit: runs * 7_000,
+        interruptAfterTimeLimit: runs * 10_000,
         markInterruptAsFailure: true,
       },
     );

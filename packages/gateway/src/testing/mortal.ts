@@ -80,9 +80,13 @@ export class Mortal {
       this.#die();
       throw new Killed(name);
     }
-    const result = await effect();
-    if (isLast) this.#die();
-    if (this.#isDead) throw new Killed(name);
-    return result;
+    try {
+      return await effect();
+    } finally {
+      if (isLast) this.#die();
+      // Whatever came of it, a dead process does not learn it.
+      // oxlint-disable-next-line no-unsafe-finally
+      if (this.#isDead) throw new Killed(name);
+    }
   }
 }
