@@ -3,6 +3,7 @@
 import { execFileSync } from "node:child_process";
 import {
   existsSync,
+  mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
@@ -162,6 +163,7 @@ describe.skipIf(!isRoot)("services in containers", () => {
     expect(
       await shell("changed", "id -un; ls /etc/release /bin/vi 2>&1 | wc -l; /programs/echo $FROM_IMAGE"),
     ).toBe("keeper\n2\nchanged\n");
+    await startService("app");
     expect(await shell("app", "cat /etc/release")).toBe("one");
     await agent.call("POST", "/v1/services/changed/stop");
     await put("changed", { image: `${registry.address}/team/base:1` });
@@ -241,6 +243,21 @@ describe.skipIf(!isRoot)("services in containers", () => {
     expect(readdirSync(folder("containers")).sort()).toEqual(["app", "changed"]);
     expect(readdirSync(folder("images/blobs/sha256"))).toEqual(before);
     expect(existsSync(folder("images/incoming"))).toBe(false);
+  });
+
+  it("tidies up after a crash in the middle of a pull or a removal", async () => {
+    for (const path of [
+      "containers/app.new/rootfs/x",
+      "containers/long-gone/rootfs/y",
+      "images/incoming/z",
+    ]) {
+      mkdirSync(folder(path), { recursive: true });
+    }
+    await agent.close();
+    await start();
+    await until("the litter is gone", () => !existsSync(folder("images/incoming")));
+    expect(readdirSync(folder("containers")).sort()).toEqual(["app", "changed"]);
+    expect(await startService("app")).toMatchObject({ status: "running" });
   });
 
   it("refuses a blob that the registry has changed, and cleans up", async () => {

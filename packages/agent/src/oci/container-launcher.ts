@@ -4,7 +4,7 @@
  * checkpoints and restores.
  *
  *   containers/<name>       rootfs and container.json: whole
- *   containers/<name>.new   being made; removed when that fails, and at the next start after a crash
+ *   containers/<name>.new   being made; removed when that fails, and by `tidy` after a crash
  *   images                  blobs, shared by all containers (oci/blobs.ts)
  *
  * One image is pulled at a time: a second container of the same image then finds its layers here.
@@ -92,6 +92,17 @@ export class ContainerLauncher implements Launcher {
     });
   }
 
+  /** Removes roots that were being made or removed when the agent died, and what their pulls left. */
+  tidy(names: ReadonlySet<string>): Promise<void> {
+    const { folder } = this.#parts;
+    const litter = listFolder(join(folder, "containers")).filter((name) => !names.has(name));
+    if (litter.length === 0 && !existsSync(join(folder, "images", "incoming"))) return Promise.resolve();
+    return this.#inTurn(async () => {
+      for (const name of litter) await rm(join(folder, "containers", name), { recursive: true, force: true });
+      this.#dropUnusedBlobs();
+    });
+  }
+
   /** The container's root, made where it is missing or of another image. */
   async #ready(request: LaunchRequest): Promise<PulledImage> {
     const image = request.definition.image ?? "";
@@ -142,7 +153,8 @@ export class ContainerLauncher implements Launcher {
   /** Removes blobs of no container, and what a pull that was cut off left. */
   #dropUnusedBlobs(): void {
     const used = new Set<string>();
-    for (const name of this.#names()) for (const blob of this.#read(name)?.pulled.blobs ?? []) used.add(blob);
+    for (const name of listFolder(join(this.#parts.folder, "containers")))
+      for (const blob of this.#read(name)?.pulled.blobs ?? []) used.add(blob);
     const blobs = new BlobCache(join(this.#parts.folder, "images"));
     blobs.removeIncoming();
     blobs.keepOnly(used);
@@ -176,14 +188,6 @@ export class ContainerLauncher implements Launcher {
     }
   }
 
-  #names(): string[] {
-    try {
-      return readdirSync(join(this.#parts.folder, "containers")).filter((name) => !name.endsWith(".new"));
-    } catch {
-      return [];
-    }
-  }
-
   #folder(name: string): string {
     return join(this.#parts.folder, "containers", name);
   }
@@ -192,6 +196,14 @@ export class ContainerLauncher implements Launcher {
     const turn = this.#turn.then(work, work);
     this.#turn = turn.catch(() => undefined);
     return turn;
+  }
+}
+
+function listFolder(path: string): string[] {
+  try {
+    return readdirSync(path);
+  } catch {
+    return [];
   }
 }
 

@@ -35,6 +35,8 @@ export interface Launcher {
   launch(request: LaunchRequest): Promise<Launched>;
   /** Removes what a deleted service left on the disk besides its definition and log. */
   remove(name: string): Promise<void>;
+  /** Removes what a crash left on a disk that was just taken; `names` are the services that are defined on it. */
+  tidy(names: ReadonlySet<string>): Promise<void>;
 }
 
 /** Why a service did not come to run, in public words, with the exit code that a shell would give. */
@@ -55,6 +57,7 @@ export function plainLauncher(
 ): Launcher {
   return {
     remove: async () => undefined,
+    tidy: async () => undefined,
     launch: async ({ definition, log, onOutput }) => {
       const { cmd, args = [], env, working_dir: cwd, user } = definition;
       const process = await launchProgram(guest(), {
@@ -77,6 +80,10 @@ export function launcherByKind(plain: Launcher, containers: Launcher): Launcher 
     remove: async (name) => {
       await plain.remove(name);
       await containers.remove(name);
+    },
+    tidy: async (names) => {
+      await plain.tidy(names);
+      await containers.tidy(names);
     },
   };
 }

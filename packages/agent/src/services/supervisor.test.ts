@@ -399,6 +399,7 @@ describe("Supervisor", () => {
 function modelLauncher(isBad: (name: string) => boolean): Launcher {
   return {
     remove: async () => undefined,
+    tidy: async () => undefined,
     launch: async ({ name }) => {
       await new Promise((resolve) => setImmediate(resolve));
       if (isBad(name)) throw new LaunchError("it is bad", 1);

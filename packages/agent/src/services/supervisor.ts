@@ -33,6 +33,7 @@ export class Supervisor implements DiskServices {
   #services = new Map<string, Service>();
   /** Definitions of one name change one after another. */
   readonly #changes = new Map<string, Promise<unknown>>();
+  #tidying: Promise<void> = Promise.resolve();
 
   constructor(parts: SupervisorParts) {
     this.#parts = parts;
@@ -110,6 +111,8 @@ export class Supervisor implements DiskServices {
   load(): void {
     this.#services = new Map();
     for (const [name, file] of this.#parts.catalog.load()) this.#services.set(name, this.#create(name, file));
+    // Beside what starts now; a failure leaves litter, no harm.
+    this.#tidying = this.#parts.launcher.tidy(new Set(this.#services.keys())).catch(() => undefined);
   }
 
   async halt(): Promise<string[]> {
@@ -139,7 +142,11 @@ export class Supervisor implements DiskServices {
   async unload(): Promise<void> {
     const services = [...this.#services.values()];
     this.#services = new Map();
-    await Promise.all([...this.#changes.values(), ...services.map((service) => service.log.close())]);
+    await Promise.all([
+      this.#tidying,
+      ...this.#changes.values(),
+      ...services.map((service) => service.log.close()),
+    ]);
     await this.#parts.catalog.close();
   }
 
