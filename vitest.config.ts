@@ -3,18 +3,22 @@ import { defineConfig } from "vitest/config";
 /** Unit tests run side by side; what touches the machine (mounts, namespaces, sandboxes) runs one file at a time. */
 const onMachine = (name: string, folder: string, more: object = {}) => ({
   test: {
-    ...more,
     name,
     include: [`${folder}/**/*.test.ts`],
     pool: "forks" as const,
     fileParallelism: false,
     testTimeout: 120_000,
     hookTimeout: 300_000,
+    ...more,
   },
 });
 
 /** The files of the project share one service, started before the first and destroyed after the last. */
-const onService = { globalSetup: ["tests/fixtures/shared-service.ts"] };
+const onService = {
+  globalSetup: ["tests/fixtures/shared-service.ts"],
+  testTimeout: 300_000,
+  hookTimeout: 600_000,
+};
 
 export default defineConfig({
   test: {
@@ -39,7 +43,7 @@ export default defineConfig({
       onMachine("host", "tests/host"),
       onMachine("oci", "tests/oci"),
       onMachine("e2e", "tests/e2e", onService),
-      onMachine("faults", "tests/faults"),
+      onMachine("faults", "tests/faults", { testTimeout: 300_000, hookTimeout: 600_000 }),
       onMachine("fuzz", "tests/fuzz", onService),
     ],
   },

@@ -34,7 +34,7 @@ export const parts: readonly Part[] = [
     folder: "tests/oci",
     packages: { "docker-registry": "docker-registry", umoci: "umoci", skopeo: "skopeo" },
   },
-  { name: "faults", deadlineMs: 12 * minute, folder: "tests/faults" },
+  { name: "faults", deadlineMs: 15 * minute, folder: "tests/faults" },
   { name: "fuzz", deadlineMs: 8 * minute, folder: "tests/fuzz" },
 ];
 
