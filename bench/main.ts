@@ -1,11 +1,12 @@
 /**
- * `npm run bench [-- --quick] [-- exec create files store edge travel start]`: every cell's arms interleaved in shuffled
+ * `npm run bench [-- --quick] [-- exec create files store edge travel start qemu]`: every cell's arms interleaved in shuffled
  * order, a table on standard output, everything as JSON in bench/out/latest.json. Exits with 1 when a target is missed.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { edgeCells } from "./edge.ts";
 import { openLab, type Lab } from "./lab.ts";
+import { bootCell, forkPauseCell, memoryCell, openQemuBench } from "./qemu-cells.ts";
 import { renderTarget, runCell, type Cell, type CellResult } from "./runner.ts";
 import { createCell, execCell, fileCell, storeCell } from "./sandbox-cells.ts";
 import { checkpointCell, forkCell } from "./time-travel-cells.ts";
@@ -57,6 +58,23 @@ async function sandboxCells(lab: Lab): Promise<void> {
     await cellsOf(await forkCell(lab, samples(40)));
   }
   if (wants("start")) await cellsOf(startCell(lab));
+}
+
+if (wants("qemu")) {
+  const bench = await openQemuBench();
+  try {
+    await measure(bootCell(bench, samples(20)));
+    for (const open of [() => forkPauseCell(bench, samples(20)), () => memoryCell(bench)]) {
+      const { cell, close } = await open();
+      try {
+        await measure(cell);
+      } finally {
+        await close();
+      }
+    }
+  } finally {
+    await bench.close();
+  }
 }
 
 /** `npm start` again on a set-up home, to ready. */

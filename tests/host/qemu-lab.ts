@@ -1,7 +1,7 @@
 // What tests and benchmarks of the QEMU driver run in: a pool and network slots of their own, a platform from the shared
 // cache with a stand-in agent, and a driver. `close` takes all of it away and says what was left behind.
 import { execFileSync } from "node:child_process";
-import { mkdir, rm } from "node:fs/promises";
+import { mkdir, readdir, rm } from "node:fs/promises";
 import { request } from "node:http";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -40,7 +40,9 @@ export interface Lab {
   driver(overrides?: Partial<QemuDriverOptions>): QemuDriver;
   /** A new machine's files with a freshly formatted disk. */
   files(id: string): Promise<MachineFiles>;
+  /** A new directory on the pool. */
   directory(name: string): Promise<string>;
+  removeDirectory(name: string): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -117,11 +119,17 @@ export async function openLab(name: string, options: LabOptions = {}): Promise<L
       await mkdir(dir, { recursive: true });
       return dir;
     },
+    async removeDirectory(directoryName) {
+      await rm(join(pool.dir, directoryName), { recursive: true, force: true });
+    },
     async close() {
       for (const driver of drivers) await driver.stop();
       await lab.driver().sweep(new Set());
       for (const slot of network.leased) await network.release(slot);
       await native.close();
+      const groups = await readdir("/sys/fs/cgroup/memory").catch(() => readdir("/sys/fs/cgroup"));
+      if (groups.includes(`cloche-${tag}-vm`))
+        throw new Error("a cgroup of virtual machines was left behind");
       await closePool(home);
       await rm(home, { recursive: true, force: true });
     },
@@ -140,11 +148,13 @@ export interface Ran {
   readonly stderr: string;
 }
 
+type AgentAddress = Pick<RunningMachine, "agentHost" | "agentPort">;
+
 /** Runs a shell script in the machine. */
-export const runIn = (machine: RunningMachine, script: string): Promise<Ran> =>
+export const runIn = (machine: AgentAddress, script: string): Promise<Ran> =>
   call<Ran>(machine, "/run", script);
 
-export function call<T>(machine: RunningMachine, path: string, body = "", timeoutMs = 60_000): Promise<T> {
+export function call<T>(machine: AgentAddress, path: string, body = "", timeoutMs = 60_000): Promise<T> {
   return new Promise((resolve, reject) => {
     const { agentHost: host, agentPort: port } = machine;
     const outgoing = request(

@@ -27,7 +27,7 @@ import { shapeOf } from "./shape.ts";
 import { openSnapshot, type SnapshotManifest } from "./snapshot-files.ts";
 import { takeDiskCheckpoint, takeSnapshot } from "./take-snapshot.ts";
 import { VmTemplates } from "./templates.ts";
-import { vmCgroupPath, vmCgroupRoot } from "./vm-cgroup.ts";
+import { removeVmCgroupRoot, vmCgroupPath, vmCgroupRoot } from "./vm-cgroup.ts";
 import { checkDiskImage } from "./vm-directory.ts";
 import { removeMachine, Vm } from "./vm.ts";
 
@@ -67,11 +67,12 @@ export class QemuDriver implements MachineDriver {
       native,
       log,
       agentPort: options.agentPort ?? defaults.agentPort,
-      bootTimeoutMs: emulated ? 180_000 : 60_000,
-      restoreTimeoutMs: emulated ? 60_000 : 20_000,
+      // Emulated, a boot is ten seconds of computing, which a host that shares its processors with much else may stretch far.
+      bootTimeoutMs: emulated ? 600_000 : 60_000,
+      restoreTimeoutMs: emulated ? 180_000 : 20_000,
     };
     this.#templates = new VmTemplates(this.#environment, options.templatesDir);
-    const health = options.health ?? { intervalMs: 10_000, hungAfterMs: emulated ? 120_000 : 60_000 };
+    const health = options.health ?? { intervalMs: 10_000, hungAfterMs: emulated ? 300_000 : 60_000 };
     this.#health = new HealthWatch(health, options.clock ?? systemClock, log);
     this.#firstShape = options.makeReadyFor && shapeOf(options.makeReadyFor);
   }
@@ -100,6 +101,7 @@ export class QemuDriver implements MachineDriver {
     // QEMU takes one connection at a time: the next service needs it.
     for (const vm of this.#machines.values()) vm.letGo();
     this.#machines.clear();
+    await removeVmCgroupRoot(this.#environment.tag);
   }
 
   async create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
@@ -201,6 +203,7 @@ export class QemuDriver implements MachineDriver {
       for (const { pid } of processes.filter((one) => one.id === id)) kill(pid);
       await new Cgroup(vmCgroupPath(tag, id)).destroy();
     }
+    await removeVmCgroupRoot(tag);
     return unwanted;
   }
 

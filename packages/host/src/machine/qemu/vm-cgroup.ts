@@ -1,7 +1,15 @@
 // A virtual machine's cgroup, on both hierarchies: made before QEMU starts, which its launcher then joins.
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
-import { Cgroup, type CgroupLimits, cgroupVersion, mibToBytes, prepareParent } from "../cgroup.ts";
+import {
+  Cgroup,
+  type CgroupLimits,
+  cgroupVersion,
+  childGroups,
+  mibToBytes,
+  prepareParent,
+  removeGroup,
+} from "../cgroup.ts";
 import type { VmShape } from "./command-line.ts";
 
 const MOUNT = "/sys/fs/cgroup";
@@ -14,6 +22,12 @@ const THREADS = 96;
 /** Apart from the other runtimes' groups, so that each driver's sweep sees its own only. */
 export const vmCgroupRoot = (tag: string): string => `/cloche-${tag}-vm`;
 export const vmCgroupPath = (tag: string, id: string): string => `${vmCgroupRoot(tag)}/${id}`;
+
+/** When the last machine has gone. */
+export async function removeVmCgroupRoot(tag: string): Promise<void> {
+  const root = vmCgroupRoot(tag);
+  if ((await childGroups(root)).length === 0) await removeGroup(root);
+}
 
 export function vmLimits(shape: VmShape, cpus: number): CgroupLimits {
   return { cpus, memoryBytes: mibToBytes(shape.memoryMb + OVERHEAD_MB), pids: THREADS + shape.vcpus };
