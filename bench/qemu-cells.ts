@@ -15,7 +15,7 @@ import { call, hooksOf, type Lab, openLab, runIn } from "../tests/host/qemu-lab.
 import type { Cell } from "./runner.ts";
 
 const RESOURCES = { cpus: 1, memoryMb: 512, diskMb: 1_024 };
-const BOOT_TIMEOUT_MS = 300_000;
+const BOOT_TIMEOUT_MS = 900_000;
 const MIB = 1024 * 1024;
 const CLONES = [1, 5, 20] as const;
 const BOOTED = 5;
@@ -28,7 +28,7 @@ export interface QemuBench {
 }
 
 export async function openQemuBench(): Promise<QemuBench> {
-  const lab = await openLab("bench", { subnet: "10.194" });
+  const lab = await openLab("bench");
   const driver = lab.driver({ makeReadyFor: RESOURCES });
   await driver.start();
   await driver.stop();

@@ -1,6 +1,7 @@
 // The contract of machines on QEMU, emulated so that it runs on every host. See also tests/host/qemu.test.ts.
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
+import { vi } from "vitest";
 import { defaults } from "@cloche/protocol";
 import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
 import type { RunningMachine } from "../../packages/host/src/machine/driver.ts";
@@ -10,6 +11,9 @@ import { openTemplates } from "../../packages/host/src/disk/template.ts";
 import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
 import { call, openLab as openVmLab, processesOf } from "../host/qemu-lab.ts";
 import { type DriverLab, machineContract } from "./machine.ts";
+
+// An emulated boot is ten seconds of computing: minutes on a host that is busy with other things.
+vi.setConfig({ testTimeout: 300_000, hookTimeout: 900_000 });
 
 const STAND_IN = join(import.meta.dirname, "../fixtures/stand-in-agent.cjs");
 

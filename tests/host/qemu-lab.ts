@@ -55,7 +55,7 @@ export interface LabOptions {
 
 export async function openLab(name: string, options: LabOptions = {}): Promise<Lab> {
   const cache = process.env.CLOCHE_CACHE ?? "/var/tmp/cloche-cache";
-  const home = `/var/tmp/cloche-qemu-${name}`;
+  const home = `/var/tmp/cloche-qemu-${name}-${process.pid}`;
   const quiet = (): void => undefined;
   const rootfs = await obtainBaseRootfs(
     cache,

@@ -4,7 +4,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { readdir, stat, truncate } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import {
   type MachineFiles,
   type RunningMachine,
@@ -16,6 +16,9 @@ import { snapshotPaths } from "../../packages/host/src/machine/qemu/snapshot-fil
 import { vmCgroupPath } from "../../packages/host/src/machine/qemu/vm-cgroup.ts";
 import { readVmRecord, saveVmRecord, type VmRecord } from "../../packages/host/src/machine/qemu/vm-record.ts";
 import { call, hooksOf, LAB_RESOURCES, type Lab, MOUNT, openLab, processesOf, runIn } from "./qemu-lab.ts";
+
+// An emulated boot is ten seconds of computing: minutes on a host that is busy with other things.
+vi.setConfig({ testTimeout: 300_000, hookTimeout: 900_000 });
 
 const root = process.getuid?.() === 0;
 if (!root)
