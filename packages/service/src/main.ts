@@ -1,10 +1,7 @@
 /** `node packages/service/src/main.ts up [--detach] | down | status [--json]`: what npm start, npm stop and the CLI call. */
 import { ConfigError, loadConfig, type Config } from "@cloche/base";
-import { SetupError } from "@cloche/host/setup";
 import { AlreadyRunning } from "./control-socket.ts";
-import { down } from "./down.ts";
 import { printStatus } from "./status.ts";
-import { up, upDetached } from "./up.ts";
 
 const usage = `usage: up [--detach] | down | status [--json]
   up        set up what is missing, then serve until stopped; --detach returns when ready
@@ -21,14 +18,14 @@ async function main(words: string[]): Promise<number> {
     return exitCodes.usage;
   }
   const config: Config = loadConfig(process.env);
+  // Each command loads only what it needs: the parts of the service take most of a second.
   switch (command) {
     case "up":
-      await (options.includes("--detach")
-        ? upDetached(config)
-        : up(config, { banner: !options.includes("--no-banner") }));
+      if (options.includes("--detach")) await (await import("./detach.ts")).upDetached(config);
+      else await (await import("./up.ts")).up(config, { banner: !options.includes("--no-banner") });
       return 0;
     case "down":
-      await down(config);
+      await (await import("./down.ts")).down(config);
       return 0;
     case "status":
       return (await printStatus(config, options.includes("--json"))) ? 0 : exitCodes.notRunning;
@@ -41,8 +38,10 @@ async function main(words: string[]): Promise<number> {
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {
-  if (error instanceof ConfigError || error instanceof SetupError || error instanceof AlreadyRunning) {
-    console.error(`cloche: ${error.message}`);
+  // A SetupError is known by its name: its module is loaded only by the commands that can throw it.
+  const isSetupError = error instanceof Error && error.name === "SetupError";
+  if (error instanceof ConfigError || isSetupError || error instanceof AlreadyRunning) {
+    console.error(`cloche: ${(error as Error).message}`);
   } else {
     console.error("cloche:", error);
   }
