@@ -26,6 +26,8 @@ test("a sandbox that is not RUNNING is 503 naming its state", async () => {
 test("a valid token wakes a sandbox with auto_resume, once for many requests", async () => {
   await using rig = await Rig.start();
   rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });
+  // Seen by the edge, or the requests would still go to the machine that is about to move.
+  await until(async () => (await rig.ask()).status === 401);
   const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
   const asked = [1, 2, 3].map((index) => rig.ask({ path: `/v1/${index}`, headers: { authorization } }));
   for (const answer of await Promise.all(asked)) expect(answer.status).toBe(200);

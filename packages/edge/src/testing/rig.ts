@@ -220,6 +220,6 @@ export async function readAll(socket: tls.TLSSocket): Promise<string> {
 }
 
 /** Resolves when `condition` holds; the test's own timeout bounds it. */
-export async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => setTimeout(resolve, 5));
+export async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  while (!(await condition())) await new Promise((resolve) => setTimeout(resolve, 5));
 }
