@@ -73,7 +73,7 @@ async function countsOf(part: (typeof parts)[number], deadlineMs: number): Promi
     return { ...noCounts(), failed: 1, failures: [`${part.name}: no time was left for it`] };
   try {
     ensureDebianPackages(part.packages ?? {});
-    return await runPart(part, { root, reports: out, filters, deadlineMs, env });
+    return await runPart(part, { root, reports: out, filters, deadlineMs, env, clear: clearPart });
   } catch (error) {
     return { ...noCounts(), failed: 1, failures: [`${part.name}: ${(error as Error).message}`] };
   }

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
 import type { Part } from "./parts.ts";
-import { type Counts, countPart, noCounts } from "./results.ts";
+import { add, type Counts, countPart, type FileCounts, noCounts, readReport } from "./results.ts";
 
 export interface Ran {
   /** Undefined: ended on its deadline. */
@@ -16,20 +16,52 @@ export function endAll(): void {
   for (const child of children) endGroup(child);
 }
 
-/** The counts of one part. `filters` are passed to vitest: parts of file names. */
-export async function runPart(
-  part: Part,
-  options: {
-    root: string;
-    reports: string;
-    filters: readonly string[];
-    deadlineMs: number;
-    env: NodeJS.ProcessEnv;
-  },
-): Promise<Counts> {
+interface RunOptions {
+  root: string;
+  reports: string;
+  filters: readonly string[];
+  deadlineMs: number;
+  env: NodeJS.ProcessEnv;
+  /** Removes what a run left on the machine, and names it. */
+  clear(): string[];
+}
+
+/**
+ * The counts of one part. `filters` are passed to vitest: parts of file names. Files with a failure are run once more, in a
+ * process and with a service of their own: what passes then counts as passed and is named at the end of the run.
+ */
+export async function runPart(part: Part, options: RunOptions): Promise<Counts> {
   const { root, env, deadlineMs } = options;
   if (part.scripts) return await runScripts(part.scripts, root, deadlineMs, env);
-  const report = join(options.reports, `${part.name}.json`);
+  const startedAt = performance.now();
+  const first = await runVitest(part.name, part, options);
+  const counts = countPart(first.files, first.exitCode);
+  if (counts.failed === 0 || first.exitCode === undefined) return counts;
+
+  const failed = (first.files ?? []).filter((file) => file.counts.failed > 0);
+  console.log(`==> ${part.name}: ${counts.failed} failed, once more:\n    ${counts.failures.join("\n    ")}`);
+  const left = options.clear();
+  const second = await runVitest(`${part.name}-again`, part, {
+    ...options,
+    // Without a file to blame, the whole part.
+    filters: failed.length > 0 ? failed.map(({ file }) => file) : options.filters,
+    deadlineMs: deadlineMs - (performance.now() - startedAt),
+  });
+  const again = countPart(second.files, second.exitCode);
+  const total = noCounts();
+  if (failed.length > 0)
+    for (const file of first.files ?? []) if (file.counts.failed === 0) add(total, file.counts);
+  add(total, again);
+  total.repeats.push(...counts.failures, ...left.map((line) => `left on the machine: ${line}`));
+  return total;
+}
+
+async function runVitest(
+  reportName: string,
+  part: Part,
+  { root, reports, filters, deadlineMs, env }: RunOptions,
+): Promise<{ files: FileCounts[] | undefined; exitCode: number | undefined }> {
+  const report = join(reports, `${reportName}.json`);
   const words = [
     join(root, "node_modules/vitest/vitest.mjs"),
     "run",
@@ -41,10 +73,10 @@ export async function runPart(
     // Once: a test that needs it is named at the end of the run.
     "--retry=1",
     `--outputFile.json=${report}`,
-    ...options.filters,
+    ...filters,
   ];
   const { exitCode } = await run(process.execPath, words, { cwd: root, env, deadlineMs });
-  return countPart(report, exitCode);
+  return { files: readReport(report), exitCode };
 }
 
 async function runScripts(

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { parts } from "./parts.ts";
-import { add, closingLine, countPart, countReport, noCounts } from "./results.ts";
+import { add, type Counts, closingLine, countFiles, countPart, noCounts, readReport } from "./results.ts";
 
 const report = (
   assertions: { fullName: string; status: string; failureMessages?: string[] }[],
@@ -8,6 +8,8 @@ const report = (
   message = "",
 ): string =>
   JSON.stringify({ testResults: [{ name: "a.test.ts", status, message, assertionResults: assertions }] });
+
+const countReport = (text: string): Counts => countPart(countFiles(text), 0);
 
 describe("the closing line", () => {
   test("counts what passed, failed and was skipped", () => {
@@ -23,7 +25,7 @@ describe("the closing line", () => {
       ),
     );
     expect(closingLine(counts)).toBe("1 passed, 1 failed, 2 skipped");
-    expect(counts.failures).toEqual(["a.test.ts: two"]);
+    expect(counts.failures).toEqual(["a.test.ts: two: failed"]);
   });
 
   test("is silent of skips when there are none", () => {
@@ -46,7 +48,8 @@ describe("the closing line", () => {
   });
 
   test("counts a part that left no report", () => {
-    expect(closingLine(countPart("/no/such/report.json", undefined))).toBe("0 passed, 1 failed");
+    const files = readReport("/no/such/report.json");
+    expect(closingLine(countPart(files, undefined))).toBe("0 passed, 1 failed");
   });
 
   test("adds parts up", () => {

@@ -30,41 +30,53 @@ export const noCounts = (): Counts => ({
   repeats: [],
 });
 
-/** The counts of a report. A file that could not even be loaded is one failure. */
-export function countReport(text: string): Counts {
-  const counts = noCounts();
-  for (const file of (JSON.parse(text) as Report).testResults) {
-    for (const { fullName, status, failureMessages } of file.assertionResults) {
-      const name = `${file.name}: ${fullName}`;
+/** The counts of one test file. One that could not even be loaded is one failure. */
+export interface FileCounts {
+  readonly file: string;
+  readonly counts: Counts;
+}
+
+/** What a report says of each file. */
+export function countFiles(text: string): FileCounts[] {
+  return (JSON.parse(text) as Report).testResults.map((result) => {
+    const counts = noCounts();
+    for (const { fullName, status, failureMessages } of result.assertionResults) {
+      const name = `${result.name}: ${fullName}`;
       if (status === "passed") {
         counts.passed += 1;
         const [why] = failureMessages ?? [];
         if (why !== undefined) counts.repeats.push(`${name}: ${why.split("\n")[0] ?? ""}`);
       } else if (status === "failed") {
         counts.failed += 1;
-        counts.failures.push(name);
+        counts.failures.push(`${name}: ${failureMessages?.[0]?.split("\n")[0] ?? "failed"}`);
       } else {
         counts.skipped += 1;
         counts.skips.push(name);
       }
     }
-    const failedInside = file.assertionResults.some(({ status }) => status === "failed");
-    if (file.status === "failed" && !failedInside) {
-      counts.failed += 1;
-      counts.failures.push(`${file.name}: ${(file.message ?? "could not be run").split("\n")[0] ?? ""}`);
+    if (result.status === "failed" && counts.failed === 0) {
+      counts.failed = 1;
+      counts.failures.push(`${result.name}: ${(result.message ?? "could not be run").split("\n")[0] ?? ""}`);
     }
-  }
-  return counts;
+    return { file: result.name, counts };
+  });
 }
 
-/** The counts of a part that vitest ran: its report, and a failure more where it ended badly without naming one. */
-export function countPart(reportPath: string, exitCode: number | undefined): Counts {
-  let counts: Counts;
+/** The files of a part that vitest ran, from its report; undefined when it left none. */
+export function readReport(path: string): FileCounts[] | undefined {
   try {
-    counts = countReport(readFileSync(reportPath, "utf8"));
+    return countFiles(readFileSync(path, "utf8"));
   } catch {
-    return { ...noCounts(), failed: 1, failures: ["no report: it was ended or did not start"] };
+    return undefined;
   }
+}
+
+/** All files together, and a failure more where the run ended badly without naming one. */
+export function countPart(files: readonly FileCounts[] | undefined, exitCode: number | undefined): Counts {
+  if (files === undefined)
+    return { ...noCounts(), failed: 1, failures: ["no report: it was ended or did not start"] };
+  const counts = noCounts();
+  for (const file of files) add(counts, file.counts);
   if (exitCode !== 0 && counts.failed === 0) {
     counts.failed = 1;
     counts.failures.push(
