@@ -1,6 +1,7 @@
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { restartsMax } from "../../packages/host/src/service/restart-after-crash.ts";
 import { signToken } from "../../packages/host/src/service/testing/data-plane-caller.ts";
 import { HostLab } from "./host-lab.ts";
 
@@ -119,12 +120,42 @@ describe("machines of a host", () => {
     expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
   });
 
-  it("tells of a machine that ends by itself", async () => {
+  it("starts a machine that ends by itself again, with its services, and gives up on one that keeps ending", async () => {
     const { sandboxId } = await lab.create();
-    const { pid } = JSON.parse(await unitOf(lab)).sandbox as { pid: number };
-    process.kill(pid, "SIGKILL");
+    const web = { cmd: "sleep", args: ["1000"], needs: ["db"] };
+    await lab.agent(sandboxId, "PUT", "/v1/services/db", { cmd: "sleep", args: ["1000"] });
+    await lab.agent(sandboxId, "PUT", "/v1/services/web", web);
+    await lab.agent(sandboxId, "PUT", "/v1/services/idle", { cmd: "sleep", args: ["1000"] });
+    await lab.agent(sandboxId, "POST", "/v1/services/web/start");
+    await lab.agent(sandboxId, "PUT", "/v1/store/key", { value: "kept" });
+    const end = async (): Promise<void> => {
+      const before = (await lab.client.getMachine({ sandboxId })).epoch;
+      const { pid } = JSON.parse(await unitOf(lab)).sandbox as { pid: number };
+      process.kill(pid, "SIGKILL");
+      await expect
+        .poll(async () => (await lab.client.getMachine({ sandboxId })).epoch, waits)
+        .not.toBe(before);
+    };
+    for (let round = 0; round < restartsMax; round += 1) {
+      await end();
+      await expect
+        .poll(async () => (await lab.client.getMachine({ sandboxId })).errorMessage, waits)
+        .toMatch(/started again from its disk: .*killed by signal 9/);
+      expect(await lab.phase(sandboxId)).toBe("RUNNING");
+      expect(await lab.agent(sandboxId, "GET", "/v1/store/key")).toMatchObject({ body: { value: "kept" } });
+      const { body } = await lab.agent(sandboxId, "GET", "/v1/services");
+      const statuses = body["services"].map((one: Record<string, unknown>) => [one["name"], one["status"]]);
+      expect(statuses).toEqual([
+        ["db", "running"],
+        ["idle", "stopped"],
+        ["web", "running"],
+      ]);
+    }
+    await end();
     await expect.poll(() => lab.phase(sandboxId), waits).toBe("FAILED");
-    expect((await lab.client.getMachine({ sandboxId })).errorMessage).toMatch(/killed by signal 9/);
+    expect((await lab.client.getMachine({ sandboxId })).errorMessage).toMatch(
+      /killed by signal 9; it had been/,
+    );
   });
 
   it("takes checkpoints and restores them in place, with services", async () => {

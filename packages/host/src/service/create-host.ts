@@ -15,6 +15,7 @@ import { FileJournal } from "./journal.ts";
 import { IdleWatch } from "./idle-watch.ts";
 import { type HostParts, Machines } from "./machines.ts";
 import { coldStart, eachLimited, recover } from "./recovery.ts";
+import { RestartBudget, restartAfterCrash } from "./restart-after-crash.ts";
 import { suspendAll } from "./suspend-all.ts";
 
 /** Images of visible checkpoints kept on the pool, from where a restore is instant. */
@@ -44,14 +45,10 @@ export function createHost(parts: HostParts): Host {
   const idle = new IdleWatch(machines);
   const starting = new Set<Promise<void>>();
 
+  const restarts = new RestartBudget(() => parts.clock.nowMs());
+
   const crashed = (id: string, reason: string): void => {
-    void machines.queue.run(id, async () => {
-      const record = machines.find(id);
-      if (record?.phase !== "running") return;
-      parts.log.warn({ sandbox_id: id, reason }, "machine ended by itself");
-      await machines.driver(record).stopMachine(machines.files(record));
-      await machines.change(id, { phase: "failed", errorMessage: reason }, { durable: true });
-    });
+    void machines.queue.run(id, () => restartAfterCrash(operations, restarts, id, reason));
   };
 
   return {

@@ -4,8 +4,8 @@
 //
 //   starting ──▶ running ──▶ suspending ──▶ suspended ──▶ resuming ──▶ running
 //      │            │ ▲           └─ failed ─▶ running         └─ failed ─▶ suspended
-//      │ failed     │ └──────── stopped (process gone while the service was down: starts cold from its disk)
-//      ▼            ▼ process ended
+//      │ failed     │ └──────── stopped (process gone: starts cold from its disk)
+//      ▼            ▼ process ended too often
 //   (no record)   failed                any ──▶ destroying ──▶ (no record)
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";

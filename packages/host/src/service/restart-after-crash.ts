@@ -1,0 +1,58 @@
+// A machine that ended by itself (its agent died, memory ran out, the guest halted) starts cold from its disk with the services
+// that ran. One that keeps ending is left failed: whatever ends it would do so for ever.
+import { ClocheError } from "@cloche/protocol";
+import { type OperationParts, startMachine } from "./create-machine.ts";
+
+export const restartsMax = 3;
+const windowMs = 10 * 60_000;
+
+/** Restarts of each machine within the last ten minutes. Lost with the service, which errs on the side of trying. */
+export class RestartBudget {
+  readonly #nowMs: () => number;
+  readonly #spentAtMs = new Map<string, number[]>();
+
+  constructor(nowMs: () => number) {
+    this.#nowMs = nowMs;
+  }
+
+  /** Takes one restart; false when none is left. */
+  take(id: string): boolean {
+    const nowMs = this.#nowMs();
+    for (const [other, times] of this.#spentAtMs)
+      if ((times.at(-1) ?? 0) <= nowMs - windowMs) this.#spentAtMs.delete(other);
+    const recent = (this.#spentAtMs.get(id) ?? []).filter((atMs) => atMs > nowMs - windowMs);
+    if (recent.length >= restartsMax) return false;
+    this.#spentAtMs.set(id, [...recent, nowMs]);
+    return true;
+  }
+}
+
+/** Inside the machine's queue. `reason` says how it ended. */
+export async function restartAfterCrash(
+  parts: OperationParts,
+  budget: RestartBudget,
+  id: string,
+  reason: string,
+): Promise<void> {
+  const { machines } = parts;
+  const record = machines.find(id);
+  if (record?.phase !== "running") return;
+  const { log } = machines.parts;
+  log.warn({ sandbox_id: id, reason }, "machine ended by itself");
+  await machines.driver(record).stopMachine(machines.files(record));
+  if (!budget.take(id)) {
+    const errorMessage = `${reason}; it had been started again ${restartsMax} times within ten minutes`;
+    await machines.change(id, { phase: "failed", errorMessage }, { durable: true });
+    return;
+  }
+  await machines.change(id, { phase: "stopped", errorMessage: reason }, { durable: true });
+  try {
+    await startMachine(parts, id);
+  } catch (error) {
+    log.error({ err: error, sandbox_id: id }, "machine could not be started again");
+    const errorMessage = `${reason}; it could not be started again from its disk: ${ClocheError.from(error).message}`;
+    await machines.change(id, { phase: "failed", errorMessage }, { durable: true });
+    return;
+  }
+  await machines.change(id, { errorMessage: `started again from its disk: ${reason}` });
+}
