@@ -25,6 +25,8 @@ const MS_NOATIME = 1024;
  */
 const MOUNT_FLAGS = MS_NOSUID | MS_NODEV | MS_NOATIME;
 const EXT4_OPTIONS = "errors=remount-ro,noinit_itable";
+/** How ext4 refuses what it cannot make sense of; the options of the mount are always the same and right. */
+const DAMAGE = new Set(["EUCLEAN", "EINVAL", "EBADMSG", "EIO", "EFBIG"]);
 const DETACH_POLL_MS = 10;
 const DETACH_PATIENCE_MS = 3_000;
 const OFFLINE_DEADLINE_MS = 10 * 60_000;
@@ -38,6 +40,9 @@ export interface AttachedDisk {
   /** For example /dev/loop3. */
   readonly device: string;
 }
+
+/** A disk that could not be attached: its own fault, never that of the machine or template it was attached to. */
+export class DiskFault extends ClocheError {}
 
 export interface DiskUsage {
   /** Bytes the image occupies, shared ones included. */
@@ -58,7 +63,7 @@ export async function cloneDisk(native: Native, source: string, target: string):
  * Direct I/O below the mount: the page cache holds each block once (measured: writes 2 to 5 times faster, reads equal).
  */
 export async function attachDisk(native: Native, image: string, mountPoint: string): Promise<AttachedDisk> {
-  return named("attaching a disk", async () => {
+  try {
     const device = await native.attach({
       image,
       mountPoint,
@@ -67,8 +72,18 @@ export async function attachDisk(native: Native, image: string, mountPoint: stri
       directIo: true,
     });
     return { image, mountPoint, device };
-  });
+  } catch (error) {
+    if (error instanceof NativeError && DAMAGE.has(error.errno)) throw damagedDisk(error);
+    throw new DiskFault("internal", "attaching a disk failed", { cause: error });
+  }
 }
+
+const damagedDisk = (cause: unknown): DiskFault =>
+  new DiskFault(
+    "failed_precondition",
+    "the disk's file system is damaged and cannot be mounted; use a checkpoint from before the damage",
+    { cause },
+  );
 
 /**
  * Unmounts and gives the loop device back. Waits up to `patienceMs` for the last user to let go; `lazy` does not wait:
@@ -131,8 +146,10 @@ export async function growDisk(image: string, sizeMb: number): Promise<void> {
     await truncate(image, sizeMb * MIB);
     // Cheap on what was never mounted; after use, resize2fs insists on a check.
     await run(["e2fsck", "-fp", image], { deadlineMs: OFFLINE_DEADLINE_MS }).catch((error: unknown) => {
-      // 1: it corrected something, which is what it is for.
-      if (!(error instanceof CommandError && error.exitCode === 1)) throw error;
+      if (!(error instanceof CommandError)) throw error;
+      // 1: it corrected something, which is what it is for; 4, 8: it found more than it may correct by itself.
+      if (error.exitCode === 4 || error.exitCode === 8) throw damagedDisk(error);
+      if (error.exitCode !== 1) throw error;
     });
     await run(["resize2fs", image], { deadlineMs: OFFLINE_DEADLINE_MS });
   });

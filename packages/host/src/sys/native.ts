@@ -184,7 +184,7 @@ export class Native {
     this.#pending.delete(id ?? "");
     const decoded = decodeBytes(text ?? "");
     if (errno === "0") pending.resolve(decoded);
-    else pending.reject(new NativeError(pending.operation, getSystemErrorName(-Number(errno)), decoded));
+    else pending.reject(new NativeError(pending.operation, errnoName(Number(errno)), decoded));
   }
 }
 
@@ -199,3 +199,7 @@ function encode(text: string): string {
 function decodeBytes(text: string): string {
   return text.replace(/%([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
 }
+
+/** A damaged file system; libuv, which knows the other names, has none for it. */
+const EUCLEAN = 117;
+const errnoName = (errno: number): string => (errno === EUCLEAN ? "EUCLEAN" : getSystemErrorName(-errno));

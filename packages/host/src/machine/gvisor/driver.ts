@@ -7,6 +7,7 @@ import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack, type Log, readJsonFile } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
+import { DiskFault } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { CommandError, run } from "../../sys/run.ts";
 import { agentListens } from "../agent-listens.ts";
@@ -25,7 +26,7 @@ import {
 import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
-import { ReadyUnits } from "./ready-units.ts";
+import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
 import { shareMounts, unshareMounts } from "./slot-mounts.ts";
 import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
 import { readUnit, Unit, type UnitEnvironment, type UnitRecord } from "./unit.ts";
@@ -135,6 +136,7 @@ export class GvisorDriver implements MachineDriver {
       try {
         return await this.#createFrom(template, files, resources);
       } catch (error) {
+        if (error instanceof DiskFault) throw error;
         // A template that no machine can be made from must not stop machines from being made.
         this.#options.log.warn({ err: error }, "template does not work: booting instead");
         await this.#templates?.drop();
@@ -153,13 +155,13 @@ export class GvisorDriver implements MachineDriver {
   #createFrom(template: Template, files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
     return CleanupStack.guard(async (cleanup) => {
       const warm = isDefaultShape(resources) ? await this.#ready?.takeWarm() : undefined;
-      const unit = warm ?? (await this.#take(files, resources, cleanup));
+      const unit = warm?.unit ?? (await this.#take(files, resources, cleanup));
       if (warm) {
-        await this.#give(warm, files, resources, cleanup);
-        await warm.cgroup.freeze(false);
+        await this.#give(unit, files, resources, cleanup);
+        await unit.cgroup.freeze(false);
       } else await unit.restore(template.dir);
       await unit.attachDisk(files.diskImage);
-      return this.#running(unit, files.id, template.secret, AGENT_RESTORE_MS);
+      return this.#running(unit, files.id, (warm ?? template).secret, AGENT_RESTORE_MS);
     });
   }
 
@@ -329,12 +331,12 @@ export class GvisorDriver implements MachineDriver {
     }
   }
 
-  async #warm(unit: Unit): Promise<Unit> {
+  async #warm(unit: Unit): Promise<WarmUnit> {
     const template = (await this.#templates?.find()) ?? (await this.#buildTemplate());
     await unit.restore(template.dir);
     await this.#listens(unit, AGENT_RESTORE_MS);
     await unit.cgroup.freeze(true);
-    return unit;
+    return { unit, secret: template.secret };
   }
 
   async #makeUnit(limits: CgroupLimits, agentRootDir = this.#options.agentRoot.dir): Promise<Unit> {

@@ -8,12 +8,19 @@
 import type { Log } from "@cloche/base";
 import type { Unit } from "./unit.ts";
 
+/** The template may be made anew while it waits: its agent knows the secret of the one that it came from. */
+export interface WarmUnit {
+  unit: Unit;
+  /** What its agent accepts for its first Assign. */
+  secret: string;
+}
+
 export interface ReadyUnitsOptions {
   /** How many of each kind. */
   count: number;
   makeBlank(): Promise<Unit>;
-  /** Turns a blank into a warm one; undefined where there is no template. */
-  warm(blank: Unit): Promise<Unit | undefined>;
+  /** Turns a blank into a warm one. */
+  warm(blank: Unit): Promise<WarmUnit>;
   destroy(unit: Unit): Promise<void>;
   log: Log;
 }
@@ -26,7 +33,7 @@ const RETRY_AFTER_MS = 30_000;
 export class ReadyUnits {
   readonly #options: ReadyUnitsOptions;
   readonly #blank: Unit[] = [];
-  readonly #warm: Unit[] = [];
+  readonly #warm: WarmUnit[] = [];
   #filling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -45,15 +52,16 @@ export class ReadyUnits {
     this.#closed = true;
     clearTimeout(this.#timer);
     await this.#filling;
-    for (const unit of [...this.#blank.splice(0), ...this.#warm.splice(0)]) await this.#options.destroy(unit);
+    const warm = this.#warm.splice(0).map(({ unit }) => unit);
+    for (const unit of [...this.#blank.splice(0), ...warm]) await this.#options.destroy(unit);
   }
 
   takeBlank(): Promise<Unit | undefined> {
-    return this.#take(this.#blank);
+    return this.#take(this.#blank, (unit) => unit);
   }
 
-  takeWarm(): Promise<Unit | undefined> {
-    return this.#take(this.#warm);
+  takeWarm(): Promise<WarmUnit | undefined> {
+    return this.#take(this.#warm, ({ unit }) => unit);
   }
 
   /** Resolves when nothing is being made; for tests and benchmarks. */
@@ -64,11 +72,11 @@ export class ReadyUnits {
   }
 
   /** One that died while it waited is skipped. */
-  async #take(from: Unit[]): Promise<Unit | undefined> {
-    for (let unit = from.shift(); unit !== undefined; unit = from.shift()) {
+  async #take<Ready>(from: Ready[], unitOf: (ready: Ready) => Unit): Promise<Ready | undefined> {
+    for (let ready = from.shift(); ready !== undefined; ready = from.shift()) {
       this.#refillAfter(REFILL_AFTER_MS);
-      if (await unit.isAlive()) return unit;
-      await this.#options.destroy(unit);
+      if (await unitOf(ready).isAlive()) return ready;
+      await this.#options.destroy(unitOf(ready));
     }
     return undefined;
   }
@@ -97,9 +105,7 @@ export class ReadyUnits {
           continue;
         }
         try {
-          const warmed = await warm(unit);
-          if (warmed) this.#warm.push(warmed);
-          else return void this.#blank.push(unit);
+          this.#warm.push(await warm(unit));
         } catch (error) {
           await destroy(unit);
           throw error;
