@@ -49,6 +49,7 @@ const capabilities: readonly Capability[] = [
       "packages/agent/src/spawner/",
       "packages/agent/src/oci/",
       // Runs at set-up, on the host.
+      "packages/agent/build-addon.ts",
       "packages/agent/build-native.ts",
       "packages/agent/build.ts",
       // A VM's agent mounts its disk itself; users' commands never come this way.

@@ -2,6 +2,7 @@
 #ifndef CLOCHE_EXEC_H
 #define CLOCHE_EXEC_H
 
+#include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -10,11 +11,12 @@
 
 enum watch_kind { WATCH_AGENT, WATCH_CHILDREN, WATCH_NOTIFY, WATCH_OUTPUT, WATCH_INPUT, WATCH_SINK };
 
-/* What an epoll event points to. */
+/* What init waits for. */
 struct watch {
   enum watch_kind kind;
   int fd;          /* -1: closed */
-  bool armed;      /* registered with epoll */
+  bool armed;      /* waited for, at `place` in the poll set */
+  int place;
   struct exec *exec;
 };
 
@@ -49,13 +51,23 @@ struct exec {
   struct exec *next;
 };
 
+/* What is waited for: two arrays side by side. */
+struct poll_set {
+  struct pollfd *fds;
+  struct watch **watches;
+  int count, room;
+};
+
 struct init {
-  int agent_fd, epoll_fd, signal_fd, notify_read, notify_write, self_fd, procs_fd, proc_fd, pts_fd, null_fd;
+  int agent_fd, signal_fd, notify_read, notify_write, self_fd, procs_fd, proc_fd, pts_fd, null_fd;
   struct watch agent, children, notices;
+  struct poll_set waiting;
+  struct ready *ready; /* the batch of events being handled */
+  int ready_room;
   struct feed feed;
   struct bytes outbox; /* what the agent's socket did not take yet */
   size_t outbox_start;
-  bool agent_armed_out, paused;
+  bool paused;
   struct exec *execs;
   struct launch *free_launches;
   int free_launch_count;
@@ -72,7 +84,7 @@ struct init {
 void send_frame(struct init *in, uint8_t type, uint32_t id, const void *payload, size_t size);
 /* Sends a frame whose payload of `size` bytes follows FRAME_HEADER free bytes at `buffer`. */
 void send_in_place(struct init *in, uint8_t type, uint32_t id, uint8_t *buffer, size_t size);
-void watch_arm(struct init *in, struct watch *watch, uint32_t events);
+void watch_arm(struct init *in, struct watch *watch, short events);
 void watch_disarm(struct init *in, struct watch *watch);
 void watch_close(struct init *in, struct watch *watch);
 void free_later(struct init *in, void *memory);

@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -19,7 +19,6 @@
 #include "exec.h"
 
 #define OUTBOX_PAUSE (1u << 20) /* outputs are not read while the agent is this far behind */
-#define EVENTS 64
 
 int64_t now_ms(void) {
   struct timespec t;
@@ -27,16 +26,34 @@ int64_t now_ms(void) {
   return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-void watch_arm(struct init *in, struct watch *watch, uint32_t events) {
-  if (watch->armed || watch->fd < 0) return;
-  struct epoll_event event = {.events = events, .data.ptr = watch};
-  if (epoll_ctl(in->epoll_fd, EPOLL_CTL_ADD, watch->fd, &event) == 0) watch->armed = true;
+static void *resized(void *memory, size_t size) {
+  memory = realloc(memory, size);
+  if (!memory) _exit(70);
+  return memory;
 }
 
-/* Removed rather than masked: epoll always reports a hang-up, and a pipe without credit would keep the loop spinning. */
+void watch_arm(struct init *in, struct watch *watch, short events) {
+  if (watch->armed || watch->fd < 0) return;
+  struct poll_set *set = &in->waiting;
+  if (set->count == set->room) {
+    set->room = set->room ? set->room * 2 : 64;
+    set->fds = resized(set->fds, (size_t)set->room * sizeof *set->fds);
+    set->watches = resized(set->watches, (size_t)set->room * sizeof *set->watches);
+  }
+  set->fds[set->count] = (struct pollfd){.fd = watch->fd, .events = events};
+  set->watches[set->count] = watch;
+  watch->place = set->count++;
+  watch->armed = true;
+}
+
+/* Removed rather than masked: poll always reports a hang-up, and a pipe without credit would keep the loop spinning. */
 void watch_disarm(struct init *in, struct watch *watch) {
   if (!watch->armed) return;
-  epoll_ctl(in->epoll_fd, EPOLL_CTL_DEL, watch->fd, NULL);
+  struct poll_set *set = &in->waiting;
+  int last = --set->count;
+  set->fds[watch->place] = set->fds[last];
+  set->watches[watch->place] = set->watches[last];
+  set->watches[watch->place]->place = watch->place;
   watch->armed = false;
 }
 
@@ -50,17 +67,13 @@ void watch_close(struct init *in, struct watch *watch) {
 void free_later(struct init *in, void *memory) {
   if (in->gone_count == in->gone_room) {
     in->gone_room = in->gone_room ? in->gone_room * 2 : 64;
-    in->gone = realloc(in->gone, (size_t)in->gone_room * sizeof *in->gone);
-    if (!in->gone) _exit(70);
+    in->gone = resized(in->gone, (size_t)in->gone_room * sizeof *in->gone);
   }
   in->gone[in->gone_count++] = memory;
 }
 
 static void arm_agent(struct init *in, bool out) {
-  if (in->agent_armed_out == out) return;
-  in->agent_armed_out = out;
-  struct epoll_event event = {.events = EPOLLIN | (out ? EPOLLOUT : 0), .data.ptr = &in->agent};
-  epoll_ctl(in->epoll_fd, EPOLL_CTL_MOD, in->agent_fd, &event);
+  if (in->agent.armed) in->waiting.fds[in->agent.place].events = (short)(POLLIN | (out ? POLLOUT : 0));
 }
 
 static void set_paused(struct init *in) {
@@ -162,12 +175,12 @@ static void notices(struct init *in) {
   for (ssize_t i = 0; i < n / (ssize_t)sizeof *news; i++) exec_noticed(in, news[i]);
 }
 
-static void dispatch(struct init *in, struct watch *watch, uint32_t events) {
+static void dispatch(struct init *in, struct watch *watch, short events) {
   if (watch->fd < 0) return; /* closed earlier in this batch */
   switch (watch->kind) {
     case WATCH_AGENT:
-      if (events & EPOLLOUT) flush(in);
-      if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) agent_readable(in);
+      if (events & POLLOUT) flush(in);
+      if (events & (POLLIN | POLLHUP | POLLERR)) agent_readable(in);
       break;
     case WATCH_CHILDREN: reap(in); break;
     case WATCH_NOTIFY: notices(in); break;
@@ -175,6 +188,28 @@ static void dispatch(struct init *in, struct watch *watch, uint32_t events) {
     case WATCH_INPUT: input_writable(in, watch->exec); break;
     case WATCH_SINK: sink_readable(in, watch); break;
   }
+}
+
+struct ready {
+  struct watch *watch;
+  short events;
+};
+
+/*
+ * Waits and answers how many of `in->ready` there are. By poll, not by epoll: gVisor restores epoll instances broken, and
+ * a call that takes all it waits for anew each time has nothing that could break.
+ */
+static int take_ready(struct init *in, int timeout_ms) {
+  struct poll_set *set = &in->waiting;
+  int left = poll(set->fds, (nfds_t)set->count, timeout_ms);
+  if (left > in->ready_room) {
+    in->ready_room = left * 2;
+    in->ready = resized(in->ready, (size_t)in->ready_room * sizeof *in->ready);
+  }
+  int count = 0;
+  for (int i = 0; i < set->count && count < left; i++)
+    if (set->fds[i].revents) in->ready[count++] = (struct ready){set->watches[i], set->fds[i].revents};
+  return count;
 }
 
 /* Init must get its turn however many processes a user runs. What it starts begins with the usual priority again. */
@@ -214,25 +249,23 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   sigemptyset(&children);
   sigaddset(&children, SIGCHLD);
   in.signal_fd = signalfd(-1, &children, SFD_CLOEXEC | SFD_NONBLOCK);
-  in.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   /* Held open from the start: users may unmount or cover these. */
   in.proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   in.pts_fd = open("/dev/pts", O_PATH | O_DIRECTORY | O_CLOEXEC);
   in.null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (in.signal_fd < 0 || in.epoll_fd < 0 || in.proc_fd < 0 || in.null_fd < 0) _exit(72);
+  if (in.signal_fd < 0 || in.proc_fd < 0 || in.null_fd < 0) _exit(72);
   nonblocking(agent_fd);
   in.agent = (struct watch){.kind = WATCH_AGENT, .fd = agent_fd};
   in.children = (struct watch){.kind = WATCH_CHILDREN, .fd = in.signal_fd};
   in.notices = (struct watch){.kind = WATCH_NOTIFY, .fd = in.notify_read};
-  watch_arm(&in, &in.agent, EPOLLIN);
-  watch_arm(&in, &in.children, EPOLLIN);
-  watch_arm(&in, &in.notices, EPOLLIN);
+  watch_arm(&in, &in.agent, POLLIN);
+  watch_arm(&in, &in.children, POLLIN);
+  watch_arm(&in, &in.notices, POLLIN);
   uint32_t version = WIRE_VERSION;
   send_frame(&in, F_HELLO, 0, &version, sizeof version);
   for (;;) {
-    struct epoll_event events[EVENTS];
-    int n = epoll_wait(in.epoll_fd, events, EVENTS, exec_tick(&in));
-    for (int i = 0; i < n; i++) dispatch(&in, events[i].data.ptr, events[i].events);
+    int n = take_ready(&in, exec_tick(&in));
+    for (int i = 0; i < n; i++) dispatch(&in, in.ready[i].watch, in.ready[i].events);
     while (in.gone_count > 0) free(in.gone[--in.gone_count]);
   }
 }

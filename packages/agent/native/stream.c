@@ -1,7 +1,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -16,7 +15,7 @@ static bool draining(const struct output *out) {
 }
 
 void output_rearm(struct init *in, struct output *out) {
-  if (out->credit > 0 && !in->paused && !out->drained) watch_arm(in, &out->watch, EPOLLIN);
+  if (out->credit > 0 && !in->paused && !out->drained) watch_arm(in, &out->watch, POLLIN);
   else watch_disarm(in, &out->watch);
 }
 
@@ -83,7 +82,7 @@ void output_release(struct init *in, struct output *out) {
   if (!sink) _exit(70);
   *sink = (struct watch){.kind = WATCH_SINK, .fd = out->watch.fd};
   out->watch.fd = -1;
-  watch_arm(in, sink, EPOLLIN);
+  watch_arm(in, sink, POLLIN);
 }
 
 void sink_readable(struct init *in, struct watch *watch) {
@@ -101,14 +100,14 @@ static void give_input_credit(struct init *in, struct exec *e, size_t bytes) {
   e->input_consumed = 0;
 }
 
-/* Writes what the program takes; the rest waits for EPOLLOUT. A reader that has gone swallows everything. */
+/* Writes what the program takes; the rest waits for POLLOUT. A reader that has gone swallows everything. */
 void input_writable(struct init *in, struct exec *e) {
   size_t waiting = e->pending_input.size - e->pending_start;
   while (waiting > 0) {
     ssize_t n = e->input.fd < 0 ? (ssize_t)waiting : write(e->input.fd, e->pending_input.data + e->pending_start, waiting);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) {
-      watch_arm(in, &e->input, EPOLLOUT);
+      watch_arm(in, &e->input, POLLOUT);
       return;
     }
     if (n < 0) {

@@ -17,6 +17,7 @@ import type { Route } from "./http/router.ts";
 import { createHttpServer } from "./http/server.ts";
 import type { Log } from "./log.ts";
 import { ContainerLauncher } from "./oci/container-launcher.ts";
+import { openPoller } from "./poller.ts";
 import { portTunnel } from "./ports/tunnel.ts";
 import { kernelRandomness } from "./randomness.ts";
 import { Catalog } from "./services/catalog.ts";
@@ -63,6 +64,8 @@ export function createAgent(
     ),
     onOutput: () => activity.touch(),
   });
+  const poller = openPoller(join(config.nativeDir, "poller.node"), log);
+  poller.expectSnapshot(); // a template is saved as soon as the agent listens
   const running = new RunningExecs();
   spawner.onLost((container) => {
     if (container !== null || identity.hostname === "") return;
@@ -82,6 +85,7 @@ export function createAgent(
       spawner,
       activity,
       randomness,
+      poller,
       log,
       guestProgram: join(config.nativeDir, "cloche-guest"),
       runningExecs: () => running.count,

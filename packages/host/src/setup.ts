@@ -23,12 +23,13 @@ export { SetupError } from "./artifacts/step.ts";
 export { careForPool } from "./pool/pool-care.ts";
 export { closePool } from "./pool/pool.ts";
 
-/** How the agent's two files are made; the composition root passes it, since the host does not import the agent. */
+/** How the agent's files are made; the composition root passes it, since the host does not import the agent. */
 export interface AgentBuild {
   /** Files whose content decides the result. */
   sources(): Promise<string[]>;
   buildBundle(outFile: string): Promise<unknown>;
   buildProgram(outFile: string): Promise<unknown>;
+  buildAddon(outFile: string): Promise<unknown>;
 }
 
 export interface HostSetupOptions {
@@ -53,6 +54,7 @@ export interface HostArtifacts {
 }
 
 const AGENT_PROGRAM = "cloche-guest";
+const AGENT_ADDON = "poller.node";
 
 export async function setUpHost(options: HostSetupOptions): Promise<HostArtifacts> {
   const { cache, progress } = options;
@@ -71,7 +73,10 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
       nodeVersion: process.version,
       busybox: await obtainBusybox(cache, progress),
       bundle: join(agentFiles, "agent.cjs"),
-      programs: { [AGENT_PROGRAM]: join(agentFiles, AGENT_PROGRAM) },
+      programs: {
+        [AGENT_PROGRAM]: join(agentFiles, AGENT_PROGRAM),
+        [AGENT_ADDON]: join(agentFiles, AGENT_ADDON),
+      },
     },
     progress,
   );
@@ -85,7 +90,7 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
   return { runsc, keeper, agentRoot, pool, templates, native };
 }
 
-/** The agent's bundle and native program, compiled again only when a source changed. */
+/** The agent's bundle, native program and addon, compiled again only when a source changed. */
 function obtainAgentFiles(cache: string, agent: AgentBuild, progress: Progress): Promise<string> {
   const repair = "apt-get install -y gcc libc6-dev, and run the command again";
   return inStep(progress, "agent", repair, async (detail) => {
@@ -101,6 +106,7 @@ function obtainAgentFiles(cache: string, agent: AgentBuild, progress: Progress):
           await Promise.all([
             agent.buildBundle(join(dir, "agent.cjs")),
             agent.buildProgram(join(dir, AGENT_PROGRAM)),
+            agent.buildAddon(join(dir, AGENT_ADDON)),
           ]);
         },
       },

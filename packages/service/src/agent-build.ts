@@ -2,6 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { buildAgent } from "@cloche/agent/build";
+import { addonSources, buildAddon } from "@cloche/agent/build-addon";
 import { buildNative, nativeSources } from "@cloche/agent/build-native";
 import type { AgentBuild } from "@cloche/host/setup";
 
@@ -9,11 +10,13 @@ import type { AgentBuild } from "@cloche/host/setup";
 export const agentBuild: AgentBuild = {
   sources: async () => [
     ...(await nativeSources()),
+    ...addonSources(),
     ...(await typeScriptOf(fileURLToPath(new URL("../../agent/src/", import.meta.url)))),
     ...(await typeScriptOf(fileURLToPath(new URL("../../protocol/src/", import.meta.url)))),
   ],
   buildBundle: buildAgent,
   buildProgram: buildNative,
+  buildAddon,
 };
 
 async function typeScriptOf(folder: string): Promise<string[]> {

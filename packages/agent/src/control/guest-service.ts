@@ -27,6 +27,7 @@ import {
 } from "../http/fields.ts";
 import type { Route } from "../http/router.ts";
 import type { Log } from "../log.ts";
+import type { Poller } from "../poller.ts";
 import type { Randomness } from "../randomness.ts";
 import type { Spawner } from "../spawner/index.ts";
 import { type Activity, descendantsCpuMs } from "./activity.ts";
@@ -44,6 +45,7 @@ export interface GuestServiceParts {
   spawner: Spawner;
   activity: Activity;
   randomness: Randomness;
+  poller: Poller;
   log: Log;
   /** The native program. */
   guestProgram: string;
@@ -88,7 +90,8 @@ class GuestService {
   }
 
   async assign(body: JsonObject): Promise<AssignResponseJson> {
-    const { identity, control, disk, services, spawner, randomness, log } = this.#parts;
+    const { identity, control, disk, services, spawner, randomness, poller, log } = this.#parts;
+    poller.renew();
     const request = readAssign(body);
     const verifier = new TokenVerifier(request.sandboxId, request.keys);
     if (request.entropy.length > 0) randomness.mix(request.entropy);
@@ -137,6 +140,7 @@ class GuestService {
 
   async prepareSnapshot(): Promise<PrepareSnapshotResponseJson> {
     await this.#parts.services.flush();
+    this.#parts.poller.expectSnapshot();
     return { blockingPaths: deletedButOpen(this.#parts.diskPath) };
   }
 

@@ -24,7 +24,7 @@ export interface AgentRootInputs {
   readonly busybox: string;
   /** The bundled agent (packages/agent/build.ts). */
   readonly bundle: string;
-  /** The agent's native programs: name in AGENT_DIR to path of the static binary. */
+  /** The agent's native programs and addons: name in AGENT_DIR to path of the binary. */
   readonly programs: Readonly<Record<string, string>>;
 }
 

@@ -1,0 +1,23 @@
+import { execFile } from "node:child_process";
+import { mkdir, rename, stat } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { promisify } from "node:util";
+
+const run = promisify(execFile);
+const source = fileURLToPath(new URL("./addon/poller.c", import.meta.url));
+/** Of the very Node that runs here, which is the one that the sandboxes get. */
+const nodeHeaders = join(dirname(process.execPath), "../include/node");
+const flags = ["-std=gnu17", "-O2", "-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Wextra"];
+
+/** For whoever keys an artifact by what it is made of. */
+export const addonSources = (): string[] => [source, join(nodeHeaders, "uv/version.h")];
+
+/** Compiles what the agent's Node loads (src/poller.ts); needs gcc. Answers the size in bytes. */
+export async function buildAddon(outFile: string, compiler = "gcc"): Promise<number> {
+  await mkdir(dirname(outFile), { recursive: true });
+  const unfinished = `${outFile}.${process.pid}.tmp`;
+  await run(compiler, [...flags, "-I", nodeHeaders, "-o", unfinished, source]);
+  await rename(unfinished, outFile);
+  return (await stat(outFile)).size;
+}

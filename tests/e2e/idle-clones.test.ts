@@ -1,0 +1,67 @@
+// gVisor restores epoll instances broken; the agent mends its own (packages/agent/addon/poller.c). An agent that does not
+// spins on a core for as long as it lives, which nothing but the CPU it uses tells.
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { readJsonFile } from "@cloche/base";
+import { expect, inject, test } from "vitest";
+import { Cgroup } from "../../packages/host/src/machine/cgroup.ts";
+import { instanceTag } from "../../packages/host/src/sys/instance.ts";
+import { eventually, sharedClient } from "../fixtures/client.ts";
+
+const client = sharedClient();
+const { home, runtime } = inject("service");
+const forks = 4;
+
+async function cgroupOf(sandboxId: string): Promise<Cgroup> {
+  const tag = instanceTag(home);
+  const units = join("/run", `cloche-${tag}`, "gvisor", "units");
+  for (const name of await readdir(units)) {
+    const record = (await readJsonFile(join(units, name, "unit.json"))) as { machineId?: string } | undefined;
+    if (record?.machineId === sandboxId) return new Cgroup(`/cloche-${tag}/${name}`);
+  }
+  throw new Error(`no unit of ${sandboxId}`);
+}
+
+/** Share of a core used in the second that follows. */
+async function share(cgroup: Cgroup): Promise<number> {
+  const [beganMs, before] = [performance.now(), await cgroup.figures()];
+  await new Promise((resolve) => setTimeout(resolve, 1_000));
+  const after = await cgroup.figures();
+  return (after.cpuMs - before.cpuMs) / (performance.now() - beganMs);
+}
+
+test.runIf(runtime === "gvisor")("clones of a machine with open connections come to rest", async () => {
+  const source = await client.create({ name: "restless" });
+  const talking = new AbortController();
+  const talk = Promise.all(
+    Array.from({ length: 3 }, async () => {
+      // A fork resets the source's connections.
+      while (!talking.signal.aborted) await client.exec(source, ["true"]).catch(() => undefined);
+    }),
+  );
+  try {
+    const clones = await Promise.all(
+      Array.from({ length: forks }, () =>
+        client.gateway<{ sandbox: { id: string } }>("ForkSandbox", { source_sandbox_id: source.id }),
+      ),
+    );
+    for (const { sandbox } of clones) {
+      client.session.adopt(sandbox.id);
+      await eventually(
+        () => client.gateway<{ sandbox: { state: string } }>("GetSandbox", { id: sandbox.id }),
+        (seen) => seen.sandbox.state === "SANDBOX_STATE_RUNNING",
+        60_000,
+      );
+      const cgroup = await cgroupOf(sandbox.id);
+      const least = await eventually(
+        () => share(cgroup),
+        (seen) => seen < 0.3,
+        60_000,
+      );
+      expect(least).toBeLessThan(0.3);
+    }
+  } finally {
+    talking.abort();
+    await talk;
+  }
+});
