@@ -59,6 +59,8 @@ async function artifact(kind: string): Promise<string> {
   return join(cacheFolder, dated[0].name);
 }
 
+const agentCommand = ["/bin/node", "/agent/agent.cjs", "/mnt/boot.json"];
+
 /**
  * What a user would run without Cloche: runsc on the very roots that Cloche uses. No network, so that nothing but the
  * sandbox itself is measured.
@@ -100,39 +102,29 @@ export class BareRunsc {
   /** `runsc run` of the agent to the moment it listens; answers the ms. It is deleted after the clock has stopped. */
   async runAgent(): Promise<number> {
     const name = this.#name();
-    const boot = {
-      port: 4070,
-      bootstrapControlSecretSha256: createHash("sha256").update("bench").digest("hex"),
-    };
-    const mount = join(this.#folder, `${name}-boot`);
-    await mkdir(mount);
-    await writeFile(join(mount, "boot.json"), JSON.stringify(boot));
+    const mount = await this.#bootFolder(name);
     const beganMs = performance.now();
-    await this.#start(
-      name,
-      this.#agentRoot,
-      ["/bin/node", "/agent/agent.cjs", "/mnt/boot.json"],
-      true,
-      mount,
-    );
-    const log = join(this.#folder, `${name}.log`);
-    while (!(await readFile(log, "utf8")).includes("listening"))
-      await new Promise((resolve) => setTimeout(resolve, 2));
+    await this.#start(name, this.#agentRoot, agentCommand, true, mount);
+    await this.#listening(name);
     const tookMs = performance.now() - beganMs;
     await this.#delete(name);
     return tookMs;
   }
 
-  /** `runsc checkpoint` of a container that holds `megabytes` and `runsc restore` of it; answers both in ms. */
-  async checkpointAndRestore(): Promise<{ checkpointMs: number; restoreMs: number }> {
+  /** `runsc checkpoint` of a container that goes on and `runsc restore` beside it to the first exec; answers both in ms. */
+  async checkpointAndRestore(of: "sleep" | "agent"): Promise<{ checkpointMs: number; restoreMs: number }> {
     const source = this.#name();
     const clone = this.#name();
     const image = join(this.#folder, `${source}-image`);
-    await this.#start(source, this.#userRoot, ["sleep", "100000"], true);
+    const root = of === "agent" ? this.#agentRoot : this.#userRoot;
+    const args = of === "agent" ? agentCommand : ["sleep", "100000"];
+    const mount = of === "agent" ? await this.#bootFolder(source) : undefined;
+    await this.#start(source, root, args, true, mount);
+    if (of === "agent") await this.#listening(source);
     const checkpointFrom = performance.now();
     await this.#call(["checkpoint", "-image-path", image, "-leave-running", source]);
     const checkpointMs = performance.now() - checkpointFrom;
-    await this.#bundle(clone, this.#userRoot, ["sleep", "100000"]);
+    await this.#bundle(clone, root, args, mount);
     const restoreFrom = performance.now();
     await this.#call(
       ["restore", "-detach", "-bundle", join(this.#folder, clone), "-image-path", image, clone],
@@ -150,6 +142,24 @@ export class BareRunsc {
   async close(): Promise<void> {
     await this.#delete("sleeper");
     await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  /** The agent's boot file, in a folder to be mounted. */
+  async #bootFolder(name: string): Promise<string> {
+    const boot = {
+      port: 4070,
+      bootstrapControlSecretSha256: createHash("sha256").update("bench").digest("hex"),
+    };
+    const folder = join(this.#folder, `${name}-boot`);
+    await mkdir(folder);
+    await writeFile(join(folder, "boot.json"), JSON.stringify(boot));
+    return folder;
+  }
+
+  async #listening(name: string): Promise<void> {
+    const log = join(this.#folder, `${name}.log`);
+    while (!(await readFile(log, "utf8")).includes("listening"))
+      await new Promise((resolve) => setTimeout(resolve, 2));
   }
 
   #name(): string {

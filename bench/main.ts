@@ -9,7 +9,9 @@ import { openLab, type Lab } from "./lab.ts";
 import { bootCell, forkPauseCell, memoryCell, openQemuBench } from "./qemu-cells.ts";
 import { renderTarget, runCell, type Cell, type CellResult } from "./runner.ts";
 import { createCell, execCell, fileCell, storeCell } from "./sandbox-cells.ts";
-import { checkpointCell, forkCell } from "./time-travel-cells.ts";
+import { dirtyDataCell, extentsCell, storedDataCell } from "./travel/checkpoint-cells.ts";
+import { forkCell, sharedDiskCell } from "./travel/fork-cells.ts";
+import { suspendCell } from "./travel/suspend-cells.ts";
 
 const words = process.argv.slice(2);
 const quick = words.includes("--quick");
@@ -54,8 +56,12 @@ async function sandboxCells(lab: Lab): Promise<void> {
   if (wants("store")) await cellsOf(await storeCell(lab, samples(200)));
   if (wants("create")) await cellsOf(await createCell(lab, samples(100)));
   if (wants("travel")) {
-    await cellsOf(await checkpointCell(lab, samples(40)));
-    await cellsOf(await forkCell(lab, samples(40)));
+    await cellsOf(await storedDataCell(lab, samples(200)));
+    await cellsOf(await forkCell(lab, samples(200)));
+    await cellsOf(await suspendCell(lab, samples(200)));
+    await cellsOf(await dirtyDataCell(lab, samples(20)));
+    await cellsOf(await extentsCell(lab, samples(20)));
+    await cellsOf(await sharedDiskCell(lab));
   }
   if (wants("start")) await cellsOf(startCell(lab));
 }

@@ -32,7 +32,12 @@ export const parts: readonly Part[] = [
     name: "oci",
     deadlineMs: 12 * minute,
     folder: "tests/oci",
-    packages: { "docker-registry": "docker-registry", umoci: "umoci", skopeo: "skopeo" },
+    packages: {
+      "docker-registry": "docker-registry",
+      umoci: "umoci",
+      skopeo: "skopeo",
+      "redis-server": "redis-server",
+    },
   },
   { name: "faults", deadlineMs: 15 * minute, folder: "tests/faults" },
   { name: "fuzz", deadlineMs: 8 * minute, folder: "tests/fuzz" },
