@@ -112,6 +112,20 @@ const settings = {
     "whole GiB, or 0 for most of the free space",
   ),
   runsc: setting("CLOCHE_RUNSC", "runsc", "", optionalPath, "an absolute path of a runsc binary, or empty"),
+  metricsPort: setting(
+    "CLOCHE_METRICS_PORT",
+    "metrics_port",
+    0,
+    integer(0, 65_535),
+    "a TCP port from 1 to 65535 for the operator on 127.0.0.1, or 0 for none",
+  ),
+  drainSeconds: setting(
+    "CLOCHE_DRAIN_SECONDS",
+    "drain_seconds",
+    5,
+    integer(0, 3_600),
+    "whole seconds from 0 to 3600 that requests under way get when the service stops",
+  ),
   corsOrigins: setting(
     "CLOCHE_CORS_ORIGINS",
     "cors_origins",

@@ -1,5 +1,6 @@
 export * from "./clock.ts";
 export * from "./log.ts";
+export * from "./metrics.ts";
 export * from "./cleanup.ts";
 export * from "./serial-queue.ts";
 export * from "./saga.ts";

@@ -13,10 +13,12 @@ import https from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, Metrics } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ClientConnections } from "./client-connections.ts";
 import type { CorsOrigins } from "./cors.ts";
+import { answerHealth, isHealthCheck } from "./health.ts";
+import { edgeMetrics, type MeasureExchange } from "./edge-metrics.ts";
 import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 import { Exchange } from "./exchange.ts";
 import { answerRaw, parserProblem } from "./raw-answer.ts";
@@ -48,6 +50,8 @@ export interface EdgeOptions {
   limits?: Partial<EdgeLimits>;
   clock: Clock;
   log: Log;
+  /** Where the edge tells of itself; default: nowhere that anybody looks. */
+  metrics?: Metrics;
 }
 
 export interface Edge {
@@ -55,6 +59,10 @@ export interface Edge {
   start(): Promise<{ port: number }>;
   /** New connections get the new certificate. */
   setTls(tls: TlsFiles): void;
+  /** Throws a ClocheError naming what is not ready. */
+  ready(): void;
+  /** From here on it is not ready and each answer ends its connection; requests are answered still. */
+  drain(): void;
   /** Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. */
   stop(graceMs?: number): Promise<void>;
 }
@@ -74,6 +82,7 @@ class EdgeServer implements Edge {
   readonly #upstreams: Upstreams;
   readonly #clients: ClientConnections;
   readonly #router: Router;
+  readonly #measure: MeasureExchange;
   readonly #server: https.Server;
   readonly #sockets = new Set<Socket>();
   readonly #refused = new WeakSet<Duplex>();
@@ -81,6 +90,8 @@ class EdgeServer implements Edge {
   #sweep: NodeJS.Timeout | undefined;
   #onIdle: (() => void) | undefined;
   #open = 0;
+  #isSynced = false;
+  #isDraining = false;
 
   constructor(options: EdgeOptions) {
     this.#options = options;
@@ -101,6 +112,10 @@ class EdgeServer implements Edge {
       clock: options.clock,
       log: this.#log,
     });
+    this.#measure = edgeMetrics(options.metrics ?? new Metrics(), () => ({
+      requests: this.#open,
+      connections: this.#clients.size,
+    }));
     this.#server = this.#createServer();
   }
 
@@ -169,7 +184,7 @@ class EdgeServer implements Edge {
         limits: this.#limits,
       });
       this.#open += 1;
-      if (this.#stopping.signal.aborted) response.shouldKeepAlive = false;
+      if (this.#isDraining) response.shouldKeepAlive = false;
       // After enter() has set the exchange in its place.
       queueMicrotask(() => this.#route(exchange));
       return exchange;
@@ -177,6 +192,7 @@ class EdgeServer implements Edge {
   }
 
   #route(exchange: Exchange): void {
+    if (isHealthCheck(exchange, this.#options.baseDomain)) return answerHealth(exchange, () => this.ready());
     const { expect } = exchange.request.headers;
     if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
       exchange.refuse(
@@ -227,20 +243,26 @@ class EdgeServer implements Edge {
 
   #exchangeOver(exchange: Exchange): void {
     this.#open -= 1;
+    const tookMs = this.#clock.monotonicMs() - exchange.startedMs;
+    if (!exchange.isHealthCheck) this.#noteOver(exchange, tookMs);
+    if (this.#open === 0) this.#onIdle?.();
+  }
+
+  #noteOver(exchange: Exchange, tookMs: number): void {
     const { request, response, failure } = exchange;
+    this.#measure(exchange, tookMs);
     const fields = {
       request_id: exchange.requestId,
       sandbox_id: exchange.sandboxId,
       method: request.method,
       path: exchange.path,
       status: response.headersSent ? response.statusCode : 0,
-      ms: Math.round((this.#clock.monotonicMs() - exchange.startedMs) * 10) / 10,
+      ms: Math.round(tookMs * 10) / 10,
     };
     if (exchange.gone) this.#log.info(fields, "client went away");
     else if (failure !== undefined)
       this.#log.info({ ...fields, code: failure.code, err: failure }, "refused");
     else this.#log.info(fields, "answered");
-    if (this.#open === 0) this.#onIdle?.();
   }
 
   async start(): Promise<{ port: number }> {
@@ -256,6 +278,7 @@ class EdgeServer implements Edge {
         .watch(this.#options.routes, this.#clock, this.#log, this.#stopping.signal, resolve)
         .catch((error: unknown) => this.#log.error({ err: error }, "watching routes failed"));
     });
+    this.#isSynced = true;
     this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
     this.#sweep.unref();
     return { port: (this.#server.address() as AddressInfo).port };
@@ -265,11 +288,21 @@ class EdgeServer implements Edge {
     this.#server.setSecureContext({ ...tls, minVersion: "TLSv1.2" });
   }
 
+  ready(): void {
+    if (this.#isDraining) throw new ClocheError("unavailable", "the edge is stopping");
+    if (!this.#isSynced) throw new ClocheError("unavailable", "the edge does not know its routes yet");
+  }
+
+  drain(): void {
+    this.#isDraining = true;
+    this.#server.closeIdleConnections();
+  }
+
   async stop(graceMs = 0): Promise<void> {
+    this.drain();
     this.#stopping.abort();
     clearInterval(this.#sweep);
     const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
-    this.#server.closeIdleConnections();
     if (graceMs > 0 && this.#open > 0) {
       await Promise.race([
         new Promise<void>((resolve) => (this.#onIdle = resolve)),

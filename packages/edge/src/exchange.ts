@@ -28,6 +28,10 @@ export class Exchange {
   readonly upgradeFirst: Buffer | undefined;
   readonly startedMs: number;
   sandboxId = "";
+  /** It is for a server of the sandbox's own, not for the data plane. */
+  forPort = false;
+  /** It asks for the edge's own health, which nobody wants in logs or metrics. */
+  isHealthCheck = false;
   /** Headers of every answer: CORS. */
   extraHeaders: RawHeaders = [];
   /** Told once when the client itself went away before the answer was over. */

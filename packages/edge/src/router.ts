@@ -66,6 +66,7 @@ export class Router {
     if (target === undefined) return;
     exchange.sandboxId = target.sandboxId;
     if (target.port !== undefined) {
+      exchange.forPort = true;
       this.#routePort(exchange, { ...target, port: target.port }).catch((error: unknown) =>
         exchange.fail(ClocheError.from(error)),
       );

@@ -6,7 +6,7 @@
  *
  * `close` drops operations where they are; the database carries them to the next start. Machines are not touched.
  */
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, Metrics } from "@cloche/base";
 import { ClocheError, newTeamId, type RandomBytes, type VerificationKey } from "@cloche/protocol";
 import type { RouteService } from "@cloche/protocol/edge";
 import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
@@ -14,6 +14,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "./database/database.ts";
 import type { Team } from "./database/teams.ts";
 import type { CorsOrigins } from "./http/cors.ts";
+import { gatewayMetrics } from "./gateway-metrics.ts";
 import { createHandler, type GatewayHandler } from "./http/handler.ts";
 import { listen, type Listener } from "./http/listener.ts";
 import { AuditLog } from "./lifecycle/audit-log.ts";
@@ -55,6 +56,8 @@ export interface GatewayOptions {
   clock: Clock;
   log: Log;
   randomBytes: RandomBytes;
+  /** Where the gateway tells of itself; default: nowhere that anybody looks. */
+  metrics?: Metrics;
 }
 
 export interface Gateway {
@@ -74,6 +77,8 @@ export interface Gateway {
   createApiKey(teamId: string, name: string, expiresInSeconds?: number): Promise<CreatedApiKey>;
   /** Throws a ClocheError naming what is not ready. */
   ready(): Promise<void>;
+  /** From here on it is not ready; requests are answered still. */
+  drain(): void;
   /** Resolves when the records agree with the host as far as one look could bring it; for set-up and tests. */
   settled(): Promise<void>;
   close(): Promise<void>;
@@ -84,6 +89,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const nowMs = (): number => clock.nowMs();
   const closed = new AbortController();
   const listeners: Listener[] = [];
+  const metrics = gatewayMetrics(options.metrics ?? new Metrics(), () => database.sandboxes.countByState());
 
   const audit = new AuditLog(database.audit, clock, randomBytes, log);
   const host = new HostCalls(options.host, clock);
@@ -97,7 +103,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     nowMs,
     randomBytes,
   });
-  const runner = new OperationRunner({ database, records, host, machines, audit, clock, log });
+  const runner = new OperationRunner({ database, records, host, machines, audit, metrics, clock, log });
   const hostId = config.hostId ?? "local";
   const lifecycle = new Lifecycle({ database, records, runner, audit, clock, log, randomBytes, hostId });
   const pushKeys = (keys: VerificationKey[] = tokens.verificationKeys): Promise<void> =>
@@ -117,7 +123,9 @@ export function createGateway(options: GatewayOptions): Gateway {
   });
   const expiry = new Expiry(database, records, lifecycle, clock, log);
 
+  let isDraining = false;
   async function ready(): Promise<void> {
+    if (isDraining || closed.signal.aborted) throw new ClocheError("unavailable", "the gateway is stopping");
     await database.ping();
     if (!machines.isSynced) throw new ClocheError("unavailable", "the host has not told of its machines yet");
   }
@@ -152,6 +160,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     authenticator: new Authenticator(database.apiKeys, clock, log),
     corsOrigins: config.corsOrigins,
     ready,
+    metrics,
     clock,
     log,
   });
@@ -221,9 +230,13 @@ export function createGateway(options: GatewayOptions): Gateway {
     },
 
     ready,
+    drain() {
+      isDraining = true;
+    },
     settled: () => reconciler.settle(),
 
     async close() {
+      isDraining = true;
       lifecycle.close();
       await Promise.all(listeners.map((listener) => listener.close()));
       closed.abort(new Error("the gateway is closing"));

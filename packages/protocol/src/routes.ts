@@ -46,6 +46,22 @@ export const dataPlaneRoutes: readonly DataPlaneRoute[] = [
   route("POST", "/v1/store/batch"),
 ];
 
+const literalRoutes = new Set(dataPlaneRoutes.map(({ method, path }) => `${method} ${path}`));
+const patterns = dataPlaneRoutes
+  .filter(({ path }) => /[:*]/.test(path))
+  .map(({ method, path }) => ({
+    name: `${method} ${path}`,
+    method,
+    pattern: new RegExp(`^${path.replaceAll(/:[a-z]+/g, "[^/]+").replace("*", ".+")}$`),
+  }));
+
+/** The route of the list that a request is for, such as `PUT /v1/store/*`; undefined: none. One of a closed set, for metrics. */
+export function dataPlaneRouteName(method: string, path: string): string | undefined {
+  const name = `${method} ${path}`;
+  if (literalRoutes.has(name)) return name;
+  return patterns.find((one) => one.method === method && one.pattern.test(path))?.name;
+}
+
 /** Whether the host answers a data plane path (checkpoints and restore) rather than the agent. */
 export function isHostPath(path: string): boolean {
   return path === "/v1/restore" || path === "/v1/checkpoint" || path.startsWith("/v1/checkpoint/");

@@ -2,7 +2,7 @@
 import { randomBytes } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { type Config, type Log, systemClock } from "@cloche/base";
+import { type Config, type Log, Metrics, systemClock } from "@cloche/base";
 import { createEdge, type Edge } from "@cloche/edge";
 import { createGateway, type Gateway, openPostgres, openSqlite, parseCorsOrigins } from "@cloche/gateway";
 import {
@@ -21,6 +21,8 @@ import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { agentBuild } from "./agent-build.ts";
 import { makeDrivers } from "./drivers.ts";
 import { ensureLocalTeam } from "./local-team.ts";
+import { openOperatorEndpoint } from "./operator-endpoint.ts";
+import { processMetrics } from "./process-metrics.ts";
 import type { ProgressPrinter } from "./progress.ts";
 import { ensureAuthority } from "./setup/authority.ts";
 import { ensureSigningKeys } from "./setup/signing-keys.ts";
@@ -37,9 +39,6 @@ interface StopStep {
   part: string;
   run(): Promise<void>;
 }
-
-/** Open requests get this long to end when the service stops. */
-const edgeGraceMs = 5_000;
 
 /**
  * Sets up what is missing and starts everything. What was started is stopped again when a later part fails. `serve: false`
@@ -79,6 +78,8 @@ async function startParts(
   unwind: () => Promise<void>,
 ): Promise<RunningService> {
   const clock = systemClock;
+  const metrics = new Metrics();
+  processMetrics(metrics, packageVersion());
   const artifacts = await setUpHost({
     home: config.home,
     cache: config.cache,
@@ -123,6 +124,7 @@ async function startParts(
     dnsServers: [SANDBOX_RESOLVER],
     clock,
     log: log.child({ part: "host" }),
+    metrics,
     randomBytes,
   });
   let stopHost = { suspend: false };
@@ -151,6 +153,7 @@ async function startParts(
     },
     clock,
     log: log.child({ part: "gateway" }),
+    metrics,
     randomBytes,
   });
   stopsWith("gateway", () => gateway.close());
@@ -159,11 +162,29 @@ async function startParts(
 
   const status = statusOf(config, tls.caFile, apiKey, [...drivers.keys()][0] ?? "none");
   if (serve) {
-    stopsWith("edge", await startEdge(config, gateway, host, tls, log));
+    let edge: Edge | undefined;
+    const ready = async (): Promise<void> => {
+      if (edge === undefined) throw new ClocheError("unavailable", "the service is starting");
+      edge.ready();
+      await gateway.ready();
+    };
+    if (config.metricsPort > 0) {
+      const operator = await openOperatorEndpoint(config.metricsPort, metrics, ready).catch(
+        portTaken("CLOCHE_METRICS_PORT", config.metricsPort),
+      );
+      stopsWith("operator endpoint", () => operator.close());
+    }
+    edge = await startEdge(config, gateway, host, tls, log, metrics);
+    stopsWith("edge", async () => edge?.stop(config.drainSeconds * 1_000));
     progress.step("listening");
     await gateway
       .listen(config.gatewayHost, config.gatewayPort)
       .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
+    // The first step of a stop: who asks is sent elsewhere, who is being answered is answered.
+    stopsWith("readiness", async () => {
+      gateway.drain();
+      edge?.drain();
+    });
     await writeStatus(config.home, status);
     stopsWith("status", () => writeStatus(config.home, { ...status, ready: false, pid: 0 }));
   }
@@ -187,7 +208,8 @@ async function startEdge(
   host: Host,
   tls: { cert: string; key: string },
   log: Log,
-): Promise<() => Promise<void>> {
+  metrics: Metrics,
+): Promise<Edge> {
   const routes = createRouterTransport((router) => {
     router.service(RouteService, gateway.routeService);
   });
@@ -201,9 +223,10 @@ async function startEdge(
     corsOrigins: parseCorsOrigins(config.corsOrigins),
     clock: systemClock,
     log,
+    metrics,
   });
   await edge.start().catch(portTaken("CLOCHE_EDGE_PORT", config.edgePort));
-  return () => edge.stop(edgeGraceMs);
+  return edge;
 }
 
 function portTaken(setting: string, port: number): (error: NodeJS.ErrnoException) => never {

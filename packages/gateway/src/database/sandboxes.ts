@@ -63,6 +63,16 @@ export class Sandboxes {
   }
 
   /** Of every team. */
+  async countByState(): Promise<{ state: SandboxState; count: number }[]> {
+    const rows = await this.#db
+      .selectFrom("sandboxes")
+      .select((e) => ["state", e.fn.countAll().as("count")])
+      .groupBy("state")
+      .execute();
+    return rows.map(({ state, count }) => ({ state: state as SandboxState, count: Number(count) }));
+  }
+
+  /** Of every team. */
   async all(): Promise<SandboxRecord[]> {
     return (await this.#db.selectFrom("sandboxes").selectAll().execute()).map(sandboxFromRow);
   }

@@ -20,6 +20,7 @@ import {
   compressionGzip,
   universalResponseToNodeResponse,
 } from "@connectrpc/connect-node";
+import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { type Authenticator, callerKey, requestIdKey } from "../rpc/caller.ts";
 import { answerCors, type CorsOrigins } from "./cors.ts";
 import { connectErrorFrom, plainMessage } from "./errors.ts";
@@ -31,6 +32,7 @@ export interface HandlerDependencies {
   corsOrigins: CorsOrigins;
   /** Throws a ClocheError naming what is not ready. */
   ready: () => Promise<void>;
+  metrics: Pick<GatewayMetrics, "calls" | "errors">;
   clock: Clock;
   log: Log;
 }
@@ -41,21 +43,32 @@ const aliasPrefix = "/svc.public.v1.";
 const ownPrefix = "/cloche.public.v1.";
 const services = [SandboxService, ApiKeyService];
 
+const ownPathOf = (path: string): string =>
+  path.startsWith(aliasPrefix) ? ownPrefix + path.slice(aliasPrefix.length) : path;
+
 export function createHandler(needs: HandlerDependencies): GatewayHandler {
-  const { authenticator, clock, log } = needs;
+  const { authenticator, clock, log, metrics } = needs;
+  const logged = (thrown: unknown, requestId: string): ClocheError => {
+    const error = ClocheError.from(thrown);
+    metrics.errors.add({ code: error.code });
+    const fields = { err: error, request_id: requestId };
+    if (error.code === "internal") log.error(fields, "a gateway call failed");
+    else log.debug(fields, "a gateway call was refused");
+    return error;
+  };
   const router = createConnectRouter({
     jsonOptions: gatewayJsonOptions,
     // For what a compressed body unpacks to; checkedBody bounds what comes in.
     readMaxBytes: limits.gatewayBodyBytes,
     acceptCompression: [compressionGzip, compressionBrotli],
-    interceptors: [errorsAsConnect(log)],
+    interceptors: [errorsAsConnect(logged)],
     async requestGate(context) {
       try {
         const requestId = context.values.get(requestIdKey);
         const authorization = context.requestHeader.get("authorization");
         context.values.set(callerKey, await authenticator.authenticate(authorization, requestId));
       } catch (error) {
-        throw connectErrorFrom(logged(error, log, context.values.get(requestIdKey)));
+        throw connectErrorFrom(logged(error, context.values.get(requestIdKey)));
       }
     },
   });
@@ -68,15 +81,18 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     const beganMs = clock.monotonicMs();
     response.once("close", () => {
       const { statusCode: status, writableFinished } = response;
-      const ms = Math.round(clock.monotonicMs() - beganMs);
-      const path = (request.url ?? "").split("?", 1)[0]?.slice(0, 200);
+      const tookMs = clock.monotonicMs() - beganMs;
+      const ms = Math.round(tookMs);
+      const path = (request.url ?? "").split("?", 1)[0]?.slice(0, 200) ?? "";
       if (path !== "/healthz" && path !== "/readyz") {
         log.info({ request_id: requestId, path, status, ms, answered: writableFinished }, "gateway call");
+        const method = handlers.get(ownPathOf(path))?.method.name ?? "none";
+        metrics.calls.observe({ method, status: String(status) }, tookMs / 1_000);
       }
     });
     answer(request, response, requestId).catch((error: unknown) => {
       if (!response.headersSent && !response.destroyed) {
-        sendPlainError(response, 500, logged(error, log, requestId));
+        sendPlainError(response, 500, logged(error, requestId));
       } else {
         response.destroy();
       }
@@ -94,7 +110,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     if (url.length > limits.urlBytes)
       return refuseRequest(response, 414, "invalid_argument", "the URL is too long");
     if (path === "/healthz" || path === "/readyz") return await answerHealth(path, request, response);
-    const ownPath = path.startsWith(aliasPrefix) ? ownPrefix + path.slice(aliasPrefix.length) : path;
+    const ownPath = ownPathOf(path);
     const handler = handlers.get(ownPath);
     if (handler === undefined) return refusePath(response, path, ownPath);
     if (request.method !== "POST") {
@@ -161,23 +177,15 @@ function isCompressed(request: IncomingMessage): boolean {
 }
 
 /** Turns what a method throws into Connect's error; what is not ours is logged and answered as internal. */
-function errorsAsConnect(log: Log): Interceptor {
+function errorsAsConnect(logged: (thrown: unknown, requestId: string) => ClocheError): Interceptor {
   return (next) => async (request) => {
     try {
       return await next(request);
     } catch (error) {
       if (error instanceof ConnectError) throw error;
-      throw connectErrorFrom(logged(error, log, request.contextValues.get(requestIdKey)));
+      throw connectErrorFrom(logged(error, request.contextValues.get(requestIdKey)));
     }
   };
-}
-
-function logged(thrown: unknown, log: Log, requestId: string): ClocheError {
-  const error = ClocheError.from(thrown);
-  const fields = { err: error, request_id: requestId };
-  if (error.code === "internal") log.error(fields, "a gateway call failed");
-  else log.debug(fields, "a gateway call was refused");
-  return error;
 }
 
 async function sendUnary(

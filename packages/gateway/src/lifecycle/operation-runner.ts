@@ -13,6 +13,7 @@ import type { ClocheError, SandboxState } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
 import type { OperationInput, OperationRecord } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog } from "./audit-log.ts";
 import type { HostCalls } from "./host-calls.ts";
@@ -26,6 +27,7 @@ export interface RunnerDependencies {
   host: HostCalls;
   machines: MachineView;
   audit: AuditLog;
+  metrics: Pick<GatewayMetrics, "operations">;
   clock: Clock;
   log: Log;
 }
@@ -205,18 +207,25 @@ export class OperationRunner {
   ): Promise<void> {
     await this.#whileOwn(operation, from, async (record) => {
       const audit = this.#needs.audit.doneEntry(operation, record.teamId, result);
-      return (
-        (await this.#needs.records.change(record, patch(record), { end: operation.id, audit })) !== undefined
-      );
+      const ended = await this.#needs.records.change(record, patch(record), { end: operation.id, audit });
+      if (ended !== undefined) this.#measure(operation, result);
+      return ended !== undefined;
     });
   }
 
   async #endGone(operation: OperationRecord, from: SandboxState): Promise<void> {
-    await this.#whileOwn(operation, from, (record) => {
+    await this.#whileOwn(operation, from, async (record) => {
       const result = operation.kind === "delete" ? "ok" : "failed";
       const audit = this.#needs.audit.doneEntry(operation, record.teamId, result);
-      return this.#needs.records.remove(record, { end: operation.id, audit });
+      const isRemoved = await this.#needs.records.remove(record, { end: operation.id, audit });
+      if (isRemoved) this.#measure(operation, result);
+      return isRemoved;
     });
+  }
+
+  #measure({ kind, createdAtMs }: OperationRecord, result: string): void {
+    const tookMs = Math.max(0, this.#needs.clock.nowMs() - createdAtMs);
+    this.#needs.metrics.operations.observe({ operation: kind, result }, tookMs / 1_000);
   }
 
   /** Repeats read and compare-and-set until it holds, for as long as the sandbox is this operation's. */

@@ -1,6 +1,6 @@
 /** A gateway on a fake host, an in-memory database and a fake clock, with one team and its key. */
 import { generateKeyPairSync, randomBytes } from "node:crypto";
-import { type Clock, silentLog } from "@cloche/base";
+import { type Clock, type Metrics, silentLog } from "@cloche/base";
 import { type Database, openSqlite } from "../database/database.ts";
 import { createGateway, type Gateway, type GatewayConfig } from "../gateway.ts";
 import type { Listener } from "../http/listener.ts";
@@ -59,7 +59,7 @@ export interface CallOptions {
 }
 
 export async function openFixture(
-  options: { database?: Database; config?: Partial<GatewayConfig> } = {},
+  options: { database?: Database; config?: Partial<GatewayConfig>; metrics?: Metrics } = {},
 ): Promise<GatewayFixture> {
   const clock = new FakeClock(Date.now());
   const database = options.database ?? (await openSqlite(":memory:", clock));
@@ -74,6 +74,7 @@ export async function openFixture(
       clock: clock as Clock,
       log: silentLog,
       randomBytes,
+      ...(options.metrics && { metrics: options.metrics }),
     });
     await gateway.start();
     const listener = await gateway.listen("127.0.0.1", 0);

@@ -189,6 +189,11 @@ export class CheckpointCatalogue {
     return this.#finishDelete(id, entry);
   }
 
+  /** How many wait for their upload or are in it. */
+  get uploading(): number {
+    return [...this.#entries.values()].filter(({ upload }) => upload !== undefined).length;
+  }
+
   /** Resolves when nothing is being uploaded. */
   async settled(): Promise<void> {
     await Promise.all([...this.#entries.values()].map((entry) => entry.upload?.done));

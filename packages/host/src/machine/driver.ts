@@ -117,6 +117,8 @@ export interface MachineDriver {
    */
   restore(files: MachineFiles, from: SnapshotFiles, resources: MachineResources): Promise<RunningMachine>;
 
+  /** How many machines are ready now, by kind; for drivers that keep some. */
+  readyCounts?(): Record<string, number>;
   stats(files: MachineFiles): Promise<MachineStats>;
   /** Calls back when the machine's process ends by itself, with a public reason. */
   onExit(listener: (id: string, reason: string) => void): void;

@@ -34,7 +34,7 @@ export function takeCheckpoint(
   id: string,
   name: string,
 ): Promise<{ info: CheckpointInfo; copyMs: number }> {
-  return machines.queue.run(id, async () => {
+  return machines.timed("checkpoint", id, async () => {
     const record = machines.require(id, "running");
     const reservation = await checkpoints.reserve();
     try {
@@ -76,7 +76,7 @@ export async function restoreCheckpoint(
   const began = performance.now();
   const leased = await checkpoints.lease(own.team_id, checkpointId);
   try {
-    return await machines.queue.run(id, async () => {
+    return await machines.timed("restore", id, async () => {
       const record = machines.require(id, "running");
       requireRuntime(own, record.runtime);
       const disks = record.disks + 1;

@@ -10,6 +10,7 @@ import { type HostDataPlane, hostDataPlane } from "./data-plane.ts";
 import { DiskSeeds } from "./disk-seeds.ts";
 import type { OperationParts } from "./create-machine.ts";
 import { SharedSnapshots } from "./fork-machine.ts";
+import { hostMetrics } from "./host-metrics.ts";
 import { hostService } from "./host-service.ts";
 import { FileJournal } from "./journal.ts";
 import { IdleWatch } from "./idle-watch.ts";
@@ -43,6 +44,7 @@ export function createHost(parts: HostParts): Host {
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
   const operations: OperationParts = { machines, journal, seeds, snapshots };
   const idle = new IdleWatch(machines);
+  hostMetrics(machines.metrics, machines, checkpoints);
   const starting = new Set<Promise<void>>();
 
   const restarts = new RestartBudget(() => parts.clock.nowMs());

@@ -21,7 +21,7 @@ export function hostService(
   const inTurn = async <T>(name: string, id: string, body: () => Promise<T>): Promise<T> => {
     const began = performance.now();
     try {
-      const answer = await machines.queue.run(id, body);
+      const answer = await machines.timed(name, id, body);
       log.info({ operation: name, sandbox_id: id, ms: Math.round(performance.now() - began) }, "done");
       return answer;
     } catch (error) {

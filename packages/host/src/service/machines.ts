@@ -9,7 +9,15 @@
 //   (no record)   failed                any ──▶ destroying ──▶ (no record)
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
-import { type Clock, type Log, readJsonFile, SerialQueue, writeDurably } from "@cloche/base";
+import {
+  type Clock,
+  type Histogram,
+  type Log,
+  Metrics,
+  readJsonFile,
+  SerialQueue,
+  writeDurably,
+} from "@cloche/base";
 import { ClocheError, type VerificationKey } from "@cloche/protocol";
 import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
 import type { BlobStore } from "../blob/blob-store.ts";
@@ -17,6 +25,7 @@ import type { Templates } from "../disk/template.ts";
 import type { MachineDriver, MachineFiles, Runtime } from "../machine/driver.ts";
 import type { Native } from "../sys/native.ts";
 import type { HostJournal } from "./journal.ts";
+import { operationHistogram } from "./host-metrics.ts";
 import { GuestClient } from "./guest-client.ts";
 import { MachineEvents } from "./machine-events.ts";
 import {
@@ -44,6 +53,8 @@ export interface HostParts {
   dnsServers: readonly string[];
   clock: Clock;
   log: Log;
+  /** Where the host tells of itself; default: nowhere that anybody looks. */
+  metrics?: Metrics;
   randomBytes: (length: number) => Uint8Array;
 }
 
@@ -60,6 +71,9 @@ export class Machines {
   readonly store: MachineRecordStore;
   readonly events: MachineEvents;
   readonly queue = new SerialQueue();
+  readonly metrics: Metrics;
+  /** How long operations took, by operation and result. */
+  readonly timings: Histogram;
   readonly #records = new Map<string, MachineRecord>();
   /** Machines under a restore in place: requests for them answer 503. */
   readonly #busy = new Set<string>();
@@ -67,12 +81,28 @@ export class Machines {
 
   constructor(parts: HostParts) {
     this.parts = parts;
+    this.metrics = parts.metrics ?? new Metrics();
+    this.timings = operationHistogram(this.metrics);
     this.store = new MachineRecordStore(parts.poolDir);
     this.events = new MachineEvents(() => this.all().map((record) => this.message(record)));
   }
 
   all(): MachineRecord[] {
     return [...this.#records.values()];
+  }
+
+  /** Runs an operation in the machine's turn and notes how long it took, the wait included. */
+  async timed<T>(operation: string, id: string, body: () => Promise<T>): Promise<T> {
+    const { clock } = this.parts;
+    const beganMs = clock.monotonicMs();
+    let result = "failed";
+    try {
+      const answer = await this.queue.run(id, body);
+      result = "ok";
+      return answer;
+    } finally {
+      this.timings.observe({ operation, result }, (clock.monotonicMs() - beganMs) / 1_000);
+    }
   }
 
   find(id: string): MachineRecord | undefined {

@@ -112,6 +112,10 @@ export class GvisorDriver implements MachineDriver {
     this.#ready.start();
   }
 
+  readyCounts(): Record<string, number> {
+    return this.#ready?.counts() ?? { blank: 0, warm: 0 };
+  }
+
   /** Resolves when what is to be kept ready is; for tests and benchmarks. */
   async settled(): Promise<void> {
     await this.#ready?.settled();

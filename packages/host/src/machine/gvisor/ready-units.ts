@@ -64,6 +64,10 @@ export class ReadyUnits {
     return this.#take(this.#warm, ({ unit }) => unit);
   }
 
+  counts(): { blank: number; warm: number } {
+    return { blank: this.#blank.length, warm: this.#warm.length };
+  }
+
   /** Resolves when nothing is being made; for tests and benchmarks. */
   async settled(): Promise<void> {
     while (this.#timer !== undefined || this.#filling !== undefined) {

@@ -1,0 +1,66 @@
+import { Metrics } from "@cloche/base";
+import { expect, it } from "vitest";
+import { baseDomain, Rig, until } from "./testing/rig.ts";
+
+it("answers health on the base domain and on addresses, never on a sandbox's domain", async () => {
+  await using rig = await Rig.start();
+  for (const host of [
+    baseDomain,
+    `${baseDomain}:${rig.port}`,
+    "127.0.0.1",
+    `[::1]:${rig.port}`,
+    "localhost",
+  ]) {
+    for (const path of ["/healthz", "/readyz"]) {
+      const answer = await rig.ask({ path, headers: { host } });
+      expect([host, answer.status, answer.body]).toEqual([host, 200, '{"status":"ok"}']);
+    }
+  }
+  expect((await rig.ask({ path: "/healthz", method: "POST", headers: { host: baseDomain } })).status).toBe(
+    405,
+  );
+  expect((await rig.ask({ path: "/healthz", headers: { host: "example.com" } })).status).toBe(404);
+  await rig.ask({ path: "/healthz" });
+  expect(rig.seen.map(({ url }) => url)).toEqual(["/healthz"]);
+});
+
+it("is not ready while it drains, and ends each connection with its answer", async () => {
+  await using rig = await Rig.start();
+  let release: (() => void) | undefined;
+  rig.onAgent = (_request, response) => {
+    release = () => response.end("late");
+  };
+  const underWay = rig.ask({ path: "/v1/store" });
+  await until(() => release !== undefined);
+  rig.edge.drain();
+  const ready = await rig.ask({ path: "/readyz", headers: { host: baseDomain } });
+  expect(ready.status).toBe(503);
+  expect(ready.body).toContain("the edge is stopping");
+  expect(ready.headers.connection).toBe("close");
+  const stopped = rig.edge.stop(30_000);
+  release?.();
+  expect((await underWay).body).toBe("late");
+  await stopped;
+});
+
+it("counts requests by route and status, refusals by code, and no health checks", async () => {
+  const metrics = new Metrics();
+  await using rig = await Rig.start({ metrics });
+  await rig.ask({ method: "POST", path: "/v1/exec", body: "{}" });
+  await rig.ask({ method: "PUT", path: "/v1/store/some/key", body: "{}" });
+  await rig.ask({ path: "/v1/nothing" });
+  await rig.ask({ path: "/v1/store", label: "sbx-00000000000000000000" });
+  await rig.ask({ path: "/readyz", headers: { host: baseDomain } });
+  let text = "";
+  await until(async () => {
+    text = await metrics.text();
+    return text.includes('cloche_edge_errors_total{code="not_found"} 1');
+  });
+  expect(text).toContain('cloche_edge_requests_total{route="POST /v1/exec",status="200"} 1');
+  expect(text).toContain('cloche_edge_requests_total{route="PUT /v1/store/*",status="200"} 1');
+  expect(text).toContain('cloche_edge_requests_total{route="none",status="200"} 1');
+  expect(text).toContain('cloche_edge_requests_total{route="GET /v1/store",status="404"} 1');
+  expect(text).toContain('cloche_edge_request_seconds_count{route="POST /v1/exec"} 1');
+  expect(text).not.toContain("some/key");
+  expect(text).not.toContain("readyz");
+});

@@ -1,0 +1,36 @@
+/**
+ * `/healthz` and `/readyz` of the edge itself: on the base domain and on addresses, as a load balancer asks.
+ * A sandbox's own domain keeps all its paths.
+ */
+import { isIP } from "node:net";
+import { ClocheError } from "@cloche/protocol";
+import type { Exchange } from "./exchange.ts";
+
+export function isHealthCheck(exchange: Exchange, baseDomain: string): boolean {
+  const { path } = exchange;
+  if (path !== "/healthz" && path !== "/readyz") return false;
+  const host = (exchange.request.headers.host ?? "").toLowerCase().replace(/:\d{1,5}$/, "");
+  const isOwn =
+    host === baseDomain.toLowerCase() || host === "localhost" || isIP(host.replace(/^\[|\]$/g, "")) !== 0;
+  exchange.isHealthCheck = isOwn;
+  return isOwn;
+}
+
+/** `ready` throws a ClocheError naming what is not. */
+export function answerHealth(exchange: Exchange, ready: () => void): void {
+  const { method } = exchange.request;
+  if (method !== "GET" && method !== "HEAD") {
+    exchange.refuse(new ClocheError("invalid_argument", `${exchange.path} is read with GET`), 405);
+    return;
+  }
+  try {
+    if (exchange.path === "/readyz") ready();
+  } catch (error) {
+    exchange.fail(ClocheError.from(error));
+    return;
+  }
+  const body = Buffer.from('{"status":"ok"}');
+  exchange.begin(200, undefined, ["content-type", "application/json", "content-length", String(body.length)]);
+  if (method === "HEAD") exchange.end();
+  else exchange.end(body);
+}

@@ -1,0 +1,36 @@
+/** What an operator can see of the gateway: sandboxes by state, operations and calls by how long they took, refusals by code. */
+import type { Counter, Histogram, Metrics } from "@cloche/base";
+import { type SandboxState, sandboxStates } from "@cloche/protocol";
+
+export interface GatewayMetrics {
+  /** Labels: operation (create, fork, suspend, resume, delete) and result (ok, failed). */
+  operations: Histogram;
+  /** Labels: method and status. */
+  calls: Histogram;
+  /** Label: code. */
+  errors: Counter;
+}
+
+export function gatewayMetrics(
+  metrics: Metrics,
+  countByState: () => Promise<{ state: SandboxState; count: number }[]>,
+): GatewayMetrics {
+  metrics.gauge("cloche_sandboxes", "Sandboxes by state.", async () => {
+    const counts = new Map((await countByState()).map(({ state, count }) => [state, count]));
+    return sandboxStates.map((state) => ({ labels: { state }, value: counts.get(state) ?? 0 }));
+  });
+  return {
+    operations: metrics.histogram(
+      "cloche_operation_seconds",
+      "From the request of an operation to its end, as the owner of the sandbox sees it.",
+    ),
+    calls: metrics.histogram(
+      "cloche_gateway_call_seconds",
+      "Calls of the gateway by method and HTTP status.",
+    ),
+    errors: metrics.counter(
+      "cloche_gateway_errors_total",
+      "Calls of the gateway that were refused or failed, by code.",
+    ),
+  };
+}

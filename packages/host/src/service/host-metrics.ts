@@ -1,0 +1,62 @@
+// What an operator can see of this host: machines, machines kept ready, memory, pool, uploads, and how long operations take.
+import { readFile, statfs } from "node:fs/promises";
+import type { Histogram, Metrics } from "@cloche/base";
+import type { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
+import type { Machines } from "./machines.ts";
+
+/** Registers the gauges. */
+export function hostMetrics(metrics: Metrics, machines: Machines, checkpoints: CheckpointCatalogue): void {
+  const { drivers, poolDir } = machines.parts;
+
+  metrics.gauge("cloche_machines", "Machines of this host by runtime and phase.", () => {
+    const counts = new Map<string, { labels: { runtime: string; phase: string }; value: number }>();
+    for (const { runtime, phase } of machines.all()) {
+      const known = counts.get(`${runtime} ${phase}`) ?? { labels: { runtime, phase }, value: 0 };
+      known.value += 1;
+      counts.set(`${runtime} ${phase}`, known);
+    }
+    return [...counts.values()];
+  });
+
+  metrics.gauge("cloche_ready_machines", "Machines made ahead, by kind; CLOCHE_WARM_POOL of each.", () =>
+    [...drivers.values()].flatMap((driver) =>
+      Object.entries(driver.readyCounts?.() ?? {}).map(([kind, value]) => ({
+        labels: { runtime: driver.runtime, kind },
+        value,
+      })),
+    ),
+  );
+
+  metrics.gauge("cloche_machines_memory_bytes", "Memory promised to machines that run.", () => {
+    const running = machines.all().filter(({ phase }) => phase === "running");
+    return [{ value: running.reduce((sum, { memoryMb }) => sum + memoryMb * 1_048_576, 0) }];
+  });
+
+  metrics.gauge("cloche_memory_bytes", "Memory of this host.", async () => {
+    const text = await readFile("/proc/meminfo", "utf8");
+    const read = (name: string): number =>
+      Number(new RegExp(`^${name}:\\s+(\\d+) kB`, "m").exec(text)?.[1] ?? Number.NaN) * 1_024;
+    return [
+      { labels: { kind: "total" }, value: read("MemTotal") },
+      { labels: { kind: "available" }, value: read("MemAvailable") },
+    ];
+  });
+
+  metrics.gauge("cloche_pool_bytes", "Space of the disk pool.", async () => {
+    const { blocks, bavail, bsize } = await statfs(poolDir);
+    return [
+      { labels: { kind: "total" }, value: blocks * bsize },
+      { labels: { kind: "available" }, value: bavail * bsize },
+    ];
+  });
+
+  metrics.gauge("cloche_checkpoint_uploads", "Checkpoints that are not in storage yet.", () => [
+    { value: checkpoints.uploading },
+  ]);
+}
+
+export const operationHistogram = (metrics: Metrics): Histogram =>
+  metrics.histogram(
+    "cloche_machine_operation_seconds",
+    "Time that the host took for an operation of a machine, waiting in its queue included.",
+  );
