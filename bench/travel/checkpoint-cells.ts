@@ -15,17 +15,26 @@ import {
   timed,
 } from "./shared.ts";
 
-/** Takes checkpoints and answers how long the answer took; each is durable, and removed, before the next sample. */
-const checkpointer =
-  () =>
-  async (sandbox: Sandbox): Promise<number> => {
+/**
+ * Takes checkpoints and answers how long the answer took; each is durable before the next sample. They stay to the end: the
+ * next one's upload shares what it has in common with the last.
+ */
+class Checkpointer {
+  readonly #taken: { sandbox: Sandbox; id: string }[] = [];
+
+  async take(sandbox: Sandbox): Promise<number> {
     const beganMs = performance.now();
     const { checkpoint_id: id } = await sandbox.checkpoints.create({});
     const tookMs = performance.now() - beganMs;
+    this.#taken.push({ sandbox, id });
     await sandbox.checkpoints.wait(id, { timeout_secs: 300 });
-    await sandbox.checkpoints.delete(id);
     return tookMs;
-  };
+  }
+
+  async close(): Promise<void> {
+    for (const { sandbox, id } of this.#taken) await sandbox.checkpoints.delete(id);
+  }
+}
 
 /** Synced data: the answer shall depend on neither the data stored nor the size of the disk. */
 export async function storedDataCell(lab: Lab, samples: number): Promise<OpenCell> {
@@ -39,7 +48,7 @@ export async function storedDataCell(lab: Lab, samples: number): Promise<OpenCel
   const image = await diskImage(lab, large);
   const mountPoint = join(folder, "mount");
   await run("mkdir", [mountPoint]);
-  const checkpoint = checkpointer();
+  const checkpoints = new Checkpointer();
   const copied = (path: string, how: () => Promise<unknown>) => async (): Promise<number> => {
     const tookMs = await timed(how);
     await remove(path);
@@ -52,8 +61,8 @@ export async function storedDataCell(lab: Lab, samples: number): Promise<OpenCel
     samples,
     warmups: 1,
     arms: [
-      { name: "10 MiB of data", run: () => checkpoint(small) },
-      { name: "1 GiB of data", run: () => checkpoint(large) },
+      { name: "10 MiB of data", run: () => checkpoints.take(small) },
+      { name: "1 GiB of data", run: () => checkpoints.take(large) },
       {
         name: "full copy of 1 GiB, fsync",
         samples: Math.min(samples, 20),
@@ -85,6 +94,7 @@ export async function storedDataCell(lab: Lab, samples: number): Promise<OpenCel
   return {
     cell,
     async close() {
+      await checkpoints.close();
       await Promise.all([small.delete(), large.delete()]);
       await remove(folder);
     },
@@ -94,10 +104,10 @@ export async function storedDataCell(lab: Lab, samples: number): Promise<OpenCel
 /** Data not yet on the disk: the checkpoint has to write it, as an fsync of the same bytes in the sandbox has. */
 export async function dirtyDataCell(lab: Lab, samples: number): Promise<OpenCell> {
   const sandbox = await lab.cloche.create({ name: "bench-dirty" });
-  const checkpoint = checkpointer();
+  const checkpoints = new Checkpointer();
   const dirty = (megabytes: number) => async (): Promise<number> => {
     await fill(sandbox, megabytes, false);
-    return await checkpoint(sandbox);
+    return await checkpoints.take(sandbox);
   };
   const synced = (megabytes: number) => async (): Promise<number> => {
     await fill(sandbox, megabytes, false);
@@ -109,7 +119,7 @@ export async function dirtyDataCell(lab: Lab, samples: number): Promise<OpenCell
     samples: Math.min(samples, 20),
     warmups: 1,
     arms: [
-      { name: "0 MB dirty", run: () => checkpoint(sandbox) },
+      { name: "0 MB dirty", run: () => checkpoints.take(sandbox) },
       { name: "100 MB dirty", run: dirty(100) },
       { name: "sync of 100 MB", run: synced(100) },
       { name: "1 GB dirty", samples: large, run: dirty(1000) },
@@ -120,7 +130,13 @@ export async function dirtyDataCell(lab: Lab, samples: number): Promise<OpenCell
       { arm: "1 GB dirty", against: "sync of 1 GB", atMost: 1.5, from: "own" },
     ],
   };
-  return { cell, close: () => sandbox.delete() };
+  return {
+    cell,
+    async close() {
+      await checkpoints.close();
+      await sandbox.delete();
+    },
+  };
 }
 
 /** A reflink costs time by the extent: the same data in one piece, and in 8,000. */
@@ -138,20 +154,21 @@ os.fsync(f)'`,
     ),
   );
   if (made.exit_code !== 0) throw new Error(`making 8,000 extents: ${made.stderr}`);
-  const checkpoint = checkpointer();
+  const checkpoints = new Checkpointer();
   const cell: Cell = {
     name: "checkpoint by extents",
     samples: Math.min(samples, 20),
     warmups: 1,
     arms: [
-      { name: "data in few extents", run: () => checkpoint(whole) },
-      { name: "data in 8,000 extents", run: () => checkpoint(pieces) },
+      { name: "data in few extents", run: () => checkpoints.take(whole) },
+      { name: "data in 8,000 extents", run: () => checkpoints.take(pieces) },
     ],
     targets: [],
   };
   return {
     cell,
     async close() {
+      await checkpoints.close();
       await Promise.all([whole.delete(), pieces.delete()]);
     },
   };
