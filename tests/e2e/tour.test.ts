@@ -1,5 +1,5 @@
 // The README as a newcomer follows it: its command blocks and its Python client run as they stand, from start to stop.
-import { readFileSync } from "node:fs";
+import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { emptyInventory, grown, inventory } from "../fixtures/inventory.ts";
@@ -32,13 +32,15 @@ function blocks(heading: string, language: string): string[] {
 const type = (lines: string): Promise<CommandResult> =>
   runCommand("bash", ["-euxo", "pipefail", "-c", lines], { env: service.env, deadlineMs: 300_000 });
 
-const withoutStart = (block: string): string => block.replaceAll(/^npm (start|stop).*$/gm, "");
+/** The service runs, and the runner has installed the packages. */
+const withoutStart = (block: string): string =>
+  block.replaceAll(/^(npm (start|stop)|apt-get install) .*$/gm, "");
 
 describe("the README", () => {
   const tour = blocks("Five minutes", "sh");
 
-  test("has a tour of three blocks and a client from the contract alone", () => {
-    expect(tour.length).toBe(3);
+  test("has a tour of four blocks and a client from the contract alone", () => {
+    expect(tour.length).toBe(4);
     expect(blocks("From the contract alone", "python")).toHaveLength(1);
   });
 
@@ -55,8 +57,20 @@ describe("the README", () => {
     expect(result.code, result.stderr).toBe(0);
   });
 
+  test("a database in a container, a migration and a web server that needs both", async () => {
+    rmSync("/tmp/redis", { recursive: true, force: true });
+    const { code, stdout, stderr } = await type(withoutStart(tour[2] ?? ""));
+    expect(code, stdout + stderr).toBe(0);
+    const lines = stdout.split("\n");
+    expect(lines).toEqual(expect.arrayContaining(["101", "the database is gone", "102"]));
+    expect(stdout).toMatch(/^db +failed +was ended by signal 9$/m);
+    expect(stdout).toMatch(/"GET \/ HTTP\/1.1" 200/); // the log that was followed
+    expect(stdout).toMatch(/^db +running .*\nmigration +stopped .*\nweb +running /m);
+    rmSync("/tmp/redis", { recursive: true, force: true });
+  });
+
   test("a counter, forked while it counts", async () => {
-    const result = await type(withoutStart(tour[2] ?? ""));
+    const result = await type(withoutStart(tour[3] ?? ""));
     expect(result.code, result.stderr).toBe(0);
     const counts = result.stdout.split("\n").filter((line) => /^\d+$/.test(line));
     expect(counts).toHaveLength(5);

@@ -239,7 +239,14 @@ describe.skipIf(!isRoot)("services in containers", () => {
     });
     await put("mute", { image: `${registry.address}/team/base:1`, cmd: "/no/such/program" });
     expect(await startService("mute")).toMatchObject({ status: "failed", exit_code: 127 });
-    for (const name of ["wrong", "needs-wrong", "mute"]) await remove(name);
+    await workshop.build("aimless", { steps: [addBusybox] });
+    await workshop.push("aimless", registry.address, "team/aimless:1");
+    await put("aimless", { image: `${registry.address}/team/aimless:1` });
+    expect(await startService("aimless")).toMatchObject({
+      status: "failed",
+      error: "the image names no program; set cmd",
+    });
+    for (const name of ["wrong", "needs-wrong", "mute", "aimless"]) await remove(name);
     expect(readdirSync(folder("containers")).sort()).toEqual(["app", "changed"]);
     expect(readdirSync(folder("images/blobs/sha256"))).toEqual(before);
     expect(existsSync(folder("images/incoming"))).toBe(false);
@@ -406,7 +413,8 @@ describe.skipIf(!isRoot)("services in containers", () => {
     await workshop.build("redis", {
       steps: [
         addBusybox,
-        (root) => addProgram(root, "redis-server"),
+        // Debian's server is the same program as its checker, and comes without a daemon that way.
+        (root) => addProgram(root, "redis-check-rdb", "redis-server"),
         (root) => addProgram(root, "redis-cli"),
       ],
       config: ["--config.entrypoint", "redis-server", "--config.cmd", "--port", "--config.cmd", "6379"],

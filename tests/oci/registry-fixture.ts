@@ -4,7 +4,7 @@
  */
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -20,6 +20,7 @@ const packages = {
   skopeo: "skopeo",
   "docker-registry": "docker-registry",
   busybox: "busybox-static",
+  "redis-check-rdb": "redis-tools",
 };
 
 /** Installs what is missing of the programs that the tests use. */
@@ -165,8 +166,8 @@ export function addBusybox(root: string): void {
   writeFileSync(join(root, "etc/group"), "root:x:0:\nkeeper:x:1234:\n");
 }
 
-/** Copies a program of this machine with every library that it loads. */
-export function addProgram(root: string, program: string): void {
+/** Copies a program of this machine with every library that it loads; `name` where it is called otherwise in the root. */
+export function addProgram(root: string, program: string, name = program): void {
   const path = which(program);
   const libraries = execFileSync("ldd", [path], { encoding: "utf8" }).matchAll(/(\/\S+)/g);
   for (const file of [path, ...[...libraries].map(([, library = ""]) => library)]) {
@@ -174,6 +175,7 @@ export function addProgram(root: string, program: string): void {
     mkdirSync(dirname(join(root, file)), { recursive: true });
     execFileSync("cp", ["-L", file, join(root, file)]);
   }
+  if (name !== program) renameSync(join(root, path), join(root, dirname(path), name));
 }
 
 export function which(program: string): string {

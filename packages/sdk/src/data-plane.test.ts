@@ -115,6 +115,21 @@ test("a stream that ends before its exit, and one that ends in an error event, t
   await expect(drain()).rejects.toMatchObject({ code: "unavailable", message: "restored" });
 });
 
+test("a log is followed as it comes, to its end or until the connection breaks", async () => {
+  await using service = await FakeService.start();
+  const { services } = await service.cloche().create();
+  const read = async (): Promise<string> => {
+    let text = "";
+    for await (const piece of services.followLogs("web", { tail: 2 })) text += piece;
+    return text;
+  };
+  service.onData = (_asked, response) => void response.end("one\ntwo\n");
+  expect(await read()).toBe("one\ntwo\n");
+  expect(service.data.at(-1)?.url).toBe("/v1/services/web/logs?tail=2&follow=true");
+  service.onData = (_asked, response) => void response.write("one", () => response.destroy());
+  await expect(read()).rejects.toBeInstanceOf(ClocheConnectionError);
+});
+
 test("leaving a stream early closes its connection, so that the command is killed", async () => {
   await using service = await FakeService.start();
   const sandbox = await service.cloche().create();

@@ -1,5 +1,6 @@
 import type { OkResponse, ServiceDefinition, ServiceRecord } from "@cloche/protocol";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
+import { ClocheConnectionError } from "./errors.ts";
 import { readText } from "./event-stream.ts";
 import type { CallOptions } from "./transport.ts";
 
@@ -76,7 +77,16 @@ export class Services {
     const { tail, signal } = options;
     const query = { tail, follow: true };
     const response = await this.#dataPlane.request("GET", `${pathOf(name)}/logs`, { query, signal });
-    yield* readText(bodyOf(response));
+    try {
+      yield* readText(bodyOf(response));
+    } catch (error) {
+      signal?.throwIfAborted();
+      const cause = { cause: error };
+      throw new ClocheConnectionError(
+        "the connection that followed the log ended; the service may go on",
+        cause,
+      );
+    }
   }
 }
 
