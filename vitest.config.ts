@@ -20,6 +20,14 @@ const onService = {
   hookTimeout: 600_000,
 };
 
+/** The same with virtual machines, which are several times slower where they are emulated. */
+const onVmService = {
+  globalSetup: ["tests/fixtures/shared-vm-service.ts"],
+  env: { CLOCHE_RUNTIME: "qemu" },
+  testTimeout: 600_000,
+  hookTimeout: 900_000,
+};
+
 export default defineConfig({
   test: {
     projects: [
@@ -45,6 +53,8 @@ export default defineConfig({
       onMachine("e2e", "tests/e2e", onService),
       onMachine("faults", "tests/faults", { testTimeout: 300_000, hookTimeout: 600_000 }),
       onMachine("fuzz", "tests/fuzz", onService),
+      onMachine("vm", "tests/vm", onVmService),
+      onMachine("vm-all", "tests/e2e", onVmService),
     ],
   },
 });

@@ -45,7 +45,8 @@ const durations: [string, string][] = [];
 const startedAt = performance.now();
 try {
   for (const part of parts) {
-    if (named.length > 0 ? !named.includes(part.name) : !hasTests(part, root)) continue;
+    const wanted = named.length > 0 ? named.includes(part.name) : !part.byNameOnly && hasTests(part, root);
+    if (!wanted) continue;
     const left = allPartsDeadlineMs - (performance.now() - startedAt);
     console.log(`\n==> ${part.name}`);
     const partStartedAt = performance.now();

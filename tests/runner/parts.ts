@@ -10,6 +10,8 @@ export interface Part {
   readonly scripts?: readonly string[];
   /** Where its tests lie; a part without tests is left out. */
   readonly folder?: string;
+  /** Runs only when it is asked for. */
+  readonly byNameOnly?: boolean;
   /** Debian packages that it needs beyond what the service installs for itself, and a program of each that proves it there. */
   readonly packages?: Readonly<Record<string, string>>;
 }
@@ -48,6 +50,14 @@ export const parts: readonly Part[] = [
   },
   { name: "faults", deadlineMs: 15 * minute, folder: "tests/faults" },
   { name: "fuzz", deadlineMs: 8 * minute, folder: "tests/fuzz" },
+  { name: "vm", deadlineMs: 15 * minute, folder: "tests/vm", byNameOnly: true },
+  {
+    name: "vm-all",
+    deadlineMs: 50 * minute,
+    folder: "tests/e2e",
+    byNameOnly: true,
+    packages: { python3: "python3", curl: "curl" },
+  },
 ];
 
 /** All parts together end before CI's hour does. */

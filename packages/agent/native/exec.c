@@ -260,6 +260,7 @@ void exec_spawn(struct init *in, const struct frame *frame) {
     l->notify_fd = in->notify_write;
     l->self_fd = in->self_fd;
     l->procs_fd = in->procs_fd;
+    l->spared = in->spared;
     l->pty = e->flags & SPAWN_PTY;
     l->hold = e->flags & SPAWN_HOLD;
     l->notify_start = !(e->flags & SPAWN_QUIET);

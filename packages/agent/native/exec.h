@@ -68,6 +68,7 @@ struct init {
   struct bytes outbox; /* what the agent's socket did not take yet */
   size_t outbox_start;
   bool paused;
+  bool spared; /* the kernel never ends this process for lack of memory */
   struct exec *execs;
   struct launch *free_launches;
   int free_launch_count;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -11,6 +12,11 @@
 #include <sys/sysinfo.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
+
+/* Of a virtual machine's memory, what users' programs never get; of a small one, a quarter. */
+#define AGENT_MEMORY (96ull << 20)
+/* A process of the agent's weighs about as much as 100 here. */
+#define USERS_CPU_WEIGHT "50"
 
 /* Makes `path` a directory, whatever the user left there: an odd tree must not make the sandbox unusable. Parents included. */
 static bool ensure_directory(const char *path, mode_t mode) {
@@ -101,15 +107,32 @@ static bool write_file_at(int at, const char *name, const char *text) {
 }
 
 /*
+ * In a virtual machine users' programs and the agent share one kernel. These keep the agent answering: it has a part of the
+ * memory and more than an equal share of the processors to itself. What the kernel does not have is left out.
+ */
+static void limit_resources(int parent, int group) {
+  write_file_at(parent, "cgroup.subtree_control", "+memory");
+  write_file_at(parent, "cgroup.subtree_control", "+cpu");
+  struct sysinfo machine;
+  if (sysinfo(&machine) != 0) return;
+  uint64_t total = (uint64_t)machine.totalram * machine.mem_unit;
+  uint64_t reserve = total / 4 < AGENT_MEMORY ? total / 4 : AGENT_MEMORY;
+  char text[24];
+  snprintf(text, sizeof text, "%llu", (unsigned long long)(total - reserve));
+  write_file_at(group, "memory.max", text);
+  write_file_at(group, "cpu.weight", USERS_CPU_WEIGHT);
+}
+
+/*
  * Makes or finds the cgroup of this agent's guests. The hierarchy is mounted for a moment over a directory of our private
- * mount namespace; what stays are descriptors. Version 1 (gVisor has that one) or 2, whichever has the controller.
+ * mount namespace; what stays are descriptors. Version 2 (virtual machines) or 1 (gVisor), whichever has the controller.
  */
 static void limit_processes(const char *mount_point, unsigned max, struct process_limit *limit) {
   limit->procs_fd = limit->max_fd = limit->current_fd = limit->parent_fd = -1;
   limit->max = max;
   if (max == 0) return;
   snprintf(limit->name, sizeof limit->name, "cloche-guests-%d", getppid());
-  for (int version = 1; version <= 2 && limit->procs_fd < 0; version++) {
+  for (int version = 2; version >= 1 && limit->procs_fd < 0; version--) {
     const char *type = version == 1 ? "cgroup" : "cgroup2";
     if (mount(type, mount_point, type, MS_NOSUID | MS_NODEV | MS_NOEXEC, version == 1 ? "pids" : NULL) != 0) continue;
     int parent = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC), group = -1;
@@ -125,9 +148,14 @@ static void limit_processes(const char *mount_point, unsigned max, struct proces
       limit->max_fd = openat(group, "pids.max", O_WRONLY | O_CLOEXEC);
       limit->current_fd = openat(group, "pids.current", O_RDONLY | O_CLOEXEC);
     }
+    if (limit->procs_fd >= 0 && version == 2) limit_resources(parent, group);
     if (group >= 0) close(group);
-    if (limit->procs_fd >= 0) limit->parent_fd = parent;
-    else if (parent >= 0) close(parent);
+    if (limit->procs_fd >= 0) {
+      limit->parent_fd = parent;
+    } else if (parent >= 0) {
+      unlinkat(parent, limit->name, AT_REMOVEDIR);
+      close(parent);
+    }
     umount2(mount_point, MNT_DETACH);
   }
 }

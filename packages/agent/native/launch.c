@@ -74,8 +74,16 @@ static long search_and_exec(struct launch *l) {
   return denied ? denied : -ENOENT;
 }
 
+static void be_like_others_when_memory_ends(void) {
+  long fd = sys_call(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY, 0);
+  if (fd < 0) return;
+  sys_call(SYS_write, fd, "0", 1);
+  sys_call(SYS_close, fd);
+}
+
 static void program(void *argument) {
   struct launch *l = argument;
+  if (l->spared) be_like_others_when_memory_ends();
   /* Only the program and what it starts is counted: an exec can still be started when the limit is reached, to clean up. */
   if (l->procs_fd >= 0) sys_call(SYS_write, PROCS_FD, "0", 1);
   long r = sys_call(SYS_setsid);

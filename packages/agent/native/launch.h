@@ -26,6 +26,7 @@ struct launch {
   const char *cwd;  /* NULL: home, else "/" */
   const char *home;
   bool switch_user, pty, self, notify_start;
+  bool spared; /* init is one that the kernel never ends for lack of memory: the program must not be */
   uid_t uid;
   gid_t gid;
   int group_count;

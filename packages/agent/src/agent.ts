@@ -72,7 +72,8 @@ export function createAgent(
     log.warn("all processes of the sandbox were lost; its guest is started anew");
     nameGuestAgain(spawner, identity, log);
   });
-  const disk = new SandboxDisk(config.diskPath, spawner, store, services);
+  const guestProgram = join(config.nativeDir, "cloche-guest");
+  const disk = new SandboxDisk(config.diskPath, guestProgram, spawner, store, services);
 
   const routes: Route[] = [
     { method: "GET", path: healthPath, handle: () => ({ ok: true }) },
@@ -87,7 +88,7 @@ export function createAgent(
       randomness,
       poller,
       log,
-      guestProgram: join(config.nativeDir, "cloche-guest"),
+      guestProgram,
       runningExecs: () => running.count,
     }),
     ...execRoutes({

@@ -11,4 +11,4 @@ export { closePool } from "./pool/pool.ts";
 export { SANDBOX_RESOLVER } from "./artifacts/base-rootfs.ts";
 export { openBlobStore } from "./blob/open-blob-store.ts";
 export { QemuDriver, type QemuDriverOptions } from "./machine/qemu/driver.ts";
-export { kvmVerdict, obtainVmPlatform } from "./machine/qemu/platform.ts";
+export { kvmVerdict, obtainVmPlatform, type VmPlatform } from "./machine/qemu/platform.ts";

@@ -10,7 +10,7 @@ export async function printBanner(config: Config, status: ServiceStatus): Promis
   });
   const lines = [
     "",
-    `Cloche ${status.version} is ready (${status.runtime}).`,
+    `Cloche ${status.version} is ready (${status.runtime}${status.emulated ? ", emulated" : ""}).`,
     "",
     `  gateway   ${status.gateway_url}`,
     `  API key   ${status.api_key}`,

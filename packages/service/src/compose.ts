@@ -113,7 +113,7 @@ async function startParts(
   stopsWith("network", () => (suspended ? network.destroy() : network.close()));
 
   progress.step("machines");
-  const drivers = await makeDrivers({ config, artifacts, tag, network, progress, log });
+  const { drivers, emulated } = await makeDrivers({ config, artifacts, tag, network, progress, log });
   const host = createHost({
     poolDir: artifacts.pool.dir,
     runDir: `/run/cloche-${tag}`,
@@ -160,7 +160,10 @@ async function startParts(
   const { apiKey } = await ensureLocalTeam(config.home, gateway);
   await gateway.start();
 
-  const status = statusOf(config, tls.caFile, apiKey, [...drivers.keys()][0] ?? "none");
+  const status = statusOf(config, tls.caFile, apiKey, {
+    runtime: [...drivers.keys()][0] ?? "none",
+    emulated,
+  });
   if (serve) {
     let edge: Edge | undefined;
     const ready = async (): Promise<void> => {
@@ -238,7 +241,12 @@ function portTaken(setting: string, port: number): (error: NodeJS.ErrnoException
   };
 }
 
-function statusOf(config: Config, caFile: string, apiKey: string, runtime: string): ServiceStatus {
+function statusOf(
+  config: Config,
+  caFile: string,
+  apiKey: string,
+  machines: Pick<ServiceStatus, "runtime" | "emulated">,
+): ServiceStatus {
   const shown = (address: string): string => (address.includes(":") ? `[${address}]` : address);
   return {
     gateway_url: `http://${shown(config.gatewayHost)}:${config.gatewayPort}`,
@@ -246,7 +254,7 @@ function statusOf(config: Config, caFile: string, apiKey: string, runtime: strin
     base_domain: config.baseDomain,
     ca_cert: caFile,
     api_key: apiKey,
-    runtime,
+    ...machines,
     version: packageVersion(),
     pid: process.pid,
     ready: true,

@@ -16,6 +16,7 @@ import {
   obtainVmPlatform,
   QemuDriver,
   type Runtime,
+  type VmPlatform,
 } from "@cloche/host";
 import type { HostArtifacts } from "@cloche/host/setup";
 import { defaults } from "@cloche/protocol";
@@ -30,28 +31,35 @@ export interface DriverParts {
   log: Log;
 }
 
-export async function makeDrivers(parts: DriverParts): Promise<Map<Runtime, MachineDriver>> {
+export interface Drivers {
+  drivers: Map<Runtime, MachineDriver>;
+  /** Virtual machines run, and without KVM. */
+  emulated: boolean;
+}
+
+export async function makeDrivers(parts: DriverParts): Promise<Drivers> {
   const drivers = new Map<Runtime, MachineDriver>();
-  if (await wantsQemu(parts)) drivers.set("qemu", await makeQemu(parts));
+  let emulated = false;
+  if (await wantsQemu(parts)) {
+    const platform = await qemuPlatform(parts);
+    emulated = platform.accelerator === "tcg";
+    drivers.set("qemu", makeQemu(parts, platform));
+  }
   drivers.set("gvisor", makeGvisor(parts));
-  return drivers;
+  return { drivers, emulated };
 }
 
 async function wantsQemu({ config, progress, log }: DriverParts): Promise<boolean> {
   if (config.runtime !== "auto") return config.runtime === "qemu";
-  const verdict = await kvmVerdict(config.cache, (step, detail) => progress.step(step, detail));
+  const verdict = await kvmVerdict(config.cache, (step, detail) => progress.step(step, detail)).catch(
+    // Neither QEMU nor its kernel can be got, say: no reason not to start with what there is.
+    (error: Error) => ({ works: false, why: `KVM could not be tried: ${error.message}` }),
+  );
   if (!verdict.works) log.info({ why: verdict.why }, "KVM does not run guests here: gVisor is the runtime");
   return verdict.works;
 }
 
-async function makeQemu({
-  config,
-  artifacts,
-  tag,
-  network,
-  progress,
-  log,
-}: DriverParts): Promise<MachineDriver> {
+async function qemuPlatform({ config, artifacts, progress }: DriverParts): Promise<VmPlatform> {
   const platform = await obtainVmPlatform({
     cache: config.cache,
     agentRoot: artifacts.agentRoot,
@@ -62,6 +70,10 @@ async function makeQemu({
       "virtual machines are EMULATED here (no working KVM): they work, many times slower than gVisor",
     );
   }
+  return platform;
+}
+
+function makeQemu({ artifacts, tag, network, log }: DriverParts, platform: VmPlatform): MachineDriver {
   return new QemuDriver({
     tag,
     platform,

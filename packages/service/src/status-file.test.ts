@@ -18,6 +18,7 @@ const status = (pid: number): ServiceStatus => ({
   ca_cert: "/ca.pem",
   api_key: "key",
   runtime: "gvisor",
+  emulated: false,
   version: "0.1.0",
   pid,
   ready: true,

@@ -14,7 +14,10 @@ export interface ServiceStatus {
   /** PEM file of the authority that signed the edge's certificate. */
   ca_cert: string;
   api_key: string;
+  /** Of sandboxes that ask for none. */
   runtime: string;
+  /** Virtual machines run, and without KVM: many times slower. */
+  emulated: boolean;
   version: string;
   pid: number;
   ready: boolean;

@@ -16,7 +16,7 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
       ["edge", status.edge_url],
       ["domains", `<id>.${status.base_domain}`],
       ["ca", status.ca_cert],
-      ["runtime", status.runtime],
+      ["runtime", status.emulated ? `${status.runtime}; virtual machines are emulated` : status.runtime],
       ["version", status.version],
     ];
     for (const [name, value] of lines) console.log(`${name.padEnd(8)} ${value}`);

@@ -1,9 +1,14 @@
 import { execFile } from "node:child_process";
-import { mkdirSync } from "node:fs";
+import { closeSync, mkdirSync, openSync, readFileSync, readSync } from "node:fs";
+import { basename } from "node:path";
 import { promisify } from "node:util";
 import { ClocheError } from "@cloche/protocol";
 
 const run = promisify(execFile);
+
+const superblockAt = 1_024;
+const superblockBytes = 1_024;
+const sectorBytes = 512;
 
 /** Mounts a VM's disk (guest.proto, block_device). On gVisor the host mounts it from outside and nothing here is used. */
 export async function mountDisk(device: string, diskPath: string): Promise<void> {
@@ -11,8 +16,49 @@ export async function mountDisk(device: string, diskPath: string): Promise<void>
     throw new ClocheError("invalid_argument", "blockDevice must be a path under /dev");
   }
   mkdirSync(diskPath, { recursive: true });
-  await command("mount", ["-t", "ext4", "-o", "noatime", device, diskPath]);
+  try {
+    await run("mount", ["-t", "ext4", "-o", "noatime", device, diskPath], { timeout: 120_000 });
+  } catch (error) {
+    throw new ClocheError(
+      "failed_precondition",
+      "the disk cannot be mounted: its file system is damaged; create a sandbox from an earlier checkpoint",
+      { cause: error },
+    );
+  }
 }
+
+/**
+ * Makes the mounted file system as large as its device, which the host makes larger without reading what is on it: a file
+ * system that a guest wrote may be hostile, and is this guest's business alone. Does nothing when there is no more room.
+ */
+export async function growDisk(guestProgram: string, device: string, diskPath: string): Promise<void> {
+  if (fileSystemBytes(device) >= deviceBytes(device)) return;
+  try {
+    await run(guestProgram, ["grow-disk", diskPath, device], { timeout: 120_000 });
+  } catch (error) {
+    throw new ClocheError(
+      "failed_precondition",
+      "the disk could not be made larger: its file system is damaged; leave disk_mb at the size that it has",
+      { cause: error },
+    );
+  }
+}
+
+/** As its superblock says: blocks (a 64-bit number in two halves) of 1 KiB shifted by a power. */
+function fileSystemBytes(device: string): number {
+  const superblock = Buffer.alloc(superblockBytes);
+  const fd = openSync(device, "r");
+  try {
+    readSync(fd, superblock, 0, superblockBytes, superblockAt);
+  } finally {
+    closeSync(fd);
+  }
+  const blocks = superblock.readUInt32LE(0x4) + superblock.readUInt32LE(0x150) * 2 ** 32;
+  return blocks * 1_024 * 2 ** superblock.readUInt32LE(0x18);
+}
+
+const deviceBytes = (device: string): number =>
+  Number(readFileSync(`/sys/class/block/${basename(device)}/size`, "utf8")) * sectorBytes;
 
 const unmountAttempts = 40;
 

@@ -11,7 +11,7 @@ import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
 import type { Spawner } from "../spawner/index.ts";
 import type { Store } from "../store/store.ts";
-import { mountDisk, unmountDisk } from "./block-device.ts";
+import { growDisk, mountDisk, unmountDisk } from "./block-device.ts";
 
 /** What the disk's life cycle asks of the supervisor. */
 export interface DiskServices {
@@ -34,6 +34,7 @@ export interface DiskServices {
 
 export class SandboxDisk {
   readonly #path: string;
+  readonly #guestProgram: string;
   readonly #spawner: Spawner;
   readonly #store: Store;
   readonly #services: DiskServices;
@@ -42,8 +43,10 @@ export class SandboxDisk {
   /** Processes that users may run at once; undefined: the spawner's default. Taken up by the next attach. */
   maxProcesses: number | undefined;
 
-  constructor(path: string, spawner: Spawner, store: Store, services: DiskServices) {
+  /** `guestProgram`: the native program, for what a disk in a VM needs. */
+  constructor(path: string, guestProgram: string, spawner: Spawner, store: Store, services: DiskServices) {
     this.#path = path;
+    this.#guestProgram = guestProgram;
     this.#spawner = spawner;
     this.#store = store;
     this.#services = services;
@@ -69,6 +72,7 @@ export class SandboxDisk {
       this.#mounted = true;
     }
     try {
+      if (blockDevice !== "") await growDisk(this.#guestProgram, blockDevice, this.#path);
       mkdirSync(join(this.#path, "cloche"), { recursive: true, mode: 0o700 });
       const { maxProcesses } = this;
       await this.#spawner.attach(this.#path, maxProcesses === undefined ? {} : { maxProcesses });

@@ -192,7 +192,8 @@ function deletionSteps(world: SagaWorld): Step[] {
 
 const ranNow = (world: SagaWorld, record: SandboxRecord): SandboxPatch => ({
   firstRanAtMs: record.firstRanAtMs ?? world.nowMs(),
-  errorMessage: "",
+  // A machine that runs may have lost something on its way: its memory, when that could not be restored.
+  errorMessage: world.machines.get(record.id)?.errorMessage ?? "",
 });
 
 /** From memory image, or from its disk where the machine has none: after a reboot of the host. */

@@ -134,8 +134,8 @@ export async function diskUsage(native: Native, image: string): Promise<DiskUsag
   return { extents: count, allocatedBytes, exclusiveBytes };
 }
 
-/** Makes a detached image and its file system larger; never smaller. Repeatable: an interrupted growth is finished. */
-export async function growDisk(image: string, sizeMb: number): Promise<void> {
+/** Makes a detached image larger, never smaller, and leaves its file system to whoever mounts it. */
+export async function growImage(image: string, sizeMb: number): Promise<void> {
   await named("growing a disk", async () => {
     const { size } = await stat(image);
     if (size > sizeMb * MIB)
@@ -144,6 +144,13 @@ export async function growDisk(image: string, sizeMb: number): Promise<void> {
         `disk_mb: ${sizeMb} is less than the disk has (${size / MIB})`,
       );
     await truncate(image, sizeMb * MIB);
+  });
+}
+
+/** growImage, and its file system with it. Repeatable: an interrupted growth is finished. */
+export async function growDisk(image: string, sizeMb: number): Promise<void> {
+  await growImage(image, sizeMb);
+  await named("growing a disk", async () => {
     // Cheap on what was never mounted; after use, resize2fs insists on a check.
     await run(["e2fsck", "-fp", image], { deadlineMs: OFFLINE_DEADLINE_MS }).catch((error: unknown) => {
       if (!(error instanceof CommandError)) throw error;

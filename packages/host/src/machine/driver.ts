@@ -46,14 +46,13 @@ export interface SnapshotFiles {
   dir: string;
 }
 
-/** The memory cannot be restored on this host as it now is (another runtime version or CPU); the disk can be used. */
+/** The memory can never be restored on this host as it now is (another runtime version or CPU, damage); the disk can be used. */
 export class ImageMismatchError extends ClocheError {
-  constructor(cause?: unknown) {
-    super(
-      "failed_precondition",
-      "the memory image was made with another version of the runtime, or on another kind of CPU",
-      { cause },
-    );
+  constructor(
+    message = "the memory image was made with another version of the runtime, or on another kind of CPU",
+    cause?: unknown,
+  ) {
+    super("failed_precondition", message, cause === undefined ? {} : { cause });
   }
 }
 

@@ -2,7 +2,7 @@
 import { rm } from "node:fs/promises";
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import { cloneDisk, growDisk } from "../disk/disk.ts";
+import { cloneDisk, growDisk, growImage } from "../disk/disk.ts";
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { SharedSnapshots } from "./fork-machine.ts";
 import type { HostJournal } from "./journal.ts";
@@ -22,6 +22,9 @@ export interface OperationParts {
   seeds: DiskSeeds;
   snapshots: SharedSnapshots;
 }
+
+/** A disk that a VM may have written is never read by the host: the guest makes the file system larger when it takes it. */
+const grow = { gvisor: growDisk, qemu: growImage };
 
 /** A new machine, assigned and running. A machine of that id that runs is the answer; one that is stopped starts. */
 export async function createMachine(parts: OperationParts, spec: MachineSpecRecord): Promise<MachineRecord> {
@@ -53,7 +56,7 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
         const { diskImage } = machines.files(machines.get(spec.id));
         await seeds.withSeed(spec, async (image, sizeMb) => {
           await cloneDisk(machines.parts.native, image, diskImage);
-          if (sizeMb < spec.diskMb) await growDisk(diskImage, spec.diskMb);
+          if (sizeMb < spec.diskMb) await grow[spec.runtime](diskImage, spec.diskMb);
           // A disk is never made smaller than what it was seeded from.
           else if (sizeMb > spec.diskMb) await machines.change(spec.id, { diskMb: sizeMb });
         });

@@ -7,14 +7,15 @@ import { join } from "node:path";
 import { type Clock, type Log, systemClock } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { Cgroup, childGroups } from "../cgroup.ts";
-import type {
-  GuestHooks,
-  MachineDriver,
-  MachineFiles,
-  MachineResources,
-  MachineStats,
-  RunningMachine,
-  SnapshotFiles,
+import {
+  type GuestHooks,
+  ImageMismatchError,
+  type MachineDriver,
+  type MachineFiles,
+  type MachineResources,
+  type MachineStats,
+  type RunningMachine,
+  type SnapshotFiles,
 } from "../driver.ts";
 import type { Native } from "../../sys/native.ts";
 import type { NetworkSlots } from "../network-slots.ts";
@@ -26,7 +27,7 @@ import type { VmPlatform } from "./platform.ts";
 import { shapeOf } from "./shape.ts";
 import { openSnapshot, type SnapshotManifest } from "./snapshot-files.ts";
 import { takeDiskCheckpoint, takeSnapshot } from "./take-snapshot.ts";
-import { VmTemplates } from "./templates.ts";
+import { type VmTemplate, VmTemplates } from "./templates.ts";
 import { removeVmCgroupRoot, vmCgroupPath, vmCgroupRoot } from "./vm-cgroup.ts";
 import { checkDiskImage } from "./vm-directory.ts";
 import { removeMachine, Vm } from "./vm.ts";
@@ -105,8 +106,20 @@ export class QemuDriver implements MachineDriver {
   }
 
   async create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
-    const { dir, manifest } = await this.#templates.obtain(shapeOf(resources));
-    return this.#startFrom(files, dir, manifest, resources.cpus);
+    const fromTemplate = async (template: VmTemplate): Promise<RunningMachine> => {
+      const manifest = await openSnapshot(template.dir, this.#environment.platform);
+      return this.#startFrom(files, template.dir, manifest, resources.cpus);
+    };
+    const shape = shapeOf(resources);
+    const template = await this.#templates.obtain(shape);
+    try {
+      return await fromTemplate(template);
+    } catch (error) {
+      if (!(error instanceof ImageMismatchError)) throw error;
+      this.#environment.log.warn({ err: error }, "a template is damaged: it is made anew");
+      await this.#templates.discard(template);
+      return fromTemplate(await this.#templates.obtain(shape));
+    }
   }
 
   async restore(

@@ -15,6 +15,8 @@ const MARKER = "CLOCHE-GUEST-RUNS";
 /** A stock kernel under real KVM is there in about one second. */
 const KVM_DEADLINE_MS = 5_000;
 const PROBE_MEMORY_MB = 256;
+/** A QEMU that hangs in the kernel does not even die of SIGKILL: it is left to itself this long after its deadline. */
+const GRACE_MS = 2_000;
 
 export interface KvmVerdict {
   readonly works: boolean;
@@ -28,6 +30,7 @@ export async function probeKvm(
   arch: VmArch,
   kernel: VmKernel,
   qemuVersion: string,
+  device = "/dev/kvm",
 ): Promise<KvmVerdict> {
   const boot = (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim();
   const subject = { boot, kernel: kernel.key, qemuVersion };
@@ -36,9 +39,9 @@ export async function probeKvm(
     | { subject: typeof subject; verdict: KvmVerdict }
     | undefined;
   if (known && JSON.stringify(known.subject) === JSON.stringify(subject)) return known.verdict;
-  const verdict = existsSync("/dev/kvm")
+  const verdict = existsSync(device)
     ? await bootOnce(arch, kernel, "kvm", KVM_DEADLINE_MS)
-    : { works: false, why: "this host has no /dev/kvm" };
+    : { works: false, why: `this host has no ${device}` };
   await writeDurably(memory, JSON.stringify({ subject, verdict }));
   return verdict;
 }
@@ -61,13 +64,30 @@ export async function bootOnce(
       ["-kernel", kernel.kernel, "-initrd", root],
       ["-append", `console=${arch.console} quiet panic=-1`],
     ].flat();
-    const { stdout } = await run([arch.qemuProgram, ...options], { deadlineMs });
+    const { stdout } = await within(
+      deadlineMs + GRACE_MS,
+      run([arch.qemuProgram, ...options], { deadlineMs }),
+    );
     if (stdout.includes(MARKER)) return { works: true };
     return { works: false, why: `the kernel did not reach its first process: ${stdout.slice(-300).trim()}` };
   } catch (error) {
-    if (!(error instanceof CommandError)) throw error;
+    if (!(error instanceof CommandError || error instanceof Hangs)) throw error;
     return { works: false, why: `a kernel does not boot under ${accelerator}: ${error.message}` };
   } finally {
     await rm(dir, { recursive: true, force: true });
+  }
+}
+
+class Hangs extends Error {}
+
+/** What `result` resolves to; throws Hangs when it takes longer. */
+async function within<T>(ms: number, result: Promise<T>): Promise<T> {
+  const { promise, reject } = Promise.withResolvers<never>();
+  const timer = setTimeout(() => reject(new Hangs(`it hangs, and does not end within ${ms} ms`)), ms);
+  try {
+    return await Promise.race([result, promise]);
+  } finally {
+    clearTimeout(timer);
+    result.catch(() => undefined);
   }
 }

@@ -11,8 +11,7 @@ import { createHash } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { syncDirectory, writeDurably } from "@cloche/base";
-import { ClocheError } from "@cloche/protocol";
-import { snapshotDisk } from "../driver.ts";
+import { ImageMismatchError, snapshotDisk } from "../driver.ts";
 import type { VmShape } from "./command-line.ts";
 import { hardwareKey, type VmPlatform } from "./platform.ts";
 
@@ -68,13 +67,12 @@ export async function sealSnapshot(
   await writeDurably(snapshotPaths(dir).manifest, JSON.stringify(manifest, null, 2));
 }
 
-/** Checks everything that can be checked without starting it; throws failed_precondition or internal in public wording. */
+/** Checks everything that can be checked without starting it; throws ImageMismatchError where it can never be restored here. */
 export async function openSnapshot(dir: string, platform: VmPlatform): Promise<SnapshotManifest> {
   const manifest = await readManifest(dir);
   if (manifest.version !== VERSION)
-    throw new ClocheError(
-      "failed_precondition",
-      `the memory snapshot has format ${manifest.version}, this release reads ${VERSION}; start the sandbox from its disk`,
+    throw new ImageMismatchError(
+      `the memory snapshot has format ${manifest.version}, this release reads ${VERSION}`,
     );
   if (manifest.hardwareKey !== hardwareKey(platform, manifest.shape)) throw doesNotFit(manifest, platform);
   const paths = snapshotPaths(dir);
@@ -108,24 +106,17 @@ async function readManifest(dir: string): Promise<SnapshotManifest> {
   return parsed;
 }
 
-function doesNotFit(manifest: SnapshotManifest, platform: VmPlatform): ClocheError {
+function doesNotFit(manifest: SnapshotManifest, platform: VmPlatform): ImageMismatchError {
   const { qemuVersion, accelerator } = manifest;
   const same = qemuVersion === platform.qemuVersion && accelerator === platform.accelerator;
   const why = same
     ? "another virtual hardware of this service"
     : `QEMU ${qemuVersion} with ${accelerator}, and this host has QEMU ${platform.qemuVersion} with ${platform.accelerator}`;
-  return new ClocheError(
-    "failed_precondition",
-    `the memory snapshot was made by ${why}; install that version on the host, or start the sandbox from its disk`,
-  );
+  return new ImageMismatchError(`the memory snapshot was made by ${why}`);
 }
 
-function damaged(why: string, cause?: unknown): ClocheError {
-  return new ClocheError(
-    "failed_precondition",
-    `the memory snapshot is damaged (${why}); start the sandbox from its disk or a checkpoint`,
-    cause === undefined ? {} : { cause },
-  );
+function damaged(why: string, cause?: unknown): ImageMismatchError {
+  return new ImageMismatchError(`the memory snapshot is damaged (${why})`, cause);
 }
 
 async function sha256Of(path: string): Promise<string> {

@@ -76,6 +76,15 @@ export class VmTemplates {
     return made;
   }
 
+  /** One that machines do not come up from: the next `obtain` makes it anew. Harmless when that has happened already. */
+  async discard(template: VmTemplate): Promise<void> {
+    for (const [key, made] of this.#ready) {
+      if ((await made.catch(() => undefined)) !== template) continue;
+      this.#ready.delete(key);
+      await rm(template.dir, { recursive: true, force: true });
+    }
+  }
+
   async #findOrBuild(key: string, shape: VmShape): Promise<VmTemplate> {
     const { platform } = this.#environment;
     const dir = join(this.#dir, key);

@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { CleanupStack } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { Cgroup } from "../cgroup.ts";
-import type { MachineFiles } from "../driver.ts";
+import { ImageMismatchError, type MachineFiles } from "../driver.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { isAlive } from "../process-identity.ts";
 import { agentAnswers, untilAgentAnswers } from "./agent-answer.ts";
@@ -48,6 +48,8 @@ const END_TRIES = 500;
 const END_PAUSE_MS = 10;
 const CONSOLE_TAIL_BYTES = 4_096;
 const SAVE_TIMEOUT_MS = 60_000;
+/** What QEMU says of device state that it cannot take. */
+const LOAD_FAILED = /error while loading state|load of migration failed/;
 
 export interface VmStart {
   readonly shape: VmShape;
@@ -149,12 +151,10 @@ export class Vm {
       });
       record.bootId = await hostBootId();
       await saveVmRecord(files.dir, record);
-      const qmp = await connectQmp(environment, files, vmDirectory(files.dir));
+      const qmp = await connectQmp(environment, files, vmDirectory(files.dir), start);
       const vm = new Vm(environment, files, record, lease, qmp);
       stack.push("QEMU", () => vm.#expectEnd());
-      await vm.#untilAnswers(
-        start.snapshotDir === undefined ? environment.bootTimeoutMs : environment.restoreTimeoutMs,
-      );
+      await vm.#untilAnswers(start);
       if (start.snapshotDir !== undefined) await vm.#tellDiskSize();
       return vm;
     });
@@ -259,7 +259,9 @@ export class Vm {
     await this.#killProcess();
   }
 
-  async #untilAnswers(timeoutMs: number): Promise<void> {
+  async #untilAnswers(start: VmStart): Promise<void> {
+    const { bootTimeoutMs, restoreTimeoutMs } = this.#environment;
+    const timeoutMs = start.snapshotDir === undefined ? bootTimeoutMs : restoreTimeoutMs;
     const gone = this.#qmp.closed.then(() =>
       Promise.reject(new Error("QEMU ended before the agent answered")),
     );
@@ -269,6 +271,8 @@ export class Vm {
     } catch (cause) {
       const details = { console: await this.#consoleTail(), log: await logTail(this.directory), cause };
       this.#environment.log.error({ ...details, sandbox_id: this.record.id }, "a machine did not come up");
+      // By its own doing: neither a busy host nor somebody who kills processes makes these.
+      if (this.#lastEvent !== undefined) throwIfFromMemory(start, cause);
       throw new ClocheError("unavailable", "the machine did not come up; try again", { cause });
     }
   }
@@ -360,16 +364,23 @@ async function killRecorded(record: VmRecord): Promise<void> {
   throw new Error(`process ${identity.pid} of machine ${record.id} does not end`);
 }
 
+function throwIfFromMemory(start: VmStart, cause: unknown): void {
+  if (start.snapshotDir === undefined) return;
+  throw new ImageMismatchError("the memory snapshot is damaged (the machine ended as it woke)", cause);
+}
+
 async function connectQmp(
   environment: VmEnvironment,
   files: MachineFiles,
   directory: string,
+  start: VmStart,
 ): Promise<QmpClient> {
   try {
     return await QmpClient.connect(directory, vmFiles.socket);
   } catch (cause) {
     const log = await logTail(directory);
     environment.log.error({ log, err: cause, sandbox_id: files.id }, "QEMU did not start");
+    if (LOAD_FAILED.test(log)) throwIfFromMemory(start, cause);
     throw new ClocheError("unavailable", "the machine could not be started; try again", { cause });
   }
 }

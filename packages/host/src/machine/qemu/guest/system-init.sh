@@ -30,6 +30,8 @@ ip link set eth0 up
 ip route add default via @GATEWAY_ADDRESS@
 mkdir -p /mnt/disk
 cat /sys/firmware/qemu_fw_cfg/by_name/opt/cloche/boot/raw > /mnt/boot.json
+# When memory ends, the kernel ends users' programs, none of ours: the spawner takes this off what it starts.
+echo -1000 > /proc/self/oom_score_adj
 vm-clock > /dev/@CONSOLE@ 2>&1 &
 cd /
 @AGENT_ENVIRONMENT@
