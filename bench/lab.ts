@@ -139,6 +139,13 @@ export class BareRunsc {
     return { checkpointMs, restoreMs };
   }
 
+  /** A Node that does nothing, on the root of Cloche's agents. `mark`: what its processes have on their command lines. */
+  async sleepingNode(): Promise<{ mark: string; end(): Promise<void> }> {
+    const name = this.#name();
+    await this.#start(name, this.#agentRoot, ["/bin/node", "-e", "setInterval(() => {}, 1e9)"], true);
+    return { mark: join(this.#folder, name), end: () => this.#delete(name) };
+  }
+
   async close(): Promise<void> {
     await this.#delete("sleeper");
     await rm(this.#folder, { recursive: true, force: true });

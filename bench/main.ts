@@ -4,8 +4,10 @@
  */
 import { mkdirSync, writeFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { crowdCell, idleCells } from "./density-cells.ts";
 import { edgeCells } from "./edge.ts";
 import { openLab, type Lab } from "./lab.ts";
+import { churn, forkChain, manyCheckpoints } from "./long-cells.ts";
 import { bootCell, forkPauseCell, memoryCell, openQemuBench } from "./qemu-cells.ts";
 import { renderTarget, runCell, type Cell, type CellResult } from "./runner.ts";
 import { createCell, execCell, fileCell, storeCell } from "./sandbox-cells.ts";
@@ -34,7 +36,7 @@ if (wants("edge")) {
     close();
   }
 }
-if (["exec", "create", "files", "store", "travel", "start"].some(wants)) {
+if (["exec", "create", "files", "store", "travel", "density", "long", "start"].some(wants)) {
   const lab = await openLab();
   try {
     await sandboxCells(lab);
@@ -62,6 +64,15 @@ async function sandboxCells(lab: Lab): Promise<void> {
     await cellsOf(await dirtyDataCell(lab, samples(20)));
     await cellsOf(await extentsCell(lab, samples(20)));
     await cellsOf(await sharedDiskCell(lab));
+  }
+  if (wants("density")) {
+    await cellsOf(await idleCells(lab, samples(200)));
+    await cellsOf(await crowdCell(lab, samples(200), quick ? 20 : 1_000));
+  }
+  if (wants("long")) {
+    await measure(await forkChain(lab, quick ? 10 : 50));
+    await measure(await churn(lab, quick ? 50 : 1_000));
+    await measure(await manyCheckpoints(lab, quick ? 50 : 1_000));
   }
   if (wants("start")) await cellsOf(startCell(lab));
 }

@@ -1,0 +1,97 @@
+/** Whether a service that has done a thing often does it as fast as at first: forks of forks, creates, checkpoints. */
+import { grown, inventory } from "../tests/fixtures/inventory.ts";
+import type { Lab } from "./lab.ts";
+import type { Cell } from "./runner.ts";
+import type { Sandbox } from "./travel/shared.ts";
+
+/** All times in the order in which they were taken, as a cell of its first and last fifth. */
+function firstAndLast(name: string, timesMs: readonly number[]): Cell {
+  const fifth = Math.max(1, Math.floor(timesMs.length / 5));
+  const first = timesMs.slice(0, fifth);
+  const last = timesMs.slice(-fifth);
+  const taken = (times: number[]) => async (): Promise<number> => times.shift() ?? Number.NaN;
+  return {
+    name: `${timesMs.length} ${name}`,
+    samples: fifth,
+    warmups: 0,
+    arms: [
+      { name: "last fifth", run: taken(last) },
+      { name: "first fifth", run: taken(first) },
+    ],
+    targets: [{ arm: "last fifth", against: "first fifth", atMost: 1.2, from: "issue 6" }],
+  };
+}
+
+async function timesOf(count: number, work: (n: number) => Promise<void>): Promise<number[]> {
+  const timesMs: number[] = [];
+  for (let n = 0; n < count; n += 1) {
+    const beganMs = performance.now();
+    await work(n);
+    timesMs.push(performance.now() - beganMs);
+  }
+  return timesMs;
+}
+
+const checked = async (sandbox: Sandbox): Promise<void> => {
+  const { exit_code: code } = await sandbox.exec(["true"]);
+  if (code !== 0) throw new Error(`exec ended with ${code}`);
+};
+
+/** A chain of live forks, each of the one before, which is then deleted. */
+export async function forkChain(lab: Lab, depth: number): Promise<Cell> {
+  let tip = await lab.cloche.create({ name: "bench-chain" });
+  await checked(tip);
+  const timesMs = await timesOf(depth, async () => {
+    const next = await tip.fork({});
+    await checked(next);
+    await tip.delete();
+    tip = next;
+  });
+  await tip.delete();
+  return firstAndLast("forks, each of the one before", timesMs);
+}
+
+/** Creates and deletes one after the other; what they leave on the machine fails the cell. */
+export async function churn(lab: Lab, count: number): Promise<Cell> {
+  const once = async (): Promise<void> => {
+    const sandbox = await lab.cloche.create({});
+    await checked(sandbox);
+    await sandbox.delete();
+  };
+  await timesOf(3, once);
+  const before = inventory(lab.service.home);
+  const timesMs = await timesOf(count, once);
+  await new Promise((resolve) => setTimeout(resolve, 10_000));
+  // The pool of ready machines may be a few deeper or shallower than before, but never by the number of creates.
+  const left = grown(before, inventory(lab.service.home));
+  const kept = inventory(lab.service.home);
+  console.log(
+    `  after ${count} creates and deletes: ${kept.processes.length - before.processes.length} processes, ` +
+      `${kept.mounts.length - before.mounts.length} mounts, ${kept.loopDevices.length - before.loopDevices.length} loop devices, ` +
+      `${kept.namespaces.length - before.namespaces.length} namespaces more than before`,
+  );
+  if (kept.mounts.length - before.mounts.length > count / 2)
+    throw new Error(`left behind: ${left.join("; ")}`);
+  return firstAndLast("creates and deletes", timesMs);
+}
+
+/** Checkpoints of one sandbox that writes a little before each. */
+export async function manyCheckpoints(lab: Lab, count: number): Promise<Cell> {
+  const sandbox = await lab.cloche.create({ name: "bench-checkpoints" });
+  const ids: string[] = [];
+  const timesMs = await timesOf(count, async (n) => {
+    await sandbox.exec([
+      "sh",
+      "-c",
+      `echo ${n} >> /root/log; head -c 64K /dev/urandom > /root/${n % 50}; sync`,
+    ]);
+    const { checkpoint_id: id } = await sandbox.checkpoints.create({});
+    ids.push(id);
+  });
+  for (const id of ids) {
+    await sandbox.checkpoints.wait(id, { timeout_secs: 300 });
+    await sandbox.checkpoints.delete(id);
+  }
+  await sandbox.delete();
+  return firstAndLast("checkpoints of one sandbox", timesMs);
+}
