@@ -94,6 +94,85 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
     });
   });
 
+  describe("usage", () => {
+    const run = async (from: number, to: number, changes: object = {}) => {
+      const record = await insert({ cpus: 0.5, memoryMb: 100, ...changes });
+      const running = await db.sandboxes.change(record, { state: "SANDBOX_STATE_RUNNING" }, nowMs + from);
+      if (running === undefined) throw new Error("it could not be changed");
+      const ended = { state: "SANDBOX_STATE_SUSPENDING" } as const;
+      if (to !== Infinity) await db.sandboxes.change(running, ended, nowMs + to);
+      return running;
+    };
+    const query = (from: number, to: number, teamId = "team-a") => ({
+      teamId,
+      fromMs: nowMs + from,
+      toMs: nowMs + to,
+    });
+
+    it("is the time in RUNNING, cut to the range, by sandbox and for the team", async () => {
+      const a = await run(10, 30);
+      const b = await run(20, Infinity);
+      await run(0, 100, { teamId: "team-b" });
+      const [first, second] = [a, b].toSorted((x, y) => (x.id < y.id ? -1 : 1));
+      const page = await db.usage.list(query(0, 50), { afterSandboxId: "", limit: 1 });
+      expect(page.map(({ sandboxId }) => sandboxId)).toEqual([first?.id]);
+      const rest = await db.usage.list(query(0, 50), { afterSandboxId: first?.id ?? "", limit: 9 });
+      expect(rest.map(({ sandboxId }) => sandboxId)).toEqual([second?.id]);
+      const ofA = [...page, ...rest].find(({ sandboxId }) => sandboxId === a.id);
+      expect(ofA).toEqual({
+        sandboxId: a.id,
+        computeMs: 20,
+        cpuMs: 10,
+        memoryMbMs: 2_000,
+        firstMs: nowMs + 10,
+        lastMs: nowMs + 30,
+      });
+      expect(await db.usage.totalMs(query(0, 50))).toBe(50);
+      expect(await db.usage.totalMs(query(25, 40))).toBe(20);
+      expect(await db.usage.totalMs({ ...query(25, 40), sandboxId: b.id })).toBe(15);
+      expect(await db.usage.totalMs(query(200, 300, "team-b"))).toBe(0);
+      expect([await db.usage.hasAny("team-a", a.id), await db.usage.hasAny("team-b", a.id)]).toEqual([
+        true,
+        false,
+      ]);
+    });
+
+    it("ends where the machine was last seen, and begins anew with it", async () => {
+      const record = await run(0, Infinity);
+      await db.usage.seen([record.id, "sbx-none"], nowMs + 40);
+      await db.usage.seen([record.id], nowMs + 30);
+      await db.usage.startedAnew(record.id, nowMs + 100);
+      await db.usage.startedAnew(record.id, nowMs + 90);
+      expect(await db.usage.totalMs(query(0, 110))).toBe(50);
+      expect(await db.usage.open()).toEqual([{ sandboxId: record.id, startedAtMs: nowMs + 100 }]);
+      await db.usage.seen([record.id], nowMs + 105);
+      await db.sandboxes.change(record, { state: "SANDBOX_STATE_ERROR" }, nowMs + 500, {
+        ranUntilSeen: true,
+      });
+      expect(await db.usage.totalMs(query(0, 900))).toBe(45);
+      expect(await db.usage.open()).toEqual([]);
+      await db.usage.prune(nowMs + 50);
+      expect(await db.usage.totalMs(query(0, 900))).toBe(5);
+    });
+
+    it("is not written by a change that lost its race", async () => {
+      const record = await run(0, 10);
+      expect(await db.sandboxes.change(record, { state: "SANDBOX_STATE_ERROR" }, nowMs + 70)).toBeUndefined();
+      expect(await db.usage.totalMs(query(0, 900))).toBe(10);
+    });
+
+    it("counts sandboxes by state", async () => {
+      await run(0, Infinity);
+      await run(0, Infinity, { teamId: "team-b" });
+      await insert({});
+      const counts = (await db.sandboxes.countByState()).toSorted((a, b) => (a.state < b.state ? -1 : 1));
+      expect(counts).toEqual([
+        { state: "SANDBOX_STATE_CREATING", count: 1 },
+        { state: "SANDBOX_STATE_RUNNING", count: 2 },
+      ]);
+    });
+  });
+
   describe("sandboxes", () => {
     it("come back as they were written, whatever characters they hold", async () => {
       const text = `"quotes" 'single' \\ %_ ; -- \u{1f514} 日本`;
@@ -375,6 +454,26 @@ describe("SQLite alone", () => {
         expect([name, (await stat(join(own, name))).mode & 0o777]).toEqual([name, 0o600]);
     } finally {
       await db.close();
+      await rm(own, { recursive: true });
+    }
+  });
+
+  it("begins to count what runs when it gets to know of compute time", async () => {
+    const own = await mkdtemp(join(tmpdir(), "cloche-database-"));
+    const file = join(own, "x.db");
+    try {
+      const before = await openSqlite(file, clock);
+      await before.teams.insert({ id: "team-a", name: "A", createdAtMs: nowMs });
+      const record = aSandbox({ teamId: "team-a", state: "SANDBOX_STATE_RUNNING" });
+      await before.sandboxes.insert(record, anOperation({ sandboxId: record.id }), anAuditEntry({}));
+      await before.close();
+      const old = new DatabaseSync(file);
+      old.exec("drop table usage_intervals; delete from schema_version where version > 1");
+      old.close();
+      const db = await openSqlite(file, clock);
+      expect(await db.usage.open()).toEqual([{ sandboxId: record.id, startedAtMs: nowMs }]);
+      await db.close();
+    } finally {
       await rm(own, { recursive: true });
     }
   });

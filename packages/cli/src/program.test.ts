@@ -290,6 +290,39 @@ test("checkpoints by id or name, restore", async () => {
   });
 });
 
+test("usage of every page, of a name, and of the id of one that is deleted", async () => {
+  const service = new FakeService();
+  const usage = (sandbox_id: string) => ({
+    sandbox_id,
+    compute_seconds: 1.5,
+    cpu_seconds: 3,
+    memory_mb_seconds: 1536,
+    first_ran_at: "2026-01-01T00:00:00.000Z",
+    last_ran_at: "2026-01-01T00:00:01.500Z",
+  });
+  service.answers.GetUsage = ({ text }) => {
+    const isFirst = !text.includes("page_token");
+    return {
+      usage: [usage(isFirst ? sandboxId : otherId)],
+      compute_seconds: 3,
+      from: "",
+      to: "t",
+      next_page_token: isFirst ? "more" : "",
+    };
+  };
+  const { stdout } = await service.run(["usage", "--from", "2026-01-01T00:00:00Z"]);
+  expect(stdout).toMatch(
+    new RegExp(`${sandboxId} +1\\.500 +3\\.000[^]*${otherId} +1\\.500[^]*total +3\\.000`),
+  );
+  expect(service.sent("GetUsage")).toEqual({ from: "2026-01-01T00:00:00Z", page_token: "more" });
+  await service.run(["usage", "demo", "--from", "2h"]);
+  expect(service.sent("GetUsage")).toMatchObject({ sandbox_id: sandboxId });
+  expect(String(service.sent("GetUsage")["from"])).toMatch(/^\d{4}-.*Z$/);
+  const gone = JSON.parse((await service.run(["usage", "sbx-cccccccccccccccccccc", "--json"])).stdout);
+  expect(gone).toMatchObject({ compute_seconds: 3, usage: [{ cpu_seconds: 3 }, { cpu_seconds: 3 }] });
+  expect((await service.run(["usage", "--from", "yesterday"])).code).toBe(2);
+});
+
 test("services from flags, a command line or a file", async () => {
   const service = new FakeService();
   const record = {

@@ -10,6 +10,7 @@ import { addSandboxCommands } from "./commands/sandboxes.ts";
 import { addServiceCommands } from "./commands/services.ts";
 import { addStoreCommands } from "./commands/store.ts";
 import { addTokenAndKeyCommands } from "./commands/tokens-and-keys.ts";
+import { addUsageCommand } from "./commands/usage.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import { separateCommand } from "./options.ts";
 import { printError, type Terminal } from "./terminal.ts";
@@ -59,6 +60,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   addExecCommand(full);
   addCopyCommand(full);
   addTokenAndKeyCommands(full);
+  addUsageCommand(full);
   addCheckpointCommands(full);
   addServiceCommands(full);
   addStoreCommands(full);

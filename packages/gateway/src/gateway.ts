@@ -25,6 +25,7 @@ import { MachineView } from "./lifecycle/machine-view.ts";
 import { OperationRunner } from "./lifecycle/operation-runner.ts";
 import { Reconciler } from "./lifecycle/reconciler.ts";
 import { Records } from "./lifecycle/records.ts";
+import { UsageWatch } from "./lifecycle/usage-watch.ts";
 import { gatewayLimits } from "./limits.ts";
 import { routeService } from "./routes/route-service.ts";
 import { RouteTable } from "./routes/route-table.ts";
@@ -108,6 +109,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const lifecycle = new Lifecycle({ database, records, runner, audit, clock, log, randomBytes, hostId });
   const pushKeys = (keys: VerificationKey[] = tokens.verificationKeys): Promise<void> =>
     host.setVerificationKeys(config.issuer, keys, { signal: closed.signal, requestId: "" });
+  const usage = new UsageWatch(database.usage, clock, log);
   const reconciler = new Reconciler({
     database,
     records,
@@ -115,6 +117,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     lifecycle,
     host,
     machines,
+    usage,
     audit,
     clock,
     log,
@@ -188,6 +191,7 @@ export function createGateway(options: GatewayOptions): Gateway {
           reconciler.synced();
         },
         changed(id) {
+          usage.changed(id, machines.get(id));
           table.machineChanged(id);
           reconciler.changed(id);
         },
@@ -242,6 +246,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       closed.abort(new Error("the gateway is closing"));
       await Promise.all([expiry.close(), machines.close(), reconciler.close(), audit.close()]);
       await runner.close();
+      await usage.close();
     },
   };
 }

@@ -31,6 +31,9 @@ export const gatewayLimits = {
   auditKeepMs: 90 * 24 * 3_600_000,
   auditKeepEntries: 1_000_000,
   auditPruneMs: 3_600_000,
+  /** Intervals of compute time are kept this long after their end. */
+  usageKeepMs: 400 * 24 * 3_600_000,
+  usagePruneMs: 3_600_000,
   hostInfoCacheMs: 30_000,
   closeMs: 5_000,
 } as const;

@@ -98,6 +98,40 @@ export interface TeamCheckpoint {
   runtime: string;
 }
 
+export interface GetUsageRequest {
+  /** Left out: all of the team's. */
+  sandbox_id?: string;
+  /** RFC 3339; left out: from the beginning. */
+  from?: string;
+  /** RFC 3339; left out: now. */
+  to?: string;
+  /** At most 1,000, which is the default. */
+  page_size?: number;
+  page_token?: string;
+}
+/** What lies within the time range, to the millisecond. */
+export interface SandboxUsage {
+  sandbox_id: string;
+  /** Time in which it was RUNNING. */
+  compute_seconds: number;
+  /** The same, times its cpus. */
+  cpu_seconds: number;
+  /** The same, times its memory_mb. */
+  memory_mb_seconds: number;
+  first_ran_at: string;
+  last_ran_at: string;
+}
+export interface GetUsageResponse {
+  /** By sandbox_id; without those that did not run. */
+  usage: SandboxUsage[];
+  /** Of all that was asked for, not of this page alone. */
+  compute_seconds: number;
+  /** The range that was counted; empty: from the beginning. */
+  from: string;
+  to: string;
+  next_page_token: string;
+}
+
 export interface PortLink {
   /** Good for one use within a minute. */
   url: string;

@@ -40,6 +40,7 @@ test("every method goes to its path with the API key and its own field names", a
     ],
     ["ListCheckpoints", { sandbox_id: "i" }, () => gateway.listCheckpoints({ sandbox_id: "i" })],
     ["DeleteCheckpoint", { id: "c" }, () => gateway.deleteCheckpoint("c")],
+    ["GetUsage", { sandbox_id: "i", from: "f" }, () => gateway.getUsage({ sandbox_id: "i", from: "f" })],
     [
       "IssuePortLink",
       { sandbox_id: "i", port: 80 },

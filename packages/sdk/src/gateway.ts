@@ -3,6 +3,8 @@ import type {
   CreateSandboxRequest,
   CreatedApiKey,
   ForkSandboxRequest,
+  GetUsageRequest,
+  GetUsageResponse,
   ListSandboxesRequest,
   ListSandboxesResponse,
   PortLink,
@@ -98,6 +100,10 @@ export class Gateway {
   /** Added. */
   deleteCheckpoint(id: string, options: CallOptions = {}): Promise<{ freed_bytes: number }> {
     return this.#call("DeleteCheckpoint", { id }, options);
+  }
+  /** Added: for how long the team's sandboxes were RUNNING, deleted ones included. */
+  getUsage(request: GetUsageRequest = {}, options: CallOptions = {}): Promise<GetUsageResponse> {
+    return this.#read("GetUsage", request, options);
   }
   /** Added: a link that opens a port of the sandbox in a browser. `path` defaults to `/`. */
   issuePortLink(

@@ -17,6 +17,7 @@ import { Sandboxes } from "./sandboxes.ts";
 import type { Schema } from "./schema.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
 import { Teams } from "./teams.ts";
+import { Usage } from "./usage.ts";
 
 export interface Database {
   readonly teams: Teams;
@@ -25,6 +26,7 @@ export interface Database {
   readonly operations: Operations;
   readonly portLinks: PortLinks;
   readonly audit: Audit;
+  readonly usage: Usage;
   /** True when this start made the schema: nothing was known before. */
   readonly isNew: boolean;
   /** Throws `unavailable` when the database does not answer. */
@@ -64,6 +66,7 @@ async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Prom
     operations: new Operations(db),
     portLinks: new PortLinks(db),
     audit: new Audit(db),
+    usage: new Usage(db),
     isNew: foundVersion === 0,
     async ping() {
       await sql`select 1`.execute(db);

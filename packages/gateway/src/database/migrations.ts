@@ -4,7 +4,7 @@
  */
 import { type Kysely, sql } from "kysely";
 
-type Migration = (schema: Kysely<unknown>["schema"]) => Promise<void>;
+type Migration = (schema: Kysely<unknown>["schema"], db: Kysely<unknown>, nowMs: number) => Promise<void>;
 
 const migrations: readonly Migration[] = [
   async function version1(schema) {
@@ -107,6 +107,36 @@ const migrations: readonly Migration[] = [
     await schema.createIndex("audit_by_time").on("audit").column("at").execute();
     await schema.createIndex("audit_by_team").on("audit").columns(["team_id", "id"]).execute();
   },
+
+  async function version2(schema, db, nowMs) {
+    await schema
+      .createTable("usage_intervals")
+      .addColumn("id", "text", (c) => c.primaryKey())
+      .addColumn("sandbox_id", "text", (c) => c.notNull())
+      .addColumn("team_id", "text", (c) => c.notNull().references("teams.id"))
+      .addColumn("cpus", "double precision", (c) => c.notNull())
+      .addColumn("memory_mb", "integer", (c) => c.notNull())
+      .addColumn("started_at", "bigint", (c) => c.notNull())
+      .addColumn("seen_at", "bigint", (c) => c.notNull())
+      .addColumn("ended_at", "bigint")
+      .execute();
+    await schema
+      .createIndex("usage_by_team")
+      .on("usage_intervals")
+      .columns(["team_id", "sandbox_id"])
+      .execute();
+    await schema
+      .createIndex("usage_by_sandbox")
+      .on("usage_intervals")
+      .columns(["sandbox_id", "ended_at"])
+      .execute();
+    await schema.createIndex("usage_by_end").on("usage_intervals").column("ended_at").execute();
+    // What runs now is counted from now on: nobody knows since when it runs.
+    await sql`
+      insert into usage_intervals (id, sandbox_id, team_id, cpus, memory_mb, started_at, seen_at)
+      select id || ':' || generation, id, team_id, cpus, memory_mb, cast(${nowMs} as bigint), cast(${nowMs} as bigint)
+      from sandboxes where state = 'SANDBOX_STATE_RUNNING'`.execute(db);
+  },
 ];
 
 export const schemaVersion = migrations.length;
@@ -145,7 +175,7 @@ export async function migrate(kysely: Kysely<unknown>, nowMs: number): Promise<n
     for (const [index, migration] of migrations.entries()) {
       const version = index + 1;
       if (version <= found) continue;
-      await migration(tx.schema as Kysely<unknown>["schema"]);
+      await migration(tx.schema, tx as unknown as Kysely<unknown>, nowMs);
       await tx.insertInto("schema_version").values({ version, applied_at: nowMs }).execute();
     }
     return found;

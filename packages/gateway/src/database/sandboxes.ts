@@ -8,6 +8,7 @@ import { type AuditEntry, insertAudit } from "./audit.ts";
 import { insertOperation, type OperationRecord } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
 import type { SandboxRow, Schema } from "./schema.ts";
+import { closeInterval, openInterval } from "./usage.ts";
 
 export interface SandboxWrite {
   /** Begins this operation; it takes the place of any other of the sandbox. */
@@ -15,6 +16,8 @@ export interface SandboxWrite {
   /** Ends the operation of this id; when it is no longer the sandbox's, nothing is written. */
   end?: string;
   audit?: AuditEntry;
+  /** It ran only until its machine was last seen to run, for that one is gone. */
+  ranUntilSeen?: true;
 }
 
 export interface SandboxQuery {
@@ -144,6 +147,7 @@ export class Sandboxes {
         .executeTakeFirst();
       if (result.numUpdatedRows !== 1n) return false;
       if (patch.metadata !== undefined) await writeMetadata(db, read.id, patch.metadata);
+      await writeUsage(db, read, next, write);
       return await writeRest(db, read.id, write);
     };
     return (await this.#allOrNothing(run)) ? next : undefined;
@@ -194,6 +198,19 @@ async function writeRest(db: Kysely<Schema>, sandboxId: string, write: SandboxWr
   }
   if (write.audit !== undefined) await insertAudit(db, write.audit);
   return true;
+}
+
+const isRunning = ({ state }: SandboxRecord): boolean => state === "SANDBOX_STATE_RUNNING";
+
+async function writeUsage(
+  db: Kysely<Schema>,
+  read: SandboxRecord,
+  next: SandboxRecord,
+  { ranUntilSeen }: SandboxWrite,
+): Promise<void> {
+  if (isRunning(read) === isRunning(next)) return;
+  if (isRunning(next)) await openInterval(db, next);
+  else await closeInterval(db, next.id, ranUntilSeen === true ? "last seen" : { ms: next.updatedAtMs });
 }
 
 async function writeMetadata(

@@ -94,6 +94,20 @@ export interface AuditRow {
   detail: string;
 }
 
+/** A time in which a sandbox was RUNNING. Outlives the sandbox. */
+export interface UsageIntervalRow {
+  id: string;
+  sandbox_id: string;
+  team_id: string;
+  cpus: number;
+  memory_mb: number;
+  started_at: number;
+  /** When its machine was last known to run. */
+  seen_at: number;
+  /** Null: it runs. */
+  ended_at: number | null;
+}
+
 export interface Schema {
   teams: TeamRow;
   api_keys: ApiKeyRow;
@@ -102,4 +116,5 @@ export interface Schema {
   operations: OperationRow;
   port_links: PortLinkRow;
   audit: AuditRow;
+  usage_intervals: UsageIntervalRow;
 }

@@ -19,6 +19,7 @@ import { type Lifecycle, newOperation } from "./lifecycle.ts";
 import type { MachineListener, MachineView } from "./machine-view.ts";
 import type { OperationRunner } from "./operation-runner.ts";
 import type { Records } from "./records.ts";
+import type { UsageWatch } from "./usage-watch.ts";
 
 export interface ReconcilerDependencies {
   database: Database;
@@ -27,6 +28,7 @@ export interface ReconcilerDependencies {
   lifecycle: Lifecycle;
   host: HostCalls;
   machines: MachineView;
+  usage: UsageWatch;
   audit: AuditLog;
   clock: Clock;
   log: Log;
@@ -106,6 +108,7 @@ export class Reconciler implements MachineListener {
     const { database, host } = this.#needs;
     // Machines first: a sandbox made in between is then unknown to the list of machines, not to the records.
     const machines = await host.list(this.#call());
+    await this.#needs.usage.compare(machines);
     const records = new Map((await database.sandboxes.all()).map((one) => [one.id, one]));
     const underWay = new Set((await database.operations.all()).map((one) => one.sandboxId));
     const phases = new Map(machines.map((one) => [one.sandboxId, one.phase]));
@@ -167,9 +170,10 @@ export class Reconciler implements MachineListener {
   }
 
   async #remedy(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
-    const { records, runner, audit } = this.#needs;
+    const { records, runner, audit, usage } = this.#needs;
     const remedy = remedyFor(record, machine?.phase ?? "absent");
     const caller: Caller = { teamId: record.teamId, actor: "system:reconciler", requestId: "" };
+    await usage.noted(record.id);
     switch (remedy.kind) {
       case "none":
         return;
@@ -180,7 +184,7 @@ export class Reconciler implements MachineListener {
           const changed = await records.change(
             record,
             { state: remedy.to },
-            { begin: operation, audit: entry },
+            { begin: operation, audit: entry, ranUntilSeen: true },
           );
           return changed !== undefined;
         });
@@ -202,7 +206,11 @@ export class Reconciler implements MachineListener {
       case "fail": {
         const errorMessage = machine?.errorMessage || remedy.reason;
         const entry = audit.entry(caller, "sandbox.fail", record.id, "internal", errorMessage);
-        await records.change(record, { state: remedy.to, errorMessage }, { audit: entry });
+        await records.change(
+          record,
+          { state: remedy.to, errorMessage },
+          { audit: entry, ranUntilSeen: true },
+        );
         return;
       }
     }

@@ -23,6 +23,7 @@ import {
   sandboxMessage,
   stateName,
 } from "./sandbox-message.ts";
+import { getUsage } from "./usage.ts";
 
 export interface SandboxServiceDependencies {
   database: Database;
@@ -196,6 +197,8 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         return { freedBytes };
       });
     },
+
+    getUsage: (request, context) => getUsage(database, callerOf(context).teamId, request, clock.nowMs()),
 
     async issuePortLink(request, context) {
       const caller = callerOf(context);

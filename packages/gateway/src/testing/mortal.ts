@@ -47,7 +47,15 @@ export class Mortal {
 
   database(database: Database): Database {
     const wrapped: Record<string, unknown> = { isNew: database.isNew };
-    for (const name of ["teams", "apiKeys", "sandboxes", "operations", "portLinks", "audit"] as const) {
+    for (const name of [
+      "teams",
+      "apiKeys",
+      "sandboxes",
+      "operations",
+      "portLinks",
+      "audit",
+      "usage",
+    ] as const) {
       wrapped[name] = this.#wrap(name, database[name]);
     }
     wrapped["ping"] = () => this.#guard("ping", () => database.ping());

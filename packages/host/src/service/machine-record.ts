@@ -35,6 +35,8 @@ export interface MachineRecord extends MachineSpecRecord {
   phase: MachinePhaseName;
   /** Grows with every change of phase or address. */
   epoch: number;
+  /** When it last began to run, Unix milliseconds. */
+  runningSinceMs?: number;
   /** Public wording; empty when nothing is wrong. */
   errorMessage: string;
   /** File name of the disk image in the machine's directory; a restore brings a new one. */

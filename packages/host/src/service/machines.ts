@@ -183,6 +183,7 @@ export class Machines {
       (fields.agentHost !== undefined && fields.agentHost !== record.agentHost) ||
       (fields.agentPort !== undefined && fields.agentPort !== record.agentPort);
     const next: MachineRecord = { ...record, ...fields, epoch: record.epoch + (news ? 1 : 0) };
+    if (beginsToRun(record.phase, next.phase)) next.runningSinceMs = this.parts.clock.nowMs();
     await this.store.save(next, { durable: options.durable ?? false });
     this.#records.set(id, next);
     if (news) this.#emit(next);
@@ -237,6 +238,7 @@ export class Machines {
       memoryMb: record.memoryMb,
       diskMb: record.diskMb,
       busy: this.#busy.has(record.id),
+      runningSinceUnixMs: BigInt(record.runningSinceMs ?? 0),
     });
   }
 
@@ -327,6 +329,10 @@ const phaseNumbers: Record<MachinePhaseName, MachinePhase> = {
   // To those who watch, a machine that is being destroyed runs no more; DESTROYED comes when it is gone.
   destroying: MachinePhase.STOPPED,
 };
+
+/** A suspend that failed, or was cut off, had not stopped it. */
+const beginsToRun = (from: MachinePhaseName, to: MachinePhaseName): boolean =>
+  to === "running" && from !== "running" && from !== "suspending";
 
 /** The display name as a host name; the sandbox's id where the name has nothing to offer. */
 function hostnameOf(record: MachineRecord): string {

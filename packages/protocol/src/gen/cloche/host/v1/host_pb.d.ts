@@ -356,6 +356,13 @@ export declare type Machine = Message<"cloche.host.v1.Machine"> & {
    * @generated from field: bool busy = 12;
    */
   busy: boolean;
+
+  /**
+   * when it last began to run; adoption by a new start of the service changes nothing; 0: unknown
+   *
+   * @generated from field: int64 running_since_unix_ms = 13;
+   */
+  runningSinceUnixMs: bigint;
 };
 
 /**
@@ -429,6 +436,13 @@ export declare type MachineJson = {
    * @generated from field: bool busy = 12;
    */
   busy?: boolean;
+
+  /**
+   * when it last began to run; adoption by a new start of the service changes nothing; 0: unknown
+   *
+   * @generated from field: int64 running_since_unix_ms = 13;
+   */
+  runningSinceUnixMs?: string;
 };
 
 /**

@@ -1490,6 +1490,274 @@ export declare type IssuePortLinkResponseJson = {
 export declare const IssuePortLinkResponseSchema: GenMessage<IssuePortLinkResponse, {jsonType: IssuePortLinkResponseJson}>;
 
 /**
+ * @generated from message cloche.public.v1.GetUsageRequest
+ */
+export declare type GetUsageRequest = Message<"cloche.public.v1.GetUsageRequest"> & {
+  /**
+   * only this sandbox; empty: all of the team's
+   *
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * RFC 3339; empty: from the beginning
+   *
+   * @generated from field: string from = 2;
+   */
+  from: string;
+
+  /**
+   * RFC 3339, not before from; empty, or in the future: now
+   *
+   * @generated from field: string to = 3;
+   */
+  to: string;
+
+  /**
+   * sandboxes in the answer, at most 1000; 0: 1000
+   *
+   * @generated from field: uint32 page_size = 4;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the page before, with the same sandbox_id, from and to
+   *
+   * @generated from field: string page_token = 5;
+   */
+  pageToken: string;
+};
+
+/**
+ * @generated from message cloche.public.v1.GetUsageRequest
+ */
+export declare type GetUsageRequestJson = {
+  /**
+   * only this sandbox; empty: all of the team's
+   *
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId?: string;
+
+  /**
+   * RFC 3339; empty: from the beginning
+   *
+   * @generated from field: string from = 2;
+   */
+  from?: string;
+
+  /**
+   * RFC 3339, not before from; empty, or in the future: now
+   *
+   * @generated from field: string to = 3;
+   */
+  to?: string;
+
+  /**
+   * sandboxes in the answer, at most 1000; 0: 1000
+   *
+   * @generated from field: uint32 page_size = 4;
+   */
+  pageSize?: number;
+
+  /**
+   * next_page_token of the page before, with the same sandbox_id, from and to
+   *
+   * @generated from field: string page_token = 5;
+   */
+  pageToken?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.GetUsageRequest.
+ * Use `create(GetUsageRequestSchema)` to create a new message.
+ */
+export declare const GetUsageRequestSchema: GenMessage<GetUsageRequest, {jsonType: GetUsageRequestJson}>;
+
+/**
+ * Only what lies within the time range is counted, to the millisecond.
+ *
+ * @generated from message cloche.public.v1.SandboxUsage
+ */
+export declare type SandboxUsage = Message<"cloche.public.v1.SandboxUsage"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * time in which it was RUNNING
+   *
+   * @generated from field: double compute_seconds = 2;
+   */
+  computeSeconds: number;
+
+  /**
+   * the same, times its cpus
+   *
+   * @generated from field: double cpu_seconds = 3;
+   */
+  cpuSeconds: number;
+
+  /**
+   * the same, times its memory_mb
+   *
+   * @generated from field: double memory_mb_seconds = 4;
+   */
+  memoryMbSeconds: number;
+
+  /**
+   * RFC 3339: begin of the first and end of the last time that was counted
+   *
+   * @generated from field: string first_ran_at = 5;
+   */
+  firstRanAt: string;
+
+  /**
+   * to, where it runs still
+   *
+   * @generated from field: string last_ran_at = 6;
+   */
+  lastRanAt: string;
+};
+
+/**
+ * Only what lies within the time range is counted, to the millisecond.
+ *
+ * @generated from message cloche.public.v1.SandboxUsage
+ */
+export declare type SandboxUsageJson = {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId?: string;
+
+  /**
+   * time in which it was RUNNING
+   *
+   * @generated from field: double compute_seconds = 2;
+   */
+  computeSeconds?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * the same, times its cpus
+   *
+   * @generated from field: double cpu_seconds = 3;
+   */
+  cpuSeconds?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * the same, times its memory_mb
+   *
+   * @generated from field: double memory_mb_seconds = 4;
+   */
+  memoryMbSeconds?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * RFC 3339: begin of the first and end of the last time that was counted
+   *
+   * @generated from field: string first_ran_at = 5;
+   */
+  firstRanAt?: string;
+
+  /**
+   * to, where it runs still
+   *
+   * @generated from field: string last_ran_at = 6;
+   */
+  lastRanAt?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.SandboxUsage.
+ * Use `create(SandboxUsageSchema)` to create a new message.
+ */
+export declare const SandboxUsageSchema: GenMessage<SandboxUsage, {jsonType: SandboxUsageJson}>;
+
+/**
+ * @generated from message cloche.public.v1.GetUsageResponse
+ */
+export declare type GetUsageResponse = Message<"cloche.public.v1.GetUsageResponse"> & {
+  /**
+   * by sandbox_id; without those that did not run in the time range
+   *
+   * @generated from field: repeated cloche.public.v1.SandboxUsage usage = 1;
+   */
+  usage: SandboxUsage[];
+
+  /**
+   * of all sandboxes that the request is about, not of this page alone
+   *
+   * @generated from field: double compute_seconds = 2;
+   */
+  computeSeconds: number;
+
+  /**
+   * the range that was counted; empty: from the beginning
+   *
+   * @generated from field: string from = 3;
+   */
+  from: string;
+
+  /**
+   * @generated from field: string to = 4;
+   */
+  to: string;
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 5;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * @generated from message cloche.public.v1.GetUsageResponse
+ */
+export declare type GetUsageResponseJson = {
+  /**
+   * by sandbox_id; without those that did not run in the time range
+   *
+   * @generated from field: repeated cloche.public.v1.SandboxUsage usage = 1;
+   */
+  usage?: SandboxUsageJson[];
+
+  /**
+   * of all sandboxes that the request is about, not of this page alone
+   *
+   * @generated from field: double compute_seconds = 2;
+   */
+  computeSeconds?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * the range that was counted; empty: from the beginning
+   *
+   * @generated from field: string from = 3;
+   */
+  from?: string;
+
+  /**
+   * @generated from field: string to = 4;
+   */
+  to?: string;
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 5;
+   */
+  nextPageToken?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.GetUsageResponse.
+ * Use `create(GetUsageResponseSchema)` to create a new message.
+ */
+export declare const GetUsageResponseSchema: GenMessage<GetUsageResponse, {jsonType: GetUsageResponseJson}>;
+
+/**
  * @generated from message cloche.public.v1.ApiKey
  */
 export declare type ApiKey = Message<"cloche.public.v1.ApiKey"> & {
@@ -1919,6 +2187,16 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof IssuePortLinkRequestSchema;
     output: typeof IssuePortLinkResponseSchema;
+  },
+  /**
+   * Added: for how long the team's sandboxes were RUNNING, deleted ones included. Kept for 400 days.
+   *
+   * @generated from rpc cloche.public.v1.SandboxService.GetUsage
+   */
+  getUsage: {
+    methodKind: "unary";
+    input: typeof GetUsageRequestSchema;
+    output: typeof GetUsageResponseSchema;
   },
 }>;
 
