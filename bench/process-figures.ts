@@ -15,13 +15,18 @@ const readOrNothing = (path: string): string => {
   }
 };
 
-/** Proportional set size: a page that n processes share counts 1/n in each. */
-export const pssMb = (pids: readonly number[]): number =>
-  pids
-    .map(
-      (pid) => Number(/^Pss:\s+(\d+) kB$/m.exec(readOrNothing(`/proc/${pid}/smaps_rollup`))?.[1] ?? 0) / 1024,
-    )
-    .reduce((sum, mb) => sum + mb, 0);
+/**
+ * Proportional set size: a page that n address spaces share counts 1/n in each. gVisor's stubs are processes that share one
+ * address space, which is counted once: it shows in all of them with the same maps.
+ */
+export function pssMb(pids: readonly number[]): number {
+  const addressSpaces = new Map<string, number>();
+  for (const pid of pids) {
+    const kilobytes = /^Pss:\s+(\d+) kB$/m.exec(readOrNothing(`/proc/${pid}/smaps_rollup`))?.[1];
+    if (kilobytes !== undefined) addressSpaces.set(readOrNothing(`/proc/${pid}/maps`), Number(kilobytes));
+  }
+  return [...addressSpaces.values()].reduce((sum, kilobytes) => sum + kilobytes, 0) / 1024;
+}
 
 /** CPU that they and their ended children have used, in seconds. */
 export const cpuSeconds = (pids: readonly number[]): number =>
