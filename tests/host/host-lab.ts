@@ -84,6 +84,7 @@ export class HostLab {
       native,
       blobs: await openDirectoryStore(join(this.home, "blobs")),
       dnsServers: ["198.18.0.53"],
+      egress: this.#network,
       clock: systemClock,
       log: process.env["LAB_LOG"] ? createLog({ level: "warn", file: process.env["LAB_LOG"] }) : silentLog,
       randomBytes,

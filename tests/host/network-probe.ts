@@ -2,17 +2,25 @@
 //   serve <address> <port> [tcp|udp]     echoes until stdin ends; prints {"listening":true} first
 //   tcp <address> <port> [from]          {"connected":bool,"peer":text}: the peer sends the address it sees
 //   udp <address> <port> [from]          {"answered":bool,"peer":text}
-//   dns <address> 53                     answers every question with the address 11.9.9.9, over UDP and TCP
-//   resolve <server> 53 [tcp]            {"addresses":[…]}
+//   dns <address> 53                     answers every question over UDP and TCP with the address $PUBLIC (11.9.9.9); alias.*
+//                                        by an alias of $OTHER (11.9.9.8), private.* with 10.77.0.9, stray.* with a
+//                                        record of another name
+//   resolve <server> 53 [tcp|udp:name]   {"addresses":[…],"rcode":number}; name: cloche.test by default
 //   hold <address> <port>                one connection: a line on stdin is echoed back as {"echo":text}
 import { createSocket } from "node:dgram";
 import { connect, createServer } from "node:net";
 import { createInterface } from "node:readline";
 
-const WAIT_MS = 700;
+/** Denials are said, mostly: only what is swallowed waits for so long. */
+const WAIT_MS = 3_000;
 const [mode = "", address = "", portText = "", extra] = process.argv.slice(2);
 const port = Number(portText);
 const say = (answer: unknown) => console.log(JSON.stringify(answer));
+const named = (name: string) =>
+  Buffer.concat([
+    ...name.split(".").map((label) => Buffer.from([label.length, ...Buffer.from(label)])),
+    Buffer.alloc(1),
+  ]);
 const finish = (answer: unknown) => {
   say(answer);
   process.exit(0);
@@ -43,13 +51,27 @@ if (mode === "serve") {
   );
   setTimeout(() => finish({ answered: false, why: "timeout" }), WAIT_MS);
 } else if (mode === "dns") {
+  const record = (owner: Buffer, type: number, data: Buffer) =>
+    Buffer.concat([owner, Buffer.from([0, type, 0, 1, 0, 0, 0, 60, 0, data.length]), data]);
+  const QUESTION = Buffer.from([0xc0, 12]);
+  const bytesOf = (text: string) => Buffer.from(text.split(".").map(Number));
+  const PUBLIC = bytesOf(process.env["PUBLIC"] ?? "11.9.9.9");
+  const OTHER = bytesOf(process.env["OTHER"] ?? "11.9.9.8");
+  const recordsFor = (name: string) => {
+    if (name.startsWith("alias."))
+      return [record(QUESTION, 5, named("far.away.test")), record(named("far.away.test"), 1, OTHER)];
+    if (name.startsWith("private.")) return [record(QUESTION, 1, Buffer.from([10, 77, 0, 9]))];
+    if (name.startsWith("stray.")) return [record(named("www.evil.test"), 1, PUBLIC)];
+    return [record(QUESTION, 1, PUBLIC)];
+  };
   const reply = (query: Buffer) => {
-    const answer = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 11, 9, 9, 9]);
+    const end = query.indexOf(0, 12);
+    const records = recordsFor(query.toString("latin1", 13, end).replaceAll(/[\0-\x20]/g, "."));
     const head = Buffer.from(query);
     head.writeUInt16BE(0x8180, 2);
-    head.writeUInt16BE(1, 6);
+    head.writeUInt16BE(records.length, 6);
     head.writeUInt16BE(0, 10);
-    return Buffer.concat([head.subarray(0, query.indexOf(0, 12) + 5), answer]);
+    return Buffer.concat([head.subarray(0, end + 5), ...records]);
   };
   const udp = createSocket("udp4");
   udp.on("message", (query, from) => udp.send(reply(query), from.port, from.address));
@@ -62,10 +84,11 @@ if (mode === "serve") {
   }).listen(port, address, () => udp.bind(port, address, () => say({ listening: true })));
   process.stdin.on("end", () => process.exit(0)).resume();
 } else if (mode === "resolve") {
-  // cloche.test, A, IN
-  const question = Buffer.from("12340100000100000000000006636c6f63686504746573740000010001", "hex");
+  const [transport, name = "cloche.test"] = (extra ?? "udp").split(":");
+  const header = Buffer.from("123401000001000000000000", "hex");
+  const question = Buffer.concat([header, named(name), Buffer.from([0, 1, 0, 1])]);
   const addressIn = (answer: Buffer) => [...answer.subarray(-4)].join(".");
-  if (extra === "tcp") {
+  if (transport === "tcp") {
     const socket = connect({ host: address, port }, () =>
       socket.write(Buffer.concat([Buffer.from([0, question.length]), question])),
     );

@@ -6,7 +6,17 @@ import { destroyNetwork, type NetworkLease, openNetwork } from "../../packages/h
 import { Native } from "../../packages/host/src/sys/native.ts";
 
 export interface NetworkCommand {
-  op: "lease" | "adopt" | "release" | "reclaim" | "prepare" | "egress" | "denials" | "close" | "destroy";
+  op:
+    | "lease"
+    | "adopt"
+    | "release"
+    | "reclaim"
+    | "prepare"
+    | "egress"
+    | "denials"
+    | "report"
+    | "close"
+    | "destroy";
   slot?: number;
   policy?: EgressPolicy;
 }
@@ -55,6 +65,8 @@ async function obey({ op, slot = 0, policy }: NetworkCommand): Promise<unknown> 
       return (await network.setEgress(slot, policy ?? { mode: "open" })) ?? null;
     case "denials":
       return Object.fromEntries(await network.denials());
+    case "report":
+      return network.reportOf(leases.get(slot)?.address ?? "");
     case "close":
       await network.close();
       await native.close();

@@ -3,6 +3,8 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { parseAllowedDomain } from "@cloche/protocol";
+import type { EgressReport } from "../../packages/host/src/network/slot-egress.ts";
 import type { NetworkLease } from "../../packages/host/src/network/network.ts";
 import { run } from "../../packages/host/src/sys/run.ts";
 import { cannotRun, type Lab, openLab } from "./lab.ts";
@@ -10,6 +12,7 @@ import { LineProcess } from "./line-process.ts";
 import type { NetworkCommand } from "./network-service.ts";
 
 const PUBLIC = "11.9.9.9";
+const OTHER = "11.9.9.8";
 const HOST_PUBLIC = "11.1.0.1";
 /** One of each kind that must stay closed. All of them answer to the host, so that only the policy is in the way. */
 const CLOSED = [
@@ -90,7 +93,7 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
       `-n ${internet} link set lo up`,
       `-n ${internet} link set lan up`,
       `-n ${internet} addr add 11.1.0.2/24 dev lan`,
-      ...[PUBLIC, ...CLOSED].map((address) => `-n ${internet} addr add ${address}/32 dev lo`),
+      ...[PUBLIC, OTHER, ...CLOSED].map((address) => `-n ${internet} addr add ${address}/32 dev lo`),
       `-n ${host} route add default via 11.1.0.2`,
       // Others on the host's network may well send to sandboxes' addresses.
       `-n ${internet} route add ${SUBNET} via ${HOST_PUBLIC}`,
@@ -213,7 +216,8 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
       { cidr: PUBLIC, protocol: "tcp" as const, ports: [85, 100] as const },
       { cidr: "10.0.0.0/8", protocol: "tcp" as const, ports: [1, 65_535] as const },
     ];
-    await command({ op: "egress", slot: one.slot, policy: { mode: "list", allow } });
+    const domains = [{ name: "cloche.test", below: false, ports: [1, 1] as const }];
+    await command({ op: "egress", slot: one.slot, policy: { mode: "list", allow, domains } });
     expect(await probe(namespace, "tcp", PUBLIC, 80)).toMatchObject({ connected: true });
     expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: false });
     expect(await probe(namespace, "tcp", "11.1.0.2", 80)).toMatchObject({ connected: false });
@@ -225,6 +229,86 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     await command({ op: "egress", slot: one.slot, policy: { mode: "open" } });
     expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
     await held.end();
+  });
+
+  describe("under a list of names", () => {
+    const RESOLVER = "198.18.0.53";
+    const names = (...texts: string[]) => ({
+      mode: "list" as const,
+      allow: [],
+      domains: texts.flatMap((text) => parseAllowedDomain(text) ?? []),
+    });
+    const resolve = (namespace: string, name: string) =>
+      probe(namespace, "resolve", RESOLVER, 53, `udp:${name}`);
+    const report = async (slot: number) => (await command({ op: "report", slot })) as EgressReport;
+
+    it("resolves only these, and reaches what they resolve to, on their ports", async () => {
+      const one = await lease();
+      const namespace = namespaceOf(one);
+      await command({ op: "egress", slot: one.slot, policy: names("*.good.test:80") });
+      expect(await probe(namespace, "tcp", PUBLIC, 80), "nothing is resolved yet").toMatchObject({
+        connected: false,
+      });
+      expect(await resolve(namespace, "www.evil.test")).toMatchObject({ addresses: [], rcode: 5 });
+      expect(await resolve(namespace, "good.test"), "the wildcard is for names below").toMatchObject({
+        rcode: 5,
+      });
+      expect(await resolve(namespace, "www.good.test")).toMatchObject({ addresses: [PUBLIC] });
+      expect(await probe(namespace, "tcp", PUBLIC, 80)).toMatchObject({ connected: true });
+      expect(await probe(namespace, "udp", PUBLIC, 81), "another port").toMatchObject({ answered: false });
+      expect(await probe(namespace, "tcp", OTHER, 80), "another address").toMatchObject({ connected: false });
+
+      const { deniedPackets, deniedNames, recent } = await report(one.slot);
+      expect(deniedPackets).toBeGreaterThanOrEqual(3);
+      expect(deniedNames).toBe(2);
+      expect(recent.map(({ destination, protocol, port }) => `${protocol} ${destination} ${port}`)).toEqual(
+        expect.arrayContaining([
+          "dns www.evil.test 0",
+          "dns good.test 0",
+          `tcp ${PUBLIC} 80`,
+          `udp ${PUBLIC} 81`,
+          `tcp ${OTHER} 80`,
+        ]),
+      );
+    });
+
+    it("follows aliases, and passes on no private address and no record of another name", async () => {
+      const one = await lease();
+      const namespace = namespaceOf(one);
+      await command({ op: "egress", slot: one.slot, policy: names("*.good.test") });
+      expect(await resolve(namespace, "alias.good.test")).toMatchObject({ addresses: [OTHER] });
+      expect(await probe(namespace, "tcp", OTHER, 80)).toMatchObject({ connected: true });
+      expect(await resolve(namespace, "private.good.test"), "rebinding").toMatchObject({ addresses: [] });
+      expect(await resolve(namespace, "stray.good.test"), "poisoning").toMatchObject({ addresses: [] });
+      expect(await probe(namespace, "tcp", PUBLIC, 80)).toMatchObject({ connected: false });
+    });
+
+    it("keeps connections and addresses over kill -9, and cuts them when the name is taken away", async () => {
+      const one = await lease();
+      const two = await lease();
+      const namespace = namespaceOf(one);
+      await command({ op: "egress", slot: one.slot, policy: names("www.good.test") });
+      await resolve(namespace, "www.good.test");
+      const held = new LineProcess(node(namespace, "network-probe.ts", "hold", PUBLIC, "80"));
+      expect(await held.read()).toEqual({ echo: HOST_PUBLIC });
+      expect(await probe(namespaceOf(two), "tcp", PUBLIC, 80)).toMatchObject({ connected: true });
+      await service.kill();
+      service = await startService();
+      await command({ op: "adopt", slot: one.slot });
+      expect(await held.ask("again")).toEqual({ echo: "again" });
+      expect(await probe(namespace, "tcp", PUBLIC, 80)).toMatchObject({ connected: true });
+      expect(await resolve(namespace, "www.evil.test"), "before anybody said so anew").toMatchObject({
+        rcode: 5,
+      });
+      await resolve(namespace, "www.good.test");
+      await command({ op: "egress", slot: one.slot, policy: names("www.good.test", "more.test") });
+      expect(await held.ask("still"), "what stays allowed").toEqual({ echo: "still" });
+      await command({ op: "egress", slot: one.slot, policy: names("more.test") });
+      expect(await held.ask("cut")).toEqual({ error: expect.stringContaining("ECONNRESET") });
+      expect(await probe(namespace, "tcp", PUBLIC, 80)).toMatchObject({ connected: false });
+      await held.end();
+      await command({ op: "reclaim" });
+    });
   });
 
   it("puts addresses and routes back where they were taken out", async () => {
@@ -242,7 +326,8 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     const two = await lease();
     const namespace = namespaceOf(one);
     const allow = [{ cidr: PUBLIC, protocol: "tcp" as const, ports: [80, 80] as const }];
-    await command({ op: "egress", slot: one.slot, policy: { mode: "list", allow } });
+    const domains = [{ name: "cloche.test", below: false, ports: [1, 1] as const }];
+    await command({ op: "egress", slot: one.slot, policy: { mode: "list", allow, domains } });
     const held = new LineProcess(node(namespace, "network-probe.ts", "hold", PUBLIC, "80"));
     expect(await held.read()).toEqual({ echo: HOST_PUBLIC });
 

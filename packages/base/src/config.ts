@@ -1,4 +1,5 @@
 import { readFileSync } from "node:fs";
+import { isIP } from "node:net";
 import { availableParallelism } from "node:os";
 import { defaults } from "@cloche/protocol";
 import { parse as parseYaml } from "yaml";
@@ -40,6 +41,12 @@ const matching =
 const anyText: Parse<string> = (text) => text;
 const port = integer(1, 65_535);
 const portText = "a TCP port from 1 to 65535";
+
+const ipAddresses: Parse<string[]> = (text) => {
+  const addresses = text.split(",").map((one) => one.trim());
+  if (addresses.some((one) => isIP(one) === 0)) throw new Error("no address");
+  return addresses;
+};
 
 const absolutePath = matching(/^\/[^\0]*$/);
 const optionalPath = matching(/^(\/[^\0]*)?$/);
@@ -103,6 +110,13 @@ const settings = {
     "10.231.0.0/16",
     matching(/^\d+\.\d+\.0\.0\/16$/),
     "an IPv4 /16 such as 10.231.0.0/16",
+  ),
+  dnsServers: setting(
+    "CLOCHE_DNS_SERVERS",
+    "dns_servers",
+    [] as string[],
+    ipAddresses,
+    "IP addresses separated by commas, or empty for those of /etc/resolv.conf",
   ),
   poolGb: setting(
     "CLOCHE_POOL_GB",

@@ -430,3 +430,26 @@ test("open prints a link", async () => {
   expect((await service.run(["open", "demo", "8080"])).stdout).toBe("https://8080-x/__cloche/link?token=t\n");
   expect(service.sent("IssuePortLink")).toEqual({ sandbox_id: sandboxId, port: 8080, path: "/" });
 });
+
+test("egress is set from words, and shown with what was denied", async () => {
+  const service = new FakeService();
+  const egress = { mode: "allow", domains: ["*.example.org:443"], cidrs: ["203.0.113.0/24"] };
+  service.answers["CreateSandbox"] = () => ({ sandbox: service.sandboxes[0] as object });
+  await service.run(["create", "--egress", "*.example.org:443", "--egress", "203.0.113.0/24"]);
+  expect(service.sent("CreateSandbox")).toEqual({ egress });
+
+  service.answers["UpdateSandbox"] = () => ({ sandbox: service.sandboxes[0] as object });
+  const recent = { destination: "evil.test", protocol: "dns", port: 0, count: 2, last_at: "2026-01-01" };
+  service.answers["GetSandboxEgress"] = () => ({
+    egress,
+    denied_packets: 3,
+    denied_names: 2,
+    recent_denials: [recent, { ...recent, destination: "1.2.3.4", protocol: "tcp", port: 25 }],
+  });
+  const shown = await service.run(["egress", "demo", "none"]);
+  expect(service.sent("UpdateSandbox")).toEqual({ id: sandboxId, egress: { mode: "none" } });
+  expect(shown).toMatchObject({ code: 0, stdout: expect.stringContaining("3 packets, 2 names") });
+  expect(shown.stdout).toMatch(/evil\.test +dns +2/);
+  expect(shown.stdout).toMatch(/1\.2\.3\.4:25 +tcp +2/);
+  expect((await service.run(["egress", "demo", "none", "example.org"])).code).toBe(2);
+});

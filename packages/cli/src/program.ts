@@ -6,6 +6,7 @@ import { addExecCommand } from "./commands/exec.ts";
 import { addLocalServiceCommands } from "./commands/local-service.ts";
 import { addOpenCommand } from "./commands/open.ts";
 import type { Registry } from "./commands/register.ts";
+import { addEgressCommand } from "./commands/egress.ts";
 import { addSandboxCommands } from "./commands/sandboxes.ts";
 import { addServiceCommands } from "./commands/services.ts";
 import { addStoreCommands } from "./commands/store.ts";
@@ -57,6 +58,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   const full: Registry = { ...registry, program };
   addLocalServiceCommands(full);
   addSandboxCommands(full);
+  addEgressCommand(full);
   addExecCommand(full);
   addCopyCommand(full);
   addTokenAndKeyCommands(full);

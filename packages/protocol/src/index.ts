@@ -5,5 +5,6 @@ export * from "./ids.ts";
 export * from "./tokens.ts";
 export * from "./dataplane.ts";
 export * from "./routes.ts";
+export * from "./egress.ts";
 export * from "./json.ts";
 export * from "./bytes.ts";

@@ -51,6 +51,12 @@ export const limits = {
   timeoutSecondsMax: 31_536_000,
   publicPorts: 64,
   apiKeyNameLength: 64,
+  /** Egress (docs/network.md). */
+  domainLength: 253,
+  egressDomains: 128,
+  egressCidrs: 128,
+  /** Destinations and names named in GetSandboxEgress, the latest. */
+  egressDenials: 50,
 } as const;
 
 export const defaults = {

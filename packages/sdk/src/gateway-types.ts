@@ -1,5 +1,5 @@
 /** Messages of the gateway as they are on the wire (spec/proto/cloche/public/v1/sandbox.proto; service-interface.md, Resources). */
-import type { SandboxState } from "@cloche/protocol";
+import type { Egress, SandboxState } from "@cloche/protocol";
 
 export interface SandboxInfo {
   id: string;
@@ -24,6 +24,28 @@ export interface SandboxInfo {
   expires_at: string;
   source_checkpoint_id: string;
   public_ports: number[];
+  egress: Egress;
+}
+
+/** What a sandbox may reach, as requests take it: `domains` and `cidrs` only with mode allow. */
+export type EgressRequest = Pick<Egress, "mode"> & Partial<Egress>;
+
+/** What it was denied, since it last started or resumed. */
+export interface SandboxEgress {
+  egress: Egress;
+  denied_packets: number;
+  denied_names: number;
+  /** The latest 50, latest first. */
+  recent_denials: EgressDenial[];
+}
+export interface EgressDenial {
+  /** An address, or a name whose look-up was refused. */
+  destination: string;
+  protocol: "tcp" | "udp" | "dns";
+  /** 0 for dns. */
+  port: number;
+  count: number;
+  last_at: string;
 }
 
 export interface CreateSandboxRequest {
@@ -42,6 +64,7 @@ export interface CreateSandboxRequest {
   idle_suspend_seconds?: number;
   auto_resume?: boolean;
   public_ports?: number[];
+  egress?: EgressRequest;
 }
 
 export interface ForkSandboxRequest {
@@ -53,6 +76,8 @@ export interface ForkSandboxRequest {
   timeout_seconds?: number;
   idle_suspend_seconds?: number;
   auto_resume?: boolean;
+  /** Default: the source's. */
+  egress?: EgressRequest;
 }
 
 export interface SandboxWithToken {
@@ -85,6 +110,7 @@ export interface UpdateSandboxRequest {
   idle_suspend_seconds?: number;
   auto_resume?: boolean;
   public_ports?: number[];
+  egress?: EgressRequest;
 }
 
 export interface TeamCheckpoint {

@@ -8,6 +8,7 @@ import type {
   ListSandboxesRequest,
   ListSandboxesResponse,
   PortLink,
+  SandboxEgress,
   SandboxInfo,
   SandboxWithToken,
   TeamCheckpoint,
@@ -111,6 +112,10 @@ export class Gateway {
     options: CallOptions = {},
   ): Promise<PortLink> {
     return this.#call("IssuePortLink", request, options);
+  }
+  /** Added: what the sandbox may reach on the network, and what it was denied. */
+  getSandboxEgress(id: string, options: CallOptions = {}): Promise<SandboxEgress> {
+    return this.#read("GetSandboxEgress", { id }, options);
   }
   /** Added: a further API key of the team; `expires_in_seconds` 0: never. */
   createApiKey(

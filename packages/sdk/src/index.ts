@@ -17,6 +17,7 @@ export type {
   CheckpointDeleted,
   CheckpointRecord,
   CheckpointWaitResponse,
+  Egress,
   EntryInfo,
   ErrorCode,
   ExecResponse,

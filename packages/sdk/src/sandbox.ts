@@ -8,6 +8,7 @@ import { type Gateway, isNotFound } from "./gateway.ts";
 import type {
   ForkSandboxRequest,
   PortLink,
+  SandboxEgress,
   SandboxInfo,
   SandboxWithToken,
   UpdateSandboxRequest,
@@ -212,6 +213,11 @@ export class Sandbox extends SandboxDataPlane {
     const { path, signal } = options;
     const request = { sandbox_id: this.id, port, ...(path === undefined ? {} : { path }) };
     return this.#gateway.issuePortLink(request, { signal });
+  }
+
+  /** What it may reach on the network, and what it was denied since it last started; `update({ egress })` changes it. */
+  egress(options: CallOptions = {}): Promise<SandboxEgress> {
+    return this.#gateway.getSandboxEgress(this.id, options);
   }
 
   /** The domain, which a sandbox has once it first runs. */

@@ -107,6 +107,7 @@ async function startParts(
     subnet: config.subnet,
     stateDir: join(`/run/cloche-${tag}`, "network"),
     native: artifacts.native,
+    ...(config.dnsServers.length > 0 && { resolvers: async () => config.dnsServers }),
     progress: (step, detail) => progress.step(step, detail),
     onError: (error) => log.warn({ err: error }, "network"),
   });
@@ -122,6 +123,7 @@ async function startParts(
     native: artifacts.native,
     blobs: await openBlobStore(config.blobUrl, config.home, process.env),
     dnsServers: [SANDBOX_RESOLVER],
+    egress: network,
     clock,
     log: log.child({ part: "host" }),
     metrics,

@@ -11,6 +11,7 @@ import {
   wholeNumber,
 } from "../options.ts";
 import { printFields, printJson, printTable, type Terminal, write } from "../terminal.ts";
+import { egressOf } from "./egress.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 const shortState = (state: SandboxState): string => state.replace("SANDBOX_STATE_", "").toLowerCase();
@@ -28,6 +29,12 @@ async function printSandbox(terminal: Terminal, info: SandboxInfo): Promise<void
     ["forked from", info.source_sandbox_id],
     ["expires", info.expires_at],
     ["metadata", pairs.join(" ")],
+    [
+      "egress",
+      info.egress === undefined
+        ? ""
+        : [info.egress.mode, ...info.egress.domains, ...info.egress.cidrs].join(" "),
+    ],
     ["public ports", (info.public_ports ?? []).join(" ")],
     ["error", info.error_message],
   ]);
@@ -45,6 +52,7 @@ interface MachineOptions {
   idleSuspend?: number;
   autoResume?: boolean;
   publicPort?: number[];
+  egress?: string[];
   wait: boolean;
 }
 const lifetimes = (options: MachineOptions) => ({
@@ -53,6 +61,7 @@ const lifetimes = (options: MachineOptions) => ({
   timeout_seconds: options.timeout,
   idle_suspend_seconds: options.idleSuspend,
   auto_resume: options.autoResume,
+  egress: options.egress === undefined ? undefined : egressOf(options.egress),
 });
 
 async function settled(run: Run, sandbox: Sandbox, wait: boolean): Promise<void> {
@@ -82,6 +91,11 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--idle-suspend <time>", "suspend it after this time without activity; default never", seconds)
     .option("--auto-resume", "wake it when its data plane is called while suspended")
     .option("--public-port <port>", "open this port to anyone, without a token; repeatable", collectPorts)
+    .option(
+      "--egress <policy>",
+      "what it may reach: open (default), none, or a domain or address that is allowed; repeatable",
+      collect,
+    )
     .option("--no-wait", "do not wait until it runs")
     .addHelpText(
       "after",
@@ -196,6 +210,11 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--timeout <time>", "delete the clone after this time", seconds)
     .option("--idle-suspend <time>", "suspend the clone after this time without activity", seconds)
     .option("--auto-resume", "wake the clone when its data plane is called while suspended")
+    .option(
+      "--egress <policy>",
+      "what it may reach: open, none, or a domain or address that is allowed; repeatable; default the source's",
+      collect,
+    )
     .option("--no-wait", "do not wait until it runs")
     .addHelpText("after", "\nExample:\n  cloche fork demo --name demo-2")
     .action(

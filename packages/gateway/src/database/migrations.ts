@@ -137,6 +137,13 @@ const migrations: readonly Migration[] = [
       select id || ':' || generation, id, team_id, cpus, memory_mb, cast(${nowMs} as bigint), cast(${nowMs} as bigint)
       from sandboxes where state = 'SANDBOX_STATE_RUNNING'`.execute(db);
   },
+
+  async function version3(schema) {
+    await schema
+      .alterTable("sandboxes")
+      .addColumn("egress", "text", (c) => c.notNull().defaultTo('{"mode":"open","domains":[],"cidrs":[]}'))
+      .execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

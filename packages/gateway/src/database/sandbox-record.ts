@@ -1,4 +1,4 @@
-import type { SandboxState } from "@cloche/protocol";
+import type { Egress, SandboxState } from "@cloche/protocol";
 import type { SandboxRow } from "./schema.ts";
 
 /** A sandbox as the gateway knows it. Times are Unix milliseconds. */
@@ -19,6 +19,7 @@ export interface SandboxRecord {
   env: Record<string, string>;
   metadata: Record<string, string>;
   publicPorts: number[];
+  egress: Egress;
   sourceSandboxId: string;
   sourceCheckpointId: string;
   errorMessage: string;
@@ -40,6 +41,7 @@ export type SandboxPatch = Partial<
     | "state"
     | "metadata"
     | "publicPorts"
+    | "egress"
     | "errorMessage"
     | "firstRanAtMs"
     | "timeoutSeconds"
@@ -66,6 +68,7 @@ export const sandboxFromRow = (row: SandboxRow): SandboxRecord => ({
   env: JSON.parse(row.env) as Record<string, string>,
   metadata: JSON.parse(row.metadata) as Record<string, string>,
   publicPorts: JSON.parse(row.public_ports) as number[],
+  egress: JSON.parse(row.egress) as Egress,
   sourceSandboxId: row.source_sandbox_id,
   sourceCheckpointId: row.source_checkpoint_id,
   errorMessage: row.error_message,
@@ -94,6 +97,7 @@ export const sandboxToRow = (record: SandboxRecord): SandboxRow => ({
   env: JSON.stringify(record.env),
   metadata: JSON.stringify(record.metadata),
   public_ports: JSON.stringify(record.publicPorts),
+  egress: JSON.stringify(record.egress),
   source_sandbox_id: record.sourceSandboxId,
   source_checkpoint_id: record.sourceCheckpointId,
   error_message: record.errorMessage,

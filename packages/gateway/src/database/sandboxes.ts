@@ -228,6 +228,7 @@ const columnOf: { [Field in keyof Required<SandboxPatch>]: keyof SandboxRow } = 
   state: "state",
   metadata: "metadata",
   publicPorts: "public_ports",
+  egress: "egress",
   errorMessage: "error_message",
   firstRanAtMs: "first_ran_at",
   timeoutSeconds: "timeout_seconds",

@@ -39,6 +39,7 @@ export interface SandboxRow {
   env: string;
   metadata: string;
   public_ports: string;
+  egress: string;
   source_sandbox_id: string;
   source_checkpoint_id: string;
   error_message: string;

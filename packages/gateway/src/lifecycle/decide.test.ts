@@ -64,6 +64,15 @@ describe("decideRequest", () => {
       DELETING: "x",
       ERROR: "=",
     },
+    update_egress: {
+      CREATING: "x",
+      RUNNING: "=",
+      SUSPENDING: "=",
+      SUSPENDED: "=",
+      RESUMING: "=",
+      DELETING: "x",
+      ERROR: "x",
+    },
   };
 
   it.each(

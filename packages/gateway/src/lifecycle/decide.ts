@@ -6,7 +6,14 @@ import { ClocheError, nextState, type SandboxState, type TransitionTrigger } fro
 import { MachinePhase } from "@cloche/protocol/host";
 import type { OperationKind } from "../database/operations.ts";
 
-export type LifecycleRequest = "suspend" | "resume" | "delete" | "fork" | "issue_token" | "update";
+export type LifecycleRequest =
+  | "suspend"
+  | "resume"
+  | "delete"
+  | "fork"
+  | "issue_token"
+  | "update"
+  | "update_egress";
 
 export type Verdict =
   /** Allowed, and nothing changes: answer the sandbox as it is. */
@@ -53,8 +60,15 @@ export function decideRequest(sandbox: Subject, request: LifecycleRequest): Verd
     case "update":
       if (state !== "SANDBOX_STATE_DELETING") return unchanged;
       return deny(sandbox, "UpdateSandbox works in any state but SANDBOX_STATE_DELETING");
+    case "update_egress":
+      if (hasMachine(state)) return unchanged;
+      return deny(sandbox, "egress can be changed once the sandbox has run, until it is deleted or fails");
   }
 }
+
+/** Whether the host has a machine of a sandbox in this state, running or kept. */
+export const hasMachine = (state: SandboxState): boolean =>
+  state !== "SANDBOX_STATE_CREATING" && state !== "SANDBOX_STATE_DELETING" && state !== "SANDBOX_STATE_ERROR";
 
 const unchanged: Verdict = { kind: "unchanged" };
 

@@ -3,8 +3,8 @@
  * machine answered is noted in the machine view.
  */
 import type { Clock } from "@cloche/base";
-import { ClocheError, type ErrorCode, errorCodes, internalHeaders } from "@cloche/protocol";
-import type { HostCheckpoint, HostInfo, HostService, Machine } from "@cloche/protocol/host";
+import { ClocheError, type Egress, type ErrorCode, errorCodes, internalHeaders } from "@cloche/protocol";
+import type { HostCheckpoint, HostInfo, HostService, Machine, MachineEgress } from "@cloche/protocol/host";
 import { type CallOptions, type Client, Code, ConnectError } from "@connectrpc/connect";
 import type { VerificationKey } from "@cloche/protocol";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -99,7 +99,7 @@ export class HostCalls {
 
   async update(
     sandboxId: string,
-    change: { idleSuspendSeconds?: number; name?: string },
+    change: { idleSuspendSeconds?: number; name?: string; egress?: Egress & { revision: number } },
     context: CallContext,
   ): Promise<void> {
     await this.#retry(
@@ -134,6 +134,14 @@ export class HostCalls {
       gatewayLimits.hostDestroyMs,
     );
     return answer.freedBytes;
+  }
+
+  async egress(sandboxId: string, context: CallContext): Promise<MachineEgress> {
+    return await this.#retry(
+      context,
+      (o) => this.#client.getMachineEgress({ sandboxId }, o),
+      gatewayLimits.hostQueryMs,
+    );
   }
 
   info(context: CallContext): Promise<HostInfo> {
@@ -188,4 +196,8 @@ const specOf = (record: SandboxRecord) => ({
   env: record.env,
   checkpointId: record.sourceCheckpointId,
   idleSuspendSeconds: record.idleSuspendSeconds,
+  egress: egressOf(record),
 });
+
+/** The record's generation grows with every write: the host can tell which of two policies is the later. */
+export const egressOf = ({ egress, generation }: SandboxRecord) => ({ ...egress, revision: generation });

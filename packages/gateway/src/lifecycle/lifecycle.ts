@@ -45,6 +45,7 @@ export type NewSandbox = Pick<
   | "env"
   | "metadata"
   | "publicPorts"
+  | "egress"
   | "sourceSandboxId"
   | "sourceCheckpointId"
   | "timeoutSeconds"
@@ -55,7 +56,7 @@ export type NewSandbox = Pick<
 export type SandboxSettings = Partial<
   Pick<
     SandboxRecord,
-    "name" | "metadata" | "timeoutSeconds" | "idleSuspendSeconds" | "autoResume" | "publicPorts"
+    "name" | "metadata" | "timeoutSeconds" | "idleSuspendSeconds" | "autoResume" | "publicPorts" | "egress"
   >
 >;
 

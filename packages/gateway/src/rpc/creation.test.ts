@@ -124,6 +124,21 @@ describe("CreateSandbox", () => {
       { env: Object.fromEntries(Array.from({ length: 257 }, (_, i) => [`A${i}`, ""])) },
       /^env has 257 entries; at most 256/,
     ],
+    [{ egress: {} }, /^egress\.mode is ""; it must be one of open, none, allow/],
+    [{ egress: { mode: "none", domains: ["a.test"] } }, /^egress\.domains is only for mode allow, not none/],
+    [
+      { egress: { mode: "allow", domains: ["a.test", "*"] } },
+      /^egress\.domains\[1\] is "\*"; it must be a domain/,
+    ],
+    [{ egress: { mode: "allow", cidrs: ["::1"] } }, /^egress\.cidrs\[0\] is "::1"; it must be an IPv4/],
+    [
+      { egress: { mode: "allow", domains: Array(129).fill("a.test") } },
+      /^egress\.domains has 129 entries; at most 128/,
+    ],
+    [
+      { egress: { mode: "allow", cidrs: Array(129).fill("1.1.1.1") } },
+      /^egress\.cidrs has 129 entries; at most 128/,
+    ],
     [{ public_ports: [0] }, /^public_ports is 0; it must be a whole number from 1 to 65535/],
     [{ public_ports: [70_000] }, /^public_ports is 70000/],
     [{ public_ports: Array.from({ length: 65 }, (_, i) => i + 1) }, /^public_ports has 65 ports; at most 64/],

@@ -10,6 +10,7 @@ import type { NewSandbox } from "../lifecycle/lifecycle.ts";
 import { gatewayLimits } from "../limits.ts";
 import {
   displayName,
+  egress,
   environment,
   metadata,
   numberWithin,
@@ -50,6 +51,7 @@ export class Creation {
       env: environment("env", request.env),
       metadata: metadata("metadata", request.metadata),
       publicPorts: ports("public_ports", request.publicPorts),
+      egress: egress("egress", request.egress),
       sourceSandboxId: "",
       sourceCheckpointId: request.checkpointId,
       timeoutSeconds: wholeWithin("timeout_seconds", request.timeoutSeconds ?? 0, 0, timeoutSecondsMax),
@@ -92,6 +94,7 @@ export class Creation {
       env: source.env,
       metadata: ownMetadata ? metadata("metadata", request.metadata) : source.metadata,
       publicPorts: [],
+      egress: request.egress === undefined ? source.egress : egress("egress", request.egress),
       sourceSandboxId: source.id,
       sourceCheckpointId: request.checkpointId,
       timeoutSeconds: wholeWithin("timeout_seconds", timeoutSeconds, 0, timeoutSecondsMax),

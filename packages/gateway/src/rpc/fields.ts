@@ -1,5 +1,14 @@
 /** Checks of request fields. Each refusal names the field and its value and says what would be right. */
-import { ClocheError, isDisplayName, limits } from "@cloche/protocol";
+import {
+  ClocheError,
+  type Egress,
+  egressModes,
+  isDisplayName,
+  limits,
+  OPEN_EGRESS,
+  parseAllowedCidr,
+  parseAllowedDomain,
+} from "@cloche/protocol";
 
 const shown = (value: unknown): string => {
   const text = JSON.stringify(value) ?? String(value);
@@ -87,4 +96,51 @@ export function ports(field: string, value: readonly number[]): number[] {
   }
   for (const port of value) wholeWithin(field, port, 1, 65_535);
   return [...new Set(value)].toSorted((a, b) => a - b);
+}
+
+/** Undefined is open. */
+export function egress(
+  field: string,
+  value: { mode: string; domains: readonly string[]; cidrs: readonly string[] } | undefined,
+): Egress {
+  if (value === undefined) return OPEN_EGRESS;
+  const mode = egressModes.find((one) => one === value.mode);
+  if (mode === undefined) throw refuse(`${field}.mode`, value.mode, `one of ${egressModes.join(", ")}`);
+  const list = (
+    name: string,
+    texts: readonly string[],
+    max: number,
+    isOne: (text: string) => boolean,
+    right: string,
+  ) => {
+    if (mode !== "allow" && texts.length > 0) {
+      throw new ClocheError("invalid_argument", `${field}.${name} is only for mode allow, not ${mode}`);
+    }
+    if (texts.length > max) {
+      throw new ClocheError(
+        "invalid_argument",
+        `${field}.${name} has ${texts.length} entries; at most ${max} are allowed`,
+      );
+    }
+    const wrong = texts.findIndex((text) => !isOne(text));
+    if (wrong >= 0) throw refuse(`${field}.${name}[${wrong}]`, texts[wrong], right);
+    return [...new Set(texts)];
+  };
+  return {
+    mode,
+    domains: list(
+      "domains",
+      value.domains,
+      limits.egressDomains,
+      (text) => parseAllowedDomain(text) !== undefined,
+      "a domain such as example.org, *.example.org, example.org:443 or example.org:8000-8100",
+    ),
+    cidrs: list(
+      "cidrs",
+      value.cidrs,
+      limits.egressCidrs,
+      (text) => parseAllowedCidr(text) !== undefined,
+      "an IPv4 address or range such as 203.0.113.0/24, with ports as in 203.0.113.7:443",
+    ),
+  };
 }

@@ -1,9 +1,13 @@
 import { rfc3339 } from "@cloche/base";
 import { humanBytes, type SandboxState as StateName } from "@cloche/protocol";
-import type { HostCheckpoint } from "@cloche/protocol/host";
+import type { HostCheckpoint, MachineEgress } from "@cloche/protocol/host";
 import { type Checkpoint, type Sandbox, SandboxState } from "@cloche/protocol/public";
 import type { MessageInitShape } from "@bufbuild/protobuf";
-import type { CheckpointSchema, SandboxSchema } from "@cloche/protocol/public";
+import type {
+  CheckpointSchema,
+  GetSandboxEgressResponseSchema,
+  SandboxSchema,
+} from "@cloche/protocol/public";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 
 const stateNumbers: Record<StateName, SandboxState> = {
@@ -57,7 +61,27 @@ export function sandboxMessage(
     expiresAt: record.expiresAtMs === null ? "" : rfc3339(record.expiresAtMs),
     sourceCheckpointId: record.sourceCheckpointId,
     publicPorts: record.publicPorts,
-  } satisfies Partial<Sandbox>;
+    egress: record.egress,
+  } satisfies Partial<Record<keyof Sandbox, unknown>>;
+}
+
+/** `denied`: what the host counted; undefined while it has no machine of it. */
+export function egressMessage(
+  { egress }: SandboxRecord,
+  denied: MachineEgress | undefined,
+): MessageInitShape<typeof GetSandboxEgressResponseSchema> {
+  return {
+    egress,
+    deniedPackets: denied?.deniedPackets ?? 0,
+    deniedNames: denied?.deniedNames ?? 0,
+    recentDenials: (denied?.recent ?? []).map(({ destination, protocol, port, count, lastAtUnixMs }) => ({
+      destination,
+      protocol,
+      port,
+      count,
+      lastAt: rfc3339(lastAtUnixMs),
+    })),
+  };
 }
 
 export function checkpointMessage(checkpoint: HostCheckpoint): MessageInitShape<typeof CheckpointSchema> {

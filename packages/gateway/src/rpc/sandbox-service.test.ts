@@ -37,6 +37,7 @@ describe("ids", () => {
     ["ForkSandbox", "source_sandbox_id"],
     ["IssueDataPlaneToken", "sandbox_id"],
     ["IssuePortLink", "sandbox_id"],
+    ["GetSandboxEgress", "id"],
   ];
   it.each(methods)(
     "%s refuses a missing %s, and does not find unknown ones or another team's",
@@ -312,6 +313,51 @@ describe("UpdateSandbox", () => {
     const answer = await f.call("UpdateSandbox", { id, ...body });
     expect([answer.status, answer.body.code]).toEqual([400, "invalid_argument"]);
     expect(answer.body.message).toMatch(message);
+  });
+});
+
+describe("egress", () => {
+  const list = { mode: "allow", domains: ["*.example.org:443"], cidrs: ["203.0.113.0/24"] };
+
+  it("is open by default, inherited by forks unless they say otherwise, and told to the host", async () => {
+    const open = await create();
+    expect(open.egress).toEqual({ mode: "open", domains: [], cidrs: [] });
+    const source = await create({ egress: list });
+    expect(source.egress).toEqual(list);
+    expect(f.host.egress.get(source.id)).toMatchObject(list);
+    const heir = await f.call("ForkSandbox", { source_sandbox_id: source.id });
+    expect(heir.body.sandbox.egress).toEqual(list);
+    const other = await f.call("ForkSandbox", { source_sandbox_id: source.id, egress: { mode: "none" } });
+    expect(other.body.sandbox.egress).toEqual({ mode: "none", domains: [], cidrs: [] });
+    expect(f.host.egress.get(other.body.sandbox.id)).toMatchObject({ mode: "none" });
+  });
+
+  it("is in force on the host when a change of it answers, each later than the one before", async () => {
+    const { id } = await create();
+    const revisions: number[] = [];
+    for (const egress of [{ mode: "none" }, list, { mode: "open" }]) {
+      const answer = await f.call("UpdateSandbox", { id, egress });
+      expect(answer.body.sandbox.egress).toMatchObject(egress);
+      expect(f.host.egress.get(id)).toMatchObject(egress);
+      revisions.push(f.host.egress.get(id)?.revision ?? 0);
+    }
+    expect(revisions).toEqual(revisions.toSorted((a, b) => a - b));
+    expect(new Set(revisions).size).toBe(3);
+    f.host.fault("updateMachine", "before", Code.Internal, 1, "nft is broken");
+    expect(await f.call("UpdateSandbox", { id, egress: { mode: "none" } })).toMatchObject({ status: 500 });
+  });
+
+  it("shows what was denied", async () => {
+    const { id } = await create({ egress: list });
+    f.host.denials = [{ destination: "evil.test", protocol: "dns", count: 2, lastAtUnixMs: 1_000 }];
+    expect((await f.call("GetSandboxEgress", { id })).body).toEqual({
+      egress: list,
+      denied_packets: 3,
+      denied_names: 1,
+      recent_denials: [
+        { destination: "evil.test", protocol: "dns", port: 0, count: 2, last_at: "1970-01-01T00:00:01.000Z" },
+      ],
+    });
   });
 });
 

@@ -7,18 +7,20 @@ import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
-import type { CallContext, HostCalls } from "../lifecycle/host-calls.ts";
+import { type CallContext, egressOf, type HostCalls } from "../lifecycle/host-calls.ts";
+import { hasMachine } from "../lifecycle/decide.ts";
 import type { Lifecycle, SandboxSettings } from "../lifecycle/lifecycle.ts";
 import { gatewayLimits } from "../limits.ts";
 import { linkTokenHash } from "../routes/route-service.ts";
 import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
 import { callerOf } from "./caller.ts";
 import type { Creation } from "./creation.ts";
-import { displayName, metadata, ports, refuse, wholeWithin } from "./fields.ts";
+import { displayName, egress, metadata, ports, refuse, wholeWithin } from "./fields.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
 import {
   checkpointMessage,
   type Domains,
+  egressMessage,
   sandboxDomain,
   sandboxMessage,
   stateName,
@@ -169,11 +171,16 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         ...(request.publicPorts !== undefined && {
           publicPorts: ports("public_ports", request.publicPorts.ports),
         }),
+        ...(request.egress !== undefined && { egress: egress("egress", request.egress) }),
       };
+      // Its machine may be made of what the record said before.
+      if (settings.egress !== undefined) lifecycle.check(record, "update_egress");
       if (Object.keys(settings).length === 0) return { sandbox: message(record) };
       const updated = await lifecycle.update(caller, record, settings);
       if (settings.idleSuspendSeconds !== undefined || settings.name !== undefined)
         tellHost(updated, settings);
+      if (settings.egress !== undefined)
+        await host.update(updated.id, { egress: egressOf(updated) }, callOf(context, caller));
       return { sandbox: message(updated) };
     },
 
@@ -217,6 +224,15 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const query = new URLSearchParams({ token, path });
       const origin = `https://${sandboxDomain(domains, `${port}-${record.id}`)}`;
       return { url: `${origin}${portLinkPath}?${query}`, expiresAtUnix: Math.floor(expiresAtMs / 1_000) };
+    },
+
+    async getSandboxEgress(request, context) {
+      const caller = callerOf(context);
+      const record = await lifecycle.find(caller, request.id, "id");
+      const denied = hasMachine(record.state)
+        ? await host.egress(record.id, callOf(context, caller))
+        : undefined;
+      return egressMessage(record, denied);
     },
   };
 

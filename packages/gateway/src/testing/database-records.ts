@@ -1,6 +1,6 @@
 /** Records with every field set, for tests of the database. */
 import { randomBytes } from "node:crypto";
-import { newSandboxId } from "@cloche/protocol";
+import { newSandboxId, OPEN_EGRESS } from "@cloche/protocol";
 import type { AuditEntry } from "../database/audit.ts";
 import type { OperationRecord } from "../database/operations.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -28,6 +28,7 @@ export function aSandbox(changes: Partial<SandboxRecord> = {}): SandboxRecord {
     publicPorts: [],
     sourceSandboxId: "",
     sourceCheckpointId: "",
+    egress: OPEN_EGRESS,
     errorMessage: "",
     firstRanAtMs: null,
     timeoutSeconds: 0,

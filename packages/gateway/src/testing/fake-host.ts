@@ -2,9 +2,11 @@
  * A host in memory, for tests: a model of machines behind HostService through a router transport, so that requests and answers
  * go through the real codec. Any call can be made to fail before or after its effect, or to hang.
  */
-import { create } from "@bufbuild/protobuf";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { ClocheError } from "@cloche/protocol";
 import {
+  type Egress,
+  type EgressDenialSchema,
   HostCheckpointSchema,
   type HostCheckpoint,
   HostService,
@@ -47,6 +49,9 @@ export class FakeHost {
   readonly client: HostClient;
   keys: { issuer: string; kids: string[] } = { issuer: "", kids: [] };
   idleLimits = new Map<string, number>();
+  /** The egress policy of each machine. */
+  egress = new Map<string, Egress>();
+  denials: MessageInitShape<typeof EgressDenialSchema>[] = [];
   runtimes = ["gvisor"];
   #faults: Fault[] = [];
   #epoch = 0n;
@@ -145,6 +150,7 @@ export class FakeHost {
       diskMb: spec.diskMb ?? 1024,
     });
     this.machines.set(spec.sandboxId, machine);
+    if (spec.egress !== undefined) this.egress.set(spec.sandboxId, spec.egress);
     return this.set(spec.sandboxId, phase);
   }
 
@@ -193,10 +199,16 @@ export class FakeHost {
       getMachine: ({ sandboxId }) => this.#call("getMachine", sandboxId, () => this.#get(sandboxId)),
       listMachines: () => this.#call("listMachines", "", () => ({ machines: [...this.machines.values()] })),
       watchMachines: (_request, context) => this.#watch(context.signal),
-      updateMachine: ({ sandboxId, idleSuspendSeconds }) =>
+      updateMachine: ({ sandboxId, idleSuspendSeconds, egress }) =>
         this.#call("updateMachine", sandboxId, () => {
+          if (egress !== undefined) this.egress.set(sandboxId, egress);
           if (idleSuspendSeconds !== undefined) this.idleLimits.set(sandboxId, idleSuspendSeconds);
           return this.#get(sandboxId);
+        }),
+      getMachineEgress: ({ sandboxId }) =>
+        this.#call("getMachineEgress", sandboxId, () => {
+          this.#get(sandboxId);
+          return { deniedPackets: 3, deniedNames: 1, recent: this.denials };
         }),
       setVerificationKeys: ({ issuer, keys }) =>
         this.#call("setVerificationKeys", "", () => {

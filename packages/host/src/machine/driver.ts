@@ -1,4 +1,4 @@
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, type Egress } from "@cloche/protocol";
 
 /**
  * What every kind of machine can do. One contract suite (tests/contracts/machine) runs against each driver.
@@ -26,7 +26,12 @@ export interface MachineResources {
   cpus: number;
   memoryMb: number;
   diskMb: number;
+  /** In force before anything of the user runs. Absent: open. */
+  egress?: MachineEgress;
 }
+
+/** The revision grows: a policy older than the one in force is ignored. */
+export type MachineEgress = Egress & { revision: number };
 
 /** A living machine whose agent listens. */
 export interface RunningMachine {

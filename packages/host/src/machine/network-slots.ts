@@ -1,3 +1,5 @@
+import type { Egress } from "@cloche/protocol";
+
 /**
  * What a machine needs of the network: one slot, made ahead by network/. A slot is a network namespace with an `eth0`
  * whose other end the router namespace holds; its address never changes, so slot numbers name everything.
@@ -16,6 +18,8 @@ export interface NetworkSlots {
   lease(): Promise<NetworkLease>;
   /** The lease of a slot that a machine of an earlier service still uses; undefined when the slot is gone. */
   adopt(slot: number): Promise<NetworkLease | undefined>;
+  /** What the machine at this address may reach from now on; undefined: what a fresh lease may, the public internet. */
+  setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
   /** The next holder of the slot must not see traffic of this one. Repeatable. */
   release(slot: number): Promise<void>;
 }

@@ -76,6 +76,11 @@ function toText(address: number): string {
   return [24, 16, 8, 0].map((shift) => Math.floor(address / 2 ** shift) % 256).join(".");
 }
 
+/** Whether an address lies in one of the ranges, or is none. */
+export function isSpecial(address: string, ranges: readonly string[]): boolean {
+  return Number.isNaN(toNumber(address)) || ranges.some((range) => overlaps(address, range));
+}
+
 /** NaN for what is no IPv4 address. */
 function toNumber(text: string): number {
   const parts = text.split(".");

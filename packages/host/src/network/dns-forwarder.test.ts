@@ -1,6 +1,7 @@
 import { createSocket, type Socket } from "node:dgram";
 import { once } from "node:events";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { RCODE_REFUSED, refusal } from "./dns-message.ts";
 import { DNS_LIMITS, DnsForwarder, type DnsForwarderOptions } from "./dns-forwarder.ts";
 
 const LOOPBACK = "127.0.0.1";
@@ -90,7 +91,13 @@ describe("DNS forwarder", () => {
   });
 
   it("refuses what the filter refuses, without asking", async () => {
-    const port = await start({ allow: (slot, { name }) => slot === 1 && name !== "secret" });
+    const port = await start({
+      policy: {
+        before: (slot, { name }, asking) =>
+          slot === 1 && name === "secret" ? refusal(asking, RCODE_REFUSED) : undefined,
+        after: async (_slot, _question, _query, said) => said,
+      },
+    });
     expect((await ask(port, query("Secret"))).readUInt8(3) & 15).toBe(5);
     expect(asked).toEqual([]);
     expect((await ask(port, query("other"))).readUInt8(3) & 15).toBe(0);

@@ -11,7 +11,6 @@ import {
   answers,
   type DnsQuestion,
   parseQuery,
-  RCODE_REFUSED,
   RCODE_SERVER_FAILURE,
   refusal,
   withId,
@@ -42,9 +41,16 @@ export interface DnsForwarderOptions {
   readonly upstreamPort?: number;
   /** The slot that an address belongs to; undefined: not answered. */
   readonly slotOf: (address: string) => number | undefined;
-  /** Whether the sandbox may ask this. Refused questions get REFUSED. Default: all may. */
-  readonly allow?: (slot: number, question: DnsQuestion) => boolean;
+  /** What each sandbox may ask, and what it may hear. Default: everything. */
+  readonly policy?: NamePolicy;
   readonly now?: () => number;
+}
+
+export interface NamePolicy {
+  /** What is answered without asking anybody: a refusal, or that there is nothing. Undefined: ask. */
+  before(slot: number, question: DnsQuestion, query: Buffer): Buffer | undefined;
+  /** The answer as the sandbox gets it. What it names may be reached once this resolves. */
+  after(slot: number, question: DnsQuestion, query: Buffer, answer: Buffer): Promise<Buffer>;
 }
 
 interface Budget {
@@ -146,7 +152,9 @@ export class DnsForwarder {
     const question = parseQuery(query);
     const budget = this.#budget(slot);
     if (!question || !this.#spend(budget)) return undefined;
-    if (this.#options.allow && !this.#options.allow(slot, question)) return refusal(query, RCODE_REFUSED);
+    const { policy } = this.#options;
+    const settled = policy?.before(slot, question, query);
+    if (settled) return settled;
     if (budget.pending >= DNS_LIMITS.pendingPerSlot || this.#pending >= DNS_LIMITS.pending)
       return refusal(query, RCODE_SERVER_FAILURE);
     budget.pending += 1;
@@ -155,6 +163,7 @@ export class DnsForwarder {
       const asked = withId(query, randomInt(0x1_0000));
       for (const resolver of await this.#options.resolvers()) {
         const answer = await ask(resolver, this.#options.upstreamPort ?? 53, asked);
+        if (answer && policy) return withId(await policy.after(slot, question, query, answer), question.id);
         if (answer) return withId(answer, question.id);
       }
       return refusal(query, RCODE_SERVER_FAILURE);

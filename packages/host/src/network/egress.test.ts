@@ -7,6 +7,7 @@ import {
   egressCommands,
   elementsOf,
   NO_ELEMENTS,
+  policyOf,
   removalCommands,
 } from "./egress.ts";
 
@@ -22,17 +23,35 @@ describe("egress policies", () => {
       "add element inet cloche egress { s7 : goto deny }",
     ]);
     const allow: EgressRule[] = [{ cidr: "11.2.3.0/24", protocol: "tcp", ports: [80, 90] }];
-    expect(egressCommands(7, { mode: "list", allow }, NO_ELEMENTS)).toContain(
+    expect(egressCommands(7, { mode: "list", allow, domains: [] }, NO_ELEMENTS)).toContain(
       "add element inet cloche allowed { s7 . 11.2.3.0-11.2.3.255 . tcp . 80-90 }",
     );
-    expect(removalCommands(7, elementsOf({ mode: "list", allow }))).toContain(
+    expect(removalCommands(7, elementsOf({ mode: "list", allow, domains: [] }))).toContain(
       "delete element inet cloche allowed { s7 . 11.2.3.0-11.2.3.255 . tcp . 80-90 }",
     );
+  });
+
+  it("let what allowed names resolve to be opened under a number of its own", () => {
+    const policy = policyOf({ mode: "allow", domains: ["example.org:443"], cidrs: ["11.0.0.1:80"] });
+    expect(egressCommands(7, policy, NO_ELEMENTS, 5)).toEqual([
+      "add element inet cloche resolving { s7 }",
+      "add element inet cloche allowed { s7 . 11.0.0.1 . tcp . 80 }",
+      "add element inet cloche allowed { s7 . 11.0.0.1 . udp . 80 }",
+      "add element inet cloche generation { s7 : 5 }",
+      "add element inet cloche opened { s7 . 5 }",
+      "add element inet cloche egress { s7 : goto listed }",
+    ]);
+    expect(removalCommands(7, elementsOf(policy, 5))).toContain(
+      "delete element inet cloche opened { s7 . 5 }",
+    );
+    expect(policyOf(undefined)).toEqual({ mode: "open" });
+    expect(() => policyOf({ mode: "allow", domains: ["a b"], cidrs: [] })).toThrow("egress.domains[0]");
   });
 
   it("refuse bad rules by name", () => {
     const policy = (rule: Partial<EgressRule>) => ({
       mode: "list" as const,
+      domains: [],
       allow: [{ cidr: "11.0.0.1", protocol: "tcp" as const, ports: [1, 2] as const, ...rule }],
     });
     expect(() => checkEgress(policy({}))).not.toThrow();
@@ -40,7 +59,9 @@ describe("egress policies", () => {
     expect(() => checkEgress(policy({ protocol: "icmp" as "tcp" }))).toThrow("egress.allow[0].protocol");
     expect(() => checkEgress(policy({ ports: [0, 5] }))).toThrow("egress.allow[0].ports");
     expect(() => checkEgress(policy({ ports: [9, 5] }))).toThrow("egress.allow[0].ports");
-    expect(() => checkEgress({ mode: "list", allow: Array(257).fill(policy({}).allow[0]) })).toThrow("256");
+    expect(() =>
+      checkEgress({ mode: "list", allow: Array(257).fill(policy({}).allow[0]), domains: [] }),
+    ).toThrow("256");
   });
 
   it("overlap as they like: the elements are disjoint and allow exactly what the rules allow", () => {
@@ -55,7 +76,7 @@ describe("egress policies", () => {
     });
     fc.assert(
       fc.property(fc.array(rule, { maxLength: 6 }), (allow) => {
-        const elements = elementsOf({ mode: "list", allow }).allowed.map((text) => {
+        const elements = elementsOf({ mode: "list", allow, domains: [] }).allowed.map((text) => {
           const [addresses = "", protocol, ports = ""] = text.split(" . ");
           const [from = "", to = from] = addresses.split("-");
           const [first = "", last = first] = ports.split("-");

@@ -1,6 +1,13 @@
 // What a sandbox may reach: its mode, and the nft set elements that say so. The rules (rules.ts) never change; a change of
 // mode is one transaction on elements and holds at once, for connections that are open too. Pure.
-import { ClocheError } from "@cloche/protocol";
+import {
+  type AllowedDomain,
+  ClocheError,
+  type Egress,
+  type PortRange,
+  parseAllowedCidr,
+  parseAllowedDomain,
+} from "@cloche/protocol";
 import { toRange } from "./address.ts";
 import { slotInterface } from "./names.ts";
 import { ROUTER_TABLE } from "./rules.ts";
@@ -10,14 +17,37 @@ export interface EgressRule {
   readonly cidr: string;
   readonly protocol: "tcp" | "udp";
   /** First and last port. */
-  readonly ports: readonly [number, number];
+  readonly ports: PortRange;
 }
 
-/** open: every public address. none: nothing, names neither. list: what the rules name, and name resolution. */
+/**
+ * open: every public address. none: nothing, names neither. list: what the rules name, the names of `domains`, and what these
+ * resolve to.
+ */
 export type EgressPolicy =
   | { readonly mode: "open" }
   | { readonly mode: "none" }
-  | { readonly mode: "list"; readonly allow: readonly EgressRule[] };
+  | {
+      readonly mode: "list";
+      readonly allow: readonly EgressRule[];
+      readonly domains: readonly AllowedDomain[];
+    };
+
+/** The policy that the public form means; undefined is open. invalid_argument names what cannot be read. */
+export function policyOf(egress: Egress | undefined): EgressPolicy {
+  if (egress === undefined || egress.mode === "open") return { mode: "open" };
+  if (egress.mode === "none") return { mode: "none" };
+  const read = <T>(field: string, texts: readonly string[], parse: (text: string) => T | undefined): T[] =>
+    texts.map((text, index) => {
+      const one = parse(text);
+      if (one !== undefined) return one;
+      throw new ClocheError("invalid_argument", `egress.${field}[${index}]: ${JSON.stringify(text)} is none`);
+    });
+  const allow = read("cidrs", egress.cidrs, parseAllowedCidr).flatMap(({ cidr, ports }) =>
+    (["tcp", "udp"] as const).map((protocol) => ({ cidr, protocol, ports })),
+  );
+  return { mode: "list", allow, domains: read("domains", egress.domains, parseAllowedDomain) };
+}
 
 export const EGRESS_RULES_MAX = 256;
 const CHAINS = { open: "open", none: "deny", list: "listed" } as const;
@@ -44,14 +74,27 @@ export function checkEgress(policy: EgressPolicy): EgressPolicy {
   return policy;
 }
 
-/** The nft commands that put `slot` under `policy`, whatever it was under before. Needs `known`: its present elements. */
-export function egressCommands(slot: number, policy: EgressPolicy, known: SlotElements): string[] {
+/**
+ * The nft commands that put `slot` under `policy`, whatever it was under before. Needs `known`: its present elements.
+ * `generation`: a number not used for the slot before; connections made under another are judged anew.
+ */
+export function egressCommands(
+  slot: number,
+  policy: EgressPolicy,
+  known: SlotElements,
+  generation = 0,
+): string[] {
   const name = slotInterface(slot);
   const commands = removalCommands(slot, known);
   if (policy.mode !== "none") commands.push(`add element ${ROUTER_TABLE} resolving { ${name} }`);
   if (policy.mode === "list")
     for (const element of disjoint(policy.allow.map(toBox)))
       commands.push(`add element ${ROUTER_TABLE} allowed { ${name} . ${renderBox(element)} }`);
+  if (policy.mode === "list" && policy.domains.length > 0)
+    commands.push(
+      `add element ${ROUTER_TABLE} generation { ${name} : ${generation} }`,
+      `add element ${ROUTER_TABLE} opened { ${name} . ${generation} }`,
+    );
   commands.push(`add element ${ROUTER_TABLE} egress { ${name} : goto ${CHAINS[policy.mode]} }`);
   return commands;
 }
@@ -62,9 +105,16 @@ export interface SlotElements {
   readonly hasResolving: boolean;
   /** As rendered by `renderBox`. */
   readonly allowed: readonly string[];
+  /** Of the connections that were opened to resolved addresses; 0: none. */
+  readonly generation: number;
 }
 
-export const NO_ELEMENTS: SlotElements = { hasEgress: false, hasResolving: false, allowed: [] };
+export const NO_ELEMENTS: SlotElements = {
+  hasEgress: false,
+  hasResolving: false,
+  allowed: [],
+  generation: 0,
+};
 
 export function removalCommands(slot: number, known: SlotElements): string[] {
   const name = slotInterface(slot);
@@ -73,12 +123,18 @@ export function removalCommands(slot: number, known: SlotElements): string[] {
   if (known.hasResolving) commands.push(`delete element ${ROUTER_TABLE} resolving { ${name} }`);
   for (const element of known.allowed)
     commands.push(`delete element ${ROUTER_TABLE} allowed { ${name} . ${element} }`);
+  if (known.generation !== 0)
+    commands.push(
+      `delete element ${ROUTER_TABLE} generation { ${name} }`,
+      `delete element ${ROUTER_TABLE} opened { ${name} . ${known.generation} }`,
+    );
   return commands;
 }
 
 /** The elements that `egressCommands` leaves. */
-export function elementsOf(policy: EgressPolicy): SlotElements {
+export function elementsOf(policy: EgressPolicy, generation = 0): SlotElements {
   return {
+    generation: policy.mode === "list" && policy.domains.length > 0 ? generation : 0,
     hasEgress: true,
     hasResolving: policy.mode !== "none",
     allowed: policy.mode === "list" ? disjoint(policy.allow.map(toBox)).map(renderBox) : [],
@@ -112,7 +168,7 @@ function disjoint(boxes: readonly Box[]): Box[] {
       const last = (bounds[i + 1] as number) - 1;
       const ports = mine
         .filter((box) => box.first <= first && last <= box.last)
-        .map((box): [number, number] => [box.firstPort, box.lastPort]);
+        .map((box): PortRange => [box.firstPort, box.lastPort]);
       for (const [firstPort, lastPort] of joined(ports))
         result.push({ protocol, first, last, firstPort, lastPort });
     }
@@ -120,9 +176,10 @@ function disjoint(boxes: readonly Box[]): Box[] {
   return result;
 }
 
-function joined(ranges: [number, number][]): [number, number][] {
+/** The same ports in as few ranges as there can be. */
+export function joined(ranges: readonly PortRange[]): PortRange[] {
   const result: [number, number][] = [];
-  for (const [first, last] of ranges.sort((a, b) => a[0] - b[0])) {
+  for (const [first, last] of ranges.toSorted((a, b) => a[0] - b[0])) {
     const previous = result.at(-1);
     if (previous && first <= previous[1] + 1) previous[1] = Math.max(previous[1], last);
     else result.push([first, last]);

@@ -10,6 +10,7 @@
 // the one before.
 import { rm } from "node:fs/promises";
 import { randomInt } from "node:crypto";
+import type { Egress } from "@cloche/protocol";
 import { inStep, type Progress } from "../artifacts/step.ts";
 import type { Native } from "../sys/native.ts";
 import {
@@ -21,16 +22,7 @@ import {
   uplinkAddresses,
 } from "./address.ts";
 import { DnsForwarder } from "./dns-forwarder.ts";
-import type { DnsQuestion } from "./dns-message.ts";
-import {
-  checkEgress,
-  type EgressPolicy,
-  egressCommands,
-  elementsOf,
-  NO_ELEMENTS,
-  removalCommands,
-  type SlotElements,
-} from "./egress.ts";
+import { type EgressPolicy, policyOf } from "./egress.ts";
 import { SANDBOX_INTERFACE, slotInterface } from "./names.ts";
 import { hostResolvers } from "./resolvers.ts";
 import {
@@ -39,12 +31,10 @@ import {
   loadRules,
   openRouter,
   routerInterfaces,
-  routerNft,
-  routerNftJson,
   slotsPresent,
 } from "./router.ts";
-import { ROUTER_TABLE } from "./rules.ts";
-import { readDenials, readElements, type Denial } from "./sets.ts";
+import type { Denial } from "./sets.ts";
+import { type EgressReport, SlotEgress } from "./slot-egress.ts";
 import {
   deleteSlot,
   makeSlot,
@@ -64,8 +54,6 @@ export interface NetworkOptions {
   readonly native: Native;
   /** Slots kept ready, so that a lease costs nothing. Default 8. */
   readonly slotsAhead?: number;
-  /** Whether a sandbox may ask for a name. Default: every sandbox whose egress is not "none" may. */
-  readonly allowName?: (slot: number, question: DnsQuestion) => boolean;
   /** Default: those of /etc/resolv.conf, read again when asked. */
   readonly resolvers?: () => Promise<readonly string[]>;
   readonly upstreamDnsPort?: number;
@@ -124,8 +112,7 @@ export class Network {
   readonly #leased = new Set<number>();
   /** Leased under an earlier service, not adopted yet. */
   readonly #found = new Set<number>();
-  /** What the router's sets hold of each slot. */
-  readonly #elements = new Map<number, SlotElements>();
+  readonly #egress: SlotEgress;
   #cursor = randomInt(SLOTS_MAX);
   #refilling: Promise<void> | undefined;
   #closed = false;
@@ -134,11 +121,12 @@ export class Network {
     this.#options = options;
     this.#subnet = subnet;
     this.#place = { native: options.native, tag: options.tag, stateDir: options.stateDir };
+    this.#egress = new SlotEgress(this.#place, subnet);
     this.#dns = new DnsForwarder({
       address: uplinkAddresses(subnet).gateway,
       resolvers: options.resolvers ?? (() => hostResolvers()),
       slotOf: (address) => slotOfAddress(subnet, address),
-      ...(options.allowName ? { allow: options.allowName } : {}),
+      policy: this.#egress,
       ...(options.upstreamDnsPort ? { upstreamPort: options.upstreamDnsPort } : {}),
     });
   }
@@ -192,17 +180,22 @@ export class Network {
    */
   async setEgress(slot: number, policy: EgressPolicy): Promise<void> {
     if (!this.#leased.has(slot)) throw new Error(`slot ${slot} is not leased`);
-    checkEgress(policy);
-    const known = this.#elements.get(slot) ?? NO_ELEMENTS;
-    await routerNft(this.#place, egressCommands(slot, policy, known));
-    this.#elements.set(slot, elementsOf(policy));
+    await this.#egress.set(slot, policy);
+  }
+
+  /** setEgress by the address of a machine, in the public form; undefined is open. */
+  async setEgressOf(address: string, egress: Egress | undefined): Promise<void> {
+    await this.setEgress(this.#slotOf(address), policyOf(egress));
+  }
+
+  /** What the machine of this address was denied since it was made. */
+  async reportOf(address: string): Promise<EgressReport> {
+    return this.#egress.report(this.#slotOf(address));
   }
 
   /** Packets that the policy dropped, by slot, since each was made. */
   async denials(): Promise<ReadonlyMap<number, Denial>> {
-    return readDenials(
-      await routerNftJson(this.#options.tag, "list", "set", ...ROUTER_TABLE.split(" "), "denied"),
-    );
+    return this.#egress.denials();
   }
 
   /** Slots in use: for counting leaks. */
@@ -224,6 +217,12 @@ export class Network {
     await destroyNetwork(this.#options);
   }
 
+  #slotOf(address: string): number {
+    const slot = slotOfAddress(this.#subnet, address);
+    if (slot === undefined || !this.#leased.has(slot)) throw new Error(`no machine has address ${address}`);
+    return slot;
+  }
+
   #leaseOf(slot: number): NetworkLease {
     const { gateway, address } = slotAddresses(this.#subnet, slot);
     return {
@@ -240,13 +239,10 @@ export class Network {
   /** Slots of an earlier service: leased ones wait for adoption, unused ones are ready, half-made ones go. */
   async #findSlots(): Promise<void> {
     const interfaces = await routerInterfaces(this.#options.tag);
-    const elements = readElements(
-      await routerNftJson(this.#options.tag, "list", "table", ...ROUTER_TABLE.split(" ")),
-    );
-    for (const [slot, known] of elements) this.#elements.set(slot, known);
+    const withEgress = await this.#egress.find();
     const present = await slotsPresent(this.#options.tag);
-    for (const slot of new Set([...present, ...elements.keys()])) {
-      const complete = elements.get(slot)?.hasEgress && interfaces.has(slotInterface(slot));
+    for (const slot of new Set([...present, ...withEgress.keys()])) {
+      const complete = withEgress.get(slot)?.complete && interfaces.has(slotInterface(slot));
       if (!complete || !present.includes(slot)) await this.#delete(slot);
       else if (await wasLeased(this.#place, slot)) this.#found.add(slot);
       else this.#ready.push(slot);
@@ -259,13 +255,7 @@ export class Network {
     try {
       const addresses = slotAddresses(this.#subnet, slot);
       await makeSlot(this.#place, slot, addresses);
-      const policy: EgressPolicy = { mode: "open" };
-      const commands = [
-        `add element ${ROUTER_TABLE} sources { ${slotInterface(slot)} . ${addresses.address} }`,
-        ...egressCommands(slot, policy, NO_ELEMENTS),
-      ];
-      await routerNft(this.#place, commands);
-      this.#elements.set(slot, elementsOf(policy));
+      await this.#egress.add(slot);
       return slot;
     } catch (error) {
       await this.#delete(slot).catch((undoError: unknown) => this.#options.onError?.(undoError));
@@ -277,18 +267,7 @@ export class Network {
 
   async #delete(slot: number): Promise<void> {
     await deleteSlot(this.#place, slot);
-    const name = slotInterface(slot);
-    const { address } = slotAddresses(this.#subnet, slot);
-    // Added before they are deleted, because nft refuses to delete what is not there.
-    const commands = [
-      `add element ${ROUTER_TABLE} sources { ${name} . ${address} }`,
-      `delete element ${ROUTER_TABLE} sources { ${name} . ${address} }`,
-      `add element ${ROUTER_TABLE} denied { ${name} }`,
-      `delete element ${ROUTER_TABLE} denied { ${name} }`,
-      ...removalCommands(slot, this.#elements.get(slot) ?? NO_ELEMENTS),
-    ];
-    await routerNft(this.#place, commands);
-    this.#elements.delete(slot);
+    await this.#egress.remove(slot);
     this.#dns.forget(slot);
   }
 

@@ -8,6 +8,12 @@ export const ROUTER_TABLE = "inet cloche";
 /** A sandbox can have this many connections at once; more are refused (they would fill the host's table). */
 export const CONNECTIONS_PER_SLOT_MAX = 8_192;
 
+/** How long the owner is told of a refused destination after the last try. */
+export const REFUSALS_KEPT_SECONDS = 600;
+/** New refused destinations noted of one sandbox: a scan must not fill the table for the others. */
+const REFUSALS_NOTED_PER_SECOND = 1;
+const REFUSALS_NOTED_BURST = 64;
+
 /** Of all sandboxes together; beyond it, refused packets are dropped without a word. */
 const REFUSALS_PER_SECOND = 500;
 
@@ -40,6 +46,7 @@ export interface RouterRules {
 export function routerRules({ subnet, dnsPort }: RouterRules): string {
   const host = uplinkAddresses(subnet).gateway;
   const table = ROUTER_TABLE;
+  const destination = "iifname . ip daddr . meta l4proto . th dport";
   const chains = ["forged", "deny", "open", "listed", "inbound", "outbound"];
   const hooks = [
     ["spoof", "type filter hook prerouting priority raw; policy accept;"],
@@ -53,7 +60,13 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     `add map ${table} egress { type ifname : verdict; }`,
     `add set ${table} resolving { type ifname; }`,
     `add set ${table} allowed { type ifname . ipv4_addr . inet_proto . inet_service; flags interval; }`,
+    // Resolved addresses of allowed names, until the answer expires; connections made to them live on by their mark.
+    `add set ${table} resolved { type ifname . ipv4_addr . inet_service; flags interval,timeout; }`,
+    `add map ${table} generation { type ifname : mark; }`,
+    `add set ${table} opened { type ifname . mark; }`,
     `add set ${table} denied { type ifname; size 65535; flags dynamic; counter; }`,
+    `add set ${table} noting { type ifname; size 65535; flags dynamic; }`,
+    `add set ${table} refusals { type ifname . ipv4_addr . inet_proto . inet_service; size 65535; flags dynamic,timeout; timeout ${REFUSALS_KEPT_SECONDS}s; counter; }`,
     `add set ${table} connections { type ifname; size 65535; flags dynamic; }`,
     ...specialSet(table, subnet),
     ...chains.map((name) => `add chain ${table} ${name}`),
@@ -61,6 +74,9 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     ...[...chains, ...hooks.map(([name]) => name)].map((name) => `flush chain ${table} ${name}`),
 
     `add rule ${table} deny update @denied { iifname }`,
+    // Not the look-ups of names, which go to the forwarder: it tells of those itself.
+    `add rule ${table} deny ct status & dnat == 0 ${destination} @refusals update @refusals { ${destination} }`,
+    `add rule ${table} deny ct status & dnat == 0 ${destination} != @refusals update @noting { iifname limit rate ${REFUSALS_NOTED_PER_SECOND}/second burst ${REFUSALS_NOTED_BURST} packets } update @refusals { ${destination} }`,
     // Said, not swallowed: programs fail at once instead of waiting for minutes. A flood of tries is swallowed.
     `add rule ${table} deny meta l4proto tcp limit rate ${REFUSALS_PER_SECOND}/second reject with tcp reset`,
     `add rule ${table} deny meta l4proto != tcp limit rate ${REFUSALS_PER_SECOND}/second reject with icmpx admin-prohibited`,
@@ -94,6 +110,8 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     `add rule ${table} outbound goto deny`,
     `add rule ${table} open accept`,
     `add rule ${table} listed iifname . ip daddr . meta l4proto . th dport @allowed accept`,
+    `add rule ${table} listed ct state established iifname . ct mark @opened accept`,
+    `add rule ${table} listed meta l4proto { tcp, udp } iifname . ip daddr . th dport @resolved ct mark set iifname map @generation accept`,
     `add rule ${table} listed goto deny`,
 
     // The router offers nothing itself, but says that it is there.

@@ -1,5 +1,8 @@
 // Reads the router's sets back from `nft -j`: what slots have there after a restart, and what was denied. Pure.
+import type { PortRange } from "@cloche/protocol";
 import { NO_ELEMENTS, type SlotElements } from "./egress.ts";
+import { NOTHING_RESOLVED, type Resolved } from "./resolved.ts";
+import { REFUSALS_KEPT_SECONDS } from "./rules.ts";
 
 export interface Denial {
   readonly packets: number;
@@ -22,6 +25,10 @@ export function readElements(json: unknown): Map<number, SlotElements> {
     for (const element of set.elem ?? []) {
       if (set.name === "egress") update((element as [string])[0], (known) => ({ ...known, hasEgress: true }));
       if (set.name === "resolving") update(element, (known) => ({ ...known, hasResolving: true }));
+      if (set.name === "opened") {
+        const [name, mark] = concatOf(element);
+        update(name, (known) => ({ ...known, generation: Number(mark) }));
+      }
       if (set.name === "sources") update(concatOf(element)[0], (known) => known);
       if (set.name === "allowed") {
         const [name, ...rest] = concatOf(element);
@@ -29,6 +36,45 @@ export function readElements(json: unknown): Map<number, SlotElements> {
         update(name, (known) => ({ ...known, allowed: [...known.allowed, text] }));
       }
     }
+  }
+  return slots;
+}
+
+/** From `nft -j list table`: addresses resolved under an earlier service, and until when they are allowed. */
+export function readResolved(json: unknown, nowMs: number): Map<number, Resolved> {
+  const slots = new Map<number, Resolved>();
+  for (const { slot, rest, expiresSeconds } of timedElements(json, "resolved")) {
+    const [address, port] = rest;
+    const known = slots.get(slot) ?? NOTHING_RESOLVED;
+    const ports = [...(known.get(String(address))?.ports ?? []), portsOf(port)];
+    const one = { ports, expiresAtMs: nowMs + expiresSeconds * 1_000, names: [] };
+    slots.set(slot, new Map([...known, [String(address), one]]));
+  }
+  return slots;
+}
+
+export interface Refusal {
+  readonly address: string;
+  readonly protocol: string;
+  readonly port: number;
+  readonly packets: number;
+  readonly lastAtMs: number;
+}
+
+/** From `nft -j list set … refusals`: what a slot was refused lately. */
+export function readRefusals(json: unknown, nowMs: number): Map<number, Refusal[]> {
+  const slots = new Map<number, Refusal[]>();
+  for (const { slot, rest, expiresSeconds, packets } of timedElements(json, "refusals")) {
+    const [address, protocol, port] = rest;
+    const lastAtMs = nowMs - (REFUSALS_KEPT_SECONDS - expiresSeconds) * 1_000;
+    const one = {
+      address: String(address),
+      protocol: String(protocol),
+      port: Number(port),
+      packets,
+      lastAtMs,
+    };
+    slots.set(slot, [...(slots.get(slot) ?? []), one]);
   }
   return slots;
 }
@@ -49,6 +95,32 @@ export function readDenials(json: unknown): Map<number, Denial> {
 function setsOf(json: unknown): NftSet[] {
   const { nftables } = json as { nftables: { set?: NftSet; map?: NftSet }[] };
   return nftables.flatMap((object) => object.set ?? object.map ?? []);
+}
+
+interface TimedElement {
+  readonly slot: number;
+  /** The parts after the interface. */
+  readonly rest: readonly unknown[];
+  readonly expiresSeconds: number;
+  readonly packets: number;
+}
+
+function timedElements(json: unknown, name: string): TimedElement[] {
+  return setsOf(json)
+    .filter((set) => set.name === name)
+    .flatMap((set) => set.elem ?? [])
+    .flatMap((element) => {
+      const { elem } = element as { elem?: { val: unknown; expires?: number; counter?: Denial } };
+      const [interfaceName, ...rest] = concatOf(elem?.val ?? {});
+      const slot = slotOfInterface(interfaceName);
+      if (slot === undefined) return [];
+      return [{ slot, rest, expiresSeconds: elem?.expires ?? 0, packets: elem?.counter?.packets ?? 0 }];
+    });
+}
+
+function portsOf(port: unknown): PortRange {
+  const { range } = port as { range?: [number, number] };
+  return range ?? [Number(port), Number(port)];
 }
 
 function slotOfInterface(name: unknown): number | undefined {

@@ -1,9 +1,11 @@
 // One slot: a network namespace with an `eth0`, its other end in the router. Made from two batch files that stay beside
 // it, so that addresses can be put back at any time with one short-lived `ip` and nothing to compute.
-import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
+import { readJsonFile } from "@cloche/base";
 import type { Native } from "../sys/native.ts";
 import { LINK_PREFIX, type LinkAddresses } from "./address.ts";
+import type { EgressPolicy } from "./egress.ts";
 import { NETNS_DIR, networkNames, SANDBOX_INTERFACE, slotInterface, slotNamespace } from "./names.ts";
 
 /** The same on every slot (each is a link of its own): a restored sandbox's neighbour table stays true anywhere. */
@@ -81,10 +83,23 @@ export async function wasLeased(place: SlotPlace, slot: number): Promise<boolean
   return names.includes(basename(leased)) || !names.includes(basename(sandbox));
 }
 
+/** The policy that the slot is under, for the next service: rules alone do not say which names are allowed. */
+export async function saveEgress(place: SlotPlace, slot: number, policy: EgressPolicy): Promise<void> {
+  const { egress } = batchFiles(place.stateDir, slot);
+  await writeFile(`${egress}.new`, JSON.stringify(policy));
+  await rename(`${egress}.new`, egress);
+}
+
+/** Undefined: it was never changed from what a new slot has. */
+export async function savedEgress(place: SlotPlace, slot: number): Promise<EgressPolicy | undefined> {
+  return (await readJsonFile(batchFiles(place.stateDir, slot).egress)) as EgressPolicy | undefined;
+}
+
 const batchFiles = (stateDir: string, slot: number) => ({
   router: join(stateDir, `slot-${slot}.router`),
   sandbox: join(stateDir, `slot-${slot}.sandbox`),
   leased: join(stateDir, `slot-${slot}.leased`),
+  egress: join(stateDir, `slot-${slot}.egress`),
 });
 
 const ip = (place: SlotPlace, args: readonly string[]) =>

@@ -1,9 +1,11 @@
 // HostService (spec/proto/cloche/host/v1) over the machines of this host. Every call can be repeated.
-import { ClocheError, isSandboxId } from "@cloche/protocol";
-import type { HostService, MachineSpec } from "@cloche/protocol/host";
+import { ClocheError, egressModes, isSandboxId } from "@cloche/protocol";
+import type { Egress, HostService, MachineSpec } from "@cloche/protocol/host";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
-import type { Runtime } from "../machine/driver.ts";
+import type { MachineEgress, Runtime } from "../machine/driver.ts";
+import { checkEgress, policyOf } from "../network/egress.ts";
+import { applyEgress } from "./apply-egress.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
 import { createMachine, destroyMachine, type OperationParts } from "./create-machine.ts";
 import { forkMachine } from "./fork-machine.ts";
@@ -58,13 +60,26 @@ export function hostService(
     getMachine: ({ sandboxId }) => answer(() => machines.message(machines.get(sandboxId))),
     listMachines: () => ({ machines: machines.all().map((record) => machines.message(record)) }),
     watchMachines: (_request, context) => machines.events.watch(context.signal),
-    updateMachine: ({ sandboxId, idleSuspendSeconds, name }) =>
+    updateMachine: ({ sandboxId, idleSuspendSeconds, name, egress }) =>
       inTurn("update", sandboxId, async () => {
+        const wanted = egress === undefined ? undefined : egressRecord(egress);
         const fields = {
           ...(idleSuspendSeconds === undefined ? {} : { idleSuspendSeconds }),
           ...(name === undefined ? {} : { name }),
+          ...(wanted === undefined || isOlder(wanted, machines.get(sandboxId)) ? {} : { egress: wanted }),
         };
-        return machines.message(await machines.change(sandboxId, fields, { durable: true }));
+        const record = await machines.change(sandboxId, fields, { durable: true });
+        // The record first: what a crash leaves undone, the next start does.
+        if (wanted !== undefined) await applyEgress(machines, record);
+        return machines.message(record);
+      }),
+    getMachineEgress: ({ sandboxId }) =>
+      answer(async () => {
+        const { agentHost } = machines.get(sandboxId);
+        if (agentHost === "") return {};
+        const { deniedPackets, deniedNames, recent } = await machines.parts.egress.reportOf(agentHost);
+        const shown = recent.map(({ lastAtMs, ...denial }) => ({ ...denial, lastAtUnixMs: lastAtMs }));
+        return { deniedPackets, deniedNames, recent: shown };
       }),
     setVerificationKeys: async ({ issuer, keys }) => {
       await answer(() => machines.setKeys({ issuer, keys: keys.map(readKey) }));
@@ -122,8 +137,21 @@ function specRecord(spec: MachineSpec | undefined, runtimes: Iterable<Runtime>):
     env: spec.env,
     checkpointId: spec.checkpointId,
     idleSuspendSeconds: spec.idleSuspendSeconds,
+    ...(spec.egress === undefined ? {} : { egress: egressRecord(spec.egress) }),
   };
 }
+
+function egressRecord({ mode, domains, cidrs, revision }: Egress): MachineEgress {
+  const known = egressModes.find((one) => one === mode);
+  if (known === undefined)
+    throw new ClocheError("invalid_argument", `egress.mode: ${JSON.stringify(mode)} is unknown`);
+  const egress = { mode: known, domains, cidrs, revision };
+  checkEgress(policyOf(egress));
+  return egress;
+}
+
+const isOlder = (wanted: MachineEgress, { egress }: MachineSpecRecord): boolean =>
+  egress !== undefined && wanted.revision < egress.revision;
 
 function readKey({ kid, jwkJson }: { kid: string; jwkJson: string }) {
   const jwk = JSON.parse(jwkJson) as Record<string, unknown>;

@@ -18,11 +18,12 @@ import {
   SerialQueue,
   writeDurably,
 } from "@cloche/base";
-import { ClocheError, type VerificationKey } from "@cloche/protocol";
+import { ClocheError, type Egress, type VerificationKey } from "@cloche/protocol";
 import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
 import type { BlobStore } from "../blob/blob-store.ts";
 import type { Templates } from "../disk/template.ts";
 import type { MachineDriver, MachineFiles, Runtime } from "../machine/driver.ts";
+import type { EgressReport } from "../network/slot-egress.ts";
 import type { Native } from "../sys/native.ts";
 import type { HostJournal } from "./journal.ts";
 import { operationHistogram } from "./host-metrics.ts";
@@ -51,11 +52,18 @@ export interface HostParts {
   journal?: HostJournal;
   /** Name servers that sandboxes ask. */
   dnsServers: readonly string[];
+  /** What machines may reach, by their address. */
+  egress: EgressControl;
   clock: Clock;
   log: Log;
   /** Where the host tells of itself; default: nowhere that anybody looks. */
   metrics?: Metrics;
   randomBytes: (length: number) => Uint8Array;
+}
+
+export interface EgressControl {
+  setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
+  reportOf(agentHost: string): Promise<EgressReport>;
 }
 
 export interface KeySet {

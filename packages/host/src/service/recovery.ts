@@ -3,6 +3,7 @@
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { runSaga, type SagaRecord, type SagaStep, SagaUndoError } from "@cloche/base";
+import { applyEgress } from "./apply-egress.ts";
 import { ClocheError } from "@cloche/protocol";
 import {
   createSteps,
@@ -109,6 +110,8 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
         agentHost: running.agentHost,
         agentPort: running.agentPort,
       });
+      // A change may have been written down and cut off before it was in force.
+      await applyEgress(machines, machines.get(record.id));
       await finishRestore(machines, record.id);
       return false;
     }

@@ -309,6 +309,7 @@ export class GvisorDriver implements MachineDriver {
     await writeFile(join(files.dir, MACHINE_FILE), JSON.stringify({ unit: unit.record.name }));
     // The sentry was told the user's figure; what it needs itself comes on top.
     const limits = limitsOf(resources);
+    if (resources.egress) await this.#options.network.setEgressOf(unit.lease.agentHost, resources.egress);
     await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + OVERHEAD_BYTES });
   }
 

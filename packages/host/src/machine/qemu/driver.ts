@@ -108,7 +108,7 @@ export class QemuDriver implements MachineDriver {
   async create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
     const fromTemplate = async (template: VmTemplate): Promise<RunningMachine> => {
       const manifest = await openSnapshot(template.dir, this.#environment.platform);
-      return this.#startFrom(files, template.dir, manifest, resources.cpus);
+      return this.#startFrom(files, template.dir, manifest, resources);
     };
     const shape = shapeOf(resources);
     const template = await this.#templates.obtain(shape);
@@ -128,21 +128,23 @@ export class QemuDriver implements MachineDriver {
     resources: MachineResources,
   ): Promise<RunningMachine> {
     const manifest = await openSnapshot(from.dir, this.#environment.platform);
-    return this.#startFrom(files, from.dir, manifest, resources.cpus);
+    return this.#startFrom(files, from.dir, manifest, resources);
   }
 
   async #startFrom(
     files: MachineFiles,
     snapshotDir: string,
     manifest: SnapshotManifest,
-    cpus: number,
+    { cpus, egress }: MachineResources,
   ): Promise<RunningMachine> {
     const { shape, bootedFrom, bootstrapSecret } = manifest;
     const living = await this.#find(files);
     if (living) return this.#running(living);
     await removeMachine(this.#environment, files);
     const secret = bootstrapSecret === undefined ? {} : { bootstrapSecret };
-    const vm = await Vm.start(this.#environment, files, { shape, cpus, snapshotDir, bootedFrom, ...secret });
+    const policy = egress === undefined ? {} : { egress };
+    const start = { shape, cpus, snapshotDir, bootedFrom, ...secret, ...policy };
+    const vm = await Vm.start(this.#environment, files, start);
     return this.#running(this.#keep(vm));
   }
 

@@ -11,7 +11,7 @@
 import { readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack } from "@cloche/base";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, type Egress } from "@cloche/protocol";
 import { Cgroup } from "../cgroup.ts";
 import { ImageMismatchError, type MachineFiles } from "../driver.ts";
 import type { NetworkLease } from "../network-slots.ts";
@@ -54,6 +54,8 @@ const LOAD_FAILED = /error while loading state|load of migration failed/;
 export interface VmStart {
   readonly shape: VmShape;
   readonly cpus: number;
+  /** In force before it starts. Absent: open. */
+  readonly egress?: Egress;
   /** A snapshot or template to start from; without one it boots cold with the platform's kernel. */
   readonly snapshotDir?: string;
   /** Boot config of the agent: read at a cold boot only. */
@@ -134,6 +136,7 @@ export class Vm {
       const lease = await environment.network.lease();
       stack.push("network slot", () => environment.network.release(lease.slot));
       record.slot = lease.slot;
+      if (start.egress) await environment.network.setEgressOf(lease.agentHost, start.egress);
       await saveVmRecord(files.dir, record);
       stack.push("cgroup", () => new Cgroup(vmCgroupPath(environment.tag, files.id)).destroy());
       const [cgroupFiles] = await Promise.all([

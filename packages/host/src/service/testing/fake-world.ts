@@ -144,6 +144,10 @@ export class FakeWorld {
       blobs: await openDirectoryStore(join(this.dir, "blobs")),
       journal: this.#journal(generation),
       dnsServers: [],
+      egress: {
+        setEgressOf: async () => {},
+        reportOf: async () => ({ deniedPackets: 0, deniedNames: 0, recent: [] }),
+      },
       clock: systemClock,
       log: silentLog,
       randomBytes,

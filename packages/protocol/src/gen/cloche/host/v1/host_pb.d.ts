@@ -103,6 +103,13 @@ export declare type MachineSpec = Message<"cloche.host.v1.MachineSpec"> & {
    * @generated from field: uint32 idle_suspend_seconds = 11;
    */
   idleSuspendSeconds: number;
+
+  /**
+   * absent: open
+   *
+   * @generated from field: cloche.host.v1.Egress egress = 12;
+   */
+  egress?: Egress | undefined;
 };
 
 /**
@@ -169,6 +176,13 @@ export declare type MachineSpecJson = {
    * @generated from field: uint32 idle_suspend_seconds = 11;
    */
   idleSuspendSeconds?: number;
+
+  /**
+   * absent: open
+   *
+   * @generated from field: cloche.host.v1.Egress egress = 12;
+   */
+  egress?: EgressJson;
 };
 
 /**
@@ -176,6 +190,70 @@ export declare type MachineSpecJson = {
  * Use `create(MachineSpecSchema)` to create a new message.
  */
 export declare const MachineSpecSchema: GenMessage<MachineSpec, {jsonType: MachineSpecJson}>;
+
+/**
+ * The fields of the public Egress.
+ *
+ * @generated from message cloche.host.v1.Egress
+ */
+export declare type Egress = Message<"cloche.host.v1.Egress"> & {
+  /**
+   * @generated from field: string mode = 1;
+   */
+  mode: string;
+
+  /**
+   * @generated from field: repeated string domains = 2;
+   */
+  domains: string[];
+
+  /**
+   * @generated from field: repeated string cidrs = 3;
+   */
+  cidrs: string[];
+
+  /**
+   * grows; a policy older than the one in force is ignored
+   *
+   * @generated from field: uint32 revision = 4;
+   */
+  revision: number;
+};
+
+/**
+ * The fields of the public Egress.
+ *
+ * @generated from message cloche.host.v1.Egress
+ */
+export declare type EgressJson = {
+  /**
+   * @generated from field: string mode = 1;
+   */
+  mode?: string;
+
+  /**
+   * @generated from field: repeated string domains = 2;
+   */
+  domains?: string[];
+
+  /**
+   * @generated from field: repeated string cidrs = 3;
+   */
+  cidrs?: string[];
+
+  /**
+   * grows; a policy older than the one in force is ignored
+   *
+   * @generated from field: uint32 revision = 4;
+   */
+  revision?: number;
+};
+
+/**
+ * Describes the message cloche.host.v1.Egress.
+ * Use `create(EgressSchema)` to create a new message.
+ */
+export declare const EgressSchema: GenMessage<Egress, {jsonType: EgressJson}>;
 
 /**
  * @generated from message cloche.host.v1.CreateMachineRequest
@@ -257,6 +335,11 @@ export declare type UpdateMachineRequest = Message<"cloche.host.v1.UpdateMachine
    * @generated from field: optional string name = 3;
    */
   name?: string | undefined;
+
+  /**
+   * @generated from field: cloche.host.v1.Egress egress = 4;
+   */
+  egress?: Egress | undefined;
 };
 
 /**
@@ -277,6 +360,11 @@ export declare type UpdateMachineRequestJson = {
    * @generated from field: optional string name = 3;
    */
   name?: string;
+
+  /**
+   * @generated from field: cloche.host.v1.Egress egress = 4;
+   */
+  egress?: EgressJson;
 };
 
 /**
@@ -284,6 +372,122 @@ export declare type UpdateMachineRequestJson = {
  * Use `create(UpdateMachineRequestSchema)` to create a new message.
  */
 export declare const UpdateMachineRequestSchema: GenMessage<UpdateMachineRequest, {jsonType: UpdateMachineRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.MachineEgress
+ */
+export declare type MachineEgress = Message<"cloche.host.v1.MachineEgress"> & {
+  /**
+   * @generated from field: double denied_packets = 1;
+   */
+  deniedPackets: number;
+
+  /**
+   * @generated from field: double denied_names = 2;
+   */
+  deniedNames: number;
+
+  /**
+   * latest first
+   *
+   * @generated from field: repeated cloche.host.v1.EgressDenial recent = 3;
+   */
+  recent: EgressDenial[];
+};
+
+/**
+ * @generated from message cloche.host.v1.MachineEgress
+ */
+export declare type MachineEgressJson = {
+  /**
+   * @generated from field: double denied_packets = 1;
+   */
+  deniedPackets?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double denied_names = 2;
+   */
+  deniedNames?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * latest first
+   *
+   * @generated from field: repeated cloche.host.v1.EgressDenial recent = 3;
+   */
+  recent?: EgressDenialJson[];
+};
+
+/**
+ * Describes the message cloche.host.v1.MachineEgress.
+ * Use `create(MachineEgressSchema)` to create a new message.
+ */
+export declare const MachineEgressSchema: GenMessage<MachineEgress, {jsonType: MachineEgressJson}>;
+
+/**
+ * @generated from message cloche.host.v1.EgressDenial
+ */
+export declare type EgressDenial = Message<"cloche.host.v1.EgressDenial"> & {
+  /**
+   * @generated from field: string destination = 1;
+   */
+  destination: string;
+
+  /**
+   * @generated from field: string protocol = 2;
+   */
+  protocol: string;
+
+  /**
+   * @generated from field: uint32 port = 3;
+   */
+  port: number;
+
+  /**
+   * @generated from field: double count = 4;
+   */
+  count: number;
+
+  /**
+   * @generated from field: double last_at_unix_ms = 5;
+   */
+  lastAtUnixMs: number;
+};
+
+/**
+ * @generated from message cloche.host.v1.EgressDenial
+ */
+export declare type EgressDenialJson = {
+  /**
+   * @generated from field: string destination = 1;
+   */
+  destination?: string;
+
+  /**
+   * @generated from field: string protocol = 2;
+   */
+  protocol?: string;
+
+  /**
+   * @generated from field: uint32 port = 3;
+   */
+  port?: number;
+
+  /**
+   * @generated from field: double count = 4;
+   */
+  count?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double last_at_unix_ms = 5;
+   */
+  lastAtUnixMs?: number | "NaN" | "Infinity" | "-Infinity";
+};
+
+/**
+ * Describes the message cloche.host.v1.EgressDenial.
+ * Use `create(EgressDenialSchema)` to create a new message.
+ */
+export declare const EgressDenialSchema: GenMessage<EgressDenial, {jsonType: EgressDenialJson}>;
 
 /**
  * @generated from message cloche.host.v1.Machine
@@ -1162,7 +1366,7 @@ export declare const HostService: GenService<{
     output: typeof MachineEventSchema;
   },
   /**
-   * Changes what a living machine was told: public keys for its tokens, idle limit, env.
+   * Changes what a machine was told: idle limit, name, egress (in force when it answers).
    *
    * @generated from rpc cloche.host.v1.HostService.UpdateMachine
    */
@@ -1170,6 +1374,16 @@ export declare const HostService: GenService<{
     methodKind: "unary";
     input: typeof UpdateMachineRequestSchema;
     output: typeof MachineSchema;
+  },
+  /**
+   * What the machine may reach on the network, and what it was denied since it started.
+   *
+   * @generated from rpc cloche.host.v1.HostService.GetMachineEgress
+   */
+  getMachineEgress: {
+    methodKind: "unary";
+    input: typeof MachineRefSchema;
+    output: typeof MachineEgressSchema;
   },
   /**
    * The public key set that verifies data plane tokens; pushed to every agent.

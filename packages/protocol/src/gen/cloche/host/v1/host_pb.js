@@ -11,7 +11,7 @@ import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/
  * Describes the file cloche/host/v1/host.proto.
  */
 export const file_cloche_host_v1_host = /*@__PURE__*/
-  fileDesc("ChljbG9jaGUvaG9zdC92MS9ob3N0LnByb3RvEg5jbG9jaGUuaG9zdC52MSIgCgpNYWNoaW5lUmVmEhIKCnNhbmRib3hfaWQYASABKAkiqQIKC01hY2hpbmVTcGVjEhIKCnNhbmRib3hfaWQYASABKAkSDwoHdGVhbV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEg8KB3J1bnRpbWUYBCABKAkSEAoIdGVtcGxhdGUYBSABKAkSDAoEY3B1cxgGIAEoARIRCgltZW1vcnlfbWIYByABKA0SDwoHZGlza19tYhgIIAEoDRIxCgNlbnYYCSADKAsyJC5jbG9jaGUuaG9zdC52MS5NYWNoaW5lU3BlYy5FbnZFbnRyeRIVCg1jaGVja3BvaW50X2lkGAogASgJEhwKFGlkbGVfc3VzcGVuZF9zZWNvbmRzGAsgASgNGioKCEVudkVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiQQoUQ3JlYXRlTWFjaGluZVJlcXVlc3QSKQoEc3BlYxgBIAEoCzIbLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVTcGVjIloKEkZvcmtNYWNoaW5lUmVxdWVzdBIZChFzb3VyY2Vfc2FuZGJveF9pZBgBIAEoCRIpCgRzcGVjGAIgASgLMhsuY2xvY2hlLmhvc3QudjEuTWFjaGluZVNwZWMiggEKFFVwZGF0ZU1hY2hpbmVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSIQoUaWRsZV9zdXNwZW5kX3NlY29uZHMYAiABKA1IAIgBARIRCgRuYW1lGAMgASgJSAGIAQFCFwoVX2lkbGVfc3VzcGVuZF9zZWNvbmRzQgcKBV9uYW1lIpkCCgdNYWNoaW5lEhIKCnNhbmRib3hfaWQYASABKAkSDwoHdGVhbV9pZBgCIAEoCRIrCgVwaGFzZRgDIAEoDjIcLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVQaGFzZRIPCgdydW50aW1lGAQgASgJEhIKCmFnZW50X2hvc3QYBSABKAkSEgoKYWdlbnRfcG9ydBgGIAEoDRIVCg1lcnJvcl9tZXNzYWdlGAcgASgJEg0KBWVwb2NoGAggASgEEgwKBGNwdXMYCSABKAESEQoJbWVtb3J5X21iGAogASgNEg8KB2Rpc2tfbWIYCyABKA0SDAoEYnVzeRgMIAEoCBIdChVydW5uaW5nX3NpbmNlX3VuaXhfbXMYDSABKAMiFQoTTGlzdE1hY2hpbmVzUmVxdWVzdCJBChRMaXN0TWFjaGluZXNSZXNwb25zZRIpCghtYWNoaW5lcxgBIAMoCzIXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUiFgoUV2F0Y2hNYWNoaW5lc1JlcXVlc3QiywEKDE1hY2hpbmVFdmVudBIvCgRraW5kGAEgASgOMiEuY2xvY2hlLmhvc3QudjEuTWFjaGluZUV2ZW50LktpbmQSKAoHbWFjaGluZRgCIAEoCzIXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUiYAoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEAoMS0lORF9QUkVTRU5UEAESDwoLS0lORF9TWU5DRUQQAhIQCgxLSU5EX0NIQU5HRUQQAxINCglLSU5EX0lETEUQBCIYChZEZXN0cm95TWFjaGluZVJlc3BvbnNlIjAKD1ZlcmlmaWNhdGlvbktleRILCgNraWQYASABKAkSEAoIandrX2pzb24YAiABKAkiWwoaU2V0VmVyaWZpY2F0aW9uS2V5c1JlcXVlc3QSDgoGaXNzdWVyGAEgASgJEi0KBGtleXMYAiADKAsyHy5jbG9jaGUuaG9zdC52MS5WZXJpZmljYXRpb25LZXkiHQobU2V0VmVyaWZpY2F0aW9uS2V5c1Jlc3BvbnNlIqoBCg5Ib3N0Q2hlY2twb2ludBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB3RlYW1faWQYAyABKAkSEgoKc2FuZGJveF9pZBgEIAEoCRISCgpjcmVhdGVkX2F0GAUgASgJEhIKCnNpemVfYnl0ZXMYBiABKAESDwoHdmlzaWJsZRgHIAEoCBIPCgdydW50aW1lGAggASgJEg8KB2Rpc2tfbWIYCSABKA0iQQoaTGlzdEhvc3RDaGVja3BvaW50c1JlcXVlc3QSDwoHdGVhbV9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJIlIKG0xpc3RIb3N0Q2hlY2twb2ludHNSZXNwb25zZRIzCgtjaGVja3BvaW50cxgBIAMoCzIeLmNsb2NoZS5ob3N0LnYxLkhvc3RDaGVja3BvaW50IjoKG0RlbGV0ZUhvc3RDaGVja3BvaW50UmVxdWVzdBIPCgd0ZWFtX2lkGAEgASgJEgoKAmlkGAIgASgJIjMKHERlbGV0ZUhvc3RDaGVja3BvaW50UmVzcG9uc2USEwoLZnJlZWRfYnl0ZXMYASABKAEiFAoSR2V0SG9zdEluZm9SZXF1ZXN0Ik8KCEhvc3RJbmZvEhAKCHJ1bnRpbWVzGAEgAygJEhEKCXRlbXBsYXRlcxgCIAMoCRIMCgRhcmNoGAMgASgJEhAKCG1hY2hpbmVzGAQgASgNKo0CCgxNYWNoaW5lUGhhc2USHQoZTUFDSElORV9QSEFTRV9VTlNQRUNJRklFRBAAEhoKFk1BQ0hJTkVfUEhBU0VfU1RBUlRJTkcQARIZChVNQUNISU5FX1BIQVNFX1JVTk5JTkcQAhIcChhNQUNISU5FX1BIQVNFX1NVU1BFTkRJTkcQAxIbChdNQUNISU5FX1BIQVNFX1NVU1BFTkRFRBAEEhoKFk1BQ0hJTkVfUEhBU0VfUkVTVU1JTkcQBRIZChVNQUNISU5FX1BIQVNFX1NUT1BQRUQQBhIYChRNQUNISU5FX1BIQVNFX0ZBSUxFRBAHEhsKF01BQ0hJTkVfUEhBU0VfREVTVFJPWUVEEAgy6QgKC0hvc3RTZXJ2aWNlEk4KDUNyZWF0ZU1hY2hpbmUSJC5jbG9jaGUuaG9zdC52MS5DcmVhdGVNYWNoaW5lUmVxdWVzdBoXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUSVAoORGVzdHJveU1hY2hpbmUSGi5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUmVmGiYuY2xvY2hlLmhvc3QudjEuRGVzdHJveU1hY2hpbmVSZXNwb25zZRJFCg5TdXNwZW5kTWFjaGluZRIaLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVSZWYaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lEkQKDVJlc3VtZU1hY2hpbmUSGi5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUmVmGhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJKCgtGb3JrTWFjaGluZRIiLmNsb2NoZS5ob3N0LnYxLkZvcmtNYWNoaW5lUmVxdWVzdBoXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUSQQoKR2V0TWFjaGluZRIaLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVSZWYaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lElkKDExpc3RNYWNoaW5lcxIjLmNsb2NoZS5ob3N0LnYxLkxpc3RNYWNoaW5lc1JlcXVlc3QaJC5jbG9jaGUuaG9zdC52MS5MaXN0TWFjaGluZXNSZXNwb25zZRJVCg1XYXRjaE1hY2hpbmVzEiQuY2xvY2hlLmhvc3QudjEuV2F0Y2hNYWNoaW5lc1JlcXVlc3QaHC5jbG9jaGUuaG9zdC52MS5NYWNoaW5lRXZlbnQwARJOCg1VcGRhdGVNYWNoaW5lEiQuY2xvY2hlLmhvc3QudjEuVXBkYXRlTWFjaGluZVJlcXVlc3QaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lEm4KE1NldFZlcmlmaWNhdGlvbktleXMSKi5jbG9jaGUuaG9zdC52MS5TZXRWZXJpZmljYXRpb25LZXlzUmVxdWVzdBorLmNsb2NoZS5ob3N0LnYxLlNldFZlcmlmaWNhdGlvbktleXNSZXNwb25zZRJqCg9MaXN0Q2hlY2twb2ludHMSKi5jbG9jaGUuaG9zdC52MS5MaXN0SG9zdENoZWNrcG9pbnRzUmVxdWVzdBorLmNsb2NoZS5ob3N0LnYxLkxpc3RIb3N0Q2hlY2twb2ludHNSZXNwb25zZRJtChBEZWxldGVDaGVja3BvaW50EisuY2xvY2hlLmhvc3QudjEuRGVsZXRlSG9zdENoZWNrcG9pbnRSZXF1ZXN0GiwuY2xvY2hlLmhvc3QudjEuRGVsZXRlSG9zdENoZWNrcG9pbnRSZXNwb25zZRJLCgtHZXRIb3N0SW5mbxIiLmNsb2NoZS5ob3N0LnYxLkdldEhvc3RJbmZvUmVxdWVzdBoYLmNsb2NoZS5ob3N0LnYxLkhvc3RJbmZvYgZwcm90bzM");
+  fileDesc("ChljbG9jaGUvaG9zdC92MS9ob3N0LnByb3RvEg5jbG9jaGUuaG9zdC52MSIgCgpNYWNoaW5lUmVmEhIKCnNhbmRib3hfaWQYASABKAki0QIKC01hY2hpbmVTcGVjEhIKCnNhbmRib3hfaWQYASABKAkSDwoHdGVhbV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEg8KB3J1bnRpbWUYBCABKAkSEAoIdGVtcGxhdGUYBSABKAkSDAoEY3B1cxgGIAEoARIRCgltZW1vcnlfbWIYByABKA0SDwoHZGlza19tYhgIIAEoDRIxCgNlbnYYCSADKAsyJC5jbG9jaGUuaG9zdC52MS5NYWNoaW5lU3BlYy5FbnZFbnRyeRIVCg1jaGVja3BvaW50X2lkGAogASgJEhwKFGlkbGVfc3VzcGVuZF9zZWNvbmRzGAsgASgNEiYKBmVncmVzcxgMIAEoCzIWLmNsb2NoZS5ob3N0LnYxLkVncmVzcxoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkgKBkVncmVzcxIMCgRtb2RlGAEgASgJEg8KB2RvbWFpbnMYAiADKAkSDQoFY2lkcnMYAyADKAkSEAoIcmV2aXNpb24YBCABKA0iQQoUQ3JlYXRlTWFjaGluZVJlcXVlc3QSKQoEc3BlYxgBIAEoCzIbLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVTcGVjIloKEkZvcmtNYWNoaW5lUmVxdWVzdBIZChFzb3VyY2Vfc2FuZGJveF9pZBgBIAEoCRIpCgRzcGVjGAIgASgLMhsuY2xvY2hlLmhvc3QudjEuTWFjaGluZVNwZWMiqgEKFFVwZGF0ZU1hY2hpbmVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSIQoUaWRsZV9zdXNwZW5kX3NlY29uZHMYAiABKA1IAIgBARIRCgRuYW1lGAMgASgJSAGIAQESJgoGZWdyZXNzGAQgASgLMhYuY2xvY2hlLmhvc3QudjEuRWdyZXNzQhcKFV9pZGxlX3N1c3BlbmRfc2Vjb25kc0IHCgVfbmFtZSJrCg1NYWNoaW5lRWdyZXNzEhYKDmRlbmllZF9wYWNrZXRzGAEgASgBEhQKDGRlbmllZF9uYW1lcxgCIAEoARIsCgZyZWNlbnQYAyADKAsyHC5jbG9jaGUuaG9zdC52MS5FZ3Jlc3NEZW5pYWwiawoMRWdyZXNzRGVuaWFsEhMKC2Rlc3RpbmF0aW9uGAEgASgJEhAKCHByb3RvY29sGAIgASgJEgwKBHBvcnQYAyABKA0SDQoFY291bnQYBCABKAESFwoPbGFzdF9hdF91bml4X21zGAUgASgBIpkCCgdNYWNoaW5lEhIKCnNhbmRib3hfaWQYASABKAkSDwoHdGVhbV9pZBgCIAEoCRIrCgVwaGFzZRgDIAEoDjIcLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVQaGFzZRIPCgdydW50aW1lGAQgASgJEhIKCmFnZW50X2hvc3QYBSABKAkSEgoKYWdlbnRfcG9ydBgGIAEoDRIVCg1lcnJvcl9tZXNzYWdlGAcgASgJEg0KBWVwb2NoGAggASgEEgwKBGNwdXMYCSABKAESEQoJbWVtb3J5X21iGAogASgNEg8KB2Rpc2tfbWIYCyABKA0SDAoEYnVzeRgMIAEoCBIdChVydW5uaW5nX3NpbmNlX3VuaXhfbXMYDSABKAMiFQoTTGlzdE1hY2hpbmVzUmVxdWVzdCJBChRMaXN0TWFjaGluZXNSZXNwb25zZRIpCghtYWNoaW5lcxgBIAMoCzIXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUiFgoUV2F0Y2hNYWNoaW5lc1JlcXVlc3QiywEKDE1hY2hpbmVFdmVudBIvCgRraW5kGAEgASgOMiEuY2xvY2hlLmhvc3QudjEuTWFjaGluZUV2ZW50LktpbmQSKAoHbWFjaGluZRgCIAEoCzIXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUiYAoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEAoMS0lORF9QUkVTRU5UEAESDwoLS0lORF9TWU5DRUQQAhIQCgxLSU5EX0NIQU5HRUQQAxINCglLSU5EX0lETEUQBCIYChZEZXN0cm95TWFjaGluZVJlc3BvbnNlIjAKD1ZlcmlmaWNhdGlvbktleRILCgNraWQYASABKAkSEAoIandrX2pzb24YAiABKAkiWwoaU2V0VmVyaWZpY2F0aW9uS2V5c1JlcXVlc3QSDgoGaXNzdWVyGAEgASgJEi0KBGtleXMYAiADKAsyHy5jbG9jaGUuaG9zdC52MS5WZXJpZmljYXRpb25LZXkiHQobU2V0VmVyaWZpY2F0aW9uS2V5c1Jlc3BvbnNlIqoBCg5Ib3N0Q2hlY2twb2ludBIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEg8KB3RlYW1faWQYAyABKAkSEgoKc2FuZGJveF9pZBgEIAEoCRISCgpjcmVhdGVkX2F0GAUgASgJEhIKCnNpemVfYnl0ZXMYBiABKAESDwoHdmlzaWJsZRgHIAEoCBIPCgdydW50aW1lGAggASgJEg8KB2Rpc2tfbWIYCSABKA0iQQoaTGlzdEhvc3RDaGVja3BvaW50c1JlcXVlc3QSDwoHdGVhbV9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJIlIKG0xpc3RIb3N0Q2hlY2twb2ludHNSZXNwb25zZRIzCgtjaGVja3BvaW50cxgBIAMoCzIeLmNsb2NoZS5ob3N0LnYxLkhvc3RDaGVja3BvaW50IjoKG0RlbGV0ZUhvc3RDaGVja3BvaW50UmVxdWVzdBIPCgd0ZWFtX2lkGAEgASgJEgoKAmlkGAIgASgJIjMKHERlbGV0ZUhvc3RDaGVja3BvaW50UmVzcG9uc2USEwoLZnJlZWRfYnl0ZXMYASABKAEiFAoSR2V0SG9zdEluZm9SZXF1ZXN0Ik8KCEhvc3RJbmZvEhAKCHJ1bnRpbWVzGAEgAygJEhEKCXRlbXBsYXRlcxgCIAMoCRIMCgRhcmNoGAMgASgJEhAKCG1hY2hpbmVzGAQgASgNKo0CCgxNYWNoaW5lUGhhc2USHQoZTUFDSElORV9QSEFTRV9VTlNQRUNJRklFRBAAEhoKFk1BQ0hJTkVfUEhBU0VfU1RBUlRJTkcQARIZChVNQUNISU5FX1BIQVNFX1JVTk5JTkcQAhIcChhNQUNISU5FX1BIQVNFX1NVU1BFTkRJTkcQAxIbChdNQUNISU5FX1BIQVNFX1NVU1BFTkRFRBAEEhoKFk1BQ0hJTkVfUEhBU0VfUkVTVU1JTkcQBRIZChVNQUNISU5FX1BIQVNFX1NUT1BQRUQQBhIYChRNQUNISU5FX1BIQVNFX0ZBSUxFRBAHEhsKF01BQ0hJTkVfUEhBU0VfREVTVFJPWUVEEAgyuAkKC0hvc3RTZXJ2aWNlEk4KDUNyZWF0ZU1hY2hpbmUSJC5jbG9jaGUuaG9zdC52MS5DcmVhdGVNYWNoaW5lUmVxdWVzdBoXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUSVAoORGVzdHJveU1hY2hpbmUSGi5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUmVmGiYuY2xvY2hlLmhvc3QudjEuRGVzdHJveU1hY2hpbmVSZXNwb25zZRJFCg5TdXNwZW5kTWFjaGluZRIaLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVSZWYaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lEkQKDVJlc3VtZU1hY2hpbmUSGi5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUmVmGhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJKCgtGb3JrTWFjaGluZRIiLmNsb2NoZS5ob3N0LnYxLkZvcmtNYWNoaW5lUmVxdWVzdBoXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUSQQoKR2V0TWFjaGluZRIaLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVSZWYaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lElkKDExpc3RNYWNoaW5lcxIjLmNsb2NoZS5ob3N0LnYxLkxpc3RNYWNoaW5lc1JlcXVlc3QaJC5jbG9jaGUuaG9zdC52MS5MaXN0TWFjaGluZXNSZXNwb25zZRJVCg1XYXRjaE1hY2hpbmVzEiQuY2xvY2hlLmhvc3QudjEuV2F0Y2hNYWNoaW5lc1JlcXVlc3QaHC5jbG9jaGUuaG9zdC52MS5NYWNoaW5lRXZlbnQwARJOCg1VcGRhdGVNYWNoaW5lEiQuY2xvY2hlLmhvc3QudjEuVXBkYXRlTWFjaGluZVJlcXVlc3QaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lEk0KEEdldE1hY2hpbmVFZ3Jlc3MSGi5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUmVmGh0uY2xvY2hlLmhvc3QudjEuTWFjaGluZUVncmVzcxJuChNTZXRWZXJpZmljYXRpb25LZXlzEiouY2xvY2hlLmhvc3QudjEuU2V0VmVyaWZpY2F0aW9uS2V5c1JlcXVlc3QaKy5jbG9jaGUuaG9zdC52MS5TZXRWZXJpZmljYXRpb25LZXlzUmVzcG9uc2USagoPTGlzdENoZWNrcG9pbnRzEiouY2xvY2hlLmhvc3QudjEuTGlzdEhvc3RDaGVja3BvaW50c1JlcXVlc3QaKy5jbG9jaGUuaG9zdC52MS5MaXN0SG9zdENoZWNrcG9pbnRzUmVzcG9uc2USbQoQRGVsZXRlQ2hlY2twb2ludBIrLmNsb2NoZS5ob3N0LnYxLkRlbGV0ZUhvc3RDaGVja3BvaW50UmVxdWVzdBosLmNsb2NoZS5ob3N0LnYxLkRlbGV0ZUhvc3RDaGVja3BvaW50UmVzcG9uc2USSwoLR2V0SG9zdEluZm8SIi5jbG9jaGUuaG9zdC52MS5HZXRIb3N0SW5mb1JlcXVlc3QaGC5jbG9jaGUuaG9zdC52MS5Ib3N0SW5mb2IGcHJvdG8z");
 
 /**
  * Describes the message cloche.host.v1.MachineRef.
@@ -28,66 +28,87 @@ export const MachineSpecSchema = /*@__PURE__*/
   messageDesc(file_cloche_host_v1_host, 1);
 
 /**
+ * Describes the message cloche.host.v1.Egress.
+ * Use `create(EgressSchema)` to create a new message.
+ */
+export const EgressSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_host, 2);
+
+/**
  * Describes the message cloche.host.v1.CreateMachineRequest.
  * Use `create(CreateMachineRequestSchema)` to create a new message.
  */
 export const CreateMachineRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 2);
+  messageDesc(file_cloche_host_v1_host, 3);
 
 /**
  * Describes the message cloche.host.v1.ForkMachineRequest.
  * Use `create(ForkMachineRequestSchema)` to create a new message.
  */
 export const ForkMachineRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 3);
+  messageDesc(file_cloche_host_v1_host, 4);
 
 /**
  * Describes the message cloche.host.v1.UpdateMachineRequest.
  * Use `create(UpdateMachineRequestSchema)` to create a new message.
  */
 export const UpdateMachineRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 4);
+  messageDesc(file_cloche_host_v1_host, 5);
+
+/**
+ * Describes the message cloche.host.v1.MachineEgress.
+ * Use `create(MachineEgressSchema)` to create a new message.
+ */
+export const MachineEgressSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_host, 6);
+
+/**
+ * Describes the message cloche.host.v1.EgressDenial.
+ * Use `create(EgressDenialSchema)` to create a new message.
+ */
+export const EgressDenialSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_host, 7);
 
 /**
  * Describes the message cloche.host.v1.Machine.
  * Use `create(MachineSchema)` to create a new message.
  */
 export const MachineSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 5);
+  messageDesc(file_cloche_host_v1_host, 8);
 
 /**
  * Describes the message cloche.host.v1.ListMachinesRequest.
  * Use `create(ListMachinesRequestSchema)` to create a new message.
  */
 export const ListMachinesRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 6);
+  messageDesc(file_cloche_host_v1_host, 9);
 
 /**
  * Describes the message cloche.host.v1.ListMachinesResponse.
  * Use `create(ListMachinesResponseSchema)` to create a new message.
  */
 export const ListMachinesResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 7);
+  messageDesc(file_cloche_host_v1_host, 10);
 
 /**
  * Describes the message cloche.host.v1.WatchMachinesRequest.
  * Use `create(WatchMachinesRequestSchema)` to create a new message.
  */
 export const WatchMachinesRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 8);
+  messageDesc(file_cloche_host_v1_host, 11);
 
 /**
  * Describes the message cloche.host.v1.MachineEvent.
  * Use `create(MachineEventSchema)` to create a new message.
  */
 export const MachineEventSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 9);
+  messageDesc(file_cloche_host_v1_host, 12);
 
 /**
  * Describes the enum cloche.host.v1.MachineEvent.Kind.
  */
 export const MachineEvent_KindSchema = /*@__PURE__*/
-  enumDesc(file_cloche_host_v1_host, 9, 0);
+  enumDesc(file_cloche_host_v1_host, 12, 0);
 
 /**
  * @generated from enum cloche.host.v1.MachineEvent.Kind
@@ -100,77 +121,77 @@ export const MachineEvent_Kind = /*@__PURE__*/
  * Use `create(DestroyMachineResponseSchema)` to create a new message.
  */
 export const DestroyMachineResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 10);
+  messageDesc(file_cloche_host_v1_host, 13);
 
 /**
  * Describes the message cloche.host.v1.VerificationKey.
  * Use `create(VerificationKeySchema)` to create a new message.
  */
 export const VerificationKeySchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 11);
+  messageDesc(file_cloche_host_v1_host, 14);
 
 /**
  * Describes the message cloche.host.v1.SetVerificationKeysRequest.
  * Use `create(SetVerificationKeysRequestSchema)` to create a new message.
  */
 export const SetVerificationKeysRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 12);
+  messageDesc(file_cloche_host_v1_host, 15);
 
 /**
  * Describes the message cloche.host.v1.SetVerificationKeysResponse.
  * Use `create(SetVerificationKeysResponseSchema)` to create a new message.
  */
 export const SetVerificationKeysResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 13);
+  messageDesc(file_cloche_host_v1_host, 16);
 
 /**
  * Describes the message cloche.host.v1.HostCheckpoint.
  * Use `create(HostCheckpointSchema)` to create a new message.
  */
 export const HostCheckpointSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 14);
+  messageDesc(file_cloche_host_v1_host, 17);
 
 /**
  * Describes the message cloche.host.v1.ListHostCheckpointsRequest.
  * Use `create(ListHostCheckpointsRequestSchema)` to create a new message.
  */
 export const ListHostCheckpointsRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 15);
+  messageDesc(file_cloche_host_v1_host, 18);
 
 /**
  * Describes the message cloche.host.v1.ListHostCheckpointsResponse.
  * Use `create(ListHostCheckpointsResponseSchema)` to create a new message.
  */
 export const ListHostCheckpointsResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 16);
+  messageDesc(file_cloche_host_v1_host, 19);
 
 /**
  * Describes the message cloche.host.v1.DeleteHostCheckpointRequest.
  * Use `create(DeleteHostCheckpointRequestSchema)` to create a new message.
  */
 export const DeleteHostCheckpointRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 17);
+  messageDesc(file_cloche_host_v1_host, 20);
 
 /**
  * Describes the message cloche.host.v1.DeleteHostCheckpointResponse.
  * Use `create(DeleteHostCheckpointResponseSchema)` to create a new message.
  */
 export const DeleteHostCheckpointResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 18);
+  messageDesc(file_cloche_host_v1_host, 21);
 
 /**
  * Describes the message cloche.host.v1.GetHostInfoRequest.
  * Use `create(GetHostInfoRequestSchema)` to create a new message.
  */
 export const GetHostInfoRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 19);
+  messageDesc(file_cloche_host_v1_host, 22);
 
 /**
  * Describes the message cloche.host.v1.HostInfo.
  * Use `create(HostInfoSchema)` to create a new message.
  */
 export const HostInfoSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 20);
+  messageDesc(file_cloche_host_v1_host, 23);
 
 /**
  * Describes the enum cloche.host.v1.MachinePhase.

@@ -138,6 +138,11 @@ export declare type Sandbox = Message<"cloche.public.v1.Sandbox"> & {
    * @generated from field: repeated uint32 public_ports = 20;
    */
   publicPorts: number[];
+
+  /**
+   * @generated from field: cloche.public.v1.Egress egress = 21;
+   */
+  egress?: Egress | undefined;
 };
 
 /**
@@ -265,6 +270,11 @@ export declare type SandboxJson = {
    * @generated from field: repeated uint32 public_ports = 20;
    */
   publicPorts?: number[];
+
+  /**
+   * @generated from field: cloche.public.v1.Egress egress = 21;
+   */
+  egress?: EgressJson;
 };
 
 /**
@@ -272,6 +282,72 @@ export declare type SandboxJson = {
  * Use `create(SandboxSchema)` to create a new message.
  */
 export declare const SandboxSchema: GenMessage<Sandbox, {jsonType: SandboxJson}>;
+
+/**
+ * What a sandbox may reach. Private, link-local and other special ranges are closed in every mode, as are other sandboxes
+ * and the host.
+ *
+ * @generated from message cloche.public.v1.Egress
+ */
+export declare type Egress = Message<"cloche.public.v1.Egress"> & {
+  /**
+   * open: every public address; none: nothing, names neither; allow: what the lists name
+   *
+   * @generated from field: string mode = 1;
+   */
+  mode: string;
+
+  /**
+   * For allow, at most 128: example.org, or *.example.org for every name below it; with :443 or :8000-8100, else every port.
+   * Only these names are resolved, and what they resolve to may be reached for as long as the answer is valid.
+   *
+   * @generated from field: repeated string domains = 2;
+   */
+  domains: string[];
+
+  /**
+   * for allow, at most 128: 203.0.113.0/24 or an address, IPv4; ports alike
+   *
+   * @generated from field: repeated string cidrs = 3;
+   */
+  cidrs: string[];
+};
+
+/**
+ * What a sandbox may reach. Private, link-local and other special ranges are closed in every mode, as are other sandboxes
+ * and the host.
+ *
+ * @generated from message cloche.public.v1.Egress
+ */
+export declare type EgressJson = {
+  /**
+   * open: every public address; none: nothing, names neither; allow: what the lists name
+   *
+   * @generated from field: string mode = 1;
+   */
+  mode?: string;
+
+  /**
+   * For allow, at most 128: example.org, or *.example.org for every name below it; with :443 or :8000-8100, else every port.
+   * Only these names are resolved, and what they resolve to may be reached for as long as the answer is valid.
+   *
+   * @generated from field: repeated string domains = 2;
+   */
+  domains?: string[];
+
+  /**
+   * for allow, at most 128: 203.0.113.0/24 or an address, IPv4; ports alike
+   *
+   * @generated from field: repeated string cidrs = 3;
+   */
+  cidrs?: string[];
+};
+
+/**
+ * Describes the message cloche.public.v1.Egress.
+ * Use `create(EgressSchema)` to create a new message.
+ */
+export declare const EgressSchema: GenMessage<Egress, {jsonType: EgressJson}>;
 
 /**
  * @generated from message cloche.public.v1.CreateSandboxRequest
@@ -359,6 +435,13 @@ export declare type CreateSandboxRequest = Message<"cloche.public.v1.CreateSandb
    * @generated from field: repeated uint32 public_ports = 13;
    */
   publicPorts: number[];
+
+  /**
+   * default: open
+   *
+   * @generated from field: cloche.public.v1.Egress egress = 14;
+   */
+  egress?: Egress | undefined;
 };
 
 /**
@@ -447,6 +530,13 @@ export declare type CreateSandboxRequestJson = {
    * @generated from field: repeated uint32 public_ports = 13;
    */
   publicPorts?: number[];
+
+  /**
+   * default: open
+   *
+   * @generated from field: cloche.public.v1.Egress egress = 14;
+   */
+  egress?: EgressJson;
 };
 
 /**
@@ -851,6 +941,13 @@ export declare type ForkSandboxRequest = Message<"cloche.public.v1.ForkSandboxRe
    * @generated from field: optional bool auto_resume = 7;
    */
   autoResume?: boolean | undefined;
+
+  /**
+   * default: the source's
+   *
+   * @generated from field: cloche.public.v1.Egress egress = 8;
+   */
+  egress?: Egress | undefined;
 };
 
 /**
@@ -895,6 +992,13 @@ export declare type ForkSandboxRequestJson = {
    * @generated from field: optional bool auto_resume = 7;
    */
   autoResume?: boolean;
+
+  /**
+   * default: the source's
+   *
+   * @generated from field: cloche.public.v1.Egress egress = 8;
+   */
+  egress?: EgressJson;
 };
 
 /**
@@ -1107,6 +1211,13 @@ export declare type UpdateSandboxRequest = Message<"cloche.public.v1.UpdateSandb
    * @generated from field: cloche.public.v1.PortList public_ports = 7;
    */
   publicPorts?: PortList | undefined;
+
+  /**
+   * Replaces all when present; in force when the call answers, for open connections too. Not while CREATING.
+   *
+   * @generated from field: cloche.public.v1.Egress egress = 8;
+   */
+  egress?: Egress | undefined;
 };
 
 /**
@@ -1153,6 +1264,13 @@ export declare type UpdateSandboxRequestJson = {
    * @generated from field: cloche.public.v1.PortList public_ports = 7;
    */
   publicPorts?: PortListJson;
+
+  /**
+   * Replaces all when present; in force when the call answers, for open connections too. Not while CREATING.
+   *
+   * @generated from field: cloche.public.v1.Egress egress = 8;
+   */
+  egress?: EgressJson;
 };
 
 /**
@@ -2018,6 +2136,182 @@ export declare type RevokeApiKeyResponseJson = {
 export declare const RevokeApiKeyResponseSchema: GenMessage<RevokeApiKeyResponse, {jsonType: RevokeApiKeyResponseJson}>;
 
 /**
+ * @generated from message cloche.public.v1.GetSandboxEgressRequest
+ */
+export declare type GetSandboxEgressRequest = Message<"cloche.public.v1.GetSandboxEgressRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * @generated from message cloche.public.v1.GetSandboxEgressRequest
+ */
+export declare type GetSandboxEgressRequestJson = {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.GetSandboxEgressRequest.
+ * Use `create(GetSandboxEgressRequestSchema)` to create a new message.
+ */
+export declare const GetSandboxEgressRequestSchema: GenMessage<GetSandboxEgressRequest, {jsonType: GetSandboxEgressRequestJson}>;
+
+/**
+ * @generated from message cloche.public.v1.GetSandboxEgressResponse
+ */
+export declare type GetSandboxEgressResponse = Message<"cloche.public.v1.GetSandboxEgressResponse"> & {
+  /**
+   * @generated from field: cloche.public.v1.Egress egress = 1;
+   */
+  egress?: Egress | undefined;
+
+  /**
+   * Counted since the sandbox last started or resumed; 0 while nothing of it runs.
+   *
+   * double: a JSON number
+   *
+   * @generated from field: double denied_packets = 2;
+   */
+  deniedPackets: number;
+
+  /**
+   * name look-ups refused
+   *
+   * @generated from field: double denied_names = 3;
+   */
+  deniedNames: number;
+
+  /**
+   * the latest 50 destinations, latest first
+   *
+   * @generated from field: repeated cloche.public.v1.EgressDenial recent_denials = 4;
+   */
+  recentDenials: EgressDenial[];
+};
+
+/**
+ * @generated from message cloche.public.v1.GetSandboxEgressResponse
+ */
+export declare type GetSandboxEgressResponseJson = {
+  /**
+   * @generated from field: cloche.public.v1.Egress egress = 1;
+   */
+  egress?: EgressJson;
+
+  /**
+   * Counted since the sandbox last started or resumed; 0 while nothing of it runs.
+   *
+   * double: a JSON number
+   *
+   * @generated from field: double denied_packets = 2;
+   */
+  deniedPackets?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * name look-ups refused
+   *
+   * @generated from field: double denied_names = 3;
+   */
+  deniedNames?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * the latest 50 destinations, latest first
+   *
+   * @generated from field: repeated cloche.public.v1.EgressDenial recent_denials = 4;
+   */
+  recentDenials?: EgressDenialJson[];
+};
+
+/**
+ * Describes the message cloche.public.v1.GetSandboxEgressResponse.
+ * Use `create(GetSandboxEgressResponseSchema)` to create a new message.
+ */
+export declare const GetSandboxEgressResponseSchema: GenMessage<GetSandboxEgressResponse, {jsonType: GetSandboxEgressResponseJson}>;
+
+/**
+ * @generated from message cloche.public.v1.EgressDenial
+ */
+export declare type EgressDenial = Message<"cloche.public.v1.EgressDenial"> & {
+  /**
+   * an address, or a name whose look-up was refused
+   *
+   * @generated from field: string destination = 1;
+   */
+  destination: string;
+
+  /**
+   * tcp, udp or dns
+   *
+   * @generated from field: string protocol = 2;
+   */
+  protocol: string;
+
+  /**
+   * 0 for dns
+   *
+   * @generated from field: uint32 port = 3;
+   */
+  port: number;
+
+  /**
+   * @generated from field: double count = 4;
+   */
+  count: number;
+
+  /**
+   * @generated from field: string last_at = 5;
+   */
+  lastAt: string;
+};
+
+/**
+ * @generated from message cloche.public.v1.EgressDenial
+ */
+export declare type EgressDenialJson = {
+  /**
+   * an address, or a name whose look-up was refused
+   *
+   * @generated from field: string destination = 1;
+   */
+  destination?: string;
+
+  /**
+   * tcp, udp or dns
+   *
+   * @generated from field: string protocol = 2;
+   */
+  protocol?: string;
+
+  /**
+   * 0 for dns
+   *
+   * @generated from field: uint32 port = 3;
+   */
+  port?: number;
+
+  /**
+   * @generated from field: double count = 4;
+   */
+  count?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: string last_at = 5;
+   */
+  lastAt?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.EgressDenial.
+ * Use `create(EgressDenialSchema)` to create a new message.
+ */
+export declare const EgressDenialSchema: GenMessage<EgressDenial, {jsonType: EgressDenialJson}>;
+
+/**
  * @generated from enum cloche.public.v1.SandboxState
  */
 export enum SandboxState {
@@ -2197,6 +2491,16 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof GetUsageRequestSchema;
     output: typeof GetUsageResponseSchema;
+  },
+  /**
+   * Added: what the sandbox may reach on the network, and what it was denied.
+   *
+   * @generated from rpc cloche.public.v1.SandboxService.GetSandboxEgress
+   */
+  getSandboxEgress: {
+    methodKind: "unary";
+    input: typeof GetSandboxEgressRequestSchema;
+    output: typeof GetSandboxEgressResponseSchema;
   },
 }>;
 

@@ -1,0 +1,133 @@
+// The addresses in a DNS answer, and an answer made of addresses (RFC 1035). Answers come from servers that whoever wrote
+// the sandbox's program may run: everything read is bounded. Pure.
+import type { DnsQuestion } from "./dns-message.ts";
+
+export const TYPE_A = 1;
+export const TYPE_AAAA = 28;
+/** Service bindings name addresses of their own. */
+export const TYPES_SVCB = [64, 65];
+const TYPE_CNAME = 5;
+const CLASS_IN = 1;
+const RECORDS_MAX = 256;
+const ALIASES_MAX = 16;
+const POINTERS_MAX = 32;
+const NAME_BYTES_MAX = 255;
+
+export interface AddressRecord {
+  readonly address: string;
+  readonly ttlSeconds: number;
+}
+
+interface ResourceRecord {
+  readonly owner: string;
+  readonly type: number;
+  readonly ttlSeconds: number;
+  /** Of A: the address. Of CNAME: the name. */
+  readonly value: string;
+}
+
+/**
+ * The IPv4 addresses that `message` gives for `question`, by its aliases, each with the least TTL on the way. Records that
+ * answer something else are left out. Undefined when the message is damaged.
+ */
+export function addressesIn(message: Buffer, question: DnsQuestion): AddressRecord[] | undefined {
+  const records = readRecords(message, question.end);
+  if (!records) return undefined;
+  let name = question.name;
+  let ttlSeconds = Number.POSITIVE_INFINITY;
+  for (let hops = 0; hops < ALIASES_MAX; hops++) {
+    const alias = records.find(({ owner, type }) => type === TYPE_CNAME && owner === name);
+    if (!alias) break;
+    name = alias.value;
+    ttlSeconds = Math.min(ttlSeconds, alias.ttlSeconds);
+  }
+  return records
+    .filter(({ owner, type }) => type === TYPE_A && owner === name)
+    .map((record) => ({ address: record.value, ttlSeconds: Math.min(ttlSeconds, record.ttlSeconds) }));
+}
+
+export const isTruncated = (message: Buffer): boolean => (message.readUInt8(2) & 0x02) !== 0;
+export const rcodeOf = (message: Buffer): number => message.readUInt8(3) & 0x0f;
+
+/** `query` answered with these addresses and nothing else; without any: there are none (NOERROR, or `rcode`). */
+export function answerOf(
+  query: Buffer,
+  question: DnsQuestion,
+  addresses: readonly AddressRecord[],
+  { rcode = 0, truncated = false } = {},
+): Buffer {
+  const head = Buffer.from(query.subarray(0, question.end));
+  head.writeUInt8(0x80 | (truncated ? 0x02 : 0) | (query.readUInt8(2) & 0x01), 2);
+  head.writeUInt8(0x80 | rcode, 3);
+  head.writeUInt16BE(1, 4);
+  head.writeUInt16BE(addresses.length, 6);
+  head.writeUInt32BE(0, 8);
+  const records = addresses.map(({ address, ttlSeconds }) => {
+    const record = Buffer.alloc(16);
+    record.writeUInt16BE(0xc00c, 0); // the name of the question
+    record.writeUInt16BE(TYPE_A, 2);
+    record.writeUInt16BE(CLASS_IN, 4);
+    record.writeUInt32BE(ttlSeconds, 6);
+    record.writeUInt16BE(4, 10);
+    for (const [index, part] of address.split(".").entries()) record.writeUInt8(Number(part), 12 + index);
+    return record;
+  });
+  return Buffer.concat([head, ...records]);
+}
+
+function readRecords(message: Buffer, from: number): ResourceRecord[] | undefined {
+  const count = Math.min(message.readUInt16BE(6), RECORDS_MAX);
+  const records: ResourceRecord[] = [];
+  let at = from;
+  for (let index = 0; index < count; index++) {
+    const owner = readName(message, at);
+    if (!owner || owner.end + 10 > message.length) return undefined;
+    const type = message.readUInt16BE(owner.end);
+    const isInternet = message.readUInt16BE(owner.end + 2) === CLASS_IN;
+    const ttl = message.readUInt32BE(owner.end + 4);
+    // RFC 2181: a TTL with the highest bit set is zero.
+    const ttlSeconds = ttl > 0x7fff_ffff ? 0 : ttl;
+    const length = message.readUInt16BE(owner.end + 8);
+    const data = owner.end + 10;
+    at = data + length;
+    if (at > message.length) return undefined;
+    if (!isInternet) continue;
+    if (type === TYPE_A && length === 4)
+      records.push({
+        owner: owner.name,
+        type,
+        ttlSeconds,
+        value: [...message.subarray(data, at)].join("."),
+      });
+    if (type === TYPE_CNAME) {
+      const alias = readName(message, data);
+      if (!alias) return undefined;
+      records.push({ owner: owner.name, type, ttlSeconds, value: alias.name });
+    }
+  }
+  return records;
+}
+
+/** Lower case, without a final dot; `end`: where what follows it begins. */
+function readName(message: Buffer, from: number): { name: string; end: number } | undefined {
+  const labels: string[] = [];
+  let at = from;
+  let end: number | undefined;
+  for (let pointers = 0, total = 0; ; ) {
+    const length = message[at];
+    if (length === undefined) return undefined;
+    if (length >= 0xc0) {
+      if (at + 2 > message.length || (pointers += 1) > POINTERS_MAX) return undefined;
+      end ??= at + 2;
+      at = message.readUInt16BE(at) & 0x3fff;
+      continue;
+    }
+    if (length > 63) return undefined;
+    at += 1;
+    if (length === 0) return { name: labels.join("."), end: end ?? at };
+    total += length + 1;
+    if (total > NAME_BYTES_MAX || at + length > message.length) return undefined;
+    labels.push(message.toString("latin1", at, at + length).toLowerCase());
+    at += length;
+  }
+}

@@ -1,0 +1,88 @@
+// The addresses that a sandbox under an allow-list may reach because an allowed name resolved to them, and the nft elements
+// that say so: each for as long as the answer is valid, expired by the kernel. Pure.
+import { type AllowedDomain, matchesDomain, type PortRange } from "@cloche/protocol";
+import { joined } from "./egress.ts";
+import { slotInterface } from "./names.ts";
+import { ROUTER_TABLE } from "./rules.ts";
+
+export interface ResolvedAddress {
+  /** Disjoint. */
+  readonly ports: readonly PortRange[];
+  readonly expiresAtMs: number;
+  /** Names that resolved to it; none after a restart of the service. */
+  readonly names: readonly string[];
+}
+
+/** By address. */
+export type Resolved = ReadonlyMap<string, ResolvedAddress>;
+
+export const NOTHING_RESOLVED: Resolved = new Map();
+/** Of one sandbox; the one that expires first makes room. */
+export const RESOLVED_MAX = 1_024;
+const NAMES_MAX = 8;
+/** Programs use an address a while after they asked; and nothing is allowed for ever. */
+const HOLD_MIN_MS = 60_000;
+const HOLD_MAX_MS = 3_600_000;
+
+/** An answer for `name` came: its addresses may be reached on the ports of the domains that allow it. */
+export function learn(
+  before: Resolved,
+  domains: readonly AllowedDomain[],
+  name: string,
+  answer: readonly { address: string; ttlSeconds: number }[],
+  nowMs: number,
+): Resolved {
+  const ports = portsOf(domains, [name]);
+  const next = new Map([...before].filter(([, { expiresAtMs }]) => expiresAtMs > nowMs));
+  for (const { address, ttlSeconds } of answer) {
+    const known = next.get(address);
+    const holdMs = Math.min(Math.max(ttlSeconds * 1_000, HOLD_MIN_MS), HOLD_MAX_MS);
+    const isFresh = known?.names.includes(name) === true && known.expiresAtMs >= nowMs + holdMs / 2;
+    if (isFresh) continue;
+    next.set(address, {
+      ports: joined([...(known?.ports ?? []), ...ports]),
+      expiresAtMs: Math.max(nowMs + holdMs, known?.expiresAtMs ?? 0),
+      names: [...new Set([name, ...(known?.names ?? [])])].slice(0, NAMES_MAX),
+    });
+  }
+  const surplus = next.size - RESOLVED_MAX;
+  const soonest = surplus <= 0 ? [] : [...next].sort(([, a], [, b]) => a.expiresAtMs - b.expiresAtMs);
+  for (const [address] of soonest.slice(0, Math.max(0, surplus))) next.delete(address);
+  return next;
+}
+
+/** What is left of it under other domains. */
+export function retain(before: Resolved, domains: readonly AllowedDomain[], nowMs: number): Resolved {
+  const next = new Map<string, ResolvedAddress>();
+  for (const [address, known] of before) {
+    const ports = portsOf(domains, known.names);
+    if (ports.length > 0 && known.expiresAtMs > nowMs) next.set(address, { ...known, ports });
+  }
+  return next;
+}
+
+/** The nft commands from one to the other. */
+export function resolvedCommands(slot: number, before: Resolved, after: Resolved, nowMs: number): string[] {
+  const commands: string[] = [];
+  const set = `element ${ROUTER_TABLE} resolved`;
+  const key = (address: string, [first, last]: PortRange) =>
+    `${slotInterface(slot)} . ${address} . ${first === last ? first : `${first}-${last}`}`;
+  const changed = (one: Resolved, other: Resolved) =>
+    [...one].filter(([address, known]) => other.get(address) !== known);
+  // Added before it is deleted, because the kernel may have let it expire, and nft refuses to delete what is not there.
+  for (const [address, { ports }] of changed(before, after))
+    for (const range of ports)
+      commands.push(`add ${set} { ${key(address, range)} }`, `delete ${set} { ${key(address, range)} }`);
+  for (const [address, { ports, expiresAtMs }] of changed(after, before)) {
+    const seconds = Math.max(1, Math.ceil((expiresAtMs - nowMs) / 1_000));
+    for (const range of ports) commands.push(`add ${set} { ${key(address, range)} timeout ${seconds}s }`);
+  }
+  return commands;
+}
+
+const portsOf = (domains: readonly AllowedDomain[], names: readonly string[]): PortRange[] =>
+  joined(
+    domains
+      .filter((one) => names.some((name) => matchesDomain(one, name)))
+      .map(({ ports: [first, last] }): [number, number] => [first, last]),
+  );

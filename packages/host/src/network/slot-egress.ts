@@ -1,0 +1,240 @@
+// What each slot may reach, in force: its policy, the nft elements that say so, the addresses that its allowed names resolved
+// to, and what it was denied. One change of a slot at a time.
+//
+// Called by network.ts (slots come and go, policies change) and by the DNS forwarder (questions and answers).
+// What survives a crash: the elements, in the kernel, and the policy, beside the slot's batch files; `find` takes them up.
+// Lost are the counts of refused names.
+import { randomInt } from "node:crypto";
+import { isDeepStrictEqual } from "node:util";
+import { SerialQueue } from "@cloche/base";
+import { limits, matchesDomain } from "@cloche/protocol";
+import { isSpecial, type Subnet, slotAddresses } from "./address.ts";
+import {
+  type AddressRecord,
+  addressesIn,
+  answerOf,
+  isTruncated,
+  rcodeOf,
+  TYPE_A,
+  TYPE_AAAA,
+  TYPES_SVCB,
+} from "./dns-answer.ts";
+import type { NamePolicy } from "./dns-forwarder.ts";
+import { type DnsQuestion, RCODE_REFUSED, RCODE_SERVER_FAILURE, refusal } from "./dns-message.ts";
+import {
+  checkEgress,
+  type EgressPolicy,
+  egressCommands,
+  elementsOf,
+  NO_ELEMENTS,
+  removalCommands,
+  type SlotElements,
+} from "./egress.ts";
+import { slotInterface } from "./names.ts";
+import { RefusedNames } from "./refused-names.ts";
+import { learn, NOTHING_RESOLVED, type Resolved, resolvedCommands, retain } from "./resolved.ts";
+import { routerNft, routerNftJson } from "./router.ts";
+import { ROUTER_TABLE, SPECIAL_RANGES } from "./rules.ts";
+import { type Denial, readDenials, readElements, readRefusals, readResolved } from "./sets.ts";
+import { type SlotPlace, saveEgress, savedEgress } from "./slot.ts";
+
+const OPEN: EgressPolicy = { mode: "open" };
+const GENERATIONS = 0x7fff_ffff;
+/** Longer, and a program would use an address after it is closed. */
+const ANSWER_TTL_MAX_SECONDS = 3_600;
+
+interface SlotState {
+  policy: EgressPolicy;
+  elements: SlotElements;
+  resolved: Resolved;
+  refused: RefusedNames;
+}
+
+/** What a slot was denied since it was made. */
+export interface EgressReport {
+  readonly deniedPackets: number;
+  readonly deniedNames: number;
+  /** Latest first. */
+  readonly recent: readonly EgressDenial[];
+}
+export interface EgressDenial {
+  readonly destination: string;
+  readonly protocol: string;
+  readonly port: number;
+  readonly count: number;
+  readonly lastAtMs: number;
+}
+
+export class SlotEgress implements NamePolicy {
+  readonly #place: SlotPlace;
+  readonly #subnet: Subnet;
+  readonly #slots = new Map<number, SlotState>();
+  readonly #queue = new SerialQueue();
+
+  constructor(place: SlotPlace, subnet: Subnet) {
+    this.#place = place;
+    this.#subnet = subnet;
+  }
+
+  /** Takes up what an earlier service left; answers whether each slot that has anything has all that it needs. */
+  async find(): Promise<Map<number, { complete: boolean }>> {
+    const json = await routerNftJson(this.#place.tag, "list", "table", ...ROUTER_TABLE.split(" "));
+    const resolved = readResolved(json, Date.now());
+    const found = new Map<number, { complete: boolean }>();
+    for (const [slot, elements] of readElements(json)) {
+      const policy = (await savedEgress(this.#place, slot)) ?? OPEN;
+      const own = { policy, elements, resolved: resolved.get(slot) ?? NOTHING_RESOLVED };
+      this.#slots.set(slot, { ...own, refused: new RefusedNames() });
+      found.set(slot, { complete: elements.hasEgress });
+    }
+    return found;
+  }
+
+  /** A new slot, open to the public internet. */
+  add(slot: number): Promise<void> {
+    return this.#inTurn(slot, async () => {
+      const { address } = slotAddresses(this.#subnet, slot);
+      await routerNft(this.#place, [
+        `add element ${ROUTER_TABLE} sources { ${slotInterface(slot)} . ${address} }`,
+        ...egressCommands(slot, OPEN, NO_ELEMENTS),
+      ]);
+      const elements = elementsOf(OPEN);
+      this.#slots.set(slot, {
+        policy: OPEN,
+        elements,
+        resolved: NOTHING_RESOLVED,
+        refused: new RefusedNames(),
+      });
+    });
+  }
+
+  /** One transaction. Names that stay allowed keep their addresses; connections are all judged anew. */
+  set(slot: number, policy: EgressPolicy): Promise<void> {
+    checkEgress(policy);
+    return this.#inTurn(slot, async () => {
+      const state = this.#slots.get(slot);
+      if (!state) throw new Error(`slot ${slot} is not there`);
+      if (isDeepStrictEqual(state.policy, policy)) return;
+      const nowMs = Date.now();
+      const generation = randomInt(1, GENERATIONS);
+      const domains = policy.mode === "list" ? policy.domains : [];
+      const resolved = retain(state.resolved, domains, nowMs);
+      await routerNft(this.#place, [
+        ...egressCommands(slot, policy, state.elements, generation),
+        ...resolvedCommands(slot, state.resolved, resolved, nowMs),
+      ]);
+      Object.assign(state, { policy, elements: elementsOf(policy, generation), resolved });
+      await saveEgress(this.#place, slot, policy);
+    });
+  }
+
+  /** The slot's link is gone already: nothing new comes from it. Repeatable. */
+  remove(slot: number): Promise<void> {
+    return this.#inTurn(slot, async () => {
+      const state = this.#slots.get(slot);
+      const name = slotInterface(slot);
+      const { address } = slotAddresses(this.#subnet, slot);
+      const noted = (readRefusals(await this.#list("refusals"), Date.now()).get(slot) ?? []).map(
+        (one) => `refusals { ${name} . ${one.address} . ${one.protocol} . ${one.port} }`,
+      );
+      // Added before they are deleted, because nft refuses to delete what is not there.
+      const gone = [
+        `sources { ${name} . ${address} }`,
+        `denied { ${name} }`,
+        `noting { ${name} limit rate 1/second }`,
+        ...noted,
+      ];
+      await routerNft(this.#place, [
+        ...gone.flatMap((element) => [
+          `add element ${ROUTER_TABLE} ${element}`,
+          `delete element ${ROUTER_TABLE} ${element}`,
+        ]),
+        ...removalCommands(slot, state?.elements ?? NO_ELEMENTS),
+        ...resolvedCommands(slot, state?.resolved ?? NOTHING_RESOLVED, NOTHING_RESOLVED, Date.now()),
+      ]);
+      this.#slots.delete(slot);
+    });
+  }
+
+  async denials(): Promise<ReadonlyMap<number, Denial>> {
+    return readDenials(await this.#list("denied"));
+  }
+
+  async report(slot: number): Promise<EgressReport> {
+    const [denied, refusals] = await Promise.all([this.#list("denied"), this.#list("refusals")]);
+    const refused = this.#slots.get(slot)?.refused;
+    const packets = (readRefusals(refusals, Date.now()).get(slot) ?? []).map((one) => ({
+      destination: one.address,
+      protocol: one.protocol,
+      port: one.port,
+      count: one.packets,
+      lastAtMs: one.lastAtMs,
+    }));
+    const recent = [...packets, ...(refused?.recent ?? [])].sort((a, b) => b.lastAtMs - a.lastAtMs);
+    return {
+      deniedPackets: readDenials(denied).get(slot)?.packets ?? 0,
+      deniedNames: refused?.count ?? 0,
+      recent: recent.slice(0, limits.egressDenials),
+    };
+  }
+
+  before(slot: number, question: DnsQuestion, query: Buffer): Buffer | undefined {
+    const state = this.#slots.get(slot);
+    if (state?.policy.mode === "open") return undefined;
+    const isAllowed =
+      state?.policy.mode === "list" && state.policy.domains.some((one) => matchesDomain(one, question.name));
+    if (!isAllowed) {
+      state?.refused.note(question.name, Date.now());
+      return refusal(query, RCODE_REFUSED);
+    }
+    // No IPv6 leads out of a sandbox, and service bindings would name addresses that nobody allowed.
+    const isEmpty = question.type === TYPE_AAAA || TYPES_SVCB.includes(question.type);
+    return isEmpty ? answerOf(query, question, []) : undefined;
+  }
+
+  /**
+   * Of an allowed name's answer only its public addresses are passed on, and only these may be reached: neither a private
+   * address (rebinding) nor records of other names get through.
+   */
+  async after(slot: number, question: DnsQuestion, query: Buffer, answer: Buffer): Promise<Buffer> {
+    const state = this.#slots.get(slot);
+    if (state?.policy.mode === "open" || question.type !== TYPE_A) return answer;
+    if (isTruncated(answer)) return answerOf(query, question, [], { truncated: true });
+    const addresses = addressesIn(answer, question);
+    if (!state || !addresses) return refusal(query, RCODE_SERVER_FAILURE);
+    const usable = addresses.filter(
+      ({ address }) => !isSpecial(address, [...SPECIAL_RANGES, this.#subnet.cidr]),
+    );
+    if (usable.length < addresses.length) state.refused.note(question.name, Date.now());
+    if (usable.length === 0) return answerOf(query, question, [], { rcode: rcodeOf(answer) });
+    const admitted = await this.#inTurn(slot, () => this.#admit(slot, question.name, usable));
+    return admitted.length > 0 ? answerOf(query, question, admitted) : refusal(query, RCODE_REFUSED);
+  }
+
+  /** Empty: the name was taken from the list meanwhile. */
+  async #admit(slot: number, name: string, answer: readonly AddressRecord[]): Promise<AddressRecord[]> {
+    const state = this.#slots.get(slot);
+    if (state?.policy.mode !== "list") return [];
+    const { domains } = state.policy;
+    if (!domains.some((one) => matchesDomain(one, name))) return [];
+    const nowMs = Date.now();
+    const resolved = learn(state.resolved, domains, name, answer, nowMs);
+    const commands = resolvedCommands(slot, state.resolved, resolved, nowMs);
+    if (commands.length > 0) await routerNft(this.#place, commands);
+    state.resolved = resolved;
+    return answer.flatMap((record) => {
+      const known = resolved.get(record.address);
+      if (!known) return [];
+      const leftSeconds = Math.floor((known.expiresAtMs - nowMs) / 1_000);
+      return { ...record, ttlSeconds: Math.min(record.ttlSeconds, leftSeconds, ANSWER_TTL_MAX_SECONDS) };
+    });
+  }
+
+  #list(set: string): Promise<unknown> {
+    return routerNftJson(this.#place.tag, "list", "set", ...ROUTER_TABLE.split(" "), set);
+  }
+
+  #inTurn<T>(slot: number, body: () => Promise<T>): Promise<T> {
+    return this.#queue.run(String(slot), body);
+  }
+}

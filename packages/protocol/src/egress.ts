@@ -1,0 +1,67 @@
+/** What a sandbox may reach on the network (docs/network.md). The text forms of the API, checked and taken apart. */
+import { limits } from "./limits.ts";
+
+export const egressModes = ["open", "none", "allow"] as const;
+export type EgressMode = (typeof egressModes)[number];
+
+/** open: every public address. none: nothing, names neither. allow: what the two lists name. */
+export interface Egress {
+  mode: EgressMode;
+  /** `example.org` or `*.example.org` (any name below it), each with `:443` or `:8000-8100` or for every port. */
+  domains: string[];
+  /** `203.0.113.0/24` or one address, with ports alike. Private and special ranges stay closed whatever is listed. */
+  cidrs: string[];
+}
+
+/** First and last port, for TCP and UDP. */
+export type PortRange = readonly [number, number];
+
+export interface AllowedDomain {
+  /** Lower case, without a final dot. */
+  name: string;
+  /** Whether the names below `name` are meant, not it. */
+  below: boolean;
+  ports: PortRange;
+}
+export interface AllowedCidr {
+  cidr: string;
+  ports: PortRange;
+}
+
+export const OPEN_EGRESS: Egress = { mode: "open", domains: [], cidrs: [] };
+
+const LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?";
+const DOMAIN = new RegExp(`^(\\*\\.)?(${LABEL}(\\.${LABEL})*)$`);
+const CIDR = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(\/(\d|[12]\d|3[0-2]))?$/;
+
+/** Undefined for what is none. */
+export function parseAllowedDomain(text: string): AllowedDomain | undefined {
+  const parts = splitPorts(text.toLowerCase());
+  const match = parts && DOMAIN.exec(parts.what.replace(/\.$/, ""));
+  const name = match?.[2] ?? "";
+  // An address is no name: it belongs to the CIDRs.
+  if (!parts || !match || name.length > limits.domainLength || /(^|\.)\d+$/.test(name)) return undefined;
+  return { name, below: match[1] !== undefined, ports: parts.ports };
+}
+
+/** Undefined for what is none. */
+export function parseAllowedCidr(text: string): AllowedCidr | undefined {
+  const parts = splitPorts(text);
+  const match = parts && CIDR.exec(parts.what);
+  if (!parts || !match || match.slice(1, 5).some((one) => Number(one) > 255)) return undefined;
+  return { cidr: parts.what, ports: parts.ports };
+}
+
+/** `name`: lower case, without a final dot. */
+export function matchesDomain({ name: allowed, below }: AllowedDomain, name: string): boolean {
+  return below ? name.endsWith(`.${allowed}`) : name === allowed;
+}
+
+function splitPorts(text: string): { what: string; ports: PortRange } | undefined {
+  const match = /^([^:]+)(?::(\d{1,5})(?:-(\d{1,5}))?)?$/.exec(text);
+  if (!match?.[1]) return undefined;
+  const first = Number(match[2] ?? 1);
+  const last = match[2] === undefined ? 65_535 : Number(match[3] ?? first);
+  if (first < 1 || last > 65_535 || first > last) return undefined;
+  return { what: match[1], ports: [first, last] };
+}

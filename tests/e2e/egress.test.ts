@@ -1,0 +1,141 @@
+// Egress policies through the public API, with real packets: a namespace beside the host plays the internet, with two public
+// addresses and a name server that the service is told to ask.
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vitest";
+import { run } from "../../packages/host/src/sys/run.ts";
+import type { TestSandbox } from "../conformance/session.ts";
+import { Client, eventually } from "../fixtures/client.ts";
+import { repositoryRoot, startService, type TestService } from "../fixtures/service.ts";
+import { LineProcess } from "../host/line-process.ts";
+
+const net = `11.${64 + (process.pid % 128)}.${Math.floor(process.pid / 128) % 256}`;
+const GATEWAY = `${net}.1`;
+const PUBLIC = `${net}.9`;
+const OTHER = `${net}.8`;
+const namespace = `test-internet-${process.pid}`;
+const link = `ti${process.pid}`;
+
+const servers: LineProcess[] = [];
+let service: TestService;
+let client: Client;
+
+async function serve(address: string, port: number, mode = "serve"): Promise<void> {
+  const probe = join(repositoryRoot, "tests/host/network-probe.ts");
+  const argv = ["nsenter", `--net=/run/netns/${namespace}`, process.execPath, probe, mode, address];
+  const server = new LineProcess([...argv, String(port)], { PUBLIC, OTHER });
+  servers.push(server);
+  expect(await server.read()).toEqual({ listening: true });
+}
+
+beforeAll(async () => {
+  const lines = [
+    `netns add ${namespace}`,
+    `link add ${link} type veth peer name lan netns ${namespace}`,
+    `link set ${link} up`,
+    `addr add ${GATEWAY}/24 dev ${link}`,
+    `-n ${namespace} link set lo up`,
+    `-n ${namespace} link set lan up`,
+    ...[PUBLIC, OTHER].map((address) => `-n ${namespace} addr add ${address}/24 dev lan`),
+    `-n ${namespace} route add default via ${GATEWAY}`,
+  ];
+  for (const line of lines) await run(["ip", ...line.split(" ")]);
+  await serve("0.0.0.0", 80);
+  await serve(PUBLIC, 53, "dns");
+  service = await startService({ env: { CLOCHE_DNS_SERVERS: PUBLIC } });
+  client = new Client(await service.target());
+});
+afterAll(async () => {
+  await client?.close().catch(() => undefined);
+  const left = await service?.destroy();
+  for (const server of servers) await server.end();
+  await run(["ip", "netns", "del", namespace]).catch(() => undefined);
+  await run(["ip", "link", "del", link]).catch(() => undefined);
+  expect(left).toEqual([]);
+});
+
+/** Whether a server is reached, by name or address. A policy is in force when the call that set it answers. */
+async function reaches(sandbox: TestSandbox, host: string): Promise<boolean> {
+  const line = `exec 3<>/dev/tcp/${host}/80 && head -n1 <&3`;
+  const { stdout } = await client.exec(sandbox, ["timeout", "20", "bash", "-c", line]);
+  return stdout.trim() !== "";
+}
+const setEgress = (id: string, egress: object) => client.gateway("UpdateSandbox", { id, egress });
+const list = (...domains: string[]) => ({ mode: "allow", domains, cidrs: [] });
+const comesTo = async (id: string, state: string) => {
+  const look = async () =>
+    (await client.gateway<{ sandbox: { state: string } }>("GetSandbox", { id })).sandbox.state;
+  expect(await eventually(look, (seen) => seen === state, 60_000)).toBe(state);
+};
+
+describe("egress", () => {
+  let sandbox: TestSandbox;
+
+  test("is open to the public internet by default", async () => {
+    onTestFailed(() => console.error(service.logTail()));
+    sandbox = await client.create();
+    expect(await reaches(sandbox, PUBLIC)).toBe(true);
+    expect(await reaches(sandbox, "www.good.test")).toBe(true);
+  });
+
+  test("none cuts it, an allow-list opens what it names and nothing else, and the owner is told", async () => {
+    await setEgress(sandbox.id, { mode: "none" });
+    expect(await reaches(sandbox, PUBLIC)).toBe(false);
+    await setEgress(sandbox.id, { mode: "allow", domains: [], cidrs: [`${OTHER}:80`] });
+    expect(await reaches(sandbox, OTHER)).toBe(true);
+    expect(await reaches(sandbox, PUBLIC)).toBe(false);
+    await setEgress(sandbox.id, list("*.good.test:80"));
+    expect(await reaches(sandbox, PUBLIC), "before its name was asked for").toBe(false);
+    expect(await reaches(sandbox, "www.good.test")).toBe(true);
+    expect(await reaches(sandbox, "alias.good.test")).toBe(true);
+    expect(await reaches(sandbox, "private.good.test"), "a private address").toBe(false);
+    expect(await reaches(sandbox, "www.evil.test")).toBe(false);
+    const { recent_denials, denied_packets } = await client.gateway<{
+      denied_packets: number;
+      recent_denials: { destination: string }[];
+    }>("GetSandboxEgress", { id: sandbox.id });
+    expect(denied_packets).toBeGreaterThan(0);
+    expect(recent_denials.map(({ destination }) => destination)).toEqual(
+      expect.arrayContaining(["www.evil.test", "private.good.test", PUBLIC]),
+    );
+  });
+
+  test("holds through suspend and resume, in a fork, and over kill -9 of the service", async () => {
+    onTestFailed(() => console.error(service.logTail()));
+    await setEgress(sandbox.id, list("www.good.test"));
+    const made = await client.gateway<{ sandbox: { id: string; domain: string }; data_plane_token: string }>(
+      "ForkSandbox",
+      { source_sandbox_id: sandbox.id },
+    );
+    client.session.adopt(made.sandbox.id);
+    await comesTo(made.sandbox.id, "SANDBOX_STATE_RUNNING");
+    const { domain } = (
+      await client.gateway<{ sandbox: { domain: string } }>("GetSandbox", { id: made.sandbox.id })
+    ).sandbox;
+    const fork = { id: made.sandbox.id, domain, token: made.data_plane_token };
+    expect(await reaches(fork, "www.evil.test")).toBe(false);
+    expect(await reaches(fork, "www.good.test")).toBe(true);
+    expect(await reaches(fork, OTHER)).toBe(false);
+
+    await client.gateway("SuspendSandbox", { id: sandbox.id });
+    await comesTo(sandbox.id, "SANDBOX_STATE_SUSPENDED");
+    await setEgress(sandbox.id, list("more.good.test"));
+    await client.gateway("ResumeSandbox", { id: sandbox.id });
+    await comesTo(sandbox.id, "SANDBOX_STATE_RUNNING");
+    expect(await reaches(sandbox, "www.good.test"), "changed while suspended").toBe(false);
+    expect(await reaches(sandbox, "more.good.test")).toBe(true);
+    expect(await reaches(sandbox, OTHER)).toBe(false);
+
+    await service.kill9();
+    await service.start();
+    expect(await reaches(sandbox, "www.good.test")).toBe(false);
+    expect(await reaches(sandbox, "more.good.test")).toBe(true);
+    expect(await reaches(fork, "more.good.test")).toBe(false);
+    expect(await reaches(fork, "www.good.test")).toBe(true);
+
+    await service.stop();
+    await service.start();
+    await comesTo(sandbox.id, "SANDBOX_STATE_RUNNING");
+    expect(await reaches(sandbox, OTHER), "after npm stop and start").toBe(false);
+    expect(await reaches(sandbox, "more.good.test")).toBe(true);
+  });
+});
