@@ -59,6 +59,13 @@ async function reaches(sandbox: TestSandbox, host: string): Promise<boolean> {
   const { stdout } = await client.exec(sandbox, ["timeout", "20", "bash", "-c", line]);
   return stdout.trim() !== "";
 }
+/** On a busy machine a look-up may be late once. */
+const comesToReach = (sandbox: TestSandbox, host: string): Promise<boolean> =>
+  eventually(
+    () => reaches(sandbox, host),
+    (seen) => seen,
+    60_000,
+  );
 const setEgress = (id: string, egress: object) => client.gateway("UpdateSandbox", { id, egress });
 const list = (...domains: string[]) => ({ mode: "allow", domains, cidrs: [] });
 const comesTo = async (id: string, state: string) => {
@@ -73,20 +80,20 @@ describe("egress", () => {
   test("is open to the public internet by default", async () => {
     onTestFailed(() => console.error(service.logTail()));
     sandbox = await client.create();
-    expect(await reaches(sandbox, PUBLIC)).toBe(true);
-    expect(await reaches(sandbox, "www.good.test")).toBe(true);
+    expect(await comesToReach(sandbox, PUBLIC)).toBe(true);
+    expect(await comesToReach(sandbox, "www.good.test")).toBe(true);
   });
 
   test("none cuts it, an allow-list opens what it names and nothing else, and the owner is told", async () => {
     await setEgress(sandbox.id, { mode: "none" });
     expect(await reaches(sandbox, PUBLIC)).toBe(false);
     await setEgress(sandbox.id, { mode: "allow", domains: [], cidrs: [`${OTHER}:80`] });
-    expect(await reaches(sandbox, OTHER)).toBe(true);
+    expect(await comesToReach(sandbox, OTHER)).toBe(true);
     expect(await reaches(sandbox, PUBLIC)).toBe(false);
     await setEgress(sandbox.id, list("*.good.test:80"));
     expect(await reaches(sandbox, PUBLIC), "before its name was asked for").toBe(false);
-    expect(await reaches(sandbox, "www.good.test")).toBe(true);
-    expect(await reaches(sandbox, "alias.good.test")).toBe(true);
+    expect(await comesToReach(sandbox, "www.good.test")).toBe(true);
+    expect(await comesToReach(sandbox, "alias.good.test")).toBe(true);
     expect(await reaches(sandbox, "private.good.test"), "a private address").toBe(false);
     expect(await reaches(sandbox, "www.evil.test")).toBe(false);
     const { recent_denials, denied_packets } = await client.gateway<{
@@ -113,7 +120,7 @@ describe("egress", () => {
     ).sandbox;
     const fork = { id: made.sandbox.id, domain, token: made.data_plane_token };
     expect(await reaches(fork, "www.evil.test")).toBe(false);
-    expect(await reaches(fork, "www.good.test")).toBe(true);
+    expect(await comesToReach(fork, "www.good.test")).toBe(true);
     expect(await reaches(fork, OTHER)).toBe(false);
 
     await client.gateway("SuspendSandbox", { id: sandbox.id });
@@ -122,20 +129,20 @@ describe("egress", () => {
     await client.gateway("ResumeSandbox", { id: sandbox.id });
     await comesTo(sandbox.id, "SANDBOX_STATE_RUNNING");
     expect(await reaches(sandbox, "www.good.test"), "changed while suspended").toBe(false);
-    expect(await reaches(sandbox, "more.good.test")).toBe(true);
+    expect(await comesToReach(sandbox, "more.good.test")).toBe(true);
     expect(await reaches(sandbox, OTHER)).toBe(false);
 
     await service.kill9();
     await service.start();
     expect(await reaches(sandbox, "www.good.test")).toBe(false);
-    expect(await reaches(sandbox, "more.good.test")).toBe(true);
+    expect(await comesToReach(sandbox, "more.good.test")).toBe(true);
     expect(await reaches(fork, "more.good.test")).toBe(false);
-    expect(await reaches(fork, "www.good.test")).toBe(true);
+    expect(await comesToReach(fork, "www.good.test")).toBe(true);
 
     await service.stop();
     await service.start();
     await comesTo(sandbox.id, "SANDBOX_STATE_RUNNING");
     expect(await reaches(sandbox, OTHER), "after npm stop and start").toBe(false);
-    expect(await reaches(sandbox, "more.good.test")).toBe(true);
+    expect(await comesToReach(sandbox, "more.good.test")).toBe(true);
   });
 });
