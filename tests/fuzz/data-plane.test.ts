@@ -7,7 +7,7 @@ import { contractProblems } from "../conformance/contract-check.ts";
 import type { TestSandbox } from "../conformance/session.ts";
 import type { WireAnswer, WireRequest } from "../conformance/wire.ts";
 import { sharedClient } from "../fixtures/client.ts";
-import { plan } from "./seed.ts";
+import { patience, plan } from "./seed.ts";
 
 const client = sharedClient();
 let sandbox: TestSandbox;
@@ -144,7 +144,7 @@ const send = (one: WireRequest): Promise<WireAnswer> =>
     headers: { authorization: `Bearer ${sandbox.token}`, ...one.headers },
   });
 
-test("strange requests get an answer of the contract", { timeout: 400_000 }, async () => {
+test("strange requests get an answer of the contract", { timeout: patience(400_000) }, async () => {
   await fc.assert(
     fc.asyncProperty(request, async (one) => {
       const answer = await send(one);
@@ -154,7 +154,7 @@ test("strange requests get an answer of the contract", { timeout: 400_000 }, asy
   );
 });
 
-test("strange paths get an answer of the contract", { timeout: 200_000 }, async () => {
+test("strange paths get an answer of the contract", { timeout: patience(200_000) }, async () => {
   const segment = fc.oneof(
     fc.constantFrom("v1", "files", "exec", "store", "services", "checkpoint"),
     strange,
@@ -173,7 +173,7 @@ test("strange paths get an answer of the contract", { timeout: 200_000 }, async 
   );
 });
 
-test("no changed token opens anything", { timeout: 200_000 }, async () => {
+test("no changed token opens anything", { timeout: patience(200_000) }, async () => {
   const { token } = sandbox;
   const change = fc.tuple(fc.nat(token.length - 1), fc.constantFrom(..."Aa0-_.Zz9"));
   await fc.assert(
@@ -200,7 +200,7 @@ const decoded = (token: string): string =>
     .map((part) => Buffer.from(part, "base64url").toString("hex"))
     .join(".");
 
-test("values survive the store whatever they are", { timeout: 200_000 }, async () => {
+test("values survive the store whatever they are", { timeout: patience(200_000) }, async () => {
   const key = fc
     .string({ unit: "grapheme", minLength: 1, maxLength: 60 })
     .filter((text) => ![".", ".."].includes(text));

@@ -7,7 +7,7 @@ import { contractProblems } from "../conformance/contract-check.ts";
 import type { TestSandbox } from "../conformance/session.ts";
 import { gatewayMethods } from "../conformance/surface-map.ts";
 import { sharedClient } from "../fixtures/client.ts";
-import { plan } from "./seed.ts";
+import { patience, plan } from "./seed.ts";
 
 const { target } = inject("service");
 const client = sharedClient();
@@ -80,7 +80,7 @@ const body = fc
   )
   .map(([fields, ids]) => JSON.stringify({ ...fields, ...ids }));
 
-test("strange bodies get an answer of the contract", { timeout: 400_000 }, async () => {
+test("strange bodies get an answer of the contract", { timeout: patience(400_000) }, async () => {
   const made: string[] = [];
   await fc.assert(
     fc.asyncProperty(fc.constantFrom(...gatewayMethods), body, async ({ name, path }, text) => {
@@ -134,7 +134,7 @@ function told(socket: net.Socket, bytes: Buffer): Promise<string> {
 test.each([
   ["the gateway", plain],
   ["the edge", secure],
-])("bytes that are hardly HTTP do not shake %s", { timeout: 300_000 }, async (_, connect) => {
+])("bytes that are hardly HTTP do not shake %s", { timeout: patience(300_000) }, async (_, connect) => {
   const valid = `POST /v1/exec HTTP/1.1\r\nhost: ${sandbox.domain}\r\nauthorization: Bearer x\r\ncontent-length: 2\r\n\r\n{}`;
   const edit = fc.tuple(fc.nat(valid.length), fc.uint8Array({ maxLength: 8 }), fc.nat(8));
   await fc.assert(

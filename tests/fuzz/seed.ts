@@ -17,3 +17,6 @@ export const plan = (runs: number) => ({
   endOnFailure: true,
   verbose: 0 as const,
 });
+
+/** How long a test that was given `timeoutMs` may take when it does more runs. */
+export const patience = (timeoutMs: number): number => Math.ceil(timeoutMs * Math.max(1, factor));

@@ -4,6 +4,7 @@ import { mkdtemp, open, readFile, readdir, rm, stat, writeFile } from "node:fs/p
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { silentLog } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
 import { afterAll, beforeAll, beforeEach, afterEach, describe, expect, it } from "vitest";
 import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
 import type { BlobStore } from "../../packages/host/src/blob/blob-store.ts";
@@ -42,6 +43,8 @@ class TroubledStore implements BlobStore {
   readonly inner: BlobStore;
   putBytes = 0;
   failPuts = 0;
+  /** What reads give instead of what is there; undefined: the truth. */
+  spoil: ((data: Uint8Array | undefined) => Uint8Array | undefined) | undefined;
   constructor(inner: BlobStore) {
     this.inner = inner;
   }
@@ -53,7 +56,10 @@ class TroubledStore implements BlobStore {
     this.putBytes += data.length;
     await this.inner.put(key, data);
   }
-  get: BlobStore["get"] = (key, range) => this.inner.get(key, range);
+  get: BlobStore["get"] = async (key, range) => {
+    const data = await this.inner.get(key, range);
+    return this.spoil === undefined ? data : this.spoil(data);
+  };
   delete: BlobStore["delete"] = (key) => this.inner.delete(key);
   list: BlobStore["list"] = (prefix) => this.inner.list(prefix);
 }
@@ -234,6 +240,48 @@ describe("checkpoint catalogue", () => {
     expect((await readFile(fetched.image)).equals(await readFile(disk))).toBe(true);
     fetched.release();
   });
+
+  it.each<[string, (data: Uint8Array | undefined) => Uint8Array | undefined, object]>([
+    [
+      "errors",
+      () => {
+        throw new ClocheError("unavailable", "storage is down");
+      },
+      { code: "unavailable" },
+    ],
+    ["nothing", () => undefined, { code: "failed_precondition" }],
+    ["less than was asked for", (data) => data?.subarray(0, -1), { code: "failed_precondition" }],
+    ["garbage", (data) => data && randomBytes(data.length), { code: "failed_precondition" }],
+    [
+      "one wrong bit",
+      (data) => {
+        const wrong = Uint8Array.from(data ?? []);
+        wrong[wrong.length >> 1] = (wrong[wrong.length >> 1] ?? 0) ^ 1;
+        return wrong;
+      },
+      { code: "failed_precondition" },
+    ],
+  ])(
+    "storage that reads %s is told as such, leaves nothing half fetched, and is forgiven",
+    async (_, spoil, failure) => {
+      await catalogue.stop();
+      catalogue = await openCatalogue(1);
+      const disk = await newDisk();
+      await scribble(disk, 5 * 1024 * 1024, randomBytes(1024 * 1024));
+      const evicted = await take(disk);
+      await catalogue.settled();
+      await take(disk, "sbx-1", "two");
+      await catalogue.settled();
+      expect(catalogue.get(team, evicted).local).toBe(false);
+      blobs.spoil = spoil;
+      await expect(catalogue.lease(team, evicted)).rejects.toMatchObject(failure);
+      expect(await readdir(join(checkpointDir, evicted))).toEqual(["record.json"]);
+      blobs.spoil = undefined;
+      const fetched = await catalogue.lease(team, evicted);
+      expect((await readFile(fetched.image)).equals(await readFile(disk))).toBe(true);
+      fetched.release();
+    },
+  );
 
   it("a deletion waits for its reader, and another team's is not found", async () => {
     const id = await take(await newDisk());

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "directory.h"
 #include "wire.h"
 
 #define COPY_CHUNK 262144
@@ -51,8 +52,8 @@ static int copy_entry(int from, const char *from_name, int to, const char *to_na
 static int copy_directory(int from, const char *from_name, int to, const char *to_name, int depth) {
   if (depth > DEPTH_MAX) return ELOOP;
   if (mkdirat(to, to_name, 0700) != 0) return errno;
-  int in = openat(from, from_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  int out = openat(to, to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int in = open_directory_itself(from, from_name);
+  int out = open_directory_itself(to, to_name);
   DIR *dir = in < 0 ? NULL : fdopendir(in);
   int error = out < 0 || !dir ? errno : 0;
   for (struct dirent *entry; !error && (entry = readdir(dir));) {

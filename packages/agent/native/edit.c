@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "copy.h"
+#include "directory.h"
 #include "files.h"
 
 #define LINKS_MAX 40
@@ -151,7 +152,7 @@ struct level {
 
 /* One descriptor whatever the depth: the way back is `..`, checked to be the directory we came from. */
 int remove_tree(int at, const char *name) {
-  int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  int fd = open_directory_itself(at, name);
   if (fd < 0) return errno;
   struct level *levels = NULL;
   size_t depth = 0, room = 0;
@@ -167,7 +168,7 @@ int remove_tree(int at, const char *name) {
         error = EBUSY;
         break;
       }
-      int next = openat(fd, child, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      int next = open_directory_itself(fd, child);
       if (next < 0) {
         error = errno == ENOENT ? 0 : errno;
         continue;

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "directory.h"
 #include "files.h"
 
 #define BATCH 32768 /* payload after which a frame of entries is sent */
@@ -86,7 +87,7 @@ static void offer(struct listing *l, const char *path) {
 static bool dots(const char *name) { return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0)); }
 
 static int open_directory(int at, const char *name, bool follow, DIR **out) {
-  int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow ? 0 : O_NOFOLLOW));
+  int fd = follow ? openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : open_directory_itself(at, name);
   if (fd < 0) return errno;
   *out = fdopendir(fd);
   if (*out) return 0;

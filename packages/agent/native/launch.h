@@ -37,7 +37,7 @@ struct launch {
   volatile bool main_done;
   /* Set by init at any time. */
   volatile bool hold;
-  char candidate[LAUNCH_PATH];
+  char candidate[LAUNCH_PATH] __attribute__((aligned(8))); /* init keeps its list of free launches here */
   char keeper_stack[STACK_SIZE] __attribute__((aligned(64)));
   char program_stack[STACK_SIZE] __attribute__((aligned(64)));
 };

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "directory.h"
 #include "tar.h"
 #include "wire.h"
 
@@ -183,7 +184,7 @@ static void add(int at, const char *name, struct bytes *path) {
     }
   }
   if (S_ISDIR(st.st_mode)) {
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = open_directory_itself(at, name);
     if (fd < 0) {
       skipped++;
       return;

@@ -117,7 +117,7 @@ uint8_t *feed_room(struct feed *feed, size_t *room) {
     if (length <= FRAME_MAX && length + 4 > want) want = length + 4;
   }
   if (feed->room - feed->size < want) {
-    memmove(feed->data, feed->data + feed->start, feed->size - feed->start);
+    if (feed->size > feed->start) memmove(feed->data, feed->data + feed->start, feed->size - feed->start);
     feed->size -= feed->start;
     feed->start = 0;
     if (feed->room - feed->size < want) {

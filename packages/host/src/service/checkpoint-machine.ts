@@ -8,6 +8,7 @@ import { ClocheError } from "@cloche/protocol";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
 import { cloneDisk } from "../disk/disk.ts";
 import type { MachineFiles } from "../machine/driver.ts";
+import { requireSpace } from "../pool/reserve.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
 
@@ -36,6 +37,7 @@ export function takeCheckpoint(
 ): Promise<{ info: CheckpointInfo; copyMs: number }> {
   return machines.timed("checkpoint", id, async () => {
     const record = machines.require(id, "running");
+    await requireSpace(machines.parts.poolDir);
     const reservation = await checkpoints.reserve();
     try {
       const began = performance.now();
@@ -74,6 +76,7 @@ export async function restoreCheckpoint(
   const { machines, checkpoints } = parts;
   const own = ownCheckpoint(parts, id, checkpointId);
   const began = performance.now();
+  await requireSpace(machines.parts.poolDir);
   const leased = await checkpoints.lease(own.team_id, checkpointId);
   try {
     return await machines.timed("restore", id, async () => {

@@ -3,6 +3,7 @@ import { rm } from "node:fs/promises";
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk, growDisk, growImage } from "../disk/disk.ts";
+import { requireSpace } from "../pool/reserve.ts";
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { SharedSnapshots } from "./fork-machine.ts";
 import type { HostJournal } from "./journal.ts";
@@ -34,6 +35,7 @@ export async function createMachine(parts: OperationParts, spec: MachineSpecReco
   if (known)
     throw new ClocheError("failed_precondition", `machine ${spec.id} exists already and is ${known.phase}`);
   parts.machines.driver(spec);
+  await requireSpace(parts.machines.parts.poolDir);
   const context: CreateContext = { spec };
   const record = { id: spec.id, kind: "create", begun: [], direction: "forward" as const, context };
   await runSaga(record, createSteps(parts), parts.journal);

@@ -22,6 +22,7 @@ import {
   restoreCheckpoint,
   takeCheckpoint,
 } from "./checkpoint-machine.ts";
+import { publicError } from "./connect-errors.ts";
 import { verifyToken } from "./token-verifier.ts";
 
 export interface DataPlaneContext {
@@ -71,8 +72,7 @@ export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
       sendJson(response, 200, await handler({ parts, sandboxId, body, id, signal: gone.signal }));
     };
     void answer().catch((thrown: unknown) => {
-      const first: unknown = thrown instanceof AggregateError ? thrown.errors[0] : thrown;
-      const error = sendError(response, first);
+      const error = sendError(response, publicError(thrown));
       const ms = Math.round(performance.now() - began);
       const fields = { request_id: requestId, sandbox_id: sandboxId, path: request.url, ms };
       if (error.code === "internal") machines.parts.log.error({ ...fields, err: thrown }, "request failed");

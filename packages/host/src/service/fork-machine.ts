@@ -6,6 +6,7 @@ import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
 import { type SnapshotFiles, snapshotDisk } from "../machine/driver.ts";
+import { requireSpace } from "../pool/reserve.ts";
 import { commitStep, createMachine, type OperationParts } from "./create-machine.ts";
 import type { MachineRecord, MachineSpecRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
@@ -131,6 +132,7 @@ export async function forkMachine(
   if (known)
     throw new ClocheError("failed_precondition", `machine ${spec.id} exists already and is ${known.phase}`);
   const source = machines.require(sourceId, "running");
+  await requireSpace(machines.parts.poolDir);
   // The memory image is of the source's machine: so is all that it was made with.
   const { runtime, template, cpus, memoryMb, diskMb } = source;
   const own: MachineSpecRecord = { ...spec, runtime, template, cpus, memoryMb, diskMb };

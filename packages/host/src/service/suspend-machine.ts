@@ -5,6 +5,7 @@ import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
 import { type GuestHooks, ImageMismatchError, type SnapshotFiles, snapshotDisk } from "../machine/driver.ts";
+import { requireSpace } from "../pool/reserve.ts";
 import { commitStep, type OperationParts, startMachine } from "./create-machine.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
@@ -30,6 +31,7 @@ export async function suspendMachine(parts: OperationParts, id: string): Promise
     await giveBack(machines, id);
     return known;
   }
+  await requireSpace(machines.parts.poolDir);
   const context: SuspendContext = { id, snapshot: `snapshot-${known.epoch}` };
   const saga = { id, kind: "suspend", begun: [], direction: "forward" as const, context };
   await runSaga(saga, suspendSteps(parts), parts.journal);
@@ -106,6 +108,7 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
   const { machines } = parts;
   const known = machines.require(id, "suspended", "running");
   if (known.phase === "running") return known;
+  await requireSpace(machines.parts.poolDir);
   const context: ResumeContext = { id, disk: `disk-${known.disks + 1}.ext4` };
   const saga = { id, kind: "resume", begun: [], direction: "forward" as const, context };
   try {

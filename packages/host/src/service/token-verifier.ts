@@ -27,8 +27,9 @@ function readClaims(token: string, keys: KeySet): unknown {
   const [head, body, signature, ...more] = token.split(".");
   try {
     if (!head || !body || !signature || more.length > 0) throw new Error("not three parts");
-    const { alg, kid } = parsePart(head) as Record<string, unknown>;
+    const { alg, kid, crit } = parsePart(head) as Record<string, unknown>;
     if (alg !== "RS256") throw new Error("not RS256");
+    if (crit !== undefined) throw new Error("critical extensions that are not known here");
     const key = keys.keys.find((one) => one.kid === kid);
     if (!key) throw new Error("unknown kid");
     const signed = Buffer.from(`${head}.${body}`);

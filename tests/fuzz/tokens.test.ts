@@ -1,0 +1,164 @@
+// Tokens that are nearly right, and not at all, before the three that verify them (the agent, the host for its routes, the edge
+// for ports and waking): each accepts exactly those that the contract says are valid, and throws nothing but `unauthenticated`.
+import { createHmac, generateKeyPairSync, sign } from "node:crypto";
+import { ClocheError } from "@cloche/protocol";
+import fc from "fast-check";
+import { expect, test } from "vitest";
+import { TokenVerifier as AgentVerifier } from "../../packages/agent/src/auth/token-verifier.ts";
+import { TokenVerifier as EdgeVerifier } from "../../packages/edge/src/token-verifier.ts";
+import { verifyToken } from "../../packages/host/src/service/token-verifier.ts";
+import { patience, plan } from "./seed.ts";
+
+const sandboxId = "sbx-aaaaaaaaaaaaaaaaaaaa";
+const issuer = "https://gateway.test";
+const nowMs = 1_800_000_000_000;
+const now = nowMs / 1_000;
+const pairs = ["k1", "k2"].map((kid) => ({ kid, ...generateKeyPairSync("rsa", { modulusLength: 2048 }) }));
+const stranger = generateKeyPairSync("rsa", { modulusLength: 2048 }).privateKey;
+const jwks = pairs.map(({ kid, publicKey }) => ({
+  kid,
+  jwk: publicKey.export({ format: "jwk" }) as { kty: string; n: string; e: string },
+}));
+const agent = new AgentVerifier(sandboxId, {
+  issuer,
+  keys: jwks.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })),
+});
+const edgeKeys = { issuer, keys: jwks };
+const edge = new EdgeVerifier(
+  () => edgeKeys as never,
+  () => nowMs,
+);
+const verifiers: Record<string, (token: string) => unknown> = {
+  agent: (token) => agent.check(token, nowMs),
+  host: (token) => verifyToken(`Bearer ${token}`, { issuer, keys: jwks } as never, sandboxId, nowMs),
+  edge: (token) => edge.verify(token, sandboxId),
+};
+
+async function verdict(check: (token: string) => unknown, token: string): Promise<boolean> {
+  try {
+    await check(token);
+    return true;
+  } catch (error) {
+    expect(error).toBeInstanceOf(ClocheError);
+    expect((error as ClocheError).code).toBe("unauthenticated");
+    return false;
+  }
+}
+
+const part = (value: unknown): string => Buffer.from(JSON.stringify(value) ?? "").toString("base64url");
+const junk = fc.oneof(
+  fc.constantFrom<unknown>(null, "", 0, -1, true, [], {}, 1e300, "9999999999"),
+  fc.jsonValue(),
+);
+/** Mostly what is right, so that one wrong thing at a time is what decides. */
+const mostly = <T>(right: T, ...wrong: unknown[]) =>
+  fc.oneof(
+    { weight: 12, arbitrary: fc.constant<unknown>(right) },
+    { weight: 1, arbitrary: fc.constantFrom(...wrong) },
+    { weight: 1, arbitrary: junk },
+  );
+const header = fc.record({
+  alg: mostly("RS256", "none", "HS256", "RS384", "PS256", "ES256", "rs256", ["RS256"]),
+  kid: mostly("k1", "k2", "k3", "__proto__", "../k1", "k1\0", ["k1"]),
+  typ: mostly("JWT", "jwt"),
+});
+const claims = fc.record({
+  iss: mostly(issuer, "https://evil.test", `${issuer}/`),
+  aud: mostly(sandboxId, [sandboxId], "sbx-bbbbbbbbbbbbbbbbbbbb", sandboxId.toUpperCase()),
+  sandbox_id: mostly(sandboxId, [sandboxId], "sbx-bbbbbbbbbbbbbbbbbbbb"),
+  exp: mostly(now + 60, now, now - 1, now + 0.5, String(now + 60), -now),
+  nbf: mostly(now - 60, now, now + 5, now + 6, String(now)),
+});
+type Signer = (text: string) => string;
+const rsa =
+  (key: typeof stranger): Signer =>
+  (text) =>
+    sign("RSA-SHA256", Buffer.from(text), key).toString("base64url");
+const signers: [string, Signer][] = [
+  ...pairs.map(({ kid, privateKey }): [string, Signer] => [kid, rsa(privateKey)]),
+  ["stranger", rsa(stranger)],
+  ["none", () => ""],
+  // The public key as an HMAC secret, in each form that a library could take it for.
+  ...pairs.flatMap(({ publicKey }, index) =>
+    [publicKey.export({ type: "spki", format: "pem" }).toString(), JSON.stringify(jwks[index]?.jwk)].map(
+      (secret): [string, Signer] => [
+        "hmac",
+        (text) => createHmac("sha256", secret).update(text).digest("base64url"),
+      ],
+    ),
+  ),
+  [
+    "SHA-1",
+    (text) =>
+      sign("RSA-SHA1", Buffer.from(text), pairs[0]?.privateKey as typeof stranger).toString("base64url"),
+  ],
+];
+const signer = fc.oneof(
+  { weight: 3, arbitrary: fc.constant(signers[0]) },
+  { weight: 1, arbitrary: fc.constantFrom(...signers) },
+);
+
+/** What the contract says (decisions.md, Token), from the values themselves. */
+function isValid(
+  head: { alg: unknown; kid: unknown },
+  body: Record<string, unknown>,
+  signedBy: string,
+): boolean {
+  const { iss, aud, sandbox_id, exp, nbf } = body;
+  return (
+    head.alg === "RS256" &&
+    head.kid === signedBy &&
+    iss === issuer &&
+    aud === sandboxId &&
+    sandbox_id === sandboxId &&
+    typeof exp === "number" &&
+    exp > now &&
+    typeof nbf === "number" &&
+    nbf - 5 <= now
+  );
+}
+
+test("each accepts what the contract says, and nothing else", { timeout: patience(120_000) }, async () => {
+  let accepted = 0;
+  await fc.assert(
+    fc.asyncProperty(header, claims, signer, async (head, body, signing) => {
+      const [signedBy, signText] = signing as [string, Signer];
+      const text = `${part(head)}.${part(body)}`;
+      const token = `${text}.${signText(text)}`;
+      const right = isValid(head, body, signedBy);
+      if (right) accepted += 1;
+      for (const [name, check] of Object.entries(verifiers))
+        expect(await verdict(check, token), name).toBe(right);
+    }),
+    plan(2_000),
+  );
+  expect(accepted, "some are right, or this proves nothing").toBeGreaterThan(20);
+});
+
+test("no text that is no token of ours is accepted, nor does it upset anybody", {
+  timeout: 120_000,
+}, async () => {
+  const text = `${part({ alg: "RS256", kid: "k1" })}.${part({ iss: issuer, aud: sandboxId, sandbox_id: sandboxId, exp: now + 60, nbf: now })}`;
+  const good = `${text}.${rsa(pairs[0]?.privateKey as typeof stranger)(text)}`;
+  for (const check of Object.values(verifiers)) expect(await verdict(check, good)).toBe(true);
+  const edit = fc.tuple(fc.nat(good.length), fc.nat(4), fc.string({ unit: "binary", maxLength: 4 }));
+  const changed = fc.array(edit, { minLength: 1, maxLength: 3 }).map((edits) => {
+    let token = good;
+    for (const [at, cut, inserted] of edits) token = token.slice(0, at) + inserted + token.slice(at + cut);
+    return token;
+  });
+  const bytes = (token: string): string =>
+    token
+      .split(".")
+      .map((one) => Buffer.from(one, "base64url").toString("hex"))
+      .join(".");
+  await fc.assert(
+    fc.asyncProperty(fc.oneof(changed, fc.string({ unit: "binary", maxLength: 200 })), async (token) => {
+      // The last letter of a part holds bits that no decoder reads.
+      fc.pre(bytes(token) !== bytes(good));
+      for (const [name, check] of Object.entries(verifiers))
+        expect(await verdict(check, token), name).toBe(false);
+    }),
+    plan(2_000),
+  );
+});
