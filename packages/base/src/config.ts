@@ -48,6 +48,8 @@ const ipAddresses: Parse<string[]> = (text) => {
   return addresses;
 };
 
+const limitText = "a whole number from 0 (no limit) to 1000000";
+
 const absolutePath = matching(/^\/[^\0]*$/);
 const optionalPath = matching(/^(\/[^\0]*)?$/);
 const dnsName = matching(/^(?=.{1,200}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/);
@@ -124,6 +126,27 @@ const settings = {
     0,
     integer(0, 1_000_000),
     "whole GiB, or 0 for most of the free space",
+  ),
+  maxSandboxes: setting(
+    "CLOCHE_MAX_SANDBOXES",
+    "max_sandboxes",
+    defaults.teamLimits.sandboxes,
+    integer(0, 1_000_000),
+    limitText,
+  ),
+  maxConcurrentCalls: setting(
+    "CLOCHE_MAX_CONCURRENT_CALLS",
+    "max_concurrent_calls",
+    defaults.teamLimits.concurrentCalls,
+    integer(0, 1_000_000),
+    limitText,
+  ),
+  maxCallsPerSecond: setting(
+    "CLOCHE_MAX_CALLS_PER_SECOND",
+    "max_calls_per_second",
+    defaults.teamLimits.callsPerSecond,
+    integer(0, 1_000_000),
+    limitText,
   ),
   runsc: setting("CLOCHE_RUNSC", "runsc", "", optionalPath, "an absolute path of a runsc binary, or empty"),
   metricsPort: setting(

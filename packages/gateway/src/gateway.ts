@@ -7,12 +7,20 @@
  * `close` drops operations where they are; the database carries them to the next start. Machines are not touched.
  */
 import { type Clock, type Log, Metrics } from "@cloche/base";
-import { ClocheError, newTeamId, type RandomBytes, type VerificationKey } from "@cloche/protocol";
+import {
+  ClocheError,
+  defaults,
+  newTeamId,
+  type RandomBytes,
+  type TeamLimits,
+  type VerificationKey,
+} from "@cloche/protocol";
 import type { RouteService } from "@cloche/protocol/edge";
 import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "./database/database.ts";
 import type { Team } from "./database/teams.ts";
+import { CallLimits } from "./http/call-limits.ts";
 import type { CorsOrigins } from "./http/cors.ts";
 import { gatewayMetrics } from "./gateway-metrics.ts";
 import { createHandler, type GatewayHandler } from "./http/handler.ts";
@@ -44,6 +52,8 @@ export interface GatewayConfig {
   edgePort: number;
   tokenLifetimeSeconds: number;
   corsOrigins: CorsOrigins;
+  /** What one team may have and do. Default: `defaults.teamLimits`. */
+  limits?: Partial<TeamLimits>;
   /** Names the host in records and routes. Default `local`. */
   hostId?: string;
 }
@@ -92,6 +102,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const listeners: Listener[] = [];
   const metrics = gatewayMetrics(options.metrics ?? new Metrics(), () => database.sandboxes.countByState());
 
+  const limits: TeamLimits = { ...defaults.teamLimits, ...config.limits };
   const audit = new AuditLog(database.audit, clock, randomBytes, log);
   const host = new HostCalls(options.host, clock);
   const machines = new MachineView(host, clock, log);
@@ -106,7 +117,18 @@ export function createGateway(options: GatewayOptions): Gateway {
   });
   const runner = new OperationRunner({ database, records, host, machines, audit, metrics, clock, log });
   const hostId = config.hostId ?? "local";
-  const lifecycle = new Lifecycle({ database, records, runner, audit, clock, log, randomBytes, hostId });
+  const { sandboxes: sandboxesMax } = limits;
+  const lifecycle = new Lifecycle({
+    database,
+    records,
+    runner,
+    audit,
+    clock,
+    log,
+    randomBytes,
+    hostId,
+    sandboxesMax,
+  });
   const pushKeys = (keys: VerificationKey[] = tokens.verificationKeys): Promise<void> =>
     host.setVerificationKeys(config.issuer, keys, { signal: closed.signal, requestId: "" });
   const usage = new UsageWatch(database.usage, clock, log);
@@ -161,6 +183,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       router.service(ApiKeyService, apiKeyService({ apiKeys: database.apiKeys, audit, clock, randomBytes }));
     },
     authenticator: new Authenticator(database.apiKeys, clock, log),
+    callLimits: new CallLimits(limits, clock),
     corsOrigins: config.corsOrigins,
     ready,
     metrics,

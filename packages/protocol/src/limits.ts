@@ -59,6 +59,15 @@ export const limits = {
   egressDenials: 50,
 } as const;
 
+/** What one team may have and do at the gateway. 0: no limit. */
+export interface TeamLimits {
+  sandboxes: number;
+  /** Under way at once. */
+  concurrentCalls: number;
+  /** Of each API key; five seconds' worth at once. */
+  callsPerSecond: number;
+}
+
 export const defaults = {
   gatewayPort: 7080,
   edgePort: 7443,
@@ -68,6 +77,8 @@ export const defaults = {
   memoryMb: 1_024,
   diskMb: 8_192,
   template: "base",
+  /** Of one team; settings, 0: no limit (docs/operations.md). */
+  teamLimits: { sandboxes: 10_000, concurrentCalls: 1_024, callsPerSecond: 1_000 } satisfies TeamLimits,
   /** Where the agent listens inside every sandbox. */
   agentPort: 4070,
 } as const;

@@ -152,6 +152,11 @@ async function startParts(
       edgePort: config.edgePort,
       tokenLifetimeSeconds: config.tokenLifetimeSeconds,
       corsOrigins: parseCorsOrigins(config.corsOrigins),
+      limits: {
+        sandboxes: config.maxSandboxes,
+        concurrentCalls: config.maxConcurrentCalls,
+        callsPerSecond: config.maxCallsPerSecond,
+      },
     },
     clock,
     log: log.child({ part: "gateway" }),

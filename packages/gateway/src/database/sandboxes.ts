@@ -2,7 +2,7 @@
  * Sandbox records and the operation that runs on each. Every write compares the generation that was read and sets the next,
  * in one transaction with the operation it begins or ends and the audit entry that tells of it.
  */
-import type { SandboxState } from "@cloche/protocol";
+import { ClocheError, type SandboxState } from "@cloche/protocol";
 import type { Kysely, Transaction } from "kysely";
 import { type AuditEntry, insertAudit } from "./audit.ts";
 import { insertOperation, type OperationRecord } from "./operations.ts";
@@ -112,8 +112,15 @@ export class Sandboxes {
     return row?.last ?? 0;
   }
 
-  async insert(record: SandboxRecord, begin: OperationRecord, audit: AuditEntry): Promise<void> {
+  /** `ofTeamMax`: throws `resource_exhausted` when the team has as many already, deleted ones left out; 0: no limit. */
+  async insert(
+    record: SandboxRecord,
+    begin: OperationRecord,
+    audit: AuditEntry,
+    ofTeamMax = 0,
+  ): Promise<void> {
     await this.#db.transaction().execute(async (tx) => {
+      if (ofTeamMax > 0) await checkRoom(tx, record.teamId, ofTeamMax);
       await tx.insertInto("sandboxes").values(sandboxToRow(record)).execute();
       await writeMetadata(tx, record.id, record.metadata);
       await insertOperation(tx, begin);
@@ -221,6 +228,27 @@ async function writeMetadata(
   await db.deleteFrom("sandbox_metadata").where("sandbox_id", "=", sandboxId).execute();
   const rows = Object.entries(metadata).map(([key, value]) => ({ sandbox_id: sandboxId, key, value }));
   if (rows.length > 0) await db.insertInto("sandbox_metadata").values(rows).execute();
+}
+
+async function checkRoom(tx: Transaction<Schema>, teamId: string, max: number): Promise<void> {
+  // Holds the team's row: of two that take the last place, one waits and then counts the other.
+  await tx
+    .updateTable("teams")
+    .set((e) => ({ name: e.ref("name") }))
+    .where("id", "=", teamId)
+    .execute();
+  const { count } = await tx
+    .selectFrom("sandboxes")
+    .select((e) => e.fn.countAll().as("count"))
+    .where("team_id", "=", teamId)
+    .where("state", "!=", "SANDBOX_STATE_DELETING")
+    .executeTakeFirstOrThrow();
+  if (Number(count) >= max)
+    throw new ClocheError(
+      "resource_exhausted",
+      `the team has ${count} sandboxes; at most ${max} are allowed: delete some first`,
+      { resource: "quota" },
+    );
 }
 
 const columnOf: { [Field in keyof Required<SandboxPatch>]: keyof SandboxRow } = {

@@ -11,6 +11,7 @@ import {
   ConnectError,
   type ConnectRouter,
   createConnectRouter,
+  createContextKey,
   createContextValues,
   type Interceptor,
 } from "@connectrpc/connect";
@@ -22,6 +23,7 @@ import {
 } from "@connectrpc/connect-node";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { type Authenticator, callerKey, requestIdKey } from "../rpc/caller.ts";
+import type { CallLimits } from "./call-limits.ts";
 import { answerCors, type CorsOrigins } from "./cors.ts";
 import { connectErrorFrom, plainMessage } from "./errors.ts";
 import { checkedBody } from "./request-body.ts";
@@ -29,6 +31,7 @@ import { checkedBody } from "./request-body.ts";
 export interface HandlerDependencies {
   routes: (router: ConnectRouter) => void;
   authenticator: Authenticator;
+  callLimits: CallLimits;
   corsOrigins: CorsOrigins;
   /** Throws a ClocheError naming what is not ready. */
   ready: () => Promise<void>;
@@ -38,6 +41,15 @@ export interface HandlerDependencies {
 }
 
 export type GatewayHandler = (request: IncomingMessage, response: ServerResponse) => void;
+
+/** What is to be done when a call that was let in is over. */
+interface CallUnderWay {
+  leave: () => void;
+}
+const callKey = createContextKey<CallUnderWay>(
+  { leave: () => undefined },
+  { description: "the call under way" },
+);
 
 const aliasPrefix = "/svc.public.v1.";
 const ownPrefix = "/cloche.public.v1.";
@@ -66,7 +78,9 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       try {
         const requestId = context.values.get(requestIdKey);
         const authorization = context.requestHeader.get("authorization");
-        context.values.set(callerKey, await authenticator.authenticate(authorization, requestId));
+        const caller = await authenticator.authenticate(authorization, requestId);
+        context.values.set(callerKey, caller);
+        context.values.get(callKey).leave = needs.callLimits.enter(caller);
       } catch (error) {
         throw connectErrorFrom(logged(error, context.values.get(requestIdKey)));
       }
@@ -133,6 +147,22 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       response.setHeader("accept-post", "application/json");
       return refuseRequest(response, 415, "invalid_argument", message);
     }
+    const underWay: CallUnderWay = { leave: () => undefined };
+    try {
+      await callWith(handler, request, response, requestId, underWay);
+    } finally {
+      underWay.leave();
+    }
+  }
+
+  async function callWith(
+    handler: UniversalHandler,
+    request: IncomingMessage,
+    response: ServerResponse,
+    requestId: string,
+    underWay: CallUnderWay,
+  ): Promise<void> {
+    const contentType = request.headers["content-type"] ?? "";
     const isPlainJson = /^application\/json(?:;|$)/i.test(contentType) && !isCompressed(request);
     const gone = new AbortController();
     response.once("close", () => gone.abort());
@@ -143,7 +173,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       header: webHeaders(request),
       body: checkedBody(request, isPlainJson),
       signal: gone.signal,
-      contextValues: createContextValues().set(requestIdKey, requestId),
+      contextValues: createContextValues().set(requestIdKey, requestId).set(callKey, underWay),
     });
     if (gone.signal.aborted) return;
     const isUnary = /^application\/(?:json|proto)(?:;|$)/i.test(contentType);

@@ -31,6 +31,8 @@ export interface LifecycleDependencies {
   log: Log;
   randomBytes: RandomBytes;
   hostId: string;
+  /** Of one team; 0: no limit. */
+  sandboxesMax: number;
 }
 
 /** What create and fork settle before anything is written. */
@@ -105,11 +107,11 @@ export class Lifecycle {
     wanted: NewSandbox,
     kind: "create" | "fork",
   ): Promise<SandboxRecord> {
-    const { audit, records, runner } = this.#needs;
+    const { audit, records, runner, sandboxesMax } = this.#needs;
     const record = this.#newRecord(caller, id, wanted);
     const operation = this.#newOperation(caller, id, kind);
     const entry = audit.entry(caller, `sandbox.${kind}`, id);
-    const insert = () => records.insert(record, operation, entry).then(() => true);
+    const insert = () => records.insert(record, operation, entry, sandboxesMax).then(() => true);
     const waiting: WaitingCaller = { isWaiting: true };
     const deadline = this.#deadline(limits.createAnswerMs);
     const settled = records.waitFor(id, (r) => r.state !== "SANDBOX_STATE_CREATING", deadline.signal);

@@ -30,8 +30,13 @@ export class Records {
     this.#listeners.add(listener);
   }
 
-  async insert(record: SandboxRecord, begin: OperationRecord, audit: AuditEntry): Promise<void> {
-    await this.#sandboxes.insert(record, begin, audit);
+  async insert(
+    record: SandboxRecord,
+    begin: OperationRecord,
+    audit: AuditEntry,
+    ofTeamMax = 0,
+  ): Promise<void> {
+    await this.#sandboxes.insert(record, begin, audit, ofTeamMax);
     this.#tell(record.id, record);
   }
 

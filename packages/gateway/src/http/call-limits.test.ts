@@ -1,0 +1,89 @@
+import { afterEach, describe, expect, it } from "vitest";
+import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
+import { FakeClock } from "../testing/fake-clock.ts";
+import { CallLimits } from "./call-limits.ts";
+
+const caller = (actor: string, teamId = "team-a") => ({ actor, teamId, requestId: "" });
+const refused = (message: RegExp) =>
+  expect.objectContaining({ code: "resource_exhausted", message: expect.stringMatching(message) });
+
+describe("CallLimits", () => {
+  it("let each key make five seconds' worth of calls at once, then its rate", async () => {
+    const clock = new FakeClock();
+    const calls = new CallLimits({ callsPerSecond: 2, concurrentCalls: 0 }, clock);
+    for (let made = 0; made < 10; made += 1) calls.enter(caller("key-a"))();
+    const tooFast = refused(/^API key key-a calls too fast; at most 2 calls a second$/);
+    expect(() => calls.enter(caller("key-a"))).toThrow(tooFast);
+    calls.enter(caller("key-b"))();
+    await clock.advance(500);
+    calls.enter(caller("key-a"))();
+    expect(() => calls.enter(caller("key-a"))).toThrow(expect.objectContaining({ retryAfterSeconds: 1 }));
+  });
+
+  it("let each team have so many calls under way", () => {
+    const calls = new CallLimits({ callsPerSecond: 0, concurrentCalls: 2 }, new FakeClock());
+    const leave = calls.enter(caller("key-a"));
+    calls.enter(caller("key-b"));
+    expect(() => calls.enter(caller("key-c"))).toThrow(refused(/^the team has 2 calls under way; at most 2/));
+    calls.enter(caller("key-c", "team-b"));
+    leave();
+    calls.enter(caller("key-c"));
+  });
+});
+
+describe("the gateway under limits", () => {
+  let f: GatewayFixture;
+  afterEach(() => f.close());
+
+  it("answers 429 with Retry-After to a key that calls too fast, and serves it again when time has passed", async () => {
+    f = await openFixture({ config: { limits: { callsPerSecond: 1 } } });
+    for (let made = 0; made < 5; made += 1)
+      expect(await f.call("ListSandboxes")).toMatchObject({ status: 200 });
+    const answer = await f.call("ListSandboxes");
+    expect(answer).toMatchObject({ status: 429, body: { code: "resource_exhausted" } });
+    expect(answer.headers.get("retry-after")).toBe("1");
+    await f.clock.advance(1_000);
+    expect(await f.call("ListSandboxes")).toMatchObject({ status: 200 });
+  });
+
+  it("counts a call until it is answered, refused ones too", async () => {
+    f = await openFixture({ config: { limits: { concurrentCalls: 1 } } });
+    for (let made = 0; made < 3; made += 1) {
+      expect(await f.call("GetSandbox", { id: "nothing" })).toMatchObject({ status: 404 });
+      expect(await f.call("GetSandbox", "no json")).toMatchObject({ status: 400 });
+      expect(await f.call("ListSandboxes")).toMatchObject({ status: 200 });
+    }
+  });
+
+  it("makes as many sandboxes as a team may have and not one more, until one is deleted", async () => {
+    f = await openFixture({ config: { limits: { sandboxes: 2 } } });
+    const first = await f.call("CreateSandbox");
+    const second = await f.call("ForkSandbox", { source_sandbox_id: first.body.sandbox.id });
+    expect([first.status, second.status]).toEqual([200, 200]);
+    const refusals = [
+      await f.call("CreateSandbox"),
+      await f.call("ForkSandbox", { source_sandbox_id: first.body.sandbox.id }),
+    ];
+    for (const { status, body } of refusals)
+      expect({ status, body }).toEqual({
+        status: 429,
+        body: {
+          code: "resource_exhausted",
+          message: "the team has 2 sandboxes; at most 2 are allowed: delete some first",
+        },
+      });
+    expect(f.host.machines.size).toBe(2);
+    const others = await f.gateway.addTeam("others");
+    const { secret } = await f.gateway.createApiKey(others.id, "other");
+    expect(await f.call("CreateSandbox", {}, { secret })).toMatchObject({ status: 200 });
+    expect(await f.call("DeleteSandbox", { id: first.body.sandbox.id })).toMatchObject({ status: 200 });
+    expect(await f.call("CreateSandbox")).toMatchObject({ status: 200 });
+  });
+
+  it("holds a team to its sandboxes when many are asked for at once", async () => {
+    f = await openFixture({ config: { limits: { sandboxes: 3 } } });
+    const answers = await Promise.all(Array.from({ length: 12 }, () => f.call("CreateSandbox")));
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(3);
+    expect(answers.filter(({ status }) => status === 429)).toHaveLength(9);
+  });
+});
