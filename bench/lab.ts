@@ -1,12 +1,14 @@
-/** A service of the benchmark's own, clients of it, and bare runsc containers on the same root for comparison. */
+/** A service of the benchmark's own, clients of it, and bare runsc, crun and bubblewrap on the same root for comparison. */
 import { execFile, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { connect } from "@cloche/sdk/node";
 import { cacheFolder, startService, type TestService } from "../tests/fixtures/service.ts";
+import { freePort } from "../tests/oci/registry-fixture.ts";
+import { Alternatives } from "./alternatives.ts";
 
 const run = promisify(execFile);
 
@@ -14,11 +16,35 @@ export interface Lab {
   service: TestService;
   cloche: ReturnType<typeof connect>;
   runsc: BareRunsc;
+  others: Alternatives;
+  /** Machines kept ready, of each kind. */
+  poolSize: number;
+  /** Resolves when the pool is full: nothing of what was measured before still costs. Throws when it never is. */
+  poolFull(): Promise<void>;
   close(): Promise<void>;
 }
 
+const poolDeadlineMs = 180_000;
+
 export async function openLab(): Promise<Lab> {
-  const service = await startService({ env: { CLOCHE_RUNTIME: "gvisor" } });
+  const metricsPort = await freePort();
+  const poolSize = Number(process.env["CLOCHE_WARM_POOL"] || Math.min(availableParallelism(), 4));
+  const service = await startService({
+    env: {
+      CLOCHE_RUNTIME: "gvisor",
+      CLOCHE_METRICS_PORT: String(metricsPort),
+      CLOCHE_WARM_POOL: String(poolSize),
+    },
+  });
+  try {
+    return await labOf(service, metricsPort, poolSize);
+  } catch (error) {
+    await service.destroy();
+    throw error;
+  }
+}
+
+async function labOf(service: TestService, metricsPort: number, poolSize: number): Promise<Lab> {
   const {
     gateway_url: gatewayUrl,
     api_key: apiKey,
@@ -34,11 +60,21 @@ export async function openLab(): Promise<Lab> {
     caCert: await readFile(ca_cert, "utf8"),
   });
   const runsc = await BareRunsc.open();
+  const others = await Alternatives.open(runsc.userRoot);
   return {
     service,
     cloche,
     runsc,
+    others,
+    poolSize,
+    async poolFull() {
+      for (const until = performance.now() + poolDeadlineMs; (await readyWarm(metricsPort)) < poolSize; ) {
+        if (performance.now() > until) throw new Error("the pool of ready machines was never full");
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    },
     async close() {
+      await others.close();
       await runsc.close();
       await cloche.close();
       await service.destroy();
@@ -46,8 +82,13 @@ export async function openLab(): Promise<Lab> {
   };
 }
 
+async function readyWarm(metricsPort: number): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
+  return Number(/^cloche_ready_machines\{[^}]*kind="warm"[^}]*\} (\d+)/m.exec(text)?.[1] ?? 0);
+}
+
 /** Newest artifact of a kind in the cache that the service filled. */
-async function artifact(kind: string): Promise<string> {
+export async function artifact(kind: string): Promise<string> {
   const names = (await readdir(cacheFolder)).filter((name) =>
     new RegExp(`^${kind}-[0-9a-f]{16}$`).test(name),
   );
@@ -68,14 +109,14 @@ const agentCommand = ["/bin/node", "/agent/agent.cjs", "/mnt/boot.json"];
 export class BareRunsc {
   readonly #folder: string;
   readonly #program: string;
-  readonly #userRoot: string;
+  readonly userRoot: string;
   readonly #agentRoot: string;
   #next = 0;
 
   private constructor(folder: string, program: string, userRoot: string, agentRoot: string) {
     this.#folder = folder;
     this.#program = program;
-    this.#userRoot = userRoot;
+    this.userRoot = userRoot;
     this.#agentRoot = agentRoot;
   }
 
@@ -95,7 +136,7 @@ export class BareRunsc {
 
   /** `runsc run` of a command to its end. */
   async runToEnd(command: string[]): Promise<void> {
-    const id = await this.#start(this.#name(), this.#userRoot, command, false);
+    const id = await this.#start(this.#name(), this.userRoot, command, false);
     await this.#call(["delete", "-force", id]);
   }
 
@@ -116,7 +157,7 @@ export class BareRunsc {
     const source = this.#name();
     const clone = this.#name();
     const image = join(this.#folder, `${source}-image`);
-    const root = of === "agent" ? this.#agentRoot : this.#userRoot;
+    const root = of === "agent" ? this.#agentRoot : this.userRoot;
     const args = of === "agent" ? agentCommand : ["sleep", "100000"];
     const mount = of === "agent" ? await this.#bootFolder(source) : undefined;
     await this.#start(source, root, args, true, mount);

@@ -1,124 +1,137 @@
 /**
- * `npm run bench [-- --quick] [-- exec create files store edge travel start qemu]`: every cell's arms interleaved in shuffled
- * order, a table on standard output, everything as JSON in bench/out/latest.json. Exits with 1 when a target is missed.
+ * `npm run bench [-- groups… --list --quick --samples N --seed N --record]`: every cell's arms interleaved in shuffled order, a
+ * table on standard output, everything as JSON in bench/out/latest.json. Exits with 1 when a target is missed.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
+import { availableParallelism, release } from "node:os";
 import { fileURLToPath } from "node:url";
-import { crowdCell, idleCells } from "./density-cells.ts";
-import { edgeCells } from "./edge.ts";
+import { parseArgs } from "node:util";
+import { cpuMsOf } from "./cpu.ts";
+import { bareGroups, type Group, labGroups, qemuGroups } from "./groups.ts";
 import { openLab, type Lab } from "./lab.ts";
-import { churn, forkChain, manyCheckpoints } from "./long-cells.ts";
-import { bootCell, forkPauseCell, memoryCell, openQemuBench } from "./qemu-cells.ts";
-import { renderTarget, runCell, type Cell, type CellResult } from "./runner.ts";
-import { createCell, execCell, fileCell, storeCell } from "./sandbox-cells.ts";
-import { dirtyDataCell, extentsCell, storedDataCell } from "./travel/checkpoint-cells.ts";
-import { forkCell, sharedDiskCell } from "./travel/fork-cells.ts";
-import { suspendCell } from "./travel/suspend-cells.ts";
+import { openQemuBench, type QemuBench } from "./qemu-cells.ts";
+import { type GroupRun, record } from "./record.ts";
+import { renderTarget, runCell } from "./runner.ts";
 
-const words = process.argv.slice(2);
-const quick = words.includes("--quick");
-const wanted = words.filter((word) => !word.startsWith("--"));
-const seed = Number(process.env["CLOCHE_BENCH_SEED"] ?? Date.now() % 1_000_000);
-const samples = (full: number): number => (quick ? Math.max(8, Math.round(full / 10)) : full);
-const wants = (name: string): boolean => wanted.length === 0 || wanted.includes(name);
+const { values: flags, positionals: wanted } = parseArgs({
+  allowPositionals: true,
+  options: {
+    list: { type: "boolean", default: false },
+    quick: { type: "boolean", default: false },
+    record: { type: "boolean", default: false },
+    samples: { type: "string" },
+    seed: { type: "string" },
+  },
+});
+const most = flags.samples === undefined ? undefined : wholeNumber("--samples", flags.samples);
+const seed = flags.seed === undefined ? Date.now() % 1_000_000 : wholeNumber("--seed", flags.seed);
 
-console.log(`seed ${seed}${quick ? ", quick" : ""}; Node ${process.version}`);
-const results: CellResult[] = [];
-const measure = async (cell: Cell): Promise<void> => {
-  results.push(await runCell(cell, seed, (line) => console.log(line)));
+let lab: Lab | undefined;
+let qemu: QemuBench | undefined;
+const withLab = labGroups(() => opened(lab));
+const withQemu = qemuGroups(() => opened(qemu));
+const all = [...bareGroups, ...withLab, ...withQemu];
+const unknown = wanted.filter((word) => !all.some(({ name }) => name === word));
+if (unknown.length > 0) {
+  console.error(`no group ${unknown.join(", ")}; there are ${all.map(({ name }) => name).join(", ")}`);
+  process.exit(2);
+}
+if (flags.list) {
+  for (const { name, about } of all) console.log(`${name.padEnd(12)}${about}`);
+  process.exit(0);
+}
+
+/** What runs on the machine because of us, newest last: ended in reverse, by whatever ends the run. */
+const closers: (() => Promise<void> | void)[] = [];
+let ending: Promise<void> | undefined;
+const endAll = (): Promise<void> => {
+  ending ??= (async () => {
+    for (let close = closers.pop(); close !== undefined; close = closers.pop())
+      await Promise.resolve(close()).catch((error: unknown) => console.error("at the end:", error));
+  })();
+  return ending;
 };
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
+  process.once(signal, () => {
+    console.error(`\n${signal}: ending what was started`);
+    void endAll().finally(() => process.exit(130));
+  });
 
-if (wants("edge")) {
-  const { cells, close } = await edgeCells();
-  try {
-    for (const cell of cells) await measure(cell);
-  } finally {
-    close();
+const machine = `${availableParallelism()} CPUs, Linux ${release()}, Node ${process.version}`;
+const at = new Date().toISOString();
+console.log(`seed ${seed}; ${machine}; ${at}`);
+console.log(`samples: ${most ?? (flags.quick ? "a tenth of the full number, at least 8" : "full")}`);
+const runs: GroupRun[] = [];
+try {
+  for (const group of chosen(bareGroups)) await runGroup(group);
+  const onLab = chosen(withLab);
+  if (onLab.length > 0) {
+    lab = await openLab();
+    closers.push(() => lab?.close());
+    console.log(`${lab.poolSize} machines kept ready of each kind`);
+    for (const group of onLab) await runGroup(group);
+    if (ending === undefined) await closers.pop()?.();
   }
-}
-if (["exec", "create", "files", "store", "travel", "density", "long", "start"].some(wants)) {
-  const lab = await openLab();
-  try {
-    await sandboxCells(lab);
-  } finally {
-    await lab.close();
+  const onQemu = chosen(withQemu);
+  if (onQemu.length > 0) {
+    qemu = await openQemuBench();
+    closers.push(() => qemu?.close());
+    for (const group of onQemu) await runGroup(group);
   }
+} catch (error) {
+  if (ending === undefined) throw error;
+} finally {
+  await endAll();
 }
+report();
 
-async function sandboxCells(lab: Lab): Promise<void> {
-  const cellsOf = async (made: { cell?: Cell; cells?: Cell[]; close(): Promise<void> }): Promise<void> => {
-    try {
-      for (const cell of made.cells ?? (made.cell ? [made.cell] : [])) await measure(cell);
-    } finally {
-      await made.close();
+async function runGroup({ name, open }: Group): Promise<void> {
+  const results: GroupRun = { group: name, results: [] };
+  for (const openOne of open) {
+    const made = await openOne(samplesOf);
+    closers.push(made.close);
+    for (const cell of made.cells ?? (made.cell ? [made.cell] : [])) {
+      await lab?.poolFull();
+      const service = lab === undefined ? undefined : lab.service;
+      const cpuMs = (): number =>
+        cpuMsOf(service === undefined ? undefined : { pid: service.status.pid, tag: service.tag });
+      results.results.push(await runCell(cell, { seed, say: (line) => console.log(line), cpuMs }));
     }
-  };
-  if (wants("exec")) await cellsOf(await execCell(lab, samples(200)));
-  if (wants("files")) await cellsOf(await fileCell(lab, samples(200)));
-  if (wants("store")) await cellsOf(await storeCell(lab, samples(200)));
-  if (wants("create")) await cellsOf(await createCell(lab, samples(100)));
-  if (wants("travel")) {
-    await cellsOf(await storedDataCell(lab, samples(200)));
-    await cellsOf(await forkCell(lab, samples(200)));
-    await cellsOf(await suspendCell(lab, samples(200)));
-    await cellsOf(await dirtyDataCell(lab, samples(20)));
-    await cellsOf(await extentsCell(lab, samples(20)));
-    await cellsOf(await sharedDiskCell(lab));
+    closers.splice(closers.lastIndexOf(made.close), 1);
+    await made.close();
   }
-  if (wants("density")) {
-    await cellsOf(await idleCells(lab, samples(200)));
-    await cellsOf(await crowdCell(lab, samples(200), quick ? 20 : 1_000));
-  }
-  if (wants("long")) {
-    await measure(await forkChain(lab, quick ? 10 : 50));
-    await measure(await churn(lab, quick ? 50 : 1_000));
-    await measure(await manyCheckpoints(lab, quick ? 50 : 1_000));
-  }
-  if (wants("start")) await cellsOf(startCell(lab));
+  runs.push(results);
 }
 
-if (wants("qemu")) {
-  const bench = await openQemuBench();
-  try {
-    await measure(bootCell(bench, samples(20)));
-    for (const open of [() => forkPauseCell(bench, samples(20)), () => memoryCell(bench)]) {
-      const { cell, close } = await open();
-      try {
-        await measure(cell);
-      } finally {
-        await close();
-      }
-    }
-  } finally {
-    await bench.close();
-  }
+function report(): void {
+  const targets = runs.flatMap(({ results }) => results.flatMap((result) => result.targets));
+  console.log(
+    `\nTargets\n${targets.map((target) => `  ${target.cell}: ${renderTarget(target)}`).join("\n")}`,
+  );
+  const root = fileURLToPath(new URL("../", import.meta.url));
+  mkdirSync(`${root}bench/out`, { recursive: true });
+  writeFileSync(`${root}bench/out/latest.json`, JSON.stringify({ seed, at, machine, runs }, null, 2));
+  if (flags.record) record(root, runs, { at, seed, machine });
+  if (targets.some((target) => !target.met)) process.exitCode = 1;
 }
 
-/** `npm start` again on a set-up home, to ready. */
-function startCell(lab: Lab): { cell: Cell; close(): Promise<void> } {
-  const again = async (): Promise<number> => {
-    await lab.service.stop();
-    const beganMs = performance.now();
-    await lab.service.start();
-    return performance.now() - beganMs;
-  };
-  const bound = { name: "3 s", run: async () => 3_000 };
-  const cell: Cell = {
-    name: "second npm start, to ready",
-    samples: quick ? 3 : 5,
-    warmups: 0,
-    arms: [{ name: "npm start -- --detach", run: again }, bound],
-    targets: [{ arm: "npm start -- --detach", against: "3 s", atMost: 1, from: "issue 2" }],
-  };
-  return { cell, close: async () => undefined };
+function samplesOf(full: number): number {
+  if (most !== undefined) return Math.min(most, full);
+  return flags.quick ? Math.min(full, Math.max(8, Math.round(full / 10))) : full;
 }
 
-const targets = results.flatMap((result) => result.targets);
-console.log(`\nTargets\n${targets.map((target) => `  ${target.cell}: ${renderTarget(target)}`).join("\n")}`);
-const out = fileURLToPath(new URL("out/", import.meta.url));
-mkdirSync(out, { recursive: true });
-writeFileSync(
-  `${out}latest.json`,
-  JSON.stringify({ seed, quick, at: new Date().toISOString(), results }, null, 2),
-);
-if (targets.some((target) => !target.met)) process.exitCode = 1;
+function chosen(groups: readonly Group[]): Group[] {
+  return groups.filter(({ name }) => wanted.length === 0 || wanted.includes(name));
+}
+
+function opened<T>(thing: T | undefined): T {
+  if (thing === undefined) throw new Error("opened too early");
+  return thing;
+}
+
+function wholeNumber(flag: string, text: string): number {
+  const number = Number(text);
+  if (Number.isInteger(number) && number > 0) return number;
+  console.error(`${flag} takes a positive whole number, not ${JSON.stringify(text)}`);
+  process.exit(2);
+}

@@ -4,15 +4,21 @@
  */
 import { medianRatio, percentile, seeded, shuffled, type Ratio } from "./statistics.ts";
 
+/** Several samples that one run took, such as creates that overlap. */
+export interface Batch {
+  timesMs: number[];
+  failures: string[];
+}
+
 export interface Arm {
   name: string;
   /** One sample; the time it took is measured around it, or answered in ms where set-up must not count. */
-  run(): Promise<number | void>;
+  run(): Promise<number | Batch | void>;
   /** Samples when fewer than the cell's are enough (slow arms). */
   samples?: number;
 }
 
-/** `arm` must take at most `atMost` times `against`; or, with `againstMs`, at most that many milliseconds more. */
+/** `arm` must take at most `atMost` times `against`; or, with "ms-more", at most that many milliseconds more. */
 export interface Target {
   arm: string;
   against: string;
@@ -28,6 +34,8 @@ export interface Cell {
   warmups?: number;
   arms: Arm[];
   targets: Target[];
+  /** Waits, untimed, until a sample's aftermath is over: what it costs is its own, and no other arm meets it. */
+  settle?(): Promise<void>;
 }
 
 export interface ArmResult {
@@ -38,6 +46,8 @@ export interface ArmResult {
   p50: number;
   p95: number;
   p99: number;
+  /** CPU time of the whole service and of what the benchmark started, per sample. */
+  cpuMs?: number;
   timesMs: number[];
 }
 
@@ -53,69 +63,104 @@ export interface CellResult {
   targets: TargetResult[];
 }
 
-export async function runCell(cell: Cell, seed: number, say: (line: string) => void): Promise<CellResult> {
+export interface RunOptions {
+  seed: number;
+  say(line: string): void;
+  /** CPU milliseconds spent so far by the service and the benchmark's children. */
+  cpuMs?(): number;
+}
+
+interface Taken {
+  timesMs: number[];
+  failures: string[];
+  cpuMs: number;
+}
+
+export async function runCell(cell: Cell, { seed, say, cpuMs }: RunOptions): Promise<CellResult> {
   const random = seeded(seed);
-  const times = new Map<string, number[]>(cell.arms.map((arm) => [arm.name, []]));
-  const failures = new Map<string, string[]>(cell.arms.map((arm) => [arm.name, []]));
+  const taken = new Map<string, Taken>(
+    cell.arms.map(({ name }) => [name, { timesMs: [], failures: [], cpuMs: 0 }]),
+  );
   for (const arm of cell.arms) {
     for (let warmup = 0; warmup < (cell.warmups ?? 2); warmup += 1) await arm.run().catch(() => undefined);
   }
+  await cell.settle?.();
   for (let round = 0; round < cell.samples; round += 1) {
     const due = cell.arms.filter((arm) => {
-      const wanted = arm.samples ?? cell.samples;
+      const wanted = Math.min(arm.samples ?? cell.samples, cell.samples);
       return Math.floor(((round + 1) * wanted) / cell.samples) > Math.floor((round * wanted) / cell.samples);
     });
     for (const arm of shuffled(due, random)) {
-      const startedMs = performance.now();
-      try {
-        const own = await arm.run();
-        times.get(arm.name)?.push(own ?? performance.now() - startedMs);
-      } catch (error) {
-        failures.get(arm.name)?.push((error as Error).message);
-      }
+      const into = taken.get(arm.name);
+      if (into === undefined) continue;
+      const cpuBefore = cpuMs?.() ?? 0;
+      await sample(arm, into);
+      await cell.settle?.();
+      into.cpuMs += (cpuMs?.() ?? 0) - cpuBefore;
     }
   }
-  const arms = cell.arms.map((arm) =>
-    summarise(arm.name, times.get(arm.name) ?? [], failures.get(arm.name) ?? []),
-  );
-  const targets = cell.targets.map((target) => judge(cell.name, target, times, seed));
-  say(renderCell({ cell: cell.name, arms, targets }));
-  return { cell: cell.name, arms, targets };
+  const arms = [...taken].map(([name, one]) => summarise(name, one, cpuMs !== undefined));
+  const targets = cell.targets.map((target) => judge(cell.name, target, taken, seed));
+  const result = { cell: cell.name, arms, targets };
+  say(renderCell(result));
+  return result;
 }
 
-function summarise(arm: string, timesMs: number[], failed: string[]): ArmResult {
+async function sample(arm: Arm, into: Taken): Promise<void> {
+  const startedMs = performance.now();
+  try {
+    const own = await arm.run();
+    if (typeof own === "object") {
+      into.timesMs.push(...own.timesMs);
+      into.failures.push(...own.failures);
+    } else into.timesMs.push(own ?? performance.now() - startedMs);
+  } catch (error) {
+    into.failures.push((error as Error).message);
+  }
+}
+
+function summarise(arm: string, { timesMs, failures, cpuMs }: Taken, hasCpu: boolean): ArmResult {
+  const tries = timesMs.length + failures.length;
   return {
     arm,
     samples: timesMs.length,
-    failures: failed.length,
-    ...(failed[0] === undefined ? {} : { firstFailure: failed[0] }),
+    failures: failures.length,
+    ...(failures[0] === undefined ? {} : { firstFailure: failures[0] }),
     p50: percentile(timesMs, 50),
     p95: percentile(timesMs, 95),
     p99: percentile(timesMs, 99),
+    ...(hasCpu && tries > 0 ? { cpuMs: cpuMs / tries } : {}),
     timesMs,
   };
 }
 
-function judge(cell: string, target: Target, times: Map<string, number[]>, seed: number): TargetResult {
-  const a = times.get(target.arm) ?? [];
-  const b = times.get(target.against) ?? [];
+/** An arm that failed even once meets nothing. */
+function judge(cell: string, target: Target, taken: Map<string, Taken>, seed: number): TargetResult {
+  const a = taken.get(target.arm)?.timesMs ?? [];
+  const b = taken.get(target.against)?.timesMs ?? [];
+  const failed = taken.get(target.arm)?.failures.length !== 0;
   if (target.unit === "ms-more") {
     const more = percentile(a, 50) - percentile(b, 50);
-    return { ...target, cell, ratio: { value: more, low: more, high: more }, met: more <= target.atMost };
+    const ratio = { value: more, low: more, high: more };
+    return { ...target, cell, ratio, met: !failed && more <= target.atMost };
   }
   const ratio = medianRatio(a, b, seed);
-  return { ...target, cell, ratio, met: ratio.value <= target.atMost };
+  return { ...target, cell, ratio, met: !failed && ratio.value <= target.atMost };
 }
 
-const ms = (value: number): string => (Number.isNaN(value) ? "-" : value.toFixed(value < 10 ? 2 : 1));
+const ms = (value: number | undefined): string =>
+  value === undefined || Number.isNaN(value) ? "-" : value.toFixed(value < 10 ? 2 : 1);
 
 export function renderCell(result: CellResult): string {
   const width = Math.max(...result.arms.map((arm) => arm.arm.length), 10);
-  const lines = [`\n${result.cell}`, `  ${"arm".padEnd(width)}    n  fail     p50 ms     p95 ms     p99 ms`];
+  const heads = ["n", "ok %", "p50 ms", "p95 ms", "p99 ms", "CPU ms"];
+  const columns = (cells: string[]): string => cells.map((cell) => cell.padStart(10)).join("");
+  const lines = [`\n${result.cell}`, `  ${"arm".padEnd(width)}${columns(heads)}`];
   for (const arm of result.arms) {
-    lines.push(
-      `  ${arm.arm.padEnd(width)} ${String(arm.samples).padStart(4)} ${String(arm.failures).padStart(5)} ${ms(arm.p50).padStart(10)} ${ms(arm.p95).padStart(10)} ${ms(arm.p99).padStart(10)}`,
-    );
+    const tries = arm.samples + arm.failures;
+    const ok = tries === 0 ? "-" : ((100 * arm.samples) / tries).toFixed(arm.failures > 0 ? 1 : 0);
+    const cells = [String(arm.samples), ok, ms(arm.p50), ms(arm.p95), ms(arm.p99), ms(arm.cpuMs)];
+    lines.push(`  ${arm.arm.padEnd(width)}${columns(cells)}`);
     if (arm.firstFailure !== undefined) lines.push(`    first failure: ${arm.firstFailure}`);
   }
   for (const target of result.targets) lines.push(`  ${renderTarget(target)}`);

@@ -90,6 +90,14 @@ export async function execCell(lab: Lab, samples: number): Promise<{ cell: Cell;
         run: async () => void (await lab.runsc.exec(["true"])),
       },
       {
+        name: "crun exec",
+        run: () => lab.others.crunExec(["true"]),
+      },
+      {
+        name: "bwrap true",
+        run: () => lab.others.bwrap(["true"]),
+      },
+      {
         name: "bare spawn in the sandbox",
         samples: Math.min(samples, 20),
         run: async () => Number((await sandbox.exec(["python3", "-c", bareSpawn])).stdout),
@@ -126,11 +134,14 @@ export async function createCell(lab: Lab, samples: number): Promise<{ cell: Cel
       { name: "Cloche, cold", run: () => firstExec({ memory_mb: 1_025 }) },
       { name: "runsc run true", run: () => lab.runsc.runToEnd(["true"]) },
       { name: "runsc run of the agent", run: () => lab.runsc.runAgent() },
+      { name: "crun run true", run: () => lab.others.crunRun(["true"]) },
+      { name: "bwrap true", run: () => lab.others.bwrap(["true"]) },
     ],
     targets: [
-      { arm: "Cloche, cold", against: "runsc run of the agent", atMost: 1.3, from: "issue 2" },
       { arm: "Cloche, pool", against: "runsc run true", atMost: 0.25, from: "issue 6" },
+      { arm: "Cloche, cold", against: "runsc run of the agent", atMost: 0.8, from: "issue 6" },
     ],
+    settle: () => lab.poolFull(),
   };
   return { cell, close: async () => undefined };
 }
@@ -184,41 +195,4 @@ export async function fileCell(
     await sandbox.delete();
   };
   return { cells, close };
-}
-
-/** Durable writes of the bare database engine in the same sandbox; the median in ms. */
-const bareFsync = `import os,time
-f=os.open('/root/.bench-sync',os.O_CREAT|os.O_RDWR); t=[]
-for i in range(50):
-    a=time.perf_counter(); os.pwrite(f,os.urandom(4096),0); os.fdatasync(f); t.append(time.perf_counter()-a)
-print(sorted(t)[25]*1000)`;
-
-export async function storeCell(lab: Lab, samples: number): Promise<{ cell: Cell; close(): Promise<void> }> {
-  const sandbox = await lab.cloche.create({ name: "bench-store" });
-  const raw = await rawClient(lab, sandbox);
-  const expectStatus = async (method: string, path: string, wanted: number, body?: string): Promise<void> => {
-    const { status } = await raw.send(method, path, body);
-    check(status === wanted, `${method} ${path}: ${status}`);
-  };
-  await expectStatus("PUT", "/v1/store/bench", 200, '{"value":{"a":1}}');
-  const cell: Cell = {
-    name: "store",
-    samples,
-    arms: [
-      { name: "authenticated no-op", run: () => expectStatus("GET", "/v1/store/absent", 404) },
-      { name: "get", run: () => expectStatus("GET", "/v1/store/bench", 200) },
-      { name: "set", run: () => expectStatus("PUT", "/v1/store/bench", 200, '{"value":{"a":1}}') },
-      {
-        name: "write + fdatasync in the sandbox",
-        samples: Math.min(samples, 10),
-        run: async () => Number((await sandbox.exec(["python3", "-c", bareFsync])).stdout),
-      },
-    ],
-    targets: [{ arm: "get", against: "authenticated no-op", atMost: 1.5, from: "issue 3" }],
-  };
-  const close = async (): Promise<void> => {
-    raw.close();
-    await sandbox.delete();
-  };
-  return { cell, close };
 }

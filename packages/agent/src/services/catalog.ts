@@ -2,7 +2,7 @@
  * Service definitions and what should run, on the sandbox's disk (decisions.md, services): one folder a service in
  * `cloche/services`, with `service.json` replaced atomically and the log beside it. Checkpoints, forks and restores carry it.
  */
-import { closeSync, fsyncSync, openSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { mkdir, open, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { ClocheError, isServiceName, type ServiceDefinition } from "@cloche/protocol";
@@ -82,7 +82,7 @@ export class Catalog {
   async remove(name: string): Promise<void> {
     await this.#writes.get(name);
     rmSync(join(this.#folder, name), { recursive: true, force: true });
-    syncFolder(this.#folder);
+    await syncFolder(this.#folder);
   }
 
   /** Resolves when every write begun so far has ended. */
@@ -108,7 +108,7 @@ export class Catalog {
         await file.close();
       }
       await rename(draft, this.#path(name));
-      syncFolder(join(this.#folder, name));
+      await syncFolder(join(this.#folder, name));
     } catch (error) {
       throw diskError(error);
     }
@@ -130,12 +130,13 @@ function parseFile(text: string): ServiceFile {
   };
 }
 
-function syncFolder(path: string): void {
-  const folder = openSync(path, "r");
+/** Off the event loop: a flush takes many milliseconds, in which the agent would start and answer nothing. */
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path, "r");
   try {
-    fsyncSync(folder);
+    await folder.sync();
   } finally {
-    closeSync(folder);
+    await folder.close();
   }
 }
 

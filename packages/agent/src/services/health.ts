@@ -2,6 +2,8 @@ import { connect } from "node:net";
 
 const pauseMsMin = 3;
 const pauseMsMax = 25;
+/** A pause of this share of the time waited so far: a port is seen late by no more than a twentieth of its own delay. */
+const pauseShare = 0.05;
 const probeTimeoutMs = 2_000;
 
 /**
@@ -9,11 +11,11 @@ const probeTimeoutMs = 2_000;
  * beginning and every 25 ms later, so that a chain of services loses little at each link and a slow one costs little.
  */
 export async function waitForPort(port: number, signal: AbortSignal): Promise<boolean> {
-  let pauseMs = pauseMsMin;
+  const beganMs = performance.now();
   while (!signal.aborted) {
     if (await accepts(port, signal)) return true;
-    await pause(pauseMs, signal);
-    pauseMs = Math.min(pauseMsMax, pauseMs * 1.2);
+    const waitedMs = performance.now() - beganMs;
+    await pause(Math.min(pauseMsMax, Math.max(pauseMsMin, waitedMs * pauseShare)), signal);
   }
   return false;
 }
