@@ -182,6 +182,9 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
       await run(["ip", "-n", namespace, "addr", "add", `${forged}/32`, "dev", "eth0"]);
       expect(await probe(namespace, "udp", PUBLIC, 81, forged), forged).toMatchObject({ answered: false });
     }
+    // No answer could come back to another's address: that each packet was refused is what counts.
+    const denials = (await command({ op: "denials" })) as Record<number, { packets: number }>;
+    expect(denials[one.slot]?.packets).toBeGreaterThanOrEqual(3);
     expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
     expect((await run(["ip", "-6", "-n", namespace, "addr"])).stdout).toBe("");
   });
