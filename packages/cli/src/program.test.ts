@@ -453,3 +453,23 @@ test("egress is set from words, and shown with what was denied", async () => {
   expect(shown.stdout).toMatch(/1\.2\.3\.4:25 +tcp +2/);
   expect((await service.run(["egress", "demo", "none", "example.org"])).code).toBe(2);
 });
+
+test("audit reads pages up to the limit, of a sandbox by its name too", async () => {
+  const service = new FakeService();
+  const entry = {
+    at: "2026-01-01",
+    actor: "key-1",
+    action: "sandbox.create",
+    subject: sandboxId,
+    result: "ok",
+  };
+  service.answers["ListAuditEntries"] = ({ text }) => ({
+    entries: [{ id: "aud-1", request_id: "r", detail: "", ...entry }],
+    next_page_token: text.includes("page_token") ? "" : "aud-1",
+  });
+  const shown = await service.run(["audit", "demo", "-n", "5"]);
+  expect(shown).toMatchObject({ code: 0, stdout: expect.stringMatching(/key-1 +sandbox\.create +sbx-/) });
+  expect(service.sent("ListAuditEntries")).toEqual({ subject: sandboxId, page_size: 4, page_token: "aud-1" });
+  await service.run(["audit", "-n", "1", "--json"]);
+  expect(service.sent("ListAuditEntries")).toEqual({ page_size: 1 });
+});

@@ -6,6 +6,7 @@ import { addExecCommand } from "./commands/exec.ts";
 import { addLocalServiceCommands } from "./commands/local-service.ts";
 import { addOpenCommand } from "./commands/open.ts";
 import type { Registry } from "./commands/register.ts";
+import { addAuditCommand } from "./commands/audit.ts";
 import { addEgressCommand } from "./commands/egress.ts";
 import { addSandboxCommands } from "./commands/sandboxes.ts";
 import { addServiceCommands } from "./commands/services.ts";
@@ -63,6 +64,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   addCopyCommand(full);
   addTokenAndKeyCommands(full);
   addUsageCommand(full);
+  addAuditCommand(full);
   addCheckpointCommands(full);
   addServiceCommands(full);
   addStoreCommands(full);

@@ -41,6 +41,7 @@ export const limits = {
   envEntries: 256,
   envBytes: 128 * 1024,
   pageSize: 1_000,
+  auditPageSizeDefault: 100,
   createAnswerMs: 10_000,
   cpusMin: 0.1,
   cpusMax: 64,

@@ -158,6 +158,26 @@ export interface GetUsageResponse {
   next_page_token: string;
 }
 
+export interface AuditEntry {
+  id: string;
+  at: string;
+  /** An API key's id, or `system:…`. */
+  actor: string;
+  /** For example `sandbox.suspend` (asked for) and `sandbox.suspend.done` (ended). */
+  action: string;
+  subject: string;
+  request_id: string;
+  /** `ok`, or the code of the error. */
+  result: string;
+  detail: string;
+}
+export interface AuditPage {
+  /** Newest first. */
+  entries: AuditEntry[];
+  /** Empty: this was the last page. */
+  next_page_token: string;
+}
+
 export interface PortLink {
   /** Good for one use within a minute. */
   url: string;

@@ -1,5 +1,6 @@
 import type {
   ApiKey,
+  AuditPage,
   CreateSandboxRequest,
   CreatedApiKey,
   ForkSandboxRequest,
@@ -112,6 +113,13 @@ export class Gateway {
     options: CallOptions = {},
   ): Promise<PortLink> {
     return this.#call("IssuePortLink", request, options);
+  }
+  /** Added: what was done to the team's sandboxes, checkpoints and keys. `page_size`: 100 unless given, at most 1,000. */
+  listAuditEntries(
+    request: { subject?: string; page_size?: number; page_token?: string } = {},
+    options: CallOptions = {},
+  ): Promise<AuditPage> {
+    return this.#read("ListAuditEntries", request, options);
   }
   /** Added: what the sandbox may reach on the network, and what it was denied. */
   getSandboxEgress(id: string, options: CallOptions = {}): Promise<SandboxEgress> {

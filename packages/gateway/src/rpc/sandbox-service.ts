@@ -13,6 +13,7 @@ import type { Lifecycle, SandboxSettings } from "../lifecycle/lifecycle.ts";
 import { gatewayLimits } from "../limits.ts";
 import { linkTokenHash } from "../routes/route-service.ts";
 import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
+import { listAuditEntries } from "./audit.ts";
 import { callerOf } from "./caller.ts";
 import type { Creation } from "./creation.ts";
 import { displayName, egress, metadata, ports, refuse, wholeWithin } from "./fields.ts";
@@ -207,6 +208,9 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
 
     getUsage: (request, context) => getUsage(database, callerOf(context).teamId, request, clock.nowMs()),
 
+    listAuditEntries: (request, context) =>
+      listAuditEntries(database.audit, callerOf(context).teamId, request),
+
     async issuePortLink(request, context) {
       const caller = callerOf(context);
       const record = await lifecycle.find(caller, request.sandboxId, "sandbox_id");
@@ -221,6 +225,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const token = Buffer.from(needs.randomBytes(32)).toString("base64url");
       const link = { sandboxId: record.id, teamId: caller.teamId, port, expiresAtMs };
       await database.portLinks.insert(linkTokenHash(token), link, nowMs);
+      await database.audit.insert(audit.entry(caller, "port_link.issue", record.id, "ok", `port ${port}`));
       const query = new URLSearchParams({ token, path });
       const origin = `https://${sandboxDomain(domains, `${port}-${record.id}`)}`;
       return { url: `${origin}${portLinkPath}?${query}`, expiresAtUnix: Math.floor(expiresAtMs / 1_000) };

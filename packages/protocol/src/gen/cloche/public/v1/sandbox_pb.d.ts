@@ -2312,6 +2312,224 @@ export declare type EgressDenialJson = {
 export declare const EgressDenialSchema: GenMessage<EgressDenial, {jsonType: EgressDenialJson}>;
 
 /**
+ * @generated from message cloche.public.v1.ListAuditEntriesRequest
+ */
+export declare type ListAuditEntriesRequest = Message<"cloche.public.v1.ListAuditEntriesRequest"> & {
+  /**
+   * only entries about this sandbox, checkpoint or API key, deleted ones too
+   *
+   * @generated from field: string subject = 1;
+   */
+  subject: string;
+
+  /**
+   * at most 1000; 0: 100
+   *
+   * @generated from field: uint32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the page before
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+};
+
+/**
+ * @generated from message cloche.public.v1.ListAuditEntriesRequest
+ */
+export declare type ListAuditEntriesRequestJson = {
+  /**
+   * only entries about this sandbox, checkpoint or API key, deleted ones too
+   *
+   * @generated from field: string subject = 1;
+   */
+  subject?: string;
+
+  /**
+   * at most 1000; 0: 100
+   *
+   * @generated from field: uint32 page_size = 2;
+   */
+  pageSize?: number;
+
+  /**
+   * next_page_token of the page before
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.ListAuditEntriesRequest.
+ * Use `create(ListAuditEntriesRequestSchema)` to create a new message.
+ */
+export declare const ListAuditEntriesRequestSchema: GenMessage<ListAuditEntriesRequest, {jsonType: ListAuditEntriesRequestJson}>;
+
+/**
+ * @generated from message cloche.public.v1.ListAuditEntriesResponse
+ */
+export declare type ListAuditEntriesResponse = Message<"cloche.public.v1.ListAuditEntriesResponse"> & {
+  /**
+   * newest first
+   *
+   * @generated from field: repeated cloche.public.v1.AuditEntry entries = 1;
+   */
+  entries: AuditEntry[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * @generated from message cloche.public.v1.ListAuditEntriesResponse
+ */
+export declare type ListAuditEntriesResponseJson = {
+  /**
+   * newest first
+   *
+   * @generated from field: repeated cloche.public.v1.AuditEntry entries = 1;
+   */
+  entries?: AuditEntryJson[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.ListAuditEntriesResponse.
+ * Use `create(ListAuditEntriesResponseSchema)` to create a new message.
+ */
+export declare const ListAuditEntriesResponseSchema: GenMessage<ListAuditEntriesResponse, {jsonType: ListAuditEntriesResponseJson}>;
+
+/**
+ * @generated from message cloche.public.v1.AuditEntry
+ */
+export declare type AuditEntry = Message<"cloche.public.v1.AuditEntry"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string at = 2;
+   */
+  at: string;
+
+  /**
+   * an API key's id, or system: and a part of the service
+   *
+   * @generated from field: string actor = 3;
+   */
+  actor: string;
+
+  /**
+   * such as sandbox.suspend when it was asked for and sandbox.suspend.done when it ended
+   *
+   * @generated from field: string action = 4;
+   */
+  action: string;
+
+  /**
+   * id of the sandbox, checkpoint or API key
+   *
+   * @generated from field: string subject = 5;
+   */
+  subject: string;
+
+  /**
+   * x-request-id of the call
+   *
+   * @generated from field: string request_id = 6;
+   */
+  requestId: string;
+
+  /**
+   * ok, or the code of the error
+   *
+   * @generated from field: string result = 7;
+   */
+  result: string;
+
+  /**
+   * @generated from field: string detail = 8;
+   */
+  detail: string;
+};
+
+/**
+ * @generated from message cloche.public.v1.AuditEntry
+ */
+export declare type AuditEntryJson = {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+
+  /**
+   * @generated from field: string at = 2;
+   */
+  at?: string;
+
+  /**
+   * an API key's id, or system: and a part of the service
+   *
+   * @generated from field: string actor = 3;
+   */
+  actor?: string;
+
+  /**
+   * such as sandbox.suspend when it was asked for and sandbox.suspend.done when it ended
+   *
+   * @generated from field: string action = 4;
+   */
+  action?: string;
+
+  /**
+   * id of the sandbox, checkpoint or API key
+   *
+   * @generated from field: string subject = 5;
+   */
+  subject?: string;
+
+  /**
+   * x-request-id of the call
+   *
+   * @generated from field: string request_id = 6;
+   */
+  requestId?: string;
+
+  /**
+   * ok, or the code of the error
+   *
+   * @generated from field: string result = 7;
+   */
+  result?: string;
+
+  /**
+   * @generated from field: string detail = 8;
+   */
+  detail?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.AuditEntry.
+ * Use `create(AuditEntrySchema)` to create a new message.
+ */
+export declare const AuditEntrySchema: GenMessage<AuditEntry, {jsonType: AuditEntryJson}>;
+
+/**
  * @generated from enum cloche.public.v1.SandboxState
  */
 export enum SandboxState {
@@ -2491,6 +2709,17 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof GetUsageRequestSchema;
     output: typeof GetUsageResponseSchema;
+  },
+  /**
+   * Added: what was done to the team's sandboxes, checkpoints and keys, by whom and with which result. Kept for 90 days, at
+   * most a million entries of all teams.
+   *
+   * @generated from rpc cloche.public.v1.SandboxService.ListAuditEntries
+   */
+  listAuditEntries: {
+    methodKind: "unary";
+    input: typeof ListAuditEntriesRequestSchema;
+    output: typeof ListAuditEntriesResponseSchema;
   },
   /**
    * Added: what the sandbox may reach on the network, and what it was denied.

@@ -1,0 +1,46 @@
+import type { AuditEntry } from "@cloche/sdk";
+import { present, wholeNumber } from "../options.ts";
+import { printJson, printTable } from "../terminal.ts";
+import { act, type Registry } from "./register.ts";
+
+const PAGE_SIZE = 1_000;
+
+/** audit. */
+export function addAuditCommand(registry: Registry): void {
+  registry.program
+    .command("audit [subject]")
+    .description(
+      "what was done, by whom and with which result, newest first; of a sandbox, checkpoint or key",
+    )
+    .option("-n, --limit <number>", "entries at most; default 100", wholeNumber, 100)
+    .addHelpText(
+      "after",
+      "\nExamples:\n  cloche audit\n  cloche audit demo -n 20\n  cloche audit key-… --json",
+    )
+    .action(
+      act(registry, async (run, word: string | undefined, { limit }: { limit: number }) => {
+        // The id of what is deleted finds nothing any more, but its entries.
+        const isId = word !== undefined && /^(sbx|ckpt|key)-[a-z0-9]{20}$/.test(word);
+        const subject = word === undefined || isId ? word : (await run.sandbox(word)).id;
+        const entries: AuditEntry[] = [];
+        let pageToken: string | undefined;
+        while (entries.length < limit && pageToken !== "") {
+          const pageSize = Math.min(limit - entries.length, PAGE_SIZE);
+          const request = present({ subject, page_size: pageSize, page_token: pageToken });
+          const page = await run.cloche.gateway.listAuditEntries(request, { signal: run.signal });
+          entries.push(...page.entries);
+          pageToken = page.next_page_token;
+        }
+        if (run.json) return printJson(run.terminal, { entries });
+        const rows = entries.map((one) => [
+          one.at,
+          one.actor,
+          one.action,
+          one.subject,
+          one.result,
+          one.detail,
+        ]);
+        return printTable(run.terminal, ["AT", "WHO", "WHAT", "SUBJECT", "RESULT", "DETAIL"], rows);
+      }),
+    );
+}
