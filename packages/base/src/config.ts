@@ -127,6 +127,13 @@ const settings = {
     integer(0, 1_000_000),
     "whole GiB, or 0 for most of the free space",
   ),
+  maxRequestsPerSecond: setting(
+    "CLOCHE_MAX_REQUESTS_PER_SECOND",
+    "max_requests_per_second",
+    defaults.requestsPerSecond as number,
+    integer(0, 1_000_000),
+    limitText,
+  ),
   maxSandboxes: setting(
     "CLOCHE_MAX_SANDBOXES",
     "max_sandboxes",

@@ -7,3 +7,4 @@ export * from "./saga.ts";
 export * from "./durable-file.ts";
 export * from "./http.ts";
 export * from "./config.ts";
+export * from "./rate-limit.ts";

@@ -1,4 +1,4 @@
-import { limits } from "@cloche/protocol";
+import { defaults, limits } from "@cloche/protocol";
 
 /** Every limit and timeout of the edge. Sizes in bytes, times in milliseconds. */
 export interface EdgeLimits {
@@ -15,6 +15,8 @@ export interface EdgeLimits {
   /** Bodies up to this size reach the agent in one piece, and never before they are whole. */
   bufferedBodyBytes: number;
   connections: number;
+  /** Of one sandbox, its ports included; five seconds' worth at once. 0: no limit. */
+  requestsPerSecond: number;
   /** Requests that one connection may send ahead of their answers. */
   pipelinedRequests: number;
   /** A client that shut its sending side still gets an answer that comes within this time... */
@@ -47,6 +49,7 @@ export const edgeLimits: EdgeLimits = {
   bodyStallMs: 30_000,
   bufferedBodyBytes: 64 * 1024,
   connections: 10_000,
+  requestsPerSecond: defaults.requestsPerSecond,
   pipelinedRequests: 64,
   halfClosedGraceMs: 10_000,
   halfClosedExecGraceMs: 500,

@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import https from "node:https";
+import { systemClock } from "@cloche/base";
 import { expect, test } from "vitest";
 import { sandboxA, sandboxB } from "./testing/fake-gateway.ts";
 import { Rig, baseDomain, readAll, until } from "./testing/rig.ts";
@@ -346,4 +347,18 @@ test("stop lets an open request end, then refuses new ones", async () => {
   await rig.edge.stop(5_000);
   expect((await asked).body).toBe("late");
   await expect(rig.ask()).rejects.toThrow();
+});
+
+test("a sandbox that is asked too fast answers 429 with Retry-After, others do not", async () => {
+  let nowMs = 0;
+  const clock = { ...systemClock, monotonicMs: () => nowMs };
+  await using rig = await Rig.start({ clock, limits: { requestsPerSecond: 1 } });
+  for (let asked = 0; asked < 5; asked += 1) expect((await rig.ask({ path: "/v1/x" })).status).toBe(200);
+  const answer = await rig.ask({ path: "/v1/x" });
+  expect(answer.status).toBe(429);
+  expect(code(answer.body)).toBe("resource_exhausted");
+  expect(answer.headers["retry-after"]).toBe("1");
+  expect((await rig.ask({ label: sandboxB })).status).toBe(404);
+  nowMs = 1_000;
+  expect((await rig.ask({ path: "/v1/x" })).status).toBe(200);
 });

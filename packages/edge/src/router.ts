@@ -1,4 +1,4 @@
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, RateLimit } from "@cloche/base";
 import { ClocheError, internalHeaders, isHostPath, portLinkPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -43,6 +43,8 @@ export interface RouterParts {
   log: Log;
 }
 
+const BURST_SECONDS = 5;
+
 /** Paths between edge and agent, closed to clients. */
 const isInternalPath = (path: string): boolean => /^\/+cloche(?:[./]|$)/i.test(path);
 
@@ -51,10 +53,16 @@ export class Router {
   readonly #parts: RouterParts;
   readonly #gate: Gate;
   readonly #verifier: TokenVerifier;
+  readonly #rate: RateLimit;
 
   constructor(parts: RouterParts) {
     this.#parts = parts;
     this.#gate = new Gate(parts.table, parts.client, parts.limits);
+    this.#rate = new RateLimit({
+      perSecond: parts.limits.requestsPerSecond,
+      burstSeconds: BURST_SECONDS,
+      monotonicMs: () => parts.clock.monotonicMs(),
+    });
     this.#verifier = new TokenVerifier(
       () => parts.table.keys,
       () => parts.clock.nowMs(),
@@ -65,6 +73,7 @@ export class Router {
     const target = this.#target(exchange);
     if (target === undefined) return;
     exchange.sandboxId = target.sandboxId;
+    if (this.#isTooFast(exchange, target.sandboxId)) return;
     if (target.port !== undefined) {
       exchange.forPort = true;
       this.#routePort(exchange, { ...target, port: target.port }).catch((error: unknown) =>
@@ -94,6 +103,17 @@ export class Router {
       },
       (error: unknown) => exchange.fail(ClocheError.from(error)),
     );
+  }
+
+  /** Known sandboxes only: what is asked for others is answered 404 without remembering it. */
+  #isTooFast(exchange: Exchange, sandboxId: string): boolean {
+    const waitSeconds = this.#parts.table.get(sandboxId) === undefined ? 0 : this.#rate.take(sandboxId);
+    if (waitSeconds === 0) return false;
+    const most = this.#parts.limits.requestsPerSecond;
+    const message = `sandbox ${sandboxId} is asked too fast; at most ${most} requests a second`;
+    const retry = { resource: "quota", retryAfterSeconds: waitSeconds } as const;
+    exchange.refuse(new ClocheError("resource_exhausted", message, retry));
+    return true;
   }
 
   /** Checks the form of the request and finds whom it is for; undefined: refused. */

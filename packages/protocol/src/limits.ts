@@ -78,6 +78,8 @@ export const defaults = {
   memoryMb: 1_024,
   diskMb: 8_192,
   template: "base",
+  /** Of one sandbox at the edge; a setting, 0: no limit. */
+  requestsPerSecond: 50_000,
   /** Of one team; settings, 0: no limit (docs/operations.md). */
   teamLimits: { sandboxes: 10_000, concurrentCalls: 1_024, callsPerSecond: 1_000 } satisfies TeamLimits,
   /** Where the agent listens inside every sandbox. */

@@ -230,6 +230,7 @@ async function startEdge(
     address: config.edgeHost,
     routes: createClient(RouteService, routes),
     hostDataPlane: host.dataPlane,
+    limits: { requestsPerSecond: config.maxRequestsPerSecond },
     corsOrigins: parseCorsOrigins(config.corsOrigins),
     clock: systemClock,
     log,

@@ -1,0 +1,55 @@
+/** How often something may happen for each key: sustained, with some seconds' worth at once. In memory; bounded. */
+export interface RateLimitOptions {
+  /** 0: no limit. */
+  readonly perSecond: number;
+  readonly burstSeconds: number;
+  readonly monotonicMs: () => number;
+}
+
+interface Bucket {
+  tokens: number;
+  atMs: number;
+}
+
+const SWEEP_SIZE = 1_024;
+
+export class RateLimit {
+  readonly #options: RateLimitOptions;
+  readonly #buckets = new Map<string, Bucket>();
+  #sweepAt = SWEEP_SIZE;
+
+  constructor(options: RateLimitOptions) {
+    this.#options = options;
+  }
+
+  /** 0: it may happen now. Otherwise after how many whole seconds it may. */
+  take(key: string): number {
+    const { perSecond, burstSeconds, monotonicMs } = this.#options;
+    if (perSecond === 0) return 0;
+    const nowMs = monotonicMs();
+    const burst = perSecond * burstSeconds;
+    let bucket = this.#buckets.get(key);
+    if (bucket === undefined) {
+      this.#sweep(nowMs);
+      bucket = { tokens: burst, atMs: nowMs };
+      this.#buckets.set(key, bucket);
+    }
+    bucket.tokens = Math.min(burst, bucket.tokens + ((nowMs - bucket.atMs) / 1_000) * perSecond);
+    bucket.atMs = nowMs;
+    if (bucket.tokens < 1) return Math.max(1, Math.ceil((1 - bucket.tokens) / perSecond));
+    bucket.tokens -= 1;
+    return 0;
+  }
+
+  get size(): number {
+    return this.#buckets.size;
+  }
+
+  /** Keys that were quiet until their bucket was full again are as good as unknown. */
+  #sweep(nowMs: number): void {
+    if (this.#buckets.size < this.#sweepAt) return;
+    const fullAfterMs = this.#options.burstSeconds * 1_000;
+    for (const [key, { atMs }] of this.#buckets) if (nowMs - atMs >= fullAfterMs) this.#buckets.delete(key);
+    this.#sweepAt = Math.max(SWEEP_SIZE, this.#buckets.size * 2);
+  }
+}
