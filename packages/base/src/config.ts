@@ -134,6 +134,20 @@ const settings = {
     integer(0, 1_000_000),
     limitText,
   ),
+  maxCheckpoints: setting(
+    "CLOCHE_MAX_CHECKPOINTS",
+    "max_checkpoints",
+    defaults.checkpointLimits.count,
+    integer(0, 1_000_000),
+    limitText,
+  ),
+  maxCheckpointGb: setting(
+    "CLOCHE_MAX_CHECKPOINT_GB",
+    "max_checkpoint_gb",
+    defaults.checkpointLimits.bytes,
+    integer(0, 1_000_000),
+    limitText,
+  ),
   maxSandboxes: setting(
     "CLOCHE_MAX_SANDBOXES",
     "max_sandboxes",

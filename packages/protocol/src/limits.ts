@@ -69,6 +69,13 @@ export interface TeamLimits {
   callsPerSecond: number;
 }
 
+/** Checkpoints of one team on a host. 0: no limit. */
+export interface CheckpointLimits {
+  count: number;
+  /** Of all together, as `size_bytes` says; a new one is refused once they take so much. */
+  bytes: number;
+}
+
 export const defaults = {
   gatewayPort: 7080,
   edgePort: 7443,
@@ -78,6 +85,7 @@ export const defaults = {
   memoryMb: 1_024,
   diskMb: 8_192,
   template: "base",
+  checkpointLimits: { count: 10_000, bytes: 0 } satisfies CheckpointLimits,
   /** Of one sandbox at the edge; a setting, 0: no limit. */
   requestsPerSecond: 50_000,
   /** Of one team; settings, 0: no limit (docs/operations.md). */

@@ -124,6 +124,7 @@ async function startParts(
     blobs: await openBlobStore(config.blobUrl, config.home, process.env),
     dnsServers: [SANDBOX_RESOLVER],
     egress: network,
+    checkpointLimits: { count: config.maxCheckpoints, bytes: config.maxCheckpointGb * 1024 ** 3 },
     clock,
     log: log.child({ part: "host" }),
     metrics,

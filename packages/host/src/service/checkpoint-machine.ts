@@ -5,6 +5,7 @@
 import { rm, stat } from "node:fs/promises";
 import { CleanupStack } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
+import type { CheckpointQuota } from "../checkpoint/quota.ts";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
 import { cloneDisk } from "../disk/disk.ts";
 import type { MachineFiles } from "../machine/driver.ts";
@@ -15,6 +16,7 @@ import type { Machines } from "./machines.ts";
 export interface CheckpointParts {
   machines: Machines;
   checkpoints: CheckpointCatalogue;
+  quota: CheckpointQuota;
 }
 
 export interface RestoreResult {
@@ -31,6 +33,15 @@ const BLOCK_BYTES = 512;
 
 /** The disk at one instant, with everything in it that was answered before the call. The sandbox runs on. */
 export function takeCheckpoint(
+  parts: CheckpointParts,
+  id: string,
+  name: string,
+): Promise<{ info: CheckpointInfo; copyMs: number }> {
+  const { teamId } = parts.machines.get(id);
+  return parts.quota.within(teamId, () => take(parts, id, name));
+}
+
+function take(
   { machines, checkpoints }: CheckpointParts,
   id: string,
   name: string,

@@ -3,6 +3,8 @@ import { join } from "node:path";
 import type { HostService } from "@cloche/protocol/host";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { CheckpointArchive } from "../checkpoint/archive.ts";
+import { defaults } from "@cloche/protocol";
+import { CheckpointQuota } from "../checkpoint/quota.ts";
 import { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
 import { diskUsage } from "../disk/disk.ts";
 import { checkpointSeeds } from "./checkpoint-seeds.ts";
@@ -41,6 +43,9 @@ export function createHost(parts: HostParts): Host {
   const journal = parts.journal ?? new FileJournal(join(parts.runDir, "journal"));
   const snapshots = new SharedSnapshots(machines);
   const checkpoints = openCatalogue(parts);
+  const quota = new CheckpointQuota(parts.checkpointLimits ?? defaults.checkpointLimits, (teamId) =>
+    checkpoints.list(teamId),
+  );
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
   const operations: OperationParts = { machines, journal, seeds, snapshots };
   const idle = new IdleWatch(machines);
@@ -55,7 +60,7 @@ export function createHost(parts: HostParts): Host {
 
   return {
     service: hostService(operations, checkpoints),
-    dataPlane: hostDataPlane({ machines, checkpoints }),
+    dataPlane: hostDataPlane({ machines, checkpoints, quota }),
     async start() {
       await journal.open();
       await machines.loadKeys();

@@ -18,7 +18,7 @@ import {
   SerialQueue,
   writeDurably,
 } from "@cloche/base";
-import { ClocheError, type Egress, type VerificationKey } from "@cloche/protocol";
+import { type CheckpointLimits, ClocheError, type Egress, type VerificationKey } from "@cloche/protocol";
 import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
 import type { BlobStore } from "../blob/blob-store.ts";
 import type { Templates } from "../disk/template.ts";
@@ -52,6 +52,8 @@ export interface HostParts {
   journal?: HostJournal;
   /** Name servers that sandboxes ask. */
   dnsServers: readonly string[];
+  /** Of one team. Default: `defaults.checkpointLimits`. */
+  checkpointLimits?: CheckpointLimits;
   /** What machines may reach, by their address. */
   egress: EgressControl;
   clock: Clock;
