@@ -5,9 +5,8 @@ import { existsSync, readFileSync } from "node:fs";
 const ticksPerSecond = 100;
 
 /** Milliseconds so far. Figures of processes come in ticks of 10 ms: sums over many samples are exact, single ones are not. */
-export function cpuMsOf(service: { pid: number; tag: string } | undefined): number {
+export function cpuMsOf(service: { pid: number; tag: string }): number {
   const children = ticksOf("self", [15, 16]);
-  if (service === undefined) return children;
   return children + ticksOf(String(service.pid), [13, 14, 15, 16]) + machinesMs(service.tag);
 }
 

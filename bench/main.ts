@@ -71,6 +71,7 @@ try {
     console.log(`${lab.poolSize} machines kept ready of each kind`);
     for (const group of onLab) await runGroup(group);
     if (ending === undefined) await closers.pop()?.();
+    lab = undefined;
   }
   const onQemu = chosen(withQemu);
   if (onQemu.length > 0) {
@@ -92,15 +93,19 @@ async function runGroup({ name, open }: Group): Promise<void> {
     closers.push(made.close);
     for (const cell of made.cells ?? (made.cell ? [made.cell] : [])) {
       await lab?.poolFull();
-      const service = lab === undefined ? undefined : lab.service;
-      const cpuMs = (): number =>
-        cpuMsOf(service === undefined ? undefined : { pid: service.status.pid, tag: service.tag });
-      results.results.push(await runCell(cell, { seed, say: (line) => console.log(line), cpuMs }));
+      results.results.push(await runCell(cell, { seed, say: (line) => console.log(line), ...cpuOf(lab) }));
     }
     closers.splice(closers.lastIndexOf(made.close), 1);
     await made.close();
   }
   runs.push(results);
+}
+
+/** Only where a service runs: servers of the benchmark's own that live on are not counted before they end. */
+function cpuOf(running: Lab | undefined): { cpuMs?: () => number } {
+  if (running === undefined) return {};
+  const { service } = running;
+  return { cpuMs: () => cpuMsOf({ pid: service.status.pid, tag: service.tag }) };
 }
 
 function report(): void {

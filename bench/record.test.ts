@@ -74,14 +74,14 @@ describe("the record", () => {
     const results = [await run(cellOf({}))];
     const table = [
       "| promise | against | target | `npm run bench` | last printed |",
-      "| one | two | ≤ 2.5× | group: `Cloche` / `bare` | pending |",
+      "| one | two | ≤ 2.5× | group: `Cloche` / `bare` | pending                           |",
       "| one | two | ≤ 2.5× | group: `Cloche` / `other` | pending |",
       "| one | two | ≤ 2× | group: `Cloche` / `bare` | pending |",
       "text",
     ];
     expect(withLastPrinted(table.join("\n"), [{ group: "group", results }]).split("\n")).toEqual([
       table[0],
-      "| one | two | ≤ 2.5× | group: `Cloche` / `bare` | 2.000× [2.000, 2.000], met |",
+      "| one | two | ≤ 2.5× | group: `Cloche` / `bare` | 2.000× [2.000, 2.000], met        |",
       ...table.slice(2),
     ]);
   });

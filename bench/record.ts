@@ -81,7 +81,7 @@ export function withLastPrinted(markdown: string, runs: readonly GroupRun[]): st
       const bound = /≤ ([\d.]+)/.exec(cells[3] ?? "")?.[1];
       const text = cells.length === 7 ? printed.get(`${(cells[4] ?? "").trim()} ≤ ${bound}`) : undefined;
       if (text === undefined) return line;
-      cells[5] = ` ${text} `;
+      cells[5] = ` ${text.padEnd((cells[5] ?? "").length - 2)} `;
       return cells.join("|");
     })
     .join("\n");
