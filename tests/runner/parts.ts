@@ -18,6 +18,15 @@ export interface Part {
 
 const minute = 60_000;
 
+/** To make OCI images, and a registry to pull them from. */
+const imagePackages = {
+  umoci: "umoci",
+  skopeo: "skopeo",
+  "docker-registry": "docker-registry",
+  "busybox-static": "busybox",
+  "redis-tools": "redis-check-rdb",
+};
+
 export const parts: readonly Part[] = [
   { name: "check", deadlineMs: 5 * minute, scripts: ["check:types", "check:lint", "check:format"] },
   { name: "unit", deadlineMs: 12 * minute },
@@ -28,25 +37,13 @@ export const parts: readonly Part[] = [
     name: "e2e",
     deadlineMs: 25 * minute,
     folder: "tests/e2e",
-    packages: {
-      python3: "python3",
-      curl: "curl",
-      umoci: "umoci",
-      "redis-tools": "redis-check-rdb",
-      "busybox-static": "busybox",
-    },
+    packages: { python3: "python3", curl: "curl", ...imagePackages },
   },
   {
     name: "oci",
     deadlineMs: 12 * minute,
     folder: "tests/oci",
-    packages: {
-      "docker-registry": "docker-registry",
-      umoci: "umoci",
-      skopeo: "skopeo",
-      "busybox-static": "busybox",
-      "redis-tools": "redis-check-rdb",
-    },
+    packages: imagePackages,
   },
   { name: "faults", deadlineMs: 15 * minute, folder: "tests/faults" },
   { name: "fuzz", deadlineMs: 8 * minute, folder: "tests/fuzz" },
@@ -56,7 +53,7 @@ export const parts: readonly Part[] = [
     deadlineMs: 50 * minute,
     folder: "tests/e2e",
     byNameOnly: true,
-    packages: { python3: "python3", curl: "curl" },
+    packages: { python3: "python3", curl: "curl", ...imagePackages },
   },
 ];
 
