@@ -6,7 +6,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { type Database, openPostgres, openSqlite } from "@cloche/gateway";
+import { Kysely } from "kysely";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { migrate } from "../../packages/gateway/src/database/migrations.ts";
+import { sqliteDialect } from "../../packages/gateway/src/database/sqlite-dialect.ts";
 import { anAuditEntry, anOperation, aSandbox } from "../../packages/gateway/src/testing/database-records.ts";
 import { type PostgresCluster, startPostgres } from "../fixtures/postgres.ts";
 
@@ -462,16 +465,17 @@ describe("SQLite alone", () => {
     const own = await mkdtemp(join(tmpdir(), "cloche-database-"));
     const file = join(own, "x.db");
     try {
-      const before = await openSqlite(file, clock);
-      await before.teams.insert({ id: "team-a", name: "A", createdAtMs: nowMs });
-      const record = aSandbox({ teamId: "team-a", state: "SANDBOX_STATE_RUNNING" });
-      await before.sandboxes.insert(record, anOperation({ sandboxId: record.id }), anAuditEntry({}));
-      await before.close();
-      const old = new DatabaseSync(file);
-      old.exec("drop table usage_intervals; delete from schema_version where version > 1");
-      old.close();
+      const old = new Kysely<unknown>({ dialect: sqliteDialect(file) });
+      await migrate(old, nowMs, 1);
+      await old.destroy();
+      const raw = new DatabaseSync(file);
+      raw.exec(`
+        insert into teams values ('team-a', 'A', 0);
+        insert into sandboxes values ('sbx-old', 'team-a', 1, 'n', 'SANDBOX_STATE_RUNNING', 7, 'local', 'gvisor', 'base', 2, 1024,
+          8192, '{}', '{}', '[]', '', '', '', 0, 0, null, 0, 0, 0, 0);`);
+      raw.close();
       const db = await openSqlite(file, clock);
-      expect(await db.usage.open()).toEqual([{ sandboxId: record.id, startedAtMs: nowMs }]);
+      expect(await db.usage.open()).toEqual([{ sandboxId: "sbx-old", startedAtMs: nowMs }]);
       await db.close();
     } finally {
       await rm(own, { recursive: true });

@@ -1,5 +1,7 @@
 // The service ends in every way it can, and comes back: machines live on through SIGTERM and kill -9, a stop suspends them,
 // and nothing is left on the machine that should not be.
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
@@ -11,7 +13,8 @@ let client: Client;
 let sandbox: TestSandbox;
 beforeAll(async () => {
   // Nothing kept ready: what is counted before and after must not depend on how full that was.
-  service = await startService({ env: { CLOCHE_WARM_POOL: "0" } });
+  const env = { CLOCHE_WARM_POOL: "0", CLOCHE_DRAIN_SECONDS: "60", CLOCHE_TRACE: "operations" };
+  service = await startService({ env });
   client = new Client(await service.target());
   sandbox = await client.create({ name: "survivor" });
 });
@@ -69,6 +72,54 @@ describe.each([
     expect((await client.exec(fresh, ["echo", "fresh"])).stdout).toBe("fresh\n");
     await client.session.discard(fresh.id);
   });
+});
+
+test("a request under way when SIGTERM comes is answered, and its sandbox's own server goes on", async () => {
+  await client.shell(
+    sandbox,
+    "mkdir -p /srv && echo served > /srv/page && cd /srv && (python3 -m http.server 8099 > /dev/null 2>&1 &)",
+  );
+  const page =
+    "import urllib.request as u; print(u.urlopen('http://127.0.0.1:8099/page').read().decode(), end='')";
+  const serves = (): Promise<string> =>
+    client.exec(sandbox, ["python3", "-c", page]).then(({ stdout }) => stdout);
+  expect(await eventually(serves, (text) => text === "served\n")).toBe("served\n");
+  const underWay = client.exec(sandbox, ["sh", "-c", "echo > /root/begun; sleep 2; echo answered"]);
+  await eventually(
+    () => client.exec(sandbox, ["test", "-e", "/root/begun"]),
+    ({ ok }) => ok,
+  );
+  await service.terminate();
+  expect((await underWay).stdout).toBe("answered\n");
+  await service.start();
+  expect(await serves()).toBe("served\n");
+});
+
+test("operations tell their steps in the log, under the caller's ids", async () => {
+  const traceId = "0af7651916cd43dd8448eb211c80319c";
+  const headers = { "x-request-id": "traced-1", traceparent: `00-${traceId}-b7ad6b7169203331-01` };
+  const taken = await client.call(sandbox, "POST", "/v1/checkpoint", { json: {}, headers });
+  expect(taken.status).toBe(200);
+  interface Line {
+    msg: string;
+    operation: string;
+    request_id: string;
+    trace_id: string;
+    steps: { step: string }[];
+  }
+  const find = (): Line | undefined =>
+    readFileSync(join(service.home, "log", "service.log"), "utf8")
+      .split("\n")
+      .filter((line) => line.includes('"operation trace"') && line.includes("traced-1"))
+      .map((line) => JSON.parse(line) as Line)[0];
+  const line = await eventually(
+    () => Promise.resolve(find()),
+    (found) => found !== undefined,
+  );
+  expect(line).toMatchObject({ operation: "checkpoint", request_id: "traced-1", trace_id: traceId });
+  const steps = line?.steps.map(({ step }) => step);
+  expect(steps?.[0]).toBe("queue");
+  expect(steps).toContain("agent PrepareCheckpoint");
 });
 
 test("a second start of the same home is refused while the first serves", async () => {

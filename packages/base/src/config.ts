@@ -177,6 +177,13 @@ const settings = {
     integer(0, 65_535),
     "a TCP port from 1 to 65535 for the operator on 127.0.0.1, or 0 for none",
   ),
+  trace: setting(
+    "CLOCHE_TRACE",
+    "trace",
+    "off",
+    oneOf("off", "operations"),
+    "off, or operations for a log line with the steps of each",
+  ),
   drainSeconds: setting(
     "CLOCHE_DRAIN_SECONDS",
     "drain_seconds",

@@ -3,6 +3,7 @@ export * from "./log.ts";
 export * from "./metrics.ts";
 export * from "./cleanup.ts";
 export * from "./serial-queue.ts";
+export * from "./request-context.ts";
 export * from "./saga.ts";
 export * from "./durable-file.ts";
 export * from "./http.ts";

@@ -1,3 +1,5 @@
+import { step as traceStep } from "./request-context.ts";
+
 /**
  * A persisted sequence of steps. Every step can be repeated: after a crash the saga runs again from the first step that
  * the journal does not call done. When a step fails for good, the done steps are undone, newest first.
@@ -70,7 +72,7 @@ async function goForward<Context>(
     if (done.has(step.name)) continue;
     if (!record.begun.includes(step.name)) record.begun.push(step.name);
     await journal.save(record);
-    await step.do(record.context);
+    await traceStep(step.name, () => step.do(record.context));
   }
 }
 

@@ -13,7 +13,7 @@ import https from "node:https";
 import type { AddressInfo, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { type Clock, type Log, Metrics } from "@cloche/base";
+import { type Clock, type Log, logIds, Metrics } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ClientConnections } from "./client-connections.ts";
 import type { CorsOrigins } from "./cors.ts";
@@ -252,7 +252,7 @@ class EdgeServer implements Edge {
     const { request, response, failure } = exchange;
     this.#measure(exchange, tookMs);
     const fields = {
-      request_id: exchange.requestId,
+      ...logIds(exchange),
       sandbox_id: exchange.sandboxId,
       method: request.method,
       path: exchange.path,

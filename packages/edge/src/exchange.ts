@@ -10,10 +10,11 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { ClocheError, dataPlaneStatus } from "@cloche/protocol";
+import { ClocheError, dataPlaneStatus, traceparentHeader, traceparentOf } from "@cloche/protocol";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { RawHeaders } from "./headers.ts";
 
+const traceHeaders: ReadonlySet<string> = new Set([traceparentHeader, "tracestate"]);
 const onePieceBytes = 8 * 1024;
 
 export class Exchange {
@@ -32,6 +33,8 @@ export class Exchange {
   forPort = false;
   /** It asks for the edge's own health, which nobody wants in logs or metrics. */
   isHealthCheck = false;
+  /** The caller's W3C trace context; empty: none, or none that is valid. */
+  readonly traceparent: string;
   /** Headers of every answer: CORS. */
   extraHeaders: RawHeaders = [];
   /** Told once when the client itself went away before the answer was over. */
@@ -68,6 +71,7 @@ export class Exchange {
     this.startedMs = options.startedMs;
     this.#limits = options.limits;
     const { headers } = request;
+    this.traceparent = traceparentOf(headers["traceparent"]);
     this.hasBody =
       options.upgradeFirst === undefined &&
       (headers["transfer-encoding"] !== undefined || Number(headers["content-length"] ?? 0) > 0);
@@ -79,6 +83,11 @@ export class Exchange {
     const url = this.request.url ?? "";
     const query = url.indexOf("?");
     return query === -1 ? url : url.slice(0, query);
+  }
+
+  /** Headers that go no further: a trace context that is not valid. */
+  get untraced(): ReadonlySet<string> | undefined {
+    return this.traceparent === "" ? traceHeaders : undefined;
   }
 
   bodyOver(): void {

@@ -154,7 +154,7 @@ export class Router {
     const { request, requestId } = exchange;
     const { sandboxId } = route;
     const pool = upstreams.agent(route);
-    const headers = forwardableHeaders(request);
+    const headers = forwardableHeaders(request, exchange.untraced);
     let onAbort: (() => void) | undefined;
     if (request.method === "POST" && exchange.path === "/v1/exec") {
       const execId = newId();

@@ -1,4 +1,6 @@
 export { type Database, openPostgres, openSqlite } from "./database/database.ts";
+export { schemaVersion } from "./database/migrations.ts";
+export { checkSqlite, copySqlite } from "./database/sqlite-copy.ts";
 export type { Team } from "./database/teams.ts";
 export { createGateway, type Gateway, type GatewayConfig, type GatewayOptions } from "./gateway.ts";
 export { type CorsOrigins, parseCorsOrigins } from "./http/cors.ts";

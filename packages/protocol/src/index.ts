@@ -6,5 +6,6 @@ export * from "./tokens.ts";
 export * from "./dataplane.ts";
 export * from "./routes.ts";
 export * from "./egress.ts";
+export * from "./trace-context.ts";
 export * from "./json.ts";
 export * from "./bytes.ts";

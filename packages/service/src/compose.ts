@@ -1,6 +1,6 @@
 /** The one place where the parts meet: gateway, edge and host in one process, talking through their contracts in memory. */
 import { randomBytes } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type Config, type Log, Metrics, systemClock } from "@cloche/base";
 import { createEdge, type Edge } from "@cloche/edge";
@@ -19,6 +19,7 @@ import { RouteService } from "@cloche/protocol/edge";
 import { HostService } from "@cloche/protocol/host";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { agentBuild } from "./agent-build.ts";
+import { restoredMarker } from "./backup.ts";
 import { makeDrivers } from "./drivers.ts";
 import { ensureLocalTeam } from "./local-team.ts";
 import { openOperatorEndpoint } from "./operator-endpoint.ts";
@@ -128,6 +129,7 @@ async function startParts(
     clock,
     log: log.child({ part: "host" }),
     metrics,
+    traceOperations: config.trace === "operations",
     randomBytes,
   });
   let stopHost = { suspend: false };
@@ -143,8 +145,10 @@ async function startParts(
     ? await openPostgres(config.databaseUrl, clock)
     : await openSqlite(join(config.home, "cloche.db"), clock);
   stopsWith("database", () => database.close());
+  // A backup may know less than there is: what it does not know is left alone, as with a database that is new.
+  const isRestored = existsSync(restoredMarker(config.home));
   const gateway = createGateway({
-    database,
+    database: isRestored ? { ...database, isNew: true } : database,
     host: createClient(HostService, hostTransport),
     signingKeys,
     config: {

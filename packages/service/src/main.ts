@@ -1,17 +1,21 @@
-/** `node packages/service/src/main.ts up [--detach] | down | status [--json]`: what npm start, npm stop and the CLI call. */
+/** `node packages/service/src/main.ts up [--detach] | down | status [--json] | backup | restore-backup`: what npm start, npm stop and the CLI call. */
+import { resolve } from "node:path";
 import { ConfigError, loadConfig, type Config } from "@cloche/base";
 import { AlreadyRunning } from "./control-socket.ts";
 import { printStatus } from "./status.ts";
 
-const usage = `usage: up [--detach] | down | status [--json]
+const usage = `usage: up [--detach] | down | status [--json] | backup <folder> | restore-backup <folder>
   up        set up what is missing, then serve until stopped; --detach returns when ready
   down      stop the service; running sandboxes are suspended and come back with the next start
-  status    what runs and where; --json prints one JSON object`;
+  status    what runs and where; --json prints one JSON object
+  backup    copies database, keys, authority and settings into a new folder; also while it serves
+  restore-backup  puts such a folder back into a home in which nothing serves`;
 
 const exitCodes = { failure: 1, usage: 2, notRunning: 3 } as const;
 
 async function main(words: string[]): Promise<number> {
   const [command, ...options] = words;
+  const folder = command === "backup" || command === "restore-backup" ? options.shift() : undefined;
   const unknown = options.find((word) => !["--detach", "--json", "--no-banner"].includes(word));
   if (unknown !== undefined) {
     console.error(`unknown option ${unknown}\n${usage}`);
@@ -27,12 +31,18 @@ async function main(words: string[]): Promise<number> {
     case "down":
       await (await import("./down.ts")).down(config);
       return 0;
+    case "backup":
+    case "restore-backup": {
+      if (folder === undefined) break;
+      const { backUp, restoreBackup } = await import("./backup.ts");
+      await (command === "backup" ? backUp : restoreBackup)(config, resolve(folder));
+      return 0;
+    }
     case "status":
       return (await printStatus(config, options.includes("--json"))) ? 0 : exitCodes.notRunning;
-    default:
-      console.error(usage);
-      return exitCodes.usage;
   }
+  console.error(usage);
+  return exitCodes.usage;
 }
 
 try {

@@ -4,7 +4,7 @@
  */
 import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
-import { ClocheError, dataPlaneStatus, limits, newRequestId } from "@cloche/protocol";
+import { ClocheError, dataPlaneStatus, limits, newRequestId, traceparentOf } from "@cloche/protocol";
 import type { Log } from "../log.ts";
 import { discardRest } from "./body.ts";
 import { Exchange } from "./exchange.ts";
@@ -75,9 +75,11 @@ export function createHttpServer(options: HttpServerOptions): Server {
     const error = ClocheError.from(thrown);
     const status = error instanceof HeaderLimitError ? 431 : dataPlaneStatus(error);
     if (status >= 500 && status !== 503) {
-      const { method } = exchange.request;
+      const { method, headers } = exchange.request;
+      const traceparent = traceparentOf(headers["traceparent"]);
       options.log.error("request failed", {
         request_id: exchange.requestId,
+        ...(traceparent !== "" && { trace_id: traceparent.slice(3, 35) }),
         method,
         path: exchange.path.slice(0, 500),
         status,

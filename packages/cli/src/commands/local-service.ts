@@ -1,7 +1,7 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { constants } from "node:os";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Registry } from "./register.ts";
 
@@ -23,7 +23,7 @@ async function runService(registry: Registry, words: string[]): Promise<void> {
   registry.setExitCode(code ?? 128 + (signal === null ? 0 : constants.signals[signal]));
 }
 
-/** up, down, status. */
+/** up, down, status, backup. */
 export function addLocalServiceCommands(registry: Registry): void {
   const { program } = registry;
   program
@@ -47,4 +47,16 @@ export function addLocalServiceCommands(registry: Registry): void {
     )
     .addHelpText("after", "\nExample:\n  cloche status --json")
     .action(() => runService(registry, ["status"]));
+  const backup = program
+    .command("backup")
+    .description("database, keys and authority of the service on this machine");
+  backup
+    .command("create <folder>")
+    .description("copy them into a new folder; the service may be running")
+    .addHelpText("after", "\nExample:\n  cloche backup create /backup/cloche-1")
+    .action((folder: string) => runService(registry, ["backup", resolve(folder)]));
+  backup
+    .command("restore <folder>")
+    .description("put them back into a home that has none and where no service runs")
+    .action((folder: string) => runService(registry, ["restore-backup", resolve(folder)]));
 }

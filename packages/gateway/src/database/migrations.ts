@@ -157,9 +157,9 @@ interface VersionTable {
 
 /**
  * Brings the schema to `schemaVersion`. Answers the version found (0: the database is new). Throws when the database is of
- * a newer release. Several starts at once are safe: the first holds a lock, the others find its work done.
+ * a newer release. `upTo`: an older version, for tests of what comes after it. Several starts at once are safe: the first holds a lock, the others find its work done.
  */
-export async function migrate(kysely: Kysely<unknown>, nowMs: number): Promise<number> {
+export async function migrate(kysely: Kysely<unknown>, nowMs: number, upTo = schemaVersion): Promise<number> {
   const db = kysely as Kysely<VersionTable>;
   const isPostgres = db.getExecutor().adapter.supportsMultipleConnections;
   return await db.transaction().execute(async (tx) => {
@@ -181,7 +181,7 @@ export async function migrate(kysely: Kysely<unknown>, nowMs: number): Promise<n
     }
     for (const [index, migration] of migrations.entries()) {
       const version = index + 1;
-      if (version <= found) continue;
+      if (version <= found || version > upTo) continue;
       await migration(tx.schema, tx as unknown as Kysely<unknown>, nowMs);
       await tx.insertInto("schema_version").values({ version, applied_at: nowMs }).execute();
     }

@@ -4,8 +4,8 @@
  * with none.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { type Clock, type Log, requestIdOf } from "@cloche/base";
-import { ClocheError, type ErrorCode, gatewayJsonOptions, limits } from "@cloche/protocol";
+import { type Clock, type Log, logIds, requestIdOf, withRequestIds } from "@cloche/base";
+import { ClocheError, type ErrorCode, gatewayJsonOptions, limits, traceparentOf } from "@cloche/protocol";
 import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
 import {
   ConnectError,
@@ -91,6 +91,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
 
   return (request, response) => {
     const requestId = requestIdOf(request.headers);
+    const ids = { requestId, traceparent: traceparentOf(request.headers["traceparent"]) };
     response.setHeader("x-request-id", requestId);
     const beganMs = clock.monotonicMs();
     response.once("close", () => {
@@ -99,12 +100,12 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       const ms = Math.round(tookMs);
       const path = (request.url ?? "").split("?", 1)[0]?.slice(0, 200) ?? "";
       if (path !== "/healthz" && path !== "/readyz") {
-        log.info({ request_id: requestId, path, status, ms, answered: writableFinished }, "gateway call");
+        log.info({ ...logIds(ids), path, status, ms, answered: writableFinished }, "gateway call");
         const method = handlers.get(ownPathOf(path))?.method.name ?? "none";
         metrics.calls.observe({ method, status: String(status) }, tookMs / 1_000);
       }
     });
-    answer(request, response, requestId).catch((error: unknown) => {
+    withRequestIds(ids, () => answer(request, response, requestId)).catch((error: unknown) => {
       if (!response.headersSent && !response.destroyed) {
         sendPlainError(response, 500, logged(error, requestId));
       } else {

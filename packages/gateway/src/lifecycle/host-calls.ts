@@ -2,8 +2,15 @@
  * The gateway's calls to the host: deadlines, repeated tries where the failure may pass, and one kind of error. What a
  * machine answered is noted in the machine view.
  */
-import type { Clock } from "@cloche/base";
-import { ClocheError, type Egress, type ErrorCode, errorCodes, internalHeaders } from "@cloche/protocol";
+import { type Clock, requestIds } from "@cloche/base";
+import {
+  ClocheError,
+  type Egress,
+  type ErrorCode,
+  errorCodes,
+  internalHeaders,
+  traceparentHeader,
+} from "@cloche/protocol";
 import type { HostCheckpoint, HostInfo, HostService, Machine, MachineEgress } from "@cloche/protocol/host";
 import { type CallOptions, type Client, Code, ConnectError } from "@connectrpc/connect";
 import type { VerificationKey } from "@cloche/protocol";
@@ -158,10 +165,14 @@ export class HostCalls {
     call: (options: CallOptions) => Promise<T>,
     timeoutMs: number,
   ): Promise<T> {
+    const { traceparent } = requestIds();
     const options: CallOptions = {
       signal: context.signal,
       timeoutMs,
-      headers: { [internalHeaders.requestId]: context.requestId },
+      headers: {
+        [internalHeaders.requestId]: context.requestId,
+        ...(traceparent !== "" && { [traceparentHeader]: traceparent }),
+      },
     };
     for (let attempt = 1; ; attempt += 1) {
       try {

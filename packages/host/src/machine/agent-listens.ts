@@ -1,16 +1,22 @@
 // Waits until an agent accepts connections.
 import { connect } from "node:net";
+import { step } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 
 const PAUSE_MS = 4;
 const ATTEMPT_MS = 1_000;
 
 /** Resolves when host:port accepts a TCP connection; rejects after `deadlineMs`, or when `stillAlive` says no. */
-export async function agentListens(
-  host: string,
-  port: number,
-  options: { deadlineMs: number; stillAlive: () => Promise<boolean> },
-): Promise<void> {
+export function agentListens(host: string, port: number, options: ListenOptions): Promise<void> {
+  return step("agent listens", () => untilListens(host, port, options));
+}
+
+interface ListenOptions {
+  deadlineMs: number;
+  stillAlive: () => Promise<boolean>;
+}
+
+async function untilListens(host: string, port: number, options: ListenOptions): Promise<void> {
   const deadline = performance.now() + options.deadlineMs;
   while (performance.now() < deadline) {
     if (await accepts(host, port)) return;

@@ -1,7 +1,7 @@
 // The data plane's checkpoint and restore routes (service-interface.md, Data plane: checkpoints), which the host answers
 // because it drives them anyway. The edge passes the request on unread; the token is verified here.
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { readJsonBody, sendError, sendJson } from "@cloche/base";
+import { logIds, readJsonBody, sendError, sendJson, withRequestIds } from "@cloche/base";
 import {
   type CheckpointCreated,
   type CheckpointDeleted,
@@ -14,6 +14,7 @@ import {
   isDisplayName,
   limits,
   type RestoreResponse,
+  traceparentOf,
 } from "@cloche/protocol";
 import type { CheckpointInfo } from "../checkpoint/catalogue.ts";
 import {
@@ -71,10 +72,11 @@ export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
       const body = request.method === "POST" ? await readJsonBody(request, limits.jsonBodyBytes) : {};
       sendJson(response, 200, await handler({ parts, sandboxId, body, id, signal: gone.signal }));
     };
-    void answer().catch((thrown: unknown) => {
+    const ids = { requestId, traceparent: traceparentOf(request.headers["traceparent"]) };
+    void withRequestIds(ids, answer).catch((thrown: unknown) => {
       const error = sendError(response, publicError(thrown));
       const ms = Math.round(performance.now() - began);
-      const fields = { request_id: requestId, sandbox_id: sandboxId, path: request.url, ms };
+      const fields = { ...logIds(ids), sandbox_id: sandboxId, path: request.url, ms };
       if (error.code === "internal") machines.parts.log.error({ ...fields, err: thrown }, "request failed");
       else machines.parts.log.debug({ ...fields, code: error.code }, "request refused");
     });

@@ -1,7 +1,14 @@
 // Calls of the host to an agent: GuestService of guest.proto as Connect unary JSON, authorised by the control secret.
 // One connection a call: a memory snapshot resets what is kept open.
 import { request } from "node:http";
-import { ClocheError, type ErrorCode, errorCodes } from "@cloche/protocol";
+import { requestIds, step } from "@cloche/base";
+import {
+  ClocheError,
+  type ErrorCode,
+  errorCodes,
+  internalHeaders,
+  traceparentHeader,
+} from "@cloche/protocol";
 import type {
   ActivityResponseJson,
   AssignRequestJson,
@@ -63,6 +70,11 @@ export class GuestClient {
 
   /** Fields that the JSON leaves out have their zero value, given in `zero`. */
   #call<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
+    return step(`agent ${method}`, () => this.#send(method, body, deadlineMs, zero));
+  }
+
+  #send<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
+    const { requestId, traceparent } = requestIds();
     const text = JSON.stringify(body);
     return new Promise((resolve, reject) => {
       const fail = (why: string, cause?: unknown): void =>
@@ -79,6 +91,8 @@ export class GuestClient {
             "content-length": Buffer.byteLength(text),
             authorization: `Bearer ${this.#secret}`,
             connection: "close",
+            ...(requestId !== "" && { [internalHeaders.requestId]: requestId }),
+            ...(traceparent !== "" && { [traceparentHeader]: traceparent }),
           },
         },
         (response) => {

@@ -1,7 +1,15 @@
 // HostService (spec/proto/cloche/host/v1) over the machines of this host. Every call can be repeated.
-import { ClocheError, egressModes, isSandboxId } from "@cloche/protocol";
+import { logIds, withRequestIds } from "@cloche/base";
+import {
+  ClocheError,
+  egressModes,
+  internalHeaders,
+  isSandboxId,
+  traceparentHeader,
+  traceparentOf,
+} from "@cloche/protocol";
 import type { Egress, HostService, MachineSpec } from "@cloche/protocol/host";
-import type { ServiceImpl } from "@connectrpc/connect";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
 import type { MachineEgress, Runtime } from "../machine/driver.ts";
 import { checkEgress, policyOf } from "../network/egress.ts";
@@ -20,17 +28,19 @@ export function hostService(
   const { log } = machines.parts;
 
   /** One operation of a machine at a time; failures are logged with their private cause and leave as Connect errors. */
-  const inTurn = async <T>(name: string, id: string, body: () => Promise<T>): Promise<T> => {
-    const began = performance.now();
-    try {
-      const answer = await machines.timed(name, id, body);
-      log.info({ operation: name, sandbox_id: id, ms: Math.round(performance.now() - began) }, "done");
-      return answer;
-    } catch (error) {
-      log.warn({ operation: name, sandbox_id: id, err: error }, "failed");
-      throw connectErrorFrom(error);
-    }
-  };
+  const inTurn = <T>(name: string, id: string, context: Called, body: () => Promise<T>): Promise<T> =>
+    withRequestIds(idsOf(context), async () => {
+      const began = performance.now();
+      const fields = { operation: name, sandbox_id: id, ...logIds() };
+      try {
+        const answer = await machines.timed(name, id, body);
+        log.info({ ...fields, ms: Math.round(performance.now() - began) }, "done");
+        return answer;
+      } catch (error) {
+        log.warn({ ...fields, err: error }, "failed");
+        throw connectErrorFrom(error);
+      }
+    });
   const answer = async <T>(body: () => T | Promise<T>): Promise<T> => {
     try {
       return await body();
@@ -40,28 +50,28 @@ export function hostService(
   };
 
   return {
-    createMachine: async ({ spec }) => {
+    createMachine: async ({ spec }, context) => {
       const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
-      return machines.message(await inTurn("create", record.id, () => createMachine(parts, record)));
+      return machines.message(await inTurn("create", record.id, context, () => createMachine(parts, record)));
     },
-    destroyMachine: async ({ sandboxId }) => {
-      await inTurn("destroy", sandboxId, () => destroyMachine(parts, sandboxId));
+    destroyMachine: async ({ sandboxId }, context) => {
+      await inTurn("destroy", sandboxId, context, () => destroyMachine(parts, sandboxId));
       return {};
     },
-    suspendMachine: async ({ sandboxId }) =>
-      machines.message(await inTurn("suspend", sandboxId, () => suspendMachine(parts, sandboxId))),
-    resumeMachine: async ({ sandboxId }) =>
-      machines.message(await inTurn("resume", sandboxId, () => resumeMachine(parts, sandboxId))),
-    forkMachine: async ({ sourceSandboxId, spec }) => {
+    suspendMachine: async ({ sandboxId }, context) =>
+      machines.message(await inTurn("suspend", sandboxId, context, () => suspendMachine(parts, sandboxId))),
+    resumeMachine: async ({ sandboxId }, context) =>
+      machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),
+    forkMachine: async ({ sourceSandboxId, spec }, context) => {
       const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
       const fork = (): Promise<MachineRecord> => forkMachine(parts, sourceSandboxId, record);
-      return machines.message(await inTurn("fork", record.id, fork));
+      return machines.message(await inTurn("fork", record.id, context, fork));
     },
     getMachine: ({ sandboxId }) => answer(() => machines.message(machines.get(sandboxId))),
     listMachines: () => ({ machines: machines.all().map((record) => machines.message(record)) }),
     watchMachines: (_request, context) => machines.events.watch(context.signal),
-    updateMachine: ({ sandboxId, idleSuspendSeconds, name, egress }) =>
-      inTurn("update", sandboxId, async () => {
+    updateMachine: ({ sandboxId, idleSuspendSeconds, name, egress }, context) =>
+      inTurn("update", sandboxId, context, async () => {
         const wanted = egress === undefined ? undefined : egressRecord(egress);
         const fields = {
           ...(idleSuspendSeconds === undefined ? {} : { idleSuspendSeconds }),
@@ -98,6 +108,13 @@ export function hostService(
     }),
   };
 }
+
+type Called = Pick<HandlerContext, "requestHeader">;
+
+const idsOf = ({ requestHeader }: Called) => ({
+  requestId: requestHeader.get(internalHeaders.requestId) ?? "",
+  traceparent: traceparentOf(requestHeader.get(traceparentHeader)),
+});
 
 const checkpointMessage = (info: CheckpointInfo) => ({
   id: info.id,

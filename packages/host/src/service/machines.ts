@@ -13,9 +13,12 @@ import {
   type Clock,
   type Histogram,
   type Log,
+  logIds,
   Metrics,
   readJsonFile,
   SerialQueue,
+  step,
+  traced,
   writeDurably,
 } from "@cloche/base";
 import { type CheckpointLimits, ClocheError, type Egress, type VerificationKey } from "@cloche/protocol";
@@ -60,6 +63,8 @@ export interface HostParts {
   log: Log;
   /** Where the host tells of itself; default: nowhere that anybody looks. */
   metrics?: Metrics;
+  /** Logs the steps of each operation with their times. */
+  traceOperations?: boolean;
   randomBytes: (length: number) => Uint8Array;
 }
 
@@ -103,13 +108,26 @@ export class Machines {
 
   /** Runs an operation in the machine's turn and notes how long it took, the wait included. */
   async timed<T>(operation: string, id: string, body: () => Promise<T>): Promise<T> {
-    const { clock } = this.parts;
+    const { clock, log, traceOperations } = this.parts;
     const beganMs = clock.monotonicMs();
     let result = "failed";
-    try {
-      const answer = await this.queue.run(id, body);
+    const inTurn = async (): Promise<T> => {
+      const turn = Promise.withResolvers<void>();
+      const queued = step("queue", () => turn.promise);
+      const answer = await this.queue.run(id, async () => {
+        turn.resolve();
+        await queued;
+        return await body();
+      });
       result = "ok";
       return answer;
+    };
+    try {
+      if (traceOperations !== true) return await inTurn();
+      return await traced(inTurn, (steps) => {
+        const ms = Math.round((clock.monotonicMs() - beganMs) * 10) / 10;
+        log.info({ operation, sandbox_id: id, ...logIds(), result, ms, steps }, "operation trace");
+      });
     } finally {
       this.timings.observe({ operation, result }, (clock.monotonicMs() - beganMs) / 1_000);
     }

@@ -5,6 +5,7 @@
 //                              └──close()──▶ closed
 //
 // What survives a crash of the service: nothing needs to. The child finishes what runs (no disk stays frozen) and exits.
+import { step } from "@cloche/base";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
 import { createInterface } from "node:readline";
@@ -144,6 +145,10 @@ export class Native {
   }
 
   #call(operation: string, ...args: readonly string[]): Promise<string> {
+    return step(stepName(operation, args), () => this.#send(operation, args));
+  }
+
+  #send(operation: string, args: readonly string[]): Promise<string> {
     if (this.#closed) return Promise.reject(new Error("cloche-sys is closed"));
     const child = (this.#child ??= this.#start());
     const id = String(this.#nextId++);
@@ -186,6 +191,14 @@ export class Native {
     if (errno === "0") pending.resolve(decoded);
     else pending.reject(new NativeError(pending.operation, errnoName(Number(errno)), decoded));
   }
+}
+
+/** Programs by their names, and what the keeper or runsc was told to do. */
+function stepName(operation: string, args: readonly string[]): string {
+  if (operation !== "exec") return operation;
+  const [program, ...words] = args.slice(5);
+  const verb = words.find((word) => /^(create|start|restore|save|snapshot|resume)$/.test(word));
+  return [(program ?? "").split("/").at(-1), ...(verb === undefined ? [] : [verb])].join(" ");
 }
 
 function encode(text: string): string {

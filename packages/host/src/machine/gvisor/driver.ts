@@ -5,7 +5,7 @@
 import { existsSync, type FSWatcher, watch } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { CleanupStack, type Log, readJsonFile } from "@cloche/base";
+import { CleanupStack, type Log, readJsonFile, step } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { DiskFault } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
@@ -345,7 +345,7 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async #makeUnit(limits: CgroupLimits, agentRootDir = this.#options.agentRoot.dir): Promise<Unit> {
-    const lease = await this.#options.network.lease();
+    const lease = await step("network slot", () => this.#options.network.lease());
     const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
     const unit = new Unit(this.#environment, { name, slot: lease.slot, limits, agentRootDir }, lease);
     this.#units.set(name, unit);

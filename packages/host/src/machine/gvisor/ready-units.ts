@@ -5,7 +5,7 @@
 //          machine thaws it, mounts its disk and is there.
 //
 // Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
-import type { Log } from "@cloche/base";
+import { apart, type Log } from "@cloche/base";
 import type { Unit } from "./unit.ts";
 
 /** The template may be made anew while it waits: its agent knows the secret of the one that it came from. */
@@ -88,12 +88,15 @@ export class ReadyUnits {
   #refillAfter(delayMs: number): void {
     clearTimeout(this.#timer);
     if (this.#closed || this.#options.count === 0) return;
-    this.#timer = setTimeout(() => {
-      this.#timer = undefined;
-      this.#filling ??= this.#fill().finally(() => {
-        this.#filling = undefined;
-      });
-    }, delayMs);
+    // Whoever took a unit has no part in the making of the next.
+    this.#timer = apart(() =>
+      setTimeout(() => {
+        this.#timer = undefined;
+        this.#filling ??= this.#fill().finally(() => {
+          this.#filling = undefined;
+        });
+      }, delayMs),
+    );
     this.#timer.unref();
   }
 

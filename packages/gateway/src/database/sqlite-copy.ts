@@ -1,0 +1,25 @@
+import { DatabaseSync } from "node:sqlite";
+
+/** A consistent copy of the database as it is at one instant, also while a service writes to it. `target` must not exist. */
+export function copySqlite(source: string, target: string): void {
+  const database = new DatabaseSync(source, { readOnly: true, timeout: 30_000 });
+  try {
+    database.prepare("vacuum into ?").run(target);
+  } finally {
+    database.close();
+  }
+}
+
+/** Throws where the file is damaged or no database of ours. Answers its schema version. */
+export function checkSqlite(path: string): number {
+  const database = new DatabaseSync(path, { readOnly: true });
+  try {
+    const found = database.prepare("pragma integrity_check").all() as { integrity_check: string }[];
+    const problem = found.find(({ integrity_check: text }) => text !== "ok");
+    if (problem !== undefined) throw new Error(`the database is damaged: ${problem.integrity_check}`);
+    const row = database.prepare("select max(version) as version from schema_version").get();
+    return Number((row as { version: number }).version);
+  } finally {
+    database.close();
+  }
+}
