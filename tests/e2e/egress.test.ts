@@ -1,55 +1,27 @@
 // Egress policies through the public API, with real packets: a namespace beside the host plays the internet, with two public
 // addresses and a name server that the service is told to ask.
-import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vitest";
-import { run } from "../../packages/host/src/sys/run.ts";
 import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
-import { repositoryRoot, startService, type TestService } from "../fixtures/service.ts";
-import { LineProcess } from "../host/line-process.ts";
+import { Outside } from "../fixtures/outside.ts";
+import { startService, type TestService } from "../fixtures/service.ts";
 
-const net = `11.${64 + (process.pid % 128)}.${Math.floor(process.pid / 128) % 256}`;
-const GATEWAY = `${net}.1`;
-const PUBLIC = `${net}.9`;
-const OTHER = `${net}.8`;
-const namespace = `test-internet-${process.pid}`;
-const link = `ti${process.pid}`;
-
-const servers: LineProcess[] = [];
+const { PUBLIC, OTHER } = Outside;
+let outside: Outside;
 let service: TestService;
 let client: Client;
 
-async function serve(address: string, port: number, mode = "serve"): Promise<void> {
-  const probe = join(repositoryRoot, "tests/host/network-probe.ts");
-  const argv = ["nsenter", `--net=/run/netns/${namespace}`, process.execPath, probe, mode, address];
-  const server = new LineProcess([...argv, String(port)], { PUBLIC, OTHER });
-  servers.push(server);
-  expect(await server.read()).toEqual({ listening: true });
-}
-
 beforeAll(async () => {
-  const lines = [
-    `netns add ${namespace}`,
-    `link add ${link} type veth peer name lan netns ${namespace}`,
-    `link set ${link} up`,
-    `addr add ${GATEWAY}/24 dev ${link}`,
-    `-n ${namespace} link set lo up`,
-    `-n ${namespace} link set lan up`,
-    ...[PUBLIC, OTHER].map((address) => `-n ${namespace} addr add ${address}/24 dev lan`),
-    `-n ${namespace} route add default via ${GATEWAY}`,
-  ];
-  for (const line of lines) await run(["ip", ...line.split(" ")]);
-  await serve("0.0.0.0", 80);
-  await serve(PUBLIC, 53, "dns");
+  outside = await Outside.open();
+  await outside.serve("0.0.0.0", 80);
+  await outside.serve(PUBLIC, 53, "dns");
   service = await startService({ env: { CLOCHE_DNS_SERVERS: PUBLIC } });
   client = new Client(await service.target());
 });
 afterAll(async () => {
   await client?.close().catch(() => undefined);
   const left = await service?.destroy();
-  for (const server of servers) await server.end();
-  await run(["ip", "netns", "del", namespace]).catch(() => undefined);
-  await run(["ip", "link", "del", link]).catch(() => undefined);
+  await outside?.close();
   expect(left).toEqual([]);
 });
 

@@ -1,7 +1,8 @@
 // Checkpoint, restore, suspend, resume and fork as a user lives them: a counter that goes on from the number it had.
-import { beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { eventually, sharedClient } from "../fixtures/client.ts";
+import { Outside } from "../fixtures/outside.ts";
 
 const client = sharedClient();
 
@@ -37,9 +38,15 @@ interface Answer {
   sandbox: { id: string; state: string; domain: string };
   data_plane_token: string;
 }
+/** Gone when the test ends: what goes on in it would slow down all that follows. */
+function forThisTest<Made extends { id: string }>(made: Made): Made {
+  onTestFinished(() => client.session.discard(made.id));
+  return made;
+}
 async function fork(source: TestSandbox, fields: Record<string, unknown> = {}): Promise<TestSandbox> {
   const made = await client.gateway<Answer>("ForkSandbox", { source_sandbox_id: source.id, ...fields });
   client.session.adopt(made.sandbox.id);
+  forThisTest(made.sandbox);
   const state = await eventually(
     async () => (await client.gateway<Answer>("GetSandbox", { id: made.sandbox.id })).sandbox,
     (seen) => seen.state !== "SANDBOX_STATE_CREATING",
@@ -68,6 +75,7 @@ describe("a counter that runs as a service", () => {
     const started = await client.call(sandbox, "POST", "/v1/services/counter/start");
     expect(JSON.parse(started.body.toString())).toMatchObject({ status: "running" });
   });
+  afterAll(() => client.session.discard(sandbox.id));
 
   test("goes on in five forks from the same number, and they diverge", async () => {
     const before = await countIn(sandbox);
@@ -138,10 +146,69 @@ describe("a counter that runs as a service", () => {
   });
 });
 
+/** Holds one connection to an address outside and one to itself, says something through each without end, and notes both. */
+const talker = [
+  "import os, socket, sys, threading, time",
+  "def note(name, text):",
+  "    open(f'/root/{name}.new', 'w').write(text)",
+  "    os.rename(f'/root/{name}.new', f'/root/{name}')",
+  "outside = socket.create_connection((sys.argv[1], 80))",
+  "outside.recv(100)",
+  "listener = socket.create_server(('127.0.0.1', 0))",
+  "inside = socket.create_connection(listener.getsockname())",
+  "peer, _ = listener.accept()",
+  "def talk_outside():",
+  "    how = 'closed'",
+  "    try:",
+  "        while outside.sendall(b'x') is None and outside.recv(1):",
+  "            time.sleep(0.05)",
+  "    except OSError as error:",
+  "        how = error.strerror",
+  "    note('outside', how)",
+  "note('outside', 'open')",
+  "threading.Thread(target=talk_outside, daemon=True).start()",
+  "said = 0",
+  "while True:",
+  "    inside.sendall(b'x')",
+  "    said += len(peer.recv(1))",
+  "    note('inside', f'{said}')",
+  "    time.sleep(0.05)",
+].join("\n");
+
+describe("connections", () => {
+  let outside: Outside;
+  beforeAll(async () => {
+    outside = await Outside.open();
+    await outside.serve("0.0.0.0", 80);
+  });
+  afterAll(() => outside?.close());
+
+  test("to the outside are cut in a clone, those to itself live on", async () => {
+    const source = forThisTest(await client.create());
+    const noted = async (sandbox: TestSandbox, name: string): Promise<string> =>
+      (await client.exec(sandbox, ["cat", `/root/${name}`])).stdout;
+    const comesTo = (sandbox: TestSandbox, name: string) =>
+      expect.poll(() => noted(sandbox, name), { timeout: 60_000 });
+    await client.call(source, "POST", "/v1/files?path=/root/talker.py", { body: Buffer.from(talker) });
+    await client.shell(source, `python3 /root/talker.py ${Outside.PUBLIC} > /root/talker.log 2>&1 &`);
+    await comesTo(source, "inside").toMatch(/^\d+$/);
+    // The server never closes: until the fork the connection stays for as long as anybody waits.
+    expect(await noted(source, "outside")).toBe("open");
+    const said = Number(await noted(source, "inside"));
+    const clone = await fork(source);
+    await comesTo(clone, "outside").not.toBe("open");
+    await expect
+      .poll(async () => Number(await noted(clone, "inside")), { timeout: 60_000 })
+      .toBeGreaterThan(said + 5);
+    // It is the program that was forked, and it runs on.
+    expect(await client.shell(clone, "cat /root/talker.log; pgrep -fc '[t]alker.py'")).toBe("1\n");
+  });
+});
+
 describe("at the same time", () => {
   test("two suspends, two resumes, and a delete during each are never refused wrongly", async () => {
     for (const method of ["SuspendSandbox", "ResumeSandbox"]) {
-      const sandbox = await client.create();
+      const sandbox = forThisTest(await client.create());
       if (method === "ResumeSandbox") await into(sandbox, "SuspendSandbox", "SANDBOX_STATE_SUSPENDED");
       const twice = await Promise.allSettled([1, 2].map(() => client.gateway(method, { id: sandbox.id })));
       expect(twice.map(({ status }) => status)).toEqual(["fulfilled", "fulfilled"]);
@@ -155,7 +222,7 @@ describe("at the same time", () => {
   });
 
   test("a checkpoint, a fork and a write storm leave a whole disk", async () => {
-    const sandbox = await client.create();
+    const sandbox = forThisTest(await client.create());
     await client.shell(
       sandbox,
       "mkdir /root/storm; (i=0; while :; do i=$((i+1)); echo $i > /root/storm/$((i % 50)); done) > /dev/null 2>&1 &",
@@ -167,7 +234,7 @@ describe("at the same time", () => {
   });
 
   test("two restores at once: one wins, none is lost", async () => {
-    const sandbox = await client.create();
+    const sandbox = forThisTest(await client.create());
     await client.shell(sandbox, "echo before > /root/when");
     const taken = await client.call(sandbox, "POST", "/v1/checkpoint");
     const { checkpoint_id } = JSON.parse(taken.body.toString()) as { checkpoint_id: string };
