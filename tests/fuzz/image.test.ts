@@ -83,6 +83,7 @@ test("layers of any entries, whole or damaged, stay in their folder", {
           imagesFolder: join(folder, "images"),
           rootFolder,
           note: () => undefined,
+          progress: () => undefined,
           pause: async () => undefined,
         });
         unpacked += 1;

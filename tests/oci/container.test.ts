@@ -1,6 +1,7 @@
 // Services in OCI containers on plain Linux: the agent's bundle's own pull process, a real registry, images made by umoci, and
 // the native spawner. (tests/e2e runs the same inside sandboxes.)
 import { execFileSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
 import {
   existsSync,
   mkdirSync,
@@ -15,6 +16,7 @@ import { request } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buildAgent } from "@cloche/agent/build";
+import type { PullProgress } from "@cloche/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { NativeSpawner } from "../../packages/agent/src/spawner/index.ts";
 import { type AgentFixture, startAgent } from "../../packages/agent/src/testing/agent-fixture.ts";
@@ -27,6 +29,7 @@ import {
   installTools,
   isRoot,
   type Registry,
+  startGate,
   startRegistry,
 } from "./registry-fixture.ts";
 
@@ -142,6 +145,43 @@ describe.skipIf(!isRoot)("services in containers", () => {
     expect(await agent.call("POST", "/v1/services/app/exec", { body: { cmd: ["true"] } })).toMatchObject({
       status: 409,
     });
+  });
+
+  it("tells in its record how far the image is, for as long as it comes", async () => {
+    // A layer of its own that no other test has brought here.
+    await workshop.build("watched", {
+      from: "base",
+      steps: [(root) => writeFileSync(join(root, "watched"), randomBytes(1024 * 1024))],
+    });
+    await workshop.push("watched", registry.address, "team/watched:1");
+    const gate = await startGate(registry.address);
+    try {
+      await put("watched", { image: `${gate.address}/team/watched:1` });
+      const started = startService("watched");
+      const record = async (): Promise<Record<string, unknown>> =>
+        (await agent.call("GET", "/v1/services/watched")).json;
+      const pull = async (): Promise<PullProgress | undefined> =>
+        (await record())["pull"] as PullProgress | undefined;
+      await until("a part of the layer is here", async () => ((await pull())?.bytes_done ?? 0) > 100_000);
+      const seen = await record();
+      expect(seen).toMatchObject({ status: "unknown", phase: "pulling", pull: { stage: "fetching" } });
+      const { layers_done, layers_total, bytes_done, bytes_total } = seen["pull"] as PullProgress;
+      expect(layers_total).toBe(3);
+      expect(layers_done).toBeLessThan(3);
+      expect(bytes_total).toBeGreaterThan(1024 * 1024);
+      expect(bytes_done).toBeLessThan(bytes_total);
+      const { services } = (await agent.call("GET", "/v1/services")).json as { services: object[] };
+      expect(services).toContainEqual(
+        expect.objectContaining({ name: "watched", phase: "pulling", pull: expect.anything() }),
+      );
+      gate.open();
+      expect(await started).toMatchObject({ status: "running", phase: "", error: "" });
+      expect(await record()).not.toHaveProperty("pull");
+      expect(await log("watched")).toMatch(/fetched \d\/\d/);
+    } finally {
+      await gate.close();
+      await remove("watched");
+    }
   });
 
   it("keeps what a container wrote, over stops, changes of its definition and restarts of the agent", async () => {

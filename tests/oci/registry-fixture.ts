@@ -5,6 +5,7 @@
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { createServer as createHttpServer, request as httpRequest } from "node:http";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -88,6 +89,47 @@ export async function startRegistry(
       const ended = once(child, "exit");
       if (child.exitCode === null && child.kill()) await ended;
       rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+export interface Gate {
+  address: string;
+  open(): void;
+  close(): Promise<void>;
+}
+
+/** A way to a registry that lets half of every blob larger than 64 KiB through, and the rest once it is opened. */
+export async function startGate(registry: string): Promise<Gate> {
+  const { promise: opened, resolve: open } = Promise.withResolvers<void>();
+  const largeBytes = 65_536;
+  const server = createHttpServer((incoming, outgoing) => {
+    const { method, url, headers } = incoming;
+    const asked = httpRequest(`http://${registry}${url}`, { method, headers, agent: false }, (answer) => {
+      outgoing.writeHead(answer.statusCode ?? 502, answer.headers);
+      const half = Number(answer.headers["content-length"] ?? 0) / 2;
+      const pass = async (): Promise<void> => {
+        let passed = 0;
+        for await (const chunk of answer as AsyncIterable<Buffer>) {
+          if (half * 2 > largeBytes && passed + chunk.length > half) await opened;
+          passed += chunk.length;
+          outgoing.write(chunk);
+        }
+        outgoing.end();
+      };
+      pass().catch(() => outgoing.destroy());
+    });
+    asked.on("error", () => outgoing.destroy());
+    incoming.pipe(asked);
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  return {
+    address: `127.0.0.1:${(server.address() as AddressInfo).port}`,
+    open,
+    close: async () => {
+      open();
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
     },
   };
 }

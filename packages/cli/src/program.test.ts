@@ -387,6 +387,22 @@ test("services from flags, a command line or a file", async () => {
     services: [{ ...record, status: "unknown", phase: "pulling" }],
   });
   expect((await service.run(["service", "ls", "demo"])).stdout).toContain("unknown (pulling)");
+  const pull = { layers_done: 2, layers_total: 5, bytes_done: 3 * 1024 ** 2, bytes_total: 10 * 1024 ** 2 };
+  service.answers["GET /v1/services/web"] = () => ({
+    ...record,
+    status: "unknown",
+    phase: "pulling",
+    pull: { stage: "fetching", ...pull },
+  });
+  expect((await service.run(["service", "get", "demo", "web"])).stdout).toMatch(
+    /^status +unknown \(pulling: 3 MiB of 10 MiB, 2 of 5 layers\)$/m,
+  );
+  service.answers["GET /v1/services"] = () => ({
+    services: [{ ...record, status: "unknown", phase: "pulling", pull: { stage: "unpacking", ...pull } }],
+  });
+  expect((await service.run(["service", "ls", "demo"])).stdout).toContain("unknown (unpacking 5 layers)");
+  const listed = JSON.parse((await service.run(["service", "ls", "demo", "--json"])).stdout);
+  expect(listed.services[0].pull).toEqual({ stage: "unpacking", ...pull });
   service.answers["GET /v1/services/web/logs"] = ({ query }) => new Response(`log ${query}\n`);
   expect((await service.run(["service", "logs", "demo", "web", "-f", "--tail", "5"])).stdout).toBe(
     "log tail=5&follow=true\n",

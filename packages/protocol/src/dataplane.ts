@@ -111,6 +111,15 @@ export interface ServiceDefinition {
   /** Added, write-only: PEM of a registry's own CA. */
   registry_ca?: string;
 }
+/** How far a container's image is: of its layers, those that lay on the disk before counted as done. */
+export interface PullProgress {
+  stage: "fetching" | "unpacking";
+  layers_done: number;
+  layers_total: number;
+  /** Bytes as they are fetched, mostly compressed. */
+  bytes_done: number;
+  bytes_total: number;
+}
 export interface ServiceRecord {
   name: string;
   cmd: string;
@@ -123,6 +132,8 @@ export interface ServiceRecord {
   restarts: number;
   error: string;
   phase: "" | "pulling" | "starting" | "backoff";
+  /** Only while `phase` is `pulling`, from the moment at which the image's layers are known. */
+  pull?: PullProgress;
 }
 
 export interface StoreValue {

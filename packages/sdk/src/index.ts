@@ -12,6 +12,7 @@ export { Store } from "./store.ts";
 export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 export type { DataPlaneToken, IssueToken } from "./token-source.ts";
 export type { CallOptions, Fetch } from "./transport.ts";
+export { humanBytes } from "@cloche/protocol";
 export type {
   CheckpointCreated,
   CheckpointDeleted,
@@ -24,6 +25,7 @@ export type {
   ExistsResponse,
   ListResponse,
   OkResponse,
+  PullProgress,
   RestoreResponse,
   SandboxState,
   ServiceDefinition,

@@ -133,7 +133,7 @@ export class ContainerLauncher implements Launcher {
         program,
         pullRequest(definition, image, folder, draft, dnsServers()),
         files,
-        (note) => log.note(note),
+        { note: (text) => log.note(text), progress: request.onPull },
         signal,
       );
       const file: ContainerFile = { image, pulled };

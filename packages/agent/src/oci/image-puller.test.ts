@@ -10,9 +10,11 @@ import {
   statSync,
   writeFileSync,
 } from "node:fs";
+import { randomBytes } from "node:crypto";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync, zstdCompressSync } from "node:zlib";
+import type { PullProgress } from "@cloche/protocol";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { MadeImage, type MadeEntry, makeTar, sha256 } from "../testing/image-builder.ts";
@@ -23,9 +25,11 @@ import type { PulledImage } from "./pull-protocol.ts";
 const root = process.getuid?.() === 0;
 let folder: string;
 const notes: string[] = [];
+const progress: PullProgress[] = [];
 beforeEach(() => {
   folder = mkdtempSync(join(tmpdir(), "cloche-image-"));
   notes.length = 0;
+  progress.length = 0;
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -41,6 +45,7 @@ function pulled(
     imagesFolder: join(folder, "images"),
     rootFolder: join(folder, changes.into ?? "rootfs"),
     note: (text) => notes.push(text),
+    progress: (now) => progress.push(now),
     pause: async () => undefined,
   });
 }
@@ -282,6 +287,39 @@ describe("pullImage", () => {
     expect(listing("two")).toEqual({ base: "base", two: "two" });
   });
 
+  it("tells how far it is, layers that lie here already counted as done", async () => {
+    const layer = (name: string, bytes: number): Buffer =>
+      makeTar([file(name, randomBytes(bytes).toString("latin1"))]);
+    const base = layer("base", 300_000);
+    const first = new MadeImage([base, layer("one", 100_000)]);
+    await pulled(first, { into: "one" });
+    const total = progress[0]?.bytes_total ?? 0;
+    expect(total).toBeGreaterThan(400_000);
+    expect(progress[0]).toEqual({
+      stage: "fetching",
+      layers_done: 0,
+      layers_total: 2,
+      bytes_done: 0,
+      bytes_total: total,
+    });
+    expect(progress.at(-1)).toEqual({
+      stage: "unpacking",
+      layers_done: 2,
+      layers_total: 2,
+      bytes_done: total,
+      bytes_total: total,
+    });
+    const bytes = progress.map(({ bytes_done }) => bytes_done);
+    expect(bytes).toEqual(bytes.toSorted((a, b) => a - b));
+    // Often enough to be watched, and not for each of the 1,000-byte chunks.
+    expect(progress.length).toBeGreaterThan(50);
+    expect(progress.length).toBeLessThan(250);
+    progress.length = 0;
+    await pulled(new MadeImage([base, layer("two", 1_000)]), { into: "two" });
+    expect(progress[0]).toMatchObject({ layers_done: 1, layers_total: 2 });
+    expect(progress[0]?.bytes_done).toBeGreaterThan(300_000);
+  });
+
   it("tries again where a connection broke, and gives up in the end", async () => {
     const image = new MadeImage([makeTar([file("a", "x".repeat(20_000))])]);
     let failures = 2;
@@ -300,6 +338,8 @@ describe("pullImage", () => {
     };
     await pulled(flaky);
     expect(listing()["a"]).toHaveLength(20_000);
+    // What broke off is not counted twice.
+    expect(Math.max(...progress.map((one) => one.bytes_done))).toBe(progress[0]?.bytes_total);
     failures = 100;
     rmSync(join(folder, "images"), { recursive: true });
     await expect(pulled(flaky, { into: "again" })).rejects.toThrow(/aborted/);

@@ -18,20 +18,20 @@ import {
   parseConfig,
   parseManifest,
 } from "./manifest.ts";
-import type { PulledImage } from "./pull-protocol.ts";
+import { PullMeter } from "./pull-meter.ts";
+import type { PulledImage, PullListener } from "./pull-protocol.ts";
 import { PassingError } from "./registry.ts";
 import type { ImageSource } from "./source.ts";
 import { TarReader } from "./tar-reader.ts";
 import { unpack } from "./unpack.ts";
 
-export interface PullOptions {
+export interface PullOptions extends PullListener {
   source: ImageSource;
   /** The digest that the reference itself names. */
   digest: string | undefined;
   architecture: string;
   imagesFolder: string;
   rootFolder: string;
-  note(text: string): void;
   /** Waits between attempts. */
   pause(ms: number): Promise<void>;
 }
@@ -47,7 +47,14 @@ export async function pullImage(options: PullOptions): Promise<PulledImage> {
   if (config.diffIds.length !== manifest.layers.length) {
     throw new ImageError("the image's config and manifest tell of different numbers of layers");
   }
-  await keepLayers(options, blobs, manifest.layers);
+  const layers = distinct(manifest.layers);
+  const meter = new PullMeter(
+    layers,
+    (layer) => blobs.has(layer),
+    (progress) => options.progress(progress),
+  );
+  await keepLayers(options, blobs, manifest.layers, meter);
+  meter.unpacking();
   await unpackImage(options, blobs, manifest, config);
   return {
     digest,
@@ -83,6 +90,7 @@ async function keepLayers(
   options: PullOptions,
   blobs: BlobCache,
   layers: readonly Descriptor[],
+  meter: PullMeter,
 ): Promise<void> {
   const missing = distinct(layers).filter((layer) => !blobs.has(layer));
   const totalBytes = missing.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
@@ -94,7 +102,8 @@ async function keepLayers(
   const queue = [...missing];
   const work = async (): Promise<void> => {
     for (let layer = queue.shift(); layer !== undefined; layer = queue.shift()) {
-      await keepBlob(options, blobs, layer);
+      await keepBlob(options, blobs, layer, meter);
+      meter.done(layer);
       fetched += 1;
       options.note(
         `fetched ${fetched}/${missing.length}: ${layer.digest.slice(0, 19)} ${humanBytes(layer.sizeBytes)}`,
@@ -109,11 +118,13 @@ async function keepBlob(
   { source, pause, note }: PullOptions,
   blobs: BlobCache,
   blob: Descriptor,
+  meter?: PullMeter,
 ): Promise<void> {
   for (let attempt = 1; !blobs.has(blob); attempt += 1) {
     try {
-      await blobs.keep(blob, source.blob(blob));
+      await blobs.keep(blob, source.blob(blob), (bytes) => meter?.received(blob, bytes));
     } catch (error) {
+      meter?.again(blob);
       const passing = error instanceof PassingError || !(error instanceof ImageError || isDiskFull(error));
       if (!passing || attempt >= imageLimits.attempts) throw error;
       note(

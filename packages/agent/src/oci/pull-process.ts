@@ -39,6 +39,7 @@ export async function runPullProcess(): Promise<void> {
       imagesFolder: request.imagesFolder,
       rootFolder: request.rootFolder,
       note: (note) => channel.send({ note }),
+      progress: (progress) => channel.send({ progress }),
       pause: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
     });
     channel.send({ done });

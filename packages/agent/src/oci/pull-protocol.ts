@@ -1,3 +1,4 @@
+import type { PullProgress } from "@cloche/protocol";
 import type { ImageConfig } from "./manifest.ts";
 
 /**
@@ -21,9 +22,16 @@ export interface PullRequest {
 
 export type PullMessage =
   | { note: string }
+  | { progress: PullProgress }
   | { read: { path: string; offset: number; length: number } }
   | { done: PulledImage }
   | { failed: { message: string; diskFull: boolean } };
+
+/** What a pull tells while it goes on: lines for the log, and how far it is. */
+export interface PullListener {
+  note(text: string): void;
+  progress(progress: PullProgress): void;
+}
 
 export interface PulledImage {
   /** Digest of the image's manifest. */

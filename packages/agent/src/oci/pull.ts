@@ -1,7 +1,13 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { Duplex } from "node:stream";
 import type { GuestFile, GuestFiles } from "../spawner/index.ts";
-import { type PulledImage, type PullMessage, type PullRequest, readFailed } from "./pull-protocol.ts";
+import {
+  type PulledImage,
+  type PullListener,
+  type PullMessage,
+  type PullRequest,
+  readFailed,
+} from "./pull-protocol.ts";
 
 /** Why a pull failed, in public words. */
 export class PullError extends Error {
@@ -19,7 +25,7 @@ export async function pull(
   program: readonly string[],
   request: PullRequest,
   files: () => GuestFiles,
-  note: (text: string) => void,
+  listener: PullListener,
   signal: AbortSignal,
 ): Promise<PulledImage> {
   const [node = "", ...args] = program;
@@ -37,7 +43,7 @@ export async function pull(
   if (signal.aborted) kill();
   const layout = new LayoutFiles(files);
   try {
-    return await converse(child, request, layout, note);
+    return await converse(child, request, layout, listener);
   } catch (error) {
     if (signal.aborted) throw new PullError("the pull was called off");
     throw error;
@@ -53,14 +59,15 @@ async function converse(
   child: ChildProcess,
   request: PullRequest,
   layout: LayoutFiles,
-  note: (text: string) => void,
+  listener: PullListener,
 ): Promise<PulledImage> {
   const socket = child.stdio[3] as Duplex;
   socket.on("error", () => undefined); // its end is seen below
   socket.write(`${JSON.stringify(request)}\n`);
   for await (const line of lines(socket)) {
     const message = JSON.parse(line) as PullMessage;
-    if ("note" in message) note(message.note);
+    if ("note" in message) listener.note(message.note);
+    else if ("progress" in message) listener.progress(message.progress);
     else if ("done" in message) return message.done;
     else if ("failed" in message) throw new PullError(message.failed.message);
     else await layout.answer(socket, message.read);

@@ -1,4 +1,4 @@
-import type { ServiceDefinition } from "@cloche/protocol";
+import type { PullProgress, ServiceDefinition } from "@cloche/protocol";
 import { programEnvironment } from "../exec/index.ts";
 import { type Guest, type GuestProcess, SpawnError } from "../spawner/index.ts";
 import type { ServiceLog } from "./service-log.ts";
@@ -24,6 +24,8 @@ export interface LaunchRequest {
   log: ServiceLog;
   /** Called when an image is being pulled, and when that is over. */
   onPhase(phase: "pulling" | "starting"): void;
+  /** Called while an image is being pulled, with how far it is. */
+  onPull(progress: PullProgress): void;
   /** Called with output of the program. */
   onOutput(): void;
   /** Stops a pull that nobody waits for any more. */

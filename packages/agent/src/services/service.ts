@@ -13,7 +13,13 @@
  * Status (decisions.md, services): running; idle after a failure `failed`, otherwise `stopped`; all else `unknown` with its
  * phase. Owned by services/supervisor.ts. What survives a crash of the agent is the ServiceFile.
  */
-import { ClocheError, limits, type ServiceDefinition, type ServiceRecord } from "@cloche/protocol";
+import {
+  ClocheError,
+  limits,
+  type PullProgress,
+  type ServiceDefinition,
+  type ServiceRecord,
+} from "@cloche/protocol";
 import type { ProcessExit } from "../spawner/index.ts";
 import { Backoff } from "./backoff.ts";
 import type { ServiceFile } from "./catalog.ts";
@@ -22,7 +28,8 @@ import { LaunchError, type Launched, type LaunchedContainer, type Launcher } fro
 import type { ServiceLog } from "./service-log.ts";
 
 type State =
-  | { kind: "unknown" | "pulling" }
+  | { kind: "unknown" }
+  | { kind: "pulling"; pull?: PullProgress }
   | { kind: "idle"; failed: boolean }
   | { kind: "starting"; launched: Launched | undefined }
   | { kind: "running"; launched: Launched }
@@ -126,6 +133,7 @@ export class Service {
       restarts: this.#restarts,
       error: this.#error,
       phase: waiting ? "starting" : phaseOf(state),
+      ...(state.kind === "pulling" && state.pull !== undefined ? { pull: state.pull } : {}),
     };
   }
 
@@ -240,6 +248,9 @@ export class Service {
         log,
         onPhase: (phase) => {
           this.#state = phase === "pulling" ? { kind: "pulling" } : { kind: "starting", launched: undefined };
+        },
+        onPull: (pull) => {
+          if (this.#state.kind === "pulling") this.#state = { kind: "pulling", pull };
         },
         onOutput,
         signal: run.stop.signal,

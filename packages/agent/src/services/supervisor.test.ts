@@ -130,6 +130,35 @@ describe("Supervisor", () => {
     ).toMatchObject({ status, exit_code: exitCode, error, pid: 0 });
   });
 
+  it("tells how far a pull is, only while it goes on", async () => {
+    const { promise: release, resolve } = Promise.withResolvers<void>();
+    const plain = plainLauncher(
+      () => guest,
+      () => ({}),
+    );
+    const pull = { layers_done: 1, layers_total: 2, bytes_done: 10, bytes_total: 30 };
+    const launcher: Launcher = {
+      ...plain,
+      launch: async (request) => {
+        request.onPhase("pulling");
+        request.onPull({ stage: "fetching", ...pull });
+        await release;
+        request.onPhase("starting");
+        request.onPull({ stage: "unpacking", ...pull }); // too late to be true
+        return plain.launch(request);
+      },
+    };
+    const supervisor = supervise({ launcher });
+    expect(await supervisor.put("a", shell("sleep 1000"))).not.toHaveProperty("pull");
+    const started = supervisor.start("a");
+    const pulling = await until(supervisor, "a", ({ phase }) => phase === "pulling");
+    expect(pulling).toMatchObject({ status: "unknown", pull: { stage: "fetching", ...pull } });
+    expect(supervisor.list()).toEqual([pulling]);
+    resolve();
+    expect(await started).not.toHaveProperty("pull");
+    expect(supervisor.get("a").record()).not.toHaveProperty("pull");
+  });
+
   it("fails a service whose program is not there, and says so", async () => {
     const supervisor = supervise();
     await supervisor.put("a", { cmd: "/no/such/program" });

@@ -1,13 +1,18 @@
 import { readFile } from "node:fs/promises";
-import type { ServiceDefinition, ServiceRecord } from "@cloche/sdk";
+import { humanBytes, type ServiceDefinition, type ServiceRecord } from "@cloche/sdk";
 import { Option } from "commander";
 import { exitCodes, UsageError } from "../exit-codes.ts";
 import { collect, collectPairs, portNumber, present, requireCommand, wholeNumber } from "../options.ts";
 import { printFields, printJson, printTable, readAll, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
-const phaseOf = (service: ServiceRecord): string =>
-  service.phase === "" ? service.status : `${service.status} (${service.phase})`;
+function phaseOf({ status, phase, pull }: ServiceRecord): string {
+  if (phase === "") return status;
+  if (pull === undefined) return `${status} (${phase})`;
+  if (pull.stage === "unpacking") return `${status} (unpacking ${pull.layers_total} layers)`;
+  const bytes = `${humanBytes(pull.bytes_done)} of ${humanBytes(pull.bytes_total)}`;
+  return `${status} (pulling: ${bytes}, ${pull.layers_done} of ${pull.layers_total} layers)`;
+}
 
 async function show({ json, terminal }: Run, service: ServiceRecord): Promise<void> {
   if (json) return printJson(terminal, service);
