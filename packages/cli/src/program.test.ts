@@ -196,6 +196,53 @@ test("rm deletes each, suspend and resume wait, update changes only what was nam
   expect(service.sent("ForkSandbox")).toEqual({ source_sandbox_id: sandboxId, name: "two" });
 });
 
+test("a person at a terminal is told what is waited for and for how long; programs are not", async () => {
+  const service = new FakeService();
+  const id = "ckpt-aaaaaaaaaaaaaaaaaaaa";
+  /** The lines that stay, each with its final time. */
+  const lines = (stderr: string): string[] =>
+    stderr.split("\n").map((line) => (line.split("\x1b[K").at(-1) ?? "").replace(/ \d+\.\d s$/, " _"));
+  const creating = service.sandbox(otherId, "fork", { state: "SANDBOX_STATE_CREATING" });
+  service.answers.ForkSandbox = async () => {
+    // Drawn at once, and again while it lasts.
+    await expect
+      .poll(() => service.shown())
+      .toMatch(/^\r\x1b\[Kforking demo 0\.0 s[^]*\r\x1b\[Kforking demo 0\.[1-9] s/);
+    return { sandbox: creating, data_plane_token: "", data_plane_token_expires_at_unix: 0 };
+  };
+  const seen = [creating, creating, service.sandbox(otherId, "fork")];
+  service.answers.GetSandbox = ({ text }) =>
+    text.includes(otherId) ? { sandbox: seen.shift() } : { sandbox: service.sandboxes[0] };
+  service.isTerminal = true;
+  expect(lines((await service.run(["fork", "demo"])).stderr)).toEqual([
+    "forking demo _",
+    "fork: running _",
+    "",
+  ]);
+  expect(service.shown()).toContain("fork: creating 0.0 s");
+
+  const suspended = service.sandbox(sandboxId, "demo", { state: "SANDBOX_STATE_SUSPENDED" });
+  service.answers.GetSandbox = () => ({ sandbox: suspended });
+  expect(lines((await service.run(["suspend", "demo"])).stderr)).toEqual(["demo: suspended _", ""]);
+  service.answers["POST /v1/checkpoint"] = () => ({ checkpoint_id: id, ok: true });
+  service.answers["POST /v1/checkpoint/wait"] = () => ({ visible: true, waited_ms: 5 });
+  const taken = await service.run(["checkpoint", "create", "demo", "--wait"]);
+  expect(taken.stdout).toBe(`${id}\n`);
+  expect(lines(taken.stderr)).toEqual([
+    "taking a checkpoint of demo _",
+    "waiting until it is in storage _",
+    "",
+  ]);
+  service.answers["POST /v1/restore"] = () => failure(409, "aborted", "another restore goes on");
+  expect(lines((await service.run(["restore", "demo", id])).stderr)).toEqual([
+    "cloche: another restore goes on (request req-1)",
+    "",
+  ]);
+  expect((await service.run(["checkpoint", "create", "demo", "--json"])).stderr).toBe("");
+  service.isTerminal = false;
+  expect((await service.run(["checkpoint", "create", "demo"])).stderr).toBe("");
+});
+
 test("errors go to stderr with their own exit codes, as JSON where asked", async () => {
   const service = new FakeService();
   const codes: Array<[Response, number]> = [

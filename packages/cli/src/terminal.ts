@@ -6,7 +6,8 @@ import { ClocheApiError, type Cloche } from "@cloche/sdk";
 export interface Terminal {
   stdin: Readable;
   stdout: Writable;
-  stderr: Writable;
+  /** Where it is a person's terminal, what goes on is told there too. */
+  stderr: Writable & { isTTY?: boolean; columns?: number };
   env: NodeJS.ProcessEnv;
   /** Aborts on Ctrl-C. */
   signal: AbortSignal;

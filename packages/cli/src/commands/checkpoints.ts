@@ -1,7 +1,10 @@
 import { findCheckpoint } from "../find-sandbox.ts";
 import { positiveNumber, present } from "../options.ts";
+import { during } from "../progress.ts";
 import { printFields, printJson, printTable, write } from "../terminal.ts";
 import { act, type Registry } from "./register.ts";
+
+const intoStorage = (): string => "waiting until it is in storage";
 
 /** checkpoint, restore. */
 export function addCheckpointCommands(registry: Registry): void {
@@ -16,12 +19,16 @@ export function addCheckpointCommands(registry: Registry): void {
     .action(
       act(registry, async (run, word: string, options: { name?: string; wait?: boolean }) => {
         const sandbox = await run.sandbox(word);
-        const created = await sandbox.checkpoints.create({
-          ...present({ name: options.name }),
-          signal: run.signal,
-        });
+        const request = { ...present({ name: options.name }), signal: run.signal };
+        const created = await during(
+          run,
+          () => `taking a checkpoint of ${sandbox.info.name}`,
+          () => sandbox.checkpoints.create(request),
+        );
         if (options.wait === true)
-          await sandbox.checkpoints.wait(created.checkpoint_id, { signal: run.signal });
+          await during(run, intoStorage, () =>
+            sandbox.checkpoints.wait(created.checkpoint_id, { signal: run.signal }),
+          );
         if (run.json) return printJson(run.terminal, created);
         return write(run.terminal.stdout, `${created.checkpoint_id}\n`);
       }),
@@ -55,10 +62,8 @@ export function addCheckpointCommands(registry: Registry): void {
       act(registry, async (run, word: string, name: string, options: { timeout?: number }) => {
         const sandbox = await run.sandbox(word);
         const id = await findCheckpoint(sandbox, name, run.signal);
-        const answer = await sandbox.checkpoints.wait(id, {
-          ...present({ timeout_secs: options.timeout }),
-          signal: run.signal,
-        });
+        const request = { ...present({ timeout_secs: options.timeout }), signal: run.signal };
+        const answer = await during(run, intoStorage, () => sandbox.checkpoints.wait(id, request));
         if (run.json) return printJson(run.terminal, answer);
         return write(run.terminal.stdout, `visible after ${answer.waited_ms} ms\n`);
       }),
@@ -87,9 +92,12 @@ export function addCheckpointCommands(registry: Registry): void {
     .action(
       act(registry, async (run, word: string, name: string) => {
         const sandbox = await run.sandbox(word);
-        const answer = await sandbox.restore(await findCheckpoint(sandbox, name, run.signal), {
-          signal: run.signal,
-        });
+        const id = await findCheckpoint(sandbox, name, run.signal);
+        const answer = await during(
+          run,
+          () => `restoring ${sandbox.info.name}`,
+          () => sandbox.restore(id, { signal: run.signal }),
+        );
         if (run.json) return printJson(run.terminal, answer);
         return printFields(run.terminal, [
           ["restored in", `${answer.restore_duration_ms} ms`],

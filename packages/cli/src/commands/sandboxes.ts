@@ -10,6 +10,7 @@ import {
   seconds,
   wholeNumber,
 } from "../options.ts";
+import { during } from "../progress.ts";
 import { printFields, printJson, printTable, type Terminal, write } from "../terminal.ts";
 import { egressOf } from "./egress.ts";
 import { act, type Registry, type Run } from "./register.ts";
@@ -64,9 +65,14 @@ const lifetimes = (options: MachineOptions) => ({
   egress: options.egress === undefined ? undefined : egressOf(options.egress),
 });
 
+/** What the gateway last told of it, for who waits. */
+const stateOf = (sandbox: Sandbox) => (): string => `${sandbox.info.name}: ${shortState(sandbox.info.state)}`;
+
 async function settled(run: Run, sandbox: Sandbox, wait: boolean): Promise<void> {
   if (wait && sandbox.info.state !== "SANDBOX_STATE_RUNNING") {
-    await sandbox.waitFor("SANDBOX_STATE_RUNNING", { signal: run.signal });
+    await during(run, stateOf(sandbox), () =>
+      sandbox.waitFor("SANDBOX_STATE_RUNNING", { signal: run.signal }),
+    );
   }
   await show(run, sandbox.info);
 }
@@ -103,19 +109,21 @@ export function addSandboxCommands(registry: Registry): void {
     )
     .action(
       act(registry, async (run, options: MachineOptions & Record<string, never>) => {
-        const sandbox = await run.cloche.create(
-          present({
-            ...lifetimes(options),
-            cpus: options.cpus,
-            memory_mb: options.memory,
-            disk_mb: options.disk,
-            env: options.env,
-            template: options.template,
-            checkpoint_id: options.checkpoint,
-            runtime: options.runtime,
-            public_ports: options.publicPort,
-          }),
-          { signal: run.signal },
+        const request = present({
+          ...lifetimes(options),
+          cpus: options.cpus,
+          memory_mb: options.memory,
+          disk_mb: options.disk,
+          env: options.env,
+          template: options.template,
+          checkpoint_id: options.checkpoint,
+          runtime: options.runtime,
+          public_ports: options.publicPort,
+        });
+        const sandbox = await during(
+          run,
+          () => "creating",
+          () => run.cloche.create(request, { signal: run.signal }),
         );
         await settled(run, sandbox, options.wait);
       }),
@@ -188,8 +196,10 @@ export function addSandboxCommands(registry: Registry): void {
       .action(
         act(registry, async (run, word: string, options: { wait: boolean }) => {
           const sandbox = await run.sandbox(word);
-          await sandbox[verb]({ signal: run.signal });
-          if (options.wait) await sandbox.waitFor(to, { signal: run.signal });
+          await during(run, stateOf(sandbox), async () => {
+            await sandbox[verb]({ signal: run.signal });
+            if (options.wait) await sandbox.waitFor(to, { signal: run.signal });
+          });
           await show(run, sandbox.info);
         }),
       );
@@ -221,7 +231,12 @@ export function addSandboxCommands(registry: Registry): void {
       act(registry, async (run, word: string, options: MachineOptions & { checkpoint?: string }) => {
         const source = await run.sandbox(word);
         const request = present({ ...lifetimes(options), checkpoint_id: options.checkpoint });
-        await settled(run, await source.fork(request, { signal: run.signal }), options.wait);
+        const clone = await during(
+          run,
+          () => `forking ${source.info.name}`,
+          () => source.fork(request, { signal: run.signal }),
+        );
+        await settled(run, clone, options.wait);
       }),
     );
 

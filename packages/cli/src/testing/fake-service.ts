@@ -17,6 +17,7 @@ type Answer = Response | object | Promise<Response | object>;
 
 class Collected extends Writable {
   text = "";
+  isTTY = false;
   readonly bytes: Buffer[] = [];
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
     this.text += chunk.toString();
@@ -32,6 +33,9 @@ export class FakeService {
   /** Gateway methods by name, data plane routes as `GET /v1/files`. */
   readonly answers: Record<string, (asked: Asked) => Answer> = {};
   readonly abort = new AbortController();
+  /** Whether standard error is a person's terminal, and what it showed so far. */
+  isTerminal = false;
+  shown = (): string => "";
 
   sandbox(id: string, name: string, more: object = {}): Record<string, unknown> {
     return {
@@ -107,6 +111,8 @@ export class FakeService {
   ): Promise<{ code: number; stdout: string; stderr: string; bytes: Buffer }> {
     const stdout = new Collected();
     const stderr = new Collected();
+    stderr.isTTY = this.isTerminal;
+    this.shown = () => stderr.text;
     const cloche = new Cloche({ gatewayUrl: "http://gateway.test", apiKey: "key", fetch: this.#fetch });
     const code = await run(words, {
       stdin: Readable.from([Buffer.from(stdin)]),
