@@ -82,6 +82,35 @@ describe("CreateSandbox", () => {
     expect(f.host.machines.size).toBe(0);
   });
 
+  it.each([
+    ["CreateSandbox", "createMachine"],
+    ["ForkSandbox", "forkMachine"],
+  ] as const)(
+    "%s refused after its caller stopped waiting leaves an ERROR that says why",
+    async (method, call) => {
+      const source = await create();
+      f.host.calls.length = 0;
+      f.host.fault(call, "hang", Code.FailedPrecondition, 1, "the host has thought better of it");
+      const fields = method === "ForkSandbox" ? { source_sandbox_id: source["id"] } : {};
+      const answer = f.call(method, fields);
+      await expect.poll(() => f.host.calls).toContainEqual(expect.stringContaining(call));
+      await f.clock.advance(10_000);
+      const { body, status } = await answer;
+      expect([status, body.sandbox.state]).toEqual([200, "SANDBOX_STATE_CREATING"]);
+      const { id } = body.sandbox;
+      f.host.letGo();
+      await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_ERROR");
+      expect((await f.call("GetSandbox", { id })).body.sandbox).toMatchObject({
+        state: "SANDBOX_STATE_ERROR",
+        error_message: "the host has thought better of it",
+      });
+      expect(f.host.machines.size).toBe(1);
+      expect(await stateOf(source["id"])).toBe("SANDBOX_STATE_RUNNING");
+      expect((await f.call("DeleteSandbox", { id })).status).toBe(200);
+      await expect.poll(() => stateOf(id)).toBe("not_found");
+    },
+  );
+
   it("tries again by itself what fails for a passing reason, before or after its effect", async () => {
     f.host.fault("createMachine", "before");
     f.host.fault("createMachine", "after");

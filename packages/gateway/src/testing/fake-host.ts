@@ -30,7 +30,7 @@ import type { HostClient } from "../lifecycle/host-calls.ts";
 
 export type HostMethod = Exclude<keyof HostClient, "watchMachines">;
 
-/** Where a planned fault strikes: before anything was done, halfway (the machine is left broken), after all was done (the answer is lost), or never answering. */
+/** Where a planned fault strikes: before anything was done, halfway (the machine is left broken), after all was done (the answer is lost), or not answering until it is let go, and then failing. */
 export type FaultPoint = "before" | "halfway" | "after" | "hang";
 
 interface Fault {
@@ -57,6 +57,7 @@ export class FakeHost {
   #epoch = 0n;
   #watchers = new Set<{ events: MachineEvent[]; wake: () => void }>();
   #breakStreams = new AbortController();
+  #letGo = Promise.withResolvers<void>();
 
   constructor() {
     const transport = createRouterTransport((router) => {
@@ -74,6 +75,12 @@ export class FakeHost {
     message = "the host is unwell",
   ): void {
     this.#faults.push({ method, point, code, message, times });
+  }
+
+  /** Lets calls that hang fail. */
+  letGo(): void {
+    this.#letGo.resolve();
+    this.#letGo = Promise.withResolvers<void>();
   }
 
   clearFaults(): void {
@@ -242,8 +249,9 @@ export class FakeHost {
     this.calls.push(`${method} ${sandboxId}`.trim());
     const fault = this.#faults.find((one) => one.method === method && one.times > 0);
     if (fault !== undefined) fault.times -= 1;
-    if (fault?.point === "hang") return await new Promise<T>(() => undefined);
-    if (fault?.point === "before") throw new ConnectError(fault.message, fault.code);
+    if (fault?.point === "hang") await this.#letGo.promise;
+    if (fault?.point === "before" || fault?.point === "hang")
+      throw new ConnectError(fault.message, fault.code);
     try {
       const result = effect();
       if (fault?.point === "halfway") {
