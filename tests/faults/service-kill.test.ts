@@ -1,6 +1,6 @@
 // The service is killed at random moments of random operations and started again: running machines were never interrupted,
 // what was answered holds, what was half done is completed or undone, and in the end nothing is orphaned.
-import { readdirSync } from "node:fs";
+import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, onTestFailed, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
@@ -30,6 +30,9 @@ const promised = {
   deleted: new Set<string>(),
   checkpoints: new Set<string>(),
 };
+
+/** Of each round: from the moment at which the service listened to the one at which no sandbox was on its way any more. */
+const toTruthMs: number[] = [];
 
 beforeAll(async () => {
   service = await startService();
@@ -112,6 +115,8 @@ test.each(Array.from({ length: rounds }, (_, round) => round))(
         seen.every(({ state }) => settled.has(state)) && seen.every(({ id }) => !promised.deleted.has(id)),
       60_000,
     );
+    // Written when it listens.
+    toTruthMs.push(Date.now() - statSync(join(service.home, "run", "status.json")).mtimeMs);
     expect(after.filter(({ state }) => !settled.has(state))).toEqual([]);
     expect(after.filter(({ id }) => promised.deleted.has(id))).toEqual([]);
 
@@ -133,6 +138,13 @@ test.each(Array.from({ length: rounds }, (_, round) => round))(
     }
   },
 );
+
+test("every sandbox was in a state that is true within 5 s of a start", () => {
+  console.error(`ms from listening to the truth, by round: ${toTruthMs.map(Math.round).join(" ")}`);
+  // Not of the slowest: an operation that was cut off takes as long again as it takes, and its state says that it goes on.
+  const median = toTruthMs.toSorted((a, b) => a - b)[Math.floor(toTruthMs.length / 2)];
+  expect(median).toBeLessThan(5_000);
+});
 
 test("every answered checkpoint became visible", async () => {
   const visible = async (): Promise<string[]> =>
