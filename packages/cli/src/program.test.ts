@@ -196,6 +196,26 @@ test("rm deletes each, suspend and resume wait, update changes only what was nam
   expect(service.sent("ForkSandbox")).toEqual({ source_sandbox_id: sandboxId, name: "two" });
 });
 
+test("a start tells at a terminal how far the images are that it waits for", async () => {
+  const service = new FakeService();
+  const web = { name: "web", cmd: "x", status: "unknown", phase: "starting", pid: 0, error: "" };
+  const pull = { layers_done: 1, layers_total: 3, bytes_done: 1024 ** 2, bytes_total: 8 * 1024 ** 2 };
+  const db = { ...web, name: "db", phase: "pulling", pull: { stage: "fetching", ...pull } };
+  service.answers["GET /v1/services"] = () => ({ services: [db, web] });
+  service.answers["POST /v1/services/web/start"] = async () => {
+    await expect.poll(() => service.shown()).toMatch(/db: pulling: 1 MiB of 8 MiB, 1 of 3 layers \d/);
+    return { ...web, status: "running", phase: "" };
+  };
+  service.isTerminal = true;
+  const { code, stdout } = await service.run(["service", "start", "demo", "web"]);
+  expect([code, stdout]).toEqual([0, expect.stringMatching(/^status +running$/m)]);
+  service.isTerminal = false;
+  service.answers["POST /v1/services/web/start"] = () => ({ ...web, status: "running", phase: "" });
+  service.asked.length = 0;
+  expect((await service.run(["service", "start", "demo", "web"])).stderr).toBe("");
+  expect(service.asked.filter(({ path }) => path === "/v1/services")).toEqual([]);
+});
+
 test("a person at a terminal is told what is waited for and for how long; programs are not", async () => {
   const service = new FakeService();
   const id = "ckpt-aaaaaaaaaaaaaaaaaaaa";
@@ -448,8 +468,10 @@ test("services from flags, a command line or a file", async () => {
     services: [{ ...record, status: "unknown", phase: "pulling", pull: { stage: "unpacking", ...pull } }],
   });
   expect((await service.run(["service", "ls", "demo"])).stdout).toContain("unknown (unpacking 5 layers)");
-  const listed = JSON.parse((await service.run(["service", "ls", "demo", "--json"])).stdout);
-  expect(listed.services[0].pull).toEqual({ stage: "unpacking", ...pull });
+  const listed = JSON.parse((await service.run(["service", "ls", "demo", "--json"])).stdout) as {
+    services: { pull: object }[];
+  };
+  expect(listed.services[0]?.pull).toEqual({ stage: "unpacking", ...pull });
   service.answers["GET /v1/services/web/logs"] = ({ query }) => new Response(`log ${query}\n`);
   expect((await service.run(["service", "logs", "demo", "web", "-f", "--tail", "5"])).stdout).toBe(
     "log tail=5&follow=true\n",

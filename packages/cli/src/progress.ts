@@ -4,18 +4,23 @@ const redrawEveryMs = 100;
 /** Back to the line's beginning, and what stands there taken away. */
 const afresh = "\r\x1b[K";
 
+type Shown = { terminal: Terminal; json: boolean };
+
+/** Whether there is a person to tell. */
+export const isShown = ({ terminal, json }: Shown): boolean => !json && terminal.stderr.isTTY === true;
+
 /**
  * Does some work and tells meanwhile on standard error what is waited for and for how long; `phase` is asked at each drawing, so that it may tell of
  * a state that changes. The line stays with its final time, or is taken away where the work failed: the error says more.
  * For people: says nothing with --json, or where standard error is no terminal.
  */
 export async function during<Answer>(
-  { terminal, json }: { terminal: Terminal; json: boolean },
+  run: Shown,
   phase: () => string,
   work: () => Promise<Answer>,
 ): Promise<Answer> {
-  const { stderr } = terminal;
-  if (json || stderr.isTTY !== true) return work();
+  if (!isShown(run)) return work();
+  const { stderr } = run.terminal;
   const beganAtMs = performance.now();
   const line = (): string => {
     const took = ` ${((performance.now() - beganAtMs) / 1_000).toFixed(1)} s`;

@@ -1,17 +1,59 @@
 import { readFile } from "node:fs/promises";
-import { humanBytes, type ServiceDefinition, type ServiceRecord } from "@cloche/sdk";
+import { setTimeout as sleep } from "node:timers/promises";
+import {
+  humanBytes,
+  type PullProgress,
+  type Sandbox,
+  type ServiceDefinition,
+  type ServiceRecord,
+} from "@cloche/sdk";
 import { Option } from "commander";
 import { exitCodes, UsageError } from "../exit-codes.ts";
 import { collect, collectPairs, portNumber, present, requireCommand, wholeNumber } from "../options.ts";
+import { during, isShown } from "../progress.ts";
 import { printFields, printJson, printTable, readAll, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 function phaseOf({ status, phase, pull }: ServiceRecord): string {
   if (phase === "") return status;
-  if (pull === undefined) return `${status} (${phase})`;
-  if (pull.stage === "unpacking") return `${status} (unpacking ${pull.layers_total} layers)`;
+  return `${status} (${pull === undefined ? phase : pullText(pull)})`;
+}
+
+function pullText(pull: PullProgress): string {
+  if (pull.stage === "unpacking") return `unpacking ${pull.layers_total} layers`;
   const bytes = `${humanBytes(pull.bytes_done)} of ${humanBytes(pull.bytes_total)}`;
-  return `${status} (pulling: ${bytes}, ${pull.layers_done} of ${pull.layers_total} layers)`;
+  return `pulling: ${bytes}, ${pull.layers_done} of ${pull.layers_total} layers`;
+}
+
+const lookEveryMs = 500;
+
+/** Starts a service; where somebody watches, tells of the images that are being pulled for it, which may take minutes. */
+async function start(run: Run, { services }: Sandbox, name: string): Promise<ServiceRecord> {
+  const { signal } = run;
+  let seen = `starting ${name}`;
+  const over = new AbortController();
+  const watch = async (): Promise<void> => {
+    while (!over.signal.aborted) {
+      const list = await services.list({ signal: over.signal });
+      const pulling = list.find(({ phase }) => phase === "pulling");
+      seen =
+        pulling === undefined
+          ? `starting ${name}`
+          : `${pulling.name}: ${pulling.pull === undefined ? "pulling" : pullText(pulling.pull)}`;
+      await sleep(lookEveryMs, undefined, { signal: over.signal });
+    }
+  };
+  // A look that fails says nothing about the start.
+  if (isShown(run)) void watch().catch(() => undefined);
+  try {
+    return await during(
+      run,
+      () => seen,
+      () => services.start(name, { signal }),
+    );
+  } finally {
+    over.abort();
+  }
 }
 
 async function show({ json, terminal }: Run, service: ServiceRecord): Promise<void> {
@@ -170,7 +212,11 @@ Examples:
       .description(description)
       .action(
         act(registry, async (run, word: string, name: string) => {
-          const record = await (await run.sandbox(word)).services[verb](name, { signal: run.signal });
+          const sandbox = await run.sandbox(word);
+          const record =
+            verb === "start"
+              ? await start(run, sandbox, name)
+              : await sandbox.services.stop(name, { signal: run.signal });
           await show(run, record);
           return record.status === "failed" ? exitCodes.failed : exitCodes.done;
         }),
