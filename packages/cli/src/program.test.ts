@@ -253,6 +253,11 @@ test("a person at a terminal is told what is waited for and for how long; progra
     "waiting until it is in storage _",
     "",
   ]);
+  service.columns = 24;
+  expect(lines((await service.run(["checkpoint", "create", "demo"])).stderr)).toEqual([
+    "taking a checkpoi _",
+    "",
+  ]);
   service.answers["POST /v1/restore"] = () => failure(409, "aborted", "another restore goes on");
   expect(lines((await service.run(["restore", "demo", id])).stderr)).toEqual([
     "cloche: another restore goes on (request req-1)",

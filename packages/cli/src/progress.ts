@@ -1,6 +1,8 @@
 import type { Terminal } from "./terminal.ts";
 
 const redrawEveryMs = 100;
+const columnsUnsaid = 80;
+const columnsMin = 20;
 /** Back to the line's beginning, and what stands there taken away. */
 const afresh = "\r\x1b[K";
 
@@ -24,8 +26,9 @@ export async function during<Answer>(
   const beganAtMs = performance.now();
   const line = (): string => {
     const took = ` ${((performance.now() - beganAtMs) / 1_000).toFixed(1)} s`;
-    // A line that wraps cannot be drawn over.
-    return `${afresh}${phase().slice(0, (stderr.columns ?? 80) - took.length - 1)}${took}`;
+    // A line that wraps cannot be drawn over; some terminals say that they are 0 wide.
+    const columns = Math.max(stderr.columns || columnsUnsaid, columnsMin);
+    return `${afresh}${phase().slice(0, columns - took.length - 1)}${took}`;
   };
   stderr.write(line());
   const redrawing = setInterval(() => stderr.write(line()), redrawEveryMs);

@@ -18,6 +18,7 @@ type Answer = Response | object | Promise<Response | object>;
 class Collected extends Writable {
   text = "";
   isTTY = false;
+  columns = 0;
   readonly bytes: Buffer[] = [];
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: () => void): void {
     this.text += chunk.toString();
@@ -36,6 +37,7 @@ export class FakeService {
   /** Whether standard error is a person's terminal, and what it showed so far. */
   isTerminal = false;
   shown = (): string => "";
+  columns = 0;
 
   sandbox(id: string, name: string, more: object = {}): Record<string, unknown> {
     return {
@@ -112,6 +114,7 @@ export class FakeService {
     const stdout = new Collected();
     const stderr = new Collected();
     stderr.isTTY = this.isTerminal;
+    stderr.columns = this.columns;
     this.shown = () => stderr.text;
     const cloche = new Cloche({ gatewayUrl: "http://gateway.test", apiKey: "key", fetch: this.#fetch });
     const code = await run(words, {
