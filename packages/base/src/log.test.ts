@@ -3,6 +3,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { createLog } from "./log.ts";
+import { LogFile } from "./log-file.ts";
 
 const linesOf = (file: string): Record<string, unknown>[] =>
   readFileSync(file, "utf8")
@@ -31,4 +32,11 @@ test("lines reach the file soon, warnings at once and in order, secrets never", 
   while (linesOf(file).length < 3) await new Promise((resolve) => setTimeout(resolve, 5));
   expect(linesOf(file)[2]).toMatchObject({ msg: "third" });
   rmSync(folder, { recursive: true });
+});
+
+test("a log that cannot be written does not throw", () => {
+  const full = new LogFile("/dev/full");
+  full.write("lost on a full disk\n".repeat(1_000));
+  expect(() => full.flush()).not.toThrow();
+  full.close();
 });

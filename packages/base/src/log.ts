@@ -1,4 +1,5 @@
 import pino from "pino";
+import { LogFile } from "./log-file.ts";
 
 /** Structured log lines. The first argument carries fields (request_id, sandbox_id, …), the second says what happened. */
 export interface Log {
@@ -11,31 +12,15 @@ export interface Log {
 
 export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 
-const gatheredBytes = 4_096;
-const gatheredMs = 100;
 const warnLevel = pino.levels.values["warn"] as number;
 
 /**
  * JSON lines to a file (appended) or to stderr. `err` fields print with stack and cause. Lines to a file are gathered for a tenth of a second
- * (a system call for each request would cost as much as the request); warnings and errors are written at once, and so is what is left at exit.
+ * (log-file.ts); warnings and errors are written at once, and so is what is left at exit.
  */
 export function createLog(options: { level: LogLevel; file?: string }): Log {
-  const toFile = options.file !== undefined;
-  const minLength = toFile ? gatheredBytes : 0;
-  const destination = pino.destination({ dest: options.file ?? 2, sync: true, mkdir: true, minLength });
-  // A log that cannot be written (a full disk) must not end the service.
-  destination.on("error", () => undefined);
-  const flush = (): void => {
-    try {
-      destination.flushSync();
-    } catch {
-      // Tried again with the next lines.
-    }
-  };
-  if (toFile) {
-    setInterval(flush, gatheredMs).unref();
-    process.on("exit", flush);
-  }
+  const file = options.file === undefined ? undefined : new LogFile(options.file);
+  const destination = file ?? standardError();
   return pino(
     {
       level: options.level,
@@ -45,7 +30,7 @@ export function createLog(options: { level: LogLevel; file?: string }): Log {
       hooks: {
         logMethod(words, method, level) {
           method.apply(this, words);
-          if (toFile && level >= warnLevel) flush();
+          if (level >= warnLevel) file?.flush();
         },
       },
       serializers: { err: pino.stdSerializers.errWithCause },
@@ -53,6 +38,13 @@ export function createLog(options: { level: LogLevel; file?: string }): Log {
     },
     destination,
   );
+}
+
+function standardError(): pino.DestinationStream {
+  const stream = pino.destination({ dest: 2, sync: true });
+  // Whoever read it may be gone.
+  stream.on("error", () => undefined);
+  return stream;
 }
 
 export const silentLog: Log = {
