@@ -16,6 +16,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { Code } from "@connectrpc/connect";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { defaults } from "@cloche/protocol";
 import { HostLab } from "./host-lab.ts";
 
 const damaged = {
@@ -171,7 +172,9 @@ describe("a machine kept ready", () => {
     const dir = join(lab.artifacts.pool.dir, "templates-gvisor");
     const file = join(dir, readdirSync(dir)[0] ?? "", "template.json");
     writeFileSync(file, JSON.stringify({ secret: "of-a-newer-template" }));
-    const { sandboxId } = await lab.create();
+    expect(lab.driver.readyCounts()).toMatchObject({ warm: 1 });
+    const { sandboxId } = await lab.create({ diskMb: defaults.diskMb });
+    expect(lab.driver.readyCounts()).toMatchObject({ warm: 0 });
     expect(await lab.exec(sandboxId, "echo", "fine")).toBe("fine");
   });
 });

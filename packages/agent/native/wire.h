@@ -33,6 +33,7 @@ enum frame_type {
   F_MKDIR = 39,
   F_MOVE = 40,
   F_SYNC = 41,
+  F_HOSTNAME = 42,
   /* init -> agent */
   F_HELLO = 64,
   F_STARTED = 65,

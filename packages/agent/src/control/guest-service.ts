@@ -35,6 +35,7 @@ import { setClock } from "./block-device.ts";
 import { deletedButOpen } from "./deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
 import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
+import { rehearse } from "./rehearsal.ts";
 
 export interface GuestServiceParts {
   identity: Identity;
@@ -71,6 +72,7 @@ export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
     handle: async (exchange) => call(await exchange.readJson()),
   });
   return [
+    method("Prepare", (body) => inTurn(() => service.prepare(body))),
     method("Assign", (body) => inTurn(() => service.assign(body))),
     method("SetVerificationKeys", (body) => inTurn(async () => service.setVerificationKeys(body))),
     method("GetActivity", () => service.getActivity()),
@@ -87,6 +89,22 @@ class GuestService {
 
   constructor(parts: GuestServiceParts) {
     this.#parts = parts;
+  }
+
+  /** Ahead of Assign; harmless twice. */
+  async prepare(body: JsonObject): Promise<GuestEmptyJson> {
+    const { identity, disk, spawner, randomness, poller } = this.#parts;
+    poller.renew();
+    if (identity.sandboxId !== "") {
+      throw new ClocheError("failed_precondition", "the agent is a sandbox's already");
+    }
+    const keys = readKeySet(readObject(body["keys"], "keys"), "keys.");
+    const entropy = Buffer.from(optionalString(body, "entropyBase64") ?? "", "base64");
+    if (entropy.length > 0) randomness.mix(entropy);
+    disk.maxProcesses = optionalInteger(body, "maxProcesses", 0, 1_000_000) || undefined;
+    await disk.attach("");
+    await rehearse(spawner.guest, keys);
+    return {};
   }
 
   async assign(body: JsonObject): Promise<AssignResponseJson> {

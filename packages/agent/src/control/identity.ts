@@ -102,16 +102,10 @@ const hostsFile = (hostname: string): string =>
 
 /** The host name belongs to the guest's namespace, so a guest that was started anew must be told again. */
 export async function setKernelHostname(guest: Guest, hostname: string, log: Log): Promise<void> {
-  try {
-    const setter = await guest.spawn({ argv: ["hostname", hostname], env: { PATH: systemPath }, cwd: "/" });
-    const { code } = await setter.exited;
-    if (code !== 0) log.warn("the kernel's host name was not set", { exit_code: code });
-  } catch (error) {
-    log.warn("the kernel's host name was not set", { error });
-  }
+  await guest.files
+    .setHostname(hostname)
+    .catch((error: unknown) => log.warn("the kernel's host name was not set", { error }));
 }
-
-const systemPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /** Host names are DNS labels: checked before they are written anywhere. */
 export function checkHostname(hostname: string): string {

@@ -97,6 +97,10 @@ export class FilesClient implements GuestFiles {
     await this.#ask(frameTypes.sync, 0, new FrameWriter());
   }
 
+  async setHostname(hostname: string): Promise<void> {
+    await this.#ask(frameTypes.hostname, 0, new FrameWriter().string(hostname));
+  }
+
   /** A frame from the file server. */
   onFrame(frame: Frame): void {
     const pending = this.#pending.get(frame.id);

@@ -152,6 +152,8 @@ export interface GuestFiles {
   move(source: GuestPath, destination: GuestPath): Promise<GuestEntry>;
   /** Writes back all dirty data of the guest's file systems. */
   sync(): Promise<void>;
+  /** Of the guest's own namespace: the file server is in it. */
+  setHostname(hostname: string): Promise<void>;
 }
 
 /**

@@ -24,6 +24,7 @@ export const frameTypes = {
   mkdir: 39,
   move: 40,
   sync: 41,
+  hostname: 42,
   hello: 64,
   started: 65,
   stdout: 66,

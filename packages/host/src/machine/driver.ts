@@ -79,15 +79,28 @@ export interface GuestHooks {
   detachDisk(): Promise<void>;
 }
 
+/** How the layer above makes a machine ready before anybody asks for it; for drivers that keep such machines. */
+export interface ReadyHooks {
+  /** A fresh disk of the default size as a file at `image`. */
+  disk(image: string): Promise<void>;
+  /** Prepare of the agent there, which knows `secret`. */
+  prepare(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
+}
+
 export interface MachineDriver {
   readonly runtime: Runtime;
   /** Self-test on this machine; throws failed_precondition in public wording when it cannot run here. */
   probe(): Promise<void>;
   /** Builds or finds the template, starts keeping machines ready. Called once, after probe. */
-  start(): Promise<void>;
+  start(ready?: ReadyHooks): Promise<void>;
   /** Stops keeping machines ready and destroys the unused ones; given-out machines go on. */
   stop(): Promise<void>;
 
+  /**
+   * A machine made ahead, its fresh disk included, which becomes `files.diskImage`; undefined where none is kept that fits.
+   * Not yet assigned. For drivers that keep some.
+   */
+  claimReady?(files: MachineFiles, resources: MachineResources): Promise<RunningMachine | undefined>;
   /** A new machine on an existing disk image. Answers when the agent listens; the disk is attached. Not yet assigned. */
   create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine>;
   /** Finds a machine again after a restart of the service; undefined when no process of it lives. */

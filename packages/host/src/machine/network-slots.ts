@@ -10,7 +10,7 @@ export interface NetworkLease {
   readonly namespacePath: string;
   /** Where the host's own network namespace reaches the machine. */
   readonly agentHost: string;
-  /** Address and routes of eth0 into the namespace (again): gVisor takes them out at every start and restore. */
+  /** Address and routes of eth0 into the namespace again: gVisor takes them out when it starts or restores, a fresh lease has them. */
   prepare(): Promise<void>;
 }
 

@@ -73,7 +73,7 @@ export interface NetworkLease {
   readonly gateway: string;
   /** Where the host reaches the machine: its address. */
   readonly agentHost: string;
-  /** Addresses and routes of eth0 into the namespace (again): gVisor takes them out at every start and restore. */
+  /** Addresses and routes of eth0 into the namespace again: gVisor takes them out when it starts or restores, a fresh lease has them. */
   prepare(): Promise<void>;
 }
 

@@ -16,6 +16,7 @@ import { hostMetrics } from "./host-metrics.ts";
 import { hostService } from "./host-service.ts";
 import { FileJournal } from "./journal.ts";
 import { IdleWatch } from "./idle-watch.ts";
+import { readyHooks } from "./ready-hooks.ts";
 import { type HostParts, Machines } from "./machines.ts";
 import { coldStart, eachLimited, recover } from "./recovery.ts";
 import { RestartBudget, restartAfterCrash } from "./restart-after-crash.ts";
@@ -71,7 +72,8 @@ export function createHost(parts: HostParts): Host {
       // Before recovery: a create that goes on may need a checkpoint.
       await checkpoints.start();
       const { coldStarts } = await recover(operations);
-      for (const driver of parts.drivers.values()) await driver.start();
+      const ready = readyHooks(machines);
+      for (const driver of parts.drivers.values()) await driver.start(ready);
       idle.start();
       const all = eachLimited(coldStarts, (id) => coldStart(operations, id));
       starting.add(all);

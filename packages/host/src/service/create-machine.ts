@@ -3,6 +3,7 @@ import { rm } from "node:fs/promises";
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk, growDisk, growImage } from "../disk/disk.ts";
+import type { RunningMachine } from "../machine/driver.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { SharedSnapshots } from "./fork-machine.ts";
@@ -12,6 +13,8 @@ import type { Machines } from "./machines.ts";
 
 export interface CreateContext {
   spec: MachineSpecRecord;
+  /** It is one that was made ahead, with its disk. */
+  claimed?: boolean;
 }
 export interface StartContext {
   id: string;
@@ -54,7 +57,10 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
     },
     {
       name: "disk",
-      async do({ spec }) {
+      async do(context) {
+        const { spec } = context;
+        context.claimed = spec.checkpointId === "" && (await claimReady(machines, spec.id));
+        if (context.claimed) return;
         const { diskImage } = machines.files(machines.get(spec.id));
         await seeds.withSeed(spec, async (image, sizeMb) => {
           await cloneDisk(machines.parts.native, image, diskImage);
@@ -63,8 +69,12 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
           else if (sizeMb > spec.diskMb) await machines.change(spec.id, { diskMb: sizeMb });
         });
       },
+      undo: ({ spec }) => stopMachine(machines, spec.id),
     },
-    machineStep(machines, ({ spec }) => spec.id),
+    unless(
+      ({ claimed }) => claimed === true,
+      machineStep(machines, ({ spec }) => spec.id),
+    ),
     {
       name: "assign",
       // What the checkpoint says should run is started; a template has no services.
@@ -108,24 +118,48 @@ export function startSteps({ machines }: OperationParts): SagaStep<StartContext>
   ];
 }
 
+/** Answers whether a machine made ahead became this one. */
+async function claimReady(machines: Machines, id: string): Promise<boolean> {
+  const record = machines.get(id);
+  const running = await machines.driver(record).claimReady?.(machines.files(record), record);
+  if (running === undefined) return false;
+  await noteRunning(machines, id, running);
+  return true;
+}
+
 function machineStep<Context>(machines: Machines, idOf: (context: Context) => string): SagaStep<Context> {
   return {
     name: "machine",
     async do(context) {
       const record = machines.get(idOf(context));
       const running = await machines.driver(record).create(machines.files(record), record);
-      await machines.change(record.id, {
-        agentHost: running.agentHost,
-        agentPort: running.agentPort,
-        controlSecret: running.bootstrapSecret ?? "",
-        ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
-      });
+      await noteRunning(machines, record.id, running);
     },
-    async undo(context) {
-      const record = machines.find(idOf(context));
-      if (record) await machines.driver(record).stopMachine(machines.files(record));
-    },
+    undo: (context) => stopMachine(machines, idOf(context)),
   };
+}
+
+/** The step, left out where `skip` says so. What it may have done is undone all the same. */
+const unless = <Context>(
+  skip: (context: Context) => boolean,
+  step: SagaStep<Context>,
+): SagaStep<Context> => ({
+  ...step,
+  do: async (context) => (skip(context) ? undefined : step.do(context)),
+});
+
+async function noteRunning(machines: Machines, id: string, running: RunningMachine): Promise<void> {
+  await machines.change(id, {
+    agentHost: running.agentHost,
+    agentPort: running.agentPort,
+    controlSecret: running.bootstrapSecret ?? "",
+    ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
+  });
+}
+
+async function stopMachine(machines: Machines, id: string): Promise<void> {
+  const record = machines.find(id);
+  if (record) await machines.driver(record).stopMachine(machines.files(record));
 }
 
 export function commitStep<Context>(

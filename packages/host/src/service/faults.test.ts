@@ -24,10 +24,13 @@ const spec = (sandboxId: string) => ({
 interface Case {
   prepare: Operation[];
   run: Operation;
+  /** A machine made ahead is there to be claimed. */
+  ready?: boolean;
   creates?: "id" | "other";
 }
 const operations: Record<string, Case> = {
   create: { prepare: [], run: create, creates: "id" },
+  "create from a machine made ahead": { prepare: [], run: create, creates: "id", ready: true },
   fork: { prepare: [create], run: fork, creates: "other" },
   suspend: { prepare: [create], run: suspend },
   resume: { prepare: [create, suspend], run: resume },
@@ -141,13 +144,14 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
     if (machine) machine.memory.counter = 42;
   };
 
-  for (const [name, { prepare, run, creates }] of Object.entries(operations)) {
+  for (const [name, { prepare, run, creates, ready = false }] of Object.entries(operations)) {
     /** Effects that the operation has, counted once. */
     const prepared = async (): Promise<{ id: string; other: string; bystander: string }> => {
       const id = newSandboxId(randomBytes);
       const other = newSandboxId(randomBytes);
       const bystander = newSandboxId(randomBytes);
       await create(client, bystander);
+      world.keepsReady = ready;
       for (const step of prepare) {
         await step(client, id, other);
         mark(id);

@@ -18,6 +18,7 @@ import type {
   DetachDiskResponseJson,
   GuestKeySetJson,
   PrepareCheckpointResponseJson,
+  PrepareRequestJson,
   PrepareSnapshotResponseJson,
 } from "@cloche/protocol/guest";
 
@@ -42,6 +43,9 @@ export class GuestClient {
     this.#secret = secret;
   }
 
+  prepare(body: PrepareRequestJson): Promise<object> {
+    return this.#call("Prepare", body, QUICK_MS, {});
+  }
   assign(body: AssignRequestJson): Promise<Required<AssignResponseJson>> {
     return this.#call("Assign", body, SLOW_MS, { agentVersion: "", startedServices: [], failedServices: [] });
   }

@@ -79,7 +79,7 @@ export interface KeySet {
 }
 
 /** Users' processes of one sandbox; the machine's own limit lies far above. */
-const MAX_PROCESSES = 4_096;
+export const MAX_PROCESSES = 4_096;
 
 export class Machines {
   readonly parts: HostParts;

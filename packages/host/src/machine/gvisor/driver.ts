@@ -19,6 +19,7 @@ import {
   type MachineFiles,
   type MachineResources,
   type MachineStats,
+  type ReadyHooks,
   type RunningMachine,
   type SnapshotFiles,
   snapshotDisk,
@@ -98,14 +99,15 @@ export class GvisorDriver implements MachineDriver {
     }
   }
 
-  async start(): Promise<void> {
+  async start(hooks?: ReadyHooks): Promise<void> {
     const { ready, poolDir, log } = this.#options;
+    await this.#sweepReadyDisks();
     if (ready === 0) return;
     this.#templates = new TemplateStore({ poolDir, key: templateKey(await this.#madeWith()) });
     this.#ready = new ReadyUnits({
       count: ready,
       makeBlank: () => this.#makeUnit(limitsOf(defaults)),
-      warm: (unit) => this.#warm(unit),
+      ...(hooks && { warm: (unit) => this.#warm(unit, hooks) }),
       destroy: (unit) => this.#destroyUnit(unit),
       log,
     });
@@ -133,6 +135,20 @@ export class GvisorDriver implements MachineDriver {
     await rm(this.#options.runDir, { recursive: true, force: true });
   }
 
+  async claimReady(files: MachineFiles, resources: MachineResources): Promise<RunningMachine | undefined> {
+    if (!isDefaultShape(resources) || resources.diskMb !== defaults.diskMb) return undefined;
+    await this.stopMachine(files);
+    const warm = await this.#ready?.takeWarm();
+    if (warm === undefined) return undefined;
+    return CleanupStack.guard(async (cleanup) => {
+      const { unit, secret } = warm;
+      await this.#give(unit, files, resources, cleanup);
+      await unit.renameDisk(files.diskImage);
+      await unit.cgroup.freeze(false);
+      return this.#running(unit, files.id, secret, AGENT_RESTORE_MS);
+    });
+  }
+
   async create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
     await this.stopMachine(files);
     const template = this.#options.ready > 0 ? await this.#templates?.find() : undefined;
@@ -158,14 +174,10 @@ export class GvisorDriver implements MachineDriver {
 
   #createFrom(template: Template, files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
     return CleanupStack.guard(async (cleanup) => {
-      const warm = isDefaultShape(resources) ? await this.#ready?.takeWarm() : undefined;
-      const unit = warm?.unit ?? (await this.#take(files, resources, cleanup));
-      if (warm) {
-        await this.#give(unit, files, resources, cleanup);
-        await unit.cgroup.freeze(false);
-      } else await unit.restore(template.dir);
+      const unit = await this.#take(files, resources, cleanup);
+      await unit.restore(template.dir);
       await unit.attachDisk(files.diskImage);
-      return this.#running(unit, files.id, (warm ?? template).secret, AGENT_RESTORE_MS);
+      return this.#running(unit, files.id, template.secret, AGENT_RESTORE_MS);
     });
   }
 
@@ -336,10 +348,16 @@ export class GvisorDriver implements MachineDriver {
     }
   }
 
-  async #warm(unit: Unit): Promise<WarmUnit> {
+  async #warm(unit: Unit, hooks: ReadyHooks): Promise<WarmUnit> {
     const template = (await this.#templates?.find()) ?? (await this.#buildTemplate());
+    const image = this.#readyDisk(unit.record.name);
+    await mkdir(this.#readyDisks, { recursive: true, mode: 0o700 });
+    await hooks.disk(image);
     await unit.restore(template.dir);
+    await unit.attachDisk(image);
     await this.#listens(unit, AGENT_RESTORE_MS);
+    const agent = { agentHost: unit.lease.agentHost, agentPort: defaults.agentPort };
+    await hooks.prepare(agent, template.secret);
     await unit.cgroup.freeze(true);
     return { unit, secret: template.secret };
   }
@@ -358,8 +376,22 @@ export class GvisorDriver implements MachineDriver {
     }
   }
 
+  /** Disks of warm units: a machine's own from the moment it claims one. */
+  get #readyDisks(): string {
+    return join(this.#options.poolDir, "ready");
+  }
+  #readyDisk(unit: string): string {
+    return join(this.#readyDisks, `${unit}.ext4`);
+  }
+
+  /** Those of an earlier service, whose warm units are gone. */
+  async #sweepReadyDisks(): Promise<void> {
+    await rm(this.#readyDisks, { recursive: true, force: true });
+  }
+
   async #destroyUnit(unit: Unit): Promise<void> {
     await unit.destroy((slot) => this.#options.network.release(slot));
+    await rm(this.#readyDisk(unit.record.name), { force: true });
     this.#units.delete(unit.record.name);
   }
 

@@ -1,8 +1,8 @@
 // Units kept ready, so that a machine needs neither a sentry's start nor an agent's boot.
 //
-//   blank: runsc create is done; a snapshot (fork, resume) is restored into it.
-//   warm:  the template is restored into it too and its cgroup is frozen (systrap burns 2 % of a core when idle); a new
-//          machine thaws it, mounts its disk and is there.
+//   blank: runsc create is done; a snapshot (fork, resume) or the template is restored into it.
+//   warm:  the template is restored into it too, on a fresh disk of its own, the users' namespaces are there, a request was
+//          rehearsed, and its cgroup is frozen (systrap burns 2 % of a core when idle): a new machine thaws it and is there.
 //
 // Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
 import { apart, type Log } from "@cloche/base";
@@ -19,8 +19,8 @@ export interface ReadyUnitsOptions {
   /** How many of each kind. */
   count: number;
   makeBlank(): Promise<Unit>;
-  /** Turns a blank into a warm one. */
-  warm(blank: Unit): Promise<WarmUnit>;
+  /** Turns a blank into a warm one. Absent: none are kept. */
+  warm?: (blank: Unit) => Promise<WarmUnit>;
   destroy(unit: Unit): Promise<void>;
   log: Log;
 }
@@ -104,7 +104,7 @@ export class ReadyUnits {
     const { count, makeBlank, warm, destroy, log } = this.#options;
     try {
       while (!this.#closed) {
-        const warmMissing = this.#warm.length < count;
+        const warmMissing = warm !== undefined && this.#warm.length < count;
         if (!warmMissing && this.#blank.length >= count) return;
         const unit = await makeBlank();
         if (!warmMissing || this.#blank.length < 1) {

@@ -161,13 +161,11 @@ export class Unit {
 
   /** Starts the agent cold. */
   async start(): Promise<void> {
-    await this.lease.prepare();
     await this.#keeper.run(this.#runsc("start", this.record.name), this.#keeperFiles);
   }
 
   /** The agent out of a memory image: the files of `snapshot`. */
   async restore(imageDir: string): Promise<void> {
-    await this.lease.prepare();
     const command = ["restore", "--detach", "--bundle", this.#bundle, "--image-path", imageDir];
     await this.#keeper.run(this.#runsc(...command, this.record.name), this.#keeperFiles);
   }
@@ -204,6 +202,13 @@ export class Unit {
     this.record.disk = image;
     await this.save();
     await attachDisk(this.#environment.native, image, this.mountPoint);
+  }
+
+  /** The attached image has another name from here on; on the same file system. */
+  async renameDisk(to: string): Promise<void> {
+    await rename(this.record.disk ?? "", to);
+    this.record.disk = to;
+    await this.save();
   }
 
   /**

@@ -47,6 +47,8 @@ export class FakeWorld {
   readonly machines = new Map<string, FakeMachine>();
   /** Names of the effects so far, in order. */
   readonly effects: string[] = [];
+  /** Whether every driver has one machine made ahead. */
+  keepsReady = false;
   /** Strikes at the effect of this number (counted from when it was set). */
   #fault: { at: number; mode: FaultMode } | undefined;
   #count = 0;
@@ -207,6 +209,14 @@ export class FakeWorld {
           await stop(files);
           return boot(files, newMemory());
         }),
+      claimReady: async (files) => {
+        if (!this.keepsReady) return undefined;
+        return effect("claimReady", async () => {
+          await stop(files);
+          await writeFile(files.diskImage, "fresh");
+          return boot(files, { ...newMemory(), attached: true });
+        });
+      },
       adopt: async (files) => {
         const machine = this.machines.get(files.id);
         if (!machine) return undefined;

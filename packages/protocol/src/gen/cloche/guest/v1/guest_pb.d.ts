@@ -105,6 +105,64 @@ export declare type GuestKeySetJson = {
 export declare const GuestKeySetSchema: GenMessage<GuestKeySet, {jsonType: GuestKeySetJson}>;
 
 /**
+ * @generated from message cloche.guest.v1.PrepareRequest
+ */
+export declare type PrepareRequest = Message<"cloche.guest.v1.PrepareRequest"> & {
+  /**
+   * fresh randomness: many machines come from one template
+   *
+   * @generated from field: string entropy_base64 = 1;
+   */
+  entropyBase64: string;
+
+  /**
+   * as Assign will say
+   *
+   * @generated from field: uint32 max_processes = 2;
+   */
+  maxProcesses: number;
+
+  /**
+   * to rehearse the check of a token; none is accepted before Assign
+   *
+   * @generated from field: cloche.guest.v1.GuestKeySet keys = 3;
+   */
+  keys?: GuestKeySet | undefined;
+};
+
+/**
+ * @generated from message cloche.guest.v1.PrepareRequest
+ */
+export declare type PrepareRequestJson = {
+  /**
+   * fresh randomness: many machines come from one template
+   *
+   * @generated from field: string entropy_base64 = 1;
+   */
+  entropyBase64?: string;
+
+  /**
+   * as Assign will say
+   *
+   * @generated from field: uint32 max_processes = 2;
+   */
+  maxProcesses?: number;
+
+  /**
+   * to rehearse the check of a token; none is accepted before Assign
+   *
+   * @generated from field: cloche.guest.v1.GuestKeySet keys = 3;
+   */
+  keys?: GuestKeySetJson;
+};
+
+/**
+ * Describes the message cloche.guest.v1.PrepareRequest.
+ * Use `create(PrepareRequestSchema)` to create a new message.
+ */
+export declare const PrepareRequestSchema: GenMessage<PrepareRequest, {jsonType: PrepareRequestJson}>;
+
+/**
  * @generated from message cloche.guest.v1.AssignRequest
  */
 export declare type AssignRequest = Message<"cloche.guest.v1.AssignRequest"> & {
@@ -544,6 +602,17 @@ export declare const AttachDiskResponseSchema: GenMessage<AttachDiskResponse, {j
  * @generated from service cloche.guest.v1.GuestService
  */
 export declare const GuestService: GenService<{
+  /**
+   * Ahead of Assign, while the agent is nobody's: attaches the disk, starts the users' namespaces and rehearses a request, so
+   * that none of it is left for the sandbox's first one. Assign then finds the disk attached.
+   *
+   * @generated from rpc cloche.guest.v1.GuestService.Prepare
+   */
+  prepare: {
+    methodKind: "unary";
+    input: typeof PrepareRequestSchema;
+    output: typeof GuestEmptySchema;
+  },
   /**
    * Makes an unassigned agent (cold start, pool, template) or a clone into a given sandbox, and replaces the control secret.
    * Attaches the disk when it is not attached yet, starts the users' namespaces and, when asked, services.
