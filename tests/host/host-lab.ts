@@ -63,7 +63,7 @@ export class HostLab {
   async restart(): Promise<void> {
     const { pool, native, runsc, agentRoot, templates } = this.artifacts;
     this.caller?.close();
-    this.driver = new GvisorDriver({
+    const driver = new GvisorDriver({
       tag: this.tag,
       runDir: join(this.runDir, "gvisor"),
       runsc: runsc.path,
@@ -76,10 +76,17 @@ export class HostLab {
       log: process.env["LAB_LOG"] ? createLog({ level: "warn", file: process.env["LAB_LOG"] }) : silentLog,
       randomBytes,
     });
+    this.driver = driver;
+    const onExit = driver.onExit.bind(driver);
+    // The one before is dead: it must not start again what the one after it ends.
+    driver.onExit = (listener) =>
+      onExit((id, reason) => {
+        if (this.driver === driver) listener(id, reason);
+      });
     this.host = createHost({
       poolDir: pool.dir,
       runDir: this.runDir,
-      drivers: new Map([["gvisor", this.driver]]),
+      drivers: new Map([["gvisor", driver]]),
       templates,
       native,
       blobs: await openDirectoryStore(join(this.home, "blobs")),

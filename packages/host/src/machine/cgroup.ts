@@ -98,6 +98,8 @@ export class Cgroup {
 
   /** Kills everything in it and removes it from every tree. Repeatable. */
   async destroy(): Promise<void> {
+    // What is frozen is killed first and thawed then: it must not get a turn in between.
+    for (const pid of await this.pids()) kill(pid);
     await this.freeze(false).catch(() => undefined);
     for (let i = 0; i < GONE_TRIES; i += 1) {
       const pids = await this.pids();
