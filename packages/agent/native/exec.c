@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "memory.h"
 #include "tree.h"
 
 #define KEPT_LAUNCHES 16
@@ -257,6 +258,7 @@ void exec_spawn(struct init *in, const struct frame *frame) {
   if (stage == STAGE_NONE) {
     struct launch *l = e->launch;
     for (int i = 0; i < 3; i++) l->stdio[i] = ends[i] < 0 ? in->null_fd : ends[i];
+    snprintf(l->name, sizeof l->name, KEEPER_NAME "%08x", e->id);
     l->notify_fd = in->notify_write;
     l->self_fd = in->self_fd;
     l->procs_fd = in->procs_fd;
@@ -264,6 +266,7 @@ void exec_spawn(struct init *in, const struct frame *frame) {
     l->pty = e->flags & SPAWN_PTY;
     l->hold = e->flags & SPAWN_HOLD;
     l->notify_start = !(e->flags & SPAWN_QUIET);
+    memory_bell_ring(in->bell);
     int r = launch_start(l);
     if (r < 0) {
       stage = STAGE_FORK;

@@ -79,6 +79,7 @@ struct init {
   int limit_fd, current_fd; /* pids.max and pids.current of the users' cgroup; -1: none */
   unsigned max_processes;
   bool forks_stopped;
+  struct memory_bell *bell; /* NULL: nobody watches the memory */
 };
 
 /* init.c */

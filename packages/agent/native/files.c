@@ -313,7 +313,7 @@ _Noreturn static void *wait_for_init(void *argument) {
   _exit(0);
 }
 
-_Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit) {
+_Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit, const struct memory_guard *guard) {
   agent_fd = fd;
   process_limit = limit;
   fcntl(fd, F_SETFL, 0); /* blocking: a thread whose answer does not fit waits */
@@ -330,6 +330,7 @@ _Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit
   put_u32(&hello, WIRE_VERSION);
   frame_close(&hello, start);
   files_send(&hello);
+  if (guard && !memory_guard_start(guard)) _exit(70);
   struct feed feed = {0};
   for (;;) {
     size_t room;

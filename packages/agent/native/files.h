@@ -11,10 +11,11 @@
 
 #include "account.h"
 #include "guest.h"
+#include "memory.h"
 #include "wire.h"
 
-/* Serves on `fd` until the agent closes it or `init` ends; then neither of them nor any process of the guest is left. */
-_Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit);
+/* Serves on `fd` until the agent closes it or `init` ends; then neither of them nor any process of the guest is left. `guard` is started where it is not NULL. */
+_Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit, const struct memory_guard *guard);
 
 /* Which of the two paths of a request an errno is about. */
 enum subject { SUBJECT_PATH = 0, SUBJECT_DESTINATION = 1 };

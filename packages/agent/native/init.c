@@ -230,8 +230,9 @@ static bool is_spared(void) {
 
 static void nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
-_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit) {
+_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit, struct memory_bell *bell) {
   static struct init in;
+  in.bell = bell;
   in.agent_fd = agent_fd;
   /* A keeper moves what it needs to 0..5, so nothing that it moves may lie there. */
   in.self_fd = fcntl(self_fd, F_DUPFD_CLOEXEC, 10);

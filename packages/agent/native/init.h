@@ -11,8 +11,9 @@
 #define CLOCHE_INIT_H
 
 #include "guest.h"
+#include "memory.h"
 
-/* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `limit`. Does not return. */
-_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit);
+/* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `limit`; `bell` (or NULL) is rung for each. Does not return. */
+_Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit, struct memory_bell *bell);
 
 #endif

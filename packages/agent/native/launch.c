@@ -110,7 +110,7 @@ static void notify(struct launch *l) {
 static void keeper(void *argument) {
   struct launch *l = argument;
   sys_call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-  sys_call(SYS_prctl, PR_SET_NAME, "cloche-exec", 0, 0, 0);
+  sys_call(SYS_prctl, PR_SET_NAME, l->name, 0, 0, 0);
   /* Only the program's ends, the notification pipe and our own image stay open: a copy of another exec's pipe would withhold its end of file. */
   for (int i = 0; i < 3; i++) sys_call(SYS_dup3, l->stdio[i], i, 0);
   sys_call(SYS_dup3, l->notify_fd, NOTIFY_FD, O_CLOEXEC);

@@ -17,6 +17,8 @@
 #define STACK_SIZE 16384
 #define LAUNCH_PATH 8192
 #define GROUPS_MAX 256
+/* Of a keeper's name; the id of its exec follows in eight hexadecimal digits. */
+#define KEEPER_NAME "cloche-"
 
 struct launch {
   /* Set by init before the keeper starts. */
@@ -25,6 +27,7 @@ struct launch {
   const char *path; /* PATH of the request; NULL when argv[0] has a slash */
   const char *cwd;  /* NULL: home, else "/" */
   const char *home;
+  char name[16]; /* of the keeper */
   bool switch_user, pty, self, notify_start;
   bool spared; /* init is one that the kernel never ends for lack of memory: the program must not be */
   uid_t uid;

@@ -23,6 +23,7 @@
 #include "grow.h"
 #include "guest.h"
 #include "init.h"
+#include "memory.h"
 #include "sys.h"
 #include "tar.h"
 #include "wire.h"
@@ -52,6 +53,8 @@ static bool read_options(int argc, char **argv, struct guest_options *o) {
       o->tmpfs[o->tmpfs_count++] = value;
     } else if (strcmp(argv[i], "--max-processes") == 0) {
       o->max_processes = (unsigned)strtoul(value, NULL, 10);
+    } else if (strcmp(argv[i], "--memory-guard") == 0) {
+      o->memory_guard = strcmp(value, "on") == 0;
     } else if ((strcmp(argv[i], "--bind") == 0 || strcmp(argv[i], "--bind-ro") == 0) && o->bind_count < MOUNTS_MAX) {
       char *middle = strchr(value, ':');
       if (!middle) return false;
@@ -86,6 +89,9 @@ static int run_guest(int argc, char **argv) {
   /* Programs get the dispositions of a fresh process, whatever the agent's runtime ignores. */
   for (int signal = 1; signal <= 64; signal++) sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 
+  /* The agent's procfs sees the processes of all guests. It never reaches init. */
+  int proc = options.memory_guard ? open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  struct memory_bell *bell = proc < 0 ? NULL : memory_bell_make();
   struct process_limit limit;
   const char *failed = guest_enter(&options, &limit);
   if (failed) fatal(failed);
@@ -97,6 +103,7 @@ static int run_guest(int argc, char **argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(alive[1]);
     close(FILES_FD);
+    if (proc >= 0) close(proc);
     if (limit.parent_fd >= 0) close(limit.parent_fd);
     /* Closes the race of a parent that died before the line above: it can only be dead if its end of the pipe is closed. */
     fcntl(alive[0], F_SETFL, O_NONBLOCK);
@@ -110,13 +117,16 @@ static int run_guest(int argc, char **argv) {
     memset(argv[0], 0, (size_t)(end - argv[0]));
     snprintf(argv[0], (size_t)(end - argv[0]), "cloche");
     setsid();
-    init_serve(INIT_FD, self, &limit);
+    init_serve(INIT_FD, self, &limit, bell);
   }
   close(INIT_FD);
   close(self);
   close(alive[0]);
+  int current = limit.current_fd;
+  limit.current_fd = -1;
   process_limit_close(&limit);
-  files_serve(FILES_FD, init, &limit);
+  struct memory_guard guard = {bell, proc, current};
+  files_serve(FILES_FD, init, &limit, bell ? &guard : NULL);
 }
 
 int main(int argc, char **argv) {
@@ -126,6 +136,6 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "grow-disk") == 0 && argc == 4) return grow_disk(argv[2], argv[3]);
   if (strcmp(mode, "tar-create") == 0 && argc == 3) return tar_create(argv[2]);
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
-  fprintf(stderr, "usage: cloche-guest guest --root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | tar-extract DIR\n");
+  fprintf(stderr, "usage: cloche-guest guest --root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] [--memory-guard on] | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | tar-extract DIR\n");
   return 64;
 }

@@ -3,20 +3,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-struct process {
-  pid_t pid, parent;
-  bool inside, known, dead;
-};
-
-/* Reads the parent and the state of a process; false when it is gone. */
+/* Reads what is kept of a process; false when it is gone. */
 static bool read_process(int proc_fd, const char *name, struct process *p) {
   char path[32], text[512];
   snprintf(path, sizeof path, "%.16s/stat", name);
@@ -26,11 +19,19 @@ static bool read_process(int proc_fd, const char *name, struct process *p) {
   close(fd);
   if (n <= 0) return false;
   text[n] = 0;
-  char *after = strrchr(text, ')'); /* the name before it may contain anything */
+  char *before = strchr(text, '('), *after = strrchr(text, ')'); /* the name between them may contain anything */
   char state;
   int parent;
-  if (!after || sscanf(after + 1, " %c %d", &state, &parent) != 2) return false;
+  long pages = 0;
+  if (!before || !after || after < before) return false;
+  /* Fields 3, 4 and 24. */
+  if (sscanf(after + 1, " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld", &state,
+             &parent, &pages) < 2)
+    return false;
   *p = (struct process){.pid = atoi(name), .parent = parent, .dead = state == 'Z' || state == 'X'};
+  p->rss = pages > 0 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
+  *after = 0;
+  snprintf(p->name, sizeof p->name, "%s", before + 1);
   return true;
 }
 
@@ -69,6 +70,18 @@ static int by_pid(const void *a, const void *b) {
   return left < right ? -1 : left > right;
 }
 
+struct process_list processes_read(int proc_fd) {
+  struct process_list list = {0};
+  list.count = read_all(proc_fd, &list.items);
+  if (list.count > 0) qsort(list.items, list.count, sizeof *list.items, by_pid);
+  return list;
+}
+
+const struct process *process_find(const struct process_list *list, pid_t pid) {
+  struct process wanted = {.pid = pid};
+  return list->count > 0 ? bsearch(&wanted, list->items, list->count, sizeof *list->items, by_pid) : NULL;
+}
+
 /* Whether a process descends from `root`: follows the parents, at most as far as somebody who is known already. */
 static bool descends(struct process *list, size_t count, struct process *p, pid_t root) {
   struct process *at = p;
@@ -83,9 +96,9 @@ static bool descends(struct process *list, size_t count, struct process *p, pid_
 }
 
 int tree_signal(int proc_fd, pid_t root, int signal) {
-  struct process *list = NULL;
-  size_t count = read_all(proc_fd, &list);
-  if (count > 0) qsort(list, count, sizeof *list, by_pid);
+  struct process_list all = processes_read(proc_fd);
+  struct process *list = all.items;
+  size_t count = all.count;
   int alive = 0;
   for (size_t i = 0; i < count; i++) {
     list[i].inside = descends(list, count, &list[i], root);

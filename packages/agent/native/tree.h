@@ -2,7 +2,27 @@
 #ifndef CLOCHE_TREE_H
 #define CLOCHE_TREE_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
+
+struct process {
+  pid_t pid, parent;
+  bool inside, known, dead;
+  char name[16];
+  uint64_t rss; /* bytes */
+};
+
+struct process_list {
+  struct process *items;
+  size_t count;
+};
+
+/* All processes of a procfs, by pid; `items` is the caller's to free. */
+struct process_list processes_read(int proc_fd);
+/* NULL: not among them. */
+const struct process *process_find(const struct process_list *list, pid_t pid);
 
 /* Sends `signal` to every living descendant of `root` (not to root itself) and returns how many there were. `proc_fd` is a directory of procfs. */
 int tree_signal(int proc_fd, pid_t root, int signal);

@@ -50,6 +50,7 @@ enum frame_type {
   F_DATA = 98,
   F_OPENED = 99,
   F_FAILED = 100,
+  F_OUT_OF_MEMORY = 101,
 };
 
 enum spawn_flags { SPAWN_STDIN = 1, SPAWN_PTY = 2, SPAWN_HOLD = 4, SPAWN_SELF = 8, SPAWN_QUIET = 16 };

@@ -72,6 +72,9 @@ export function createAgent(
     log.warn("all processes of the sandbox were lost; its guest is started anew");
     nameGuestAgain(spawner, identity, log);
   });
+  spawner.onOutOfMemory(({ name, memoryBytes }) =>
+    log.warn("out of memory: a process was killed", { name, memory_bytes: memoryBytes }),
+  );
   const guestProgram = join(config.nativeDir, "cloche-guest");
   const disk = new SandboxDisk(config.diskPath, guestProgram, spawner, store, services);
 

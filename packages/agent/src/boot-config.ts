@@ -16,6 +16,8 @@ export interface BootConfig {
   bootstrapControlSecretSha256: string;
   /** Folder of the native spawner. Default: beside the bundle. */
   nativeDir: string;
+  /** Kill users' processes before the machine ends for lack of memory, as gVisor does. Default false. */
+  memoryGuard: boolean;
 }
 
 /** Reads and checks the boot config; throws an Error naming the field that is wrong. */
@@ -36,11 +38,14 @@ export function readBootConfig(path: string, bundleDir: string): BootConfig {
   if (!/^[0-9a-f]{64}$/.test(bootstrapControlSecretSha256)) {
     throw new Error("boot config: bootstrapControlSecretSha256 must be 64 hex digits");
   }
+  const memoryGuard = fields["memoryGuard"] ?? false;
+  if (typeof memoryGuard !== "boolean") throw new Error("boot config: memoryGuard must be true or false");
   return {
     host: text("host", "0.0.0.0"),
     port,
     diskPath: text("diskPath", "/mnt/disk"),
     bootstrapControlSecretSha256,
     nativeDir: text("nativeDir", bundleDir),
+    memoryGuard,
   };
 }

@@ -1,6 +1,6 @@
 import { dirname, join } from "node:path";
 import { createAgent } from "./agent.ts";
-import { readBootConfig } from "./boot-config.ts";
+import { type BootConfig, readBootConfig } from "./boot-config.ts";
 import { stderrLog } from "./log.ts";
 import { NativeSpawner } from "./spawner/index.ts";
 
@@ -16,12 +16,13 @@ if (configPath === "pull")
   void import("./oci/pull-process.ts").then(({ runPullProcess }) => runPullProcess());
 else serve(configPath);
 
+function spawnerOf({ nativeDir, memoryGuard }: BootConfig): NativeSpawner {
+  return new NativeSpawner(join(nativeDir, "cloche-guest"), { memoryGuard });
+}
+
 function serve(path: string): void {
   const config = readBootConfig(path, dirname(process.argv[1] ?? "."));
-  const agent = createAgent(config, new NativeSpawner(join(config.nativeDir, "cloche-guest")), log, [
-    process.execPath,
-    process.argv[1] ?? "",
-  ]);
+  const agent = createAgent(config, spawnerOf(config), log, [process.execPath, process.argv[1] ?? ""]);
   agent.server.on("error", (error) => {
     log.error("cannot listen", { error });
     process.exit(1);

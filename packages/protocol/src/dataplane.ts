@@ -15,6 +15,8 @@ export interface ExecResponse {
   ok: boolean;
   duration_ms: number;
   timed_out: boolean;
+  /** Added: true where one of its processes was killed because the sandbox's memory was used up. */
+  out_of_memory?: boolean;
   /** Added: true where output passed 16 MiB and was cut. */
   stdout_truncated?: boolean;
   stderr_truncated?: boolean;

@@ -10,7 +10,15 @@ export type ExecOptions = Omit<ExecRequest, "cmd"> & CallOptions;
 /** What `execStream` yields: output as it comes, at the end how the command ended. */
 export type ExecEvent =
   | { type: "stdout" | "stderr"; data: string }
-  | { type: "exit"; exit_code: number; ok: boolean; duration_ms: number; timed_out: boolean };
+  | {
+      type: "exit";
+      exit_code: number;
+      ok: boolean;
+      duration_ms: number;
+      timed_out: boolean;
+      /** One of its processes was killed because the sandbox's memory was used up. */
+      out_of_memory?: boolean;
+    };
 
 function bodyOfExec(cmd: readonly string[], options: ExecOptions): ExecRequest {
   const { signal: _signal, ...fields } = options;

@@ -10,6 +10,7 @@ export interface ServiceExecResponse {
   stderr: string;
   exit_code: number;
   timed_out: boolean;
+  out_of_memory?: boolean;
 }
 
 /** Supervised background services of a sandbox (service-interface.md, Data plane: services). */

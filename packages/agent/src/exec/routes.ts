@@ -134,6 +134,7 @@ function response(end: CommandEnd, { stdout, stderr }: Streams): ExecResponse {
     ok: end.exitCode === 0 && !end.timedOut,
     duration_ms: end.durationMs,
     timed_out: end.timedOut,
+    ...(end.outOfMemory ? { out_of_memory: true } : {}),
     ...(stdout.truncated ? { stdout_truncated: true } : {}),
     ...(stderr.truncated ? { stderr_truncated: true } : {}),
   };
@@ -162,6 +163,7 @@ async function streamCommand(
       ok: end.exitCode === 0 && !end.timedOut,
       duration_ms: end.durationMs,
       timed_out: end.timedOut,
+      ...(end.outOfMemory ? { out_of_memory: true } : {}),
     });
   } catch (error) {
     if (!events.begun) throw error;

@@ -21,6 +21,8 @@ export interface CommandEnd {
   exitCode: number;
   timedOut: boolean;
   durationMs: number;
+  /** One of its processes was killed because the sandbox's memory was used up. */
+  outOfMemory: boolean;
 }
 
 type Taker = NonNullable<SpawnRequest["onOutput"]>;
@@ -54,6 +56,7 @@ export async function runCommand(
   const end = (exitCode: number, timedOut: boolean): CommandEnd => ({
     exitCode,
     timedOut,
+    outOfMemory: running.outOfMemory,
     durationMs: Math.round(performance.now() - startedMs),
   });
   let timedOut = false;
@@ -69,6 +72,8 @@ export async function runCommand(
   if (command.stdin !== undefined) feed(running, command.stdin);
   try {
     const { code } = await running.exited;
+    // That it was killed for memory is told before its end, but on another socket: what has arrived there is read first.
+    if (code === killedExitCode) await new Promise((resolve) => setImmediate(resolve));
     if (aborted.aborted) throw canceled();
     return end(timedOut ? killedExitCode : code, timedOut);
   } catch (error) {

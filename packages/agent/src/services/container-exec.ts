@@ -10,6 +10,8 @@ export interface ContainerExecAnswer {
   stderr: string;
   exit_code: number;
   timed_out: boolean;
+  /** Added: true where one of its processes was killed because the sandbox's memory was used up. */
+  out_of_memory?: boolean;
   /** Added: true where output passed 16 MiB and was cut. */
   stdout_truncated?: boolean;
   stderr_truncated?: boolean;
@@ -63,6 +65,7 @@ export async function execInContainer(
     stderr: stderr.text(),
     exit_code: end.exitCode,
     timed_out: end.timedOut,
+    ...(end.outOfMemory ? { out_of_memory: true } : {}),
     ...(stdout.truncated ? { stdout_truncated: true } : {}),
     ...(stderr.truncated ? { stderr_truncated: true } : {}),
   };

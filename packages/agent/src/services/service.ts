@@ -295,7 +295,8 @@ export class Service {
     const timedOut = !healthy && (await settledNow(exited)) === undefined;
     await process.kill(); // what it left behind, or itself where it never became healthy
     const { code, signal } = await exited;
-    const error = this.#whyEnded(healthy, timedOut, code, signal, healthTimeoutMs);
+    const why = this.#whyEnded(healthy, timedOut, code, signal, healthTimeoutMs);
+    const error = why !== "" && process.outOfMemory ? `${why}: the sandbox's memory is used up` : why;
     log.note(error === "" ? "exited with code 0" : error);
     return { failed: error !== "", exitCode: code, error };
   }

@@ -436,6 +436,7 @@ function modelLauncher(isBad: (name: string) => boolean): Launcher {
       const end = (): void => resolve({ code: 143, signal: 15 });
       const process = {
         pid: 1,
+        outOfMemory: false,
         exited: promise,
         ended: promise.then(() => undefined),
         write: async () => undefined,

@@ -12,7 +12,14 @@ import { ClocheError } from "@cloche/protocol";
 import { SpawnError } from "./errors.ts";
 import { FilesClient } from "./files-client.ts";
 import { NativeProcess, outputWindowBytes } from "./process.ts";
-import type { Guest, GuestOptions, GuestProcess, SpawnRequest, SpawnStage } from "./types.ts";
+import type {
+  Guest,
+  GuestOptions,
+  GuestProcess,
+  KilledForMemory,
+  SpawnRequest,
+  SpawnStage,
+} from "./types.ts";
 import {
   type Frame,
   FrameReader,
@@ -31,6 +38,14 @@ const defaultMaxProcesses = 4_096;
 const stages: readonly SpawnStage[] = ["request", "request", "user", "cwd", "exec", "fork", "pty"];
 const e2big = 7;
 
+/** A process that the memory guard killed. */
+export interface MemoryDeath extends KilledForMemory {
+  /** Of the guest it was in: `NativeGuest.pid`. */
+  readonly guestPid: number;
+  /** 0: of no exec that still runs. */
+  readonly execId: number;
+}
+
 export class NativeGuest implements Guest {
   readonly files: FilesClient;
   readonly closed: Promise<void>;
@@ -42,6 +57,7 @@ export class NativeGuest implements Guest {
   #lastId = 0;
   #hellos = 0;
   #ended = false;
+  #tellOutOfMemory: ((death: MemoryDeath) => void) | undefined;
 
   /** Starts a guest and resolves when it can run programs. Throws `unavailable` with what went wrong as its cause. */
   static async start(binary: string, options: GuestOptions): Promise<NativeGuest> {
@@ -67,6 +83,7 @@ export class NativeGuest implements Guest {
     for (const bind of options.binds ?? [])
       args.push(bind.readOnly === true ? "--bind-ro" : "--bind", `${bind.source}:${bind.target}`);
     args.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
+    if (options.memoryGuard === true) args.push("--memory-guard", "on");
     if (options.hostname !== undefined) args.push("--hostname", options.hostname);
     this.#child = spawnChild(binary, args, {
       env: {},
@@ -85,9 +102,11 @@ export class NativeGuest implements Guest {
       closed.resolve();
     });
     this.#listen(this.#init, (frame) => this.#onInitFrame(frame));
-    this.#listen(this.#fileServer, (frame) =>
-      frame.type === frameTypes.hello ? this.#onHello(frame) : this.files.onFrame(frame),
-    );
+    this.#listen(this.#fileServer, (frame) => {
+      if (frame.type === frameTypes.hello) this.#onHello(frame);
+      else if (frame.type === frameTypes.outOfMemory) this.#onOutOfMemory(frame);
+      else this.files.onFrame(frame);
+    });
   }
 
   async spawn(request: SpawnRequest): Promise<GuestProcess> {
@@ -111,6 +130,21 @@ export class NativeGuest implements Guest {
     const argv = ["cloche-guest", operation === "create" ? "tar-create" : "tar-extract", path];
     const stdin = operation === "extract" ? "pipe" : "none";
     return this.#launch({ argv, env: {}, cwd: "/", stdin, onOutput }, spawnFlags.quiet | spawnFlags.self);
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0;
+  }
+
+  /** Where the deaths go that this guest's memory guard tells of, in whichever guest they were. */
+  set onOutOfMemory(tell: (death: MemoryDeath) => void) {
+    this.#tellOutOfMemory = tell;
+  }
+
+  /** A process of that exec was killed for memory. An exec that is over by now is none of ours any more. */
+  noteOutOfMemory(execId: number): void {
+    const process = this.#processes.get(execId);
+    if (process) process.outOfMemory = true;
   }
 
   async close(): Promise<void> {
@@ -175,6 +209,17 @@ export class NativeGuest implements Guest {
     if (version !== wireVersion) throw new Error(`the guest speaks version ${version}, not ${wireVersion}`);
     this.#hellos += 1;
     if (this.#hellos === 2) this.#opened.resolve();
+  }
+
+  #onOutOfMemory({ id, payload }: Frame): void {
+    const fields = new PayloadReader(payload);
+    const guestPid = fields.u32();
+    this.#tellOutOfMemory?.({
+      guestPid,
+      execId: id,
+      memoryBytes: fields.u64(),
+      name: fields.bytes().toString(),
+    });
   }
 
   #onInitFrame(frame: Frame): void {

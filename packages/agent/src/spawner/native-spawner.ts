@@ -1,6 +1,6 @@
 import { ClocheError } from "@cloche/protocol";
-import { NativeGuest } from "./native-guest.ts";
-import type { Guest, GuestOptions, Spawner } from "./types.ts";
+import { type MemoryDeath, NativeGuest } from "./native-guest.ts";
+import type { Guest, GuestOptions, KilledForMemory, Spawner } from "./types.ts";
 
 /** A guest whose pid 1 ended is started again after this long, doubling up to the second figure while that fails. */
 const restartDelayMs = 100;
@@ -12,6 +12,7 @@ export class NativeSpawner implements Spawner {
   readonly #options: Omit<GuestOptions, "root">;
   readonly #containers = new Map<string, NativeGuest>();
   readonly #listeners: ((container: string | null) => void)[] = [];
+  readonly #memoryListeners: ((killed: KilledForMemory) => void)[] = [];
   #guest: NativeGuest | undefined;
   #root: string | undefined;
   #limits: Pick<GuestOptions, "maxProcesses"> = {};
@@ -82,10 +83,15 @@ export class NativeSpawner implements Spawner {
     this.#listeners.push(listener);
   }
 
+  onOutOfMemory(listener: (killed: KilledForMemory) => void): void {
+    this.#memoryListeners.push(listener);
+  }
+
   async #start(root: string, epoch: number): Promise<void> {
     const guest = await NativeGuest.start(this.#binary, { ...this.#options, ...this.#limits, root });
     if (this.#epoch !== epoch) return guest.close();
     this.#guest = guest;
+    guest.onOutOfMemory = (death) => this.#killed(death);
     void guest.closed.then(() => {
       if (this.#guest !== guest) return;
       this.#guest = undefined;
@@ -93,6 +99,12 @@ export class NativeSpawner implements Spawner {
       this.#restart(root, epoch, restartDelayMs);
     });
     return undefined;
+  }
+
+  #killed(death: MemoryDeath): void {
+    for (const guest of [this.#guest, ...this.#containers.values()])
+      if (guest?.pid === death.guestPid) guest.noteOutOfMemory(death.execId);
+    for (const listener of this.#memoryListeners) listener(death);
   }
 
   #restart(root: string, epoch: number, delayMs: number): void {

@@ -17,6 +17,7 @@ export class NativeProcess implements GuestProcess {
   readonly ended: Promise<void>;
   /** No frame of this id comes any more. */
   done = false;
+  outOfMemory = false;
 
   readonly #id: number;
   readonly #send: (frame: Buffer) => void;

@@ -51,6 +51,8 @@ export interface GuestProcess {
   readonly exited: Promise<ProcessExit>;
   /** With `tree: "hold"`: resolves when nothing of its tree is left. Otherwise the same moment as `exited`. */
   readonly ended: Promise<void>;
+  /** A process of its tree was killed because the sandbox's memory was used up; known by the end of the program. */
+  readonly outOfMemory: boolean;
   /** Feeds stdin (or the pty). Resolves when there is room for more; data after the end of the program is dropped. */
   write(data: Buffer): Promise<void>;
   /** Ends stdin. */
@@ -74,6 +76,11 @@ export interface GuestOptions {
   readonly tmpfs?: readonly string[];
   /** Processes that may run at once in all guests of this agent together, where the system can count them. Default 4,096. */
   readonly maxProcesses?: number;
+  /**
+   * Ends users' processes when they have taken more memory than the sandbox was promised. For gVisor, whose sandbox would be
+   * killed as a whole; watches all guests of the agent, so only the users' own has it. Default false.
+   */
+  readonly memoryGuard?: boolean;
   /** Host name in its uts namespace; absent: the sandbox's. */
   readonly hostname?: string;
   /** Files or directories of the agent's view that show up in the guest. */
@@ -174,4 +181,12 @@ export interface Spawner {
   container(id: string): Guest | undefined;
   /** Called when a guest ended that nobody closed: all its processes are gone. `container` is null for the users' guest. */
   onLost(listener: (container: string | null) => void): void;
+  /** Called for every process that was killed because the sandbox's memory was used up. */
+  onOutOfMemory(listener: (killed: KilledForMemory) => void): void;
+}
+
+export interface KilledForMemory {
+  /** As the system calls it; at most 15 bytes. */
+  readonly name: string;
+  readonly memoryBytes: number;
 }

@@ -39,6 +39,7 @@ export const frameTypes = {
   data: 98,
   opened: 99,
   failed: 100,
+  outOfMemory: 101,
 } as const;
 
 export const spawnFlags = { stdin: 1, pty: 2, hold: 4, self: 8, quiet: 16 } as const;

@@ -83,6 +83,7 @@ export async function startAgent(
       diskPath,
       bootstrapControlSecretSha256: createHash("sha256").update(bootstrapSecret).digest("hex"),
       nativeDir: "/nonexistent",
+      memoryGuard: false,
     },
     spawner,
     quiet,

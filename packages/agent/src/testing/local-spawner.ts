@@ -47,6 +47,7 @@ export function localSpawner(): Spawner & { guests: LocalGuest[] } {
     },
     container: (id) => containers.get(id),
     onLost: () => undefined,
+    onOutOfMemory: () => undefined,
   };
 }
 
@@ -114,6 +115,7 @@ export class LocalGuest implements Guest {
       }
     };
     const running: GuestProcess = {
+      outOfMemory: false,
       pid,
       exited: closed,
       ended: closed.then(() => undefined),

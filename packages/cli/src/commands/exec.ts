@@ -61,6 +61,8 @@ async function execute(run: Run, word: string, words: string[], options: ExecFla
   }
   for await (const event of sandbox.execStream(command, request)) {
     if (event.type === "exit") {
+      if (event.out_of_memory === true)
+        terminal.stderr.write("cloche: killed: the sandbox's memory is used up\n");
       if (event.timed_out) terminal.stderr.write(`cloche: timed out after ${timeout} s and was killed\n`);
       return event.exit_code;
     }

@@ -8,6 +8,7 @@ import { SLOT_MOUNT } from "./bundle.ts";
 export const bootConfig = (secret: string): object => ({
   port: defaults.agentPort,
   diskPath: `${SLOT_MOUNT}/disk`,
+  memoryGuard: true,
   bootstrapControlSecretSha256: createHash("sha256").update(secret).digest("hex"),
 });
 

@@ -56,6 +56,8 @@ const AGENT_RESTORE_MS = 60_000;
 const PIDS_BACKSTOP = 32_768;
 /** Sentry, gofer and agent use this much beside what the user asked for. */
 const OVERHEAD_BYTES = mibToBytes(128);
+/** What one CPU may fill before the agent's memory guard has looked and killed (agent/native/memory.c): past our limit the whole sandbox ends. */
+const GUARD_BYTES_PER_CPU = mibToBytes(256);
 /** How the sentry refuses to save a file that was deleted while open; the users' root lies in fs/ of the disk. */
 const DELETED_FILE = /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.beforeSave: deleted/;
 const MADE_WITH_FILE = "made-with";
@@ -322,7 +324,8 @@ export class GvisorDriver implements MachineDriver {
     // The sentry was told the user's figure; what it needs itself comes on top.
     const limits = limitsOf(resources);
     if (resources.egress) await this.#options.network.setEgressOf(unit.lease.agentHost, resources.egress);
-    await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + OVERHEAD_BYTES });
+    const headroom = OVERHEAD_BYTES + Math.round(GUARD_BYTES_PER_CPU * Math.max(1, limits.cpus));
+    await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + headroom });
   }
 
   /** What images that are made now need. */
