@@ -19,6 +19,8 @@ import { obtainKeeper } from "./machine/gvisor/keeper.ts";
 import { openPool, type Pool } from "./pool/pool.ts";
 import { Native } from "./sys/native.ts";
 
+export { type Pruned, pruneArtifacts } from "./artifacts/prune.ts";
+export { stayInUse } from "./artifacts/store.ts";
 export { SetupError } from "./artifacts/step.ts";
 export { careForPool } from "./pool/pool-care.ts";
 export { closePool } from "./pool/pool.ts";

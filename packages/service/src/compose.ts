@@ -1,6 +1,7 @@
 /** The one place where the parts meet: gateway, edge and host in one process, talking through their contracts in memory. */
 import { randomBytes } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
+import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type Config, type Log, Metrics, systemClock } from "@cloche/base";
 import { createEdge, type Edge } from "@cloche/edge";
@@ -13,7 +14,14 @@ import {
   openNetwork,
   SANDBOX_RESOLVER,
 } from "@cloche/host";
-import { careForPool, closePool, setUpHost } from "@cloche/host/setup";
+import {
+  careForPool,
+  closePool,
+  type Pruned,
+  pruneArtifacts,
+  setUpHost,
+  stayInUse,
+} from "@cloche/host/setup";
 import { ClocheError } from "@cloche/protocol";
 import { RouteService } from "@cloche/protocol/edge";
 import { HostService } from "@cloche/protocol/host";
@@ -21,6 +29,7 @@ import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { agentBuild } from "./agent-build.ts";
 import { restoredMarker } from "./backup.ts";
 import { makeDrivers } from "./drivers.ts";
+import { KeyRotation, type Rotated } from "./key-rotation.ts";
 import { ensureLocalTeam } from "./local-team.ts";
 import { openOperatorEndpoint } from "./operator-endpoint.ts";
 import { processMetrics } from "./process-metrics.ts";
@@ -33,6 +42,9 @@ export interface RunningService {
   readonly status: ServiceStatus;
   /** Stops serving. With `suspend` every running machine is suspended first; without, machines go on for the next start. */
   stop(options: { suspend: boolean }): Promise<void>;
+  rotateSigningKey(): Promise<Rotated>;
+  /** Removes artifacts that neither this service nor any record of a machine needs. */
+  pruneCache(): Promise<Pruned>;
 }
 
 /** A part that was started, and how it is stopped. */
@@ -91,6 +103,8 @@ async function startParts(
   });
   let suspended = false;
   const stopsWith = (part: string, run: () => Promise<void>): void => void undo.push({ part, run });
+  const endUse = stayInUse();
+  stopsWith("artifacts", async () => endUse());
   const endPoolCare = careForPool(artifacts.pool, artifacts.native, (error) =>
     log.warn({ err: error }, "giving back free space of the pool"),
   );
@@ -171,6 +185,15 @@ async function startParts(
   stopsWith("gateway", () => gateway.close());
   const { apiKey } = await ensureLocalTeam(config.home, gateway);
   await gateway.start();
+  const keyRotation = new KeyRotation({
+    home: config.home,
+    tokenLifetimeSeconds: config.tokenLifetimeSeconds,
+    use: (keys) => gateway.rotateKeys(keys),
+    clock,
+    log: log.child({ part: "keys" }),
+  });
+  if (serve) await keyRotation.start();
+  stopsWith("key rotation", async () => void (await keyRotation.close()));
 
   const status = statusOf(config, tls.caFile, apiKey, {
     runtime: [...drivers.keys()][0] ?? "none",
@@ -207,6 +230,14 @@ async function startParts(
 
   return {
     status,
+    rotateSigningKey: () => keyRotation.rotate(),
+    pruneCache: async () => {
+      // Machines of all services on this host, and what this one has suspended.
+      const records = [join(artifacts.pool.dir, "machines"), ...(await runningUnits())];
+      const pruned = await pruneArtifacts({ cache: config.cache, records, nowMs: clock.nowMs() });
+      log.info({ ...pruned }, "artifacts that nobody needs were removed");
+      return pruned;
+    },
     async stop({ suspend }) {
       suspended = suspend;
       stopHost = { suspend };
@@ -215,6 +246,12 @@ async function startParts(
       if (known?.ready === false && !serve) await writeStatus(config.home, { ...known, pid: 0 });
     },
   };
+}
+
+/** Where gVisor's drivers note what runs. */
+async function runningUnits(): Promise<string[]> {
+  const names = (await readdir("/run")).filter((name) => name.startsWith("cloche-"));
+  return names.map((name) => join("/run", name, "gvisor", "units"));
 }
 
 async function startEdge(

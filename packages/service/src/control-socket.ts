@@ -1,6 +1,7 @@
 /**
  * The service's own control socket, `<home>/run/control.sock`, for the local operator (root) only: who holds it is the
  * running service of this home, so two cannot run at once; `POST /stop` stops it, machines suspended; answers when done.
+ * `POST /rotate-signing-key` signs with a new key, `POST /prune-cache` removes old artifacts.
  * A socket left by a killed service refuses connections and is replaced.
  */
 import { createServer, request, type Server } from "node:http";
@@ -12,6 +13,10 @@ const socketPath = (home: string): string => join(home, "run", "control.sock");
 export interface ControlCommands {
   /** Stops the service; `suspend`: machines too. Resolves when all is stopped. */
   stop(options: { suspend: boolean }): Promise<void>;
+  /** Signs tokens with a new key (key-rotation.ts); what is answered is printed to the operator. */
+  rotateSigningKey(): Promise<object>;
+  /** Removes artifacts that nobody needs; the answer names them. */
+  pruneCache(): Promise<object>;
 }
 
 export class AlreadyRunning extends Error {
@@ -38,7 +43,22 @@ export async function openControlSocket(home: string, commands: ControlCommands)
       );
       return;
     }
-    return answer(404, { code: "not_found", message: "POST /stop or GET /ping" });
+    const orders: Record<string, () => Promise<object>> = {
+      "/rotate-signing-key": commands.rotateSigningKey,
+      "/prune-cache": commands.pruneCache,
+    };
+    const order = incoming.method === "POST" ? orders[incoming.url ?? ""] : undefined;
+    if (order !== undefined) {
+      order().then(
+        (done) => answer(200, done),
+        (error: Error) => answer(500, { code: "internal", message: error.message }),
+      );
+      return;
+    }
+    return answer(404, {
+      code: "not_found",
+      message: "POST /stop, /rotate-signing-key or /prune-cache, or GET /ping",
+    });
   });
   const oldMask = process.umask(0o177);
   try {
@@ -68,7 +88,19 @@ export async function requestStop(home: string): Promise<boolean> {
   return true;
 }
 
-function callControl(home: string, method: string, path: string, timeoutMs: number): Promise<void> {
+/** Asks the running service for a new signing key; its answer. Undefined: none is running. */
+export async function requestRotation(home: string): Promise<unknown> {
+  if (!(await pingControl(home))) return undefined;
+  return callControl(home, "POST", "/rotate-signing-key", 120_000);
+}
+
+/** Asks the running service to remove artifacts that nobody needs; its answer. Undefined: none is running. */
+export async function requestPrune(home: string): Promise<unknown> {
+  if (!(await pingControl(home))) return undefined;
+  return callControl(home, "POST", "/prune-cache", 600_000);
+}
+
+function callControl(home: string, method: string, path: string, timeoutMs: number): Promise<unknown> {
   return new Promise((resolve, reject) => {
     const call = request({ socketPath: socketPath(home), method, path, timeout: timeoutMs }, (response) => {
       let text = "";
@@ -77,8 +109,9 @@ function callControl(home: string, method: string, path: string, timeoutMs: numb
         text += chunk;
       });
       response.on("end", () => {
-        if (response.statusCode === 200) return resolve();
-        const message = (JSON.parse(text) as { message?: string }).message;
+        const body = JSON.parse(text) as { message?: string };
+        if (response.statusCode === 200) return resolve(body);
+        const { message } = body;
         reject(new Error(message ?? `the service answered ${response.statusCode}`));
       });
     });

@@ -1,13 +1,15 @@
-/** `node packages/service/src/main.ts up [--detach] | down | status [--json] | backup | restore-backup`: what npm start, npm stop and the CLI call. */
+/** `node packages/service/src/main.ts up [--detach] | down | status [--json] | rotate-signing-key | prune-cache | backup | restore-backup`: what npm start, npm stop and the CLI call. */
 import { resolve } from "node:path";
 import { ConfigError, loadConfig, type Config } from "@cloche/base";
 import { AlreadyRunning } from "./control-socket.ts";
 import { printStatus } from "./status.ts";
 
-const usage = `usage: up [--detach] | down | status [--json] | backup <folder> | restore-backup <folder>
+const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-key [--json] | prune-cache [--json] | backup <folder> | restore-backup <folder>
   up        set up what is missing, then serve until stopped; --detach returns when ready
   down      stop the service; running sandboxes are suspended and come back with the next start
   status    what runs and where; --json prints one JSON object
+  rotate-signing-key  signs data plane tokens with a new key; those given out stay good until they expire
+  prune-cache  removes artifacts of earlier versions from CLOCHE_CACHE that nobody has needed for a month
   backup    copies database, keys, authority and settings into a new folder; also while it serves
   restore-backup  puts such a folder back into a home in which nothing serves`;
 
@@ -37,6 +39,14 @@ async function main(words: string[]): Promise<number> {
       const { backUp, restoreBackup } = await import("./backup.ts");
       await (command === "backup" ? backUp : restoreBackup)(config, resolve(folder));
       return 0;
+    }
+    case "rotate-signing-key": {
+      const { rotateSigningKey } = await import("./rotate-signing-key.ts");
+      return (await rotateSigningKey(config, options.includes("--json"))) ? 0 : exitCodes.notRunning;
+    }
+    case "prune-cache": {
+      const { pruneCache } = await import("./prune-cache.ts");
+      return (await pruneCache(config, options.includes("--json"))) ? 0 : exitCodes.notRunning;
     }
     case "status":
       return (await printStatus(config, options.includes("--json"))) ? 0 : exitCodes.notRunning;

@@ -2,7 +2,14 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { AlreadyRunning, openControlSocket, pingControl, requestStop } from "./control-socket.ts";
+import {
+  AlreadyRunning,
+  openControlSocket,
+  pingControl,
+  requestPrune,
+  requestRotation,
+  requestStop,
+} from "./control-socket.ts";
 import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
 
 let home = "";
@@ -36,16 +43,39 @@ describe("status file", () => {
 });
 
 describe("control socket", () => {
+  const pruneCache = async (): Promise<object> => ({ removed: ["agent-old"], kept: 3 });
+  const rotateSigningKey = async (): Promise<object> => ({ kid: "next", retiring: [] });
+
+  it("passes orders of the operator on, and their failure", async () => {
+    let away = false;
+    const server = await openControlSocket(home, {
+      stop: async () => undefined,
+      rotateSigningKey: async () => {
+        if (away) throw new Error("the host is away");
+        return rotateSigningKey();
+      },
+      pruneCache,
+    });
+    expect(await requestRotation(home)).toEqual({ kid: "next", retiring: [] });
+    expect(await requestPrune(home)).toEqual({ removed: ["agent-old"], kept: 3 });
+    away = true;
+    await expect(requestRotation(home)).rejects.toThrow("the host is away");
+    await new Promise((resolve) => server.close(resolve));
+    expect(await requestRotation(home)).toBeUndefined();
+  });
+
   it("is held by one service, stops it, and is free again", async () => {
     let stopped: { suspend: boolean } | undefined;
     const server = await openControlSocket(home, {
       async stop(options) {
         stopped = options;
       },
+      rotateSigningKey,
+      pruneCache,
     });
-    await expect(openControlSocket(home, { stop: async () => undefined })).rejects.toBeInstanceOf(
-      AlreadyRunning,
-    );
+    await expect(
+      openControlSocket(home, { stop: async () => undefined, rotateSigningKey, pruneCache }),
+    ).rejects.toBeInstanceOf(AlreadyRunning);
     expect(await requestStop(home)).toBe(true);
     expect(stopped).toEqual({ suspend: true });
     await new Promise((resolve) => server.close(resolve));
@@ -56,6 +86,8 @@ describe("control socket", () => {
   it("tells the operator why a stop failed", async () => {
     const server = await openControlSocket(home, {
       stop: () => Promise.reject(new Error("a disk is in use")),
+      rotateSigningKey,
+      pruneCache,
     });
     await expect(requestStop(home)).rejects.toThrow("a disk is in use");
     await new Promise((resolve) => server.close(resolve));

@@ -1,6 +1,6 @@
 /** `up`: set up what is missing, serve until stopped. */
 import { join } from "node:path";
-import { createLog, type Config } from "@cloche/base";
+import { createLog, type Config, rfc3339 } from "@cloche/base";
 import { printBanner } from "./banner.ts";
 import { startService } from "./compose.ts";
 import { openControlSocket } from "./control-socket.ts";
@@ -18,7 +18,16 @@ export async function up(config: Config, { banner = true }: { banner?: boolean }
     })();
     return stopping;
   };
-  const control = await openControlSocket(config.home, { stop });
+  const rotateSigningKey = async (): Promise<object> => {
+    if (running === undefined) throw new Error("the service is starting; try again when it is ready");
+    const { kid, retiring } = await running.rotateSigningKey();
+    return { kid, retiring: retiring.map((one) => ({ kid: one.kid, removed_at: rfc3339(one.atMs) })) };
+  };
+  const pruneCache = async (): Promise<object> => {
+    if (running === undefined) throw new Error("the service is starting; try again when it is ready");
+    return { ...(await running.pruneCache()) };
+  };
+  const control = await openControlSocket(config.home, { stop, rotateSigningKey, pruneCache });
   const progress = terminalProgress((step, ms) => log.info({ step, ms }, "start step"));
   running = await startService(config, log, progress);
   progress.done();

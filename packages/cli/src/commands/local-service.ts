@@ -8,10 +8,12 @@ import type { Registry } from "./register.ts";
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "..", "..");
 const serviceMain = join(root, "packages", "service", "src", "main.ts");
 
+const answersJson = new Set(["status", "rotate-signing-key", "prune-cache"]);
+
 /** The service is another trust domain, so it is started as a process of its own, as npm start does. */
 async function runService(registry: Registry, words: string[]): Promise<void> {
   const json = registry.program.opts<{ json?: boolean }>().json === true;
-  const flags = json && words[0] === "status" ? ["--json"] : [];
+  const flags = json && answersJson.has(words[0] ?? "") ? ["--json"] : [];
   const node = ["--disable-warning=ExperimentalWarning", serviceMain, ...words, ...flags];
   const child = spawn(process.execPath, node, { cwd: root, env: registry.terminal.env, stdio: "inherit" });
   // Ctrl-C reaches the child too, which ends in its own time; we only must not end before it.
@@ -23,7 +25,7 @@ async function runService(registry: Registry, words: string[]): Promise<void> {
   registry.setExitCode(code ?? 128 + (signal === null ? 0 : constants.signals[signal]));
 }
 
-/** up, down, status, backup. */
+/** up, down, status, rotate-signing-key, prune-cache, backup. */
 export function addLocalServiceCommands(registry: Registry): void {
   const { program } = registry;
   program
@@ -47,6 +49,16 @@ export function addLocalServiceCommands(registry: Registry): void {
     )
     .addHelpText("after", "\nExample:\n  cloche status --json")
     .action(() => runService(registry, ["status"]));
+  program
+    .command("rotate-signing-key")
+    .description("sign data plane tokens with a new key; those given out stay good until they expire")
+    .addHelpText("after", "\nExample:\n  cloche rotate-signing-key --json")
+    .action(() => runService(registry, ["rotate-signing-key"]));
+  program
+    .command("prune-cache")
+    .description("remove artifacts of earlier versions that nobody on this machine has needed for a month")
+    .addHelpText("after", "\nExample:\n  cloche prune-cache")
+    .action(() => runService(registry, ["prune-cache"]));
   const backup = program
     .command("backup")
     .description("database, keys and authority of the service on this machine");

@@ -6,12 +6,16 @@
 // What survives a crash: finished artifacts. A half-built one lies in a .tmp- directory that the next build removes.
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rename, rm, stat, utimes } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { run } from "../sys/run.ts";
 import { withFileLock } from "./file-lock.ts";
 import type { Progress } from "./step.ts";
 
 const KEY_CHARS = 16;
+const FRESHEN_EVERY_MS = 24 * 3_600_000;
+
+/** Paths of what this process has obtained: what it needs for as long as it runs. */
+const obtained = new Set<string>();
 
 export interface ArtifactRequest {
   /** `a-z-`: names the directory and the lock. */
@@ -45,6 +49,7 @@ export async function obtainArtifact(
 ): Promise<Artifact> {
   const key = artifactKey(request.kind, request.inputs);
   const path = join(cache, `${request.kind}-${key}`);
+  obtained.add(path);
   if (await present(path)) return { key, path };
   await mkdir(cache, { recursive: true, mode: 0o755 });
   return withFileLock(
@@ -77,7 +82,21 @@ async function present(path: string): Promise<boolean> {
   } catch {
     return false;
   }
-  // The access time tells a later clean-up which artifacts are still in use.
-  await utimes(path, new Date(), new Date()).catch(() => {});
+  await freshen(path);
   return true;
 }
+
+/** The time tells a later clean-up (prune.ts) which artifacts are still in use. */
+const freshen = (path: string): Promise<void> => utimes(path, new Date(), new Date()).catch(() => undefined);
+
+/** Says daily that what this process has obtained is in use; answers how to end that. */
+export function stayInUse(): () => void {
+  const timer = setInterval(() => {
+    for (const path of obtained) void freshen(path);
+  }, FRESHEN_EVERY_MS);
+  timer.unref();
+  return () => clearInterval(timer);
+}
+
+/** Names of the directories that this process needs. */
+export const obtainedNames = (): string[] => [...obtained].map((path) => basename(path));

@@ -1,6 +1,6 @@
 /**
  * RSA keys that sign data plane tokens, in `<home>/keys/signing/<kid>.pem`. The newest signs; older ones verify until they
- * are removed. The kid begins with the time it was made, so names sort by age.
+ * are removed (key-rotation.ts). The kid begins with the time it was made, so names sort by age.
  */
 import { generateKeyPair, randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile } from "node:fs/promises";
@@ -14,7 +14,7 @@ export interface SigningKeyFile {
 }
 
 const generate = promisify(generateKeyPair);
-const folderOf = (home: string): string => join(home, "keys", "signing");
+export const signingKeyFolder = (home: string): string => join(home, "keys", "signing");
 
 /** Newest first; at least one. */
 export async function ensureSigningKeys(home: string, nowMs: number): Promise<SigningKeyFile[]> {
@@ -24,16 +24,16 @@ export async function ensureSigningKeys(home: string, nowMs: number): Promise<Si
 
 /** Makes the next signing key. Those before it go on verifying. */
 export async function addSigningKey(home: string, nowMs: number): Promise<SigningKeyFile> {
-  await mkdir(folderOf(home), { recursive: true, mode: 0o700 });
+  await mkdir(signingKeyFolder(home), { recursive: true, mode: 0o700 });
   const { privateKey } = await generate("rsa", { modulusLength: 2_048 });
   const kid = `${Math.floor(nowMs / 1000).toString(36)}-${randomBytes(6).toString("hex")}`;
   const privateKeyPem = privateKey.export({ type: "pkcs8", format: "pem" }) as string;
-  await writeDurably(join(folderOf(home), `${kid}.pem`), privateKeyPem, 0o600);
+  await writeDurably(join(signingKeyFolder(home), `${kid}.pem`), privateKeyPem, 0o600);
   return { kid, privateKeyPem };
 }
 
 export async function readSigningKeys(home: string): Promise<SigningKeyFile[]> {
-  const names = await readdir(folderOf(home)).catch((error: NodeJS.ErrnoException) => {
+  const names = await readdir(signingKeyFolder(home)).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return [];
     throw error;
   });
@@ -42,7 +42,7 @@ export async function readSigningKeys(home: string): Promise<SigningKeyFile[]> {
   return Promise.all(
     kids.map(async (kid) => ({
       kid,
-      privateKeyPem: await readFile(join(folderOf(home), `${kid}.pem`), "utf8"),
+      privateKeyPem: await readFile(join(signingKeyFolder(home), `${kid}.pem`), "utf8"),
     })),
   );
 }

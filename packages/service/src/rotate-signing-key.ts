@@ -1,0 +1,25 @@
+/** `rotate-signing-key`: asks the running service of this home for a new signing key and says what became of the others. */
+import type { Config } from "@cloche/base";
+import { requestRotation } from "./control-socket.ts";
+
+/** What the control socket answers. */
+interface Answer {
+  kid: string;
+  retiring: { kid: string; removed_at: string }[];
+}
+
+/** False: no service is running. */
+export async function rotateSigningKey(config: Config, json: boolean): Promise<boolean> {
+  const answer = (await requestRotation(config.home)) as Answer | undefined;
+  if (answer === undefined) {
+    console.error(`no service is running with CLOCHE_HOME=${config.home}; start it first`);
+    return false;
+  }
+  if (json) console.log(JSON.stringify(answer));
+  else {
+    console.log(`tokens are signed with ${answer.kid}`);
+    for (const { kid, removed_at } of answer.retiring)
+      console.log(`${kid} verifies until ${removed_at} and is removed then`);
+  }
+  return true;
+}
