@@ -1,9 +1,10 @@
 // What a sandbox must not reach or do: the host, its neighbours, the service itself.
+import { createSocket } from "node:dgram";
 import { createServer } from "node:http";
 import { networkInterfaces } from "node:os";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
-import { sharedClient } from "../fixtures/client.ts";
+import { eventually, sharedClient } from "../fixtures/client.ts";
 
 const { target } = inject("service");
 const client = sharedClient();
@@ -58,6 +59,90 @@ describe("the network of a sandbox", () => {
       if (one.startsWith("127.")) continue;
       expect(await curl(`http://${one}:8000/`), one).not.toMatchObject({ code: 0 });
     }
+  });
+
+  test("sends no raw packet, forged address or forged ARP to anybody", async () => {
+    const received: string[] = [];
+    const ear = createSocket("udp4").on("message", (message) => received.push(message.toString()));
+    await new Promise<void>((resolve) => ear.bind(0, "0.0.0.0", resolve));
+    const { port } = ear.address();
+    const hosts = Object.values(networkInterfaces())
+      .flatMap((list) => list ?? [])
+      .filter(({ family }) => family === "IPv4")
+      .map(({ address }) => address);
+    const attack = [
+      "import socket, struct, sys, subprocess",
+      "port, hosts = int(sys.argv[1]), sys.argv[2].split(',')",
+      "gateway = subprocess.run(['ip', 'route', 'show', 'default'], capture_output=True, text=True).stdout.split()[2:3]",
+      "def attempt(act):",
+      "  try: act()",
+      "  except OSError: pass",
+      "def plain(to): socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'plain', (to, port))",
+      "def forged(source, to):",
+      "  raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)",
+      "  udp = struct.pack('!HHHH', 53, port, 14, 0) + b'forged'",
+      "  ip = struct.pack('!BBHHHBBH4s4s', 69, 0, 20 + len(udp), 1, 0, 64, 17, 0, socket.inet_aton(source), socket.inet_aton(to))",
+      "  raw.sendto(ip + udp, (to, 0))",
+      "def arp():",
+      "  link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0806))",
+      "  link.bind(('eth0', 0))",
+      "  me = link.getsockname()[4]",
+      "  body = struct.pack('!HHBBH', 1, 0x0800, 6, 4, 2) + me + socket.inet_aton(gateway[0]) + b'\\xff' * 6 + socket.inet_aton('10.0.0.1')",
+      "  link.send(b'\\xff' * 6 + me + b'\\x08\\x06' + body)",
+      "for to in hosts + gateway + ['255.255.255.255', '224.0.0.1']:",
+      "  attempt(lambda: plain(to))",
+      "  for source in hosts + gateway + ['8.8.8.8', '127.0.0.1']: attempt(lambda: forged(source, to))",
+      "attempt(arp)",
+      "attempt(lambda: [socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP).sendto(b'\\x05\\x01' + b'\\0' * 26, (to, 0)) for to in hosts])",
+      "print('tried')",
+    ].join("\n");
+    const result = await client.exec(sandbox, ["python3", "-c", attack, String(port), hosts.join(",")]);
+    expect(result).toMatchObject({ stdout: "tried\n" });
+    // What would arrive has arrived when the host's own packet, sent afterwards, is there.
+    createSocket("udp4").unref().send("own", port, "127.0.0.1");
+    await eventually(
+      () => received,
+      (all) => all.includes("own"),
+    );
+    ear.close();
+    expect(received).toEqual(["own"]);
+    expect((await client.exec(neighbour, ["echo", "fine"])).stdout).toBe("fine\n");
+  });
+
+  test("does not reach a neighbour, or itself, through the edge", async () => {
+    for (const { domain } of [neighbour, sandbox]) {
+      const [host = "", port = "443"] = domain.split(":");
+      const gateway = (await client.shell(sandbox, "ip route show default | cut -d' ' -f3")).trim();
+      for (const address of [gateway, target.edgeHost === "localhost" ? "127.0.0.1" : target.edgeHost]) {
+        const way = ["--resolve", `${host}:${port}:${address}`, `https://${domain}/v1/files/list?path=/`];
+        const { exit_code } = await client.exec(sandbox, ["curl", "-sk", "-m", "3", ...way]);
+        expect(exit_code, `${host} by ${address}`).not.toBe(0);
+      }
+      expect(await curl(`https://${domain}/`), "by the name server").not.toMatchObject({ code: 0 });
+    }
+  });
+
+  test("gets from its name server no way to the service, and cannot break it", async () => {
+    const attack = [
+      "import os, socket, struct",
+      "server = [l.split()[1] for l in open('/etc/resolv.conf') if l.startswith('nameserver')][0]",
+      "def ask(packet, wait=True):",
+      "  s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.sendto(packet, (server, 53))",
+      "  try: return s.recv(65535) if wait else b''",
+      "  except OSError: return b''",
+      "def query(name, kind=1):",
+      "  labels = b''.join(bytes([len(l)]) + l.encode() for l in name.split('.'))",
+      "  return os.urandom(2) + b'\\x01\\0\\0\\x01' + b'\\0' * 6 + labels + b'\\0' + struct.pack('!HH', kind, 1)",
+      "for i in range(300): ask(os.urandom(i % 100), wait=False)",
+      "for i in range(100): ask(query('localhost')[:i % 30] + b'\\xc0\\x0c' * 20, wait=False)",
+      "for kind in (251, 252, 255): ask(query('localhost', kind), wait=False)",
+      "for name in ('localhost', 'metadata.google.internal', 'cloche.localhost', socket.gethostname()):",
+      "  answer = ask(query(name))",
+      "  private = [a for a in ('127.0.0.1', '169.254.169.254', '10.0.0.1') if socket.inet_aton(a) in answer[12:]]",
+      "  if private and name != 'localhost': print('private', name, private)",
+      "print('answered' if len(ask(query('localhost'))) >= 12 else 'silent')",
+    ].join("\n");
+    expect((await client.exec(sandbox, ["python3", "-c", attack])).stdout).toBe("answered\n");
   });
 
   test("serves itself on its own loopback", async () => {
