@@ -1,4 +1,14 @@
 import { defineConfig } from "vitest/config";
+import { BaseSequencer, type TestSpecification } from "vitest/node";
+
+/** What counts the leftovers of the other files of a project runs after them. */
+class CensusLast extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const isCensus = ({ moduleId }: TestSpecification): boolean => moduleId.endsWith("/census.test.ts");
+    const sorted = await super.sort(files);
+    return [...sorted.filter((file) => !isCensus(file)), ...sorted.filter(isCensus)];
+  }
+}
 
 /** Unit tests run side by side; what touches the machine (mounts, namespaces, sandboxes) runs one file at a time. */
 const onMachine = (name: string, folder: string, more: object = {}) => ({
@@ -30,6 +40,7 @@ const onVmService = {
 
 export default defineConfig({
   test: {
+    sequence: { sequencer: CensusLast },
     projects: [
       {
         test: {

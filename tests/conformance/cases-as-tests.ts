@@ -3,12 +3,12 @@ import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { type CaseFile, loadCaseFiles } from "./case-file.ts";
 import { Session, type TestSandbox } from "./session.ts";
 
-/** Every case of the files that `chosen` names; all without. */
-export function casesAsTests(chosen: (file: CaseFile) => boolean = () => true): void {
+/** Every case of the files given; of all files without. */
+export function casesAsTests(files: readonly CaseFile[] = loadCaseFiles()): void {
   const session = new Session(inject("service").target);
   afterAll(() => session.close());
 
-  describe.each(loadCaseFiles().filter(chosen))("$path", (file) => {
+  describe.each(files)("$path", (file) => {
     const needsShared = file.cases.some((one) => (one.sandbox ?? file.sandbox ?? "shared") === "shared");
     let shared: TestSandbox | undefined;
     beforeAll(async () => {

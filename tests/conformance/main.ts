@@ -5,6 +5,7 @@ import { loadCaseFiles } from "./case-file.ts";
 import { Session, type TestSandbox } from "./session.ts";
 
 const usage = `usage: main.ts --gateway URL --api-key KEY --edge HOST:PORT --ca FILE [--other-team-key KEY] [--only TEXT]
+               [--patience N]
 
 Runs spec/cases against a running service. Exits with 1 when a case fails.
   --gateway         base URL of the gateway, such as http://127.0.0.1:7080
@@ -12,6 +13,7 @@ Runs spec/cases against a running service. Exits with 1 when a case fails.
   --edge            where to connect for every sandbox domain, such as 127.0.0.1:7443
   --ca              PEM file of the authority that signed the edge's certificate
   --other-team-key  API key of a second team, for the cases about other teams
+  --patience        waits this many times as long as usual for anything, such as 5 for emulated machines
   --only            only cases whose file or name has this text in it`;
 
 const { values } = parseArgs({
@@ -22,6 +24,7 @@ const { values } = parseArgs({
     ca: { type: "string" },
     "other-team-key": { type: "string" },
     only: { type: "string", default: "" },
+    patience: { type: "string", default: "1" },
     help: { type: "boolean", default: false },
   },
 });
@@ -30,6 +33,11 @@ if (values.help || !gateway || !edge || !ca || !apiKey) {
   console.log(usage);
   process.exit(values.help ? 0 : 2);
 }
+const patience = Number(values.patience);
+if (!(patience >= 1)) {
+  console.error(`--patience is ${JSON.stringify(values.patience)}; it must be a number from 1`);
+  process.exit(2);
+}
 const [edgeHost = "", edgePort = "443"] = edge.replace(/^https:\/\//, "").split(":");
 const session = new Session({
   gatewayUrl: gateway,
@@ -37,6 +45,7 @@ const session = new Session({
   edgeHost,
   edgePort: Number(edgePort),
   ca: readFileSync(ca, "utf8"),
+  patience,
   ...(otherTeamKey === undefined ? {} : { otherTeamKey }),
 });
 

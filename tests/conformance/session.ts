@@ -12,6 +12,12 @@ export interface TestSandbox {
   domain: string;
   token: string;
 }
+/** As the gateway answers it. */
+interface MadeSandbox {
+  id: string;
+  state: string;
+  domain: string;
+}
 interface Exchange {
   answer: WireAnswer;
   json: unknown;
@@ -32,11 +38,13 @@ export class Session {
   readonly #tokens = new Map<string, string>();
   readonly #domains = new Map<string, string>();
   readonly #owned = new Set<string>();
+  readonly #patience: number;
   #count = 0;
 
   constructor(target: Target) {
     this.target = target;
     this.wire = new Wire(target);
+    this.#patience = target.patience ?? 1;
   }
 
   /** Why a case cannot run against this service; undefined when it can. */
@@ -51,27 +59,29 @@ export class Session {
   /** A RUNNING sandbox. Delete it with `discard`; `close` deletes what was not. */
   async createSandbox(fields: Record<string, unknown> = {}): Promise<TestSandbox> {
     const { json, answer } = await this.#callGateway("CreateSandbox", fields);
-    const created = json as {
-      sandbox?: { id: string; state: string; domain: string };
-      data_plane_token?: string;
-    };
+    const created = json as { sandbox?: MadeSandbox; data_plane_token?: string };
     if (answer.status !== 200 || !created.sandbox)
       throw new Error(`CreateSandbox answered ${answer.status}: ${answer.body.toString()}`);
     const { id } = created.sandbox;
     this.#owned.add(id);
-    let { state, domain } = created.sandbox;
-    for (const until = Date.now() + READY_MS; state === "SANDBOX_STATE_CREATING" && Date.now() < until; ) {
-      await sleep(POLL_MS);
-      const got = (await this.#callGateway("GetSandbox", { id })).json as {
-        sandbox: { state: string; domain: string };
-      };
-      ({ state, domain } = got.sandbox);
-    }
+    const { state, domain } = await this.#made(created.sandbox);
     if (state !== "SANDBOX_STATE_RUNNING") throw new Error(`sandbox ${id} is ${state}, not RUNNING`);
     const token = String(created.data_plane_token);
     this.#tokens.set(id, token);
     this.#domains.set(id, domain);
     return { id, domain, token };
+  }
+
+  /** What becomes of a sandbox that was answered while it is still being made: a service may do so after 10 s. */
+  async #made(answered: MadeSandbox): Promise<MadeSandbox> {
+    let seen = answered;
+    const until = Date.now() + READY_MS * this.#patience;
+    while (seen.state === "SANDBOX_STATE_CREATING" && Date.now() < until) {
+      await sleep(POLL_MS);
+      const { json } = await this.#callGateway("GetSandbox", { id: answered.id });
+      seen = (json as { sandbox?: MadeSandbox }).sandbox ?? seen;
+    }
+    return seen;
   }
 
   /** Has `close` delete a sandbox that somebody else made. */
@@ -122,7 +132,7 @@ export class Session {
     const step = fill(unfilled, captured) as Step;
     if (step.pause_ms !== undefined) await sleep(step.pause_ms);
     const surface = step.surface ?? (step.call.includes(" ") ? "dataplane" : fileSurface);
-    const until = Date.now() + (step.until_ms ?? 0);
+    const until = Date.now() + (step.until_ms ?? 0) * this.#patience;
     for (;;) {
       const attempts = Array.from({ length: step.copies ?? 1 }, () =>
         this.#exchange(surface, step, captured),
@@ -132,6 +142,7 @@ export class Session {
       const first = exchanges[0];
       if (bad === undefined && first !== undefined) {
         transcript.push(describe(step, first));
+        if (makesSandbox(step)) for (const { json } of exchanges) await this.#awaitMade(json);
         for (const [name, place] of Object.entries(capture ?? {})) captured[name] = pick(first, place);
         return;
       }
@@ -167,9 +178,17 @@ export class Session {
     return { answer, json, problems };
   }
 
+  /** The next steps find it made, and what they captured of it is what it then was. */
+  async #awaitMade(json: unknown): Promise<void> {
+    const answer = json as { sandbox?: MadeSandbox } | undefined;
+    if (answer?.sandbox?.state !== "SANDBOX_STATE_CREATING") return;
+    answer.sandbox = await this.#made(answer.sandbox);
+    if (answer.sandbox.domain !== "") this.#domains.set(answer.sandbox.id, answer.sandbox.domain);
+  }
+
   /** Sandboxes that a case makes are ours to delete. */
   #adopt(json: unknown, step: Step): void {
-    if (!/^(Create|Fork)Sandbox$/.test(step.call)) return;
+    if (!makesSandbox(step)) return;
     const made = json as
       | { sandbox?: { id?: string; domain?: string }; data_plane_token?: string }
       | undefined;
@@ -239,6 +258,8 @@ export class Session {
     return { answer, json: parseJson(answer.body) };
   }
 }
+
+const makesSandbox = ({ call }: Step): boolean => /^(Create|Fork)Sandbox$/.test(call);
 
 function expectationProblems(surface: Surface, step: Step, answer: WireAnswer, json: unknown): string[] {
   const { expect } = step;

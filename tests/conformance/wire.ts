@@ -19,6 +19,8 @@ export interface Target {
   signingKey?: { kid: string; privateKeyPem: string };
   /** Whether OCI containers can run there. Default true. */
   containers?: boolean;
+  /** How many times as long as usual to wait for anything: emulated machines are slow. Default 1. */
+  patience?: number;
 }
 
 export interface WireRequest {
@@ -27,7 +29,7 @@ export interface WireRequest {
   path: string;
   headers?: Record<string, string>;
   body?: Buffer | undefined;
-  /** The whole exchange must end within this time. Default 120,000 ms. */
+  /** The whole exchange must end within this time, times the target's patience. Default 120,000 ms. */
   deadlineMs?: number;
 }
 export interface WireAnswer {
@@ -51,7 +53,9 @@ export class Wire {
   gateway(request: WireRequest): Promise<WireAnswer> {
     const url = new URL(this.#target.gatewayUrl);
     const options = { host: url.hostname, port: url.port, agent: this.#plain };
-    return exchange((more) => http.request({ ...options, ...more }), request, { host: url.host });
+    return exchange((more) => http.request({ ...options, ...more }), this.#patient(request), {
+      host: url.host,
+    });
   }
 
   /** `domain` as the gateway gave it, with or without a port. */
@@ -59,7 +63,14 @@ export class Wire {
     const servername = domain.replace(/:\d+$/, "");
     const { edgeHost, edgePort, ca } = this.#target;
     const options = { host: edgeHost, port: edgePort, agent: this.#secure, servername, ca };
-    return exchange((more) => https.request({ ...options, ...more }), request, { host: domain });
+    return exchange((more) => https.request({ ...options, ...more }), this.#patient(request), {
+      host: domain,
+    });
+  }
+
+  #patient(request: WireRequest): WireRequest {
+    const { patience = 1 } = this.#target;
+    return { ...request, deadlineMs: (request.deadlineMs ?? DEADLINE_MS) * patience };
   }
 
   close(): void {
@@ -90,7 +101,7 @@ function exchangeOnce(start: Start, request: WireRequest, host: { host: string }
   let answered = false;
   const timer = setTimeout(() => {
     outgoing.destroy(new Error(`${request.method} ${request.path}: no whole answer within the deadline`));
-  }, request.deadlineMs ?? DEADLINE_MS);
+  }, request.deadlineMs);
   const fail = (error: Error): void => {
     clearTimeout(timer);
     const reset = ["ECONNRESET", "EPIPE"].includes((error as NodeJS.ErrnoException).code ?? "");

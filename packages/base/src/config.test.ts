@@ -29,6 +29,7 @@ describe("loadConfig", () => {
     [{ CLOCHE_HOME: "relative" }, "", /CLOCHE_HOME is "relative"; it must be an absolute path/],
     [{}, "edge_port: many", /edge_port in .*config.yaml is "many"/],
     [{}, "egde_port: 1", /setting egde_port in .* is unknown; known are/],
+    [{ CLOCHE_VM_HANG_SECONDS: "9" }, "", /CLOCHE_VM_HANG_SECONDS is "9"; it must be whole seconds from 10/],
     [{}, "- 1", /must hold "setting: value" lines/],
     [{}, "a: [", /is not valid YAML/],
     [{ CLOCHE_TOKEN_LIFETIME_SECONDS: "0" }, "", /CLOCHE_TOKEN_LIFETIME_SECONDS is "0"/],

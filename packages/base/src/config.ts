@@ -26,6 +26,10 @@ const integer =
     if (!/^-?\d+$/.test(text) || value < min || value > max) throw new Error("out of range");
     return value;
   };
+const zeroOr =
+  (parse: Parse<number>): Parse<number> =>
+  (text) =>
+    text === "0" ? 0 : parse(text);
 const oneOf =
   <T extends string>(...values: readonly T[]): Parse<T> =>
   (text) => {
@@ -183,6 +187,13 @@ const settings = {
     "off",
     oneOf("off", "operations"),
     "off, or operations for a log line with the steps of each",
+  ),
+  vmHangSeconds: setting(
+    "CLOCHE_VM_HANG_SECONDS",
+    "vm_hang_seconds",
+    0,
+    zeroOr(integer(10, 86_400)),
+    "whole seconds from 10 to 86400 after which a virtual machine that hangs is ended, or 0 for 60 (emulated: 300)",
   ),
   drainSeconds: setting(
     "CLOCHE_DRAIN_SECONDS",

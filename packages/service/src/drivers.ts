@@ -73,7 +73,9 @@ async function qemuPlatform({ config, artifacts, progress }: DriverParts): Promi
   return platform;
 }
 
-function makeQemu({ artifacts, tag, network, log }: DriverParts, platform: VmPlatform): MachineDriver {
+function makeQemu(parts: DriverParts, platform: VmPlatform): MachineDriver {
+  const { config, artifacts, tag, network, log } = parts;
+  const hungAfterMs = config.vmHangSeconds * 1_000;
   return new QemuDriver({
     tag,
     platform,
@@ -82,6 +84,7 @@ function makeQemu({ artifacts, tag, network, log }: DriverParts, platform: VmPla
     native: artifacts.native,
     log: log.child({ part: "qemu" }),
     makeReadyFor: { cpus: defaults.cpus, memoryMb: defaults.memoryMb },
+    ...(hungAfterMs > 0 && { health: { intervalMs: Math.min(10_000, hungAfterMs / 3), hungAfterMs } }),
   });
 }
 

@@ -106,13 +106,18 @@ export async function restoreCheckpoint(
         return runningServices;
       });
       machines.setBusy(id, true);
+      let letGo = false;
       try {
-        const { started, failed } = await carryOut(machines, id);
+        const { started, failed } = await carryOut(machines, id, () => {
+          letGo = true;
+        });
         const stopped = ran.filter((name) => !started.includes(name));
         return { durationMs: performance.now() - began, started, stopped, failed };
       } catch (error) {
         machines.parts.log.warn({ err: error, sandbox_id: id }, "restore failed: going back to the old disk");
-        await turnBack(machines, id);
+        // A disk that cannot be attached is refused before anything of the sandbox is stopped for it.
+        if (letGo) await turnBack(machines, id);
+        else await forget(machines, id);
         throw error;
       } finally {
         machines.setBusy(id, false);
@@ -137,14 +142,21 @@ export async function finishRestore(machines: Machines, id: string): Promise<voi
   }
 }
 
-/** From the note on: every step can be repeated, whatever a crash left done. */
-async function carryOut(machines: Machines, id: string): Promise<{ started: string[]; failed: string[] }> {
+/** From the note on: every step can be repeated, whatever a crash left done. `onLetGo`: the agent is about to stop what runs. */
+async function carryOut(
+  machines: Machines,
+  id: string,
+  onLetGo?: () => void,
+): Promise<{ started: string[]; failed: string[] }> {
   const record = machines.get(id);
   const note = noteOf(record);
   const agent = machines.agent(record);
   const hooks = {
     flush: async () => undefined,
-    detachDisk: () => agent.detachDisk().then(() => undefined),
+    detachDisk: () => {
+      onLetGo?.();
+      return agent.detachDisk().then(() => undefined);
+    },
   };
   const old = machines.files(record);
   const next = filesWith(machines, record, note.disk);
@@ -169,8 +181,15 @@ async function turnBack(machines: Machines, id: string): Promise<void> {
   const next = filesWith(machines, record, note.disk);
   await machines.driver(record).swapDisk(next, machines.files(record).diskImage, hooks);
   await agent.attachDisk({ blockDevice: record.blockDevice ?? "", startServices: note.ran });
+  await forget(machines, id);
+}
+
+/** The restore is off, and the disk that was made for it goes. */
+async function forget(machines: Machines, id: string): Promise<void> {
+  const record = machines.get(id);
+  const { diskImage } = filesWith(machines, record, noteOf(record).disk);
   await machines.dropField(id, "restore");
-  await rm(next.diskImage, { force: true });
+  await rm(diskImage, { force: true });
 }
 
 /** The checkpoint, where it is the sandbox's own; any other id behaves as unknown (decisions.md, Data plane: checkpoints). */

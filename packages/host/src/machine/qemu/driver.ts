@@ -140,6 +140,7 @@ export class QemuDriver implements MachineDriver {
     const { shape, bootedFrom, bootstrapSecret } = manifest;
     const living = await this.#find(files);
     if (living) return this.#running(living);
+    await checkDiskImage(files.diskImage);
     await removeMachine(this.#environment, files);
     const secret = bootstrapSecret === undefined ? {} : { bootstrapSecret };
     const policy = egress === undefined ? {} : { egress };
