@@ -26,7 +26,6 @@ const chosen: Record<string, readonly string[]> = {
   "dataplane/store.yaml": [
     "a value of any JSON is set and got",
     "a batch applies all of its operations in order",
-    "the store lies outside of the users' files",
     "writers at once never lose an answered write",
   ],
   "dataplane/services.yaml": [
