@@ -1,5 +1,5 @@
 // What lies below a virtual machine on the host: its QEMU, its files, and the room on the pool.
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readdirSync, rmSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
 import { markedProcesses } from "../../packages/host/src/machine/qemu/driver.ts";
@@ -9,6 +9,7 @@ import { tagOf } from "../fixtures/inventory.ts";
 const MIB = 1024 * 1024;
 /** Less than a service needs to begin anything, more than guests write meanwhile. */
 const FULL_BELOW = 96 * MIB;
+const FILL_TRIES = 20;
 
 /** Pids of the QEMU of a sandbox. */
 export async function qemusOf(home: string, { id }: TestSandbox): Promise<number[]> {
@@ -51,9 +52,11 @@ export function fillPool(home: string): () => void {
   mkdirSync(fillers);
   const giveBack = (): void => rmSync(fillers, { recursive: true, force: true });
   try {
-    for (let made = 0; room() > FULL_BELOW; made += 1) {
-      const bytes = Math.max(MIB, room() - FULL_BELOW / 2);
-      execFileSync("fallocate", ["-l", String(bytes), join(fillers, String(made))]);
+    for (let tries = 1, free = room(); free > FULL_BELOW; tries += 1, free = room()) {
+      const words = ["-l", String(free - FULL_BELOW / 2), join(fillers, String(tries))];
+      // Others take room meanwhile.
+      const { status, stderr } = spawnSync("fallocate", words, { encoding: "utf8" });
+      if (status !== 0 && tries >= FILL_TRIES) throw new Error(`the pool cannot be filled: ${stderr}`);
     }
   } catch (error) {
     giveBack();
