@@ -75,7 +75,11 @@ export class ContainerLauncher implements Launcher {
         log,
         onOutput,
       });
-      return { process, container: { guest, env, user, workingDir }, release: () => guest.close() };
+      const release = async (graceMs: number): Promise<void> => {
+        await guest.settle(graceMs);
+        await guest.close();
+      };
+      return { process, container: { guest, env, user, workingDir }, release };
     } catch (error) {
       await guest.close();
       throw error;

@@ -8,8 +8,8 @@ export interface Launched {
   process: GuestProcess;
   /** The container it runs in, with what an exec inside it starts from; undefined for a service of the users' tree. */
   container: LaunchedContainer | undefined;
-  /** Frees what it ran in; called once its tree has ended. */
-  release(): Promise<void>;
+  /** Frees what it ran in; called once its tree has ended. Commands that run in a container get `graceMs` to end by themselves. */
+  release(graceMs: number): Promise<void>;
 }
 export interface LaunchedContainer {
   guest: Guest;

@@ -262,7 +262,8 @@ export class Service {
     try {
       return await this.#supervise(run, launched, healthTimeoutMs);
     } finally {
-      await launched.release();
+      // A command inside that made an end of the program is still to be told its own.
+      await launched.release(run.stop.signal.aborted ? 0 : commandGraceMs);
     }
   }
 
@@ -357,6 +358,7 @@ export class Service {
 }
 
 const sigterm = 15;
+const commandGraceMs = 5_000;
 
 function statusOf(state: State): ServiceRecord["status"] {
   if (state.kind === "running") return "running";

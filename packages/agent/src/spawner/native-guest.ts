@@ -147,6 +147,13 @@ export class NativeGuest implements Guest {
     if (process) process.outOfMemory = true;
   }
 
+  async settle(withinMs: number): Promise<void> {
+    const { promise: late, resolve } = Promise.withResolvers<void>();
+    const timer = setTimeout(resolve, withinMs);
+    await Promise.race([Promise.allSettled([...this.#processes.values()].map(({ exited }) => exited)), late]);
+    clearTimeout(timer);
+  }
+
   async close(): Promise<void> {
     this.#init.destroy();
     this.#fileServer.destroy();

@@ -113,6 +113,8 @@ export interface Guest {
   readonly files: GuestFiles;
   /** Resolves when the guest has ended, for whatever reason. */
   readonly closed: Promise<void>;
+  /** Waits until none of its programs runs any more, at most `withinMs`. */
+  settle(withinMs: number): Promise<void>;
   /** Kills everything and waits until it is gone, so that the disk can be unmounted. */
   close(): Promise<void>;
 }

@@ -68,6 +68,8 @@ export class LocalGuest implements Guest {
     return this.#running.size;
   }
 
+  async settle(): Promise<void> {}
+
   async close(): Promise<void> {
     await Promise.all([...this.#running].map((process) => process.kill()));
     this.#closed.resolve();
