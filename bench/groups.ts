@@ -6,6 +6,7 @@ import type { Lab } from "./lab.ts";
 import { churn, forkChain, manyCheckpoints } from "./long-cells.ts";
 import { bootCell, forkPauseCell, memoryCell, type QemuBench } from "./qemu-cells.ts";
 import type { Cell } from "./runner.ts";
+import { runtimeCells } from "./runtime-cells.ts";
 import { createCell, execCell, fileCell } from "./sandbox-cells.ts";
 import { chainCell, supervisorMemoryCell } from "./service-cells.ts";
 import { startCell } from "./start-cell.ts";
@@ -25,6 +26,8 @@ export type Samples = (full: number) => number;
 export interface Group {
   name: string;
   about: string;
+  /** Its cells have the same arms: after them all, one table with a line for each cell and a column for each arm. */
+  asColumns?: boolean;
   /** One after another: each is closed before the next is opened. */
   open: ((samples: Samples) => Promise<Opened> | Opened)[];
 }
@@ -32,13 +35,19 @@ export interface Group {
 const burstFull = 100;
 const only = (cell: Cell): Opened => ({ cell, close: () => undefined });
 
-/** Those that need no service. */
+/** Those that need no service, or start their own. */
 export const bareGroups: readonly Group[] = [
   {
     name: "edge",
     about:
       "a request through the edge against one to the agent; 64 connections against a bare node:https echo",
     open: [(samples) => edgeCells(samples(15))],
+  },
+  {
+    name: "runtimes",
+    about: "the same operations on gVisor and on virtual machines, a column for each",
+    asColumns: true,
+    open: [(samples) => runtimeCells(samples(20))],
   },
 ];
 

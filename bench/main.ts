@@ -11,7 +11,7 @@ import { bareGroups, type Group, labGroups, qemuGroups } from "./groups.ts";
 import { openLab, type Lab } from "./lab.ts";
 import { openQemuBench, type QemuBench } from "./qemu-cells.ts";
 import { type GroupRun, record } from "./record.ts";
-import { renderTarget, runCell } from "./runner.ts";
+import { renderColumns, renderTarget, runCell } from "./runner.ts";
 
 const { values: flags, positionals: wanted } = parseArgs({
   allowPositionals: true,
@@ -86,7 +86,7 @@ try {
 }
 report();
 
-async function runGroup({ name, open }: Group): Promise<void> {
+async function runGroup({ name, open, asColumns }: Group): Promise<void> {
   const results: GroupRun = { group: name, results: [] };
   for (const openOne of open) {
     const made = await openOne(samplesOf);
@@ -98,6 +98,7 @@ async function runGroup({ name, open }: Group): Promise<void> {
     closers.splice(closers.lastIndexOf(made.close), 1);
     await made.close();
   }
+  if (asColumns) console.log(renderColumns(results.results));
   runs.push(results);
 }
 

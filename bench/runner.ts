@@ -167,6 +167,19 @@ export function renderCell(result: CellResult): string {
   return lines.join("\n");
 }
 
+/** Medians: a line for each cell, a column for each arm of the first. */
+export function renderColumns(results: readonly CellResult[]): string {
+  const arms = results[0]?.arms.map(({ arm }) => arm) ?? [];
+  const width = Math.max(...results.map(({ cell }) => cell.length), 10);
+  const columns = (cells: string[]): string => cells.map((cell) => cell.padStart(18)).join("");
+  const lines = [`\n${"p50 ms".padEnd(width)}${columns(arms)}`];
+  for (const result of results) {
+    const p50s = arms.map((name) => ms(result.arms.find(({ arm }) => arm === name)?.p50));
+    lines.push(`${result.cell.padEnd(width)}${columns(p50s)}`);
+  }
+  return lines.join("\n");
+}
+
 export function renderTarget(target: TargetResult): string {
   const verdict = target.met ? "met   " : "MISSED";
   if (target.unit === "ms-more") {
