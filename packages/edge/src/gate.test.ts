@@ -34,6 +34,24 @@ test("a valid token wakes a sandbox with auto_resume, once for many requests", a
   expect(rig.gateway.woken).toEqual([sandboxA]);
 });
 
+test("what the stream says late of the time before a wake-up does not cut off who was let in by it", async () => {
+  await using rig = await Rig.start();
+  const suspended = { sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true, epoch: 3n };
+  rig.gateway.set(suspended);
+  await until(async () => (await rig.ask()).status === 401);
+  // The answer overtakes the stream, which tells of the step before while the agent is busy with the request.
+  rig.gateway.onWake = async () =>
+    Object.assign(rig.gateway.routeOf(sandboxA), { state: "SANDBOX_STATE_RUNNING", epoch: 5n });
+  rig.onAgent = (_request, response) => {
+    rig.gateway.set({ ...suspended, state: "SANDBOX_STATE_RESUMING", epoch: 4n });
+    rig.gateway.set({ ...suspended, state: "SANDBOX_STATE_RUNNING", epoch: 5n });
+    setTimeout(() => response.end("{}"), 50);
+  };
+  const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
+  const answer = await rig.ask({ path: "/v1/busy", headers: { authorization } });
+  expect(answer.status).toBe(200);
+});
+
 test("nothing is woken without a valid token of that sandbox", async () => {
   await using rig = await Rig.start();
   rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });

@@ -20,6 +20,8 @@ export class RouteTable {
   #routes = new Map<string, Route>();
   #keys: Keys | undefined;
   #synced = false;
+  /** Epochs that WakeSandbox answered before the stream said them. */
+  readonly #ahead = new Map<string, bigint>();
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly #onChange: (sandboxId: string, route: Route | undefined) => void;
 
@@ -43,7 +45,17 @@ export class RouteTable {
   /** Takes what WakeSandbox answered, unless the stream, which it races with, already says something of the same epoch or newer. */
   setIfNewer(route: Route): void {
     const known = this.#routes.get(route.sandboxId);
-    if (known === undefined || known.epoch < route.epoch) this.#set(route);
+    if (known !== undefined && known.epoch >= route.epoch) return;
+    this.#ahead.set(route.sandboxId, route.epoch);
+    this.#set(route);
+  }
+
+  /** Whether the stream has yet to say what WakeSandbox answered: what is older would cut off requests that were let in since. */
+  #isBehindWake(route: Route): boolean {
+    const epoch = this.#ahead.get(route.sandboxId);
+    if (epoch !== undefined && route.epoch < epoch) return true;
+    this.#ahead.delete(route.sandboxId);
+    return false;
   }
 
   #set(route: Route): void {
@@ -52,6 +64,7 @@ export class RouteTable {
   }
 
   #remove(sandboxId: string): void {
+    this.#ahead.delete(sandboxId);
     if (this.#routes.delete(sandboxId)) this.#changed(sandboxId, undefined);
   }
 
@@ -100,12 +113,14 @@ export class RouteTable {
 
   async *#events(client: RouteClient, signal: AbortSignal): AsyncGenerator<"synced" | "changed"> {
     const seen = new Set<string>();
+    this.#ahead.clear();
     let complete = false;
     for await (const event of client.watchRoutes({}, { signal })) {
       if (event.kind === RouteEvent_Kind.SET && event.route) {
         if (!complete) seen.add(event.route.sandboxId);
-        // Never compared with what we knew: a gateway that started anew may count its epochs anew.
-        this.#set(event.route);
+        // Not compared with what we knew, for a gateway that started anew may count its epochs anew; but the stream may
+        // still have to come to where WakeSandbox's answer was ahead of it.
+        if (!this.#isBehindWake(event.route)) this.#set(event.route);
       } else if (event.kind === RouteEvent_Kind.REMOVE && event.route) {
         seen.delete(event.route.sandboxId);
         this.#remove(event.route.sandboxId);

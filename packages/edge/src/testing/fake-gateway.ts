@@ -75,6 +75,10 @@ export class FakeGateway {
     this.#routes.set(change.sandboxId, message);
     this.#push(create(RouteEventSchema, { kind: RouteEvent_Kind.SET, route: message }));
   }
+  /** A copy. */
+  routeOf(sandboxId: string): Route {
+    return Object.assign(create(RouteSchema), this.#routes.get(sandboxId));
+  }
   remove(sandboxId: string): void {
     this.#routes.delete(sandboxId);
     this.#push(create(RouteEventSchema, { kind: RouteEvent_Kind.REMOVE, route: { sandboxId } }));
