@@ -69,7 +69,7 @@ export class QemuDriver implements MachineDriver {
       log,
       agentPort: options.agentPort ?? defaults.agentPort,
       // Emulated, a boot is ten seconds of computing, which a host that shares its processors with much else may stretch far.
-      bootTimeoutMs: emulated ? 600_000 : 60_000,
+      bootTimeoutMs: emulated ? 200_000 : 60_000,
       restoreTimeoutMs: emulated ? 180_000 : 20_000,
     };
     this.#templates = new VmTemplates(this.#environment, options.templatesDir);

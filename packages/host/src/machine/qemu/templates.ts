@@ -91,7 +91,11 @@ export class VmTemplates {
     const found = await openSnapshot(dir, platform).catch(() => undefined);
     if (found) return { dir, manifest: found };
     await rm(dir, { recursive: true, force: true });
-    await this.#build(key, shape);
+    await this.#build(key, shape).catch((error: unknown) => {
+      // Once more: an emulated guest hangs in its early boot now and then, and the next one does not.
+      this.#environment.log.warn({ err: error }, "a template's machine did not come up: booting another");
+      return this.#build(key, shape);
+    });
     return { dir, manifest: await openSnapshot(dir, platform) };
   }
 
