@@ -27,11 +27,16 @@ static int open_new(struct answer *answer, const char *target, char path[PATH_MA
   return fd;
 }
 
-/* Durable before it is visible: a checkpoint that was answered must be there after a power cut. */
-static int publish(struct answer *answer, int fd, const char *path, const char *target) {
+static int publish(struct answer *answer, const char *path, const char *target) {
+  if (rename(path, target) != 0) return fail(answer, errno, "renaming %s", path);
+  return 0;
+}
+
+/* Durable before it is visible. */
+static int publish_durably(struct answer *answer, int fd, const char *path, const char *target) {
   char dir[PATH_MAX];
   if (fsync(fd) != 0) return fail(answer, errno, "fsync of %s", path);
-  if (rename(path, target) != 0) return fail(answer, errno, "renaming %s", path);
+  if (publish(answer, path, target) != 0) return -1;
   snprintf(dir, sizeof dir, "%s", target);
   char *slash = strrchr(dir, '/');
   if (slash) *slash = 0;
@@ -75,7 +80,8 @@ static int clone_from(struct answer *answer, const char *source, const char *tar
     fail(answer, clone_error, "reflink of %s to %s", source, path);
     goto out;
   }
-  result = publish(answer, target_fd, path, target);
+  /* A snapshot's caller has a record of it to write and makes both durable at once: half the waits for the disk. */
+  result = frozen ? publish(answer, path, target) : publish_durably(answer, target_fd, path, target);
 out:
   if (result != 0 && target_fd >= 0) unlink(path);
   if (mount_fd >= 0) close(mount_fd);

@@ -10,7 +10,7 @@
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { type Log, readJsonFile, rfc3339, SerialQueue, writeDurably } from "@cloche/base";
+import { type Log, readJsonFile, rfc3339, SerialQueue, syncFile, writeDurably } from "@cloche/base";
 import { ClocheError, isCheckpointId, newCheckpointId, type RandomBytes } from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive } from "./archive.ts";
 import type { CheckpointHeader, Manifest, PackReference } from "./manifest.ts";
@@ -133,7 +133,7 @@ export class CheckpointCatalogue {
       deleted: false,
       packs: [],
     };
-    await this.#save(info);
+    await this.#save(info, () => syncFile(reservation.image));
     const entry: Entry = { info, leases: 0, upload: undefined, onDrained: undefined };
     this.#entries.set(info.id, entry);
     this.#beginUpload(entry);
@@ -399,9 +399,10 @@ export class CheckpointCatalogue {
     };
   }
 
-  #save(info: CheckpointInfo): Promise<void> {
+  /** `also`: see writeDurably. */
+  #save(info: CheckpointInfo, also?: () => Promise<void>): Promise<void> {
     return mkdir(this.#folder(info.id), { recursive: true, mode: 0o700 }).then(() =>
-      writeDurably(join(this.#folder(info.id), "record.json"), JSON.stringify(info)),
+      writeDurably(join(this.#folder(info.id), "record.json"), JSON.stringify(info), 0o600, also),
     );
   }
 

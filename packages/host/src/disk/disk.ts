@@ -111,7 +111,7 @@ export async function detachDisk(
 
 /**
  * The attached disk at one instant, as a clone at `target`: everything written before the call is in it and the file
- * system in it is clean. Writers stand still for `frozenMs`.
+ * system in it is clean. Writers stand still for `frozenMs`. Not durable yet: the caller syncs it with what speaks of it.
  */
 export async function checkpointDisk(
   native: Native,

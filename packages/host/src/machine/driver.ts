@@ -106,7 +106,7 @@ export interface MachineDriver {
   /** Finds a machine again after a restart of the service; undefined when no process of it lives. */
   adopt(files: MachineFiles): Promise<RunningMachine | undefined>;
 
-  /** The disk at one crash-consistent, quiesced instant, as a reflink clone at `toImage`. The machine goes on. */
+  /** The disk at one crash-consistent, quiesced instant, as a reflink clone at `toImage`, which the caller syncs. The machine goes on. */
   checkpointDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<{ pauseMs: number }>;
   /**
    * Replaces the disk under the living agent by the image `toImage`, which the caller made (a clone of a checkpoint) and

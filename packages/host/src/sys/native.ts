@@ -63,7 +63,7 @@ export class Native {
     await this.#call("clone", source, target);
   }
 
-  /** Freezes the file system at `mountPoint`, clones `source` (the image behind it) to `target`, thaws. */
+  /** Freezes the file system at `mountPoint`, clones `source` (the image behind it) to `target`, thaws. Not durable yet. */
   async snapshot(mountPoint: string, source: string, target: string): Promise<{ frozenMs: number }> {
     return { frozenMs: Number(await this.#call("snapshot", mountPoint, source, target)) / 1_000 };
   }

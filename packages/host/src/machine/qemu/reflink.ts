@@ -1,5 +1,5 @@
 // Clones of files that share their blocks (FICLONE) on the pool, durable names, and room errors in public wording.
-import { constants, copyFile, link, open, rm } from "node:fs/promises";
+import { constants, copyFile, link, rm } from "node:fs/promises";
 import { ClocheError } from "@cloche/protocol";
 
 /** A clone in constant time; `to` must not exist. Never a slow copy: the pool can reflink, or the call throws. */
@@ -11,16 +11,6 @@ export async function reflink(from: string, to: string): Promise<void> {
 export async function hardLink(from: string, to: string): Promise<void> {
   await rm(to, { force: true });
   await link(from, to);
-}
-
-/** Waits until the file's content is on the host's disk. */
-export async function syncFile(path: string): Promise<void> {
-  const handle = await open(path, "r");
-  try {
-    await handle.datasync();
-  } finally {
-    await handle.close();
-  }
 }
 
 /** What a full pool looks like to Node. */

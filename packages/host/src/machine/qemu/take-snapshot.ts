@@ -2,12 +2,12 @@
 // base memory cloned, buffer touched) or after it (changed pages written and synced).
 import { chmod, chown, copyFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { CleanupStack, syncDirectory } from "@cloche/base";
+import { CleanupStack, syncDirectory, syncFile } from "@cloche/base";
 import type { GuestHooks, SnapshotFiles } from "../driver.ts";
 import { vmFiles } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { MemoryCapture } from "./memory-capture.ts";
-import { needingRoom, hardLink, reflink, syncFile } from "./reflink.ts";
+import { needingRoom, hardLink, reflink } from "./reflink.ts";
 import { sealSnapshot, snapshotPaths } from "./snapshot-files.ts";
 import type { Vm } from "./vm.ts";
 

@@ -9,12 +9,11 @@
 import { randomBytes, createHash } from "node:crypto";
 import { chmod, chown, copyFile, mkdir, readdir, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { CleanupStack } from "@cloche/base";
+import { CleanupStack, syncFile } from "@cloche/base";
 import { agentAnswers } from "./agent-answer.ts";
 import { vmFiles, type VmShape } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { templateKey, type VmPlatform } from "./platform.ts";
-import { syncFile } from "./reflink.ts";
 import { openSnapshot, sealSnapshot, type SnapshotManifest, snapshotPaths } from "./snapshot-files.ts";
 import { Vm } from "./vm.ts";
 
