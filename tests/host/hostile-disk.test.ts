@@ -168,6 +168,14 @@ describe("a machine kept ready", () => {
     await lab.close();
   });
 
+  it("that does not work any more is replaced by one that is made at once", async () => {
+    const ready = join(lab.artifacts.pool.dir, "ready");
+    for (const name of readdirSync(ready)) rmSync(join(ready, name));
+    const { sandboxId } = await lab.create({ diskMb: defaults.diskMb });
+    expect(await lab.exec(sandboxId, "echo", "fine")).toBe("fine");
+    await lab.driver.settled();
+  });
+
   it("is assigned with the secret of the template that it was made from, whatever template there is now", async () => {
     const dir = join(lab.artifacts.pool.dir, "templates-gvisor");
     const file = join(dir, readdirSync(dir)[0] ?? "", "template.json");

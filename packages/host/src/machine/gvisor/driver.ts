@@ -142,13 +142,19 @@ export class GvisorDriver implements MachineDriver {
     await this.stopMachine(files);
     const warm = await this.#ready?.takeWarm();
     if (warm === undefined) return undefined;
-    return CleanupStack.guard(async (cleanup) => {
-      const { unit, secret } = warm;
-      await this.#give(unit, files, resources, cleanup);
-      await unit.renameDisk(files.diskImage);
-      await unit.cgroup.freeze(false);
-      return this.#running(unit, files.id, secret, AGENT_RESTORE_MS);
-    });
+    try {
+      return await CleanupStack.guard(async (cleanup) => {
+        const { unit, secret } = warm;
+        await this.#give(unit, files, resources, cleanup);
+        await unit.renameDisk(files.diskImage);
+        await unit.cgroup.freeze(false);
+        return this.#running(unit, files.id, secret, AGENT_RESTORE_MS);
+      });
+    } catch (error) {
+      // One that ended while it waited must not stop machines from being made.
+      this.#options.log.warn({ err: error }, "a machine kept ready does not work: making one instead");
+      return undefined;
+    }
   }
 
   async create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
