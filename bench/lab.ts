@@ -5,10 +5,11 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/
 import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
-import { connect } from "@cloche/sdk/node";
+import type { connect } from "@cloche/sdk/node";
 import { cacheFolder, startService, type TestService } from "../tests/fixtures/service.ts";
 import { freePort } from "../tests/oci/registry-fixture.ts";
 import { Alternatives } from "./alternatives.ts";
+import { clientOf } from "./client.ts";
 
 const run = promisify(execFile);
 
@@ -45,20 +46,7 @@ export async function openLab(): Promise<Lab> {
 }
 
 async function labOf(service: TestService, metricsPort: number, poolSize: number): Promise<Lab> {
-  const {
-    gateway_url: gatewayUrl,
-    api_key: apiKey,
-    edge_url: edgeUrl,
-    base_domain,
-    ca_cert,
-  } = service.status;
-  const cloche = connect({
-    gatewayUrl,
-    apiKey,
-    edgeUrl,
-    baseDomain: base_domain,
-    caCert: await readFile(ca_cert, "utf8"),
-  });
+  const cloche = await clientOf(service);
   const runsc = await BareRunsc.open();
   const others = await Alternatives.open(runsc.userRoot);
   return {

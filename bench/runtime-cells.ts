@@ -2,9 +2,9 @@
  * The same operations on each runtime of one service, as one table with a column for each: gVisor and virtual machines, which the
  * column says are emulated or under KVM. Over HTTPS with auth, as a user meets them; no target: what must be fast has its own cell.
  */
-import { readFile } from "node:fs/promises";
-import { connect } from "@cloche/sdk/node";
+import type { connect } from "@cloche/sdk/node";
 import { startService } from "../tests/fixtures/service.ts";
+import { clientOf } from "./client.ts";
 import type { Cell } from "./runner.ts";
 import { timed } from "./travel/shared.ts";
 
@@ -66,15 +66,7 @@ const operations: Record<string, (sandbox: Sandbox, create: () => Promise<Sandbo
 
 export async function runtimeCells(samples: number): Promise<{ cells: Cell[]; close(): Promise<void> }> {
   const service = await startService({ env: { CLOCHE_RUNTIME: "qemu" } });
-  const {
-    gateway_url: gatewayUrl,
-    api_key: apiKey,
-    edge_url: edgeUrl,
-    base_domain,
-    ca_cert,
-  } = service.status;
-  const caCert = await readFile(ca_cert, "utf8");
-  const client = connect({ gatewayUrl, apiKey, edgeUrl, baseDomain: base_domain, caCert });
+  const client = await clientOf(service);
   const close = async (): Promise<void> => {
     await client.close();
     await service.destroy();
