@@ -2,6 +2,7 @@
 import { burstCell, staggeredCell } from "./burst-cells.ts";
 import { crowdCell, idleCells } from "./density-cells.ts";
 import { edgeCells } from "./edge.ts";
+import { idleConnectionsCell } from "./idle-connections-cell.ts";
 import type { Lab } from "./lab.ts";
 import { churn, forkChain, manyCheckpoints } from "./long-cells.ts";
 import { bootCell, forkPauseCell, memoryCell, type QemuBench } from "./qemu-cells.ts";
@@ -57,6 +58,11 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
     about:
       "exec of true over HTTPS with auth against runsc exec, crun exec, bwrap and a spawn in the sandbox",
     open: [(samples) => execCell(lab(), samples(200))],
+  },
+  {
+    name: "connections",
+    about: "exec beside 1,000 connections to the edge that say nothing, against without them",
+    open: [(samples) => idleConnectionsCell(lab(), samples(200))],
   },
   {
     name: "files",

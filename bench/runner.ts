@@ -2,7 +2,7 @@
  * Runs the arms of a cell interleaved in shuffled order, so that drift of the machine hits all alike, and keeps every
  * sample. An arm checks its own answer: a wrong one counts as a failure, not as a sample.
  */
-import { medianRatio, percentile, seeded, shuffled, type Ratio } from "./statistics.ts";
+import { percentile, percentileRatio, seeded, shuffled, type Ratio } from "./statistics.ts";
 
 /** Several samples that one run took, such as creates that overlap. */
 export interface Batch {
@@ -24,6 +24,8 @@ export interface Target {
   against: string;
   atMost: number;
   unit?: "ratio" | "ms-more";
+  /** Of a ratio: which percentile of each arm is compared; default 50. */
+  percentile?: 95;
   /** Where the promise stands. */
   from: string;
 }
@@ -144,7 +146,7 @@ function judge(cell: string, target: Target, taken: Map<string, Taken>, seed: nu
     const ratio = { value: more, low: more, high: more };
     return { ...target, cell, ratio, met: !failed && more <= target.atMost };
   }
-  const ratio = medianRatio(a, b, seed);
+  const ratio = percentileRatio(a, b, { p: target.percentile ?? 50, seed });
   return { ...target, cell, ratio, met: !failed && ratio.value <= target.atMost };
 }
 
@@ -186,5 +188,6 @@ export function renderTarget(target: TargetResult): string {
     return `${verdict} ${target.arm} − ${target.against} = ${target.ratio.value.toFixed(2)} ms (target ≤ ${target.atMost} ms)`;
   }
   const { value, low, high } = target.ratio;
-  return `${verdict} ${target.arm} / ${target.against} = ${value.toFixed(3)}× [${low.toFixed(3)}, ${high.toFixed(3)}] (target ≤ ${target.atMost}×)`;
+  const of = target.percentile === undefined ? "" : `p${target.percentile} of `;
+  return `${verdict} ${of}${target.arm} / ${target.against} = ${value.toFixed(3)}× [${low.toFixed(3)}, ${high.toFixed(3)}] (target ≤ ${target.atMost}×)`;
 }

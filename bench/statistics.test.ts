@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { median, medianRatio, percentile, seeded, shuffled } from "./statistics.ts";
+import { median, percentile, percentileRatio, seeded, shuffled } from "./statistics.ts";
 
 describe("statistics", () => {
   it("interpolates percentiles", () => {
@@ -12,11 +12,11 @@ describe("statistics", () => {
     const random = seeded(1);
     const a = Array.from({ length: 200 }, () => 20 + random());
     const b = Array.from({ length: 200 }, () => 10 + random());
-    const ratio = medianRatio(a, b, 42, 200);
+    const ratio = percentileRatio(a, b, { p: 50, seed: 42, rounds: 200 });
     expect(ratio.low).toBeLessThanOrEqual(ratio.value);
     expect(ratio.high).toBeGreaterThanOrEqual(ratio.value);
     expect(ratio.value).toBeCloseTo(1.95, 1);
-    expect(medianRatio(a, b, 42, 200)).toEqual(ratio);
+    expect(percentileRatio(a, b, { p: 50, seed: 42, rounds: 200 })).toEqual(ratio);
   });
   it("shuffles without losing or doubling", () => {
     const items = Array.from({ length: 50 }, (_, index) => index);

@@ -25,20 +25,28 @@ export function seeded(seed: number): () => number {
 }
 
 export interface Ratio {
-  /** Median of `a` over median of `b`. */
+  /** The percentile of `a` over that of `b`. */
   value: number;
   /** 95 % bootstrap confidence interval. */
   low: number;
   high: number;
 }
 
-/** How many times `b`'s median `a`'s median is, with a bootstrap interval from resampling both. */
-export function medianRatio(a: readonly number[], b: readonly number[], seed: number, rounds = 1_000): Ratio {
+/** How many times `b`'s p-th percentile `a`'s is (50: the medians), with a bootstrap interval from resampling both. */
+export function percentileRatio(
+  a: readonly number[],
+  b: readonly number[],
+  { p, seed, rounds = 1_000 }: { p: number; seed: number; rounds?: number },
+): Ratio {
   const random = seeded(seed);
   const ratios: number[] = [];
   for (let round = 0; round < rounds; round += 1)
-    ratios.push(median(resample(a, random)) / median(resample(b, random)));
-  return { value: median(a) / median(b), low: percentile(ratios, 2.5), high: percentile(ratios, 97.5) };
+    ratios.push(percentile(resample(a, random), p) / percentile(resample(b, random), p));
+  return {
+    value: percentile(a, p) / percentile(b, p),
+    low: percentile(ratios, 2.5),
+    high: percentile(ratios, 97.5),
+  };
 }
 
 function resample(samples: readonly number[], random: () => number): number[] {
