@@ -64,7 +64,11 @@ export default defineConfig({
       onMachine("e2e", "tests/e2e", onService),
       onMachine("faults", "tests/faults", { testTimeout: 300_000, hookTimeout: 600_000 }),
       onMachine("fuzz", "tests/fuzz", onService),
-      onMachine("vm", "tests/vm", onVmService),
+      // Every attack runs on every runtime.
+      onMachine("vm", "tests/vm", {
+        ...onVmService,
+        include: ["tests/vm/**/*.test.ts", "tests/e2e/isolation*.test.ts"],
+      }),
       onMachine("vm-all", "tests/e2e", onVmService),
     ],
   },
