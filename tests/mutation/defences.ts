@@ -277,15 +277,6 @@ export const defences: readonly Defence[] = [
     test: "packages/gateway/src/lifecycle/faults.test.ts",
   },
   {
-    what: "an operation waits for a host that is away",
-    file: "packages/gateway/src/lifecycle/operation-runner.ts",
-    find: "else state.isUnknown = true;",
-    replace: 'else state.failure = new TurnBack("unavailable", "turned back");',
-    project: "unit",
-    test: "packages/gateway/src/lifecycle/reconciler.test.ts",
-    named: "go on when it is back",
-  },
-  {
     what: "operations of one sandbox do not overlap",
     file: "packages/base/src/serial-queue.ts",
     find: "const result = before.then(task, task);",
