@@ -29,6 +29,8 @@ export interface Group {
   about: string;
   /** Its cells have the same arms: after them all, one table with a line for each cell and a column for each arm. */
   asColumns?: boolean;
+  /** Names of what `open` opens, in its order, where one of them can be wanted alone: `travel:fork`. */
+  parts?: readonly string[];
   /** One after another: each is closed before the next is opened. */
   open: ((samples: Samples) => Promise<Opened> | Opened)[];
 }
@@ -102,6 +104,7 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
   {
     name: "travel",
     about: "checkpoint, live fork, restore, suspend and resume against full copies and runsc's own",
+    parts: ["stored", "fork", "suspend", "dirty", "extents", "shared"],
     open: [
       (samples) => storedDataCell(lab(), samples(200)),
       (samples) => forkCell(lab(), samples(200)),
@@ -134,6 +137,19 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
     about: "npm start again on a set-up home, to ready",
     open: [(samples) => startCell(lab(), samples(5))],
   },
+];
+
+/** What is wanted of a group: all of it by its name, or parts as `group:part`; undefined where nothing is. */
+export function wantedOf(group: Group, words: readonly string[]): Group | undefined {
+  if (words.length === 0 || words.includes(group.name)) return group;
+  const open = group.open.filter((_, index) => words.includes(`${group.name}:${group.parts?.[index]}`));
+  return open.length === 0 ? undefined : { ...group, open };
+}
+
+/** Every word that can be asked for. */
+export const namesOf = ({ name, parts = [] }: Group): string[] => [
+  name,
+  ...parts.map((part) => `${name}:${part}`),
 ];
 
 export const qemuGroups = (bench: () => QemuBench): readonly Group[] => [

@@ -1,5 +1,5 @@
 /**
- * `npm run bench [-- groups… --list --quick --samples N --seed N --record]`: every cell's arms interleaved in shuffled order, a
+ * `npm run bench [-- groups… group:part… --list --quick --samples N --seed N --record]`: every cell's arms interleaved in shuffled order, a
  * table on standard output, everything as JSON in bench/out/latest.json. Exits with 1 when a target is missed.
  */
 import { mkdirSync, writeFileSync } from "node:fs";
@@ -7,7 +7,7 @@ import { availableParallelism, release } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { cpuMsOf } from "./cpu.ts";
-import { bareGroups, type Group, labGroups, qemuGroups } from "./groups.ts";
+import { bareGroups, type Group, labGroups, namesOf, qemuGroups, wantedOf } from "./groups.ts";
 import { openLab, type Lab } from "./lab.ts";
 import { openQemuBench, type QemuBench } from "./qemu-cells.ts";
 import { type GroupRun, record } from "./record.ts";
@@ -31,13 +31,21 @@ let qemu: QemuBench | undefined;
 const withLab = labGroups(() => opened(lab));
 const withQemu = qemuGroups(() => opened(qemu));
 const all = [...bareGroups, ...withLab, ...withQemu];
-const unknown = wanted.filter((word) => !all.some(({ name }) => name === word));
+const known = all.flatMap(namesOf);
+const unknown = wanted.filter((word) => !known.includes(word));
 if (unknown.length > 0) {
-  console.error(`no group ${unknown.join(", ")}; there are ${all.map(({ name }) => name).join(", ")}`);
+  console.error(`no group ${unknown.join(", ")}; there are ${known.join(", ")}`);
+  process.exit(2);
+}
+if (flags.record && wanted.some((word) => word.includes(":"))) {
+  console.error("--record takes whole groups: a part alone would replace what is kept of the others");
   process.exit(2);
 }
 if (flags.list) {
-  for (const { name, about } of all) console.log(`${name.padEnd(12)}${about}`);
+  for (const group of all) {
+    const [, ...parts] = namesOf(group);
+    console.log(`${group.name.padEnd(12)}${group.about}${parts.length > 0 ? ` (${parts.join(", ")})` : ""}`);
+  }
   process.exit(0);
 }
 
@@ -127,7 +135,7 @@ function samplesOf(full: number): number {
 }
 
 function chosen(groups: readonly Group[]): Group[] {
-  return groups.filter(({ name }) => wanted.length === 0 || wanted.includes(name));
+  return groups.flatMap((group) => wantedOf(group, wanted) ?? []);
 }
 
 function opened<T>(thing: T | undefined): T {

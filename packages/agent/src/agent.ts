@@ -85,6 +85,7 @@ export function createAgent(
       control,
       disk,
       diskPath: config.diskPath,
+      port: config.port,
       services,
       spawner,
       activity,

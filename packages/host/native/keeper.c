@@ -10,9 +10,10 @@
 //       Runs CMD in the same private mount namespace and answers its exit code.
 //   keeper call SOCKET METHOD [ARG_JSON]
 //       One call of the sentry's control socket (JSON over a stream), which saves runsc's 20 ms of start-up.
-//   keeper snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER [--stop]
+//   keeper snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER [--stop] [--quiet OPENS]
 //       pause; save memory into IMAGE_DIR; freeze MOUNT_POINT, reflink DISK to CLONE, thaw; resume. Prints JSON.
 //       --stop: does not resume, and everything is durable when it answers. On failure the machine goes on.
+//       --quiet: no connection to the outside was open when OPENS connections had ever been opened from inside.
 //       MARKER exists, locked, while this runs, and stays, unlocked, where the machine stays paused.
 //   keeper resume SOCKET MARKER
 //       Waits for a snapshot under way, then resumes where MARKER says that the machine is paused. (The sentry does
@@ -274,7 +275,7 @@ static const char *const checkpoint_request =
 
 // Saving resets connections to the outside, and that wakes their pollers in the middle of the serialization: the image
 // then holds a torn epoll ready list, and a restored program that polls such a connection spins for ever (seen with
-// runsc 20240729). A first save that fails at the pages does the resetting, in a consistent state, so that the second
+// runsc 20240729). Where there is one, a first save that fails at the pages does the resetting, in a consistent state, so that the second
 // finds only closed connections. What it wrote is thrown away.
 static void reset_connections(const char *socket_path, const char *image_dir) {
   static char reply[REPLY_MAX];
@@ -288,6 +289,20 @@ static void reset_connections(const char *socket_path, const char *image_dir) {
   fflush(stderr);
   dup2(quiet, 2);
   close(quiet), close(null), close(state), close(nothing);
+}
+
+// TCP connections opened from inside since the sentry began, as it counts them for /proc/net/snmp too; -1: it does not say.
+static long opened_connections(const char *socket_path) {
+  static const char request[] =
+      "{\"method\":\"Metrics.Export\",\"arg\":{\"only_metrics\":\"tcp_active_connection_openings\"}}";
+  static char reply[REPLY_MAX];
+  if (call(socket_path, request, NULL, 0, reply)) return -1;
+  // A figure that is still 0 is left out.
+  const char *value = strstr(reply, "\"val\":{");
+  if (!value) return strstr(reply, "\"snapshot\":{") ? 0 : -1;
+  long opened = 0;
+  sscanf(value, "\"val\":{\"int\":%ld", &opened);
+  return opened;
 }
 
 struct disk_clone {
@@ -328,7 +343,13 @@ static int open_images(const char *image_dir, int *images) {
 static int snapshot(int argc, char **argv) {
   if (argc < 6) return complain("usage: snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER"), 2;
   const char *socket_path = argv[0], *image_dir = argv[1], *marker = argv[5];
-  int stop = argc > 6 && !strcmp(argv[6], "--stop");
+  int stop = 0;
+  long quiet_opens = -1;
+  for (int i = 6; i < argc; i++) {
+    if (!strcmp(argv[i], "--stop")) stop = 1;
+    else if (!strcmp(argv[i], "--quiet") && i + 1 < argc) quiet_opens = atol(argv[++i]);
+    else return complain("unknown flag %s", argv[i]), 2;
+  }
   // The service may die, with the pipe that hears us: the machine must be resumed all the same.
   setsid();
   signal(SIGPIPE, SIG_IGN);
@@ -347,12 +368,15 @@ static int snapshot(int argc, char **argv) {
   // The sentry keeps no dirty pages of the disk (its bind mounts are shared), and nothing runs: so the disk is frozen
   // while the memory is saved. Freezing waits some 25 ms for an RCU grace period, which costs nothing this way.
   long began = now_us();
+  int quiet = 0;
   int failed = pthread_create(&disk_clone.thread, NULL, clone_disk, &disk_clone);
   if (failed) {
     errno = failed;
     complain("thread");
   } else {
-    reset_connections(socket_path, image_dir);
+    // Nothing runs any more that could open one: what was quiet and has opened none since is quiet.
+    quiet = quiet_opens >= 0 && opened_connections(socket_path) == quiet_opens;
+    if (!quiet) reset_connections(socket_path, image_dir);
     failed = call(socket_path, checkpoint_request, images, 3, reply);
     pthread_join(disk_clone.thread, NULL);
   }
@@ -369,8 +393,8 @@ static int snapshot(int argc, char **argv) {
   }
   long resumed = now_us();
   if (failed) return 1;
-  printf("{\"pauseUs\":%ld,\"saveUs\":%ld,\"freezeUs\":%ld,\"cloneUs\":%ld}\n", resumed - paused_at,
-         saved - began, disk_clone.ended_us - began, disk_clone.clone_us);
+  printf("{\"pauseUs\":%ld,\"saveUs\":%ld,\"freezeUs\":%ld,\"cloneUs\":%ld,\"quiet\":%s}\n", resumed - paused_at,
+         saved - began, disk_clone.ended_us - began, disk_clone.clone_us, quiet ? "true" : "false");
   return 0;
 }
 

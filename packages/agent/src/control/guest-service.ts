@@ -35,6 +35,7 @@ import { setClock } from "./block-device.ts";
 import { deletedButOpen } from "./deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
 import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
+import { opensWhileQuiet } from "./outside-connections.ts";
 import { rehearse } from "./rehearsal.ts";
 
 export interface GuestServiceParts {
@@ -42,6 +43,8 @@ export interface GuestServiceParts {
   control: ControlSecret;
   disk: SandboxDisk;
   diskPath: string;
+  /** Where the agent listens. */
+  port: number;
   services: DiskServices;
   spawner: Spawner;
   activity: Activity;
@@ -159,7 +162,12 @@ class GuestService {
   async prepareSnapshot(): Promise<PrepareSnapshotResponseJson> {
     await this.#parts.services.flush();
     this.#parts.poller.expectSnapshot();
-    return { blockingPaths: deletedButOpen(this.#parts.diskPath) };
+    const { diskPath, port } = this.#parts;
+    const opens = opensWhileQuiet(port);
+    return {
+      blockingPaths: deletedButOpen(diskPath),
+      ...(opens !== undefined && { opensWhileQuiet: opens }),
+    };
   }
 
   async detachDisk(): Promise<DetachDiskResponseJson> {

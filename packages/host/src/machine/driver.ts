@@ -61,6 +61,12 @@ export class ImageMismatchError extends ClocheError {
   }
 }
 
+export interface SnapshotTimes {
+  pauseMs: number;
+  /** gVisor: whether one save was enough, because no connection to the outside was open. */
+  savedOnce?: boolean;
+}
+
 /** The disk image of a snapshot, written by the driver beside the memory. */
 export const snapshotDisk = (snapshot: SnapshotFiles): string => `${snapshot.dir}/disk.ext4`;
 
@@ -71,10 +77,16 @@ export interface MachineStats {
   processes: number;
 }
 
+/** What the agent said of its machine as it flushed. */
+export interface Flushed {
+  /** Connections ever opened from inside, when no user's connection to the outside was open. Absent: one was, or nobody knows. */
+  opensWhileQuiet?: number;
+}
+
 /** What a driver asks of the layer above in the middle of an operation. Times out by itself. */
 export interface GuestHooks {
-  /** PrepareCheckpoint of the machine's agent: flush and sync. */
-  flush(): Promise<void>;
+  /** PrepareCheckpoint of the machine's agent: flush and sync. Before a snapshot PrepareSnapshot too. */
+  flush(): Promise<Flushed | void>;
   /** DetachDisk: the users' processes are gone and the disk is not in use when it returns. */
   detachDisk(): Promise<void>;
 }
@@ -125,7 +137,7 @@ export interface MachineDriver {
     into: SnapshotFiles,
     options: { stop: boolean },
     hooks: GuestHooks,
-  ): Promise<{ pauseMs: number }>;
+  ): Promise<SnapshotTimes>;
   /** Lets a machine go on that a crash of the service left paused or frozen in the middle of a snapshot. Repeatable. */
   unblock(files: MachineFiles): Promise<void>;
   /**

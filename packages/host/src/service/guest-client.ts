@@ -59,7 +59,7 @@ export class GuestClient {
   prepareCheckpoint(): Promise<Required<PrepareCheckpointResponseJson>> {
     return this.#call("PrepareCheckpoint", {}, FLUSH_MS, { runningServices: [] });
   }
-  prepareSnapshot(): Promise<Required<PrepareSnapshotResponseJson>> {
+  prepareSnapshot(): Promise<PrepareSnapshotResponseJson & { blockingPaths: string[] }> {
     return this.#call("PrepareSnapshot", {}, FLUSH_MS, { blockingPaths: [] });
   }
   detachDisk(): Promise<Required<DetachDiskResponseJson>> {

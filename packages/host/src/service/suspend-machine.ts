@@ -228,9 +228,10 @@ export function guestHooks(machines: Machines, record: MachineRecord): GuestHook
   const agent = machines.agent(record);
   return {
     async flush() {
-      const { blockingPaths } = await agent.prepareSnapshot();
+      const { blockingPaths, opensWhileQuiet } = await agent.prepareSnapshot();
       if (record.runtime === "gvisor") refuseDeletedFiles(blockingPaths);
       await agent.prepareCheckpoint();
+      return opensWhileQuiet === undefined ? {} : { opensWhileQuiet };
     },
     async detachDisk() {
       await agent.detachDisk();

@@ -23,6 +23,7 @@ import {
   type RunningMachine,
   type SnapshotFiles,
   snapshotDisk,
+  type SnapshotTimes,
 } from "../driver.ts";
 import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
@@ -235,13 +236,13 @@ export class GvisorDriver implements MachineDriver {
     into: SnapshotFiles,
     options: { stop: boolean },
     hooks: GuestHooks,
-  ): Promise<{ pauseMs: number }> {
+  ): Promise<SnapshotTimes> {
     const unit = await this.#living(files);
-    await hooks.flush();
+    const flushed = await hooks.flush();
     try {
       const madeWith = await this.#madeWith(unit.record.agentRootDir);
       await writeFile(join(into.dir, MADE_WITH_FILE), JSON.stringify(madeWith));
-      return { pauseMs: await unit.snapshot(into.dir, snapshotDisk(into), options) };
+      return await unit.snapshot(into.dir, snapshotDisk(into), { ...options, ...flushed });
     } catch (error) {
       if (error instanceof CommandError && error.stderr.includes("No space left on device"))
         throw new ClocheError("resource_exhausted", "the host's disk pool is full", {

@@ -14,6 +14,7 @@ import { readJsonFile } from "@cloche/base";
 import { attachDisk, checkpointDisk, detachDisk, thawDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { mountAt } from "../../sys/mounts.ts";
+import type { SnapshotTimes } from "../driver.ts";
 import { Cgroup, type CgroupLimits } from "../cgroup.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
@@ -170,15 +171,24 @@ export class Unit {
     await this.#keeper.run(this.#runsc(...command, this.record.name), this.#keeperFiles);
   }
 
-  /** Memory into `imageDir`, the disk cloned to `diskClone`, at one instant. Answers the pause in milliseconds. */
-  async snapshot(imageDir: string, diskClone: string, options: { stop: boolean }): Promise<number> {
+  /**
+   * Memory into `imageDir`, the disk cloned to `diskClone`, at one instant. The pause is half as long where the agent has seen
+   * no connection to the outside and none was opened since.
+   */
+  async snapshot(
+    imageDir: string,
+    diskClone: string,
+    options: { stop: boolean; opensWhileQuiet?: number },
+  ): Promise<SnapshotTimes> {
     const disk = this.record.disk;
     if (disk === undefined) throw new Error(`unit ${this.record.name} has no disk`);
-    const flags = options.stop ? ["--stop"] : [];
+    const { stop, opensWhileQuiet: opens } = options;
+    const flags = [...(stop ? ["--stop"] : []), ...(opens === undefined ? [] : ["--quiet", String(opens)])];
     const places = [this.socket, imageDir, this.mountPoint, disk, diskClone, this.#pausedMarker];
     const args = ["snapshot", ...places, ...flags];
     const said = await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
-    return (JSON.parse(said) as { pauseUs: number }).pauseUs / 1_000;
+    const { pauseUs, quiet } = JSON.parse(said) as { pauseUs: number; quiet: boolean };
+    return { pauseMs: pauseUs / 1_000, savedOnce: quiet };
   }
 
   /** The disk alone, at one instant. Answers how many milliseconds writers stood still. */
