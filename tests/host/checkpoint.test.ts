@@ -221,12 +221,14 @@ describe("checkpoint catalogue", () => {
     expect(catalogue.get(team, other).visible).toBe(true);
   });
 
-  it("sweeps packs that no manifest names, and reservations without a record", async () => {
+  it("sweeps packs that no manifest names, and reservations without a whole record", async () => {
     await take(await newDisk());
     await catalogue.settled();
     const packs = await packsStored();
     await blobs.put("packs/pack-00000000000000000000", Buffer.from("left by a kill"));
     await catalogue.reserve();
+    const torn = await catalogue.reserve();
+    await writeFile(join(checkpointDir, torn.id, "record.json"), '{"id":"ckpt-');
     await catalogue.stop();
     catalogue = await openCatalogue();
     expect(await packsStored()).toEqual(packs);

@@ -98,11 +98,14 @@ export class SandboxDisk {
     return ran;
   }
 
-  /** Everything answered so far is in the file system's files, and those are on the device. */
+  /**
+   * Everything answered so far is in the file system's files; where the file system is the guest's own, on the device too.
+   * What gVisor mounts is the host's, and it keeps nothing of it back: there the host writes it out.
+   */
   async flush(): Promise<void> {
     await this.#services.flush();
     this.#store.flush();
-    await this.#spawner.guest.files.sync();
+    if (this.#mounted) await this.#spawner.guest.files.sync();
   }
 
   async #unmount(): Promise<void> {

@@ -7,7 +7,7 @@
  * thread of its own; answers come in the order they finish.
  *
  * It ends when stdin ends (the service is gone), after the running operations are through, but at the latest after
- * GRACE_SECONDS: only for a frozen file system, which must never be left so, it waits without limit. Signals to the terminal's group do not stop it. It is the subreaper of what it starts: an orphaned gofer is
+ * GRACE_SECONDS: only for what it has frozen, which must never be left so, it waits without limit. Signals to the terminal's group do not stop it. It is the subreaper of what it starts: an orphaned gofer is
  * collected at once.
  */
 #include "cloche-sys.h"
@@ -32,7 +32,7 @@ static pthread_mutex_t output_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t running_changed = PTHREAD_COND_INITIALIZER;
 static int running = 0;
-atomic_int frozen_file_systems = 0;
+atomic_int frozen = 0;
 
 int fail(struct answer *answer, int error, const char *format, ...) {
   va_list list;
@@ -100,7 +100,8 @@ static void run_operation(struct answer *answer, char **argv, int argc) {
 #define IS(op, arguments) (strcmp(name, op) == 0 && argc == (arguments) + 1)
   if (IS("ping", 0)) done(answer, "pong");
   else if (IS("clone", 2)) disk_clone(answer, argv[1], argv[2]);
-  else if (IS("snapshot", 3)) disk_snapshot(answer, argv[1], argv[2], argv[3]);
+  else if (IS("sync", 1)) disk_sync(answer, argv[1]);
+  else if (IS("snapshot", 4)) disk_snapshot(answer, argv[1], argv[2], argv[3], argv[4]);
   else if (IS("thaw", 1)) disk_thaw(answer, argv[1]);
   else if (IS("attach", 5)) disk_attach(answer, argv[1], argv[2], argv[3], argv[4], argv[5]);
   else if (IS("detach", 2)) disk_detach(answer, argv[1], argv[2]);
@@ -171,7 +172,7 @@ int main(void) {
   pthread_mutex_lock(&running_lock);
   while (running > 0) {
     if (pthread_cond_timedwait(&running_changed, &running_lock, &until) != ETIMEDOUT) continue;
-    if (atomic_load(&frozen_file_systems) == 0) break;
+    if (atomic_load(&frozen) == 0) break;
     until.tv_sec += 1;
   }
   /* Not return: what may still run must not find its world taken down around it. */

@@ -10,7 +10,15 @@
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { type Log, readJsonFile, rfc3339, SerialQueue, syncFile, writeDurably } from "@cloche/base";
+import {
+  createDurably,
+  type Log,
+  readJsonFile,
+  rfc3339,
+  SerialQueue,
+  syncFile,
+  writeDurably,
+} from "@cloche/base";
 import { ClocheError, isCheckpointId, newCheckpointId, type RandomBytes } from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive } from "./archive.ts";
 import type { CheckpointHeader, Manifest, PackReference } from "./manifest.ts";
@@ -82,7 +90,7 @@ export class CheckpointCatalogue {
     const { dir, log } = this.#options;
     await mkdir(dir, { recursive: true, mode: 0o700 });
     for (const id of await readdir(dir)) {
-      const info = (await readJsonFile(join(dir, id, "record.json"))) as CheckpointInfo | undefined;
+      const info = await readRecord(join(dir, id, "record.json"));
       if (info === undefined || !isCheckpointId(id))
         await rm(join(dir, id), { recursive: true, force: true });
       else this.#entries.set(id, { info, leases: 0, upload: undefined, onDrained: undefined });
@@ -133,7 +141,8 @@ export class CheckpointCatalogue {
       deleted: false,
       packs: [],
     };
-    await this.#save(info, () => syncFile(reservation.image));
+    const record = join(this.#folder(info.id), "record.json");
+    await createDurably(record, JSON.stringify(info), 0o600, () => syncFile(reservation.image));
     const entry: Entry = { info, leases: 0, upload: undefined, onDrained: undefined };
     this.#entries.set(info.id, entry);
     this.#beginUpload(entry);
@@ -399,15 +408,24 @@ export class CheckpointCatalogue {
     };
   }
 
-  /** `also`: see writeDurably. */
-  #save(info: CheckpointInfo, also?: () => Promise<void>): Promise<void> {
+  #save(info: CheckpointInfo): Promise<void> {
     return mkdir(this.#folder(info.id), { recursive: true, mode: 0o700 }).then(() =>
-      writeDurably(join(this.#folder(info.id), "record.json"), JSON.stringify(info), 0o600, also),
+      writeDurably(join(this.#folder(info.id), "record.json"), JSON.stringify(info)),
     );
   }
 
   #folder(id: string): string {
     return join(this.#options.dir, id);
+  }
+}
+
+/** One that a crash left in part was never answered: later changes replace it whole. */
+async function readRecord(path: string): Promise<CheckpointInfo | undefined> {
+  try {
+    return (await readJsonFile(path)) as CheckpointInfo | undefined;
+  } catch (error) {
+    if (error instanceof SyntaxError) return undefined;
+    throw error;
   }
 }
 

@@ -110,20 +110,25 @@ export async function detachDisk(
 }
 
 /**
- * The attached disk at one instant, as a clone at `target`: everything written before the call is in it and the file
- * system in it is clean. Writers stand still for `frozenMs`. Not durable yet: the caller syncs it with what speaks of it.
+ * The attached disk at one instant, as a clone at `target`: everything written before the call is in it. Writers stand still
+ * for `frozenMs`. `writers`: see Native.snapshot. Not durable yet: the caller syncs it with what speaks of it.
  */
 export async function checkpointDisk(
   native: Native,
   disk: { readonly image: string; readonly mountPoint: string },
   target: string,
+  writers?: string,
 ): Promise<{ frozenMs: number; allocatedBytes: number }> {
   return named("taking a checkpoint of a disk", async () => {
-    const { frozenMs } = await native.snapshot(disk.mountPoint, disk.image, target);
+    const { frozenMs } = await native.snapshot(disk.mountPoint, disk.image, target, writers);
     const { blocks } = await stat(target);
     return { frozenMs, allocatedBytes: blocks * 512 };
   });
 }
+
+/** Ahead of a checkpoint, while writers go on: so that little is left to write while they stand still. */
+export const writeBackDisk = (native: Native, mountPoint: string) =>
+  named("writing a disk's changes back", () => native.sync(mountPoint));
 
 /** For adoption: a checkpoint that was cut off must not leave writers standing. No error when it is not frozen. */
 export const thawDisk = (native: Native, mountPoint: string) =>

@@ -2,7 +2,7 @@
 // tree per controller). Owns /<root>/<unit> in every tree; the processes are put there by the runtime.
 import { existsSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 
 const MOUNT = "/sys/fs/cgroup";
 const CPU_PERIOD_US = 100_000;
@@ -47,6 +47,11 @@ export class Cgroup {
 
   #file(controller: string, name: string): string {
     return this.#version === 2 ? join(MOUNT, this.#path, name) : join(MOUNT, controller, this.#path, name);
+  }
+
+  /** Where it is frozen and thawed. */
+  get freezerDirectory(): string {
+    return dirname(this.#file("freezer", "cgroup.procs"));
   }
 
   async limit(limits: CgroupLimits): Promise<void> {

@@ -221,7 +221,7 @@ export class GvisorDriver implements MachineDriver {
     hooks: GuestHooks,
   ): Promise<{ pauseMs: number }> {
     const unit = await this.#living(files);
-    await hooks.flush();
+    await Promise.all([hooks.flush(), unit.writeBackDisk()]);
     return { pauseMs: await unit.cloneDisk(toImage) };
   }
 

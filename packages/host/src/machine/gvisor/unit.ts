@@ -11,7 +11,7 @@
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { readJsonFile } from "@cloche/base";
-import { attachDisk, checkpointDisk, detachDisk, thawDisk } from "../../disk/disk.ts";
+import { attachDisk, checkpointDisk, detachDisk, thawDisk, writeBackDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { mountAt } from "../../sys/mounts.ts";
 import type { SnapshotTimes } from "../driver.ts";
@@ -191,12 +191,24 @@ export class Unit {
     return { pauseMs: pauseUs / 1_000, savedOnce: quiet };
   }
 
-  /** The disk alone, at one instant. Answers how many milliseconds writers stood still. */
+  /** What is dirty goes to the disk, while everything runs on. */
+  writeBackDisk(): Promise<void> {
+    return writeBackDisk(this.#environment.native, this.mountPoint);
+  }
+
+  /** The disk alone, at one instant. Answers how many milliseconds the sandbox stood still. */
   async cloneDisk(to: string): Promise<number> {
     const image = this.record.disk;
     if (image === undefined) throw new Error(`unit ${this.record.name} has no disk`);
     const disk = { image, mountPoint: this.mountPoint };
-    return (await checkpointDisk(this.#environment.native, disk, to)).frozenMs;
+    const { native } = this.#environment;
+    try {
+      return (await checkpointDisk(native, disk, to, this.cgroup.freezerDirectory)).frozenMs;
+    } catch (error) {
+      // Should the program that stops and lets go have died in between.
+      await this.cgroup.freeze(false).catch(() => undefined);
+      throw error;
+    }
   }
 
   /** After a crash of the service in the middle of a snapshot: neither stopped nor frozen. Harmless otherwise. */
