@@ -1,26 +1,13 @@
 // gVisor restores epoll instances broken; the agent mends its own (packages/agent/addon/poller.c). An agent that does not
 // spins on a core for as long as it lives, which nothing but the CPU it uses tells.
-import { readdir } from "node:fs/promises";
-import { join } from "node:path";
-import { readJsonFile } from "@cloche/base";
 import { expect, inject, test } from "vitest";
-import { Cgroup } from "../../packages/host/src/machine/cgroup.ts";
-import { instanceTag } from "../../packages/host/src/sys/instance.ts";
+import type { Cgroup } from "../../packages/host/src/machine/cgroup.ts";
 import { eventually, sharedClient } from "../fixtures/client.ts";
+import { cgroupOf } from "../fixtures/unit-cgroup.ts";
 
 const client = sharedClient();
 const { home, runtime } = inject("service");
 const forks = 4;
-
-async function cgroupOf(sandboxId: string): Promise<Cgroup> {
-  const tag = instanceTag(home);
-  const units = join("/run", `cloche-${tag}`, "gvisor", "units");
-  for (const name of await readdir(units)) {
-    const record = (await readJsonFile(join(units, name, "unit.json"))) as { machineId?: string } | undefined;
-    if (record?.machineId === sandboxId) return new Cgroup(`/cloche-${tag}/${name}`);
-  }
-  throw new Error(`no unit of ${sandboxId}`);
-}
 
 /** Share of a core used in the second that follows. */
 async function share(cgroup: Cgroup): Promise<number> {
@@ -52,7 +39,7 @@ test.runIf(runtime === "gvisor")("clones of a machine with open connections come
         (seen) => seen.sandbox.state === "SANDBOX_STATE_RUNNING",
         60_000,
       );
-      const cgroup = await cgroupOf(sandbox.id);
+      const cgroup = await cgroupOf(home, sandbox.id);
       const least = await eventually(
         () => share(cgroup),
         (seen) => seen < 0.3,

@@ -195,6 +195,13 @@ const settings = {
     zeroOr(integer(10, 86_400)),
     "whole seconds from 10 to 86400 after which a virtual machine that hangs is ended, or 0 for 60 (emulated: 300)",
   ),
+  dozeSeconds: setting(
+    "CLOCHE_DOZE_SECONDS",
+    "doze_seconds",
+    defaults.dozeSeconds as number,
+    integer(0, 86_400),
+    "whole seconds from 0 (never) to 86400 after which a sandbox in which nothing runs is frozen until it is asked",
+  ),
   drainSeconds: setting(
     "CLOCHE_DRAIN_SECONDS",
     "drain_seconds",

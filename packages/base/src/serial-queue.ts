@@ -16,6 +16,11 @@ export class SerialQueue {
     return result;
   }
 
+  /** Whether a task of `key` runs or waits. */
+  isBusy(key: string): boolean {
+    return this.#tails.has(key);
+  }
+
   get busyKeys(): number {
     return this.#tails.size;
   }

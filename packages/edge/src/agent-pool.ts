@@ -10,6 +10,8 @@ import type { EdgeLimits } from "./edge-limits.ts";
 /** Opens one raw connection; calls back once, with a socket that may still be connecting. */
 export type Dial = (done: (error: unknown, socket?: Duplex, connected?: boolean) => void) => void;
 
+type Acquired = (connection: AgentConnection | undefined, failure?: AnswerFailure) => void;
+
 export function dialTcp(host: string, port: number, timeoutMs: number): Dial {
   return (done) => {
     const socket = net.connect({
@@ -30,7 +32,14 @@ export function dialTcp(host: string, port: number, timeoutMs: number): Dial {
   };
 }
 
+/** Whether what is at the other end dozes, and how it is roused; `rouse` answers when it is awake. */
+export interface Sleeper {
+  dozes(): boolean;
+  rouse(): Promise<void>;
+}
+
 export class AgentPool {
+  readonly #sleeper: Sleeper;
   readonly #dial: Dial;
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
@@ -41,17 +50,29 @@ export class AgentPool {
   #closed: unknown;
 
   /** `nowMs`: monotonic. */
-  constructor(dial: Dial, limits: EdgeLimits, nowMs: () => number) {
+  constructor(dial: Dial, sleeper: Sleeper, limits: EdgeLimits, nowMs: () => number) {
     this.#dial = dial;
+    this.#sleeper = sleeper;
     this.#limits = limits;
     this.#nowMs = nowMs;
   }
 
-  /** Gives a connection ready for start(); `fresh`: one that no request has used. */
-  acquire(
-    fresh: boolean,
-    done: (connection: AgentConnection | undefined, failure?: AnswerFailure) => void,
-  ): void {
+  /** Gives a connection ready for start(), once what is at its end is awake; `fresh`: one that no request has used. */
+  acquire(fresh: boolean, done: Acquired): void {
+    if (!this.#sleeper.dozes()) return this.#acquire(fresh, done);
+    this.#opening += 1;
+    const go = (): void => {
+      this.#opening -= 1;
+      this.#acquire(fresh, done);
+    };
+    const refuse = (cause: unknown): void => {
+      this.#opening -= 1;
+      done(undefined, { kind: "connect", reused: false, answered: false, cause });
+    };
+    this.#sleeper.rouse().then(go, refuse);
+  }
+
+  #acquire(fresh: boolean, done: Acquired): void {
     const refuse = (kind: AnswerFailure["kind"], cause: unknown): void =>
       done(undefined, { kind, reused: false, answered: false, cause });
     if (this.#closed !== undefined) return refuse("closed", this.#closed);
@@ -111,6 +132,11 @@ export class AgentPool {
       } else connection.socket.destroy();
     }
     this.#idle.length = kept;
+  }
+
+  /** Whether any of them carries something, or is about to. */
+  get isBusy(): boolean {
+    return this.size > this.#idle.length;
   }
 
   get size(): number {

@@ -25,6 +25,7 @@ import { answerRaw, parserProblem } from "./raw-answer.ts";
 import { newId, requestIdOf } from "./request-ids.ts";
 import { RouteTable, type RouteClient } from "./route-table.ts";
 import { Router, type HostDataPlane } from "./router.ts";
+import { Sleepers } from "./sleepers.ts";
 import { Upstreams } from "./upstreams.ts";
 
 export interface TlsFiles {
@@ -98,8 +99,9 @@ class EdgeServer implements Edge {
     this.#limits = { ...edgeLimits, ...options.limits };
     this.#log = options.log.child({ part: "edge" });
     this.#clock = options.clock;
-    this.#upstreams = new Upstreams(this.#limits, () => this.#clock.monotonicMs());
     this.#table = new RouteTable((sandboxId, route) => this.#upstreams.routeChanged(sandboxId, route));
+    const sleepers = new Sleepers(this.#table, options.routes, this.#limits.wakeMs, this.#log);
+    this.#upstreams = new Upstreams(sleepers, this.#limits, () => this.#clock.monotonicMs());
     this.#clients = new ClientConnections(this.#limits, (exchange) => this.#exchangeOver(exchange));
     this.#router = new Router({
       baseDomain: options.baseDomain.toLowerCase(),

@@ -5,6 +5,7 @@
 import { internalHeaders, portTunnelPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import { AgentPool, dialTcp, type Dial } from "./agent-pool.ts";
+import { dozes, type Sleepers } from "./sleepers.ts";
 import type { AnswerHandlers } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
@@ -21,10 +22,12 @@ export class PortClosedError extends Error {}
 
 export class Upstreams {
   readonly #upstreams = new Map<string, Upstream>();
+  readonly #sleepers: Sleepers;
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
 
-  constructor(limits: EdgeLimits, nowMs: () => number) {
+  constructor(sleepers: Sleepers, limits: EdgeLimits, nowMs: () => number) {
+    this.#sleepers = sleepers;
     this.#limits = limits;
     this.#nowMs = nowMs;
   }
@@ -37,7 +40,8 @@ export class Upstreams {
     const upstream = this.#upstream(route);
     let pool = upstream.ports.get(port);
     if (pool === undefined) {
-      pool = new AgentPool(dialTunnel(upstream.agent, route.sandboxId, port), this.#limits, this.#nowMs);
+      const dial = dialTunnel(upstream.agent, route.sandboxId, port);
+      pool = new AgentPool(dial, this.#sleepers.of(route.sandboxId), this.#limits, this.#nowMs);
       upstream.ports.set(port, pool);
     }
     return pool;
@@ -53,17 +57,21 @@ export class Upstreams {
       epoch,
       host,
       port,
-      agent: new AgentPool(dial, this.#limits, this.#nowMs),
+      agent: new AgentPool(dial, this.#sleepers.of(route.sandboxId), this.#limits, this.#nowMs),
       ports: new Map(),
     };
     this.#upstreams.set(route.sandboxId, upstream);
     return upstream;
   }
 
-  /** Drops what the change of a route has made stale. */
+  /** Drops what the change of a route has made stale. One about to doze that is being asked is roused: it shall not. */
   routeChanged(sandboxId: string, route: Route | undefined): void {
     const known = this.#upstreams.get(sandboxId);
-    if (known === undefined || (route !== undefined && fits(known, route))) return;
+    if (known === undefined) return;
+    if (route !== undefined && fits(known, route)) {
+      if (dozes(route) && known.agent.isBusy) this.#sleepers.keepAwake(sandboxId);
+      return;
+    }
     this.#upstreams.delete(sandboxId);
     close(known, route === undefined ? "the sandbox was deleted" : "the sandbox moved");
   }

@@ -162,6 +162,19 @@ export function createGateway(options: GatewayOptions): Gateway {
     enough.abort();
   }
 
+  /** A machine that is about to doze may once every edge knows: from then on they rouse it before they send anything. */
+  function mayDoze(sandboxId: string): void {
+    const doze = machines.get(sandboxId)?.doze ?? 0;
+    if (doze % 2 === 0) return;
+    const context = { signal: closed.signal, requestId: "" };
+    void table
+      .delivered()
+      .then(() => host.doze(sandboxId, doze, context))
+      .catch((error: unknown) => {
+        if (!closed.signal.aborted) log.debug({ err: error, sandbox_id: sandboxId }, "it stays awake");
+      });
+  }
+
   const handler = createHandler({
     routes(router) {
       router.service(
@@ -196,6 +209,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     routeService: routeService({
       table,
       lifecycle,
+      host,
       records,
       portLinks: database.portLinks,
       tokens,
@@ -211,12 +225,18 @@ export function createGateway(options: GatewayOptions): Gateway {
       machines.start({
         synced() {
           table.machinesListed();
+          for (const { sandboxId } of machines.all()) mayDoze(sandboxId);
           reconciler.synced();
         },
         changed(id) {
           usage.changed(id, machines.get(id));
           table.machineChanged(id);
+          mayDoze(id);
           reconciler.changed(id);
+        },
+        dozeChanged(id) {
+          table.machineChanged(id);
+          mayDoze(id);
         },
         idle: (id) => reconciler.idle(id),
       });

@@ -90,6 +90,8 @@ export const defaults = {
   requestsPerSecond: 50_000,
   /** Of one team; settings, 0: no limit (docs/operations.md). */
   teamLimits: { sandboxes: 10_000, concurrentCalls: 1_024, callsPerSecond: 1_000 } satisfies TeamLimits,
+  /** Without requests and processes for so long, a gVisor sandbox is frozen; a setting, 0: never. */
+  dozeSeconds: 4,
   /** Where the agent listens inside every sandbox. */
   agentPort: 4070,
 } as const;

@@ -143,6 +143,7 @@ async function startParts(
     clock,
     log: log.child({ part: "host" }),
     metrics,
+    dozeSeconds: config.dozeSeconds,
     traceOperations: config.trace === "operations",
     randomBytes,
   });

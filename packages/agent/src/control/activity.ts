@@ -56,11 +56,20 @@ export function parseStat(stat: string, clockTicksPerSecond = 100): ProcessTimes
   };
 }
 
-/**
- * CPU time of everything below the agent in milliseconds. The time of a process that was reaped lives on in its parent, so
- * the sum over the living is the sum over all that ever ran.
- */
-export function descendantsCpuMs(ownPid: number = process.pid, procPath = "/proc"): number {
+/** How far below the agent users' processes begin: a guest is its file server, and below that its init. */
+const usersDepth = 3;
+
+export interface Descendants {
+  /**
+   * CPU time of everything below the agent. The time of a process that was reaped lives on in its parent, so the sum over
+   * the living is the sum over all that ever ran.
+   */
+  cpuMs: number;
+  /** Users' processes that live, those of services and containers included. */
+  processes: number;
+}
+
+export function descendants(ownPid: number = process.pid, procPath = "/proc"): Descendants {
   const processes = new Map<number, ProcessTimes>();
   for (const name of readdirSync(procPath)) {
     if (!/^[0-9]+$/.test(name)) continue;
@@ -70,16 +79,21 @@ export function descendantsCpuMs(ownPid: number = process.pid, procPath = "/proc
       // It ended between the two looks.
     }
   }
-  const below = (pid: number): boolean => {
-    for (let at = pid, hops = 0; hops < 1_000; hops += 1) {
+  /** How many steps below the agent; 0: not below it. */
+  const depth = (pid: number): number => {
+    for (let at = pid, hops = 1; hops < 1_000; hops += 1) {
       const parent = processes.get(at)?.parent;
-      if (parent === undefined || parent === 0) return false;
-      if (parent === ownPid) return true;
+      if (parent === undefined || parent === 0) return 0;
+      if (parent === ownPid) return hops;
       at = parent;
     }
-    return false;
+    return 0;
   };
-  let totalMs = processes.get(ownPid)?.reapedMs ?? 0;
-  for (const [pid, times] of processes) if (below(pid)) totalMs += times.ownMs + times.reapedMs;
-  return totalMs;
+  const found = { cpuMs: processes.get(ownPid)?.reapedMs ?? 0, processes: 0 };
+  for (const [pid, times] of processes) {
+    const steps = depth(pid);
+    if (steps > 0) found.cpuMs += times.ownMs + times.reapedMs;
+    if (steps >= usersDepth) found.processes += 1;
+  }
+  return found;
 }

@@ -26,6 +26,8 @@ export interface DiskServices {
   /** Writes back what is buffered (logs, records). */
   flush(): Promise<void>;
   running(): string[];
+  /** Those that are being pulled, start, run or wait to be started again. */
+  active(): string[];
   /** Those that the disk says should run. */
   wanted(): string[];
   /** Starts them in dependency order; each name ends in one of the lists. */

@@ -30,7 +30,7 @@ import type { Log } from "../log.ts";
 import type { Poller } from "../poller.ts";
 import type { Randomness } from "../randomness.ts";
 import type { Spawner } from "../spawner/index.ts";
-import { type Activity, descendantsCpuMs } from "./activity.ts";
+import { type Activity, descendants } from "./activity.ts";
 import { setClock } from "./block-device.ts";
 import { deletedButOpen } from "./deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
@@ -144,12 +144,13 @@ class GuestService {
   }
 
   getActivity(): ActivityResponseJson {
-    const { activity, runningExecs } = this.#parts;
+    const { activity, runningExecs, services } = this.#parts;
     return {
       lastActivityUnixMs: activity.lastActivityMs,
       runningExecs: runningExecs(),
       openRequests: activity.openRequests,
-      cpuMs: descendantsCpuMs(),
+      ...descendants(),
+      activeServices: services.active().length,
     };
   }
 

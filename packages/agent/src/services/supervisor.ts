@@ -159,6 +159,10 @@ export class Supervisor implements DiskServices {
     return this.#named((service) => service.running);
   }
 
+  active(): string[] {
+    return this.#named((service) => service.active);
+  }
+
   wanted(): string[] {
     return this.#named((service) => service.wanted);
   }

@@ -6,8 +6,15 @@
  * Tells its listener of each complete listing, each change and each idle machine. A crash loses nothing: the next start
  * listens again.
  */
+import { equals } from "@bufbuild/protobuf";
 import type { Clock, Log } from "@cloche/base";
-import { type Machine, type MachineEvent, MachineEvent_Kind, MachinePhase } from "@cloche/protocol/host";
+import {
+  type Machine,
+  MachineSchema,
+  type MachineEvent,
+  MachineEvent_Kind,
+  MachinePhase,
+} from "@cloche/protocol/host";
 import { gatewayLimits } from "../limits.ts";
 import type { HostCalls } from "./host-calls.ts";
 
@@ -15,6 +22,8 @@ export interface MachineListener {
   /** The view now holds every machine of the host. */
   synced(): void;
   changed(sandboxId: string): void;
+  /** Nothing else of it changed: it is about to doze, or awake again. */
+  dozeChanged(sandboxId: string): void;
   idle(sandboxId: string): void;
 }
 
@@ -50,7 +59,7 @@ export class MachineView {
   /** Takes what a call answered, unless the stream already told of something newer. */
   note(machine: Machine): void {
     const known = this.#machines.get(machine.sandboxId);
-    if (known !== undefined && known.epoch > machine.epoch) return;
+    if (known !== undefined && isOlder(machine, known)) return;
     this.#apply(machine);
     this.#listener?.changed(machine.sandboxId);
   }
@@ -107,8 +116,10 @@ export class MachineView {
     const { machine } = event;
     if (machine === undefined) return;
     if (event.kind === MachineEvent_Kind.CHANGED) {
+      const known = this.#machines.get(machine.sandboxId);
       this.#apply(machine);
-      this.#listener?.changed(machine.sandboxId);
+      if (known !== undefined && isDozeOnly(known, machine)) this.#listener?.dozeChanged(machine.sandboxId);
+      else this.#listener?.changed(machine.sandboxId);
     } else if (event.kind === MachineEvent_Kind.IDLE) {
       this.#listener?.idle(machine.sandboxId);
     }
@@ -119,3 +130,9 @@ export class MachineView {
     else this.#machines.set(machine.sandboxId, machine);
   }
 }
+
+const isOlder = (one: Machine, other: Machine): boolean =>
+  one.epoch === other.epoch ? one.doze < other.doze : one.epoch < other.epoch;
+
+const isDozeOnly = (before: Machine, after: Machine): boolean =>
+  before.doze !== after.doze && equals(MachineSchema, before, { ...after, doze: before.doze });

@@ -37,7 +37,7 @@ export interface ReconcilerDependencies {
   pushKeys: () => Promise<void>;
 }
 
-export class Reconciler implements MachineListener {
+export class Reconciler implements Omit<MachineListener, "dozeChanged"> {
   readonly #needs: ReconcilerDependencies;
   readonly #queue = new SerialQueue();
   readonly #stop = new AbortController();

@@ -5,6 +5,7 @@ import { RouteEvent_Kind, type RouteService } from "@cloche/protocol/edge";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
 import { connectErrorFrom } from "../http/errors.ts";
+import type { HostCalls } from "../lifecycle/host-calls.ts";
 import type { Lifecycle } from "../lifecycle/lifecycle.ts";
 import type { Records } from "../lifecycle/records.ts";
 import type { TokenIssuer } from "../tokens/token-issuer.ts";
@@ -13,6 +14,7 @@ import type { RouteTable } from "./route-table.ts";
 export interface RouteServiceDependencies {
   table: RouteTable;
   lifecycle: Lifecycle;
+  host: HostCalls;
   records: Records;
   portLinks: Database["portLinks"];
   tokens: TokenIssuer;
@@ -51,6 +53,15 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
         const route = table.get(request.sandboxId);
         if (route === undefined) throw new ClocheError("not_found", "the sandbox was deleted meanwhile");
         return route;
+      }),
+
+    rouseSandbox: (request, context) =>
+      answering(async () => {
+        await needs.host.rouse(request.sandboxId, {
+          signal: context.signal,
+          requestId: requestIdOf(context),
+        });
+        return {};
       }),
 
     redeemPortLink: (request) =>

@@ -109,6 +109,7 @@ function routeOf(sandboxId: string, listed: Listed, machine: Machine | undefined
     // RUNNING without a machine that runs lasts only until the reconciler has looked.
     busy: machine?.busy === true || (listed.state === "SANDBOX_STATE_RUNNING" && !runs),
     epoch: machine?.epoch ?? 0n,
+    doze: machine?.doze ?? 0,
   });
 }
 

@@ -115,6 +115,14 @@ export class FakeHost {
     if (machine !== undefined) this.#emit(MachineEvent_Kind.IDLE, machine);
   }
 
+  /** Its number grows by one: it is about to doze, or is roused. */
+  doze(sandboxId: string): void {
+    const machine = this.#get(sandboxId);
+    const next = { ...machine, doze: machine.doze + 1 };
+    this.machines.set(sandboxId, next);
+    this.#emit(MachineEvent_Kind.CHANGED, next);
+  }
+
   addCheckpoint(checkpoint: Partial<HostCheckpoint> & { id: string; teamId: string }): void {
     const { $typeName: _type, $unknown: _unknown, ...fields } = checkpoint;
     this.checkpoints.push(
@@ -216,6 +224,13 @@ export class FakeHost {
         this.#call("getMachineEgress", sandboxId, () => {
           this.#get(sandboxId);
           return { deniedPackets: 3, deniedNames: 1, recent: this.denials };
+        }),
+      dozeMachine: ({ sandboxId }) => this.#call("dozeMachine", sandboxId, () => ({})),
+      rouseMachine: ({ sandboxId }) =>
+        this.#call("rouseMachine", sandboxId, () => {
+          const machine = this.machines.get(sandboxId);
+          if (machine !== undefined && machine.doze % 2 === 1) this.doze(sandboxId);
+          return {};
         }),
       setVerificationKeys: ({ issuer, keys }) =>
         this.#call("setVerificationKeys", "", () => {

@@ -146,6 +146,9 @@ export interface MachineDriver {
    */
   restore(files: MachineFiles, from: SnapshotFiles, resources: MachineResources): Promise<RunningMachine>;
 
+  /** Stops or continues everything in a machine, at once and without a trace in it; for drivers that can. Repeatable. */
+  freeze?(files: MachineFiles, frozen: boolean): Promise<void>;
+
   /** How many machines are ready now, by kind; for drivers that keep some. */
   readyCounts?(): Record<string, number>;
   stats(files: MachineFiles): Promise<MachineStats>;

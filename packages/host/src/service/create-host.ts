@@ -9,6 +9,7 @@ import { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
 import { diskUsage } from "../disk/disk.ts";
 import { checkpointSeeds } from "./checkpoint-seeds.ts";
 import { type HostDataPlane, hostDataPlane } from "./data-plane.ts";
+import { DozeWatch } from "./doze-watch.ts";
 import { DiskSeeds } from "./disk-seeds.ts";
 import type { OperationParts } from "./create-machine.ts";
 import { SharedSnapshots } from "./fork-machine.ts";
@@ -50,6 +51,7 @@ export function createHost(parts: HostParts): Host {
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
   const operations: OperationParts = { machines, journal, seeds, snapshots };
   const idle = new IdleWatch(machines);
+  const dozes = new DozeWatch(machines, (parts.dozeSeconds ?? 0) * 1_000);
   hostMetrics(machines.metrics, machines, checkpoints);
   const starting = new Set<Promise<void>>();
 
@@ -60,7 +62,7 @@ export function createHost(parts: HostParts): Host {
   };
 
   return {
-    service: hostService(operations, checkpoints),
+    service: hostService(operations, checkpoints, dozes),
     dataPlane: hostDataPlane({ machines, checkpoints, quota }),
     async start() {
       await journal.open();
@@ -75,11 +77,13 @@ export function createHost(parts: HostParts): Host {
       const ready = readyHooks(machines);
       for (const driver of parts.drivers.values()) await driver.start(ready);
       idle.start();
+      dozes.start();
       const all = eachLimited(coldStarts, (id) => coldStart(operations, id));
       starting.add(all);
       void all.finally(() => starting.delete(all));
     },
     async stop({ suspend }) {
+      await dozes.stop();
       await idle.stop();
       await Promise.all(starting);
       await machines.queue.drain();

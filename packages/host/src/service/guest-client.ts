@@ -37,10 +37,13 @@ const FLUSH_MS = 120_000;
 export class GuestClient {
   readonly #address: AgentAddress;
   readonly #secret: string;
+  readonly #keepAwake: (() => Promise<() => void>) | undefined;
 
-  constructor(address: AgentAddress, secret: string) {
+  /** `keepAwake`: called before each call, its answer after it; absent where the machine cannot doze. */
+  constructor(address: AgentAddress, secret: string, keepAwake?: () => Promise<() => void>) {
     this.#address = address;
     this.#secret = secret;
+    this.#keepAwake = keepAwake;
   }
 
   prepare(body: PrepareRequestJson): Promise<object> {
@@ -54,7 +57,9 @@ export class GuestClient {
   }
   getActivity(): Promise<Required<ActivityResponseJson>> {
     const nothing = { lastActivityUnixMs: 0, runningExecs: 0, openRequests: 0, cpuMs: 0 };
-    return this.#call("GetActivity", {}, QUICK_MS, nothing);
+    // An agent out of an older memory image does not say what runs: that is no reason to take it for idle.
+    const unknown = { processes: 1, activeServices: 1 };
+    return this.#call("GetActivity", {}, QUICK_MS, { ...nothing, ...unknown });
   }
   prepareCheckpoint(): Promise<Required<PrepareCheckpointResponseJson>> {
     return this.#call("PrepareCheckpoint", {}, FLUSH_MS, { runningServices: [] });
@@ -74,7 +79,14 @@ export class GuestClient {
 
   /** Fields that the JSON leaves out have their zero value, given in `zero`. */
   #call<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
-    return step(`agent ${method}`, () => this.#send(method, body, deadlineMs, zero));
+    return step(`agent ${method}`, async () => {
+      const release = await this.#keepAwake?.();
+      try {
+        return await this.#send(method, body, deadlineMs, zero);
+      } finally {
+        release?.();
+      }
+    });
   }
 
   #send<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {

@@ -27,6 +27,12 @@ export function hostMetrics(metrics: Metrics, machines: Machines, checkpoints: C
     ),
   );
 
+  metrics.gauge(
+    "cloche_dozing_machines",
+    "Running machines that are frozen because nothing happens in them.",
+    () => [{ value: machines.doze.dozing }],
+  );
+
   metrics.gauge("cloche_machines_memory_bytes", "Memory promised to machines that run.", () => {
     const running = machines.all().filter(({ phase }) => phase === "running");
     return [{ value: running.reduce((sum, { memoryMb }) => sum + memoryMb * 1_048_576, 0) }];

@@ -15,6 +15,7 @@ import type { MachineEgress, Runtime } from "../machine/driver.ts";
 import { checkEgress, policyOf } from "../network/egress.ts";
 import { applyEgress } from "./apply-egress.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
+import type { DozeWatch } from "./doze-watch.ts";
 import { createMachine, destroyMachine, type OperationParts } from "./create-machine.ts";
 import { forkMachine } from "./fork-machine.ts";
 import type { MachineRecord, MachineSpecRecord } from "./machine-record.ts";
@@ -23,6 +24,7 @@ import { resumeMachine, suspendMachine } from "./suspend-machine.ts";
 export function hostService(
   parts: OperationParts,
   checkpoints: CheckpointCatalogue,
+  dozes: DozeWatch,
 ): ServiceImpl<typeof HostService> {
   const { machines } = parts;
   const { log } = machines.parts;
@@ -90,6 +92,16 @@ export function hostService(
         const { deniedPackets, deniedNames, recent } = await machines.parts.egress.reportOf(agentHost);
         const shown = recent.map(({ lastAtMs, ...denial }) => ({ ...denial, lastAtUnixMs: lastAtMs }));
         return { deniedPackets, deniedNames, recent: shown };
+      }),
+    dozeMachine: ({ sandboxId, doze }) =>
+      answer(async () => {
+        await dozes.consent(sandboxId, doze);
+        return {};
+      }),
+    rouseMachine: ({ sandboxId }) =>
+      answer(async () => {
+        await machines.doze.rouse(sandboxId);
+        return {};
       }),
     setVerificationKeys: async ({ issuer, keys }) => {
       await answer(() => machines.setKeys({ issuer, keys: keys.map(readKey) }));

@@ -11,6 +11,7 @@ function world(limitSeconds: number) {
     reported: 0,
     activity: { lastActivityUnixMs: 1_000_000, runningExecs: 0, openRequests: 0, cpuMs: 0 },
     answers: true,
+    dozes: false,
     record: { id: "sbx-a", phase: "running", idleSuspendSeconds: limitSeconds, epoch: 1 } as MachineRecord,
   };
   const machines = {
@@ -25,6 +26,7 @@ function world(limitSeconds: number) {
         return state.activity;
       },
     }),
+    doze: { activityOf: () => (state.dozes ? state.activity : undefined) },
     reportIdle: () => {
       state.reported += 1;
     },
@@ -96,6 +98,15 @@ describe("IdleWatch", () => {
     state.answers = false;
     await pass(20);
     expect(state.reported).toBe(0);
+  });
+
+  it("reports one that dozes without asking it", async () => {
+    const { state, pass } = world(10);
+    await pass(6);
+    state.answers = false;
+    state.dozes = true;
+    await pass(8);
+    expect(state.reported).toBe(1);
   });
 
   it("gives a resumed machine its full time again", async () => {

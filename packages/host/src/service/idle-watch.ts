@@ -69,7 +69,9 @@ export class IdleWatch {
     }
     if (nowMs - seen.lookedAtMs < everyMs && nowMs - seen.activeAtMs < limitMs) return;
     try {
-      const activity = await this.#machines.agent(record).getActivity();
+      // What dozes is not asked: nothing has happened in it since it was.
+      const activity =
+        this.#machines.doze.activityOf(record.id) ?? (await this.#machines.agent(record).getActivity());
       const sinceMs = nowMs - seen.lookedAtMs;
       const cpuMs = Number(activity.cpuMs);
       const usedMs = seen.cpuMs === undefined ? 0 : cpuMs - seen.cpuMs;

@@ -28,6 +28,7 @@ import type { Templates } from "../disk/template.ts";
 import type { MachineDriver, MachineFiles, Runtime } from "../machine/driver.ts";
 import type { EgressReport } from "../network/slot-egress.ts";
 import type { Native } from "../sys/native.ts";
+import { Doze } from "./doze.ts";
 import type { HostJournal } from "./journal.ts";
 import { operationHistogram } from "./host-metrics.ts";
 import { GuestClient } from "./guest-client.ts";
@@ -63,6 +64,8 @@ export interface HostParts {
   log: Log;
   /** Where the host tells of itself; default: nowhere that anybody looks. */
   metrics?: Metrics;
+  /** After so long a machine in which nothing runs or is asked may doze; default 0: never. */
+  dozeSeconds?: number;
   /** Logs the steps of each operation with their times. */
   traceOperations?: boolean;
   randomBytes: (length: number) => Uint8Array;
@@ -86,6 +89,7 @@ export class Machines {
   readonly store: MachineRecordStore;
   readonly events: MachineEvents;
   readonly queue = new SerialQueue();
+  readonly doze: Doze;
   readonly metrics: Metrics;
   /** How long operations took, by operation and result. */
   readonly timings: Histogram;
@@ -100,6 +104,16 @@ export class Machines {
     this.timings = operationHistogram(this.metrics);
     this.store = new MachineRecordStore(parts.poolDir);
     this.events = new MachineEvents(() => this.all().map((record) => this.message(record)));
+    this.doze = new Doze({
+      freeze: async (id, frozen) => {
+        const record = this.#records.get(id);
+        if (record) await this.driver(record).freeze?.(this.files(record), frozen);
+      },
+      changed: (id) => {
+        const record = this.#records.get(id);
+        if (record) this.#emit(record);
+      },
+    });
   }
 
   all(): MachineRecord[] {
@@ -167,8 +181,9 @@ export class Machines {
     return filesOf(this.parts.poolDir, record);
   }
 
+  /** Calls wait until a machine that dozes is awake, and keep it so. */
   agent(record: MachineRecord): GuestClient {
-    return new GuestClient(record, record.controlSecret);
+    return new GuestClient(record, record.controlSecret, () => this.doze.hold(record.id));
   }
 
   /** Takes a loaded record in, at start. */
@@ -214,6 +229,8 @@ export class Machines {
     if (beginsToRun(record.phase, next.phase)) next.runningSinceMs = this.parts.clock.nowMs();
     await this.store.save(next, { durable: options.durable ?? false });
     this.#records.set(id, next);
+    // A suspension that has begun goes on to ask its agent.
+    if (next.phase !== "running" && next.phase !== "suspending") this.doze.forget(id);
     if (news) this.#emit(next);
     return next;
   }
@@ -229,6 +246,7 @@ export class Machines {
     await this.store.remove(id);
     const record = this.#records.get(id);
     this.#records.delete(id);
+    this.doze.forget(id);
     this.#busy.delete(id);
     if (record) {
       const gone = create(MachineSchema, { ...this.message(record), phase: MachinePhase.DESTROYED });
@@ -267,6 +285,7 @@ export class Machines {
       diskMb: record.diskMb,
       busy: this.#busy.has(record.id),
       runningSinceUnixMs: BigInt(record.runningSinceMs ?? 0),
+      doze: this.doze.count(record.id),
     });
   }
 
@@ -299,7 +318,7 @@ export class Machines {
     };
     for (const [index, secret] of maybeKnown.entries()) {
       try {
-        const answer = await new GuestClient(record, secret).assign(request);
+        const answer = await new GuestClient(record, secret, () => this.doze.hold(id)).assign(request);
         const { nextControlSecret: _, ...rest } = this.get(id);
         await this.#replace({ ...rest, controlSecret: nextControlSecret });
         return { started: answer.startedServices, failed: answer.failedServices };

@@ -260,6 +260,12 @@ export class GvisorDriver implements MachineDriver {
     }
   }
 
+  async freeze(files: MachineFiles, frozen: boolean): Promise<void> {
+    const unit = await this.#find(files);
+    if (!unit || !(await unit.isAlive())) return;
+    await unit.cgroup.freeze(frozen);
+  }
+
   async unblock(files: MachineFiles): Promise<void> {
     const unit = await this.#find(files);
     if (unit && (await unit.isAlive())) await unit.unblock();

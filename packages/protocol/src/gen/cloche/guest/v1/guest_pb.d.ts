@@ -395,6 +395,20 @@ export declare type ActivityResponse = Message<"cloche.guest.v1.ActivityResponse
    * @generated from field: double cpu_ms = 4;
    */
   cpuMs: number;
+
+  /**
+   * of users, those of services and containers included
+   *
+   * @generated from field: uint32 processes = 5;
+   */
+  processes: number;
+
+  /**
+   * being pulled, starting, running or waiting to be started again
+   *
+   * @generated from field: uint32 active_services = 6;
+   */
+  activeServices: number;
 };
 
 /**
@@ -424,6 +438,20 @@ export declare type ActivityResponseJson = {
    * @generated from field: double cpu_ms = 4;
    */
   cpuMs?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * of users, those of services and containers included
+   *
+   * @generated from field: uint32 processes = 5;
+   */
+  processes?: number;
+
+  /**
+   * being pulled, starting, running or waiting to be started again
+   *
+   * @generated from field: uint32 active_services = 6;
+   */
+  activeServices?: number;
 };
 
 /**

@@ -1,0 +1,128 @@
+// Which running machines may doze (doze.ts): those whose drivers can freeze them, without users' processes, services, execs
+// and requests, for as long as the setting says. Asks the agents as idle-watch.ts does, and those that work ever more rarely.
+//
+// Owns only when it looks next; after a restart of the service it looks at every machine anew.
+import type { Activity } from "./doze.ts";
+import { GuestClient } from "./guest-client.ts";
+import type { MachineRecord } from "./machine-record.ts";
+import type { Machines } from "./machines.ts";
+import { eachLimited } from "./recovery.ts";
+
+const TICK_MS = 500;
+/** A machine in which something runs is asked after twice as long each time, up to this. */
+const LOOK_EVERY_MAX_MS = 30_000;
+
+interface Plan {
+  epoch: number;
+  nextMs: number;
+  /** How long it was waited for the look before. */
+  waitMs: number;
+}
+
+export class DozeWatch {
+  readonly #machines: Machines;
+  readonly #afterMs: number;
+  readonly #plans = new Map<string, Plan>();
+  readonly #stop = new AbortController();
+  #running: Promise<void> | undefined;
+
+  /** `afterMs` 0: none ever dozes. */
+  constructor(machines: Machines, afterMs: number) {
+    this.#machines = machines;
+    this.#afterMs = afterMs;
+  }
+
+  start(): void {
+    if (this.#afterMs > 0) this.#running = this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stop.abort(new Error("the host is stopping"));
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { clock } = this.#machines.parts;
+    while (!this.#stop.signal.aborted) {
+      await clock.sleep(TICK_MS, this.#stop.signal).catch(() => undefined);
+      if (!this.#stop.signal.aborted) await this.look();
+    }
+  }
+
+  /** Looks at every machine whose turn it is, and announces those that may doze. */
+  async look(): Promise<void> {
+    const nowMs = this.#machines.parts.clock.monotonicMs();
+    const able = this.#machines.all().filter((record) => this.#isAble(record));
+    const ids = new Set(able.map(({ id }) => id));
+    for (const id of this.#plans.keys()) if (!ids.has(id)) this.#plans.delete(id);
+    await eachLimited(
+      able.filter((record) => this.#isDue(record, nowMs)),
+      (record) => this.#lookAt(record, nowMs),
+    );
+  }
+
+  /** Every edge knows that it was announced as `count`. In the machine's turn: no operation runs. */
+  async consent(id: string, count: number): Promise<void> {
+    const { doze, queue, parts } = this.#machines;
+    if (this.#stop.signal.aborted) return;
+    await queue.run(id, async () => {
+      const record = this.#machines.find(id);
+      if (record === undefined || !this.#isAble(record)) return await doze.rouse(id);
+      // Not as everybody else asks: that would rouse it.
+      const agent = new GuestClient(record, record.controlSecret);
+      try {
+        await doze.freeze(id, count, async (then) => {
+          const now = await agent.getActivity();
+          return isQuiet(now) && now.lastActivityUnixMs === then.lastActivityUnixMs;
+        });
+      } catch (error) {
+        parts.log.debug({ err: error, sandbox_id: id }, "a machine does not doze");
+      }
+    });
+  }
+
+  #isAble(record: MachineRecord): boolean {
+    return (
+      record.phase === "running" && this.#machines.parts.drivers.get(record.runtime)?.freeze !== undefined
+    );
+  }
+
+  #isDue(record: MachineRecord, nowMs: number): boolean {
+    const { doze } = this.#machines;
+    if (doze.isAnnounced(record.id)) return false;
+    const plan = this.#plans.get(record.id);
+    if (plan !== undefined && plan.epoch === record.epoch) return plan.nextMs <= nowMs;
+    this.#plan(record, nowMs, this.#afterMs);
+    return false;
+  }
+
+  #plan({ id, epoch }: MachineRecord, nowMs: number, waitMs: number): void {
+    this.#plans.set(id, { epoch, nextMs: nowMs + waitMs, waitMs });
+  }
+
+  async #lookAt(record: MachineRecord, nowMs: number): Promise<void> {
+    const { doze, parts } = this.#machines;
+    const waitedMs = this.#plans.get(record.id)?.waitMs ?? this.#afterMs;
+    const later = (): void => this.#plan(record, nowMs, Math.min(LOOK_EVERY_MAX_MS, waitedMs * 2));
+    // An operation runs, or waits.
+    if (this.#machines.queue.isBusy(record.id)) return this.#plan(record, nowMs, this.#afterMs);
+    try {
+      const activity = await this.#machines.agent(record).getActivity();
+      if (!isQuiet(activity)) return later();
+      const quietMs = parts.clock.nowMs() - Number(activity.lastActivityUnixMs);
+      const leftMs = Math.min(this.#afterMs, this.#afterMs - quietMs);
+      if (leftMs > 0) return this.#plan(record, nowMs, leftMs);
+      doze.announce(record.id, activity);
+      // Roused, it gets its full time again.
+      this.#plans.delete(record.id);
+    } catch (error) {
+      // What does not answer is not frozen.
+      later();
+      parts.log.debug({ err: error, sandbox_id: record.id }, "whether a machine may doze is not known");
+    }
+  }
+}
+
+/** Nothing of users runs in it, and nothing is asked of it. */
+const isQuiet = ({ runningExecs, openRequests, processes, activeServices }: Activity): boolean =>
+  runningExecs === 0 && openRequests === 0 && processes === 0 && activeServices === 0;
