@@ -3,7 +3,7 @@
 // A restore notes itself on the machine's record before it touches anything and takes the note off when it is committed or
 // undone; recovery.ts carries one that a crash cut off through to its end.
 import { rm, stat } from "node:fs/promises";
-import { CleanupStack } from "@cloche/base";
+import { CleanupStack, step } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { CheckpointQuota } from "../checkpoint/quota.ts";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
@@ -69,7 +69,7 @@ function take(
         disk_mb: record.diskMb,
         running_services: services,
       };
-      const info = await checkpoints.commit(reservation, header, record.checkpointId);
+      const info = await step("commit", () => checkpoints.commit(reservation, header, record.checkpointId));
       return { info, copyMs: performance.now() - began };
     } catch (error) {
       await reservation.abandon();
