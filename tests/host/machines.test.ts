@@ -1,6 +1,7 @@
 import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { diskUsage } from "../../packages/host/src/disk/disk.ts";
 import { restartsMax } from "../../packages/host/src/service/restart-after-crash.ts";
 import { signToken } from "../../packages/host/src/service/testing/data-plane-caller.ts";
 import { HostLab } from "./host-lab.ts";
@@ -71,6 +72,23 @@ describe("machines of a host", () => {
     await lab.client.destroyMachine({ sandboxId: source });
     const forkOfFork = await lab.fork(ids[0] as string);
     await goesOn(forkOfFork.sandboxId, before);
+  });
+
+  it("forks share the source's blocks of the disk, and keep no copy of its memory", async () => {
+    const mebibyte = 1024 * 1024;
+    const { native, pool } = lab.artifacts;
+    const { sandboxId: source } = await lab.create();
+    await lab.exec(source, "sh", "-c", "head -c 64M /dev/urandom > /root/data && sync");
+    const clones = await Promise.all(Array.from({ length: 3 }, () => lab.fork(source)));
+    for (const { sandboxId } of clones) {
+      const dir = join(pool.dir, "machines", sandboxId);
+      const { disk } = JSON.parse(await readFile(join(dir, "machine.json"), "utf8")) as { disk: string };
+      const { allocatedBytes, exclusiveBytes } = await diskUsage(native, join(dir, disk));
+      expect(allocatedBytes).toBeGreaterThan(64 * mebibyte);
+      expect(exclusiveBytes).toBeLessThan(16 * mebibyte);
+    }
+    // One image of the memory served them all, and is gone.
+    expect(await readdir(join(pool.dir, "snapshots"))).toEqual([]);
   });
 
   it("suspends and resumes with its processes, also across a restart of the service", async () => {

@@ -110,6 +110,7 @@ export class GvisorDriver implements MachineDriver {
     this.#ready = new ReadyUnits({
       count: ready,
       makeBlank: () => this.#makeUnit(limitsOf(defaults)),
+      freeze: (unit, frozen) => unit.cgroup.freeze(frozen),
       ...(hooks && { warm: (unit) => this.#warm(unit, hooks) }),
       destroy: (unit) => this.#destroyUnit(unit),
       log,
@@ -158,7 +159,11 @@ export class GvisorDriver implements MachineDriver {
     }
   }
 
-  async create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
+  create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
+    return this.#first(() => this.#create(files, resources));
+  }
+
+  async #create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
     await this.stopMachine(files);
     const template = this.#options.ready > 0 ? await this.#templates?.find() : undefined;
     if (template) {
@@ -200,12 +205,19 @@ export class GvisorDriver implements MachineDriver {
     const { platform } = await this.#madeWith();
     if (madeWith?.platform !== platform || !existsSync(agentRootDir)) throw new ImageMismatchError();
     await this.stopMachine(files);
-    return CleanupStack.guard(async (cleanup) => {
-      const unit = await this.#take(files, resources, cleanup, agentRootDir);
-      await unit.attachDisk(files.diskImage);
-      await unit.restore(from.dir);
-      return this.#running(unit, files.id, undefined, AGENT_RESTORE_MS);
-    });
+    return this.#first(() =>
+      CleanupStack.guard(async (cleanup) => {
+        const unit = await this.#take(files, resources, cleanup, agentRootDir);
+        await unit.attachDisk(files.diskImage);
+        await unit.restore(from.dir);
+        return this.#running(unit, files.id, undefined, AGENT_RESTORE_MS);
+      }),
+    );
+  }
+
+  /** Before what is made ahead. */
+  #first<Made>(make: () => Promise<Made>): Promise<Made> {
+    return this.#ready ? this.#ready.first(make) : make();
   }
 
   async adopt(files: MachineFiles): Promise<RunningMachine | undefined> {

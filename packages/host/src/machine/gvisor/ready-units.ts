@@ -1,6 +1,6 @@
 // Units kept ready, so that a machine needs neither a sentry's start nor an agent's boot.
 //
-//   blank: runsc create is done; a snapshot (fork, resume) or the template is restored into it.
+//   blank: runsc create is done; a snapshot (fork, resume) or the template is restored into it. Frozen too.
 //   warm:  the template is restored into it too, on a fresh disk of its own, the users' namespaces are there, a request was
 //          rehearsed, and its cgroup is frozen (systrap burns 2 % of a core when idle): a new machine thaws it and is there.
 //
@@ -16,9 +16,11 @@ export interface WarmUnit {
 }
 
 export interface ReadyUnitsOptions {
-  /** How many of each kind. */
+  /** How many of each kind. Of blanks up to four times as many, where so many were asked for at once lately. */
   count: number;
   makeBlank(): Promise<Unit>;
+  /** Stills a blank, or lets it go on. */
+  freeze(blank: Unit, frozen: boolean): Promise<void>;
   /** Turns a blank into a warm one. Absent: none are kept. */
   warm?: (blank: Unit) => Promise<WarmUnit>;
   destroy(unit: Unit): Promise<void>;
@@ -27,6 +29,10 @@ export interface ReadyUnitsOptions {
 
 /** Refilling waits this long after a unit was taken: whoever took it is still busy with it, on the same CPUs. */
 const REFILL_AFTER_MS = 400;
+/** A blank takes 12 MiB and, frozen, no CPU; making one takes as long as restoring into it. */
+const BLANKS_PER_COUNT = 4;
+/** How long a burst is remembered. */
+const BURST_MEMORY_MS = 600_000;
 /** Making failed: the next try comes later, or with the next unit taken. */
 const RETRY_AFTER_MS = 30_000;
 
@@ -37,9 +43,16 @@ export class ReadyUnits {
   #filling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
+  /** Blanks asked for since refilling last began. */
+  #burst = 0;
+  #blanksWanted: number;
+  #forgetting: NodeJS.Timeout | undefined;
+  /** Machines that are being made for somebody now. */
+  #making = 0;
 
   constructor(options: ReadyUnitsOptions) {
     this.#options = options;
+    this.#blanksWanted = options.count;
   }
 
   /** Begins to fill; answers at once. */
@@ -51,17 +64,37 @@ export class ReadyUnits {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
+    clearTimeout(this.#forgetting);
     await this.#filling;
     const warm = this.#warm.splice(0).map(({ unit }) => unit);
     for (const unit of [...this.#blank.splice(0), ...warm]) await this.#options.destroy(unit);
   }
 
-  takeBlank(): Promise<Unit | undefined> {
-    return this.#take(this.#blank, (unit) => unit);
+  async takeBlank(): Promise<Unit | undefined> {
+    this.#burst += 1;
+    const unit = await this.#take(this.#blank, (blank) => blank);
+    if (unit === undefined) return undefined;
+    try {
+      await this.#options.freeze(unit, false);
+      return unit;
+    } catch (error) {
+      await this.#options.destroy(unit);
+      throw error;
+    }
   }
 
   takeWarm(): Promise<WarmUnit | undefined> {
     return this.#take(this.#warm, ({ unit }) => unit);
+  }
+
+  /** While `make` makes a machine for somebody, nothing is made ahead: that would take the CPUs from it. */
+  async first<Made>(make: () => Promise<Made>): Promise<Made> {
+    this.#making += 1;
+    try {
+      return await make();
+    } finally {
+      this.#making -= 1;
+    }
   }
 
   counts(): { blank: number; warm: number } {
@@ -100,18 +133,37 @@ export class ReadyUnits {
     this.#timer.unref();
   }
 
+  /** What was asked for at once is kept ready for a while. */
+  #noteBurst(): void {
+    const { count } = this.#options;
+    const size = Math.min(this.#burst, count * BLANKS_PER_COUNT);
+    this.#burst = 0;
+    if (size <= count || size < this.#blanksWanted) return;
+    this.#blanksWanted = size;
+    clearTimeout(this.#forgetting);
+    this.#forgetting = apart(() =>
+      setTimeout(() => {
+        this.#blanksWanted = count;
+      }, BURST_MEMORY_MS),
+    );
+    this.#forgetting.unref();
+  }
+
   async #fill(): Promise<void> {
-    const { count, makeBlank, warm, destroy, log } = this.#options;
+    const { count, makeBlank, freeze, warm, destroy, log } = this.#options;
+    this.#noteBurst();
     try {
       while (!this.#closed) {
         const warmMissing = warm !== undefined && this.#warm.length < count;
-        if (!warmMissing && this.#blank.length >= count) return;
+        if (!warmMissing && this.#blank.length >= this.#blanksWanted) return;
+        if (this.#making > 0) return this.#refillAfter(REFILL_AFTER_MS);
         const unit = await makeBlank();
-        if (!warmMissing || this.#blank.length < 1) {
-          this.#blank.push(unit);
-          continue;
-        }
         try {
+          if (!warmMissing || this.#blank.length < 1) {
+            await freeze(unit, true);
+            this.#blank.push(unit);
+            continue;
+          }
           this.#warm.push(await warm(unit));
         } catch (error) {
           await destroy(unit);

@@ -1,0 +1,128 @@
+import { silentLog } from "@cloche/base";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { ReadyUnits, type ReadyUnitsOptions } from "./ready-units.ts";
+import type { Unit } from "./unit.ts";
+
+interface FakeUnit {
+  number: number;
+  frozen: boolean;
+  alive: boolean;
+  isAlive(): Promise<boolean>;
+}
+
+let made: FakeUnit[] = [];
+let destroyed: FakeUnit[] = [];
+const asFake = (unit: Unit | undefined): FakeUnit => unit as unknown as FakeUnit;
+
+function readyUnits(options: Partial<ReadyUnitsOptions> = {}): ReadyUnits {
+  return new ReadyUnits({
+    count: 2,
+    async makeBlank() {
+      const unit: FakeUnit = {
+        number: made.length + 1,
+        frozen: false,
+        alive: true,
+        isAlive: async () => unit.alive,
+      };
+      made.push(unit);
+      return unit as unknown as Unit;
+    },
+    async freeze(unit, frozen) {
+      asFake(unit).frozen = frozen;
+    },
+    warm: async (unit) => ({ unit, secret: "of the template" }),
+    async destroy(unit) {
+      destroyed.push(asFake(unit));
+    },
+    log: silentLog,
+    ...options,
+  });
+}
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  made = [];
+  destroyed = [];
+});
+afterEach(() => vi.useRealTimers());
+
+const pass = (ms: number): Promise<unknown> => vi.advanceTimersByTimeAsync(ms);
+
+test("keeps as many of each kind as it is told, blanks frozen, and gives them out thawed", async () => {
+  const ready = readyUnits();
+  ready.start();
+  await pass(10);
+  expect(ready.counts()).toEqual({ blank: 2, warm: 2 });
+  expect(made.filter(({ frozen }) => frozen)).toHaveLength(2);
+  expect(asFake(await ready.takeBlank()).frozen).toBe(false);
+  expect(ready.counts().blank).toBe(1);
+  await pass(1_000);
+  expect(ready.counts()).toEqual({ blank: 2, warm: 2 });
+  await ready.close();
+  expect(destroyed).toHaveLength(4);
+});
+
+test("keeps what was asked for at once, up to four times as many, and forgets it in time", async () => {
+  const ready = readyUnits();
+  ready.start();
+  await pass(10);
+  const taken = await Promise.all(Array.from({ length: 10 }, () => ready.takeBlank()));
+  expect(taken.filter((unit) => unit !== undefined)).toHaveLength(2);
+  await pass(1_000);
+  expect(ready.counts()).toEqual({ blank: 8, warm: 2 });
+  // One at a time does not make it forget the many.
+  await ready.takeBlank();
+  await pass(1_000);
+  expect(ready.counts().blank).toBe(8);
+  await pass(600_000);
+  for (let left = 8; left > 0; left -= 1) {
+    await ready.takeBlank();
+    await pass(1_000);
+  }
+  expect(ready.counts().blank).toBe(2);
+  await ready.close();
+});
+
+test("makes nothing ahead while a machine is made for somebody", async () => {
+  const ready = readyUnits();
+  ready.start();
+  await pass(10);
+  const making = Promise.withResolvers<void>();
+  const first = ready.first(() => making.promise);
+  await ready.takeWarm();
+  await pass(5_000);
+  expect(ready.counts()).toEqual({ blank: 2, warm: 1 });
+  making.resolve();
+  await first;
+  await pass(1_000);
+  expect(ready.counts()).toEqual({ blank: 2, warm: 2 });
+  await expect(ready.first(() => Promise.reject(new Error("no disk")))).rejects.toThrow("no disk");
+  await ready.takeWarm();
+  await pass(1_000);
+  expect(ready.counts().warm).toBe(2);
+  await ready.close();
+});
+
+test("one that died while it waited is skipped, one that cannot be stilled is destroyed", async () => {
+  let fails = false;
+  const ready = readyUnits({
+    async freeze(unit, frozen) {
+      if (fails) throw new Error("no freezer");
+      asFake(unit).frozen = frozen;
+    },
+  });
+  ready.start();
+  await pass(10);
+  const [oldest] = made;
+  if (oldest !== undefined) oldest.alive = false;
+  expect(asFake(await ready.takeBlank()).alive).toBe(true);
+  expect(destroyed).toEqual([oldest]);
+  fails = true;
+  await pass(1_000);
+  expect(ready.counts().blank).toBe(0);
+  expect(destroyed).toHaveLength(2);
+  fails = false;
+  await pass(60_000);
+  expect(ready.counts()).toEqual({ blank: 2, warm: 2 });
+  await ready.close();
+});
