@@ -1,5 +1,6 @@
 import { createSocket, type Socket } from "node:dgram";
 import { once } from "node:events";
+import { createServer } from "node:net";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { RCODE_REFUSED, refusal } from "./dns-message.ts";
 import { DNS_LIMITS, DnsForwarder, type DnsForwarderOptions } from "./dns-forwarder.ts";
@@ -79,6 +80,16 @@ describe("DNS forwarder", () => {
     const [said] = (await once(client, "message")) as [Buffer];
     return said;
   };
+
+  it("holds nothing when the port it is told is taken for one of UDP and TCP", async () => {
+    const { port } = client.address();
+    const resolvers = async (): Promise<string[]> => [];
+    const forwarder = new DnsForwarder({ address: LOOPBACK, port, resolvers, slotOf: () => 1 });
+    await expect(forwarder.listen()).rejects.toThrow("EADDRINUSE");
+    const free = createServer().listen(port, LOOPBACK);
+    await once(free, "listening");
+    free.close();
+  });
 
   it("passes the answer back under the asker's id, and asks under another", async () => {
     const port = await start();

@@ -6,7 +6,7 @@
 import { randomInt } from "node:crypto";
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
-import { connect, createServer, isIPv6, type Server, type Socket } from "node:net";
+import { type AddressInfo, connect, createServer, isIPv6, type Server, type Socket } from "node:net";
 import {
   answers,
   type DnsQuestion,
@@ -15,6 +15,9 @@ import {
   refusal,
   withId,
 } from "./dns-message.ts";
+
+/** Ports tried for the same one of UDP and TCP. */
+const PORT_TRIES = 10;
 
 export const DNS_LIMITS = {
   /** A query is small; more than this is none. */
@@ -74,16 +77,31 @@ export class DnsForwarder {
 
   /** Binds UDP and TCP to the same port and answers it. */
   async listen(): Promise<number> {
-    const { address, port = 0 } = this.#options;
+    const { port = 0 } = this.#options;
     this.#udp.on("message", (message, from) => void this.#serveDatagram(message, from));
+    const bound = await this.#bindBoth(port);
     // Errors of single datagrams (unreachable and the like) concern their sandbox only.
-    this.#udp.bind(port, address);
-    await once(this.#udp, "listening");
     this.#udp.on("error", () => {});
-    const bound = this.#udp.address().port;
-    this.#tcp.listen(bound, address);
-    await once(this.#tcp, "listening");
     return bound;
+  }
+
+  /** TCP chooses: the calls to agents leave from this very address, and their ports stay taken for a minute. */
+  async #bindBoth(port: number, triesLeft = PORT_TRIES): Promise<number> {
+    const { address } = this.#options;
+    this.#tcp.listen(port, address);
+    await once(this.#tcp, "listening");
+    const bound = (this.#tcp.address() as AddressInfo).port;
+    try {
+      this.#udp.bind(bound, address);
+      await once(this.#udp, "listening");
+      return bound;
+    } catch (error) {
+      this.#tcp.close();
+      const isTaken = (error as NodeJS.ErrnoException).code === "EADDRINUSE";
+      if (port !== 0 || !isTaken || triesLeft === 0) throw error;
+      await once(this.#tcp, "close");
+      return this.#bindBoth(port, triesLeft - 1);
+    }
   }
 
   async close(): Promise<void> {
