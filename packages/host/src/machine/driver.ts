@@ -97,6 +97,8 @@ export interface ReadyHooks {
   disk(image: string): Promise<void>;
   /** Prepare of the agent there, which knows `secret`. */
   prepare(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
+  /** The agent that was prepared lets go of its disk again. */
+  detachDisk(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
 }
 
 export interface MachineDriver {

@@ -20,5 +20,8 @@ export function readyHooks(machines: Machines): ReadyHooks {
         keys: machines.guestKeys(),
       });
     },
+    async detachDisk(agent, secret) {
+      await new GuestClient(agent, secret).detachDisk();
+    },
   };
 }

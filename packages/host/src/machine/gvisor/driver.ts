@@ -363,13 +363,18 @@ export class GvisorDriver implements MachineDriver {
     return Buffer.from(this.#options.randomBytes(32)).toString("base64url");
   }
 
-  async #buildTemplate(): Promise<Template> {
+  /** Booted, and rehearsed on a disk that it lets go of again: what is made from it finds its code compiled. */
+  async #buildTemplate(hooks: ReadyHooks): Promise<Template> {
     const unit = await this.#makeUnit(limitsOf(defaults));
     try {
       const secret = this.#newSecret();
       await writeBootConfig(unit.slotDir, secret);
+      await unit.attachDisk(await this.#makeReadyDisk(unit, hooks));
       await unit.start();
       await this.#listens(unit, AGENT_START_MS);
+      const agent = agentOf(unit);
+      await hooks.prepare(agent, secret);
+      await hooks.detachDisk(agent, secret);
       return await (this.#templates as TemplateStore).build(unit, secret);
     } finally {
       await this.#destroyUnit(unit);
@@ -377,17 +382,21 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async #warm(unit: Unit, hooks: ReadyHooks): Promise<WarmUnit> {
-    const template = (await this.#templates?.find()) ?? (await this.#buildTemplate());
-    const image = this.#readyDisk(unit.record.name);
-    await mkdir(this.#readyDisks, { recursive: true, mode: 0o700 });
-    await hooks.disk(image);
+    const template = (await this.#templates?.find()) ?? (await this.#buildTemplate(hooks));
+    const image = await this.#makeReadyDisk(unit, hooks);
     await unit.restore(template.dir);
     await unit.attachDisk(image);
     await this.#listens(unit, AGENT_RESTORE_MS);
-    const agent = { agentHost: unit.lease.agentHost, agentPort: defaults.agentPort };
-    await hooks.prepare(agent, template.secret);
+    await hooks.prepare(agentOf(unit), template.secret);
     await unit.cgroup.freeze(true);
     return { unit, secret: template.secret };
+  }
+
+  async #makeReadyDisk(unit: Unit, hooks: ReadyHooks): Promise<string> {
+    const image = this.#readyDisk(unit.record.name);
+    await mkdir(this.#readyDisks, { recursive: true, mode: 0o700 });
+    await hooks.disk(image);
+    return image;
   }
 
   async #makeUnit(limits: CgroupLimits, agentRootDir = this.#options.agentRoot.dir): Promise<Unit> {
@@ -491,6 +500,8 @@ function machineOf(unit: Unit, id: string, secret: string | undefined): RunningM
     blockDevice: undefined,
   };
 }
+
+const agentOf = (unit: Unit) => ({ agentHost: unit.lease.agentHost, agentPort: defaults.agentPort });
 
 const limitsOf = (resources: { cpus: number; memoryMb: number }): CgroupLimits => ({
   cpus: resources.cpus,

@@ -1,4 +1,5 @@
-// The template: the memory of an agent that has booted and was told nothing yet. Machines made from it skip the boot.
+// The template: the memory of an agent that has booted, rehearsed a request and let go of its disk; it knows nobody. Machines
+// made from it skip the boot and find their code compiled.
 // Owns <pool>/templates-gvisor/<key>/: the image, and the bootstrap secret that the agent in it accepts.
 //
 //   missing ──build (boot, save, destroy)──▶ present ──a machine cannot be made from it──▶ missing
@@ -70,8 +71,8 @@ export async function platformKey(runsc: string): Promise<string> {
   return digest([2, runsc, features]);
 }
 
-/** Of a template: two starts with the same key can share it. */
-export const templateKey = (madeWith: MadeWith): string => digest([madeWith, bootConfig("")]);
+/** Of a template: two starts with the same key can share it. The number is that of how it is made. */
+export const templateKey = (madeWith: MadeWith): string => digest([2, madeWith, bootConfig("")]);
 
 const digest = (value: unknown): string =>
   createHash("sha256").update(JSON.stringify(value)).digest("hex").slice(0, 16);
