@@ -486,7 +486,7 @@ export const defences: readonly Defence[] = [
     file: "packages/agent/src/exec/routes.ts",
     find: "await collectCommand(parts, command, aborted);",
     replace:
-      'await collectCommand(parts, command, ((lost) => (exchange.request.socket.once("close", () => lost.abort()), AbortSignal.any([aborted, lost.signal])))(new AbortController()));',
+      'await collectCommand(parts, command, ((lost) => (exchange.request.socket.once("end", () => lost.abort()), AbortSignal.any([aborted, lost.signal])))(new AbortController()));',
     project: "guest",
     test: "tests/guest/exec.test.ts",
     named: "by the edge's word",
