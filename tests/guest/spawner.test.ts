@@ -172,6 +172,11 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     expect(await orphaned.exited).toEqual({ code: 6, signal: null });
   });
 
+  it("lists nothing where nothing is wanted, and says that there is more", async () => {
+    expect(await spawner.guest.files.list("/", 3, 0)).toEqual({ entries: [], truncated: true });
+    expect(await run(spawner.guest, { argv: ["echo", "on"] })).toBe("on\n");
+  });
+
   it("mounts what a system needs whatever the user made of the tree", async () => {
     const odd = makeDisk();
     symlinkSync("/etc", join(odd, "fs/proc"));

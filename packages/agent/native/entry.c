@@ -130,7 +130,7 @@ static void walk(struct listing *l, DIR *dir, char *path, size_t size, uint32_t 
       continue;
     }
     /* Everything below is larger than "path/": skip what cannot make it into the answer any more. */
-    if (l->count == l->limit && l->truncated && strcmp(path, l->paths[0]) > 0) continue;
+    if (l->count == l->limit && l->truncated && (l->limit == 0 || strcmp(path, l->paths[0]) > 0)) continue;
     DIR *child;
     if (open_directory(dirfd(dir), entry->d_name, false, &child) != 0) continue;
     walk(l, child, path, size + 1 + name_size, depth - 1);
