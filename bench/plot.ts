@@ -9,8 +9,10 @@ const marginPx = 90;
 
 export function plotOf(result: CellResult, { at, machine }: { at: string; machine: string }): string {
   const arms = result.arms.filter(({ samples }) => samples > 0);
-  const low = 10 ** Math.floor(Math.log10(Math.min(...arms.map(({ p50 }) => p50))));
-  const high = 10 ** Math.ceil(Math.log10(Math.max(...arms.map(({ p99 }) => p99)) * 1.001));
+  // What took nothing (no block, no CPU) has no place on a logarithmic axis: it begins and ends at its left.
+  const medians = arms.map(({ p50 }) => p50).filter((value) => value > 0);
+  const low = 10 ** Math.floor(Math.log10(medians.length > 0 ? Math.min(...medians) : 1));
+  const high = 10 ** Math.ceil(Math.log10(Math.max(...arms.map(({ p99 }) => p99), low) * 1.001));
   const x = (value: number): number =>
     labelPx + ((widthPx - labelPx - marginPx) * Math.log(Math.max(value, low) / low)) / Math.log(high / low);
   const heightPx = topPx + arms.length * rowPx + 40;

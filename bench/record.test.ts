@@ -100,6 +100,16 @@ describe("the record", () => {
     expect(await after(2.5)).toEqual(["group: `Cloche` / `bare` ≤ 2.5: 2.500, recorded 2.000"]);
   });
 
+  it("draws an arm that took nothing at the left of the axis", async () => {
+    const none = { name: "took nothing", run: async () => 0 };
+    const some = { name: "took some", run: async () => 3 };
+    for (const arms of [[none, some], [none]]) {
+      const plot = plotOf(await run(cellOf({ arms, targets: [] })), { at: "now", machine: "m" });
+      expect(plot).toContain("took nothing");
+      expect(plot).not.toMatch(/NaN|Infinity/);
+    }
+  });
+
   it("draws each arm with its name, well-formed", async () => {
     const odd = [
       { name: 'Cloche <&"', run: async () => 20 },
