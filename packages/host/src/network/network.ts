@@ -10,6 +10,7 @@
 // the one before.
 import { rm } from "node:fs/promises";
 import { randomInt } from "node:crypto";
+import { apart } from "@cloche/base";
 import type { Egress } from "@cloche/protocol";
 import { inStep, type Progress } from "../artifacts/step.ts";
 import type { Native } from "../sys/native.ts";
@@ -78,6 +79,7 @@ export interface NetworkLease {
 }
 
 const SLOTS_AHEAD = 8;
+const REFILL_AFTER_MS = 500;
 
 /** Makes or finds the network. Repeatable after any crash. */
 export function openNetwork(options: NetworkOptions): Promise<Network> {
@@ -115,6 +117,7 @@ export class Network {
   readonly #egress: SlotEgress;
   #cursor = randomInt(SLOTS_MAX);
   #refilling: Promise<void> | undefined;
+  #refillTimer: NodeJS.Timeout | undefined;
   #closed = false;
 
   constructor(options: NetworkOptions, subnet: Subnet) {
@@ -149,7 +152,7 @@ export class Network {
     const slot = this.#ready.shift() ?? (await this.#make());
     this.#leased.add(slot);
     await markLeased(this.#place, slot);
-    this.#refill();
+    this.#refillSoon();
     return this.#leaseOf(slot);
   }
 
@@ -207,6 +210,7 @@ export class Network {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    clearTimeout(this.#refillTimer);
     await this.#refilling;
     await this.#dns.close();
   }
@@ -279,6 +283,15 @@ export class Network {
       if (!this.#leased.has(slot) && !this.#found.has(slot) && !this.#ready.includes(slot)) return slot;
     }
     throw new Error(`all ${SLOTS_MAX} network slots are in use`);
+  }
+
+  /** Whoever leased one is still busy with its machine, on the same CPUs: the next is made when that is over, or when none is left. */
+  #refillSoon(): void {
+    clearTimeout(this.#refillTimer);
+    if (this.#ready.length === 0) return this.#refill();
+    if (this.#closed) return;
+    this.#refillTimer = apart(() => setTimeout(() => this.#refill(), REFILL_AFTER_MS));
+    this.#refillTimer.unref();
   }
 
   #refill(): void {

@@ -16,7 +16,7 @@ export interface WarmUnit {
 }
 
 export interface ReadyUnitsOptions {
-  /** How many of each kind. Of blanks up to four times as many, where so many were asked for at once lately. */
+  /** How many of each kind. Of blanks up to five times as many, where so many were asked for at once lately. */
   count: number;
   makeBlank(): Promise<Unit>;
   /** Stills a blank, or lets it go on. */
@@ -30,7 +30,7 @@ export interface ReadyUnitsOptions {
 /** Refilling waits this long after a unit was taken: whoever took it is still busy with it, on the same CPUs. */
 const REFILL_AFTER_MS = 400;
 /** A blank takes 12 MiB and, frozen, no CPU; making one takes as long as restoring into it. */
-const BLANKS_PER_COUNT = 4;
+const BLANKS_PER_COUNT = 5;
 /** How long a burst is remembered. */
 const BURST_MEMORY_MS = 600_000;
 /** Making failed: the next try comes later, or with the next unit taken. */
