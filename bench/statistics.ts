@@ -11,8 +11,6 @@ export function percentile(samples: readonly number[], p: number): number {
   return low + (high - low) * (position - below);
 }
 
-export const median = (samples: readonly number[]): number => percentile(samples, 50);
-
 /** A small seeded generator (mulberry32): uniform in [0, 1). */
 export function seeded(seed: number): () => number {
   let state = seed >>> 0;
