@@ -134,4 +134,14 @@ describe("Doze", () => {
     await doze.rouse(id);
     expect(seen).toEqual(["1", "frozen", "2"]);
   });
+
+  it("keeps nothing of a machine that is no more", async () => {
+    const { doze } = world();
+    doze.announce(id, activity);
+    await doze.rouse(id);
+    expect(doze.count(id)).toBe(2);
+    doze.drop(id);
+    expect(doze.count(id)).toBe(0);
+    expect(doze.isAnnounced(id)).toBe(false);
+  });
 });

@@ -124,6 +124,12 @@ export class Doze {
     if (this.#naps.delete(id)) this.#turn(id);
   }
 
+  /** The machine is no more: its number goes too. */
+  drop(id: string): void {
+    this.#naps.delete(id);
+    this.#counts.delete(id);
+  }
+
   #turn(id: string): void {
     this.#counts.set(id, this.count(id) + 1);
     this.#parts.changed(id);

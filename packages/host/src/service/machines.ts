@@ -252,6 +252,7 @@ export class Machines {
       const gone = create(MachineSchema, { ...this.message(record), phase: MachinePhase.DESTROYED });
       this.events.emit(MachineEvent_Kind.CHANGED, gone);
     }
+    this.doze.drop(id);
   }
 
   setBusy(id: string, busy: boolean): void {
