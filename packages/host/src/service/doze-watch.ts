@@ -7,6 +7,7 @@ import { GuestClient } from "./guest-client.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
 import { eachLimited } from "./recovery.ts";
+import { Rounds } from "./rounds.ts";
 
 const TICK_MS = 500;
 /** A machine in which something runs is asked after twice as long each time, up to this. */
@@ -23,30 +24,21 @@ export class DozeWatch {
   readonly #machines: Machines;
   readonly #afterMs: number;
   readonly #plans = new Map<string, Plan>();
-  readonly #stop = new AbortController();
-  #running: Promise<void> | undefined;
+  readonly #rounds: Rounds;
 
   /** `afterMs` 0: none ever dozes. */
   constructor(machines: Machines, afterMs: number) {
     this.#machines = machines;
     this.#afterMs = afterMs;
+    this.#rounds = new Rounds(machines.parts.clock, TICK_MS, () => this.look());
   }
 
   start(): void {
-    if (this.#afterMs > 0) this.#running = this.#run();
+    if (this.#afterMs > 0) this.#rounds.start();
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort(new Error("the host is stopping"));
-    await this.#running;
-  }
-
-  async #run(): Promise<void> {
-    const { clock } = this.#machines.parts;
-    while (!this.#stop.signal.aborted) {
-      await clock.sleep(TICK_MS, this.#stop.signal).catch(() => undefined);
-      if (!this.#stop.signal.aborted) await this.look();
-    }
+    await this.#rounds.stop();
   }
 
   /** Looks at every machine whose turn it is, and announces those that may doze. */
@@ -64,7 +56,7 @@ export class DozeWatch {
   /** Every edge knows that it was announced as `count`. In the machine's turn: no operation runs. */
   async consent(id: string, count: number): Promise<void> {
     const { doze, queue, parts } = this.#machines;
-    if (this.#stop.signal.aborted) return;
+    if (this.#rounds.stopped) return;
     await queue.run(id, async () => {
       const record = this.#machines.find(id);
       if (record === undefined || !this.#isAble(record)) return await doze.rouse(id);

@@ -5,6 +5,7 @@
 import { eachLimited } from "./recovery.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
+import { Rounds } from "./rounds.ts";
 
 /** More CPU than this share of one core since the last look is activity: a sleeping interpreter's timers stay below. */
 const CPU_SHARE = 0.02;
@@ -22,28 +23,19 @@ interface Seen {
 export class IdleWatch {
   readonly #machines: Machines;
   readonly #seen = new Map<string, Seen>();
-  readonly #stop = new AbortController();
-  #running: Promise<void> | undefined;
+  readonly #rounds: Rounds;
 
   constructor(machines: Machines) {
     this.#machines = machines;
+    this.#rounds = new Rounds(machines.parts.clock, LOOK_EVERY_MIN_MS, () => this.look());
   }
 
   start(): void {
-    this.#running = this.#run();
+    this.#rounds.start();
   }
 
   async stop(): Promise<void> {
-    this.#stop.abort(new Error("the host is stopping"));
-    await this.#running;
-  }
-
-  async #run(): Promise<void> {
-    const { clock } = this.#machines.parts;
-    while (!this.#stop.signal.aborted) {
-      await clock.sleep(LOOK_EVERY_MIN_MS, this.#stop.signal).catch(() => undefined);
-      if (!this.#stop.signal.aborted) await this.look();
-    }
+    await this.#rounds.stop();
   }
 
   /** Looks at every machine whose turn it is, and reports those that are idle. */
