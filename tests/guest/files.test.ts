@@ -90,6 +90,23 @@ describe.skipIf(!isRoot)("files", () => {
     expect(existsSync(onDisk("not-made"))).toBe(false);
   });
 
+  it("takes a body in as many pieces as it comes", async () => {
+    for (const count of [3, 1_000]) {
+      const socket = connect(guest.port, "127.0.0.1");
+      socket.setNoDelay(true);
+      socket.write(
+        `POST /v1/files?path=/pieces HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${token()}\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n`,
+      );
+      const pieces = Array.from({ length: count }, (_, index) => `piece ${index};`);
+      for (const piece of pieces) socket.write(`${piece.length.toString(16)}\r\n${piece}\r\n`);
+      socket.write("0\r\n\r\n");
+      let answer = "";
+      for await (const chunk of socket) answer += String(chunk);
+      expect(answer).toContain("HTTP/1.1 200 ");
+      expect((await get("/pieces")).text).toBe(pieces.join(""));
+    }
+  });
+
   it("leaves the old file when the client goes away in the middle", async () => {
     await write("/half", "whole");
     const socket = connect(guest.port, "127.0.0.1");

@@ -86,6 +86,15 @@ export class AgentConnection implements AnswerListener {
     return typeof bytes === "string" ? this.socket.write(bytes, "latin1") : this.socket.write(bytes);
   }
 
+  /** Several pieces in one system call. False: wait for onDrain. */
+  writeAll(pieces: readonly (string | Uint8Array)[]): boolean {
+    let ready = true;
+    this.socket.cork();
+    for (const piece of pieces) ready = this.write(piece);
+    this.socket.uncork();
+    return ready;
+  }
+
   requestSent(): void {
     this.#requestSent = true;
     this.#settle();

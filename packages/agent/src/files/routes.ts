@@ -56,7 +56,7 @@ async function write(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> 
   const mode = readMode(exchange.request.headers["x-file-mode"]);
   if (path.endsWith("/"))
     throw new ClocheError("invalid_argument", "path must name a file, not end with a slash");
-  const body = await exchange.readBody(limits.fileWriteBytes);
+  const body = await exchange.readBodyPieces(limits.fileWriteBytes);
   return entryInfo(await about(path, files.write(path, body, mode)), path);
 }
 

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { limits } from "@cloche/protocol";
-import { decodeUtf8, parseJsonObject, readBody } from "./body.ts";
+import { decodeUtf8, parseJsonObject, readBody, readBodyPieces } from "./body.ts";
 import type { JsonObject } from "./fields.ts";
 import { parseQuery, type Query } from "./query.ts";
 
@@ -74,8 +74,18 @@ export class Exchange {
 
   /** The whole body; more than `maxBytes` is 413. */
   readBody(maxBytes: number): Promise<Buffer> {
-    if (Number(this.request.headers["content-length"] ?? 0) <= maxBytes) this.openBody();
+    this.#openBodyUpTo(maxBytes);
     return readBody(this.request, maxBytes);
+  }
+
+  /** The same in the pieces that came. */
+  readBodyPieces(maxBytes: number): Promise<Buffer[]> {
+    this.#openBodyUpTo(maxBytes);
+    return readBodyPieces(this.request, maxBytes);
+  }
+
+  #openBodyUpTo(maxBytes: number): void {
+    if (Number(this.request.headers["content-length"] ?? 0) <= maxBytes) this.openBody();
   }
 
   async readText(maxBytes: number = limits.jsonBodyBytes): Promise<string> {

@@ -4,6 +4,9 @@ import { type Frame, frameTypes, FrameWriter, PayloadReader, readMaxBytes } from
 
 const kinds: readonly EntryKind[] = ["file", "directory", "symlink", "fifo", "socket", "device"];
 
+/** What came in more pieces than this (a client that sends byte by byte) is put together before it is sent on. */
+const piecesMax = 128;
+
 function readEntry(payload: PayloadReader): GuestEntry {
   const kind = kinds[payload.u8() - 1];
   if (!kind) throw new RangeError("unknown kind of entry");
@@ -33,12 +36,13 @@ interface Pending {
 
 /** Speaks to the file server of one guest. Requests are independent: a slow one delays no other. */
 export class FilesClient implements GuestFiles {
-  readonly #send: (frame: Buffer) => void;
+  readonly #send: (frame: Buffer, rest?: readonly Buffer[]) => void;
   readonly #pending = new Map<number, Pending>();
   #lastId = 0;
   #lost: Error | undefined;
 
-  constructor(send: (frame: Buffer) => void) {
+  /** `send`: a frame, and what of its payload follows as it is. */
+  constructor(send: (frame: Buffer, rest?: readonly Buffer[]) => void) {
     this.#send = send;
   }
 
@@ -62,13 +66,14 @@ export class FilesClient implements GuestFiles {
     );
   }
 
-  async write(path: GuestPath, data: Buffer, mode?: number): Promise<GuestEntry> {
+  async write(path: GuestPath, data: Buffer | readonly Buffer[], mode?: number): Promise<GuestEntry> {
+    const pieces = Buffer.isBuffer(data) ? [data] : data.length > piecesMax ? [Buffer.concat(data)] : data;
+    const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const writer = new FrameWriter()
       .string(path)
       .u32(mode ?? 0xffffffff)
-      .u32(data.length)
-      .raw(data);
-    return only(await this.#ask(frameTypes.write, 0, writer));
+      .u32(bytes);
+    return only(await this.#ask(frameTypes.write, 0, writer, { pieces, bytes }));
   }
 
   async remove(path: GuestPath, recursive: boolean): Promise<void> {
@@ -127,14 +132,19 @@ export class FilesClient implements GuestFiles {
     this.#pending.clear();
   }
 
-  #ask(type: number, flags: number, writer: FrameWriter): Promise<Answer> {
+  #ask(
+    type: number,
+    flags: number,
+    writer: FrameWriter,
+    rest?: { pieces: readonly Buffer[]; bytes: number },
+  ): Promise<Answer> {
     if (this.#lost) return Promise.reject(this.#lost);
     do this.#lastId = (this.#lastId + 1) >>> 0;
     while (this.#pending.has(this.#lastId));
     const id = this.#lastId;
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();
     this.#pending.set(id, { entries: [], resolve, reject });
-    this.#send(writer.finish(type, flags, id));
+    this.#send(writer.finish(type, flags, id, rest?.bytes), rest?.pieces);
     return promise;
   }
 

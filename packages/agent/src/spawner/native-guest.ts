@@ -92,7 +92,7 @@ export class NativeGuest implements Guest {
     });
     this.#init = this.#child.stdio[3] as Duplex;
     this.#fileServer = this.#child.stdio[4] as Duplex;
-    this.files = new FilesClient((frame) => this.#write(this.#fileServer, frame));
+    this.files = new FilesClient((frame, rest) => this.#write(this.#fileServer, frame, rest));
     this.#opened.promise.catch(() => undefined);
     const closed = Promise.withResolvers<void>();
     this.closed = closed.promise;
@@ -192,9 +192,18 @@ export class NativeGuest implements Guest {
     return process;
   }
 
-  #write(socket: Duplex, frame: Buffer): void {
+  #write(socket: Duplex, frame: Buffer, rest?: readonly Buffer[]): void {
     // Never held back here: windows bound what can be on its way to init, callers what files are asked.
-    if (!this.#ended) socket.write(frame);
+    if (this.#ended) return;
+    if (rest === undefined) {
+      socket.write(frame);
+      return;
+    }
+    // In one piece for the kernel, and uncopied: nothing may come between, and nothing does in one turn.
+    socket.cork();
+    socket.write(frame);
+    for (const piece of rest) socket.write(piece);
+    socket.uncork();
   }
 
   #listen(socket: Duplex, onFrame: (frame: Frame) => void): void {

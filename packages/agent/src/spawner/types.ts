@@ -153,7 +153,7 @@ export interface GuestFiles {
   /** Opens a regular file for reading, symlinks followed. Anything else is EISDIR or EINVAL and never blocks. */
   open(path: GuestPath): Promise<GuestFile>;
   /** Replaces or creates a file in one step (symlinks followed, parents created). `mode` absent: kept, else 0644. Owner is kept. */
-  write(path: GuestPath, data: Buffer, mode?: number): Promise<GuestEntry>;
+  write(path: GuestPath, data: Buffer | readonly Buffer[], mode?: number): Promise<GuestEntry>;
   remove(path: GuestPath, recursive: boolean): Promise<void>;
   list(path: GuestPath, depth: number, limit: number): Promise<{ entries: GuestEntry[]; truncated: boolean }>;
   mkdir(path: GuestPath, parents: boolean): Promise<GuestEntry>;

@@ -35,6 +35,16 @@ describe("frames", () => {
     );
   });
 
+  it("may have a payload that follows uncopied", () => {
+    const rest = [Buffer.from("two"), Buffer.from("pieces")];
+    const start = new FrameWriter().u32(7).finish(36, 0, 5, 9);
+    const seen: Frame[] = [];
+    new FrameReader().push(Buffer.concat([start, ...rest]), (frame) => seen.push(frame));
+    expect(seen).toEqual([
+      { type: 36, flags: 0, id: 5, payload: Buffer.from("\u0007\u0000\u0000\u0000twopieces") },
+    ]);
+  });
+
   it("have a length that can be", () => {
     for (const length of [0, headerBytes - 5, 0xffffffff]) {
       const head = Buffer.alloc(4);

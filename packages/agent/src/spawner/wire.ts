@@ -141,9 +141,10 @@ export class FrameWriter {
     return this.#bytes;
   }
 
-  finish(type: number, flags: number, id: number): Buffer {
+  /** `restBytes`: so many more belong to the frame and are sent right after it. */
+  finish(type: number, flags: number, id: number, restBytes = 0): Buffer {
     const header = Buffer.alloc(headerBytes);
-    header.writeUInt32LE(this.#bytes - 4, 0);
+    header.writeUInt32LE(this.#bytes + restBytes - 4, 0);
     header.writeUInt8(type, 4);
     header.writeUInt8(flags, 5);
     header.writeUInt32LE(id >>> 0, 8);

@@ -145,11 +145,12 @@ export class LocalGuest implements Guest {
       write: async (path, data, mode) => {
         const target = join(this.#root, path.toString());
         mkdirSync(dirname(target), { recursive: true });
-        writeFileSync(target, data, { mode: mode ?? 0o644 });
+        const bytes = Buffer.isBuffer(data) ? data : Buffer.concat(data);
+        writeFileSync(target, bytes, { mode: mode ?? 0o644 });
         const entry: GuestEntry = {
           path: Buffer.from(path),
           kind: "file",
-          sizeBytes: data.length,
+          sizeBytes: bytes.length,
           modifiedAtMs: statSync(target).mtimeMs,
           mode: mode ?? 0o644,
           owner: "root",
