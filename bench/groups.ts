@@ -118,6 +118,7 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
     name: "density",
     about:
       "memory and CPU of an idle sandbox against runsc with a sleeping node; exec in a crowd of idle ones",
+    parts: ["idle", "crowd"],
     open: [
       (samples) => idleCells(lab(), samples(200)),
       (samples) => crowdCell(lab(), samples(200), samples(1_000) < 1_000 ? 20 : 1_000),

@@ -241,6 +241,35 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     expect(await run(spawner.guest, { argv: ["echo", "back"] })).toBe("back\n");
   });
 
+  it("starts a guest ahead of its disk, and another where that one ended", async () => {
+    const ahead = new NativeSpawner(await guestBinary(), guestOptions);
+    const own = makeDisk();
+    const started = (): string[] =>
+      onMachine("\u0000guest\u0000").filter((pid) => {
+        const words = readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+        return words.length === 3; // program, "guest", what follows the last NUL
+      });
+    const before = started();
+    const added = (): string[] => started().filter((pid) => !before.includes(pid));
+    ahead.expectAttach();
+    ahead.expectAttach();
+    await until("it waits", () => added().length > 0);
+    const [waiting] = added();
+    expect(added()).toHaveLength(1);
+    await ahead.attach(own);
+    expect(added()).toEqual([waiting]);
+    expect(await run(ahead.guest, { argv: ["echo", "ahead"] })).toBe("ahead\n");
+    await ahead.detach();
+    expect(added()).toEqual([]);
+    ahead.expectAttach();
+    await until("another waits", () => added().length > 0);
+    process.kill(Number(added()[0]), "SIGKILL");
+    await ahead.attach(own);
+    expect(await run(ahead.guest, { argv: ["echo", "again"] })).toBe("again\n");
+    await ahead.detach();
+    rmSync(own, { recursive: true, force: true });
+  });
+
   it("starts the guest again when its pid 1 died, and says so", async () => {
     const lost: (string | null)[] = [];
     spawner.onLost((id) => lost.push(id));

@@ -28,6 +28,7 @@
 #include "tar.h"
 #include "wire.h"
 
+#define WORDS_MAX 256
 #define INIT_FD 3
 #define FILES_FD 4
 
@@ -42,37 +43,56 @@ _Noreturn static void fatal(const char *step) {
   _exit(72);
 }
 
-static bool read_options(int argc, char **argv, struct guest_options *o) {
-  for (int i = 2; i + 1 < argc; i += 2) {
-    char *value = argv[i + 1];
-    if (strcmp(argv[i], "--root") == 0) {
+static bool read_options(int count, char **words, struct guest_options *o) {
+  for (int i = 0; i + 1 < count; i += 2) {
+    char *value = words[i + 1];
+    if (strcmp(words[i], "--root") == 0) {
       o->root = value;
-    } else if (strcmp(argv[i], "--hostname") == 0) {
+    } else if (strcmp(words[i], "--hostname") == 0) {
       o->hostname = value;
-    } else if (strcmp(argv[i], "--tmpfs") == 0 && o->tmpfs_count < MOUNTS_MAX) {
+    } else if (strcmp(words[i], "--tmpfs") == 0 && o->tmpfs_count < MOUNTS_MAX) {
       o->tmpfs[o->tmpfs_count++] = value;
-    } else if (strcmp(argv[i], "--max-processes") == 0) {
+    } else if (strcmp(words[i], "--max-processes") == 0) {
       o->max_processes = (unsigned)strtoul(value, NULL, 10);
-    } else if (strcmp(argv[i], "--memory-guard") == 0) {
+    } else if (strcmp(words[i], "--memory-guard") == 0) {
       o->memory_guard = strcmp(value, "on") == 0;
-    } else if ((strcmp(argv[i], "--bind") == 0 || strcmp(argv[i], "--bind-ro") == 0) && o->bind_count < MOUNTS_MAX) {
+    } else if ((strcmp(words[i], "--bind") == 0 || strcmp(words[i], "--bind-ro") == 0) && o->bind_count < MOUNTS_MAX) {
       char *middle = strchr(value, ':');
       if (!middle) return false;
       *middle = 0;
-      o->binds[o->bind_count++] = (struct bind){value, middle + 1, argv[i][6] == '-'};
+      o->binds[o->bind_count++] = (struct bind){value, middle + 1, words[i][6] == '-'};
     } else {
       return false;
     }
   }
-  return argc % 2 == 0 && o->root;
+  return count % 2 == 0 && o->root;
+}
+
+/* One that was started ahead: what it is to be comes in a first frame. Until then it has only the agent's own root. */
+static int await_options(char *words[WORDS_MAX]) {
+  static struct feed feed; /* never freed: the options point into it */
+  struct frame frame;
+  for (int taken; (taken = take_frame(&feed, &frame)) != 1;) {
+    if (taken < 0) return -1;
+    size_t room;
+    uint8_t *at = feed_room(&feed, &room);
+    ssize_t n = read(INIT_FD, at, room);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) _exit(0); /* the agent wants none any more */
+    feed.size += (size_t)n;
+  }
+  if (frame.type != F_GUEST || feed.start != feed.size) return -1;
+  struct cursor c = cursor_of(&frame);
+  uint32_t count = take_u32(&c);
+  if (count > WORDS_MAX) return -1;
+  for (uint32_t i = 0; i < count; i++) words[i] = take_string(&c);
+  return c.bad ? -1 : (int)count;
 }
 
 static int run_guest(int argc, char **argv) {
+  char *words[WORDS_MAX], **options_at = argv + 2;
+  int count = argc - 2;
   struct guest_options options = {0};
-  if (!read_options(argc, argv, &options)) {
-    errno = EINVAL;
-    fatal("options");
-  }
   /* Nothing of the agent's may come along: only our two sockets, our own image, and /dev/null as 0, 1 and 2. */
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0) fatal("open /dev/null");
@@ -89,6 +109,14 @@ static int run_guest(int argc, char **argv) {
   /* Programs get the dispositions of a fresh process, whatever the agent's runtime ignores. */
   for (int signal = 1; signal <= 64; signal++) sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 
+  if (count == 0) {
+    options_at = words;
+    count = await_options(words);
+  }
+  if (!read_options(count, options_at, &options)) {
+    errno = EINVAL;
+    fatal("options");
+  }
   /* The agent's procfs sees the processes of all guests. It never reaches init. */
   int proc = options.memory_guard ? open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   struct memory_bell *bell = proc < 0 ? NULL : memory_bell_make();
@@ -136,6 +164,6 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "grow-disk") == 0 && argc == 4) return grow_disk(argv[2], argv[3]);
   if (strcmp(mode, "tar-create") == 0 && argc == 3) return tar_create(argv[2]);
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
-  fprintf(stderr, "usage: cloche-guest guest --root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] [--memory-guard on] | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | tar-extract DIR\n");
+  fprintf(stderr, "usage: cloche-guest guest [--root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] [--memory-guard on]] | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | tar-extract DIR\n");
   return 64;
 }

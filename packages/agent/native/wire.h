@@ -22,6 +22,7 @@ enum frame_type {
   F_SIGNAL = 5,
   F_KILL = 6,
   F_RESIZE = 7,
+  F_GUEST = 8,
   /* agent -> files */
   F_LSTAT = 32,
   F_OPEN = 33,

@@ -269,9 +269,12 @@ static int sync_clone(int mount_fd, const char *disk, const char *destination, i
   return failed;
 }
 
-static const char *const checkpoint_request =
-    "{\"method\":\"containerManager.Checkpoint\",\"arg\":{\"key\":null,\"metadata\":{\"compression\":\"none\"},"
-    "\"MemoryFileSaveOpts\":{\"ExcludeCommittedZeroPages\":false},\"have_pages_file\":true,\"Resume\":true}}";
+#define CHECKPOINT_REQUEST(without_zeros)                                                                              \
+  "{\"method\":\"containerManager.Checkpoint\",\"arg\":{\"key\":null,\"metadata\":{\"compression\":\"none\"}," \
+  "\"MemoryFileSaveOpts\":{\"ExcludeCommittedZeroPages\":" without_zeros "},\"have_pages_file\":true,\"Resume\":true}}"
+static const char *const checkpoint_request = CHECKPOINT_REQUEST("false");
+// Every page is looked at: for what is saved once and read into every machine.
+static const char *const template_request = CHECKPOINT_REQUEST("true");
 
 // Saving resets connections to the outside, and that wakes their pollers in the middle of the serialization: the image
 // then holds a torn epoll ready list, and a restored program that polls such a connection spins for ever (seen with
@@ -415,7 +418,7 @@ static int save(const char *socket_path, const char *image_dir) {
   if (open_images(image_dir, images)) return 1;
   if (method(socket_path, "containerManager.Pause", "null")) return 1;
   reset_connections(socket_path, image_dir);
-  int failed = call(socket_path, checkpoint_request, images, 3, reply);
+  int failed = call(socket_path, template_request, images, 3, reply);
   for (int i = 0; i < 3; i++) failed |= fsync(images[i]);
   return failed || sync_directory(image_dir) ? 1 : 0;
 }

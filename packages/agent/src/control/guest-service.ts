@@ -36,7 +36,7 @@ import { deletedButOpen } from "./deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
 import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
 import { opensWhileQuiet } from "./outside-connections.ts";
-import { rehearse } from "./rehearsal.ts";
+import { dropGarbage, rehearse } from "./rehearsal.ts";
 
 export interface GuestServiceParts {
   identity: Identity;
@@ -172,7 +172,15 @@ class GuestService {
   }
 
   async detachDisk(): Promise<DetachDiskResponseJson> {
-    return { runningServices: await this.#parts.disk.detach() };
+    const { disk, identity, spawner } = this.#parts;
+    const runningServices = await disk.detach();
+    // A template's is there when it is saved; a sandbox's starts while the host swaps the disk, after the answer.
+    if (identity.sandboxId !== "") setImmediate(() => spawner.expectAttach());
+    else {
+      spawner.expectAttach();
+      dropGarbage();
+    }
+    return { runningServices };
   }
 
   async attachDisk(body: JsonObject): Promise<AttachDiskResponseJson> {

@@ -22,6 +22,14 @@ export async function rehearse(guest: Guest, keys: KeySet): Promise<void> {
   await guest.files.remove(path, false);
 }
 
+/**
+ * Before a template is saved: what it holds is read into every machine that is made of it. The most thorough collection that
+ * there is; what was compiled stays (--no-flush-bytecode). Does nothing without --expose-gc.
+ */
+export function dropGarbage(): void {
+  globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
+}
+
 function refuseToken(keys: KeySet): void {
   const kid = keys.keys[0]?.kid;
   if (kid === undefined) return; // the gateway has not told them yet

@@ -1,8 +1,8 @@
 /**
  * One guest: the native process, its two sockets, and what runs and is asked in it.
  *
- *     starting ──both HELLOs──▶ open ──close() or the end of pid 1──▶ closed
- *         └──FATAL, exit──▶ failed (start rejects)
+ *     waiting ──enter──▶ starting ──both HELLOs──▶ open ──close() or the end of pid 1──▶ closed
+ *                            └──FATAL, exit──▶ failed (start and enter reject)
  *
  * Owned by NativeSpawner. Nothing of it survives the agent: init ends when its socket closes.
  */
@@ -61,31 +61,39 @@ export class NativeGuest implements Guest {
 
   /** Starts a guest and resolves when it can run programs. Throws `unavailable` with what went wrong as its cause. */
   static async start(binary: string, options: GuestOptions): Promise<NativeGuest> {
-    const guest = new NativeGuest(binary, options);
+    const guest = new NativeGuest(binary, optionWords(options));
+    await guest.#started();
+    return guest;
+  }
+
+  /** Starts the process ahead: it is no guest before `enter`. In gVisor this is most of what a start takes. */
+  static waiting(binary: string): NativeGuest {
+    return new NativeGuest(binary, []);
+  }
+
+  /** A waiting one becomes a guest; as `start`. */
+  async enter(options: GuestOptions): Promise<void> {
+    this.#write(this.#init, new FrameWriter().strings(optionWords(options)).finish(frameTypes.guest, 0, 0));
+    await this.#started();
+  }
+
+  async #started(): Promise<void> {
     const timer = setTimeout(
-      () => guest.#opened.reject(new Error("the guest did not start in time")),
+      () => this.#opened.reject(new Error("the guest did not start in time")),
       startTimeoutMs,
     );
     try {
-      await guest.#opened.promise;
+      await this.#opened.promise;
     } catch (error) {
-      await guest.close();
+      await this.close();
       throw new ClocheError("unavailable", "the sandbox's processes could not be started", { cause: error });
     } finally {
       clearTimeout(timer);
     }
-    return guest;
   }
 
-  private constructor(binary: string, options: GuestOptions) {
-    const args = ["guest", "--root", options.root];
-    for (const path of options.tmpfs ?? ["/tmp", "/run"]) args.push("--tmpfs", path);
-    for (const bind of options.binds ?? [])
-      args.push(bind.readOnly === true ? "--bind-ro" : "--bind", `${bind.source}:${bind.target}`);
-    args.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
-    if (options.memoryGuard === true) args.push("--memory-guard", "on");
-    if (options.hostname !== undefined) args.push("--hostname", options.hostname);
-    this.#child = spawnChild(binary, args, {
+  private constructor(binary: string, words: readonly string[]) {
+    this.#child = spawnChild(binary, ["guest", ...words], {
       env: {},
       cwd: "/",
       stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"],
@@ -271,6 +279,17 @@ export class NativeGuest implements Guest {
       new ClocheError("unavailable", "the sandbox's processes were restarted", { cause: error }),
     );
   }
+}
+
+function optionWords(options: GuestOptions): string[] {
+  const words = ["--root", options.root];
+  for (const path of options.tmpfs ?? ["/tmp", "/run"]) words.push("--tmpfs", path);
+  for (const bind of options.binds ?? [])
+    words.push(bind.readOnly === true ? "--bind-ro" : "--bind", `${bind.source}:${bind.target}`);
+  words.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
+  if (options.memoryGuard === true) words.push("--memory-guard", "on");
+  if (options.hostname !== undefined) words.push("--hostname", options.hostname);
+  return words;
 }
 
 function lost(): SpawnError {

@@ -14,6 +14,8 @@ export class NativeSpawner implements Spawner {
   readonly #listeners: ((container: string | null) => void)[] = [];
   readonly #memoryListeners: ((killed: KilledForMemory) => void)[] = [];
   #guest: NativeGuest | undefined;
+  /** Started ahead: the next attach is its. */
+  #waiting: NativeGuest | undefined;
   #root: string | undefined;
   #limits: Pick<GuestOptions, "maxProcesses"> = {};
   /** Counts attaches and detaches: whatever was started for an earlier one is closed again. */
@@ -57,6 +59,15 @@ export class NativeSpawner implements Spawner {
     await Promise.all(guests.map((guest) => guest.close()));
   }
 
+  expectAttach(): void {
+    if (this.#root !== undefined || this.#waiting !== undefined) return;
+    const waiting = NativeGuest.waiting(this.#binary);
+    this.#waiting = waiting;
+    void waiting.closed.then(() => {
+      if (this.#waiting === waiting) this.#waiting = undefined;
+    });
+  }
+
   async openContainer(id: string, options: GuestOptions): Promise<Guest> {
     const epoch = this.#epoch;
     if (this.#root === undefined) return this.guest;
@@ -88,7 +99,7 @@ export class NativeSpawner implements Spawner {
   }
 
   async #start(root: string, epoch: number): Promise<void> {
-    const guest = await NativeGuest.start(this.#binary, { ...this.#options, ...this.#limits, root });
+    const guest = await this.#open({ ...this.#options, ...this.#limits, root });
     if (this.#epoch !== epoch) return guest.close();
     this.#guest = guest;
     guest.onOutOfMemory = (death) => this.#killed(death);
@@ -99,6 +110,20 @@ export class NativeSpawner implements Spawner {
       this.#restart(root, epoch, restartDelayMs);
     });
     return undefined;
+  }
+
+  async #open(options: GuestOptions): Promise<NativeGuest> {
+    const waiting = this.#waiting;
+    this.#waiting = undefined;
+    if (waiting !== undefined) {
+      try {
+        await waiting.enter(options);
+        return waiting;
+      } catch {
+        // It may have ended while it waited; what is wrong with the disk itself the next one says.
+      }
+    }
+    return NativeGuest.start(this.#binary, options);
   }
 
   #killed(death: MemoryDeath): void {

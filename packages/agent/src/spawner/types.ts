@@ -176,6 +176,8 @@ export interface Spawner {
   attach(diskPath: string, options?: Pick<GuestOptions, "maxProcesses">): Promise<void>;
   /** Closes every container and the users' guest; when it resolves nothing of ours holds the disk. */
   detach(): Promise<void>;
+  /** While detached: a disk comes soon, so the guest's process is started ahead. Repeatable. */
+  expectAttach(): void;
   /** The users' guest. Throws `unavailable` while detached. */
   readonly guest: Guest;
   /** Starts a container: its own root, pid, mount and ipc namespaces, the sandbox's network. `id` must be free. */

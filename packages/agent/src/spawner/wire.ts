@@ -14,6 +14,7 @@ export const frameTypes = {
   signal: 5,
   kill: 6,
   resize: 7,
+  guest: 8,
   lstat: 32,
   open: 33,
   read: 34,

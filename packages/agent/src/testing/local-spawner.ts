@@ -35,6 +35,7 @@ export function localSpawner(): Spawner & { guests: LocalGuest[] } {
       containers.clear();
       guest = undefined;
     },
+    expectAttach: () => undefined,
     get guest() {
       if (guest === undefined) throw new Error("detached");
       return guest;

@@ -10,6 +10,12 @@ import { type Artifact, obtainArtifact } from "./store.ts";
 
 const RECIPE = 1;
 const NODE = "/bin/node";
+/**
+ * The agent holds little and computes little: a small young generation, one thread beside its own, and compiled code that a
+ * collection leaves alone, so that a template can be saved without its garbage (agent/control/rehearsal.ts).
+ */
+const NODE_FLAGS =
+  "--max-semi-space-size=1 --v8-pool-size=1 --single-threaded-gc --no-flush-bytecode --expose-gc";
 /** Where the agent's own files lie in the root. */
 export const AGENT_DIR = "/agent";
 const AGENT_BUNDLE = `${AGENT_DIR}/agent.cjs`;
@@ -53,6 +59,7 @@ export function obtainAgentRoot(
           recipe: RECIPE,
           rootfs: inputs.rootfs.key,
           node: inputs.nodeVersion,
+          flags: NODE_FLAGS,
           busybox: await hashOf(inputs.busybox),
           hashes: Object.entries(hashes).sort(),
         },
@@ -63,7 +70,7 @@ export function obtainAgentRoot(
     return {
       key: artifact.key,
       dir: artifact.path,
-      argv: [NODE, AGENT_BUNDLE],
+      argv: [NODE, ...NODE_FLAGS.split(" "), AGENT_BUNDLE],
       env: ["PATH=/bin", "HOME=/root", "LANG=C.UTF-8"],
     };
   });

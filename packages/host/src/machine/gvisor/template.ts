@@ -72,7 +72,7 @@ export async function platformKey(runsc: string): Promise<string> {
 }
 
 /** Of a template: two starts with the same key can share it. The number is that of how it is made. */
-export const templateKey = (madeWith: MadeWith): string => digest([2, madeWith, bootConfig("")]);
+export const templateKey = (madeWith: MadeWith): string => digest([3, madeWith, bootConfig("")]);
 
 const digest = (value: unknown): string =>
   createHash("sha256").update(JSON.stringify(value)).digest("hex").slice(0, 16);
