@@ -22,6 +22,8 @@ export interface Lab {
   poolSize: number;
   /** Resolves when the pool is full: nothing of what was measured before still costs. Throws when it never is. */
   poolFull(): Promise<void>;
+  /** Resolves when there is a blank of a shape other than the default one: it was asked for twice. */
+  shapedReady(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -55,12 +57,8 @@ async function labOf(service: TestService, metricsPort: number, poolSize: number
     runsc,
     others,
     poolSize,
-    async poolFull() {
-      for (const until = performance.now() + poolDeadlineMs; (await readyWarm(metricsPort)) < poolSize; ) {
-        if (performance.now() > until) throw new Error("the pool of ready machines was never full");
-        await new Promise((resolve) => setTimeout(resolve, 50));
-      }
-    },
+    poolFull: () => readyMachines(metricsPort, "warm", poolSize),
+    shapedReady: () => readyMachines(metricsPort, "shaped", 1),
     async close() {
       await others.close();
       await runsc.close();
@@ -70,9 +68,14 @@ async function labOf(service: TestService, metricsPort: number, poolSize: number
   };
 }
 
-async function readyWarm(metricsPort: number): Promise<number> {
-  const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
-  return Number(/^cloche_ready_machines\{[^}]*kind="warm"[^}]*\} (\d+)/m.exec(text)?.[1] ?? 0);
+async function readyMachines(metricsPort: number, kind: string, count: number): Promise<void> {
+  const line = new RegExp(`^cloche_ready_machines\\{[^}]*kind="${kind}"[^}]*\\} (\\d+)`, "m");
+  for (const until = performance.now() + poolDeadlineMs; ; ) {
+    const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
+    if (Number(line.exec(text)?.[1] ?? 0) >= count) return;
+    if (performance.now() > until) throw new Error("the pool of ready machines was never full");
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
 }
 
 /** Newest artifact of a kind in the cache that the service filled. */

@@ -17,6 +17,7 @@ import { DatabaseSync } from "node:sqlite";
 import { Code } from "@connectrpc/connect";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { defaults } from "@cloche/protocol";
+import { limitsOf } from "../fixtures/unit-cgroup.ts";
 import { HostLab } from "./host-lab.ts";
 
 const damaged = {
@@ -166,6 +167,27 @@ describe("a machine kept ready", () => {
   afterAll(async () => {
     await lab.destroyAll();
     await lab.close();
+  });
+
+  it("for a shape that is asked for again and again has that very shape, as one made at once", async () => {
+    const shape = { cpus: 1, memoryMb: 384 };
+    const seen: unknown[] = [];
+    const shaped: (number | undefined)[] = [];
+    for (let time = 0; time < 3; time += 1) {
+      shaped.push(lab.driver.readyCounts()["shaped"]);
+      const { sandboxId } = await lab.create(shape);
+      shaped.push(lab.driver.readyCounts()["shaped"]);
+      const inside = await lab.exec(sandboxId, "sh", "-c", "nproc; grep MemTotal /proc/meminfo; df -k /tmp");
+      seen.push([inside, await limitsOf(lab.home, sandboxId)]);
+      await lab.driver.settled();
+    }
+    // It is there from the second time on, and the third is made of it.
+    expect(shaped).toEqual([0, 0, 0, 0, 1, 0]);
+    expect(seen[2]).toEqual(seen[0]);
+    expect(JSON.stringify(seen[2])).toContain("393216 kB");
+    const { sandboxId } = await lab.create({ ...shape, memoryMb: 385 });
+    expect(await lab.exec(sandboxId, "grep", "MemTotal", "/proc/meminfo")).toContain("394240 kB");
+    await lab.destroyAll();
   });
 
   it("that does not work any more is replaced by one that is made at once", async () => {

@@ -109,7 +109,7 @@ export class GvisorDriver implements MachineDriver {
     this.#templates = new TemplateStore({ poolDir, key: templateKey(await this.#madeWith()) });
     this.#ready = new ReadyUnits({
       count: ready,
-      makeBlank: () => this.#makeUnit(limitsOf(defaults)),
+      makeBlank: (shape = defaults) => this.#makeUnit(limitsOf(shape)),
       freeze: (unit, frozen) => unit.cgroup.freeze(frozen),
       ...(hooks && { warm: (unit) => this.#warm(unit, hooks) }),
       destroy: (unit) => this.#destroyUnit(unit),
@@ -119,7 +119,7 @@ export class GvisorDriver implements MachineDriver {
   }
 
   readyCounts(): Record<string, number> {
-    return this.#ready?.counts() ?? { blank: 0, warm: 0 };
+    return this.#ready?.counts() ?? { blank: 0, warm: 0, shaped: 0 };
   }
 
   /** Resolves when what is to be kept ready is; for tests and benchmarks. */
@@ -327,11 +327,17 @@ export class GvisorDriver implements MachineDriver {
     cleanup: CleanupStack,
     agentRootDir = this.#options.agentRoot.dir,
   ): Promise<Unit> {
-    const usual = isDefaultShape(resources) && agentRootDir === this.#options.agentRoot.dir;
-    const blank = usual ? await this.#ready?.takeBlank() : undefined;
-    const unit = blank ?? (await this.#makeUnit(limitsOf(resources), agentRootDir));
+    const unit =
+      (await this.#takeBlank(resources, agentRootDir)) ??
+      (await this.#makeUnit(limitsOf(resources), agentRootDir));
     await this.#give(unit, files, resources, cleanup);
     return unit;
+  }
+
+  /** Of that very shape, in which only the agent's present root lies. */
+  async #takeBlank(resources: MachineResources, agentRootDir: string): Promise<Unit | undefined> {
+    if (agentRootDir !== this.#options.agentRoot.dir) return undefined;
+    return isDefaultShape(resources) ? this.#ready?.takeBlank() : this.#ready?.takeShaped(resources);
   }
 
   /** From here on the unit is that machine's. */
@@ -509,7 +515,7 @@ const limitsOf = (resources: { cpus: number; memoryMb: number }): CgroupLimits =
   pids: PIDS_BACKSTOP,
 });
 
-/** The sentry is told CPUs and memory when it starts: units made ahead have the default shape. */
+/** The sentry is told CPUs and memory when it starts, so a unit made ahead has a shape. */
 const isDefaultShape = ({ cpus, memoryMb }: MachineResources): boolean =>
   cpus === defaults.cpus && memoryMb === defaults.memoryMb;
 

@@ -5,6 +5,8 @@ import type { Unit } from "./unit.ts";
 
 interface FakeUnit {
   number: number;
+  /** Undefined: the default shape. */
+  memoryMb: number | undefined;
   frozen: boolean;
   alive: boolean;
   isAlive(): Promise<boolean>;
@@ -17,9 +19,10 @@ const asFake = (unit: Unit | undefined): FakeUnit => unit as unknown as FakeUnit
 function readyUnits(options: Partial<ReadyUnitsOptions> = {}): ReadyUnits {
   return new ReadyUnits({
     count: 2,
-    async makeBlank() {
+    async makeBlank(shape) {
       const unit: FakeUnit = {
         number: made.length + 1,
+        memoryMb: shape?.memoryMb,
         frozen: false,
         alive: true,
         isAlive: async () => unit.alive,
@@ -52,12 +55,12 @@ test("keeps as many of each kind as it is told, blanks frozen, and gives them ou
   const ready = readyUnits();
   ready.start();
   await pass(10);
-  expect(ready.counts()).toEqual({ blank: 2, warm: 2 });
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 2 });
   expect(made.filter(({ frozen }) => frozen)).toHaveLength(2);
   expect(asFake(await ready.takeBlank()).frozen).toBe(false);
   expect(ready.counts().blank).toBe(1);
   await pass(1_000);
-  expect(ready.counts()).toEqual({ blank: 2, warm: 2 });
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 2 });
   await ready.close();
   expect(destroyed).toHaveLength(4);
 });
@@ -69,7 +72,7 @@ test("keeps what was asked for at once, up to five times as many, and forgets it
   const taken = await Promise.all(Array.from({ length: 12 }, () => ready.takeBlank()));
   expect(taken.filter((unit) => unit !== undefined)).toHaveLength(2);
   await pass(1_000);
-  expect(ready.counts()).toEqual({ blank: 10, warm: 2 });
+  expect(ready.counts()).toMatchObject({ blank: 10, warm: 2 });
   // One at a time does not make it forget the many.
   await ready.takeBlank();
   await pass(1_000);
@@ -91,11 +94,11 @@ test("makes nothing ahead while a machine is made for somebody", async () => {
   const first = ready.first(() => making.promise);
   await ready.takeWarm();
   await pass(5_000);
-  expect(ready.counts()).toEqual({ blank: 2, warm: 1 });
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 1 });
   making.resolve();
   await first;
   await pass(1_000);
-  expect(ready.counts()).toEqual({ blank: 2, warm: 2 });
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 2 });
   await expect(ready.first(() => Promise.reject(new Error("no disk")))).rejects.toThrow("no disk");
   await ready.takeWarm();
   await pass(1_000);
@@ -123,6 +126,51 @@ test("one that died while it waited is skipped, one that cannot be stilled is de
   expect(destroyed).toHaveLength(2);
   fails = false;
   await pass(60_000);
-  expect(ready.counts()).toEqual({ blank: 2, warm: 2 });
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 2 });
+  await ready.close();
+});
+
+test("keeps a blank of a shape that is asked for again and again, after all else, and forgets it in time", async () => {
+  const ready = readyUnits();
+  const shape = { cpus: 1, memoryMb: 256 };
+  ready.start();
+  await pass(10);
+  expect(await ready.takeShaped(shape)).toBeUndefined();
+  await pass(1_000);
+  expect(ready.counts().shaped).toBe(0);
+  expect(await ready.takeShaped(shape)).toBeUndefined();
+  const making = Promise.withResolvers<void>();
+  const first = ready.first(() => making.promise);
+  await pass(5_000);
+  expect(ready.counts().shaped).toBe(0);
+  making.resolve();
+  await first;
+  await pass(1_000);
+  expect(ready.counts()).toEqual({ blank: 2, warm: 2, shaped: 1 });
+  expect(made.at(-1)).toMatchObject({ memoryMb: 256, frozen: true });
+  expect(await ready.takeShaped({ cpus: 2, memoryMb: 256 })).toBeUndefined();
+  expect(asFake(await ready.takeShaped(shape))).toMatchObject({ memoryMb: 256, frozen: false });
+  expect(ready.counts().shaped).toBe(0);
+  await pass(1_000);
+  expect(ready.counts().shaped).toBe(1);
+  await pass(600_000);
+  expect(ready.counts()).toEqual({ blank: 2, warm: 2, shaped: 0 });
+  expect(destroyed).toEqual([made.at(-1)]);
+  for (let times = 0; times < 2; times += 1) await ready.takeShaped(shape);
+  await pass(1_000);
+  await ready.close();
+  expect(destroyed).toHaveLength(6);
+});
+
+test("keeps blanks of two shapes at most, those asked for last", async () => {
+  const ready = readyUnits({ count: 1 });
+  ready.start();
+  await pass(10);
+  for (const memoryMb of [128, 256, 512]) {
+    for (let times = 0; times < 2; times += 1) await ready.takeShaped({ cpus: 1, memoryMb });
+    await pass(1_000);
+  }
+  expect(ready.counts().shaped).toBe(2);
+  expect(destroyed.map(({ memoryMb }) => memoryMb)).toEqual([128]);
   await ready.close();
 });

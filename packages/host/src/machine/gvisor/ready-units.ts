@@ -1,11 +1,13 @@
 // Units kept ready, so that a machine needs neither a sentry's start nor an agent's boot.
 //
-//   blank: runsc create is done; a snapshot (fork, resume) or the template is restored into it. Frozen too.
+//   blank: runsc create is done; a snapshot (fork, resume) or the template is restored into it. Frozen too. One more for each of
+//          the shapes that are asked for again and again (recent-shapes.ts): those are _shaped_.
 //   warm:  the template is restored into it too, on a fresh disk of its own, the users' namespaces are there, a request was
 //          rehearsed, and its cgroup is frozen (systrap burns 2 % of a core when idle): a new machine thaws it and is there.
 //
 // Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
 import { apart, type Log } from "@cloche/base";
+import { RecentShapes, SHAPE_MEMORY_MS, type Shape, shapeKey } from "./recent-shapes.ts";
 import type { Unit } from "./unit.ts";
 
 /** The template may be made anew while it waits: its agent knows the secret of the one that it came from. */
@@ -18,7 +20,8 @@ export interface WarmUnit {
 export interface ReadyUnitsOptions {
   /** How many of each kind. Of blanks up to five times as many, where so many were asked for at once lately. */
   count: number;
-  makeBlank(): Promise<Unit>;
+  /** Of the default shape, or of that one. */
+  makeBlank(shape?: Shape): Promise<Unit>;
   /** Stills a blank, or lets it go on. */
   freeze(blank: Unit, frozen: boolean): Promise<void>;
   /** Turns a blank into a warm one. Absent: none are kept. */
@@ -40,6 +43,10 @@ export class ReadyUnits {
   readonly #options: ReadyUnitsOptions;
   readonly #blank: Unit[] = [];
   readonly #warm: WarmUnit[] = [];
+  /** By the key of the shape. */
+  readonly #shaped = new Map<string, Unit>();
+  readonly #shapes = new RecentShapes();
+  #forgettingShapes: NodeJS.Timeout | undefined;
   #filling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
@@ -65,14 +72,33 @@ export class ReadyUnits {
     this.#closed = true;
     clearTimeout(this.#timer);
     clearTimeout(this.#forgetting);
+    clearTimeout(this.#forgettingShapes);
     await this.#filling;
     const warm = this.#warm.splice(0).map(({ unit }) => unit);
-    for (const unit of [...this.#blank.splice(0), ...warm]) await this.#options.destroy(unit);
+    const shaped = [...this.#shaped.values()];
+    this.#shaped.clear();
+    for (const unit of [...this.#blank.splice(0), ...warm, ...shaped]) await this.#options.destroy(unit);
   }
 
   async takeBlank(): Promise<Unit | undefined> {
     this.#burst += 1;
-    const unit = await this.#take(this.#blank, (blank) => blank);
+    return this.#thawed(await this.#take(this.#blank, (blank) => blank));
+  }
+
+  /** Of another than the default shape: there is one where that shape was asked for twice lately. */
+  async takeShaped(shape: Shape): Promise<Unit | undefined> {
+    this.#shapes.note(shape, Date.now());
+    clearTimeout(this.#forgettingShapes);
+    this.#forgettingShapes = apart(() => setTimeout(() => this.#refillAfter(0), SHAPE_MEMORY_MS));
+    this.#forgettingShapes.unref();
+    this.#refillAfter(REFILL_AFTER_MS);
+    const unit = this.#shaped.get(shapeKey(shape));
+    if (unit === undefined) return undefined;
+    this.#shaped.delete(shapeKey(shape));
+    return this.#thawed(await this.#take([unit], (blank) => blank));
+  }
+
+  async #thawed(unit: Unit | undefined): Promise<Unit | undefined> {
     if (unit === undefined) return undefined;
     try {
       await this.#options.freeze(unit, false);
@@ -97,8 +123,8 @@ export class ReadyUnits {
     }
   }
 
-  counts(): { blank: number; warm: number } {
-    return { blank: this.#blank.length, warm: this.#warm.length };
+  counts(): { blank: number; warm: number; shaped: number } {
+    return { blank: this.#blank.length, warm: this.#warm.length, shaped: this.#shaped.size };
   }
 
   /** Resolves when nothing is being made; for tests and benchmarks. */
@@ -149,16 +175,38 @@ export class ReadyUnits {
     this.#forgetting.unref();
   }
 
+  /** Those of shapes that nobody asks for any more. */
+  async #dropShaped(): Promise<void> {
+    const wanted = new Set(this.#shapes.wanted(Date.now()).map(shapeKey));
+    for (const [key, unit] of this.#shaped) {
+      if (wanted.has(key)) continue;
+      this.#shaped.delete(key);
+      await this.#options.destroy(unit);
+    }
+  }
+
+  #missingShape(): Shape | undefined {
+    return this.#shapes.wanted(Date.now()).find((shape) => !this.#shaped.has(shapeKey(shape)));
+  }
+
   async #fill(): Promise<void> {
     const { count, makeBlank, freeze, warm, destroy, log } = this.#options;
     this.#noteBurst();
     try {
+      await this.#dropShaped();
       while (!this.#closed) {
         const warmMissing = warm !== undefined && this.#warm.length < count;
-        if (!warmMissing && this.#blank.length >= this.#blanksWanted) return;
+        const usualMissing = warmMissing || this.#blank.length < this.#blanksWanted;
+        const shape = usualMissing ? undefined : this.#missingShape();
+        if (!usualMissing && shape === undefined) return;
         if (this.#making > 0) return this.#refillAfter(REFILL_AFTER_MS);
-        const unit = await makeBlank();
+        const unit = await makeBlank(shape);
         try {
+          if (shape !== undefined) {
+            await freeze(unit, true);
+            this.#shaped.set(shapeKey(shape), unit);
+            continue;
+          }
           if (!warmMissing || this.#blank.length < 1) {
             await freeze(unit, true);
             this.#blank.push(unit);
