@@ -4,7 +4,10 @@ import { create } from "@bufbuild/protobuf";
 import { RouteSchema } from "@cloche/protocol/edge";
 import { sandboxStates } from "@cloche/protocol";
 import { expect, test } from "vitest";
-import { sandboxA, sandboxB } from "./testing/fake-gateway.ts";
+import { edgeLimits } from "./edge-limits.ts";
+import { Gate } from "./gate.ts";
+import { RouteTable } from "./route-table.ts";
+import { FakeGateway, sandboxA, sandboxB } from "./testing/fake-gateway.ts";
 import { Rig, until } from "./testing/rig.ts";
 
 test("a sandbox that is not RUNNING is 503 naming its state", async () => {
@@ -32,6 +35,20 @@ test("a valid token wakes a sandbox with auto_resume, once for many requests", a
   const asked = [1, 2, 3].map((index) => rig.ask({ path: `/v1/${index}`, headers: { authorization } }));
   for (const answer of await Promise.all(asked)) expect(answer.status).toBe(200);
   expect(rig.gateway.woken).toEqual([sandboxA]);
+});
+
+test("a request whose token is looked at for longer than another's wake-up takes does not wake again", async () => {
+  const gateway = await FakeGateway.start();
+  gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });
+  const table = new RouteTable(() => undefined);
+  table.setIfNewer(gateway.routeOf(sandboxA));
+  const gate = new Gate(table, gateway.client, edgeLimits);
+  const looked = Promise.withResolvers<void>();
+  const slow = gate.admit(sandboxA, false, () => looked.promise);
+  const quick = await gate.admit(sandboxA, false, async () => undefined);
+  looked.resolve();
+  expect((await slow).epoch).toBe(quick.epoch);
+  expect(gateway.woken).toEqual([sandboxA]);
 });
 
 test("what the stream says late of the time before a wake-up does not cut off who was let in by it", async () => {

@@ -39,7 +39,9 @@ export class Gate {
     if (route.state !== running) {
       if (!route.autoResume || !wakeable.has(route.state)) throw notRunning(route);
       await authorise();
-      route = await this.#counted(() => this.#wake(sandboxId));
+      // Another request may have woken it while this one's token was looked at.
+      route = this.#known(sandboxId);
+      if (route.state !== running) route = await this.#counted(() => this.#wake(sandboxId));
       if (route.state !== running) throw notRunning(route);
     }
     if (duringRestore || !route.busy) return route;
