@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir, readFile, readdir, rm } from "node:fs/promises";
+import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { silentLog } from "@cloche/base";
 import { setUpHost } from "../../packages/host/src/setup.ts";
@@ -14,7 +14,8 @@ import { agentBuild } from "../../packages/service/src/agent-build.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 import { type DriverLab, machineContract } from "./machine.ts";
 
-async function openLab(ready: number): Promise<DriverLab> {
+/** Memory is put back by the keeper, or by `runsc restore` where runsc is one that the keeper does not know. */
+async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<DriverLab> {
   const home = `/var/tmp/cloche-driver-${process.pid}-${ready}`;
   const cache = process.env["CLOCHE_CACHE"] ?? "/var/lib/cloche/cache";
   const progress = (): void => undefined;
@@ -33,6 +34,7 @@ async function openLab(ready: number): Promise<DriverLab> {
   const standIn = await readFile(join(import.meta.dirname, "../fixtures/stand-in-agent.cjs"), "utf8");
   const dir = join(pool.dir, "lab");
   await mkdir(dir, { recursive: true });
+  const program = restores === "keeper" ? runsc.path : await ofAnotherVersion(runsc.path, home);
   return {
     native,
     dir,
@@ -41,7 +43,7 @@ async function openLab(ready: number): Promise<DriverLab> {
       new GvisorDriver({
         tag,
         runDir: join(runDir, "gvisor"),
-        runsc: runsc.path,
+        runsc: program,
         keeper,
         native,
         agentRoot: { dir: agentRoot.dir, argv: ["/bin/node", "-e", standIn], env: [...agentRoot.env] },
@@ -74,5 +76,12 @@ async function openLab(ready: number): Promise<DriverLab> {
   };
 }
 
-machineContract("gVisor", () => openLab(0));
-machineContract("gVisor with machines kept ready", () => openLab(1));
+async function ofAnotherVersion(runsc: string, home: string): Promise<string> {
+  const path = join(home, "runsc-of-another-version");
+  const script = `#!/bin/sh\n[ "$1" = --version ] && exec echo runsc version another\nexec ${runsc} "$@"\n`;
+  await writeFile(path, script, { mode: 0o700 });
+  return path;
+}
+
+machineContract("gVisor, of a runsc that the keeper does not know", () => openLab(0, "runsc"));
+machineContract("gVisor with machines kept ready", () => openLab(1, "keeper"));

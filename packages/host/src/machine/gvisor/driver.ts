@@ -61,6 +61,8 @@ const OVERHEAD_BYTES = mibToBytes(128);
 const GUARD_BYTES_PER_CPU = mibToBytes(256);
 /** How the sentry refuses to save a file that was deleted while open; the users' root lies in fs/ of the disk. */
 const DELETED_FILE = /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.beforeSave: deleted/;
+/** In what `runsc --version` says. Another one's calls may differ: it restores by its own command. */
+const RUNSC_THAT_KEEPER_RESTORES = "20240729";
 const MADE_WITH_FILE = "made-with";
 const MACHINE_FILE = "gvisor.json";
 
@@ -81,7 +83,7 @@ export class GvisorDriver implements MachineDriver {
 
   constructor(options: GvisorOptions) {
     this.#options = options;
-    this.#environment = { ...options, hideNetSysctl: false };
+    this.#environment = { ...options, hideNetSysctl: false, keeperRestores: false };
   }
 
   async probe(): Promise<void> {
@@ -94,7 +96,9 @@ export class GvisorDriver implements MachineDriver {
         () => true,
         () => false,
       );
-      this.#environment = { ...this.#environment, hideNetSysctl: shown };
+      const { stdout: version } = await run([this.#options.runsc, "--version"]);
+      const keeperRestores = version.includes(RUNSC_THAT_KEEPER_RESTORES);
+      this.#environment = { ...this.#environment, hideNetSysctl: shown, keeperRestores };
       const unit = await this.#makeUnit({ cpus: 1, memoryBytes: mibToBytes(256), pids: PIDS_BACKSTOP });
       await this.#destroyUnit(unit);
     } catch (error) {

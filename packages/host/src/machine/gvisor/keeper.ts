@@ -63,6 +63,11 @@ export class Keeper {
     await this.#call(["run", ...hide(files), files.outFile, "--", ...command], files.outFile);
   }
 
+  /** The memory in `imageDir` goes on in the sentry behind `socket`, with eth0 of the namespace. */
+  async restore(socket: string, imageDir: string, namespacePath: string, outFile: string): Promise<void> {
+    await this.#call(["restore", socket, imageDir, namespacePath], outFile);
+  }
+
   /** What it prints goes to `outFile`, which is made anew. */
   async report(args: readonly string[], outFile: string, deadlineMs: number): Promise<string> {
     await rm(outFile, { force: true });

@@ -31,6 +31,8 @@ export interface UnitEnvironment {
   keeper: string;
   native: Native;
   hideNetSysctl: boolean;
+  /** The keeper knows how this runsc asks its sentry for a restore (keeper.c). */
+  keeperRestores: boolean;
   agentRoot: AgentRoot;
 }
 
@@ -167,6 +169,11 @@ export class Unit {
 
   /** The agent out of a memory image: the files of `snapshot`. */
   async restore(imageDir: string): Promise<void> {
+    if (this.#environment.keeperRestores) {
+      const { outFile } = this.#keeperFiles;
+      await this.#keeper.restore(this.socket, imageDir, this.lease.namespacePath, outFile);
+      return;
+    }
     const command = ["restore", "--detach", "--bundle", this.#bundle, "--image-path", imageDir];
     await this.#keeper.run(this.#runsc(...command, this.record.name), this.#keeperFiles);
   }
