@@ -77,11 +77,19 @@ export class SandboxDisk {
       if (blockDevice !== "") await growDisk(this.#guestProgram, blockDevice, this.#path);
       mkdirSync(join(this.#path, "cloche"), { recursive: true, mode: 0o700 });
       const { maxProcesses } = this;
-      await this.#spawner.attach(this.#path, maxProcesses === undefined ? {} : { maxProcesses });
-      this.#services.load();
-      this.#store.ready();
+      const guest = this.#spawner.attach(this.#path, maxProcesses === undefined ? {} : { maxProcesses });
+      guest.catch(() => undefined); // awaited below, whatever is thrown before
+      try {
+        // Read by us, while the guest starts.
+        this.#services.load();
+        this.#store.ready();
+      } finally {
+        await guest;
+      }
     } catch (error) {
       await this.#spawner.detach();
+      await this.#services.unload();
+      this.#store.close();
       await this.#unmount();
       throw error;
     }
