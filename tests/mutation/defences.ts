@@ -502,4 +502,13 @@ export const defences: readonly Defence[] = [
     named: "QEMU that was killed",
     heavy: true,
   },
+  {
+    what: "a failed start is undone",
+    file: "packages/service/src/compose.ts",
+    find: "ending.suspend = nothingRan;",
+    replace: "",
+    project: "e2e",
+    test: "tests/e2e/failed-start.test.ts",
+    heavy: true,
+  },
 ];

@@ -8,6 +8,7 @@ import { createEdge, type Edge } from "@cloche/edge";
 import { createGateway, type Gateway, openPostgres, openSqlite, parseCorsOrigins } from "@cloche/gateway";
 import {
   createHost,
+  destroyNetwork,
   type Host,
   instanceTag,
   openBlobStore,
@@ -53,9 +54,15 @@ interface StopStep {
   run(): Promise<void>;
 }
 
+/** How what was started is stopped. */
+interface Ending {
+  /** Running machines are suspended and nothing stays; without, machines go on for the next start, with disks and network. */
+  suspend: boolean;
+}
+
 /**
- * Sets up what is missing and starts everything. What was started is stopped again when a later part fails. `serve: false`
- * takes the machines over without listening: for a stop after a crash.
+ * Sets up what is missing and starts everything. When a part fails all is as it was before: what was started is stopped, and
+ * nothing stays where nothing ran before. `serve: false` takes the machines over without listening: for a stop after a crash.
  */
 export async function startService(
   config: Config,
@@ -64,6 +71,8 @@ export async function startService(
   options: { serve: boolean } = { serve: true },
 ): Promise<RunningService> {
   const undo: StopStep[] = [];
+  const ending: Ending = { suspend: false };
+  const nothingRan = !existsSync(networkState(instanceTag(config.home)));
   /** Every step is tried; what failed is joined. */
   const unwind = async (): Promise<void> => {
     const failures: unknown[] = [];
@@ -75,8 +84,9 @@ export async function startService(
     if (failures.length > 0) throw new AggregateError(failures, "stopping was not complete");
   };
   try {
-    return await startParts(config, log, progress, options, undo, unwind);
+    return await startParts(config, log, progress, options, { undo, ending, unwind });
   } catch (error) {
+    ending.suspend = nothingRan;
     await unwind().catch((problem: unknown) => log.error({ err: problem }, "undoing a failed start failed"));
     throw error;
   }
@@ -87,8 +97,7 @@ async function startParts(
   log: Log,
   progress: ProgressPrinter,
   { serve }: { serve: boolean },
-  undo: StopStep[],
-  unwind: () => Promise<void>,
+  { undo, ending, unwind }: { undo: StopStep[]; ending: Ending; unwind(): Promise<void> },
 ): Promise<RunningService> {
   const clock = systemClock;
   const metrics = new Metrics();
@@ -101,7 +110,6 @@ async function startParts(
     agent: agentBuild,
     progress: (step, detail) => progress.step(step, detail),
   });
-  let suspended = false;
   const stopsWith = (part: string, run: () => Promise<void>): void => void undo.push({ part, run });
   const endUse = stayInUse();
   stopsWith("artifacts", async () => endUse());
@@ -111,22 +119,24 @@ async function startParts(
   stopsWith("pool", async () => {
     await endPoolCare();
     await artifacts.native.close();
-    if (suspended) await closePool(config.home);
+    if (ending.suspend) await closePool(config.home);
   });
   const signingKeys = await ensureSigningKeys(config.home, clock.nowMs());
   const tls = await ensureAuthority(config.home, config.baseDomain, clock.nowMs());
 
   const tag = instanceTag(config.home);
+  const place = { tag, stateDir: networkState(tag), native: artifacts.native };
+  stopsWith("what is left of the network", async () => {
+    if (ending.suspend) await destroyNetwork(place);
+  });
   const network = await openNetwork({
-    tag,
+    ...place,
     subnet: config.subnet,
-    stateDir: join(`/run/cloche-${tag}`, "network"),
-    native: artifacts.native,
     ...(config.dnsServers.length > 0 && { resolvers: async () => config.dnsServers }),
     progress: (step, detail) => progress.step(step, detail),
     onError: (error) => log.warn({ err: error }, "network"),
   });
-  stopsWith("network", () => (suspended ? network.destroy() : network.close()));
+  stopsWith("network", () => network.close());
 
   progress.step("machines");
   const { drivers, emulated } = await makeDrivers({ config, artifacts, tag, network, progress, log });
@@ -147,8 +157,7 @@ async function startParts(
     traceOperations: config.trace === "operations",
     randomBytes,
   });
-  let stopHost = { suspend: false };
-  stopsWith("host", () => host.stop(stopHost));
+  stopsWith("host", () => host.stop(ending));
   await host.start();
   await network.reclaim();
   const hostTransport = createRouterTransport((router) => {
@@ -240,14 +249,16 @@ async function startParts(
       return pruned;
     },
     async stop({ suspend }) {
-      suspended = suspend;
-      stopHost = { suspend };
+      ending.suspend = suspend;
       await unwind();
       const known = await readStatus(config.home);
       if (known?.ready === false && !serve) await writeStatus(config.home, { ...known, pid: 0 });
     },
   };
 }
+
+/** Is there from the first start on until a stop that leaves nothing. */
+const networkState = (tag: string): string => join(`/run/cloche-${tag}`, "network");
 
 /** Where gVisor's drivers note what runs. */
 async function runningUnits(): Promise<string[]> {

@@ -8,6 +8,10 @@ import { printBanner } from "./banner.ts";
 import { AlreadyRunning, pingControl } from "./control-socket.ts";
 import { readStatus } from "./status-file.ts";
 
+class StartFailed extends Error {
+  override readonly name = "StartFailed";
+}
+
 /** Returns when it is ready; what it prints until then is shown here. */
 export async function upDetached(config: Config): Promise<void> {
   if (await pingControl(config.home))
@@ -41,7 +45,7 @@ export async function upDetached(config: Config): Promise<void> {
     }
     if (exitCode !== undefined) {
       show();
-      throw new Error(
+      throw new StartFailed(
         `the service ended while starting (exit code ${exitCode}); see above and ${consoleFile}`,
       );
     }

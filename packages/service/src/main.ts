@@ -13,6 +13,9 @@ const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-ke
   backup    copies database, keys, authority and settings into a new folder; also while it serves
   restore-backup  puts such a folder back into a home in which nothing serves`;
 
+/** Errors whose message says all that an operator needs; of others the stack is shown. */
+const toldByMessage = new Set(["ClocheError", "SetupError", "StartFailed"]);
+
 const exitCodes = { failure: 1, usage: 2, notRunning: 3 } as const;
 
 async function main(words: string[]): Promise<number> {
@@ -58,9 +61,10 @@ async function main(words: string[]): Promise<number> {
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {
-  // A SetupError is known by its name: its module is loaded only by the commands that can throw it.
-  const isSetupError = error instanceof Error && error.name === "SetupError";
-  if (error instanceof ConfigError || isSetupError || error instanceof AlreadyRunning) {
+  // By their names: their modules are loaded only by the commands that can throw them.
+  const { name, code } = error as { name?: string; code?: string };
+  const saysWhatToDo = toldByMessage.has(name ?? "") && code !== "internal";
+  if (error instanceof ConfigError || saysWhatToDo || error instanceof AlreadyRunning) {
     console.error(`cloche: ${(error as Error).message}`);
   } else {
     console.error("cloche:", error);
