@@ -32,6 +32,7 @@ import { Lifecycle } from "./lifecycle/lifecycle.ts";
 import { MachineView } from "./lifecycle/machine-view.ts";
 import { OperationRunner } from "./lifecycle/operation-runner.ts";
 import { Reconciler } from "./lifecycle/reconciler.ts";
+import { ReadyMachines } from "./lifecycle/ready-machines.ts";
 import { Records } from "./lifecycle/records.ts";
 import { UsageWatch } from "./lifecycle/usage-watch.ts";
 import { gatewayLimits } from "./limits.ts";
@@ -107,6 +108,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const host = new HostCalls(options.host, clock);
   const machines = new MachineView(host, clock, log);
   const records = new Records(database.sandboxes, nowMs);
+  const readyMachines = new ReadyMachines(records);
   const table = new RouteTable((id) => machines.get(id));
   const tokens = new TokenIssuer({
     issuer: config.issuer,
@@ -182,7 +184,8 @@ export function createGateway(options: GatewayOptions): Gateway {
         sandboxService({
           database,
           lifecycle,
-          creation: new Creation(host, clock, randomBytes),
+          creation: new Creation(host, readyMachines, clock, randomBytes),
+          ready: readyMachines,
           host,
           tokens,
           audit,
@@ -239,6 +242,7 @@ export function createGateway(options: GatewayOptions): Gateway {
           mayDoze(id);
         },
         idle: (id) => reconciler.idle(id),
+        ready: (machines) => readyMachines.offer(machines),
       });
       expiry.start();
       audit.start();

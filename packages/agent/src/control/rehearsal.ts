@@ -6,7 +6,7 @@ import { TokenVerifier, type KeySet } from "../auth/token-verifier.ts";
 import { collectCommand, readCommand } from "../exec/routes.ts";
 import type { Guest } from "../spawner/index.ts";
 
-const command = { cmd: ["true"] };
+const command = { cmd: ["echo", "ready"] };
 /** Once for what is read from the image, again for what the first run left out. */
 const rounds = 2;
 

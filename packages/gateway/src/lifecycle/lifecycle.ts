@@ -5,14 +5,7 @@
  * record and an operation that the next start continues.
  */
 import type { Clock, Log } from "@cloche/base";
-import {
-  ClocheError,
-  isSandboxId,
-  limits,
-  newSandboxId,
-  type RandomBytes,
-  type SandboxState,
-} from "@cloche/protocol";
+import { ClocheError, isSandboxId, limits, type RandomBytes, type SandboxState } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
 import type { OperationKind, OperationRecord } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
@@ -38,6 +31,7 @@ export interface LifecycleDependencies {
 /** What create and fork settle before anything is written. */
 export type NewSandbox = Pick<
   SandboxRecord,
+  | "id"
   | "name"
   | "runtime"
   | "template"
@@ -81,10 +75,6 @@ export class Lifecycle {
     this.#closed.abort();
   }
 
-  newId(): string {
-    return newSandboxId(this.#needs.randomBytes);
-  }
-
   /** The team's sandbox. `not_found` when it has none of this id, whoever else may. */
   async find(caller: Caller, id: string, field: string): Promise<SandboxRecord> {
     if (id === "") {
@@ -101,14 +91,10 @@ export class Lifecycle {
    * Makes a sandbox and answers when it is RUNNING, has failed, or after 10 s (limits.createAnswerMs) with the state it then
    * has. Throws what the host refused when nothing was made. `fork`: a live clone of `sourceSandboxId`.
    */
-  async create(
-    caller: Caller,
-    id: string,
-    wanted: NewSandbox,
-    kind: "create" | "fork",
-  ): Promise<SandboxRecord> {
+  async create(caller: Caller, wanted: NewSandbox, kind: "create" | "fork"): Promise<SandboxRecord> {
     const { audit, records, runner, sandboxesMax } = this.#needs;
-    const record = this.#newRecord(caller, id, wanted);
+    const { id } = wanted;
+    const record = this.#newRecord(caller, wanted);
     const operation = this.#newOperation(caller, id, kind);
     const entry = audit.entry(caller, `sandbox.${kind}`, id);
     const insert = () => records.insert(record, operation, entry, sandboxesMax).then(() => true);
@@ -232,12 +218,11 @@ export class Lifecycle {
     throw tooBusy(record.id);
   }
 
-  #newRecord(caller: Caller, id: string, wanted: NewSandbox): SandboxRecord {
+  #newRecord(caller: Caller, wanted: NewSandbox): SandboxRecord {
     const nowMs = this.#needs.clock.nowMs();
     this.#lastOrdinal = Math.max(this.#lastOrdinal + 1, nowMs * 1_000);
     return {
       ...wanted,
-      id,
       teamId: caller.teamId,
       ordinal: this.#lastOrdinal,
       state: "SANDBOX_STATE_CREATING",

@@ -14,6 +14,7 @@ import {
   type MachineEvent,
   MachineEvent_Kind,
   MachinePhase,
+  type ReadyMachine,
 } from "@cloche/protocol/host";
 import { gatewayLimits } from "../limits.ts";
 import type { HostCalls } from "./host-calls.ts";
@@ -25,6 +26,8 @@ export interface MachineListener {
   /** Nothing else of it changed: it is about to doze, or awake again. */
   dozeChanged(sandboxId: string): void;
   idle(sandboxId: string): void;
+  /** All that the host has made ahead; none while the stream is broken. */
+  ready(machines: readonly ReadyMachine[]): void;
 }
 
 export class MachineView {
@@ -91,6 +94,7 @@ export class MachineView {
         if (!signal.aborted) this.#log.warn({ err: error }, "the host's stream of machines broke");
       }
       this.#isSynced = false;
+      this.#listener?.ready([]);
       await this.#clock.sleep(waitMs, signal).catch(() => undefined);
       waitMs = Math.min(waitMs * 2, gatewayLimits.watchRetryMaxMs);
     }
@@ -106,6 +110,8 @@ export class MachineView {
         this.#isSynced = true;
         onSynced();
         this.#listener?.synced();
+      } else if (event.kind === MachineEvent_Kind.READY) {
+        this.#listener?.ready(event.ready);
       } else {
         this.#tell(event);
       }

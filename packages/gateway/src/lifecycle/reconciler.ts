@@ -37,7 +37,7 @@ export interface ReconcilerDependencies {
   pushKeys: () => Promise<void>;
 }
 
-export class Reconciler implements Omit<MachineListener, "dozeChanged"> {
+export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"> {
   readonly #needs: ReconcilerDependencies;
   readonly #queue = new SerialQueue();
   readonly #stop = new AbortController();

@@ -27,6 +27,55 @@ describe("CreateSandbox", () => {
     }
   });
 
+  describe("of machines made ahead", () => {
+    const [a, b] = [
+      { sandboxId: "sbx-aaaaaaaaaaaaaaaaaaaa", name: "calm-ant-0001" },
+      { sandboxId: "sbx-bbbbbbbbbbbbbbbbbbbb", name: "bold-bee-0002" },
+    ];
+    const known = [a.sandboxId, b.sandboxId];
+    /** Told on a stream: what is said to have arrived may still be under way. */
+    const offered = async (ready: (typeof a)[]): Promise<void> => {
+      f.host.offer(ready);
+      await quiet();
+    };
+
+    it("takes one over with its id and name, each for one sandbox only", async () => {
+      await offered([a, b]);
+      const made = await Promise.all([create(), create(), create()]);
+      expect(made.filter(({ id }) => known.includes(id))).toHaveLength(2);
+      expect(new Set(made.map(({ id }) => id)).size).toBe(3);
+      for (const one of [a, b])
+        expect(made.find(({ id }) => id === one.sandboxId)).toMatchObject({ name: one.name });
+      // The host has not said yet that they are gone.
+      await offered([a, b]);
+      expect(known).not.toContain((await create()).id);
+    });
+
+    it("keeps the name that was asked for, and what it gives up is there for the next", async () => {
+      await offered([a]);
+      f.host.fault("createMachine", "before", Code.ResourceExhausted);
+      expect((await f.call("CreateSandbox")).status).toBe(429);
+      expect(await create({ name: "mine" })).toMatchObject({ id: a.sandboxId, name: "mine" });
+    });
+
+    it("takes none of another shape, from a checkpoint, for a fork, or that the host no longer has", async () => {
+      await offered([a]);
+      f.host.addCheckpoint({ id: "ckpt-00000000000000000000", teamId: f.teamId, diskMb: 8_192 });
+      for (const body of [
+        { memory_mb: 512 },
+        { cpus: 1 },
+        { disk_mb: 4_096 },
+        { checkpoint_id: "ckpt-00000000000000000000" },
+      ])
+        expect((await create(body)).id).not.toBe(a.sandboxId);
+      const source = await create({ memory_mb: 512 });
+      const fork = await f.call("ForkSandbox", { source_sandbox_id: source.id });
+      expect(fork.body.sandbox.id).not.toBe(a.sandboxId);
+      await offered([]);
+      expect((await create()).id).not.toBe(a.sandboxId);
+    });
+  });
+
   it("answers after 10 s with CREATING when the machine takes longer, and becomes RUNNING later", async () => {
     f.host.fault("createMachine", "hang");
     const answer = f.call("CreateSandbox");

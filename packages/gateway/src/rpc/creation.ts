@@ -1,12 +1,20 @@
 /** From a create or fork request to the settled fields of the new sandbox: defaults, limits, checkpoint, runtime, template. */
 import type { Clock } from "@cloche/base";
-import { ClocheError, defaults, generateName, limits, type RandomBytes } from "@cloche/protocol";
+import {
+  ClocheError,
+  defaults,
+  generateName,
+  limits,
+  newSandboxId,
+  type RandomBytes,
+} from "@cloche/protocol";
 import type { HostCheckpoint, HostInfo } from "@cloche/protocol/host";
 import type { CreateSandboxRequest, ForkSandboxRequest } from "@cloche/protocol/public";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Caller } from "../lifecycle/audit-log.ts";
 import type { CallContext, HostCalls } from "../lifecycle/host-calls.ts";
 import type { NewSandbox } from "../lifecycle/lifecycle.ts";
+import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
 import { gatewayLimits } from "../limits.ts";
 import {
   displayName,
@@ -24,20 +32,24 @@ export const runtimes = ["gvisor", "qemu"] as const;
 
 export class Creation {
   readonly #host: HostCalls;
+  readonly #ready: ReadyMachines;
   readonly #clock: Clock;
   readonly #randomBytes: RandomBytes;
   #info: { value: HostInfo; untilMs: number } | undefined;
 
-  constructor(host: HostCalls, clock: Clock, randomBytes: RandomBytes) {
+  constructor(host: HostCalls, ready: ReadyMachines, clock: Clock, randomBytes: RandomBytes) {
     this.#host = host;
+    this.#ready = ready;
     this.#clock = clock;
     this.#randomBytes = randomBytes;
   }
 
+  /** The id may be that of a machine made ahead, to be released once the record is written (ready-machines.ts). */
   async forCreate(caller: Caller, request: CreateSandboxRequest, call: CallContext): Promise<NewSandbox> {
     const { timeoutSecondsMax } = limits;
     const wanted: NewSandbox = {
-      name: this.#name(request.name),
+      id: "",
+      name: request.name && displayName("name", request.name),
       runtime: request.runtime === "" ? "" : oneOf("runtime", request.runtime, runtimes),
       template: request.template || defaults.template,
       cpus: numberWithin("cpus", request.cpus ?? defaults.cpus, limits.cpusMin, limits.cpusMax),
@@ -70,6 +82,10 @@ export class Creation {
       checkFits(wanted, checkpoint);
     }
     await this.#checkHostHas(wanted, request.template, call);
+    // A machine made ahead has an empty disk.
+    const ready = request.checkpointId === "" ? await this.#ready.take(wanted) : undefined;
+    wanted.id = ready?.sandboxId ?? newSandboxId(this.#randomBytes);
+    wanted.name ||= ready?.name ?? generateName(this.#randomBytes);
     return wanted;
   }
 
@@ -85,7 +101,8 @@ export class Creation {
     const timeoutSeconds = request.timeoutSeconds ?? source.timeoutSeconds;
     const idleSuspendSeconds = request.idleSuspendSeconds ?? source.idleSuspendSeconds;
     const wanted: NewSandbox = {
-      name: this.#name(request.name),
+      id: newSandboxId(this.#randomBytes),
+      name: request.name === "" ? generateName(this.#randomBytes) : displayName("name", request.name),
       runtime: source.runtime,
       template: source.template,
       cpus: source.cpus,
@@ -106,10 +123,6 @@ export class Creation {
       checkFits(wanted, checkpoint);
     }
     return wanted;
-  }
-
-  #name(name: string): string {
-    return name === "" ? generateName(this.#randomBytes) : displayName("name", name);
   }
 
   async #checkpoint(

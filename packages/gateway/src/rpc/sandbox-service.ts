@@ -9,7 +9,8 @@ import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
 import { type CallContext, egressOf, type HostCalls } from "../lifecycle/host-calls.ts";
 import { hasMachine } from "../lifecycle/decide.ts";
-import type { Lifecycle, SandboxSettings } from "../lifecycle/lifecycle.ts";
+import type { Lifecycle, NewSandbox, SandboxSettings } from "../lifecycle/lifecycle.ts";
+import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
 import { gatewayLimits } from "../limits.ts";
 import { linkTokenHash } from "../routes/route-service.ts";
 import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
@@ -32,6 +33,7 @@ export interface SandboxServiceDependencies {
   database: Database;
   lifecycle: Lifecycle;
   creation: Creation;
+  ready: ReadyMachines;
   host: HostCalls;
   tokens: TokenIssuer;
   audit: AuditLog;
@@ -44,15 +46,14 @@ export interface SandboxServiceDependencies {
 }
 
 export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<typeof SandboxService> {
-  const { database, lifecycle, creation, host, tokens, audit, clock, domains } = needs;
+  const { database, lifecycle, creation, ready, host, tokens, audit, clock, domains } = needs;
   const message = (record: SandboxRecord) => sandboxMessage(record, domains);
 
   /** The token is signed while the machine starts. */
-  async function make(caller: Caller, kind: "create" | "fork", wanted: Parameters<Lifecycle["create"]>[2]) {
-    const id = lifecycle.newId();
+  async function make(caller: Caller, kind: "create" | "fork", wanted: NewSandbox) {
     const [record, token] = await Promise.all([
-      lifecycle.create(caller, id, wanted, kind),
-      tokens.issue(caller.teamId, id),
+      lifecycle.create(caller, wanted, kind).finally(() => ready.release(wanted.id)),
+      tokens.issue(caller.teamId, wanted.id),
     ]);
     await needs.routesDelivered();
     const given: IssuedToken = hasTokens(record) ? token : { jwt: "", expiresAtUnix: 0 };

@@ -3,7 +3,7 @@
  * go through the real codec. Any call can be made to fail before or after its effect, or to hang.
  */
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, defaults } from "@cloche/protocol";
 import {
   type Egress,
   type EgressDenialSchema,
@@ -17,6 +17,7 @@ import {
   MachinePhase,
   MachineSchema,
   type MachineSpec,
+  type ReadyMachineSchema,
 } from "@cloche/protocol/host";
 import {
   Code,
@@ -51,6 +52,7 @@ export class FakeHost {
   idleLimits = new Map<string, number>();
   /** The egress policy of each machine. */
   egress = new Map<string, Egress>();
+  #ready: MessageInitShape<typeof ReadyMachineSchema>[] = [];
   denials: MessageInitShape<typeof EgressDenialSchema>[] = [];
   runtimes = ["gvisor"];
   #faults: Fault[] = [];
@@ -113,6 +115,20 @@ export class FakeHost {
   reportIdle(sandboxId: string): void {
     const machine = this.machines.get(sandboxId);
     if (machine !== undefined) this.#emit(MachineEvent_Kind.IDLE, machine);
+  }
+
+  /** These are all that it has made ahead; of the default shape. */
+  offer(ready: { sandboxId: string; name: string }[]): void {
+    const { template, cpus, memoryMb, diskMb } = defaults;
+    this.#ready = ready.map((one) => ({ ...one, runtime: "gvisor", template, cpus, memoryMb, diskMb }));
+    for (const watcher of this.#watchers) {
+      watcher.events.push(this.#readyEvent());
+      watcher.wake();
+    }
+  }
+
+  #readyEvent(): MachineEvent {
+    return create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready: this.#ready });
   }
 
   /** Its number grows by one: it is about to doze, or is roused. */
@@ -309,6 +325,7 @@ export class FakeHost {
       for (const machine of this.machines.values()) {
         yield create(MachineEventSchema, { kind: MachineEvent_Kind.PRESENT, machine });
       }
+      yield this.#readyEvent();
       yield create(MachineEventSchema, { kind: MachineEvent_Kind.SYNCED });
       while (!broken.aborted) {
         for (let event = watcher.events.shift(); event !== undefined; event = watcher.events.shift())

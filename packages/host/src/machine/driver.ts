@@ -43,6 +43,18 @@ export interface RunningMachine {
   bootstrapSecret: string | undefined;
   /** VM drivers: the name of the block device that holds the user's disk in the guest, for AttachDisk. */
   blockDevice: string | undefined;
+  /** What its agent was told ahead: that of its `ReadyIdentity`. */
+  assignment?: string;
+}
+
+/** Whose machine one that is made ahead is going to be, should it be asked for under that id. */
+export interface ReadyIdentity {
+  sandboxId: string;
+  name: string;
+  /** What the agent accepts from now on. */
+  secret: string;
+  /** Stands for all that it was told; equal ones: there is nothing new to tell. */
+  assignment: string;
 }
 
 /** Memory and disk of a machine at one instant: what suspend keeps and forks start from. */
@@ -97,6 +109,10 @@ export interface ReadyHooks {
   disk(image: string): Promise<void>;
   /** Prepare of the agent there, which knows `secret`. */
   prepare(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
+  /** Assign of the prepared agent, as a sandbox of the default shape that nobody has asked for yet. */
+  assign(agent: { agentHost: string; agentPort: number }, secret: string): Promise<ReadyIdentity>;
+  /** These are all that are kept ready now. */
+  offer(identities: ReadyIdentity[]): void;
   /** The agent that was prepared lets go of its disk again. */
   detachDisk(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
 }
@@ -112,7 +128,7 @@ export interface MachineDriver {
 
   /**
    * A machine made ahead, its fresh disk included, which becomes `files.diskImage`; undefined where none is kept that fits.
-   * Not yet assigned. For drivers that keep some.
+   * Assigned where it was offered under `files.id`, else it is somebody's who never was. For drivers that keep some.
    */
   claimReady?(files: MachineFiles, resources: MachineResources): Promise<RunningMachine | undefined>;
   /** A new machine on an existing disk image. Answers when the agent listens; the disk is attached. Not yet assigned. */

@@ -74,8 +74,7 @@ export function createHost(parts: HostParts): Host {
       // Before recovery: a create that goes on may need a checkpoint.
       await checkpoints.start();
       const { coldStarts } = await recover(operations);
-      const ready = readyHooks(machines);
-      for (const driver of parts.drivers.values()) await driver.start(ready);
+      for (const driver of parts.drivers.values()) await driver.start(readyHooks(machines, driver.runtime));
       idle.start();
       dozes.start();
       const all = eachLimited(coldStarts, (id) => coldStart(operations, id));

@@ -15,6 +15,8 @@ export interface CreateContext {
   spec: MachineSpecRecord;
   /** It is one that was made ahead, with its disk. */
   claimed?: boolean;
+  /** What its agent was told ahead. */
+  assignment?: string;
 }
 export interface StartContext {
   id: string;
@@ -59,7 +61,10 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
       name: "disk",
       async do(context) {
         const { spec } = context;
-        context.claimed = spec.checkpointId === "" && (await claimReady(machines, spec.id));
+        delete context.assignment;
+        const ready = spec.checkpointId === "" ? await claimReady(machines, spec.id) : undefined;
+        context.claimed = ready !== undefined;
+        if (ready?.assignment !== undefined) context.assignment = ready.assignment;
         if (context.claimed) return;
         const { diskImage } = machines.files(machines.get(spec.id));
         await seeds.withSeed(spec, async (image, sizeMb) => {
@@ -78,7 +83,8 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
     {
       name: "assign",
       // What the checkpoint says should run is started; a template has no services.
-      async do({ spec }) {
+      async do({ spec, assignment }) {
+        if (assignment === machines.assignmentOf(machines.get(spec.id))) return;
         await machines.assign(spec.id, { renewIdentity: true, startServices: true });
       },
     },
@@ -118,13 +124,12 @@ export function startSteps({ machines }: OperationParts): SagaStep<StartContext>
   ];
 }
 
-/** Answers whether a machine made ahead became this one. */
-async function claimReady(machines: Machines, id: string): Promise<boolean> {
+/** A machine made ahead, which becomes this one. */
+async function claimReady(machines: Machines, id: string): Promise<RunningMachine | undefined> {
   const record = machines.get(id);
   const running = await machines.driver(record).claimReady?.(machines.files(record), record);
-  if (running === undefined) return false;
-  await noteRunning(machines, id, running);
-  return true;
+  if (running !== undefined) await noteRunning(machines, id, running);
+  return running;
 }
 
 function machineStep<Context>(machines: Machines, idOf: (context: Context) => string): SagaStep<Context> {

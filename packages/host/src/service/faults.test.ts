@@ -10,10 +10,12 @@ import { type FaultMode, FakeWorld } from "./testing/fake-world.ts";
 type Client = ReturnType<typeof createClient<typeof HostService>>;
 type Operation = (client: Client, id: string, other: string) => Promise<unknown>;
 
+/** Those of machines made ahead are offered with them. */
+const names = new Map<string, string>();
 const spec = (sandboxId: string) => ({
   sandboxId,
   teamId: "team-t",
-  name: "t",
+  name: names.get(sandboxId) ?? "t",
   template: "base",
   cpus: 1,
   memoryMb: 256,
@@ -26,11 +28,19 @@ interface Case {
   run: Operation;
   /** A machine made ahead is there to be claimed. */
   ready?: boolean;
+  /** It was assigned, too, as that of machine `id`. */
+  assigned?: boolean;
   creates?: "id" | "other";
 }
 const operations: Record<string, Case> = {
   create: { prepare: [], run: create, creates: "id" },
   "create from a machine made ahead": { prepare: [], run: create, creates: "id", ready: true },
+  "create from a machine made ahead and assigned": {
+    prepare: [],
+    run: create,
+    creates: "id",
+    assigned: true,
+  },
   fork: { prepare: [create], run: fork, creates: "other" },
   suspend: { prepare: [create], run: suspend },
   resume: { prepare: [create, suspend], run: resume },
@@ -138,19 +148,26 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
     const machine = world.machines.get(id);
     return machine ? readFile(machine.disk, "utf8") : "";
   };
+  const makeAhead = async (): Promise<string> => {
+    const { sandboxId, name } = await world.makeAhead();
+    names.set(sandboxId, name);
+    return sandboxId;
+  };
   /** Marks the machine's memory, to see whether it was interrupted. */
   const mark = (id: string): void => {
     const machine = world.machines.get(id);
     if (machine) machine.memory.counter = 42;
   };
 
-  for (const [name, { prepare, run, creates, ready = false }] of Object.entries(operations)) {
+  for (const [name, { prepare, run, creates, ready = false, assigned = false }] of Object.entries(
+    operations,
+  )) {
     /** Effects that the operation has, counted once. */
     const prepared = async (): Promise<{ id: string; other: string; bystander: string }> => {
-      const id = newSandboxId(randomBytes);
       const other = newSandboxId(randomBytes);
       const bystander = newSandboxId(randomBytes);
       await create(client, bystander);
+      const id = assigned ? await makeAhead() : newSandboxId(randomBytes);
       world.keepsReady = ready;
       for (const step of prepare) {
         await step(client, id, other);
@@ -247,6 +264,23 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
       }
     });
   }
+
+  it("what was assigned ahead is not assigned again, unless there is something else to tell", async () => {
+    const assigns = (): number => world.effects.filter((effect) => effect === "agent Assign").length;
+    const id = await makeAhead();
+    expect(assigns()).toBe(1);
+    await create(client, id);
+    expect(assigns()).toBe(1);
+    const others = [{ name: "mine" }, { env: { A: "b" } }, {}];
+    for (const [index, other] of others.entries()) {
+      const sandboxId = await makeAhead();
+      // The last one was told of keys that are no longer those.
+      if (index === 2) await client.setVerificationKeys({ ...testKeys, issuer: "another" });
+      await client.createMachine({ spec: { ...spec(sandboxId), ...other } });
+      expect(assigns()).toBe(1 + 2 * (index + 1));
+    }
+    await expectTruth();
+  });
 
   it("operations of one machine asked for together end in a state that is true", async () => {
     for (let round = 0; round < 10; round += 1) {

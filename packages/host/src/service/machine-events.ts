@@ -1,10 +1,11 @@
-// Machine events to whoever watches: first every machine, then each change (WatchMachines of host.proto).
+// Machine events to whoever watches: first every machine and what is ready, then each change (WatchMachines of host.proto).
 import { create } from "@bufbuild/protobuf";
 import {
   type Machine,
   type MachineEvent,
   MachineEvent_Kind,
   MachineEventSchema,
+  type ReadyMachine,
 } from "@cloche/protocol/host";
 
 /** A watcher that falls this far behind is ended; it watches anew and gets the full listing. */
@@ -19,14 +20,25 @@ export class MachineEvents {
   readonly #list: () => Machine[];
   readonly #watchers = new Set<Watcher>();
   readonly #closing = new AbortController();
+  #ready: ReadyMachine[] = [];
 
   constructor(list: () => Machine[]) {
     this.#list = list;
   }
 
   emit(kind: MachineEvent_Kind, machine: Machine): void {
+    this.#tell(create(MachineEventSchema, { kind, machine }));
+  }
+
+  /** These are all machines made ahead that there are now. */
+  offer(ready: ReadyMachine[]): void {
+    this.#ready = ready;
+    this.#tell(create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready }));
+  }
+
+  #tell(event: MachineEvent): void {
     for (const watcher of this.#watchers) {
-      watcher.events.push(create(MachineEventSchema, { kind, machine }));
+      watcher.events.push(event);
       watcher.wake();
     }
   }
@@ -46,6 +58,7 @@ export class MachineEvents {
       for (const machine of this.#list()) {
         yield create(MachineEventSchema, { kind: MachineEvent_Kind.PRESENT, machine });
       }
+      yield create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready: this.#ready });
       yield create(MachineEventSchema, { kind: MachineEvent_Kind.SYNCED });
       while (!ended.aborted && watcher.events.length <= BACKLOG_MAX) {
         const event = watcher.events.shift();

@@ -7,6 +7,7 @@
 //      │ failed     │ └──────── stopped (process gone: starts cold from its disk)
 //      ▼            ▼ process ended too often
 //   (no record)   failed                any ──▶ destroying ──▶ (no record)
+import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import {
@@ -23,6 +24,7 @@ import {
 } from "@cloche/base";
 import { type CheckpointLimits, ClocheError, type Egress, type VerificationKey } from "@cloche/protocol";
 import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
+import type { AssignRequestJson } from "@cloche/protocol/guest";
 import type { BlobStore } from "../blob/blob-store.ts";
 import type { Templates } from "../disk/template.ts";
 import type { MachineDriver, MachineFiles, Runtime } from "../machine/driver.ts";
@@ -80,6 +82,9 @@ export interface KeySet {
   issuer: string;
   keys: VerificationKey[];
 }
+
+/** What of a sandbox its agent is told. */
+type AssignedTo = Pick<MachineRecord, "id" | "name" | "env" | "blockDevice">;
 
 /** Users' processes of one sandbox; the machine's own limit lies far above. */
 export const MAX_PROCESSES = 4_096;
@@ -298,25 +303,11 @@ export class Machines {
     id: string,
     options: { renewIdentity: boolean; startServices: boolean },
   ): Promise<{ started: string[]; failed: string[] }> {
-    const { clock, dnsServers, randomBytes } = this.parts;
     const before = this.get(id);
-    const nextControlSecret = Buffer.from(randomBytes(32)).toString("base64url");
+    const nextControlSecret = this.newControlSecret();
     const maybeKnown = [before.controlSecret, before.nextControlSecret].filter((one) => one !== undefined);
     const record = await this.change(id, { nextControlSecret });
-    const request = {
-      sandboxId: id,
-      controlSecret: nextControlSecret,
-      hostname: hostnameOf(record),
-      keys: this.guestKeys(),
-      env: record.env,
-      entropyBase64: Buffer.from(randomBytes(32)).toString("base64"),
-      wallClockMs: clock.nowMs(),
-      renewIdentity: options.renewIdentity,
-      startServices: options.startServices,
-      maxProcesses: MAX_PROCESSES,
-      dnsServers: [...dnsServers],
-      blockDevice: record.blockDevice ?? "",
-    };
+    const request = this.assignRequest(record, nextControlSecret, options);
     for (const [index, secret] of maybeKnown.entries()) {
       try {
         const answer = await new GuestClient(record, secret, () => this.doze.hold(id)).assign(request);
@@ -329,6 +320,44 @@ export class Machines {
       }
     }
     throw new ClocheError("internal", "no control secret is known");
+  }
+
+  newControlSecret(): string {
+    return Buffer.from(this.parts.randomBytes(32)).toString("base64url");
+  }
+
+  assignRequest(
+    to: AssignedTo,
+    controlSecret: string,
+    options: { renewIdentity: boolean; startServices: boolean },
+  ): AssignRequestJson {
+    const { clock, randomBytes } = this.parts;
+    return {
+      ...this.#told(to),
+      ...options,
+      controlSecret,
+      entropyBase64: Buffer.from(randomBytes(32)).toString("base64"),
+      wallClockMs: clock.nowMs(),
+    };
+  }
+
+  /** Stands for what an Assign tells of the sandbox itself: the same for two that tell the same. */
+  assignmentOf(to: AssignedTo): string {
+    return createHash("sha256")
+      .update(JSON.stringify(this.#told(to)))
+      .digest("hex");
+  }
+
+  #told(to: AssignedTo) {
+    return {
+      sandboxId: to.id,
+      hostname: hostnameOf(to),
+      keys: this.guestKeys(),
+      env: to.env,
+      maxProcesses: MAX_PROCESSES,
+      dnsServers: [...this.parts.dnsServers],
+      blockDevice: to.blockDevice ?? "",
+    };
   }
 
   async #replace(record: MachineRecord): Promise<void> {
@@ -383,7 +412,7 @@ const beginsToRun = (from: MachinePhaseName, to: MachinePhaseName): boolean =>
   to === "running" && from !== "running" && from !== "suspending";
 
 /** The display name as a host name; the sandbox's id where the name has nothing to offer. */
-function hostnameOf(record: MachineRecord): string {
+function hostnameOf(record: { id: string; name: string }): string {
   const text = record.name
     .toLowerCase()
     .replaceAll(/[^a-z0-9-]+/g, "-")

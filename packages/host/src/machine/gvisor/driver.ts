@@ -115,7 +115,7 @@ export class GvisorDriver implements MachineDriver {
       count: ready,
       makeBlank: (shape = defaults) => this.#makeUnit(limitsOf(shape)),
       freeze: (unit, frozen) => unit.cgroup.freeze(frozen),
-      ...(hooks && { warm: (unit) => this.#warm(unit, hooks) }),
+      ...(hooks && { warm: (unit) => this.#warm(unit, hooks), offer: (all) => hooks.offer(all) }),
       destroy: (unit) => this.#destroyUnit(unit),
       log,
     });
@@ -146,15 +146,16 @@ export class GvisorDriver implements MachineDriver {
   async claimReady(files: MachineFiles, resources: MachineResources): Promise<RunningMachine | undefined> {
     if (!isDefaultShape(resources) || resources.diskMb !== defaults.diskMb) return undefined;
     await this.stopMachine(files);
-    const warm = await this.#ready?.takeWarm();
+    const warm = await this.#ready?.takeWarm(files.id);
     if (warm === undefined) return undefined;
     try {
       return await CleanupStack.guard(async (cleanup) => {
-        const { unit, secret } = warm;
+        const { unit, identity } = warm;
         await this.#give(unit, files, resources, cleanup);
         await unit.renameDisk(files.diskImage);
         await unit.cgroup.freeze(false);
-        return this.#running(unit, files.id, secret, AGENT_RESTORE_MS);
+        const machine = await this.#running(unit, files.id, identity.secret, AGENT_RESTORE_MS);
+        return { ...machine, assignment: identity.assignment };
       });
     } catch (error) {
       // One that ended while it waited must not stop machines from being made.
@@ -398,8 +399,9 @@ export class GvisorDriver implements MachineDriver {
     await unit.attachDisk(image);
     await this.#listens(unit, AGENT_RESTORE_MS);
     await hooks.prepare(agentOf(unit), template.secret);
+    const identity = await hooks.assign(agentOf(unit), template.secret);
     await unit.cgroup.freeze(true);
-    return { unit, secret: template.secret };
+    return { unit, identity };
   }
 
   async #makeReadyDisk(unit: Unit, hooks: ReadyHooks): Promise<string> {

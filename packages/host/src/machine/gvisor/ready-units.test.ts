@@ -1,3 +1,4 @@
+import type { ReadyIdentity } from "../driver.ts";
 import { silentLog } from "@cloche/base";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { ReadyUnits, type ReadyUnitsOptions } from "./ready-units.ts";
@@ -33,7 +34,7 @@ function readyUnits(options: Partial<ReadyUnitsOptions> = {}): ReadyUnits {
     async freeze(unit, frozen) {
       asFake(unit).frozen = frozen;
     },
-    warm: async (unit) => ({ unit, secret: "of the template" }),
+    warm: async (unit) => ({ unit, identity: identityOf(asFake(unit).number) }),
     async destroy(unit) {
       destroyed.push(asFake(unit));
     },
@@ -41,6 +42,13 @@ function readyUnits(options: Partial<ReadyUnitsOptions> = {}): ReadyUnits {
     ...options,
   });
 }
+
+const identityOf = (number: number): ReadyIdentity => ({
+  sandboxId: `sbx-${number}`,
+  name: `name-${number}`,
+  secret: "a secret",
+  assignment: "what it was told",
+});
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -92,7 +100,7 @@ test("makes nothing ahead while a machine is made for somebody", async () => {
   await pass(10);
   const making = Promise.withResolvers<void>();
   const first = ready.first(() => making.promise);
-  await ready.takeWarm();
+  await ready.takeWarm("sbx-any");
   await pass(5_000);
   expect(ready.counts()).toMatchObject({ blank: 2, warm: 1 });
   making.resolve();
@@ -100,7 +108,7 @@ test("makes nothing ahead while a machine is made for somebody", async () => {
   await pass(1_000);
   expect(ready.counts()).toMatchObject({ blank: 2, warm: 2 });
   await expect(ready.first(() => Promise.reject(new Error("no disk")))).rejects.toThrow("no disk");
-  await ready.takeWarm();
+  await ready.takeWarm("sbx-any");
   await pass(1_000);
   expect(ready.counts().warm).toBe(2);
   await ready.close();
@@ -173,4 +181,20 @@ test("keeps blanks of two shapes at most, those asked for last", async () => {
   expect(ready.counts().shaped).toBe(2);
   expect(destroyed.map(({ memoryMb }) => memoryMb)).toEqual([128]);
   await ready.close();
+});
+
+test("gives out the warm one of that identity, else any, and tells of every change", async () => {
+  const offered: string[][] = [];
+  const ready = readyUnits({ offer: (all) => offered.push(all.map(({ sandboxId }) => sandboxId)) });
+  ready.start();
+  await pass(10);
+  const [first = "", second = ""] = offered.at(-1) ?? [];
+  expect((await ready.takeWarm(second))?.identity.sandboxId).toBe(second);
+  expect(offered.at(-1)).toEqual([first]);
+  expect((await ready.takeWarm("sbx-unknown"))?.identity.sandboxId).toBe(first);
+  expect(offered.at(-1)).toEqual([]);
+  await pass(1_000);
+  expect(offered.at(-1)).toHaveLength(2);
+  await ready.close();
+  expect(offered.at(-1)).toEqual([]);
 });

@@ -3,18 +3,18 @@
 //   blank: runsc create is done; a snapshot (fork, resume) or the template is restored into it. Frozen too. One more for each of
 //          the shapes that are asked for again and again (recent-shapes.ts): those are _shaped_.
 //   warm:  the template is restored into it too, on a fresh disk of its own, the users' namespaces are there, a request was
-//          rehearsed, and its cgroup is frozen (systrap burns 2 % of a core when idle): a new machine thaws it and is there.
+//          rehearsed, it is assigned to an identity that nobody has yet, and its cgroup is frozen (systrap burns 2 % of a core
+//          when idle): a new machine of that identity thaws it and is there; one of another is assigned first.
 //
 // Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
 import { apart, type Log } from "@cloche/base";
+import type { ReadyIdentity } from "../driver.ts";
 import { RecentShapes, SHAPE_MEMORY_MS, type Shape, shapeKey } from "./recent-shapes.ts";
 import type { Unit } from "./unit.ts";
 
-/** The template may be made anew while it waits: its agent knows the secret of the one that it came from. */
 export interface WarmUnit {
   unit: Unit;
-  /** What its agent accepts for its first Assign. */
-  secret: string;
+  identity: ReadyIdentity;
 }
 
 export interface ReadyUnitsOptions {
@@ -27,6 +27,8 @@ export interface ReadyUnitsOptions {
   /** Turns a blank into a warm one. Absent: none are kept. */
   warm?: (blank: Unit) => Promise<WarmUnit>;
   destroy(unit: Unit): Promise<void>;
+  /** Hears of every change: the identities of all warm ones. */
+  offer?: (identities: ReadyIdentity[]) => void;
   log: Log;
 }
 
@@ -75,6 +77,7 @@ export class ReadyUnits {
     clearTimeout(this.#forgettingShapes);
     await this.#filling;
     const warm = this.#warm.splice(0).map(({ unit }) => unit);
+    this.#offer();
     const shaped = [...this.#shaped.values()];
     this.#shaped.clear();
     for (const unit of [...this.#blank.splice(0), ...warm, ...shaped]) await this.#options.destroy(unit);
@@ -109,8 +112,19 @@ export class ReadyUnits {
     }
   }
 
-  takeWarm(): Promise<WarmUnit | undefined> {
-    return this.#take(this.#warm, ({ unit }) => unit);
+  /** That of this sandbox id, else any. */
+  async takeWarm(sandboxId: string): Promise<WarmUnit | undefined> {
+    const own = this.#warm.findIndex(({ identity }) => identity.sandboxId === sandboxId);
+    if (own > 0) this.#warm.unshift(...this.#warm.splice(own, 1));
+    try {
+      return await this.#take(this.#warm, ({ unit }) => unit);
+    } finally {
+      this.#offer();
+    }
+  }
+
+  #offer(): void {
+    this.#options.offer?.(this.#warm.map(({ identity }) => identity));
   }
 
   /** While `make` makes a machine for somebody, nothing is made ahead: that would take the CPUs from it. */
@@ -213,6 +227,7 @@ export class ReadyUnits {
             continue;
           }
           this.#warm.push(await warm(unit));
+          this.#offer();
         } catch (error) {
           await destroy(unit);
           throw error;

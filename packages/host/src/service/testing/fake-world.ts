@@ -14,6 +14,8 @@ import {
   type GuestHooks,
   type MachineDriver,
   type MachineFiles,
+  type ReadyHooks,
+  type ReadyIdentity,
   type RunningMachine,
   type SnapshotFiles,
   snapshotDisk,
@@ -49,6 +51,9 @@ export class FakeWorld {
   readonly effects: string[] = [];
   /** Whether every driver has one machine made ahead. */
   keepsReady = false;
+  /** One that was made ahead and assigned, by `makeAhead`. */
+  #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
+  #hooks: ReadyHooks | undefined;
   /** Strikes at the effect of this number (counted from when it was set). */
   #fault: { at: number; mode: FaultMode } | undefined;
   #count = 0;
@@ -106,6 +111,20 @@ export class FakeWorld {
     return value;
   }
 
+  /** A machine made ahead, offered as that of the answered sandbox. */
+  async makeAhead(): Promise<ReadyIdentity> {
+    if (this.#ahead) await end(this.#ahead.machine);
+    const files = { id: `ahead-${randomBytes(4).toString("hex")}`, dir: "", diskImage: "" };
+    const memory = { ...newMemory(), attached: true };
+    const machine = await this.#begin(files, memory, this.#generation);
+    const agent = { agentHost: "127.0.0.1", agentPort: machine.port };
+    const identity = (await this.#hooks?.assign(agent, memory.secret)) as ReadyIdentity;
+    this.machines.delete(files.id);
+    this.#ahead = { machine, identity };
+    files.id = identity.sandboxId;
+    return identity;
+  }
+
   #kill(): Promise<never> {
     this.#generation += 1;
     this.#fault = undefined;
@@ -118,6 +137,8 @@ export class FakeWorld {
     this.#generation += 1;
     for (const machine of this.machines.values()) await end(machine);
     this.machines.clear();
+    if (this.#ahead) await end(this.#ahead.machine);
+    this.#ahead = undefined;
     await rm(join(this.dir, "run"), { recursive: true, force: true });
   }
 
@@ -202,7 +223,11 @@ export class FakeWorld {
     return {
       runtime: "gvisor",
       probe: async () => undefined,
-      start: async () => undefined,
+      start: async (hooks) => {
+        this.#hooks = hooks;
+        if (this.#ahead) await end(this.#ahead.machine);
+        this.#ahead = undefined;
+      },
       stop: async () => undefined,
       create: (files) =>
         effect("create", async () => {
@@ -210,9 +235,19 @@ export class FakeWorld {
           return boot(files, newMemory());
         }),
       claimReady: async (files) => {
-        if (!this.keepsReady) return undefined;
+        if (!this.keepsReady && this.#ahead === undefined) return undefined;
         return effect("claimReady", async () => {
           await stop(files);
+          const ahead = this.#ahead;
+          if (ahead?.identity.sandboxId === files.id) {
+            await writeFile(files.diskImage, "fresh");
+            this.#ahead = undefined;
+            this.machines.set(files.id, { ...ahead.machine, id: files.id, disk: files.diskImage });
+            const { secret, assignment } = ahead.identity;
+            const address = { agentHost: "127.0.0.1", agentPort: ahead.machine.port };
+            return { id: files.id, ...address, bootstrapSecret: secret, blockDevice: undefined, assignment };
+          }
+          if (!this.keepsReady) return undefined;
           await writeFile(files.diskImage, "fresh");
           return boot(files, { ...newMemory(), attached: true });
         });

@@ -820,6 +820,11 @@ export declare type MachineEvent = Message<"cloche.host.v1.MachineEvent"> & {
    * @generated from field: cloche.host.v1.Machine machine = 2;
    */
   machine?: Machine | undefined;
+
+  /**
+   * @generated from field: repeated cloche.host.v1.ReadyMachine ready = 3;
+   */
+  ready: ReadyMachine[];
 };
 
 /**
@@ -835,6 +840,11 @@ export declare type MachineEventJson = {
    * @generated from field: cloche.host.v1.Machine machine = 2;
    */
   machine?: MachineJson;
+
+  /**
+   * @generated from field: repeated cloche.host.v1.ReadyMachine ready = 3;
+   */
+  ready?: ReadyMachineJson[];
 };
 
 /**
@@ -877,17 +887,116 @@ export enum MachineEvent_Kind {
    * @generated from enum value: KIND_IDLE = 4;
    */
   IDLE = 4,
+
+  /**
+   * `ready` is all there is of machines made ahead
+   *
+   * @generated from enum value: KIND_READY = 5;
+   */
+  READY = 5,
 }
 
 /**
  * @generated from enum cloche.host.v1.MachineEvent.Kind
  */
-export declare type MachineEvent_KindJson = "KIND_UNSPECIFIED" | "KIND_PRESENT" | "KIND_SYNCED" | "KIND_CHANGED" | "KIND_IDLE";
+export declare type MachineEvent_KindJson = "KIND_UNSPECIFIED" | "KIND_PRESENT" | "KIND_SYNCED" | "KIND_CHANGED" | "KIND_IDLE" | "KIND_READY";
 
 /**
  * Describes the enum cloche.host.v1.MachineEvent.Kind.
  */
 export declare const MachineEvent_KindSchema: GenEnum<MachineEvent_Kind, MachineEvent_KindJson>;
+
+/**
+ * Made ahead, under an id and a name that are nobody's yet: a create of this very shape under them finds its agent assigned.
+ * A hint: by the time of the create there may be no such machine any more, which only takes longer.
+ *
+ * @generated from message cloche.host.v1.ReadyMachine
+ */
+export declare type ReadyMachine = Message<"cloche.host.v1.ReadyMachine"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * @generated from field: string runtime = 3;
+   */
+  runtime: string;
+
+  /**
+   * @generated from field: string template = 4;
+   */
+  template: string;
+
+  /**
+   * @generated from field: double cpus = 5;
+   */
+  cpus: number;
+
+  /**
+   * @generated from field: uint32 memory_mb = 6;
+   */
+  memoryMb: number;
+
+  /**
+   * @generated from field: uint32 disk_mb = 7;
+   */
+  diskMb: number;
+};
+
+/**
+ * Made ahead, under an id and a name that are nobody's yet: a create of this very shape under them finds its agent assigned.
+ * A hint: by the time of the create there may be no such machine any more, which only takes longer.
+ *
+ * @generated from message cloche.host.v1.ReadyMachine
+ */
+export declare type ReadyMachineJson = {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId?: string;
+
+  /**
+   * @generated from field: string name = 2;
+   */
+  name?: string;
+
+  /**
+   * @generated from field: string runtime = 3;
+   */
+  runtime?: string;
+
+  /**
+   * @generated from field: string template = 4;
+   */
+  template?: string;
+
+  /**
+   * @generated from field: double cpus = 5;
+   */
+  cpus?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: uint32 memory_mb = 6;
+   */
+  memoryMb?: number;
+
+  /**
+   * @generated from field: uint32 disk_mb = 7;
+   */
+  diskMb?: number;
+};
+
+/**
+ * Describes the message cloche.host.v1.ReadyMachine.
+ * Use `create(ReadyMachineSchema)` to create a new message.
+ */
+export declare const ReadyMachineSchema: GenMessage<ReadyMachine, {jsonType: ReadyMachineJson}>;
 
 /**
  * @generated from message cloche.host.v1.DestroyMachineResponse
