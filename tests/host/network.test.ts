@@ -371,6 +371,26 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     expect(await command({ op: "denials" })).not.toHaveProperty(String(one.slot));
   });
 
+  it("leaves nothing of a released slot in the router's rules, whatever it was refused", async () => {
+    const quiet = await lease();
+    const refused = await lease();
+    const elementsOf = async ({ slot }: { slot: number }) =>
+      (
+        await run(["ip", "netns", "exec", `cloche-${lab.tag}`, "nft", "list", "table", "inet", "cloche"])
+      ).stdout
+        .split("\n")
+        // The kernel's own count of open connections goes with them.
+        .filter((line) => line.includes(`"s${slot}"`) && !line.includes("ct count"));
+    await command({ op: "egress", slot: refused.slot, policy: { mode: "none" } });
+    expect(await probe(namespaceOf(refused), "tcp", PUBLIC, 80)).toMatchObject({ connected: false });
+    expect(await elementsOf(quiet)).not.toEqual([]);
+    expect((await elementsOf(refused)).join()).toContain(PUBLIC);
+    for (const one of [quiet, refused]) {
+      await command({ op: "release", slot: one.slot });
+      expect(await elementsOf(one)).toEqual([]);
+    }
+  });
+
   it("refuses a subnet that the machine uses", async () => {
     await run(["ip", "-n", host, "addr", "add", "10.77.3.1/24", "dev", "lo"]);
     const settings = {

@@ -47,6 +47,12 @@ int disk_chunk_map(struct answer *answer, const char *image, const char *base, c
 /* process.c */
 void process_start_reaper(void);
 int process_exec(struct answer *answer, char **arguments, int count);
+
+/* network.c */
 int netns_add(struct answer *answer, const char *path);
 int netns_delete(struct answer *answer, const char *path);
+int slot_link(struct answer *answer, char **of);
+int slot_prepare(struct answer *answer, const char *namespace, const char *interface, const char *address,
+                 const char *gateway);
+int slot_unlink(struct answer *answer, const char *router, const char *interface, const char *table, const char *set);
 #endif

@@ -110,6 +110,9 @@ static void run_operation(struct answer *answer, char **argv, int argc) {
   else if (IS("chunk-map", 4)) disk_chunk_map(answer, argv[1], argv[2], argv[3], argv[4]);
   else if (IS("netns-add", 1)) netns_add(answer, argv[1]);
   else if (IS("netns-delete", 1)) netns_delete(answer, argv[1]);
+  else if (IS("slot-link", 7)) slot_link(answer, argv + 1);
+  else if (IS("slot-prepare", 4)) slot_prepare(answer, argv[1], argv[2], argv[3], argv[4]);
+  else if (IS("slot-unlink", 4)) slot_unlink(answer, argv[1], argv[2], argv[3], argv[4]);
   else if (strcmp(name, "exec") == 0 && argc >= 6) process_exec(answer, argv + 1, argc - 1);
   else fail(answer, ENOSYS, "no operation %s with %d arguments", name, argc - 1);
 #undef IS

@@ -1,4 +1,4 @@
-/* Starting programs from a small process, collecting orphans, and making network namespaces. */
+/* Starting programs from a small process, and collecting orphans. */
 #include "cloche-sys.h"
 
 #include <errno.h>
@@ -10,16 +10,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mount.h>
-#include <sys/stat.h>
-#include <sys/vfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
-
-#ifndef NSFS_MAGIC
-#define NSFS_MAGIC 0x6e736673
-#endif
 
 extern char **environ;
 
@@ -135,35 +128,4 @@ int process_exec(struct answer *answer, char **arguments, int count) {
   if (killed) return fail(answer, ETIMEDOUT, "%s was not finished after %ld ms", arguments[5], deadline_ms);
   int code = WIFEXITED(entry.status) ? WEXITSTATUS(entry.status) : 128 + WTERMSIG(entry.status);
   return done(answer, "%d %d", (int)entry.pid, code);
-}
-
-/* Sandboxes speak IPv4 only. A kernel without IPv6 has no such file, and needs none. */
-static void disable_ipv6(const char *path) {
-  int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return;
-  if (write(fd, "1", 1) != 1) fprintf(stderr, "cloche-sys: %s: %s\n", path, strerror(errno));
-  close(fd);
-}
-
-/* A new network namespace without IPv6, kept by a bind mount at `path` as `ip netns` keeps its own. Repeatable. */
-int netns_add(struct answer *answer, const char *path) {
-  struct statfs status;
-  if (statfs(path, &status) == 0 && status.f_type == NSFS_MAGIC) return done(answer, "exists");
-  int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0444);
-  if (fd < 0) return fail(answer, errno, "creating %s", path);
-  close(fd);
-  /* Only this thread, which ends with the request, moves into the new namespace. */
-  if (unshare(CLONE_NEWNET) != 0) return fail(answer, errno, "making a network namespace");
-  disable_ipv6("/proc/sys/net/ipv6/conf/all/disable_ipv6");
-  disable_ipv6("/proc/sys/net/ipv6/conf/default/disable_ipv6");
-  if (mount("/proc/thread-self/ns/net", path, "none", MS_BIND, NULL) != 0)
-    return fail(answer, errno, "keeping the network namespace at %s", path);
-  return done(answer, "made");
-}
-
-int netns_delete(struct answer *answer, const char *path) {
-  while (umount2(path, MNT_DETACH | UMOUNT_NOFOLLOW) == 0) continue;
-  if (errno != EINVAL && errno != ENOENT) return fail(answer, errno, "unmounting %s", path);
-  if (unlink(path) != 0 && errno != ENOENT) return fail(answer, errno, "removing %s", path);
-  return done(answer, "ok");
 }

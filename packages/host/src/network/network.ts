@@ -50,7 +50,7 @@ export interface NetworkOptions {
   readonly tag: string;
   /** An IPv4 /16, for example "10.231.0.0/16". */
   readonly subnet: string;
-  /** Directory for the slots' batch files; made when missing. */
+  /** Directory for the slots' files; made when missing. */
   readonly stateDir: string;
   readonly native: Native;
   /** Slots kept ready, so that a lease costs nothing. Default 8. */
@@ -228,7 +228,8 @@ export class Network {
   }
 
   #leaseOf(slot: number): NetworkLease {
-    const { gateway, address } = slotAddresses(this.#subnet, slot);
+    const addresses = slotAddresses(this.#subnet, slot);
+    const { gateway, address } = addresses;
     return {
       slot,
       namespacePath: slotNamespacePath(this.#options.tag, slot),
@@ -236,7 +237,7 @@ export class Network {
       address,
       gateway,
       agentHost: address,
-      prepare: () => prepareSlot(this.#place, slot),
+      prepare: () => prepareSlot(this.#place, slot, addresses),
     };
   }
 
@@ -270,8 +271,8 @@ export class Network {
   }
 
   async #delete(slot: number): Promise<void> {
-    await deleteSlot(this.#place, slot);
-    await this.#egress.remove(slot);
+    const { denied } = await deleteSlot(this.#place, slot);
+    await this.#egress.remove(slot, { denied });
     this.#dns.forget(slot);
   }
 

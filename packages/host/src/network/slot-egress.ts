@@ -2,7 +2,7 @@
 // to, and what it was denied. One change of a slot at a time.
 //
 // Called by network.ts (slots come and go, policies change) and by the DNS forwarder (questions and answers).
-// What survives a crash: the elements, in the kernel, and the policy, beside the slot's batch files; `find` takes them up.
+// What survives a crash: the elements, in the kernel, and the policy, beside the slot's files; `find` takes them up.
 // Lost are the counts of refused names.
 import { randomInt } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
@@ -128,22 +128,14 @@ export class SlotEgress implements NamePolicy {
     });
   }
 
-  /** The slot's link is gone already: nothing new comes from it. Repeatable. */
-  remove(slot: number): Promise<void> {
+  /** The slot's link is gone already: nothing new comes from it. `denied`: it was refused something. Repeatable. */
+  remove(slot: number, { denied }: { denied: boolean }): Promise<void> {
     return this.#inTurn(slot, async () => {
       const state = this.#slots.get(slot);
       const name = slotInterface(slot);
       const { address } = slotAddresses(this.#subnet, slot);
-      const noted = (readRefusals(await this.#list("refusals"), Date.now()).get(slot) ?? []).map(
-        (one) => `refusals { ${name} . ${one.address} . ${one.protocol} . ${one.port} }`,
-      );
       // Added before they are deleted, because nft refuses to delete what is not there.
-      const gone = [
-        `sources { ${name} . ${address} }`,
-        `denied { ${name} }`,
-        `noting { ${name} limit rate 1/second }`,
-        ...noted,
-      ];
+      const gone = [`sources { ${name} . ${address} }`, ...(denied ? await this.#traces(slot) : [])];
       await routerNft(this.#place, [
         ...gone.flatMap((element) => [
           `add element ${ROUTER_TABLE} ${element}`,
@@ -154,6 +146,17 @@ export class SlotEgress implements NamePolicy {
       ]);
       this.#slots.delete(slot);
     });
+  }
+
+  /** What refusing it left in the sets. */
+  async #traces(slot: number): Promise<string[]> {
+    const name = slotInterface(slot);
+    const refusals = readRefusals(await this.#list("refusals"), Date.now()).get(slot) ?? [];
+    return [
+      `denied { ${name} }`,
+      `noting { ${name} limit rate 1/second }`,
+      ...refusals.map((one) => `refusals { ${name} . ${one.address} . ${one.protocol} . ${one.port} }`),
+    ];
   }
 
   async denials(): Promise<ReadonlyMap<number, Denial>> {

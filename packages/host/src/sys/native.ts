@@ -42,6 +42,15 @@ export interface ExecRequest {
   readonly deadlineMs?: number;
 }
 
+export interface SlotEnd {
+  readonly namespace: string;
+  readonly interface: string;
+  readonly mac: string;
+}
+export interface RouterEnd extends SlotEnd {
+  readonly address: string;
+}
+
 export class Native {
   readonly #program: string;
   #child: ChildProcessByStdio<Writable, Readable, null> | undefined;
@@ -131,6 +140,32 @@ export class Native {
 
   async deleteNetns(path: string): Promise<void> {
     await this.#call("netns-delete", path);
+  }
+
+  /**
+   * A veth pair between two namespaces that are there: the router's end with its address (with prefix) and up, the slot's as it
+   * comes. Paths, interface names, hardware addresses.
+   */
+  async linkSlot(router: RouterEnd, slot: SlotEnd): Promise<void> {
+    const near = [router.namespace, router.interface, router.mac, router.address];
+    await this.#call("slot-link", ...near, slot.namespace, slot.interface, slot.mac);
+  }
+
+  /** lo and the slot's end up, its address (with prefix) and the default route there. Repeatable. */
+  async prepareSlot(end: { namespace: string; interface: string; address: string; gateway: string }) {
+    await this.#call("slot-prepare", end.namespace, end.interface, end.address, end.gateway);
+  }
+
+  /**
+   * Removes the pair; none, or no router, is success. Answers whether `set` of the inet table `table` knows the router's end: no
+   * packet can put it there any more.
+   */
+  async unlinkSlot(
+    router: { namespace: string; interface: string },
+    known: { table: string; set: string },
+  ): Promise<{ known: boolean }> {
+    const args = [router.namespace, router.interface, known.table, known.set];
+    return { known: (await this.#call("slot-unlink", ...args)) === "noted" };
   }
 
   /** Runs a program in its own session; orphans it leaves are collected at once. A non-zero exit code is no error. */
