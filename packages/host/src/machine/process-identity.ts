@@ -1,5 +1,5 @@
 // A process id alone may be another process by now; with its start time it is one process for ever.
-import { readFile } from "node:fs/promises";
+import { readFileSync } from "node:fs";
 
 export interface ProcessIdentity {
   pid: number;
@@ -9,8 +9,13 @@ export interface ProcessIdentity {
 
 /** Undefined when there is no such process, or only a zombie of it. */
 export async function identify(pid: number): Promise<ProcessIdentity | undefined> {
-  const stat = await readFile(`/proc/${pid}/stat`, "utf8").catch(() => undefined);
-  if (stat === undefined) return undefined;
+  let stat: string;
+  try {
+    // From the kernel's memory: another thread would take longer.
+    stat = readFileSync(`/proc/${pid}/stat`, "utf8");
+  } catch {
+    return undefined;
+  }
   // The command in parentheses may itself hold spaces and parentheses.
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const state = fields[0];

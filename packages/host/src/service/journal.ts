@@ -1,6 +1,8 @@
 // Where the host's sagas are written down: one file each, on a tmpfs. A crash of the service leaves them for the next
-// start; a reboot takes them, and then the machine records alone say what is to be done (recovery.ts).
-import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
+// start; a reboot takes them, and then the machine records alone say what is to be done (recovery.ts). Written in place, since
+// a write to a tmpfs takes less than handing it to another thread.
+import { renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile, type SagaJournal, type SagaRecord } from "@cloche/base";
 
@@ -23,12 +25,12 @@ export class FileJournal implements HostJournal {
 
   async save(record: SagaRecord<unknown>): Promise<void> {
     const path = this.#path(record.id);
-    await writeFile(`${path}.new`, JSON.stringify(record), { mode: 0o600 });
-    await rename(`${path}.new`, path);
+    writeFileSync(`${path}.new`, JSON.stringify(record), { mode: 0o600 });
+    renameSync(`${path}.new`, path);
   }
 
   async remove(id: string): Promise<void> {
-    await rm(this.#path(id), { force: true });
+    rmSync(this.#path(id), { force: true });
   }
 
   async pending(): Promise<SagaRecord<unknown>[]> {

@@ -151,11 +151,13 @@ export class GvisorDriver implements MachineDriver {
     try {
       return await CleanupStack.guard(async (cleanup) => {
         const { unit, identity } = warm;
+        const listens = unit.cgroup.freeze(false).then(() => this.#listens(unit, AGENT_RESTORE_MS));
+        listens.catch(() => undefined); // awaited below, whatever is thrown before
         await this.#give(unit, files, resources, cleanup);
         await unit.renameDisk(files.diskImage);
-        await unit.cgroup.freeze(false);
-        const machine = await this.#running(unit, files.id, identity.secret, AGENT_RESTORE_MS);
-        return { ...machine, assignment: identity.assignment };
+        await listens;
+        this.#watch(unit, files.id);
+        return { ...machineOf(unit, files.id, identity.secret), assignment: identity.assignment };
       });
     } catch (error) {
       // One that ended while it waited must not stop machines from being made.
@@ -355,13 +357,9 @@ export class GvisorDriver implements MachineDriver {
     cleanup.push("machine", () => this.stopMachine(files));
     cleanup.push("unit", () => this.#destroyUnit(unit));
     unit.record.machineId = files.id;
-    await unit.save();
+    unit.save();
     await writeFile(join(files.dir, MACHINE_FILE), JSON.stringify({ unit: unit.record.name }));
-    // The sentry was told the user's figure; what it needs itself comes on top.
-    const limits = limitsOf(resources);
     if (resources.egress) await this.#options.network.setEgressOf(unit.lease.agentHost, resources.egress);
-    const headroom = OVERHEAD_BYTES + Math.round(GUARD_BYTES_PER_CPU * Math.max(1, limits.cpus));
-    await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + headroom });
   }
 
   /** What images that are made now need. */
@@ -418,6 +416,9 @@ export class GvisorDriver implements MachineDriver {
     this.#units.set(name, unit);
     try {
       await unit.make();
+      // The sentry was told the user's figure; what it needs itself comes on top.
+      const headroom = OVERHEAD_BYTES + Math.round(GUARD_BYTES_PER_CPU * Math.max(1, limits.cpus));
+      await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + headroom });
       return unit;
     } catch (error) {
       await this.#destroyUnit(unit);

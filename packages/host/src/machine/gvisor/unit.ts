@@ -8,7 +8,8 @@
 //
 // Called by the gVisor driver only. Survives the service: the processes (children of the keeper, not ours) and unit.json.
 // After a reboot nothing is left: runDir lies on a tmpfs.
-import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { renameSync, writeFileSync } from "node:fs";
+import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { readJsonFile } from "@cloche/base";
 import { attachDisk, checkpointDisk, detachDisk, thawDisk, writeBackDisk } from "../../disk/disk.ts";
@@ -124,11 +125,11 @@ export class Unit {
     await this.#keeper.report(["save", this.socket, imageDir], this.#reportFile, SNAPSHOT_DEADLINE_MS);
   }
 
-  /** Notes the record, so that the next start finds what we have. */
-  async save(): Promise<void> {
+  /** Notes the record, so that the next start finds what we have. On a tmpfs. */
+  save(): void {
     const path = join(this.#dir, "unit.json");
-    await writeFile(`${path}.new`, JSON.stringify(this.record), { mode: 0o600 });
-    await rename(`${path}.new`, path);
+    writeFileSync(`${path}.new`, JSON.stringify(this.record), { mode: 0o600 });
+    renameSync(`${path}.new`, path);
   }
 
   /** Boots the sentry, without an agent in it. */
@@ -136,7 +137,7 @@ export class Unit {
     const { name, limits } = this.record;
     await mkdir(join(this.#dir, "r"), { recursive: true, mode: 0o700 });
     await mkdir(this.mountPoint, { recursive: true, mode: 0o755 });
-    await this.save();
+    this.save();
     await writeBundle(this.#bundle, {
       agentRoot: { ...this.#environment.agentRoot, dir: this.record.agentRootDir },
       slotDir: this.slotDir,
@@ -151,7 +152,7 @@ export class Unit {
     if (!keeper || !sandbox) throw new Error(`unit ${name} ended right after its creation`);
     this.record.keeper = keeper;
     this.record.sandbox = sandbox;
-    await this.save();
+    this.save();
   }
 
   async #sandboxProcess(): Promise<ProcessIdentity | undefined> {
@@ -229,7 +230,7 @@ export class Unit {
 
   async attachDisk(image: string): Promise<void> {
     this.record.disk = image;
-    await this.save();
+    this.save();
     await attachDisk(this.#environment.native, image, this.mountPoint);
   }
 
@@ -237,7 +238,7 @@ export class Unit {
   async renameDisk(to: string): Promise<void> {
     await rename(this.record.disk ?? "", to);
     this.record.disk = to;
-    await this.save();
+    this.save();
   }
 
   /**
@@ -262,7 +263,7 @@ export class Unit {
       }
     }
     this.record.disk = image;
-    await this.save();
+    this.save();
   }
 
   async #imageInSlot(): Promise<string | undefined> {
