@@ -54,5 +54,6 @@ int netns_delete(struct answer *answer, const char *path);
 int slot_link(struct answer *answer, char **of);
 int slot_prepare(struct answer *answer, const char *namespace, const char *interface, const char *address,
                  const char *gateway);
+int set_elements(struct answer *answer, char **arguments, int count);
 int slot_unlink(struct answer *answer, const char *router, const char *interface, const char *table, const char *set);
 #endif

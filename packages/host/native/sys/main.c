@@ -113,6 +113,7 @@ static void run_operation(struct answer *answer, char **argv, int argc) {
   else if (IS("slot-link", 7)) slot_link(answer, argv + 1);
   else if (IS("slot-prepare", 4)) slot_prepare(answer, argv[1], argv[2], argv[3], argv[4]);
   else if (IS("slot-unlink", 4)) slot_unlink(answer, argv[1], argv[2], argv[3], argv[4]);
+  else if (strcmp(name, "set-elements") == 0 && argc >= 3) set_elements(answer, argv + 1, argc - 1);
   else if (strcmp(name, "exec") == 0 && argc >= 6) process_exec(answer, argv + 1, argc - 1);
   else fail(answer, ENOSYS, "no operation %s with %d arguments", name, argc - 1);
 #undef IS

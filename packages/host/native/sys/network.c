@@ -1,4 +1,4 @@
-/* Network namespaces and the links of slots, by rtnetlink: the same as a handful of `ip` commands without starting any. */
+/* Network namespaces, the links of slots and their elements in nft sets, by netlink: what `ip` and `nft` do, without starting any. */
 #include "cloche-sys.h"
 
 #include <arpa/inet.h>
@@ -46,6 +46,7 @@ static void *end_of(struct request *request) {
 }
 
 static void add_bytes(struct request *request, const void *bytes, size_t length) {
+  if (NLMSG_ALIGN(request->header.nlmsg_len) + length > sizeof *request) abort(); /* Only names of ours are in there. */
   memcpy(end_of(request), bytes, length);
   request->header.nlmsg_len = NLMSG_ALIGN(request->header.nlmsg_len) + (uint32_t)length;
 }
@@ -213,23 +214,124 @@ int slot_prepare(struct answer *answer, const char *namespace, const char *inter
   return done(answer, "ok");
 }
 
+struct element {
+  const char *set, *interface;
+  /* "": not part of the key. */
+  const char *address;
+  /* Of a verdict map: the chain to go to. "": no map. */
+  const char *chain;
+};
+
+/* The body of a message about one element. */
+static int add_element(struct request *request, const char *table, struct element of) {
+  char key[NAME_BYTES + sizeof(struct in_addr)] = {0};
+  size_t length = NAME_BYTES;
+  if (strlen(of.interface) >= NAME_BYTES) return EINVAL;
+  strcpy(key, of.interface);
+  if (*of.address) {
+    if (inet_pton(AF_INET, of.address, key + NAME_BYTES) != 1) return EINVAL;
+    length = sizeof key;
+  }
+  add_text(request, NFTA_SET_ELEM_LIST_TABLE, table);
+  add_text(request, NFTA_SET_ELEM_LIST_SET, of.set);
+  struct nlattr *list = open_attribute(request, NLA_F_NESTED | NFTA_SET_ELEM_LIST_ELEMENTS);
+  struct nlattr *element = open_attribute(request, NLA_F_NESTED | NFTA_LIST_ELEM);
+  struct nlattr *value = open_attribute(request, NLA_F_NESTED | NFTA_SET_ELEM_KEY);
+  add_attribute(request, NFTA_DATA_VALUE, key, length);
+  close_attribute(request, value);
+  if (*of.chain) {
+    uint32_t code = htonl((uint32_t)NFT_GOTO);
+    struct nlattr *data = open_attribute(request, NLA_F_NESTED | NFTA_SET_ELEM_DATA);
+    struct nlattr *verdict = open_attribute(request, NLA_F_NESTED | NFTA_DATA_VERDICT);
+    add_attribute(request, NFTA_VERDICT_CODE, &code, sizeof code);
+    add_text(request, NFTA_VERDICT_CHAIN, of.chain);
+    close_attribute(request, verdict);
+    close_attribute(request, data);
+  }
+  close_attribute(request, element);
+  close_attribute(request, list);
+  return 0;
+}
+
 /* 0: the set has the interface. */
 static int in_set(const char *table, const char *set, const char *interface) {
   struct request request;
   struct nfgenmsg family = {.nfgen_family = NFPROTO_INET, .version = NFNETLINK_V0};
-  char key[NAME_BYTES] = {0};
-  snprintf(key, sizeof key, "%s", interface);
   begin(&request, NFNL_SUBSYS_NFTABLES << 8 | NFT_MSG_GETSETELEM, 0, &family, sizeof family);
-  add_text(&request, NFTA_SET_ELEM_LIST_TABLE, table);
-  add_text(&request, NFTA_SET_ELEM_LIST_SET, set);
-  struct nlattr *list = open_attribute(&request, NLA_F_NESTED | NFTA_SET_ELEM_LIST_ELEMENTS);
-  struct nlattr *element = open_attribute(&request, NLA_F_NESTED | NFTA_LIST_ELEM);
-  struct nlattr *value = open_attribute(&request, NLA_F_NESTED | NFTA_SET_ELEM_KEY);
-  add_attribute(&request, NFTA_DATA_VALUE, key, sizeof key);
-  close_attribute(&request, value);
-  close_attribute(&request, element);
-  close_attribute(&request, list);
-  return ask(NETLINK_NETFILTER, &request);
+  int error = add_element(&request, table, (struct element){set, interface, "", ""});
+  return error ? error : ask(NETLINK_NETFILTER, &request);
+}
+
+struct batch {
+  size_t used;
+  union {
+    struct nlmsghdr header;
+    char bytes[16384];
+  };
+};
+
+static int append(struct batch *batch, const struct request *request) {
+  size_t length = NLMSG_ALIGN(request->header.nlmsg_len);
+  if (batch->used + length > sizeof batch->bytes) return E2BIG;
+  memcpy(batch->bytes + batch->used, request, length);
+  batch->used += length;
+  return 0;
+}
+
+static int append_edge(struct batch *batch, uint16_t type) {
+  struct request request;
+  struct nfgenmsg edge = {.version = NFNETLINK_V0, .res_id = htons(NFNL_SUBSYS_NFTABLES)};
+  begin(&request, type, 0, &edge, sizeof edge);
+  request.header.nlmsg_flags = NLM_F_REQUEST;
+  return append(batch, &request);
+}
+
+/* The kernel has gone through all of it when send returns: one answer for each element, and the first refusal counts. */
+static int commit(const struct batch *batch) {
+  struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+  union {
+    struct nlmsghdr header;
+    char bytes[8192];
+  } reply;
+  int answers = 0, error = 0;
+  int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_NETFILTER);
+  if (fd < 0) return errno;
+  if (sendto(fd, batch->bytes, batch->used, 0, (struct sockaddr *)&kernel, sizeof kernel) < 0) error = errno;
+  while (!error) {
+    ssize_t size = recv(fd, &reply, sizeof reply, MSG_DONTWAIT);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) break;
+    if (size < 0) error = errno;
+    else if ((size_t)size < NLMSG_LENGTH(sizeof(struct nlmsgerr)) || reply.header.nlmsg_type != NLMSG_ERROR) error = EPROTO;
+    else error = -((struct nlmsgerr *)NLMSG_DATA(&reply.header))->error;
+    answers++;
+  }
+  close(fd);
+  return error || answers > 0 ? error : EPROTO;
+}
+
+/*
+ * Arguments: the router's namespace, the inet table, and for each change "add" or "delete", set, interface, address, chain. One
+ * transaction, all or none, as `nft -f` would make of it. What is there may be added again; what is not cannot be deleted.
+ */
+int set_elements(struct answer *answer, char **arguments, int count) {
+  struct batch batch = {.used = 0};
+  if (count % 5 != 2) return fail(answer, EINVAL, "%d arguments", count);
+  int error = enter(arguments[0]);
+  if (error) return fail(answer, error, "entering %s", arguments[0]);
+  error = append_edge(&batch, NFNL_MSG_BATCH_BEGIN);
+  for (char **one = arguments + 2; !error && one < arguments + count; one += 5) {
+    struct request request;
+    struct nfgenmsg family = {.nfgen_family = NFPROTO_INET, .version = NFNETLINK_V0};
+    int adds = strcmp(one[0], "add") == 0;
+    uint16_t type = adds ? NFT_MSG_NEWSETELEM : NFT_MSG_DELSETELEM;
+    begin(&request, NFNL_SUBSYS_NFTABLES << 8 | type, adds ? NLM_F_CREATE : 0, &family, sizeof family);
+    error = add_element(&request, arguments[1], (struct element){one[1], one[2], one[3], one[4]});
+    if (!error) error = append(&batch, &request);
+  }
+  if (!error) error = append_edge(&batch, NFNL_MSG_BATCH_END);
+  if (!error) error = commit(&batch);
+  return error ? fail(answer, error, "changing sets of %s", arguments[1]) : done(answer, "ok");
 }
 
 /*

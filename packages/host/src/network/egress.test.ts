@@ -7,11 +7,21 @@ import {
   egressCommands,
   elementsOf,
   NO_ELEMENTS,
+  openElements,
   policyOf,
   removalCommands,
 } from "./egress.ts";
 
 describe("egress policies", () => {
+  it("say the same of an open slot to nft and to the kernel", () => {
+    const words = openElements(7).map(
+      (one) => `${one.set} { ${one.interface}${one.chain === undefined ? "" : ` : goto ${one.chain}`} }`,
+    );
+    expect(egressCommands(7, { mode: "open" }, NO_ELEMENTS)).toEqual(
+      words.map((word) => `add element inet cloche ${word}`),
+    );
+  });
+
   it("turn into set elements", () => {
     expect(egressCommands(7, { mode: "open" }, NO_ELEMENTS)).toEqual([
       "add element inet cloche resolving { s7 }",

@@ -8,6 +8,7 @@ import {
   parseAllowedCidr,
   parseAllowedDomain,
 } from "@cloche/protocol";
+import type { Element } from "../sys/native.ts";
 import { toRange } from "./address.ts";
 import { slotInterface } from "./names.ts";
 import { ROUTER_TABLE } from "./rules.ts";
@@ -98,6 +99,12 @@ export function egressCommands(
   commands.push(`add element ${ROUTER_TABLE} egress { ${name} : goto ${CHAINS[policy.mode]} }`);
   return commands;
 }
+
+/** What `egressCommands` adds for a slot that is open, for who needs no nft to add it. */
+export const openElements = (slot: number): Element[] => [
+  { set: "resolving", interface: slotInterface(slot) },
+  { set: "egress", interface: slotInterface(slot), chain: CHAINS.open },
+];
 
 /** What nft holds of a slot at the moment. */
 export interface SlotElements {

@@ -9,11 +9,12 @@ import { randomUUID } from "node:crypto";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
+import type { ElementChange } from "../sys/native.ts";
 import { CommandError, run } from "../sys/run.ts";
 import { LINK_PREFIX, overlaps, type Subnet, uplinkAddresses } from "./address.ts";
 import { disableForwarding, enableForwarding, type ForwardingPlace } from "./ip-forward.ts";
 import { NETNS_DIR, networkNames, slotOfNamespace } from "./names.ts";
-import { hostRules, routerRules } from "./rules.ts";
+import { hostRules, ROUTER_TABLE, routerRules } from "./rules.ts";
 import { execQuietly, type SlotPlace } from "./slot.ts";
 
 /** The setting belongs to the network namespace that we run in, which is not always the machine's first. */
@@ -84,6 +85,12 @@ export async function routerNft(place: SlotPlace, commands: readonly string[]): 
   } finally {
     await rm(file, { force: true });
   }
+}
+
+/** The same of a few elements that need no words: cloche-sys does it without starting nft. */
+export async function changeElements(place: SlotPlace, changes: readonly ElementChange[]): Promise<void> {
+  const [, table = ""] = ROUTER_TABLE.split(" ");
+  await place.native.changeElements(join(NETNS_DIR, networkNames(place.tag).router), table, changes);
 }
 
 export async function routerNftJson(tag: string, ...args: readonly string[]): Promise<unknown> {

@@ -8,6 +8,7 @@ import { randomInt } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { SerialQueue } from "@cloche/base";
 import { limits, matchesDomain } from "@cloche/protocol";
+import type { Element } from "../sys/native.ts";
 import { isSpecial, type Subnet, slotAddresses } from "./address.ts";
 import {
   type AddressRecord,
@@ -27,13 +28,14 @@ import {
   egressCommands,
   elementsOf,
   NO_ELEMENTS,
+  openElements,
   removalCommands,
   type SlotElements,
 } from "./egress.ts";
 import { slotInterface } from "./names.ts";
 import { RefusedNames } from "./refused-names.ts";
 import { learn, NOTHING_RESOLVED, type Resolved, resolvedCommands, retain } from "./resolved.ts";
-import { routerNft, routerNftJson } from "./router.ts";
+import { changeElements, routerNft, routerNftJson } from "./router.ts";
 import { ROUTER_TABLE, SPECIAL_RANGES } from "./rules.ts";
 import { type Denial, readDenials, readElements, readRefusals, readResolved } from "./sets.ts";
 import { type SlotPlace, saveEgress, savedEgress } from "./slot.ts";
@@ -93,11 +95,7 @@ export class SlotEgress implements NamePolicy {
   /** A new slot, open to the public internet. */
   add(slot: number): Promise<void> {
     return this.#inTurn(slot, async () => {
-      const { address } = slotAddresses(this.#subnet, slot);
-      await routerNft(this.#place, [
-        `add element ${ROUTER_TABLE} sources { ${slotInterface(slot)} . ${address} }`,
-        ...egressCommands(slot, OPEN, NO_ELEMENTS),
-      ]);
+      await changeElements(this.#place, this.#ofOpen(slot).map(added));
       const elements = elementsOf(OPEN);
       this.#slots.set(slot, {
         policy: OPEN,
@@ -132,6 +130,12 @@ export class SlotEgress implements NamePolicy {
   remove(slot: number, { denied }: { denied: boolean }): Promise<void> {
     return this.#inTurn(slot, async () => {
       const state = this.#slots.get(slot);
+      if (state?.policy.mode === "open" && state.resolved.size === 0 && !denied) {
+        const elements = this.#ofOpen(slot);
+        await changeElements(this.#place, [...elements.map(added), ...elements.map(deleted)]);
+        this.#slots.delete(slot);
+        return;
+      }
       const name = slotInterface(slot);
       const { address } = slotAddresses(this.#subnet, slot);
       // Added before they are deleted, because nft refuses to delete what is not there.
@@ -146,6 +150,12 @@ export class SlotEgress implements NamePolicy {
       ]);
       this.#slots.delete(slot);
     });
+  }
+
+  /** All that the sets have of a slot that is open and was refused nothing. */
+  #ofOpen(slot: number): Element[] {
+    const { address } = slotAddresses(this.#subnet, slot);
+    return [{ set: "sources", interface: slotInterface(slot), address }, ...openElements(slot)];
   }
 
   /** What refusing it left in the sets. */
@@ -241,3 +251,7 @@ export class SlotEgress implements NamePolicy {
     return this.#queue.run(String(slot), body);
   }
 }
+
+const added = (element: Element) => ({ ...element, verb: "add" as const });
+/** Added before, in the same transaction: what is not there cannot be deleted. */
+const deleted = (element: Element) => ({ ...element, verb: "delete" as const });

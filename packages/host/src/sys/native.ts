@@ -51,6 +51,17 @@ export interface RouterEnd extends SlotEnd {
   readonly address: string;
 }
 
+/** Key: the interface, and the address behind it where there is one. `chain`: where a verdict map goes to. */
+export interface Element {
+  readonly set: string;
+  readonly interface: string;
+  readonly address?: string;
+  readonly chain?: string;
+}
+export interface ElementChange extends Element {
+  readonly verb: "add" | "delete";
+}
+
 export class Native {
   readonly #program: string;
   #child: ChildProcessByStdio<Writable, Readable, null> | undefined;
@@ -166,6 +177,21 @@ export class Native {
   ): Promise<{ known: boolean }> {
     const args = [router.namespace, router.interface, known.table, known.set];
     return { known: (await this.#call("slot-unlink", ...args)) === "noted" };
+  }
+
+  /**
+   * Elements of the inet table `table` in the namespace at `router`: one transaction. What is there may be added again; what is
+   * not there cannot be deleted.
+   */
+  async changeElements(router: string, table: string, changes: readonly ElementChange[]): Promise<void> {
+    const words = changes.map((one) => [
+      one.verb,
+      one.set,
+      one.interface,
+      one.address ?? "",
+      one.chain ?? "",
+    ]);
+    await this.#call("set-elements", router, table, ...words.flat());
   }
 
   /** Runs a program in its own session; orphans it leaves are collected at once. A non-zero exit code is no error. */
