@@ -4,7 +4,7 @@
  */
 import type { Server } from "node:http";
 import { join } from "node:path";
-import { authorize, healthPath } from "./auth/authorize.ts";
+import { authorize, controlPrefix, healthPath } from "./auth/authorize.ts";
 import { ControlSecret } from "./auth/control-secret.ts";
 import type { BootConfig } from "./boot-config.ts";
 import { Activity } from "./control/activity.ts";
@@ -111,6 +111,7 @@ export function createAgent(
     authorize: ({ request, path }) => {
       authorize(request, path, control, identity.verifier, now());
       if (path.startsWith("/v1/")) disk.require();
+      return path.startsWith(controlPrefix) || path === healthPath ? undefined : identity.beingWritten;
     },
     // The host's own questions are no activity of the user's.
     track: (path) => (path.startsWith("/v1/") || path.startsWith("/cloche/") ? activity.begin() : noop),

@@ -108,6 +108,37 @@ describe("an assigned agent", () => {
     expect((await fixture.call("GET", "/v1/store", { authorization })).status).toBe(200);
   });
 
+  it("answers Assign while its files are written; the data plane and the host's next call wait for them", async () => {
+    const { guest } = fixture.spawner;
+    const { files } = guest;
+    const gate = Promise.withResolvers<void>();
+    const written: string[] = [];
+    const write: typeof files.write = async (path, ...rest) => {
+      await gate.promise;
+      written.push(String(path));
+      return files.write(path, ...rest);
+    };
+    Object.defineProperty(guest, "files", { value: { ...files, write } });
+    const other = "sbx-bbbbbbbbbbbbbbbbbbbb";
+    const changes = { sandboxId: other, hostname: "other", renewIdentity: true, dnsServers: ["10.1.2.3"] };
+    expect((await fixture.assign({ ...changes, controlSecret: "third" }, controlSecret)).status).toBe(200);
+    const seen: string[] = [];
+    const waiting = [
+      fixture.call("GET", "/v1/store", {
+        authorization: `Bearer ${token({ aud: other, sandbox_id: other })}`,
+      }),
+      fixture.control("PrepareCheckpoint", {}, "third"),
+    ].map((answer) => answer.then(({ status }) => seen.push(`${status} after ${written.length} files`)));
+    expect((await fixture.control("GetActivity", {}, "third")).status).toBe(200);
+    expect((await fixture.call("GET", "/healthz", { authorization: "" })).status).toBe(200);
+    expect(seen).toEqual([]);
+    gate.resolve();
+    await Promise.all(waiting);
+    // The name servers are those that it has already.
+    expect(written.toSorted()).toEqual(["/etc/hostname", "/etc/hosts", "/etc/machine-id"]);
+    expect(seen).toEqual(["200 after 3 files", "200 after 3 files"]);
+  });
+
   it("forgets keys that are taken away", async () => {
     expect((await fixture.control("SetVerificationKeys", { ...keySet, keys: [] })).status).toBe(200);
     expect((await fixture.call("GET", "/v1/store")).status).toBe(401);

@@ -66,7 +66,8 @@ export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
   let last: Promise<unknown> = Promise.resolve();
   const inTurn = <Answer>(call: () => Promise<Answer>): Promise<Answer> => {
     const turn = last.then(call, call);
-    last = turn.catch(() => undefined);
+    const settled = turn.catch(() => undefined);
+    last = settled.then(() => parts.identity.beingWritten);
     return turn;
   };
   const method = (name: string, call: (body: JsonObject) => unknown): Route => ({
@@ -119,19 +120,19 @@ class GuestService {
     if (request.blockDevice !== "") await this.#setClock(request.wallClockMs); // gVisor's clock is the host's
     disk.maxProcesses = request.maxProcesses;
     await disk.attach(request.blockDevice);
-    await writeIdentity(
-      spawner.guest,
-      {
-        hostname: request.hostname,
-        renew: request.renewIdentity,
-        dnsServers: request.dnsServers,
-        machineId: machineId(randomness),
-      },
-      log,
-    );
-    const { sandboxId: id, env, dnsServers, hostname } = request;
+    const { sandboxId: id, env, dnsServers, hostname, renewIdentity: renew } = request;
+    // What it is already need not be written again.
+    const files = {
+      hostname: renew || hostname !== identity.hostname ? hostname : "",
+      renew,
+      dnsServers: dnsServers.join() === identity.dnsServers.join() ? [] : dnsServers,
+      machineId: machineId(randomness),
+    };
+    // The answer does not wait for it; the data plane, and the next call of the host, do.
+    identity.writing(writeIdentity(spawner.guest, files, log));
     identity.become({ id, verifier, env, dnsServers, hostname });
     const wanted = request.startServices ? services.wanted() : [];
+    if (wanted.length > 0) await identity.beingWritten;
     const { started, failed } = await services.startAll(wanted);
     control.replace(request.controlSecret); // last: a call that failed can be repeated with the secret it came with
     log.info("assigned", { sandbox_id: request.sandboxId, started, failed });

@@ -14,6 +14,7 @@ export class Identity {
   #env: Readonly<Record<string, string>> = {};
   #dnsServers: readonly string[] = [];
   #hostname = "";
+  #beingWritten: Promise<void> | undefined;
 
   /** Empty until assigned. */
   get sandboxId(): string {
@@ -36,6 +37,18 @@ export class Identity {
 
   get hostname(): string {
     return this.#hostname;
+  }
+
+  /** Its files are being written: whoever is to find them there waits. Never rejects. */
+  get beingWritten(): Promise<void> | undefined {
+    return this.#beingWritten;
+  }
+
+  writing(files: Promise<void>): void {
+    this.#beingWritten = files;
+    void files.then(() => {
+      if (this.#beingWritten === files) this.#beingWritten = undefined;
+    });
   }
 
   become(sandbox: {

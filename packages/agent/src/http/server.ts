@@ -20,8 +20,8 @@ export interface UpgradeRoute {
 export interface HttpServerOptions {
   routes: readonly Route[];
   upgrades?: readonly UpgradeRoute[];
-  /** Throws when the caller may not; called before the route is even looked up. */
-  authorize(exchange: Exchange): void;
+  /** Throws when the caller may not, or makes it wait; called before the route is even looked up. */
+  authorize(exchange: Exchange): Promise<void> | void;
   /** Called when a request begins; what it answers is called when the request has ended. */
   track(path: string): () => void;
   randomBytes(length: number): Uint8Array;
@@ -54,7 +54,7 @@ export function createHttpServer(options: HttpServerOptions): Server {
 
   const answer = async (exchange: Exchange): Promise<void> => {
     checkHeaders(exchange);
-    options.authorize(exchange);
+    await options.authorize(exchange);
     const match = router.find(exchange.request.method ?? "", exchange.path);
     if ("allowed" in match) {
       exchange.response.setHeader("allow", match.allowed.join(", "));
@@ -117,7 +117,7 @@ export function createHttpServer(options: HttpServerOptions): Server {
     socket.once("close", done);
     const upgrade = async (): Promise<void> => {
       checkHeaders(exchange);
-      options.authorize(exchange);
+      await options.authorize(exchange);
       const route = options.upgrades?.find(({ prefix }) => exchange.path.startsWith(prefix));
       if (route === undefined) throw new ClocheError("not_found", "nothing to upgrade to at this path");
       await route.handle(exchange, socket, head);

@@ -228,9 +228,12 @@ export function guestHooks(machines: Machines, record: MachineRecord): GuestHook
   const agent = machines.agent(record);
   return {
     async flush() {
-      const { blockingPaths, opensWhileQuiet } = await agent.prepareSnapshot();
+      // The agent takes them one after the other; the way there they go together.
+      const [{ blockingPaths, opensWhileQuiet }] = await Promise.all([
+        agent.prepareSnapshot(),
+        agent.prepareCheckpoint(),
+      ]);
       if (record.runtime === "gvisor") refuseDeletedFiles(blockingPaths);
-      await agent.prepareCheckpoint();
       return opensWhileQuiet === undefined ? {} : { opensWhileQuiet };
     },
     async detachDisk() {

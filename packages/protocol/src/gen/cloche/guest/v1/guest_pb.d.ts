@@ -658,6 +658,7 @@ export declare const GuestService: GenService<{
   /**
    * Makes an unassigned agent (cold start, pool, template) or a clone into a given sandbox, and replaces the control secret.
    * Attaches the disk when it is not attached yet, starts the users' namespaces and, when asked, services.
+   * The files of the identity are written while it answers: the data plane, and the next of these calls, wait for them.
    *
    * @generated from rpc cloche.guest.v1.GuestService.Assign
    */
