@@ -155,8 +155,8 @@ export const defences: readonly Defence[] = [
   {
     what: "a machine kept ready keeps its own secret",
     file: "packages/host/src/machine/gvisor/driver.ts",
-    find: "const { unit, secret } = warm;",
-    replace: 'const { unit } = warm; const secret = (await this.#templates?.find())?.secret ?? "";',
+    find: "...machineOf(unit, files.id, identity.secret)",
+    replace: '...machineOf(unit, files.id, (await this.#templates?.find())?.secret ?? "")',
     project: "host",
     test: "tests/host/hostile-disk.test.ts",
     named: "assigned with the secret",
