@@ -3,6 +3,9 @@ import { existsSync } from "node:fs";
 import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { silentLog } from "@cloche/base";
+import { defaults, newSandboxId } from "@cloche/protocol";
+import { cloneDisk } from "../../packages/host/src/disk/disk.ts";
+import type { ReadyHooks } from "../../packages/host/src/machine/driver.ts";
 import { setUpHost } from "../../packages/host/src/setup.ts";
 import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
 import { GvisorDriver } from "../../packages/host/src/machine/gvisor/driver.ts";
@@ -35,12 +38,32 @@ async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<Dri
   const dir = join(pool.dir, "lab");
   await mkdir(dir, { recursive: true });
   const program = restores === "keeper" ? runsc.path : await ofAnotherVersion(runsc.path, home);
+  const settled: (() => Promise<void>)[] = [];
+  // The stand-in needs nothing of this: it listens, and holds no file of the disk.
+  const standInHooks: ReadyHooks = {
+    key: "stand-in",
+    disk: async (image) => cloneDisk(native, await templates.ofSize(defaults.diskMb), image),
+    prepare: async () => undefined,
+    assign: async (_agent, secret) => ({
+      sandboxId: newSandboxId(randomBytes),
+      name: "nobody",
+      secret,
+      assignment: "",
+    }),
+    offer: () => undefined,
+    flush: async () => ({}),
+    detachDisk: async () => undefined,
+  };
   return {
     native,
     dir,
     baseImage: await templates.ofSize(1_024),
-    openDriver: async () =>
-      new GvisorDriver({
+    ...(ready > 0 && { ready: standInHooks }),
+    settled: async () => {
+      for (const wait of settled) await wait();
+    },
+    openDriver: async () => {
+      const driver = new GvisorDriver({
         tag,
         runDir: join(runDir, "gvisor"),
         runsc: program,
@@ -52,7 +75,10 @@ async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<Dri
         ready,
         log: silentLog,
         randomBytes,
-      }),
+      });
+      settled.push(() => driver.settled());
+      return driver;
+    },
     leftovers: async () => {
       const { mounts, loopDevices, namespaces } = await listLeftovers(home, tag);
       const processes: string[] = [];

@@ -1,5 +1,5 @@
 // What every machine driver must do, with a stand-in agent (tests/fixtures/stand-in-agent.cjs) in the machine.
-import { copyFile, mkdir, readdir, rm } from "node:fs/promises";
+import { copyFile, mkdir, readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { defaults } from "@cloche/protocol";
@@ -8,6 +8,7 @@ import {
   type GuestHooks,
   type MachineDriver,
   type MachineFiles,
+  type ReadyHooks,
   type RunningMachine,
   snapshotDisk,
 } from "../../packages/host/src/machine/driver.ts";
@@ -21,10 +22,14 @@ export interface DriverLab {
   dir: string;
   /** ext4 image that disks are cloned from. */
   baseImage: string;
+  /** How machines are made ahead; absent: the driver makes none, or needs nobody for it. */
+  ready?: ReadyHooks;
   /** What the machine's agent does for the driver; a virtual machine must let go of its disk by itself. Default: nothing. */
   hooks?(machine: RunningMachine): GuestHooks;
   /** What the driver left on this machine: names of processes, mounts, namespaces, cgroups, loop devices. */
   leftovers(): Promise<string[]>;
+  /** Resolves when what is made ahead is there. */
+  settled?(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -48,7 +53,7 @@ export function machineContract(name: string, openLab: () => Promise<DriverLab>)
       lab = await openLab();
       driver = await lab.openDriver();
       await driver.probe();
-      await driver.start();
+      await driver.start(lab.ready);
     });
     afterEach(async () => {
       for (const files of all.splice(0)) {
@@ -95,6 +100,25 @@ export function machineContract(name: string, openLab: () => Promise<DriverLab>)
       expect(await driver.adopt(files)).toBeUndefined();
       await driver.destroy(files);
       expect(await readdir(files.dir)).toEqual(["disk.ext4"]);
+    });
+
+    it("creates machines on fresh disks that it makes itself, each for one start and as large as was asked for", async () => {
+      const asked = { ...resources, diskMb: defaults.diskMb + 512 };
+      if (lab.ready) await lab.settled?.();
+      for (let round = 0; round < 2; round += 1) {
+        const files = await newFiles();
+        const made = await driver.freshDisk?.(files, asked);
+        expect(made ?? false).toBe(lab.ready !== undefined);
+        if (!made) return;
+        expect((await stat(files.diskImage)).size).toBe(asked.diskMb * 1024 * 1024);
+        const machine = await driver.create(files, asked);
+        expect((await askOf(machine)("/list"))["names"]).not.toContain("greeting");
+        await askOf(machine)("/write", { name: "greeting", text: "hello" });
+        // No fresh disk any more: what was written is seen.
+        const again = await driver.create(files, asked);
+        expect(await askOf(again)("/read", { name: "greeting" })).toEqual({ text: "hello" });
+      }
+      expect(await driver.freshDisk?.(await newFiles(), resources)).toBe(false);
     });
 
     it("keeps what was written when a stopped machine is created again from its disk", async () => {

@@ -270,6 +270,26 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     rmSync(own, { recursive: true, force: true });
   });
 
+  it("renews what a guest out of a template shares, and runs programs as before", async () => {
+    const renewed = new NativeSpawner(await guestBinary(), guestOptions);
+    const own = makeDisk();
+    await renewed.attach(own);
+    const mounts = async (): Promise<string[]> => {
+      const text = await run(renewed.guest, { argv: ["cat", "/proc/mounts"] });
+      return text.split("\n").toSorted();
+    };
+    const before = await mounts();
+    await renewed.guest.renew();
+    await renewed.guest.renew();
+    // Nothing twice, nothing missing, and procfs of the guest's own processes.
+    expect(await mounts()).toEqual(before);
+    expect(await run(renewed.guest, { argv: ["cat", "/proc/1/comm"] })).toBe("cloche-init\n");
+    await renewed.detach();
+    await expect(renewed.attach(own).then(() => renewed.guest.renew())).resolves.toBeUndefined();
+    await renewed.detach();
+    rmSync(own, { recursive: true, force: true });
+  });
+
   it("starts the guest again when its pid 1 died, and says so", async () => {
     const lost: (string | null)[] = [];
     spawner.onLost((id) => lost.push(id));

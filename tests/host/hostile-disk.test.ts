@@ -2,12 +2,15 @@
 import { execFileSync } from "node:child_process";
 import {
   closeSync,
+  existsSync,
   mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
   readSync,
+  renameSync,
   rmSync,
+  statSync,
   truncateSync,
   writeFileSync,
   writeSync,
@@ -15,7 +18,7 @@ import {
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { Code } from "@connectrpc/connect";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { defaults } from "@cloche/protocol";
 import { limitsOf } from "../fixtures/unit-cgroup.ts";
 import { HostLab } from "./host-lab.ts";
@@ -187,6 +190,80 @@ describe("a machine kept ready", () => {
     expect(JSON.stringify(seen[2])).toContain("393216 kB");
     const { sandboxId } = await lab.create({ ...shape, memoryMb: 385 });
     expect(await lab.exec(sandboxId, "grep", "MemTotal", "/proc/meminfo")).toContain("394240 kB");
+    await lab.destroyAll();
+  });
+
+  it("is made of a template that was prepared, and shares nothing with the next that can be told apart", async () => {
+    const fresh = vi.spyOn(lab.driver, "freshDisk");
+    const look = `cat /proc/sys/kernel/random/boot_id /etc/machine-id; ls -A /tmp /run /dev/shm /root;
+      df --output=size -k /tmp /run /dev/shm / | tail -n +2; python3 -c "import os; print(os.urandom(8).hex())"`;
+    const shapes = [
+      { memoryMb: 512, diskMb: defaults.diskMb },
+      { memoryMb: 512, diskMb: defaults.diskMb },
+      { memoryMb: 512, diskMb: defaults.diskMb + 1_024 },
+      { memoryMb: 512, diskMb: defaults.diskMb - 1_024 },
+    ];
+    const seen: string[][] = [];
+    for (const shape of shapes) {
+      const { sandboxId } = await lab.create(shape);
+      const lines = (await lab.exec(sandboxId, "sh", "-c", look)).split("\n");
+      seen.push(lines.map((line) => line.trim()));
+    }
+    expect(await Promise.all(fresh.mock.results.map(({ value }) => value))).toEqual([
+      true,
+      true,
+      true,
+      false,
+    ]);
+    fresh.mockRestore();
+    // Boot id, machine id and random bytes are everybody's own.
+    for (const line of [0, 1, -1])
+      expect(new Set(seen.map((lines) => lines.at(line))).size).toBe(shapes.length);
+    // Empty folders, and tmpfs by the memory, as where the agent starts its guest at the create.
+    const [first, , larger, started] = seen.map((lines) => lines.slice(2, -1));
+    expect(first?.slice(0, -1)).toEqual(started?.slice(0, -1));
+    expect(first).toContain("262144");
+    expect(Number(larger?.at(-1))).toBeGreaterThan(Number(first?.at(-1)));
+    await lab.destroyAll();
+  });
+
+  it.each<[string, string, number]>([
+    ["prepared memory", "prepared/pages.img", defaults.diskMb],
+    ["prepared disk", "prepared/disk.ext4", defaults.diskMb],
+    ["detached memory", "pages.img", 2_048],
+  ])(
+    "of a template whose %s is damaged is booted instead, and the template made anew",
+    async (_, name, diskMb) => {
+      await lab.driver.settled();
+      const file = (): string => {
+        const dir = join(lab.artifacts.pool.dir, "templates-gvisor");
+        return join(dir, readdirSync(dir)[0] ?? "", name);
+      };
+      const size = statSync(file()).size;
+      truncateSync(file(), 4_096);
+      const { sandboxId } = await lab.create({ memoryMb: 512, diskMb });
+      expect(await lab.exec(sandboxId, "sh", "-c", "echo fine > /root/note; cat /root/note")).toBe("fine");
+      expect(existsSync(file())).toBe(false);
+      // The next one that is taken lets them be made again.
+      for (let round = 0; round < 2; round += 1) {
+        const { sandboxId: next } = await lab.create({ diskMb: defaults.diskMb });
+        expect(await lab.exec(next, "echo", "fine")).toBe("fine");
+        await lab.driver.settled();
+      }
+      expect(statSync(file()).size).toBeGreaterThan(size / 2);
+      await lab.destroyAll();
+    },
+  );
+
+  it("of a template whose making was cut off is made of a whole one", async () => {
+    await lab.driver.settled();
+    const dir = join(lab.artifacts.pool.dir, "templates-gvisor");
+    const [name = ""] = readdirSync(dir);
+    renameSync(join(dir, name), join(dir, ".making-u0"));
+    const { sandboxId } = await lab.create({ diskMb: defaults.diskMb });
+    expect(await lab.exec(sandboxId, "echo", "fine")).toBe("fine");
+    await lab.driver.settled();
+    expect(readdirSync(dir)).toEqual([name]);
     await lab.destroyAll();
   });
 

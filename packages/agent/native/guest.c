@@ -46,14 +46,32 @@ static bool ensure_file(const char *path) {
   return fd >= 0;
 }
 
-static bool mount_tmpfs(const char *path, const char *mode) {
-  /* Half of the memory, as tmpfs does by itself on Linux; gVisor would not bound it at all. */
+/* Half of the memory, as tmpfs has by itself on Linux; gVisor would not bound it at all. 0: not known. */
+static unsigned long long tmpfs_bytes(void) {
   struct sysinfo info;
+  return sysinfo(&info) == 0 ? (unsigned long long)info.totalram * info.mem_unit / 2 : 0;
+}
+
+/* Of this guest, as they were mounted: for guest_renew. The paths are copies, for init wipes its arguments. */
+static struct {
+  unsigned long long size;
+  struct {
+    const char *path, *mode;
+  } mounts[MOUNTS_MAX + 1];
+  int count;
+} tmpfs;
+
+static bool mount_tmpfs(const char *path, const char *mode) {
   char options[64];
-  unsigned long long half = sysinfo(&info) == 0 ? (unsigned long long)info.totalram * info.mem_unit / 2 : 0;
-  if (half > 0) snprintf(options, sizeof options, "mode=%s,size=%llu", mode, half);
+  if (tmpfs.size > 0) snprintf(options, sizeof options, "mode=%s,size=%llu", mode, tmpfs.size);
   else snprintf(options, sizeof options, "mode=%s", mode);
   return mount("tmpfs", path, "tmpfs", MS_NOSUID | MS_NODEV, options) == 0;
+}
+
+static bool keep_tmpfs(const char *path, const char *mode) {
+  tmpfs.mounts[tmpfs.count].path = strdup(path);
+  tmpfs.mounts[tmpfs.count++].mode = mode;
+  return mount_tmpfs(path, mode);
 }
 
 /* A device node on /dev, or where nodes cannot be made the old root's own one bound over an empty file. */
@@ -77,7 +95,7 @@ static const char *mount_dev(void) {
     return "mount /dev/pts";
   chmod("/dev/pts", 0755); /* gVisor takes `mode` for the directory's own */
   mkdir("/dev/shm", 01777);
-  if (!mount_tmpfs("/dev/shm", "1777")) return "mount /dev/shm";
+  if (!keep_tmpfs("/dev/shm", "1777")) return "mount /dev/shm";
   if (symlink("pts/ptmx", "/dev/ptmx") != 0 || symlink("/proc/self/fd", "/dev/fd") != 0 ||
       symlink("fd/0", "/dev/stdin") != 0 || symlink("fd/1", "/dev/stdout") != 0 || symlink("fd/2", "/dev/stderr") != 0)
     return "links in /dev";
@@ -185,13 +203,14 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   /* Pivot first: from here on every path, and every symlink the user left at a mount point, resolves in the user's tree. */
   if (syscall(SYS_pivot_root, ".", ".") != 0) return "pivot";
   if (fchdir(old_root) != 0) return "old root";
+  tmpfs.size = tmpfs_bytes();
   const char *failed = mount_dev();
   if (!failed) failed = mount_binds(options);
   if (failed) return failed;
   for (int i = 0; i < options->tmpfs_count; i++) {
     const char *path = options->tmpfs[i];
     bool shared = strcmp(path, "/tmp") == 0 || strcmp(path, "/var/tmp") == 0;
-    if (!ensure_directory(path, 0755) || !mount_tmpfs(path, shared ? "1777" : "755")) return path;
+    if (!ensure_directory(path, 0755) || !keep_tmpfs(path, shared ? "1777" : "755")) return path;
   }
   /* Convenience, not needed by anything of ours. */
   if (ensure_directory("/sys", 0755)) mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
@@ -203,4 +222,17 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
 const char *guest_mount_proc(void) {
   if (!ensure_directory("/proc", 0555)) return "mkdir /proc";
   return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) == 0 ? NULL : "mount /proc";
+}
+
+const char *guest_renew(void) {
+  if (umount2("/proc", MNT_DETACH) != 0) return "umount /proc";
+  const char *failed = guest_mount_proc();
+  unsigned long long size = tmpfs_bytes();
+  if (failed || size == tmpfs.size) return failed;
+  tmpfs.size = size;
+  for (int i = 0; i < tmpfs.count; i++) {
+    const char *path = tmpfs.mounts[i].path;
+    if (umount2(path, MNT_DETACH) != 0 || !mount_tmpfs(path, tmpfs.mounts[i].mode)) return path;
+  }
+  return NULL;
 }

@@ -42,4 +42,10 @@ void process_limit_remove(const struct process_limit *limit);
 /* Mounts procfs of the calling process's pid namespace. */
 const char *guest_mount_proc(void);
 
+/*
+ * By init, in a guest out of a memory image in which nothing of a user's has run: procfs anew, which in gVisor has the boot id,
+ * and what is mounted on tmpfs too where the machine's memory is another, for that decides its size. The step that failed, or NULL.
+ */
+const char *guest_renew(void);
+
 #endif

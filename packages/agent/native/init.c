@@ -118,9 +118,25 @@ void send_frame(struct init *in, uint8_t type, uint32_t id, const void *payload,
   send_in_place(in, type, id, buffer, size);
 }
 
+static void renew(struct init *in) {
+  const char *failed = guest_renew();
+  int error = !failed ? 0 : errno ? errno : EIO;
+  if (in->proc_fd >= 0) close(in->proc_fd);
+  in->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  struct bytes b = {0};
+  put_u32(&b, (uint32_t)error);
+  put_string(&b, failed ? failed : "");
+  send_frame(in, F_RENEWED, 0, b.data, b.size);
+  free(b.data);
+}
+
 static void handle(struct init *in, const struct frame *frame) {
   if (frame->type == F_SPAWN) {
     exec_spawn(in, frame);
+    return;
+  }
+  if (frame->type == F_RENEW) {
+    renew(in);
     return;
   }
   struct exec *e = exec_find(in, frame->id);

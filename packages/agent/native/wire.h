@@ -23,6 +23,7 @@ enum frame_type {
   F_KILL = 6,
   F_RESIZE = 7,
   F_GUEST = 8,
+  F_RENEW = 9,
   /* agent -> files */
   F_LSTAT = 32,
   F_OPEN = 33,
@@ -45,6 +46,7 @@ enum frame_type {
   F_ENDED = 70,
   F_ERROR = 71,
   F_FATAL = 72,
+  F_RENEWED = 73,
   /* files -> agent */
   F_DONE = 96,
   F_ENTRIES = 97,

@@ -10,9 +10,10 @@
 //       Runs CMD in the same private mount namespace and answers its exit code.
 //   keeper call SOCKET METHOD [ARG_JSON]
 //       One call of the sentry's control socket (JSON over a stream), which saves runsc's 20 ms of start-up.
-//   keeper snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER [--stop] [--quiet OPENS]
+//   keeper snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER [--stop] [--template] [--quiet OPENS]
 //       pause; save memory into IMAGE_DIR; sync MOUNT_POINT and reflink DISK to CLONE; resume. Prints JSON.
 //       --stop: does not resume, and everything is durable when it answers. On failure the machine goes on.
+//       --template: pages of zeros are left out, which takes longer: for what is saved once and read into every machine.
 //       --quiet: no connection to the outside was open when OPENS connections had ever been opened from inside.
 //       MARKER exists, locked, while this runs, and stays, unlocked, where the machine stays paused.
 //   keeper resume SOCKET MARKER
@@ -283,7 +284,6 @@ static int sync_clone(int mount_fd, const char *disk, const char *destination, i
   "{\"method\":\"containerManager.Checkpoint\",\"arg\":{\"key\":null,\"metadata\":{\"compression\":\"none\"}," \
   "\"MemoryFileSaveOpts\":{\"ExcludeCommittedZeroPages\":" without_zeros "},\"have_pages_file\":true,\"Resume\":true}}"
 static const char *const checkpoint_request = CHECKPOINT_REQUEST("false");
-// Every page is looked at: for what is saved once and read into every machine.
 static const char *const template_request = CHECKPOINT_REQUEST("true");
 
 // Saving resets connections to the outside, and that wakes their pollers in the middle of the serialization: the image
@@ -357,9 +357,11 @@ static int snapshot(int argc, char **argv) {
   if (argc < 6) return complain("usage: snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER"), 2;
   const char *socket_path = argv[0], *image_dir = argv[1], *marker = argv[5];
   int stop = 0;
+  const char *save_request = checkpoint_request;
   long quiet_opens = -1;
   for (int i = 6; i < argc; i++) {
     if (!strcmp(argv[i], "--stop")) stop = 1;
+    else if (!strcmp(argv[i], "--template")) save_request = template_request;
     else if (!strcmp(argv[i], "--quiet") && i + 1 < argc) quiet_opens = atol(argv[++i]);
     else return complain("unknown flag %s", argv[i]), 2;
   }
@@ -390,7 +392,7 @@ static int snapshot(int argc, char **argv) {
     // Nothing runs any more that could open one: what was quiet and has opened none since is quiet.
     quiet = quiet_opens >= 0 && opened_connections(socket_path) == quiet_opens;
     if (!quiet) reset_connections(socket_path, image_dir);
-    failed = call(socket_path, checkpoint_request, images, 3, reply);
+    failed = call(socket_path, save_request, images, 3, reply);
     pthread_join(disk_clone.thread, NULL);
   }
   failed |= disk_clone.failed;

@@ -36,7 +36,7 @@ import { deletedButOpen } from "./deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
 import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
 import { opensWhileQuiet } from "./outside-connections.ts";
-import { dropGarbage, rehearse } from "./rehearsal.ts";
+import { dropGarbage, rehearse, rehearseAgain } from "./rehearsal.ts";
 
 export interface GuestServiceParts {
   identity: Identity;
@@ -90,6 +90,8 @@ export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
 
 class GuestService {
   readonly #parts: GuestServiceParts;
+  /** The guest that is there may be out of a template: many machines have it. */
+  #shared = false;
 
   constructor(parts: GuestServiceParts) {
     this.#parts = parts;
@@ -106,8 +108,11 @@ class GuestService {
     const entropy = Buffer.from(optionalString(body, "entropyBase64") ?? "", "base64");
     if (entropy.length > 0) randomness.mix(entropy);
     disk.maxProcesses = optionalInteger(body, "maxProcesses", 0, 1_000_000) || undefined;
+    const rehearsed = this.#shared;
+    await this.#renewGuest();
     await disk.attach("");
-    await rehearse(spawner.guest, keys);
+    if (rehearsed) await rehearseAgain(spawner.guest, keys);
+    else await rehearse(spawner.guest, keys);
     return {};
   }
 
@@ -119,6 +124,7 @@ class GuestService {
     if (request.entropy.length > 0) randomness.mix(request.entropy);
     if (request.blockDevice !== "") await this.#setClock(request.wallClockMs); // gVisor's clock is the host's
     disk.maxProcesses = request.maxProcesses;
+    await this.#renewGuest();
     await disk.attach(request.blockDevice);
     const { sandboxId: id, env, dnsServers, hostname, renewIdentity: renew } = request;
     // What it is already need not be written again.
@@ -162,9 +168,13 @@ class GuestService {
   }
 
   async prepareSnapshot(): Promise<PrepareSnapshotResponseJson> {
-    await this.#parts.services.flush();
-    this.#parts.poller.expectSnapshot();
-    const { diskPath, port } = this.#parts;
+    const { diskPath, identity, poller, port, services } = this.#parts;
+    await services.flush();
+    poller.expectSnapshot();
+    if (identity.sandboxId === "") {
+      dropGarbage();
+      this.#shared = true;
+    }
     const opens = opensWhileQuiet(port);
     return {
       blockingPaths: deletedButOpen(diskPath),
@@ -201,6 +211,12 @@ class GuestService {
     }
     await disk.detach();
     return {};
+  }
+
+  async #renewGuest(): Promise<void> {
+    const { disk, spawner } = this.#parts;
+    if (this.#shared && disk.attached) await spawner.guest.renew();
+    this.#shared = false;
   }
 
   async #setClock(wallClockMs: number): Promise<void> {

@@ -12,14 +12,17 @@ const rounds = 2;
 
 /** Runs a command, writes and removes a file below /tmp, and checks a token that no key has signed. */
 export async function rehearse(guest: Guest, keys: KeySet): Promise<void> {
-  for (let round = 0; round < rounds; round += 1) {
-    refuseToken(keys);
-    const parts = { guest: () => guest, onActivity: () => undefined };
-    await collectCommand(parts, readCommand(command, {}), new AbortController().signal);
-  }
+  for (let round = 0; round < rounds; round += 1) await rehearseAgain(guest, keys);
   const path = "/tmp/.cloche-rehearsal";
   await guest.files.write(path, Buffer.from("x"), 0o600);
   await guest.files.remove(path, false);
+}
+
+/** What was rehearsed before it was saved, once more: for what is read from the image. */
+export async function rehearseAgain(guest: Guest, keys: KeySet): Promise<void> {
+  refuseToken(keys);
+  const parts = { guest: () => guest, onActivity: () => undefined };
+  await collectCommand(parts, readCommand(command, {}), new AbortController().signal);
 }
 
 /**

@@ -57,6 +57,7 @@ export class NativeGuest implements Guest {
   #lastId = 0;
   #hellos = 0;
   #ended = false;
+  #renewed: PromiseWithResolvers<void> | undefined;
   #tellOutOfMemory: ((death: MemoryDeath) => void) | undefined;
 
   /** Starts a guest and resolves when it can run programs. Throws `unavailable` with what went wrong as its cause. */
@@ -138,6 +139,14 @@ export class NativeGuest implements Guest {
     const argv = ["cloche-guest", operation === "create" ? "tar-create" : "tar-extract", path];
     const stdin = operation === "extract" ? "pipe" : "none";
     return this.#launch({ argv, env: {}, cwd: "/", stdin, onOutput }, spawnFlags.quiet | spawnFlags.self);
+  }
+
+  async renew(): Promise<void> {
+    const renewed = Promise.withResolvers<void>();
+    this.#renewed = renewed;
+    if (this.#ended) throw lost();
+    this.#write(this.#init, new FrameWriter().finish(frameTypes.renew, 0, 0));
+    await renewed.promise;
   }
 
   get pid(): number {
@@ -253,6 +262,7 @@ export class NativeGuest implements Guest {
       const errno = payload.u32();
       return this.#fail(new Error(`${payload.bytes().toString()} failed with errno ${errno}`));
     }
+    if (frame.type === frameTypes.renewed) return this.#onRenewed(frame);
     const process = this.#processes.get(frame.id);
     if (!process) return;
     if (frame.type === frameTypes.stdout) process.onData("stdout", frame.payload);
@@ -269,8 +279,17 @@ export class NativeGuest implements Guest {
     return undefined;
   }
 
+  #onRenewed(frame: Frame): void {
+    const payload = new PayloadReader(frame.payload);
+    const errno = payload.u32();
+    const step = payload.bytes().toString();
+    if (errno === 0) this.#renewed?.resolve();
+    else this.#renewed?.reject(new Error(`${step} failed with errno ${errno}`));
+  }
+
   #fail(error: Error): void {
     this.#opened.reject(error);
+    this.#renewed?.reject(error);
     if (this.#ended) return;
     this.#ended = true;
     for (const process of this.#processes.values()) process.onFailed(lost());

@@ -113,6 +113,11 @@ export interface Guest {
   readonly files: GuestFiles;
   /** Resolves when the guest has ended, for whatever reason. */
   readonly closed: Promise<void>;
+  /**
+   * Of a guest out of a template, in which nothing of a user's has run: it gets a boot id of its own, and what lies in memory the
+   * size that fits this machine. What was in /tmp and /run may be gone.
+   */
+  renew(): Promise<void>;
   /** Waits until none of its programs runs any more, at most `withinMs`. */
   settle(withinMs: number): Promise<void>;
   /** Kills everything and waits until it is gone, so that the disk can be unmounted. */

@@ -80,6 +80,8 @@ export class LocalGuest implements Guest {
     throw new Error("the double only spawns");
   }
 
+  async renew(): Promise<void> {}
+
   archive(): never {
     throw new Error("the double has no archives");
   }

@@ -1,13 +1,12 @@
 // The base image on the pool, in the sizes that were asked for: `<pool>/templates/<key>-<mb>.ext4`. Clones start from there.
-// A size is made once (about 30 ms: a reflink of the small base image, grown) and then costs nothing.
-import { mkdir, rename, stat } from "node:fs/promises";
+import { mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import type { BaseImage } from "../artifacts/base-image.ts";
 import { inStep, type Progress } from "../artifacts/step.ts";
 import type { Pool } from "../pool/pool.ts";
 import type { Native } from "../sys/native.ts";
 import { run } from "../sys/run.ts";
-import { cloneDisk, growDisk } from "./disk.ts";
+import { exists, SizedImages } from "./sized-images.ts";
 
 const COPY_DEADLINE_MS = 10 * 60_000;
 
@@ -30,26 +29,9 @@ export function openTemplates(options: {
   const { pool, native, base } = options;
   const dir = join(pool.dir, "templates");
   const imageOf = (sizeMb: number) => join(dir, `${base.key}-${sizeMb}.ext4`);
-  const making = new Map<number, Promise<string>>();
-
-  const make = async (sizeMb: number): Promise<string> => {
-    const image = imageOf(sizeMb);
-    if (await exists(image)) return image;
-    const unfinished = `${image}.making`;
-    await cloneDisk(native, imageOf(base.sizeMb), unfinished);
-    await growDisk(unfinished, sizeMb);
-    await rename(unfinished, image);
-    return image;
-  };
-  const ofSize = (sizeMb: number): Promise<string> => {
-    const known = making.get(sizeMb);
-    if (known) return known;
-    const made = make(sizeMb);
-    making.set(sizeMb, made);
-    // A failure must not be remembered: the next request tries again.
-    made.catch(() => making.delete(sizeMb));
-    return made;
-  };
+  const sizes = new SizedImages(native);
+  const ofSize = (sizeMb: number): Promise<string> =>
+    sizes.ofSize(imageOf(base.sizeMb), imageOf(sizeMb), sizeMb);
 
   const repair = "free some space in the pool (or enlarge it: CLOCHE_POOL_GB) and run the command again";
   return inStep(options.progress, "base image in the pool", repair, async (detail) => {
@@ -67,9 +49,3 @@ export function openTemplates(options: {
     return { key: base.key, ofSize };
   });
 }
-
-const exists = (path: string) =>
-  stat(path).then(
-    () => true,
-    () => false,
-  );

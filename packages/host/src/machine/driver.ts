@@ -105,6 +105,8 @@ export interface GuestHooks {
 
 /** How the layer above makes a machine ready before anybody asks for it; for drivers that keep such machines. */
 export interface ReadyHooks {
+  /** Names what disks and agents are made by: what was made ahead by another is not used. */
+  readonly key: string;
   /** A fresh disk of the default size as a file at `image`. */
   disk(image: string): Promise<void>;
   /** Prepare of the agent there, which knows `secret`. */
@@ -113,6 +115,8 @@ export interface ReadyHooks {
   assign(agent: { agentHost: string; agentPort: number }, secret: string): Promise<ReadyIdentity>;
   /** These are all that are kept ready now. */
   offer(identities: ReadyIdentity[]): void;
+  /** PrepareSnapshot and PrepareCheckpoint of the agent that was prepared: it can be saved with its disk. */
+  flush(agent: { agentHost: string; agentPort: number }, secret: string): Promise<Flushed>;
   /** The agent that was prepared lets go of its disk again. */
   detachDisk(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
 }
@@ -131,6 +135,11 @@ export interface MachineDriver {
    * Assigned where it was offered under `files.id`, else it is somebody's who never was. For drivers that keep some.
    */
   claimReady?(files: MachineFiles, resources: MachineResources): Promise<RunningMachine | undefined>;
+  /**
+   * Makes `files.diskImage` a fresh disk for which a prepared memory is kept, so that the `create` that comes next has less to
+   * do. False: nothing was made, for nothing is kept that fits.
+   */
+  freshDisk?(files: MachineFiles, resources: MachineResources): Promise<boolean>;
   /** A new machine on an existing disk image. Answers when the agent listens; the disk is attached. Not yet assigned. */
   create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine>;
   /** Finds a machine again after a restart of the service; undefined when no process of it lives. */

@@ -66,10 +66,12 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
         context.claimed = ready !== undefined;
         if (ready?.assignment !== undefined) context.assignment = ready.assignment;
         if (context.claimed) return;
-        const { diskImage } = machines.files(machines.get(spec.id));
+        const record = machines.get(spec.id);
+        const files = machines.files(record);
+        if (spec.checkpointId === "" && (await machines.driver(record).freshDisk?.(files, record))) return;
         await seeds.withSeed(spec, async (image, sizeMb) => {
-          await cloneDisk(machines.parts.native, image, diskImage);
-          if (sizeMb < spec.diskMb) await grow[spec.runtime](diskImage, spec.diskMb);
+          await cloneDisk(machines.parts.native, image, files.diskImage);
+          if (sizeMb < spec.diskMb) await grow[spec.runtime](files.diskImage, spec.diskMb);
           // A disk is never made smaller than what it was seeded from.
           else if (sizeMb > spec.diskMb) await machines.change(spec.id, { diskMb: sizeMb });
         });

@@ -26,21 +26,22 @@ const spec = (sandboxId: string) => ({
 interface Case {
   prepare: Operation[];
   run: Operation;
-  /** A machine made ahead is there to be claimed. */
-  ready?: boolean;
+  /** What the driver has made ahead. */
+  keeps?: "machine" | "disk";
   /** It was assigned, too, as that of machine `id`. */
   assigned?: boolean;
   creates?: "id" | "other";
 }
 const operations: Record<string, Case> = {
   create: { prepare: [], run: create, creates: "id" },
-  "create from a machine made ahead": { prepare: [], run: create, creates: "id", ready: true },
+  "create from a machine made ahead": { prepare: [], run: create, creates: "id", keeps: "machine" },
   "create from a machine made ahead and assigned": {
     prepare: [],
     run: create,
     creates: "id",
     assigned: true,
   },
+  "create on a disk made ahead": { prepare: [], run: create, creates: "id", keeps: "disk" },
   fork: { prepare: [create], run: fork, creates: "other" },
   suspend: { prepare: [create], run: suspend },
   resume: { prepare: [create, suspend], run: resume },
@@ -159,16 +160,14 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
     if (machine) machine.memory.counter = 42;
   };
 
-  for (const [name, { prepare, run, creates, ready = false, assigned = false }] of Object.entries(
-    operations,
-  )) {
+  for (const [name, { prepare, run, creates, keeps, assigned = false }] of Object.entries(operations)) {
     /** Effects that the operation has, counted once. */
     const prepared = async (): Promise<{ id: string; other: string; bystander: string }> => {
       const other = newSandboxId(randomBytes);
       const bystander = newSandboxId(randomBytes);
       await create(client, bystander);
       const id = assigned ? await makeAhead() : newSandboxId(randomBytes);
-      world.keepsReady = ready;
+      world.keeps = keeps;
       for (const step of prepare) {
         await step(client, id, other);
         mark(id);

@@ -13,6 +13,7 @@ const ENTROPY_BYTES = 32;
 export function readyHooks(machines: Machines, runtime: Runtime): ReadyHooks {
   const { native, templates, randomBytes } = machines.parts;
   return {
+    key: JSON.stringify([templates.key, defaults.diskMb, MAX_PROCESSES]),
     async disk(image) {
       await cloneDisk(native, await templates.ofSize(defaults.diskMb), image);
     },
@@ -40,6 +41,12 @@ export function readyHooks(machines: Machines, runtime: Runtime): ReadyHooks {
       machines.events.offer(
         identities.map(({ sandboxId, name }) => create(ReadyMachineSchema, { sandboxId, name, ...shape })),
       );
+    },
+    async flush(agent, secret) {
+      const client = new GuestClient(agent, secret);
+      const { opensWhileQuiet } = await client.prepareSnapshot();
+      await client.prepareCheckpoint();
+      return opensWhileQuiet === undefined ? {} : { opensWhileQuiet };
     },
     async detachDisk(agent, secret) {
       await new GuestClient(agent, secret).detachDisk();

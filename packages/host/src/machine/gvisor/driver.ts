@@ -7,7 +7,7 @@ import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack, type Log, readJsonFile, step } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
-import { DiskFault } from "../../disk/disk.ts";
+import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { CommandError, run } from "../../sys/run.ts";
 import { agentListens } from "../agent-listens.ts";
@@ -80,6 +80,9 @@ export class GvisorDriver implements MachineDriver {
   #platform: Promise<string> | undefined;
   #templates: TemplateStore | undefined;
   #ready: ReadyUnits | undefined;
+  #hooks: ReadyHooks | undefined;
+  /** Secret of the template whose disk a machine to be created has. In memory alone: after a crash it may have run on that disk. */
+  readonly #fresh = new Map<string, string>();
 
   constructor(options: GvisorOptions) {
     this.#options = options;
@@ -110,7 +113,9 @@ export class GvisorDriver implements MachineDriver {
     const { ready, poolDir, log } = this.#options;
     await this.#sweepReadyDisks();
     if (ready === 0) return;
-    this.#templates = new TemplateStore({ poolDir, key: templateKey(await this.#madeWith()) });
+    const key = templateKey(await this.#madeWith(), hooks?.key ?? "");
+    this.#templates = new TemplateStore({ poolDir, key, native: this.#options.native });
+    this.#hooks = hooks;
     this.#ready = new ReadyUnits({
       count: ready,
       makeBlank: (shape = defaults) => this.#makeUnit(limitsOf(shape)),
@@ -166,21 +171,39 @@ export class GvisorDriver implements MachineDriver {
     }
   }
 
+  async freshDisk(files: MachineFiles, { diskMb }: MachineResources): Promise<boolean> {
+    const template = await this.#templates?.find();
+    if (!template) return false;
+    try {
+      const image = await this.#templates?.disk(template, diskMb);
+      if (image === undefined) return false;
+      await cloneDisk(this.#options.native, image, files.diskImage);
+    } catch (error) {
+      if (error instanceof ClocheError && error.code === "resource_exhausted") throw error;
+      await this.#dropTemplate(error);
+      return false;
+    }
+    this.#fresh.set(files.id, template.secret);
+    return true;
+  }
+
   create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
     return this.#first(() => this.#create(files, resources));
   }
 
   async #create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
+    const secret = this.#fresh.get(files.id);
     await this.stopMachine(files);
     const template = this.#options.ready > 0 ? await this.#templates?.find() : undefined;
+    const prepared = template !== undefined && template.secret === secret;
     if (template) {
       try {
+        if (prepared) return await this.#createPrepared(template, files, resources);
         return await this.#createFrom(template, files, resources);
       } catch (error) {
-        if (error instanceof DiskFault) throw error;
-        // A template that no machine can be made from must not stop machines from being made.
-        this.#options.log.warn({ err: error }, "template does not work: booting instead");
-        await this.#templates?.drop();
+        if (error instanceof DiskFault && !prepared) throw error;
+        await this.#dropTemplate(error);
+        if (prepared) await this.#makeFreshDisk(files.diskImage, resources.diskMb);
       }
     }
     return CleanupStack.guard(async (cleanup) => {
@@ -190,6 +213,26 @@ export class GvisorDriver implements MachineDriver {
       await unit.attachDisk(files.diskImage);
       await unit.start();
       return this.#running(unit, files.id, secret, AGENT_START_MS);
+    });
+  }
+
+  /** A template that no machine can be made from must not stop machines from being made. */
+  async #dropTemplate(error: unknown): Promise<void> {
+    this.#options.log.warn({ err: error }, "template does not work: booting instead");
+    await this.#templates?.drop();
+  }
+
+  /** The disk is a clone of the template's. */
+  #createPrepared(
+    template: Template,
+    files: MachineFiles,
+    resources: MachineResources,
+  ): Promise<RunningMachine> {
+    return CleanupStack.guard(async (cleanup) => {
+      const unit = await this.#take(files, resources, cleanup);
+      await unit.attachDisk(files.diskImage);
+      await unit.restore(template.prepared.dir);
+      return this.#running(unit, files.id, template.secret, AGENT_RESTORE_MS);
     });
   }
 
@@ -300,6 +343,7 @@ export class GvisorDriver implements MachineDriver {
 
   async stopMachine(files: MachineFiles): Promise<void> {
     this.#unwatch(files.id);
+    this.#fresh.delete(files.id);
     const unit = await this.#find(files);
     if (unit) await this.#destroyUnit(unit);
     await rm(join(files.dir, MACHINE_FILE), { force: true });
@@ -372,19 +416,23 @@ export class GvisorDriver implements MachineDriver {
     return Buffer.from(this.#options.randomBytes(32)).toString("base64url");
   }
 
-  /** Booted, and rehearsed on a disk that it lets go of again: what is made from it finds its code compiled. */
+  /** Booted, and rehearsed on a disk that it lets go of again (template.ts). */
   async #buildTemplate(hooks: ReadyHooks): Promise<Template> {
     const unit = await this.#makeUnit(limitsOf(defaults));
     try {
       const secret = this.#newSecret();
       await writeBootConfig(unit.slotDir, secret);
-      await unit.attachDisk(await this.#makeReadyDisk(unit, hooks));
+      const image = await this.#readyDiskOf(unit);
+      await hooks.disk(image);
+      await unit.attachDisk(image);
       await unit.start();
       await this.#listens(unit, AGENT_START_MS);
       const agent = agentOf(unit);
       await hooks.prepare(agent, secret);
-      await hooks.detachDisk(agent, secret);
-      return await (this.#templates as TemplateStore).build(unit, secret);
+      return await (this.#templates as TemplateStore).build(unit, secret, {
+        flushed: await hooks.flush(agent, secret),
+        detach: () => hooks.detachDisk(agent, secret),
+      });
     } finally {
       await this.#destroyUnit(unit);
     }
@@ -392,9 +440,10 @@ export class GvisorDriver implements MachineDriver {
 
   async #warm(unit: Unit, hooks: ReadyHooks): Promise<WarmUnit> {
     const template = (await this.#templates?.find()) ?? (await this.#buildTemplate(hooks));
-    const image = await this.#makeReadyDisk(unit, hooks);
-    await unit.restore(template.dir);
+    const image = await this.#readyDiskOf(unit);
+    await cloneDisk(this.#options.native, snapshotDisk(template.prepared), image);
     await unit.attachDisk(image);
+    await unit.restore(template.prepared.dir);
     await this.#listens(unit, AGENT_RESTORE_MS);
     await hooks.prepare(agentOf(unit), template.secret);
     const identity = await hooks.assign(agentOf(unit), template.secret);
@@ -402,11 +451,16 @@ export class GvisorDriver implements MachineDriver {
     return { unit, identity };
   }
 
-  async #makeReadyDisk(unit: Unit, hooks: ReadyHooks): Promise<string> {
-    const image = this.#readyDisk(unit.record.name);
+  /** Where it is to be. */
+  async #readyDiskOf(unit: Unit): Promise<string> {
     await mkdir(this.#readyDisks, { recursive: true, mode: 0o700 });
-    await hooks.disk(image);
-    return image;
+    return this.#readyDisk(unit.record.name);
+  }
+
+  /** As one was before a machine ran on it. */
+  async #makeFreshDisk(image: string, diskMb: number): Promise<void> {
+    await this.#hooks?.disk(image);
+    if (diskMb > defaults.diskMb) await growDisk(image, diskMb);
   }
 
   async #makeUnit(limits: CgroupLimits, agentRootDir = this.#options.agentRoot.dir): Promise<Unit> {

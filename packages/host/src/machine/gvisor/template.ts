@@ -1,46 +1,83 @@
-// The template: the memory of an agent that has booted, rehearsed a request and let go of its disk; it knows nobody. Machines
-// made from it skip the boot and find their code compiled.
-// Owns <pool>/templates-gvisor/<key>/: the image, and the bootstrap secret that the agent in it accepts.
+// The template: the memory of an agent that has booted and rehearsed requests, and knows nobody, at two moments. _Prepared_:
+// with the users' guest on a fresh disk, saved with that disk; a fresh machine starts from both. _Detached_: after it let go
+// of the disk, for machines whose disk is there already. Either skips the boot and finds its code compiled.
+// Owns <pool>/templates-gvisor/<key>/: the images, and the bootstrap secret that the agent in them accepts.
 //
-//   missing ──build (boot, save, destroy)──▶ present ──a machine cannot be made from it──▶ missing
+//   missing ──build (boot, save both, destroy)──▶ present ──a machine cannot be made from it──▶ missing
+//
+// Survives a crash: what is present, for it was renamed as a whole when it was durable. What was half made goes at the next build.
 import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { readJsonFile } from "@cloche/base";
+import { readJsonFile, syncDirectory, syncFile } from "@cloche/base";
+import { defaults } from "@cloche/protocol";
+import { growDisk } from "../../disk/disk.ts";
+import { SizedImages } from "../../disk/sized-images.ts";
+import type { Native } from "../../sys/native.ts";
+import { type Flushed, type SnapshotFiles, snapshotDisk } from "../driver.ts";
 import { bootConfig } from "./boot-config.ts";
 import type { Unit } from "./unit.ts";
 
 export interface Template {
+  /** The detached memory. */
   readonly dir: string;
-  /** What the agent in it accepts for its first Assign. */
+  /** The prepared memory, and its disk of the default size. */
+  readonly prepared: SnapshotFiles;
+  /** What the agent in it accepts for its first Assign. No two templates have the same. */
   readonly secret: string;
 }
 
 const SECRET_FILE = "template.json";
+const PREPARED = "prepared";
 
 export class TemplateStore {
   readonly #dir: string;
   readonly #key: string;
+  readonly #disks: SizedImages;
 
-  constructor(options: { poolDir: string; key: string }) {
+  constructor(options: { poolDir: string; key: string; native: Native }) {
     this.#dir = join(options.poolDir, "templates-gvisor");
     this.#key = options.key;
+    this.#disks = new SizedImages(options.native);
   }
 
   async find(): Promise<Template | undefined> {
     const dir = join(this.#dir, this.#key);
     const known = (await readJsonFile(join(dir, SECRET_FILE))) as { secret: string } | undefined;
-    return known ? { dir, secret: known.secret } : undefined;
+    return known ? templateIn(dir, known.secret) : undefined;
   }
 
-  /** Saves the booted agent of `unit`, which is good for nothing else afterwards. Other keys' templates are removed. */
-  async build(unit: Unit, secret: string): Promise<Template> {
+  /** Its disk in that size, to be cloned; undefined where it is larger. */
+  async disk(template: Template, sizeMb: number): Promise<string | undefined> {
+    const image = snapshotDisk(template.prepared);
+    if (sizeMb < defaults.diskMb) return undefined;
+    if (sizeMb === defaults.diskMb) return image;
+    return this.#disks.ofSize(image, join(template.prepared.dir, `disk-${sizeMb}.ext4`), sizeMb);
+  }
+
+  /**
+   * Saves the prepared agent of `unit`, and once more after `detach`; it is good for nothing else afterwards. Other keys'
+   * templates are removed.
+   */
+  async build(
+    unit: Unit,
+    secret: string,
+    agent: { flushed: Flushed; detach(): Promise<void> },
+  ): Promise<Template> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
     const making = join(this.#dir, `.making-${unit.record.name}`);
-    await mkdir(making, { mode: 0o700 });
+    const { dir, prepared } = templateIn(making, secret);
+    await mkdir(prepared.dir, { recursive: true, mode: 0o700 });
     try {
-      await unit.saveMemory(making);
+      const disk = snapshotDisk(prepared);
+      await unit.snapshot(prepared.dir, disk, { stop: false, template: true, ...agent.flushed });
+      // Its journal is replayed here once, and in no clone.
+      await growDisk(disk, defaults.diskMb);
+      await agent.detach();
+      await unit.saveMemory(dir);
       await writeFile(join(making, SECRET_FILE), JSON.stringify({ secret }), { mode: 0o600 });
+      await makeDurable(prepared.dir);
+      await makeDurable(making);
       for (const name of await readdir(this.#dir)) {
         if (join(this.#dir, name) !== making)
           await rm(join(this.#dir, name), { recursive: true, force: true });
@@ -49,7 +86,7 @@ export class TemplateStore {
     } finally {
       await rm(making, { recursive: true, force: true });
     }
-    return { dir: join(this.#dir, this.#key), secret };
+    return templateIn(join(this.#dir, this.#key), secret);
   }
 
   async drop(): Promise<void> {
@@ -71,8 +108,21 @@ export async function platformKey(runsc: string): Promise<string> {
   return digest([2, runsc, features]);
 }
 
-/** Of a template: two starts with the same key can share it. The number is that of how it is made. */
-export const templateKey = (madeWith: MadeWith): string => digest([3, madeWith, bootConfig("")]);
+/** Of a template: two starts with the same key can share it. `readyKey`: of what prepares it. The number is that of how it is made. */
+export const templateKey = (madeWith: MadeWith, readyKey: string): string =>
+  digest([4, madeWith, readyKey, bootConfig("")]);
+
+const templateIn = (dir: string, secret: string): Template => ({
+  dir,
+  prepared: { dir: join(dir, PREPARED) },
+  secret,
+});
+
+/** The files of a directory, and their names. */
+async function makeDurable(dir: string): Promise<void> {
+  for (const name of await readdir(dir)) await syncFile(join(dir, name));
+  await syncDirectory(dir);
+}
 
 const digest = (value: unknown): string =>
   createHash("sha256").update(JSON.stringify(value)).digest("hex").slice(0, 16);

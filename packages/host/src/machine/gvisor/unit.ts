@@ -181,17 +181,18 @@ export class Unit {
 
   /**
    * Memory into `imageDir`, the disk cloned to `diskClone`, at one instant. The pause is half as long where the agent has seen
-   * no connection to the outside and none was opened since.
+   * no connection to the outside and none was opened since. `template`: the image is as small as it can be.
    */
   async snapshot(
     imageDir: string,
     diskClone: string,
-    options: { stop: boolean; opensWhileQuiet?: number },
+    options: { stop: boolean; template?: boolean; opensWhileQuiet?: number },
   ): Promise<SnapshotTimes> {
     const disk = this.record.disk;
     if (disk === undefined) throw new Error(`unit ${this.record.name} has no disk`);
-    const { stop, opensWhileQuiet: opens } = options;
-    const flags = [...(stop ? ["--stop"] : []), ...(opens === undefined ? [] : ["--quiet", String(opens)])];
+    const { stop, template = false, opensWhileQuiet: opens } = options;
+    const kind = [...(stop ? ["--stop"] : []), ...(template ? ["--template"] : [])];
+    const flags = [...kind, ...(opens === undefined ? [] : ["--quiet", String(opens)])];
     const places = [this.socket, imageDir, this.mountPoint, disk, diskClone, this.#pausedMarker];
     const args = ["snapshot", ...places, ...flags];
     const said = await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);

@@ -49,8 +49,8 @@ export class FakeWorld {
   readonly machines = new Map<string, FakeMachine>();
   /** Names of the effects so far, in order. */
   readonly effects: string[] = [];
-  /** Whether every driver has one machine made ahead. */
-  keepsReady = false;
+  /** What every driver has made ahead: a machine, or the memory that a fresh disk goes with. */
+  keeps: "machine" | "disk" | undefined;
   /** One that was made ahead and assigned, by `makeAhead`. */
   #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
   #hooks: ReadyHooks | undefined;
@@ -235,7 +235,7 @@ export class FakeWorld {
           return boot(files, newMemory());
         }),
       claimReady: async (files) => {
-        if (!this.keepsReady && this.#ahead === undefined) return undefined;
+        if (this.keeps !== "machine" && this.#ahead === undefined) return undefined;
         return effect("claimReady", async () => {
           await stop(files);
           const ahead = this.#ahead;
@@ -247,10 +247,15 @@ export class FakeWorld {
             const address = { agentHost: "127.0.0.1", agentPort: ahead.machine.port };
             return { id: files.id, ...address, bootstrapSecret: secret, blockDevice: undefined, assignment };
           }
-          if (!this.keepsReady) return undefined;
+          if (this.keeps !== "machine") return undefined;
           await writeFile(files.diskImage, "fresh");
           return boot(files, { ...newMemory(), attached: true });
         });
+      },
+      freshDisk: async (files) => {
+        if (this.keeps !== "disk") return false;
+        await effect("freshDisk", () => writeFile(files.diskImage, "fresh"));
+        return true;
       },
       adopt: async (files) => {
         const machine = this.machines.get(files.id);

@@ -1,0 +1,38 @@
+// An image in larger sizes, to be cloned: each is made once, by a reflink and a growth (about 30 ms), and then costs nothing.
+// Owns no file: the caller says where they lie. Survives a crash: a size that is there is whole, for it was renamed.
+import { rename, stat } from "node:fs/promises";
+import type { Native } from "../sys/native.ts";
+import { cloneDisk, growDisk } from "./disk.ts";
+
+export class SizedImages {
+  readonly #native: Native;
+  readonly #making = new Map<string, Promise<string>>();
+
+  constructor(native: Native) {
+    this.#native = native;
+  }
+
+  /** `image`, which is `from` grown to `sizeMb`; answers its path. */
+  ofSize(from: string, image: string, sizeMb: number): Promise<string> {
+    const known = this.#making.get(image);
+    if (known) return known;
+    const made = this.#make(from, image, sizeMb).finally(() => this.#making.delete(image));
+    this.#making.set(image, made);
+    return made;
+  }
+
+  async #make(from: string, image: string, sizeMb: number): Promise<string> {
+    if (await exists(image)) return image;
+    const unfinished = `${image}.making`;
+    await cloneDisk(this.#native, from, unfinished);
+    await growDisk(unfinished, sizeMb);
+    await rename(unfinished, image);
+    return image;
+  }
+}
+
+export const exists = (path: string): Promise<boolean> =>
+  stat(path).then(
+    () => true,
+    () => false,
+  );
