@@ -9,3 +9,4 @@ export * from "./durable-file.ts";
 export * from "./http.ts";
 export * from "./config.ts";
 export * from "./rate-limit.ts";
+export * from "./turns.ts";

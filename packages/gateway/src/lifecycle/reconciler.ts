@@ -5,7 +5,7 @@
  *
  * Owns nothing that must survive: every check reads record, operation and machine afresh.
  */
-import { type Clock, type Log, SerialQueue } from "@cloche/base";
+import { type Clock, type Log, SerialQueue, Turns } from "@cloche/base";
 import type { RandomBytes } from "@cloche/protocol";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";
 import type { Database } from "../database/database.ts";
@@ -41,8 +41,8 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
   readonly #needs: ReconcilerDependencies;
   readonly #queue = new SerialQueue();
   readonly #stop = new AbortController();
-  readonly #free: (() => void)[] = [];
-  #running = 0;
+  /** Bounds how many sandboxes are compared at once. */
+  readonly #turns = new Turns(gatewayLimits.reconcileConcurrency);
   #regularly: Promise<void> | undefined;
   #firstPass: Promise<void> | undefined;
   /** Machines that were there before a database that is new: it cannot know whether they are wanted. */
@@ -140,7 +140,7 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
 
   async #enqueue(sandboxId: string): Promise<void> {
     await this.#queue.run(sandboxId, async () => {
-      const release = await this.#slot();
+      const release = await this.#turns.enter();
       try {
         if (!this.#stop.signal.aborted) await this.#check(sandboxId);
       } catch (error) {
@@ -242,20 +242,6 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
 
   #call() {
     return { signal: this.#stop.signal, requestId: "" };
-  }
-
-  /** Bounds how many sandboxes are compared at once. */
-  async #slot(): Promise<() => void> {
-    if (this.#running >= gatewayLimits.reconcileConcurrency) {
-      await new Promise<void>((resolve) => this.#free.push(resolve));
-    } else {
-      this.#running += 1;
-    }
-    return () => {
-      const next = this.#free.shift();
-      if (next === undefined) this.#running -= 1;
-      else next();
-    };
   }
 }
 
