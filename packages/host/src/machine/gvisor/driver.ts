@@ -3,7 +3,7 @@
 // Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
 // gvisor.json and the unit's record, and believes them only when the process with that start time lives.
 import { existsSync, type FSWatcher, watch } from "node:fs";
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { CleanupStack, type Log, readJsonFile, step, Turns } from "@cloche/base";
@@ -431,7 +431,10 @@ export class GvisorDriver implements MachineDriver {
     cleanup.push("unit", () => this.#destroyUnit(unit));
     unit.record.machineId = files.id;
     unit.save();
-    await writeFile(join(files.dir, MACHINE_FILE), JSON.stringify({ unit: unit.record.name }));
+    // Whole or not at all, whenever we are killed.
+    const note = join(files.dir, MACHINE_FILE);
+    await writeFile(`${note}.new`, JSON.stringify({ unit: unit.record.name }));
+    await rename(`${note}.new`, note);
     if (resources.egress) await this.#options.network.setEgressOf(unit.lease.agentHost, resources.egress);
   }
 
@@ -542,7 +545,7 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async #find(files: MachineFiles): Promise<Unit | undefined> {
-    const note = (await readJsonFile(join(files.dir, MACHINE_FILE))) as MachineNote | undefined;
+    const note = await this.#noteOf(files);
     if (!note) return undefined;
     const known = this.#units.get(note.unit);
     if (known) return known;
@@ -551,6 +554,17 @@ export class GvisorDriver implements MachineDriver {
     const unit = await this.#reopen(record);
     this.#units.set(note.unit, unit);
     return unit;
+  }
+
+  /** One that a power cut tore is of a unit that it took as well. */
+  async #noteOf(files: MachineFiles): Promise<MachineNote | undefined> {
+    try {
+      return (await readJsonFile(join(files.dir, MACHINE_FILE))) as MachineNote | undefined;
+    } catch (error) {
+      if (!(error instanceof SyntaxError)) throw error;
+      this.#options.log.warn({ err: error, sandbox_id: files.id }, "a machine's note is torn");
+      return undefined;
+    }
   }
 
   async #reopen(record: UnitRecord): Promise<Unit> {
