@@ -3,7 +3,7 @@
 // Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
 // gvisor.json and the unit's record, and believes them only when the process with that start time lives.
 import { existsSync, type FSWatcher, watch } from "node:fs";
-import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { CleanupStack, type Log, readJsonFile, step, Turns } from "@cloche/base";
@@ -12,7 +12,7 @@ import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { CommandError, run } from "../../sys/run.ts";
 import { agentListens } from "../agent-listens.ts";
-import { childGroups, type CgroupLimits, mibToBytes, prepareParent, removeGroup } from "../cgroup.ts";
+import { childGroups, type CgroupLimits, prepareParent, removeGroup } from "../cgroup.ts";
 import {
   type GuestHooks,
   ImageMismatchError,
@@ -29,10 +29,12 @@ import {
 import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
+import { readNote, removeNote, writeNote } from "./machine-note.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
 import { shareMounts, unshareMounts } from "./slot-mounts.ts";
 import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
-import { readUnit, Unit, type UnitEnvironment, type UnitRecord } from "./unit.ts";
+import { isDefaultShape, leastShape, limitsOf, withHeadroom } from "./unit-limits.ts";
+import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
 
 export interface GvisorOptions {
   /** Instance tag. */
@@ -54,12 +56,6 @@ export interface GvisorOptions {
 
 const AGENT_START_MS = 60_000;
 const AGENT_RESTORE_MS = 60_000;
-/** Host tasks of sentry and stubs: far above what the limit inside allows, since reaching it kills the sandbox. */
-const PIDS_BACKSTOP = 32_768;
-/** Sentry, gofer and agent use this much beside what the user asked for. */
-const OVERHEAD_BYTES = mibToBytes(128);
-/** What one CPU may fill before the agent's memory guard has looked and killed (agent/native/memory.c): past our limit the whole sandbox ends. */
-const GUARD_BYTES_PER_CPU = mibToBytes(256);
 /** How the sentry refuses to save a file that was deleted while open; the users' root lies in fs/ of the disk. */
 const DELETED_FILE = /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.beforeSave: deleted/;
 /** In what `runsc --version` says. Another one's calls may differ: it restores by its own command. */
@@ -70,14 +66,9 @@ const RUNSC_THAT_KEEPER_RESTORES = "20240729";
  */
 const MADE_AT_ONCE_PER_CPU = 2;
 const MADE_WITH_FILE = "made-with";
-const MACHINE_FILE = "gvisor.json";
 
 /** Waits until this machine may be made from nothing; at once, where it has waited before. */
 type Turn = () => Promise<void>;
-
-interface MachineNote {
-  unit: string;
-}
 
 export class GvisorDriver implements MachineDriver {
   readonly runtime = "gvisor";
@@ -112,7 +103,7 @@ export class GvisorDriver implements MachineDriver {
       const { stdout: version } = await run([this.#options.runsc, "--version"]);
       const keeperRestores = version.includes(RUNSC_THAT_KEEPER_RESTORES);
       this.#environment = { ...this.#environment, hideNetSysctl: shown, keeperRestores };
-      const unit = await this.#makeUnit({ cpus: 1, memoryBytes: mibToBytes(256), pids: PIDS_BACKSTOP });
+      const unit = await this.#makeUnit(limitsOf(leastShape));
       await this.#destroyUnit(unit);
     } catch (error) {
       throw new ClocheError("failed_precondition", "gVisor cannot run on this machine", { cause: error });
@@ -372,7 +363,7 @@ export class GvisorDriver implements MachineDriver {
     this.#fresh.delete(files.id);
     const unit = await this.#find(files);
     if (unit) await this.#destroyUnit(unit);
-    await rm(join(files.dir, MACHINE_FILE), { force: true });
+    await removeNote(files.dir);
   }
 
   async destroy(files: MachineFiles): Promise<void> {
@@ -431,10 +422,7 @@ export class GvisorDriver implements MachineDriver {
     cleanup.push("unit", () => this.#destroyUnit(unit));
     unit.record.machineId = files.id;
     unit.save();
-    // Whole or not at all, whenever we are killed.
-    const note = join(files.dir, MACHINE_FILE);
-    await writeFile(`${note}.new`, JSON.stringify({ unit: unit.record.name }));
-    await rename(`${note}.new`, note);
+    await writeNote(files.dir, { unit: unit.record.name });
     if (resources.egress) await this.#options.network.setEgressOf(unit.lease.agentHost, resources.egress);
   }
 
@@ -502,9 +490,7 @@ export class GvisorDriver implements MachineDriver {
     this.#units.set(name, unit);
     try {
       await unit.make();
-      // The sentry was told the user's figure; what it needs itself comes on top.
-      const headroom = OVERHEAD_BYTES + Math.round(GUARD_BYTES_PER_CPU * Math.max(1, limits.cpus));
-      await unit.cgroup.limit({ ...limits, memoryBytes: limits.memoryBytes + headroom });
+      await unit.cgroup.limit(withHeadroom(limits));
       return unit;
     } catch (error) {
       await this.#destroyUnit(unit);
@@ -545,7 +531,7 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async #find(files: MachineFiles): Promise<Unit | undefined> {
-    const note = await this.#noteOf(files);
+    const note = await readNote(files.dir);
     if (!note) return undefined;
     const known = this.#units.get(note.unit);
     if (known) return known;
@@ -554,17 +540,6 @@ export class GvisorDriver implements MachineDriver {
     const unit = await this.#reopen(record);
     this.#units.set(note.unit, unit);
     return unit;
-  }
-
-  /** One that a power cut tore is of a unit that it took as well. */
-  async #noteOf(files: MachineFiles): Promise<MachineNote | undefined> {
-    try {
-      return (await readJsonFile(join(files.dir, MACHINE_FILE))) as MachineNote | undefined;
-    } catch (error) {
-      if (!(error instanceof SyntaxError)) throw error;
-      this.#options.log.warn({ err: error, sandbox_id: files.id }, "a machine's note is torn");
-      return undefined;
-    }
   }
 
   async #reopen(record: UnitRecord): Promise<Unit> {
@@ -612,27 +587,3 @@ function machineOf(unit: Unit, id: string, secret: string | undefined): RunningM
 }
 
 const agentOf = (unit: Unit) => ({ agentHost: unit.lease.agentHost, agentPort: defaults.agentPort });
-
-const limitsOf = (resources: { cpus: number; memoryMb: number }): CgroupLimits => ({
-  cpus: resources.cpus,
-  memoryBytes: mibToBytes(resources.memoryMb),
-  pids: PIDS_BACKSTOP,
-});
-
-/** The sentry is told CPUs and memory when it starts, so a unit made ahead has a shape. */
-const isDefaultShape = ({ cpus, memoryMb }: MachineResources): boolean =>
-  cpus === defaults.cpus && memoryMb === defaults.memoryMb;
-
-const goneLease = (slot: number) => ({
-  slot,
-  namespacePath: "",
-  agentHost: "",
-  prepare: () => Promise.reject(new Error(`network slot ${slot} is gone`)),
-});
-
-const unknownUnit = (name: string): UnitRecord => ({
-  name,
-  slot: -1,
-  agentRootDir: "",
-  limits: { cpus: 1, memoryBytes: mibToBytes(256), pids: PIDS_BACKSTOP },
-});

@@ -21,6 +21,7 @@ import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
 import { Keeper, type KeeperFiles } from "./keeper.ts";
+import { leastShape, limitsOf } from "./unit-limits.ts";
 
 /** What every unit of one driver shares. */
 export interface UnitEnvironment {
@@ -321,6 +322,22 @@ export async function readUnit(
 ): Promise<UnitRecord | undefined> {
   return (await readJsonFile(join(unitDir(environment, name), "unit.json"))) as UnitRecord | undefined;
 }
+
+/** Of a slot that is no longer there: its unit can only be destroyed. */
+export const goneLease = (slot: number) => ({
+  slot,
+  namespacePath: "",
+  agentHost: "",
+  prepare: () => Promise.reject(new Error(`network slot ${slot} is gone`)),
+});
+
+/** One of which only the cgroup is left. */
+export const unknownUnit = (name: string): UnitRecord => ({
+  name,
+  slot: -1,
+  agentRootDir: "",
+  limits: limitsOf(leastShape),
+});
 
 /** The keeper ends by itself once it has collected the machine's processes. */
 async function ended(keeper: ProcessIdentity): Promise<void> {

@@ -1,0 +1,35 @@
+// What a unit's cgroup allows, by what was asked for its machine.
+import { defaults } from "@cloche/protocol";
+import { type CgroupLimits, mibToBytes } from "../cgroup.ts";
+
+/** Host tasks of sentry and stubs: far above what the limit inside allows, since reaching it kills the sandbox. */
+const PIDS_BACKSTOP = 32_768;
+/** Sentry, gofer and agent use this much beside what the user asked for. */
+const OVERHEAD_BYTES = mibToBytes(128);
+/** What one CPU may fill before the agent's memory guard has looked and killed (agent/native/memory.c): past our limit the whole sandbox ends. */
+const GUARD_BYTES_PER_CPU = mibToBytes(256);
+
+/** The sentry is told CPUs and memory when it starts, so a unit made ahead has a shape. */
+interface Shape {
+  cpus: number;
+  memoryMb: number;
+}
+
+/** Of a unit in which no machine is to run. */
+export const leastShape: Shape = { cpus: 1, memoryMb: 256 };
+
+/** What the sentry is told. */
+export const limitsOf = ({ cpus, memoryMb }: Shape): CgroupLimits => ({
+  cpus,
+  memoryBytes: mibToBytes(memoryMb),
+  pids: PIDS_BACKSTOP,
+});
+
+/** What the cgroup has: what the sentry needs itself comes on top. */
+export function withHeadroom(limits: CgroupLimits): CgroupLimits {
+  const headroom = OVERHEAD_BYTES + Math.round(GUARD_BYTES_PER_CPU * Math.max(1, limits.cpus));
+  return { ...limits, memoryBytes: limits.memoryBytes + headroom };
+}
+
+export const isDefaultShape = ({ cpus, memoryMb }: Shape): boolean =>
+  cpus === defaults.cpus && memoryMb === defaults.memoryMb;
