@@ -199,8 +199,7 @@ export class GvisorDriver implements MachineDriver {
     const prepared = template !== undefined && template.secret === secret;
     if (template) {
       try {
-        if (prepared) return await this.#createPrepared(template, files, resources, turn);
-        return await this.#createFrom(template, files, resources, turn);
+        return await this.#createFrom(template, prepared, files, resources, turn);
       } catch (error) {
         if (error instanceof DiskFault && !prepared) throw error;
         await this.#dropTemplate(error);
@@ -223,31 +222,19 @@ export class GvisorDriver implements MachineDriver {
     await this.#templates?.drop();
   }
 
-  /** The disk is a clone of the template's. */
-  #createPrepared(
-    template: Template,
-    files: MachineFiles,
-    resources: MachineResources,
-    turn: Turn,
-  ): Promise<RunningMachine> {
-    return CleanupStack.guard(async (cleanup) => {
-      const unit = await this.#take(files, resources, cleanup, turn);
-      await unit.attachDisk(files.diskImage);
-      await unit.restore(template.prepared.dir);
-      return this.#running(unit, files.id, template.secret, AGENT_RESTORE_MS);
-    });
-  }
-
+  /** `prepared`: the disk is a clone of the template's, and the users' guest in its memory stands on it. */
   #createFrom(
     template: Template,
+    prepared: boolean,
     files: MachineFiles,
     resources: MachineResources,
     turn: Turn,
   ): Promise<RunningMachine> {
     return CleanupStack.guard(async (cleanup) => {
       const unit = await this.#take(files, resources, cleanup, turn);
-      await unit.restore(template.dir);
-      await unit.attachDisk(files.diskImage);
+      if (prepared) await unit.attachDisk(files.diskImage);
+      await unit.restore(prepared ? template.prepared.dir : template.dir);
+      if (!prepared) await unit.attachDisk(files.diskImage);
       return this.#running(unit, files.id, template.secret, AGENT_RESTORE_MS);
     });
   }

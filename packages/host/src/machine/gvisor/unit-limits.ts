@@ -1,6 +1,7 @@
 // What a unit's cgroup allows, by what was asked for its machine.
 import { defaults } from "@cloche/protocol";
 import { type CgroupLimits, mibToBytes } from "../cgroup.ts";
+import type { Shape } from "./recent-shapes.ts";
 
 /** Host tasks of sentry and stubs: far above what the limit inside allows, since reaching it kills the sandbox. */
 const PIDS_BACKSTOP = 32_768;
@@ -8,12 +9,6 @@ const PIDS_BACKSTOP = 32_768;
 const OVERHEAD_BYTES = mibToBytes(128);
 /** What one CPU may fill before the agent's memory guard has looked and killed (agent/native/memory.c): past our limit the whole sandbox ends. */
 const GUARD_BYTES_PER_CPU = mibToBytes(256);
-
-/** The sentry is told CPUs and memory when it starts, so a unit made ahead has a shape. */
-interface Shape {
-  cpus: number;
-  memoryMb: number;
-}
 
 /** Of a unit in which no machine is to run. */
 export const leastShape: Shape = { cpus: 1, memoryMb: 256 };
