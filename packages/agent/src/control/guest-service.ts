@@ -135,7 +135,9 @@ class GuestService {
       machineId: machineId(randomness),
     };
     // The answer does not wait for it; the data plane, and the next call of the host, do.
-    identity.writing(writeIdentity(spawner.guest, files, log));
+    identity.writing(writeIdentity(spawner.guest, files, log), () =>
+      log.warn("the identity's files are still not written: nobody waits for them any longer"),
+    );
     identity.become({ id, verifier, env, dnsServers, hostname });
     const wanted = request.startServices ? services.wanted() : [];
     if (wanted.length > 0) await identity.beingWritten;

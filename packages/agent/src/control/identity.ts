@@ -8,6 +8,8 @@ import { TokenVerifier } from "../auth/token-verifier.ts";
 import type { Log } from "../log.ts";
 import type { Guest } from "../spawner/index.ts";
 
+const filesDeadlineMs = 10_000;
+
 export class Identity {
   #sandboxId = "";
   #verifier: TokenVerifier | undefined;
@@ -44,11 +46,18 @@ export class Identity {
     return this.#beingWritten;
   }
 
-  writing(files: Promise<void>): void {
-    this.#beingWritten = files;
-    void files.then(() => {
-      if (this.#beingWritten === files) this.#beingWritten = undefined;
+  /** `tooLate` is called, and nobody waits any longer, when they are not written within `withinMs`: a sandbox's own root may still what writes them. */
+  writing(files: Promise<void>, tooLate: () => void, withinMs = filesDeadlineMs): void {
+    const over = Promise.withResolvers<void>();
+    const timer = setTimeout(() => {
+      tooLate();
+      over.resolve();
+    }, withinMs);
+    const written = Promise.race([files, over.promise]).then(() => {
+      clearTimeout(timer);
+      if (this.#beingWritten === written) this.#beingWritten = undefined;
     });
+    this.#beingWritten = written;
   }
 
   become(sandbox: {
