@@ -30,6 +30,7 @@
 // root network namespace and refuses its own network stack. An empty tmpfs in a private mount namespace hides it.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/ethtool.h>
@@ -42,11 +43,13 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -362,6 +365,42 @@ static int open_images(const char *image_dir, int flags, int *images) {
   return 0;
 }
 
+// The sentry writes its state in pieces of a byte or a few, each behind its length, and reads it so: 230,000 pieces, and
+// twice as many reads. As one piece it is read in two thirds of the time. What does not look as expected stays as it is.
+//   "gVisorSF", length of the metadata (8 bytes), metadata (JSON), its hash (32 bytes), then pieces: length (4), bytes
+static int join_pieces(int state) {
+  enum { magic = 8, length = 8, hash = 32, piece_header = 4 };
+  off_t end = lseek(state, 0, SEEK_END);
+  if (end <= magic + length + hash + piece_header || end > UINT32_MAX) return 0;
+  size_t size = (size_t)end;
+  unsigned char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, state, 0);
+  if (bytes == MAP_FAILED) return 0;
+  uint64_t metadata;
+  memcpy(&metadata, bytes + magic, sizeof metadata);
+  metadata = be64toh(metadata);
+  static const char uncompressed[] = "\"compression\":\"none\"";
+  size_t first = magic + length + (metadata < size ? (size_t)metadata : size) + hash;
+  if (!memcmp(bytes, "gVisorSF", magic) && first + piece_header < size &&
+      memmem(bytes, first, uncompressed, sizeof uncompressed - 1)) {
+    size_t from = first, to = first + piece_header;
+    while (from + piece_header <= size) {
+      uint32_t piece;
+      memcpy(&piece, bytes + from, sizeof piece);
+      piece = be32toh(piece);
+      from += piece_header;
+      if (piece > size - from) break;
+      memmove(bytes + to, bytes + from, piece);
+      from += piece, to += piece;
+    }
+    uint32_t whole = htobe32((uint32_t)(to - first - piece_header));
+    memcpy(bytes + first, &whole, sizeof whole);
+    if (from == size && (pwrite(state, bytes, to, 0) != (ssize_t)to || ftruncate(state, (off_t)to)))
+      return complain("joining the pieces of the state"), -1;
+  }
+  munmap(bytes, size);
+  return 0;
+}
+
 static int snapshot(int argc, char **argv) {
   if (argc < 6) return complain("usage: snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER"), 2;
   const char *socket_path = argv[0], *image_dir = argv[1], *marker = argv[5];
@@ -407,6 +446,7 @@ static int snapshot(int argc, char **argv) {
   failed |= disk_clone.failed;
   long saved = now_us();
   if (!failed && stop) {
+    failed = join_pieces(images[0]);
     for (int i = 0; i < 3; i++) failed |= fsync(images[i]);
     failed |= fsync(disk_clone.clone) | sync_directory(image_dir);
     if (failed) complain("writing the image out");
@@ -416,7 +456,7 @@ static int snapshot(int argc, char **argv) {
     else unlink(marker);
   }
   long resumed = now_us();
-  if (failed) return 1;
+  if (failed || (!stop && join_pieces(images[0]))) return 1;
   printf("{\"pauseUs\":%ld,\"saveUs\":%ld,\"diskUs\":%ld,\"cloneUs\":%ld,\"quiet\":%s}\n", resumed - paused_at,
          saved - began, disk_clone.ended_us - began, disk_clone.clone_us, quiet ? "true" : "false");
   return 0;
@@ -439,7 +479,7 @@ static int save(const char *socket_path, const char *image_dir) {
   if (open_images(image_dir, O_RDWR | O_CREAT | O_TRUNC, images)) return 1;
   if (method(socket_path, "containerManager.Pause", "null")) return 1;
   reset_connections(socket_path, image_dir);
-  int failed = call(socket_path, template_request, images, 3, reply);
+  int failed = call(socket_path, template_request, images, 3, reply) || join_pieces(images[0]);
   for (int i = 0; i < 3; i++) failed |= fsync(images[i]);
   return failed || sync_directory(image_dir) ? 1 : 0;
 }
