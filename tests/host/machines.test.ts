@@ -8,12 +8,17 @@ import { HostLab } from "./host-lab.ts";
 
 const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done`;
 
+const secret = "postgres://nobody:not-for-machines@127.0.0.1/none";
+/** SCHED_BATCH of sched(7). */
+const schedBatch = 3;
+
 /** Generous: the machine may be busy with other things, and none of this is about time. */
 const waits = { timeout: 60_000 };
 
 describe("machines of a host", () => {
   let lab: HostLab;
   beforeAll(async () => {
+    process.env["CLOCHE_DATABASE_URL"] = secret;
     lab = await HostLab.open();
   });
   afterEach(async () => {
@@ -48,6 +53,22 @@ describe("machines of a host", () => {
     await lab.client.destroyMachine({ sandboxId: spec.sandboxId });
     await lab.client.destroyMachine({ sandboxId: spec.sandboxId });
     await expect(lab.client.getMachine({ sandboxId: spec.sandboxId })).rejects.toThrow(/no machine/);
+  });
+
+  it("gives a machine's processes nothing of the service's environment, and has them take no processor from others", async () => {
+    const { sandboxId } = await lab.create({});
+    const { pid: sentry } = JSON.parse(await unitOf(lab)).sandbox as { pid: number };
+    const ours: number[] = [];
+    for (const name of await readdir("/proc")) {
+      const command = await readFile(`/proc/${name}/cmdline`, "utf8").catch(() => "");
+      if (/^[0-9]+$/.test(name) && command.includes(lab.runDir)) ours.push(Number(name));
+    }
+    expect(ours).toContain(sentry);
+    for (const pid of ours) expect(await readFile(`/proc/${pid}/environ`, "latin1")).not.toContain(secret);
+    // The 41st figure of stat is the scheduling policy; what the sentry starts has its own.
+    const stat = await readFile(`/proc/${sentry}/stat`, "latin1");
+    expect(Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[41 - 3])).toBe(schedBatch);
+    expect(await lab.exec(sandboxId, "true")).toBe("");
   });
 
   it("forks a living process; clones diverge, have their own names, and outlive the source", async () => {

@@ -531,4 +531,14 @@ export const defences: readonly Defence[] = [
     test: "tests/e2e/failed-start.test.ts",
     heavy: true,
   },
+  {
+    what: "nothing of the service's environment is beside a sandbox",
+    file: "packages/host/src/sys/native.ts",
+    find: 'env: { PATH: SYSTEM_PATH, LC_ALL: "C",',
+    replace: 'env: { ...process.env, PATH: SYSTEM_PATH, LC_ALL: "C",',
+    project: "host",
+    test: "tests/host/machines.test.ts",
+    named: "nothing of the service's environment",
+    heavy: true,
+  },
 ];

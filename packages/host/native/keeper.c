@@ -25,12 +25,13 @@
 //       namespace, and the memory in IMAGE_DIR goes on.
 //   keeper save SOCKET IMAGE_DIR
 //       The memory alone, of a machine without a disk.
+//   keeper join STATE
+//       The pieces of a saved state become one (state-pieces.h), as after each snapshot and save.
 //
 // --hide-net-sysctl: some kernels show net.core.rmem_default in every network namespace; this runsc takes that for the
 // root network namespace and refuses its own network stack. An empty tmpfs in a private mount namespace hides it.
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/ethtool.h>
@@ -43,13 +44,11 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -58,6 +57,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "state-pieces.h"
 
 #define REPLY_MAX 65536
 #define CALL_TIMEOUT_S 300
@@ -365,42 +366,6 @@ static int open_images(const char *image_dir, int flags, int *images) {
   return 0;
 }
 
-// The sentry writes its state in pieces of a byte or a few, each behind its length, and reads it so: 230,000 pieces, and
-// twice as many reads. As one piece it is read in two thirds of the time. What does not look as expected stays as it is.
-//   "gVisorSF", length of the metadata (8 bytes), metadata (JSON), its hash (32 bytes), then pieces: length (4), bytes
-static int join_pieces(int state) {
-  enum { magic = 8, length = 8, hash = 32, piece_header = 4 };
-  off_t end = lseek(state, 0, SEEK_END);
-  if (end <= magic + length + hash + piece_header || end > UINT32_MAX) return 0;
-  size_t size = (size_t)end;
-  unsigned char *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, state, 0);
-  if (bytes == MAP_FAILED) return 0;
-  uint64_t metadata;
-  memcpy(&metadata, bytes + magic, sizeof metadata);
-  metadata = be64toh(metadata);
-  static const char uncompressed[] = "\"compression\":\"none\"";
-  size_t first = magic + length + (metadata < size ? (size_t)metadata : size) + hash;
-  if (!memcmp(bytes, "gVisorSF", magic) && first + piece_header < size &&
-      memmem(bytes, first, uncompressed, sizeof uncompressed - 1)) {
-    size_t from = first, to = first + piece_header;
-    while (from + piece_header <= size) {
-      uint32_t piece;
-      memcpy(&piece, bytes + from, sizeof piece);
-      piece = be32toh(piece);
-      from += piece_header;
-      if (piece > size - from) break;
-      memmove(bytes + to, bytes + from, piece);
-      from += piece, to += piece;
-    }
-    uint32_t whole = htobe32((uint32_t)(to - first - piece_header));
-    memcpy(bytes + first, &whole, sizeof whole);
-    if (from == size && (pwrite(state, bytes, to, 0) != (ssize_t)to || ftruncate(state, (off_t)to)))
-      return complain("joining the pieces of the state"), -1;
-  }
-  munmap(bytes, size);
-  return 0;
-}
-
 static int snapshot(int argc, char **argv) {
   if (argc < 6) return complain("usage: snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER"), 2;
   const char *socket_path = argv[0], *image_dir = argv[1], *marker = argv[5];
@@ -456,7 +421,8 @@ static int snapshot(int argc, char **argv) {
     else unlink(marker);
   }
   long resumed = now_us();
-  if (failed || (!stop && join_pieces(images[0]))) return 1;
+  if (!failed && !stop && (failed = join_pieces(images[0]))) complain("joining the pieces of the state");
+  if (failed) return 1;
   printf("{\"pauseUs\":%ld,\"saveUs\":%ld,\"diskUs\":%ld,\"cloneUs\":%ld,\"quiet\":%s}\n", resumed - paused_at,
          saved - began, disk_clone.ended_us - began, disk_clone.clone_us, quiet ? "true" : "false");
   return 0;
@@ -606,5 +572,9 @@ int main(int argc, char **argv) {
   if (!strcmp(command, "resume") && argc == 2) return resume(argv[0], argv[1]);
   if (!strcmp(command, "restore") && argc == 3) return restore(argv[0], argv[1], argv[2]);
   if (!strcmp(command, "save") && argc == 2) return save(argv[0], argv[1]);
+  if (!strcmp(command, "join") && argc == 1) {
+    int state = open(argv[0], O_RDWR | O_CLOEXEC);
+    return state < 0 || join_pieces(state) ? (complain("joining %s", argv[0]), 1) : 0;
+  }
   return complain("unknown command %s", command), 2;
 }

@@ -234,11 +234,13 @@ export class Native {
   }
 
   #start(): ChildProcessByStdio<Writable, Readable, null> {
+    const home = process.env["CLOCHE_HOME"];
     // A session of its own: Ctrl-C in the terminal must not reach it in the middle of an operation.
     const child = spawn(this.#program, [], {
       stdio: ["pipe", "pipe", "inherit"],
       detached: true,
-      env: { ...process.env, PATH: SYSTEM_PATH, LC_ALL: "C" },
+      // All that outlives a call is started by it. A database's password or a bucket's key has no business beside a sandbox.
+      env: { PATH: SYSTEM_PATH, LC_ALL: "C", ...(home !== undefined && { CLOCHE_HOME: home }) },
     });
     const lost = (why: string) => {
       if (this.#child !== child) return;

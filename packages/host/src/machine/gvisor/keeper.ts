@@ -7,7 +7,10 @@ import { obtainArtifact } from "../../artifacts/store.ts";
 import type { Native } from "../../sys/native.ts";
 import { CommandError, run } from "../../sys/run.ts";
 
-const SOURCE = fileURLToPath(new URL("../../../native/keeper.c", import.meta.url));
+const nativeFile = (name: string): string =>
+  fileURLToPath(new URL(`../../../native/${name}`, import.meta.url));
+const SOURCES = ["keeper.c", "state-pieces.c"].map(nativeFile);
+const HEADERS = ["state-pieces.h"].map(nativeFile);
 
 /** For what takes a quarter of a second on an idle machine. */
 const DEADLINE_MS = 180_000;
@@ -16,7 +19,8 @@ const DEADLINE_MS = 180_000;
 export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
   const repair = "install gcc and libc6-dev (apt-get install gcc libc6-dev) and run the command again";
   return inStep(progress, "machine keeper", repair, async () => {
-    const inputs = { source: await readFile(SOURCE, "utf8"), architecture: process.arch };
+    const files = await Promise.all([...SOURCES, ...HEADERS].map((path) => readFile(path, "utf8")));
+    const inputs = { source: files.join(""), architecture: process.arch };
     const artifact = await obtainArtifact(
       cache,
       {
@@ -24,7 +28,7 @@ export function obtainKeeper(cache: string, progress: Progress): Promise<string>
         inputs,
         build: async (dir) => {
           const flags = ["-O2", "-static", "-Wall", "-Wextra", "-pthread"];
-          await run(["gcc", ...flags, "-o", join(dir, "keeper"), SOURCE]);
+          await run(["gcc", ...flags, "-o", join(dir, "keeper"), ...SOURCES]);
         },
       },
       progress,
