@@ -1,11 +1,11 @@
 // The service ends in every way it can, and comes back: machines live on through SIGTERM and kill -9, a stop suspends them,
 // and nothing is left on the machine that should not be.
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
-import { emptyInventory, grown, inventory } from "../fixtures/inventory.ts";
+import { emptyInventory, grown, inventory, runFolder } from "../fixtures/inventory.ts";
 import { startService, type TestService } from "../fixtures/service.ts";
 
 let service: TestService;
@@ -162,6 +162,7 @@ test("after npm stop nothing runs and nothing is mounted, and a start brings all
   const stopped = await service.stop();
   expect(stopped.code, stopped.stderr).toBe(0);
   expect(grown(emptyInventory, inventory(service.home))).toEqual([]);
+  expect(existsSync(runFolder(service.tag))).toBe(false);
   expect((await service.command(["status", "--json"])).code).not.toBe(0);
   await service.start();
   const state = await eventually(
@@ -177,6 +178,7 @@ test("stop after kill -9 cleans up what the killed service left", async () => {
   const stopped = await service.stop();
   expect(stopped.code, stopped.stderr).toBe(0);
   expect(grown(emptyInventory, inventory(service.home))).toEqual([]);
+  expect(existsSync(runFolder(service.tag))).toBe(false);
 });
 
 test("tokens end when their lifetime says so, and a fresh one works", async () => {

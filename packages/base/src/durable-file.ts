@@ -1,5 +1,5 @@
 import { constants } from "node:fs";
-import { open, readFile, rename, rm } from "node:fs/promises";
+import { open, readFile, rename, rm, rmdir } from "node:fs/promises";
 import { dirname } from "node:path";
 
 /** Replaces a file atomically and durably: a reader, or the next start after a crash, sees the old or the new one whole. */
@@ -65,6 +65,13 @@ export async function syncDirectory(path: string): Promise<void> {
   } finally {
     await handle.close();
   }
+}
+
+/** One that holds something, or is not there, is left as it is. */
+export async function removeEmptyFolder(path: string): Promise<void> {
+  await rmdir(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== "ENOTEMPTY" && error.code !== "ENOENT") throw error;
+  });
 }
 
 /** The parsed JSON of a file, or undefined when there is none. */

@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { type Config, type Log, Metrics, systemClock } from "@cloche/base";
+import { type Config, type Log, Metrics, removeEmptyFolder, systemClock } from "@cloche/base";
 import { createEdge, type Edge } from "@cloche/edge";
 import { createGateway, type Gateway, openPostgres, openSqlite, parseCorsOrigins } from "@cloche/gateway";
 import {
@@ -125,6 +125,10 @@ async function startParts(
   const tls = await ensureAuthority(config.home, config.baseDomain, clock.nowMs());
 
   const tag = instanceTag(config.home);
+  const runDir = `/run/cloche-${tag}`;
+  stopsWith("run folder", async () => {
+    if (ending.suspend) await removeEmptyFolder(runDir);
+  });
   const place = { tag, stateDir: networkState(tag), native: artifacts.native };
   stopsWith("what is left of the network", async () => {
     if (ending.suspend) await destroyNetwork(place);
@@ -142,7 +146,7 @@ async function startParts(
   const { drivers, emulated } = await makeDrivers({ config, artifacts, tag, network, progress, log });
   const host = createHost({
     poolDir: artifacts.pool.dir,
-    runDir: `/run/cloche-${tag}`,
+    runDir,
     drivers,
     templates: artifacts.templates,
     native: artifacts.native,

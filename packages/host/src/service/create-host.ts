@@ -90,6 +90,7 @@ export function createHost(parts: HostParts): Host {
       await checkpoints.stop();
       machines.events.close();
       for (const driver of parts.drivers.values()) await driver.stop();
+      if (suspend) await journal.close();
     },
   };
 }

@@ -4,10 +4,12 @@
 import { renameSync, rmSync, writeFileSync } from "node:fs";
 import { mkdir, readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { readJsonFile, type SagaJournal, type SagaRecord } from "@cloche/base";
+import { readJsonFile, removeEmptyFolder, type SagaJournal, type SagaRecord } from "@cloche/base";
 
 export interface HostJournal extends SagaJournal<unknown> {
   open(): Promise<void>;
+  /** Nothing of it is left on the machine, unless something is pending. */
+  close(): Promise<void>;
   /** What a crash cut off. */
   pending(): Promise<SagaRecord<unknown>[]>;
 }
@@ -21,6 +23,10 @@ export class FileJournal implements HostJournal {
 
   async open(): Promise<void> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
+  }
+
+  close(): Promise<void> {
+    return removeEmptyFolder(this.#dir);
   }
 
   async save(record: SagaRecord<unknown>): Promise<void> {

@@ -189,6 +189,7 @@ export class FakeWorld {
     const files = new FileJournal(join(this.dir, "run", "journal"));
     return {
       open: () => files.open(),
+      close: () => files.close(),
       pending: () => files.pending(),
       save: (record: SagaRecord<unknown>) =>
         this.#effect(generation, `journal ${record.kind} ${record.begun.at(-1)}`, () => files.save(record)),
