@@ -65,7 +65,7 @@ describe("machines of a host", () => {
     }
     expect(ours).toContain(sentry);
     for (const pid of ours) expect(await readFile(`/proc/${pid}/environ`, "latin1")).not.toContain(secret);
-    // The 41st figure of stat is the scheduling policy; what the sentry starts has its own.
+    // The 41st figure of stat is the scheduling policy; what the sentry starts inherits it.
     const stat = await readFile(`/proc/${sentry}/stat`, "latin1");
     expect(Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[41 - 3])).toBe(schedBatch);
     expect(await lab.exec(sandboxId, "true")).toBe("");

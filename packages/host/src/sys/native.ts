@@ -239,7 +239,8 @@ export class Native {
     const child = spawn(this.#program, [], {
       stdio: ["pipe", "pipe", "inherit"],
       detached: true,
-      // All that outlives a call is started by it. A database's password or a bucket's key has no business beside a sandbox.
+      // Keepers and gofers outlive us beside their sandbox: a database's password or a bucket's key has no business there. By the
+      // home an operator, and the tests' census, tell whose they are.
       env: { PATH: SYSTEM_PATH, LC_ALL: "C", ...(home !== undefined && { CLOCHE_HOME: home }) },
     });
     const lost = (why: string) => {
