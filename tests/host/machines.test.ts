@@ -10,6 +10,7 @@ const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.0
 
 const secret = "postgres://nobody:not-for-machines@127.0.0.1/none";
 /** SCHED_BATCH of sched(7). */
+const timerSlackNs = 1_000_000;
 const schedBatch = 3;
 
 /** Generous: the machine may be busy with other things, and none of this is about time. */
@@ -68,6 +69,8 @@ describe("machines of a host", () => {
     // The 41st figure of stat is the scheduling policy; what the sentry starts inherits it.
     const stat = await readFile(`/proc/${sentry}/stat`, "latin1");
     expect(Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[41 - 3])).toBe(schedBatch);
+    const slackNs = Number(await readFile(`/proc/${sentry}/timerslack_ns`, "latin1"));
+    expect(slackNs).toBe(timerSlackNs);
     expect(await lab.exec(sandboxId, "true")).toBe("");
   });
 

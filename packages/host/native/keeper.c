@@ -88,12 +88,16 @@ static int hide_net_sysctl(void) {
   return 0;
 }
 
-// For the sandbox and whatever it starts: what it wakes does not take the processor from what woke it. systrap has a
-// process of the guest call mmap and the like for the sentry, and that one tells of the result in a loop until the sentry
-// waits for it; where it had taken the sentry's processor, it kept it until the next tick. Without it a machine is merely slower.
-static void batch(void) {
+// For the sandbox and whatever it starts; without either a machine is merely slower.
+// SCHED_BATCH: what it wakes does not take the processor from what woke it. systrap has a process of the guest call mmap and
+// the like for the sentry, and that one tells of the result in a loop until the sentry waits for it; where it had taken the
+// sentry's processor, it kept it until the next tick. Timer slack: the sentry's Go runtime wakes itself up to 50,000 times a
+// second, and systrap a thousand times, to look whether there is something to do. A timer of the guest may be that much late.
+#define TIMER_SLACK_NS 1000000UL
+static void yield_to_others(void) {
   struct sched_param none = {0};
   sched_setscheduler(0, SCHED_BATCH, &none);
+  prctl(PR_SET_TIMERSLACK, TIMER_SLACK_NS);
 }
 
 static pid_t start(const char *out_file, char **argv) {
@@ -106,7 +110,7 @@ static pid_t start(const char *out_file, char **argv) {
   dup2(out, 1);
   dup2(out, 2);
   close_range(3, ~0U, 0);
-  batch();
+  yield_to_others();
   execv(argv[0], argv);
   _exit(127);
 }
