@@ -91,8 +91,8 @@ static int hide_net_sysctl(void) {
 // For the sandbox and whatever it starts; without either a machine is merely slower.
 // SCHED_BATCH: what it wakes does not take the processor from what woke it. systrap has a process of the guest call mmap and
 // the like for the sentry, and that one tells of the result in a loop until the sentry waits for it; where it had taken the
-// sentry's processor, it kept it until the next tick. Timer slack: the sentry's Go runtime wakes itself up to 50,000 times a
-// second, and systrap a thousand times, to look whether there is something to do. A timer of the guest may be that much late.
+// sentry's processor, it kept it until the next tick. Timer slack: the sentry's Go runtime sleeps as briefly as 20 us and systrap
+// 1 ms, only to look whether there is something to do. A timer of the guest may be that much late.
 #define TIMER_SLACK_NS 1000000UL
 static void yield_to_others(void) {
   struct sched_param none = {0};
