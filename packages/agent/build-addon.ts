@@ -5,19 +5,28 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-const source = fileURLToPath(new URL("./addon/poller.c", import.meta.url));
+/** What Node loads once it runs (src/poller.ts), and what is loaded before libc. */
+const sources = { poller: sourceOf("poller.c"), clock: sourceOf("clock.c") };
 /** Of the very Node that runs here, which is the one that the sandboxes get. */
 const nodeHeaders = join(dirname(process.execPath), "../include/node");
 const flags = ["-std=gnu17", "-O2", "-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Wextra"];
 
 /** For whoever keys an artifact by what it is made of. */
-export const addonSources = (): string[] => [source, join(nodeHeaders, "uv/version.h")];
+export const addonSources = (): string[] => [...Object.values(sources), join(nodeHeaders, "uv/version.h")];
 
-/** Compiles what the agent's Node loads (src/poller.ts); needs gcc. Answers the size in bytes. */
-export async function buildAddon(outFile: string, compiler = "gcc"): Promise<number> {
+/** Compiles one of the libraries that the agent's Node loads; needs gcc. Answers the size in bytes. */
+export async function buildAddon(
+  name: keyof typeof sources,
+  outFile: string,
+  compiler = "gcc",
+): Promise<number> {
   await mkdir(dirname(outFile), { recursive: true });
   const unfinished = `${outFile}.${process.pid}.tmp`;
-  await run(compiler, [...flags, "-I", nodeHeaders, "-o", unfinished, source]);
+  await run(compiler, [...flags, "-I", nodeHeaders, "-o", unfinished, sources[name]]);
   await rename(unfinished, outFile);
   return (await stat(outFile)).size;
+}
+
+function sourceOf(name: string): string {
+  return fileURLToPath(new URL(`./addon/${name}`, import.meta.url));
 }

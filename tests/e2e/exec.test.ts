@@ -32,6 +32,13 @@ function startExec(cmd: string[], headers: Record<string, string> = {}): ReturnT
   return request;
 }
 
+test("a command has nothing of the agent's environment, and its language in one file", async () => {
+  expect(await client.shell(sandbox, "tr '\\0' '\\n' < /proc/self/environ | grep -c '^LD_' || true")).toBe(
+    "0\n",
+  );
+  expect(await client.shell(sandbox, "locale charmap; localedef --list-archive")).toBe("UTF-8\nC.utf8\n");
+});
+
 describe("a client that goes away", () => {
   test("kills its command's whole tree and nothing else", async () => {
     await client.shell(sandbox, "sleep 9001 > /dev/null 2>&1 &");

@@ -14,7 +14,7 @@ let poller: Poller;
 
 beforeAll(async () => {
   const path = join(folder, "poller.node");
-  await buildAddon(path);
+  await buildAddon("poller", path);
   poller = openPoller(path, log);
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

@@ -31,7 +31,7 @@ export interface AgentBuild {
   sources(): Promise<string[]>;
   buildBundle(outFile: string): Promise<unknown>;
   buildProgram(outFile: string): Promise<unknown>;
-  buildAddon(outFile: string): Promise<unknown>;
+  buildAddon(name: "poller" | "clock", outFile: string): Promise<unknown>;
 }
 
 export interface HostSetupOptions {
@@ -57,6 +57,7 @@ export interface HostArtifacts {
 
 const AGENT_PROGRAM = "cloche-guest";
 const AGENT_ADDON = "poller.node";
+const AGENT_CLOCK = "clock.so";
 
 export async function setUpHost(options: HostSetupOptions): Promise<HostArtifacts> {
   const { cache, progress } = options;
@@ -78,6 +79,7 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
       programs: {
         [AGENT_PROGRAM]: join(agentFiles, AGENT_PROGRAM),
         [AGENT_ADDON]: join(agentFiles, AGENT_ADDON),
+        [AGENT_CLOCK]: join(agentFiles, AGENT_CLOCK),
       },
     },
     progress,
@@ -108,7 +110,8 @@ function obtainAgentFiles(cache: string, agent: AgentBuild, progress: Progress):
           await Promise.all([
             agent.buildBundle(join(dir, "agent.cjs")),
             agent.buildProgram(join(dir, AGENT_PROGRAM)),
-            agent.buildAddon(join(dir, AGENT_ADDON)),
+            agent.buildAddon("poller", join(dir, AGENT_ADDON)),
+            agent.buildAddon("clock", join(dir, AGENT_CLOCK)),
           ]);
         },
       },

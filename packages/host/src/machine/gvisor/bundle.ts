@@ -1,6 +1,7 @@
 // The OCI bundle of one runsc sandbox: the agent on its shared read-only root, the slot directory at /mnt.
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { AGENT_DIR } from "../../artifacts/agent-root.ts";
 import { type CgroupLimits, ociResources } from "../cgroup.ts";
 
 export interface AgentRoot {
@@ -42,7 +43,7 @@ function spec(options: BundleOptions): object {
       terminal: false,
       user: { uid: 0, gid: 0 },
       args: [...agentRoot.argv, `${SLOT_MOUNT}/boot.json`],
-      env: agentRoot.env,
+      env: [...agentRoot.env, `LD_PRELOAD=${AGENT_DIR}/clock.so`],
       cwd: "/",
       capabilities: { bounding: CAPABILITIES, effective: CAPABILITIES, permitted: CAPABILITIES },
       rlimits: [{ type: "RLIMIT_NOFILE", hard: OPEN_FILES, soft: OPEN_FILES }],
