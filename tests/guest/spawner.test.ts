@@ -177,6 +177,25 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     expect(await run(spawner.guest, { argv: ["echo", "on"] })).toBe("on\n");
   });
 
+  it("carries out in turn what is asked together, each with an answer of its own", async () => {
+    const { files } = spawner.guest;
+    const put = (path: string, text: string) => files.put(path, Buffer.from(text), 0o640);
+    const asked = files.together(() => [
+      put("/together/one", "first"),
+      put("/together/one/below a file", ""),
+      put("/together/two", "second"),
+      put("/together/one", "later"),
+    ]);
+    const ended = await Promise.allSettled(asked);
+    expect(ended.map(({ status }) => status)).toEqual(["fulfilled", "rejected", "fulfilled", "fulfilled"]);
+    expect(ended[1]).toMatchObject({ reason: { errno: 20 } });
+    expect(ended[0]).toMatchObject({ value: undefined });
+    expect(await run(spawner.guest, { argv: sh("cd /together; cat one two; stat -c %a one; ls") })).toBe(
+      "latersecond640\none\ntwo\n",
+    );
+    expect(files.together(() => "nothing")).toBe("nothing");
+  });
+
   it("mounts what a system needs whatever the user made of the tree", async () => {
     const odd = makeDisk();
     symlinkSync("/etc", join(odd, "fs/proc"));

@@ -164,7 +164,7 @@ static int serve_read(uint32_t id, uint32_t handle, uint64_t offset, size_t want
   return send_file_data(F_DATA, id, fd, (off_t)offset, want < READ_MAX ? want : READ_MAX, 0, 0) >= 0 ? 0 : errno;
 }
 
-static int serve_write(uint32_t id, struct cursor *c) {
+static int serve_write(uint32_t id, struct cursor *c, bool quiet) {
   char *path = take_string(c);
   int mode = (int)take_u32(c);
   size_t size;
@@ -172,7 +172,8 @@ static int serve_write(uint32_t id, struct cursor *c) {
   if (c->bad) return EINVAL;
   struct stat st;
   int error = write_file(path, mode, data, size, &st);
-  if (!error) send_entry(id, path, &st);
+  if (!error && quiet) send_done(id, 0);
+  else if (!error) send_entry(id, path, &st);
   return error;
 }
 
@@ -189,6 +190,16 @@ static int serve_mkdir(uint32_t id, const char *path, bool parents) {
   return 0;
 }
 
+static void serve(const struct frame *frame);
+
+/* One after another: more threads would each have to be woken, and lie in the machine's memory from then on. */
+static void serve_together(const struct frame *frame) {
+  struct feed feed = {.data = frame->payload, .size = frame->size};
+  struct frame one;
+  while (take_frame(&feed, &one) > 0)
+    if (one.type != F_TOGETHER) serve(&one);
+}
+
 static void serve(const struct frame *frame) {
   struct cursor c = cursor_of(frame);
   uint32_t id = frame->id;
@@ -203,8 +214,11 @@ static void serve(const struct frame *frame) {
   } else if (frame->type == F_CLOSE) {
     handle_close(take_u32(&c));
     return; /* not answered */
+  } else if (frame->type == F_TOGETHER) {
+    serve_together(frame);
+    return; /* each of them is */
   } else if (frame->type == F_WRITE) {
-    error = serve_write(id, &c);
+    error = serve_write(id, &c, frame->flags & 1);
   } else if (frame->type == F_HOSTNAME) {
     /* Here, because this process is in the users' namespaces and a program for it would cost a hundred times the call. */
     char *hostname = take_string(&c);

@@ -36,6 +36,7 @@ enum frame_type {
   F_MOVE = 40,
   F_SYNC = 41,
   F_HOSTNAME = 42,
+  F_TOGETHER = 43,
   /* init -> agent */
   F_HELLO = 64,
   F_STARTED = 65,

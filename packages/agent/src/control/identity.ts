@@ -97,25 +97,26 @@ export interface IdentityFiles {
  * outside), and sets the kernel's host name. A tree that refuses one of them is still a sandbox: logged, not failed.
  */
 export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log): Promise<void> {
-  const writes: Promise<unknown>[] = [];
-  const write = (path: string, text: string, mode: number): void => {
-    writes.push(
-      guest.files
-        .write(path, Buffer.from(text), mode)
-        .catch((error: unknown) => log.warn("identity file not written", { path, error })),
-    );
-  };
+  const write = (path: string, text: string, mode: number): Promise<void> =>
+    guest.files
+      .put(path, Buffer.from(text), mode)
+      .catch((error: unknown) => log.warn("identity file not written", { path, error }));
   const { hostname, renew, dnsServers, machineId } = files;
-  if (renew) write("/etc/machine-id", `${machineId.toString("hex")}\n`, 0o444);
-  if (hostname !== "") {
-    write("/etc/hostname", `${hostname}\n`, 0o644);
-    if (renew) write("/etc/hosts", hostsFile(hostname), 0o644);
-    writes.push(setKernelHostname(guest, hostname, log));
-  }
-  // Without a live name server programs hang for ten seconds, so the file is always written.
-  if (dnsServers.length > 0) {
-    write("/etc/resolv.conf", dnsServers.map((server) => `nameserver ${server}\n`).join(""), 0o644);
-  }
+  const writes = guest.files.together(() => {
+    const asked: Promise<void>[] = [];
+    if (renew) asked.push(write("/etc/machine-id", `${machineId.toString("hex")}\n`, 0o444));
+    if (hostname !== "") {
+      asked.push(write("/etc/hostname", `${hostname}\n`, 0o644));
+      if (renew) asked.push(write("/etc/hosts", hostsFile(hostname), 0o644));
+      asked.push(setKernelHostname(guest, hostname, log));
+    }
+    // Without a live name server programs hang for ten seconds, so the file is always written.
+    if (dnsServers.length > 0) {
+      const lines = dnsServers.map((server) => `nameserver ${server}\n`);
+      asked.push(write("/etc/resolv.conf", lines.join(""), 0o644));
+    }
+    return asked;
+  });
   await Promise.all(writes);
 }
 

@@ -1,6 +1,14 @@
 import { GuestFileError } from "./errors.ts";
 import type { EntryKind, GuestEntry, GuestFile, GuestFiles, GuestPath } from "./types.ts";
-import { type Frame, frameTypes, FrameWriter, PayloadReader, readMaxBytes } from "./wire.ts";
+import {
+  type Frame,
+  frameTypes,
+  FrameWriter,
+  headerBytes,
+  PayloadReader,
+  readMaxBytes,
+  writeFlags,
+} from "./wire.ts";
 
 const kinds: readonly EntryKind[] = ["file", "directory", "symlink", "fifo", "socket", "device"];
 
@@ -36,7 +44,7 @@ interface Pending {
 
 /** Speaks to the file server of one guest. Requests are independent: a slow one delays no other. */
 export class FilesClient implements GuestFiles {
-  readonly #send: (frame: Buffer, rest?: readonly Buffer[]) => void;
+  #send: (frame: Buffer, rest?: readonly Buffer[]) => void;
   readonly #pending = new Map<number, Pending>();
   #lastId = 0;
   #lost: Error | undefined;
@@ -67,13 +75,38 @@ export class FilesClient implements GuestFiles {
   }
 
   async write(path: GuestPath, data: Buffer | readonly Buffer[], mode?: number): Promise<GuestEntry> {
+    return only(await this.#write(path, data, mode, 0));
+  }
+
+  async put(path: GuestPath, data: Buffer, mode: number): Promise<void> {
+    await this.#write(path, data, mode, writeFlags.quiet);
+  }
+
+  together<Answers>(ask: () => Answers): Answers {
+    const send = this.#send;
+    const frames = new FrameWriter();
+    this.#send = (frame, rest = []) => [frame, ...rest].forEach((part) => frames.raw(part));
+    try {
+      return ask();
+    } finally {
+      this.#send = send;
+      if (frames.sizeBytes > headerBytes) send(frames.finish(frameTypes.together, 0, 0));
+    }
+  }
+
+  #write(
+    path: GuestPath,
+    data: Buffer | readonly Buffer[],
+    mode: number | undefined,
+    flags: number,
+  ): Promise<Answer> {
     const pieces = Buffer.isBuffer(data) ? [data] : data.length > piecesMax ? [Buffer.concat(data)] : data;
     const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const writer = new FrameWriter()
       .string(path)
       .u32(mode ?? 0xffffffff)
       .u32(bytes);
-    return only(await this.#ask(frameTypes.write, 0, writer, { pieces, bytes }));
+    return this.#ask(frameTypes.write, flags, writer, { pieces, bytes });
   }
 
   async remove(path: GuestPath, recursive: boolean): Promise<void> {

@@ -27,6 +27,7 @@ export const frameTypes = {
   move: 40,
   sync: 41,
   hostname: 42,
+  together: 43,
   hello: 64,
   started: 65,
   stdout: 66,
@@ -45,6 +46,8 @@ export const frameTypes = {
   outOfMemory: 101,
 } as const;
 
+/** Of `write`: answered without an entry. */
+export const writeFlags = { quiet: 1 } as const;
 export const spawnFlags = { stdin: 1, pty: 2, hold: 4, self: 8, quiet: 16 } as const;
 
 export interface Frame {

@@ -142,26 +142,29 @@ export class LocalGuest implements Guest {
     const refuse = async (): Promise<never> => {
       throw new Error("not in the local spawner");
     };
+    const write: GuestFiles["write"] = async (path, data, mode) => {
+      const target = join(this.#root, path.toString());
+      mkdirSync(dirname(target), { recursive: true });
+      const bytes = Buffer.isBuffer(data) ? data : Buffer.concat(data);
+      writeFileSync(target, bytes, { mode: mode ?? 0o644 });
+      const entry: GuestEntry = {
+        path: Buffer.from(path),
+        kind: "file",
+        sizeBytes: bytes.length,
+        modifiedAtMs: statSync(target).mtimeMs,
+        mode: mode ?? 0o644,
+        owner: "root",
+        group: "root",
+        symlinkTarget: Buffer.alloc(0),
+      };
+      return entry;
+    };
     return {
       lstat: refuse,
       open: refuse,
-      write: async (path, data, mode) => {
-        const target = join(this.#root, path.toString());
-        mkdirSync(dirname(target), { recursive: true });
-        const bytes = Buffer.isBuffer(data) ? data : Buffer.concat(data);
-        writeFileSync(target, bytes, { mode: mode ?? 0o644 });
-        const entry: GuestEntry = {
-          path: Buffer.from(path),
-          kind: "file",
-          sizeBytes: bytes.length,
-          modifiedAtMs: statSync(target).mtimeMs,
-          mode: mode ?? 0o644,
-          owner: "root",
-          group: "root",
-          symlinkTarget: Buffer.alloc(0),
-        };
-        return entry;
-      },
+      write,
+      put: async (path, data, mode) => void (await write(path, data, mode)),
+      together: (ask) => ask(),
       remove: refuse,
       list: refuse,
       mkdir: refuse,
