@@ -113,12 +113,12 @@ describe("an assigned agent", () => {
     const { files } = guest;
     const gate = Promise.withResolvers<void>();
     const written: string[] = [];
-    const write: typeof files.write = async (path, ...rest) => {
+    const put: typeof files.put = async (path, ...rest) => {
       await gate.promise;
       written.push(String(path));
-      return files.write(path, ...rest);
+      return files.put(path, ...rest);
     };
-    Object.defineProperty(guest, "files", { value: { ...files, write } });
+    Object.defineProperty(guest, "files", { value: { ...files, put } });
     const other = "sbx-bbbbbbbbbbbbbbbbbbbb";
     const changes = { sandboxId: other, hostname: "other", renewIdentity: true, dnsServers: ["10.1.2.3"] };
     expect((await fixture.assign({ ...changes, controlSecret: "third" }, controlSecret)).status).toBe(200);
