@@ -44,6 +44,22 @@ function onMachine(marker: string): string[] {
   });
 }
 
+/** Of the file servers that this process started; other tests have theirs. */
+function fileServerThreads(): number {
+  return readdirSync("/proc")
+    .filter((pid) => /^\d+$/.test(pid))
+    .reduce((sum, pid) => {
+      try {
+        const status = readFileSync(`/proc/${pid}/status`, "utf8");
+        if (!status.startsWith("Name:\tcloche-files\n")) return sum;
+        if (!status.includes(`\nPPid:\t${process.pid}\n`)) return sum;
+        return sum + readdirSync(`/proc/${pid}/task`).length;
+      } catch {
+        return sum; // it has ended
+      }
+    }, 0);
+}
+
 describe.skipIf(!isRoot)("the native spawner", () => {
   let spawner: NativeSpawner;
   let disk: string;
@@ -194,6 +210,10 @@ describe.skipIf(!isRoot)("the native spawner", () => {
       "latersecond640\none\ntwo\n",
     );
     expect(files.together(() => "nothing")).toBe("nothing");
+    const threads = fileServerThreads();
+    expect(threads).toBeGreaterThan(0);
+    await Promise.all(files.together(() => Array.from({ length: 40 }, (_, n) => put(`/together/${n}`, ""))));
+    expect(fileServerThreads()).toBeLessThanOrEqual(threads + 1);
   });
 
   it("mounts what a system needs whatever the user made of the tree", async () => {

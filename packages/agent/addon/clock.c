@@ -5,7 +5,7 @@
  * it measures the processor's counter, and each question is a switch to the sentry and back. Node asks at every turn of its
  * loop, at every compilation and collection: that was three quarters of the system calls of a machine that is made ready,
  * and a quarter of a fork's until its first command was answered. So while asking takes a system call, the answer holds
- * for less than a millisecond. Where it takes none, every question is asked.
+ * for about half a millisecond. Where it takes none, every question is asked.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,7 +15,7 @@
 
 #define NS_PER_SECOND 1000000000ll
 
-/* In ticks of the counter. On amd64 that has 1 to 5 of them a nanosecond. */
+/* In ticks of the counter. On amd64 that has 1 to 5 of them a nanosecond, so an answer holds for 0.2 to 1 ms. */
 #if defined(__x86_64__)
 static inline uint64_t ticks(void) { return __builtin_ia32_rdtsc(); }
 /* The vDSO takes some hundred, gVisor's system call ten thousand and more. */

@@ -5,7 +5,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { defaults } from "@cloche/protocol";
-import { type AgentRoot, obtainAgentRoot } from "./artifacts/agent-root.ts";
+import { AGENT_CLOCK, type AgentRoot, obtainAgentRoot } from "./artifacts/agent-root.ts";
 import { obtainBaseImage } from "./artifacts/base-image.ts";
 import { obtainBaseRootfs } from "./artifacts/base-rootfs.ts";
 import { obtainBusybox } from "./artifacts/busybox.ts";
@@ -57,7 +57,6 @@ export interface HostArtifacts {
 
 const AGENT_PROGRAM = "cloche-guest";
 const AGENT_ADDON = "poller.node";
-const AGENT_CLOCK = "clock.so";
 
 export async function setUpHost(options: HostSetupOptions): Promise<HostArtifacts> {
   const { cache, progress } = options;

@@ -166,7 +166,7 @@ export interface GuestFiles {
   move(source: GuestPath, destination: GuestPath): Promise<GuestEntry>;
   /** Writes back all dirty data of the guest's file systems. */
   sync(): Promise<void>;
-  /** As `write`, for who does not need to know what has become of it: half the calls of the system. */
+  /** As `write`, for who does not need to know what has become of it: owners' names are not looked up. */
   put(path: GuestPath, data: Buffer, mode: number): Promise<void>;
   /** What `ask` asks for before it returns is sent as one and carried out one after another. */
   together<Answers>(ask: () => Answers): Answers;

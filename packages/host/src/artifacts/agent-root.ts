@@ -18,6 +18,8 @@ const NODE_FLAGS =
   "--max-semi-space-size=1 --v8-pool-size=1 --single-threaded-gc --no-flush-bytecode --expose-gc";
 /** Where the agent's own files lie in the root. */
 export const AGENT_DIR = "/agent";
+/** Loaded before libc by the agent's Node where asking for the time is slow (agent/addon/clock.c). */
+export const AGENT_CLOCK = "clock.so";
 const AGENT_BUNDLE = `${AGENT_DIR}/agent.cjs`;
 /** Everything that may be mounted; runsc cannot make directories in a read-only root. */
 const MOUNT_POINTS = ["dev", "proc", "sys", "run", "tmp", "mnt", "root"];

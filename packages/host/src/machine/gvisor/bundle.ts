@@ -1,7 +1,7 @@
 // The OCI bundle of one runsc sandbox: the agent on its shared read-only root, the slot directory at /mnt.
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { AGENT_DIR } from "../../artifacts/agent-root.ts";
+import { AGENT_CLOCK, AGENT_DIR } from "../../artifacts/agent-root.ts";
 import { type CgroupLimits, ociResources } from "../cgroup.ts";
 
 export interface AgentRoot {
@@ -43,7 +43,7 @@ function spec(options: BundleOptions): object {
       terminal: false,
       user: { uid: 0, gid: 0 },
       args: [...agentRoot.argv, `${SLOT_MOUNT}/boot.json`],
-      env: [...agentRoot.env, `LD_PRELOAD=${AGENT_DIR}/clock.so`],
+      env: [...agentRoot.env, `LD_PRELOAD=${AGENT_DIR}/${AGENT_CLOCK}`],
       cwd: "/",
       capabilities: { bounding: CAPABILITIES, effective: CAPABILITIES, permitted: CAPABILITIES },
       rlimits: [{ type: "RLIMIT_NOFILE", hard: OPEN_FILES, soft: OPEN_FILES }],
