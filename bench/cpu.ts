@@ -1,13 +1,16 @@
-/** CPU time of the whole service: its process with all children, the cgroups of its machines, and what the benchmark started. */
+/** CPU time of whole services: their process with all children, the cgroups of their machines, and what the benchmark started. */
 import { existsSync, readFileSync } from "node:fs";
 
 /** Linux's USER_HZ; the same on every machine that we run on. */
 const ticksPerSecond = 100;
 
 /** Milliseconds so far. Figures of processes come in ticks of 10 ms: sums over many samples are exact, single ones are not. */
-export function cpuMsOf(service: { pid: number; tag: string }): number {
+export function cpuMsOf(services: readonly { pid: number; tag: string }[]): number {
   const children = ticksOf("self", [15, 16]);
-  return children + ticksOf(String(service.pid), [13, 14, 15, 16]) + machinesMs(service.tag);
+  return services.reduce(
+    (sum, { pid, tag }) => sum + ticksOf(String(pid), [13, 14, 15, 16]) + machinesMs(tag),
+    children,
+  );
 }
 
 /** `fields` count from 0, after proc(5): 13 and 14 are a process's own, 15 and 16 of its children that have ended. */

@@ -1,4 +1,5 @@
 /** Every group of cells by name: what it measures, what it needs, how it is opened. */
+import type { TestService } from "../tests/fixtures/service.ts";
 import { burstCell, staggeredCell } from "./burst-cells.ts";
 import { crowdCell, idleCells } from "./density-cells.ts";
 import { edgeCells } from "./edge.ts";
@@ -20,6 +21,8 @@ interface Opened {
   cell?: Cell;
   cells?: Cell[];
   close(): Promise<void> | void;
+  /** Others than the lab's, whose processor time counts too. */
+  services?: TestService[];
 }
 /** What the wanted number of samples becomes under --quick and --samples. */
 export type Samples = (full: number) => number;
@@ -93,12 +96,13 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
   },
   {
     name: "staggered",
-    about: "create to first exec, one begun every 200 ms",
+    about: "create to first exec, one begun every 200 ms, after as many before",
     open: [(samples) => staggeredCell(lab(), samples(200))],
   },
   {
     name: "burst",
-    about: "a hundred creates at once (ten under --quick) against as many runsc run true, two at a time",
+    about:
+      "a hundred creates at once (ten under --quick), the first and later ones, against as many runsc run true, two at a time",
     open: [(samples) => burstCell(lab(), samples(3), samples(200) < 200 ? burstFull / 10 : burstFull)],
   },
   {

@@ -13,23 +13,49 @@ import { clientOf } from "./client.ts";
 
 const run = promisify(execFile);
 
-export interface Lab {
+/** A service of the benchmark's own, and its client. */
+export interface PooledService {
   service: TestService;
   cloche: ReturnType<typeof connect>;
-  runsc: BareRunsc;
-  others: Alternatives;
-  /** Machines kept ready, of each kind. */
+  /** Machines kept ready, of each kind, before anything was asked for at once. */
   poolSize: number;
-  /** Resolves when the pool is full: nothing of what was measured before still costs. Throws when it never is. */
+  /** Resolves when all is ready that is wanted now: nothing of what was measured before still costs. Throws when it never is. */
   poolFull(): Promise<void>;
   /** Resolves when there is a blank of a shape other than the default one: it was asked for twice. */
   shapedReady(): Promise<void>;
   close(): Promise<void>;
 }
 
+export interface Lab extends PooledService {
+  runsc: BareRunsc;
+  others: Alternatives;
+}
+
 const poolDeadlineMs = 180_000;
 
 export async function openLab(): Promise<Lab> {
+  const pooled = await openPooled();
+  try {
+    const runsc = await BareRunsc.open();
+    const others = await Alternatives.open(runsc.userRoot);
+    return {
+      ...pooled,
+      runsc,
+      others,
+      async close() {
+        await others.close();
+        await runsc.close();
+        await pooled.close();
+      },
+    };
+  } catch (error) {
+    await pooled.close();
+    throw error;
+  }
+}
+
+/** `grows`: after a burst more is kept ready, up to the default. */
+export async function openPooled(grows = true): Promise<PooledService> {
   const metricsPort = await freePort();
   const poolSize = Number(process.env["CLOCHE_WARM_POOL"] || Math.min(availableParallelism(), 4));
   const service = await startService({
@@ -37,43 +63,38 @@ export async function openLab(): Promise<Lab> {
       CLOCHE_RUNTIME: "gvisor",
       CLOCHE_METRICS_PORT: String(metricsPort),
       CLOCHE_WARM_POOL: String(poolSize),
+      CLOCHE_WARM_POOL_MAX: grows ? "" : String(poolSize),
     },
   });
+  const gauge = async (name: string, kind: string): Promise<number> => {
+    const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
+    return Number(new RegExp(`^${name}\\{[^}]*kind="${kind}"[^}]*\\} (\\d+)`, "m").exec(text)?.[1] ?? 0);
+  };
+  const ready = (kind: string): Promise<number> => gauge("cloche_ready_machines", kind);
+  const wanted = (kind: string): Promise<number> => gauge("cloche_ready_machines_wanted", kind);
   try {
-    return await labOf(service, metricsPort, poolSize);
+    const cloche = await clientOf(service);
+    return {
+      service,
+      cloche,
+      poolSize,
+      poolFull: () => until(async () => (await ready("warm")) >= Math.max(poolSize, await wanted("warm"))),
+      shapedReady: () => until(async () => (await ready("shaped")) >= 1),
+      async close() {
+        await cloche.close();
+        await service.destroy();
+      },
+    };
   } catch (error) {
     await service.destroy();
     throw error;
   }
 }
 
-async function labOf(service: TestService, metricsPort: number, poolSize: number): Promise<Lab> {
-  const cloche = await clientOf(service);
-  const runsc = await BareRunsc.open();
-  const others = await Alternatives.open(runsc.userRoot);
-  return {
-    service,
-    cloche,
-    runsc,
-    others,
-    poolSize,
-    poolFull: () => readyMachines(metricsPort, "warm", poolSize),
-    shapedReady: () => readyMachines(metricsPort, "shaped", 1),
-    async close() {
-      await others.close();
-      await runsc.close();
-      await cloche.close();
-      await service.destroy();
-    },
-  };
-}
-
-async function readyMachines(metricsPort: number, kind: string, count: number): Promise<void> {
-  const line = new RegExp(`^cloche_ready_machines\\{[^}]*kind="${kind}"[^}]*\\} (\\d+)`, "m");
-  for (const until = performance.now() + poolDeadlineMs; ; ) {
-    const text = await (await fetch(`http://127.0.0.1:${metricsPort}/metrics`)).text();
-    if (Number(line.exec(text)?.[1] ?? 0) >= count) return;
-    if (performance.now() > until) throw new Error("the pool of ready machines was never full");
+async function until(isSo: () => Promise<boolean>): Promise<void> {
+  const deadline = performance.now() + poolDeadlineMs;
+  while (!(await isSo())) {
+    if (performance.now() > deadline) throw new Error("the pool of ready machines was never full");
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }

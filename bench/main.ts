@@ -6,6 +6,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { availableParallelism, release } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
+import type { TestService } from "../tests/fixtures/service.ts";
 import { cpuMsOf } from "./cpu.ts";
 import { bareGroups, type Group, labGroups, namesOf, qemuGroups, wantedOf } from "./groups.ts";
 import { openLab, type Lab } from "./lab.ts";
@@ -101,7 +102,8 @@ async function runGroup({ name, open, asColumns }: Group): Promise<void> {
     closers.push(made.close);
     for (const cell of made.cells ?? (made.cell ? [made.cell] : [])) {
       await lab?.poolFull();
-      results.results.push(await runCell(cell, { seed, say: (line) => console.log(line), ...cpuOf(lab) }));
+      const cpu = cpuOf([...(lab === undefined ? [] : [lab.service]), ...(made.services ?? [])]);
+      results.results.push(await runCell(cell, { seed, say: (line) => console.log(line), ...cpu }));
     }
     closers.splice(closers.lastIndexOf(made.close), 1);
     await made.close();
@@ -111,10 +113,9 @@ async function runGroup({ name, open, asColumns }: Group): Promise<void> {
 }
 
 /** Only where a service runs: servers of the benchmark's own that live on are not counted before they end. */
-function cpuOf(running: Lab | undefined): { cpuMs?: () => number } {
-  if (running === undefined) return {};
-  const { service } = running;
-  return { cpuMs: () => cpuMsOf({ pid: service.status.pid, tag: service.tag }) };
+function cpuOf(services: readonly TestService[]): { cpuMs?: () => number } {
+  if (services.length === 0) return {};
+  return { cpuMs: () => cpuMsOf(services.map(({ status, tag }) => ({ pid: status.pid, tag }))) };
 }
 
 function report(): void {

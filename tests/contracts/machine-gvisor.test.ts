@@ -73,6 +73,7 @@ async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<Dri
         network,
         poolDir: pool.dir,
         ready,
+        readyMost: ready,
         log: silentLog,
         randomBytes,
       });

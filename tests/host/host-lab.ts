@@ -73,6 +73,7 @@ export class HostLab {
       network: this.#network,
       poolDir: pool.dir,
       ready: this.#ready,
+      readyMost: this.#ready,
       log: process.env["LAB_LOG"] ? createLog({ level: "warn", file: process.env["LAB_LOG"] }) : silentLog,
       randomBytes,
     });

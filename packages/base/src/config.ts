@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
-import { availableParallelism } from "node:os";
+import { availableParallelism, totalmem } from "node:os";
 import { defaults } from "@cloche/protocol";
 import { parse as parseYaml } from "yaml";
 
@@ -8,6 +8,10 @@ import { parse as parseYaml } from "yaml";
 export class ConfigError extends Error {
   override readonly name = "ConfigError";
 }
+
+/** What a machine kept ready takes, beside what it shares with the others, and the part of the memory that all of them may. */
+const WARM_MACHINE_BYTES = 40 * 1_048_576;
+const WARM_POOL_PART = 6;
 
 type Parse<T> = (text: string) => T;
 interface Setting<T> {
@@ -229,6 +233,13 @@ const settings = {
     Math.min(4, availableParallelism()),
     integer(0, 1_000),
     "how many machines are kept ready, 0 to 1000",
+  ),
+  warmPoolMax: setting(
+    "CLOCHE_WARM_POOL_MAX",
+    "warm_pool_max",
+    Math.min(1_000, Math.floor(totalmem() / WARM_POOL_PART / WARM_MACHINE_BYTES)),
+    integer(0, 1_000),
+    "how many machines are kept ready at most after a burst, 0 to 1000",
   ),
 } as const;
 

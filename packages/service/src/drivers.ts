@@ -99,6 +99,7 @@ function makeGvisor({ config, artifacts, tag, network, log }: DriverParts): Mach
     network,
     poolDir: artifacts.pool.dir,
     ready: config.warmPool,
+    readyMost: config.warmPoolMax,
     log: log.child({ part: "gvisor" }),
     randomBytes,
   });

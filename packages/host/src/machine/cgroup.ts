@@ -23,14 +23,23 @@ export interface CgroupLimits {
   pids: number;
 }
 
+/** Its part of the processors where it and its siblings want more than there is. */
+export type CpuWeight = "usual" | "little";
+
+/** As `cpu.shares` of v1, and as `cpu.weight` of v2; the usual ones are the kernel's own. */
+const CPU_SHARES: Record<CpuWeight, number> = { usual: 1_024, little: 32 };
+const CPU_WEIGHT: Record<CpuWeight, number> = { usual: 100, little: 3 };
+
 export const cgroupVersion = (): 1 | 2 => (existsSync(join(MOUNT, "cgroup.controllers")) ? 2 : 1);
 
 const cpuQuotaUs = (cpus: number): number => Math.max(1_000, Math.round(cpus * CPU_PERIOD_US));
 
 /** For an OCI spec: the runtime makes the cgroup with them. */
-export function ociResources(limits: CgroupLimits): object {
+export function ociResources(limits: CgroupLimits, weight: CpuWeight): object {
+  const quota = { quota: cpuQuotaUs(limits.cpus), period: CPU_PERIOD_US };
   return {
-    cpu: { quota: cpuQuotaUs(limits.cpus), period: CPU_PERIOD_US },
+    // The runtime makes 2 of the little one on v2; the usual one is what a new group has.
+    cpu: weight === "usual" ? quota : { ...quota, shares: CPU_SHARES[weight] },
     memory: { limit: limits.memoryBytes },
     pids: { limit: limits.pids },
   };
@@ -66,6 +75,11 @@ export class Cgroup {
     await set("cpu", "cpu.cfs_quota_us", cpuQuotaUs(limits.cpus));
     await set("memory", "memory.limit_in_bytes", limits.memoryBytes);
     await set("pids", "pids.max", limits.pids);
+  }
+
+  async weigh(weight: CpuWeight): Promise<void> {
+    if (this.#version === 2) await writeFile(this.#file("cpu", "cpu.weight"), String(CPU_WEIGHT[weight]));
+    else await writeFile(this.#file("cpu", "cpu.shares"), String(CPU_SHARES[weight]));
   }
 
   /** Frozen processes use no CPU; they go on where they were. */

@@ -178,6 +178,8 @@ export interface MachineDriver {
 
   /** How many machines are ready now, by kind; for drivers that keep some. */
   readyCounts?(): Record<string, number>;
+  /** How many are to be kept ready now, by the same kinds. */
+  readyWanted?(): Record<string, number>;
   stats(files: MachineFiles): Promise<MachineStats>;
   /** Calls back when the machine's process ends by itself, with a public reason. */
   onExit(listener: (id: string, reason: string) => void): void;

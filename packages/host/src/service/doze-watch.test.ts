@@ -5,7 +5,10 @@ import { DozeWatch } from "./doze-watch.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
 
-/** One machine, whose agent answers what the test says, on a clock that the test moves. */
+/**
+ * One machine, whose agent answers what the test says, on a clock that the test moves; and others, which an operation has, so that
+ * they are awake for good.
+ */
 function world(afterSeconds: number) {
   const state = {
     nowMs: 1_000_000,
@@ -20,6 +23,7 @@ function world(afterSeconds: number) {
       activeServices: 0,
     } as Activity,
     record: { id: "sbx-a", phase: "running", runtime: "gvisor", epoch: 1 } as MachineRecord,
+    others: [] as MachineRecord[],
   };
   const doze = new Doze({ freeze: async () => undefined, changed: () => undefined });
   const queue = new SerialQueue();
@@ -32,7 +36,7 @@ function world(afterSeconds: number) {
     },
     doze,
     queue,
-    all: () => [state.record],
+    all: () => [state.record, ...state.others],
     agent: () => ({
       getActivity: async () => {
         state.asked += 1;
@@ -40,7 +44,7 @@ function world(afterSeconds: number) {
       },
     }),
   } as unknown as Machines;
-  const watch = new DozeWatch(machines, afterSeconds * 1_000);
+  const watch = new DozeWatch(machines, afterSeconds * 1_000, 1);
   /** Lets time pass, looking twice a second. */
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds * 2; i += 1) {
@@ -73,6 +77,27 @@ describe("DozeWatch", () => {
     expect(announced()).toBe(false);
     await pass(1.5);
     expect(announced()).toBe(true);
+  });
+
+  it("waits for a quarter of a second only where many are awake, and no shorter for what works", async () => {
+    const { state, queue, doze, pass, announced } = world(4);
+    const operation = Promise.withResolvers<void>();
+    const awake = (count: number): void => {
+      state.others = Array.from({ length: count }, (_, i) => ({ ...state.record, id: `sbx-${i}` }));
+      for (const { id } of state.others) void queue.run(id, () => operation.promise);
+    };
+    awake(5);
+    await pass(2);
+    expect(announced()).toBe(false);
+    awake(6);
+    await pass(0.5);
+    expect(announced()).toBe(true);
+    await doze.rouse(state.record.id);
+    state.activity = { ...state.activity, runningExecs: 1 };
+    await pass(300);
+    expect(state.asked).toBeLessThan(20);
+    operation.resolve();
+    await queue.drain();
   });
 
   it.each(["runningExecs", "openRequests", "processes", "activeServices"] as const)(

@@ -2,6 +2,7 @@
 import { readFile, statfs } from "node:fs/promises";
 import type { Histogram, Metrics } from "@cloche/base";
 import type { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
+import type { MachineDriver } from "../machine/driver.ts";
 import type { Machines } from "./machines.ts";
 
 /** Registers the gauges. */
@@ -18,13 +19,22 @@ export function hostMetrics(metrics: Metrics, machines: Machines, checkpoints: C
     return [...counts.values()];
   });
 
-  metrics.gauge("cloche_ready_machines", "Machines made ahead, by kind; CLOCHE_WARM_POOL of each.", () =>
+  const byKind = (countsOf: (driver: MachineDriver) => Record<string, number> | undefined) => () =>
     [...drivers.values()].flatMap((driver) =>
-      Object.entries(driver.readyCounts?.() ?? {}).map(([kind, value]) => ({
+      Object.entries(countsOf(driver) ?? {}).map(([kind, value]) => ({
         labels: { runtime: driver.runtime, kind },
         value,
       })),
-    ),
+    );
+  metrics.gauge(
+    "cloche_ready_machines",
+    "Machines made ahead, by kind.",
+    byKind((driver) => driver.readyCounts?.()),
+  );
+  metrics.gauge(
+    "cloche_ready_machines_wanted",
+    "Machines to be kept ready, by kind: from CLOCHE_WARM_POOL to CLOCHE_WARM_POOL_MAX, by what was asked for at once lately.",
+    byKind((driver) => driver.readyWanted?.()),
   );
 
   metrics.gauge(

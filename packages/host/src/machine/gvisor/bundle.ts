@@ -2,7 +2,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { AGENT_CLOCK, AGENT_DIR } from "../../artifacts/agent-root.ts";
-import { type CgroupLimits, ociResources } from "../cgroup.ts";
+import { type CgroupLimits, type CpuWeight, ociResources } from "../cgroup.ts";
 
 export interface AgentRoot {
   /** Read-only root directory shared by all sandboxes. */
@@ -18,6 +18,7 @@ export interface BundleOptions {
   cgroupsPath: string;
   namespacePath: string;
   limits: CgroupLimits;
+  weight: CpuWeight;
 }
 
 /** Where the slot directory lies in the sandbox: the boot config, and the disk once it is attached. */
@@ -63,7 +64,7 @@ function spec(options: BundleOptions): object {
     ],
     linux: {
       cgroupsPath: options.cgroupsPath,
-      resources: ociResources(options.limits),
+      resources: ociResources(options.limits, options.weight),
       namespaces: [
         { type: "pid" },
         { type: "ipc" },

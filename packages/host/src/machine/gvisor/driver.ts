@@ -10,7 +10,7 @@ import { CleanupStack, type Log, readJsonFile, step, Turns } from "@cloche/base"
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
-import { CommandError, run } from "../../sys/run.ts";
+import { run } from "../../sys/run.ts";
 import { agentListens } from "../agent-listens.ts";
 import { childGroups, type CgroupLimits, prepareParent, removeGroup } from "../cgroup.ts";
 import {
@@ -30,8 +30,10 @@ import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
+import { memoryLeft } from "./memory-left.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
 import { shareMounts, unshareMounts } from "./slot-mounts.ts";
+import { snapshotError } from "./snapshot-error.ts";
 import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
 import { isDefaultShape, leastShape, limitsOf, withHeadroom } from "./unit-limits.ts";
 import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
@@ -50,14 +52,14 @@ export interface GvisorOptions {
   poolDir: string;
   /** Machines of the default shape kept ready, of each kind (ready-units.ts). 0: none, and no template. */
   ready: number;
+  /** After a burst, up to so many. */
+  readyMost: number;
   log: Log;
   randomBytes: (length: number) => Uint8Array;
 }
 
 const AGENT_START_MS = 60_000;
 const AGENT_RESTORE_MS = 60_000;
-/** How the sentry refuses to save a file that was deleted while open; the users' root lies in fs/ of the disk. */
-const DELETED_FILE = /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.beforeSave: deleted/;
 /** In what `runsc --version` says. Another one's calls may differ: it restores by its own command. */
 const RUNSC_THAT_KEEPER_RESTORES = "20240729";
 /**
@@ -65,6 +67,11 @@ const RUNSC_THAT_KEEPER_RESTORES = "20240729";
  * 0.6, and some answered too late.
  */
 const MADE_AT_ONCE_PER_CPU = 2;
+/**
+ * Machines kept ready that are given out: a hundred that went on at once stood in each other's way for 30 s, for an idle sentry
+ * takes 4 % of a processor; one after the other, with the requests that follow, 12 s.
+ */
+const CLAIMED_AT_ONCE_PER_CPU = 0.5;
 const MADE_WITH_FILE = "made-with";
 
 /** Waits until this machine may be made from nothing; at once, where it has waited before. */
@@ -81,6 +88,7 @@ export class GvisorDriver implements MachineDriver {
   #templates: TemplateStore | undefined;
   #ready: ReadyUnits | undefined;
   readonly #turns = new Turns(availableParallelism() * MADE_AT_ONCE_PER_CPU);
+  readonly #claims = new Turns(Math.ceil(availableParallelism() * CLAIMED_AT_ONCE_PER_CPU));
   #hooks: ReadyHooks | undefined;
   /** Secret of the template whose disk a machine to be created has. In memory alone: after a crash it may have run on that disk. */
   readonly #fresh = new Map<string, string>();
@@ -111,7 +119,7 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async start(hooks?: ReadyHooks): Promise<void> {
-    const { ready, poolDir, log } = this.#options;
+    const { ready, readyMost, poolDir, log } = this.#options;
     await this.#sweepReadyDisks();
     if (ready === 0) return;
     const key = templateKey(await this.#madeWith(), hooks?.key ?? "");
@@ -119,8 +127,10 @@ export class GvisorDriver implements MachineDriver {
     this.#hooks = hooks;
     this.#ready = new ReadyUnits({
       count: ready,
-      makeBlank: (shape = defaults) => this.#makeUnit(limitsOf(shape)),
-      freeze: (unit, frozen) => unit.cgroup.freeze(frozen),
+      most: readyMost,
+      memoryLeft,
+      makeBlank: (shape = defaults) => this.#makeUnit(limitsOf(shape), { ahead: true }),
+      freeze: (unit, frozen) => (frozen ? this.#keep(unit) : unit.cgroup.freeze(false)),
       ...(hooks && { warm: (unit) => this.#warm(unit, hooks), offer: (all) => hooks.offer(all) }),
       destroy: (unit) => this.#destroyUnit(unit),
       log,
@@ -130,6 +140,10 @@ export class GvisorDriver implements MachineDriver {
 
   readyCounts(): Record<string, number> {
     return this.#ready?.counts() ?? { blank: 0, warm: 0, shaped: 0 };
+  }
+
+  readyWanted(): Record<string, number> {
+    return this.#ready?.wanted() ?? { blank: 0, warm: 0 };
   }
 
   /** Resolves when what is to be kept ready is; for tests and benchmarks. */
@@ -152,11 +166,20 @@ export class GvisorDriver implements MachineDriver {
   async claimReady(files: MachineFiles, resources: MachineResources): Promise<RunningMachine | undefined> {
     if (!isDefaultShape(resources) || resources.diskMb !== defaults.diskMb) return undefined;
     await this.stopMachine(files);
-    const warm = await this.#ready?.takeWarm(files.id);
-    if (warm === undefined) return undefined;
+    return this.#ready?.first(async () => {
+      const warm = await this.#ready?.takeWarm(files.id);
+      return warm && this.#claim(warm, files, resources);
+    });
+  }
+
+  async #claim(
+    { unit, identity }: WarmUnit,
+    files: MachineFiles,
+    resources: MachineResources,
+  ): Promise<RunningMachine | undefined> {
+    const leave = await step("turn", () => this.#claims.enter());
     try {
       return await CleanupStack.guard(async (cleanup) => {
-        const { unit, identity } = warm;
         const listens = unit.cgroup.freeze(false).then(() => this.#listens(unit, AGENT_RESTORE_MS));
         listens.catch(() => undefined); // awaited below, whatever is thrown before
         await this.#give(unit, files, resources, cleanup);
@@ -169,6 +192,8 @@ export class GvisorDriver implements MachineDriver {
       // One that ended while it waited must not stop machines from being made.
       this.#options.log.warn({ err: error }, "a machine kept ready does not work: making one instead");
       return undefined;
+    } finally {
+      leave();
     }
   }
 
@@ -251,7 +276,7 @@ export class GvisorDriver implements MachineDriver {
     await this.stopMachine(files);
     return this.#first((turn) =>
       CleanupStack.guard(async (cleanup) => {
-        const unit = await this.#take(files, resources, cleanup, turn, agentRootDir);
+        const unit = await this.#take(files, resources, cleanup, turn, { agentRootDir });
         await unit.attachDisk(files.diskImage);
         await unit.restore(from.dir);
         return this.#running(unit, files.id, undefined, AGENT_RESTORE_MS);
@@ -310,19 +335,7 @@ export class GvisorDriver implements MachineDriver {
       await writeFile(join(into.dir, MADE_WITH_FILE), JSON.stringify(madeWith));
       return await unit.snapshot(into.dir, snapshotDisk(into), { ...options, ...flushed });
     } catch (error) {
-      if (error instanceof CommandError && error.stderr.includes("No space left on device"))
-        throw new ClocheError("resource_exhausted", "the host's disk pool is full", {
-          resource: "disk",
-          cause: error,
-        });
-      // The agent names such files beforehand; this is for one that was deleted in between.
-      const path = error instanceof CommandError ? DELETED_FILE.exec(error.stderr)?.[1] : undefined;
-      if (path === undefined) throw error;
-      throw new ClocheError(
-        "failed_precondition",
-        `the memory cannot be saved while a process holds a deleted file of the disk open: ${path}; close it, or keep such files below /tmp`,
-        { cause: error },
-      );
+      throw snapshotError(error);
     }
   }
 
@@ -381,21 +394,32 @@ export class GvisorDriver implements MachineDriver {
     resources: MachineResources,
     cleanup: CleanupStack,
     turn: Turn,
-    agentRootDir = this.#options.agentRoot.dir,
+    restored?: { agentRootDir: string },
   ): Promise<Unit> {
-    let unit = await this.#takeBlank(resources, agentRootDir);
+    let unit = await this.#takeBlank(resources, restored);
     if (unit === undefined) {
       await turn();
-      unit = await this.#makeUnit(limitsOf(resources), agentRootDir);
+      unit = await this.#makeUnit(limitsOf(resources), restored);
     }
     await this.#give(unit, files, resources, cleanup);
     return unit;
   }
 
   /** Of that very shape, in which only the agent's present root lies. */
-  async #takeBlank(resources: MachineResources, agentRootDir: string): Promise<Unit | undefined> {
-    if (agentRootDir !== this.#options.agentRoot.dir) return undefined;
-    return isDefaultShape(resources) ? this.#ready?.takeBlank() : this.#ready?.takeShaped(resources);
+  async #takeBlank(
+    resources: MachineResources,
+    restored?: { agentRootDir: string },
+  ): Promise<Unit | undefined> {
+    if (restored !== undefined && restored.agentRootDir !== this.#options.agentRoot.dir) return undefined;
+    if (!isDefaultShape(resources)) return this.#ready?.takeShaped(resources);
+    // A create of the default disk has asked for a warm one before.
+    return this.#ready?.takeBlank(restored === undefined && resources.diskMb === defaults.diskMb);
+  }
+
+  /** It waits frozen until it is given out, and counts as much as any other from then on. */
+  async #keep(unit: Unit): Promise<void> {
+    await unit.cgroup.freeze(true);
+    await unit.cgroup.weigh("usual");
   }
 
   /** From here on the unit is that machine's. */
@@ -434,7 +458,7 @@ export class GvisorDriver implements MachineDriver {
       await unit.attachDisk(image);
       await unit.start();
       await this.#listens(unit, AGENT_START_MS);
-      const agent = agentOf(unit);
+      const agent = unit.agent;
       await hooks.prepare(agent, secret);
       return await (this.#templates as TemplateStore).build(unit, secret, {
         flushed: await hooks.flush(agent, secret),
@@ -452,9 +476,9 @@ export class GvisorDriver implements MachineDriver {
     await unit.attachDisk(image);
     await unit.restore(template.prepared.dir);
     await this.#listens(unit, AGENT_RESTORE_MS);
-    await hooks.prepare(agentOf(unit), template.secret);
-    const identity = await hooks.assign(agentOf(unit), template.secret);
-    await unit.cgroup.freeze(true);
+    await hooks.prepare(unit.agent, template.secret);
+    const identity = await hooks.assign(unit.agent, template.secret);
+    await this.#keep(unit);
     return { unit, identity };
   }
 
@@ -470,13 +494,17 @@ export class GvisorDriver implements MachineDriver {
     if (diskMb > defaults.diskMb) await growDisk(image, diskMb);
   }
 
-  async #makeUnit(limits: CgroupLimits, agentRootDir = this.#options.agentRoot.dir): Promise<Unit> {
+  /** `ahead`: for nobody yet, so that it gives way to all others until it is kept. */
+  async #makeUnit(
+    limits: CgroupLimits,
+    { agentRootDir = this.#options.agentRoot.dir, ahead = false } = {},
+  ): Promise<Unit> {
     const lease = await step("network slot", () => this.#options.network.lease());
     const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
     const unit = new Unit(this.#environment, { name, slot: lease.slot, limits, agentRootDir }, lease);
     this.#units.set(name, unit);
     try {
-      await unit.make();
+      await unit.make(ahead ? "little" : "usual");
       await unit.cgroup.limit(withHeadroom(limits));
       return unit;
     } catch (error) {
@@ -563,14 +591,9 @@ export class GvisorDriver implements MachineDriver {
   }
 }
 
-function machineOf(unit: Unit, id: string, secret: string | undefined): RunningMachine {
-  return {
-    id,
-    agentHost: unit.lease.agentHost,
-    agentPort: defaults.agentPort,
-    bootstrapSecret: secret,
-    blockDevice: undefined,
-  };
-}
-
-const agentOf = (unit: Unit) => ({ agentHost: unit.lease.agentHost, agentPort: defaults.agentPort });
+const machineOf = (unit: Unit, id: string, secret: string | undefined): RunningMachine => ({
+  id,
+  ...unit.agent,
+  bootstrapSecret: secret,
+  blockDevice: undefined,
+});

@@ -1,6 +1,7 @@
 import type { ReadyIdentity } from "../driver.ts";
 import { silentLog } from "@cloche/base";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { MemoryLeft } from "./memory-left.ts";
 import { ReadyUnits, type ReadyUnitsOptions } from "./ready-units.ts";
 import type { Unit } from "./unit.ts";
 
@@ -15,11 +16,14 @@ interface FakeUnit {
 
 let made: FakeUnit[] = [];
 let destroyed: FakeUnit[] = [];
+let left: MemoryLeft = "plenty";
 const asFake = (unit: Unit | undefined): FakeUnit => unit as unknown as FakeUnit;
 
 function readyUnits(options: Partial<ReadyUnitsOptions> = {}): ReadyUnits {
   return new ReadyUnits({
     count: 2,
+    most: 10,
+    memoryLeft: () => left,
     async makeBlank(shape) {
       const unit: FakeUnit = {
         number: made.length + 1,
@@ -54,6 +58,7 @@ beforeEach(() => {
   vi.useFakeTimers();
   made = [];
   destroyed = [];
+  left = "plenty";
 });
 afterEach(() => vi.useRealTimers());
 
@@ -73,24 +78,88 @@ test("keeps as many of each kind as it is told, blanks frozen, and gives them ou
   expect(destroyed).toHaveLength(4);
 });
 
-test("keeps what was asked for at once, up to five times as many, and forgets it in time", async () => {
+/** So many at once; answers how many there were. */
+const takeBlanks = async (ready: ReadyUnits, count: number): Promise<number> =>
+  (await Promise.all(Array.from({ length: count }, () => ready.takeBlank()))).filter(Boolean).length;
+const takeWarm = async (ready: ReadyUnits, count: number): Promise<number> =>
+  (await Promise.all(Array.from({ length: count }, () => ready.takeWarm("sbx-any")))).filter(Boolean).length;
+
+test("keeps what was asked for at once of each kind, up to the most, and gives it back in time", async () => {
   const ready = readyUnits();
   ready.start();
   await pass(10);
-  const taken = await Promise.all(Array.from({ length: 12 }, () => ready.takeBlank()));
-  expect(taken.filter((unit) => unit !== undefined)).toHaveLength(2);
+  expect(await takeBlanks(ready, 12)).toBe(2);
+  expect(await takeWarm(ready, 8)).toBe(2);
+  expect(ready.wanted()).toEqual({ blank: 10, warm: 8 });
   await pass(1_000);
-  expect(ready.counts()).toMatchObject({ blank: 10, warm: 2 });
+  expect(ready.counts()).toMatchObject({ blank: 10, warm: 8 });
   // One at a time does not make it forget the many.
-  await ready.takeBlank();
+  await pass(60_000);
+  expect(await takeBlanks(ready, 1)).toBe(1);
   await pass(1_000);
-  expect(ready.counts().blank).toBe(10);
+  expect(ready.counts()).toMatchObject({ blank: 10, warm: 8 });
+  await pass(570_000);
+  expect(ready.counts()).toMatchObject({ blank: 5, warm: 4 });
   await pass(600_000);
-  for (let left = 10; left > 0; left -= 1) {
-    await ready.takeBlank();
-    await pass(1_000);
+  expect(ready.counts()).toMatchObject({ blank: 3, warm: 2 });
+  await pass(600_000);
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 2 });
+  expect(destroyed).toHaveLength(14);
+  await ready.close();
+  expect(destroyed).toHaveLength(18);
+});
+
+test("a blank that is taken where no warm one is left makes it keep more warm ones, not more blanks", async () => {
+  const ready = readyUnits();
+  ready.start();
+  await pass(10);
+  expect(await takeWarm(ready, 6)).toBe(2);
+  await Promise.all(Array.from({ length: 4 }, () => ready.takeBlank(true)));
+  await pass(1_000);
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 6 });
+  await ready.close();
+});
+
+test("keeps no more than the least where the host is short of memory, and makes no more where it has just enough", async () => {
+  const ready = readyUnits();
+  ready.start();
+  await pass(10);
+  await takeWarm(ready, 8);
+  await pass(11_000);
+  expect(ready.counts().warm).toBe(8);
+  left = "enough";
+  await takeWarm(ready, 3);
+  await pass(60_000);
+  expect(ready.counts().warm).toBe(5);
+  left = "short";
+  await pass(60_000);
+  expect(ready.counts()).toMatchObject({ blank: 2, warm: 2 });
+  expect(destroyed).toHaveLength(3);
+  left = "plenty";
+  await takeWarm(ready, 1);
+  await pass(1_000);
+  expect(ready.counts().warm).toBe(8);
+  await ready.close();
+});
+
+test("refills when nobody has taken one for a while, and meanwhile where more than half are gone", async () => {
+  const ready = readyUnits();
+  ready.start();
+  await pass(10);
+  await takeWarm(ready, 8);
+  await pass(60_000);
+  expect(ready.counts().warm).toBe(8);
+  const perSecond = 5;
+  for (let taken = 1; taken <= 4; taken += 1) {
+    await takeWarm(ready, 1);
+    await pass(1_000 / perSecond);
+    expect(ready.counts().warm).toBe(8 - taken);
   }
-  expect(ready.counts().blank).toBe(2);
+  await takeWarm(ready, 1);
+  await pass(1_000 / perSecond);
+  await takeWarm(ready, 1);
+  await pass(1_000 / perSecond);
+  expect(ready.counts().warm).toBeGreaterThan(3);
   await ready.close();
 });
 
@@ -161,7 +230,7 @@ test("keeps a blank of a shape that is asked for again and again, after all else
   expect(ready.counts().shaped).toBe(0);
   await pass(1_000);
   expect(ready.counts().shaped).toBe(1);
-  await pass(600_000);
+  await pass(631_000);
   expect(ready.counts()).toEqual({ blank: 2, warm: 2, shaped: 0 });
   expect(destroyed).toEqual([made.at(-1)]);
   for (let times = 0; times < 2; times += 1) await ready.takeShaped(shape);

@@ -6,10 +6,14 @@
 //          rehearsed, it is assigned to an identity that nobody has yet, and its cgroup is frozen (systrap burns 2 % of a core
 //          when idle): a new machine of that identity thaws it and is there; one of another is assigned first.
 //
+// Of both, after a burst, as many as were asked for in it (recent-bursts.ts), while the host has the memory (memory-left.ts).
+//
 // Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
 import { apart, type Log } from "@cloche/base";
 import type { ReadyIdentity } from "../driver.ts";
-import { RecentShapes, SHAPE_MEMORY_MS, type Shape, shapeKey } from "./recent-shapes.ts";
+import type { MemoryLeft } from "./memory-left.ts";
+import { RecentBursts } from "./recent-bursts.ts";
+import { RecentShapes, type Shape, shapeKey } from "./recent-shapes.ts";
 import type { Unit } from "./unit.ts";
 
 export interface WarmUnit {
@@ -18,8 +22,12 @@ export interface WarmUnit {
 }
 
 export interface ReadyUnitsOptions {
-  /** How many of each kind. Of blanks up to five times as many, where so many were asked for at once lately. */
+  /** How many of each kind at least. */
   count: number;
+  /** How many of each kind at most, where so many were asked for lately; less than `count` is as much as it. */
+  most: number;
+  /** Asked before more than `count` are made, and from time to time while there are more. */
+  memoryLeft(): MemoryLeft;
   /** Of the default shape, or of that one. */
   makeBlank(shape?: Shape): Promise<Unit>;
   /** Stills a blank, or lets it go on. */
@@ -34,10 +42,8 @@ export interface ReadyUnitsOptions {
 
 /** Refilling waits this long after a unit was taken: whoever took it is still busy with it, on the same CPUs. */
 const REFILL_AFTER_MS = 400;
-/** A blank takes 12 MiB and, frozen, no CPU; making one takes as long as restoring into it. */
-const BLANKS_PER_COUNT = 5;
-/** How long a burst is remembered. */
-const BURST_MEMORY_MS = 600_000;
+/** While more is ready than the least: what nobody asks for any more, or what there is no memory for, is given back. */
+const LOOK_AGAIN_MS = 30_000;
 /** Making failed: the next try comes later, or with the next unit taken. */
 const RETRY_AFTER_MS = 30_000;
 
@@ -48,20 +54,19 @@ export class ReadyUnits {
   /** By the key of the shape. */
   readonly #shaped = new Map<string, Unit>();
   readonly #shapes = new RecentShapes();
-  #forgettingShapes: NodeJS.Timeout | undefined;
+  readonly #bursts: { readonly blank: RecentBursts; readonly warm: RecentBursts };
   #filling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
+  /** The timer is not one of those that only look again. */
+  #isRefillNear = false;
   #closed = false;
-  /** Blanks asked for since refilling last began. */
-  #burst = 0;
-  #blanksWanted: number;
-  #forgetting: NodeJS.Timeout | undefined;
   /** Machines that are being made for somebody now. */
   #making = 0;
 
   constructor(options: ReadyUnitsOptions) {
     this.#options = options;
-    this.#blanksWanted = options.count;
+    const { count, most } = options;
+    this.#bursts = { blank: new RecentBursts(count, most), warm: new RecentBursts(count, most) };
   }
 
   /** Begins to fill; answers at once. */
@@ -73,8 +78,6 @@ export class ReadyUnits {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#timer);
-    clearTimeout(this.#forgetting);
-    clearTimeout(this.#forgettingShapes);
     await this.#filling;
     const warm = this.#warm.splice(0).map(({ unit }) => unit);
     this.#offer();
@@ -83,18 +86,16 @@ export class ReadyUnits {
     for (const unit of [...this.#blank.splice(0), ...warm, ...shaped]) await this.#options.destroy(unit);
   }
 
-  async takeBlank(): Promise<Unit | undefined> {
-    this.#burst += 1;
+  /** `instead` of a warm one that was asked for before, and not there: the next time that one is to be. */
+  async takeBlank(instead = false): Promise<Unit | undefined> {
+    if (!instead) this.#bursts.blank.note(Date.now());
     return this.#thawed(await this.#take(this.#blank, (blank) => blank));
   }
 
   /** Of another than the default shape: there is one where that shape was asked for twice lately. */
   async takeShaped(shape: Shape): Promise<Unit | undefined> {
     this.#shapes.note(shape, Date.now());
-    clearTimeout(this.#forgettingShapes);
-    this.#forgettingShapes = apart(() => setTimeout(() => this.#refillAfter(0), SHAPE_MEMORY_MS));
-    this.#forgettingShapes.unref();
-    this.#refillAfter(REFILL_AFTER_MS);
+    this.#refillSoon();
     const unit = this.#shaped.get(shapeKey(shape));
     if (unit === undefined) return undefined;
     this.#shaped.delete(shapeKey(shape));
@@ -114,6 +115,7 @@ export class ReadyUnits {
 
   /** That of this sandbox id, else any. */
   async takeWarm(sandboxId: string): Promise<WarmUnit | undefined> {
+    this.#bursts.warm.note(Date.now());
     const own = this.#warm.findIndex(({ identity }) => identity.sandboxId === sandboxId);
     if (own > 0) this.#warm.unshift(...this.#warm.splice(own, 1));
     try {
@@ -141,9 +143,24 @@ export class ReadyUnits {
     return { blank: this.#blank.length, warm: this.#warm.length, shaped: this.#shaped.size };
   }
 
-  /** Resolves when nothing is being made; for tests and benchmarks. */
+  /** How many there are to be, beside one for each shape. */
+  wanted(): { blank: number; warm: number } {
+    const { count, warm, memoryLeft } = this.#options;
+    const left = memoryLeft();
+    const now = Date.now();
+    const wantedOf = (bursts: RecentBursts, have: number): number => {
+      if (left === "plenty") return bursts.wanted(now);
+      return left === "short" ? count : Math.max(count, Math.min(bursts.wanted(now), have));
+    };
+    return {
+      blank: wantedOf(this.#bursts.blank, this.#blank.length),
+      warm: warm === undefined ? 0 : wantedOf(this.#bursts.warm, this.#warm.length),
+    };
+  }
+
+  /** Resolves when all that is wanted is there, or could not be made; for tests and benchmarks. */
   async settled(): Promise<void> {
-    while (this.#timer !== undefined || this.#filling !== undefined) {
+    while (this.#filling !== undefined || this.#missing() !== undefined) {
       await (this.#filling ?? new Promise((resolve) => setTimeout(resolve, REFILL_AFTER_MS)));
     }
   }
@@ -151,11 +168,23 @@ export class ReadyUnits {
   /** One that died while it waited is skipped. */
   async #take<Ready>(from: Ready[], unitOf: (ready: Ready) => Unit): Promise<Ready | undefined> {
     for (let ready = from.shift(); ready !== undefined; ready = from.shift()) {
-      this.#refillAfter(REFILL_AFTER_MS);
+      this.#refillSoon();
       if (await unitOf(ready).isAlive()) return ready;
       await this.#options.destroy(unitOf(ready));
     }
     return undefined;
+  }
+
+  /** When nobody has taken one for a while; no later than now, where more than half are gone. */
+  #refillSoon(): void {
+    if (this.#isRefillNear && this.#isHalfGone) return;
+    this.#refillAfter(REFILL_AFTER_MS);
+    this.#isRefillNear = true;
+  }
+
+  get #isHalfGone(): boolean {
+    const wanted = this.wanted();
+    return this.#warm.length < wanted.warm / 2 || this.#blank.length < wanted.blank / 2;
   }
 
   #refillAfter(delayMs: number): void {
@@ -165,6 +194,7 @@ export class ReadyUnits {
     this.#timer = apart(() =>
       setTimeout(() => {
         this.#timer = undefined;
+        this.#isRefillNear = false;
         this.#filling ??= this.#fill().finally(() => {
           this.#filling = undefined;
         });
@@ -173,20 +203,13 @@ export class ReadyUnits {
     this.#timer.unref();
   }
 
-  /** What was asked for at once is kept ready for a while. */
-  #noteBurst(): void {
-    const { count } = this.#options;
-    const size = Math.min(this.#burst, count * BLANKS_PER_COUNT);
-    this.#burst = 0;
-    if (size <= count || size < this.#blanksWanted) return;
-    this.#blanksWanted = size;
-    clearTimeout(this.#forgetting);
-    this.#forgetting = apart(() =>
-      setTimeout(() => {
-        this.#blanksWanted = count;
-      }, BURST_MEMORY_MS),
-    );
-    this.#forgetting.unref();
+  /** What is beyond what is wanted. */
+  async #dropSurplus(): Promise<void> {
+    const wanted = this.wanted();
+    const blanks = this.#blank.splice(wanted.blank);
+    const warm = this.#warm.splice(wanted.warm);
+    if (warm.length > 0) this.#offer();
+    for (const unit of [...blanks, ...warm.map(({ unit }) => unit)]) await this.#options.destroy(unit);
   }
 
   /** Those of shapes that nobody asks for any more. */
@@ -199,43 +222,57 @@ export class ReadyUnits {
     }
   }
 
-  #missingShape(): Shape | undefined {
+  /** What is to be made next: the least of both kinds first, a blank to restore the first warm one into, and shapes last. */
+  #missing(): "blank" | "warm" | Shape | undefined {
+    const { count } = this.#options;
+    const wanted = this.wanted();
+    const blank = this.#blank.length;
+    const warm = this.#warm.length;
+    if (blank < 1) return "blank";
+    if (warm < Math.min(count, wanted.warm)) return "warm";
+    if (blank < count) return "blank";
+    if (warm < wanted.warm) return "warm";
+    if (blank < wanted.blank) return "blank";
     return this.#shapes.wanted(Date.now()).find((shape) => !this.#shaped.has(shapeKey(shape)));
   }
 
+  get #isAboveLeast(): boolean {
+    const { count } = this.#options;
+    return this.#blank.length > count || this.#warm.length > count || this.#shaped.size > 0;
+  }
+
   async #fill(): Promise<void> {
-    const { count, makeBlank, freeze, warm, destroy, log } = this.#options;
-    this.#noteBurst();
+    const { log } = this.#options;
     try {
       await this.#dropShaped();
-      while (!this.#closed) {
-        const warmMissing = warm !== undefined && this.#warm.length < count;
-        const usualMissing = warmMissing || this.#blank.length < this.#blanksWanted;
-        const shape = usualMissing ? undefined : this.#missingShape();
-        if (!usualMissing && shape === undefined) return;
+      await this.#dropSurplus();
+      for (let next = this.#missing(); next !== undefined && !this.#closed; next = this.#missing()) {
         if (this.#making > 0) return this.#refillAfter(REFILL_AFTER_MS);
-        const unit = await makeBlank(shape);
-        try {
-          if (shape !== undefined) {
-            await freeze(unit, true);
-            this.#shaped.set(shapeKey(shape), unit);
-            continue;
-          }
-          if (!warmMissing || this.#blank.length < 1) {
-            await freeze(unit, true);
-            this.#blank.push(unit);
-            continue;
-          }
-          this.#warm.push(await warm(unit));
-          this.#offer();
-        } catch (error) {
-          await destroy(unit);
-          throw error;
-        }
+        await this.#make(next);
       }
+      if (this.#isAboveLeast) this.#refillAfter(LOOK_AGAIN_MS);
     } catch (error) {
       log.warn({ err: error }, "no machine could be made ahead");
       this.#refillAfter(RETRY_AFTER_MS);
+    }
+  }
+
+  async #make(kind: "blank" | "warm" | Shape): Promise<void> {
+    const { makeBlank, freeze, warm, destroy } = this.#options;
+    const shape = typeof kind === "object" ? kind : undefined;
+    const unit = await makeBlank(shape);
+    try {
+      if (kind === "warm" && warm !== undefined) {
+        this.#warm.push(await warm(unit));
+        this.#offer();
+        return;
+      }
+      await freeze(unit, true);
+      if (shape === undefined) this.#blank.push(unit);
+      else this.#shaped.set(shapeKey(shape), unit);
+    } catch (error) {
+      await destroy(unit);
+      throw error;
     }
   }
 }

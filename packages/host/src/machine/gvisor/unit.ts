@@ -12,11 +12,12 @@ import { renameSync, writeFileSync } from "node:fs";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { readJsonFile } from "@cloche/base";
+import { defaults } from "@cloche/protocol";
 import { attachDisk, checkpointDisk, detachDisk, thawDisk, writeBackDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { mountAt } from "../../sys/mounts.ts";
 import type { SnapshotTimes } from "../driver.ts";
-import { Cgroup, type CgroupLimits } from "../cgroup.ts";
+import { Cgroup, type CgroupLimits, type CpuWeight } from "../cgroup.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
@@ -91,6 +92,10 @@ export class Unit {
   get directory(): string {
     return this.#dir;
   }
+  /** Where its agent listens. */
+  get agent(): { agentHost: string; agentPort: number } {
+    return { agentHost: this.lease.agentHost, agentPort: defaults.agentPort };
+  }
   /** The sentry's control socket. */
   get socket(): string {
     return join(this.#dir, "r", `runsc-${this.record.name}.sock`);
@@ -134,7 +139,7 @@ export class Unit {
   }
 
   /** Boots the sentry, without an agent in it. */
-  async make(): Promise<void> {
+  async make(weight: CpuWeight): Promise<void> {
     const { name, limits } = this.record;
     await mkdir(join(this.#dir, "r"), { recursive: true, mode: 0o700 });
     await mkdir(this.mountPoint, { recursive: true, mode: 0o755 });
@@ -145,6 +150,7 @@ export class Unit {
       cgroupsPath: unitCgroup(this.#environment, name),
       namespacePath: this.lease.namespacePath,
       limits,
+      weight,
     });
     const command = this.#runsc("create", "--bundle", this.#bundle, name);
     const pid = await this.#keeper.keep(command, this.#keeperFiles);

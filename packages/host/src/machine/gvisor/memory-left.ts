@@ -1,0 +1,18 @@
+// Whether the host has memory for machines that nobody has asked for yet.
+import { freemem, totalmem } from "node:os";
+
+/**
+ * plenty: more may be made ahead; enough: what is there stays; short: what is beyond the least is given back. Far enough apart
+ * that giving back what may be kept (a sixth of the memory: `CLOCHE_WARM_POOL_MAX`) does not make it plenty again.
+ */
+export type MemoryLeft = "plenty" | "enough" | "short";
+
+const PLENTY = 1 / 3;
+const ENOUGH = 1 / 8;
+
+/** `freemem` is what programs can have without swapping: MemAvailable of /proc/meminfo. */
+export function memoryLeft(available = freemem(), total = totalmem()): MemoryLeft {
+  const part = available / total;
+  if (part >= PLENTY) return "plenty";
+  return part >= ENOUGH ? "enough" : "short";
+}
