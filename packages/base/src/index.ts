@@ -10,3 +10,4 @@ export * from "./http.ts";
 export * from "./config.ts";
 export * from "./rate-limit.ts";
 export * from "./turns.ts";
+export * from "./each-limited.ts";

@@ -1,5 +1,6 @@
 // The host as the composition root sees it: HostService, the handler of the data plane's checkpoint routes, start and stop.
 import { join } from "node:path";
+import { eachLimited } from "@cloche/base";
 import type { HostService } from "@cloche/protocol/host";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { CheckpointArchive } from "../checkpoint/archive.ts";
@@ -19,7 +20,7 @@ import { FileJournal } from "./journal.ts";
 import { IdleWatch } from "./idle-watch.ts";
 import { readyHooks } from "./ready-hooks.ts";
 import { type HostParts, Machines } from "./machines.ts";
-import { coldStart, eachLimited, recover } from "./recovery.ts";
+import { coldStart, recover } from "./recovery.ts";
 import { RestartBudget, restartAfterCrash } from "./restart-after-crash.ts";
 import { suspendAll } from "./suspend-all.ts";
 

@@ -1,14 +1,14 @@
 // Which running machines may doze (doze.ts): those whose drivers can freeze them, without users' processes, services, execs
-// and requests, for as long as the setting says. Asks the agents as idle-watch.ts does, and those that work ever more rarely. Where many are awake
-// it is a short while that they must have been quiet: each takes some 4 % of a processor from those that work.
+// and requests, for as long as the setting says. Asks the agents as idle-watch.ts does, and those that work ever more rarely.
+// Where many are awake it is a short while that they must have been quiet: each takes some 4 % of a processor from those that work.
 //
 // Owns only when it looks next; after a restart of the service it looks at every machine anew.
 import { availableParallelism } from "node:os";
+import { eachLimited } from "@cloche/base";
 import type { Activity } from "./doze.ts";
 import { GuestClient } from "./guest-client.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
-import { eachLimited } from "./recovery.ts";
 import { Rounds } from "./rounds.ts";
 
 const TICK_MS = 250;

@@ -2,7 +2,7 @@
 // running execs, traffic of services (the agent tells), and the CPU time of users' processes.
 //
 // Owns only what it saw last; after a restart of the service every machine gets its full time again.
-import { eachLimited } from "./recovery.ts";
+import { eachLimited } from "@cloche/base";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
 import { Rounds } from "./rounds.ts";

@@ -2,7 +2,7 @@
 // its record says, and what belongs to no record is removed.
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { runSaga, type SagaRecord, type SagaStep, SagaUndoError } from "@cloche/base";
+import { eachLimited, runSaga, type SagaRecord, type SagaStep, SagaUndoError } from "@cloche/base";
 import { applyEgress } from "./apply-egress.ts";
 import { ClocheError } from "@cloche/protocol";
 import {
@@ -17,9 +17,6 @@ import { forkSteps } from "./fork-machine.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
 import { dropSnapshots, giveBack, resumeSteps, suspendSteps } from "./suspend-machine.ts";
-
-/** Machines looked at side by side: adoption must be over in seconds with hundreds of them. */
-const CONCURRENCY = 8;
 
 type Steps = (parts: OperationParts) => SagaStep<never>[];
 const sagas: Record<string, Steps> = {
@@ -151,12 +148,4 @@ async function tidy(machines: Machines, id: string): Promise<void> {
     const image = name.startsWith("snapshot-") && name !== record.snapshot;
     if (disk || image) await rm(join(dir, name), { recursive: true, force: true });
   }
-}
-
-export async function eachLimited<T>(items: readonly T[], body: (item: T) => Promise<void>): Promise<void> {
-  const rest = [...items];
-  const worker = async (): Promise<void> => {
-    for (let item = rest.shift(); item !== undefined; item = rest.shift()) await body(item);
-  };
-  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
 }

@@ -1,6 +1,6 @@
 // The service stops for good: every machine gives its memory and CPU back, and none loses more than it must.
+import { eachLimited } from "@cloche/base";
 import type { OperationParts } from "./create-machine.ts";
-import { eachLimited } from "./recovery.ts";
 import { suspendMachine } from "./suspend-machine.ts";
 
 export async function suspendAll(parts: OperationParts): Promise<void> {

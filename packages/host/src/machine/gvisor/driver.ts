@@ -6,7 +6,7 @@ import { existsSync, type FSWatcher, watch } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { CleanupStack, type Log, readJsonFile, step, Turns } from "@cloche/base";
+import { CleanupStack, eachLimited, type Log, readJsonFile, step, Turns } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
@@ -376,16 +376,17 @@ export class GvisorDriver implements MachineDriver {
       ...(await readdir(join(this.#options.runDir, "units")).catch(() => [])),
       ...(await childGroups(`/cloche-${this.#options.tag}`)),
     ]);
-    for (const name of names) {
+    // All that a pool had grown to may be among them.
+    await eachLimited([...names], async (name) => {
       const own = this.#units.get(name);
       // Made by this very driver and given to nobody: it is being made, or kept ready.
-      if (own && own.record.machineId === undefined) continue;
+      if (own && own.record.machineId === undefined) return;
       const record = await readUnit(this.#options, name);
-      if (record?.machineId !== undefined && keep.has(record.machineId)) continue;
+      if (record?.machineId !== undefined && keep.has(record.machineId)) return;
       const unit = own ?? (await this.#reopen(record ?? unknownUnit(name)));
       await this.#destroyUnit(unit);
       swept.push(name);
-    }
+    });
     return swept;
   }
 

@@ -9,7 +9,7 @@
 // Of both, after a burst, as many as were asked for in it (recent-bursts.ts), while the host has the memory (memory-left.ts).
 //
 // Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
-import { apart, type Log } from "@cloche/base";
+import { apart, eachLimited, type Log } from "@cloche/base";
 import type { ReadyIdentity } from "../driver.ts";
 import type { MemoryLeft } from "./memory-left.ts";
 import { RecentBursts } from "./recent-bursts.ts";
@@ -83,7 +83,7 @@ export class ReadyUnits {
     this.#offer();
     const shaped = [...this.#shaped.values()];
     this.#shaped.clear();
-    for (const unit of [...this.#blank.splice(0), ...warm, ...shaped]) await this.#options.destroy(unit);
+    await eachLimited([...this.#blank.splice(0), ...warm, ...shaped], (unit) => this.#options.destroy(unit));
   }
 
   /** `instead` of a warm one that was asked for before, and not there: the next time that one is to be. */
