@@ -26,9 +26,11 @@ export interface CgroupLimits {
 /** Its part of the processors where it and its siblings want more than there is. */
 export type CpuWeight = "usual" | "little";
 
-/** As `cpu.shares` of v1, and as `cpu.weight` of v2; the usual ones are the kernel's own. */
-const CPU_SHARES: Record<CpuWeight, number> = { usual: 1_024, little: 32 };
-const CPU_WEIGHT: Record<CpuWeight, number> = { usual: 100, little: 3 };
+/** What a new group has, as `cpu.shares` of v1 and as `cpu.weight` of v2. */
+const USUAL_SHARES = 1_024;
+const USUAL_WEIGHT = 100;
+/** As shares; on v2 runtimes make a weight of 2 of it. */
+const LITTLE_SHARES = 32;
 
 export const cgroupVersion = (): 1 | 2 => (existsSync(join(MOUNT, "cgroup.controllers")) ? 2 : 1);
 
@@ -38,8 +40,7 @@ const cpuQuotaUs = (cpus: number): number => Math.max(1_000, Math.round(cpus * C
 export function ociResources(limits: CgroupLimits, weight: CpuWeight): object {
   const quota = { quota: cpuQuotaUs(limits.cpus), period: CPU_PERIOD_US };
   return {
-    // The runtime makes 2 of the little one on v2; the usual one is what a new group has.
-    cpu: weight === "usual" ? quota : { ...quota, shares: CPU_SHARES[weight] },
+    cpu: weight === "usual" ? quota : { ...quota, shares: LITTLE_SHARES },
     memory: { limit: limits.memoryBytes },
     pids: { limit: limits.pids },
   };
@@ -77,9 +78,10 @@ export class Cgroup {
     await set("pids", "pids.max", limits.pids);
   }
 
-  async weigh(weight: CpuWeight): Promise<void> {
-    if (this.#version === 2) await writeFile(this.#file("cpu", "cpu.weight"), String(CPU_WEIGHT[weight]));
-    else await writeFile(this.#file("cpu", "cpu.shares"), String(CPU_SHARES[weight]));
+  /** From here on it has the usual part of the processors. */
+  async weighAsUsual(): Promise<void> {
+    if (this.#version === 2) await writeFile(this.#file("cpu", "cpu.weight"), String(USUAL_WEIGHT));
+    else await writeFile(this.#file("cpu", "cpu.shares"), String(USUAL_SHARES));
   }
 
   /** Frozen processes use no CPU; they go on where they were. */

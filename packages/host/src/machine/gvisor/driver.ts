@@ -420,7 +420,7 @@ export class GvisorDriver implements MachineDriver {
   /** It waits frozen until it is given out, and counts as much as any other from then on. */
   async #keep(unit: Unit): Promise<void> {
     await unit.cgroup.freeze(true);
-    await unit.cgroup.weigh("usual");
+    await unit.cgroup.weighAsUsual();
   }
 
   /** From here on the unit is that machine's. */
