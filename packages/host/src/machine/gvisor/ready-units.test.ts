@@ -163,6 +163,33 @@ test("refills when nobody has taken one for a while, and meanwhile where more th
   await ready.close();
 });
 
+test("one that is taken while others are made does not put off the refilling after it", async () => {
+  const makingMs = 1_000;
+  const ready = readyUnits({
+    count: 1,
+    most: 1,
+    async warm(unit) {
+      await new Promise((resolve) => setTimeout(resolve, makingMs));
+      return { unit, identity: identityOf(asFake(unit).number) };
+    },
+  });
+  ready.start();
+  await pass(10 + makingMs);
+  const shape = { cpus: 1, memoryMb: 256 };
+  for (let times = 0; times < 2; times += 1) await ready.takeShaped(shape);
+  await takeWarm(ready, 1);
+  // Close to the end of the refilling, which begins 0.4 s after.
+  await pass(300 + makingMs);
+  await ready.takeShaped(shape);
+  await pass(500);
+  // With a shape's blank the pool is above its least: by itself it would look again in half a minute.
+  expect(ready.counts()).toEqual({ blank: 1, warm: 1, shaped: 1 });
+  await takeWarm(ready, 1);
+  await pass(500 + makingMs);
+  expect(ready.counts().warm).toBe(1);
+  await ready.close();
+});
+
 test("makes nothing ahead while a machine is made for somebody", async () => {
   const ready = readyUnits();
   ready.start();

@@ -179,7 +179,6 @@ export class ReadyUnits {
   #refillSoon(): void {
     if (this.#isRefillNear && this.#isHalfGone) return;
     this.#refillAfter(REFILL_AFTER_MS);
-    this.#isRefillNear = true;
   }
 
   get #isHalfGone(): boolean {
@@ -190,6 +189,7 @@ export class ReadyUnits {
   #refillAfter(delayMs: number): void {
     clearTimeout(this.#timer);
     if (this.#closed || this.#options.count === 0) return;
+    this.#isRefillNear = delayMs <= REFILL_AFTER_MS;
     // Whoever took a unit has no part in the making of the next.
     this.#timer = apart(() =>
       setTimeout(() => {
