@@ -76,7 +76,7 @@ export async function burstCell(
   samples: number,
   count: number,
 ): Promise<{ cell: Cell; services: TestService[]; close(): Promise<void> }> {
-  // Where the pool does not grow, every burst is as the first: as nobody has asked for so many in the half hour before.
+  // Where the pool does not grow, every burst is as the first: as if nobody had asked for any before.
   const unprepared = await openPooled(false);
   const made: (() => Promise<void>)[] = [];
   const burst = async (of: PooledService): Promise<number> => {

@@ -3,11 +3,12 @@ import { freemem, totalmem } from "node:os";
 
 /**
  * plenty: more may be made ahead; enough: what is there stays; short: what is beyond the least is given back. Far enough apart
- * that giving back what may be kept (a sixth of the memory: `CLOCHE_WARM_POOL_MAX`) does not make it plenty again.
+ * that giving back what may be kept by default (`CLOCHE_WARM_POOL_MAX`: a sixth of the memory in warm ones, a twentieth in blanks)
+ * does not make it plenty again.
  */
 export type MemoryLeft = "plenty" | "enough" | "short";
 
-const PLENTY = 1 / 3;
+const PLENTY = 3 / 8;
 const ENOUGH = 1 / 8;
 
 /** `freemem` is what programs can have without swapping: MemAvailable of /proc/meminfo. */
