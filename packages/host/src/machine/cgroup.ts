@@ -1,6 +1,6 @@
 // Limits, figures and the freezer of a machine's cgroup, on the unified hierarchy (v2) and on the older one (v1, one
 // tree per controller). Owns /<root>/<unit> in every tree; the processes are put there by the runtime.
-import { existsSync } from "node:fs";
+import { closeSync, existsSync, openSync, readSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 
@@ -105,6 +105,12 @@ export class Cgroup {
     return { cpuMs: nanoseconds / 1_000_000, memoryBytes, processes };
   }
 
+  /** Of the group as a whole. Throws where it is gone. */
+  openCpuClock(): CpuClock {
+    const file = this.#version === 2 ? this.#file("cpu", "cpu.stat") : this.#file("cpuacct", "cpuacct.usage");
+    return new CpuClock(file, this.#version);
+  }
+
   /** Whether the kernel killed a process of it for want of memory. */
   async outOfMemory(): Promise<boolean> {
     const name = this.#version === 2 ? "memory.events" : "memory.oom_control";
@@ -129,6 +135,34 @@ export class Cgroup {
       await pause();
     }
     await removeGroup(this.#path);
+  }
+}
+
+/** Processor time of a group, from a file that is kept open: to be looked at often. */
+export class CpuClock {
+  readonly #file: number;
+  readonly #version: 1 | 2;
+  readonly #text = Buffer.alloc(64);
+
+  constructor(path: string, version: 1 | 2) {
+    this.#file = openSync(path, "r");
+    this.#version = version;
+  }
+
+  /** Milliseconds so far; undefined when the group is gone. */
+  readMs(): number | undefined {
+    try {
+      const length = readSync(this.#file, this.#text, 0, this.#text.length, 0);
+      const text = this.#text.toString("latin1", 0, length);
+      // v1: nanoseconds alone. v2: "usage_usec <microseconds>", and more lines.
+      return this.#version === 1 ? Number(text) / 1e6 : Number(/^usage_usec (\d+)/.exec(text)?.[1]) / 1e3;
+    } catch {
+      return undefined;
+    }
+  }
+
+  close(): void {
+    closeSync(this.#file);
   }
 }
 

@@ -2,7 +2,7 @@
 //
 // Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
 // gvisor.json and the unit's record, and believes them only when the process with that start time lives.
-import { existsSync, type FSWatcher, watch } from "node:fs";
+import { existsSync } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
@@ -29,6 +29,9 @@ import {
 import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
+import { ExitWatch } from "./exit-watch.ts";
+import { fastPathOf } from "./fast-path.ts";
+import { FastPaths } from "./fast-paths.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
 import { memoryLeft } from "./memory-left.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
@@ -81,8 +84,8 @@ export class GvisorDriver implements MachineDriver {
   readonly runtime = "gvisor";
   readonly #options: GvisorOptions;
   readonly #units = new Map<string, Unit>();
-  readonly #watchers = new Map<string, FSWatcher>();
-  readonly #listeners: ((id: string, reason: string) => void)[] = [];
+  readonly #exits = new ExitWatch();
+  readonly #fastPaths: FastPaths;
   #environment: UnitEnvironment;
   #platform: Promise<string> | undefined;
   #templates: TemplateStore | undefined;
@@ -95,7 +98,8 @@ export class GvisorDriver implements MachineDriver {
 
   constructor(options: GvisorOptions) {
     this.#options = options;
-    this.#environment = { ...options, hideNetSysctl: false, keeperRestores: false };
+    this.#environment = { ...options, hideNetSysctl: false, keeperRestores: false, fastPath: undefined };
+    this.#fastPaths = new FastPaths(options.log);
   }
 
   async probe(): Promise<void> {
@@ -110,7 +114,8 @@ export class GvisorDriver implements MachineDriver {
       );
       const { stdout: version } = await run([this.#options.runsc, "--version"]);
       const keeperRestores = version.includes(RUNSC_THAT_KEEPER_RESTORES);
-      this.#environment = { ...this.#environment, hideNetSysctl: shown, keeperRestores };
+      const fastPath = fastPathOf(this.#options.runsc);
+      this.#environment = { ...this.#environment, hideNetSysctl: shown, keeperRestores, fastPath };
       const unit = await this.#makeUnit(limitsOf(leastShape));
       await this.#destroyUnit(unit);
     } catch (error) {
@@ -153,8 +158,8 @@ export class GvisorDriver implements MachineDriver {
 
   async stop(): Promise<void> {
     await this.#ready?.close();
-    for (const watcher of this.#watchers.values()) watcher.close();
-    this.#watchers.clear();
+    this.#exits.close();
+    this.#fastPaths.close();
     const left = await readdir(join(this.#options.runDir, "units")).catch(() => []);
     if (left.length > 0) return;
     // Nothing of ours is left: give back what probe made.
@@ -343,6 +348,8 @@ export class GvisorDriver implements MachineDriver {
     const unit = await this.#find(files);
     if (!unit || !(await unit.isAlive())) return;
     await unit.cgroup.freeze(frozen);
+    if (frozen) this.#fastPaths.forget(files.id);
+    else if (unit.isTame) this.#fastPaths.watch(files.id, unit);
   }
 
   async unblock(files: MachineFiles): Promise<void> {
@@ -355,7 +362,7 @@ export class GvisorDriver implements MachineDriver {
   }
 
   onExit(listener: (id: string, reason: string) => void): void {
-    this.#listeners.push(listener);
+    this.#exits.onExit(listener);
   }
 
   async stopMachine(files: MachineFiles): Promise<void> {
@@ -569,26 +576,15 @@ export class GvisorDriver implements MachineDriver {
     return unit;
   }
 
+  /** It is that machine's, and runs. */
   #watch(unit: Unit, id: string): void {
-    this.#unwatch(id);
-    const report = (): void => {
-      if (!this.#watchers.has(id)) return;
-      this.#unwatch(id);
-      void unit.exitReason().then((reason) => {
-        for (const listener of this.#listeners) listener(id, reason);
-      });
-    };
-    const watcher = watch(unit.directory, { persistent: false }, (_event, name) => {
-      if (name === "exit") report();
-    });
-    this.#watchers.set(id, watcher);
-    // It may have ended before we watched.
-    void unit.isAlive().then((alive) => alive || report());
+    this.#exits.watch(unit, id);
+    if (unit.isTame) this.#fastPaths.watch(id, unit);
   }
 
   #unwatch(id: string): void {
-    this.#watchers.get(id)?.close();
-    this.#watchers.delete(id);
+    this.#exits.unwatch(id);
+    this.#fastPaths.forget(id);
   }
 }
 

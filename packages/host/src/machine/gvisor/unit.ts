@@ -21,6 +21,7 @@ import { Cgroup, type CgroupLimits, type CpuWeight } from "../cgroup.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
+import { allowFastPath, type FastPathLayout, tameFastPath } from "./fast-path.ts";
 import { Keeper, type KeeperFiles } from "./keeper.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
@@ -36,6 +37,8 @@ export interface UnitEnvironment {
   hideNetSysctl: boolean;
   /** The keeper knows how this runsc asks its sentry for a restore (keeper.c). */
   keeperRestores: boolean;
+  /** Of the runsc that units are made with; undefined: it stays as it is. */
+  fastPath: FastPathLayout | undefined;
   agentRoot: AgentRoot;
 }
 
@@ -45,6 +48,8 @@ export interface UnitRecord {
   /** Absent until runsc create returned. */
   keeper?: ProcessIdentity;
   sandbox?: ProcessIdentity;
+  /** Build of the runsc whose fast path is ours to allow (fast-path.ts). */
+  tameBuild?: string;
   limits: CgroupLimits;
   /** Root that the agent in it runs from: an upgrade brings a new one, but a memory image needs its own. */
   agentRootDir: string;
@@ -159,6 +164,8 @@ export class Unit {
     if (!keeper || !sandbox) throw new Error(`unit ${name} ended right after its creation`);
     this.record.keeper = keeper;
     this.record.sandbox = sandbox;
+    const { fastPath } = this.#environment;
+    if (fastPath && (await tameFastPath(sandbox, fastPath))) this.record.tameBuild = fastPath.build;
     this.save();
   }
 
@@ -205,6 +212,19 @@ export class Unit {
     const said = await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
     const { pauseUs, quiet } = JSON.parse(said) as { pauseUs: number; quiet: boolean };
     return { pauseMs: pauseUs / 1_000, savedOnce: quiet };
+  }
+
+  /** Whether `allowFastPath` can do anything. */
+  get isTame(): boolean {
+    const { tameBuild } = this.record;
+    return tameBuild !== undefined && tameBuild === this.#environment.fastPath?.build;
+  }
+
+  /** For programs that ask the kernel again and again; see fast-path.ts. */
+  async allowFastPath(allowed: boolean): Promise<void> {
+    const { sandbox } = this.record;
+    const { fastPath } = this.#environment;
+    if (this.isTame && sandbox && fastPath) await allowFastPath(sandbox, fastPath, allowed);
   }
 
   /** What is dirty goes to the disk, while everything runs on. */
