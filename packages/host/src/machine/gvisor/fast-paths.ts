@@ -88,6 +88,7 @@ export class FastPaths {
 /** Whether something works for a while, or rests for a while. */
 export class Sustained {
   #is: "working" | "resting" | undefined;
+  #last: "working" | "resting" | undefined;
   #otherwiseMs = 0;
 
   /** `share` of a processor that it had during the last `passedMs`. What it is from now on, where that is news. */
@@ -105,5 +106,4 @@ export class Sustained {
     this.#otherwiseMs = 0;
     return now;
   }
-  #last: "working" | "resting" | undefined;
 }
