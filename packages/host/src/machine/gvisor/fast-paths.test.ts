@@ -13,22 +13,41 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-test("works for a while, or rests for a while: what comes between begins it anew", () => {
+test("works once it did so without a rest, and rests once it does so on the whole", () => {
   const work = new Sustained();
-  expect([1, 2, 3].map(() => work.note(0.9, 25))).toEqual([undefined, undefined, "working"]);
-  expect(work.note(0.9, 25)).toBeUndefined();
-  for (let i = 0; i < 7; i += 1) expect(work.note(0.1, 25)).toBeUndefined();
-  expect(work.note(0.9, 25)).toBeUndefined();
-  for (let i = 0; i < 7; i += 1) expect(work.note(0.1, 25)).toBeUndefined();
-  expect(work.note(0.1, 25)).toBe("resting");
+  const notes = (share: number, looks: number): unknown[] =>
+    Array.from({ length: looks }, () => work.note(share, 25)).filter((one) => one !== undefined);
+  expect(work.note(0.9, 25), "what it was before is not known").toBe("resting");
+  expect(notes(0.9, 1)).toEqual([]);
+  expect(notes(0.4, 1)).toEqual([]);
+  expect(notes(0.9, 2), "it rested in between").toEqual([]);
+  expect(notes(0.9, 1)).toEqual(["working"]);
+  expect(notes(0, 5)).toEqual([]);
+  expect(notes(0.9, 10)).toEqual([]);
+  expect(notes(0, 10)).toEqual(["resting"]);
   // Looked at late, it counts for as long as it was.
-  expect(work.note(0.3, 80)).toBe("working");
+  expect(work.note(0.6, 80)).toBe("working");
+  expect(work.note(0, 300)).toBe("resting");
 });
 
-test("commands that come and go are not work that goes on", () => {
+test("four processors' work is not remembered for longer than that of one", () => {
+  const [one, four] = [1, 4].map((share) => {
+    const work = new Sustained();
+    for (let i = 0; i < 40; i += 1) work.note(share, 25);
+    let looks = 0;
+    while (work.note(0, 25) !== "resting") looks += 1;
+    return looks;
+  });
+  expect(four).toBe(one);
+});
+
+test("commands that come and go are not work that goes on, also where some did before", () => {
   const work = new Sustained();
-  const said = Array.from({ length: 400 }, (_, i) => work.note(i % 4 < 2 ? 1 : 0, 25));
-  expect(said.filter((one) => one !== undefined)).toEqual([]);
+  const comeAndGo = (): unknown[] =>
+    Array.from({ length: 400 }, (_, i) => work.note(i % 4 === 0 ? 1 : 0.1, 25));
+  expect(comeAndGo().filter((said) => said !== undefined)).toEqual(["resting"]);
+  for (let i = 0; i < 80; i += 1) work.note(1, 25);
+  expect(comeAndGo().filter((said) => said !== undefined)).toEqual(["resting"]);
 });
 
 /** A group whose processor time the test says. */
@@ -72,14 +91,14 @@ test("a sandbox that works has it, one that rests has not, and none that is not 
   paths.watch("busy", busy.fast);
   paths.watch("idle", idle.fast);
   work(busy, 1_000, 0.7);
-  expect([busy.said, idle.said]).toEqual([[true], [false]]);
+  expect([busy.said, idle.said]).toEqual([[false, true], [false]]);
   // Watched already: it goes on as it was.
   paths.watch("busy", busy.fast);
   work(busy, 1_000, 0.05);
-  expect(busy.said).toEqual([true, false]);
+  expect(busy.said).toEqual([false, true, false]);
   paths.forget("busy");
   work(busy, 1_000, 1);
-  expect([busy.said.length, busy.closed(), idle.closed()]).toEqual([2, 1, 0]);
+  expect([busy.said.length, busy.closed(), idle.closed()]).toEqual([3, 1, 0]);
   idle.gone();
   vi.advanceTimersByTime(25);
   expect([idle.closed(), vi.getTimerCount()]).toEqual([1, 0]);

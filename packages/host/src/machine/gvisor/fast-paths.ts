@@ -13,9 +13,11 @@ export interface Fast {
 
 const TICK_MS = 25;
 /** Of one processor. An idle sandbox has 4 percent of it at most; one that waits for every system call some 70. */
-const WORKING_SHARE = 0.2;
+const WORKING_FROM = 0.5;
 const ALLOWED_AFTER_MS = 75;
-const FORBIDDEN_AFTER_MS = 200;
+/** A share that is the mean of about so long, what was later counting for more: commands that come and go stay below it. */
+const RESTING_BELOW = 0.4;
+const MEAN_OVER_MS = 150;
 
 interface Watched {
   readonly fast: Fast;
@@ -85,25 +87,24 @@ export class FastPaths {
   }
 }
 
-/** Whether something works for a while, or rests for a while. */
+/** Whether something works without a rest, or, once it did, still works on the whole. */
 export class Sustained {
   #is: "working" | "resting" | undefined;
-  #last: "working" | "resting" | undefined;
-  #otherwiseMs = 0;
+  /** Without a rest, while it is not known to be working. */
+  #workedMs = 0;
+  /** While it is, and of one processor at most: what worked on four rests as soon. */
+  #meanShare = 0;
 
-  /** `share` of a processor that it had during the last `passedMs`. What it is from now on, where that is news. */
+  /** `share` of a processor that it had during the last `passedMs`. What it is from now on, where that is news: at first it is. */
   note(share: number, passedMs: number): "working" | "resting" | undefined {
-    const now = share >= WORKING_SHARE ? "working" : "resting";
-    if (now === this.#is) {
-      this.#otherwiseMs = 0;
-      return undefined;
-    }
-    // Both, as long as it is neither: one begins anew where the other comes between.
-    this.#otherwiseMs = now === this.#last ? this.#otherwiseMs + passedMs : passedMs;
-    this.#last = now;
-    if (this.#otherwiseMs < (now === "working" ? ALLOWED_AFTER_MS : FORBIDDEN_AFTER_MS)) return undefined;
+    this.#workedMs = share >= WORKING_FROM ? this.#workedMs + passedMs : 0;
+    this.#meanShare += (Math.min(share, 1) - this.#meanShare) * (1 - Math.exp(-passedMs / MEAN_OVER_MS));
+    const works =
+      this.#is === "working" ? this.#meanShare >= RESTING_BELOW : this.#workedMs >= ALLOWED_AFTER_MS;
+    const now = works ? "working" : "resting";
+    if (now === this.#is) return undefined;
     this.#is = now;
-    this.#otherwiseMs = 0;
+    if (works) this.#meanShare = 1;
     return now;
   }
 }
