@@ -175,8 +175,8 @@ export const defences: readonly Defence[] = [
   {
     what: "a machine kept ready keeps its own secret",
     file: "packages/host/src/machine/gvisor/driver.ts",
-    find: "...machineOf(unit, files.id, identity.secret)",
-    replace: '...machineOf(unit, files.id, (await this.#templates?.find())?.secret ?? "")',
+    find: "const machine = unit.asMachine(files.id, identity.secret);",
+    replace: 'const machine = unit.asMachine(files.id, (await this.#templates?.find())?.secret ?? "");',
     project: "host",
     test: "tests/host/hostile-disk.test.ts",
     named: "assigned with the secret",

@@ -42,8 +42,8 @@ export async function createDurably(
   }
 }
 
-/** Waits for all of them, also when one fails: nothing of it goes on afterwards. */
-async function allDone(parts: readonly (Promise<void> | undefined)[]): Promise<void> {
+/** Waits for all of them, also when one fails, which is thrown then: nothing of it goes on afterwards. */
+export async function allDone(parts: readonly (Promise<void> | undefined)[]): Promise<void> {
   for (const part of await Promise.allSettled(parts)) if (part.status === "rejected") throw part.reason;
 }
 

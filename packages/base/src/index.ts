@@ -6,6 +6,7 @@ export * from "./serial-queue.ts";
 export * from "./request-context.ts";
 export * from "./saga.ts";
 export * from "./durable-file.ts";
+export * from "./keyed-log.ts";
 export * from "./http.ts";
 export * from "./config.ts";
 export * from "./rate-limit.ts";

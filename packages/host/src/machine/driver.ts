@@ -133,8 +133,13 @@ export interface MachineDriver {
   /**
    * A machine made ahead, its fresh disk included, which becomes `files.diskImage`; undefined where none is kept that fits.
    * Assigned where it was offered under `files.id`, else it is somebody's who never was. For drivers that keep some.
+   * `given`: awaited while the machine wakes up, disk in place; it may still turn out not to work.
    */
-  claimReady?(files: MachineFiles, resources: MachineResources): Promise<RunningMachine | undefined>;
+  claimReady?(
+    files: MachineFiles,
+    resources: MachineResources,
+    given: (machine: RunningMachine) => Promise<void>,
+  ): Promise<RunningMachine | undefined>;
   /**
    * Makes `files.diskImage` a fresh disk for which a prepared memory is kept, so that the `create` that comes next has less to
    * do. False: nothing was made, for nothing is kept that fits.

@@ -43,7 +43,7 @@ export interface Host {
 
 export function createHost(parts: HostParts): Host {
   const machines = new Machines(parts);
-  const journal = parts.journal ?? new FileJournal(join(parts.runDir, "journal"));
+  const journal = parts.journal ?? new FileJournal(join(parts.runDir, "journal", "sagas"));
   const snapshots = new SharedSnapshots(machines);
   const checkpoints = openCatalogue(parts);
   const quota = new CheckpointQuota(parts.checkpointLimits ?? defaults.checkpointLimits, (teamId) =>
@@ -91,6 +91,7 @@ export function createHost(parts: HostParts): Host {
       await checkpoints.stop();
       machines.events.close();
       for (const driver of parts.drivers.values()) await driver.stop();
+      await machines.store.close();
       if (suspend) await journal.close();
     },
   };

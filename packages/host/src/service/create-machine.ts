@@ -90,7 +90,11 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
         await machines.assign(spec.id, { renewIdentity: true, startServices: true });
       },
     },
-    commitStep(machines, ({ spec }) => spec.id),
+    {
+      name: "commit",
+      // One that was made ahead is durable since it was claimed.
+      do: ({ spec, claimed }) => commit(machines, spec.id, { durable: claimed !== true }),
+    },
   ];
 }
 
@@ -126,12 +130,12 @@ export function startSteps({ machines }: OperationParts): SagaStep<StartContext>
   ];
 }
 
-/** A machine made ahead, which becomes this one. */
+/** A machine made ahead, which becomes this one. It is waited for the disk while that machine wakes up. */
 async function claimReady(machines: Machines, id: string): Promise<RunningMachine | undefined> {
   const record = machines.get(id);
-  const running = await machines.driver(record).claimReady?.(machines.files(record), record);
-  if (running !== undefined) await noteRunning(machines, id, running);
-  return running;
+  return await machines
+    .driver(record)
+    .claimReady?.(machines.files(record), record, (running) => noteRunning(machines, id, running, DURABLE));
 }
 
 function machineStep<Context>(machines: Machines, idOf: (context: Context) => string): SagaStep<Context> {
@@ -155,14 +159,22 @@ const unless = <Context>(
   do: async (context) => (skip(context) ? undefined : step.do(context)),
 });
 
-async function noteRunning(machines: Machines, id: string, running: RunningMachine): Promise<void> {
-  await machines.change(id, {
+/** From here on a start finds a machine with a disk, which it starts whatever became of it (recovery.ts). */
+async function noteRunning(
+  machines: Machines,
+  id: string,
+  running: RunningMachine,
+  options: { durable?: boolean } = {},
+): Promise<void> {
+  const fields = {
     agentHost: running.agentHost,
     agentPort: running.agentPort,
     controlSecret: running.bootstrapSecret ?? "",
     ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
-  });
+  };
+  await machines.change(id, fields, options);
 }
+const DURABLE = { durable: true };
 
 async function stopMachine(machines: Machines, id: string): Promise<void> {
   const record = machines.find(id);
@@ -175,10 +187,12 @@ export function commitStep<Context>(
 ): SagaStep<Context> {
   return {
     name: "commit",
-    async do(context) {
-      await machines.change(idOf(context), { phase: "running", errorMessage: "" }, { durable: true });
-    },
+    do: (context) => commit(machines, idOf(context), DURABLE),
   };
+}
+
+async function commit(machines: Machines, id: string, options: { durable: boolean }): Promise<void> {
+  await machines.change(id, { phase: "running", errorMessage: "" }, options);
 }
 
 /** Repeatable; what is not there is destroyed already. A crash in its middle is finished at the next start. */

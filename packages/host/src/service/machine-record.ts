@@ -1,8 +1,16 @@
 // What the host knows of one machine, on disk: <pool>/machines/<id>/machine.json. It lies beside the disk that it
-// describes, so that both go, and come back, together.
-import { mkdir, readdir, rename, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
-import { readJsonFile, syncDirectory, writeDurably } from "@cloche/base";
+// describes, so that both go, and come back, together. What need not survive a power cut is noted on a tmpfs instead: a file
+// replaced on the pool without waiting for the disk can be found empty after one (XFS writes the name before the content).
+import { mkdir, readdir, rm } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import {
+  createDurably,
+  KeyedLog,
+  readJsonFile,
+  removeEmptyFolder,
+  syncDirectory,
+  writeDurably,
+} from "@cloche/base";
 import type { MachineFiles, MachineResources, Runtime } from "../machine/driver.ts";
 
 export const machinePhases = [
@@ -78,37 +86,60 @@ export const machineDir = (poolDir: string, id: string): string => join(poolDir,
 
 const FILE = "machine.json";
 
-/** Reads and writes the records of all machines of one pool. */
+/**
+ * Reads and writes the records of all machines of one pool. A note, where there is one, is never older than the file: a
+ * crash of the service loses nothing, a power cut what was not written durably. One of the same machine at a time.
+ */
 export class MachineRecordStore {
   readonly #poolDir: string;
+  readonly #notesPath: string;
+  readonly #notes: KeyedLog;
 
-  constructor(poolDir: string) {
+  /** `runDir`: on a tmpfs. */
+  constructor(poolDir: string, runDir: string) {
     this.#poolDir = poolDir;
+    this.#notesPath = join(runDir, "machines", "records");
+    this.#notes = new KeyedLog(this.#notesPath);
   }
 
-  /** Every machine that has a record; what has none (a create cut off before its first write) is answered apart. */
+  /**
+   * Every machine that has a record; what has none (a create cut off before its first write) is answered apart. Comes before
+   * all else.
+   */
   async load(): Promise<{ records: MachineRecord[]; strays: string[] }> {
     const root = join(this.#poolDir, "machines");
     await mkdir(root, { recursive: true, mode: 0o700 });
+    this.#notes.open();
     const records: MachineRecord[] = [];
     const strays: string[] = [];
-    for (const id of await readdir(root)) {
-      const record = (await readJsonFile(join(root, id, FILE)).catch(() => undefined)) as
-        | MachineRecord
-        | undefined;
+    const ids = await readdir(root);
+    for (const id of ids) {
+      const note = this.#notes.get(id);
+      const record = (
+        note === undefined ? await readJsonFile(this.#path(id)).catch(() => undefined) : JSON.parse(note)
+      ) as MachineRecord | undefined;
       if (record?.version === 1 && record.id === id) records.push(record);
       else strays.push(id);
     }
+    for (const [id] of this.#notes.entries()) if (!ids.includes(id)) this.#notes.delete(id);
     return { records, strays };
   }
 
   /** `durable`: survives a power cut too, not only a crash of the service. */
   async save(record: MachineRecord, options: { durable: boolean }): Promise<void> {
-    const path = join(machineDir(this.#poolDir, record.id), FILE);
+    const { id } = record;
+    const before = this.#notes.get(id);
     const text = JSON.stringify(record);
-    if (options.durable) return writeDurably(path, text);
-    await writeFile(`${path}.new`, text, { mode: 0o600 });
-    await rename(`${path}.new`, path);
+    this.#notes.set(id, text);
+    if (!options.durable) return;
+    try {
+      await this.#write(id, text);
+    } catch (error) {
+      if (before === undefined) this.#notes.delete(id);
+      else this.#notes.set(id, before);
+      throw error;
+    }
+    if (this.#notes.get(id) === text) this.#notes.delete(id);
   }
 
   async makeDirectory(id: string): Promise<void> {
@@ -117,6 +148,32 @@ export class MachineRecordStore {
 
   async remove(id: string): Promise<void> {
     await rm(machineDir(this.#poolDir, id), { recursive: true, force: true });
+    this.#notes.delete(id);
     await syncDirectory(join(this.#poolDir, "machines"));
+  }
+
+  /** Nothing is noted any more: all of it is on the disk. */
+  async close(): Promise<void> {
+    for (const [id, text] of this.#notes.entries()) {
+      await this.#write(id, text);
+      this.#notes.delete(id);
+    }
+    this.#notes.close();
+    await removeEmptyFolder(dirname(this.#notesPath));
+  }
+
+  /** The first time for one wait instead of two: a part of it, should a power cut leave one, is as good as none. */
+  async #write(id: string, text: string): Promise<void> {
+    const path = this.#path(id);
+    try {
+      await createDurably(path, text);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+      await writeDurably(path, text);
+    }
+  }
+
+  #path(id: string): string {
+    return join(machineDir(this.#poolDir, id), FILE);
   }
 }

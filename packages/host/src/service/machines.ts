@@ -107,7 +107,7 @@ export class Machines {
     this.parts = parts;
     this.metrics = parts.metrics ?? new Metrics();
     this.timings = operationHistogram(this.metrics);
-    this.store = new MachineRecordStore(parts.poolDir);
+    this.store = new MachineRecordStore(parts.poolDir, parts.runDir);
     this.events = new MachineEvents(() => this.all().map((record) => this.message(record)));
     this.doze = new Doze({
       freeze: async (id, frozen) => {

@@ -6,7 +6,7 @@ import { existsSync } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { CleanupStack, eachLimited, type Log, readJsonFile, step, Turns } from "@cloche/base";
+import { allDone, CleanupStack, eachLimited, type Log, readJsonFile, step, Turns } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
@@ -168,12 +168,16 @@ export class GvisorDriver implements MachineDriver {
     await rm(this.#options.runDir, { recursive: true, force: true });
   }
 
-  async claimReady(files: MachineFiles, resources: MachineResources): Promise<RunningMachine | undefined> {
+  async claimReady(
+    files: MachineFiles,
+    resources: MachineResources,
+    given: (machine: RunningMachine) => Promise<void>,
+  ): Promise<RunningMachine | undefined> {
     if (!isDefaultShape(resources) || resources.diskMb !== defaults.diskMb) return undefined;
     await this.stopMachine(files);
     return this.#ready?.first(async () => {
       const warm = await this.#ready?.takeWarm(files.id);
-      return warm && this.#claim(warm, files, resources);
+      return warm && this.#claim(warm, files, resources, given);
     });
   }
 
@@ -181,6 +185,7 @@ export class GvisorDriver implements MachineDriver {
     { unit, identity }: WarmUnit,
     files: MachineFiles,
     resources: MachineResources,
+    given: (machine: RunningMachine) => Promise<void>,
   ): Promise<RunningMachine | undefined> {
     const leave = await step("turn", () => this.#claims.enter());
     try {
@@ -189,9 +194,10 @@ export class GvisorDriver implements MachineDriver {
         listens.catch(() => undefined); // awaited below, whatever is thrown before
         await this.#give(unit, files, resources, cleanup);
         await unit.renameDisk(files.diskImage);
-        await listens;
+        const machine = unit.asMachine(files.id, identity.secret);
+        await allDone([listens, given(machine)]);
         this.#watch(unit, files.id);
-        return { ...machineOf(unit, files.id, identity.secret), assignment: identity.assignment };
+        return { ...machine, assignment: identity.assignment };
       });
     } catch (error) {
       // One that ended while it waited must not stop machines from being made.
@@ -308,7 +314,7 @@ export class GvisorDriver implements MachineDriver {
     const unit = await this.#find(files);
     if (!unit || !(await unit.isAlive())) return undefined;
     this.#watch(unit, files.id);
-    return machineOf(unit, files.id, undefined);
+    return unit.asMachine(files.id, undefined);
   }
 
   async checkpointDisk(
@@ -543,7 +549,7 @@ export class GvisorDriver implements MachineDriver {
   async #running(unit: Unit, id: string, secret: string | undefined, ms: number): Promise<RunningMachine> {
     await this.#listens(unit, ms);
     this.#watch(unit, id);
-    return machineOf(unit, id, secret);
+    return unit.asMachine(id, secret);
   }
 
   #listens(unit: Unit, deadlineMs: number): Promise<void> {
@@ -587,10 +593,3 @@ export class GvisorDriver implements MachineDriver {
     this.#fastPaths.forget(id);
   }
 }
-
-const machineOf = (unit: Unit, id: string, secret: string | undefined): RunningMachine => ({
-  id,
-  ...unit.agent,
-  bootstrapSecret: secret,
-  blockDevice: undefined,
-});

@@ -16,7 +16,7 @@ import { defaults } from "@cloche/protocol";
 import { attachDisk, checkpointDisk, detachDisk, thawDisk, writeBackDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { mountAt } from "../../sys/mounts.ts";
-import type { SnapshotTimes } from "../driver.ts";
+import type { RunningMachine, SnapshotTimes } from "../driver.ts";
 import { Cgroup, type CgroupLimits, type CpuWeight } from "../cgroup.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
@@ -212,6 +212,11 @@ export class Unit {
     const said = await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
     const { pauseUs, quiet } = JSON.parse(said) as { pauseUs: number; quiet: boolean };
     return { pauseMs: pauseUs / 1_000, savedOnce: quiet };
+  }
+
+  /** As the machine that it has become. */
+  asMachine(id: string, secret: string | undefined): RunningMachine {
+    return { id, ...this.agent, bootstrapSecret: secret, blockDevice: undefined };
   }
 
   /** Whether `allowFastPath` can do anything. */

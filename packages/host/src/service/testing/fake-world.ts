@@ -57,6 +57,7 @@ export class FakeWorld {
   /** Strikes at the effect of this number (counted from when it was set). */
   #fault: { at: number; mode: FaultMode } | undefined;
   #count = 0;
+  #sagas: FileJournal | undefined;
   #generation = 0;
   #killed: (() => void) | undefined;
   host!: Host;
@@ -186,7 +187,8 @@ export class FakeWorld {
   }
 
   #journal(generation: number): HostJournal {
-    const files = new FileJournal(join(this.dir, "run", "journal"));
+    const files = new FileJournal(join(this.dir, "run", "journal", "sagas"));
+    this.#sagas = files;
     return {
       open: () => files.open(),
       close: () => files.close(),
@@ -235,7 +237,7 @@ export class FakeWorld {
           await stop(files);
           return boot(files, newMemory());
         }),
-      claimReady: async (files) => {
+      claimReady: async (files, _resources, given) => {
         if (this.keeps !== "machine" && this.#ahead === undefined) return undefined;
         return effect("claimReady", async () => {
           await stop(files);
@@ -246,11 +248,15 @@ export class FakeWorld {
             this.machines.set(files.id, { ...ahead.machine, id: files.id, disk: files.diskImage });
             const { secret, assignment } = ahead.identity;
             const address = { agentHost: "127.0.0.1", agentPort: ahead.machine.port };
-            return { id: files.id, ...address, bootstrapSecret: secret, blockDevice: undefined, assignment };
+            const machine = { id: files.id, ...address, bootstrapSecret: secret, blockDevice: undefined };
+            await given(machine);
+            return { ...machine, assignment };
           }
           if (this.keeps !== "machine") return undefined;
           await writeFile(files.diskImage, "fresh");
-          return boot(files, { ...newMemory(), attached: true });
+          const machine = await boot(files, { ...newMemory(), attached: true });
+          await given(machine);
+          return machine;
         });
       },
       freshDisk: async (files) => {
@@ -356,8 +362,7 @@ export class FakeWorld {
       if (!ids.has(name)) found.push(`directory ${name}`);
     for (const name of await readdir(join(this.poolDir, "snapshots")).catch(() => []))
       found.push(`snapshot ${name}`);
-    for (const name of await readdir(join(this.dir, "run", "journal")).catch(() => []))
-      found.push(`journal ${name}`);
+    for (const { id } of (await this.#sagas?.pending()) ?? []) found.push(`journal ${id}`);
     for (const id of this.machines.keys()) if (!ids.has(id)) found.push(`machine ${id}`);
     return found;
   }
