@@ -30,11 +30,11 @@ import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { ExitWatch } from "./exit-watch.ts";
-import { fastPathOf } from "./fast-path.ts";
 import { FastPaths } from "./fast-paths.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
 import { memoryLeft } from "./memory-left.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
+import { sentryBuildOf } from "./sentry-build.ts";
 import { shareMounts, unshareMounts } from "./slot-mounts.ts";
 import { snapshotError } from "./snapshot-error.ts";
 import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
@@ -98,7 +98,7 @@ export class GvisorDriver implements MachineDriver {
 
   constructor(options: GvisorOptions) {
     this.#options = options;
-    this.#environment = { ...options, hideNetSysctl: false, keeperRestores: false, fastPath: undefined };
+    this.#environment = { ...options, hideNetSysctl: false, keeperRestores: false, sentryBuild: undefined };
     this.#fastPaths = new FastPaths(options.log);
   }
 
@@ -114,8 +114,8 @@ export class GvisorDriver implements MachineDriver {
       );
       const { stdout: version } = await run([this.#options.runsc, "--version"]);
       const keeperRestores = version.includes(RUNSC_THAT_KEEPER_RESTORES);
-      const fastPath = fastPathOf(this.#options.runsc);
-      this.#environment = { ...this.#environment, hideNetSysctl: shown, keeperRestores, fastPath };
+      const sentryBuild = sentryBuildOf(this.#options.runsc);
+      this.#environment = { ...this.#environment, hideNetSysctl: shown, keeperRestores, sentryBuild };
       const unit = await this.#makeUnit(limitsOf(leastShape));
       await this.#destroyUnit(unit);
     } catch (error) {

@@ -110,7 +110,7 @@ export async function platformKey(runsc: string): Promise<string> {
 
 /** Of a template: two starts with the same key can share it. `readyKey`: of what prepares it. The number is that of how it is made. */
 export const templateKey = (madeWith: MadeWith, readyKey: string): string =>
-  digest([4, madeWith, readyKey, bootConfig("")]);
+  digest([5, madeWith, readyKey, bootConfig("")]);
 
 const templateIn = (dir: string, secret: string): Template => ({
   dir,

@@ -21,7 +21,7 @@ import { Cgroup, type CgroupLimits, type CpuWeight } from "../cgroup.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
-import { allowFastPath, type FastPathLayout, tameFastPath } from "./fast-path.ts";
+import { letHaveFastPath, type SentryBuild, tame } from "./sentry-build.ts";
 import { Keeper, type KeeperFiles } from "./keeper.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
@@ -37,8 +37,8 @@ export interface UnitEnvironment {
   hideNetSysctl: boolean;
   /** The keeper knows how this runsc asks its sentry for a restore (keeper.c). */
   keeperRestores: boolean;
-  /** Of the runsc that units are made with; undefined: it stays as it is. */
-  fastPath: FastPathLayout | undefined;
+  /** Of the runsc that units are made with; undefined: one that is not known. */
+  sentryBuild: SentryBuild | undefined;
   agentRoot: AgentRoot;
 }
 
@@ -48,7 +48,7 @@ export interface UnitRecord {
   /** Absent until runsc create returned. */
   keeper?: ProcessIdentity;
   sandbox?: ProcessIdentity;
-  /** Build of the runsc whose fast path is ours to allow (fast-path.ts). */
+  /** Build of its sentry, where that is tame (sentry-build.ts). */
   tameBuild?: string;
   limits: CgroupLimits;
   /** Root that the agent in it runs from: an upgrade brings a new one, but a memory image needs its own. */
@@ -164,8 +164,8 @@ export class Unit {
     if (!keeper || !sandbox) throw new Error(`unit ${name} ended right after its creation`);
     this.record.keeper = keeper;
     this.record.sandbox = sandbox;
-    const { fastPath } = this.#environment;
-    if (fastPath && (await tameFastPath(sandbox, fastPath))) this.record.tameBuild = fastPath.build;
+    const { sentryBuild } = this.#environment;
+    if (sentryBuild && (await tame(sandbox, sentryBuild))) this.record.tameBuild = sentryBuild.id;
     this.save();
   }
 
@@ -222,14 +222,14 @@ export class Unit {
   /** Whether `allowFastPath` can do anything. */
   get isTame(): boolean {
     const { tameBuild } = this.record;
-    return tameBuild !== undefined && tameBuild === this.#environment.fastPath?.build;
+    return tameBuild !== undefined && tameBuild === this.#environment.sentryBuild?.id;
   }
 
   /** For programs that ask the kernel again and again; see fast-path.ts. */
   async allowFastPath(allowed: boolean): Promise<void> {
     const { sandbox } = this.record;
-    const { fastPath } = this.#environment;
-    if (this.isTame && sandbox && fastPath) await allowFastPath(sandbox, fastPath, allowed);
+    const { sentryBuild } = this.#environment;
+    if (this.isTame && sandbox && sentryBuild) await letHaveFastPath(sandbox, sentryBuild, allowed);
   }
 
   /** What is dirty goes to the disk, while everything runs on. */

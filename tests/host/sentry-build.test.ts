@@ -1,20 +1,22 @@
-// Real sandboxes of a runsc whose memory is known: its fast path stays off until work goes on, as the sentry itself sees it.
+// Real sandboxes of a runsc whose memory is known: its fast path stays off until work goes on, as the sentry itself sees it,
+// and what makes system calls is seldom patched before it has made many.
 import { closeSync, openSync, readSync } from "node:fs";
 import { readFile, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { type FastPathLayout, fastPathOf } from "../../packages/host/src/machine/gvisor/fast-path.ts";
+import { type SentryBuild, sentryBuildOf } from "../../packages/host/src/machine/gvisor/sentry-build.ts";
 import type { UnitRecord } from "../../packages/host/src/machine/gvisor/unit.ts";
 import { eventually } from "../fixtures/client.ts";
 import { HostLab } from "./host-lab.ts";
 
 let lab: HostLab;
-let layout: FastPathLayout;
+let build: SentryBuild;
 beforeAll(async () => {
   lab = await HostLab.open();
-  const known = fastPathOf(lab.artifacts.runsc.path);
-  if (known === undefined) throw new Error("Debian's runsc is another build: fast-path.ts has to learn it");
-  layout = known;
+  const known = sentryBuildOf(lab.artifacts.runsc.path);
+  if (known === undefined)
+    throw new Error("Debian's runsc is another build: sentry-build.ts has to learn it");
+  build = known;
 });
 afterAll(async () => {
   await lab.destroyAll();
@@ -33,6 +35,7 @@ async function unitOf(sandboxId: string): Promise<UnitRecord> {
 /** Whether it may come on, and whether it is, of the sentry and of its programs. */
 async function fastPath(sandboxId: string): Promise<{ forbidden: boolean; on: boolean; off: boolean }> {
   const { sandbox } = await unitOf(sandboxId);
+  const { fastPath: layout } = build;
   const memory = openSync(`/proc/${sandbox?.pid}/mem`, "r");
   try {
     const at = (address: number, bytes: number): Buffer => {
@@ -88,5 +91,30 @@ test("a sandbox that works has the fast path while it does, also as a fork and a
   expect(seen.on).toBe(true);
   await asking;
   await rests(sandboxId);
-  expect((await unitOf(sandboxId)).tameBuild).toBe(layout.build);
+  expect((await unitOf(sandboxId)).tameBuild).toBe(build.id);
+});
+
+/** A process has this in its memory once anything of it was patched. */
+const PATCHED = "[usertrap]";
+
+test("what is brief is often not patched at all, what calls again and again is", async () => {
+  const { sandboxId } = await lab.create();
+  const brief = await Promise.all(
+    Array.from({ length: 20 }, async () => {
+      const maps = await lab.exec(
+        sandboxId,
+        "sh",
+        "-c",
+        "for i in 1 2 3 4 5 6 7 8; do cat /proc/self/maps; echo; done",
+      );
+      return maps.split("\n\n");
+    }),
+  );
+  const all = brief.flat();
+  const patched = all.filter((maps) => maps.includes(PATCHED));
+  expect(all.length).toBe(160);
+  expect(patched.length).toBeGreaterThan(0);
+  expect(patched.length).toBeLessThan(all.length);
+  const often = "i=0; while [ $i -lt 1000 ]; do read x < /dev/null; i=$((i + 1)); done; cat /proc/$$/maps";
+  expect(await lab.exec(sandboxId, "sh", "-c", often)).toContain(PATCHED);
 });
