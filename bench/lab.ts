@@ -72,13 +72,15 @@ export async function openPooled(grows = true): Promise<PooledService> {
   };
   const ready = (kind: string): Promise<number> => gauge("cloche_ready_machines", kind);
   const wanted = (kind: string): Promise<number> => gauge("cloche_ready_machines_wanted", kind);
+  const full = async (kind: string): Promise<boolean> =>
+    (await ready(kind)) >= Math.max(poolSize, await wanted(kind));
   try {
     const cloche = await clientOf(service);
     return {
       service,
       cloche,
       poolSize,
-      poolFull: () => until(async () => (await ready("warm")) >= Math.max(poolSize, await wanted("warm"))),
+      poolFull: () => until(async () => (await full("warm")) && (await full("blank"))),
       shapedReady: () => until(async () => (await ready("shaped")) >= 1),
       async close() {
         await cloche.close();

@@ -91,6 +91,8 @@ export async function forkCell(lab: Lab, samples: number): Promise<OpenCell> {
         from: "issue 6",
       },
     ],
+    // Ten clones take ten blanks: an arm that met their making would pay for what another left.
+    settle: () => lab.poolFull(),
   };
   return {
     cell,
