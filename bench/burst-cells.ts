@@ -71,15 +71,43 @@ export function staggeredCell(lab: Lab, samples: number): { cell: Cell; close():
   return { cell, close: async () => undefined };
 }
 
-export async function burstCell(
-  lab: Lab,
-  samples: number,
-  count: number,
-): Promise<{ cell: Cell; services: TestService[]; close(): Promise<void> }> {
-  // Where the pool does not grow, every burst is as the first: as if nobody had asked for any before.
+/** The first burst on a service that was asked for none before. */
+export async function firstBurstCell(lab: Lab, samples: number, count: number): Promise<OpenBurst> {
+  // Where the pool does not grow, every burst is as the first.
   const unprepared = await openPooled(false);
+  const { poolSize } = unprepared;
+  const cell = burstCell(lab, unprepared, samples, {
+    name: `${count} creates at once to the last one's first exec (${poolSize} machines kept ready)`,
+    arm: `Cloche, ${count} creates at once, the first such burst`,
+    count,
+  });
+  return { cell, services: [unprepared.service], close: () => unprepared.close() };
+}
+
+/** What is kept ready after a burst is there; opened after the other, which a grown pool beside it would slow. */
+export function laterBurstCell(lab: Lab, samples: number, count: number): OpenBurst {
+  const cell = burstCell(lab, lab, samples, {
+    name: `${count} creates at once after another ${count} (${lab.poolSize} machines kept ready, more after a burst)`,
+    arm: `Cloche, ${count} creates at once, after another`,
+    count,
+  });
+  return { cell, services: [], close: async () => undefined };
+}
+
+interface OpenBurst {
+  cell: Cell;
+  services: TestService[];
+  close(): Promise<void>;
+}
+
+function burstCell(
+  lab: Lab,
+  of: PooledService,
+  samples: number,
+  { name, arm, count }: { name: string; arm: string; count: number },
+): Cell {
   const made: (() => Promise<void>)[] = [];
-  const burst = async (of: PooledService): Promise<number> => {
+  const burst = async (): Promise<number> => {
     const beganMs = performance.now();
     const outcomes = await Promise.allSettled(Array.from({ length: count }, () => createToExec(of)));
     const tookMs = performance.now() - beganMs;
@@ -101,24 +129,20 @@ export async function burstCell(
     };
     await Promise.all(Array.from({ length: runscAtATime }, worker));
   };
-  const first = `Cloche, ${count} creates at once, the first such burst`;
-  const later = `Cloche, ${count} creates at once, after another`;
   const theirs = `${count} × runsc run true, ${runscAtATime} at a time`;
-  const cell: Cell = {
-    name: `${count} creates at once to the last one's first exec (${lab.poolSize} machines kept ready, more after a burst)`,
+  return {
+    name,
     samples: Math.min(samples, 3),
     warmups: 1,
     arms: [
-      { name: first, run: () => burst(unprepared) },
-      { name: later, run: () => burst(lab) },
+      { name: arm, run: burst },
       { name: theirs, run: runsc },
     ],
-    targets: [first, later].map((arm) => ({ arm, against: theirs, atMost: 1, from: "issue 6" })),
+    targets: [{ arm, against: theirs, atMost: 1, from: "issue 6" }],
     settle: async () => {
       for (const remove of made.splice(0)) await remove();
       await lab.poolFull();
-      await unprepared.poolFull();
+      await of.poolFull();
     },
   };
-  return { cell, services: [unprepared.service], close: () => unprepared.close() };
 }

@@ -1,6 +1,6 @@
 /** Every group of cells by name: what it measures, what it needs, how it is opened. */
 import type { TestService } from "../tests/fixtures/service.ts";
-import { burstCell, staggeredCell } from "./burst-cells.ts";
+import { firstBurstCell, laterBurstCell, staggeredCell } from "./burst-cells.ts";
 import { crowdCell, idleCells } from "./density-cells.ts";
 import { edgeCells } from "./edge.ts";
 import { idleConnectionsCell } from "./idle-connections-cell.ts";
@@ -39,6 +39,7 @@ export interface Group {
 }
 
 const burstFull = 100;
+const burstCount = (samples: Samples): number => (samples(200) < 200 ? burstFull / 10 : burstFull);
 const only = (cell: Cell): Opened => ({ cell, close: () => undefined });
 
 /** Those that need no service, or start their own. */
@@ -103,7 +104,11 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
     name: "burst",
     about:
       "a hundred creates at once (ten under --quick), the first and later ones, against as many runsc run true, two at a time",
-    open: [(samples) => burstCell(lab(), samples(3), samples(200) < 200 ? burstFull / 10 : burstFull)],
+    parts: ["first", "later"],
+    open: [
+      (samples) => firstBurstCell(lab(), samples(3), burstCount(samples)),
+      (samples) => laterBurstCell(lab(), samples(3), burstCount(samples)),
+    ],
   },
   {
     name: "travel",

@@ -2,7 +2,7 @@
 import { execFile, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { availableParallelism, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import type { connect } from "@cloche/sdk/node";
@@ -57,13 +57,12 @@ export async function openLab(): Promise<Lab> {
 /** `grows`: after a burst more is kept ready, up to the default. */
 export async function openPooled(grows = true): Promise<PooledService> {
   const metricsPort = await freePort();
-  const poolSize = Number(process.env["CLOCHE_WARM_POOL"] || Math.min(availableParallelism(), 4));
   const service = await startService({
     env: {
       CLOCHE_RUNTIME: "gvisor",
       CLOCHE_METRICS_PORT: String(metricsPort),
-      CLOCHE_WARM_POOL: String(poolSize),
-      CLOCHE_WARM_POOL_MAX: grows ? "" : String(poolSize),
+      CLOCHE_WARM_POOL: process.env["CLOCHE_WARM_POOL"] ?? "",
+      CLOCHE_WARM_POOL_MAX: grows ? "" : "0",
     },
   });
   const gauge = async (name: string, kind: string): Promise<number> => {
@@ -72,14 +71,13 @@ export async function openPooled(grows = true): Promise<PooledService> {
   };
   const ready = (kind: string): Promise<number> => gauge("cloche_ready_machines", kind);
   const wanted = (kind: string): Promise<number> => gauge("cloche_ready_machines_wanted", kind);
-  const full = async (kind: string): Promise<boolean> =>
-    (await ready(kind)) >= Math.max(poolSize, await wanted(kind));
+  const full = async (kind: string): Promise<boolean> => (await ready(kind)) >= (await wanted(kind));
   try {
     const cloche = await clientOf(service);
     return {
       service,
       cloche,
-      poolSize,
+      poolSize: await wanted("warm"),
       poolFull: () => until(async () => (await full("warm")) && (await full("blank"))),
       shapedReady: () => until(async () => (await ready("shaped")) >= 1),
       async close() {

@@ -31,6 +31,7 @@ import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { ExitWatch } from "./exit-watch.ts";
 import { FastPaths } from "./fast-paths.ts";
+import { inHugePages, unmountHugePages } from "./huge-pages.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
 import { memoryLeft } from "./memory-left.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
@@ -115,12 +116,17 @@ export class GvisorDriver implements MachineDriver {
       const { stdout: version } = await run([this.#options.runsc, "--version"]);
       const keeperRestores = version.includes(RUNSC_THAT_KEEPER_RESTORES);
       const sentryBuild = sentryBuildOf(this.#options.runsc);
-      this.#environment = { ...this.#environment, hideNetSysctl: shown, keeperRestores, sentryBuild };
+      const runsc = await inHugePages(this.#options.runsc, this.#programDir, this.#options.log);
+      this.#environment = { ...this.#environment, runsc, hideNetSysctl: shown, keeperRestores, sentryBuild };
       const unit = await this.#makeUnit(limitsOf(leastShape));
       await this.#destroyUnit(unit);
     } catch (error) {
       throw new ClocheError("failed_precondition", "gVisor cannot run on this machine", { cause: error });
     }
+  }
+
+  get #programDir(): string {
+    return join(this.#options.runDir, "program");
   }
 
   async start(hooks?: ReadyHooks): Promise<void> {
@@ -164,6 +170,7 @@ export class GvisorDriver implements MachineDriver {
     if (left.length > 0) return;
     // Nothing of ours is left: give back what probe made.
     await unshareMounts(join(this.#options.runDir, "slots"));
+    await unmountHugePages(this.#programDir);
     await removeGroup(`/cloche-${this.#options.tag}`);
     await rm(this.#options.runDir, { recursive: true, force: true });
   }
