@@ -10,7 +10,6 @@ import { allDone, CleanupStack, eachLimited, type Log, readJsonFile, step, Turns
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
-import { run } from "../../sys/run.ts";
 import { agentListens } from "../agent-listens.ts";
 import { childGroups, type CgroupLimits, prepareParent, removeGroup } from "../cgroup.ts";
 import {
@@ -31,11 +30,11 @@ import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { ExitWatch } from "./exit-watch.ts";
 import { FastPaths } from "./fast-paths.ts";
-import { inHugePages, unmountHugePages } from "./huge-pages.ts";
+import { unmountHugePages } from "./huge-pages.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
 import { memoryLeft } from "./memory-left.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
-import { sentryBuildOf } from "./sentry-build.ts";
+import { knownOf } from "./runsc-facts.ts";
 import { shareMounts, unshareMounts } from "./slot-mounts.ts";
 import { snapshotError } from "./snapshot-error.ts";
 import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
@@ -64,8 +63,6 @@ export interface GvisorOptions {
 
 const AGENT_START_MS = 60_000;
 const AGENT_RESTORE_MS = 60_000;
-/** In what `runsc --version` says. Another one's calls may differ: it restores by its own command. */
-const RUNSC_THAT_KEEPER_RESTORES = "20240729";
 /**
  * Machines that have no blank to begin with: a hundred sentries that started at once took 1.6 s of two processors each instead of
  * 0.6, and some answered too late.
@@ -108,16 +105,8 @@ export class GvisorDriver implements MachineDriver {
       await mkdir(join(this.#options.runDir, "units"), { recursive: true, mode: 0o700 });
       await shareMounts(join(this.#options.runDir, "slots"));
       await prepareParent(`/cloche-${this.#options.tag}`);
-      // See keeper.c: kernels that show this file in every network namespace need the work-around.
-      const shown = await run(["unshare", "-n", "test", "-e", "/proc/sys/net/core/rmem_default"]).then(
-        () => true,
-        () => false,
-      );
-      const { stdout: version } = await run([this.#options.runsc, "--version"]);
-      const keeperRestores = version.includes(RUNSC_THAT_KEEPER_RESTORES);
-      const sentryBuild = sentryBuildOf(this.#options.runsc);
-      const runsc = await inHugePages(this.#options.runsc, this.#programDir, this.#options.log);
-      this.#environment = { ...this.#environment, runsc, hideNetSysctl: shown, keeperRestores, sentryBuild };
+      const known = await knownOf(this.#options.runsc, this.#programDir, this.#options.log);
+      this.#environment = { ...this.#environment, ...known };
       const unit = await this.#makeUnit(limitsOf(leastShape));
       await this.#destroyUnit(unit);
     } catch (error) {
