@@ -31,5 +31,7 @@ fi
 PATH="$root/node_modules/.bin:$PATH"
 # What was compiled once is not compiled again: a start takes half the time.
 NODE_COMPILE_CACHE="${NODE_COMPILE_CACHE:-$root/node_modules/.cache/node}"
-export PATH NODE_COMPILE_CACHE
+# An upload of a checkpoint has eight pieces at work at once; with Node's four threads all else waits behind them.
+UV_THREADPOOL_SIZE="${UV_THREADPOOL_SIZE:-16}"
+export PATH NODE_COMPILE_CACHE UV_THREADPOOL_SIZE
 exec node --disable-warning=ExperimentalWarning "$@"

@@ -49,6 +49,27 @@ describe("while it runs", () => {
     expect(f.host.calls.filter((one) => one === `createMachine ${id}`)).toHaveLength(2);
   });
 
+  it("a machine that its host started again says so, once", async () => {
+    const id = await create();
+    const say = (words: string): void => {
+      const machine = f.host.machines.get(id);
+      if (machine === undefined) throw new Error("no machine");
+      machine.errorMessage = words;
+      f.host.set(id, MachinePhase.RUNNING);
+    };
+    const message = async (): Promise<string> => (await get(id)).error_message;
+    say("started again from its disk: out of memory");
+    await expect.poll(message).toBe("started again from its disk: out of memory");
+    const record = await f.database.sandboxes.get(id);
+    if (record === undefined) throw new Error("no record");
+    await f.database.sandboxes.change(record, { errorMessage: "suspend did not complete" }, f.clock.nowMs());
+    say("started again from its disk: out of memory");
+    await quiet();
+    expect(await message()).toBe("suspend did not complete");
+    say("started again from its disk: killed");
+    await expect.poll(message).toBe("started again from its disk: killed");
+  });
+
   it("a machine that disappears without an event is found out by the regular comparison", async () => {
     const id = await create();
     f.host.lose(id);

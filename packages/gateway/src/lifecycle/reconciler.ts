@@ -47,6 +47,8 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
   #firstPass: Promise<void> | undefined;
   /** Machines that were there before a database that is new: it cannot know whether they are wanted. */
   #spared: ReadonlySet<string> | undefined;
+  /** What machines that run said last of how they came to. In memory: after a restart it is taken once more. */
+  readonly #said = new Map<string, string>();
 
   constructor(needs: ReconcilerDependencies) {
     this.#needs = needs;
@@ -164,7 +166,10 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
     const machine = await host.find(sandboxId, this.#call());
     // After the machine, so that a record that is missing now was never there or is gone for good.
     const record = await records.get(sandboxId);
-    if (record === undefined) return await this.#destroyUnknown(sandboxId, machine);
+    if (record === undefined) {
+      this.#said.delete(sandboxId);
+      return await this.#destroyUnknown(sandboxId, machine);
+    }
     if (machine === undefined) machines.forget(sandboxId);
     if (!runner.isBusy(sandboxId)) await this.#remedy(record, machine);
   }
@@ -176,7 +181,7 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
     await usage.noted(record.id);
     switch (remedy.kind) {
       case "none":
-        return;
+        return await this.#takeWords(record, machine);
       case "bring_back": {
         const operation = this.#operation(caller, record, "resume");
         const entry = audit.entry(caller, "sandbox.resume", record.id, "ok", "the machine was not running");
@@ -214,6 +219,19 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
         return;
       }
     }
+  }
+
+  /**
+   * A machine that ended and was started again by its host says what it lost. That may be over before its end was looked at:
+   * then nothing is to be done but to tell. Once, so that what was said of the sandbox since stands.
+   */
+  async #takeWords(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
+    const words = machine?.phase === MachinePhase.RUNNING ? machine.errorMessage : "";
+    if (words === "") this.#said.delete(record.id);
+    if (words === "" || words === this.#said.get(record.id)) return;
+    if (record.state !== "SANDBOX_STATE_RUNNING") return;
+    const changed = await this.#needs.records.change(record, { errorMessage: words });
+    if (changed !== undefined) this.#said.set(record.id, words);
   }
 
   async #destroyUnknown(sandboxId: string, machine: Machine | undefined): Promise<void> {

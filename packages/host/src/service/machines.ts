@@ -217,7 +217,8 @@ export class Machines {
   }
 
   /**
-   * Changes a record: on disk first, then in memory. A change of phase or address is a new epoch, and watchers hear of it.
+   * Changes a record: on disk first, then in memory. A change of phase or address is a new epoch, and watchers hear of it, as
+   * they do of other words.
    * `durable`: before it answers it is safe from a power cut.
    */
   async change(
@@ -236,7 +237,7 @@ export class Machines {
     this.#records.set(id, next);
     // A suspension that has begun goes on to ask its agent.
     if (next.phase !== "running" && next.phase !== "suspending") this.doze.forget(id);
-    if (news) this.#emit(next);
+    if (news || next.errorMessage !== record.errorMessage) this.#emit(next);
     return next;
   }
 
