@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { ConfigError, leastPool, loadConfig } from "./config.ts";
+import { ConfigError, loadConfig } from "./config.ts";
 
 const noFile = (): undefined => undefined;
 
@@ -43,21 +43,5 @@ describe("loadConfig", () => {
     expect(() => loadConfig({ CLOCHE_CONFIG: "/nowhere.yaml" }, noFile)).toThrow(
       /CLOCHE_CONFIG names \/nowhere.yaml/,
     );
-  });
-
-  it("keeps as many machines ready as a small part of the memory holds", () => {
-    const gib = 1_073_741_824;
-    const of = ([gibibytes, processors]: readonly [number, number]) => leastPool(gibibytes * gib, processors);
-    expect(
-      (
-        [
-          [1, 1],
-          [4, 2],
-          [8, 16],
-          [24, 2],
-          [256, 64],
-        ] as const
-      ).map(of),
-    ).toEqual([1, 2, 4, 14, 16]);
   });
 });

@@ -12,16 +12,6 @@ export class ConfigError extends Error {
 /** What a machine kept ready takes, beside what it shares with the others, and the part of the memory that all of them may. */
 const WARM_MACHINE_BYTES = 40 * 1_048_576;
 const WARM_POOL_PART = 6;
-/** The least is of a warm one and a blank each, and takes a small part of the memory. */
-const READY_PAIR_BYTES = 52 * 1_048_576;
-const LEAST_POOL_PART = 32;
-const LEAST_POOL_MOST = 16;
-
-/** As many as processors up to four at least, where the memory holds few. */
-export function leastPool(memoryBytes: number, processors: number): number {
-  const held = Math.floor(memoryBytes / LEAST_POOL_PART / READY_PAIR_BYTES);
-  return Math.max(Math.min(4, processors), Math.min(LEAST_POOL_MOST, held));
-}
 
 type Parse<T> = (text: string) => T;
 interface Setting<T> {
@@ -240,7 +230,7 @@ const settings = {
   warmPool: setting(
     "CLOCHE_WARM_POOL",
     "warm_pool",
-    leastPool(totalmem(), availableParallelism()),
+    Math.min(4, availableParallelism()),
     integer(0, 1_000),
     "how many machines are kept ready, 0 to 1000",
   ),
