@@ -2,7 +2,7 @@
 import { execFile, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import type { connect } from "@cloche/sdk/node";
@@ -78,7 +78,10 @@ export async function openPooled(grows = true): Promise<PooledService> {
       service,
       cloche,
       poolSize: await wanted("warm"),
-      poolFull: () => until(async () => (await full("warm")) && (await full("blank"))),
+      async poolFull() {
+        await until(async () => (await full("warm")) && (await full("blank")));
+        await rest();
+      },
       shapedReady: () => until(async () => (await ready("shaped")) >= 1),
       async close() {
         await cloche.close();
@@ -97,6 +100,28 @@ async function until(isSo: () => Promise<boolean>): Promise<void> {
     if (performance.now() > deadline) throw new Error("the pool of ready machines was never full");
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
+}
+
+const restMs = 100;
+const restShare = 0.1;
+const restDeadlineMs = 5_000;
+
+/** Resolves when the processors do next to nothing: what the sample before left to do (kernel, disk) is no other's to pay for. */
+async function rest(): Promise<void> {
+  const deadline = performance.now() + restDeadlineMs;
+  for (let before = processorTimes(); performance.now() < deadline; ) {
+    await new Promise((resolve) => setTimeout(resolve, restMs));
+    const now = processorTimes();
+    if (now.busy - before.busy <= (now.all - before.all) * restShare) return;
+    before = now;
+  }
+}
+
+function processorTimes(): { busy: number; all: number } {
+  const times = cpus().map(({ times }) => times);
+  const idle = times.reduce((sum, one) => sum + one.idle, 0);
+  const busy = times.reduce((sum, one) => sum + one.user + one.nice + one.sys + one.irq, 0);
+  return { busy, all: idle + busy };
 }
 
 /** Newest artifact of a kind in the cache that the service filled. */

@@ -1,5 +1,6 @@
 // What checkpoints and forks cost where they are kept: what they share with what was there is not there twice.
 import { execFileSync } from "node:child_process";
+import { readdirSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
@@ -79,3 +80,44 @@ test("five forks share the disk and the memory of their source", async () => {
   for (const { sandbox } of forks) await client.session.discard(sandbox.id);
   await client.session.discard(source.id);
 });
+
+test("a memory image forgets processes that have ended and restores that are over", async () => {
+  const sandbox = await client.create();
+  const before = await suspendedStateKib(sandbox);
+  // Each is seen by a look at /proc while it lives.
+  await client.shell(
+    sandbox,
+    "for i in $(seq 150); do sleep 100 & cat /proc/$!/stat /proc/$!/status > /dev/null; kill $!; wait $!; done 2> /dev/null; true",
+  );
+  const taken = await client.call(sandbox, "POST", "/v1/checkpoint", { json: {} });
+  const { checkpoint_id } = JSON.parse(taken.body.toString()) as { checkpoint_id: string };
+  for (let times = 0; times < 12; times += 1) {
+    const restored = await client.call(sandbox, "POST", "/v1/restore", { json: { checkpoint_id } });
+    expect(restored.status, restored.body.toString()).toBe(200);
+    // Its guest's processes are looked at, as for every snapshot and every look whether it is idle.
+    await client.shell(sandbox, "cat /proc/*/stat > /dev/null; true");
+  }
+  const after = await suspendedStateKib(sandbox);
+  expect(after - before).toBeLessThan(150);
+  await client.session.discard(sandbox.id);
+});
+
+/** How large the state of its kernel is when it is suspended, beside its pages of memory; it runs again afterwards. */
+async function suspendedStateKib({ id }: TestSandbox): Promise<number> {
+  await client.gateway("SuspendSandbox", { id });
+  await comesTo(id, "SANDBOX_STATE_SUSPENDED");
+  const folder = join(home, "pool/machines", id);
+  const image = readdirSync(folder, { recursive: true, encoding: "utf8" }).find((name) =>
+    name.endsWith("checkpoint.img"),
+  );
+  const { size } = statSync(join(folder, image ?? "checkpoint.img"));
+  await client.gateway("ResumeSandbox", { id });
+  await comesTo(id, "SANDBOX_STATE_RUNNING");
+  return size / 1_024;
+}
+
+async function comesTo(id: string, wanted: string): Promise<void> {
+  const stateOf = async (): Promise<string> =>
+    (await client.gateway<{ sandbox: { state: string } }>("GetSandbox", { id })).sandbox.state;
+  expect(await eventually(stateOf, (state) => state === wanted)).toBe(wanted);
+}

@@ -118,7 +118,8 @@ afterEach(async () => {
 });
 
 async function take(disk: string, sandbox = "sbx-1", name = "one"): Promise<string> {
-  const reservation = await catalogue.reserve();
+  const reservation = catalogue.reserve();
+  await reservation.make();
   await native.clone(disk, reservation.image);
   const info = await catalogue.commit(
     reservation,
@@ -226,8 +227,9 @@ describe("checkpoint catalogue", () => {
     await catalogue.settled();
     const packs = await packsStored();
     await blobs.put("packs/pack-00000000000000000000", Buffer.from("left by a kill"));
-    await catalogue.reserve();
-    const torn = await catalogue.reserve();
+    await catalogue.reserve().make();
+    const torn = catalogue.reserve();
+    await torn.make();
     await writeFile(join(checkpointDir, torn.id, "record.json"), '{"id":"ckpt-');
     await catalogue.stop();
     catalogue = await openCatalogue();

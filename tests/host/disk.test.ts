@@ -108,9 +108,8 @@ describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`
     const disk = await attachDisk(lab.native, image, mountPoint);
     await writeFile(file("before"), "1");
     const target = `${image}.checkpoint`;
-    const { allocatedBytes } = await checkpointDisk(lab.native, disk, target);
+    await checkpointDisk(lab.native, disk, target);
     await writeFile(file("after"), "2");
-    expect(allocatedBytes).toBe((await stat(target)).blocks * 512);
     // -n: exit code 0 only when nothing at all would have to be repaired.
     execFileSync("e2fsck", ["-fn", target], { stdio: "pipe" });
     await detachDisk(lab.native, mountPoint);

@@ -39,7 +39,10 @@ void process_limit_close(struct process_limit *limit);
 /* Removes the cgroup when nobody is in it any more. */
 void process_limit_remove(const struct process_limit *limit);
 
-/* Mounts procfs of the calling process's pid namespace. */
+/* For the agent: its procfs becomes one that remembers few names. Not 0: the kernel knows none (EINVAL, as Linux), or it failed. */
+int limit_proc(void);
+
+/* Mounts procfs of the calling process's pid namespace, such a one where it can. */
 const char *guest_mount_proc(void);
 
 /*

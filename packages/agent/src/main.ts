@@ -1,3 +1,4 @@
+import { execFileSync } from "node:child_process";
 import { dirname, join } from "node:path";
 import { createAgent } from "./agent.ts";
 import { type BootConfig, readBootConfig } from "./boot-config.ts";
@@ -20,8 +21,18 @@ function spawnerOf({ nativeDir, memoryGuard }: BootConfig): NativeSpawner {
   return new NativeSpawner(join(nativeDir, "cloche-guest"), { memoryGuard });
 }
 
+/** The agent looks at every process now and then, and its procfs is to forget those that have ended (guest.c). */
+function limitProc({ nativeDir }: BootConfig): void {
+  try {
+    execFileSync(join(nativeDir, "cloche-guest"), ["limit-proc"]);
+  } catch (error) {
+    log.warn("procfs remembers processes that have ended: forks will take longer", { error });
+  }
+}
+
 function serve(path: string): void {
   const config = readBootConfig(path, dirname(process.argv[1] ?? "."));
+  limitProc(config);
   const agent = createAgent(config, spawnerOf(config), log, [process.execPath, process.argv[1] ?? ""]);
   agent.server.on("error", (error) => {
     log.error("cannot listen", { error });

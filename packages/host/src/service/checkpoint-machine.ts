@@ -2,8 +2,9 @@
 //
 // A restore notes itself on the machine's record before it touches anything and takes the note off when it is committed or
 // undone; recovery.ts carries one that a crash cut off through to its end.
-import { rm, stat } from "node:fs/promises";
-import { CleanupStack, step } from "@cloche/base";
+import { statSync } from "node:fs";
+import { rm } from "node:fs/promises";
+import { allDone, CleanupStack, step } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { CheckpointQuota } from "../checkpoint/quota.ts";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
@@ -48,17 +49,22 @@ function take(
 ): Promise<{ info: CheckpointInfo; copyMs: number }> {
   return machines.timed("checkpoint", id, async () => {
     const record = machines.require(id, "running");
-    await requireSpace(machines.parts.poolDir);
-    const reservation = await checkpoints.reserve();
+    const reservation = checkpoints.reserve();
     try {
       const began = performance.now();
       let services: string[] = [];
-      const flush = async (): Promise<void> => {
+      const place = async (): Promise<void> => {
+        await requireSpace(machines.parts.poolDir);
+        await reservation.make();
+      };
+      const flushAgent = async (): Promise<void> => {
         services = (await machines.agent(record).prepareCheckpoint()).runningServices;
       };
+      const flush = (): Promise<void> => allDone([place(), flushAgent()]);
       const hooks = { flush, detachDisk: () => Promise.reject(new Error("a checkpoint keeps the disk")) };
       await machines.driver(record).checkpointDisk(machines.files(record), reservation.image, hooks);
-      const { blocks, size } = await stat(reservation.image);
+      // Just made: nothing waits for the disk here.
+      const { blocks, size } = statSync(reservation.image);
       const header = {
         name,
         team_id: record.teamId,
