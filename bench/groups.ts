@@ -5,7 +5,7 @@ import { crowdCell, idleCells } from "./density-cells.ts";
 import { edgeCells } from "./edge.ts";
 import { idleConnectionsCell } from "./idle-connections-cell.ts";
 import type { Lab } from "./lab.ts";
-import { churn, forkChain, manyCheckpoints } from "./long-cells.ts";
+import { churn, forkChain, forksAfterRestores, manyCheckpoints } from "./long-cells.ts";
 import { bootCell, forkPauseCell, memoryCell, type QemuBench } from "./qemu-cells.ts";
 import type { Cell } from "./runner.ts";
 import { runtimeCells } from "./runtime-cells.ts";
@@ -135,9 +135,11 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
   },
   {
     name: "long",
-    about: "fork chains, creates and deletes, checkpoints: whether the last of many is as fast as the first",
+    about:
+      "fork chains, creates and deletes, checkpoints, restores: whether the last of many is as fast as the first",
     open: [
       async (samples) => only(await forkChain(lab(), samples(50))),
+      async (samples) => only(await forksAfterRestores(lab(), samples(100))),
       async (samples) => only(await churn(lab(), samples(1_000))),
       async (samples) => only(await manyCheckpoints(lab(), samples(1_000))),
     ],

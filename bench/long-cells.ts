@@ -1,4 +1,4 @@
-/** Whether a service that has done a thing often does it as fast as at first: forks of forks, creates, checkpoints. */
+/** Whether a service that has done a thing often does it as fast as at first: forks of forks, creates, checkpoints, restores. */
 import { grown, inventory } from "../tests/fixtures/inventory.ts";
 import type { Lab } from "./lab.ts";
 import type { Cell } from "./runner.ts";
@@ -94,4 +94,24 @@ export async function manyCheckpoints(lab: Lab, count: number): Promise<Cell> {
   }
   await sandbox.delete();
   return firstAndLast("checkpoints of one sandbox", timesMs);
+}
+
+/** Live forks of a sandbox that is rewound before each: only the fork to its first exec is timed. */
+export async function forksAfterRestores(lab: Lab, count: number): Promise<Cell> {
+  const sandbox = await lab.cloche.create({ name: "bench-rewound" });
+  const { checkpoint_id: id } = await sandbox.checkpoints.create({});
+  const timesMs: number[] = [];
+  for (let n = 0; n < count; n += 1) {
+    await sandbox.restore(id);
+    await checked(sandbox);
+    await lab.poolFull();
+    const beganMs = performance.now();
+    const clone = await sandbox.fork({});
+    await checked(clone);
+    timesMs.push(performance.now() - beganMs);
+    await clone.delete();
+  }
+  await sandbox.checkpoints.delete(id);
+  await sandbox.delete();
+  return firstAndLast("forks, each after one more restore of their source", timesMs);
 }

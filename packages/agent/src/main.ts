@@ -1,9 +1,8 @@
-import { execFileSync } from "node:child_process";
 import { dirname, join } from "node:path";
 import { createAgent } from "./agent.ts";
 import { type BootConfig, readBootConfig } from "./boot-config.ts";
 import { stderrLog } from "./log.ts";
-import { NativeSpawner } from "./spawner/index.ts";
+import { limitProcfs, NativeSpawner } from "./spawner/index.ts";
 
 /** `node agent.cjs <boot config>` serves until SIGTERM; `node agent.cjs pull` fetches an image for a container. */
 const log = stderrLog();
@@ -21,18 +20,13 @@ function spawnerOf({ nativeDir, memoryGuard }: BootConfig): NativeSpawner {
   return new NativeSpawner(join(nativeDir, "cloche-guest"), { memoryGuard });
 }
 
-/** The agent looks at every process now and then, and its procfs is to forget those that have ended (guest.c). */
-function limitProc({ nativeDir }: BootConfig): void {
+function serve(path: string): void {
+  const config = readBootConfig(path, dirname(process.argv[1] ?? "."));
   try {
-    execFileSync(join(nativeDir, "cloche-guest"), ["limit-proc"]);
+    limitProcfs(join(config.nativeDir, "cloche-guest"));
   } catch (error) {
     log.warn("procfs remembers processes that have ended: forks will take longer", { error });
   }
-}
-
-function serve(path: string): void {
-  const config = readBootConfig(path, dirname(process.argv[1] ?? "."));
-  limitProc(config);
   const agent = createAgent(config, spawnerOf(config), log, [process.execPath, process.argv[1] ?? ""]);
   agent.server.on("error", (error) => {
     log.error("cannot listen", { error });

@@ -1,3 +1,4 @@
 export type * from "./types.ts";
 export { GuestFileError, SpawnError } from "./errors.ts";
 export { NativeSpawner } from "./native-spawner.ts";
+export { limitProcfs } from "./procfs.ts";
