@@ -49,18 +49,16 @@ function take(
 ): Promise<{ info: CheckpointInfo; copyMs: number }> {
   return machines.timed("checkpoint", id, async () => {
     const record = machines.require(id, "running");
+    // First: with a full pool the flush already fails, and less clearly.
+    await requireSpace(machines.parts.poolDir);
     const reservation = checkpoints.reserve();
     try {
       const began = performance.now();
       let services: string[] = [];
-      const place = async (): Promise<void> => {
-        await requireSpace(machines.parts.poolDir);
-        await reservation.make();
-      };
       const flushAgent = async (): Promise<void> => {
         services = (await machines.agent(record).prepareCheckpoint()).runningServices;
       };
-      const flush = (): Promise<void> => allDone([place(), flushAgent()]);
+      const flush = (): Promise<void> => allDone([reservation.make(), flushAgent()]);
       const hooks = { flush, detachDisk: () => Promise.reject(new Error("a checkpoint keeps the disk")) };
       await machines.driver(record).checkpointDisk(machines.files(record), reservation.image, hooks);
       // Just made: nothing waits for the disk here.
