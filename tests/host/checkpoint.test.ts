@@ -118,8 +118,7 @@ afterEach(async () => {
 });
 
 async function take(disk: string, sandbox = "sbx-1", name = "one"): Promise<string> {
-  const reservation = catalogue.reserve();
-  await reservation.make();
+  const reservation = await catalogue.reserve();
   await native.clone(disk, reservation.image);
   const info = await catalogue.commit(
     reservation,
@@ -227,9 +226,8 @@ describe("checkpoint catalogue", () => {
     await catalogue.settled();
     const packs = await packsStored();
     await blobs.put("packs/pack-00000000000000000000", Buffer.from("left by a kill"));
-    await catalogue.reserve().make();
-    const torn = catalogue.reserve();
-    await torn.make();
+    await catalogue.reserve();
+    const torn = await catalogue.reserve();
     await writeFile(join(checkpointDir, torn.id, "record.json"), '{"id":"ckpt-');
     await catalogue.stop();
     catalogue = await openCatalogue();

@@ -55,9 +55,6 @@ export interface Reservation {
   id: string;
   /** Where the caller clones the disk to. */
   image: string;
-  /** Makes the place; once, before anything is put there. */
-  make(): Promise<void>;
-  /** Repeatable, and where it was never made too. */
   abandon(): Promise<void>;
 }
 
@@ -116,14 +113,14 @@ export class CheckpointCatalogue {
     await Promise.all([...this.#entries.values()].map((entry) => entry.upload?.done));
   }
 
-  /** A place for a new checkpoint's image, once it is made. Nothing is known of it until `commit`. */
-  reserve(): Reservation {
+  /** A place for a new checkpoint's image. Nothing is known of it until `commit`. */
+  async reserve(): Promise<Reservation> {
     const id = newCheckpointId(this.#options.randomBytes);
     const folder = this.#folder(id);
+    await mkdir(folder, { mode: 0o700 });
     return {
       id,
       image: join(folder, "disk.img"),
-      make: () => mkdir(folder, { mode: 0o700 }),
       abandon: () => rm(folder, { recursive: true, force: true }),
     };
   }

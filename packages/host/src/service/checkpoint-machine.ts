@@ -2,9 +2,8 @@
 //
 // A restore notes itself on the machine's record before it touches anything and takes the note off when it is committed or
 // undone; recovery.ts carries one that a crash cut off through to its end.
-import { statSync } from "node:fs";
-import { rm } from "node:fs/promises";
-import { allDone, CleanupStack, step } from "@cloche/base";
+import { rm, stat } from "node:fs/promises";
+import { CleanupStack, step } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { CheckpointQuota } from "../checkpoint/quota.ts";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
@@ -49,20 +48,17 @@ function take(
 ): Promise<{ info: CheckpointInfo; copyMs: number }> {
   return machines.timed("checkpoint", id, async () => {
     const record = machines.require(id, "running");
-    // First: with a full pool the flush already fails, and less clearly.
     await requireSpace(machines.parts.poolDir);
-    const reservation = checkpoints.reserve();
+    const reservation = await checkpoints.reserve();
     try {
       const began = performance.now();
       let services: string[] = [];
-      const flushAgent = async (): Promise<void> => {
+      const flush = async (): Promise<void> => {
         services = (await machines.agent(record).prepareCheckpoint()).runningServices;
       };
-      const flush = (): Promise<void> => allDone([reservation.make(), flushAgent()]);
       const hooks = { flush, detachDisk: () => Promise.reject(new Error("a checkpoint keeps the disk")) };
       await machines.driver(record).checkpointDisk(machines.files(record), reservation.image, hooks);
-      // Just made: nothing waits for the disk here.
-      const { blocks, size } = statSync(reservation.image);
+      const { blocks, size } = await stat(reservation.image);
       const header = {
         name,
         team_id: record.teamId,
