@@ -106,7 +106,7 @@ const restMs = 100;
 const restShare = 0.1;
 const restDeadlineMs = 5_000;
 
-/** Resolves when the processors do next to nothing: what the sample before left to do (kernel, disk) is no other's to pay for. */
+/** Resolves when the processors do next to nothing, or after five seconds: what the sample before left to do is no other's to pay for. */
 async function rest(): Promise<void> {
   const deadline = performance.now() + restDeadlineMs;
   for (let before = processorTimes(); performance.now() < deadline; ) {

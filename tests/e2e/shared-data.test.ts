@@ -89,6 +89,8 @@ test("a memory image forgets processes that have ended and restores that are ove
     sandbox,
     "for i in $(seq 150); do sleep 100 & cat /proc/$!/stat /proc/$!/status > /dev/null; kill $!; wait $!; done 2> /dev/null; true",
   );
+  // Before a restore, which gives the guest a new procfs. Programs that ran, and connections, are remembered; unbounded it is 2,500.
+  expect((await suspendedStateKib(sandbox)) - before).toBeLessThan(600);
   const taken = await client.call(sandbox, "POST", "/v1/checkpoint", { json: {} });
   const { checkpoint_id } = JSON.parse(taken.body.toString()) as { checkpoint_id: string };
   for (let times = 0; times < 12; times += 1) {
@@ -98,7 +100,8 @@ test("a memory image forgets processes that have ended and restores that are ove
     await client.shell(sandbox, "cat /proc/*/stat > /dev/null; true");
   }
   const after = await suspendedStateKib(sandbox);
-  expect(after - before).toBeLessThan(150);
+  // Some 115 of the last minute's connections; with what the restores leave remembered, 545.
+  expect(after - before).toBeLessThan(250);
   await client.session.discard(sandbox.id);
 });
 

@@ -39,7 +39,7 @@ void process_limit_close(struct process_limit *limit);
 /* Removes the cgroup when nobody is in it any more. */
 void process_limit_remove(const struct process_limit *limit);
 
-/* For the agent: its procfs becomes one that remembers few names. Not 0: the kernel knows none (EINVAL, as Linux), or it failed. */
+/* For the agent: its procfs becomes one that remembers few names, where the kernel knows of such (Linux does not). Not 0: it failed. */
 int limit_proc(void);
 
 /* Mounts procfs of the calling process's pid namespace, such a one where it can. */
