@@ -188,6 +188,39 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     expect(await orphaned.exited).toEqual({ code: 6, signal: null });
   });
 
+  it("keeps one waiting keeper after many programs at once, and misses none that is killed", async () => {
+    // The exec that looks takes the one that waits.
+    const names = () => run(spawner.guest, { argv: sh("ps -eo comm= | grep ^cloche- | sort") });
+    await Promise.all(Array.from({ length: 40 }, () => run(spawner.guest, { argv: ["true"] })));
+    await until("one keeper", async () => /^cloche-[0-9a-f]{8}\ncloche-init\n$/.test(await names()));
+
+    let text = "";
+    const looker = await spawner.guest.spawn({
+      argv: sh("read line; pgrep -x cloche-waiting | wc -l; pkill -9 -x cloche-waiting; read line; echo end"),
+      stdin: "pipe",
+      env,
+      onOutput: (_stream, chunk) => void (text += chunk.toString()),
+    });
+    expect(await run(spawner.guest, { argv: ["echo", "beside it"] })).toBe("beside it\n");
+    void looker.write(Buffer.from("kill\n"));
+    await until("the kill", () => text === "1\n");
+    for (let i = 0; i < 5; i += 1)
+      expect(await run(spawner.guest, { argv: ["echo", String(i)] })).toBe(`${i}\n`);
+    void looker.write(Buffer.from("end\n"));
+    expect(await looker.exited).toEqual({ code: 0, signal: null });
+    expect(text).toBe("1\nend\n");
+  });
+
+  it("answers execs while everything but pid 1 is killed over and over", async () => {
+    const killer = await spawner.guest.spawn({
+      argv: sh("for i in 1 2 3 4 5 6 7 8 9 10; do pkill -9 -x cloche-waiting; sleep 0.01; done"),
+      env,
+    });
+    for (let i = 0; i < 30; i += 1)
+      expect(await run(spawner.guest, { argv: ["echo", String(i)] })).toBe(`${i}\n`);
+    expect(await killer.exited).toEqual({ code: 0, signal: null });
+  });
+
   it("lists nothing where nothing is wanted, and says that there is more", async () => {
     expect(await spawner.guest.files.list("/", 3, 0)).toEqual({ entries: [], truncated: true });
     expect(await run(spawner.guest, { argv: ["echo", "on"] })).toBe("on\n");

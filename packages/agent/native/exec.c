@@ -43,6 +43,7 @@ static struct launch *launch_take(struct init *in) {
     if (l == MAP_FAILED) return NULL;
   }
   memset(l, 0, offsetof(struct launch, candidate));
+  for (int i = 0; i < 3; i++) l->ends[i] = -1;
   return l;
 }
 
@@ -75,7 +76,10 @@ static void exec_free(struct init *in, struct exec *e) {
   free(e->pending_input.data);
   free(e->vectors);
   free(e->payload);
-  if (e->launch) launch_give(in, e->launch);
+  if (e->launch) {
+    launch_close_ends(e->launch);
+    launch_give(in, e->launch);
+  }
   free_later(in, e);
 }
 
@@ -197,12 +201,14 @@ static bool open_pty(struct init *in, struct exec *e, struct winsize *size, int 
   return true;
 }
 
-/* Opens the pipes; `ends` become the program's 0, 1 and 2 and are closed by the caller. */
-static bool open_streams(struct init *in, struct exec *e, struct winsize *size, int ends[3]) {
-  ends[0] = ends[1] = ends[2] = -1;
+/* Opens the pipes, and says what become the program's 0, 1 and 2. */
+static bool open_streams(struct init *in, struct exec *e, struct winsize *size) {
+  struct launch *l = e->launch;
+  for (int i = 0; i < 3; i++) l->stdio[i] = in->null_fd;
   if (e->flags & SPAWN_PTY) {
-    if (!open_pty(in, e, size, &ends[0])) return false;
-    ends[1] = ends[2] = ends[0];
+    int slave;
+    if (!open_pty(in, e, size, &slave)) return false;
+    l->stdio[0] = l->stdio[1] = l->stdio[2] = l->ends[0] = slave;
     return true;
   }
   int pair[2];
@@ -211,22 +217,15 @@ static bool open_streams(struct init *in, struct exec *e, struct winsize *size, 
     if (pipe2(pair, O_CLOEXEC) < 0) return false;
     fcntl(pair[0], F_SETFL, O_NONBLOCK);
     e->outputs[i].watch.fd = pair[0];
-    ends[i + 1] = pair[1];
+    l->stdio[i + 1] = l->ends[i + 1] = pair[1];
   }
   if (e->flags & SPAWN_STDIN) {
     if (pipe2(pair, O_CLOEXEC) < 0) return false;
     fcntl(pair[1], F_SETFL, O_WRONLY | O_NONBLOCK);
     e->input.fd = pair[1];
-    ends[0] = pair[0];
+    l->stdio[0] = l->ends[0] = pair[0];
   }
   return true;
-}
-
-static void close_ends(struct exec *e, int ends[3]) {
-  for (int i = 0; i < 3; i++) {
-    if (ends[i] >= 0) close(ends[i]);
-    if (e->flags & SPAWN_PTY) break; /* one descriptor three times */
-  }
 }
 
 void exec_spawn(struct init *in, const struct frame *frame) {
@@ -248,18 +247,16 @@ void exec_spawn(struct init *in, const struct frame *frame) {
   size.ws_col = take_u16(&c);
   size.ws_row = take_u16(&c);
   e->outputs[0].credit = e->outputs[1].credit = take_u32(&c);
-  int error = ENOMEM, ends[3] = {-1, -1, -1};
+  int error = ENOMEM;
   const char *text = "memory";
   int stage = e->launch ? read_request(e, &c, &error, &text) : STAGE_FORK;
-  if (stage == STAGE_NONE && !open_streams(in, e, &size, ends)) {
+  if (stage == STAGE_NONE && !open_streams(in, e, &size)) {
     stage = e->flags & SPAWN_PTY ? STAGE_PTY : STAGE_FORK;
     error = errno;
   }
   if (stage == STAGE_NONE) {
     struct launch *l = e->launch;
-    for (int i = 0; i < 3; i++) l->stdio[i] = ends[i] < 0 ? in->null_fd : ends[i];
     snprintf(l->name, sizeof l->name, KEEPER_NAME "%08x", e->id);
-    l->notify_fd = in->notify_write;
     l->self_fd = in->self_fd;
     l->procs_fd = in->procs_fd;
     l->spared = in->spared;
@@ -267,15 +264,11 @@ void exec_spawn(struct init *in, const struct frame *frame) {
     l->hold = e->flags & SPAWN_HOLD;
     l->notify_start = !(e->flags & SPAWN_QUIET);
     memory_bell_ring(in->bell);
-    int r = launch_start(l);
-    if (r < 0) {
+    if (!keeper_begin(in, e)) {
       stage = STAGE_FORK;
-      error = -r;
-    } else {
-      e->keeper = r;
+      error = errno;
     }
   }
-  close_ends(e, ends);
   e->next = in->execs;
   in->execs = e;
   if (stage != STAGE_NONE) {
@@ -315,7 +308,7 @@ void exec_advance(struct init *in, struct exec *e) {
   for (int i = 0; i < 2; i++)
     if (e->outputs[i].watch.fd >= 0 && !e->outputs[i].drained) return;
   send_exit(in, e);
-  if (e->keeper != 0) { /* held: its children may go on writing */
+  if (e->keeper) { /* held: its children may go on writing */
     e->phase = PHASE_HELD;
     for (int i = 0; i < 2; i++) {
       e->outputs[i].drained = false;
@@ -332,9 +325,16 @@ void exec_advance(struct init *in, struct exec *e) {
   exec_free(in, e);
 }
 
+static void keeper_done(struct init *in, struct exec *e, int status);
+
 void exec_noticed(struct init *in, struct launch *launch) {
   for (struct exec *e = in->execs; e; e = e->next) {
     if (e->launch != launch) continue;
+    if (e->keeper && __atomic_load_n(&launch->over, __ATOMIC_ACQUIRE)) {
+      keeper_rest(in, e->keeper);
+      keeper_done(in, e, 0);
+      return;
+    }
     send_started(in, e);
     if (launch->main_done && !e->main_known) {
       e->main_known = true;
@@ -346,8 +346,9 @@ void exec_noticed(struct init *in, struct launch *launch) {
   }
 }
 
-static void keeper_gone(struct init *in, struct exec *e, int status) {
-  e->keeper = 0;
+/* It ended, with `status`, or its launch is over. */
+static void keeper_done(struct init *in, struct exec *e, int status) {
+  e->keeper = NULL;
   struct launch *l = e->launch;
   if (l->stage != STAGE_NONE) {
     spawn_error(in, e->id, l->stage, l->error, "");
@@ -356,6 +357,7 @@ static void keeper_gone(struct init *in, struct exec *e, int status) {
   }
   if (!l->main_done) {
     /* Somebody inside killed the keeper. The program is now init's own child, unless that was too early to know its pid. */
+    launch_close_ends(l);
     if (l->pid != 0 && kill(l->pid, 0) == 0) return;
     l->status = WIFSIGNALED(status) ? status : SIGKILL;
     l->main_done = true;
@@ -368,28 +370,31 @@ static void keeper_gone(struct init *in, struct exec *e, int status) {
 }
 
 void exec_reaped(struct init *in, pid_t pid, int status) {
+  struct keeper *k = keeper_of(in, pid);
+  if (k) {
+    struct exec *e = k->exec;
+    keeper_forget(in, k);
+    /* Killed before it took the launch up, as one that waits can be by anybody inside: another does. */
+    bool again = e && !__atomic_load_n(&e->launch->begun, __ATOMIC_ACQUIRE) && keeper_begin(in, e);
+    if (e && !again) keeper_done(in, e, status);
+    return;
+  }
   for (struct exec *e = in->execs; e; e = e->next) {
-    if (e->keeper == pid) {
-      keeper_gone(in, e, status);
-      return;
-    }
-    if (e->launch->pid == pid && !e->launch->main_done) {
-      e->launch->status = status;
-      e->launch->main_done = true;
-      if (e->keeper == 0) keeper_gone(in, e, status);
-      return;
-    }
+    if (e->launch->pid != pid || e->launch->main_done) continue;
+    e->launch->status = status;
+    e->launch->main_done = true;
+    if (!e->keeper) keeper_done(in, e, status);
+    return;
   }
 }
 
 void exec_stopped(struct init *in, pid_t pid) {
-  for (struct exec *e = in->execs; e; e = e->next)
-    if (e->keeper == pid) kill(pid, SIGCONT);
+  if (keeper_of(in, pid)) kill(pid, SIGCONT);
 }
 
 void exec_signal(struct init *in, struct exec *e, int signal, bool tree) {
   if (signal <= 0 || signal > 64) return;
-  if (tree && e->keeper != 0) tree_signal(in->proc_fd, e->keeper, signal);
+  if (tree && e->keeper) tree_signal(in->proc_fd, e->keeper->pid, signal);
   else if (!tree && e->launch->pid > 0 && !e->launch->main_done) kill(e->launch->pid, signal);
 }
 
@@ -412,7 +417,7 @@ static bool crowded(const struct init *in) {
   return atoi(text) > CROWD;
 }
 
-/* One of several rounds; the keeper ends, and with it the killing, when nothing is left below it. */
+/* One of several rounds; the launch is over, and with it the killing, when nothing is left below its keeper. */
 static void kill_round(struct init *in, int64_t now) {
   /* It does not shrink, or would not be found in time. */
   if (crowded(in) || (in->kill_rounds >= PATIENT_ROUNDS && in->kill_alive > FEW)) stop_forks(in, true);
@@ -426,11 +431,11 @@ static void kill_round(struct init *in, int64_t now) {
       kill(-e->launch->pid, SIGKILL);
       kill(e->launch->pid, SIGKILL);
     }
-    busy += running || e->keeper != 0;
-    if (e->keeper == 0) continue;
+    busy += running || e->keeper;
+    if (!e->keeper) continue;
     /* Layer by layer: what the dead leave behind comes up below the keeper. Looking through all would take seconds among many that run. */
-    int children = children_signal(in->proc_fd, e->keeper, SIGKILL);
-    alive += children >= 0 ? children : tree_signal(in->proc_fd, e->keeper, SIGKILL);
+    int children = children_signal(in->proc_fd, e->keeper->pid, SIGKILL);
+    alive += children >= 0 ? children : tree_signal(in->proc_fd, e->keeper->pid, SIGKILL);
   }
   /* At once again while there are more than before, else with growing patience. */
   if (alive > in->kill_alive) in->kill_pause_ms = 0;
@@ -442,7 +447,7 @@ static void kill_round(struct init *in, int64_t now) {
 }
 
 void exec_kill(struct init *in, struct exec *e) {
-  if (e->exit_sent && e->keeper == 0) return;
+  if (e->exit_sent && !e->keeper) return;
   e->launch->hold = true; /* the keeper now stays until the tree is empty */
   e->killing = true;
   in->kill_pause_ms = in->kill_alive = in->kill_rounds = 0;

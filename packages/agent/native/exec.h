@@ -1,4 +1,4 @@
-/* The state of one exec inside init, and what init.c (loop), exec.c (life) and stream.c (pipes) need of one another. */
+/* The state of one exec inside init, and what init.c (loop), exec.c (life), keepers.c and stream.c (pipes) need of one another. */
 #ifndef CLOCHE_EXEC_H
 #define CLOCHE_EXEC_H
 
@@ -38,7 +38,7 @@ struct exec {
   struct launch *launch;
   uint8_t *payload; /* owns the strings launch points to */
   char **vectors;
-  pid_t keeper; /* 0: reaped */
+  struct keeper *keeper; /* NULL: it is done with this exec */
   bool killing, main_known, exit_sent;
   int64_t pty_deadline_ms;
   struct output outputs[2];
@@ -72,6 +72,10 @@ struct init {
   struct exec *execs;
   struct launch *free_launches;
   int free_launch_count;
+  struct keeper *keepers; /* every one that was not reaped yet */
+  struct keeper *idle_keeper; /* the one that waits for the next exec; NULL: there is none */
+  struct keeper *free_keepers;
+  int free_keeper_count;
   void **gone; /* freed at the end of a batch of events, none of which may point to freed memory */
   int gone_count, gone_room;
   int64_t next_kill_ms; /* 0: no tree is being killed */
@@ -107,6 +111,18 @@ void exec_noticed(struct init *in, struct launch *launch);
 void exec_advance(struct init *in, struct exec *e);
 /* Signals the trees being killed again; the delay until the next time in ms, -1 for none. */
 int exec_tick(struct init *in);
+
+/* keepers.c */
+/* Has one wait for the first exec. */
+void keeper_prepare(struct init *in);
+/* Has the one that waits, or a new one, carry out the launch of `e`; false with errno. */
+bool keeper_begin(struct init *in, struct exec *e);
+/* Its launch is over: it waits for another, or ends where one waits already. */
+void keeper_rest(struct init *in, struct keeper *keeper);
+/* The one with this pid, or NULL. */
+struct keeper *keeper_of(struct init *in, pid_t pid);
+/* Its process was reaped. */
+void keeper_forget(struct init *in, struct keeper *keeper);
 
 /* stream.c */
 void output_readable(struct init *in, struct output *out);

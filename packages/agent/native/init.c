@@ -175,7 +175,7 @@ static void agent_readable(struct init *in) {
 
 static void reap(struct init *in) {
   struct signalfd_siginfo info[8];
-  while (read(in->signal_fd, info, sizeof info) > 0) continue;
+  while (read(in->signal_fd, info, sizeof info) == sizeof info) continue; /* less: that was all */
   for (;;) {
     int status;
     pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED | __WALL);
@@ -250,7 +250,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   static struct init in;
   in.bell = bell;
   in.agent_fd = agent_fd;
-  /* A keeper moves what it needs to 0..5, so nothing that it moves may lie there. */
+  /* A program moves what it needs to 0..3 (launch.c), so nothing that it moves may lie there. */
   in.self_fd = fcntl(self_fd, F_DUPFD_CLOEXEC, 10);
   in.procs_fd = limit->procs_fd < 0 ? -1 : fcntl(limit->procs_fd, F_DUPFD_CLOEXEC, 10);
   in.limit_fd = limit->max_fd < 0 ? -1 : fcntl(limit->max_fd, F_DUPFD_CLOEXEC, 10);
@@ -291,6 +291,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   watch_arm(&in, &in.notices, POLLIN);
   uint32_t version = WIRE_VERSION;
   send_frame(&in, F_HELLO, 0, &version, sizeof version);
+  keeper_prepare(&in);
   for (;;) {
     int n = take_ready(&in, exec_tick(&in));
     for (int i = 0; i < n; i++) dispatch(&in, in.ready[i].watch, in.ready[i].events);

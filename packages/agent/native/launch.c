@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <linux/prctl.h>
 #include <linux/wait.h>
 #include <sched.h>
@@ -28,8 +29,8 @@ __asm__(
     "1: mov x29, #0\n  ldp x1, x0, [sp], #16\n  blr x1\n  brk #0\n.size sys_clone, .-sys_clone\n");
 #endif
 
-/* Where a keeper keeps what it needs beside 0, 1 and 2. */
-enum { NOTIFY_FD = 3, PROCS_FD = 4, SELF_FD = 5 };
+/* Where a program that is our own image has it, until it runs. */
+#define SELF_FD 3
 
 /* Everything below runs beside init on init's memory: sys.h only, no libc call that could set errno or allocate. */
 
@@ -85,7 +86,11 @@ static void program(void *argument) {
   struct launch *l = argument;
   if (l->spared) be_like_others_when_memory_ends();
   /* Only the program and what it starts is counted: an exec can still be started when the limit is reached, to clean up. */
-  if (l->procs_fd >= 0) sys_call(SYS_write, PROCS_FD, "0", 1);
+  if (l->procs_fd >= 0) sys_call(SYS_write, l->procs_fd, "0", 1);
+  /* Nothing else of init's comes along: a copy of another exec's pipe would withhold its end of file. */
+  for (int i = 0; i < 3; i++) sys_call(SYS_dup3, l->stdio[i], i, 0);
+  if (l->self) sys_call(SYS_dup3, l->self_fd, SELF_FD, O_CLOEXEC);
+  sys_call(SYS_close_range, l->self ? SELF_FD + 1 : 3, LAST_FD, 0);
   long r = sys_call(SYS_setsid);
   if (l->pty && (r = sys_call(SYS_ioctl, 0, TIOCSCTTY, 0)) < 0) fail(l, STAGE_PTY, r);
   if (l->switch_user) {
@@ -103,40 +108,70 @@ static void program(void *argument) {
   fail(l, STAGE_EXEC, search_and_exec(l));
 }
 
-static void notify(struct launch *l) {
-  while (sys_call(SYS_write, NOTIFY_FD, &l, sizeof l) == -EINTR) continue;
+static void set_name(const char *name) { sys_call(SYS_prctl, PR_SET_NAME, name, 0, 0, 0); }
+
+static void notify(const struct keeper *k, struct launch *l) {
+  while (sys_call(SYS_write, k->notify_fd, &l, sizeof l) == -EINTR) continue;
 }
 
-static void keeper(void *argument) {
-  struct launch *l = argument;
-  sys_call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
-  sys_call(SYS_prctl, PR_SET_NAME, l->name, 0, 0, 0);
-  /* Only the program's ends, the notification pipe and our own image stay open: a copy of another exec's pipe would withhold its end of file. */
-  for (int i = 0; i < 3; i++) sys_call(SYS_dup3, l->stdio[i], i, 0);
-  sys_call(SYS_dup3, l->notify_fd, NOTIFY_FD, O_CLOEXEC);
-  if (l->procs_fd >= 0) sys_call(SYS_dup3, l->procs_fd, PROCS_FD, O_CLOEXEC);
-  if (l->self) sys_call(SYS_dup3, l->self_fd, SELF_FD, O_CLOEXEC);
-  sys_call(SYS_close_range, SELF_FD + 1, LAST_FD, 0);
+/* Runs the program to its end, when held to that of all it started. False when children are left. */
+static bool carry_out(const struct keeper *k, struct launch *l) {
   /* The kernel stores the pid before the program runs: should the keeper be killed meanwhile, init still knows whom to wait for. */
   long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, l->program_stack + STACK_SIZE, program, l, &l->pid);
-  if (pid < 0) fail(l, STAGE_FORK, pid);
-  sys_call(SYS_close_range, 0, 2, 0);
-  if (l->notify_start && l->stage == STAGE_NONE) notify(l);
-  for (;;) {
+  launch_close_ends(l);
+  if (pid < 0) {
+    l->error = (int)-pid;
+    l->stage = STAGE_FORK;
+    return true;
+  }
+  /* Not before: the program would wait for it. */
+  set_name(l->name);
+  if (l->notify_start && l->stage == STAGE_NONE) notify(k, l);
+  for (bool wait = true;;) {
     int status = 0;
-    long r = sys_call(SYS_wait4, -1, &status, __WALL, 0);
+    long r = sys_call(SYS_wait4, -1, &status, wait ? __WALL : __WALL | WNOHANG, 0);
     if (r == pid) {
       l->status = status;
       l->main_done = true;
-      if (!l->hold || l->stage != STAGE_NONE) break;
-      notify(l);
-    } else if (r == -ECHILD) {
-      break;
+      if (!l->hold || l->stage != STAGE_NONE) wait = false;
+      else notify(k, l);
+    } else if (r == 0 || r == -ECHILD) {
+      return r != 0;
     }
+  }
+}
+
+static void keep(void *argument) {
+  struct keeper *k = argument;
+  sys_call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+  for (;;) {
+    if (!__atomic_load_n(&k->called, __ATOMIC_ACQUIRE)) set_name(WAITING_NAME);
+    while (!__atomic_load_n(&k->called, __ATOMIC_ACQUIRE)) sys_call(SYS_futex, &k->called, FUTEX_WAIT_PRIVATE, 0, NULL, 0, 0);
+    struct launch *l = k->launch;
+    k->called = 0;
+    if (!l) break;
+    __atomic_store_n(&l->begun, true, __ATOMIC_RELEASE);
+    if (!carry_out(k, l)) break;
+    __atomic_store_n(&l->over, true, __ATOMIC_RELEASE);
+    notify(k, l);
   }
   for (;;) sys_call(SYS_exit_group, 0);
 }
 
-int launch_start(struct launch *l) {
-  return (int)sys_clone(CLONE_VM | SIGCHLD, l->keeper_stack + STACK_SIZE, keeper, l, NULL);
+void launch_close_ends(struct launch *l) {
+  for (int i = 0; i < 3; i++) {
+    int fd = l->ends[i];
+    l->ends[i] = -1;
+    if (fd >= 0) sys_call(SYS_close, fd);
+  }
+}
+
+int keeper_start(struct keeper *k) {
+  return (int)sys_clone(CLONE_VM | CLONE_FILES | SIGCHLD, k->stack + STACK_SIZE, keep, k, NULL);
+}
+
+void keeper_call(struct keeper *k, struct launch *l) {
+  k->launch = l;
+  __atomic_store_n(&k->called, 1, __ATOMIC_RELEASE);
+  sys_call(SYS_futex, &k->called, FUTEX_WAKE_PRIVATE, 1, NULL, 0, 0);
 }

@@ -1,11 +1,12 @@
 /*
  * One launch: what a keeper and its program need, in memory that init, the keeper and (until execve) the program share.
  *
- *     init ──clone(VM)──▶ keeper ──clone(VM|VFORK)──▶ program ──execve──▶ ...
+ *     init ──clone(VM|FILES)──▶ keeper ──clone(VM|VFORK)──▶ program ──execve──▶ ...
  *
  * The keeper is a child subreaper: whatever the program starts, setsid children included, stays below it until it ends, so
- * the tree of one exec can be found and killed, and nothing else. It ends with the program (children left in the
- * background then belong to init), or with the last of the tree when `hold` is set.
+ * the tree of one exec can be found and killed, and nothing else. With the program (when `hold` is set, with the last of
+ * the tree) its launch is over. It then waits for the next one; where children are left in the background it ends instead,
+ * and they belong to init.
  */
 #ifndef CLOCHE_LAUNCH_H
 #define CLOCHE_LAUNCH_H
@@ -19,6 +20,8 @@
 #define GROUPS_MAX 256
 /* Of a keeper's name; the id of its exec follows in eight hexadecimal digits. */
 #define KEEPER_NAME "cloche-"
+/* The name of one that waits: the agent (control/activity.ts) does not count it among users' processes. */
+#define WAITING_NAME KEEPER_NAME "waiting"
 
 struct launch {
   /* Set by init before the keeper starts. */
@@ -34,18 +37,38 @@ struct launch {
   gid_t gid;
   int group_count;
   gid_t groups[GROUPS_MAX];
-  int stdio[3], notify_fd, self_fd, procs_fd;
+  int stdio[3], self_fd, procs_fd;
+  /* What the program's own ends of pipes or pty are in init: closed when it has them, by whoever comes to it first; -1: none. */
+  volatile int ends[3];
   /* Set by keeper and program, read by init. */
   volatile int pid, stage, error, status;
   volatile bool main_done;
+  bool begun; /* the keeper took it up */
+  bool over;  /* the keeper will not look at it again */
   /* Set by init at any time. */
   volatile bool hold;
   char candidate[LAUNCH_PATH] __attribute__((aligned(8))); /* init keeps its list of free launches here */
-  char keeper_stack[STACK_SIZE] __attribute__((aligned(64)));
   char program_stack[STACK_SIZE] __attribute__((aligned(64)));
 };
 
-/* Starts the keeper; its pid, or -errno. `notify_fd` gets the address of the launch when the program runs (notify_start) and when it ended while held. */
-int launch_start(struct launch *launch);
+/* Closes what `ends` still has. */
+void launch_close_ends(struct launch *launch);
+
+/* A process of init's that runs one program after another. Of init's descriptors it uses init's own table. */
+struct keeper {
+  pid_t pid;
+  int notify_fd; /* gets the address of a launch when its program runs (notify_start), when that ended while held, and when it is over */
+  int called;    /* futex: 1 from keeper_call until it is taken up */
+  struct launch *launch;
+  /* Init's own. */
+  struct exec *exec; /* whose launch it carries out; NULL: it waits, or ends */
+  struct keeper *next;
+  char stack[STACK_SIZE] __attribute__((aligned(64)));
+};
+
+/* Starts the process of a keeper, which waits for its first launch; its pid, or -errno. `notify_fd` is set. */
+int keeper_start(struct keeper *keeper);
+/* Has it carry out a launch; NULL: it ends. */
+void keeper_call(struct keeper *keeper, struct launch *launch);
 
 #endif

@@ -32,7 +32,9 @@
 #define LOOK_MAX_MS 2000
 /* Without a program of users only file routes can fill anything, and slowly. */
 #define ASLEEP_MS 5000
-/* A program that was just started is not counted yet. */
+/* A program is let start: it cannot fill the margin in that time. */
+#define FIRST_LOOK_MS 10
+/* One that was just started is not counted yet. */
 #define AWAKE_LOOKS 3
 #define PROCESSORS_MAX 8
 /* While only small processes run in too much memory (a full tmpfs). */
@@ -262,7 +264,10 @@ static void *guard_memory(void *argument) {
     int64_t wait_ms = look(g, &before, processors);
     awake = any_program(g) ? AWAKE_LOOKS : awake - 1;
     if (awake > 0) pause_ms(wait_ms);
-    else if (sleep_until_rung(g->bell, heard)) awake = AWAKE_LOOKS;
+    else if (sleep_until_rung(g->bell, heard)) {
+      awake = AWAKE_LOOKS;
+      pause_ms(FIRST_LOOK_MS);
+    }
   }
   return NULL;
 }

@@ -39,6 +39,7 @@ export class Activity {
 }
 
 interface ProcessTimes {
+  name: string;
   parent: number;
   ownMs: number;
   reapedMs: number;
@@ -46,10 +47,12 @@ interface ProcessTimes {
 
 /** The fields of /proc/<pid>/stat that count; the program's name may hold spaces and parentheses. */
 export function parseStat(stat: string, clockTicksPerSecond = 100): ProcessTimes {
-  const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
+  const nameEnd = stat.lastIndexOf(")");
+  const fields = stat.slice(nameEnd + 2).split(" ");
   const ticks = (index: number): number => Number(fields[index] ?? 0);
   const msPerTick = 1000 / clockTicksPerSecond;
   return {
+    name: stat.slice(stat.indexOf("(") + 1, nameEnd),
     parent: Number(fields[1]),
     ownMs: (ticks(11) + ticks(12)) * msPerTick,
     reapedMs: (ticks(13) + ticks(14)) * msPerTick,
@@ -58,6 +61,8 @@ export function parseStat(stat: string, clockTicksPerSecond = 100): ProcessTimes
 
 /** How far below the agent users' processes begin: a guest is its file server, and below that its init. */
 const usersDepth = 3;
+/** A child of a guest's init that waits for the next exec (native/launch.h): it is no user's. */
+const waitingName = "cloche-waiting";
 
 export interface Descendants {
   /**
@@ -93,7 +98,8 @@ export function descendants(ownPid: number = process.pid, procPath = "/proc"): D
   for (const [pid, times] of processes) {
     const steps = depth(pid);
     if (steps > 0) found.cpuMs += times.ownMs + times.reapedMs;
-    if (steps >= usersDepth) found.processes += 1;
+    const waits = steps === usersDepth && times.name === waitingName;
+    if (steps >= usersDepth && !waits) found.processes += 1;
   }
   return found;
 }

@@ -19,7 +19,7 @@ import { execQuietly, type SlotPlace } from "./slot.ts";
 
 /** The setting belongs to the network namespace that we run in, which is not always the machine's first. */
 const forwarding = (): ForwardingPlace => ({
-  runDir: `/run/cloche/ip-forward-${statSync("/proc/self/ns/net").ino}`,
+  runDir: `/run/cloche-ip-forward-${statSync("/proc/self/ns/net").ino}`,
   routers: async () => (await namespaces()).filter((name) => name.startsWith("cloche-")),
 });
 
