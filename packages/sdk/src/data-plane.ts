@@ -1,6 +1,6 @@
 import { ClocheApiError, ClocheSdkError } from "./errors.ts";
 import type { TokenSource } from "./token-source.ts";
-import { send, type CallOptions, type Fetch } from "./transport.ts";
+import { send, type CallOptions, type Fetch, type FetchResponse } from "./transport.ts";
 
 export interface DataPlaneRequest extends CallOptions {
   query?: Record<string, string | number | boolean | undefined>;
@@ -29,7 +29,7 @@ export class DataPlane {
   }
 
   /** Sends a request and answers the 2xx response, its body unread. */
-  async request(method: string, path: string, request: DataPlaneRequest = {}): Promise<Response> {
+  async request(method: string, path: string, request: DataPlaneRequest = {}): Promise<FetchResponse> {
     const { signal } = request;
     const url = `https://${await this.#domain({ signal })}${path}${queryString(request.query)}`;
     const headers: Record<string, string> = { ...request.headers };
@@ -39,7 +39,7 @@ export class DataPlane {
       body = JSON.stringify(request.json);
     }
     const repeatable = request.repeatable ?? method !== "POST";
-    const attempt = (token: string): Promise<Response> =>
+    const attempt = (token: string): Promise<FetchResponse> =>
       send(this.#fetch, {
         method,
         url,
@@ -78,5 +78,5 @@ function queryString(query: DataPlaneRequest["query"]): string {
 }
 
 /** The body as a stream, also where an answer has none. */
-export const bodyOf = (response: Response): ReadableStream<Uint8Array> =>
+export const bodyOf = (response: FetchResponse): ReadableStream<Uint8Array> =>
   response.body ?? new Blob([]).stream();

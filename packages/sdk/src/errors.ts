@@ -1,4 +1,5 @@
 import type { ErrorCode } from "@cloche/protocol";
+import type { FetchResponse } from "./transport.ts";
 
 /** Every error that the SDK throws on its own account; an abort throws the signal's own reason. */
 export class ClocheSdkError extends Error {
@@ -61,7 +62,7 @@ const codesByStatus: Record<number, ErrorCode> = {
 };
 
 /** The error in an answer that is not 2xx; also when a proxy in between wrote it and it has not our shape. */
-export async function apiErrorOf(response: Response): Promise<ClocheApiError> {
+export async function apiErrorOf(response: FetchResponse): Promise<ClocheApiError> {
   const text = await response.text().catch(() => "");
   let body: { code?: unknown; message?: unknown; details?: unknown } = {};
   try {

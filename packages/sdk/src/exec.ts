@@ -2,7 +2,7 @@ import type { ErrorBody, ExecRequest, ExecResponse } from "@cloche/protocol";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
 import { readEvents } from "./event-stream.ts";
-import type { CallOptions } from "./transport.ts";
+import type { CallOptions, FetchResponse } from "./transport.ts";
 
 /** Options of a command; fields and meanings are those of the contract (service-interface.md, Data plane: exec). */
 export type ExecOptions = Omit<ExecRequest, "cmd"> & CallOptions;
@@ -65,7 +65,7 @@ export async function* execStream(
 const lost = (cause: unknown): ClocheConnectionError =>
   new ClocheConnectionError("the connection was lost before the command ended; it may run on", { cause });
 
-function errorEvent(body: ErrorBody, response: Response): ClocheApiError {
+function errorEvent(body: ErrorBody, response: FetchResponse): ClocheApiError {
   return new ClocheApiError(body.message, {
     code: body.code,
     status: response.status,

@@ -11,7 +11,7 @@ export { Services, type ServiceExecResponse } from "./services.ts";
 export { Store } from "./store.ts";
 export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 export type { DataPlaneToken, IssueToken } from "./token-source.ts";
-export type { CallOptions, Fetch } from "./transport.ts";
+export type { CallOptions, Fetch, FetchResponse } from "./transport.ts";
 export { humanBytes } from "@cloche/protocol";
 export type {
   CheckpointCreated,

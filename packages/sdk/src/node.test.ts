@@ -1,5 +1,6 @@
 import { once } from "node:events";
 import { mkdtemp, mkdir, rm, writeFile } from "node:fs/promises";
+import http from "node:http";
 import https from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -30,11 +31,49 @@ test("a domain that does not resolve is reached at the edge, with its own Host a
   const answer = (await (await fetch(url, {})).json()) as object;
   expect(answer).toEqual({ host: `sbx-a.${baseDomain}:${port}`, servername: `sbx-a.${baseDomain}` });
   const stranger = nodeFetch({ edgeUrl, baseDomain });
-  await expect(stranger(url, {})).rejects.toThrow("fetch failed");
+  await expect(stranger(url, {})).rejects.toThrow("self-signed certificate");
   const wrong = nodeFetch({ caCert, edgeUrl, baseDomain: "invalid" });
-  await expect(wrong("https://other.invalid/", {})).rejects.toThrow("fetch failed");
+  await expect(wrong("https://other.invalid/", {})).rejects.toThrow("altnames");
   await Promise.all([fetch.close(), stranger.close(), wrong.close()]);
   close();
+});
+
+test("a call without a body or with text: status, headers, a body read whole or as it comes, an abort", async () => {
+  const server = http.createServer((request, response) => {
+    if (request.url === "/never") return;
+    response.writeHead(request.url === "/refused" ? 403 : 200, {
+      "X-Request-Id": "r-1",
+      "X-Two": ["a", "b"],
+    });
+    request.pipe(response);
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const fetch = nodeFetch();
+  const answer = await fetch(url, { method: "POST", body: '{"a":1}', headers: { "content-type": "x" } });
+  expect(answer).toMatchObject({ ok: true, status: 200, statusText: "OK" });
+  expect(["x-request-id", "X-Two", "x-none"].map((name) => answer.headers.get(name))).toEqual([
+    "r-1",
+    "a, b",
+    null,
+  ]);
+  expect(await answer.json()).toEqual({ a: 1 });
+  expect(await fetch(`${url}/refused`, {})).toMatchObject({ ok: false, status: 403 });
+
+  const streamed = await fetch(url, { method: "POST", body: "parts" });
+  const read: string[] = [];
+  for await (const part of streamed.body as unknown as AsyncIterable<Uint8Array>)
+    read.push(Buffer.from(part).toString());
+  expect(read.join("")).toBe("parts");
+
+  const reason = new Error("enough");
+  const abort = new AbortController();
+  setTimeout(() => abort.abort(reason), 10);
+  await expect(fetch(`${url}/never`, { signal: abort.signal })).rejects.toBe(reason);
+  server.closeAllConnections();
+  server.close();
+  await fetch.close();
 });
 
 test("a connection is found in the environment, else in the local service's status", async () => {

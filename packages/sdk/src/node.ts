@@ -5,10 +5,17 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createSecureContext, rootCertificates } from "node:tls";
-import { Agent, buildConnector, fetch as undiciFetch, type RequestInit as UndiciRequestInit } from "undici";
+import {
+  Agent,
+  buildConnector,
+  type Dispatcher,
+  request,
+  fetch as undiciFetch,
+  type RequestInit as UndiciRequestInit,
+} from "undici";
 import { Cloche, type ClocheOptions } from "./cloche.ts";
 import { ClocheConnectionError, ClocheSdkError } from "./errors.ts";
-import type { Fetch } from "./transport.ts";
+import type { Fetch, FetchResponse } from "./transport.ts";
 
 export * from "./index.ts";
 
@@ -52,9 +59,40 @@ export function nodeFetch(options: NodeFetchOptions = {}): Fetch & { close(): Pr
       );
     },
   });
-  const fetch: Fetch = async (url, init) =>
-    (await undiciFetch(url, { ...(init as UndiciRequestInit), dispatcher: agent })) as unknown as Response;
+  const fetch: Fetch = async (url, init) => {
+    const { body } = init;
+    if (typeof body === "string" || body === undefined) return requested(agent, url, init);
+    return undiciFetch(url, { ...(init as UndiciRequestInit), dispatcher: agent }) as Promise<FetchResponse>;
+  };
   return Object.assign(fetch, { close: () => agent.close() });
+}
+
+/** Without fetch's own streams, which took a tenth of a brief exec's time. It follows no redirect either. */
+async function requested(dispatcher: Agent, url: string, init: RequestInit): Promise<FetchResponse> {
+  const { statusCode, statusText, headers, body } = await request(url, {
+    dispatcher,
+    method: (init.method ?? "GET") as Dispatcher.HttpMethod,
+    headers: init.headers as Record<string, string>,
+    body: (init.body as string | undefined) ?? null,
+    signal: init.signal ?? null,
+  });
+  return {
+    ok: statusCode >= 200 && statusCode < 300,
+    status: statusCode,
+    statusText,
+    headers: {
+      get(name) {
+        const value = headers[name.toLowerCase()];
+        return Array.isArray(value) ? value.join(", ") : (value ?? null);
+      },
+    },
+    get body() {
+      return body.body as unknown as ReadableStream<Uint8Array<ArrayBuffer>>;
+    },
+    json: () => body.json(),
+    text: () => body.text(),
+    arrayBuffer: () => body.arrayBuffer(),
+  };
 }
 
 /** Where a service on this machine is, as `cloche status --json` prints it. */

@@ -1,7 +1,13 @@
 import { apiErrorOf, ClocheApiError, ClocheConnectionError } from "./errors.ts";
 
+/** What the SDK uses of a response. It reads or cancels each body. */
+export type FetchResponse = Pick<
+  Response,
+  "ok" | "status" | "statusText" | "body" | "json" | "text" | "arrayBuffer"
+> & { headers: Pick<Headers, "get"> };
+
 /** What the SDK needs of `fetch`: the browser's and Node's own fit, as does `nodeFetch` of `@cloche/sdk/node`. */
-export type Fetch = (url: string, init: RequestInit) => Promise<Response>;
+export type Fetch = (url: string, init: RequestInit) => Promise<FetchResponse>;
 
 /** Options of every call. */
 export interface CallOptions {
@@ -23,7 +29,7 @@ const retryWaitsMs = [100, 500];
 const retryAfterMaxSeconds = 5;
 
 /** Sends a request; answers the response when it is 2xx, throws a typed error else. */
-export async function send(fetch: Fetch, request: TransportRequest): Promise<Response> {
+export async function send(fetch: Fetch, request: TransportRequest): Promise<FetchResponse> {
   const repeatable = request.repeatable && !(request.body instanceof ReadableStream);
   for (let attempt = 0; ; attempt += 1) {
     const waitMs = repeatable ? retryWaitsMs[attempt] : undefined;
@@ -50,13 +56,13 @@ function pauseBeforeRetry(error: unknown, waitMs: number): number | undefined {
   return undefined;
 }
 
-async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<Response> {
+async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<FetchResponse> {
   const { method, url, headers, body, signal } = request;
   const init: RequestInit & { duplex?: "half" } = { method, headers, redirect: "error", credentials: "omit" };
   if (body !== undefined) init.body = body;
   if (body instanceof ReadableStream) init.duplex = "half";
   if (signal !== undefined) init.signal = signal;
-  let response: Response;
+  let response: FetchResponse;
   try {
     response = await fetch(url, init);
   } catch (error) {
