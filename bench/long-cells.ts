@@ -22,14 +22,49 @@ function firstAndLast(name: string, timesMs: readonly number[]): Cell {
   };
 }
 
-async function timesOf(count: number, work: (n: number) => Promise<void>): Promise<number[]> {
+/** `between` is not timed. */
+async function timesOf(
+  count: number,
+  work: (n: number) => Promise<void>,
+  between?: (n: number) => Promise<void>,
+): Promise<number[]> {
   const timesMs: number[] = [];
   for (let n = 0; n < count; n += 1) {
-    const beganMs = performance.now();
-    await work(n);
-    timesMs.push(performance.now() - beganMs);
+    timesMs.push(await timeOf(() => work(n)));
+    await between?.(n);
   }
   return timesMs;
+}
+
+async function timeOf(work: () => Promise<void>): Promise<number> {
+  const beganMs = performance.now();
+  await work();
+  return performance.now() - beganMs;
+}
+
+/**
+ * Does it `count` times. What the machine itself became slower or faster by meanwhile are arms of their own: `runsc run true`
+ * up to 20 times beside each of the two fifths.
+ */
+async function inOrder(
+  lab: Lab,
+  name: string,
+  count: number,
+  work: (n: number) => Promise<void>,
+): Promise<Cell> {
+  const beside = { last: [] as number[], first: [] as number[] };
+  const fifth = Math.max(1, Math.floor(count / 5));
+  const apart = Math.ceil(fifth / 20);
+  const timesMs = await timesOf(count, work, async (n) => {
+    const reference = n < fifth ? beside.first : n >= count - fifth ? beside.last : undefined;
+    if (n % apart === 0) reference?.push(await timeOf(() => lab.runsc.runToEnd(["true"])));
+  });
+  const cell = firstAndLast(name, timesMs);
+  for (const [which, times] of Object.entries(beside)) {
+    const run = async (): Promise<number> => times.shift() ?? Number.NaN;
+    cell.arms.push({ name: `runsc run true beside the ${which} fifth`, samples: times.length, run });
+  }
+  return cell;
 }
 
 const checked = async (sandbox: Sandbox): Promise<void> => {
@@ -41,14 +76,14 @@ const checked = async (sandbox: Sandbox): Promise<void> => {
 export async function forkChain(lab: Lab, depth: number): Promise<Cell> {
   let tip = await lab.cloche.create({ name: "bench-chain" });
   await checked(tip);
-  const timesMs = await timesOf(depth, async () => {
+  const cell = await inOrder(lab, "forks, each of the one before", depth, async () => {
     const next = await tip.fork({});
     await checked(next);
     await tip.delete();
     tip = next;
   });
   await tip.delete();
-  return firstAndLast("forks, each of the one before", timesMs);
+  return cell;
 }
 
 /** Creates and deletes one after the other; what they leave on the machine fails the cell. */
@@ -60,7 +95,7 @@ export async function churn(lab: Lab, count: number): Promise<Cell> {
   };
   await timesOf(3, once);
   const before = inventory(lab.service.home);
-  const timesMs = await timesOf(count, once);
+  const cell = await inOrder(lab, "creates and deletes", count, once);
   await new Promise((resolve) => setTimeout(resolve, 10_000));
   // The pool of ready machines may be a few deeper or shallower than before, but never by the number of creates.
   const left = grown(before, inventory(lab.service.home));
@@ -72,14 +107,14 @@ export async function churn(lab: Lab, count: number): Promise<Cell> {
   );
   if (kept.mounts.length - before.mounts.length > count / 2)
     throw new Error(`left behind: ${left.join("; ")}`);
-  return firstAndLast("creates and deletes", timesMs);
+  return cell;
 }
 
 /** Checkpoints of one sandbox that writes a little before each. */
 export async function manyCheckpoints(lab: Lab, count: number): Promise<Cell> {
   const sandbox = await lab.cloche.create({ name: "bench-checkpoints" });
   const ids: string[] = [];
-  const timesMs = await timesOf(count, async (n) => {
+  const cell = await inOrder(lab, "checkpoints of one sandbox", count, async (n) => {
     await sandbox.exec([
       "sh",
       "-c",
@@ -93,7 +128,7 @@ export async function manyCheckpoints(lab: Lab, count: number): Promise<Cell> {
     await sandbox.checkpoints.delete(id);
   }
   await sandbox.delete();
-  return firstAndLast("checkpoints of one sandbox", timesMs);
+  return cell;
 }
 
 /** Live forks of a sandbox that is rewound before each: only the fork to its first exec is timed. */
