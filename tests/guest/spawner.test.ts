@@ -211,7 +211,7 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     expect(text).toBe("1\nend\n");
   });
 
-  it("answers execs while everything but pid 1 is killed over and over", async () => {
+  it("answers execs while the keeper that waits is killed over and over", async () => {
     const killer = await spawner.guest.spawn({
       argv: sh("for i in 1 2 3 4 5 6 7 8 9 10; do pkill -9 -x cloche-waiting; sleep 0.01; done"),
       env,

@@ -325,7 +325,28 @@ void exec_advance(struct init *in, struct exec *e) {
   exec_free(in, e);
 }
 
-static void keeper_done(struct init *in, struct exec *e, int status);
+/* The keeper ended, with `status`, or its launch is over. */
+static void keeper_done(struct init *in, struct exec *e, int status) {
+  e->keeper = NULL;
+  struct launch *l = e->launch;
+  if (l->stage != STAGE_NONE) {
+    spawn_error(in, e->id, l->stage, l->error, "");
+    exec_free(in, e);
+    return;
+  }
+  if (!l->main_done) {
+    /* Somebody inside killed the keeper. The program is now init's own child. */
+    launch_close_ends(l);
+    if (l->pid != 0 && kill(l->pid, 0) == 0) return;
+    l->status = WIFSIGNALED(status) ? status : SIGKILL;
+    l->main_done = true;
+  }
+  e->main_known = true;
+  send_started(in, e);
+  watch_close(in, &e->input);
+  if (e->phase == PHASE_RUNNING) start_drain(in, e, PHASE_DRAINING);
+  else if (e->phase == PHASE_HELD) start_drain(in, e, PHASE_LAST_DRAIN);
+}
 
 void exec_noticed(struct init *in, struct launch *launch) {
   for (struct exec *e = in->execs; e; e = e->next) {
@@ -346,36 +367,13 @@ void exec_noticed(struct init *in, struct launch *launch) {
   }
 }
 
-/* It ended, with `status`, or its launch is over. */
-static void keeper_done(struct init *in, struct exec *e, int status) {
-  e->keeper = NULL;
-  struct launch *l = e->launch;
-  if (l->stage != STAGE_NONE) {
-    spawn_error(in, e->id, l->stage, l->error, "");
-    exec_free(in, e);
-    return;
-  }
-  if (!l->main_done) {
-    /* Somebody inside killed the keeper. The program is now init's own child, unless that was too early to know its pid. */
-    launch_close_ends(l);
-    if (l->pid != 0 && kill(l->pid, 0) == 0) return;
-    l->status = WIFSIGNALED(status) ? status : SIGKILL;
-    l->main_done = true;
-  }
-  e->main_known = true;
-  send_started(in, e);
-  watch_close(in, &e->input);
-  if (e->phase == PHASE_RUNNING) start_drain(in, e, PHASE_DRAINING);
-  else if (e->phase == PHASE_HELD) start_drain(in, e, PHASE_LAST_DRAIN);
-}
-
 void exec_reaped(struct init *in, pid_t pid, int status) {
   struct keeper *k = keeper_of(in, pid);
   if (k) {
     struct exec *e = k->exec;
     keeper_forget(in, k);
-    /* Killed before it took the launch up, as one that waits can be by anybody inside: another does. */
-    bool again = e && !__atomic_load_n(&e->launch->begun, __ATOMIC_ACQUIRE) && keeper_begin(in, e);
+    /* Killed before it started the program, as one that waits can be by anybody inside: another does. */
+    bool again = e && e->launch->pid == 0 && e->launch->stage == STAGE_NONE && keeper_begin(in, e);
     if (e && !again) keeper_done(in, e, status);
     return;
   }

@@ -116,7 +116,7 @@ static void notify(const struct keeper *k, struct launch *l) {
 
 /* Runs the program to its end, when held to that of all it started. False when children are left. */
 static bool carry_out(const struct keeper *k, struct launch *l) {
-  /* The kernel stores the pid before the program runs: should the keeper be killed meanwhile, init still knows whom to wait for. */
+  /* The kernel stores the pid before the program runs: should the keeper be killed meanwhile, init knows whom to wait for, or that nothing ran. */
   long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, l->program_stack + STACK_SIZE, program, l, &l->pid);
   launch_close_ends(l);
   if (pid < 0) {
@@ -150,7 +150,6 @@ static void keep(void *argument) {
     struct launch *l = k->launch;
     k->called = 0;
     if (!l) break;
-    __atomic_store_n(&l->begun, true, __ATOMIC_RELEASE);
     if (!carry_out(k, l)) break;
     __atomic_store_n(&l->over, true, __ATOMIC_RELEASE);
     notify(k, l);

@@ -43,8 +43,7 @@ struct launch {
   /* Set by keeper and program, read by init. */
   volatile int pid, stage, error, status;
   volatile bool main_done;
-  bool begun; /* the keeper took it up */
-  bool over;  /* the keeper will not look at it again */
+  bool over; /* the keeper will not look at it again */
   /* Set by init at any time. */
   volatile bool hold;
   char candidate[LAUNCH_PATH] __attribute__((aligned(8))); /* init keeps its list of free launches here */
