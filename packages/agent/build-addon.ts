@@ -5,14 +5,14 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-/** What Node loads once it runs (src/poller.ts), and what is loaded before libc. */
-const sources = { poller: sourceOf("poller.c"), clock: sourceOf("clock.c") };
+/** What is loaded before libc. */
+const sources = { clock: sourceOf("clock.c") };
 /** Of the very Node that runs here, which is the one that the sandboxes get. */
 const nodeHeaders = join(dirname(process.execPath), "../include/node");
 const flags = ["-std=gnu17", "-O2", "-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Wextra"];
 
 /** For whoever keys an artifact by what it is made of. */
-export const addonSources = (): string[] => [...Object.values(sources), join(nodeHeaders, "uv/version.h")];
+export const addonSources = (): string[] => Object.values(sources);
 
 /** Compiles one of the libraries that the agent's Node loads; needs gcc. Answers the size in bytes. */
 export async function buildAddon(

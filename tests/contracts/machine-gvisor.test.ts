@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir, readFile, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readFile, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { silentLog } from "@cloche/base";
 import { defaults, newSandboxId } from "@cloche/protocol";
@@ -17,8 +17,7 @@ import { agentBuild } from "../../packages/service/src/agent-build.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 import { type DriverLab, machineContract } from "./machine.ts";
 
-/** Memory is put back by the keeper, or by `runsc restore` where runsc is one that the keeper does not know. */
-async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<DriverLab> {
+async function openLab(ready: number): Promise<DriverLab> {
   const home = `/var/tmp/cloche-driver-${process.pid}-${ready}`;
   const cache = process.env["CLOCHE_CACHE"] ?? "/var/lib/cloche/cache";
   const progress = (): void => undefined;
@@ -37,7 +36,6 @@ async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<Dri
   const standIn = await readFile(join(import.meta.dirname, "../fixtures/stand-in-agent.cjs"), "utf8");
   const dir = join(pool.dir, "lab");
   await mkdir(dir, { recursive: true });
-  const program = restores === "keeper" ? runsc.path : await ofAnotherVersion(runsc.path, home);
   const settled: (() => Promise<void>)[] = [];
   // The stand-in needs nothing of this: it listens, and holds no file of the disk.
   const standInHooks: ReadyHooks = {
@@ -51,7 +49,7 @@ async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<Dri
       assignment: "",
     }),
     offer: () => undefined,
-    flush: async () => ({}),
+    flush: async () => undefined,
     detachDisk: async () => undefined,
   };
   return {
@@ -66,7 +64,8 @@ async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<Dri
       const driver = new GvisorDriver({
         tag,
         runDir: join(runDir, "gvisor"),
-        runsc: program,
+        runsc: runsc.path,
+        runscVersion: runsc.version,
         keeper,
         native,
         agentRoot: { dir: agentRoot.dir, argv: ["/bin/node", "-e", standIn], env: [...agentRoot.env] },
@@ -103,12 +102,5 @@ async function openLab(ready: number, restores: "keeper" | "runsc"): Promise<Dri
   };
 }
 
-async function ofAnotherVersion(runsc: string, home: string): Promise<string> {
-  const path = join(home, "runsc-of-another-version");
-  const script = `#!/bin/sh\n[ "$1" = --version ] && exec echo runsc version another\nexec ${runsc} "$@"\n`;
-  await writeFile(path, script, { mode: 0o700 });
-  return path;
-}
-
-machineContract("gVisor, of a runsc that the keeper does not know", () => openLab(0, "runsc"));
-machineContract("gVisor with machines kept ready", () => openLab(1, "keeper"));
+machineContract("gVisor", () => openLab(0));
+machineContract("gVisor with machines kept ready", () => openLab(1));

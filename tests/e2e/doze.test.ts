@@ -56,7 +56,8 @@ onGvisor(
       const cgroup = await cgroupOf(service.home, sandbox.id);
       const before = (await cgroup.figures()).cpuMs;
       await pause(2_000);
-      expect((await cgroup.figures()).cpuMs).toBe(before);
+      // Its stubs are not frozen: without the sentry they have next to nothing to do.
+      expect((await cgroup.figures()).cpuMs - before).toBeLessThan(2);
       // To look at it is not to wake it.
       expect(await stateOf(sandbox)).toBe("SANDBOX_STATE_RUNNING");
       expect(await frozen(sandbox)).toBe(true);

@@ -46,7 +46,5 @@ print(json.dumps({
               + [{"type": "network", "path": "/var/run/netns/" + os.environ["NAME"]}]},
 }))
 PYTHON
-# This runsc refuses its own network stack where every namespace shows the host's /proc/sys/net.
-unshare -m sh -c 'if [ -e /proc/sys/net/core/rmem_default ]; then mount -t tmpfs tmpfs /proc/sys/net; fi; exec "$@"' sh \
-  "$runsc" --root "$bundle/state" --platform=systrap --network=sandbox --overlay2=none --host-uds=none \
+"$runsc" --root "$bundle/state" --platform=systrap --network=sandbox --overlay2=none --host-uds=none \
   --file-access=exclusive --directfs=true --net-disconnect-ok --ignore-cgroups run --bundle "$bundle" "$name" < /dev/null

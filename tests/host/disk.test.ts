@@ -1,35 +1,20 @@
-import { execFileSync, spawn } from "node:child_process";
-import { once } from "node:events";
-import { mkdir, open, readdir, readFile, rmdir, stat, writeFile } from "node:fs/promises";
+import { mkdir, open, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import {
   attachDisk,
-  checkpointDisk,
   cloneDisk,
   compactDisk,
   detachDisk,
   diskUsage,
   growDisk,
   listAttachedDisks,
-  thawDisk,
 } from "../../packages/host/src/disk/disk.ts";
 import { openTemplates } from "../../packages/host/src/disk/template.ts";
-import { cgroupVersion } from "../../packages/host/src/machine/cgroup.ts";
 import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
 import { run } from "../../packages/host/src/sys/run.ts";
 import { cannotRun, GIB, type Lab, MIB, openLab } from "./lab.ts";
-
-/** Writes a growing number to one file, then to the other, and so on. */
-const countInPairs = `const { openSync, writeSync } = require("node:fs");
-const files = process.argv.slice(1).map((path) => openSync(path, "w"));
-const bytes = Buffer.alloc(8);
-for (let n = 1n; ; n += 1n) {
-  bytes.writeBigUInt64LE(n);
-  for (const file of files) writeSync(file, bytes, 0, 8, 0);
-}`;
-const count = async (path: string): Promise<bigint> => (await readFile(path)).readBigUInt64LE();
 
 describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`, () => {
   let lab: Lab;
@@ -104,98 +89,10 @@ describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`
     await detached;
   });
 
-  it("checkpoints everything written before the call, as a clean file system", async () => {
-    const disk = await attachDisk(lab.native, image, mountPoint);
-    await writeFile(file("before"), "1");
-    const target = `${image}.checkpoint`;
-    await checkpointDisk(lab.native, disk, target);
-    await writeFile(file("after"), "2");
-    // -n: exit code 0 only when nothing at all would have to be repaired.
-    execFileSync("e2fsck", ["-fn", target], { stdio: "pipe" });
-    await detachDisk(lab.native, mountPoint);
-    await attachDisk(lab.native, target, mountPoint);
-    expect((await readdir(mountPoint)).filter((name) => name !== "lost+found")).toEqual(["before"]);
-  });
-
-  it("checkpoints one instant of what writers in a cgroup do, and they go on", async () => {
-    const disk = await attachDisk(lab.native, image, mountPoint);
-    const group = join(
-      cgroupVersion() === 2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/freezer",
-      `cloche-${lab.tag}-w`,
-    );
-    await mkdir(group);
-    const writer = spawn(process.execPath, ["-e", countInPairs, file("first"), file("second")]);
-    try {
-      await writeFile(join(group, "cgroup.procs"), String(writer.pid));
-      await expect.poll(() => count(file("second")).catch(() => 0n), { timeout: 20_000 }).toBeGreaterThan(0n);
-      for (let round = 0; round < 3; round += 1) {
-        const before = await count(file("second"));
-        await checkpointDisk(lab.native, disk, `${image}.checkpoint-${round}`, group);
-        const after = await count(file("first"));
-        await expect.poll(() => count(file("first")), { timeout: 20_000 }).toBeGreaterThan(after);
-        const taken = join(mountPoint, "..", `taken-${round}`);
-        await mkdir(taken);
-        await attachDisk(lab.native, `${image}.checkpoint-${round}`, taken);
-        const [first, second] = [await count(join(taken, "first")), await count(join(taken, "second"))];
-        expect([0n, 1n]).toContain(first - second);
-        expect(second >= before && first <= after, `${before} ≤ ${second}, ${first} ≤ ${after}`).toBe(true);
-      }
-    } finally {
-      const ended = once(writer, "exit");
-      writer.kill("SIGKILL");
-      await ended;
-      await expect
-        .poll(() => rmdir(group).then(() => "removed", String), { timeout: 10_000 })
-        .toBe("removed");
-    }
-  });
-
-  it("freezes the file system where the writers' cgroup is gone", async () => {
-    const disk = await attachDisk(lab.native, image, mountPoint);
-    await writeFile(file("before"), "1");
-    await checkpointDisk(lab.native, disk, `${image}.checkpoint`, "/sys/fs/cgroup/no-such-group");
-    await writeFile(file("goes on"), "");
-    execFileSync("e2fsck", ["-fn", `${image}.checkpoint`], { stdio: "pipe" });
-  });
-
-  it("thaws although the copy fails", async () => {
-    const disk = await attachDisk(lab.native, image, mountPoint);
-    await expect(checkpointDisk(lab.native, disk, "/proc/no-such-place")).rejects.toMatchObject({
-      code: "internal",
-      message: "taking a checkpoint of a disk failed",
-    });
-    await writeFile(file("goes on"), "");
-  });
-
-  it("thaws a disk that stands frozen, and one that does not", async () => {
-    await attachDisk(lab.native, image, mountPoint);
-    await run(["fsfreeze", "--freeze", mountPoint]);
-    await thawDisk(lab.native, mountPoint);
-    await thawDisk(lab.native, mountPoint);
-    await writeFile(file("goes on"), "");
-  });
-
-  it("finishes a checkpoint when the service is killed in the middle of it", async () => {
-    const disk = await attachDisk(lab.native, image, mountPoint);
-    await writeFile(file("x"), "1");
-    const script = [
-      `import { Native } from ${JSON.stringify(join(import.meta.dirname, "../../packages/host/src/sys/native.ts"))};`,
-      `const native = new Native(${JSON.stringify(lab.nativeProgram)});`,
-      `for (let i = 0; i < 20; i++) native.snapshot(${JSON.stringify(mountPoint)}, ${JSON.stringify(disk.image)}, ${JSON.stringify(`${image}.k`)} + i).catch(() => {});`,
-      // cloche-sys reads on while this process is gone without a word.
-      "setTimeout(() => process.kill(process.pid, 'SIGKILL'), 5);",
-    ].join("\n");
-    await expect(run([process.execPath, "--input-type=module-typescript", "-e", script])).rejects.toThrow(
-      "SIGKILL",
-    );
-    // A frozen file system would block here for ever.
-    await writeFile(file("goes on"), "");
-  });
-
   it("tells what only this disk occupies", async () => {
-    const disk = await attachDisk(lab.native, image, mountPoint);
+    await attachDisk(lab.native, image, mountPoint);
     await run(["dd", "if=/dev/urandom", `of=${file("big")}`, "bs=1M", "count=8", "conv=fsync"]);
-    await checkpointDisk(lab.native, disk, `${image}.checkpoint`);
+    await cloneDisk(lab.native, image, `${image}.checkpoint`);
     await detachDisk(lab.native, mountPoint);
     const shared = await diskUsage(lab.native, image);
     expect(shared.allocatedBytes).toBeGreaterThanOrEqual(8 * MIB);

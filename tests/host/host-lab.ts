@@ -67,6 +67,7 @@ export class HostLab {
       tag: this.tag,
       runDir: join(this.runDir, "gvisor"),
       runsc: runsc.path,
+      runscVersion: runsc.version,
       keeper: this.#keeper,
       native,
       agentRoot,

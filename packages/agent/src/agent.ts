@@ -17,7 +17,6 @@ import type { Route } from "./http/router.ts";
 import { createHttpServer } from "./http/server.ts";
 import type { Log } from "./log.ts";
 import { ContainerLauncher } from "./oci/container-launcher.ts";
-import { openPoller } from "./poller.ts";
 import { portTunnel } from "./ports/tunnel.ts";
 import { kernelRandomness } from "./randomness.ts";
 import { Catalog } from "./services/catalog.ts";
@@ -64,8 +63,6 @@ export function createAgent(
     ),
     onOutput: () => activity.touch(),
   });
-  const poller = openPoller(join(config.nativeDir, "poller.node"), log);
-  poller.expectSnapshot(); // a template is saved as soon as the agent listens
   const running = new RunningExecs();
   spawner.onLost((container) => {
     if (container !== null || identity.hostname === "") return;
@@ -85,12 +82,10 @@ export function createAgent(
       control,
       disk,
       diskPath: config.diskPath,
-      port: config.port,
       services,
       spawner,
       activity,
       randomness,
-      poller,
       log,
       guestProgram,
       runningExecs: () => running.count,

@@ -31,7 +31,7 @@ export interface AgentBuild {
   sources(): Promise<string[]>;
   buildBundle(outFile: string): Promise<unknown>;
   buildProgram(outFile: string): Promise<unknown>;
-  buildAddon(name: "poller" | "clock", outFile: string): Promise<unknown>;
+  buildAddon(name: "clock", outFile: string): Promise<unknown>;
 }
 
 export interface HostSetupOptions {
@@ -56,7 +56,6 @@ export interface HostArtifacts {
 }
 
 const AGENT_PROGRAM = "cloche-guest";
-const AGENT_ADDON = "poller.node";
 
 export async function setUpHost(options: HostSetupOptions): Promise<HostArtifacts> {
   const { cache, progress } = options;
@@ -77,7 +76,6 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
       bundle: join(agentFiles, "agent.cjs"),
       programs: {
         [AGENT_PROGRAM]: join(agentFiles, AGENT_PROGRAM),
-        [AGENT_ADDON]: join(agentFiles, AGENT_ADDON),
         [AGENT_CLOCK]: join(agentFiles, AGENT_CLOCK),
       },
     },
@@ -109,7 +107,6 @@ function obtainAgentFiles(cache: string, agent: AgentBuild, progress: Progress):
           await Promise.all([
             agent.buildBundle(join(dir, "agent.cjs")),
             agent.buildProgram(join(dir, AGENT_PROGRAM)),
-            agent.buildAddon("poller", join(dir, AGENT_ADDON)),
             agent.buildAddon("clock", join(dir, AGENT_CLOCK)),
           ]);
         },

@@ -93,6 +93,7 @@ function makeGvisor({ config, artifacts, tag, network, log }: DriverParts): Mach
     tag,
     runDir: `/run/cloche-${tag}/gvisor`,
     runsc: artifacts.runsc.path,
+    runscVersion: artifacts.runsc.version,
     keeper: artifacts.keeper,
     native: artifacts.native,
     agentRoot: artifacts.agentRoot,

@@ -27,7 +27,6 @@ import {
 } from "../http/fields.ts";
 import type { Route } from "../http/router.ts";
 import type { Log } from "../log.ts";
-import type { Poller } from "../poller.ts";
 import type { Randomness } from "../randomness.ts";
 import type { Spawner } from "../spawner/index.ts";
 import { type Activity, descendants } from "./activity.ts";
@@ -35,7 +34,6 @@ import { setClock } from "./block-device.ts";
 import { deletedButOpen } from "./deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
 import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
-import { opensWhileQuiet } from "./outside-connections.ts";
 import { dropGarbage, rehearse, rehearseAgain } from "./rehearsal.ts";
 
 export interface GuestServiceParts {
@@ -43,13 +41,10 @@ export interface GuestServiceParts {
   control: ControlSecret;
   disk: SandboxDisk;
   diskPath: string;
-  /** Where the agent listens. */
-  port: number;
   services: DiskServices;
   spawner: Spawner;
   activity: Activity;
   randomness: Randomness;
-  poller: Poller;
   log: Log;
   /** The native program. */
   guestProgram: string;
@@ -99,8 +94,7 @@ class GuestService {
 
   /** Ahead of Assign; harmless twice. */
   async prepare(body: JsonObject): Promise<GuestEmptyJson> {
-    const { identity, disk, spawner, randomness, poller } = this.#parts;
-    poller.renew();
+    const { identity, disk, spawner, randomness } = this.#parts;
     if (identity.sandboxId !== "") {
       throw new ClocheError("failed_precondition", "the agent is a sandbox's already");
     }
@@ -117,8 +111,7 @@ class GuestService {
   }
 
   async assign(body: JsonObject): Promise<AssignResponseJson> {
-    const { identity, control, disk, services, spawner, randomness, poller, log } = this.#parts;
-    poller.renew();
+    const { identity, control, disk, services, spawner, randomness, log } = this.#parts;
     const request = readAssign(body);
     const verifier = new TokenVerifier(request.sandboxId, request.keys);
     if (request.entropy.length > 0) randomness.mix(request.entropy);
@@ -170,18 +163,13 @@ class GuestService {
   }
 
   async prepareSnapshot(): Promise<PrepareSnapshotResponseJson> {
-    const { diskPath, identity, poller, port, services } = this.#parts;
+    const { diskPath, identity, services } = this.#parts;
     await services.flush();
-    poller.expectSnapshot();
     if (identity.sandboxId === "") {
       dropGarbage();
       this.#shared = true;
     }
-    const opens = opensWhileQuiet(port);
-    return {
-      blockingPaths: deletedButOpen(diskPath),
-      ...(opens !== undefined && { opensWhileQuiet: opens }),
-    };
+    return { blockingPaths: deletedButOpen(diskPath) };
   }
 
   async detachDisk(): Promise<DetachDiskResponseJson> {

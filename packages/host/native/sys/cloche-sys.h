@@ -2,7 +2,6 @@
 #ifndef CLOCHE_SYS_H
 #define CLOCHE_SYS_H
 #define _GNU_SOURCE
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -17,24 +16,9 @@ int fail(struct answer *answer, int error, const char *format, ...) __attribute_
 int done(struct answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 uint64_t now_us(void);
 
-/* What operations under way have frozen and will thaw: file systems and groups of processes. */
-extern atomic_int frozen;
-
-/* freezer.c: 0 when every process of the cgroup stands still; else -1, and nothing was changed. */
-struct group {
-  const struct tree *tree;
-  int dir, was_still;
-};
-int group_stop(struct group *group, const char *path);
-/* Lets them go on, where group_stop stopped them. 0 when they stood still until now. */
-int group_go(struct group *group);
-
 /* disk.c: every operation takes its arguments as strings, as they came over the wire. */
 int disk_clone(struct answer *answer, const char *source, const char *target);
 int disk_sync(struct answer *answer, const char *mount_point);
-int disk_snapshot(struct answer *answer, const char *mount_point, const char *source, const char *target,
-                  const char *writers);
-int disk_thaw(struct answer *answer, const char *mount_point);
 int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags,
                 const char *options, const char *direct_io);
 int disk_detach(struct answer *answer, const char *mount_point, const char *lazy);

@@ -66,57 +66,6 @@ out:
   return result == 0 ? done(answer, "ok") : -1;
 }
 
-/* With every writer stopped: what they wrote is on the device after syncfs, the rest is the journal's to replay. It
- * spares the wait for an RCU grace period, tens of milliseconds, that FIFREEZE has. 1: the writers do not stand still. */
-static int clone_stopped(struct answer *answer, int mount_fd, const char *writers, int source_fd, int target_fd) {
-  struct group group;
-  if (group_stop(&group, writers) != 0) return 1;
-  int failed = syncfs(mount_fd) != 0 || ioctl(target_fd, FICLONE, source_fd) != 0;
-  int error = errno;
-  /* Somebody let them go meanwhile: it may not be one instant. */
-  int moved = group_go(&group) != 0;
-  if (failed) return fail(answer, error, "reflink with its writers stopped");
-  return moved;
-}
-
-static int clone_frozen(struct answer *answer, int mount_fd, int source_fd, int target_fd) {
-  if (ioctl(mount_fd, FIFREEZE, 0) != 0) return fail(answer, errno, "freezing");
-  int cloned = ioctl(target_fd, FICLONE, source_fd);
-  int clone_error = errno;
-  if (ioctl(mount_fd, FITHAW, 0) != 0) return fail(answer, errno, "thawing");
-  return cloned == 0 ? 0 : fail(answer, clone_error, "reflink of a frozen disk");
-}
-
-/* `writers`: the cgroup of everything that writes to the disk; "-": not known, so that the file system is frozen. */
-int disk_snapshot(struct answer *answer, const char *mount_point, const char *source, const char *target,
-                  const char *writers) {
-  char path[PATH_MAX];
-  int result = -1, target_fd = -1;
-  int source_fd = open(source, O_RDONLY | O_CLOEXEC);
-  if (source_fd < 0) return fail(answer, errno, "opening %s", source);
-  int mount_fd = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (mount_fd < 0) {
-    fail(answer, errno, "opening %s", mount_point);
-    goto out;
-  }
-  if ((target_fd = open_new(answer, target, path)) < 0) goto out;
-  uint64_t start = now_us();
-  atomic_fetch_add(&frozen, 1);
-  result = strcmp(writers, "-") == 0 ? 1 : clone_stopped(answer, mount_fd, writers, source_fd, target_fd);
-  if (result == 1) result = clone_frozen(answer, mount_fd, source_fd, target_fd);
-  atomic_fetch_sub(&frozen, 1);
-  uint64_t frozen_us = now_us() - start;
-  /* The caller has a record of it to write and makes both durable at once: half the waits for the disk. */
-  if (result == 0) result = publish(answer, path, target);
-  if (result == 0) done(answer, "%llu", (unsigned long long)frozen_us);
-  else unlink(path);
-out:
-  if (target_fd >= 0) close(target_fd);
-  if (mount_fd >= 0) close(mount_fd);
-  close(source_fd);
-  return result;
-}
-
 /* Writes out what is dirty, until little is left: what is written meanwhile takes another round. */
 int disk_sync(struct answer *answer, const char *mount_point) {
   int fd = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -141,11 +90,6 @@ static int mount_ioctl(struct answer *answer, const char *mount_point, unsigned 
   close(fd);
   if (result != 0 && error != harmless) return fail(answer, error, "%s %s", what, mount_point);
   return done(answer, "ok");
-}
-
-/* Not frozen: what was asked for is so. */
-int disk_thaw(struct answer *answer, const char *mount_point) {
-  return mount_ioctl(answer, mount_point, FITHAW, NULL, EINVAL, "thawing");
 }
 
 int disk_trim(struct answer *answer, const char *mount_point) {

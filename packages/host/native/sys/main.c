@@ -1,5 +1,5 @@
 /*
- * cloche-sys: the few kernel operations that Node cannot do (reflink, freeze, loop devices, mounts, namespaces), in one
+ * cloche-sys: the few kernel operations that Node cannot do (reflink, loop devices, mounts, namespaces), in one
  * small long-lived process, because each spawn from a big Node process costs milliseconds.
  *
  * One request a line on stdin: `id <TAB> operation <TAB> arguments…`, percent-encoded (%, tab, newline, bytes below 32).
@@ -7,8 +7,8 @@
  * thread of its own; answers come in the order they finish.
  *
  * It ends when stdin ends (the service is gone), after the running operations are through, but at the latest after
- * GRACE_SECONDS: only for what it has frozen, which must never be left so, it waits without limit. Signals to the terminal's group do not stop it. It is the subreaper of what it starts: an orphaned gofer is
- * collected at once.
+ * GRACE_SECONDS. Signals to the terminal's group do not stop it. It is the subreaper of what it starts: an orphaned gofer
+ * is collected at once.
  */
 #include "cloche-sys.h"
 
@@ -32,7 +32,6 @@ static pthread_mutex_t output_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t running_changed = PTHREAD_COND_INITIALIZER;
 static int running = 0;
-atomic_int frozen = 0;
 
 int fail(struct answer *answer, int error, const char *format, ...) {
   va_list list;
@@ -101,8 +100,6 @@ static void run_operation(struct answer *answer, char **argv, int argc) {
   if (IS("ping", 0)) done(answer, "pong");
   else if (IS("clone", 2)) disk_clone(answer, argv[1], argv[2]);
   else if (IS("sync", 1)) disk_sync(answer, argv[1]);
-  else if (IS("snapshot", 4)) disk_snapshot(answer, argv[1], argv[2], argv[3], argv[4]);
-  else if (IS("thaw", 1)) disk_thaw(answer, argv[1]);
   else if (IS("attach", 5)) disk_attach(answer, argv[1], argv[2], argv[3], argv[4], argv[5]);
   else if (IS("detach", 2)) disk_detach(answer, argv[1], argv[2]);
   else if (IS("trim", 1)) disk_trim(answer, argv[1]);
@@ -175,9 +172,7 @@ int main(void) {
   until.tv_sec += GRACE_SECONDS;
   pthread_mutex_lock(&running_lock);
   while (running > 0) {
-    if (pthread_cond_timedwait(&running_changed, &running_lock, &until) != ETIMEDOUT) continue;
-    if (atomic_load(&frozen) == 0) break;
-    until.tv_sec += 1;
+    if (pthread_cond_timedwait(&running_changed, &running_lock, &until) == ETIMEDOUT) break;
   }
   /* Not return: what may still run must not find its world taken down around it. */
   _exit(0);

@@ -12,10 +12,12 @@ const RECIPE = 1;
 const NODE = "/bin/node";
 /**
  * The agent holds little and computes little: a small young generation, one thread beside its own, and compiled code that a
- * collection leaves alone, so that a template can be saved without its garbage (agent/control/rehearsal.ts).
+ * collection leaves alone, so that a template can be saved without its garbage (agent/control/rehearsal.ts). No memory
+ * reducer: the guest's clock counts the time since the save, so its timer is due at once in whatever is restored from a memory
+ * older than 100 s, and each machine began with a whole collection.
  */
 const NODE_FLAGS =
-  "--max-semi-space-size=1 --v8-pool-size=1 --single-threaded-gc --no-flush-bytecode --expose-gc";
+  "--max-semi-space-size=1 --v8-pool-size=1 --single-threaded-gc --no-flush-bytecode --no-memory-reducer --expose-gc";
 /** Where the agent's own files lie in the root. */
 export const AGENT_DIR = "/agent";
 /** Loaded before libc by the agent's Node where asking for the time is slow (agent/addon/clock.c). */

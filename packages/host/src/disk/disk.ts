@@ -1,13 +1,12 @@
 // Disk images of sandboxes: ext4 in a file on the reflink pool, loop-mounted on the host while a machine runs.
 // Owns the mounts and loop devices it makes; where image files lie is the caller's choice (always on the pool).
 //
-//   (no file) ──clone──▶ detached ──attach──▶ attached ──checkpoint──▶ attached, and a clone beside it
+//   (no file) ──clone──▶ detached ──attach──▶ attached
 //                           ▲  │                  │
 //                     grow, compact ◀────detach───┘
 //
 // Called by machine drivers and the host service. Every operation can be repeated; one that throws has undone itself.
-// What survives a crash: files, mounts and loop devices, all found again by `listAttachedDisks`. A crash inside
-// `checkpointDisk` cannot leave a disk frozen, for cloche-sys finishes it; `thawDisk` at adoption is the belt to that brace.
+// What survives a crash: files, mounts and loop devices, all found again by `listAttachedDisks`.
 import { open, rename, stat, truncate } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ClocheError } from "@cloche/protocol";
@@ -109,28 +108,9 @@ export async function detachDisk(
   });
 }
 
-/**
- * The attached disk at one instant, as a clone at `target`: everything written before the call is in it. Writers stand still
- * for `frozenMs`. `writers`: see Native.snapshot. Not durable yet: the caller syncs it with what speaks of it.
- */
-export async function checkpointDisk(
-  native: Native,
-  disk: { readonly image: string; readonly mountPoint: string },
-  target: string,
-  writers?: string,
-): Promise<{ frozenMs: number }> {
-  return named("taking a checkpoint of a disk", () =>
-    native.snapshot(disk.mountPoint, disk.image, target, writers),
-  );
-}
-
 /** Ahead of a checkpoint, while writers go on: so that little is left to write while they stand still. */
 export const writeBackDisk = (native: Native, mountPoint: string) =>
   named("writing a disk's changes back", () => native.sync(mountPoint));
-
-/** For adoption: a checkpoint that was cut off must not leave writers standing. No error when it is not frozen. */
-export const thawDisk = (native: Native, mountPoint: string) =>
-  named("thawing a disk", () => native.thaw(mountPoint));
 
 export async function diskUsage(native: Native, image: string): Promise<DiskUsage> {
   const { count, allocatedBytes, exclusiveBytes } = await native.extents(image);

@@ -1,12 +1,14 @@
 // Limits, figures and the freezer of a machine's cgroup, on the unified hierarchy (v2) and on the older one (v1, one
 // tree per controller). Owns /<root>/<unit> in every tree; the processes are put there by the runtime.
-import { closeSync, existsSync, openSync, readSync } from "node:fs";
+import { existsSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
 
 const MOUNT = "/sys/fs/cgroup";
 const CPU_PERIOD_US = 100_000;
 const MIB = 1024 * 1024;
+/** Name of the group of what is frozen. */
+const ISOLATED = "sentry";
 const GONE_TRIES = 200;
 const GONE_PAUSE_MS = 10;
 
@@ -59,11 +61,6 @@ export class Cgroup {
     return this.#version === 2 ? join(MOUNT, this.#path, name) : join(MOUNT, controller, this.#path, name);
   }
 
-  /** Where it is frozen and thawed. */
-  get freezerDirectory(): string {
-    return dirname(this.#file("freezer", "cgroup.procs"));
-  }
-
   async limit(limits: CgroupLimits): Promise<void> {
     const set = (controller: string, name: string, value: string | number): Promise<void> =>
       writeFile(this.#file(controller, name), String(value));
@@ -84,10 +81,27 @@ export class Cgroup {
     else await writeFile(this.#file("cpu", "cpu.shares"), String(USUAL_SHARES));
   }
 
-  /** Frozen processes use no CPU; they go on where they were. */
+  /**
+   * From here on this process alone is frozen: it has a group of its own below, of the freezer's tree (v1) or of the only one.
+   * Of a sentry: its stubs wait for it in seccomp notifications, which a freeze takes back and a thaw sends again; what
+   * is counted twice then ends the stub, and with it the user's process (gVisor's issue 14429). Repeatable.
+   */
+  async isolate(pid: number): Promise<void> {
+    if (existsSync(this.#freezer)) return;
+    await mkdir(this.#freezer);
+    await writeFile(join(this.#freezer, "cgroup.procs"), String(pid));
+  }
+
+  get #freezer(): string {
+    return this.#file("freezer", ISOLATED);
+  }
+
+  /** What was isolated uses no CPU while frozen; it goes on where it was. */
   async freeze(frozen: boolean): Promise<void> {
-    if (this.#version === 2) await writeFile(this.#file("", "cgroup.freeze"), frozen ? "1" : "0");
-    else await writeFile(this.#file("freezer", "freezer.state"), frozen ? "FROZEN" : "THAWED");
+    // A machine that an earlier release made, and froze as a whole, has none of it isolated.
+    const directory = existsSync(this.#freezer) ? this.#freezer : this.#file("freezer", "");
+    if (this.#version === 2) await writeFile(join(directory, "cgroup.freeze"), frozen ? "1" : "0");
+    else await writeFile(join(directory, "freezer.state"), frozen ? "FROZEN" : "THAWED");
   }
 
   async figures(): Promise<CgroupFigures> {
@@ -105,12 +119,6 @@ export class Cgroup {
     return { cpuMs: nanoseconds / 1_000_000, memoryBytes, processes };
   }
 
-  /** Of the group as a whole. Throws where it is gone. */
-  openCpuClock(): CpuClock {
-    const file = this.#version === 2 ? this.#file("cpu", "cpu.stat") : this.#file("cpuacct", "cpuacct.usage");
-    return new CpuClock(file, this.#version);
-  }
-
   /** Whether the kernel killed a process of it for want of memory. */
   async outOfMemory(): Promise<boolean> {
     const name = this.#version === 2 ? "memory.events" : "memory.oom_control";
@@ -119,8 +127,13 @@ export class Cgroup {
   }
 
   async pids(): Promise<number[]> {
-    const text = await readFile(this.#file("memory", "cgroup.procs"), "utf8").catch(() => "");
-    return text.split("\n").filter(Boolean).map(Number);
+    // On v2 the isolated one is in a group below.
+    const files = [
+      this.#file("memory", "cgroup.procs"),
+      this.#file("memory", join(ISOLATED, "cgroup.procs")),
+    ];
+    const texts = await Promise.all(files.map((file) => readFile(file, "utf8").catch(() => "")));
+    return texts.join("\n").split("\n").filter(Boolean).map(Number);
   }
 
   /** Kills everything in it and removes it from every tree. Repeatable. */
@@ -134,35 +147,8 @@ export class Cgroup {
       for (const pid of pids) kill(pid);
       await pause();
     }
+    await removeGroup(join(this.#path, ISOLATED));
     await removeGroup(this.#path);
-  }
-}
-
-/** Processor time of a group, from a file that is kept open: to be looked at often. */
-export class CpuClock {
-  readonly #file: number;
-  readonly #version: 1 | 2;
-  readonly #text = Buffer.alloc(64);
-
-  constructor(path: string, version: 1 | 2) {
-    this.#file = openSync(path, "r");
-    this.#version = version;
-  }
-
-  /** Milliseconds so far; undefined when the group is gone. */
-  readMs(): number | undefined {
-    try {
-      const length = readSync(this.#file, this.#text, 0, this.#text.length, 0);
-      const text = this.#text.toString("latin1", 0, length);
-      // v1: nanoseconds alone. v2: "usage_usec <microseconds>", and more lines.
-      return this.#version === 1 ? Number(text) / 1e6 : Number(/^usage_usec (\d+)/.exec(text)?.[1]) / 1e3;
-    } catch {
-      return undefined;
-    }
-  }
-
-  close(): void {
-    closeSync(this.#file);
   }
 }
 

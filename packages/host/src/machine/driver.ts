@@ -75,8 +75,6 @@ export class ImageMismatchError extends ClocheError {
 
 export interface SnapshotTimes {
   pauseMs: number;
-  /** gVisor: whether one save was enough, because no connection to the outside was open. */
-  savedOnce?: boolean;
 }
 
 /** The disk image of a snapshot, written by the driver beside the memory. */
@@ -89,16 +87,10 @@ export interface MachineStats {
   processes: number;
 }
 
-/** What the agent said of its machine as it flushed. */
-export interface Flushed {
-  /** Connections ever opened from inside, when no user's connection to the outside was open. Absent: one was, or nobody knows. */
-  opensWhileQuiet?: number;
-}
-
 /** What a driver asks of the layer above in the middle of an operation. Times out by itself. */
 export interface GuestHooks {
   /** PrepareCheckpoint of the machine's agent: flush and sync. Before a snapshot PrepareSnapshot too. */
-  flush(): Promise<Flushed | void>;
+  flush(): Promise<void>;
   /** DetachDisk: the users' processes are gone and the disk is not in use when it returns. */
   detachDisk(): Promise<void>;
 }
@@ -116,7 +108,7 @@ export interface ReadyHooks {
   /** These are all that are kept ready now. */
   offer(identities: ReadyIdentity[]): void;
   /** PrepareSnapshot and PrepareCheckpoint of the agent that was prepared: it can be saved with its disk. */
-  flush(agent: { agentHost: string; agentPort: number }, secret: string): Promise<Flushed>;
+  flush(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
   /** The agent that was prepared lets go of its disk again. */
   detachDisk(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
 }

@@ -91,7 +91,7 @@ export class SharedSnapshots {
       const record = machines.require(sourceId, "running");
       await mkdir(into.dir, { recursive: true, mode: 0o700 });
       const hooks = guestHooks(machines, record);
-      const { pauseMs, savedOnce } = await machines.driver(record).snapshot(
+      const { pauseMs } = await machines.driver(record).snapshot(
         machines.files(record),
         into,
         { stop: false },
@@ -101,11 +101,8 @@ export class SharedSnapshots {
           flush: () => hooks.flush().finally(close),
         },
       );
-      const fields = {
-        pause_ms: Math.round(pauseMs),
-        ...(savedOnce !== undefined && { saved_once: savedOnce }),
-      };
-      machines.parts.log.info({ sandbox_id: sourceId, ...fields }, "snapshot for forks");
+      const fields = { sandbox_id: sourceId, pause_ms: Math.round(pauseMs) };
+      machines.parts.log.info(fields, "snapshot for forks");
       const { controlSecret, nextControlSecret, blockDevice } = record;
       return {
         name,

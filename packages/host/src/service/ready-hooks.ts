@@ -44,9 +44,8 @@ export function readyHooks(machines: Machines, runtime: Runtime): ReadyHooks {
     },
     async flush(agent, secret) {
       const client = new GuestClient(agent, secret);
-      const { opensWhileQuiet } = await client.prepareSnapshot();
+      await client.prepareSnapshot();
       await client.prepareCheckpoint();
-      return opensWhileQuiet === undefined ? {} : { opensWhileQuiet };
     },
     async detachDisk(agent, secret) {
       await new GuestClient(agent, secret).detachDisk();

@@ -229,12 +229,8 @@ export function guestHooks(machines: Machines, record: MachineRecord): GuestHook
   return {
     async flush() {
       // The agent takes them one after the other; the way there they go together.
-      const [{ blockingPaths, opensWhileQuiet }] = await Promise.all([
-        agent.prepareSnapshot(),
-        agent.prepareCheckpoint(),
-      ]);
+      const [{ blockingPaths }] = await Promise.all([agent.prepareSnapshot(), agent.prepareCheckpoint()]);
       if (record.runtime === "gvisor") refuseDeletedFiles(blockingPaths);
-      return opensWhileQuiet === undefined ? {} : { opensWhileQuiet };
     },
     async detachDisk() {
       await agent.detachDisk();

@@ -88,25 +88,6 @@ export class Native {
     await this.#call("sync", mountPoint);
   }
 
-  /**
-   * Clones `source` (the image behind `mountPoint`) to `target` at one instant. Not durable yet. `writers`: the cgroup of all
-   * that write there, which stands still meanwhile; the clone's journal is then replayed by its first mount. Without one the
-   * file system is frozen, which takes longer.
-   */
-  async snapshot(
-    mountPoint: string,
-    source: string,
-    target: string,
-    writers = "-",
-  ): Promise<{ frozenMs: number }> {
-    return { frozenMs: Number(await this.#call("snapshot", mountPoint, source, target, writers)) / 1_000 };
-  }
-
-  /** A file system that is not frozen is no error. */
-  async thaw(mountPoint: string): Promise<void> {
-    await this.#call("thaw", mountPoint);
-  }
-
   /** Loop-mounts an ext4 image; answers the loop device. Attached there already is success; elsewhere is EBUSY. */
   attach(request: {
     image: string;

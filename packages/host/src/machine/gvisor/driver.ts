@@ -5,7 +5,7 @@
 import { existsSync } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { allDone, CleanupStack, eachLimited, type Log, readJsonFile, step, Turns } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
@@ -29,17 +29,23 @@ import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { ExitWatch } from "./exit-watch.ts";
-import { FastPaths } from "./fast-paths.ts";
-import { unmountHugePages } from "./huge-pages.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
 import { memoryLeft } from "./memory-left.ts";
+import { probeRunsc } from "./probe.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
-import { knownOf } from "./runsc-facts.ts";
-import { shareMounts, unshareMounts } from "./slot-mounts.ts";
+import { shareMounts, unmountBelow, unshareMounts } from "./slot-mounts.ts";
 import { snapshotError } from "./snapshot-error.ts";
 import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
 import { isDefaultShape, leastShape, limitsOf, withHeadroom } from "./unit-limits.ts";
-import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
+import {
+  goneLease,
+  readUnit,
+  sharedRoot,
+  Unit,
+  type UnitEnvironment,
+  type UnitRecord,
+  unknownUnit,
+} from "./unit.ts";
 
 export interface GvisorOptions {
   /** Instance tag. */
@@ -47,6 +53,9 @@ export interface GvisorOptions {
   /** Of this instance, on a tmpfs: /run/cloche-<tag>/gvisor. */
   runDir: string;
   runsc: string;
+  /** As it says itself: images of another are not restored. */
+  runscVersion: string;
+  /** Path of the keeper; the probe's program lies beside it. */
   keeper: string;
   native: Native;
   agentRoot: AgentRoot;
@@ -83,8 +92,7 @@ export class GvisorDriver implements MachineDriver {
   readonly #options: GvisorOptions;
   readonly #units = new Map<string, Unit>();
   readonly #exits = new ExitWatch();
-  readonly #fastPaths: FastPaths;
-  #environment: UnitEnvironment;
+  readonly #environment: UnitEnvironment;
   #platform: Promise<string> | undefined;
   #templates: TemplateStore | undefined;
   #ready: ReadyUnits | undefined;
@@ -96,8 +104,7 @@ export class GvisorDriver implements MachineDriver {
 
   constructor(options: GvisorOptions) {
     this.#options = options;
-    this.#environment = { ...options, hideNetSysctl: false, keeperRestores: false, sentryBuild: undefined };
-    this.#fastPaths = new FastPaths(options.log);
+    this.#environment = options;
   }
 
   async probe(): Promise<void> {
@@ -105,17 +112,16 @@ export class GvisorDriver implements MachineDriver {
       await mkdir(join(this.#options.runDir, "units"), { recursive: true, mode: 0o700 });
       await shareMounts(join(this.#options.runDir, "slots"));
       await prepareParent(`/cloche-${this.#options.tag}`);
-      const known = await knownOf(this.#options.runsc, this.#programDir, this.#options.log);
-      this.#environment = { ...this.#environment, ...known };
-      const unit = await this.#makeUnit(limitsOf(leastShape));
-      await this.#destroyUnit(unit);
+      await probeRunsc({
+        program: join(dirname(this.#options.keeper), "runsc-probe"),
+        version: this.#options.runscVersion,
+        make: (argv) => this.#makeUnit(limitsOf(leastShape), { argv }),
+        destroy: (unit) => this.#destroyUnit(unit),
+      });
     } catch (error) {
+      if (error instanceof ClocheError) throw error;
       throw new ClocheError("failed_precondition", "gVisor cannot run on this machine", { cause: error });
     }
-  }
-
-  get #programDir(): string {
-    return join(this.#options.runDir, "program");
   }
 
   async start(hooks?: ReadyHooks): Promise<void> {
@@ -130,7 +136,7 @@ export class GvisorDriver implements MachineDriver {
       most: readyMost,
       memoryLeft,
       makeBlank: (shape = defaults) => this.#makeUnit(limitsOf(shape), { ahead: true }),
-      freeze: (unit, frozen) => (frozen ? this.#keep(unit) : unit.cgroup.freeze(false)),
+      freeze: (unit, frozen) => (frozen ? this.#keep(unit) : unit.freeze(false)),
       ...(hooks && { warm: (unit) => this.#warm(unit, hooks), offer: (all) => hooks.offer(all) }),
       destroy: (unit) => this.#destroyUnit(unit),
       log,
@@ -154,12 +160,11 @@ export class GvisorDriver implements MachineDriver {
   async stop(): Promise<void> {
     await this.#ready?.close();
     this.#exits.close();
-    this.#fastPaths.close();
     const left = await readdir(join(this.#options.runDir, "units")).catch(() => []);
     if (left.length > 0) return;
     // Nothing of ours is left: give back what probe made.
     await unshareMounts(join(this.#options.runDir, "slots"));
-    await unmountHugePages(this.#programDir);
+    await unmountBelow(sharedRoot(this.#options.runDir));
     await removeGroup(`/cloche-${this.#options.tag}`);
     await rm(this.#options.runDir, { recursive: true, force: true });
   }
@@ -186,13 +191,13 @@ export class GvisorDriver implements MachineDriver {
     const leave = await step("turn", () => this.#claims.enter());
     try {
       return await CleanupStack.guard(async (cleanup) => {
-        const listens = unit.cgroup.freeze(false).then(() => this.#listens(unit, AGENT_RESTORE_MS));
+        const listens = unit.freeze(false).then(() => this.#listens(unit, AGENT_RESTORE_MS));
         listens.catch(() => undefined); // awaited below, whatever is thrown before
         await this.#give(unit, files, resources, cleanup);
         await unit.renameDisk(files.diskImage);
         const machine = unit.asMachine(files.id, identity.secret);
         await allDone([listens, given(machine)]);
-        this.#watch(unit, files.id);
+        this.#exits.watch(unit, files.id);
         return { ...machine, assignment: identity.assignment };
       });
     } catch (error) {
@@ -309,7 +314,7 @@ export class GvisorDriver implements MachineDriver {
   async adopt(files: MachineFiles): Promise<RunningMachine | undefined> {
     const unit = await this.#find(files);
     if (!unit || !(await unit.isAlive())) return undefined;
-    this.#watch(unit, files.id);
+    this.#exits.watch(unit, files.id);
     return unit.asMachine(files.id, undefined);
   }
 
@@ -336,11 +341,11 @@ export class GvisorDriver implements MachineDriver {
     hooks: GuestHooks,
   ): Promise<SnapshotTimes> {
     const unit = await this.#living(files);
-    const flushed = await hooks.flush();
+    await hooks.flush();
     try {
       const madeWith = await this.#madeWith(unit.record.agentRootDir);
       await writeFile(join(into.dir, MADE_WITH_FILE), JSON.stringify(madeWith));
-      return await unit.snapshot(into.dir, snapshotDisk(into), { ...options, ...flushed });
+      return await unit.snapshot(into.dir, snapshotDisk(into), options);
     } catch (error) {
       throw snapshotError(error);
     }
@@ -349,9 +354,7 @@ export class GvisorDriver implements MachineDriver {
   async freeze(files: MachineFiles, frozen: boolean): Promise<void> {
     const unit = await this.#find(files);
     if (!unit || !(await unit.isAlive())) return;
-    await unit.cgroup.freeze(frozen);
-    if (frozen) this.#fastPaths.forget(files.id);
-    else if (unit.isTame) this.#fastPaths.watch(files.id, unit);
+    await unit.freeze(frozen);
   }
 
   async unblock(files: MachineFiles): Promise<void> {
@@ -368,7 +371,7 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async stopMachine(files: MachineFiles): Promise<void> {
-    this.#unwatch(files.id);
+    this.#exits.unwatch(files.id);
     this.#fresh.delete(files.id);
     const unit = await this.#find(files);
     if (unit) await this.#destroyUnit(unit);
@@ -428,7 +431,7 @@ export class GvisorDriver implements MachineDriver {
 
   /** It waits frozen until it is given out, and counts as much as any other from then on. */
   async #keep(unit: Unit): Promise<void> {
-    await unit.cgroup.freeze(true);
+    await unit.freeze(true);
     await unit.cgroup.weighAsUsual();
   }
 
@@ -449,7 +452,7 @@ export class GvisorDriver implements MachineDriver {
 
   /** What images that are made now need. */
   async #madeWith(agentRootDir = this.#options.agentRoot.dir): Promise<MadeWith> {
-    this.#platform ??= platformKey(this.#options.runsc);
+    this.#platform ??= platformKey(this.#options.runscVersion);
     return { agentRootDir, platform: await this.#platform };
   }
 
@@ -470,10 +473,10 @@ export class GvisorDriver implements MachineDriver {
       await this.#listens(unit, AGENT_START_MS);
       const agent = unit.agent;
       await hooks.prepare(agent, secret);
-      return await (this.#templates as TemplateStore).build(unit, secret, {
-        flushed: await hooks.flush(agent, secret),
-        detach: () => hooks.detachDisk(agent, secret),
-      });
+      await hooks.flush(agent, secret);
+      return await (this.#templates as TemplateStore).build(unit, secret, () =>
+        hooks.detachDisk(agent, secret),
+      );
     } finally {
       await this.#destroyUnit(unit);
     }
@@ -504,14 +507,15 @@ export class GvisorDriver implements MachineDriver {
     if (diskMb > defaults.diskMb) await growDisk(image, diskMb);
   }
 
-  /** `ahead`: for nobody yet, so that it gives way to all others until it is kept. */
+  /** `ahead`: for nobody yet, so that it gives way to all others until it is kept. `argv`: in place of the agent. */
   async #makeUnit(
     limits: CgroupLimits,
-    { agentRootDir = this.#options.agentRoot.dir, ahead = false } = {},
+    { agentRootDir = this.#options.agentRoot.dir, ahead = false, argv = this.#options.agentRoot.argv } = {},
   ): Promise<Unit> {
     const lease = await step("network slot", () => this.#options.network.lease());
     const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
-    const unit = new Unit(this.#environment, { name, slot: lease.slot, limits, agentRootDir }, lease);
+    const environment = { ...this.#environment, agentRoot: { ...this.#options.agentRoot, argv } };
+    const unit = new Unit(environment, { name, slot: lease.slot, limits, agentRootDir }, lease);
     this.#units.set(name, unit);
     try {
       await unit.make(ahead ? "little" : "usual");
@@ -544,7 +548,7 @@ export class GvisorDriver implements MachineDriver {
 
   async #running(unit: Unit, id: string, secret: string | undefined, ms: number): Promise<RunningMachine> {
     await this.#listens(unit, ms);
-    this.#watch(unit, id);
+    this.#exits.watch(unit, id);
     return unit.asMachine(id, secret);
   }
 
@@ -576,16 +580,5 @@ export class GvisorDriver implements MachineDriver {
     const unit = await this.#find(files);
     if (!unit) throw new ClocheError("failed_precondition", `machine ${files.id} does not run`);
     return unit;
-  }
-
-  /** It is that machine's, and runs. */
-  #watch(unit: Unit, id: string): void {
-    this.#exits.watch(unit, id);
-    if (unit.isTame) this.#fastPaths.watch(id, unit);
-  }
-
-  #unwatch(id: string): void {
-    this.#exits.unwatch(id);
-    this.#fastPaths.forget(id);
   }
 }

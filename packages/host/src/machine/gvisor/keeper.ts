@@ -9,18 +9,17 @@ import { CommandError, run } from "../../sys/run.ts";
 
 const nativeFile = (name: string): string =>
   fileURLToPath(new URL(`../../../native/${name}`, import.meta.url));
-const SOURCES = ["keeper.c", "state-pieces.c"].map(nativeFile);
-const HEADERS = ["state-pieces.h"].map(nativeFile);
+const PROGRAMS = ["keeper", "runsc-probe"] as const;
 
 /** For what takes a quarter of a second on an idle machine. */
 const DEADLINE_MS = 180_000;
 
-/** Path of the compiled keeper, from the cache where it is. */
+/** Path of the compiled keeper, from the cache where it is; the program of probe.ts lies beside it. */
 export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
   const repair = "install gcc and libc6-dev (apt-get install gcc libc6-dev) and run the command again";
   return inStep(progress, "machine keeper", repair, async () => {
-    const files = await Promise.all([...SOURCES, ...HEADERS].map((path) => readFile(path, "utf8")));
-    const inputs = { source: files.join(""), architecture: process.arch };
+    const texts = await Promise.all(PROGRAMS.map((name) => readFile(nativeFile(`${name}.c`), "utf8")));
+    const inputs = { texts, architecture: process.arch };
     const artifact = await obtainArtifact(
       cache,
       {
@@ -28,7 +27,8 @@ export function obtainKeeper(cache: string, progress: Progress): Promise<string>
         inputs,
         build: async (dir) => {
           const flags = ["-O2", "-static", "-Wall", "-Wextra", "-pthread"];
-          await run(["gcc", ...flags, "-o", join(dir, "keeper"), ...SOURCES]);
+          for (const name of PROGRAMS)
+            await run(["gcc", ...flags, "-o", join(dir, name), nativeFile(`${name}.c`)]);
         },
       },
       progress,
@@ -37,12 +37,11 @@ export function obtainKeeper(cache: string, progress: Progress): Promise<string>
   });
 }
 
-/** Files of one unit that the keeper writes, and whether its commands need the private mount namespace. */
+/** Files of one unit that the keeper writes. */
 export interface KeeperFiles {
   pidFile: string;
   exitFile: string;
   outFile: string;
-  hideNetSysctl: boolean;
 }
 
 export class Keeper {
@@ -58,18 +57,13 @@ export class Keeper {
   /** Starts `command` under a keeper that outlives us; resolves with the keeper's pid when the command exited with 0. */
   async keep(command: readonly string[], files: KeeperFiles): Promise<number> {
     const { pidFile, exitFile, outFile } = files;
-    await this.#call(["keep", ...hide(files), pidFile, exitFile, outFile, "--", ...command], outFile);
+    await this.#call(["keep", pidFile, exitFile, outFile, "--", ...command], outFile);
     return Number(await readFile(pidFile, "utf8"));
   }
 
-  /** Runs `command` to its end in the same private mount namespace. */
+  /** Runs `command` to its end. */
   async run(command: readonly string[], files: KeeperFiles): Promise<void> {
-    await this.#call(["run", ...hide(files), files.outFile, "--", ...command], files.outFile);
-  }
-
-  /** The memory in `imageDir` goes on in the sentry behind `socket`, with eth0 of the namespace. */
-  async restore(socket: string, imageDir: string, namespacePath: string, outFile: string): Promise<void> {
-    await this.#call(["restore", socket, imageDir, namespacePath], outFile);
+    await this.#call(["run", files.outFile, "--", ...command], files.outFile);
   }
 
   /** What it prints goes to `outFile`, which is made anew. */
@@ -93,5 +87,3 @@ export class Keeper {
     throw new CommandError(argv, exitCode, `exit code ${exitCode}`, said);
   }
 }
-
-const hide = (files: KeeperFiles): string[] => (files.hideNetSysctl ? ["--hide-net-sysctl"] : []);

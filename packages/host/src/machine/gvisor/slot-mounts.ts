@@ -1,6 +1,6 @@
 // The directory below which units' slots lie: a shared mount point, so that disks mounted there reach the sandboxes.
 import { mkdir } from "node:fs/promises";
-import { mountAt } from "../../sys/mounts.ts";
+import { listMounts, mountAt } from "../../sys/mounts.ts";
 import { run } from "../../sys/run.ts";
 
 /** Repeatable. */
@@ -13,4 +13,11 @@ export async function shareMounts(dir: string): Promise<void> {
 /** Repeatable. */
 export async function unshareMounts(dir: string): Promise<void> {
   while ((await mountAt(dir)) !== undefined) await run(["umount", dir]);
+}
+
+/** What runsc pins below its shared root. Repeatable. */
+export async function unmountBelow(dir: string): Promise<void> {
+  for (const { mountPoint } of await listMounts()) {
+    if (mountPoint.startsWith(`${dir}/`)) await run(["umount", mountPoint]);
+  }
 }

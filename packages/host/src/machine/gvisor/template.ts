@@ -14,7 +14,7 @@ import { defaults } from "@cloche/protocol";
 import { growDisk } from "../../disk/disk.ts";
 import { SizedImages } from "../../disk/sized-images.ts";
 import type { Native } from "../../sys/native.ts";
-import { type Flushed, type SnapshotFiles, snapshotDisk } from "../driver.ts";
+import { type SnapshotFiles, snapshotDisk } from "../driver.ts";
 import { bootConfig } from "./boot-config.ts";
 import type { Unit } from "./unit.ts";
 
@@ -59,21 +59,17 @@ export class TemplateStore {
    * Saves the prepared agent of `unit`, and once more after `detach`; it is good for nothing else afterwards. Other keys'
    * templates are removed.
    */
-  async build(
-    unit: Unit,
-    secret: string,
-    agent: { flushed: Flushed; detach(): Promise<void> },
-  ): Promise<Template> {
+  async build(unit: Unit, secret: string, detach: () => Promise<void>): Promise<Template> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
     const making = join(this.#dir, `.making-${unit.record.name}`);
     const { dir, prepared } = templateIn(making, secret);
     await mkdir(prepared.dir, { recursive: true, mode: 0o700 });
     try {
       const disk = snapshotDisk(prepared);
-      await unit.snapshot(prepared.dir, disk, { stop: false, template: true, ...agent.flushed });
+      await unit.snapshot(prepared.dir, disk, { stop: false, template: true });
       // Its journal is replayed here once, and in no clone.
       await growDisk(disk, defaults.diskMb);
-      await agent.detach();
+      await detach();
       await unit.saveMemory(dir);
       await writeFile(join(making, SECRET_FILE), JSON.stringify({ secret }), { mode: 0o600 });
       await makeDurable(prepared.dir);
@@ -102,10 +98,10 @@ export interface MadeWith {
   platform: string;
 }
 
-export async function platformKey(runsc: string): Promise<string> {
+export async function platformKey(runscVersion: string): Promise<string> {
   const cpu = await readFile("/proc/cpuinfo", "utf8");
   const features = /^(?:flags|Features)\s*:\s*(.*)$/m.exec(cpu)?.[1] ?? "";
-  return digest([2, runsc, features]);
+  return digest([3, runscVersion, features]);
 }
 
 /** Of a template: two starts with the same key can share it. `readyKey`: of what prepares it. The number is that of how it is made. */

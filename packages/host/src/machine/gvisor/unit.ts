@@ -13,7 +13,7 @@ import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { readJsonFile } from "@cloche/base";
 import { defaults } from "@cloche/protocol";
-import { attachDisk, checkpointDisk, detachDisk, thawDisk, writeBackDisk } from "../../disk/disk.ts";
+import { attachDisk, detachDisk, writeBackDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { mountAt } from "../../sys/mounts.ts";
 import type { RunningMachine, SnapshotTimes } from "../driver.ts";
@@ -21,7 +21,6 @@ import { Cgroup, type CgroupLimits, type CpuWeight } from "../cgroup.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
-import { letHaveFastPath, type SentryBuild, tame } from "./sentry-build.ts";
 import { Keeper, type KeeperFiles } from "./keeper.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
@@ -34,11 +33,6 @@ export interface UnitEnvironment {
   runsc: string;
   keeper: string;
   native: Native;
-  hideNetSysctl: boolean;
-  /** The keeper knows how this runsc asks its sentry for a restore (keeper.c). */
-  keeperRestores: boolean;
-  /** Of the runsc that units are made with; undefined: one that is not known. */
-  sentryBuild: SentryBuild | undefined;
   agentRoot: AgentRoot;
 }
 
@@ -48,8 +42,6 @@ export interface UnitRecord {
   /** Absent until runsc create returned. */
   keeper?: ProcessIdentity;
   sandbox?: ProcessIdentity;
-  /** Build of its sentry, where that is tame (sentry-build.ts). */
-  tameBuild?: string;
   limits: CgroupLimits;
   /** Root that the agent in it runs from: an upgrade brings a new one, but a memory image needs its own. */
   agentRootDir: string;
@@ -61,7 +53,7 @@ export interface UnitRecord {
 
 // Measured: systrap is the fast platform without KVM; directfs spares the gofer most calls.
 const RUNSC_FLAGS =
-  "--platform=systrap --network=sandbox --overlay2=none --host-uds=none --file-access=exclusive --directfs=true --net-disconnect-ok".split(
+  "--platform=systrap --network=sandbox --overlay2=none --host-uds=none --file-access=exclusive --directfs=true --net-disconnect-ok --allow-suid".split(
     " ",
   );
 /** Memory is written at disk speed: this is for the largest. */
@@ -114,14 +106,20 @@ export class Unit {
   }
 
   #runsc(...args: string[]): string[] {
-    return [this.#environment.runsc, `--root=${join(this.#dir, "r")}`, ...RUNSC_FLAGS, ...args];
+    const { runsc, runDir } = this.#environment;
+    return [
+      runsc,
+      `--root=${join(this.#dir, "r")}`,
+      `--shared-root=${sharedRoot(runDir)}`,
+      ...RUNSC_FLAGS,
+      ...args,
+    ];
   }
   get #keeperFiles(): KeeperFiles {
     return {
       pidFile: join(this.#dir, "keeper.pid"),
       exitFile: this.exitFile,
       outFile: join(this.#dir, "out.log"),
-      hideNetSysctl: this.#environment.hideNetSysctl,
     };
   }
   get #keeper(): Keeper {
@@ -164,8 +162,7 @@ export class Unit {
     if (!keeper || !sandbox) throw new Error(`unit ${name} ended right after its creation`);
     this.record.keeper = keeper;
     this.record.sandbox = sandbox;
-    const { sentryBuild } = this.#environment;
-    if (sentryBuild && (await tame(sandbox, sentryBuild))) this.record.tameBuild = sentryBuild.id;
+    await this.cgroup.isolate(sandbox.pid);
     this.save();
   }
 
@@ -184,52 +181,29 @@ export class Unit {
 
   /** The agent out of a memory image: the files of `snapshot`. */
   async restore(imageDir: string): Promise<void> {
-    if (this.#environment.keeperRestores) {
-      const { outFile } = this.#keeperFiles;
-      await this.#keeper.restore(this.socket, imageDir, this.lease.namespacePath, outFile);
-      return;
-    }
     const command = ["restore", "--detach", "--bundle", this.#bundle, "--image-path", imageDir];
     await this.#keeper.run(this.#runsc(...command, this.record.name), this.#keeperFiles);
   }
 
-  /**
-   * Memory into `imageDir`, the disk cloned to `diskClone`, at one instant. The pause is half as long where the agent has seen
-   * no connection to the outside and none was opened since. `template`: the image is as small as it can be.
-   */
+  /** Memory into `imageDir`, the disk cloned to `diskClone`, at one instant. `template`: the image is as small as it can be. */
   async snapshot(
     imageDir: string,
     diskClone: string,
-    options: { stop: boolean; template?: boolean; opensWhileQuiet?: number },
+    options: { stop: boolean; template?: boolean },
   ): Promise<SnapshotTimes> {
     const disk = this.record.disk;
     if (disk === undefined) throw new Error(`unit ${this.record.name} has no disk`);
-    const { stop, template = false, opensWhileQuiet: opens } = options;
-    const kind = [...(stop ? ["--stop"] : []), ...(template ? ["--template"] : [])];
-    const flags = [...kind, ...(opens === undefined ? [] : ["--quiet", String(opens)])];
+    const { stop, template = false } = options;
+    const flags = [...(stop ? ["--stop"] : []), ...(template ? ["--template"] : [])];
     const places = [this.socket, imageDir, this.mountPoint, disk, diskClone, this.#pausedMarker];
     const args = ["snapshot", ...places, ...flags];
     const said = await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
-    const { pauseUs, quiet } = JSON.parse(said) as { pauseUs: number; quiet: boolean };
-    return { pauseMs: pauseUs / 1_000, savedOnce: quiet };
+    return { pauseMs: pauseMsOf(said) };
   }
 
   /** As the machine that it has become. */
   asMachine(id: string, secret: string | undefined): RunningMachine {
     return { id, ...this.agent, bootstrapSecret: secret, blockDevice: undefined };
-  }
-
-  /** Whether `allowFastPath` can do anything. */
-  get isTame(): boolean {
-    const { tameBuild } = this.record;
-    return tameBuild !== undefined && tameBuild === this.#environment.sentryBuild?.id;
-  }
-
-  /** For programs that ask the kernel again and again; see fast-path.ts. */
-  async allowFastPath(allowed: boolean): Promise<void> {
-    const { sandbox } = this.record;
-    const { sentryBuild } = this.#environment;
-    if (this.isTame && sandbox && sentryBuild) await letHaveFastPath(sandbox, sentryBuild, allowed);
   }
 
   /** What is dirty goes to the disk, while everything runs on. */
@@ -239,24 +213,22 @@ export class Unit {
 
   /** The disk alone, at one instant. Answers how many milliseconds the sandbox stood still. */
   async cloneDisk(to: string): Promise<number> {
-    const image = this.record.disk;
-    if (image === undefined) throw new Error(`unit ${this.record.name} has no disk`);
-    const disk = { image, mountPoint: this.mountPoint };
-    const { native } = this.#environment;
-    try {
-      return (await checkpointDisk(native, disk, to, this.cgroup.freezerDirectory)).frozenMs;
-    } catch (error) {
-      // Should the program that stops and lets go have died in between.
-      await this.cgroup.freeze(false).catch(() => undefined);
-      throw error;
-    }
+    const disk = this.record.disk;
+    if (disk === undefined) throw new Error(`unit ${this.record.name} has no disk`);
+    const args = ["checkpoint", this.socket, this.mountPoint, disk, to, this.#pausedMarker];
+    return pauseMsOf(await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS));
+  }
+
+  /** Frozen, it takes no processor; it goes on where it was. */
+  async freeze(frozen: boolean): Promise<void> {
+    const { sandbox } = this.record;
+    if (frozen && sandbox) await this.cgroup.isolate(sandbox.pid);
+    await this.cgroup.freeze(frozen);
   }
 
   /** After a crash of the service in the middle of a snapshot: neither stopped nor frozen. Harmless otherwise. */
   async unblock(): Promise<void> {
-    const { native } = this.#environment;
-    await this.cgroup.freeze(false).catch(() => undefined);
-    await thawDisk(native, this.mountPoint);
+    await this.freeze(false).catch(() => undefined);
     const args = ["resume", this.socket, this.#pausedMarker];
     await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
   }
@@ -346,6 +318,9 @@ export const unitDir = (environment: { runDir: string }, name: string): string =
 export const slotDir = (environment: { runDir: string }, name: string): string =>
   join(environment.runDir, "slots", name);
 
+/** Where runsc keeps what its sandboxes share: an empty network namespace, pinned by a mount. */
+export const sharedRoot = (runDir: string): string => join(runDir, "shared");
+
 /** Its record, where a unit of that name was made since the last reboot. */
 export async function readUnit(
   environment: { runDir: string },
@@ -369,6 +344,9 @@ export const unknownUnit = (name: string): UnitRecord => ({
   agentRootDir: "",
   limits: limitsOf(leastShape),
 });
+
+/** Of what the keeper reports. */
+const pauseMsOf = (said: string): number => (JSON.parse(said) as { pauseUs: number }).pauseUs / 1_000;
 
 /** The keeper ends by itself once it has collected the machine's processes. */
 async function ended(keeper: ProcessIdentity): Promise<void> {

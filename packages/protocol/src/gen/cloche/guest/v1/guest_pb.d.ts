@@ -496,13 +496,6 @@ export declare type PrepareSnapshotResponse = Message<"cloche.guest.v1.PrepareSn
    * @generated from field: repeated string blocking_paths = 1;
    */
   blockingPaths: string[];
-
-  /**
-   * TCP connections ever opened from inside, when no user's connection to the outside is open; absent: one is, or it cannot be told.
-   *
-   * @generated from field: optional uint32 opens_while_quiet = 2;
-   */
-  opensWhileQuiet?: number | undefined;
 };
 
 /**
@@ -515,13 +508,6 @@ export declare type PrepareSnapshotResponseJson = {
    * @generated from field: repeated string blocking_paths = 1;
    */
   blockingPaths?: string[];
-
-  /**
-   * TCP connections ever opened from inside, when no user's connection to the outside is open; absent: one is, or it cannot be told.
-   *
-   * @generated from field: optional uint32 opens_while_quiet = 2;
-   */
-  opensWhileQuiet?: number;
 };
 
 /**

@@ -1,0 +1,93 @@
+// Whether a runsc is fit to hold machines: a small program (native/runsc-probe.c) is made, frozen and thawed twice without
+// work in between, saved and restored, with a deleted file that it holds open and a set-uid program that it ran.
+//
+// Owns two units, which are gone when it answers. Called once, at the start of the driver.
+import { copyFile, chmod, mkdir, readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { ClocheError } from "@cloche/protocol";
+import type { Unit } from "./unit.ts";
+import { SLOT_MOUNT } from "./bundle.ts";
+
+export interface ProbeParts {
+  /** Path of the compiled program. */
+  readonly program: string;
+  /** As `runsc --version` says. */
+  readonly version: string;
+  /** A unit that runs this command in place of the agent. */
+  make(argv: readonly string[]): Promise<Unit>;
+  destroy(unit: Unit): Promise<void>;
+}
+
+const PROGRAM = "setuid-probe";
+const WAIT_MS = 15_000;
+const POLL_MS = 5;
+const FREEZES = 2;
+
+/** Throws failed_precondition, with what this runsc cannot do and what would help. */
+export async function probeRunsc(parts: ProbeParts): Promise<void> {
+  let doing = "start a sandbox";
+  const units: Unit[] = [];
+  const make = async (): Promise<Unit> => {
+    const unit = await parts.make([`${SLOT_MOUNT}/${PROGRAM}`, SLOT_MOUNT]);
+    units.push(unit);
+    await copyFile(parts.program, join(unit.slotDir, PROGRAM));
+    await chmod(join(unit.slotDir, PROGRAM), 0o4755);
+    return unit;
+  };
+  try {
+    const unit = await make();
+    await unit.start();
+    await goesOn(unit);
+    doing = "run set-uid programs";
+    if ((await readFile(join(unit.slotDir, "setuid"), "utf8")) !== "0")
+      throw new Error("no rights were gained");
+    doing = "go on after it was frozen";
+    for (let round = 0; round < FREEZES; round += 1) {
+      await unit.freeze(true);
+      await unit.freeze(false);
+    }
+    await goesOn(unit);
+    doing = "save a deleted file that is open";
+    const image = join(unit.directory, "image");
+    await mkdir(image);
+    await unit.saveMemory(image);
+    doing = "restore what it saved";
+    const restored = await make();
+    await restored.restore(image);
+    await goesOn(restored);
+    await writeFile(join(restored.slotDir, "ask"), "");
+    const answer = await until(() => readFile(join(restored.slotDir, "answer"), "utf8"));
+    if (answer !== "held") throw new Error(`a restored file says ${JSON.stringify(answer)}`);
+  } catch (error) {
+    throw new ClocheError(
+      "failed_precondition",
+      `runsc ${parts.version} cannot ${doing} here; unset CLOCHE_RUNSC to use the one that Cloche builds, or see docs/operations.md`,
+      { cause: error },
+    );
+  } finally {
+    for (const unit of units) await parts.destroy(unit);
+  }
+}
+
+/** It writes what it did not yet write. */
+async function goesOn(unit: Unit): Promise<void> {
+  const ticks = join(unit.slotDir, "ticks");
+  const size = async (): Promise<number> => (await stat(ticks).catch(() => ({ size: 0 }))).size;
+  const before = await size();
+  await until(async () => {
+    if ((await size()) <= before + 1) throw new Error("its program does not go on");
+  });
+}
+
+async function until<Answer>(look: () => Promise<Answer>): Promise<Answer> {
+  const end = performance.now() + WAIT_MS;
+  for (;;) {
+    try {
+      return await look();
+    } catch (error) {
+      if (performance.now() > end) throw error;
+    }
+    await sleep(POLL_MS);
+  }
+}
