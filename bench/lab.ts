@@ -159,7 +159,7 @@ export class BareRunsc {
 
   static async open(): Promise<BareRunsc> {
     const folder = await mkdtemp(join(tmpdir(), "cloche-bench-"));
-    const program = join(await artifact("runsc"), "usr/bin/runsc");
+    const program = join(await artifact("gvisor"), "runsc");
     const userRoot = join(await artifact("rootfs"), "fs");
     const bare = new BareRunsc(folder, program, userRoot, await artifact("agent-root"));
     await bare.#start("sleeper", userRoot, ["sleep", "100000"], true);

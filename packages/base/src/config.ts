@@ -177,7 +177,13 @@ const settings = {
     integer(0, 1_000_000),
     limitText,
   ),
-  runsc: setting("CLOCHE_RUNSC", "runsc", "", optionalPath, "an absolute path of a runsc binary, or empty"),
+  runsc: setting(
+    "CLOCHE_RUNSC",
+    "runsc",
+    "",
+    optionalPath,
+    "an absolute path of a runsc binary or of the folder of a gVisor release, or empty",
+  ),
   metricsPort: setting(
     "CLOCHE_METRICS_PORT",
     "metrics_port",

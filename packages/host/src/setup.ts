@@ -12,6 +12,7 @@ import { obtainBusybox } from "./artifacts/busybox.ts";
 import { ensureHostPackages } from "./artifacts/host-packages.ts";
 import { obtainNative } from "./artifacts/native.ts";
 import { obtainRunsc, type Runsc } from "./artifacts/runsc.ts";
+import { sideBySide } from "./artifacts/side-by-side.ts";
 import { inStep, type Progress } from "./artifacts/step.ts";
 import { obtainArtifact } from "./artifacts/store.ts";
 import { openTemplates, type Templates } from "./disk/template.ts";
@@ -37,7 +38,7 @@ export interface AgentBuild {
 export interface HostSetupOptions {
   home: string;
   cache: string;
-  /** The operator's own runsc; empty: fetched from Debian. */
+  /** The operator's own runsc, a binary or the folder of a release; empty: built from gVisor's Go module. */
   runsc: string;
   /** GiB of a pool that must be made; 0: most of the free space. */
   poolGb: number;
@@ -60,13 +61,35 @@ const AGENT_PROGRAM = "cloche-guest";
 export async function setUpHost(options: HostSetupOptions): Promise<HostArtifacts> {
   const { cache, progress } = options;
   await ensureHostPackages(progress);
-  const runsc = await obtainRunsc(cache, options.runsc || undefined, progress);
+  // Either takes a minute or two of a first start, and neither needs the other.
+  const [runsc, files] = await sideBySide(progress, "gVisor and base file system", [
+    (told) => obtainRunsc(cache, options.runsc || undefined, told),
+    (told) => obtainFiles(cache, options.agent, told),
+  ]);
+  const pool = await openPool({
+    home: options.home,
+    ...(options.poolGb === 0 ? {} : { sizeBytes: options.poolGb * 1024 ** 3 }),
+    progress,
+  });
+  const native = new Native(files.program);
+  const templates = await openTemplates({
+    pool,
+    native,
+    base: files.base,
+    sizesMb: [defaults.diskMb],
+    progress,
+  });
+  return { runsc, keeper: files.keeper, agentRoot: files.agentRoot, pool, templates, native };
+}
+
+/** What does not come from gVisor: the base image, the host's programs, the agent's root. */
+async function obtainFiles(cache: string, agent: AgentBuild, progress: Progress) {
   const node = { nodeBinary: process.execPath, nodeVersion: process.version };
   const rootfs = await obtainBaseRootfs(cache, node, progress);
   const base = await obtainBaseImage(cache, rootfs, progress);
   const program = await obtainNative(cache, progress);
   const keeper = await obtainKeeper(cache, progress);
-  const agentFiles = await obtainAgentFiles(cache, options.agent, progress);
+  const agentFiles = await obtainAgentFiles(cache, agent, progress);
   const agentRoot = await obtainAgentRoot(
     cache,
     {
@@ -81,14 +104,7 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
     },
     progress,
   );
-  const pool = await openPool({
-    home: options.home,
-    ...(options.poolGb === 0 ? {} : { sizeBytes: options.poolGb * 1024 ** 3 }),
-    progress,
-  });
-  const native = new Native(program);
-  const templates = await openTemplates({ pool, native, base, sizesMb: [defaults.diskMb], progress });
-  return { runsc, keeper, agentRoot, pool, templates, native };
+  return { base, program, keeper, agentRoot };
 }
 
 /** The agent's bundle, native program and addon, compiled again only when a source changed. */

@@ -1,9 +1,16 @@
 import type { Config } from "@cloche/base";
 import { checkResolution } from "./resolution.ts";
+import { gvisorAge, gvisorText } from "./gvisor-age.ts";
 import type { ServiceStatus } from "./status-file.ts";
 
 /** What a newcomer needs next, and a curl that works as it stands. */
-export async function printBanner(config: Config, status: ServiceStatus): Promise<void> {
+export async function printBanner(
+  config: Config,
+  status: ServiceStatus,
+  nowMs: number = Date.now(),
+): Promise<void> {
+  const { gvisor } = status;
+  const warning = gvisor && gvisorAge(gvisor, nowMs).warning;
   const resolution = await checkResolution(config.baseDomain, {
     host: config.edgeHost,
     port: config.edgePort,
@@ -16,6 +23,8 @@ export async function printBanner(config: Config, status: ServiceStatus): Promis
     `  API key   ${status.api_key}`,
     `  CA file   ${status.ca_cert}`,
     `  domains   https://<sandbox id>.${status.base_domain}:${config.edgePort}`,
+    ...(gvisor ? [`  gVisor    ${gvisorText(gvisor, nowMs)}`] : []),
+    ...(warning ? ["", `WARNING: ${warning}`] : []),
     "",
     "Create a sandbox:",
     "",

@@ -209,9 +209,12 @@ async function startParts(
   if (serve) await keyRotation.start();
   stopsWith("key rotation", async () => void (await keyRotation.close()));
 
+  const { runsc } = artifacts;
+  const released = runsc.released?.toISOString().slice(0, 10);
   const status = statusOf(config, tls.caFile, apiKey, {
     runtime: [...drivers.keys()][0] ?? "none",
     emulated,
+    gvisor: { version: runsc.version, ...(released !== undefined && { released }) },
   });
   if (serve) {
     let edge: Edge | undefined;
@@ -311,7 +314,7 @@ function statusOf(
   config: Config,
   caFile: string,
   apiKey: string,
-  machines: Pick<ServiceStatus, "runtime" | "emulated">,
+  machines: Pick<ServiceStatus, "runtime" | "emulated" | "gvisor">,
 ): ServiceStatus {
   const shown = (address: string): string => (address.includes(":") ? `[${address}]` : address);
   return {

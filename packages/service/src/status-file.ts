@@ -5,6 +5,7 @@
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile, writeDurably } from "@cloche/base";
+import type { GvisorStatus } from "./gvisor-age.ts";
 
 export interface ServiceStatus {
   gateway_url: string;
@@ -18,6 +19,8 @@ export interface ServiceStatus {
   runtime: string;
   /** Virtual machines run, and without KVM: many times slower. */
   emulated: boolean;
+  /** What gVisor sandboxes run on; absent in the file of an earlier release. */
+  gvisor?: GvisorStatus;
   version: string;
   pid: number;
   ready: boolean;

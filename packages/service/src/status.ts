@@ -1,4 +1,5 @@
 import type { Config } from "@cloche/base";
+import { gvisorAge, gvisorText } from "./gvisor-age.ts";
 import { readStatus } from "./status-file.ts";
 
 /** Prints the status of the service of this home; false when none is ready. */
@@ -8,8 +9,12 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
     console.error(`cloche: no service has run with CLOCHE_HOME=${config.home}; start one with npm start`);
     return false;
   }
-  if (json) console.log(JSON.stringify(status, null, 2));
-  else {
+  const { gvisor } = status;
+  const nowMs = Date.now();
+  const age = gvisor && gvisorAge(gvisor, nowMs);
+  if (json) {
+    console.log(JSON.stringify({ ...status, ...(gvisor && { gvisor: { ...gvisor, ...age } }) }, null, 2));
+  } else {
     const lines: [string, string][] = [
       ["state", status.ready ? `ready (pid ${status.pid})` : "not running"],
       ["gateway", status.gateway_url],
@@ -17,7 +22,9 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
       ["domains", `<id>.${status.base_domain}`],
       ["ca", status.ca_cert],
       ["runtime", status.emulated ? `${status.runtime}; virtual machines are emulated` : status.runtime],
+      ...(gvisor ? [["gVisor", gvisorText(gvisor, nowMs)] as [string, string]] : []),
       ["version", status.version],
+      ...(age?.warning === undefined ? [] : [["warning", age.warning] as [string, string]]),
     ];
     for (const [name, value] of lines) console.log(`${name.padEnd(8)} ${value}`);
   }

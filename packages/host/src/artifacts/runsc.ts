@@ -1,50 +1,60 @@
-// gVisor's runsc: the user's own (CLOCHE_RUNSC) or the one of Debian's backports, unpacked privately into the cache.
-import { constants } from "node:fs";
-import { access } from "node:fs/promises";
+// gVisor's runsc: the operator's own (CLOCHE_RUNSC), else the pinned version, built once from its Go module into the cache.
 import { join } from "node:path";
 import { run } from "../sys/run.ts";
-import { DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
-import { unpackPrivateDebs } from "./private-deb.ts";
+import { buildRunsc, PINNED } from "./runsc-build.ts";
+import { ownRunsc } from "./runsc-own.ts";
+import { generatorText } from "./runsc-seccomp.ts";
+import { parseRunscVersion, type RunscVersion } from "./runsc-version.ts";
 import { inStep, type Progress } from "./step.ts";
 import { obtainArtifact } from "./store.ts";
 
-export interface Runsc {
+export interface Runsc extends RunscVersion {
+  /** The binary. Since September 2026 a release has programs in gvisor-bin/ beside it, which it may need. */
   readonly path: string;
-  /** As `runsc --version` says, for example "0.0~20240729.0". */
-  readonly version: string;
 }
 
-const REPAIR =
-  "check that the Debian mirror of this machine can be reached (apt-get update) and run the command again, or set CLOCHE_RUNSC to the path of a runsc binary";
+/** Raise when the build changes in a way that its inputs do not show. */
+const RECIPE = 1;
 
-/** `userPath`: the setting CLOCHE_RUNSC, taken as it is when given. */
-export function obtainRunsc(cache: string, userPath: string | undefined, progress: Progress): Promise<Runsc> {
-  return inStep(progress, "gVisor (runsc)", REPAIR, async (detail) => {
-    const path = userPath ?? (await unpacked(cache, detail));
-    await access(path, constants.X_OK).catch(() => {
-      throw new Error(`${path} is missing or not executable`);
+const REPAIR_OWN =
+  "set CLOCHE_RUNSC to a runsc binary or the folder of an official release, or unset it to have gVisor built (docs/operations.md, gVisor)";
+const REPAIR_BUILD =
+  "check that the Go module proxy can be reached from this machine (curl -I https://proxy.golang.org; GOPROXY names another one) and that there is space, and run the command again; or set CLOCHE_RUNSC to an official release (docs/operations.md, gVisor)";
+
+/** `own`: the setting CLOCHE_RUNSC. `path`: where `go` is looked for. */
+export function obtainRunsc(
+  cache: string,
+  own: string | undefined,
+  progress: Progress,
+  path?: string,
+): Promise<Runsc> {
+  if (own) return inStep(progress, "gVisor (runsc)", REPAIR_OWN, () => ownRunsc(own));
+  return inStep(progress, "gVisor (runsc)", REPAIR_BUILD, async (detail) => {
+    const folder = await built(cache, detail, path);
+    const program = join(folder, "runsc");
+    const { stdout } = await run([program, "--version"]).catch((error: Error) => {
+      throw new Error(`the runsc in the cache does not start; remove ${folder}: ${error.message}`);
     });
-    const { stdout } = await run([path, "--version"]);
-    const version = /version\s+(\S+)/.exec(stdout)?.[1];
-    if (!version) throw new Error(`${path} --version does not look like runsc`);
-    return { path, version };
+    const version = parseRunscVersion(stdout);
+    if (version?.version !== PINNED.version)
+      throw new Error(`the runsc in the cache is not ${PINNED.version}; remove ${folder}`);
+    return { path: program, ...version };
   });
 }
 
-async function unpacked(cache: string, detail: (text: string) => void): Promise<string> {
-  const suite = `${DEBIAN_SUITE}-backports`;
+async function built(
+  cache: string,
+  detail: (text: string) => void,
+  path: string | undefined,
+): Promise<string> {
   const artifact = await obtainArtifact(
     cache,
     {
-      kind: "runsc",
-      inputs: { suite, architecture: process.arch, recipe: 1 },
-      build: async (into) => {
-        const { main } = await debianMirrors();
-        detail(`fetching from ${suite}`);
-        await unpackPrivateDebs({ mirror: main, suite, packages: ["runsc"], into });
-      },
+      kind: "gvisor",
+      inputs: { recipe: RECIPE, ...PINNED, seccomp: await generatorText(), architecture: process.arch },
+      build: (into) => buildRunsc({ into, detail, ...(path !== undefined && { path }) }),
     },
     (_step, text) => detail(text ?? ""),
   );
-  return join(artifact.path, "usr/bin/runsc");
+  return artifact.path;
 }

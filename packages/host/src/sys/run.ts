@@ -6,6 +6,8 @@ export interface RunOptions {
   readonly cwd?: string;
   /** Added to the machine's environment; LC_ALL=C is always set, so that output can be parsed. */
   readonly env?: Readonly<Record<string, string>>;
+  /** Nothing of the machine's environment but PATH: what a user has set must not change the result. */
+  readonly onlyEnv?: boolean;
   /** Written to the command's stdin, which is then closed. */
   readonly input?: string;
   /** The command and its children are killed after this many milliseconds. Default 60,000. */
@@ -71,7 +73,7 @@ export function run(argv: readonly [string, ...string[]], options: RunOptions = 
       args,
       {
         cwd: options.cwd,
-        env: { ...process.env, PATH: SYSTEM_PATH, LC_ALL: "C", ...options.env },
+        env: { ...(options.onlyEnv ? {} : process.env), PATH: SYSTEM_PATH, LC_ALL: "C", ...options.env },
         encoding: "utf8",
         maxBuffer: MAX_OUTPUT_BYTES,
         timeout: deadlineMs,

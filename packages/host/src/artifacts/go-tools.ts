@@ -1,0 +1,151 @@
+// The Go that builds gVisor: the machine's own when it can fetch another one (1.21), else Debian's, unpacked privately. Either
+// only starts the pinned tool chain, which Go fetches as a module and checks against its checksum database, so the same bytes
+// come out whichever Go a machine has.
+//
+// What a user has set for Go (environment, `go env -w`) does not reach the build, except where modules come from and how that
+// is reached: a proxy, a checksum database, private certificates.
+import { access, constants } from "node:fs/promises";
+import { homedir } from "node:os";
+import { join } from "node:path";
+import { DIES_WITH_US, run, type RunResult, SYSTEM_PATH } from "../sys/run.ts";
+import { DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
+import { unpackPrivateDebs } from "./private-deb.ts";
+
+/** Go learned to fetch a tool chain in 1.21. */
+const FETCHES_TOOLCHAINS = [1, 21] as const;
+const DEBIAN_GO = { package: "golang-1.23-go", root: "usr/lib/go-1.23" } as const;
+const GO_DEADLINE_MS = 20 * 60_000;
+
+/** Settings of the user's Go that say where modules come from. */
+const SOURCE_SETTINGS = [
+  "GOPROXY",
+  "GOSUMDB",
+  "GONOPROXY",
+  "GONOSUMDB",
+  "GOPRIVATE",
+  "GOINSECURE",
+  "GOAUTH",
+] as const;
+/** Variables of the machine that say how they are reached. */
+const NETWORK_VARIABLES =
+  /^(https?_proxy|no_proxy|all_proxy|ssl_cert_(file|dir)|netrc|git_ssl_.*|git_config.*)$/i;
+
+export interface GoOptions {
+  readonly cwd: string;
+  readonly onLine?: (line: string) => void;
+}
+
+export interface Go {
+  /** `go` with these words, in the build's environment. A failure carries the end of what it wrote to stderr. */
+  run(words: readonly string[], options: GoOptions): Promise<RunResult>;
+}
+
+export interface GoRequest {
+  /** For example "go1.26.8". */
+  readonly toolchain: string;
+  /** Everything that Go keeps lies below it: modules, caches, temporary files, its own settings. */
+  readonly work: string;
+  /** Where `go` is looked for. Default: PATH and the system's folders. */
+  readonly path?: string;
+  readonly detail: (text: string) => void;
+}
+
+export async function obtainGo({ toolchain, work, path = SYSTEM_PATH, detail }: GoRequest): Promise<Go> {
+  const program = (await ownGo(path, work)) ?? (await debianGo(work, detail));
+  const environment = {
+    ...networkVariables(process.env),
+    ...(await sourceSettings(program, work, path)),
+    ...ofBuild(work, path),
+    GOTOOLCHAIN: toolchain,
+  };
+  return {
+    run: (words, options) =>
+      run([...DIES_WITH_US, program, ...words], {
+        ...options,
+        env: environment,
+        onlyEnv: true,
+        deadlineMs: GO_DEADLINE_MS,
+      }),
+  };
+}
+
+/** The machine's own `go`; undefined when there is none or it is too old to fetch the pinned one. */
+async function ownGo(path: string, cwd: string): Promise<string | undefined> {
+  for (const folder of path.split(":")) {
+    const program = join(folder, "go");
+    if (!(await isExecutable(program))) continue;
+    const said = await run([program, "version"], { cwd, env: { GOTOOLCHAIN: "local" } }).catch(
+      () => undefined,
+    );
+    if (said !== undefined && canFetchToolchains(said.stdout)) return program;
+  }
+  return undefined;
+}
+
+/** `go version`: "go version go1.26.8 linux/amd64". A development version names no release and counts as too old. */
+export function canFetchToolchains(said: string): boolean {
+  const [, major, minor] = /^go version go(\d+)\.(\d+)/.exec(said) ?? [];
+  if (major === undefined) return false;
+  const [leastMajor, leastMinor] = FETCHES_TOOLCHAINS;
+  return Number(major) > leastMajor || (Number(major) === leastMajor && Number(minor) >= leastMinor);
+}
+
+async function debianGo(work: string, detail: (text: string) => void): Promise<string> {
+  const suite = `${DEBIAN_SUITE}-backports`;
+  detail(`no Go on this machine: fetching ${DEBIAN_GO.package} from ${suite}, for this build only`);
+  const { main } = await debianMirrors();
+  const into = join(work, "debian-go");
+  await unpackPrivateDebs({ mirror: main, suite, packages: [DEBIAN_GO.package], into });
+  return join(into, DEBIAN_GO.root, "bin/go");
+}
+
+/** As the user's own environment and `go env -w` have them. */
+async function sourceSettings(program: string, cwd: string, path: string): Promise<Record<string, string>> {
+  const { stdout } = await run([program, "env", "-json", ...SOURCE_SETTINGS], {
+    cwd,
+    env: { GOTOOLCHAIN: "local", PATH: path },
+  });
+  const settings = JSON.parse(stdout) as Record<string, string>;
+  return Object.fromEntries(Object.entries(settings).filter(([, value]) => value !== ""));
+}
+
+export function networkVariables(all: NodeJS.ProcessEnv): Record<string, string> {
+  return Object.fromEntries(
+    Object.entries(all).flatMap(([name, value]) =>
+      value !== undefined && NETWORK_VARIABLES.test(name) ? [[name, value]] : [],
+    ),
+  );
+}
+
+function ofBuild(work: string, path: string): Record<string, string> {
+  return {
+    PATH: path,
+    // Credentials of a private module proxy lie in ~/.netrc.
+    HOME: homedir(),
+    XDG_CONFIG_HOME: join(work, "config"),
+    XDG_CACHE_HOME: join(work, "cache"),
+    GOENV: "off",
+    GOFLAGS: "-modcacherw",
+    GOWORK: "off",
+    GO111MODULE: "on",
+    GOPATH: join(work, "gopath"),
+    GOMODCACHE: join(work, "modules"),
+    GOCACHE: join(work, "cache/go-build"),
+    GOTMPDIR: work,
+    GOOS: "linux",
+    GOARCH: process.arch === "arm64" ? "arm64" : "amd64",
+    GOAMD64: "v1",
+    GOARM64: "v8.0",
+    GOEXPERIMENT: "",
+    GOFIPS140: "off",
+    GODEBUG: "",
+    CGO_ENABLED: "0",
+  };
+}
+
+function isExecutable(path: string): Promise<boolean> {
+  return access(path, constants.X_OK).then(
+    () => true,
+    () => false,
+  );
+}

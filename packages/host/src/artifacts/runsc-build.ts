@@ -1,0 +1,143 @@
+// Builds runsc from gVisor's Go module, as Debian has nothing newer than 2024. The module's checksum is pinned here; it covers
+// the module's go.sum, and so everything that is compiled. Sources, modules, caches and the tool chain (1.5 GB) lie in the build's
+// temporary directory and are gone at its end, whatever that end is.
+//
+// To move to another version: docs/operations.md, "gVisor".
+import { createHash } from "node:crypto";
+import { createReadStream } from "node:fs";
+import { mkdir, readFile, rename, rm, statfs, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { pipeline } from "node:stream/promises";
+import { run } from "../sys/run.ts";
+import { type Go, obtainGo } from "./go-tools.ts";
+import { compileSeccomp } from "./runsc-seccomp.ts";
+import { parseRunscVersion } from "./runsc-version.ts";
+
+export const PINNED = {
+  module: "gvisor.dev/gvisor",
+  moduleVersion: "v0.0.0-20260905035102-160fafc42237",
+  /** Of the module's files, as in a go.sum. */
+  sum: "h1:AU5+CtCvnBnxdZRNcZt1NfSLqgkXZVT3N/u6u1aXg44=",
+  /** Images name it: two builds without one would count as equal. */
+  version: "20260905.0",
+  toolchain: "go1.26.8",
+} as const;
+
+/** Of the binary, from the official tool chain. Any tree and any machine give the same bytes. */
+export const EXPECTED_SHA256: Partial<Record<NodeJS.Architecture, string>> = {
+  x64: "a146891fb2d9589e67c74255c475e29ba729b275e1b209be976a4f999b53722f",
+};
+
+/** At the peak: modules and tool chains 0.7, compiled packages 0.6, sources and binary 0.2. */
+const SPACE_BYTES = 1.6e9;
+const TELL_EVERY_PACKAGES = 100;
+
+/** Lies beside the binary as manifest.json: what it was made of. */
+export interface BuildManifest {
+  readonly module: string;
+  readonly version: string;
+  readonly go: string;
+  readonly sha256: string;
+  /** False: the bytes are not those that were tested; undefined: none are recorded for this architecture. */
+  readonly as_expected: boolean | undefined;
+  readonly built_at: string;
+}
+
+export interface BuildOptions {
+  /** The empty directory that gets `runsc` and `manifest.json`. */
+  readonly into: string;
+  readonly detail: (text: string) => void;
+  /** Where `go` is looked for. */
+  readonly path?: string;
+}
+
+export async function buildRunsc({ into, detail, path }: BuildOptions): Promise<void> {
+  await checkSpace(into);
+  const work = join(into, "work");
+  await mkdir(work);
+  const { toolchain, version } = PINNED;
+  const go = await obtainGo({ toolchain, work, detail, ...(path !== undefined && { path }) });
+  detail(`fetching gVisor ${version} and ${toolchain} (Go modules)`);
+  const source = await fetchSource(go, work);
+  const onLine = packageCounter(detail);
+  detail("compiling its seccomp programs");
+  await compileSeccomp(go, source, work, onLine);
+  detail("compiling runsc, about a minute and a half on two cores");
+  const program = join(work, "runsc");
+  const setVersion = `-X ${PINNED.module}/runsc/version.version=${version}`;
+  const options = ["-v", "-trimpath", "-buildvcs=false", `-ldflags=-s -w ${setVersion}`];
+  await go.run(["build", ...options, "-o", program, "./runsc"], { cwd: source, onLine });
+  const { stdout } = await run([program, "--version"]);
+  if (parseRunscVersion(stdout)?.version !== version)
+    throw new Error(`the runsc that was built says ${JSON.stringify(stdout.slice(0, 200))}, not ${version}`);
+  await writeFile(
+    join(into, "manifest.json"),
+    `${JSON.stringify(await manifestOf(program, detail), null, 2)}\n`,
+  );
+  await rename(program, join(into, "runsc"));
+  await rm(work, { recursive: true });
+}
+
+async function checkSpace(folder: string): Promise<void> {
+  const { bavail, bsize } = await statfs(folder);
+  const free = bavail * bsize;
+  if (free < SPACE_BYTES)
+    throw new Error(
+      `building gVisor needs ${gigabytes(SPACE_BYTES)} GB of free space in ${folder} for a while, and there are ${gigabytes(free)} GB`,
+    );
+}
+
+const gigabytes = (bytes: number): string => (bytes / 1e9).toFixed(1);
+
+/** A writable copy of the module's sources, checked against the pinned checksum. */
+async function fetchSource(go: Go, work: string): Promise<string> {
+  const wanted = `${PINNED.module}@${PINNED.moduleVersion}`;
+  // With -json a failure is told on stdout only; the second call finds what the first has fetched.
+  await go.run(["mod", "download", wanted], { cwd: work });
+  const { stdout } = await go.run(["mod", "download", "-json", wanted], { cwd: work });
+  const { Dir: dir, Sum: sum } = JSON.parse(stdout) as { Dir?: string; Sum?: string };
+  if (sum !== PINNED.sum || dir === undefined)
+    throw new Error(
+      `${wanted} has the checksum ${sum}, not the pinned ${PINNED.sum}: these are not gVisor's sources`,
+    );
+  const source = join(work, "source");
+  await run(["cp", "-r", "--no-preserve=mode", dir, source], { deadlineMs: 300_000 });
+  return source;
+}
+
+/** `go build -v` names each package that it compiles. */
+function packageCounter(detail: (text: string) => void): (line: string) => void {
+  let packages = 0;
+  return (line) => {
+    if (!/^[\w.-]+(\/[\w.@-]+)*$/.test(line)) return;
+    packages += 1;
+    if (packages % TELL_EVERY_PACKAGES === 0) detail(`${packages} packages are compiled`);
+  };
+}
+
+async function manifestOf(program: string, detail: (text: string) => void): Promise<BuildManifest> {
+  const sha256 = await sha256Of(program);
+  const expected = EXPECTED_SHA256[process.arch];
+  if (expected !== undefined && sha256 !== expected)
+    detail(
+      `this build has the checksum ${sha256}, not ${expected}: the sources are the pinned ones, the Go of this machine is not the official ${PINNED.toolchain}`,
+    );
+  return {
+    module: `${PINNED.module}@${PINNED.moduleVersion}`,
+    version: PINNED.version,
+    go: PINNED.toolchain,
+    sha256,
+    as_expected: expected === undefined ? undefined : sha256 === expected,
+    built_at: new Date().toISOString(),
+  };
+}
+
+export async function sha256Of(path: string): Promise<string> {
+  const hash = createHash("sha256");
+  await pipeline(createReadStream(path), hash);
+  return hash.digest("hex");
+}
+
+export async function readManifest(folder: string): Promise<BuildManifest> {
+  return JSON.parse(await readFile(join(folder, "manifest.json"), "utf8")) as BuildManifest;
+}

@@ -1,0 +1,58 @@
+// The step of the build that official releases have and a plain module build lacks: seccomp programs compiled ahead. The sources
+// of the rules are the module's; only the list of ready programs, which is empty there, is written anew (native/gvisor-seccomp.go).
+import { readFile, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Go } from "./go-tools.ts";
+
+const GENERATOR = fileURLToPath(new URL("../../native/gvisor-seccomp.go", import.meta.url));
+/** They compile 608 programs in half a minute; the generator sees them with a choice put in, runsc as they are. */
+const LISTS = [
+  "runsc/boot/filter/config/config_precompiled.go",
+  "runsc/fsgofer/filter/config/config_precompiled.go",
+] as const;
+const BEFORE = "\tprograms := make([]precompiledseccomp.Program, len(opts))\n";
+const CHOICE = `	wanted := opts[:0]
+	for _, opt := range opts {
+		if Wanted(opt.ConfigKey()) {
+			wanted = append(wanted, opt)
+		}
+	}
+	opts = wanted
+`;
+const DECLARATION = `
+// Wanted says of a configuration whether its program is compiled.
+var Wanted func(key string) bool
+`;
+
+export const generatorText = (): Promise<string> => readFile(GENERATOR, "utf8");
+
+/** Writes the programs into `source`, a writable copy of the module. */
+export async function compileSeccomp(
+  go: Go,
+  source: string,
+  work: string,
+  onLine: (line: string) => void,
+): Promise<void> {
+  const folder = join(source, "tools/cloche-seccomp");
+  const replace: Record<string, string> = { [join(folder, "main.go")]: GENERATOR };
+  for (const [index, list] of LISTS.entries()) {
+    const file = join(work, `list-${index}.go`);
+    await writeFile(file, withChoice(list, await readFile(join(source, list), "utf8")));
+    replace[join(source, list)] = file;
+  }
+  const overlay = join(work, "overlay.json");
+  await writeFile(overlay, JSON.stringify({ Replace: replace }));
+  await go.run(["run", "-v", "-trimpath", "-buildvcs=false", `-overlay=${overlay}`, folder], {
+    cwd: source,
+    onLine,
+  });
+}
+
+/** The text of a list of configurations that asks `Wanted` about each. */
+export function withChoice(path: string, text: string): string {
+  const parts = text.split(BEFORE);
+  if (parts.length !== 2)
+    throw new Error(`${path} of gVisor is not as expected: the seccomp step has to follow it`);
+  return `${parts[0]}${CHOICE}${BEFORE}${parts[1]}${DECLARATION}`;
+}

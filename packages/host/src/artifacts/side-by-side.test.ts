@@ -1,0 +1,65 @@
+import { describe, expect, it } from "vitest";
+import { sideBySide } from "./side-by-side.ts";
+
+describe("steps side by side", () => {
+  const lines: string[] = [];
+  const progress = (step: string, detail?: string) =>
+    void lines.push(detail === undefined ? step : `${step} | ${detail}`);
+
+  it("run at the same time and are told as details of one", async () => {
+    lines.length = 0;
+    let now = 0;
+    const first = Promise.withResolvers<void>();
+    const both = await sideBySide(
+      progress,
+      "both",
+      [
+        async (told) => {
+          told("one");
+          // Is opened by the other: neither waits for the end of the other.
+          await first.promise;
+          told("one", "half");
+          // The other has ended by then.
+          await new Promise(setImmediate);
+          now = 5_000;
+          return 1;
+        },
+        async (told) => {
+          told("two", "begins");
+          first.resolve();
+          return "b";
+        },
+      ],
+      () => now,
+    );
+    expect(both).toEqual([1, "b"]);
+    expect(lines).toEqual([
+      "both",
+      "both | one",
+      "both | two: begins",
+      "both | one: half",
+      "both | one took 5 s",
+    ]);
+  });
+
+  it("a failure is thrown when the other has finished its work", async () => {
+    lines.length = 0;
+    let finished = false;
+    const failed = Promise.withResolvers<void>();
+    const both = sideBySide(progress, "both", [
+      async (told) => {
+        told("one");
+        failed.resolve();
+        throw new Error("no proxy");
+      },
+      async () => {
+        await failed.promise;
+        await new Promise(setImmediate);
+        finished = true;
+      },
+    ]);
+    await expect(both).rejects.toThrow("no proxy");
+    expect(finished).toBe(true);
+    expect(lines).toContain("both | one failed; what runs beside it is finished first");
+  });
+});
