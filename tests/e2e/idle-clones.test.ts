@@ -1,5 +1,5 @@
-// gVisor restores epoll instances broken; the agent mends its own (packages/agent/addon/poller.c). An agent that does not
-// spins on a core for as long as it lives, which nothing but the CPU it uses tells.
+// gVisor of 2024 restored epoll instances broken (its issue 13920): what waited on one then spun on a core for as long as it
+// lived, which nothing but the CPU it used told.
 import { expect, inject, test } from "vitest";
 import type { Cgroup } from "../../packages/host/src/machine/cgroup.ts";
 import { eventually, sharedClient } from "../fixtures/client.ts";
@@ -22,7 +22,6 @@ test.runIf(runtime === "gvisor")("clones of a machine with open connections come
   const talking = new AbortController();
   const talk = Promise.all(
     Array.from({ length: 3 }, async () => {
-      // A fork resets the source's connections.
       while (!talking.signal.aborted) await client.exec(source, ["true"]).catch(() => undefined);
     }),
   );

@@ -1,13 +1,10 @@
 // Checkpoint, restore, suspend, resume and fork as a user lives them: a counter that goes on from the number it had.
-import { readFile } from "node:fs/promises";
-import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { eventually, sharedClient } from "../fixtures/client.ts";
 import { Outside } from "../fixtures/outside.ts";
 
 const client = sharedClient();
-const { home, runtime } = inject("service");
 
 const counter = [
   "import time, uuid",

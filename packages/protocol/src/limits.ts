@@ -14,6 +14,8 @@ export const limits = {
   storeBatchBodyBytes: 64 * 1024 * 1024,
   storeListKeys: 10_000,
   storeListKeysDefault: 1_000,
+  /** Of deleted files that are open, at a suspend or live fork under gVisor: each byte takes 20 of its memory as it saves them. */
+  deletedOpenBytes: 16 * 1024 * 1024,
   checkpointNameLength: 128,
   checkpointWaitPollMs: 100,
   checkpointWaitTimeoutSeconds: 30,

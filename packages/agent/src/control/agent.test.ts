@@ -1,4 +1,15 @@
-import { existsSync, openSync, closeSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { execFileSync } from "node:child_process";
+import {
+  closeSync,
+  existsSync,
+  ftruncateSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer } from "node:net";
 import { connect } from "node:net";
 import type { AddressInfo } from "node:net";
@@ -300,11 +311,26 @@ describe("an assigned agent", () => {
   it("finds files that are open but deleted", async () => {
     const path = join(fixture.diskPath, "gone");
     const open = openSync(path, "w");
+    // Holes count: they go into an image as what they say.
+    ftruncateSync(open, 5_000);
+    const fifo = join(fixture.diskPath, "gone.fifo");
+    execFileSync("mkfifo", [fifo]);
+    const openFifo = openSync(fifo, "r+");
     rmSync(path);
-    expect(deletedButOpen(fixture.diskPath)).toContain(path);
-    expect((await fixture.control("PrepareSnapshot")).json["blockingPaths"]).toContain(path);
+    rmSync(fifo);
+    // Of this process alone: others of the machine hold what they like.
+    const proc = join(fixture.diskPath, "proc");
+    mkdirSync(proc);
+    symlinkSync("/proc/self", join(proc, String(process.pid)));
+    const look = () => deletedButOpen(fixture.diskPath, proc);
+    expect(look()).toEqual({ blockingPaths: [fifo], bytes: 5_000, paths: [path] });
+    const { json } = await fixture.control("PrepareSnapshot");
+    expect(json["blockingPaths"]).toContain(fifo);
+    expect(json["deletedPaths"]).toContain(path);
+    expect(json["deletedBytes"]).toBeGreaterThanOrEqual(5_000);
     closeSync(open);
-    expect(deletedButOpen(fixture.diskPath)).not.toContain(path);
+    closeSync(openFifo);
+    expect(look()).toEqual({ blockingPaths: [], bytes: 0, paths: [] });
   });
 
   it("answers Shutdown and is without its disk then", async () => {

@@ -1,25 +1,42 @@
-import { readdirSync, readFileSync, readlinkSync, statSync } from "node:fs";
+import { readdirSync, readFileSync, readlinkSync, type Stats, statSync } from "node:fs";
 
 const pathsMax = 100;
 
-/**
- * Files of the disk that some process still holds open (or maps, or runs, or stands in) though they were deleted or renamed
- * over. A memory snapshot of gVisor cannot carry them (guest.proto, PrepareSnapshot). At most 100 paths, each once.
- */
-export function deletedButOpen(diskPath: string, procPath = "/proc"): string[] {
+/** Files of the disk that some process still holds open (or maps, or runs, or stands in) though they were deleted or renamed over. */
+export interface DeletedFiles {
+  /** Neither regular files nor directories: a memory snapshot of gVisor cannot carry them. At most 100 paths. */
+  blockingPaths: string[];
+  /** Of the regular files, which go into the snapshot whole, holes included. */
+  bytes: number;
+  /** Of the regular files, largest first. At most 100. */
+  paths: string[];
+}
+
+/** See guest.proto, PrepareSnapshot. */
+export function deletedButOpen(diskPath: string, procPath = "/proc"): DeletedFiles {
   const disk = statSync(diskPath).dev;
-  const found = new Set<string>();
+  const blocking = new Set<string>();
+  const regular = new Map<number, { path: string; bytes: number }>();
   for (const pid of readdirSync(procPath)) {
     if (!/^[0-9]+$/.test(pid)) continue;
     const home = `${procPath}/${pid}`;
     for (const link of [`${home}/cwd`, `${home}/exe`, ...descriptors(home)]) {
-      const target = deletedTarget(link, disk);
-      if (target !== undefined) found.add(target);
+      const found = deletedTarget(link, disk);
+      if (found === undefined || found.stats.isDirectory()) continue;
+      if (found.stats.isFile()) regular.set(found.stats.ino, { path: found.path, bytes: found.stats.size });
+      else blocking.add(found.path);
     }
-    for (const target of deletedMappings(home, disk)) found.add(target);
-    if (found.size >= pathsMax) break;
+    for (const { inode, ...file } of deletedMappings(home, disk)) {
+      const known = regular.get(inode);
+      if (known === undefined || known.bytes < file.bytes) regular.set(inode, file);
+    }
   }
-  return [...found].slice(0, pathsMax);
+  const files = [...regular.values()].sort((a, b) => b.bytes - a.bytes);
+  return {
+    blockingPaths: [...blocking].slice(0, pathsMax),
+    bytes: files.reduce((sum, { bytes }) => sum + bytes, 0),
+    paths: files.slice(0, pathsMax).map(({ path }) => path),
+  };
 }
 
 function descriptors(home: string): string[] {
@@ -30,18 +47,19 @@ function descriptors(home: string): string[] {
   }
 }
 
-function deletedTarget(link: string, disk: number): string | undefined {
+function deletedTarget(link: string, disk: number): { path: string; stats: Stats } | undefined {
   try {
     const target = readlinkSync(link);
     if (!target.endsWith(deletedMark)) return undefined;
-    return statSync(link).dev === disk ? target.slice(0, -deletedMark.length) : undefined;
+    const stats = statSync(link);
+    return stats.dev === disk ? { path: target.slice(0, -deletedMark.length), stats } : undefined;
   } catch {
     return undefined;
   }
 }
 
-/** Lines of /proc/<pid>/maps: address, permissions, offset, device, inode, path. The device is in hex, major:minor. */
-function deletedMappings(home: string, disk: number): string[] {
+/** Lines of /proc/<pid>/maps: address, permissions, offset, device, inode, path. Numbers but the inode's are in hex. */
+function deletedMappings(home: string, disk: number): { inode: number; path: string; bytes: number }[] {
   let maps: string;
   try {
     maps = readFileSync(`${home}/maps`, "latin1");
@@ -49,14 +67,20 @@ function deletedMappings(home: string, disk: number): string[] {
     return [];
   }
   if (!maps.includes(deletedMark)) return [];
-  const paths: string[] = [];
+  const found: { inode: number; path: string; bytes: number }[] = [];
   for (const line of maps.split("\n")) {
     if (!line.endsWith(deletedMark)) continue;
-    const [, , , device = "", , ...path] = line.split(/ +/);
+    const [range = "", , offset = "", device = "", inode, ...path] = line.split(/ +/);
     const [major = 0, minor = 0] = device.split(":").map((part) => Number.parseInt(part, 16));
-    if (deviceNumber(major, minor) === disk) paths.push(path.join(" ").slice(0, -deletedMark.length));
+    if (deviceNumber(major, minor) !== disk) continue;
+    const [from = 0, to = 0] = range.split("-").map((part) => Number.parseInt(part, 16));
+    found.push({
+      inode: Number(inode),
+      path: path.join(" ").slice(0, -deletedMark.length),
+      bytes: Number.parseInt(offset, 16) + to - from, // the file has at least about as many
+    });
   }
-  return paths;
+  return found;
 }
 
 const deletedMark = " (deleted)";

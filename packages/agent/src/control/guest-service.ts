@@ -169,7 +169,8 @@ class GuestService {
       dropGarbage();
       this.#shared = true;
     }
-    return { blockingPaths: deletedButOpen(diskPath) };
+    const { blockingPaths, bytes, paths } = deletedButOpen(diskPath);
+    return { blockingPaths, deletedBytes: bytes, deletedPaths: paths };
   }
 
   async detachDisk(): Promise<DetachDiskResponseJson> {

@@ -64,8 +64,9 @@ export class GuestClient {
   prepareCheckpoint(): Promise<Required<PrepareCheckpointResponseJson>> {
     return this.#call("PrepareCheckpoint", {}, FLUSH_MS, { runningServices: [] });
   }
-  prepareSnapshot(): Promise<PrepareSnapshotResponseJson & { blockingPaths: string[] }> {
-    return this.#call("PrepareSnapshot", {}, FLUSH_MS, { blockingPaths: [] });
+  prepareSnapshot(): Promise<Required<PrepareSnapshotResponseJson>> {
+    const none = { blockingPaths: [], deletedBytes: 0, deletedPaths: [] };
+    return this.#call("PrepareSnapshot", {}, FLUSH_MS, none);
   }
   detachDisk(): Promise<Required<DetachDiskResponseJson>> {
     return this.#call("DetachDisk", {}, SLOW_MS, { runningServices: [] });

@@ -2,7 +2,8 @@
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, limits } from "@cloche/protocol";
+import type { PrepareSnapshotResponseJson } from "@cloche/protocol/guest";
 import { cloneDisk } from "../disk/disk.ts";
 import { type GuestHooks, ImageMismatchError, type SnapshotFiles, snapshotDisk } from "../machine/driver.ts";
 import { requireSpace } from "../pool/reserve.ts";
@@ -21,6 +22,7 @@ export interface ResumeContext {
 }
 
 const PATHS_NAMED = 5;
+const MIB = 1024 * 1024;
 const GIVE_BACK_TRIES = 3;
 
 /** Answers when memory and disk are durable and the machine's processes are gone. */
@@ -229,8 +231,8 @@ export function guestHooks(machines: Machines, record: MachineRecord): GuestHook
   return {
     async flush() {
       // The agent takes them one after the other; the way there they go together.
-      const [{ blockingPaths }] = await Promise.all([agent.prepareSnapshot(), agent.prepareCheckpoint()]);
-      if (record.runtime === "gvisor") refuseDeletedFiles(blockingPaths);
+      const [prepared] = await Promise.all([agent.prepareSnapshot(), agent.prepareCheckpoint()]);
+      if (record.runtime === "gvisor") refuseDeletedFiles(prepared);
     },
     async detachDisk() {
       await agent.detachDisk();
@@ -238,14 +240,27 @@ export function guestHooks(machines: Machines, record: MachineRecord): GuestHook
   };
 }
 
-/** gVisor cannot write the memory of a process that holds a deleted file of the disk open. */
-function refuseDeletedFiles(paths: readonly string[]): void {
-  if (paths.length === 0) return;
-  const named = paths.slice(0, PATHS_NAMED).join(", ");
-  const more = paths.length > PATHS_NAMED ? ` and ${paths.length - PATHS_NAMED} more` : "";
-  throw new ClocheError(
-    "failed_precondition",
-    `the memory cannot be saved while processes hold deleted files of the disk open: ${named}${more}; close them, or keep such files below /tmp`,
-    { details: paths.map((path) => ({ path })) },
-  );
+/**
+ * gVisor writes deleted files that a process holds open into the memory image, by way of its own memory, which they must not
+ * fill; and it cannot write any but regular files and directories.
+ */
+function refuseDeletedFiles({
+  blockingPaths,
+  deletedBytes,
+  deletedPaths,
+}: Required<PrepareSnapshotResponseJson>): void {
+  const refuse = (what: string, paths: readonly string[]): never => {
+    const named = paths.slice(0, PATHS_NAMED).join(", ");
+    const more = paths.length > PATHS_NAMED ? ` and ${paths.length - PATHS_NAMED} more` : "";
+    throw new ClocheError(
+      "failed_precondition",
+      `the memory cannot be saved while processes hold ${what} of the disk open: ${named}${more}; close them`,
+      { details: paths.map((path) => ({ path })) },
+    );
+  };
+  if (blockingPaths.length > 0) refuse("deleted sockets, FIFOs or devices", blockingPaths);
+  if (Number(deletedBytes) > limits.deletedOpenBytes) {
+    const mib = Math.ceil(Number(deletedBytes) / MIB);
+    refuse(`${mib} MiB of deleted files (at most ${limits.deletedOpenBytes / MIB} MiB)`, deletedPaths);
+  }
 }

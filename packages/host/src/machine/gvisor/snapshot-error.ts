@@ -3,7 +3,8 @@ import { ClocheError } from "@cloche/protocol";
 import { CommandError } from "../../sys/run.ts";
 
 /** How the sentry refuses to save a file that was deleted while open; the users' root lies in fs/ of the disk. */
-const DELETED_FILE = /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.beforeSave: deleted/;
+const DELETED_FILE =
+  /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.(?:beforeSave: deleted|prepareSaveDead: only deleted)/;
 
 /** `error` itself where it is nothing that the user could change. */
 export function snapshotError(error: unknown): unknown {
@@ -18,7 +19,7 @@ export function snapshotError(error: unknown): unknown {
   if (path === undefined) return error;
   return new ClocheError(
     "failed_precondition",
-    `the memory cannot be saved while a process holds a deleted file of the disk open: ${path}; close it, or keep such files below /tmp`,
+    `the memory cannot be saved while a process holds a deleted file of the disk open: ${path}; close it`,
     { cause: error },
   );
 }

@@ -491,11 +491,23 @@ export declare const PrepareCheckpointResponseSchema: GenMessage<PrepareCheckpoi
  */
 export declare type PrepareSnapshotResponse = Message<"cloche.guest.v1.PrepareSnapshotResponse"> & {
   /**
-   * deleted but open files on the disk; empty: ready
+   * Of files on the disk that are open although they were deleted: what gVisor cannot save (sockets, FIFOs, devices).
    *
    * @generated from field: repeated string blocking_paths = 1;
    */
   blockingPaths: string[];
+
+  /**
+   * What goes into the memory image whole: the bytes of regular files, and their paths, largest first.
+   *
+   * @generated from field: double deleted_bytes = 3;
+   */
+  deletedBytes: number;
+
+  /**
+   * @generated from field: repeated string deleted_paths = 4;
+   */
+  deletedPaths: string[];
 };
 
 /**
@@ -503,11 +515,23 @@ export declare type PrepareSnapshotResponse = Message<"cloche.guest.v1.PrepareSn
  */
 export declare type PrepareSnapshotResponseJson = {
   /**
-   * deleted but open files on the disk; empty: ready
+   * Of files on the disk that are open although they were deleted: what gVisor cannot save (sockets, FIFOs, devices).
    *
    * @generated from field: repeated string blocking_paths = 1;
    */
   blockingPaths?: string[];
+
+  /**
+   * What goes into the memory image whole: the bytes of regular files, and their paths, largest first.
+   *
+   * @generated from field: double deleted_bytes = 3;
+   */
+  deletedBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: repeated string deleted_paths = 4;
+   */
+  deletedPaths?: string[];
 };
 
 /**
