@@ -212,10 +212,11 @@ describe("the build", () => {
 
   test("says what the proxy said, what to do, and goes on at the next start", async () => {
     writeFileSync(join(tools, "no-proxy"), "");
+    vi.stubEnv("GOPROXY", "http://127.0.0.1:1");
     const failure = await obtain().catch((error: Error) => error);
     expect(failure).toMatchObject({ name: "SetupError" });
     expect((failure as Error).message).toMatch(
-      /connection refused[^]*repair: check that the Go module proxy can be reached/,
+      /failed: go mod download: go: Get "http:[^]*connection refused\n {2}repair: check that the Go module proxy/,
     );
     expect(names()).toEqual([]);
     rmSync(join(tools, "no-proxy"));

@@ -9,7 +9,7 @@ import { mkdir, readFile, rename, rm, statfs, writeFile } from "node:fs/promises
 import { join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { run } from "../sys/run.ts";
-import { type Go, obtainGo } from "./go-tools.ts";
+import { type Go, isPackage, obtainGo } from "./go-tools.ts";
 import { compileSeccomp } from "./runsc-seccomp.ts";
 import { parseRunscVersion } from "./runsc-version.ts";
 
@@ -60,9 +60,9 @@ export async function buildRunsc({ into, detail, path }: BuildOptions): Promise<
   detail(`fetching gVisor ${version} and ${toolchain} (Go modules)`);
   const source = await fetchSource(go, work);
   const onLine = packageCounter(detail);
-  detail("compiling its seccomp programs");
+  detail("compiling, about a minute and a half on two cores: first its seccomp programs");
   await compileSeccomp(go, source, work, onLine);
-  detail("compiling runsc, about a minute and a half on two cores");
+  detail("compiling runsc");
   const program = join(work, "runsc");
   const setVersion = `-X ${PINNED.module}/runsc/version.version=${version}`;
   const options = ["-v", "-trimpath", "-buildvcs=false", `-ldflags=-s -w ${setVersion}`];
@@ -109,7 +109,7 @@ async function fetchSource(go: Go, work: string): Promise<string> {
 function packageCounter(detail: (text: string) => void): (line: string) => void {
   let packages = 0;
   return (line) => {
-    if (!/^[\w.-]+(\/[\w.@-]+)*$/.test(line)) return;
+    if (!isPackage(line)) return;
     packages += 1;
     if (packages % TELL_EVERY_PACKAGES === 0) detail(`${packages} packages are compiled`);
   };
