@@ -6,7 +6,7 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir, readFile, rename, rm, statfs, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { run } from "../sys/run.ts";
 import { type Go, isPackage, obtainGo } from "./go-tools.ts";
@@ -51,7 +51,9 @@ export interface BuildOptions {
   readonly path?: string;
 }
 
-export async function buildRunsc({ into, detail, path }: BuildOptions): Promise<void> {
+export async function buildRunsc({ into: folder, detail, path }: BuildOptions): Promise<void> {
+  // Go takes absolute paths only.
+  const into = resolve(folder);
   await checkSpace(into);
   const work = join(into, "work");
   await mkdir(work);
