@@ -1,5 +1,7 @@
 // Every defence that a row of SECURITY.md or docs/faults.md speaks of and that one edit switches off, with the test that must then fail.
 
+import { runscDefences } from "./runsc-defences.ts";
+
 export interface Defence {
   what: string;
   file: string;
@@ -541,4 +543,5 @@ export const defences: readonly Defence[] = [
     named: "nothing of the service's environment",
     heavy: true,
   },
+  ...runscDefences,
 ];

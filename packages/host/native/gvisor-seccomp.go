@@ -29,6 +29,11 @@ const (
 )
 
 func main() {
+	// One rule of systrap's allows a signal to the sentry itself, and its program gets the process ID of whoever compiles it.
+	// A sentry is the first process of its PID namespace, so this has to be one too.
+	if os.Getpid() != 1 {
+		log.Fatal("this has to be the first process of a PID namespace")
+	}
 	sentry.Wanted = isUsed
 	gofer.Wanted = isUsed
 	write("runsc/boot/filter/filter_precompiled.go", sentry.PrecompiledPrograms)

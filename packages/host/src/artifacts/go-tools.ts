@@ -7,7 +7,7 @@
 import { access, constants } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { DIES_WITH_US, run, type RunResult, SYSTEM_PATH } from "../sys/run.ts";
+import { CommandError, DIES_WITH_US, run, type RunResult, SYSTEM_PATH } from "../sys/run.ts";
 import { DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
 import { unpackPrivateDebs } from "./private-deb.ts";
 
@@ -15,6 +15,7 @@ import { unpackPrivateDebs } from "./private-deb.ts";
 const FETCHES_TOOLCHAINS = [1, 21] as const;
 const DEBIAN_GO = { package: "golang-1.23-go", root: "usr/lib/go-1.23" } as const;
 const GO_DEADLINE_MS = 20 * 60_000;
+const SAID_LINES_MAX = 20;
 
 /** Settings of the user's Go that say where modules come from. */
 const SOURCE_SETTINGS = [
@@ -65,9 +66,22 @@ export async function obtainGo({ toolchain, work, path = SYSTEM_PATH, detail }: 
         env: environment,
         onlyEnv: true,
         deadlineMs: GO_DEADLINE_MS,
+      }).catch((error: unknown) => {
+        throw error instanceof CommandError ? goFailure(words, error) : error;
       }),
   };
 }
+
+/** What Go said, without the packages that `-v` names and without the words around the command. */
+function goFailure(words: readonly string[], error: CommandError): Error {
+  const said = error.stderr.split("\n").filter((line) => line.trim() !== "" && !isPackage(line));
+  if (said.length === 0) return error;
+  const tail = said.slice(-SAID_LINES_MAX).join("\n");
+  return new Error(`go ${words.slice(0, 2).join(" ")}: ${tail}`, { cause: error });
+}
+
+/** A line of `go build -v`: the package that is being compiled. */
+export const isPackage = (line: string): boolean => /^[\w.-]+(\/[\w.@-]+)*$/.test(line);
 
 /** The machine's own `go`; undefined when there is none or it is too old to fetch the pinned one. */
 async function ownGo(path: string, cwd: string): Promise<string | undefined> {

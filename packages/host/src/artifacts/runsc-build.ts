@@ -6,10 +6,10 @@
 import { createHash } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir, readFile, rename, rm, statfs, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { run } from "../sys/run.ts";
-import { type Go, obtainGo } from "./go-tools.ts";
+import { type Go, isPackage, obtainGo } from "./go-tools.ts";
 import { compileSeccomp } from "./runsc-seccomp.ts";
 import { parseRunscVersion } from "./runsc-version.ts";
 
@@ -25,7 +25,7 @@ export const PINNED = {
 
 /** Of the binary, from the official tool chain. Any tree and any machine give the same bytes. */
 export const EXPECTED_SHA256: Partial<Record<NodeJS.Architecture, string>> = {
-  x64: "a146891fb2d9589e67c74255c475e29ba729b275e1b209be976a4f999b53722f",
+  x64: "9bdf0be325a2efe130b7d2e5e8abe7301bf5031f34c4d64729446d70220bedc9",
 };
 
 /** At the peak: modules and tool chains 0.7, compiled packages 0.6, sources and binary 0.2. */
@@ -51,7 +51,9 @@ export interface BuildOptions {
   readonly path?: string;
 }
 
-export async function buildRunsc({ into, detail, path }: BuildOptions): Promise<void> {
+export async function buildRunsc({ into: folder, detail, path }: BuildOptions): Promise<void> {
+  // Go takes absolute paths only.
+  const into = resolve(folder);
   await checkSpace(into);
   const work = join(into, "work");
   await mkdir(work);
@@ -60,9 +62,9 @@ export async function buildRunsc({ into, detail, path }: BuildOptions): Promise<
   detail(`fetching gVisor ${version} and ${toolchain} (Go modules)`);
   const source = await fetchSource(go, work);
   const onLine = packageCounter(detail);
-  detail("compiling its seccomp programs");
+  detail("compiling, about a minute and a half on two cores: first its seccomp programs");
   await compileSeccomp(go, source, work, onLine);
-  detail("compiling runsc, about a minute and a half on two cores");
+  detail("compiling runsc");
   const program = join(work, "runsc");
   const setVersion = `-X ${PINNED.module}/runsc/version.version=${version}`;
   const options = ["-v", "-trimpath", "-buildvcs=false", `-ldflags=-s -w ${setVersion}`];
@@ -109,7 +111,7 @@ async function fetchSource(go: Go, work: string): Promise<string> {
 function packageCounter(detail: (text: string) => void): (line: string) => void {
   let packages = 0;
   return (line) => {
-    if (!/^[\w.-]+(\/[\w.@-]+)*$/.test(line)) return;
+    if (!isPackage(line)) return;
     packages += 1;
     if (packages % TELL_EVERY_PACKAGES === 0) detail(`${packages} packages are compiled`);
   };

@@ -3,6 +3,7 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { DIES_WITH_US, run } from "../sys/run.ts";
 import type { Go } from "./go-tools.ts";
 
 const GENERATOR = fileURLToPath(new URL("../../native/gvisor-seccomp.go", import.meta.url));
@@ -43,10 +44,11 @@ export async function compileSeccomp(
   }
   const overlay = join(work, "overlay.json");
   await writeFile(overlay, JSON.stringify({ Replace: replace }));
-  await go.run(["run", "-v", "-trimpath", "-buildvcs=false", `-overlay=${overlay}`, folder], {
-    cwd: source,
-    onLine,
-  });
+  const generator = join(work, "generator");
+  const options = ["-v", "-trimpath", "-buildvcs=false", `-overlay=${overlay}`];
+  await go.run(["build", ...options, "-o", generator, folder], { cwd: source, onLine });
+  // It has to be the first process of a PID namespace, which this makes it.
+  await run([...DIES_WITH_US, generator], { cwd: source, onlyEnv: true });
 }
 
 /** The text of a list of configurations that asks `Wanted` about each. */

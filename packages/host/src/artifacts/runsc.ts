@@ -19,7 +19,7 @@ const RECIPE = 1;
 const REPAIR_OWN =
   "set CLOCHE_RUNSC to a runsc binary or the folder of an official release, or unset it to have gVisor built (docs/operations.md, gVisor)";
 const REPAIR_BUILD =
-  "check that the Go module proxy can be reached from this machine (curl -I https://proxy.golang.org; GOPROXY names another one) and that there is space, and run the command again; or set CLOCHE_RUNSC to an official release (docs/operations.md, gVisor)";
+  "check that the Go module proxy and the checksum database can be reached from this machine (curl -I https://proxy.golang.org; GOPROXY and GOSUMDB name others), where it has no Go the Debian mirror too, and run the command again; or set CLOCHE_RUNSC to an official release (docs/operations.md, gVisor)";
 
 /** `own`: the setting CLOCHE_RUNSC. `path`: where `go` is looked for. */
 export function obtainRunsc(

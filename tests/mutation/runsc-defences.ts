@@ -1,0 +1,68 @@
+// Of where runsc comes from. See defences.ts.
+import type { Defence } from "./defences.ts";
+
+export const runscDefences: readonly Defence[] = [
+  {
+    what: "gVisor's sources have the pinned checksum",
+    file: "packages/host/src/artifacts/runsc-build.ts",
+    find: "if (sum !== PINNED.sum || dir === undefined)",
+    replace: "if (dir === undefined)",
+    project: "host",
+    test: "tests/host/runsc.test.ts",
+    named: "refuses sources with another checksum",
+  },
+  {
+    what: "a build of gVisor sees nothing of the user's environment",
+    file: "packages/host/src/artifacts/go-tools.ts",
+    find: "onlyEnv: true,",
+    replace: "",
+    project: "host",
+    test: "tests/host/runsc.test.ts",
+    named: "is not changed by what the user has set",
+  },
+  {
+    what: "an old gVisor is refused",
+    file: "packages/host/src/artifacts/runsc-own.ts",
+    find: "if (dayText(version.released) < OLDEST_RELEASE)",
+    replace: "if (false)",
+    project: "host",
+    test: "tests/host/runsc.test.ts",
+    named: "too old",
+  },
+  {
+    what: "a gVisor of another architecture is refused by name",
+    file: "packages/host/src/artifacts/runsc-own.ts",
+    find: "if (MACHINES[machine] !== process.arch)",
+    replace: "if (false)",
+    project: "host",
+    test: "tests/host/runsc.test.ts",
+    named: "of another architecture",
+  },
+  {
+    what: "a gVisor without its sidecars is refused",
+    file: "packages/host/src/artifacts/runsc-own.ts",
+    find: "  await checkSidecars(path, version);",
+    replace: "",
+    project: "host",
+    test: "tests/host/runsc.test.ts",
+    named: "wants gvisor-bin",
+  },
+  {
+    what: "a killed build of gVisor takes its compilers with it",
+    file: "packages/host/src/artifacts/go-tools.ts",
+    find: "run([...DIES_WITH_US, program, ...words]",
+    replace: "run([program, ...words]",
+    project: "host",
+    test: "tests/host/runsc.test.ts",
+    named: "that is killed takes its compilers",
+  },
+  {
+    what: "a build of gVisor asks for its space first",
+    file: "packages/host/src/artifacts/runsc-build.ts",
+    find: "if (free < SPACE_BYTES)",
+    replace: "if (false)",
+    project: "host",
+    test: "tests/host/runsc.test.ts",
+    named: "how much space is missing",
+  },
+];
