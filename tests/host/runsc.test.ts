@@ -228,7 +228,7 @@ describe("the build", () => {
     mkdirSync(cache);
     execFileSync("mount", ["-t", "tmpfs", "-o", "size=64m", "cloche-test", cache]);
     try {
-      await expect(obtain()).rejects.toThrow(/needs 1\.6 GB of free space in .*, and there are 0\.1 GB/);
+      await expect(obtain()).rejects.toThrow(/needs 1\.8 GB of free space in .*, and there are 0\.1 GB/);
       expect(existsSync(join(tools, "asked"))).toBe(false);
     } finally {
       execFileSync("umount", [cache]);

@@ -50,7 +50,7 @@ describe("steps side by side", () => {
       async (told) => {
         told("one");
         failed.resolve();
-        throw new Error("no proxy");
+        throw new Error("one failed: no proxy\n  repair: set one");
       },
       async () => {
         await failed.promise;
@@ -58,8 +58,8 @@ describe("steps side by side", () => {
         finished = true;
       },
     ]);
-    await expect(both).rejects.toThrow("no proxy");
+    await expect(both).rejects.toThrow("no proxy\n  repair");
     expect(finished).toBe(true);
-    expect(lines).toContain("both | one failed; what runs beside it is finished first");
+    expect(lines).toContain("both | one failed: no proxy; what runs beside it is finished first");
   });
 });

@@ -26,7 +26,8 @@ export async function sideBySide<A, B>(
       tell.end();
       return result;
     } catch (error) {
-      if (underWay > 1) progress(name, `${tell.current()} failed; what runs beside it is finished first`);
+      // The other may go on for a minute: whoever watches can begin with the repair.
+      if (underWay > 1) progress(name, `${firstLine(error)}; what runs beside it is finished first`);
       throw error;
     } finally {
       underWay -= 1;
@@ -37,6 +38,9 @@ export async function sideBySide<A, B>(
   if (b.status === "rejected") throw b.reason;
   return [a.value, b.value];
 }
+
+const firstLine = (error: unknown): string =>
+  String(error instanceof Error ? error.message : error).split("\n")[0] ?? "";
 
 /** Turns the steps of one task into lines, with what each took when that was long. */
 function teller(say: (text: string) => void, nowMs: () => number) {
@@ -56,5 +60,5 @@ function teller(say: (text: string) => void, nowMs: () => number) {
     }
     if (detail !== undefined) say(`${name}: ${detail}`);
   };
-  return { step, end, current: () => current ?? "a step" };
+  return { step, end };
 }
