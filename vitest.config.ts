@@ -63,6 +63,7 @@ export default defineConfig({
       onMachine("oci", "tests/oci"),
       onMachine("e2e", "tests/e2e", onService),
       onMachine("faults", "tests/faults", { testTimeout: 300_000, hookTimeout: 600_000 }),
+      onMachine("upgrade", "tests/upgrade", { testTimeout: 300_000, hookTimeout: 600_000 }),
       onMachine("fuzz", "tests/fuzz", onService),
       // Every attack runs on every runtime.
       onMachine("vm", "tests/vm", {

@@ -47,6 +47,11 @@ try {
   for (const part of parts) {
     const wanted = named.length > 0 ? named.includes(part.name) : !part.byNameOnly && hasTests(part, root);
     if (!wanted) continue;
+    const whyNot = part.whyNot?.();
+    if (whyNot !== undefined && !named.includes(part.name)) {
+      console.log(`\n==> ${part.name} is left out: ${whyNot}`);
+      continue;
+    }
     const left = allPartsDeadlineMs - (performance.now() - startedAt);
     console.log(`\n==> ${part.name}`);
     const partStartedAt = performance.now();
@@ -73,6 +78,8 @@ async function countsOf(part: (typeof parts)[number], deadlineMs: number): Promi
   if (deadlineMs <= 0)
     return { ...noCounts(), failed: 1, failures: [`${part.name}: no time was left for it`] };
   try {
+    const whyNot = part.whyNot?.();
+    if (whyNot !== undefined) throw new Error(whyNot);
     ensureDebianPackages(part.packages ?? {});
     return await runPart(part, { root, reports: out, filters, deadlineMs, env, clear: clearPart });
   } catch (error) {

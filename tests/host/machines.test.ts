@@ -1,5 +1,6 @@
-import { readdir, readFile, writeFile } from "node:fs/promises";
+import { readdir, readFile, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { Code } from "@connectrpc/connect";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { diskUsage } from "../../packages/host/src/disk/disk.ts";
 import { restartsMax } from "../../packages/host/src/service/restart-after-crash.ts";
@@ -132,19 +133,89 @@ describe("machines of a host", () => {
     expect(Math.abs(clock - Date.now() / 1000)).toBeLessThan(5);
   });
 
-  it("starts from its disk what was suspended under another version of the runtime, and says so", async () => {
-    const { sandboxId } = await lab.create();
-    await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note");
-    await lab.client.suspendMachine({ sandboxId });
-    const dir = join(lab.artifacts.pool.dir, "machines", sandboxId);
-    const [snapshot = ""] = (await readdir(dir)).filter((name) => name.startsWith("snapshot-"));
-    await writeFile(
-      join(dir, snapshot, "made-with"),
-      JSON.stringify({ agentRootDir: "/", platform: "another" }),
-    );
-    const machine = await lab.client.resumeMachine({ sandboxId });
-    expect(machine.errorMessage).toMatch(/without its memory/);
-    expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+  describe("memory that cannot be restored here", () => {
+    const imageOf = async (sandboxId: string): Promise<string> => {
+      const dir = join(lab.artifacts.pool.dir, "machines", sandboxId);
+      const [snapshot = ""] = (await readdir(dir)).filter((name) => name.startsWith("snapshot-"));
+      return join(dir, snapshot);
+    };
+    /** A suspended sandbox with a note on its disk, a service and a process; answers where its image lies. */
+    const suspended = async (): Promise<{ sandboxId: string; image: string }> => {
+      const { sandboxId } = await lab.create();
+      await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; (sleep 7777 > /dev/null 2>&1 &)");
+      await lab.agent(sandboxId, "PUT", "/v1/services/web", { cmd: "sleep", args: ["1000"] });
+      await lab.agent(sandboxId, "POST", "/v1/services/web/start");
+      await lab.client.suspendMachine({ sandboxId });
+      return { sandboxId, image: await imageOf(sandboxId) };
+    };
+    const startsCold = async (sandboxId: string, why: RegExp): Promise<void> => {
+      const { errorMessage } = await lab.client.resumeMachine({ sandboxId });
+      expect(errorMessage).toMatch(/^started from its disk, without its memory: .*; services started: web$/);
+      expect(errorMessage).toMatch(why);
+      expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+      expect(await lab.exec(sandboxId, "sh", "-c", "pgrep -fx 'sleep 7777' || true")).toBe("");
+      const web = await lab.agent(sandboxId, "GET", "/v1/services/web");
+      expect(web).toMatchObject({ body: { status: "running" } });
+      await lab.destroyAll();
+    };
+    const changeNote = async (image: string, change: object): Promise<void> => {
+      const path = join(image, "made-with");
+      const known = JSON.parse(await readFile(path, "utf8")) as object;
+      await writeFile(path, JSON.stringify({ ...known, ...change }));
+    };
+
+    it.each([
+      [
+        "under another version of the runtime",
+        { platform: "another", runscVersion: "20260101.0" },
+        /saved by gVisor 20260101.0, and gVisor 2026\S+ of this host cannot restore it/,
+      ],
+      ["on another CPU", { platform: "another" }, /saved on another kind of processor/],
+      [
+        "with an agent that is gone",
+        { agentRootDir: "/gone" },
+        /the agent .* is no longer in this host's cache/,
+      ],
+    ])("starts from its disk what was suspended %s, and says so", async (_, change, why) => {
+      const { sandboxId, image } = await suspended();
+      await changeNote(image, change);
+      await startsCold(sandboxId, why);
+    });
+
+    it.each([
+      ["pages that are missing", "pages.img", -4_096],
+      ["half a state", "checkpoint.img", 1_000],
+      ["no list of pages", "pages_meta.img", 0],
+      ["a note that a power cut tore", "made-with", 0],
+    ])("starts from its disk what has %s, and says so", async (_, file, bytes) => {
+      const { sandboxId, image } = await suspended();
+      const { size } = await stat(join(image, file));
+      await truncate(join(image, file), bytes < 0 ? size + bytes : bytes);
+      await startsCold(sandboxId, /the memory image is damaged/);
+    });
+
+    it("is what a machine saves whose sentry an earlier release started; it runs on, and is not forked", async () => {
+      const { sandboxId } = await lab.create();
+      await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note");
+      await lab.agent(sandboxId, "PUT", "/v1/services/web", { cmd: "sleep", args: ["1000"] });
+      await lab.agent(sandboxId, "POST", "/v1/services/web/start");
+      const { runscVersion, ...record } = JSON.parse(await unitOf(lab)) as {
+        name: string;
+        runscVersion: string;
+      };
+      expect(runscVersion).toBe(lab.artifacts.runsc.version);
+      await lab.host.stop({ suspend: false });
+      await writeFile(`${lab.runDir}/gvisor/units/${record.name}/unit.json`, JSON.stringify(record));
+      await lab.restart();
+      expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+      await expect(lab.fork(sandboxId)).rejects.toMatchObject({
+        code: Code.FailedPrecondition,
+        message: expect.stringMatching(/has run since before an upgrade.*checkpoint_id/) as string,
+      });
+      expect((await lab.client.listMachines({})).machines).toHaveLength(1);
+      await lab.client.suspendMachine({ sandboxId });
+      await startsCold(sandboxId, /by the gVisor of an earlier release of Cloche/);
+    });
   });
 
   it("adopts what runs after a restart, without interrupting it", async () => {
@@ -165,6 +236,9 @@ describe("machines of a host", () => {
     await lab.restart();
     await expect.poll(() => lab.phase(sandboxId), waits).toBe("RUNNING");
     expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+    expect((await lab.client.getMachine({ sandboxId })).errorMessage).toBe(
+      "started from its disk, without its memory: its machine had ended when the service started; services started: none",
+    );
   });
 
   it("starts a machine that ends by itself again, with its services, and gives up on one that keeps ending", async () => {

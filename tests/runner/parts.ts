@@ -1,6 +1,7 @@
 // The parts of `npm test`, in the order in which they run: what breaks most, and says so soonest, first.
 import { readdirSync } from "node:fs";
 import { join } from "node:path";
+import { whyNoLastRelease } from "../upgrade/last-release.ts";
 
 export interface Part {
   readonly name: string;
@@ -14,6 +15,8 @@ export interface Part {
   readonly byNameOnly?: boolean;
   /** Debian packages that it needs beyond what the service installs for itself, and a program of each that proves it there. */
   readonly packages?: Readonly<Record<string, string>>;
+  /** Why it cannot run in this checkout; undefined: it can. Then it is left out, unless it is asked for. */
+  readonly whyNot?: () => string | undefined;
 }
 
 const minute = 60_000;
@@ -48,6 +51,7 @@ export const parts: readonly Part[] = [
     packages: imagePackages,
   },
   { name: "faults", deadlineMs: 15 * minute, folder: "tests/faults" },
+  { name: "upgrade", deadlineMs: 6 * minute, folder: "tests/upgrade", whyNot: whyNoLastRelease },
   { name: "fuzz", deadlineMs: 8 * minute, folder: "tests/fuzz" },
   {
     name: "vm-all",

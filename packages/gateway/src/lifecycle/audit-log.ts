@@ -34,15 +34,15 @@ export class AuditLog {
     return { ...caller, id: this.#newId(atMs), atMs, action, subject, result, detail };
   }
 
-  /** The end of an operation that was asked for earlier. */
-  doneEntry(operation: OperationRecord, teamId: string, result: string): AuditEntry {
+  /** The end of an operation that was asked for earlier. `words`: what the sandbox says since, where nothing failed. */
+  doneEntry(operation: OperationRecord, teamId: string, result: string, words = ""): AuditEntry {
     const caller = { teamId, actor: operation.actor, requestId: operation.requestId };
     return this.entry(
       caller,
       `sandbox.${operation.kind}.done`,
       operation.sandboxId,
       result,
-      operation.failure,
+      operation.failure || words,
     );
   }
 

@@ -206,8 +206,9 @@ export class OperationRunner {
     patch: (record: SandboxRecord) => SandboxPatch,
   ): Promise<void> {
     await this.#whileOwn(operation, from, async (record) => {
-      const audit = this.#needs.audit.doneEntry(operation, record.teamId, result);
-      const ended = await this.#needs.records.change(record, patch(record), { end: operation.id, audit });
+      const fields = patch(record);
+      const audit = this.#needs.audit.doneEntry(operation, record.teamId, result, fields.errorMessage);
+      const ended = await this.#needs.records.change(record, fields, { end: operation.id, audit });
       if (ended !== undefined) this.#measure(operation, result);
       return ended !== undefined;
     });

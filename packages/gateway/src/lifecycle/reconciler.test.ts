@@ -68,6 +68,15 @@ describe("while it runs", () => {
     expect(await message()).toBe("suspend did not complete");
     say("started again from its disk: killed");
     await expect.poll(message).toBe("started again from its disk: killed");
+    await f.restart();
+    say("started again from its disk: killed");
+    await quiet();
+    const audit = await f.database.audit.list({ teamId: f.teamId, subject: id, limit: 10 });
+    const told = audit.filter(({ action }) => action === "sandbox.restart");
+    expect(told.map(({ actor, detail }) => [actor, detail])).toEqual([
+      ["system:reconciler", "started again from its disk: killed"],
+      ["system:reconciler", "started again from its disk: out of memory"],
+    ]);
   });
 
   it("a machine that disappears without an event is found out by the regular comparison", async () => {

@@ -181,7 +181,7 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
     await usage.noted(record.id);
     switch (remedy.kind) {
       case "none":
-        return await this.#takeWords(record, machine);
+        return await this.#takeWords(caller, record, machine);
       case "bring_back": {
         const operation = this.#operation(caller, record, "resume");
         const entry = audit.entry(caller, "sandbox.resume", record.id, "ok", "the machine was not running");
@@ -205,7 +205,8 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
       case "adopt": {
         const entry = audit.entry(caller, "sandbox.adopt", record.id);
         const firstRanAtMs = record.firstRanAtMs ?? this.#needs.clock.nowMs();
-        await records.change(record, { state: remedy.to, errorMessage: "", firstRanAtMs }, { audit: entry });
+        const errorMessage = machine?.errorMessage ?? "";
+        await records.change(record, { state: remedy.to, errorMessage, firstRanAtMs }, { audit: entry });
         return;
       }
       case "fail": {
@@ -225,12 +226,15 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
    * A machine that ended and was started again by its host says what it lost. That may be over before its end was looked at:
    * then nothing is to be done but to tell. Once, so that what was said of the sandbox since stands.
    */
-  async #takeWords(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
+  async #takeWords(caller: Caller, record: SandboxRecord, machine: Machine | undefined): Promise<void> {
     const words = machine?.phase === MachinePhase.RUNNING ? machine.errorMessage : "";
     if (words === "") this.#said.delete(record.id);
     if (words === "" || words === this.#said.get(record.id)) return;
     if (record.state !== "SANDBOX_STATE_RUNNING") return;
-    const changed = await this.#needs.records.change(record, { errorMessage: words });
+    // Told before a restart of the gateway.
+    if (words === record.errorMessage) return void this.#said.set(record.id, words);
+    const entry = this.#needs.audit.entry(caller, "sandbox.restart", record.id, "ok", words);
+    const changed = await this.#needs.records.change(record, { errorMessage: words }, { audit: entry });
     if (changed !== undefined) this.#said.set(record.id, words);
   }
 

@@ -135,6 +135,43 @@ describe("suspend and resume", () => {
   });
 });
 
+describe("a sandbox that lost its memory", () => {
+  const words =
+    "started from its disk, without its memory: the memory image is damaged; services started: web";
+  const lose = async (): Promise<string> => {
+    const { id } = await create();
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    const machine = f.host.machines.get(id);
+    if (machine !== undefined) machine.errorMessage = words;
+    return id;
+  };
+  const said = async (id: string): Promise<string> =>
+    (await f.call("GetSandbox", { id })).body.sandbox.error_message;
+
+  it("says so until its next change, over a restart, and so does the audit log", async () => {
+    const id = await lose();
+    await f.call("ResumeSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+    expect(await said(id)).toBe(words);
+    const audit = await f.database.audit.list({ teamId: f.teamId, subject: id, limit: 10 });
+    expect(audit[0]).toMatchObject({ action: "sandbox.resume.done", result: "ok", detail: words });
+    await f.call("UpdateSandbox", { id, name: "other" });
+    await f.restart();
+    expect(await said(id)).toBe(words);
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    expect(await said(id)).toBe("");
+  });
+
+  it("says so where its machine was found running", async () => {
+    const id = await lose();
+    f.host.set(id, MachinePhase.RUNNING);
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+    expect(await said(id)).toBe(words);
+  });
+});
+
 describe("DeleteSandbox", () => {
   it("is DELETING until destroyed, deleted again meanwhile without complaint, then not found", async () => {
     const { id } = await create();

@@ -43,6 +43,14 @@ describe("pruneArtifacts", () => {
     expect(await prune()).toEqual({ removed: [], kept: 2 });
   });
 
+  it("removes the newest, too, of a kind that no release makes any more", async () => {
+    const debians = await artifact("runsc", 1, 31);
+    await artifact("gvisor", 2, 31);
+    expect(await prune()).toEqual({ removed: [debians], kept: 1 });
+    await artifact("runsc", 3, 29);
+    expect((await prune()).removed).toEqual([]);
+  });
+
   it("keeps what this process has obtained, however old", async () => {
     await artifact("thing", 1, 1);
     const request = { kind: "thing", inputs: { mine: true }, build: async () => undefined };

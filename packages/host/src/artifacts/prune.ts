@@ -1,6 +1,6 @@
 // Removes artifacts that nobody needs any more: an upgrade makes new ones beside the old.
 //
-// Kept, whatever their age: what this process has obtained, the newest of each kind, and whatever a record of a machine or a memory image
+// Kept, whatever their age: what this process has obtained, the newest of each kind that is still made, and whatever a record of a machine or a memory image
 // names (suspended sandboxes are restored with the agent's root that they were made with). Of the rest, what was not used for
 // UNUSED_DAYS: every start of any service, and each day that it runs, marks what it needs (store.ts).
 import { readdir, readFile, rename, rm, stat } from "node:fs/promises";
@@ -9,6 +9,8 @@ import { withFileLock } from "./file-lock.ts";
 import { obtainedNames } from "./store.ts";
 
 const UNUSED_DAYS = 30;
+/** Kinds that no release makes any more: the newest of one is of no use either. `runsc`: Debian's, until 2026-11. */
+const RETIRED = new Set(["runsc"]);
 const DAY_MS = 24 * 3_600_000;
 const ARTIFACT = /^([a-z-]+)-([0-9a-f]{16})$/;
 /** Records are small; images of disks and memory are not read. */
@@ -40,9 +42,9 @@ export async function pruneArtifacts({ cache, records, nowMs }: PruneOptions): P
   const needed = new Set(obtainedNames());
   const newest = new Map<string, Candidate>();
   for (const one of all) if (one.usedAtMs > (newest.get(one.kind)?.usedAtMs ?? -1)) newest.set(one.kind, one);
+  const isNewest = (one: Candidate): boolean => newest.get(one.kind) === one && !RETIRED.has(one.kind);
   const unused = all.filter(
-    (one) =>
-      !needed.has(one.name) && newest.get(one.kind) !== one && one.usedAtMs < nowMs - UNUSED_DAYS * DAY_MS,
+    (one) => !needed.has(one.name) && !isNewest(one) && one.usedAtMs < nowMs - UNUSED_DAYS * DAY_MS,
   );
   const named = await keysNamedIn(records, new Set(unused.map(({ key }) => key)));
   const removed: string[] = [];

@@ -65,10 +65,8 @@ export interface SnapshotFiles {
 
 /** The memory can never be restored on this host as it now is (another runtime version or CPU, damage); the disk can be used. */
 export class ImageMismatchError extends ClocheError {
-  constructor(
-    message = "the memory image was made with another version of the runtime, or on another kind of CPU",
-    cause?: unknown,
-  ) {
+  /** `message`: why, in public words that go on "started from its disk, without its memory: ". */
+  constructor(message: string, cause?: unknown) {
     super("failed_precondition", message, cause === undefined ? {} : { cause });
   }
 }
@@ -164,6 +162,8 @@ export interface MachineDriver {
   ): Promise<SnapshotTimes>;
   /** Lets a machine go on that a crash of the service left paused or frozen in the middle of a snapshot. Repeatable. */
   unblock(files: MachineFiles): Promise<void>;
+  /** Throws ImageMismatchError for a snapshot of which `restore` would say so without making a machine. */
+  requireRestorable(from: SnapshotFiles): Promise<void>;
   /**
    * A machine from a snapshot: the same one again (resume) or a clone with new files (fork). The caller made
    * `files.diskImage` as a clone of `snapshotDisk(from)`. Never changes `from`.

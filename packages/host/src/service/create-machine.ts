@@ -5,6 +5,7 @@ import { ClocheError } from "@cloche/protocol";
 import { cloneDisk, growDisk, growImage } from "../disk/disk.ts";
 import type { RunningMachine } from "../machine/driver.ts";
 import { requireSpace } from "../pool/reserve.ts";
+import { withServices } from "./cold-start-words.ts";
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { SharedSnapshots } from "./fork-machine.ts";
 import type { HostJournal } from "./journal.ts";
@@ -20,6 +21,10 @@ export interface CreateContext {
 }
 export interface StartContext {
   id: string;
+  /** What its record says of its end; empty: nothing is wrong. Absent in what an earlier release began. */
+  words?: string;
+  /** Those that ran before, once they were started. */
+  services?: { started: string[]; failed: string[] };
 }
 
 export interface OperationParts {
@@ -98,11 +103,11 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
   ];
 }
 
-/** A stopped machine, cold from its disk, with the services that ran. */
+/** A stopped machine, cold from its disk, with the services that ran. Why it was stopped, where its record says so, it says still. */
 export async function startMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
   const known = parts.machines.require(id, "stopped", "running");
   if (known.phase === "running") return known;
-  const context: StartContext = { id };
+  const context: StartContext = { id, words: known.errorMessage };
   const record = { id, kind: "start", begun: [], direction: "forward" as const, context };
   await runSaga(record, startSteps(parts), parts.journal);
   return parts.machines.get(id);
@@ -113,20 +118,26 @@ export function startSteps({ machines }: OperationParts): SagaStep<StartContext>
     {
       name: "phase",
       async do({ id }) {
-        await machines.change(id, { phase: "starting", errorMessage: "" });
+        await machines.change(id, { phase: "starting" });
       },
-      async undo({ id }) {
-        await machines.change(id, { phase: "stopped" });
+      async undo({ id, words = "" }) {
+        await machines.change(id, { phase: "stopped", errorMessage: words });
       },
     },
     machineStep(machines, ({ id }) => id),
     {
       name: "assign",
-      async do({ id }) {
-        await machines.assign(id, { renewIdentity: false, startServices: true });
+      async do(context) {
+        context.services = await machines.assign(context.id, { renewIdentity: false, startServices: true });
       },
     },
-    commitStep(machines, ({ id }) => id),
+    {
+      name: "commit",
+      async do({ id, words = "", services }) {
+        const errorMessage = words === "" || services === undefined ? words : withServices(words, services);
+        await machines.change(id, { phase: "running", errorMessage }, DURABLE);
+      },
+    },
   ];
 }
 

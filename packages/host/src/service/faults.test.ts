@@ -45,6 +45,7 @@ const operations: Record<string, Case> = {
   fork: { prepare: [create], run: fork, creates: "other" },
   suspend: { prepare: [create], run: suspend },
   resume: { prepare: [create, suspend], run: resume },
+  "resume without its memory": { prepare: [create, suspend, loseImages], run: resumeWithoutMemory },
   destroy: { prepare: [create], run: destroy },
   "destroy of a suspended one": { prepare: [create, suspend], run: destroy },
   checkpoint: { prepare: [create], run: checkpoint },
@@ -62,6 +63,21 @@ async function suspend(client: Client, sandboxId: string): Promise<unknown> {
 }
 async function resume(client: Client, sandboxId: string): Promise<unknown> {
   return client.resumeMachine({ sandboxId });
+}
+async function loseImages(): Promise<unknown> {
+  world.imagesAreLost = true;
+  return undefined;
+}
+/** As the gateway does it. Whatever fails or is killed in its middle: what is lost is said. */
+async function resumeWithoutMemory(client: Client, sandboxId: string): Promise<unknown> {
+  const { phase } = await client.getMachine({ sandboxId });
+  const isStopped = phase === MachinePhase.STOPPED;
+  await (isStopped ? create(client, sandboxId) : client.resumeMachine({ sandboxId }));
+  const { errorMessage } = await client.getMachine({ sandboxId });
+  expect(errorMessage).toBe(
+    "started from its disk, without its memory: the memory image is damaged; services started: none",
+  );
+  return undefined;
 }
 async function destroy(client: Client, sandboxId: string): Promise<unknown> {
   return client.destroyMachine({ sandboxId });
@@ -263,6 +279,26 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
       }
     });
   }
+
+  it("memory that could not be saved at a stop is told after the next start", async () => {
+    const id = newSandboxId(randomBytes);
+    await create(client, id);
+    world.countEffects();
+    const at = world.effects.length;
+    await suspend(client, id);
+    const save = world.effects.slice(at).indexOf("driver snapshot");
+    await resume(client, id);
+    world.fault(save, "before");
+    await world.host.stop({ suspend: true });
+    await world.start();
+    connect();
+    await settled();
+    const { errorMessage } = await client.getMachine({ sandboxId: id });
+    expect(errorMessage).toMatch(
+      /^started from its disk, without its memory: it could not be saved when the service stopped.*; services started: none$/,
+    );
+    await expectTruth();
+  });
 
   it("what was assigned ahead is not assigned again, unless there is something else to tell", async () => {
     const assigns = (): number => world.effects.filter((effect) => effect === "agent Assign").length;

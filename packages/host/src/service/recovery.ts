@@ -12,6 +12,7 @@ import {
   startMachine,
   startSteps,
 } from "./create-machine.ts";
+import { withoutMemory } from "./cold-start-words.ts";
 import { finishRestore } from "./checkpoint-machine.ts";
 import { forkSteps } from "./fork-machine.ts";
 import type { MachineRecord } from "./machine-record.ts";
@@ -96,7 +97,8 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
       const running = await driver.adopt(files);
       if (!running) {
         await driver.stopMachine(files);
-        await machines.change(record.id, { phase: "stopped" });
+        const errorMessage = withoutMemory("its machine had ended when the service started");
+        await machines.change(record.id, { phase: "stopped", errorMessage });
         // A restore that was under way is undone: its sandbox starts from the disk that counts.
         await machines.dropField(record.id, "restore");
         return true;

@@ -45,14 +45,13 @@ export async function restartAfterCrash(
     await machines.change(id, { phase: "failed", errorMessage }, { durable: true });
     return;
   }
-  await machines.change(id, { phase: "stopped", errorMessage: reason }, { durable: true });
+  const errorMessage = `started again from its disk: ${reason}`;
+  await machines.change(id, { phase: "stopped", errorMessage }, { durable: true });
   try {
     await startMachine(parts, id);
   } catch (error) {
     log.error({ err: error, sandbox_id: id }, "machine could not be started again");
     const errorMessage = `${reason}; it could not be started again from its disk: ${ClocheError.from(error).message}`;
     await machines.change(id, { phase: "failed", errorMessage }, { durable: true });
-    return;
   }
-  await machines.change(id, { errorMessage: `started again from its disk: ${reason}` });
 }

@@ -1,5 +1,7 @@
 // The service stops for good: every machine gives its memory and CPU back, and none loses more than it must.
 import { eachLimited } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { withoutMemory } from "./cold-start-words.ts";
 import type { OperationParts } from "./create-machine.ts";
 import { suspendMachine } from "./suspend-machine.ts";
 
@@ -16,7 +18,7 @@ export async function suspendAll(parts: OperationParts): Promise<void> {
           { err: error, sandbox_id: id },
           "memory could not be saved: shutting down instead",
         );
-        await shutDown(parts, id).catch((problem: unknown) => {
+        await shutDown(parts, id, error).catch((problem: unknown) => {
           machines.parts.log.error({ err: problem, sandbox_id: id }, "could not be shut down: it goes on");
         });
       }
@@ -25,10 +27,11 @@ export async function suspendAll(parts: OperationParts): Promise<void> {
 }
 
 /** Services end the gentle way, the disk is flushed, the machine goes. It starts cold from its disk, with its services. */
-async function shutDown({ machines }: OperationParts, id: string): Promise<void> {
+async function shutDown({ machines }: OperationParts, id: string, why: unknown): Promise<void> {
   const record = machines.get(id);
   await machines.agent(record).shutdown();
   await machines.driver(record).stopMachine(machines.files(record));
-  const errorMessage = "its memory could not be saved when the service stopped; it starts from its disk";
+  const detail = why instanceof ClocheError ? `: ${why.message}` : "";
+  const errorMessage = withoutMemory(`it could not be saved when the service stopped${detail}`);
   await machines.change(id, { phase: "stopped", errorMessage }, { durable: true });
 }

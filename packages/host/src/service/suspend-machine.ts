@@ -7,6 +7,7 @@ import type { PrepareSnapshotResponseJson } from "@cloche/protocol/guest";
 import { cloneDisk } from "../disk/disk.ts";
 import { type GuestHooks, ImageMismatchError, type SnapshotFiles, snapshotDisk } from "../machine/driver.ts";
 import { requireSpace } from "../pool/reserve.ts";
+import { withoutMemory } from "./cold-start-words.ts";
 import { commitStep, type OperationParts, startMachine } from "./create-machine.ts";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
@@ -114,6 +115,8 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
   const context: ResumeContext = { id, disk: `disk-${known.disks + 1}.ext4` };
   const saga = { id, kind: "resume", begun: [], direction: "forward" as const, context };
   try {
+    // Before anything is begun that would have to be undone.
+    await machines.driver(known).requireRestorable(imageOf(machines, id));
     await runSaga(saga, resumeSteps(parts), parts.journal);
   } catch (error) {
     if (error instanceof ImageMismatchError) return startFromImage(parts, id, error);
@@ -131,24 +134,30 @@ async function startFromImage(
   reason: ImageMismatchError,
 ): Promise<MachineRecord> {
   const { machines } = parts;
-  const { disks, snapshot } = machines.get(id);
+  const { disks } = machines.get(id);
   const disk = `disk-${disks + 1}.ext4`;
   const record = await machines.change(id, { disk, disks: disks + 1 });
-  const image = snapshotDisk(snapshotOf(machines, record, snapshot ?? ""));
+  const image = snapshotDisk(imageOf(machines, id));
   await cloneDisk(machines.parts.native, image, machines.files(record).diskImage);
-  const errorMessage = `started from its disk, without its memory: ${reason.message}`;
+  machines.parts.log.warn(
+    { err: reason, sandbox_id: id },
+    "memory cannot be restored: starting from the disk",
+  );
+  const errorMessage = withoutMemory(reason.message);
   await machines.change(id, { phase: "stopped", errorMessage }, { durable: true });
   await startMachine(parts, id);
   await dropSnapshots(machines, id);
-  return machines.change(id, { errorMessage });
+  return machines.get(id);
+}
+
+/** That of a suspended machine. */
+function imageOf(machines: Machines, id: string): SnapshotFiles {
+  const record = machines.get(id);
+  if (record.snapshot === undefined) throw new ClocheError("internal", `machine ${id} has no memory image`);
+  return snapshotOf(machines, record, record.snapshot);
 }
 
 export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContext>[] {
-  const snapshotFor = (id: string): SnapshotFiles => {
-    const record = machines.get(id);
-    if (record.snapshot === undefined) throw new ClocheError("internal", `machine ${id} has no memory image`);
-    return snapshotOf(machines, record, record.snapshot);
-  };
   return [
     {
       name: "phase",
@@ -165,7 +174,7 @@ export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContex
         const record = await machines.change(id, { disk, disks: machines.get(id).disks + 1 });
         await cloneDisk(
           machines.parts.native,
-          snapshotDisk(snapshotFor(id)),
+          snapshotDisk(imageOf(machines, id)),
           machines.files(record).diskImage,
         );
       },
@@ -176,7 +185,7 @@ export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContex
     // A resume that was undone after its Assign must not leave the record with a secret that the image does not know.
     restoreStep(machines, ({ id }) => ({
       id,
-      from: snapshotFor(id),
+      from: imageOf(machines, id),
       controlSecret: machines.get(id).snapshotSecret,
     })),
     {

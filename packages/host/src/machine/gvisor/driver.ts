@@ -2,11 +2,10 @@
 //
 // Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
 // gvisor.json and the unit's record, and believes them only when the process with that start time lives.
-import { existsSync } from "node:fs";
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
-import { allDone, CleanupStack, eachLimited, type Log, readJsonFile, step, Turns } from "@cloche/base";
+import { allDone, CleanupStack, eachLimited, type Log, step, Turns } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
@@ -14,7 +13,6 @@ import { agentListens } from "../agent-listens.ts";
 import { childGroups, type CgroupLimits, prepareParent, removeGroup } from "../cgroup.ts";
 import {
   type GuestHooks,
-  ImageMismatchError,
   type MachineDriver,
   type MachineFiles,
   type MachineResources,
@@ -30,6 +28,7 @@ import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { ExitWatch } from "./exit-watch.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
+import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
 import { memoryLeft } from "./memory-left.ts";
 import { probeRunsc } from "./probe.ts";
 import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
@@ -37,15 +36,7 @@ import { shareMounts, unmountBelow, unshareMounts } from "./slot-mounts.ts";
 import { snapshotError } from "./snapshot-error.ts";
 import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
 import { isDefaultShape, leastShape, limitsOf, withHeadroom } from "./unit-limits.ts";
-import {
-  goneLease,
-  readUnit,
-  sharedRoot,
-  Unit,
-  type UnitEnvironment,
-  type UnitRecord,
-  unknownUnit,
-} from "./unit.ts";
+import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
 
 export interface GvisorOptions {
   /** Instance tag. */
@@ -82,7 +73,6 @@ const MADE_AT_ONCE_PER_CPU = 2;
  * takes 4 % of a processor; one after the other, with the requests that follow, 12 s.
  */
 const CLAIMED_AT_ONCE_PER_CPU = 0.5;
-const MADE_WITH_FILE = "made-with";
 
 /** Waits until this machine may be made from nothing; at once, where it has waited before. */
 type Turn = () => Promise<void>;
@@ -93,7 +83,8 @@ export class GvisorDriver implements MachineDriver {
   readonly #units = new Map<string, Unit>();
   readonly #exits = new ExitWatch();
   readonly #environment: UnitEnvironment;
-  #platform: Promise<string> | undefined;
+  /** By version of runsc. */
+  readonly #platforms = new Map<string, Promise<string>>();
   #templates: TemplateStore | undefined;
   #ready: ReadyUnits | undefined;
   readonly #turns = new Turns(availableParallelism() * MADE_AT_ONCE_PER_CPU);
@@ -164,7 +155,8 @@ export class GvisorDriver implements MachineDriver {
     if (left.length > 0) return;
     // Nothing of ours is left: give back what probe made.
     await unshareMounts(join(this.#options.runDir, "slots"));
-    await unmountBelow(sharedRoot(this.#options.runDir));
+    // A release before 2026-11 had runsc in a mount of its own there, and did not know what runsc pins in ours.
+    await unmountBelow(this.#options.runDir);
     await removeGroup(`/cloche-${this.#options.tag}`);
     await rm(this.#options.runDir, { recursive: true, force: true });
   }
@@ -276,21 +268,24 @@ export class GvisorDriver implements MachineDriver {
     });
   }
 
+  async requireRestorable(from: SnapshotFiles): Promise<void> {
+    await requireRestorable(from.dir, await this.#madeWith());
+  }
+
   async restore(
     files: MachineFiles,
     from: SnapshotFiles,
     resources: MachineResources,
   ): Promise<RunningMachine> {
-    const madeWith = (await readJsonFile(join(from.dir, MADE_WITH_FILE))) as MadeWith | undefined;
-    const agentRootDir = madeWith?.agentRootDir ?? "";
-    const { platform } = await this.#madeWith();
-    if (madeWith?.platform !== platform || !existsSync(agentRootDir)) throw new ImageMismatchError();
+    const { agentRootDir } = await requireRestorable(from.dir, await this.#madeWith());
     await this.stopMachine(files);
     return this.#first((turn) =>
       CleanupStack.guard(async (cleanup) => {
         const unit = await this.#take(files, resources, cleanup, turn, { agentRootDir });
         await unit.attachDisk(files.diskImage);
-        await unit.restore(from.dir);
+        await unit.restore(from.dir).catch(async (error: unknown) => {
+          throw await restoreError(unit, error);
+        });
         return this.#running(unit, files.id, undefined, AGENT_RESTORE_MS);
       }),
     );
@@ -341,10 +336,11 @@ export class GvisorDriver implements MachineDriver {
     hooks: GuestHooks,
   ): Promise<SnapshotTimes> {
     const unit = await this.#living(files);
-    await hooks.flush();
+    const { agentRootDir, runscVersion } = unit.record;
+    const madeWith = await this.#madeWith(agentRootDir, runscVersion ?? "");
+    if (!options.stop) requireForkable(madeWith, await this.#madeWith());
+    await allDone([hooks.flush(), noteMadeWith(into.dir, madeWith, options.stop)]);
     try {
-      const madeWith = await this.#madeWith(unit.record.agentRootDir);
-      await writeFile(join(into.dir, MADE_WITH_FILE), JSON.stringify(madeWith));
       return await unit.snapshot(into.dir, snapshotDisk(into), options);
     } catch (error) {
       throw snapshotError(error);
@@ -450,10 +446,14 @@ export class GvisorDriver implements MachineDriver {
     if (resources.egress) await this.#options.network.setEgressOf(unit.lease.agentHost, resources.egress);
   }
 
-  /** What images that are made now need. */
-  async #madeWith(agentRootDir = this.#options.agentRoot.dir): Promise<MadeWith> {
-    this.#platform ??= platformKey(this.#options.runscVersion);
-    return { agentRootDir, platform: await this.#platform };
+  /** What images need that such a sentry writes; one that is made now, where nothing else is said. Empty: of a version not known. */
+  async #madeWith(
+    agentRootDir = this.#options.agentRoot.dir,
+    runscVersion = this.#options.runscVersion,
+  ): Promise<MadeWith> {
+    const platform = this.#platforms.get(runscVersion) ?? platformKey(runscVersion);
+    this.#platforms.set(runscVersion, platform);
+    return { agentRootDir, platform: await platform, ...(runscVersion !== "" && { runscVersion }) };
   }
 
   #newSecret(): string {
@@ -515,7 +515,9 @@ export class GvisorDriver implements MachineDriver {
     const lease = await step("network slot", () => this.#options.network.lease());
     const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
     const environment = { ...this.#environment, agentRoot: { ...this.#options.agentRoot, argv } };
-    const unit = new Unit(environment, { name, slot: lease.slot, limits, agentRootDir }, lease);
+    const { runscVersion } = this.#options;
+    const record = { name, slot: lease.slot, limits, agentRootDir, runscVersion };
+    const unit = new Unit(environment, record, lease);
     this.#units.set(name, unit);
     try {
       await unit.make(ahead ? "little" : "usual");

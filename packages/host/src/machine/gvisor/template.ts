@@ -94,8 +94,10 @@ export class TemplateStore {
 export interface MadeWith {
   /** The agent's root, whose files the image names. Content-addressed: an upgrade makes a new one beside it. */
   agentRootDir: string;
-  /** Of the sentry and the CPU: gVisor restores only its own version's images, on a CPU that lacks no feature. */
+  /** Of the sentry that wrote it and the CPU: gVisor restores only its own version's images, on a CPU that lacks no feature. */
   platform: string;
+  /** Of that sentry, for words. Absent: an earlier release wrote it, or started the sentry. */
+  runscVersion?: string;
 }
 
 export async function platformKey(runscVersion: string): Promise<string> {

@@ -45,6 +45,11 @@ export interface UnitRecord {
   limits: CgroupLimits;
   /** Root that the agent in it runs from: an upgrade brings a new one, but a memory image needs its own. */
   agentRootDir: string;
+  /**
+   * Of its sentry, which a release that comes later adopts with the machine: the memory that it saves is of this version.
+   * Absent: made by a release that did not note it.
+   */
+  runscVersion?: string;
   /** Machine it was given to. */
   machineId?: string;
   /** Disk image at slot/disk. */
@@ -58,6 +63,7 @@ const RUNSC_FLAGS =
   );
 /** Memory is written at disk speed: this is for the largest. */
 const SNAPSHOT_DEADLINE_MS = 600_000;
+const SIGKILL = 9;
 const KEEPER_END_TRIES = 400;
 const KEEPER_END_PAUSE_MS = 5;
 
@@ -288,12 +294,23 @@ export class Unit {
     if (await this.cgroup.outOfMemory()) {
       return "the machine ran out of memory; create it with more memory_mb";
     }
-    const [, status] = (await readFile(this.exitFile, "utf8").catch(() => "")).trim().split(" ");
+    const status = await this.#endStatus();
     if (status === undefined) return "the machine's process ended";
-    const signal = Number(status) & 0x7f;
+    const signal = signalOf(status);
     return signal === 0
-      ? `the machine's process ended with code ${Number(status) >> 8}`
+      ? `the machine's process ended with code ${status >> 8}`
       : `the machine's process was killed by signal ${signal}`;
+  }
+
+  /** Whether its process was ended from outside: by the kernel for want of memory, or by a SIGKILL. */
+  async wasKilled(): Promise<boolean> {
+    return (await this.cgroup.outOfMemory()) || signalOf((await this.#endStatus()) ?? 0) === SIGKILL;
+  }
+
+  /** As wait(2) has it. Undefined: it has not ended, or nobody saw it end. */
+  async #endStatus(): Promise<number | undefined> {
+    const [, status] = (await readFile(this.exitFile, "utf8").catch(() => "")).trim().split(" ");
+    return status === undefined ? undefined : Number(status);
   }
 
   /** Kills it and gives everything back but the disk image. Repeatable, for a half-made unit too. */
@@ -344,6 +361,9 @@ export const unknownUnit = (name: string): UnitRecord => ({
   agentRootDir: "",
   limits: limitsOf(leastShape),
 });
+
+/** Of a wait status; 0: it ended by itself. */
+const signalOf = (status: number): number => status & 0x7f;
 
 /** Of what the keeper reports. */
 const pauseMsOf = (said: string): number => (JSON.parse(said) as { pauseUs: number }).pauseUs / 1_000;

@@ -122,6 +122,10 @@ export class QemuDriver implements MachineDriver {
     }
   }
 
+  async requireRestorable(from: SnapshotFiles): Promise<void> {
+    await openSnapshot(from.dir, this.#environment.platform);
+  }
+
   async restore(
     files: MachineFiles,
     from: SnapshotFiles,

@@ -12,6 +12,7 @@ import { ClocheError } from "@cloche/protocol";
 import { openDirectoryStore } from "../../blob/directory-store.ts";
 import {
   type GuestHooks,
+  ImageMismatchError,
   type MachineDriver,
   type MachineFiles,
   type ReadyHooks,
@@ -51,6 +52,8 @@ export class FakeWorld {
   readonly effects: string[] = [];
   /** What every driver has made ahead: a machine, or the memory that a fresh disk goes with. */
   keeps: "machine" | "disk" | undefined;
+  /** No memory can be restored. */
+  imagesAreLost = false;
   /** One that was made ahead and assigned, by `makeAhead`. */
   #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
   #hooks: ReadyHooks | undefined;
@@ -302,6 +305,9 @@ export class FakeWorld {
           const machine = this.machines.get(files.id);
           if (machine) machine.paused = false;
         }),
+      requireRestorable: async () => {
+        if (this.imagesAreLost) throw new ImageMismatchError("the memory image is damaged");
+      },
       restore: (files, from: SnapshotFiles) =>
         effect("restore", async () => {
           await stop(files);

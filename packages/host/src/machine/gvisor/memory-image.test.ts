@@ -1,0 +1,97 @@
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { CommandError } from "../../sys/run.ts";
+import { ImageMismatchError } from "../driver.ts";
+import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
+
+let dir: string;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "cloche-image-"));
+});
+afterEach(() => rm(dir, { recursive: true }));
+
+const present = { agentRootDir: "/", platform: "p1", runscVersion: "20260905.0" };
+
+describe("requireRestorable", () => {
+  const refusal = async (): Promise<ImageMismatchError> => {
+    const error = await requireRestorable(dir, present).catch((thrown: unknown) => thrown);
+    expect(error).toBeInstanceOf(ImageMismatchError);
+    return error as ImageMismatchError;
+  };
+
+  it.each([true, false])("takes an image of this gVisor and CPU, durable: %s", async (durable) => {
+    await noteMadeWith(dir, present, durable);
+    expect(await requireRestorable(dir, { ...present, agentRootDir: "/newer" })).toEqual(present);
+    expect(JSON.parse(await readFile(join(dir, "made-with"), "utf8"))).toEqual(present);
+  });
+
+  it.each([
+    [
+      "another gVisor",
+      { platform: "p0", runscVersion: "20260101.0" },
+      /saved by gVisor 20260101.0, and gVisor 20260905.0/,
+    ],
+    [
+      "an earlier release",
+      { platform: "p0", runscVersion: undefined },
+      /by the gVisor of an earlier release of Cloche, and/,
+    ],
+    ["another CPU", { platform: "p0" }, /on another kind of processor/],
+    [
+      "an agent that is gone",
+      { agentRootDir: "/nowhere/agent-root" },
+      /agent .* no longer in this host's cache/,
+    ],
+  ])("names why not, of %s, and no path", async (_, difference, words) => {
+    await noteMadeWith(dir, { ...present, ...difference } as typeof present, false);
+    const { message, code } = await refusal();
+    expect([message, code]).toEqual([expect.stringMatching(words), "failed_precondition"]);
+    expect(message).not.toContain("/");
+  });
+
+  it.each([
+    ["nothing"],
+    [""],
+    ["{"],
+    ["null"],
+    ['{"platform":"p1"}'],
+    ['{"agentRootDir":7,"platform":"p1"}'],
+  ])("takes a note of %j for damage", async (text) => {
+    if (text !== "nothing") await writeFile(join(dir, "made-with"), text);
+    expect((await refusal()).message).toMatch(/^the memory image is damaged/);
+  });
+});
+
+it("refuses to clone a machine whose sentry is of another version, and says what to do", () => {
+  requireForkable({ ...present, agentRootDir: "/older" }, present);
+  const old = { agentRootDir: "/", platform: "p0" };
+  expect(() => requireForkable(old, present)).toThrow(
+    /run by the gVisor of an earlier release.*checkpoint_id.*suspend/,
+  );
+});
+
+describe("restoreError", () => {
+  const failed = (said: string) => new CommandError(["runsc"], 128, "exit code 128", said);
+  const lives = { wasKilled: async () => false };
+  const refused = 'restoring container "u1": failed to load kernel: failed to load memory files: EOF';
+  const died = 'restoring container "u1": urpc method "containerManager.Restore" failed: EOF';
+
+  it.each([refused, died, "gvisor.dev/gvisor/pkg/state.(*decodeState).Load(0x14)"])(
+    "%s: damaged",
+    async (said) => {
+      expect(await restoreError(lives, failed(said))).toBeInstanceOf(ImageMismatchError);
+    },
+  );
+
+  it.each([
+    ["somebody killed the sentry", { wasKilled: async () => true }, failed(died)],
+    ["the host is out of memory", lives, failed(`${refused}: cannot allocate memory`)],
+    ["the host's disk is full", lives, failed(`${died}: no space left on device`)],
+    ["something else failed", lives, failed("creating the gofer: permission denied")],
+    ["it was no command", lives, new Error("failed to load kernel")],
+  ])("where %s the image is kept", async (_, unit, error) => {
+    expect(await restoreError(unit, error)).toBe(error);
+  });
+});
