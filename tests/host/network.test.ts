@@ -186,7 +186,9 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     const denials = (await command({ op: "denials" })) as Record<number, { packets: number }>;
     expect(denials[one.slot]?.packets).toBeGreaterThanOrEqual(3);
     expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
-    expect((await run(["ip", "-6", "-n", namespace, "addr"])).stdout).toBe("");
+    // `localhost` is ::1 too; nothing else is.
+    const { stdout } = await run(["ip", "-6", "-n", namespace, "-oneline", "addr"]);
+    expect(stdout.match(/\S+ +inet6 \S+/g)).toEqual([expect.stringMatching(/^lo +inet6 ::1\/128$/)]);
   });
 
   it("resolves names through the host's resolvers, by the fixed address and by its gateway", async () => {
