@@ -78,6 +78,9 @@ export interface CheckpointLimits {
   bytes: number;
 }
 
+/** Settings are in the unit of their name; what they are turned into says its own. */
+const checkpointGb = 0;
+
 export const defaults = {
   gatewayPort: 7080,
   edgePort: 7443,
@@ -87,7 +90,8 @@ export const defaults = {
   memoryMb: 1_024,
   diskMb: 8_192,
   template: "base",
-  checkpointLimits: { count: 10_000, bytes: 0 } satisfies CheckpointLimits,
+  checkpointLimits: { count: 10_000, bytes: checkpointGb * 1024 ** 3 } satisfies CheckpointLimits,
+  checkpointGb,
   /** Of one sandbox at the edge; a setting, 0: no limit. */
   requestsPerSecond: 50_000,
   /** Of one team; settings, 0: no limit (docs/operations.md). */
