@@ -4,6 +4,7 @@ export const limits = {
   fileWriteBytes: 1_048_576,
   execOutputBytes: 16 * 1024 * 1024,
   execStdinBytes: 16 * 1024 * 1024,
+  execStdinPieceBytes: 1_048_576,
   execArguments: 10_000,
   execArgumentBytes: 128 * 1024,
   pathBytes: 4_095,
@@ -26,7 +27,7 @@ export const limits = {
   serviceLogFiles: 2,
   servicesPerSandbox: 256,
   /** JSON bodies where no narrower limit is named. */
-  jsonBodyBytes: 20 * 1024 * 1024,
+  jsonBodyBytes: 24 * 1024 * 1024,
   /** HTTP servers. */
   headerBytes: 64 * 1024,
   headerCount: 200,

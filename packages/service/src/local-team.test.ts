@@ -1,66 +1,94 @@
+import { generateKeyPairSync, randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { silentLog } from "@cloche/base";
+import { silentLog, systemClock } from "@cloche/base";
+import { createGateway, type Database, type Gateway, openSqlite } from "@cloche/gateway";
+import { HostService } from "@cloche/protocol/host";
+import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { type GatewayFixture, openFixture } from "../../gateway/src/testing/gateway-fixture.ts";
 import { ensureLocalTeam } from "./local-team.ts";
 
 let home: string;
-const open: GatewayFixture[] = [];
+const open: { gateway: Gateway; database: Database }[] = [];
 beforeEach(() => {
   home = mkdtempSync(join(tmpdir(), "cloche-local-team-"));
 });
 afterEach(async () => {
-  for (const fixture of open.splice(0)) await fixture.close();
+  for (const { gateway, database } of open.splice(0)) {
+    await gateway.close();
+    await database.close();
+  }
   rmSync(home, { recursive: true, force: true });
 });
 
-/** A gateway on a database of its own, which knows nothing of this home. */
-async function gateway(): Promise<GatewayFixture> {
-  const fixture = await openFixture();
-  open.push(fixture);
-  return fixture;
+/** A gateway on a database of its own, which knows nothing of this home, without a host. */
+async function newGateway(): Promise<{ gateway: Gateway; database: Database }> {
+  const database = await openSqlite(":memory:", systemClock);
+  const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2_048 });
+  const gateway = createGateway({
+    database,
+    host: createClient(
+      HostService,
+      createRouterTransport(() => undefined),
+    ),
+    signingKeys: [{ kid: "k", privateKeyPem: privateKey.export({ type: "pkcs8", format: "pem" }) as string }],
+    config: {
+      issuer: "cloche-test",
+      baseDomain: "cloche.localhost",
+      edgePort: 7443,
+      tokenLifetimeSeconds: 3_600,
+      corsOrigins: "*",
+    },
+    clock: systemClock,
+    log: silentLog,
+    randomBytes,
+  });
+  open.push({ gateway, database });
+  return { gateway, database };
 }
-const keyIn = async (fixture: GatewayFixture): Promise<string> =>
-  (await ensureLocalTeam(home, fixture.gateway, silentLog)).apiKey;
-const statusWith = async (fixture: GatewayFixture, secret: string): Promise<number> =>
-  (await fixture.call("ListSandboxes", {}, { secret })).status;
+const keyOf = async (gateway: Gateway): Promise<string> =>
+  (await ensureLocalTeam(home, gateway, silentLog)).apiKey;
 
 it("makes the key once, for root alone, and keeps it", async () => {
-  const fixture = await gateway();
-  const key = await keyIn(fixture);
-  expect(await statusWith(fixture, key)).toBe(200);
+  const { gateway } = await newGateway();
+  const key = await keyOf(gateway);
+  expect(await gateway.apiKeyState(key)).toBe("good");
   const file = join(home, "keys/api_key");
   expect([readFileSync(file, "utf8"), statSync(file).mode & 0o777]).toEqual([`${key}\n`, 0o600]);
-  expect(await keyIn(fixture)).toBe(key);
+  expect(await keyOf(gateway)).toBe(key);
+  expect(await gateway.teams()).toHaveLength(1);
 });
 
 it("makes it good again on a database that was put in the place of the one that knew it", async () => {
-  const key = await keyIn(await gateway());
-  const other = await gateway();
-  expect(await statusWith(other, key)).toBe(401);
-  expect(await keyIn(other)).toBe(key);
-  expect(await statusWith(other, key)).toBe(200);
+  const key = await keyOf((await newGateway()).gateway);
+  const { gateway } = await newGateway();
+  expect(await gateway.apiKeyState(key)).toBe("unknown");
+  expect(await keyOf(gateway)).toBe(key);
+  expect(await gateway.apiKeyState(key)).toBe("good");
 });
 
 it("makes another where it was revoked, or the file holds none", async () => {
-  const fixture = await gateway();
-  const key = await keyIn(fixture);
-  const { body } = await fixture.call(
-    "ListApiKeys",
-    {},
-    { secret: key, service: "cloche.public.v1.ApiKeyService" },
-  );
-  await fixture.call(
-    "RevokeApiKey",
-    { id: body.keys[0].id },
-    { secret: key, service: "cloche.public.v1.ApiKeyService" },
-  );
-  const second = await keyIn(fixture);
-  expect([await statusWith(fixture, key), await statusWith(fixture, second)]).toEqual([401, 200]);
+  const { gateway, database } = await newGateway();
+  const key = await keyOf(gateway);
+  const [team] = await gateway.teams();
+  const [record] = await database.apiKeys.list(team?.id ?? "");
+  const audit = {
+    id: "audit-x",
+    teamId: team?.id ?? "",
+    atMs: 1,
+    actor: "test",
+    action: "key.revoke",
+    subject: record?.id ?? "",
+    requestId: "",
+    result: "ok",
+    detail: "",
+  };
+  await database.apiKeys.revoke(team?.id ?? "", record?.id ?? "", 1, audit);
+  const second = await keyOf(gateway);
+  expect([await gateway.apiKeyState(key), await gateway.apiKeyState(second)]).toEqual(["refused", "good"]);
   writeFileSync(join(home, "keys/api_key"), "cloche_half");
-  const third = await keyIn(fixture);
+  const third = await keyOf(gateway);
   expect(new Set([key, second, third]).size).toBe(3);
-  expect(await statusWith(fixture, third)).toBe(200);
+  expect(await gateway.apiKeyState(third)).toBe("good");
 });
