@@ -33,6 +33,7 @@ export interface Step {
   until_ms?: number;
   copies?: number;
   pause_ms?: number;
+  meanwhile?: boolean;
   capture?: Record<string, string>;
   expect: Expectation;
 }

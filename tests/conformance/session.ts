@@ -121,7 +121,16 @@ export class Session {
     const before = new Set(this.#owned);
     const transcript: string[] = [];
     try {
-      for (const step of one.steps) await this.#runStep(file.surface, step, captured, transcript);
+      const meanwhile: Promise<void>[] = [];
+      for (const step of one.steps) {
+        const run = this.#runStep(file.surface, step, captured, transcript);
+        if (step.meanwhile !== true) await run;
+        else {
+          run.catch(() => undefined); // told at the end of the case
+          meanwhile.push(run);
+        }
+      }
+      await Promise.all(meanwhile);
     } finally {
       for (const id of this.#owned) if (!before.has(id) || id === own?.id) await this.discard(id);
     }

@@ -1,10 +1,12 @@
 // exec where data cannot say it: clients that vanish, streams, much output, many at once.
 import https from "node:https";
+import { join } from "node:path";
 import { beforeAll, describe, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { eventually, sharedClient } from "../fixtures/client.ts";
+import { repositoryRoot, runCommand } from "../fixtures/service.ts";
 
-const { target } = inject("service");
+const { env, target } = inject("service");
 const client = sharedClient();
 let sandbox: TestSandbox;
 beforeAll(async () => {
@@ -37,6 +39,37 @@ test("a command has nothing of the agent's environment, and its language in one 
     "0\n",
   );
   expect(await client.shell(sandbox, "locale charmap; localedef --list-archive")).toBe("UTF-8\nC.utf8\n");
+});
+
+describe("the command line", () => {
+  const cli = join(repositoryRoot, "packages/cli/bin/cloche.mjs");
+  const bash = (line: string) =>
+    runCommand("bash", ["-o", "pipefail", "-c", line], {
+      env: { ...process.env, ...env, CLI: `${process.execPath} ${cli}`, BOX: sandbox.id },
+    });
+
+  test("passes every byte on, out and in, whatever the size", async () => {
+    const [inside] = (await client.shell(sandbox, "sha256sum /bin/ls")).split(" ");
+    expect(await bash("$CLI exec $BOX -- cat /bin/ls | sha256sum")).toMatchObject({
+      code: 0,
+      stdout: `${inside}  -\n`,
+    });
+    const three = "head -c 3000000 /dev/urandom > $F; sha256sum < $F; $CLI exec -i $BOX -- sha256sum < $F";
+    const { stdout, stderr } = await bash(
+      `F=$(mktemp); ${three}; cat $F | $CLI exec -i $BOX sha256sum; rm $F`,
+    );
+    const sums = stdout.trim().split("\n");
+    expect(sums, stderr).toHaveLength(3);
+    expect(new Set(sums).size).toBe(1);
+  });
+
+  test("runs while its input is open, and ends when the command ends", async () => {
+    // Until its reader is gone: a command line that waited for its end would wait as long.
+    const open = "(while sleep 0.2; do echo tick || exit; done)";
+    expect(await bash(`${open} | $CLI exec -i $BOX -- head -n 2`)).toMatchObject({ stdout: "tick\ntick\n" });
+    const killed = await bash(`${open} | $CLI exec -i --timeout 2 $BOX -- sh -c 'cat > /dev/null'`);
+    expect(killed).toMatchObject({ code: 137, stderr: "cloche: timed out after 2 s and was killed\n" });
+  });
 });
 
 describe("a client that goes away", () => {

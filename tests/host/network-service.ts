@@ -1,5 +1,6 @@
 // Run as a child in a namespace that plays the host: opens the network and obeys one JSON line after another. Being a
 // process of its own, it can be killed -9, and its host's routes, rules and ip_forward are not this machine's.
+import { dirname, join } from "node:path";
 import { createInterface } from "node:readline";
 import type { EgressPolicy } from "../../packages/host/src/network/egress.ts";
 import { destroyNetwork, type NetworkLease, openNetwork } from "../../packages/host/src/network/network.ts";
@@ -15,6 +16,7 @@ export interface NetworkCommand {
     | "egress"
     | "denials"
     | "report"
+    | "subnet"
     | "close"
     | "destroy";
   slot?: number;
@@ -35,6 +37,7 @@ const leases = new Map<number, NetworkLease>();
 const options = {
   tag,
   subnet,
+  subnetFile: join(dirname(stateDir), "subnet"),
   stateDir,
   native,
   slotsAhead,
@@ -67,6 +70,8 @@ async function obey({ op, slot = 0, policy }: NetworkCommand): Promise<unknown> 
       return Object.fromEntries(await network.denials());
     case "report":
       return network.reportOf(leases.get(slot)?.address ?? "");
+    case "subnet":
+      return network.subnet;
     case "close":
       await network.close();
       await native.close();

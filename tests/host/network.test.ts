@@ -1,6 +1,6 @@
 // The network policy, proved between namespaces made here: one plays the host, one the internet and the private network
 // behind it. No packet can leave them: neither is connected to this machine's network.
-import { readdir } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { parseAllowedDomain } from "@cloche/protocol";
@@ -186,7 +186,9 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     const denials = (await command({ op: "denials" })) as Record<number, { packets: number }>;
     expect(denials[one.slot]?.packets).toBeGreaterThanOrEqual(3);
     expect(await probe(namespace, "udp", PUBLIC, 81)).toMatchObject({ answered: true });
-    expect((await run(["ip", "-6", "-n", namespace, "addr"])).stdout).toBe("");
+    // `localhost` is ::1 too; nothing else is.
+    const { stdout } = await run(["ip", "-6", "-n", namespace, "-oneline", "addr"]);
+    expect(stdout.match(/\S+ +inet6 \S+/g)).toEqual([expect.stringMatching(/^lo +inet6 ::1\/128$/)]);
   });
 
   it("resolves names through the host's resolvers, by the fixed address and by its gateway", async () => {
@@ -407,5 +409,42 @@ describe.skipIf(cannotRun)(`network${cannotRun ? ` (skipped: ${cannotRun})` : ""
     });
     await other.kill();
     await run(["ip", "-n", host, "addr", "del", "10.77.3.1/24", "dev", "lo"]);
+  });
+
+  it("chooses one that is free where none is set, another for each service, and the same at the next start", async () => {
+    const start = async (name: string, tag: string): Promise<[LineProcess, string]> => {
+      const stateDir = join(lab.home, name, "network");
+      const settings = {
+        program: lab.nativeProgram,
+        tag,
+        subnet: "",
+        stateDir,
+        resolver: PUBLIC,
+        slotsAhead: 0,
+      };
+      const other = new LineProcess(node(host, "network-service.ts", JSON.stringify(settings)));
+      expect(await other.read()).toEqual({ ready: true });
+      const { value } = await other.ask({ op: "subnet" });
+      expect(await readFile(join(lab.home, name, "subnet"), "utf8")).toBe(`${String(value)}\n`);
+      return [other, String(value)];
+    };
+    await run(["ip", "-n", host, "addr", "add", "10.231.3.1/24", "dev", "lo"]);
+    const tags = ["yyyyy1", "yyyyy2"];
+    const both = await Promise.all(tags.map((tag) => start(tag, tag)));
+    const subnets = both.map(([, subnet]) => subnet);
+    expect(subnets.toSorted()).toEqual(["10.232.0.0/16", "10.233.0.0/16"]);
+    // Killed, with its router there; then stopped, with nothing left of it, and the first of all free again.
+    await both[1]?.[0].kill();
+    let [second, subnet] = await start("yyyyy2", "yyyyy2");
+    expect(subnet).toBe(subnets[1]);
+    await second.ask({ op: "destroy" });
+    await second.end();
+    await run(["ip", "-n", host, "addr", "del", "10.231.3.1/24", "dev", "lo"]);
+    [second, subnet] = await start("yyyyy2", "yyyyy2");
+    expect(subnet).toBe(subnets[1]);
+    for (const one of [both[0]?.[0], second]) {
+      await one?.ask({ op: "destroy" });
+      await one?.end();
+    }
   });
 });

@@ -13,6 +13,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "tmpfiles.h"
+
 /* Of a virtual machine's memory, what users' programs never get; of a small one, a quarter. */
 #define AGENT_MEMORY (96ull << 20)
 /* A process of the agent's weighs about as much as 100 here. */
@@ -100,6 +102,23 @@ static const char *mount_dev(void) {
       symlink("fd/0", "/dev/stdin") != 0 || symlink("fd/1", "/dev/stdout") != 0 || symlink("fd/2", "/dev/stderr") != 0)
     return "links in /dev";
   return NULL;
+}
+
+/* They lie on the disk, with all else that a checkpoint carries. Where a tree has none it gets one. */
+static const char *ensure_tmp(void) {
+  static const char *const paths[] = {"/tmp", "/var/tmp"};
+  for (int i = 0; i < 2; i++) {
+    struct stat st;
+    if (stat(paths[i], &st) == 0 && S_ISDIR(st.st_mode)) continue;
+    if (!ensure_directory(paths[i], 0700) || chmod(paths[i], 01777) != 0) return paths[i];
+  }
+  return NULL;
+}
+
+static bool has_own_run(void) {
+  for (int i = 0; i < tmpfs.count; i++)
+    if (strcmp(tmpfs.mounts[i].path, "/run") == 0) return true;
+  return false;
 }
 
 static const char *mount_binds(const struct guest_options *options) {
@@ -206,6 +225,7 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   tmpfs.size = tmpfs_bytes();
   const char *failed = mount_dev();
   if (!failed) failed = mount_binds(options);
+  if (!failed) failed = ensure_tmp();
   if (failed) return failed;
   for (int i = 0; i < options->tmpfs_count; i++) {
     const char *path = options->tmpfs[i];
@@ -216,7 +236,10 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   if (ensure_directory("/sys", 0755)) mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
   if (umount2(".", MNT_DETACH) != 0) return "leave the old root";
   close(old_root);
-  return chdir("/") == 0 ? NULL : "chdir";
+  if (chdir("/") != 0) return "chdir";
+  /* Nothing but the users' tree can be reached by now, whatever they wrote. */
+  if (has_own_run()) run_prepare();
+  return NULL;
 }
 
 /*
@@ -252,5 +275,6 @@ const char *guest_renew(void) {
     const char *path = tmpfs.mounts[i].path;
     if (umount2(path, MNT_DETACH) != 0 || !mount_tmpfs(path, tmpfs.mounts[i].mode)) return path;
   }
+  if (has_own_run()) run_prepare();
   return NULL;
 }

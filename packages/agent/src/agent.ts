@@ -10,7 +10,7 @@ import type { BootConfig } from "./boot-config.ts";
 import { Activity } from "./control/activity.ts";
 import { SandboxDisk } from "./control/disk.ts";
 import { guestServiceRoutes } from "./control/guest-service.ts";
-import { Identity, setKernelHostname } from "./control/identity.ts";
+import { Identity, writeIdentity } from "./control/identity.ts";
 import { execRoutes, RunningExecs } from "./exec/index.ts";
 import { fileRoutes } from "./files/index.ts";
 import type { Route } from "./http/router.ts";
@@ -133,7 +133,8 @@ function nameGuestAgain(spawner: Spawner, identity: Identity, log: Log, attempts
       if (attemptsLeft > 0) nameGuestAgain(spawner, identity, log, attemptsLeft - 1);
       return;
     }
-    void setKernelHostname(guest, identity.hostname, log);
+    const { hostname, dnsServers } = identity;
+    void writeIdentity(guest, { hostname, dnsServers, machineId: undefined }, log);
   }, 200);
   timer.unref();
 }

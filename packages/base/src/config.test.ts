@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { ConfigError, loadConfig } from "./config.ts";
 
@@ -44,4 +45,32 @@ describe("loadConfig", () => {
       /CLOCHE_CONFIG names \/nowhere.yaml/,
     );
   });
+});
+
+describe("a setting's default", () => {
+  const source = readFileSync(new URL("./config.ts", import.meta.url), "utf8");
+  // name: setting("CLOCHE_NAME", "name", default, parse, words)
+  const found = [...source.matchAll(/^ {2}(\w+): setting\(\s*"(CLOCHE_\w+)",\s*"(\w+)",\s*([^,]+),/gm)];
+  const config = loadConfig({}, noFile);
+  const unitOf = (name: string): string | undefined =>
+    /(seconds|minutes|hours|days|bytes|gib|gb|mb|kb|ms)$/i.exec(name)?.[1]?.toLowerCase();
+
+  it("is looked at for every setting", () => {
+    expect(found.map(([, name]) => name)).toEqual(Object.keys(config));
+  });
+
+  it.each(found.map(([, name = "", env = "", key = "", fallback = ""]) => ({ name, env, key, fallback })))(
+    "is one that could be set, in the unit of its name: $env",
+    ({ name, env, key, fallback }) => {
+      expect(env).toBe(`CLOCHE_${key.toUpperCase()}`);
+      expect(name).toBe(key.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase()));
+      const value = config[name as keyof typeof config];
+      // An empty text is as good as none, and a list is read from its text.
+      if (name !== "cache" && String(value) !== "")
+        expect(loadConfig({ [env]: String(value) }, noFile)[name as keyof typeof config]).toEqual(value);
+      // What a default is taken from says its unit, and it is that of the setting.
+      const from = /^defaults\.([\w.]+)/.exec(fallback)?.[1]?.split(".").at(-1);
+      if (from !== undefined) expect(unitOf(from), fallback).toBe(unitOf(name));
+    },
+  );
 });

@@ -117,9 +117,9 @@ const settings = {
   subnet: setting(
     "CLOCHE_SUBNET",
     "subnet",
-    "10.231.0.0/16",
-    matching(/^\d+\.\d+\.0\.0\/16$/),
-    "an IPv4 /16 such as 10.231.0.0/16",
+    "",
+    matching(/^(\d+\.\d+\.0\.0\/16)?$/),
+    "an IPv4 /16 such as 10.231.0.0/16, or empty for one that is free",
   ),
   dnsServers: setting(
     "CLOCHE_DNS_SERVERS",
@@ -152,7 +152,7 @@ const settings = {
   maxCheckpointGb: setting(
     "CLOCHE_MAX_CHECKPOINT_GB",
     "max_checkpoint_gb",
-    defaults.checkpointLimits.bytes,
+    defaults.checkpointGb as number,
     integer(0, 1_000_000),
     limitText,
   ),

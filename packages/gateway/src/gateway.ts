@@ -39,7 +39,7 @@ import { gatewayLimits } from "./limits.ts";
 import { routeService } from "./routes/route-service.ts";
 import { RouteTable } from "./routes/route-table.ts";
 import { apiKeyService, createApiKey, type CreatedApiKey } from "./rpc/api-key-service.ts";
-import { Authenticator } from "./rpc/caller.ts";
+import { Authenticator, secretHash } from "./rpc/caller.ts";
 import { Creation } from "./rpc/creation.ts";
 import { sandboxService } from "./rpc/sandbox-service.ts";
 import type { SigningKey } from "./tokens/signing-keys.ts";
@@ -85,8 +85,15 @@ export interface Gateway {
   rotateKeys(keys: readonly SigningKey[]): Promise<void>;
   teams(): Promise<Team[]>;
   addTeam(name: string): Promise<Team>;
-  /** The secret is in the answer only. `expiresInSeconds` 0: never. */
-  createApiKey(teamId: string, name: string, expiresInSeconds?: number): Promise<CreatedApiKey>;
+  /** The secret is in the answer only. `expiresInSeconds` 0: never. `secret`: one that is out already, to be good again. */
+  createApiKey(
+    teamId: string,
+    name: string,
+    expiresInSeconds?: number,
+    secret?: string,
+  ): Promise<CreatedApiKey>;
+  /** Whether calls with this secret are let in; `unknown` where the database has never had it. */
+  apiKeyState(secret: string): Promise<"good" | "refused" | "unknown">;
   /** Throws a ClocheError naming what is not ready. */
   ready(): Promise<void>;
   /** From here on it is not ready; requests are answered still. */
@@ -274,10 +281,17 @@ export function createGateway(options: GatewayOptions): Gateway {
       return team;
     },
 
-    async createApiKey(teamId, name, expiresInSeconds = 0) {
+    async createApiKey(teamId, name, expiresInSeconds = 0, secret = undefined) {
       const caller = { teamId, actor: "system:setup", requestId: "" };
       const needs = { apiKeys: database.apiKeys, audit, clock, randomBytes };
-      return await createApiKey(needs, caller, { name, expiresInSeconds });
+      return await createApiKey(needs, caller, { name, expiresInSeconds, secret });
+    },
+
+    async apiKeyState(secret) {
+      const key = await database.apiKeys.findByHash(secretHash(secret));
+      if (key === undefined) return "unknown";
+      const isExpired = key.expiresAtMs !== null && key.expiresAtMs <= nowMs();
+      return key.revokedAtMs !== null || isExpired ? "refused" : "good";
     },
 
     ready,

@@ -8,7 +8,7 @@ export { openNetwork, destroyNetwork, type Network } from "./network/network.ts"
 export { countLeftovers, listLeftovers, type Leftovers } from "./sys/leftovers.ts";
 export { instanceTag } from "./sys/instance.ts";
 export { closePool } from "./pool/pool.ts";
-export { SANDBOX_RESOLVER } from "./artifacts/base-rootfs.ts";
+export { SANDBOX_RESOLVER } from "./artifacts/base-settings.ts";
 export { openBlobStore } from "./blob/open-blob-store.ts";
 export { QemuDriver, type QemuDriverOptions } from "./machine/qemu/driver.ts";
 export { kvmVerdict, obtainVmPlatform, type VmPlatform } from "./machine/qemu/platform.ts";

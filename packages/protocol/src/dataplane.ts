@@ -7,6 +7,26 @@ export interface ExecRequest {
   timeout_ms?: number;
   /** Added: name, uid, or either with `:group`. Default root. */
   user?: string;
+  /** Added: bytes for standard input, in base64; in place of `stdin`. */
+  stdin_base64?: string;
+  /**
+   * Added: a name that the caller makes up, 16 to 64 characters of A-Za-z0-9_-. Standard input stays open after `stdin`, and
+   * is written by `POST /v1/exec/stdin` until that ends it or the command has ended.
+   */
+  stdin_stream?: string;
+  /** Added: `base64` for output as the bytes that it is; without it text, in which bytes that are no UTF-8 become U+FFFD. */
+  output_encoding?: OutputEncoding;
+}
+export type OutputEncoding = "utf-8" | "base64";
+
+/** `POST /v1/exec/stdin`, added. `data` or `data_base64`, or neither; up to 1 MiB of bytes. */
+export interface ExecStdinRequest {
+  /** The `stdin_stream` of an exec that runs. */
+  stream: string;
+  data?: string;
+  data_base64?: string;
+  /** No more comes. Default false. */
+  end?: boolean;
 }
 export interface ExecResponse {
   stdout: string;
@@ -17,6 +37,8 @@ export interface ExecResponse {
   timed_out: boolean;
   /** Added: true where one of its processes was killed because the sandbox's memory was used up. */
   out_of_memory?: boolean;
+  /** Added: `base64` where `stdout` and `stderr` are that, as was asked for. */
+  output_encoding?: "base64";
   /** Added: true where output passed 16 MiB and was cut. */
   stdout_truncated?: boolean;
   stderr_truncated?: boolean;

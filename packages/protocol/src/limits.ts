@@ -4,6 +4,7 @@ export const limits = {
   fileWriteBytes: 1_048_576,
   execOutputBytes: 16 * 1024 * 1024,
   execStdinBytes: 16 * 1024 * 1024,
+  execStdinPieceBytes: 1_048_576,
   execArguments: 10_000,
   execArgumentBytes: 128 * 1024,
   pathBytes: 4_095,
@@ -26,7 +27,7 @@ export const limits = {
   serviceLogFiles: 2,
   servicesPerSandbox: 256,
   /** JSON bodies where no narrower limit is named. */
-  jsonBodyBytes: 20 * 1024 * 1024,
+  jsonBodyBytes: 24 * 1024 * 1024,
   /** HTTP servers. */
   headerBytes: 64 * 1024,
   headerCount: 200,
@@ -78,6 +79,9 @@ export interface CheckpointLimits {
   bytes: number;
 }
 
+/** Settings are in the unit of their name; what they are turned into says its own. */
+const checkpointGb = 0;
+
 export const defaults = {
   gatewayPort: 7080,
   edgePort: 7443,
@@ -87,7 +91,8 @@ export const defaults = {
   memoryMb: 1_024,
   diskMb: 8_192,
   template: "base",
-  checkpointLimits: { count: 10_000, bytes: 0 } satisfies CheckpointLimits,
+  checkpointLimits: { count: 10_000, bytes: checkpointGb * 1024 ** 3 } satisfies CheckpointLimits,
+  checkpointGb,
   /** Of one sandbox at the edge; a setting, 0: no limit. */
   requestsPerSecond: 50_000,
   /** Of one team; settings, 0: no limit (docs/operations.md). */

@@ -16,6 +16,7 @@ const route = (
 
 export const dataPlaneRoutes: readonly DataPlaneRoute[] = [
   route("POST", "/v1/exec"),
+  route("POST", "/v1/exec/stdin"),
   route("POST", "/v1/files"),
   route("GET", "/v1/files"),
   route("DELETE", "/v1/files"),

@@ -1,11 +1,32 @@
-import type { ErrorBody, ExecRequest, ExecResponse } from "@cloche/protocol";
+import {
+  type ErrorBody,
+  type ExecRequest,
+  type ExecResponse,
+  type ExecStdinRequest,
+  limits,
+} from "@cloche/protocol";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
 import { readEvents } from "./event-stream.ts";
 import type { CallOptions, FetchResponse } from "./transport.ts";
 
 /** Options of a command; fields and meanings are those of the contract (service-interface.md, Data plane: exec). */
-export type ExecOptions = Omit<ExecRequest, "cmd"> & CallOptions;
+export type ExecOptions = Omit<ExecRequest, "cmd" | "stdin_base64" | "stdin_stream" | "output_encoding"> &
+  CallOptions;
+
+/** Options of a command whose input and output are bytes. */
+export interface ExecBytesOptions extends Omit<ExecOptions, "stdin"> {
+  /**
+   * Bytes, or text as UTF-8, up to 16 MiB; or pieces of any number that come while the command runs. Its end does not wait
+   * for theirs: where it ends first, the iterator is told by its `return`.
+   */
+  stdin?: string | Uint8Array | AsyncIterable<Uint8Array>;
+}
+
+/** As `ExecEvent`, with output as the bytes that it is. */
+export type ExecBytesEvent =
+  | { type: "stdout" | "stderr"; data: Uint8Array<ArrayBuffer> }
+  | Extract<ExecEvent, { type: "exit" }>;
 
 /** What `execStream` yields: output as it comes, at the end how the command ended. */
 export type ExecEvent =
@@ -39,27 +60,128 @@ export async function* execStream(
   cmd: readonly string[],
   options: ExecOptions,
 ): AsyncGenerator<ExecEvent, void> {
-  const response = await dataPlane.request("POST", "/v1/exec", {
-    json: bodyOfExec(cmd, options),
-    headers: { accept: "text/event-stream" },
-    signal: options.signal,
-  });
-  const events = readEvents(bodyOf(response));
+  const response = await begin(dataPlane, bodyOfExec(cmd, options), options.signal);
+  for await (const event of eventsOf(response, options.signal))
+    yield event.type === "exit" ? event : { type: event.type, data: event.data };
+}
+
+export async function* execStreamBytes(
+  dataPlane: DataPlane,
+  cmd: readonly string[],
+  options: ExecBytesOptions,
+): AsyncGenerator<ExecBytesEvent, void> {
+  const { stdin, ...rest } = options;
+  const isStream = typeof stdin === "object" && !(stdin instanceof Uint8Array);
+  const stream = isStream ? globalThis.crypto.randomUUID() : undefined;
+  const body: ExecRequest = {
+    ...bodyOfExec(cmd, rest),
+    ...(typeof stdin === "string" && { stdin }),
+    ...(stdin instanceof Uint8Array && inText(stdin)),
+    ...(stream !== undefined && { stdin_stream: stream }),
+    output_encoding: "base64",
+  };
+  const over = new AbortController();
+  const signal = options.signal === undefined ? over.signal : AbortSignal.any([options.signal, over.signal]);
+  const response = await begin(dataPlane, body, signal);
+  const stopFeeding =
+    stream === undefined
+      ? undefined
+      : feed(dataPlane, stream, stdin as AsyncIterable<Uint8Array>, (error) => over.abort(error));
   try {
-    for await (const { event, data } of events) {
+    for await (const event of eventsOf(response, signal)) {
+      if (event.type === "exit") yield event;
+      // An agent from before knows of no encoding, and sends text.
+      else
+        yield {
+          type: event.type,
+          data: event.isBase64 ? fromBase64(event.data) : encoder.encode(event.data),
+        };
+    }
+  } finally {
+    stopFeeding?.();
+  }
+}
+
+/** Text goes as text: every agent takes it. */
+function inText(bytes: Uint8Array): Pick<ExecRequest, "stdin" | "stdin_base64"> {
+  try {
+    return { stdin: new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes) };
+  } catch {
+    return { stdin_base64: toBase64(bytes) };
+  }
+}
+
+/** Passes pieces on as they come, until the answer is called. `onFailure`: the source or a write failed while the command runs. */
+function feed(
+  dataPlane: DataPlane,
+  stream: string,
+  source: AsyncIterable<Uint8Array>,
+  onFailure: (error: unknown) => void,
+): () => void {
+  const over = new AbortController();
+  const pieces = source[Symbol.asyncIterator]();
+  const write = (fields: Omit<ExecStdinRequest, "stream">): Promise<unknown> =>
+    dataPlane.json("POST", "/v1/exec/stdin", { json: { stream, ...fields }, signal: over.signal });
+  const run = async (): Promise<void> => {
+    for (let next = await pieces.next(); next.done !== true; next = await pieces.next()) {
+      for (let at = 0; at < next.value.length; at += limits.execStdinPieceBytes)
+        await write({ data_base64: toBase64(next.value.subarray(at, at + limits.execStdinPieceBytes)) });
+    }
+    await write({ end: true });
+  };
+  run().catch((error: unknown) => {
+    // The command has ended and its last event is on the way.
+    const isOver = error instanceof ClocheApiError && error.status === 404;
+    if (!isOver && !over.signal.aborted) onFailure(error);
+  });
+  return () => {
+    over.abort();
+    void pieces.return?.()?.catch(() => undefined);
+  };
+}
+
+const begin = (dataPlane: DataPlane, json: ExecRequest, signal: AbortSignal | undefined) =>
+  dataPlane.request("POST", "/v1/exec", { json, headers: { accept: "text/event-stream" }, signal });
+
+type WireEvent =
+  | { type: "stdout" | "stderr"; data: string; isBase64: boolean }
+  | Extract<ExecEvent, { type: "exit" }>;
+
+async function* eventsOf(
+  response: FetchResponse,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<WireEvent, void> {
+  try {
+    for await (const { event, data } of readEvents(bodyOf(response))) {
       const body = JSON.parse(data) as Record<string, unknown>;
-      if (event === "stdout" || event === "stderr") yield { type: event, data: String(body.data) };
+      if (event === "stdout" || event === "stderr")
+        yield { type: event, data: String(body.data), isBase64: body.output_encoding === "base64" };
       else if (event === "exit") {
         yield { type: "exit", ...(body as Omit<Extract<ExecEvent, { type: "exit" }>, "type">) };
         return;
       } else if (event === "error") throw errorEvent(body as unknown as ErrorBody, response);
     }
   } catch (error) {
-    options.signal?.throwIfAborted();
+    signal?.throwIfAborted();
     if (error instanceof ClocheApiError) throw error;
     throw lost(error);
   }
   throw lost(undefined);
+}
+
+const encoder = new TextEncoder();
+/** As many bytes as String.fromCharCode takes at once. */
+const characters = 8_192;
+
+function toBase64(bytes: Uint8Array): string {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += characters)
+    text += String.fromCharCode(...bytes.subarray(at, at + characters));
+  return btoa(text);
+}
+
+function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 }
 
 const lost = (cause: unknown): ClocheConnectionError =>

@@ -4,7 +4,7 @@ export { Gateway } from "./gateway.ts";
 export type * from "./gateway-types.ts";
 export { openDataPlane, Sandbox, SandboxDataPlane } from "./sandbox.ts";
 export { ClocheApiError, ClocheConnectionError, ClocheSdkError, ClocheWaitError } from "./errors.ts";
-export type { ExecEvent, ExecOptions } from "./exec.ts";
+export type { ExecBytesEvent, ExecBytesOptions, ExecEvent, ExecOptions } from "./exec.ts";
 export { Files, type FileContent } from "./files.ts";
 export { Checkpoints } from "./checkpoints.ts";
 export { Services, type ServiceExecResponse } from "./services.ts";

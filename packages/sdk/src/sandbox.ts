@@ -2,7 +2,15 @@ import type { ExecResponse, RestoreResponse, SandboxState } from "@cloche/protoc
 import { Checkpoints } from "./checkpoints.ts";
 import { DataPlane } from "./data-plane.ts";
 import { ClocheSdkError, ClocheWaitError } from "./errors.ts";
-import { exec, execStream, type ExecEvent, type ExecOptions } from "./exec.ts";
+import {
+  exec,
+  type ExecBytesEvent,
+  type ExecBytesOptions,
+  type ExecEvent,
+  type ExecOptions,
+  execStream,
+  execStreamBytes,
+} from "./exec.ts";
 import { Files } from "./files.ts";
 import { type Gateway, isNotFound } from "./gateway.ts";
 import type {
@@ -56,6 +64,17 @@ export class SandboxDataPlane {
   /** Runs a command and yields its output as it comes, at the end one `exit`. Leaving the loop early kills the command. */
   execStream(cmd: readonly string[], options: ExecOptions = {}): AsyncGenerator<ExecEvent, void> {
     return execStream(this.dataPlane, cmd, options);
+  }
+
+  /**
+   * As `execStream`, with input and output as the bytes that they are. `stdin` may come piece by piece while the command runs;
+   * the command's end does not wait for it.
+   */
+  execStreamBytes(
+    cmd: readonly string[],
+    options: ExecBytesOptions = {},
+  ): AsyncGenerator<ExecBytesEvent, void> {
+    return execStreamBytes(this.dataPlane, cmd, options);
   }
 
   /** Rewinds the sandbox to a checkpoint, in place. */

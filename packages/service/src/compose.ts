@@ -136,6 +136,7 @@ async function startParts(
   const network = await openNetwork({
     ...place,
     subnet: config.subnet,
+    subnetFile: join(config.home, "subnet"),
     ...(config.dnsServers.length > 0 && { resolvers: async () => config.dnsServers }),
     progress: (step, detail) => progress.step(step, detail),
     onError: (error) => log.warn({ err: error }, "network"),
@@ -197,7 +198,7 @@ async function startParts(
     randomBytes,
   });
   stopsWith("gateway", () => gateway.close());
-  const { apiKey } = await ensureLocalTeam(config.home, gateway);
+  const { apiKey } = await ensureLocalTeam(config.home, gateway, log);
   await gateway.start();
   const keyRotation = new KeyRotation({
     home: config.home,
@@ -214,6 +215,7 @@ async function startParts(
   const status = statusOf(config, tls.caFile, apiKey, {
     runtime: [...drivers.keys()][0] ?? "none",
     emulated,
+    subnet: network.subnet,
     gvisor: { version: runsc.version, ...(released !== undefined && { released }) },
   });
   if (serve) {
@@ -314,7 +316,7 @@ function statusOf(
   config: Config,
   caFile: string,
   apiKey: string,
-  machines: Pick<ServiceStatus, "runtime" | "emulated" | "gvisor">,
+  machines: Pick<ServiceStatus, "runtime" | "emulated" | "gvisor" | "subnet">,
 ): ServiceStatus {
   const shown = (address: string): string => (address.includes(":") ? `[${address}]` : address);
   return {

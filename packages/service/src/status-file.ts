@@ -21,6 +21,8 @@ export interface ServiceStatus {
   emulated: boolean;
   /** What gVisor sandboxes run on; absent in the file of an earlier release. */
   gvisor?: GvisorStatus;
+  /** Addresses between host and sandboxes: an IPv4 /16. Absent in the file of an earlier release. */
+  subnet?: string;
   version: string;
   pid: number;
   ready: boolean;

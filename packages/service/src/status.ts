@@ -23,6 +23,7 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
       ["ca", status.ca_cert],
       ["runtime", status.emulated ? `${status.runtime}; virtual machines are emulated` : status.runtime],
       ...(gvisor ? [["gVisor", gvisorText(gvisor, nowMs)] as [string, string]] : []),
+      ...(status.subnet === undefined ? [] : [["subnet", status.subnet] as [string, string]]),
       ["version", status.version],
       ...(age?.warning === undefined ? [] : [["warning", age.warning] as [string, string]]),
     ];

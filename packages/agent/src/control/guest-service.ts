@@ -123,9 +123,8 @@ class GuestService {
     // What it is already need not be written again.
     const files = {
       hostname: renew || hostname !== identity.hostname ? hostname : "",
-      renew,
       dnsServers: dnsServers.join() === identity.dnsServers.join() ? [] : dnsServers,
-      machineId: machineId(randomness),
+      machineId: renew ? machineId(randomness) : undefined,
     };
     // The answer does not wait for it; the data plane, and the next call of the host, do.
     identity.writing(writeIdentity(spawner.guest, files, log), () =>
@@ -186,10 +185,16 @@ class GuestService {
   }
 
   async attachDisk(body: JsonObject): Promise<AttachDiskResponseJson> {
-    const { disk, services } = this.#parts;
+    const { disk, identity, log, services, spawner } = this.#parts;
     const names = optionalStrings(body, "startServices") ?? [];
     if (disk.attached) throw new ClocheError("failed_precondition", "a disk is attached; detach it first");
     await disk.attach(optionalString(body, "blockDevice") ?? "");
+    // A new guest, on a disk that may have been written under another name. Its machine-id is this sandbox's own.
+    const { hostname, dnsServers } = identity;
+    identity.writing(writeIdentity(spawner.guest, { hostname, dnsServers, machineId: undefined }, log), () =>
+      log.warn("the identity's files are still not written: nobody waits for them any longer"),
+    );
+    await identity.beingWritten;
     const { started, failed } = await services.startAll(names);
     return { startedServices: started, failedServices: failed };
   }

@@ -84,12 +84,10 @@ export class Identity {
 export interface IdentityFiles {
   /** Empty: left alone. */
   hostname: string;
-  /** New machine-id and hosts file: for create and fork, not for resume. */
-  renew: boolean;
   /** Empty: left alone. */
   dnsServers: readonly string[];
-  /** 16 random bytes. */
-  machineId: Buffer;
+  /** 16 random bytes; undefined: the tree's own stays. */
+  machineId: Buffer | undefined;
 }
 
 /**
@@ -97,17 +95,19 @@ export interface IdentityFiles {
  * outside), and sets the kernel's host name. A tree that refuses one of them is still a sandbox: logged, not failed.
  */
 export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log): Promise<void> {
-  const write = (path: string, text: string, mode: number): Promise<void> =>
+  const write = (path: string, text: Buffer | string, mode: number): Promise<void> =>
     guest.files
       .put(path, Buffer.from(text), mode)
       .catch((error: unknown) => log.warn("identity file not written", { path, error }));
-  const { hostname, renew, dnsServers, machineId } = files;
+  const { hostname, dnsServers, machineId } = files;
   const writes = guest.files.together(() => {
     const asked: Promise<void>[] = [];
-    if (renew) asked.push(write("/etc/machine-id", `${machineId.toString("hex")}\n`, 0o444));
+    if (machineId !== undefined)
+      asked.push(write("/etc/machine-id", `${machineId.toString("hex")}\n`, 0o444));
     if (hostname !== "") {
       asked.push(write("/etc/hostname", `${hostname}\n`, 0o644));
-      if (renew) asked.push(write("/etc/hosts", hostsFile(hostname), 0o644));
+      const named = readSmall(guest, hostsPath).then((hosts) => hostsWith(hosts, hostname));
+      asked.push(named.then((hosts) => (hosts === undefined ? undefined : write(hostsPath, hosts, 0o644))));
       asked.push(setKernelHostname(guest, hostname, log));
     }
     // Without a live name server programs hang for ten seconds, so the file is always written.
@@ -120,15 +120,52 @@ export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log
   await Promise.all(writes);
 }
 
-const hostsFile = (hostname: string): string =>
-  `127.0.0.1\tlocalhost\n127.0.1.1\t${hostname}\n::1\tlocalhost ip6-localhost ip6-loopback\n`;
-
-/** The host name belongs to the guest's namespace, so a guest that was started anew must be told again. */
-export async function setKernelHostname(guest: Guest, hostname: string, log: Log): Promise<void> {
+/** The host name belongs to the guest's namespace, so every guest must be told. */
+async function setKernelHostname(guest: Guest, hostname: string, log: Log): Promise<void> {
   await guest.files
     .setHostname(hostname)
     .catch((error: unknown) => log.warn("the kernel's host name was not set", { error }));
 }
+
+const hostsPath = "/etc/hosts";
+/** A larger one is left as it is. */
+const hostsMaxBytes = 65_536;
+
+/** Undefined: it is larger than we read. Empty: it is missing, or cannot be read. */
+async function readSmall(guest: Guest, path: string): Promise<Buffer | undefined> {
+  try {
+    const file = await guest.files.open(path);
+    try {
+      const size = file.sizeBytes ?? 0;
+      return size > hostsMaxBytes ? undefined : await file.read(0, size);
+    } finally {
+      file.close();
+    }
+  } catch {
+    return Buffer.alloc(0);
+  }
+}
+
+/**
+ * `hosts` with `hostname` at 127.0.1.1, as Debian has it, in place of the name that was there; the user's own lines stay.
+ * Undefined: nothing has to change. Bytes, for comments may be in any encoding.
+ */
+export function hostsWith(hosts: Buffer | undefined, hostname: string): Buffer | undefined {
+  if (hosts === undefined) return undefined;
+  const own = `127.0.1.1\t${hostname}`;
+  if (hosts.length === 0) return Buffer.from(`${firstHosts}${own}\n`);
+  const lines = hosts.toString("latin1").split("\n");
+  if (lines.some((line) => namesOf(line).includes(hostname))) return undefined;
+  const old = lines.findIndex((line) => addressOf(line) === "127.0.1.1");
+  if (old >= 0) lines[old] = own;
+  else lines.splice(lines.findIndex((line) => addressOf(line) === "127.0.0.1") + 1, 0, own);
+  return Buffer.from(lines.join("\n"), "latin1");
+}
+
+const firstHosts = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
+const words = (line: string): string[] => line.replace(/#.*/, "").split(/\s+/).filter(Boolean);
+const addressOf = (line: string): string | undefined => words(line)[0];
+const namesOf = (line: string): string[] => words(line).slice(1);
 
 /** Host names are DNS labels: checked before they are written anywhere. */
 export function checkHostname(hostname: string): string {

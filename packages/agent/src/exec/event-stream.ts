@@ -1,22 +1,26 @@
 import type { ServerResponse } from "node:http";
 import { StringDecoder } from "node:string_decoder";
 import { drained } from "../http/drained.ts";
+import type { Output } from "./bytes.ts";
 import type { OutputStream } from "../spawner/index.ts";
 
 const keepAliveMs = 15_000;
 
 /**
- * The streaming form of exec: server-sent events `stdout` and `stderr` with `{"data": "…"}`, at the end one `exit`, or one
+ * The streaming form of exec: server-sent events `stdout` and `stderr` with `{"data": "…"}` (text, or base64 where the event
+ * says so in `output_encoding`), at the end one `exit`, or one
  * `error` with the usual body. The head is sent with the first event, so that a request that was wrong still gets its 4xx.
  */
 export class EventStream {
   readonly #response: ServerResponse;
   readonly #decoders = { stdout: new StringDecoder("utf8"), stderr: new StringDecoder("utf8") };
+  readonly #inBase64: boolean;
   #keepAlive: NodeJS.Timeout | undefined;
   #draining: Promise<void> | undefined;
 
-  constructor(response: ServerResponse) {
+  constructor(response: ServerResponse, output: Output) {
     this.#response = response;
+    this.#inBase64 = output === "base64";
   }
 
   get begun(): boolean {
@@ -34,6 +38,9 @@ export class EventStream {
 
   /** Output as it comes. The promise resolves when the client has room for more, or is gone (then output is dropped). */
   output(stream: OutputStream, chunk: Buffer): void | Promise<void> {
+    if (this.#inBase64) {
+      return this.#send(stream, { data: chunk.toString("base64"), output_encoding: "base64" });
+    }
     const text = this.#decoders[stream].write(chunk);
     if (text !== "") return this.#send(stream, { data: text });
   }

@@ -18,11 +18,11 @@ export class CollectedOutput {
     this.#bytes += kept.length;
   }
 
-  /** As text; bytes that are no UTF-8 become U+FFFD. */
-  text(): string {
+  /** As text, in which bytes that are no UTF-8 become U+FFFD, or in base64. */
+  toString(encoding: "utf8" | "base64"): string {
     const [only] = this.#chunks;
     return (this.#chunks.length === 1 && only ? only : Buffer.concat(this.#chunks, this.#bytes)).toString(
-      "utf8",
+      encoding,
     );
   }
 }

@@ -2,6 +2,7 @@ import { abortExecPath, ClocheError, type ExecResponse, internalHeaders, limits 
 import type { Exchange } from "../http/exchange.ts";
 import {
   type JsonObject,
+  optionalBoolean,
   optionalEnvironment,
   optionalInteger,
   optionalString,
@@ -12,6 +13,7 @@ import type { Guest } from "../spawner/index.ts";
 import { programEnvironment } from "./environment.ts";
 import { EventStream } from "./event-stream.ts";
 import { CollectedOutput } from "./output.ts";
+import { decodeBytes, type Output, readInput, readOutput } from "./bytes.ts";
 import { type Command, type CommandEnd, runCommand } from "./run-command.ts";
 import type { RunningExecs } from "./running-execs.ts";
 
@@ -29,6 +31,7 @@ export interface ExecParts {
 export function execRoutes(parts: ExecParts): Route[] {
   return [
     { method: "POST", path: "/v1/exec", handle: (exchange) => exec(parts, exchange) },
+    { method: "POST", path: "/v1/exec/stdin", handle: (exchange) => writeStdin(parts.running, exchange) },
     { method: "POST", path: abortExecPath, handle: (exchange) => abort(parts.running, exchange) },
   ];
 }
@@ -43,14 +46,41 @@ async function exec(parts: ExecParts, exchange: Exchange): Promise<ExecResponse 
   const execId = execIdOf(exchange);
   const streaming = wantsEvents(exchange);
   return parts.running.track(execId, async (aborted) => {
-    const command = readCommand(await exchange.readJson(), parts.env());
-    if (streaming) {
-      await streamCommand(parts, command, exchange, aborted);
-      return undefined;
+    const body = await exchange.readJson();
+    const stream = readStreamName(body, "stdin_stream");
+    const output = readOutput(body);
+    const checked = readCommand(body, parts.env());
+    const closeStdin = stream === undefined ? undefined : parts.running.stdins.open(stream);
+    try {
+      const command = { ...checked, onStdin: closeStdin?.take };
+      if (streaming) {
+        await streamCommand(parts, command, exchange, aborted, output);
+        return undefined;
+      }
+      const { end, ...streams } = await collectCommand(parts, command, aborted);
+      return response(end, streams, output);
+    } finally {
+      closeStdin?.close();
     }
-    const { end, ...streams } = await collectCommand(parts, command, aborted);
-    return response(end, streams);
   });
+}
+
+const streamNamePattern = /^[\w-]{16,64}$/;
+
+function readStreamName(body: JsonObject, name: string): string | undefined {
+  const stream = optionalString(body, name);
+  if (stream === undefined || streamNamePattern.test(stream)) return stream;
+  throw new ClocheError("invalid_argument", `${name} must be 16 to 64 characters of A-Z, a-z, 0-9, _ and -`);
+}
+
+/** `POST /v1/exec/stdin`: answers when the program, or the pipe to it, has taken the piece. */
+async function writeStdin(running: RunningExecs, exchange: Exchange): Promise<{ ok: true }> {
+  const body = await exchange.readJson();
+  const stream = readStreamName(body, "stream");
+  if (stream === undefined) throw new ClocheError("invalid_argument", "stream is required (a string)");
+  const data = decodeBytes(body, "data", limits.execStdinPieceBytes);
+  await running.stdins.write(stream, data, optionalBoolean(body, "end") ?? false);
+  return { ok: true };
 }
 
 function wantsEvents(exchange: Exchange): boolean {
@@ -79,24 +109,9 @@ export function readCommand(body: JsonObject, sandboxEnv: Readonly<Record<string
     dir,
     user,
     env: programEnvironment(sandboxEnv, optionalEnvironment(body, "env")),
-    stdin: readStdin(body),
+    stdin: readInput(body),
     timeoutMs: optionalInteger(body, "timeout_ms", 1, Number.MAX_SAFE_INTEGER),
   };
-}
-
-/** Not optionalString: a NUL is fine in what a program reads. */
-function readStdin(body: JsonObject): string | undefined {
-  const stdin = body["stdin"];
-  if (stdin === undefined || stdin === null) return undefined;
-  if (typeof stdin !== "string") throw new ClocheError("invalid_argument", "stdin must be a string");
-  if (Buffer.byteLength(stdin) > limits.execStdinBytes) {
-    throw new ClocheError(
-      "resource_exhausted",
-      `stdin must not be larger than ${limits.execStdinBytes} bytes; write a file and read that`,
-      { resource: "body" },
-    );
-  }
-  return stdin;
 }
 
 interface Streams {
@@ -126,15 +141,17 @@ export async function collectCommand(
   return { ...streams, end };
 }
 
-function response(end: CommandEnd, { stdout, stderr }: Streams): ExecResponse {
+function response(end: CommandEnd, { stdout, stderr }: Streams, output: Output): ExecResponse {
+  const encoding = output === "base64" ? "base64" : "utf8";
   return {
-    stdout: stdout.text(),
-    stderr: stderr.text(),
+    stdout: stdout.toString(encoding),
+    stderr: stderr.toString(encoding),
     exit_code: end.exitCode,
     ok: end.exitCode === 0 && !end.timedOut,
     duration_ms: end.durationMs,
     timed_out: end.timedOut,
     ...(end.outOfMemory ? { out_of_memory: true } : {}),
+    ...(output === "base64" ? { output_encoding: output } : {}),
     ...(stdout.truncated ? { stdout_truncated: true } : {}),
     ...(stderr.truncated ? { stderr_truncated: true } : {}),
   };
@@ -145,8 +162,9 @@ async function streamCommand(
   command: Command,
   exchange: Exchange,
   aborted: AbortSignal,
+  output: Output,
 ): Promise<void> {
-  const events = new EventStream(exchange.response);
+  const events = new EventStream(exchange.response, output);
   try {
     const end = await runCommand(
       parts.guest(),

@@ -11,10 +11,15 @@ export interface Command {
   dir?: string | undefined;
   user?: string | undefined;
   /** Undefined: /dev/null. */
-  stdin?: string | undefined;
+  stdin?: Buffer | undefined;
+  /** Called with the program's standard input, which then stays open after `stdin`. */
+  onStdin?: ((stdin: Stdin) => void) | undefined;
   /** Undefined: none. */
   timeoutMs?: number | undefined;
 }
+
+/** Standard input of a program that runs. */
+export type Stdin = Pick<GuestProcess, "write" | "end">;
 
 export interface CommandEnd {
   /** 128 + signal where one ended it; 137 after the timeout; 126 and 127 as shells use them. */
@@ -47,7 +52,7 @@ export async function runCommand(
   const request: SpawnRequest = {
     argv: command.cmd,
     env: command.env,
-    stdin: command.stdin === undefined ? "none" : "pipe",
+    stdin: command.stdin === undefined && command.onStdin === undefined ? "none" : "pipe",
     onOutput,
     ...(command.dir === undefined ? {} : { cwd: command.dir }),
     ...(command.user === undefined ? {} : { user: command.user }),
@@ -69,7 +74,7 @@ export async function runCommand(
           kill();
         });
   aborted.addEventListener("abort", kill, { once: true });
-  if (command.stdin !== undefined) feed(running, command.stdin);
+  if (request.stdin === "pipe") feed(running, command);
   try {
     const { code } = await running.exited;
     // That it was killed for memory is told before its end, but on another socket: what has arrived there is read first.
@@ -87,9 +92,10 @@ export async function runCommand(
   }
 }
 
-function feed(running: GuestProcess, text: string): void {
-  if (text !== "") void running.write(Buffer.from(text));
-  running.end();
+function feed(running: GuestProcess, { stdin, onStdin }: Command): void {
+  if (stdin !== undefined) void running.write(stdin);
+  if (onStdin === undefined) running.end();
+  else onStdin(running);
 }
 
 function canceled(): ClocheError {

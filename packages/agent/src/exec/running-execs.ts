@@ -1,8 +1,11 @@
+import { StdinStreams } from "./stdin-streams.ts";
+
 /**
  * The execs that run now, so that the edge can end one whose client went away (by the id it gave it) and the host can see
  * that the sandbox is busy. In memory only: an exec does not outlive its agent.
  */
 export class RunningExecs {
+  readonly stdins = new StdinStreams();
   readonly #byId = new Map<string, AbortController>();
   #count = 0;
 

@@ -60,7 +60,7 @@ export class ContainerLauncher implements Launcher {
     const guest = await spawner.openContainer(name, {
       root: join(this.#folder(name), "rootfs"),
       hostname: hostnameOf(name),
-      tmpfs: ["/tmp"],
+      tmpfs: [],
     });
     try {
       const workingDir = definition.working_dir ?? (config.workingDir === "" ? "/" : config.workingDir);

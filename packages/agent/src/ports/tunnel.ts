@@ -1,14 +1,15 @@
-import { connect, type Socket } from "node:net";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { ClocheError, portTunnelPath } from "@cloche/protocol";
 import type { Exchange } from "../http/exchange.ts";
 import type { UpgradeRoute } from "../http/server.ts";
+import { connectLoopback } from "./loopback.ts";
 
 const connectTimeoutMs = 10_000;
 const upgradeToken = "cloche-port";
 
 /**
- * `Upgrade: cloche-port` on portTunnelPath + <port>: a TCP stream to 127.0.0.1:<port> in the sandbox. After the 101 both
+ * `Upgrade: cloche-port` on portTunnelPath + <port>: a TCP stream to <port> of the sandbox's loopback. After the 101 both
  * sides are raw bytes; either side's end is passed on. Nothing listening: 503 naming the port.
  */
 export function portTunnel(touch: () => void): UpgradeRoute {
@@ -33,15 +34,13 @@ async function tunnel(
   head: Buffer,
   touch: () => void,
 ): Promise<void> {
-  const server = connect({ host: "127.0.0.1", port, noDelay: true, allowHalfOpen: true });
-  const { promise, resolve, reject } = Promise.withResolvers<void>();
-  server.once("connect", resolve).once("error", reject);
-  const tooLong = setTimeout(() => server.destroy(new Error("connect timed out")), connectTimeoutMs);
-  client.once("close", () => server.destroy());
+  const over = new AbortController();
+  const tooLong = setTimeout(() => over.abort(new Error("connect timed out")), connectTimeoutMs);
+  client.once("close", () => over.abort(new Error("the client went away")));
+  let server: Socket;
   try {
-    await promise;
+    server = await connectLoopback(port, over.signal, { noDelay: true, allowHalfOpen: true });
   } catch (error) {
-    server.destroy();
     throw new ClocheError("unavailable", `nothing accepts connections on port ${port} of the sandbox`, {
       cause: error,
       retryAfterSeconds: 1,
@@ -49,6 +48,11 @@ async function tunnel(
   } finally {
     clearTimeout(tooLong);
   }
+  if (client.destroyed) {
+    server.destroy();
+    return;
+  }
+  client.once("close", () => server.destroy());
   exchange.response.detachSocket(client as Socket);
   server.on("error", () => client.destroy());
   server.on("data", touch);

@@ -61,8 +61,8 @@ export async function execInContainer(
     collectCommand({ guest: () => guest, onActivity: parts.onActivity }, command, aborted),
   );
   return {
-    stdout: stdout.text(),
-    stderr: stderr.text(),
+    stdout: stdout.toString("utf8"),
+    stderr: stderr.toString("utf8"),
     exit_code: end.exitCode,
     timed_out: end.timedOut,
     ...(end.outOfMemory ? { out_of_memory: true } : {}),

@@ -1,4 +1,4 @@
-import { connect } from "node:net";
+import { connectLoopback } from "../ports/loopback.ts";
 
 const pauseMsMin = 3;
 const pauseMsMax = 25;
@@ -7,32 +7,31 @@ const pauseShare = 0.05;
 const probeTimeoutMs = 2_000;
 
 /**
- * Waits until 127.0.0.1:`port` accepts a connection. Answers false when `signal` aborts first. Looks often at the
- * beginning and every 25 ms later, so that a chain of services loses little at each link and a slow one costs little.
+ * Waits until `port` of the loopback accepts a connection and it is `own`: somebody else's server there says nothing about the
+ * service. Answers false when `signal` aborts first. Looks often at the beginning and every 25 ms later, so that a chain of
+ * services loses little at each link and a slow one costs little.
  */
-export async function waitForPort(port: number, signal: AbortSignal): Promise<boolean> {
+export async function waitForPort(port: number, own: () => boolean, signal: AbortSignal): Promise<boolean> {
   const beganMs = performance.now();
   while (!signal.aborted) {
-    if (await accepts(port, signal)) return true;
+    if ((await accepts(port, signal)) && own()) return true;
     const waitedMs = performance.now() - beganMs;
     await pause(Math.min(pauseMsMax, Math.max(pauseMsMin, waitedMs * pauseShare)), signal);
   }
   return false;
 }
 
-function accepts(port: number, signal: AbortSignal): Promise<boolean> {
-  const { promise, resolve } = Promise.withResolvers<boolean>();
-  const socket = connect({ host: "127.0.0.1", port });
-  const finish = (accepted: boolean): void => {
-    signal.removeEventListener("abort", onAbort);
-    socket.destroy();
-    resolve(accepted);
-  };
-  const onAbort = (): void => finish(false);
-  signal.addEventListener("abort", onAbort, { once: true });
-  socket.setTimeout(probeTimeoutMs, () => finish(false));
-  socket.once("connect", () => finish(true)).once("error", () => finish(false));
-  return promise;
+export async function accepts(port: number, signal: AbortSignal): Promise<boolean> {
+  try {
+    const socket = await connectLoopback(
+      port,
+      AbortSignal.any([signal, AbortSignal.timeout(probeTimeoutMs)]),
+    );
+    socket.on("error", () => undefined).destroy();
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Resolves after `delayMs`, or at once when `signal` aborts. */

@@ -13,6 +13,7 @@
  * Status (decisions.md, services): running; idle after a failure `failed`, otherwise `stopped`; all else `unknown` with its
  * phase. Owned by services/supervisor.ts. What survives a crash of the agent is the ServiceFile.
  */
+import { readdirSync } from "node:fs";
 import {
   ClocheError,
   limits,
@@ -20,6 +21,7 @@ import {
   type ServiceDefinition,
   type ServiceRecord,
 } from "@cloche/protocol";
+import { listens } from "../ports/listeners.ts";
 import type { ProcessExit } from "../spawner/index.ts";
 import { Backoff } from "./backoff.ts";
 import type { ServiceFile } from "./catalog.ts";
@@ -74,6 +76,8 @@ export class Service {
   #restarts = 0;
   #exitCode: number | null;
   #error: string;
+  /** Of the definition that the present run was started with. */
+  #healthPort: number | undefined;
 
   constructor(name: string, file: ServiceFile, parts: ServiceParts) {
     this.name = name;
@@ -91,6 +95,11 @@ export class Service {
 
   get running(): boolean {
     return this.#state.kind === "running";
+  }
+
+  /** It runs, and where it has a health port a process of its own tree listens there. Looks: not for what is asked often. */
+  get serving(): boolean {
+    return this.#state.kind === "running" && this.#holdsPort(this.#state.launched);
   }
 
   /** A run is under way: pulling, starting, running or backing off. */
@@ -123,15 +132,16 @@ export class Service {
     const state = this.#state;
     const launched = state.kind === "running" || state.kind === "starting" ? state.launched : undefined;
     const waiting = this.#waiters > 0 && !this.active;
+    const lostPort = state.kind === "running" && !this.serving;
     return {
       name: this.name,
       cmd: this.definition.cmd,
-      status: waiting ? "unknown" : statusOf(state),
+      status: waiting || lostPort ? "unknown" : statusOf(state),
       pid: launched?.process.pid ?? 0,
       container: this.definition.container ?? false,
       exit_code: this.#exitCode,
       restarts: this.#restarts,
-      error: this.#error,
+      error: lostPort ? `no process of it listens on port ${this.#healthPort} any more` : this.#error,
       phase: waiting ? "starting" : phaseOf(state),
       ...(state.kind === "pulling" && state.pull !== undefined ? { pull: state.pull } : {}),
     };
@@ -240,6 +250,7 @@ export class Service {
 
   async #attempt(run: Run, healthTimeoutMs: number): Promise<End> {
     const { launcher, log, onOutput } = this.#parts;
+    this.#healthPort = this.definition.health_port;
     let launched: Launched;
     try {
       launched = await launcher.launch({
@@ -280,7 +291,7 @@ export class Service {
     const exited = process.exited.catch((): ProcessExit => ({ code: 137, signal: 9 }));
     this.#state = { kind: "starting", launched };
     log.note(`started, pid ${process.pid}`);
-    const healthy = await this.#healthy(run, exited, healthTimeoutMs);
+    const healthy = await this.#healthy(run, launched, exited, healthTimeoutMs);
     if (healthy && !run.stop.signal.aborted) {
       this.#state = { kind: "running", launched };
       this.#tell({ failed: false, exitCode: null, error: "" });
@@ -309,16 +320,26 @@ export class Service {
     signal: number | null,
     timeoutMs: number,
   ): string {
-    const port = this.definition.health_port;
-    if (timedOut) return `port ${port} did not accept connections within ${timeoutMs / 1000} s`;
+    const port = this.#healthPort;
+    if (timedOut) {
+      const within = `within ${timeoutMs / 1000} s`;
+      return port !== undefined && listens(port, everybody)
+        ? `port ${port} was not the service's own ${within}: another process listens there`
+        : `port ${port} did not accept connections ${within}`;
+    }
     const how = signal === null ? `exited with code ${code}` : `was ended by signal ${signal}`;
     if (!healthy) return `${how} before port ${port} accepted connections`;
     return code === 0 ? "" : how;
   }
 
   /** False when it exited, or its time ran out, before the port accepted; true where there is no port. */
-  async #healthy(run: Run, exited: Promise<ProcessExit>, timeoutMs: number): Promise<boolean> {
-    const port = this.definition.health_port;
+  async #healthy(
+    run: Run,
+    launched: Launched,
+    exited: Promise<ProcessExit>,
+    timeoutMs: number,
+  ): Promise<boolean> {
+    const port = this.#healthPort;
     if (port === undefined) return true;
     const over = new AbortController();
     const timeout = setTimeout(() => over.abort(), timeoutMs);
@@ -326,12 +347,18 @@ export class Service {
     run.stop.signal.addEventListener("abort", onStop, { once: true });
     if (run.stop.signal.aborted) over.abort();
     try {
-      return await Promise.race([waitForPort(port, over.signal), exited.then(() => false)]);
+      const own = (): boolean => this.#holdsPort(launched);
+      return await Promise.race([waitForPort(port, own, over.signal), exited.then(() => false)]);
     } finally {
       clearTimeout(timeout);
       run.stop.signal.removeEventListener("abort", onStop);
       over.abort();
     }
+  }
+
+  #holdsPort({ process }: Launched): boolean {
+    const port = this.#healthPort;
+    return port === undefined || listens(port, () => process.tree());
   }
 
   async #terminate(run: Run, { process }: Launched): Promise<void> {
@@ -357,6 +384,7 @@ export class Service {
   }
 }
 
+const everybody = (): number[] => readdirSync("/proc").map(Number).filter(Number.isInteger);
 const sigterm = 15;
 const commandGraceMs = 5_000;
 

@@ -1,3 +1,4 @@
+import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
@@ -178,6 +179,49 @@ describe("Supervisor", () => {
     const start = supervisor.start("a");
     expect(supervisor.get("a").record()).toMatchObject({ status: "unknown", phase: "starting" });
     expect(await start).toMatchObject({ status: "running", phase: "" });
+  });
+
+  it("does not take another's server for the service's own", async () => {
+    const other = createServer().listen(0, "127.0.0.1");
+    await once(other, "listening");
+    const { port } = other.address() as AddressInfo;
+    const supervisor = supervise({ healthTimeoutMs: 300 });
+    await supervisor.put("a", shell("sleep 1000", { health_port: port }));
+    expect(await supervisor.start("a")).toMatchObject({
+      status: "failed",
+      error: expect.stringContaining("another process listens there"),
+    });
+    other.close();
+  });
+
+  it("does not call running what has closed its port, in whichever family that was", async () => {
+    const port = await freePort();
+    const supervisor = supervise();
+    const listener = `s=require("net").createServer().listen(${port},"::1");process.on("SIGUSR1",()=>s.close(()=>setTimeout(()=>0,1e6)))`;
+    const listening: ServiceDefinition = { cmd: process.execPath, args: ["-e", listener], health_port: port };
+    await supervisor.put("a", listening);
+    const { status, pid } = await supervisor.start("a");
+    expect(status).toBe("running");
+    // The port of the run that is there, not that of a definition for later.
+    await supervisor.put("a", { ...listening, health_port: await freePort() });
+    expect(supervisor.get("a").record()).toMatchObject({ status: "running", error: "" });
+    process.kill(pid, "SIGUSR1");
+    const lost = await until(supervisor, "a", (record) => record.status !== "running");
+    expect(lost).toMatchObject({ status: "unknown", pid, error: expect.stringContaining(`port ${port}`) });
+  });
+
+  it("reports as started by a restore only what still runs a moment later", async () => {
+    const port = await freePort();
+    const before = supervise();
+    const listener = `s=require("net").createServer().listen(${port},"127.0.0.1",()=>setTimeout(()=>s.close(()=>setTimeout(()=>0,1e6)),150))`;
+    await before.put("stays", shell("sleep 1000"));
+    await before.put("falls", shell("sleep 0.1; exit 3"));
+    await before.put("leaves", shell("sleep 0.1"));
+    await before.put("closes", { cmd: process.execPath, args: ["-e", listener], health_port: port });
+    expect(await before.startAll(["stays", "falls", "leaves", "closes"])).toEqual({
+      started: ["stays"],
+      failed: ["closes", "falls", "leaves"],
+    });
   });
 
   it("fails a service whose port never accepts, or that exits before it does", async () => {
@@ -444,6 +488,7 @@ function modelLauncher(isBad: (name: string) => boolean): Launcher {
         signal: end,
         kill: async () => end(),
         resize: () => undefined,
+        tree: () => [],
       };
       return { process, container: undefined, release: async () => undefined };
     },

@@ -15,6 +15,7 @@ import type { DiskServices } from "../control/disk.ts";
 import { Catalog, type ServiceFile } from "./catalog.ts";
 import { badName } from "./definition.ts";
 import { checkNeeds, inDependencyOrder } from "./graph.ts";
+import { pause } from "./health.ts";
 import type { Launcher } from "./launcher.ts";
 import { Service } from "./service.ts";
 import { ServiceLog } from "./service-log.ts";
@@ -26,7 +27,11 @@ export interface SupervisorParts {
   onOutput(): void;
   healthTimeoutMs?: number;
   stopTimeoutMs?: number;
+  settleMs?: number;
 }
+
+/** What is said to be started after a restore or a cold start has run for so long. Explicit starts answer at once. */
+const settleMsDefault = 500;
 
 export class Supervisor implements DiskServices {
   readonly #parts: SupervisorParts;
@@ -182,6 +187,12 @@ export class Supervisor implements DiskServices {
       (reached ? started : failed).push(name);
     };
     await Promise.all([...new Set(names)].map(startOne));
+    if (started.length > 0) {
+      await pause(this.#parts.settleMs ?? settleMsDefault, new AbortController().signal);
+      const fell = new Set(started.filter((name) => this.#services.get(name)?.serving !== true));
+      failed.push(...fell);
+      started.splice(0, Infinity, ...started.filter((name) => !fell.has(name)));
+    }
     for (const service of this.#services.values()) service.giveUp();
     const ordered = (list: string[]): string[] => inDependencyOrder(list, (name) => this.#needsOf(name));
     return { started: ordered(started), failed: ordered(failed) };

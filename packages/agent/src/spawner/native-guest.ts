@@ -183,7 +183,7 @@ export class NativeGuest implements Guest {
     do this.#lastId = (this.#lastId + 1) >>> 0;
     while (this.#lastId === 0 || this.#processes.has(this.#lastId));
     const id = this.#lastId;
-    const process = new NativeProcess(id, request, (frame) => this.#write(this.#init, frame));
+    const process = new NativeProcess(id, this.pid, request, (frame) => this.#write(this.#init, frame));
     if (this.#ended) {
       process.onFailed(lost());
       return process;
@@ -302,7 +302,7 @@ export class NativeGuest implements Guest {
 
 function optionWords(options: GuestOptions): string[] {
   const words = ["--root", options.root];
-  for (const path of options.tmpfs ?? ["/tmp", "/run"]) words.push("--tmpfs", path);
+  for (const path of options.tmpfs ?? ["/run"]) words.push("--tmpfs", path);
   for (const bind of options.binds ?? [])
     words.push(bind.readOnly === true ? "--bind-ro" : "--bind", `${bind.source}:${bind.target}`);
   words.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));

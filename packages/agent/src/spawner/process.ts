@@ -1,3 +1,4 @@
+import { treeOf } from "./process-tree.ts";
 import { frameTypes, FrameWriter, stdinWindowBytes } from "./wire.ts";
 import type { GuestProcess, OutputStream, ProcessExit, SpawnRequest, TerminalSize } from "./types.ts";
 
@@ -20,6 +21,7 @@ export class NativeProcess implements GuestProcess {
   outOfMemory = false;
 
   readonly #id: number;
+  readonly #guestPid: number;
   readonly #send: (frame: Buffer) => void;
   readonly #onOutput: SpawnRequest["onOutput"];
   readonly #hold: boolean;
@@ -35,8 +37,10 @@ export class NativeProcess implements GuestProcess {
   #stdinQueue: { data: Buffer; resolve: () => void }[] = [];
   #stdinEnding = false;
 
-  constructor(id: number, request: SpawnRequest, send: (frame: Buffer) => void) {
+  /** `guestPid`: of the guest it runs in. */
+  constructor(id: number, guestPid: number, request: SpawnRequest, send: (frame: Buffer) => void) {
     this.#id = id;
+    this.#guestPid = guestPid;
     this.#send = send;
     this.#onOutput = request.onOutput;
     this.#hold = request.tree === "hold";
@@ -80,6 +84,10 @@ export class NativeProcess implements GuestProcess {
   kill(): Promise<void> {
     if (!this.done) this.#send(new FrameWriter().finish(frameTypes.kill, 0, this.#id));
     return this.ended.catch(() => {});
+  }
+
+  tree(): number[] {
+    return this.done ? [] : treeOf(this.#guestPid, this.#id);
   }
 
   resize(size: TerminalSize): void {

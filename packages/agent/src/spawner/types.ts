@@ -61,6 +61,8 @@ export interface GuestProcess {
   signal(signal: number, scope: "program" | "tree"): void;
   /** Kills the whole tree and nothing else; resolves with `ended`. */
   kill(): Promise<void>;
+  /** What lives of its tree, as the agent counts processes. */
+  tree(): number[];
   /** Tells the pty its new size. */
   resize(size: TerminalSize): void;
 }
@@ -72,7 +74,7 @@ export type SpawnStage = "request" | "user" | "cwd" | "exec" | "fork" | "pty" | 
 export interface GuestOptions {
   /** Directory that becomes `/`, as the agent sees it. */
   readonly root: string;
-  /** Fresh tmpfs mounts, created when missing. Default `["/tmp", "/run"]`. */
+  /** Fresh tmpfs mounts, created when missing. Default `["/run"]`, which is then filled as systemd-tmpfiles would (native/tmpfiles.c). */
   readonly tmpfs?: readonly string[];
   /** Processes that may run at once in all guests of this agent together, where the system can count them. Default 4,096. */
   readonly maxProcesses?: number;
@@ -115,7 +117,7 @@ export interface Guest {
   readonly closed: Promise<void>;
   /**
    * Of a guest out of a template, in which nothing of a user's has run: it gets a boot id of its own, and what lies in memory the
-   * size that fits this machine. What was in /tmp and /run may be gone.
+   * size that fits this machine. What was in /run may be gone.
    */
   renew(): Promise<void>;
   /** Waits until none of its programs runs any more, at most `withinMs`. */

@@ -4,7 +4,7 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, statSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import { dirname, join } from "node:path";
 import {
@@ -131,6 +131,7 @@ export class LocalGuest implements Guest {
         send(9, "tree");
         await closed;
       },
+      tree: () => inGroup(pid),
       resize: () => undefined,
     };
     this.#running.add(running);
@@ -174,4 +175,16 @@ export class LocalGuest implements Guest {
       setHostname: async () => undefined,
     };
   }
+}
+
+/** Pids of a process group. */
+function inGroup(group: number): number[] {
+  return readdirSync("/proc").flatMap((name) => {
+    try {
+      const stat = readFileSync(`/proc/${name}/stat`, "latin1");
+      return Number(stat.slice(stat.lastIndexOf(")") + 2).split(" ")[2]) === group ? [Number(name)] : [];
+    } catch {
+      return [];
+    }
+  });
 }

@@ -1,6 +1,8 @@
+import type { ExecBytesOptions, ExecResponse, SandboxDataPlane } from "@cloche/sdk";
 import { exitCodes, UsageError } from "../exit-codes.ts";
 import { collectPairs, positiveNumber, present, requireCommand } from "../options.ts";
-import { printError, printJson, readAll, write } from "../terminal.ts";
+import { standardInput } from "../standard-input.ts";
+import { printError, printJson, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 interface ExecFlags {
@@ -22,7 +24,7 @@ export function addExecCommand(registry: Registry): void {
     .option("-e, --env <KEY=VALUE>", "repeatable", collectPairs)
     .option("-u, --user <user>", "name or uid, with :group if need be; default root")
     .option("--timeout <seconds>", "kill it after this time; default never", positiveNumber)
-    .option("-i, --stdin", "pass standard input (text, up to 16 MiB)")
+    .option("-i, --stdin", "pass standard input, as it comes and whatever bytes it is")
     .addHelpText(
       "after",
       `
@@ -49,17 +51,17 @@ Examples:
 async function execute(run: Run, word: string, words: string[], options: ExecFlags): Promise<number> {
   const command = requireCommand(words, "cloche exec demo -- ls -l");
   const { terminal, signal } = run;
-  const stdin = options.stdin === true ? textOf(await readAll(terminal.stdin)) : undefined;
   const { dir, env, user, timeout } = options;
   const timeout_ms = timeout === undefined ? undefined : Math.ceil(timeout * 1000);
-  const request = { ...present({ dir, env, user, timeout_ms, stdin }), signal };
   const sandbox = await run.sandbox(word);
+  const stdin = options.stdin === true ? await standardInput(terminal.stdin) : undefined;
+  const request = { ...present({ dir, env, user, timeout_ms, stdin }), signal };
   if (run.json) {
-    const answer = await sandbox.exec(command, request);
+    const answer = await collect(sandbox, command, request);
     await printJson(terminal, answer);
     return answer.exit_code;
   }
-  for await (const event of sandbox.execStream(command, request)) {
+  for await (const event of sandbox.execStreamBytes(command, request)) {
     if (event.type === "exit") {
       if (event.out_of_memory === true)
         terminal.stderr.write("cloche: killed: the sandbox's memory is used up\n");
@@ -71,10 +73,21 @@ async function execute(run: Run, word: string, words: string[], options: ExecFla
   return exitCodes.execFailed;
 }
 
-function textOf(bytes: Buffer): string {
-  try {
-    return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(bytes);
-  } catch {
-    throw new UsageError("standard input is not UTF-8 text; copy it with cloche cp and read the file");
+/** The whole answer. Where input comes as it comes, from the stream of events: the command must run before that ends. */
+async function collect(
+  sandbox: Pick<SandboxDataPlane, "exec" | "execStreamBytes">,
+  command: string[],
+  { stdin, ...request }: ExecBytesOptions,
+): Promise<ExecResponse> {
+  if (stdin === undefined) return sandbox.exec(command, request);
+  const output = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
+  for await (const event of sandbox.execStreamBytes(command, { ...request, stdin })) {
+    if (event.type !== "exit") output[event.type].push(event.data);
+    else {
+      const { type: _type, ...end } = event;
+      const text = (pieces: Uint8Array[]): string => Buffer.concat(pieces).toString();
+      return { stdout: text(output.stdout), stderr: text(output.stderr), ...end };
+    }
   }
+  throw new Error("the command's answer has no end");
 }

@@ -12,6 +12,8 @@ export interface Asked {
   headers: Headers;
   body: Uint8Array<ArrayBuffer>;
   text: string;
+  /** Aborts when the caller gives the request up, its answer's body too. */
+  signal: AbortSignal | undefined;
 }
 type Answer = Response | object | Promise<Response | object>;
 
@@ -70,7 +72,15 @@ export class FakeService {
     const body = new Uint8Array(await new Response(init.body ?? null).arrayBuffer());
     const headers = new Headers(init.headers);
     const text = new TextDecoder().decode(body);
-    const asked = { method: init.method ?? "", path: pathname, query: searchParams, headers, body, text };
+    const asked: Asked = {
+      method: init.method ?? "",
+      path: pathname,
+      query: searchParams,
+      headers,
+      body,
+      text,
+      signal: init.signal ?? undefined,
+    };
     this.asked.push(asked);
     const name = protocol === "https:" ? `${asked.method} ${pathname}` : (pathname.split("/").at(-1) ?? "");
     const answer = await (this.answers[name] ?? this.#default(name))(asked);
@@ -109,7 +119,7 @@ export class FakeService {
   /** Runs a command line. */
   async run(
     words: string[],
-    stdin: string | Buffer = "",
+    stdin: string | Buffer | Readable = "",
   ): Promise<{ code: number; stdout: string; stderr: string; bytes: Buffer }> {
     const stdout = new Collected();
     const stderr = new Collected();
@@ -118,7 +128,7 @@ export class FakeService {
     this.shown = () => stderr.text;
     const cloche = new Cloche({ gatewayUrl: "http://gateway.test", apiKey: "key", fetch: this.#fetch });
     const code = await run(words, {
-      stdin: Readable.from([Buffer.from(stdin)]),
+      stdin: stdin instanceof Readable ? stdin : Readable.from([Buffer.from(stdin)]),
       stdout,
       stderr,
       env: {},

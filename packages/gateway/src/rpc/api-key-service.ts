@@ -23,16 +23,21 @@ export interface CreatedApiKey {
 
 const secretStart = "cloche_";
 const prefixLength = secretStart.length + 6;
+const secretBytes = 32;
 
-/** `expiresInSeconds` 0: never. The name is generated when empty. */
+/** Whether it looks like a secret of ours. */
+export const isApiKeySecret = (text: string): boolean =>
+  text.startsWith(secretStart) && /^[\w-]{43}$/.test(text.slice(secretStart.length));
+
+/** `expiresInSeconds` 0: never. The name is generated when empty, and so is the secret when there is none. */
 export async function createApiKey(
   needs: ApiKeyDependencies,
   caller: Caller,
-  wanted: { name: string; expiresInSeconds: number },
+  wanted: { name: string; expiresInSeconds: number; secret?: string | undefined },
 ): Promise<CreatedApiKey> {
   const { apiKeys, audit, clock, randomBytes } = needs;
   const nowMs = clock.nowMs();
-  const secret = secretStart + Buffer.from(randomBytes(32)).toString("base64url");
+  const secret = wanted.secret ?? secretStart + Buffer.from(randomBytes(secretBytes)).toString("base64url");
   const key: ApiKeyRecord = {
     id: newApiKeyId(randomBytes),
     teamId: caller.teamId,

@@ -12,6 +12,7 @@
 #include <linux/veth.h>
 #include <net/if.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -202,11 +203,25 @@ int slot_link(struct answer *answer, char **of) {
   return done(answer, "ok");
 }
 
-/* The slot's own end: up, its address, and the way out through `gateway`. Repeatable, and after others took them out. */
+/* Sandboxes speak IPv4 only. A kernel without IPv6 has no such file, and needs none. */
+static void set_ipv6(const char *interface, bool on) {
+  char path[64];
+  snprintf(path, sizeof path, "/proc/sys/net/ipv6/conf/%s/disable_ipv6", interface);
+  int fd = open(path, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) return;
+  if (write(fd, on ? "0" : "1", 1) != 1) fprintf(stderr, "cloche-sys: %s: %s\n", path, strerror(errno));
+  close(fd);
+}
+
+/*
+ * The slot's own end: up, its address, and the way out through `gateway`. Repeatable, and after others took them out. The
+ * loopback has ::1 too: `localhost` means both, and a program that listens there asks for both.
+ */
 int slot_prepare(struct answer *answer, const char *namespace, const char *interface, const char *address,
                  const char *gateway) {
   int error = enter(namespace);
   if (error) return fail(answer, error, "entering %s", namespace);
+  set_ipv6("lo", true);
   if ((error = set_up("lo"))) return fail(answer, error, "setting lo up");
   if ((error = set_up(interface))) return fail(answer, error, "setting %s up", interface);
   if ((error = set_address(interface, address))) return fail(answer, error, "giving %s its address", interface);
@@ -353,14 +368,6 @@ int slot_unlink(struct answer *answer, const char *router, const char *interface
   return done(answer, error ? "clean" : "noted");
 }
 
-/* Sandboxes speak IPv4 only. A kernel without IPv6 has no such file, and needs none. */
-static void disable_ipv6(const char *path) {
-  int fd = open(path, O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return;
-  if (write(fd, "1", 1) != 1) fprintf(stderr, "cloche-sys: %s: %s\n", path, strerror(errno));
-  close(fd);
-}
-
 /* A new network namespace without IPv6, kept by a bind mount at `path` as `ip netns` keeps its own. Repeatable. */
 int netns_add(struct answer *answer, const char *path) {
   struct statfs status;
@@ -370,8 +377,8 @@ int netns_add(struct answer *answer, const char *path) {
   close(fd);
   /* Only this thread, which ends with the request, moves into the new namespace. */
   if (unshare(CLONE_NEWNET) != 0) return fail(answer, errno, "making a network namespace");
-  disable_ipv6("/proc/sys/net/ipv6/conf/all/disable_ipv6");
-  disable_ipv6("/proc/sys/net/ipv6/conf/default/disable_ipv6");
+  set_ipv6("all", false);
+  set_ipv6("default", false);
   if (mount("/proc/thread-self/ns/net", path, "none", MS_BIND, NULL) != 0)
     return fail(answer, errno, "keeping the network namespace at %s", path);
   return done(answer, "made");

@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { chmod, copyFile, mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { run } from "../sys/run.ts";
-import { SANDBOX_RESOLVER } from "./base-rootfs.ts";
+import { SANDBOX_RESOLVER } from "./base-settings.ts";
 import { inStep, type Progress } from "./step.ts";
 import { type Artifact, obtainArtifact } from "./store.ts";
 

@@ -1,31 +1,25 @@
 // The root file system that sandboxes start from: Debian with what people expect in a machine, Node 24 and npm.
 // Laid out as it will lie on the disk: `fs/` is the user's root, `cloche/` (0700, empty) the agent's own data.
-import { chmod, copyFile, mkdir, rm, symlink, writeFile } from "node:fs/promises";
+import { chmod, copyFile, mkdir, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { DIES_WITH_US, run } from "../sys/run.ts";
-import {
-  DEBIAN_KEYRING,
-  DEBIAN_SUITE,
-  debianMirrors,
-  PUBLIC_MIRROR,
-  PUBLIC_SECURITY_MIRROR,
-} from "./debian-mirror.ts";
+import { addUser, SANDBOX_RESOLVER, writeSettings } from "./base-settings.ts";
+import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
 import { inStep, type Progress } from "./step.ts";
 import { type Artifact, obtainArtifact } from "./store.ts";
 
 /** Raise when the recipe below changes in a way that its inputs do not show. */
-const RECIPE = 2;
-
-/** Name server of every sandbox, the same everywhere so that a disk can move between slots and hosts. See network/. */
-export const SANDBOX_RESOLVER = "198.18.0.53";
+const RECIPE = 3;
 
 const PACKAGES = [
   // languages and version control
-  "python3 python3-pip python3-venv git openssh-client",
+  "python3 python-is-python3 python3-pip python3-venv git openssh-client",
   // fetching and unpacking
-  "curl ca-certificates xz-utils zstd bzip2 unzip zip rsync",
+  "curl wget ca-certificates xz-utils zstd bzip2 unzip zip rsync",
   // looking around
   "procps psmisc iproute2 iputils-ping netbase less file tree jq sqlite3 nano vim-tiny bash-completion tzdata",
+  // other users
+  "sudo",
   // services in OCI containers
   "crun",
 ].flatMap((line) => line.split(" "));
@@ -76,6 +70,7 @@ export function obtainBaseRootfs(
           await addNpm(root, npm);
           await archiveLocale(root);
           await writeSettings(root);
+          await addUser(root);
           await mkdir(join(dir, "cloche"), { mode: 0o700 });
         },
       },
@@ -178,31 +173,4 @@ function obtainNpm(cache: string, progress: Progress): Promise<Artifact> {
  */
 async function archiveLocale(root: string): Promise<void> {
   await run(["chroot", root, "localedef", "--add-to-archive", "/usr/lib/locale/C.utf8"]);
-}
-
-async function writeSettings(root: string): Promise<void> {
-  const etc = (name: string, text: string) => writeFile(join(root, "etc", name), text);
-  await rm(join(root, "etc/resolv.conf"), { force: true });
-  await etc("resolv.conf", `nameserver ${SANDBOX_RESOLVER}\noptions timeout:2 attempts:2\n`);
-  await etc(
-    "hosts",
-    "127.0.0.1\tlocalhost sandbox\n::1\tlocalhost ip6-localhost ip6-loopback\nff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n",
-  );
-  await etc("hostname", "sandbox\n");
-  await etc("default/locale", "LANG=C.UTF-8\n");
-  // Empty means "not yet known": each sandbox gets its own when it is assigned.
-  await etc("machine-id", "");
-  // The mirror this machine builds from may be private; sandboxes reach public addresses only.
-  await rm(join(root, "etc/apt/sources.list"), { force: true });
-  await etc(
-    "apt/sources.list.d/debian.sources",
-    [
-      `Types: deb\nURIs: ${PUBLIC_MIRROR}\nSuites: ${DEBIAN_SUITE} ${DEBIAN_SUITE}-updates\nComponents: main\nSigned-By: ${DEBIAN_KEYRING}\n`,
-      `Types: deb\nURIs: ${PUBLIC_SECURITY_MIRROR}\nSuites: ${DEBIAN_SUITE}-security\nComponents: main\nSigned-By: ${DEBIAN_KEYRING}\n`,
-    ].join("\n"),
-  );
-  // gVisor cannot give apt's download user its own sandbox; the machine is the sandbox.
-  await etc("apt/apt.conf.d/90sandbox", 'APT::Sandbox::User "root";\n');
-  // One user per machine: the guard against pip in the system's Python only gets in the way.
-  await run(["sh", "-c", 'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED', "sh", root]);
 }

@@ -8,10 +8,12 @@
 // What survives a crash or a stop: all but the DNS forwarder and the refilling of the pool; `openNetwork` finds it again.
 // A released slot is destroyed, never handed on, and its number comes round last, so that nobody gets packets meant for
 // the one before.
-import { rm } from "node:fs/promises";
+import { mkdir, readFile, rm } from "node:fs/promises";
 import { randomInt } from "node:crypto";
-import { apart } from "@cloche/base";
+import { dirname } from "node:path";
+import { apart, writeDurably } from "@cloche/base";
 import type { Egress } from "@cloche/protocol";
+import { withFileLock } from "../artifacts/file-lock.ts";
 import { inStep, type Progress } from "../artifacts/step.ts";
 import type { Native } from "../sys/native.ts";
 import {
@@ -22,6 +24,7 @@ import {
   slotOfAddress,
   uplinkAddresses,
 } from "./address.ts";
+import { chooseSubnet } from "./choose-subnet.ts";
 import { DnsForwarder } from "./dns-forwarder.ts";
 import { type EgressPolicy, policyOf } from "./egress.ts";
 import { SANDBOX_INTERFACE, slotInterface } from "./names.ts";
@@ -31,7 +34,9 @@ import {
   forwardingObstacle,
   loadRules,
   openRouter,
+  rangesInUse,
   routerInterfaces,
+  routerSubnet,
   slotsPresent,
 } from "./router.ts";
 import type { Denial } from "./sets.ts";
@@ -48,8 +53,10 @@ import {
 
 export interface NetworkOptions {
   readonly tag: string;
-  /** An IPv4 /16, for example "10.231.0.0/16". */
+  /** An IPv4 /16, for example "10.231.0.0/16"; refused where somebody else uses it. "": one that is free, the same at the next start. */
   readonly subnet: string;
+  /** Remembers a subnet that was chosen. Made with its folder. */
+  readonly subnetFile: string;
   /** Directory for the slots' files; made when missing. */
   readonly stateDir: string;
   readonly native: Native;
@@ -80,20 +87,41 @@ export interface NetworkLease {
 
 const SLOTS_AHEAD = 8;
 const REFILL_AFTER_MS = 500;
+/** Of this machine. */
+const CHOICE_LOCK = "/run/cloche-subnet.lock";
 
 /** Makes or finds the network. Repeatable after any crash. */
 export function openNetwork(options: NetworkOptions): Promise<Network> {
   const repair =
     "see what the message says of CLOCHE_SUBNET, or of the missing kernel feature, and run the command again";
   return inStep(options.progress, "network", repair, async (detail) => {
-    const subnet = parseSubnet(options.subnet);
-    await openRouter(options.tag, subnet);
+    const subnet = await withFileLock(CHOICE_LOCK, () => openInSubnet(options));
     const obstacle = await forwardingObstacle(options.tag);
     if (obstacle) detail(`WARNING: ${obstacle}`);
     const network = new Network(options, subnet);
     await network.start();
     return network;
   });
+}
+
+/** Two instances that start at once must not choose the same: until the router's route is there, nobody else may look. */
+async function openInSubnet({ tag, subnet: asked, subnetFile }: NetworkOptions): Promise<Subnet> {
+  if (asked !== "") parseSubnet(asked);
+  const remembered = (await readFile(subnetFile, "utf8").catch(() => "")).trim();
+  const subnet = parseSubnet(
+    chooseSubnet({
+      asked,
+      present: await routerSubnet(tag),
+      remembered: /^\d+\.\d+\.0\.0\/16$/.test(remembered) ? remembered : undefined,
+      taken: await rangesInUse(tag),
+    }),
+  );
+  await openRouter(tag, subnet);
+  if (asked === "" && remembered !== subnet.cidr) {
+    await mkdir(dirname(subnetFile), { recursive: true });
+    await writeDurably(subnetFile, `${subnet.cidr}\n`, 0o644);
+  }
+  return subnet;
 }
 
 /** Everything of the instance's network off the machine, whatever state it is in; no service may be using it. */
@@ -199,6 +227,11 @@ export class Network {
   /** Packets that the policy dropped, by slot, since each was made. */
   async denials(): Promise<ReadonlyMap<number, Denial>> {
     return this.#egress.denials();
+  }
+
+  /** The /16 that it has. */
+  get subnet(): string {
+    return this.#subnet.cidr;
   }
 
   /** Slots in use: for counting leaks. */

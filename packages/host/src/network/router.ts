@@ -6,14 +6,16 @@
 import { statSync } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { randomUUID } from "node:crypto";
+import { isIPv4 } from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
-import { ClocheError } from "@cloche/protocol";
 import type { ElementChange } from "../sys/native.ts";
 import { CommandError, run } from "../sys/run.ts";
-import { LINK_PREFIX, overlaps, type Subnet, uplinkAddresses } from "./address.ts";
+import { LINK_PREFIX, type Subnet, uplinkAddresses } from "./address.ts";
+import type { TakenRange } from "./choose-subnet.ts";
 import { disableForwarding, enableForwarding, type ForwardingPlace } from "./ip-forward.ts";
 import { NETNS_DIR, networkNames, slotOfNamespace } from "./names.ts";
+import { hostResolvers } from "./resolvers.ts";
 import { hostRules, ROUTER_TABLE, routerRules } from "./rules.ts";
 import { execQuietly, type SlotPlace } from "./slot.ts";
 
@@ -23,18 +25,43 @@ const forwarding = (): ForwardingPlace => ({
   routers: async () => (await namespaces()).filter((name) => name.startsWith("cloche-")),
 });
 
-/** Everything but the rules. Repeatable. invalid_argument when the subnet is in use on this machine. */
+/** The subnet of this instance's router, where that is there and has one. */
+export async function routerSubnet(tag: string): Promise<string | undefined> {
+  const names = networkNames(tag);
+  if (!(await namespaces()).includes(names.router)) return undefined;
+  const [address] = await addressesOf(names.router, names.routerUplink);
+  return address?.replace(/^(\d+\.\d+)\..*$/, "$1.0.0/16");
+}
+
+/** IPv4 ranges that others on this machine use: routes, addresses, and the host's name servers. */
+export async function rangesInUse(tag: string): Promise<TakenRange[]> {
+  const { uplink } = networkNames(tag);
+  const { stdout } = await run(["ip", "-j", "-4", "route"]);
+  const routes = (JSON.parse(stdout) as { dst: string; dev?: string }[])
+    .filter(({ dst, dev }) => dst !== "default" && dev !== uplink)
+    .map(({ dst, dev }) => ({ range: dst, where: `on ${dev ?? "no interface"}` }));
+  const addresses = Object.entries(networkInterfaces())
+    .filter(([name]) => name !== uplink)
+    .flatMap(([name, list]) => (list ?? []).map((one) => ({ ...one, where: `on ${name}` })))
+    .filter(({ family }) => family === "IPv4")
+    .map(({ address, where }) => ({ range: address, where }));
+  const resolvers = (await hostResolvers())
+    .filter((address) => isIPv4(address))
+    .map((range) => ({ range, where: "in /etc/resolv.conf" }));
+  return [...routes, ...addresses, ...resolvers];
+}
+
+/** Everything but the rules. Repeatable. */
 export async function openRouter(tag: string, subnet: Subnet): Promise<void> {
   const names = networkNames(tag);
   const { gateway, address } = uplinkAddresses(subnet);
   const present = (await namespaces()).includes(names.router);
-  if (present && !(await hasAddress(names.router, names.routerUplink, address))) {
+  if (present && !(await addressesOf(names.router, names.routerUplink)).includes(address)) {
     // Half-made, or made for another subnet: no sandbox can be using it.
     await closeRouter(tag);
     return openRouter(tag, subnet);
   }
   if (!present) {
-    await checkSubnetIsFree(subnet, names.uplink);
     await run(["ip", "netns", "add", names.router]);
     await deleteLink(names.uplink);
     const [near, far] = [names.uplink, names.routerUplink];
@@ -152,32 +179,13 @@ export function droppingChain(json: unknown): string | undefined {
   return found && `${found.family} ${found.table} ${found.name}`;
 }
 
-async function checkSubnetIsFree(subnet: Subnet, ourUplink: string): Promise<void> {
-  const { stdout } = await run(["ip", "-j", "-4", "route"]);
-  const routes = (JSON.parse(stdout) as { dst: string; dev?: string }[]).filter(
-    ({ dst, dev }) => dst !== "default" && dev !== ourUplink,
-  );
-  const addresses = Object.entries(networkInterfaces())
-    .filter(([name]) => name !== ourUplink)
-    .flatMap(([name, list]) =>
-      (list ?? []).map((one) => ({ dst: one.address, dev: name, family: one.family })),
-    )
-    .filter(({ family }) => family === "IPv4");
-  const taken = [...routes, ...addresses].find(({ dst }) => overlaps(dst, subnet.cidr));
-  if (taken)
-    throw new ClocheError(
-      "invalid_argument",
-      `CLOCHE_SUBNET: ${subnet.cidr} is in use on this machine (${taken.dst} on ${taken.dev ?? "no interface"}); set another IPv4 /16`,
-    );
-}
-
-async function hasAddress(namespace: string, device: string, address: string): Promise<boolean> {
+async function addressesOf(namespace: string, device: string): Promise<string[]> {
   try {
-    const { stdout } = await run(["ip", "-j", "-n", namespace, "addr", "show", "dev", device]);
+    const { stdout } = await run(["ip", "-j", "-4", "-n", namespace, "addr", "show", "dev", device]);
     const [link] = JSON.parse(stdout) as { addr_info?: { local: string }[] }[];
-    return link?.addr_info?.some(({ local }) => local === address) ?? false;
+    return link?.addr_info?.map(({ local }) => local) ?? [];
   } catch (error) {
-    if (error instanceof CommandError) return false;
+    if (error instanceof CommandError) return [];
     throw error;
   }
 }

@@ -1,6 +1,6 @@
 // The nft rules of the router namespace and of the host, as text for `nft -f`. Pure. Loading them again replaces the rules
 // and keeps what is in the sets: a restart of the service changes nothing for sandboxes that live on.
-import { SANDBOX_RESOLVER } from "../artifacts/base-rootfs.ts";
+import { SANDBOX_RESOLVER } from "../artifacts/base-settings.ts";
 import { type Subnet, uplinkAddresses } from "./address.ts";
 import { type NetworkNames, networkNames } from "./names.ts";
 

@@ -127,7 +127,8 @@ export function kernelParameters(arch: VmArch): string {
     "quiet",
     // Every panic is reported by the panic device; should that fail, the machine ends by a reboot.
     "panic=-1 oops=panic",
-    "ipv6.disable=1",
+    // On no interface but the loopback, which system-init.sh gives ::1.
+    "ipv6.disable_ipv6=1",
   ].join(" ");
 }
 

@@ -22,8 +22,12 @@ echo 1048576 > /proc/sys/fs/nr_open
 # Written data reaches the disk image within seconds: less is lost when the machine is killed, less to flush for a checkpoint.
 echo 100 > /proc/sys/vm/dirty_writeback_centisecs
 echo 300 > /proc/sys/vm/dirty_expire_centisecs
+# Every user may ping, as in gVisor and on any Debian with systemd.
+echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range
 ulimit -n 1048576
 hostname sandbox
+# ::1, which `localhost` means too.
+[ ! -e /proc/sys/net/ipv6 ] || echo 0 > /proc/sys/net/ipv6/conf/lo/disable_ipv6
 ip link set lo up
 ip addr add @GUEST_ADDRESS@/@PREFIX_LENGTH@ dev eth0
 ip link set eth0 up
