@@ -118,6 +118,7 @@ export async function execCell(lab: Lab, samples: number): Promise<{ cell: Cell;
         name: "runsc exec",
         run: async () => void (await lab.runsc.exec(["true"])),
       },
+      { name: "runsc do true", run: () => lab.runsc.doTrue() },
       {
         name: "crun exec",
         run: () => lab.others.crunExec(["true"]),
@@ -136,6 +137,7 @@ export async function execCell(lab: Lab, samples: number): Promise<{ cell: Cell;
     targets: [
       { arm: "Cloche, HTTPS + auth", against: "runsc exec", atMost: 0.25, from: "issue 6" },
       { arm: "Cloche, HTTPS + auth", against: "bare spawn in the sandbox", atMost: 2, from: "issue 2" },
+      { arm: "Cloche, HTTPS + auth", against: "runsc do true", atMost: 0.1, from: "issue 26" },
     ],
   };
   const close = async (): Promise<void> => {
@@ -169,6 +171,7 @@ export async function createCell(lab: Lab, samples: number): Promise<{ cell: Cel
       // A shape that was never asked for: nothing of it is there.
       { name: "Cloche, new shape", run: () => firstExec({ memory_mb: (fresh += 1) }) },
       { name: "runsc run true", run: () => lab.runsc.runToEnd(["true"]) },
+      { name: "runsc do true", run: () => lab.runsc.doTrue() },
       { name: "runsc run of the agent", run: () => lab.runsc.runAgent() },
       { name: "crun run true", run: () => lab.others.crunRun(["true"]) },
       { name: "bwrap true", run: () => lab.others.bwrap(["true"]) },
@@ -176,6 +179,7 @@ export async function createCell(lab: Lab, samples: number): Promise<{ cell: Cel
     targets: [
       { arm: "Cloche, pool", against: "runsc run true", atMost: 0.25, from: "issue 6" },
       { arm: "Cloche, past the pool", against: "runsc run of the agent", atMost: 0.8, from: "issue 6" },
+      { arm: "Cloche, pool", against: "runsc do true", atMost: 0.5, from: "issue 26" },
     ],
     async settle() {
       await lab.poolFull();

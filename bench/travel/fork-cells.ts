@@ -57,8 +57,10 @@ export async function forkCell(lab: Lab, samples: number): Promise<OpenCell> {
       { name: "runsc checkpoint + restore of the agent", run: () => both("agent") },
       { name: "runsc checkpoint + restore of sleep", run: () => both("sleep") },
       { name: "runsc run of the agent", run: () => lab.runsc.runAgent() },
+      { name: "runsc do true", run: () => lab.runsc.doTrue() },
     ],
     targets: [
+      { arm: "live fork to first exec", against: "runsc do true", atMost: 2.5, from: "issue 26" },
       {
         arm: "live fork to first exec",
         against: "runsc checkpoint + restore of the agent",

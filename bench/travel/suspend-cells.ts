@@ -52,8 +52,10 @@ time.sleep(1e6)`;
         name: "runsc restore of the agent",
         run: async () => (await lab.runsc.checkpointAndRestore("agent")).restoreMs,
       },
+      { name: "runsc do true", run: () => lab.runsc.doTrue() },
     ],
     targets: [
+      { arm: "resume to first exec, idle", against: "runsc do true", atMost: 1.9, from: "issue 26" },
       {
         arm: "resume to first exec, idle",
         against: "runsc restore of the agent",

@@ -256,7 +256,7 @@ export class Native {
 function stepName(operation: string, args: readonly string[]): string {
   if (operation !== "exec") return operation;
   const [program, ...words] = args.slice(5);
-  const verb = words.find((word) => /^(create|start|restore|save|snapshot|resume)$/.test(word));
+  const verb = words.find((word) => /^(create|start|restore|save|checkpoint|snapshot|resume)$/.test(word));
   return [(program ?? "").split("/").at(-1), ...(verb === undefined ? [] : [verb])].join(" ");
 }
 
