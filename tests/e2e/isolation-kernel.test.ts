@@ -167,11 +167,40 @@ test("the end of pid 1 takes the users' processes, not the agent", async () => {
   await script("kill -9 1").catch(() => undefined);
 });
 
-test("a setuid program gives a user no more than the sandbox's root has", async () => {
-  await script("cp /usr/bin/python3 /root/../usr/local/bin/suid && chmod 4755 /usr/local/bin/suid");
-  const look =
-    "import os; os.setuid(0) if os.geteuid() == 0 else None; print(os.path.exists('/mnt/boot.json'), len(os.listdir('/proc/1/root/mnt')) if os.geteuid() == 0 else 0)";
+/** What a process is allowed, and in which namespaces: the same for everybody whom the sandbox lets become root. */
+const rights = [
+  "import os",
+  "status = dict(line.split(':\\t') for line in open('/proc/self/status').read().splitlines() if ':\\t' in line)",
+  "print(os.geteuid(), status['CapEff'], status['CapBnd'])",
+  "print([os.readlink(f'/proc/self/ns/{kind}') for kind in ('pid', 'mnt', 'net', 'ipc', 'uts', 'user')])",
+  "print(os.path.exists('/mnt/boot.json'), 'boot.json' in os.listdir('/proc/1/root/mnt'))",
+].join("\n");
+
+test("a set-uid program gives a user no more than the sandbox's root has", async () => {
+  const root = await client.exec(sandbox, ["python3", "-c", rights]);
+  await script("cp -L /usr/bin/python3 /usr/local/bin/suid && chmod 4755 /usr/local/bin/suid");
+  const look = `import os; os.setgid(0); os.setuid(0)\n${rights}`;
   const result = await client.exec(sandbox, ["/usr/local/bin/suid", "-c", look], { user: "nobody" });
-  expect(result.stdout.startsWith("True")).toBe(false);
+  expect(result.stderr).toBe("");
+  expect(result.stdout).toBe(root.stdout);
+  expect(result.stdout).toMatch(/^0 [0-9a-f]{16} [0-9a-f]{16}\n/);
+  expect(result.stdout).toMatch(/False False\n$/);
   await script("rm /usr/local/bin/suid");
+});
+
+test("a file's capabilities give a user none that the sandbox's root has not", async () => {
+  // Version 2, effective: all that there are, CAP_NET_RAW (13) among them.
+  const all = "struct.pack('<IIIII', 0x02000001, 0xffffffff, 0, 0xffffffff, 0)";
+  await script(
+    `cp -L /usr/bin/python3 /usr/local/bin/caps; python3 -c "import os, struct; os.setxattr('/usr/local/bin/caps', 'security.capability', ${all})"`,
+  );
+  const look = [
+    "import socket",
+    "print(int(dict(l.split(':\\t') for l in open('/proc/self/status').read().splitlines() if ':\\t' in l)['CapEff'], 16) >> 13 & 1)",
+    "try: print(socket.socket(socket.AF_PACKET, socket.SOCK_RAW))",
+    "except OSError: print('refused')",
+  ].join("\n");
+  const result = await client.exec(sandbox, ["/usr/local/bin/caps", "-c", look], { user: "nobody" });
+  expect(result.exit_code === 0 ? result.stdout : "0\nrefused\n").toBe("0\nrefused\n");
+  await script("rm /usr/local/bin/caps");
 });
