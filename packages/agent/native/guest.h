@@ -32,8 +32,11 @@ struct process_limit {
   char name[32];
 };
 
-/* The step that failed, for F_FATAL. NULL when the caller's root is now the guest's and nothing of the old one can be reached. */
-const char *guest_enter(const struct guest_options *options, struct process_limit *limit);
+/*
+ * The step that failed, for F_FATAL. NULL when the caller's root is now the guest's and nothing of the old one can be reached.
+ * `hidden` becomes the place of temporary.h.
+ */
+const char *guest_enter(const struct guest_options *options, struct process_limit *limit, int *hidden);
 /* Closes all but parent_fd. */
 void process_limit_close(struct process_limit *limit);
 /* Removes the cgroup when nobody is in it any more. */

@@ -11,7 +11,7 @@ import { optionalBoolean, requiredString } from "../http/fields.ts";
 import { queryBoolean, queryInteger } from "../http/query.ts";
 import type { Route } from "../http/router.ts";
 import { type Guest, GuestFileError, type GuestFiles } from "../spawner/index.ts";
-import { packArchive, unpackArchive } from "./archive.ts";
+import { packArchive, type Unpacked, unpackArchive } from "./archive.ts";
 import { entryInfo } from "./entry-info.ts";
 import { type FailureSubjects, fileFailure } from "./failures.ts";
 import { absolutePath, shownPath } from "./path.ts";
@@ -135,10 +135,7 @@ async function move(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> {
   return entryInfo(moved, shownPath(destination));
 }
 
-async function unpack(
-  guest: Guest,
-  exchange: Exchange,
-): Promise<{ ok: true; entries: number; skipped: number }> {
+async function unpack(guest: Guest, exchange: Exchange): Promise<{ ok: true } & Unpacked> {
   const path = queryPath(exchange);
   return { ok: true, ...(await unpackArchive(guest, path, exchange)) };
 }
