@@ -49,6 +49,8 @@ export interface MemoryDeath extends KilledForMemory {
 export class NativeGuest implements Guest {
   readonly files: FilesClient;
   readonly closed: Promise<void>;
+  /** Why it ended, where it did so by itself. */
+  cause: Error | undefined;
   readonly #child: ChildProcess;
   readonly #init: Duplex;
   readonly #fileServer: Duplex;
@@ -106,10 +108,13 @@ export class NativeGuest implements Guest {
     const closed = Promise.withResolvers<void>();
     this.closed = closed.promise;
     this.#child.once("error", (error) => this.#fail(error));
-    this.#child.once("close", (code, signal) => {
-      this.#fail(new Error(`the guest ended (${signal ?? code})`));
-      closed.resolve();
+    this.#child.once("exit", (code, signal) => {
+      this.#fail(new Error(`the guest's file server ended (${signal ?? `code ${code}`})`));
+      // Its pid 1 has the other end of a socket: it ends with that, and `close` below waits for it.
+      this.#init.destroy();
+      this.#fileServer.destroy();
     });
+    this.#child.once("close", closed.resolve);
     this.#listen(this.#init, (frame) => this.#onInitFrame(frame));
     this.#listen(this.#fileServer, (frame) => {
       if (frame.type === frameTypes.hello) this.#onHello(frame);
@@ -292,6 +297,7 @@ export class NativeGuest implements Guest {
     this.#renewed?.reject(error);
     if (this.#ended) return;
     this.#ended = true;
+    this.cause = error;
     for (const process of this.#processes.values()) process.onFailed(lost());
     this.#processes.clear();
     this.files.onLost(

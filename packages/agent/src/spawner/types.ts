@@ -194,11 +194,16 @@ export interface Spawner {
   /** Starts a container: its own root, pid, mount and ipc namespaces, the sandbox's network. `id` must be free. */
   openContainer(id: string, options: GuestOptions): Promise<Guest>;
   container(id: string): Guest | undefined;
-  /** Called when a guest ended that nobody closed: all its processes are gone. `container` is null for the users' guest. */
-  onLost(listener: (container: string | null) => void): void;
+  /**
+   * Called when a guest ended that nobody closed: all its processes are gone. `container` is null for the users' guest, which
+   * is started again; called once more, with why, each time that fails.
+   */
+  onLost(listener: LostListener): void;
   /** Called for every process that was killed because the sandbox's memory was used up. */
   onOutOfMemory(listener: (killed: KilledForMemory) => void): void;
 }
+
+export type LostListener = (container: string | null, cause: Error) => void;
 
 export interface KilledForMemory {
   /** As the system calls it; at most 15 bytes. */
