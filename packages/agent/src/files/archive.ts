@@ -5,9 +5,9 @@ import { ClocheError, limits } from "@cloche/protocol";
 import { notExecuted } from "../exec/failures.ts";
 import { drained } from "../http/drained.ts";
 import type { Exchange } from "../http/exchange.ts";
-import { type Guest, type GuestProcess, SpawnError } from "../spawner/index.ts";
+import { type Guest, type GuestPath, type GuestProcess, SpawnError } from "../spawner/index.ts";
 import { errnoFailure } from "./failures.ts";
-import { clip, shownPath } from "./path.ts";
+import { clip, pathText, shownPath } from "./path.ts";
 
 /** How the archive programs report (native/tar.h), on stderr. */
 const reportBytes = 16_384;
@@ -16,7 +16,7 @@ const reportBytes = 16_384;
  * Streams the directory as a tar (POSIX, with hard links, owners and modes). An error after the first byte breaks the
  * stream off; the files may change meanwhile, each is packed with the size it had when its turn came.
  */
-export async function packArchive(guest: Guest, path: string, exchange: Exchange): Promise<void> {
+export async function packArchive(guest: Guest, path: GuestPath, exchange: Exchange): Promise<void> {
   const { response } = exchange;
   let report = "";
   const packing = guest.archive("create", path, (stream, chunk) => {
@@ -47,7 +47,7 @@ export interface Unpacked {
  * and nothing is made outside the directory. An entry that cannot be made (a device, one with `..`) is skipped. What was
  * unpacked before an error stays.
  */
-export async function unpackArchive(guest: Guest, path: string, exchange: Exchange): Promise<Unpacked> {
+export async function unpackArchive(guest: Guest, path: GuestPath, exchange: Exchange): Promise<Unpacked> {
   let report = "";
   const unpacking = guest.archive("extract", path, (_stream, chunk) => {
     report = (report + chunk.toString()).slice(0, reportBytes);
@@ -157,14 +157,14 @@ function whySkipped(number: number): string {
   return `cannot be made (errno ${number})`;
 }
 
-function failure(report: string, path: string): ClocheError {
+function failure(report: string, packed: GuestPath): ClocheError {
+  const path = pathText(shownPath(packed));
   const invalid = /^invalid (.*)/m.exec(report);
   if (invalid) return new ClocheError("invalid_argument", `the archive cannot be unpacked: ${invalid[1]}`);
   const failed = /^failed (\d+) (.*)/ms.exec(report);
   if (!failed) return new ClocheError("internal", "the archive could not be processed", { cause: report });
   const entry = (failed[2] ?? "").trimEnd();
-  const about =
-    entry === "" || entry === path ? `path: ${clip(shownPath(path))}` : `archive entry ${clip(entry)}`;
+  const about = entry === "" || entry === path ? `path: ${clip(path)}` : `archive entry ${clip(entry)}`;
   const error = errnoFailure(Number(failed[1]), about);
   // Inside the archive nothing is "not found" for the caller: his request was, or his disk is.
   return error.code === "not_found" && entry !== path && Number(failed[1]) === constants.errno.ENOENT

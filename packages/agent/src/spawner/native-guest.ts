@@ -15,6 +15,7 @@ import { NativeProcess, outputWindowBytes } from "./process.ts";
 import type {
   Guest,
   GuestOptions,
+  GuestPath,
   GuestProcess,
   KilledForMemory,
   SpawnRequest,
@@ -124,26 +125,27 @@ export class NativeGuest implements Guest {
   }
 
   async spawn(request: SpawnRequest): Promise<GuestProcess> {
-    const process = this.#launch(request, 0);
+    const process = this.#launch(request, 0, request.argv);
     await process.started;
     return process;
   }
 
   launch(request: SpawnRequest, onStarted?: () => void): GuestProcess {
-    if (onStarted === undefined) return this.#launch(request, spawnFlags.quiet);
-    const process = this.#launch(request, 0);
+    if (onStarted === undefined) return this.#launch(request, spawnFlags.quiet, request.argv);
+    const process = this.#launch(request, 0, request.argv);
     process.started.then(onStarted, () => undefined);
     return process;
   }
 
   archive(
     operation: "create" | "extract",
-    path: string,
+    path: GuestPath,
     onOutput: NonNullable<SpawnRequest["onOutput"]>,
   ): GuestProcess {
     const argv = ["cloche-guest", operation === "create" ? "tar-create" : "tar-extract", path];
     const stdin = operation === "extract" ? "pipe" : "none";
-    return this.#launch({ argv, env: {}, cwd: "/", stdin, onOutput }, spawnFlags.quiet | spawnFlags.self);
+    const request = { env: {}, cwd: "/", stdin, onOutput } as const;
+    return this.#launch(request, spawnFlags.quiet | spawnFlags.self, argv);
   }
 
   async renew(): Promise<void> {
@@ -184,7 +186,7 @@ export class NativeGuest implements Guest {
     clearTimeout(timer);
   }
 
-  #launch(request: SpawnRequest, flags: number): NativeProcess {
+  #launch(request: Omit<SpawnRequest, "argv">, flags: number, argv: readonly GuestPath[]): NativeProcess {
     do this.#lastId = (this.#lastId + 1) >>> 0;
     while (this.#lastId === 0 || this.#processes.has(this.#lastId));
     const id = this.#lastId;
@@ -199,7 +201,7 @@ export class NativeGuest implements Guest {
       .u32(outputWindowBytes)
       .string(request.user ?? "")
       .string(request.cwd ?? "")
-      .strings(request.argv)
+      .strings(argv)
       .strings(Object.entries(request.env).map(([name, value]) => `${name}=${value}`));
     if (writer.sizeBytes > frameMaxBytes) {
       process.onFailed(new SpawnError("exec", e2big, "arguments and environment are too large"));

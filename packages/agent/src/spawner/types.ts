@@ -108,7 +108,7 @@ export interface Guest {
   /** Packs the directory `path` as a tar stream that arrives at `onOutput`, or unpacks one written to its stdin. */
   archive(
     operation: "create" | "extract",
-    path: string,
+    path: GuestPath,
     onOutput: NonNullable<SpawnRequest["onOutput"]>,
   ): GuestProcess;
   /** Files of this root, as its root user sees them. */
@@ -149,6 +149,8 @@ export interface GuestEntry {
 export interface GuestFile {
   /** Null where the system does not say (large files of procfs and the like): read until the end. */
   readonly sizeBytes: number | null;
+  /** What tells this content from every other that the file had or will have; null where the system makes it up. */
+  readonly version: { readonly tag: string; readonly modifiedAtMs: number } | null;
   /** Up to 262,144 bytes from `offset`; shorter only at the end of the file. */
   read(offset: number, length: number): Promise<Buffer>;
   close(): void;
@@ -158,7 +160,7 @@ export interface GuestFile {
 export interface GuestFiles {
   lstat(path: GuestPath): Promise<GuestEntry>;
   /** Opens a regular file for reading, symlinks followed. Anything else is EISDIR or EINVAL and never blocks. */
-  open(path: GuestPath): Promise<GuestFile>;
+  open(path: GuestPath, prefetchBytes?: number): Promise<GuestFile>;
   /** Replaces or creates a file in one step (symlinks followed, parents created). `mode` absent: kept, else 0644. Owner is kept. */
   write(path: GuestPath, data: Buffer | readonly Buffer[], mode?: number): Promise<GuestEntry>;
   remove(path: GuestPath, recursive: boolean): Promise<void>;

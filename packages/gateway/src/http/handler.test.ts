@@ -287,7 +287,10 @@ describe("protobuf that is none", () => {
     ["application/json", gzipSync("{}").subarray(0, 12), { "content-encoding": "gzip" }],
     ["application/json", Buffer.from([1, 2, 3]), { "content-encoding": "br" }],
   ])("in %s is refused as the caller's", async (contentType, body, more) => {
-    const response = await post(path, { body: new Uint8Array(body), headers: { "content-type": contentType, ...more } });
+    const response = await post(path, {
+      body: new Uint8Array(body),
+      headers: { "content-type": contentType, ...more },
+    });
     expect(response.status).toBe(400);
     expect(await response.json()).toMatchObject({ code: "invalid_argument" });
   });
@@ -298,7 +301,10 @@ describe("protobuf that is none", () => {
     ["application/grpc-web", framed(garbage).subarray(0, 3), {}],
     ["application/grpc-web", framed(gzipSync(garbage), 1), { "grpc-encoding": "gzip" }],
   ])("in %s too", async (contentType, body, more) => {
-    const response = await post(path, { body: new Uint8Array(body), headers: { "content-type": contentType, ...more } });
+    const response = await post(path, {
+      body: new Uint8Array(body),
+      headers: { "content-type": contentType, ...more },
+    });
     const answer = `${response.headers.get("grpc-status")} ${await response.text()}`;
     expect(answer).toMatch(/^3 |grpc-status: 3\r/);
   });
