@@ -163,12 +163,28 @@ static void limit_resources(int parent, int group) {
 }
 
 /*
+ * What the kernel's memory and the programs' together bear: gVisor's sentry and its stubs hold half a MiB for each process. In
+ * gVisor there can be twice as many for a moment, for of each process one fork may be on its way.
+ */
+#define MEMORY_PER_PROCESS (1ull << 20)
+#define PROCESSES_LEAST 256
+
+unsigned process_limit_fitting(unsigned max) {
+  struct sysinfo machine;
+  if (sysinfo(&machine) != 0) return max;
+  uint64_t fitting = (uint64_t)machine.totalram * machine.mem_unit / MEMORY_PER_PROCESS;
+  if (fitting < PROCESSES_LEAST) fitting = PROCESSES_LEAST;
+  return max < fitting ? max : (unsigned)fitting;
+}
+
+/*
  * Makes or finds the cgroup of this agent's guests. The hierarchy is mounted for a moment over a directory of our private
  * mount namespace; what stays are descriptors. Version 2 (virtual machines) or 1 (gVisor), whichever has the controller.
  */
 static void limit_processes(const char *mount_point, unsigned max, struct process_limit *limit) {
   limit->procs_fd = limit->max_fd = limit->current_fd = limit->parent_fd = -1;
-  limit->max = max;
+  limit->asked = max;
+  limit->max = max = process_limit_fitting(max);
   if (max == 0) return;
   snprintf(limit->name, sizeof limit->name, "cloche-guests-%d", getppid());
   for (int version = 2; version >= 1 && limit->procs_fd < 0; version--) {
