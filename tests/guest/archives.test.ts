@@ -314,17 +314,17 @@ describe.skipIf(!isRoot)("trees", () => {
       .flatMap((path) => [path, `${path}/f`])
       .filter((path) => path.length <= 4_095);
     expect(names(list)).toEqual(reached.sort());
-    const move = { source: "/abyss", destination: "/tmp/abyss" };
+    const move = { source: "/abyss", destination: "/dev/shm/abyss" };
     expect(await guest.call("POST", "/v1/files/move", { body: move })).toMatchObject({ status: 200 });
     expect(existsSync(onDisk("abyss"))).toBe(false);
-    const count = `import os\nn=0; os.chdir('/tmp/abyss')\nwhile os.path.isdir('deeper'): os.chdir('deeper'); n+=os.path.isfile('f')\nprint(n)`;
+    const count = `import os\nn=0; os.chdir('/dev/shm/abyss')\nwhile os.path.isdir('deeper'): os.chdir('deeper'); n+=os.path.isfile('f')\nprint(n)`;
     expect((await guest.exec({ cmd: ["python3", "-c", count] })).stdout).toBe("1500\n");
-    const tar = await download("/tmp/abyss");
+    const tar = await download("/dev/shm/abyss");
     expect((await archive("POST", "/unpacked", tar)).json).toMatchObject({ entries: 3_000, skipped: 0 });
     expect(
-      (await guest.exec({ cmd: ["python3", "-c", count.replace("/tmp/abyss", "/unpacked")] })).stdout,
+      (await guest.exec({ cmd: ["python3", "-c", count.replace("/dev/shm/abyss", "/unpacked")] })).stdout,
     ).toBe("1500\n");
-    for (const path of ["/tmp/abyss", "/unpacked"])
+    for (const path of ["/dev/shm/abyss", "/unpacked"])
       expect((await guest.call("DELETE", `/v1/files?path=${path}&recursive=true`)).json).toEqual({
         ok: true,
       });

@@ -141,15 +141,15 @@ describe.skipIf(!isRoot)("a version of a file", () => {
   });
 
   it("may be of any time", async () => {
-    const script = "touch -d @99999999999999 /tmp/late; touch -d @-99999999999999 /tmp/early";
+    const script = "touch -d @99999999999999 /run/late; touch -d @-99999999999999 /run/early";
     await guest.exec({ cmd: ["sh", "-c", script] });
     for (const name of ["late", "early"]) {
-      expect((await call("GET", `/v1/files/stat?path=/tmp/${name}`)).json).toMatchObject({
+      expect((await call("GET", `/v1/files/stat?path=/run/${name}`)).json).toMatchObject({
         modified_at: expect.stringMatching(/^\d{4}-\d\d-\d\dT/),
       });
-      expect(await call("HEAD", `/v1/files?path=/tmp/${name}`)).toMatchObject({ status: 200 });
+      expect(await call("HEAD", `/v1/files?path=/run/${name}`)).toMatchObject({ status: 200 });
     }
-    expect(await call("GET", "/v1/files/list?path=/tmp")).toMatchObject({ status: 200 });
+    expect(await call("GET", "/v1/files/list?path=/run")).toMatchObject({ status: 200 });
   });
 });
 
@@ -175,15 +175,15 @@ describe.skipIf(!isRoot)("what is no file of a disk", () => {
     const bind = "import socket; socket.socket(socket.AF_UNIX).bind('/sockets/s')";
     await guest.exec({ cmd: ["python3", "-c", bind] });
     const answer = await call("POST", "/v1/files/move", {
-      body: { source: "/sockets/s", destination: "/tmp/s" },
+      body: { source: "/sockets/s", destination: "/run/s" },
     });
     expect(answer).toMatchObject({
       status: 409,
       json: { message: "source: /sockets/s is a socket, which cannot be moved to another file system" },
     });
     expect((await call("GET", "/v1/files/exists?path=/sockets/s")).json).toMatchObject({ exists: true });
-    await call("POST", "/v1/files/move", { body: { source: "/sockets", destination: "/tmp/sockets" } });
-    expect((await call("GET", "/v1/files?path=/tmp/sockets/file")).text).toBe("x");
+    await call("POST", "/v1/files/move", { body: { source: "/sockets", destination: "/run/sockets" } });
+    expect((await call("GET", "/v1/files?path=/run/sockets/file")).text).toBe("x");
     expect(readFileSync("/proc/self/comm", "utf8")).not.toBe("");
   });
 });

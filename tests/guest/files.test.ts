@@ -335,7 +335,7 @@ describe.skipIf(!isRoot)("files", () => {
     expect(existsSync(onDisk("etc/passwd"))).toBe(true);
     expect(await remove("/del")).toMatchObject({ status: 404 });
     expect(await remove("/", "&recursive=true")).toMatchObject({ status: 400 });
-    expect(await remove("/tmp", "&recursive=true")).toMatchObject({ status: 409 });
+    expect(await remove("/run", "&recursive=true")).toMatchObject({ status: 409 });
     mkdirSync(onDisk("hollow"));
     expect((await remove("/hollow")).json).toEqual({ ok: true });
   });
@@ -352,10 +352,10 @@ while 'end' not in seen:
 print(sorted(set(seen)))`;
     const watching = guest.exec({ cmd: ["python3", "-c", watcher] });
     await until("the folder is watched", () => existsSync(onDisk("watched")));
-    await guest.exec({ cmd: ["sh", "-c", "mkdir -p /tmp/moving/in; echo x > /tmp/moving/in/x"] });
+    await guest.exec({ cmd: ["sh", "-c", "mkdir -p /dev/shm/moving/in; echo x > /dev/shm/moving/in/x"] });
     await write("/watched/file", "one");
     await write("/watched/file", "two");
-    const body = { source: "/tmp/moving", destination: "/watched/moved" };
+    const body = { source: "/dev/shm/moving", destination: "/watched/moved" };
     expect(await guest.call("POST", "/v1/files/move", { body })).toMatchObject({ status: 200 });
     await write("/watched/end", "");
     expect((await watching).stdout.split("\n")[1]).toBe("['end', 'file', 'moved']");
@@ -384,16 +384,16 @@ print(sorted(set(seen)))`;
     expect(await move("/move", "/fresh")).toMatchObject({ status: 400 });
     symlinkSync("../etc", onDisk("move/link"));
     chownSync(onDisk("move/other"), 1000, 1000);
-    expect((await move("/move", "/tmp/moved")).json).toMatchObject({ path: "/tmp/moved", is_dir: true });
+    expect((await move("/move", "/run/moved")).json).toMatchObject({ path: "/run/moved", is_dir: true });
     expect(existsSync(onDisk("move"))).toBe(false);
-    const { json } = await guest.call("GET", "/v1/files/list?path=/tmp/moved");
+    const { json } = await guest.call("GET", "/v1/files/list?path=/run/moved");
     expect(json["entries"]).toMatchObject([
       { name: "link", symlink_target: "../etc" },
       { name: "other", owner: "ann", permissions: "0751", size: 7 },
       { name: "sub", is_dir: true },
     ]);
-    expect((await move("/tmp/moved/other", "/keep")).json).toMatchObject({ owner: "ann" });
-    expect(await move("/tmp/moved", "/keep")).toMatchObject({ status: 400 });
+    expect((await move("/run/moved/other", "/keep")).json).toMatchObject({ owner: "ann" });
+    expect(await move("/run/moved", "/keep")).toMatchObject({ status: 400 });
     expect(await move("a", "/b")).toMatchObject({ status: 400 });
   });
 });
