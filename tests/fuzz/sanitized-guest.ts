@@ -15,7 +15,7 @@ const sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all",
 const flags = ["-std=gnu17", "-g", "-O1", "-pthread", "-D_GNU_SOURCE", "-fno-stack-protector", "-w"];
 
 /** Kept by its sources. Keepers run beside init on its memory, where no instrumentation may run: launch.c goes without. */
-async function sanitizedBinary(): Promise<string> {
+export async function sanitizedBinary(): Promise<string> {
   const sources = await nativeSources();
   const hash = createHash("sha256");
   for (const path of sources) hash.update(readFileSync(path));

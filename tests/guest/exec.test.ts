@@ -64,6 +64,61 @@ describe.skipIf(!isRoot)("exec", () => {
     expect(await guest.exec({ cmd: sh("kill -TERM $$") })).toMatchObject({ exit_code: 143, ok: false });
   });
 
+  it("says what is too long, whether the program is found on PATH or named", async () => {
+    const long = { status: 400, code: "invalid_argument" };
+    for (const cmd of [["true"], ["/bin/true"], ["sh", "-c", "true"]]) {
+      expect(await guest.exec({ cmd, env: { LONG: "x".repeat(140_000) } })).toMatchObject({
+        ...long,
+        message: expect.stringMatching(/^env\.LONG must be shorter than 131072 bytes/),
+      });
+      expect(await guest.exec({ cmd: [...cmd, "x".repeat(140_000)] })).toMatchObject(long);
+      const many = Array.from({ length: 40 }, () => "x".repeat(60_000));
+      expect(await guest.exec({ cmd: [...cmd, ...many] })).toMatchObject({
+        ...long,
+        message: expect.stringContaining("cmd and env are too large"),
+      });
+      const env = Object.fromEntries(many.map((text, i) => [`V${i}`, text]));
+      expect(await guest.exec({ cmd, env })).toMatchObject(long);
+    }
+    expect((await guest.exec({ cmd: ["x".repeat(5_000)] })).stderr).toMatch(/^x+: not found on PATH\n$/);
+  });
+
+  it("names what a program needs and has not", async () => {
+    const put = (name: string, raw: string): Promise<unknown> =>
+      guest.call("POST", `/v1/files?path=/opt/needs/${name}`, { raw, headers: { "x-file-mode": "755" } });
+    await put("my-script", "#! /no/such/interpreter -x\n");
+    await put("my-indirect", "#!/opt/needs/my-script\n");
+    await guest.exec({
+      cmd: [
+        "sh",
+        "-c",
+        "cd /opt/needs && sed 's,/lib64/ld-linux-x86-64,/lib64/no-linux-x86-64,;s,/lib/ld-linux-aarch64,/lib/no-linux-aarch64,' < /usr/bin/true > my-binary && chmod 755 my-binary",
+      ],
+    });
+    const env = { PATH: "/opt/needs:/usr/bin:/bin" };
+    for (const [program, needed] of [
+      ["my-script", "/no/such/interpreter"],
+      ["my-indirect", "/no/such/interpreter"],
+      ["my-binary", expect.stringMatching(/no-linux/)],
+    ] as const) {
+      for (const cmd of [[program], [`/opt/needs/${program}`]]) {
+        const answer = await guest.exec({ cmd, env });
+        expect(answer).toMatchObject({ status: 200, exit_code: 127 });
+        const [, named] = /^.*: its interpreter or loader (.*) does not exist\n$/.exec(answer.stderr) ?? [];
+        expect(named).toEqual(needed);
+      }
+    }
+    // One that is not there in the first place of PATH is looked for further on.
+    await put("true", "#!/no/such/interpreter\n");
+    expect(await guest.exec({ cmd: ["true"], env })).toMatchObject({ exit_code: 0 });
+  });
+
+  it("passes variables of any name", async () => {
+    const env = JSON.parse('{"__proto__": "a", "constructor": "b", "hasOwnProperty": "c", "toString": "d"}');
+    const { stdout } = await guest.exec({ cmd: ["env"], env });
+    for (const [name, value] of Object.entries(env)) expect(stdout).toContain(`\n${name}=${value}\n`);
+  });
+
   it("searches the request's own PATH, in the sandbox's tree", async () => {
     await guest.call("POST", "/v1/files?path=/opt/tools/hello", {
       raw: "#!/bin/sh\necho hello from tools\n",

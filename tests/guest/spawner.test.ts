@@ -3,6 +3,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   symlinkSync,
   writeFileSync,
@@ -377,20 +378,45 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     rmSync(own, { recursive: true, force: true });
   });
 
-  it("starts the guest again when its pid 1 died, and says so", async () => {
-    const lost: (string | null)[] = [];
-    spawner.onLost((id) => lost.push(id));
-    const [before] = onMachine(join(disk, "fs"));
-    process.kill(Number(before), "SIGKILL");
-    await until("the loss is told", () => lost.includes(null));
+  const filesPid = (): number => Number(onMachine(join(disk, "fs"))[0]);
+  const again = async (): Promise<void> => {
     await until("there is a guest again", () => {
       try {
         return Boolean(spawner.guest);
-      } catch {
+      } catch (error) {
+        expect(error).toMatchObject({
+          code: "unavailable",
+          message: expect.stringContaining("started again"),
+        });
         return false;
       }
     });
     expect(await run(spawner.guest, { argv: ["echo", "again"] })).toBe("again\n");
+  };
+
+  it.each<[string, () => number]>([
+    ["pid 1 died", () => childrenOf(filesPid(), "cloche-init")[0] ?? 0],
+    ["file server died", () => filesPid()],
+  ])("starts the guest again when its %s, and says so", async (_what, pid) => {
+    const lost: [string | null, string][] = [];
+    spawner.onLost((id, { message }) => lost.push([id, message]));
+    const running = spawner.guest.launch({ env, argv: ["sleep", "100"] });
+    const ended = Promise.allSettled([running.exited]);
+    process.kill(pid(), "SIGKILL");
+    await until("the loss is told", () => lost.length > 0);
+    expect(lost).toEqual([[null, expect.stringMatching(/^the guest's file server ended \(/)]]);
+    expect((await ended)[0]).toMatchObject({ status: "rejected", reason: { stage: "lost" } });
+    await again();
+  });
+
+  it("says each time why the guest cannot be started again", async () => {
+    const causes: string[] = [];
+    spawner.onLost((_id, { message }) => causes.push(message));
+    renameSync(join(disk, "fs"), join(disk, "away"));
+    process.kill(filesPid(), "SIGKILL");
+    await until("it is told", () => causes.includes("its guest could not be started again"));
+    renameSync(join(disk, "away"), join(disk, "fs"));
+    await again();
   });
 
   it("names the reason when a root cannot be used", async () => {

@@ -2,8 +2,7 @@
 #ifndef CLOCHE_COPY_H
 #define CLOCHE_COPY_H
 
-/* 0 or an errno; what was copied so far is left behind then. `to_name` must not exist. Sockets are left out. */
+/* 0 or an errno; what was copied so far is left behind then. `to_name` must not exist. Sockets in a tree are left out; one alone is EXDEV. */
 int copy_tree(int from, const char *from_name, int to, const char *to_name);
-void temporary_name(char out[64]);
 
 #endif

@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "copy.h"
 #include "directory.h"
 #include "files.h"
+#include "temporary.h"
+#include "walk.h"
 
 #define LINKS_MAX 40
-#define TEMPORARY_PREFIX ".cloche-tmp-"
 #define REMOVE_ROUNDS 1000 /* scans of one directory that somebody keeps filling */
 
 int make_directories(const char *path) {
@@ -55,12 +55,6 @@ int follow_links(const char *path, char out[4096]) {
   return ELOOP;
 }
 
-void temporary_name(char out[64]) {
-  uint64_t random;
-  if (getrandom(&random, sizeof random, 0) != sizeof random) random = (uint64_t)gettid();
-  snprintf(out, 64, TEMPORARY_PREFIX "%016llx", (unsigned long long)random);
-}
-
 /* The directory part and the last name of a path. */
 static int split_path(char *path, const char **directory, const char **name) {
   char *slash = strrchr(path, '/');
@@ -72,21 +66,43 @@ static int split_path(char *path, const char **directory, const char **name) {
   return 0;
 }
 
-/* Fills and names a new file in `at`; the old one is replaced in one step. */
-static int replace(int at, const char *name, mode_t mode, const struct stat *old, const uint8_t *data, size_t size, struct stat *st) {
-  char temporary[64];
+/* What a write makes. */
+struct content {
+  mode_t mode;
+  const struct stat *old; /* NULL: there was nothing */
+  const uint8_t *data;
+  size_t size;
+};
+
+/* As the old one's; a new one's group is that of a directory which hands its own on. */
+static int set_owner(int fd, int at, const struct stat *old) {
+  struct stat directory;
+  if (old) return (old->st_uid == 0 && old->st_gid == 0) || fchown(fd, old->st_uid, old->st_gid) == 0 ? 0 : errno;
+  if (fstat(at, &directory) != 0 || !(directory.st_mode & S_ISGID)) return 0;
+  return fchown(fd, (uid_t)-1, directory.st_gid) == 0 ? 0 : errno;
+}
+
+/* Fills a new file in `place` and names it in `at`; the old one is replaced in one step. */
+static int replace_from(int place, int at, const char *name, const struct content *content, struct stat *st) {
+  char temporary[TEMPORARY_ROOM];
   temporary_name(temporary);
-  int fd = openat(at, temporary, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+  int fd = openat(place, temporary, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
   if (fd < 0) return errno;
   int error = 0;
-  if (!write_all(fd, data, size)) error = errno ? errno : EIO;
-  if (!error && old && (old->st_uid != 0 || old->st_gid != 0) && fchown(fd, old->st_uid, old->st_gid) != 0) error = errno;
-  if (!error && fchmod(fd, mode) != 0) error = errno; /* after chown, which clears setuid */
+  if (!write_all(fd, content->data, content->size)) error = errno ? errno : EIO;
+  if (!error) error = set_owner(fd, at, content->old);
+  if (!error && fchmod(fd, content->mode) != 0) error = errno; /* after chown, which clears setuid */
   if (!error && fstat(fd, st) != 0) error = errno;
   if (close(fd) != 0 && !error) error = errno;
-  if (!error && renameat(at, temporary, at, name) != 0) error = errno;
-  if (error) unlinkat(at, temporary, 0);
+  if (!error && renameat(place, temporary, at, name) != 0) error = errno;
+  if (error) unlinkat(place, temporary, 0);
   return error;
+}
+
+static int replace(int at, const char *name, const struct content *content, struct stat *st) {
+  int place = temporary_place(at), error = replace_from(place, at, name, content, st);
+  /* Another mount of the same file system. */
+  return error == EXDEV && place != at ? replace_from(at, at, name, content, st) : error;
 }
 
 int write_file(const char *path, int mode, const uint8_t *data, size_t size, struct stat *st) {
@@ -108,12 +124,13 @@ int write_file(const char *path, int mode, const uint8_t *data, size_t size, str
   bool exists = fstatat(at, name, &old, AT_SYMLINK_NOFOLLOW) == 0;
   if (exists && S_ISDIR(old.st_mode)) error = EISDIR;
   else if (exists && !S_ISREG(old.st_mode)) error = EINVAL;
-  else error = replace(at, name, mode >= 0 ? (mode_t)mode : exists ? old.st_mode & 07777 : 0644, exists ? &old : NULL, data, size, st);
+  if (!error) {
+    mode_t bits = mode >= 0 ? (mode_t)mode : exists ? old.st_mode & 07777 : 0644;
+    error = replace(at, name, &(struct content){bits, exists ? &old : NULL, data, size}, st);
+  }
   close(at);
   return error;
 }
-
-static bool dots(const char *name) { return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0)); }
 
 /*
  * Removes the entries of `fd` that can be removed at once. 0: it is empty now; -1: `child` is a directory that is not; else an errno.
@@ -128,7 +145,7 @@ static int remove_shallow(int fd, char child[256]) {
   }
   int result = 0;
   for (struct dirent *entry; result == 0 && (entry = readdir(dir));) {
-    if (dots(entry->d_name)) continue;
+    if (is_dots(entry->d_name)) continue;
     if (entry->d_type != DT_DIR && (unlinkat(fd, entry->d_name, 0) == 0 || errno == ENOENT)) continue;
     if (entry->d_type != DT_DIR && errno != EISDIR && errno != EPERM) result = errno;
     else if (unlinkat(fd, entry->d_name, AT_REMOVEDIR) == 0 || errno == ENOENT) continue;
@@ -214,6 +231,16 @@ int remove_entry(const char *path, bool recursive) {
   return remove_tree(AT_FDCWD, path);
 }
 
+/* Copies it to `place` and gives it its name in `at`. */
+static int copy_into(int place, const char *source, int at, const char *name) {
+  char temporary[TEMPORARY_ROOM];
+  temporary_name(temporary);
+  int error = copy_tree(AT_FDCWD, source, place, temporary);
+  if (!error && renameat(place, temporary, at, name) != 0) error = errno;
+  if (error && unlinkat(place, temporary, 0) != 0) remove_tree(place, temporary);
+  return error;
+}
+
 int move_entry(const char *source, const char *destination, enum subject *subject) {
   struct stat st, there;
   *subject = SUBJECT_PATH;
@@ -237,13 +264,11 @@ int move_entry(const char *source, const char *destination, enum subject *subjec
   if (error) return error;
   int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (at < 0) return errno;
-  char temporary[64];
-  temporary_name(temporary);
-  error = copy_tree(AT_FDCWD, source, at, temporary);
-  if (!error && renameat(at, temporary, at, name) != 0) error = errno;
-  if (error) {
-    if (unlinkat(at, temporary, 0) != 0) remove_tree(at, temporary);
-  } else {
+  int place = temporary_place(at);
+  error = copy_into(place, source, at, name);
+  if (error == EXDEV && place != at) error = copy_into(at, source, at, name);
+  if (error == EXDEV) *subject = SUBJECT_PATH; /* a socket */
+  if (!error) {
     *subject = SUBJECT_PATH;
     error = remove_entry(source, true);
   }

@@ -7,6 +7,8 @@
 
 #include "directory.h"
 #include "files.h"
+#include "temporary.h"
+#include "walk.h"
 
 #define BATCH 32768 /* payload after which a frame of entries is sent */
 #define PATH_ROOM 4096
@@ -84,10 +86,8 @@ static void offer(struct listing *l, const char *path) {
   }
 }
 
-static bool dots(const char *name) { return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0)); }
-
-static int open_directory(int at, const char *name, bool follow, DIR **out) {
-  int fd = follow ? openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : open_directory_itself(at, name);
+static int open_directory(int at, const char *name, DIR **out) {
+  int fd = open_directory_itself(at, name);
   if (fd < 0) return errno;
   *out = fdopendir(fd);
   if (*out) return 0;
@@ -96,48 +96,82 @@ static int open_directory(int at, const char *name, bool follow, DIR **out) {
   return error;
 }
 
-static bool is_directory(int at, const struct dirent *entry) {
-  if (entry->d_type != DT_UNKNOWN) return entry->d_type == DT_DIR;
+static bool is_directory(int at, const char *name, unsigned char type) {
+  if (type != DT_UNKNOWN) return type == DT_DIR;
   struct stat st;
-  return fstatat(at, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
+  return fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode);
 }
 
 static bool has_entries(int at, const char *name) {
   DIR *dir;
-  if (open_directory(at, name, false, &dir) != 0) return false;
+  if (open_directory(at, name, &dir) != 0) return false;
   bool found = false;
-  for (struct dirent *entry; !found && (entry = readdir(dir));) found = !dots(entry->d_name);
+  for (struct dirent *entry; !found && (entry = readdir(dir));) found = !is_dots(entry->d_name) && !is_temporary_name(entry->d_name);
   closedir(dir);
   return found;
 }
 
-/* `path` has room for PATH_ROOM bytes and ends without a slash; it is extended in place. */
-static void walk(struct listing *l, DIR *dir, char *path, size_t size, uint32_t depth) {
-  struct dirent *entry;
-  while ((entry = readdir(dir))) {
-    if (dots(entry->d_name)) continue;
-    size_t name_size = strlen(entry->d_name);
-    if (size + name_size + 2 >= PATH_ROOM) {
-      l->truncated = true;
-      continue;
-    }
-    path[size] = '/';
-    memcpy(path + size + 1, entry->d_name, name_size + 1);
-    offer(l, path);
-    if (!is_directory(dirfd(dir), entry)) continue;
-    if (depth <= 1) {
-      if (!l->truncated) l->truncated = has_entries(dirfd(dir), entry->d_name);
-      continue;
-    }
-    /* Everything below is larger than "path/": skip what cannot make it into the answer any more. */
-    if (l->count == l->limit && l->truncated && (l->limit == 0 || strcmp(path, l->paths[0]) > 0)) continue;
-    DIR *child;
-    if (open_directory(dirfd(dir), entry->d_name, false, &child) != 0) continue;
-    walk(l, child, path, size + 1 + name_size, depth - 1);
-    closedir(child);
-  }
-  path[size] = 0;
+/* `path` is that of the directory the walk is in, without a slash at its end. */
+struct listing_walk {
+  struct listing *listing;
+  char path[PATH_ROOM];
+  size_t size;
+  uint32_t depth; /* levels that are still shown */
+};
+
+/* Everything below a directory is larger than its path: whether none of it can make it into the answer any more. */
+static bool all_too_large(const struct listing *l, const char *path) {
+  return l->count == l->limit && l->truncated && (l->limit == 0 || strcmp(path, l->paths[0]) > 0);
 }
+
+static int list_entry(void *context, int at, const char *name, unsigned char type) {
+  struct listing_walk *w = context;
+  struct listing *l = w->listing;
+  size_t name_size = strlen(name);
+  if (is_temporary_name(name)) return WALK_ON;
+  if (w->size + name_size + 1 >= PATH_ROOM) { /* no request could name it */
+    l->truncated = true;
+    return WALK_ON;
+  }
+  w->path[w->size] = '/';
+  memcpy(w->path + w->size + 1, name, name_size + 1);
+  offer(l, w->path);
+  bool enter = false;
+  if (is_directory(at, name, type)) {
+    enter = w->depth > 1 && !all_too_large(l, w->path);
+    if (w->depth <= 1 && !l->truncated) l->truncated = has_entries(at, name);
+  }
+  w->path[w->size] = 0;
+  return enter ? WALK_INTO : WALK_ON;
+}
+
+static int list_enter(void *context, int at, const char *name) {
+  (void)at;
+  struct listing_walk *w = context;
+  size_t name_size = strlen(name);
+  w->path[w->size] = '/';
+  memcpy(w->path + w->size + 1, name, name_size + 1);
+  w->size += name_size + 1;
+  w->depth--;
+  return 0;
+}
+
+static int list_leave(void *context, int at, const char *name) {
+  (void)at;
+  struct listing_walk *w = context;
+  w->size -= strlen(name) + 1;
+  w->path[w->size] = 0;
+  w->depth++;
+  return 0;
+}
+
+/* Gone or swapped meanwhile. */
+static int list_missed(void *context, const char *name, int error) {
+  (void)context, (void)name, (void)error;
+  return 0;
+}
+
+static const struct visitor lister = {list_entry, list_enter, list_leave, list_missed};
 
 static int by_path(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
@@ -146,22 +180,22 @@ int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, 
   /* Neither exists nor stat nor list follow a final symlink (decisions.md, files). */
   if (lstat(path, &st) != 0) return errno;
   if (!S_ISDIR(st.st_mode)) return ENOTDIR;
-  DIR *dir;
-  int error = open_directory(AT_FDCWD, path, true, &dir);
-  if (error) return error;
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return errno;
   if (limit > 1000000) limit = 1000000;
   struct listing l = {.limit = limit, .paths = calloc((size_t)limit + 1, sizeof(char *))};
-  char at[PATH_ROOM];
-  size_t size = strlen(path);
+  struct listing_walk w = {.listing = &l, .size = strlen(path), .depth = depth};
+  int error = 0;
   if (!l.paths) _exit(70);
-  if (size >= sizeof at) {
+  if (w.size >= sizeof w.path) {
+    close(fd);
     error = ENAMETOOLONG;
   } else {
-    memcpy(at, path, size + 1);
-    while (size > 0 && at[size - 1] == '/') at[--size] = 0;
-    walk(&l, dir, at, size, depth);
+    memcpy(w.path, path, w.size + 1);
+    while (w.size > 0 && w.path[w.size - 1] == '/') w.path[--w.size] = 0;
+    /* A tree that is moved about while it is listed (EBUSY), or has too many directories (E2BIG): what was seen is shown. */
+    if (walk_tree(fd, &lister, &w) != 0) l.truncated = true;
   }
-  closedir(dir);
   if (!error) {
     qsort(l.paths, l.count, sizeof *l.paths, by_path);
     struct account_names names = {0};

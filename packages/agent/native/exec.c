@@ -330,7 +330,7 @@ static void keeper_done(struct init *in, struct exec *e, int status) {
   e->keeper = NULL;
   struct launch *l = e->launch;
   if (l->stage != STAGE_NONE) {
-    spawn_error(in, e->id, l->stage, l->error, "");
+    spawn_error(in, e->id, l->stage, l->error, l->required);
     exec_free(in, e);
     return;
   }

@@ -81,7 +81,7 @@ struct init {
   int64_t next_kill_ms; /* 0: no tree is being killed */
   int kill_pause_ms, kill_alive, kill_rounds;
   int limit_fd, current_fd; /* pids.max and pids.current of the users' cgroup; -1: none */
-  unsigned max_processes;
+  unsigned asked_processes, max_processes;
   bool forks_stopped;
   struct memory_bell *bell; /* NULL: nobody watches the memory */
 };

@@ -102,9 +102,25 @@ static ssize_t read_fully(int fd, uint8_t *to, size_t want, off_t offset) {
   return (ssize_t)have;
 }
 
+#define OPENED_HEAD 60
+
+/* What tells this content of a file from any other; zeros for one without a size that has content: the system makes it up. */
+static void put_version(struct bytes *b, const struct stat *st, bool made_up) {
+  struct stat none = {0};
+  if (made_up) st = &none;
+  put_u64(b, st->st_dev);
+  put_u64(b, st->st_ino);
+  put_u64(b, (uint64_t)st->st_mtim.tv_sec);
+  put_u32(b, (uint32_t)st->st_mtim.tv_nsec);
+  put_u64(b, (uint64_t)st->st_ctim.tv_sec);
+  put_u32(b, (uint32_t)st->st_ctim.tv_nsec);
+  put_u64(b, (uint64_t)st->st_size);
+}
+
 /* Sends a frame with `head` bytes and up to `want` bytes of the file; the count read, or -1 with errno. */
-static ssize_t send_file_data(uint8_t type, uint32_t id, int fd, off_t offset, size_t want, uint32_t handle, uint64_t size) {
-  size_t head = type == F_OPENED ? 12 : 0;
+static ssize_t send_file_data(uint8_t type, uint32_t id, int fd, off_t offset, size_t want, uint32_t handle, const struct stat *st) {
+  size_t head = type == F_OPENED ? OPENED_HEAD : 0;
+  uint64_t size = st ? (uint64_t)st->st_size : 0;
   struct bytes b = {0};
   b.data = malloc(FRAME_HEADER + head + want);
   if (!b.data) _exit(70);
@@ -121,6 +137,7 @@ static ssize_t send_file_data(uint8_t type, uint32_t id, int fd, off_t offset, s
       }
       put_u32(&b, handle);
       put_u64(&b, size);
+      put_version(&b, st, st->st_size == 0 && n > 0);
     }
     b.size += (size_t)n;
     frame_close(&b, start);
@@ -152,8 +169,9 @@ static int open_file(uint32_t id, const char *path, size_t prefetch) {
   if (prefetch > PREFETCH) prefetch = PREFETCH;
   /* One byte more than the file has, so that its end is seen and small files need no handle. */
   if (st.st_size > 0 && (uint64_t)st.st_size + 1 < prefetch) prefetch = (size_t)st.st_size + 1;
-  if (send_file_data(F_OPENED, id, fd, 0, prefetch, handle, (uint64_t)st.st_size) >= 0) return 0;
-  int error = errno;
+  if (send_file_data(F_OPENED, id, fd, 0, prefetch, handle, &st) >= 0) return 0;
+  /* Such as /proc/1/mem: no disk is broken. */
+  int error = errno == EIO && st.st_size == 0 ? ENXIO : errno;
   handle_close(handle);
   return error;
 }
@@ -161,7 +179,7 @@ static int open_file(uint32_t id, const char *path, size_t prefetch) {
 static int serve_read(uint32_t id, uint32_t handle, uint64_t offset, size_t want) {
   int fd = handle_fd(handle);
   if (fd < 0) return EBADF;
-  return send_file_data(F_DATA, id, fd, (off_t)offset, want < READ_MAX ? want : READ_MAX, 0, 0) >= 0 ? 0 : errno;
+  return send_file_data(F_DATA, id, fd, (off_t)offset, want < READ_MAX ? want : READ_MAX, 0, NULL) >= 0 ? 0 : errno;
 }
 
 static int serve_write(uint32_t id, struct cursor *c, bool quiet) {

@@ -13,6 +13,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "temporary.h"
 #include "tmpfiles.h"
 
 /* Of a virtual machine's memory, what users' programs never get; of a small one, a quarter. */
@@ -20,30 +21,31 @@
 /* A process of the agent's weighs about as much as 100 here. */
 #define USERS_CPU_WEIGHT "50"
 
-/* Makes `path` a directory, whatever the user left there: an odd tree must not make the sandbox unusable. Parents included. */
-static bool ensure_directory(const char *path, mode_t mode) {
+/* Makes `path` a directory, whatever the user left there: an odd tree must not make the sandbox unusable. */
+static bool make_directory(const char *path, mode_t mode) {
   struct stat st;
   if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return true;
-  char parent[4096];
-  snprintf(parent, sizeof parent, "%s", path);
-  char *slash = strrchr(parent, '/');
-  if (slash && slash != parent) {
-    *slash = 0;
-    if (!ensure_directory(parent, 0755)) return false;
-  }
   unlink(path);
   return mkdir(path, mode) == 0;
 }
 
-static bool ensure_file(const char *path) {
-  char parent[4096];
-  snprintf(parent, sizeof parent, "%s", path);
-  char *slash = strrchr(parent, '/');
-  if (slash && slash != parent) {
+/* All that `path` leads through; not itself. */
+static bool make_parents(const char *path) {
+  char at[4096];
+  if (strlen(path) >= sizeof at) return false;
+  strcpy(at, path);
+  for (char *slash = at + 1; (slash = strchr(slash, '/')); slash++) {
     *slash = 0;
-    if (!ensure_directory(parent, 0755)) return false;
+    if (!make_directory(at, 0755)) return false;
+    *slash = '/';
   }
-  int fd = open(path, O_CREAT | O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0644);
+  return true;
+}
+
+static bool ensure_directory(const char *path, mode_t mode) { return make_parents(path) && make_directory(path, mode); }
+
+static bool ensure_file(const char *path) {
+  int fd = make_parents(path) ? open(path, O_CREAT | O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0644) : -1;
   if (fd >= 0) close(fd);
   return fd >= 0;
 }
@@ -161,12 +163,28 @@ static void limit_resources(int parent, int group) {
 }
 
 /*
+ * What the kernel's memory and the programs' together bear: gVisor's sentry and its stubs hold half a MiB for each process. In
+ * gVisor there can be twice as many for a moment, for of each process one fork may be on its way.
+ */
+#define MEMORY_PER_PROCESS (1ull << 20)
+#define PROCESSES_LEAST 256
+
+unsigned process_limit_fitting(unsigned max) {
+  struct sysinfo machine;
+  if (sysinfo(&machine) != 0) return max;
+  uint64_t fitting = (uint64_t)machine.totalram * machine.mem_unit / MEMORY_PER_PROCESS;
+  if (fitting < PROCESSES_LEAST) fitting = PROCESSES_LEAST;
+  return max < fitting ? max : (unsigned)fitting;
+}
+
+/*
  * Makes or finds the cgroup of this agent's guests. The hierarchy is mounted for a moment over a directory of our private
  * mount namespace; what stays are descriptors. Version 2 (virtual machines) or 1 (gVisor), whichever has the controller.
  */
 static void limit_processes(const char *mount_point, unsigned max, struct process_limit *limit) {
   limit->procs_fd = limit->max_fd = limit->current_fd = limit->parent_fd = -1;
-  limit->max = max;
+  limit->asked = max;
+  limit->max = max = process_limit_fitting(max);
   if (max == 0) return;
   snprintf(limit->name, sizeof limit->name, "cloche-guests-%d", getppid());
   for (int version = 2; version >= 1 && limit->procs_fd < 0; version--) {
@@ -209,7 +227,8 @@ void process_limit_remove(const struct process_limit *limit) {
   if (limit->parent_fd >= 0) unlinkat(limit->parent_fd, limit->name, AT_REMOVEDIR);
 }
 
-const char *guest_enter(const struct guest_options *options, struct process_limit *limit) {
+const char *guest_enter(const struct guest_options *options, struct process_limit *limit, int *hidden) {
+  *hidden = -1;
   if (unshare(CLONE_NEWNS) != 0) return "unshare mount namespace";
   if (unshare(CLONE_NEWIPC) != 0) return "unshare ipc namespace";
   bool own_uts = unshare(CLONE_NEWUTS) == 0;
@@ -222,6 +241,7 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   /* Pivot first: from here on every path, and every symlink the user left at a mount point, resolves in the user's tree. */
   if (syscall(SYS_pivot_root, ".", ".") != 0) return "pivot";
   if (fchdir(old_root) != 0) return "old root";
+  if (ensure_directory("/proc", 0555)) *hidden = temporary_open_hidden();
   tmpfs.size = tmpfs_bytes();
   const char *failed = mount_dev();
   if (!failed) failed = mount_binds(options);

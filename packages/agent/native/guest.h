@@ -27,13 +27,18 @@ struct process_limit {
   int procs_fd;  /* its cgroup.procs; -1 where the system has no such cgroup */
   int max_fd;    /* its pids.max */
   int current_fd; /* its pids.current */
-  unsigned max;
+  unsigned asked, max; /* as the agent says, and what fits the memory */
   int parent_fd; /* the directory it lies in */
   char name[32];
 };
 
-/* The step that failed, for F_FATAL. NULL when the caller's root is now the guest's and nothing of the old one can be reached. */
-const char *guest_enter(const struct guest_options *options, struct process_limit *limit);
+/*
+ * The step that failed, for F_FATAL. NULL when the caller's root is now the guest's and nothing of the old one can be reached.
+ * `hidden` becomes the place of temporary.h.
+ */
+const char *guest_enter(const struct guest_options *options, struct process_limit *limit, int *hidden);
+/* `max`, or what the memory of this machine bears where that is fewer; 0 stays none. */
+unsigned process_limit_fitting(unsigned max);
 /* Closes all but parent_fd. */
 void process_limit_close(struct process_limit *limit);
 /* Removes the cgroup when nobody is in it any more. */

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -118,9 +119,18 @@ void send_frame(struct init *in, uint8_t type, uint32_t id, const void *payload,
   send_in_place(in, type, id, buffer, size);
 }
 
+/* The machine's memory may be another than that of the template's. */
+static void renew_limit(struct init *in) {
+  unsigned max = process_limit_fitting(in->asked_processes);
+  char text[16];
+  int size = snprintf(text, sizeof text, "%u", max);
+  if (in->limit_fd >= 0 && max != in->max_processes && pwrite(in->limit_fd, text, (size_t)size, 0) == size) in->max_processes = max;
+}
+
 static void renew(struct init *in) {
   const char *failed = guest_renew();
   int error = !failed ? 0 : errno ? errno : EIO;
+  renew_limit(in);
   if (in->proc_fd >= 0) close(in->proc_fd);
   in->proc_fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   struct bytes b = {0};
@@ -255,6 +265,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   in.procs_fd = limit->procs_fd < 0 ? -1 : fcntl(limit->procs_fd, F_DUPFD_CLOEXEC, 10);
   in.limit_fd = limit->max_fd < 0 ? -1 : fcntl(limit->max_fd, F_DUPFD_CLOEXEC, 10);
   in.current_fd = limit->current_fd < 0 ? -1 : fcntl(limit->current_fd, F_DUPFD_CLOEXEC, 10);
+  in.asked_processes = limit->asked;
   in.max_processes = limit->max;
   in.spared = is_spared();
   process_limit_close(limit);

@@ -1,5 +1,6 @@
 #include "launch.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -52,17 +53,85 @@ static bool compose(struct launch *l, const char *dir, size_t dir_size, const ch
   return true;
 }
 
+#define HEAD_SIZE 512
+#define INTERPRETERS_MAX 5 /* an interpreter may be a script itself */
+
+static long read_at(int fd, void *to, size_t size, long offset) { return sys_call(SYS_pread64, fd, to, size, offset); }
+
+/* The path that a script's first line begins with; its size, 0: none. */
+static size_t script_interpreter(const char *head, long size, char *out) {
+  long at = 2;
+  size_t count = 0;
+  while (at < size && (head[at] == ' ' || head[at] == '\t')) at++;
+  while (at < size && head[at] != ' ' && head[at] != '\t' && head[at] != '\n' && head[at] != 0 && count < LAUNCH_REQUIRED - 1) out[count++] = head[at++];
+  out[count] = 0;
+  return count;
+}
+
+/* The loader that a binary's program headers name; its size, 0: none. */
+static size_t elf_loader(int fd, const char *head, char *out) {
+  bool wide = head[EI_CLASS] == ELFCLASS64;
+  const Elf64_Ehdr *wide_head = (const void *)head;
+  const Elf32_Ehdr *narrow_head = (const void *)head;
+  uint64_t at = wide ? wide_head->e_phoff : narrow_head->e_phoff;
+  unsigned count = wide ? wide_head->e_phnum : narrow_head->e_phnum, size = wide ? sizeof(Elf64_Phdr) : sizeof(Elf32_Phdr);
+  for (unsigned i = 0; i < count && i < 64; i++, at += size) {
+    union {
+      Elf64_Phdr wide;
+      Elf32_Phdr narrow;
+    } h;
+    if (read_at(fd, &h, size, (long)at) != (long)size) return 0;
+    if ((wide ? h.wide.p_type : h.narrow.p_type) != PT_INTERP) continue;
+    uint64_t length = wide ? h.wide.p_filesz : h.narrow.p_filesz, offset = wide ? h.wide.p_offset : h.narrow.p_offset;
+    if (length < 2 || length > LAUNCH_REQUIRED || read_at(fd, out, length, (long)offset) != (long)length) return 0;
+    out[length - 1] = 0;
+    return strlen(out);
+  }
+  return 0;
+}
+
+/* What a program that is there needs and is not there: left in l->required. */
+static void find_required(struct launch *l, const char *path) {
+  char head[HEAD_SIZE] __attribute__((aligned(8))), needed[LAUNCH_REQUIRED];
+  for (int i = 0; i < INTERPRETERS_MAX; i++) {
+    int fd = (int)sys_call(SYS_openat, AT_FDCWD, path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0);
+    if (fd < 0) return;
+    long size = read_at(fd, head, sizeof head, 0);
+    size_t found = 0;
+    if (size > 2 && head[0] == '#' && head[1] == '!') found = script_interpreter(head, size, needed);
+    else if (size >= (long)sizeof(Elf64_Ehdr) && memcmp(head, ELFMAG, SELFMAG) == 0) found = elf_loader(fd, head, needed);
+    sys_call(SYS_close, fd);
+    if (found == 0) return;
+    if (sys_call(SYS_faccessat, AT_FDCWD, needed, 0) != 0) {
+      memcpy(l->required, needed, found + 1);
+      return;
+    }
+    memcpy(l->candidate, needed, found + 1);
+    path = l->candidate;
+  }
+}
+
+/* Runs the program at `path`; the error to report. */
+static long attempt(struct launch *l, const char *path) {
+  long r = sys_call(SYS_execve, path, l->argv, l->envp);
+  if ((r != -ENAMETOOLONG && r != -ENOENT) || sys_call(SYS_faccessat, AT_FDCWD, path, 1) != 0) return r;
+  /* The file is there. gVisor says ENAMETOOLONG of an argument or a variable that is too long, where Linux says E2BIG. */
+  if (r == -ENAMETOOLONG) return -E2BIG;
+  find_required(l, path);
+  return r;
+}
+
 /* execve with the search of execvp, but never a shell for a file without an interpreter line. Returns the error to report. */
 static long search_and_exec(struct launch *l) {
   if (l->self) return sys_call(SYS_execveat, SELF_FD, "", l->argv, l->envp, AT_EMPTY_PATH);
-  if (!l->path) return sys_call(SYS_execve, l->argv[0], l->argv, l->envp);
+  if (!l->path) return attempt(l, l->argv[0]);
   long denied = 0;
   for (const char *dir = l->path;;) {
     const char *end = strchrnul(dir, ':');
     if (compose(l, dir, (size_t)(end - dir), l->argv[0])) {
       /* Asking first is five times cheaper than a failed execve on gVisor. */
       long r = sys_call(SYS_faccessat, AT_FDCWD, l->candidate, 1);
-      if (r == 0) r = sys_call(SYS_execve, l->candidate, l->argv, l->envp);
+      if (r == 0) r = attempt(l, l->candidate);
       if (r == -EACCES) {
         denied = r;
       } else if (r != -ENOENT && r != -ENOTDIR && r != -ENAMETOOLONG && r != -ELOOP) {
@@ -72,7 +141,7 @@ static long search_and_exec(struct launch *l) {
     if (*end == 0) break;
     dir = end + 1;
   }
-  return denied ? denied : -ENOENT;
+  return denied && !l->required[0] ? denied : -ENOENT;
 }
 
 static void be_like_others_when_memory_ends(void) {

@@ -17,6 +17,7 @@
 
 #define STACK_SIZE 16384
 #define LAUNCH_PATH 8192
+#define LAUNCH_REQUIRED 256
 #define GROUPS_MAX 256
 /* Of a keeper's name; the id of its exec follows in eight hexadecimal digits. */
 #define KEEPER_NAME "cloche-"
@@ -44,6 +45,7 @@ struct launch {
   volatile int pid, stage, error, status;
   volatile bool main_done;
   bool over; /* the keeper will not look at it again */
+  char required[LAUNCH_REQUIRED]; /* with ENOENT of a program that is there: the interpreter or loader that is not */
   /* Set by init at any time. */
   volatile bool hold;
   char candidate[LAUNCH_PATH] __attribute__((aligned(8))); /* init keeps its list of free launches here */

@@ -26,6 +26,7 @@
 #include "memory.h"
 #include "sys.h"
 #include "tar.h"
+#include "temporary.h"
 #include "wire.h"
 
 #define WORDS_MAX 256
@@ -121,7 +122,8 @@ static int run_guest(int argc, char **argv) {
   int proc = options.memory_guard ? open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   struct memory_bell *bell = proc < 0 ? NULL : memory_bell_make();
   struct process_limit limit;
-  const char *failed = guest_enter(&options, &limit);
+  int hidden;
+  const char *failed = guest_enter(&options, &limit, &hidden);
   if (failed) fatal(failed);
   int alive[2];
   if (pipe2(alive, O_CLOEXEC) < 0) fatal("pipe");
@@ -133,6 +135,7 @@ static int run_guest(int argc, char **argv) {
     close(FILES_FD);
     if (proc >= 0) close(proc);
     if (limit.parent_fd >= 0) close(limit.parent_fd);
+    if (hidden >= 0) close(hidden);
     /* Closes the race of a parent that died before the line above: it can only be dead if its end of the pipe is closed. */
     fcntl(alive[0], F_SETFL, O_NONBLOCK);
     char byte;
@@ -158,6 +161,7 @@ static int run_guest(int argc, char **argv) {
     close(limit.parent_fd);
     limit.parent_fd = -1;
   }
+  temporary_hide_in(hidden);
   struct memory_guard guard = {bell, proc, current};
   files_serve(FILES_FD, init, &limit, bell ? &guard : NULL);
 }

@@ -1,328 +1,321 @@
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "files.h"
+#include "tar-links.h"
 #include "tar.h"
 #include "wire.h"
 
-#define IN_ROOM 65536
-#define EXTENDED_MAX (1u << 20) /* bytes of one pax or long-name header */
-#define TIMES_MAX 1000000       /* directories whose time is set at the end */
+#define TIMES_MAX 1000000 /* directories whose times are set at the end */
+#define REPORTED_MAX 16   /* of the skipped entries, those that are told by name */
+#define READ_CHUNK 65536
 
-/* What the headers before an entry say about it. */
+/* One entry, as its headers together have it. */
 struct entry {
-  char *path, *link; /* NULL: as in the header */
-  bool has_size;
-  uint64_t size;
+  char type; /* of the header; '0' for a file, whatever the kind of tar */
+  char *path; /* cleaned */
+  const char *link;
+  mode_t mode;
+  uid_t uid;
+  gid_t gid;
+  dev_t device;
+  struct timespec times[2];
+  uint64_t data; /* bytes that follow */
+  const struct tar_extras *extras;
 };
 
-struct directory_time {
+struct directory_times {
   char *path;
-  time_t time;
+  struct timespec times[2];
 };
 
-static uint8_t in[IN_ROOM];
-static size_t in_start, in_size;
 static unsigned long entries, skipped;
-static struct directory_time *times;
-static size_t time_count, time_room;
+static struct directory_times *directories;
+static size_t directory_count, directory_room;
 
-_Noreturn static void invalid(const char *what) {
-  dprintf(2, "invalid %s\n", what);
-  _exit(2);
+/* What is wrong with the disk or the machine, and not with this entry: the rest would fail as well. */
+static bool ends_all(int error) {
+  return error == ENOSPC || error == EDQUOT || error == EIO || error == ENOMEM || error == EMFILE || error == ENFILE;
 }
 
-_Noreturn static void failed(int error, const char *path) {
-  dprintf(2, "failed %d %s\n", error, path);
-  _exit(1);
-}
-
-/* Up to `want` bytes in one piece; 0 at the end. */
-static size_t next(uint8_t **at, size_t want) {
-  if (in_start == in_size) {
-    ssize_t n;
-    do n = read(0, in, IN_ROOM);
-    while (n < 0 && errno == EINTR);
-    if (n < 0) failed(errno, "");
-    in_start = 0;
-    in_size = (size_t)n;
-  }
-  size_t have = in_size - in_start;
-  if (have > want) have = want;
-  *at = in + in_start;
-  in_start += have;
-  return have;
-}
-
-static size_t read_some(void *to, size_t size) {
-  size_t done = 0;
-  while (done < size) {
-    uint8_t *at;
-    size_t n = next(&at, size - done);
-    if (n == 0) break;
-    memcpy((uint8_t *)to + done, at, n);
-    done += n;
-  }
-  return done;
-}
-
-static void skip(uint64_t size) {
-  while (size > 0) {
-    uint8_t *at;
-    size_t n = next(&at, size < IN_ROOM ? (size_t)size : IN_ROOM);
-    if (n == 0) invalid("it ends in the middle of an entry");
-    size -= n;
-  }
-}
-
-static uint64_t padded(uint64_t size) { return (size + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK; }
-
-static uint64_t number(const char *field, size_t room) {
-  uint64_t value = 0;
-  if (field[0] & 0x80) {
-    value = field[0] & 0x7f;
-    for (size_t i = 1; i < room; i++) value = value << 8 | (uint8_t)field[i];
-    return field[0] & 0x40 ? 0 : value; /* negative: a time before 1970 */
-  }
-  size_t i = 0;
-  while (i < room && (field[i] == ' ' || field[i] == 0)) i++;
-  for (; i < room && field[i] >= '0' && field[i] <= '7'; i++) value = value << 3 | (uint64_t)(field[i] - '0');
-  return value;
-}
-
-static bool checksum_right(const struct tar_header *h) {
-  unsigned sum = 0;
-  for (size_t i = 0; i < sizeof *h; i++) {
-    bool inside = i >= offsetof(struct tar_header, checksum) && i < offsetof(struct tar_header, type);
-    sum += inside ? ' ' : ((const uint8_t *)h)[i];
-  }
-  return sum == number(h->checksum, sizeof h->checksum);
-}
-
-static char *read_extended(uint64_t size) {
-  if (size > EXTENDED_MAX) invalid("an extended header is larger than 1 MiB");
-  char *text = malloc((size_t)size + 1);
-  if (!text) failed(ENOMEM, "");
-  if (read_some(text, (size_t)size) != size) invalid("it ends in an extended header");
-  text[size] = 0;
-  skip(padded(size) - size);
-  return text;
-}
-
-/* Records "size key=value\n". A value of the next entry replaces the header's. */
-static void read_pax(char *text, size_t size, struct entry *entry) {
-  for (size_t at = 0; at < size;) {
-    char *end;
-    unsigned long long record = strtoull(text + at, &end, 10);
-    if (*end != ' ' || record < 4 || record > size - at || text[at + record - 1] != '\n') invalid("a pax record is malformed");
-    char *key = end + 1, *stop = text + at + record - 1;
-    char *value = memchr(key, '=', (size_t)(stop - key));
-    if (!value) invalid("a pax record has no value");
-    *value++ = 0;
-    *stop = 0;
-    if (strcmp(key, "path") == 0) {
-      free(entry->path);
-      entry->path = strdup(value);
-    } else if (strcmp(key, "linkpath") == 0) {
-      free(entry->link);
-      entry->link = strdup(value);
-    } else if (strcmp(key, "size") == 0) {
-      entry->size = strtoull(value, NULL, 10);
-      entry->has_size = true;
-    } else if (strncmp(key, "GNU.sparse.", 11) == 0) {
-      invalid("sparse entries are not supported; pack without --sparse");
-    }
-    at += record;
-  }
-}
-
-/* A path relative to the destination: leading slashes and dots go; NULL for one that has `..`, or nothing left. */
-static char *clean_path(char *path) {
-  char *from = path, *to = path;
-  while (*from) {
-    while (*from == '/') from++;
-    size_t size = strcspn(from, "/");
-    if (size == 0) break;
-    if (size == 2 && from[0] == '.' && from[1] == '.') return NULL;
-    if (!(size == 1 && from[0] == '.')) {
-      if (to > path) *to++ = '/';
-      memmove(to, from, size);
-      to += size;
-    }
-    from += size;
-  }
-  *to = 0;
-  return *path ? path : NULL;
-}
-
-static void make_parents(char *path) {
-  char *slash = strrchr(path, '/');
-  if (!slash) return;
-  *slash = 0;
-  int error = make_directories(path);
-  *slash = '/';
-  if (error) failed(error == EEXIST ? ENOTDIR : error, path);
+static void skip_entry(int error, const char *path) {
+  if (ends_all(error)) tar_failed(error, path);
+  if (skipped++ >= REPORTED_MAX) return;
+  char name[256];
+  snprintf(name, sizeof name, "%s", path);
+  for (char *at = name; (at = strchr(at, '\n'));) *at = '?';
+  dprintf(2, "skipped %d %s\n", error, name);
 }
 
 /* Makes way for a new entry; a directory only gives way to a directory. */
-static void clear_place(const char *path) {
+static int clear_place(int at, const char *name) {
   struct stat st;
-  if (lstat(path, &st) != 0) return;
-  if (S_ISDIR(st.st_mode)) failed(EISDIR, path);
-  if (unlink(path) != 0) failed(errno, path);
+  if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
+  if (S_ISDIR(st.st_mode)) return EISDIR;
+  return unlinkat(at, name, 0) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-static void extract_file(const char *path, uint64_t size) {
-  clear_place(path);
-  int fd = open(path, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) failed(errno, path);
-  uint64_t left = size;
-  while (left > 0) {
-    uint8_t *at;
-    size_t n = next(&at, left < IN_ROOM ? (size_t)left : IN_ROOM);
-    if (n == 0) invalid("it ends in the middle of a file");
-    if (!write_all(fd, at, n)) failed(errno, path);
+/* Owner first, for it clears what the others set. Extended attributes that the system does not have are left out. */
+static int dress(int fd, const struct entry *e) {
+  if (fchown(fd, e->uid, e->gid) != 0) return errno;
+  if (fchmod(fd, e->mode) != 0) return errno;
+  for (size_t i = 0; i < e->extras->xattr_count; i++) {
+    const struct tar_xattr *x = &e->extras->xattrs[i];
+    if (fsetxattr(fd, x->name, x->value, x->size, 0) != 0 && (errno == ENOSPC || errno == EDQUOT)) return errno;
+  }
+  futimens(fd, e->times);
+  return 0;
+}
+
+/* Reads the entry's data to its end, whatever becomes of it. */
+static int make_file(int at, const char *name, const struct entry *e) {
+  int error = clear_place(at, name), fd = -1;
+  if (!error) {
+    fd = openat(at, name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) error = errno;
+  }
+  for (uint64_t left = e->data; left > 0;) {
+    uint8_t *bytes;
+    size_t n = tar_next(&bytes, left < READ_CHUNK ? (size_t)left : READ_CHUNK);
+    if (n == 0) tar_invalid("it ends in the middle of a file");
+    if (!error && !write_all(fd, bytes, n)) error = errno;
     left -= n;
   }
-  if (close(fd) != 0) failed(errno, path);
-  skip(padded(size) - size);
+  tar_skip(tar_padded(e->data) - e->data);
+  if (!error) error = dress(fd, e);
+  if (fd >= 0 && close(fd) != 0 && !error) error = errno;
+  return error;
 }
 
-static void extract_directory(const char *path, time_t time) {
-  struct stat st;
-  /* A link to a directory stays: `lib/` unpacked over /lib -> usr/lib must not replace the link. */
-  if (stat(path, &st) != 0 || !S_ISDIR(st.st_mode)) {
-    clear_place(path);
-    if (mkdir(path, 0700) != 0) failed(errno, path);
+static void remember_times(const struct entry *e) {
+  if (directory_count == TIMES_MAX) return;
+  if (directory_count == directory_room) {
+    directory_room = directory_room ? directory_room * 2 : 64;
+    directories = realloc(directories, directory_room * sizeof *directories);
+    if (!directories) tar_failed(ENOMEM, e->path);
   }
-  if (time_count == TIMES_MAX) return;
-  if (time_count == time_room) {
-    time_room = time_room ? time_room * 2 : 64;
-    times = realloc(times, time_room * sizeof *times);
-    if (!times) failed(ENOMEM, path);
-  }
-  times[time_count++] = (struct directory_time){strdup(path), time};
+  char *path = strdup(e->path);
+  if (!path) tar_failed(ENOMEM, e->path);
+  directories[directory_count++] = (struct directory_times){path, {e->times[0], e->times[1]}};
 }
 
-static void extract(const struct tar_header *h, char *path, char *link, uint64_t size) {
-  mode_t mode = (mode_t)number(h->mode, sizeof h->mode) & 07777;
-  time_t time = (time_t)number(h->mtime, sizeof h->mtime);
-  dev_t device = makedev((unsigned)number(h->major, sizeof h->major), (unsigned)number(h->minor, sizeof h->minor));
-  make_parents(path);
-  char type = h->type;
-  switch (type) {
-    case '1':
-      link = clean_path(link);
-      if (!link) {
-        skipped++;
-        return;
-      }
-      clear_place(path);
-      if (linkat(AT_FDCWD, link, AT_FDCWD, path, 0) != 0) failed(errno, path);
-      return; /* owner, mode and time are those of the file */
-    case '2':
-      clear_place(path);
-      if (symlink(link, path) != 0) failed(errno, path);
-      break;
-    case '3':
-    case '4':
-    case '6':
-      clear_place(path);
-      if (mknod(path, (type == '3' ? S_IFCHR : type == '4' ? S_IFBLK : S_IFIFO) | 0600, device) != 0) failed(errno, path);
-      break;
-    case '5': extract_directory(path, time); break;
-    default: extract_file(path, size); break;
+static int make_directory(int at, const char *name, const struct entry *e) {
+  /* A link to a directory stays: `lib/` unpacked over /lib -> usr/lib must not replace the link. One that leads outside does not. */
+  int fd = tar_open_directory(at, name);
+  if (fd < 0) {
+    int error = clear_place(at, name);
+    if (error) return error;
+    if (mkdirat(at, name, 0700) != 0) return errno;
+    fd = tar_open_directory(at, name);
+    if (fd < 0) return errno;
   }
-  if (fchownat(AT_FDCWD, path, (uid_t)number(h->uid, sizeof h->uid), (gid_t)number(h->gid, sizeof h->gid), AT_SYMLINK_NOFOLLOW) != 0)
-    failed(errno, path);
-  if (type != '2' && chmod(path, mode) != 0) failed(errno, path);
-  struct timespec both[2] = {{.tv_sec = time}, {.tv_sec = time}};
-  if (type != '5') utimensat(AT_FDCWD, path, both, AT_SYMLINK_NOFOLLOW);
+  int error = dress(fd, e);
+  close(fd);
+  if (!error) remember_times(e);
+  return error;
+}
+
+static int make_special(int at, const char *name, const struct entry *e) {
+  int error = clear_place(at, name);
+  mode_t kind = e->type == '3' ? S_IFCHR : e->type == '4' ? S_IFBLK : S_IFIFO;
+  if (error) return error;
+  if (mknodat(at, name, kind | (e->mode & 0777), e->device) != 0) return errno;
+  if (fchownat(at, name, e->uid, e->gid, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+  utimensat(at, name, e->times, AT_SYMLINK_NOFOLLOW);
+  return 0;
+}
+
+static int make_hard_link(int at, const char *name, const char *link) {
+  char *target = strdup(link);
+  if (!target) return ENOMEM;
+  char *clean = tar_clean(target);
+  int error = clean && *clean ? 0 : EXDEV, here = -1, there;
+  const char *target_name;
+  if (!error && (here = fcntl(at, F_DUPFD_CLOEXEC, 0)) < 0) error = errno; /* the next look-up closes `at` */
+  if (!error) error = tar_place(clean, false, &there, &target_name);
+  struct stat st, old;
+  if (!error && fstatat(there, target_name, &st, AT_SYMLINK_NOFOLLOW) != 0) error = errno;
+  /* Linked to itself, as archives that were added to have it. */
+  bool same = !error && fstatat(here, name, &old, AT_SYMLINK_NOFOLLOW) == 0 && old.st_ino == st.st_ino && old.st_dev == st.st_dev;
+  if (!error && !same) error = clear_place(here, name);
+  if (!error && !same && linkat(there, target_name, here, name, 0) != 0) error = errno;
+  if (here >= 0) close(here);
+  free(target);
+  return error;
+}
+
+static void make_later(const struct entry *e) {
+  struct tar_link link = {.hard = e->type == '1', .uid = e->uid, .gid = e->gid, .times = {e->times[0], e->times[1]}};
+  link.path = strdup(e->path);
+  link.target = strdup(e->link);
+  if (!link.path || !link.target) tar_failed(ENOMEM, e->path);
+  tar_links_add(link);
+}
+
+static int make_symlink(int at, const char *name, const struct tar_link *link) {
+  int error = clear_place(at, name);
+  if (error) return error;
+  if (symlinkat(link->target, at, name) != 0) return errno;
+  if (fchownat(at, name, link->uid, link->gid, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+  utimensat(at, name, link->times, AT_SYMLINK_NOFOLLOW);
+  return 0;
+}
+
+static void make_links(void) {
+  for (const struct tar_link *link; (link = tar_links_next());) {
+    int at;
+    const char *name;
+    int error = tar_place(link->path, true, &at, &name);
+    if (!error) error = link->hard ? make_hard_link(at, name, link->target) : make_symlink(at, name, link);
+    if (error) skip_entry(error, link->path);
+    else entries++;
+  }
+}
+
+/* Makes it, or leaves it out and says so; reads its data. */
+static void extract(const struct entry *e) {
+  int at;
+  const char *name;
+  bool file = e->type == '0';
+  tar_links_cancel(e->path);
+  int error = tar_place(e->path, true, &at, &name);
+  if (!error && strlen(name) > NAME_MAX) error = ENAMETOOLONG;
+  bool later = !error && (e->type == '2' || (e->type == '1' && (error = make_hard_link(at, name, e->link)) == ENOENT));
+  if (later) {
+    error = 0;
+    make_later(e);
+  } else if (!error) {
+    if (file) error = make_file(at, name, e);
+    else if (e->type == '5') error = make_directory(at, name, e);
+    else if (e->type != '1') error = make_special(at, name, e);
+  } else if (file) {
+    tar_skip(tar_padded(e->data));
+  }
+  if (!file) tar_skip(tar_padded(e->data));
+  if (error) skip_entry(error, e->path);
+  else if (!later) entries++;
 }
 
 static char *header_path(const struct tar_header *h) {
   char *path;
   bool ustar = memcmp(h->magic, "ustar\0", 6) == 0 && h->prefix[0];
   int n = ustar ? asprintf(&path, "%.155s/%.100s", h->prefix, h->name) : asprintf(&path, "%.100s", h->name);
-  if (n < 0) failed(ENOMEM, "");
+  if (n < 0) tar_failed(ENOMEM, "");
   return path;
 }
 
-static void finish_entry(struct entry *entry) {
-  free(entry->path);
-  free(entry->link);
-  *entry = (struct entry){0};
+/* A user's or a group's number; false where no system has such. */
+static bool read_owner(bool given, int64_t extra, const char *field, unsigned *id) {
+  int64_t value = extra;
+  if ((!given && !tar_number(field, 8, &value)) || value < 0 || value >= 0xffffffffll) return false;
+  *id = (unsigned)value;
+  return true;
+}
+
+/* 0, or why no such entry can be made. */
+static int read_fields(const struct tar_header *h, const struct tar_extras *x, struct entry *e) {
+  int64_t mode, seconds, major_number = 0, minor_number = 0;
+  bool right = tar_number(h->mode, sizeof h->mode, &mode) && tar_number(h->mtime, sizeof h->mtime, &seconds);
+  e->mode = (mode_t)mode & 07777;
+  e->times[1] = x->has_mtime ? x->mtime : (struct timespec){.tv_sec = seconds};
+  e->times[0] = x->has_atime ? x->atime : e->times[1];
+  if (e->type == '3' || e->type == '4')
+    right = right && tar_number(h->major, sizeof h->major, &major_number) && tar_number(h->minor, sizeof h->minor, &minor_number);
+  e->device = makedev((unsigned)major_number, (unsigned)minor_number);
+  right = right && read_owner(x->has_uid, x->uid, h->uid, &e->uid) && read_owner(x->has_gid, x->gid, h->gid, &e->gid);
+  return right ? 0 : EOVERFLOW;
+}
+
+/* How much follows the header. Some old programs give a link or a directory a size that nothing follows. */
+static uint64_t data_size(const struct tar_header *h, const struct tar_extras *x, char type) {
+  int64_t told = 0;
+  if (!x->has_size && (!tar_number(h->size, sizeof h->size, &told) || told < 0)) tar_invalid("an entry's size is none");
+  uint64_t size = x->has_size ? x->size : (uint64_t)told;
+  if (size > INT64_MAX - TAR_BLOCK) tar_invalid("an entry's size is none");
+  if (type == '1') return x->extended ? size : 0;
+  return type >= '2' && type <= '6' ? 0 : size;
+}
+
+/* An entry of a kind that nothing is known of, or whose path leads elsewhere, is left out. */
+static void extract_entry(const struct tar_header *h, const struct tar_extras *x) {
+  char *path = x->path ? strdup(x->path) : header_path(h), *link = x->link ? strdup(x->link) : strndup(h->link, sizeof h->link);
+  if (!path || !link) tar_failed(ENOMEM, "");
+  struct entry e = {.type = h->type == 0 || h->type == '7' ? '0' : h->type, .link = link, .extras = x};
+  /* Old archives mark directories by a slash at the end. */
+  if ((e.type == '0' && *path && path[strlen(path) - 1] == '/') || e.type == 'D') e.type = '5';
+  if (h->type == 'S' || h->type == 'M') tar_invalid("sparse and multi-volume archives are not supported; pack without --sparse");
+  /* GNU's list of names, type D, has them as its data. */
+  e.data = data_size(h, x, h->type == 'D' ? 'D' : e.type);
+  bool label = e.type == 'V', known = e.type >= '0' && e.type <= '6';
+  e.path = known ? tar_clean(path) : NULL;
+  int error = e.path ? read_fields(h, x, &e) : EXDEV;
+  if (label || (e.path && *e.path == 0)) tar_skip(tar_padded(e.data)); /* the volume's name, or the destination itself */
+  else if (error) {
+    tar_skip(tar_padded(e.data));
+    skip_entry(known ? error : EOPNOTSUPP, path);
+  } else extract(&e);
+  free(path);
+  free(link);
 }
 
 static void extract_all(void) {
-  struct entry entry = {0};
+  struct tar_extras extras = {0}, global = {0};
   for (bool first = true;; first = false) {
     struct tar_header h;
-    size_t n = read_some(&h, sizeof h);
+    size_t n = tar_read(&h, sizeof h);
     if (n == 0) {
-      if (first) invalid("it is empty");
+      if (first) tar_invalid("it is empty");
       return; /* an archive cut at an entry's end, as some tools write them */
     }
-    if (n != sizeof h) invalid(first ? "it is no tar archive" : "it ends in the middle of a header");
+    if (n != sizeof h) tar_invalid(first ? "it is no tar archive" : "it ends in the middle of a header");
     if (h.name[0] == 0 && h.checksum[0] == 0) { /* the end mark; what follows is padding */
       uint8_t *at;
-      while (next(&at, IN_ROOM) > 0) continue;
+      while (tar_next(&at, READ_CHUNK) > 0) continue;
       return;
     }
-    if (!checksum_right(&h)) invalid(first ? "it is no tar archive" : "a header's checksum is wrong");
-    uint64_t size = entry.has_size ? entry.size : number(h.size, sizeof h.size);
-    if (h.type == 'x' || h.type == 'L' || h.type == 'K') {
-      size = number(h.size, sizeof h.size);
-      char *text = read_extended(size);
-      if (h.type == 'x') read_pax(text, (size_t)size, &entry);
-      char **slot = h.type == 'L' ? &entry.path : &entry.link;
-      if (h.type != 'x') {
-        free(*slot);
-        *slot = strdup(text);
-      }
-      free(text);
+    if (!tar_checksum_right(&h)) tar_invalid(first ? "it is no tar archive" : "a header's checksum is wrong");
+    if (h.type == 'X') h.type = 'x'; /* Solaris' own */
+    if (h.type == 'x' || h.type == 'g' || h.type == 'L' || h.type == 'K') {
+      int64_t size;
+      if (!tar_number(h.size, sizeof h.size, &size) || size < 0) tar_invalid("an extended header's size is none");
+      tar_read_extended(h.type, (uint64_t)size, h.type == 'g' ? &global : &extras);
       continue;
     }
-    bool file = h.type == '0' || h.type == 0 || h.type == '7';
-    char *path = entry.path ? strdup(entry.path) : header_path(&h), *link = NULL;
-    /* Old archives mark directories by a slash at the end. */
-    if (file && *path && path[strlen(path) - 1] == '/') h.type = '5', file = false;
-    bool known = file || (h.type >= '1' && h.type <= '6');
-    if (h.type == 'S') invalid("sparse entries are not supported; pack without --sparse");
-    if (!entry.link && asprintf(&link, "%.100s", h.link) < 0) failed(ENOMEM, "");
-    char *clean = known ? clean_path(path) : NULL;
-    if (clean) {
-      extract(&h, clean, entry.link ? entry.link : link, size);
-      entries++;
-      if (!file) skip(padded(h.type == '5' || h.type == '1' || h.type == '2' ? 0 : size));
-    } else {
-      if (known && strstr(path, "..")) skipped++; /* else it is the destination itself */
-      skip(padded(size));
-    }
-    free(path);
-    free(link);
-    finish_entry(&entry);
+    tar_extras_default(&extras, &global);
+    extract_entry(&h, &extras);
+    tar_extras_free(&extras);
+  }
+}
+
+static void set_directory_times(void) {
+  for (size_t i = 0; i < directory_count; i++) {
+    int at;
+    const char *name;
+    int fd = tar_place(directories[i].path, false, &at, &name) == 0 ? tar_open_directory(at, name) : -1;
+    if (fd < 0) continue;
+    futimens(fd, directories[i].times);
+    close(fd);
   }
 }
 
 int tar_extract(const char *directory) {
   int error = make_directories(directory);
-  if (error) failed(error == EEXIST ? ENOTDIR : error, directory);
-  if (chdir(directory) != 0) failed(errno, directory);
+  if (error) tar_failed(error == EEXIST ? ENOTDIR : error, directory);
+  int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) tar_failed(errno, directory);
+  tar_place_start(fd);
   umask(0);
   extract_all();
-  while (time_count > 0) {
-    struct directory_time *d = &times[--time_count];
-    struct timespec both[2] = {{.tv_sec = d->time}, {.tv_sec = d->time}};
-    utimensat(AT_FDCWD, d->path, both, AT_SYMLINK_NOFOLLOW);
-  }
+  make_links();
+  set_directory_times();
   dprintf(2, "done %lu %lu\n", entries, skipped);
   return 0;
 }

@@ -64,9 +64,13 @@ export function createAgent(
     onOutput: () => activity.touch(),
   });
   const running = new RunningExecs();
-  spawner.onLost((container) => {
-    if (container !== null || identity.hostname === "") return;
-    log.warn("all processes of the sandbox were lost; its guest is started anew");
+  spawner.onLost((container, error) => {
+    if (container !== null) {
+      log.error("all processes of a container ended with its guest", { container, error });
+      return;
+    }
+    log.error("all processes of the sandbox ended with its guest, which is started again", { error });
+    if (identity.hostname === "") return;
     nameGuestAgain(spawner, identity, log);
   });
   spawner.onOutOfMemory(({ name, memoryBytes }) =>

@@ -47,6 +47,8 @@ export interface ExecResponse {
 export interface EntryInfo {
   name: string;
   path: string;
+  /** The bytes of `path`, percent-encoded as in a request's `path`; only where they are not UTF-8. Added. */
+  path_encoded?: string;
   size: number;
   modified_at: string;
   is_dir: boolean;
@@ -56,6 +58,8 @@ export interface EntryInfo {
   group: string;
   /** Empty when it is no symlink. */
   symlink_target: string;
+  /** As `path_encoded`. Added. */
+  symlink_target_encoded?: string;
 }
 export interface ExistsResponse {
   exists: boolean;

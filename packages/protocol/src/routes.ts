@@ -3,7 +3,7 @@
  * an auth-refusal case for each. `:name` is one path segment, `*` the rest of the path.
  */
 export interface DataPlaneRoute {
-  method: "GET" | "POST" | "PUT" | "DELETE";
+  method: "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
   path: string;
   answeredBy: "agent" | "host";
 }
@@ -19,6 +19,7 @@ export const dataPlaneRoutes: readonly DataPlaneRoute[] = [
   route("POST", "/v1/exec/stdin"),
   route("POST", "/v1/files"),
   route("GET", "/v1/files"),
+  route("HEAD", "/v1/files"),
   route("DELETE", "/v1/files"),
   route("GET", "/v1/files/exists"),
   route("GET", "/v1/files/list"),

@@ -7,8 +7,10 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 export function programEnvironment(
   ...layers: readonly (Readonly<Record<string, string>> | undefined)[]
 ): Record<string, string> {
-  return Object.assign({ PATH: defaultPath, LANG: "C.UTF-8", TERM: "xterm-256color" }, ...layers) as Record<
-    string,
-    string
-  >;
+  // Spread, not assigned: a variable may be called `__proto__`.
+  return layers.reduce<Record<string, string>>((all, layer) => ({ ...all, ...layer }), {
+    PATH: defaultPath,
+    LANG: "C.UTF-8",
+    TERM: "xterm-256color",
+  });
 }

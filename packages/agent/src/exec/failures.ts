@@ -27,11 +27,17 @@ export function notExecuted(
       if (error.errno === errno.E2BIG) {
         throw new ClocheError(
           "invalid_argument",
-          "cmd and env together are too large for the system (about 2 MiB)",
+          "cmd and env are too large for the system: about 2 MiB together, below 128 KiB each argument and variable",
         );
       }
       if (error.stage === "request") break;
       if (exhausted.includes(error.errno)) throw noRoom(error);
+      if (error.errno === errno.ENOENT && error.message !== "") {
+        return {
+          exitCode: 127,
+          message: `${program}: its interpreter or loader ${error.message} does not exist\n`,
+        };
+      }
       if (missing.includes(error.errno)) {
         const where = program.includes("/") ? "no such file" : "not found on PATH";
         return { exitCode: 127, message: `${program}: ${where}\n` };

@@ -2,11 +2,12 @@ import { constants } from "node:os";
 import type { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import { ClocheError, limits } from "@cloche/protocol";
+import { notExecuted } from "../exec/failures.ts";
 import { drained } from "../http/drained.ts";
 import type { Exchange } from "../http/exchange.ts";
-import type { Guest, GuestProcess } from "../spawner/index.ts";
+import { type Guest, type GuestPath, type GuestProcess, SpawnError } from "../spawner/index.ts";
 import { errnoFailure } from "./failures.ts";
-import { clip, shownPath } from "./path.ts";
+import { clip, pathText, shownPath } from "./path.ts";
 
 /** How the archive programs report (native/tar.h), on stderr. */
 const reportBytes = 16_384;
@@ -15,7 +16,7 @@ const reportBytes = 16_384;
  * Streams the directory as a tar (POSIX, with hard links, owners and modes). An error after the first byte breaks the
  * stream off; the files may change meanwhile, each is packed with the size it had when its turn came.
  */
-export async function packArchive(guest: Guest, path: string, exchange: Exchange): Promise<void> {
+export async function packArchive(guest: Guest, path: GuestPath, exchange: Exchange): Promise<void> {
   const { response } = exchange;
   let report = "";
   const packing = guest.archive("create", path, (stream, chunk) => {
@@ -29,25 +30,29 @@ export async function packArchive(guest: Guest, path: string, exchange: Exchange
   });
   const kill = (): void => void packing.kill();
   exchange.gone.addEventListener("abort", kill, { once: true });
-  const { code } = await packing.exited;
+  const { code } = await endOf(packing);
   if (code === 0) response.end();
   else throw failure(report, path);
 }
 
+export interface Unpacked {
+  entries: number;
+  skipped: number;
+  /** The first of those that were skipped, and why; absent where none was. */
+  skipped_entries?: { path: string; reason: string }[];
+}
+
 /**
- * Unpacks the tar in the body (gzip is recognised) into a directory, which is made where it is missing. Entries with `..`
- * are skipped, and no link leads out of the sandbox's own tree. What was unpacked before an error stays.
+ * Unpacks the tar in the body (gzip is recognised) into a directory, which is made where it is missing. Links are made last,
+ * and nothing is made outside the directory. An entry that cannot be made (a device, one with `..`) is skipped. What was
+ * unpacked before an error stays.
  */
-export async function unpackArchive(
-  guest: Guest,
-  path: string,
-  exchange: Exchange,
-): Promise<{ entries: number; skipped: number }> {
+export async function unpackArchive(guest: Guest, path: GuestPath, exchange: Exchange): Promise<Unpacked> {
   let report = "";
   const unpacking = guest.archive("extract", path, (_stream, chunk) => {
     report = (report + chunk.toString()).slice(0, reportBytes);
   });
-  const exited = unpacking.exited.then(({ code }) => code);
+  const exited = endOf(unpacking).then(({ code }) => code);
   exited.catch(() => undefined);
   try {
     await feed(unpacking, exchange.openBody(), exited);
@@ -56,8 +61,26 @@ export async function unpackArchive(
     throw error;
   }
   if ((await exited) !== 0) throw failure(report, path);
-  const [, entries, skipped] = /^done (\d+) (\d+)/.exec(report) ?? [];
-  return { entries: Number(entries ?? 0), skipped: Number(skipped ?? 0) };
+  const [, entries, skipped] = /^done (\d+) (\d+)/m.exec(report) ?? [];
+  const named = [...report.matchAll(/^skipped (\d+) (.*)$/gm)].map(([, errno, entry]) => ({
+    path: entry ?? "",
+    reason: whySkipped(Number(errno)),
+  }));
+  return {
+    entries: Number(entries ?? 0),
+    skipped: Number(skipped ?? 0),
+    ...(named.length > 0 && { skipped_entries: named }),
+  };
+}
+
+/** The end of the program; one that could not run, or whose guest ended, fails as an exec of it would. */
+async function endOf(program: GuestProcess): Promise<{ code: number }> {
+  try {
+    return await program.exited;
+  } catch (error) {
+    if (error instanceof SpawnError) notExecuted(error, { cmd: ["tar"] });
+    throw error;
+  }
 }
 
 /** Pumps the body into the program until it is over, the program has ended, or the client stalls or goes away. */
@@ -121,14 +144,27 @@ function gunzip(first: Buffer, rest: AsyncIterator<Buffer>, end: Promise<symbol>
   return unzip[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
 }
 
-function failure(report: string, path: string): ClocheError {
-  const invalid = /^invalid (.*)/.exec(report);
+function whySkipped(number: number): string {
+  const { errno } = constants;
+  if (number === errno.EXDEV) return "leads outside the directory";
+  if (number === errno.EPERM || number === errno.EACCES) return "may not be made in a sandbox";
+  if (number === errno.EISDIR) return "a directory lies in its place";
+  if (number === errno.ENOTDIR) return "something that is no directory lies in its way";
+  if (number === errno.ENOENT) return "what it links to is not there";
+  if (number === errno.ENAMETOOLONG) return "has a name that is too long";
+  if (number === errno.EOVERFLOW) return "has an owner, a mode or a time that cannot be";
+  if (number === errno.EOPNOTSUPP) return "is of an unknown kind";
+  return `cannot be made (errno ${number})`;
+}
+
+function failure(report: string, packed: GuestPath): ClocheError {
+  const path = pathText(shownPath(packed));
+  const invalid = /^invalid (.*)/m.exec(report);
   if (invalid) return new ClocheError("invalid_argument", `the archive cannot be unpacked: ${invalid[1]}`);
-  const failed = /^failed (\d+) (.*)/s.exec(report);
+  const failed = /^failed (\d+) (.*)/ms.exec(report);
   if (!failed) return new ClocheError("internal", "the archive could not be processed", { cause: report });
   const entry = (failed[2] ?? "").trimEnd();
-  const about =
-    entry === "" || entry === path ? `path: ${clip(shownPath(path))}` : `archive entry ${clip(entry)}`;
+  const about = entry === "" || entry === path ? `path: ${clip(path)}` : `archive entry ${clip(entry)}`;
   const error = errnoFailure(Number(failed[1]), about);
   // Inside the archive nothing is "not found" for the caller: his request was, or his disk is.
   return error.code === "not_found" && entry !== path && Number(failed[1]) === constants.errno.ENOENT

@@ -1,17 +1,32 @@
 import type { EntryInfo } from "@cloche/protocol";
-import type { GuestEntry } from "../spawner/index.ts";
+import type { GuestEntry, GuestPath } from "../spawner/index.ts";
+import { encodedPath, pathText } from "./path.ts";
 
-/** EntryInfo of service-interface.md. `path` is shown instead of the entry's own where the request named it. */
-export function entryInfo(entry: GuestEntry, path: string = entry.path.toString("utf8")): EntryInfo {
+/** What a timestamp can say: file systems in memory take times that are further away. */
+const earliestMs = Date.parse("0001-01-01T00:00:00Z");
+const latestMs = Date.parse("9999-12-31T23:59:59.999Z");
+
+export const timeOf = (ms: number): Date => new Date(Math.min(Math.max(ms, earliestMs), latestMs));
+
+/**
+ * EntryInfo of service-interface.md. `path` is shown instead of the entry's own where the request named it. Names that are
+ * not UTF-8 come percent-encoded as well.
+ */
+export function entryInfo(entry: GuestEntry, path: GuestPath = entry.path): EntryInfo {
+  const text = pathText(path);
+  const encoded = encodedPath(path);
+  const target = encodedPath(entry.symlinkTarget);
   return {
-    name: path === "/" ? "/" : path.slice(path.lastIndexOf("/") + 1),
-    path,
+    name: text === "/" ? "/" : text.slice(text.lastIndexOf("/") + 1),
+    path: text,
+    ...(encoded !== undefined && { path_encoded: encoded }),
     size: entry.sizeBytes,
-    modified_at: new Date(entry.modifiedAtMs).toISOString(),
+    modified_at: timeOf(entry.modifiedAtMs).toISOString(),
     is_dir: entry.kind === "directory",
     permissions: entry.mode.toString(8).padStart(4, "0"),
     owner: entry.owner,
     group: entry.group,
     symlink_target: entry.symlinkTarget.toString("utf8"),
+    ...(target !== undefined && { symlink_target_encoded: target }),
   };
 }

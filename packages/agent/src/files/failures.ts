@@ -58,7 +58,17 @@ export function errnoFailure(number: number, what: string, cause?: unknown): Clo
     case errno.ETXTBSY:
       return error("failed_precondition", "is in use: a mount point, or changed while it was worked on");
     case errno.EXDEV:
-      return error("failed_precondition", "lies on another file system");
+      return error("failed_precondition", "is a socket, which cannot be moved to another file system");
+    case errno.ESRCH:
+      return error("not_found", "is of a process that has ended");
+    case errno.EAGAIN:
+    case errno.ENXIO:
+    case errno.ENODEV:
+    case errno.EOPNOTSUPP:
+    case errno.EFAULT:
+      return error("invalid_argument", "cannot be read or changed as a file: the system makes it up");
+    case errno.E2BIG:
+      return error("failed_precondition", "has too many directories in one directory");
     case errno.ENOSPC:
     case errno.EDQUOT:
     case errno.EFBIG:

@@ -7,14 +7,14 @@ import {
   type OkResponse,
 } from "@cloche/protocol";
 import type { Exchange } from "../http/exchange.ts";
-import { optionalBoolean, requiredString } from "../http/fields.ts";
+import { optionalBoolean } from "../http/fields.ts";
 import { queryBoolean, queryInteger } from "../http/query.ts";
 import type { Route } from "../http/router.ts";
-import { type Guest, GuestFileError, type GuestFiles } from "../spawner/index.ts";
-import { packArchive, unpackArchive } from "./archive.ts";
+import { type Guest, GuestFileError, type GuestFiles, type GuestPath } from "../spawner/index.ts";
+import { packArchive, type Unpacked, unpackArchive } from "./archive.ts";
 import { entryInfo } from "./entry-info.ts";
 import { type FailureSubjects, fileFailure } from "./failures.ts";
-import { absolutePath, shownPath } from "./path.ts";
+import { bodyPath, encodedPath, endsInSlash, pathText, queryPath, shownPath } from "./path.ts";
 import { sendFile } from "./send-file.ts";
 
 const depthMax = 4_096;
@@ -25,6 +25,7 @@ export function fileRoutes(guest: () => Guest): Route[] {
   return [
     { method: "POST", path: "/v1/files", handle: (exchange) => write(files(), exchange) },
     { method: "GET", path: "/v1/files", handle: (exchange) => read(files(), exchange) },
+    { method: "HEAD", path: "/v1/files", handle: (exchange) => read(files(), exchange) },
     { method: "DELETE", path: "/v1/files", handle: (exchange) => remove(files(), exchange) },
     { method: "GET", path: "/v1/files/exists", handle: (exchange) => exists(files(), exchange) },
     { method: "GET", path: "/v1/files/list", handle: (exchange) => list(files(), exchange) },
@@ -36,25 +37,23 @@ export function fileRoutes(guest: () => Guest): Route[] {
   ];
 }
 
-const queryPath = (exchange: Exchange): string => absolutePath(exchange.query.get("path"), "path");
-
 /** Runs an operation and names the path in what it throws. */
 async function about<T>(
-  path: string,
+  path: GuestPath,
   operation: Promise<T>,
   more: Partial<FailureSubjects> = {},
 ): Promise<T> {
   try {
     return await operation;
   } catch (error) {
-    throw fileFailure(error, { path: ["path", path], ...more });
+    throw fileFailure(error, { path: ["path", pathText(path)], ...more });
   }
 }
 
 async function write(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> {
   const path = queryPath(exchange);
   const mode = readMode(exchange.request.headers["x-file-mode"]);
-  if (path.endsWith("/"))
+  if (endsInSlash(path) || path === "/")
     throw new ClocheError("invalid_argument", "path must name a file, not end with a slash");
   const body = await exchange.readBodyPieces(limits.fileWriteBytes);
   return entryInfo(await about(path, files.write(path, body, mode)), path);
@@ -70,7 +69,8 @@ function readMode(header: string | string[] | undefined): number | undefined {
 
 async function read(files: GuestFiles, exchange: Exchange): Promise<undefined> {
   const path = queryPath(exchange);
-  const file = await about(path, files.open(path));
+  const head = exchange.request.method === "HEAD";
+  const file = await about(path, files.open(path, head ? 1 : undefined));
   try {
     await sendFile(file, exchange);
   } finally {
@@ -93,7 +93,7 @@ async function exists(files: GuestFiles, exchange: Exchange): Promise<ExistsResp
     const { kind } = await files.lstat(path);
     return { exists: true, entry_type: kind === "directory" || kind === "symlink" ? kind : "file" };
   } catch (error) {
-    const failure = fileFailure(error, { path: ["path", path] });
+    const failure = fileFailure(error, { path: ["path", pathText(path)] });
     // A path that leads through a file, or has a name no file can have, names nothing.
     const nothing = error instanceof GuestFileError && failure instanceof ClocheError;
     if (nothing && (failure.code === "not_found" || failure.code === "invalid_argument"))
@@ -109,7 +109,13 @@ async function list(files: GuestFiles, exchange: Exchange): Promise<ListResponse
     path,
     files.list(path, Math.min(depth, depthMax), limits.listEntries),
   );
-  return { path, entries: entries.map((entry) => entryInfo(entry)), truncated };
+  const encoded = encodedPath(path);
+  return {
+    path: pathText(path),
+    ...(encoded !== undefined && { path_encoded: encoded }),
+    entries: entries.map((entry) => entryInfo(entry)),
+    truncated,
+  };
 }
 
 async function stat(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> {
@@ -119,26 +125,23 @@ async function stat(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> {
 
 async function mkdir(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> {
   const body = await exchange.readJson();
-  const path = absolutePath(requiredString(body, "path"), "path");
+  const path = bodyPath(body, "path");
   const parents = optionalBoolean(body, "parents") ?? false;
   return entryInfo(await about(path, files.mkdir(path, parents)), shownPath(path));
 }
 
 async function move(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> {
   const body = await exchange.readJson();
-  const source = absolutePath(requiredString(body, "source"), "source");
-  const destination = absolutePath(requiredString(body, "destination"), "destination");
+  const source = bodyPath(body, "source");
+  const destination = bodyPath(body, "destination");
   const moved = await about(source, files.move(source, destination), {
-    path: ["source", source],
-    destination: ["destination", destination],
+    path: ["source", pathText(source)],
+    destination: ["destination", pathText(destination)],
   });
   return entryInfo(moved, shownPath(destination));
 }
 
-async function unpack(
-  guest: Guest,
-  exchange: Exchange,
-): Promise<{ ok: true; entries: number; skipped: number }> {
+async function unpack(guest: Guest, exchange: Exchange): Promise<{ ok: true } & Unpacked> {
   const path = queryPath(exchange);
   return { ok: true, ...(await unpackArchive(guest, path, exchange)) };
 }

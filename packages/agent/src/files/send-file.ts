@@ -1,6 +1,7 @@
 import { drained } from "../http/drained.ts";
 import type { Exchange } from "../http/exchange.ts";
 import type { GuestFile } from "../spawner/index.ts";
+import { timeOf } from "./entry-info.ts";
 
 const chunkBytes = 262_144;
 
@@ -29,12 +30,40 @@ export function readRange(header: string | undefined, sizeBytes: number): ByteRa
   return { start, end: last === "" ? sizeBytes - 1 : Math.min(Number(last), sizeBytes - 1) };
 }
 
-/** Streams a file, or the part of it that `Range` asks for, at the client's pace. The caller closes the file. */
+/** Whether an `If-None-Match` names this version (RFC 9110: compared weakly). */
+export function namesVersion(header: string | undefined, etag: string): boolean {
+  if (header === undefined) return false;
+  return header
+    .split(",")
+    .map((one) => one.trim().replace(/^W\//, ""))
+    .some((one) => one === "*" || one === etag);
+}
+
+/** `Last-Modified` and a strong `ETag`; none for what the system makes up. */
+function versionHeaders(file: GuestFile): { etag?: string; "last-modified"?: string } {
+  if (file.version === null) return {};
+  return {
+    etag: JSON.stringify(file.version.tag),
+    "last-modified": timeOf(file.version.modifiedAtMs).toUTCString(),
+  };
+}
+
+/** Streams a file, or the part of it that `Range` asks for, at the client's pace. For HEAD the headers of the whole. The caller closes the file. */
 export async function sendFile(file: GuestFile, exchange: Exchange): Promise<void> {
   const { response, request } = exchange;
   const size = file.sizeBytes;
-  const range = size === null ? "whole" : readRange(request.headers.range, size);
+  const version = versionHeaders(file);
+  if (version.etag !== undefined && namesVersion(request.headers["if-none-match"], version.etag)) {
+    response.writeHead(304, version).end();
+    return;
+  }
+  const head = request.method === "HEAD";
+  // A range of another version than the one that the client has the rest of would make a file that never was.
+  const condition = request.headers["if-range"];
+  const other = condition !== undefined && condition !== version.etag;
+  const range = size === null || head || other ? "whole" : readRange(request.headers.range, size);
   const headers: Record<string, string | number> = {
+    ...version,
     "content-type": "application/octet-stream",
     "accept-ranges": size === null ? "none" : "bytes",
   };
@@ -55,6 +84,10 @@ export async function sendFile(file: GuestFile, exchange: Exchange): Promise<voi
   }
   if (end !== null) headers["content-length"] = end - offset;
   response.writeHead(range === "whole" ? 200 : 206, headers);
+  if (head) {
+    response.end();
+    return;
+  }
   const next = (from: number): Promise<Buffer> =>
     file.read(from, Math.min(chunkBytes, end === null ? chunkBytes : end - from));
   let reading = end === 0 || offset === end ? undefined : next(offset);

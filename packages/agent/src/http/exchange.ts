@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { limits } from "@cloche/protocol";
 import { decodeUtf8, parseJsonObject, readBody, readBodyPieces } from "./body.ts";
 import type { JsonObject } from "./fields.ts";
-import { parseQuery, type Query } from "./query.ts";
+import { Query } from "./query.ts";
 
 /** JSON that is text already (values of the store), sent as it is. */
 export class JsonText {
@@ -41,7 +41,7 @@ export class Exchange {
   }
 
   get query(): Query {
-    this.#query ??= parseQuery(this.#rawQuery);
+    this.#query ??= new Query(this.#rawQuery);
     return this.#query;
   }
 

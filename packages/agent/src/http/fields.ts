@@ -1,4 +1,4 @@
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, limits } from "@cloche/protocol";
 
 /**
  * Reads fields of a JSON body. Each throws `invalid_argument` naming the field and what would be right (400). An optional
@@ -76,6 +76,12 @@ export function optionalEnvironment(body: JsonObject, name: string): Record<stri
   for (const [variable, text] of Object.entries(value)) {
     if (typeof text !== "string") throw wrong(`${name}.${variable}`, "a string");
     if (text.includes("\0")) throw wrong(`${name}.${variable}`, "a string without NUL characters");
+    if (Buffer.byteLength(variable) + Buffer.byteLength(text) + 1 >= limits.execArgumentBytes) {
+      throw new ClocheError(
+        "invalid_argument",
+        `${name}.${variable.slice(0, 100)} must be shorter than ${limits.execArgumentBytes} bytes with its name; pass long text in a file`,
+      );
+    }
     if (variable === "" || variable.includes("=") || variable.includes("\0")) {
       throw new ClocheError(
         "invalid_argument",

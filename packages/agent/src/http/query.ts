@@ -1,26 +1,65 @@
 import { ClocheError } from "@cloche/protocol";
 
-/** The parameters of a query string: the first of each name, form-decoded; what is no UTF-8 is refused (400) rather than mangled. */
-export type Query = ReadonlyMap<string, string>;
+/**
+ * The parameters of a query string: the first of each name, form-decoded when it is asked for. What is no UTF-8 is refused
+ * (400) rather than mangled, but for those that may be any bytes.
+ */
+export class Query {
+  readonly #values = new Map<string, Buffer>();
 
-export function parseQuery(text: string): Query {
-  const query = new Map<string, string>();
-  if (text === "") return query;
-  for (const pair of text.split("&")) {
-    if (pair === "") continue;
-    const equals = pair.indexOf("=");
-    const name = decode(equals < 0 ? pair : pair.slice(0, equals), "a name in the query");
-    if (!query.has(name)) query.set(name, decode(equals < 0 ? "" : pair.slice(equals + 1), name));
+  constructor(text: string) {
+    for (const pair of text.split("&")) {
+      if (pair === "") continue;
+      const equals = pair.indexOf("=");
+      const name = asText(
+        decoded(equals < 0 ? pair : pair.slice(0, equals), "a name in the query"),
+        "a name in the query",
+      );
+      if (!this.#values.has(name))
+        this.#values.set(name, decoded(equals < 0 ? "" : pair.slice(equals + 1), name));
+    }
   }
-  return query;
+
+  get(name: string): string | undefined {
+    const value = this.#values.get(name);
+    return value === undefined ? undefined : asText(value, name);
+  }
+
+  *[Symbol.iterator](): Generator<[name: string, value: string]> {
+    for (const [name, value] of this.#values) yield [name, asText(value, name)];
+  }
+
+  bytes(name: string): Buffer | undefined {
+    return this.#values.get(name);
+  }
 }
 
-function decode(text: string, what: string): string {
+const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
+function asText(bytes: Buffer, what: string): string {
   try {
-    return decodeURIComponent(text.replaceAll("+", " "));
+    return utf8.decode(bytes);
   } catch {
     throw new ClocheError("invalid_argument", `${what} is not percent-encoded UTF-8`);
   }
+}
+
+function decoded(text: string, what: string): Buffer {
+  const spaced = text.replaceAll("+", " ");
+  if (!spaced.includes("%")) return Buffer.from(spaced);
+  return percentDecoded(spaced, what);
+}
+
+/** The bytes that a percent-encoded text stands for. Throws `invalid_argument` naming `what`. */
+export function percentDecoded(text: string, what: string): Buffer {
+  if (/%(?![0-9a-fA-F]{2})/.test(text))
+    throw new ClocheError("invalid_argument", `${what} is not percent-encoded`);
+  const parts = text.split(/((?:%[0-9a-fA-F]{2})+)/);
+  return Buffer.concat(
+    parts.map((part, index) =>
+      index % 2 === 0 ? Buffer.from(part) : Buffer.from(part.replaceAll("%", ""), "hex"),
+    ),
+  );
 }
 
 export function queryBoolean(query: Query, name: string): boolean | undefined {

@@ -8,7 +8,7 @@ import type { Exchange } from "./exchange.ts";
 export type Handler = (exchange: Exchange) => unknown;
 
 export interface Route {
-  method: "GET" | "POST" | "PUT" | "DELETE";
+  method: "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
   /** `:name` is one segment (percent-decoded into `params`), a last `*` the rest of the path (raw, in `params["*"]`). */
   path: string;
   handle: Handler;

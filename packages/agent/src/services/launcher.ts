@@ -1,3 +1,4 @@
+import { constants } from "node:os";
 import type { PullProgress, ServiceDefinition } from "@cloche/protocol";
 import { programEnvironment } from "../exec/index.ts";
 import { type Guest, type GuestProcess, SpawnError } from "../spawner/index.ts";
@@ -120,8 +121,6 @@ export async function launchProgram(guest: Guest, program: Program): Promise<Gue
   }
 }
 
-const noSuchFile = 2;
-
 function explain(
   error: SpawnError,
   program: string,
@@ -132,8 +131,15 @@ function explain(
   if (error.stage === "cwd") {
     return new LaunchError(`the working directory ${JSON.stringify(cwd)} cannot be entered`, null, error);
   }
+  if (error.errno === constants.errno.E2BIG) {
+    return new LaunchError("its arguments and environment are too large for the system", null, error);
+  }
   if (error.stage === "exec") {
-    return error.errno === noSuchFile
+    if (error.errno === constants.errno.ENOENT && error.message !== "") {
+      const why = `the program ${JSON.stringify(program)} needs ${JSON.stringify(error.message)}, which does not exist`;
+      return new LaunchError(why, 127, error);
+    }
+    return error.errno === constants.errno.ENOENT
       ? new LaunchError(`the program ${JSON.stringify(program)} was not found`, 127, error)
       : new LaunchError(`the program ${JSON.stringify(program)} cannot be executed`, 126, error);
   }

@@ -12,6 +12,9 @@ import {
 
 const kinds: readonly EntryKind[] = ["file", "directory", "symlink", "fifo", "socket", "device"];
 
+/** Of a file's version in OPENED. */
+const versionBytes = 48;
+
 /** What came in more pieces than this (a client that sends byte by byte) is put together before it is sent on. */
 const piecesMax = 128;
 
@@ -27,6 +30,19 @@ function readEntry(payload: PayloadReader): GuestEntry {
     owner: payload.bytes().toString(),
     group: payload.bytes().toString(),
     symlinkTarget: payload.bytes(),
+  };
+}
+
+/** Of a file on a disk: which one it is, and when it was last changed. */
+function readVersion(payload: PayloadReader): GuestFile["version"] {
+  const whole = payload.slice(versionBytes);
+  const parts = new PayloadReader(whole);
+  parts.u64();
+  const [inode, seconds, nanoseconds] = [parts.u64(), parts.i64(), parts.u32()];
+  if (inode === 0) return null;
+  return {
+    tag: whole.toString("base64url"),
+    modifiedAtMs: seconds * 1_000 + Math.floor(nanoseconds / 1e6),
   };
 }
 
@@ -63,9 +79,11 @@ export class FilesClient implements GuestFiles {
     const answer = new PayloadReader((await this.#ask(frameTypes.open, 0, writer)).payload);
     const handle = answer.u32();
     const size = answer.u64();
+    const version = readVersion(answer);
     const start = answer.rest();
     return new OpenFile(
       handle,
+      version,
       // No size but content: the system makes it up on reading, and it did not fit the first read.
       size === 0 && handle !== 0 && start.length > 0 ? null : size,
       start,
@@ -200,6 +218,7 @@ function only(answer: Answer): GuestEntry {
 /** A file whose beginning came with the answer to `open`; small files need no further round trip. */
 class OpenFile implements GuestFile {
   readonly sizeBytes: number | null;
+  readonly version: GuestFile["version"];
   readonly #start: Buffer;
   readonly #read: (offset: number, length: number) => Promise<Buffer>;
   readonly #close: () => void;
@@ -209,12 +228,14 @@ class OpenFile implements GuestFile {
 
   constructor(
     handle: number,
+    version: GuestFile["version"],
     sizeBytes: number | null,
     start: Buffer,
     read: (offset: number, length: number) => Promise<Buffer>,
     close: () => void,
   ) {
     this.#handle = handle;
+    this.version = version;
     this.sizeBytes = sizeBytes;
     this.#start = start;
     this.#read = read;

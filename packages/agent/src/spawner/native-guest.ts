@@ -15,6 +15,7 @@ import { NativeProcess, outputWindowBytes } from "./process.ts";
 import type {
   Guest,
   GuestOptions,
+  GuestPath,
   GuestProcess,
   KilledForMemory,
   SpawnRequest,
@@ -49,6 +50,8 @@ export interface MemoryDeath extends KilledForMemory {
 export class NativeGuest implements Guest {
   readonly files: FilesClient;
   readonly closed: Promise<void>;
+  /** Why it ended, where it did so by itself. */
+  cause: Error | undefined;
   readonly #child: ChildProcess;
   readonly #init: Duplex;
   readonly #fileServer: Duplex;
@@ -106,10 +109,13 @@ export class NativeGuest implements Guest {
     const closed = Promise.withResolvers<void>();
     this.closed = closed.promise;
     this.#child.once("error", (error) => this.#fail(error));
-    this.#child.once("close", (code, signal) => {
-      this.#fail(new Error(`the guest ended (${signal ?? code})`));
-      closed.resolve();
+    this.#child.once("exit", (code, signal) => {
+      this.#fail(new Error(`the guest's file server ended (${signal ?? `code ${code}`})`));
+      // Its pid 1 has the other end of a socket: it ends with that, and `close` below waits for it.
+      this.#init.destroy();
+      this.#fileServer.destroy();
     });
+    this.#child.once("close", closed.resolve);
     this.#listen(this.#init, (frame) => this.#onInitFrame(frame));
     this.#listen(this.#fileServer, (frame) => {
       if (frame.type === frameTypes.hello) this.#onHello(frame);
@@ -119,26 +125,27 @@ export class NativeGuest implements Guest {
   }
 
   async spawn(request: SpawnRequest): Promise<GuestProcess> {
-    const process = this.#launch(request, 0);
+    const process = this.#launch(request, 0, request.argv);
     await process.started;
     return process;
   }
 
   launch(request: SpawnRequest, onStarted?: () => void): GuestProcess {
-    if (onStarted === undefined) return this.#launch(request, spawnFlags.quiet);
-    const process = this.#launch(request, 0);
+    if (onStarted === undefined) return this.#launch(request, spawnFlags.quiet, request.argv);
+    const process = this.#launch(request, 0, request.argv);
     process.started.then(onStarted, () => undefined);
     return process;
   }
 
   archive(
     operation: "create" | "extract",
-    path: string,
+    path: GuestPath,
     onOutput: NonNullable<SpawnRequest["onOutput"]>,
   ): GuestProcess {
     const argv = ["cloche-guest", operation === "create" ? "tar-create" : "tar-extract", path];
     const stdin = operation === "extract" ? "pipe" : "none";
-    return this.#launch({ argv, env: {}, cwd: "/", stdin, onOutput }, spawnFlags.quiet | spawnFlags.self);
+    const request = { env: {}, cwd: "/", stdin, onOutput } as const;
+    return this.#launch(request, spawnFlags.quiet | spawnFlags.self, argv);
   }
 
   async renew(): Promise<void> {
@@ -179,7 +186,7 @@ export class NativeGuest implements Guest {
     clearTimeout(timer);
   }
 
-  #launch(request: SpawnRequest, flags: number): NativeProcess {
+  #launch(request: Omit<SpawnRequest, "argv">, flags: number, argv: readonly GuestPath[]): NativeProcess {
     do this.#lastId = (this.#lastId + 1) >>> 0;
     while (this.#lastId === 0 || this.#processes.has(this.#lastId));
     const id = this.#lastId;
@@ -194,7 +201,7 @@ export class NativeGuest implements Guest {
       .u32(outputWindowBytes)
       .string(request.user ?? "")
       .string(request.cwd ?? "")
-      .strings(request.argv)
+      .strings(argv)
       .strings(Object.entries(request.env).map(([name, value]) => `${name}=${value}`));
     if (writer.sizeBytes > frameMaxBytes) {
       process.onFailed(new SpawnError("exec", e2big, "arguments and environment are too large"));
@@ -292,6 +299,7 @@ export class NativeGuest implements Guest {
     this.#renewed?.reject(error);
     if (this.#ended) return;
     this.#ended = true;
+    this.cause = error;
     for (const process of this.#processes.values()) process.onFailed(lost());
     this.#processes.clear();
     this.files.onLost(

@@ -1,6 +1,6 @@
 import { ClocheError } from "@cloche/protocol";
 import { type MemoryDeath, NativeGuest } from "./native-guest.ts";
-import type { Guest, GuestOptions, KilledForMemory, Spawner } from "./types.ts";
+import type { Guest, GuestOptions, KilledForMemory, LostListener, Spawner } from "./types.ts";
 
 /** A guest whose pid 1 ended is started again after this long, doubling up to the second figure while that fails. */
 const restartDelayMs = 100;
@@ -11,7 +11,7 @@ export class NativeSpawner implements Spawner {
   readonly #binary: string;
   readonly #options: Omit<GuestOptions, "root">;
   readonly #containers = new Map<string, NativeGuest>();
-  readonly #listeners: ((container: string | null) => void)[] = [];
+  readonly #listeners: LostListener[] = [];
   readonly #memoryListeners: ((killed: KilledForMemory) => void)[] = [];
   #guest: NativeGuest | undefined;
   /** Started ahead: the next attach is its. */
@@ -29,9 +29,11 @@ export class NativeSpawner implements Spawner {
 
   get guest(): Guest {
     if (!this.#guest) {
-      throw new ClocheError("unavailable", "the sandbox's disk is not attached; try again", {
-        retryAfterSeconds: 1,
-      });
+      const why =
+        this.#root === undefined
+          ? "the sandbox's disk is not attached"
+          : "all processes of the sandbox ended and are being started again";
+      throw new ClocheError("unavailable", `${why}; try again`, { retryAfterSeconds: 1 });
     }
     return this.#guest;
   }
@@ -81,7 +83,7 @@ export class NativeSpawner implements Spawner {
     void guest.closed.then(() => {
       if (this.#containers.get(id) !== guest) return;
       this.#containers.delete(id);
-      this.#tell(id);
+      this.#tell(id, guest.cause);
     });
     return guest;
   }
@@ -90,7 +92,7 @@ export class NativeSpawner implements Spawner {
     return this.#containers.get(id);
   }
 
-  onLost(listener: (container: string | null) => void): void {
+  onLost(listener: LostListener): void {
     this.#listeners.push(listener);
   }
 
@@ -106,7 +108,7 @@ export class NativeSpawner implements Spawner {
     void guest.closed.then(() => {
       if (this.#guest !== guest) return;
       this.#guest = undefined;
-      this.#tell(null);
+      this.#tell(null, guest.cause);
       this.#restart(root, epoch, restartDelayMs);
     });
     return undefined;
@@ -135,13 +137,14 @@ export class NativeSpawner implements Spawner {
   #restart(root: string, epoch: number, delayMs: number): void {
     setTimeout(() => {
       if (this.#epoch !== epoch) return;
-      this.#start(root, epoch).catch(() =>
-        this.#restart(root, epoch, Math.min(delayMs * 2, restartDelayMaxMs)),
-      );
+      this.#start(root, epoch).catch((error: Error) => {
+        this.#tell(null, new Error("its guest could not be started again", { cause: error }));
+        this.#restart(root, epoch, Math.min(delayMs * 2, restartDelayMaxMs));
+      });
     }, delayMs);
   }
 
-  #tell(container: string | null): void {
-    for (const listener of this.#listeners) listener(container);
+  #tell(container: string | null, cause = new Error("its guest ended")): void {
+    for (const listener of this.#listeners) listener(container, cause);
   }
 }

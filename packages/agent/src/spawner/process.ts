@@ -38,7 +38,12 @@ export class NativeProcess implements GuestProcess {
   #stdinEnding = false;
 
   /** `guestPid`: of the guest it runs in. */
-  constructor(id: number, guestPid: number, request: SpawnRequest, send: (frame: Buffer) => void) {
+  constructor(
+    id: number,
+    guestPid: number,
+    request: Omit<SpawnRequest, "argv">,
+    send: (frame: Buffer) => void,
+  ) {
     this.#id = id;
     this.#guestPid = guestPid;
     this.#send = send;

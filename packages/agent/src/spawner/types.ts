@@ -108,7 +108,7 @@ export interface Guest {
   /** Packs the directory `path` as a tar stream that arrives at `onOutput`, or unpacks one written to its stdin. */
   archive(
     operation: "create" | "extract",
-    path: string,
+    path: GuestPath,
     onOutput: NonNullable<SpawnRequest["onOutput"]>,
   ): GuestProcess;
   /** Files of this root, as its root user sees them. */
@@ -149,6 +149,8 @@ export interface GuestEntry {
 export interface GuestFile {
   /** Null where the system does not say (large files of procfs and the like): read until the end. */
   readonly sizeBytes: number | null;
+  /** What tells this content from every other that the file had or will have; null where the system makes it up. */
+  readonly version: { readonly tag: string; readonly modifiedAtMs: number } | null;
   /** Up to 262,144 bytes from `offset`; shorter only at the end of the file. */
   read(offset: number, length: number): Promise<Buffer>;
   close(): void;
@@ -158,7 +160,7 @@ export interface GuestFile {
 export interface GuestFiles {
   lstat(path: GuestPath): Promise<GuestEntry>;
   /** Opens a regular file for reading, symlinks followed. Anything else is EISDIR or EINVAL and never blocks. */
-  open(path: GuestPath): Promise<GuestFile>;
+  open(path: GuestPath, prefetchBytes?: number): Promise<GuestFile>;
   /** Replaces or creates a file in one step (symlinks followed, parents created). `mode` absent: kept, else 0644. Owner is kept. */
   write(path: GuestPath, data: Buffer | readonly Buffer[], mode?: number): Promise<GuestEntry>;
   remove(path: GuestPath, recursive: boolean): Promise<void>;
@@ -194,11 +196,16 @@ export interface Spawner {
   /** Starts a container: its own root, pid, mount and ipc namespaces, the sandbox's network. `id` must be free. */
   openContainer(id: string, options: GuestOptions): Promise<Guest>;
   container(id: string): Guest | undefined;
-  /** Called when a guest ended that nobody closed: all its processes are gone. `container` is null for the users' guest. */
-  onLost(listener: (container: string | null) => void): void;
+  /**
+   * Called when a guest ended that nobody closed: all its processes are gone. `container` is null for the users' guest, which
+   * is started again; called once more, with why, each time that fails.
+   */
+  onLost(listener: LostListener): void;
   /** Called for every process that was killed because the sandbox's memory was used up. */
   onOutOfMemory(listener: (killed: KilledForMemory) => void): void;
 }
+
+export type LostListener = (container: string | null, cause: Error) => void;
 
 export interface KilledForMemory {
   /** As the system calls it; at most 15 bytes. */

@@ -132,7 +132,7 @@ export class FrameWriter {
     return this.#add(part);
   }
 
-  strings(values: readonly string[]): this {
+  strings(values: readonly (string | Buffer)[]): this {
     this.u32(values.length);
     for (const value of values) this.string(value);
     return this;
@@ -199,6 +199,12 @@ export class PayloadReader {
     const value = Number(this.#data.readBigInt64LE(this.#at));
     this.#at += 8;
     return value;
+  }
+
+  slice(bytes: number): Buffer {
+    if (this.#at + bytes > this.#data.length) throw new RangeError("a payload is too short");
+    this.#at += bytes;
+    return this.#data.subarray(this.#at - bytes, this.#at);
   }
 
   /** A string's bytes (without the NUL: what init and files send has none). */

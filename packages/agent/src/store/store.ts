@@ -92,11 +92,19 @@ export class Store {
     }
   }
 
-  /** Brings everything into the main file, for a checkpoint of the disk. */
+  /**
+   * Brings everything into the main file, for a checkpoint of the disk, where there is room for it. On a full disk it stays in
+   * the WAL, which is as durable and goes with the disk: only opening the file takes longer then.
+   */
   flush(): void {
     this.#group.flush();
     if (this.#database === undefined) return;
-    this.#attempt(() => this.#database?.exec("PRAGMA wal_checkpoint(TRUNCATE)"));
+    try {
+      this.#database.exec("PRAGMA wal_checkpoint(TRUNCATE)");
+    } catch (error) {
+      const failure = this.#failed(error);
+      if (failure.resource !== "disk") throw failure;
+    }
   }
 
   /** The disk is there (again): the next use opens the file. */

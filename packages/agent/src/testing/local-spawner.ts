@@ -102,8 +102,8 @@ export class LocalGuest implements Guest {
     try {
       await once(child, "spawn");
     } catch (error) {
-      const { errno = 0, message } = error as NodeJS.ErrnoException;
-      throw new SpawnError("exec", Math.abs(errno), message);
+      const { errno = 0 } = error as NodeJS.ErrnoException;
+      throw new SpawnError("exec", Math.abs(errno), ""); // no interpreter to name
     }
     for (const stream of ["stdout", "stderr"] as const) {
       child[stream]?.on("data", (chunk: Buffer) => {

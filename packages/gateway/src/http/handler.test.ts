@@ -1,6 +1,6 @@
 import { request as httpRequest } from "node:http";
 import { connect } from "node:net";
-import { gzipSync } from "node:zlib";
+import { brotliCompressSync, gzipSync } from "node:zlib";
 import { createClient } from "@connectrpc/connect";
 import {
   createConnectTransport,
@@ -266,6 +266,47 @@ describe("other clients of the same proto", () => {
       rawMessage: 'id: there is no sandbox "sbx-none"',
     });
     await expect(client.listSandboxes({})).rejects.toThrow(/unauthenticated/);
+  });
+});
+
+describe("protobuf that is none", () => {
+  const framed = (message: Buffer, flags = 0): Buffer => {
+    const prefix = Buffer.alloc(5);
+    prefix.writeUInt8(flags);
+    prefix.writeUInt32BE(message.length, 1);
+    return Buffer.concat([prefix, message]);
+  };
+  const garbage = Buffer.from([0x0a, 0xff, 0xff, 0xff, 0x0f, 0x41]);
+  it.each<[string, Buffer, Record<string, string>]>([
+    ["application/proto", garbage, {}],
+    ["application/proto", Buffer.from([0x0a, 0x02, 0xff, 0xfe]), {}], // a string that is no UTF-8
+    ["application/proto", gzipSync(garbage), { "content-encoding": "gzip" }],
+    ["application/proto", brotliCompressSync(garbage), { "content-encoding": "br" }],
+    ["application/proto", garbage, { "content-encoding": "gzip" }],
+    ["application/proto", gzipSync("{}").subarray(0, 12), { "content-encoding": "gzip" }],
+    ["application/json", gzipSync("{}").subarray(0, 12), { "content-encoding": "gzip" }],
+    ["application/json", Buffer.from([1, 2, 3]), { "content-encoding": "br" }],
+  ])("in %s is refused as the caller's", async (contentType, body, more) => {
+    const response = await post(path, {
+      body: new Uint8Array(body),
+      headers: { "content-type": contentType, ...more },
+    });
+    expect(response.status).toBe(400);
+    expect(await response.json()).toMatchObject({ code: "invalid_argument" });
+  });
+
+  it.each<[string, Buffer, Record<string, string>]>([
+    ["application/grpc-web+proto", framed(garbage), {}],
+    ["application/grpc-web", framed(garbage).subarray(0, 8), {}],
+    ["application/grpc-web", framed(garbage).subarray(0, 3), {}],
+    ["application/grpc-web", framed(gzipSync(garbage), 1), { "grpc-encoding": "gzip" }],
+  ])("in %s too", async (contentType, body, more) => {
+    const response = await post(path, {
+      body: new Uint8Array(body),
+      headers: { "content-type": contentType, ...more },
+    });
+    const answer = `${response.headers.get("grpc-status")} ${await response.text()}`;
+    expect(answer).toMatch(/^3 |grpc-status: 3\r/);
   });
 });
 

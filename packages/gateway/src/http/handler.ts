@@ -172,7 +172,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       method: "POST",
       url: `http://gateway${handler.requestPath}`,
       header: webHeaders(request),
-      body: checkedBody(request, isPlainJson),
+      body: checkedBody(request, isPlainJson, handler.method.input),
       signal: gone.signal,
       contextValues: createContextValues().set(requestIdKey, requestId).set(callKey, underWay),
     });

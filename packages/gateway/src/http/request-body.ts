@@ -1,17 +1,20 @@
 /**
- * The body of a gateway call, checked before Connect parses it: its size, that JSON is JSON, and enum names that Connect
+ * The body of a gateway call, checked before Connect parses it: its size, that JSON is JSON and protobuf is protobuf, and enum names that Connect
  * would drop as unknown, where dropping one would widen a filter.
  */
 import type { IncomingMessage } from "node:http";
+import type { DescMessage } from "@bufbuild/protobuf";
 import { ClocheError, limits } from "@cloche/protocol";
 import { SandboxState } from "@cloche/protocol/public";
 import { refuse } from "../rpc/fields.ts";
 import { connectErrorFrom } from "./errors.ts";
+import { checkProto } from "./proto-body.ts";
 
 /** Yields the body once. Throws Connect errors, so that each protocol sends them in its own form. */
 export async function* checkedBody(
   request: IncomingMessage,
   isPlainJson: boolean,
+  input: DescMessage,
 ): AsyncIterable<Uint8Array> {
   let body: Buffer;
   try {
@@ -20,6 +23,13 @@ export async function* checkedBody(
       // Connect wants a message: no body at all is the empty one, as on the data plane.
       if (body.length === 0) body = Buffer.from("{}");
       checkJson(body);
+    } else {
+      const {
+        "content-type": contentType = "",
+        "content-encoding": unary,
+        "grpc-encoding": framed,
+      } = request.headers;
+      checkProto(body, contentType, unary ?? (typeof framed === "string" ? framed : undefined), input);
     }
   } catch (error) {
     throw connectErrorFrom(ClocheError.from(error));

@@ -125,7 +125,7 @@ export class GuestClient {
             const answer = parse(Buffer.concat(chunks).toString("utf8"));
             if (answer === undefined) return fail("answered no JSON object");
             if (response.statusCode === 200) return resolve({ ...zero, ...answer });
-            reject(errorFrom(method, answer));
+            reject(errorFrom(method, answer, response.statusCode));
           });
         },
       );
@@ -151,9 +151,10 @@ function parse(text: string): Record<string, unknown> | undefined {
   }
 }
 
-function errorFrom(method: string, answer: Record<string, unknown>): ClocheError {
+function errorFrom(method: string, answer: Record<string, unknown>, status = 500): ClocheError {
   const code = errorCodes.find((one) => one === answer["code"]) ?? ("internal" as ErrorCode);
   const message = typeof answer["message"] === "string" ? answer["message"] : `${method} failed`;
   // The guest is not trusted with our answers: what it says of itself becomes ours only in a bounded form.
-  return new ClocheError(code, message.slice(0, 1_000));
+  // A full disk inside is one for our caller too (507), not a quota (429).
+  return new ClocheError(code, message.slice(0, 1_000), status === 507 ? { resource: "disk" } : {});
 }
