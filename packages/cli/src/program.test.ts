@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { events, failure, FakeService, otherId, sandboxId } from "./testing/fake-service.ts";
+import { failure, FakeService, otherId, sandboxId } from "./testing/fake-service.ts";
 
 test("a sandbox is named by id, name or the beginning of an id, where that is unambiguous", async () => {
   const service = new FakeService();
