@@ -151,10 +151,12 @@ describe("/tmp", () => {
 s = socket.socket(socket.AF_UNIX); s.bind('/tmp/listen.sock'); s.listen()
 d = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM); d.bind('/tmp/datagram.sock')
 os.mkfifo('/tmp/pipe'); f = os.open('/tmp/pipe', os.O_RDWR); os.write(f, b'held')
+gone = open('/tmp/gone', 'w+'); gone.write('deleted'); gone.flush(); os.unlink('/tmp/gone')
 os.write(1, b'ready')
 while True:
     c, _ = s.accept()
-    c.send(d.getsockname().encode())
+    gone.seek(0)
+    c.send(f'{d.getsockname()} {gone.read()}'.encode())
     c.close()
 `;
     await client.call(sandbox, "POST", "/v1/files?path=/root/holder.py", { body: Buffer.from(program) });
@@ -162,7 +164,7 @@ while True:
       "setsid python /root/holder.py > /root/holder.out 2>&1 & while ! grep -q ready /root/holder.out; do sleep 0.05; done",
     );
     const ask = `python -c "import socket; s=socket.socket(socket.AF_UNIX); s.connect('/tmp/listen.sock'); print(s.recv(99).decode())"; stat -c %F /tmp/listen.sock /tmp/datagram.sock /tmp/pipe; timeout 5 head -c4 /tmp/pipe`;
-    const answer = "/tmp/datagram.sock\nsocket\nsocket\nfifo\nheld";
+    const answer = "/tmp/datagram.sock deleted\nsocket\nsocket\nfifo\nheld";
     expect(await shell(ask, await fork(sandbox))).toBe(answer);
     await into("SuspendSandbox", "SANDBOX_STATE_SUSPENDED");
     await into("ResumeSandbox", "SANDBOX_STATE_RUNNING");

@@ -1,5 +1,6 @@
 // Every defence that a row of SECURITY.md or docs/faults.md speaks of and that one edit switches off, with the test that must then fail.
 
+import { insideDefences } from "./inside-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
 
 export interface Defence {
@@ -601,4 +602,5 @@ export const defences: readonly Defence[] = [
     heavy: true,
   },
   ...runscDefences,
+  ...insideDefences,
 ];
