@@ -1,6 +1,7 @@
 // Every defence that a row of SECURITY.md or docs/faults.md speaks of and that one edit switches off, with the test that must then fail.
 
 import { runscDefences } from "./runsc-defences.ts";
+import { storageDefences } from "./storage-defences.ts";
 
 export interface Defence {
   what: string;
@@ -580,4 +581,5 @@ export const defences: readonly Defence[] = [
     heavy: true,
   },
   ...runscDefences,
+  ...storageDefences,
 ];

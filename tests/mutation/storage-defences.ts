@@ -1,0 +1,72 @@
+// Defences of what lies in the database and in checkpoint storage: see defences.ts.
+import type { Defence } from "./defences.ts";
+
+export const storageDefences: readonly Defence[] = [
+  {
+    what: "a service refuses another installation's database and storage",
+    file: "packages/service/src/ownership.ts",
+    find: 'verdict === "theirs") throw isTheirs(place, found)',
+    replace: "false) throw isTheirs(place, found)",
+    project: "unit",
+    test: "packages/service/src/ownership.test.ts",
+  },
+  {
+    what: "a copy of a home is refused while the other lives",
+    file: "packages/service/src/ownership.ts",
+    find: 'if (found !== undefined && verdict === "in use") throw',
+    replace: "if (found !== undefined && false) throw",
+    project: "unit",
+    test: "packages/service/src/ownership.test.ts",
+  },
+  {
+    what: "nothing is written to storage whose owner is not known",
+    file: "packages/host/src/blob/guarded-store.ts",
+    find: "if (this.#closed !== undefined) throw",
+    replace: "if (false) throw",
+    project: "unit",
+    test: "packages/service/src/ownership.test.ts",
+  },
+  {
+    what: "of two that claim a store one waits for the other",
+    file: "packages/host/src/blob/store-owner.ts",
+    find: "if (rivals.length === 0) break;",
+    replace: "break;",
+    project: "unit",
+    test: "packages/host/src/blob/store-owner.test.ts",
+  },
+  {
+    what: "a database's owner changes only from what was read",
+    file: "packages/gateway/src/database/owner-row.ts",
+    find: '      .where("session", "=", found.session)',
+    replace: "",
+    project: "contracts",
+    test: "tests/contracts/owner.test.ts",
+  },
+  {
+    what: "a young pack that nobody names is not swept",
+    file: "packages/host/src/checkpoint/archive.ts",
+    find: "if (!(nowMs() - modifiedAtMs > unnamedPackKeptMs)) continue;",
+    replace: "",
+    project: "host",
+    test: "tests/host/checkpoint.test.ts",
+    named: "sweeps",
+  },
+  {
+    what: "what an unknown checkpoint in storage needs is kept",
+    file: "packages/host/src/checkpoint/catalogue.ts",
+    find: "if (other === id || this.#entries.get(other)?.info.visible) continue;",
+    replace: "if (other === id || isCheckpointId(other)) continue;",
+    project: "host",
+    test: "tests/host/checkpoint.test.ts",
+    named: "keeps what",
+  },
+  {
+    what: "packs of a manifest whose write seemed to fail are kept",
+    file: "packages/host/src/checkpoint/archive.ts",
+    find: "if (!isNamed) await",
+    replace: "await",
+    project: "host",
+    test: "tests/host/checkpoint.test.ts",
+    named: "keeps the packs",
+  },
+];
