@@ -181,6 +181,22 @@ describe("checkpoint catalogue", () => {
     await again.stop();
   });
 
+  it("is listed in pages, newest first, each checkpoint once", async () => {
+    const disk = await newDisk();
+    const ids = [await take(disk), await take(disk, "sbx-1", "two"), await take(disk, "sbx-1", "three")];
+    const newestFirst = catalogue.list(team, "sbx-1").map((info) => info.id);
+    expect([...newestFirst].sort()).toEqual([...ids].sort());
+    const seen: string[] = [];
+    let after: ReturnType<typeof catalogue.page>["next"];
+    do {
+      const page = catalogue.page(team, "sbx-1", { limit: 2, after });
+      seen.push(...page.checkpoints.map((info) => info.id));
+      after = page.next;
+    } while (after !== undefined);
+    expect(seen).toEqual(newestFirst);
+    expect(catalogue.page(team, "sbx-1", { limit: 3 }).next).toBeUndefined();
+  });
+
   it("stores the template once and then only what differs", async () => {
     const disk = await newDisk();
     await take(disk);

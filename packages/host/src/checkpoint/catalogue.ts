@@ -19,7 +19,14 @@ import {
   syncFile,
   writeDurably,
 } from "@cloche/base";
-import { ClocheError, isCheckpointId, newCheckpointId, type RandomBytes } from "@cloche/protocol";
+import {
+  ClocheError,
+  isBehind,
+  isCheckpointId,
+  type ListPosition,
+  newCheckpointId,
+  type RandomBytes,
+} from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive } from "./archive.ts";
 import { type CheckpointHeader, type Manifest, ManifestError, type PackReference } from "./manifest.ts";
 
@@ -160,6 +167,18 @@ export class CheckpointCatalogue {
       .sort((a, b) =>
         a.created_at === b.created_at ? (a.id < b.id ? 1 : -1) : a.created_at < b.created_at ? 1 : -1,
       );
+  }
+
+  /** At most `limit` of the list, behind `after`. `next`: where it ended; undefined: it is the last page. */
+  page(
+    teamId: string,
+    sandboxId: string,
+    { limit, after }: { limit: number; after?: ListPosition | undefined },
+  ): { checkpoints: CheckpointInfo[]; next: ListPosition | undefined } {
+    const all = this.list(teamId, sandboxId);
+    const rest = after === undefined ? all : all.filter((info) => isBehind(info, after));
+    const checkpoints = rest.slice(0, limit);
+    return { checkpoints, next: rest.length > limit ? checkpoints.at(-1) : undefined };
   }
 
   /** The team's checkpoint; not_found for another team's as for what does not exist. */
