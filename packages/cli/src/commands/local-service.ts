@@ -8,10 +8,10 @@ import type { Registry } from "./register.ts";
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "..", "..");
 const serviceMain = join(root, "packages", "service", "src", "main.ts");
 
-const answersJson = new Set(["status", "rotate-signing-key", "prune-cache"]);
+const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update"]);
 
 /** The service is another trust domain, so it is started as a process of its own, as npm start does. */
-async function runService(registry: Registry, words: string[]): Promise<void> {
+export async function runService(registry: Registry, words: string[]): Promise<void> {
   const json = registry.program.opts<{ json?: boolean }>().json === true;
   const flags = json && answersJson.has(words[0] ?? "") ? ["--json"] : [];
   const node = ["--disable-warning=ExperimentalWarning", serviceMain, ...words, ...flags];
