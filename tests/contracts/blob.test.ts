@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile, mkdir } from "node:fs/promises";
+import { mkdtemp, mkdir, readdir, rm, utimes, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import S3rver from "s3rver";
@@ -38,12 +38,16 @@ blobStoreContract("directory", () => directory);
 blobStoreContract("S3", () => s3, { atomicReplace: false });
 
 describe("directory store", () => {
-  it("sweeps what a killed write left, and never lists it", async () => {
+  it("sweeps what a killed write left a day ago, not a write under way, and lists neither", async () => {
     const home = join(folder, "swept");
     await mkdir(join(home, "packs"), { recursive: true });
     await writeFile(join(home, "packs", "x.0011.part"), "half");
+    await writeFile(join(home, "packs", "y.0022.part"), "half");
+    const yesterday = new Date(Date.now() - 25 * 3_600_000);
+    await utimes(join(home, "packs", "x.0011.part"), yesterday, yesterday);
     const store = await openDirectoryStore(home);
     expect(await store.list("")).toEqual([]);
+    expect(await readdir(join(home, "packs"))).toEqual(["y.0022.part"]);
   });
 });
 

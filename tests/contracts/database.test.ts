@@ -359,7 +359,14 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
       await expect(db.apiKeys.insert(key("key-3"), "h1", anAuditEntry({}))).rejects.toThrow();
       expect(await db.apiKeys.findByHash("h1")).toEqual(key("key-1"));
       expect(await db.apiKeys.findByHash("h9")).toBeUndefined();
-      expect((await db.apiKeys.list("team-a")).map((one) => one.id)).toEqual(["key-2", "key-1"]);
+      const [newest] = await db.apiKeys.list("team-a", { limit: 1 });
+      expect(newest?.id).toBe("key-2");
+      const after = { createdAtMs: newest?.createdAtMs ?? 0, id: "key-2" };
+      expect((await db.apiKeys.list("team-a", { limit: 9, after })).map((one) => one.id)).toEqual(["key-1"]);
+      expect((await db.apiKeys.list("team-a", { limit: 10 })).map((one) => one.id)).toEqual([
+        "key-2",
+        "key-1",
+      ]);
       await db.apiKeys.touch("key-1", nowMs + 7);
       expect((await db.apiKeys.findByHash("h1"))?.lastUsedAtMs).toBe(nowMs + 7);
       expect(await db.apiKeys.revoke("team-b", "key-1", nowMs, anAuditEntry({}))).toBe(false);
@@ -371,7 +378,7 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
       );
       expect((await db.apiKeys.findByHash("h1"))?.revokedAtMs).toBe(nowMs + 8);
       expect(await db.audit.list({ teamId: "team-a", subject: "key-1", limit: 9 })).toHaveLength(1);
-      expect((await db.apiKeys.list("team-a")).map((one) => one.id)).toEqual(["key-2"]);
+      expect((await db.apiKeys.list("team-a", { limit: 10 })).map((one) => one.id)).toEqual(["key-2"]);
     });
   });
 

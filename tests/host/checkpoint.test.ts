@@ -43,6 +43,8 @@ class TroubledStore implements BlobStore {
   readonly inner: BlobStore;
   putBytes = 0;
   failPuts = 0;
+  /** Blobs whose write is done, and answered as failed. */
+  failAfterPut: ((key: string) => boolean) | undefined;
   /** What reads give instead of what is there; undefined: the truth. */
   spoil: ((data: Uint8Array | undefined) => Uint8Array | undefined) | undefined;
   constructor(inner: BlobStore) {
@@ -55,6 +57,7 @@ class TroubledStore implements BlobStore {
     }
     this.putBytes += data.length;
     await this.inner.put(key, data);
+    if (this.failAfterPut?.(key)) throw new ClocheError("unavailable", "the answer was lost");
   }
   get: BlobStore["get"] = async (key, range) => {
     const data = await this.inner.get(key, range);
@@ -62,6 +65,10 @@ class TroubledStore implements BlobStore {
   };
   delete: BlobStore["delete"] = (key) => this.inner.delete(key);
   list: BlobStore["list"] = (prefix) => this.inner.list(prefix);
+}
+
+function storageIsDown(): never {
+  throw new ClocheError("unavailable", "storage is down");
 }
 
 /** Gives what was asked for before, where that is as long. */
@@ -80,11 +87,14 @@ let checkpointDir = "";
 let template = "";
 let catalogue: CheckpointCatalogue;
 let round = 0;
+/** How far the catalogue's clock is ahead of the store's. */
+let aheadMs = 0;
+const dayMs = 24 * 3_600_000;
 
 async function openCatalogue(localImages = 10): Promise<CheckpointCatalogue> {
   const opened = new CheckpointCatalogue({
     dir: checkpointDir,
-    archive: new CheckpointArchive({ blobs, native, randomBytes }),
+    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => Date.now() + aheadMs }),
     template: async () => ({ name: "t1", image: template }),
     localImages,
     exclusiveBytes: async (image) => (await native.extents(image)).exclusiveBytes,
@@ -99,6 +109,7 @@ async function openCatalogue(localImages = 10): Promise<CheckpointCatalogue> {
 
 beforeEach(async () => {
   round += 1;
+  aheadMs = 0;
   blobFolder = join(home, `blobs-${round}`);
   blobs = new TroubledStore(await openDirectoryStore(blobFolder));
   checkpointDir = join(pool.dir, `checkpoints-${round}`);
@@ -170,6 +181,22 @@ describe("checkpoint catalogue", () => {
     await again.stop();
   });
 
+  it("is listed in pages, newest first, each checkpoint once", async () => {
+    const disk = await newDisk();
+    const ids = [await take(disk), await take(disk, "sbx-1", "two"), await take(disk, "sbx-1", "three")];
+    const newestFirst = catalogue.list(team, "sbx-1").map((info) => info.id);
+    expect([...newestFirst].sort()).toEqual([...ids].sort());
+    const seen: string[] = [];
+    let after: ReturnType<typeof catalogue.page>["next"];
+    do {
+      const page = catalogue.page(team, "sbx-1", { limit: 2, after });
+      seen.push(...page.checkpoints.map((info) => info.id));
+      after = page.next;
+    } while (after !== undefined);
+    expect(seen).toEqual(newestFirst);
+    expect(catalogue.page(team, "sbx-1", { limit: 3 }).next).toBeUndefined();
+  });
+
   it("stores the template once and then only what differs", async () => {
     const disk = await newDisk();
     await take(disk);
@@ -221,18 +248,94 @@ describe("checkpoint catalogue", () => {
     expect(catalogue.get(team, other).visible).toBe(true);
   });
 
-  it("sweeps packs that no manifest names, and reservations without a whole record", async () => {
+  it("sweeps packs that nobody names for a day, and reservations without a whole record", async () => {
     await take(await newDisk());
     await catalogue.settled();
     const packs = await packsStored();
-    await blobs.put("packs/pack-00000000000000000000", Buffer.from("left by a kill"));
+    const left = "packs/pack-00000000000000000000";
+    await blobs.put(left, Buffer.from("left by a kill, or of an upload under way elsewhere"));
     await catalogue.reserve();
     const torn = await catalogue.reserve();
     await writeFile(join(checkpointDir, torn.id, "record.json"), '{"id":"ckpt-');
+    for (const [ahead, expected] of [
+      [dayMs - 60_000, [left, ...packs]],
+      [dayMs + 60_000, packs],
+    ] as const) {
+      await catalogue.stop();
+      aheadMs = ahead;
+      catalogue = await openCatalogue();
+      expect(await packsStored()).toEqual([...expected].sort());
+    }
+    expect(await readdir(checkpointDir)).toHaveLength(1);
+  });
+
+  it("sweeps nothing while a checkpoint in storage cannot be read: its packs are not known", async () => {
+    await take(await newDisk());
+    await catalogue.settled();
+    const left = "packs/pack-00000000000000000000";
+    await blobs.put(left, Buffer.from("left by a kill"));
+    await blobs.put(`checkpoints/ckpt-${"9".repeat(20)}`, Buffer.from("of a newer release"));
+    await catalogue.stop();
+    aheadMs = dayMs + 60_000;
+    catalogue = await openCatalogue();
+    expect(await packsStored()).toContain(left);
+  });
+
+  it("keeps what a checkpoint needs that was seeded from the deleted one and is not known here", async () => {
+    const disk = await newDisk();
+    await scribble(disk, 40 * 1024 * 1024, randomBytes(2 * 1024 * 1024));
+    const first = await take(disk);
+    const second = await take(disk, "sbx-1", "two");
+    await catalogue.settled();
+    const packs = await packsStored();
+    await catalogue.stop();
+    // Its record is of another service, and storage fails while this one starts.
+    await rm(join(checkpointDir, second), { recursive: true });
+    blobs.spoil = storageIsDown;
+    catalogue = await openCatalogue();
+    blobs.spoil = undefined;
+    await catalogue.delete(team, first);
+    expect(await packsStored()).toEqual(packs);
     await catalogue.stop();
     catalogue = await openCatalogue();
-    expect(await packsStored()).toEqual(packs);
-    expect(await readdir(checkpointDir)).toHaveLength(1);
+    const leased = await catalogue.lease(team, second);
+    expect((await readFile(leased.image)).equals(await readFile(disk))).toBe(true);
+    leased.release();
+  });
+
+  it("a deletion that storage did not hear of is refused, and finished by the next start", async () => {
+    const id = await take(await newDisk());
+    await catalogue.settled();
+    blobs.spoil = storageIsDown;
+    await expect(catalogue.delete(team, id)).rejects.toMatchObject({ code: "unavailable" });
+    expect(catalogue.list(team)).toEqual([]);
+    blobs.spoil = undefined;
+    await catalogue.stop();
+    catalogue = await openCatalogue();
+    await expect.poll(() => blobs.list("checkpoints/ckpt-")).toEqual([]);
+    expect(catalogue.list(team)).toEqual([]);
+  });
+
+  it("keeps the packs of a manifest that was written though its write failed", async () => {
+    blobs.failAfterPut = (key) => {
+      if (!key.startsWith("checkpoints/ckpt-")) return false;
+      blobs.failPuts = Number.POSITIVE_INFINITY;
+      return true;
+    };
+    const disk = await newDisk();
+    await scribble(disk, 40 * 1024 * 1024, randomBytes(1024 * 1024));
+    const id = await take(disk);
+    await expect.poll(() => blobs.failPuts).not.toBe(0);
+    await catalogue.stop();
+    const archive = new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => Date.now() });
+    const packs = (await archive.read(id))?.packs.map((pack) => `packs/${pack.id}`) ?? [];
+    expect(packs.length).toBeGreaterThan(0);
+    expect(await packsStored()).toEqual(expect.arrayContaining(packs));
+    blobs.failAfterPut = undefined;
+    blobs.failPuts = 0;
+    catalogue = await openCatalogue();
+    await catalogue.settled();
+    expect(catalogue.get(team, id).visible).toBe(true);
   });
 
   it("drops old images from the pool, fetches them again, and never one in use", async () => {
@@ -254,13 +357,7 @@ describe("checkpoint catalogue", () => {
   });
 
   it.each<[string, (data: Uint8Array | undefined) => Uint8Array | undefined, object]>([
-    [
-      "errors",
-      () => {
-        throw new ClocheError("unavailable", "storage is down");
-      },
-      { code: "unavailable" },
-    ],
+    ["errors", storageIsDown, { code: "unavailable" }],
     ["nothing", () => undefined, { code: "failed_precondition" }],
     ["less than was asked for", (data) => data?.subarray(0, -1), { code: "failed_precondition" }],
     ["garbage", (data) => data && randomBytes(data.length), { code: "failed_precondition" }],

@@ -2,6 +2,7 @@
 
 import { insideDefences } from "./inside-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
+import { storageDefences } from "./storage-defences.ts";
 
 export interface Defence {
   what: string;
@@ -603,4 +604,5 @@ export const defences: readonly Defence[] = [
   },
   ...runscDefences,
   ...insideDefences,
+  ...storageDefences,
 ];

@@ -12,3 +12,4 @@ export * from "./config.ts";
 export * from "./rate-limit.ts";
 export * from "./turns.ts";
 export * from "./each-limited.ts";
+export * from "./owner.ts";

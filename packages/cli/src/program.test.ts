@@ -96,6 +96,9 @@ test("rm deletes each, suspend and resume wait, update changes only what was nam
     auto_resume: false,
   });
   expect((await service.run(["update", "demo"])).code).toBe(2);
+  expect((await service.run(["update", "demo", "--check"])).code).toBe(2);
+  // Without a sandbox it is about the machine, and takes no option of a sandbox.
+  expect((await service.run(["update", "--timeout", "5m"])).stderr).toContain("name it");
   await service.run(["fork", "demo", "--name", "two"]);
   expect(service.sent("ForkSandbox")).toEqual({ source_sandbox_id: sandboxId, name: "two" });
 });

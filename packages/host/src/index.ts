@@ -9,6 +9,8 @@ export { countLeftovers, listLeftovers, type Leftovers } from "./sys/leftovers.t
 export { instanceTag } from "./sys/instance.ts";
 export { closePool } from "./pool/pool.ts";
 export { SANDBOX_RESOLVER } from "./artifacts/base-settings.ts";
+export { GuardedStore } from "./blob/guarded-store.ts";
+export { OwnerOfStore } from "./blob/store-owner.ts";
 export { openBlobStore } from "./blob/open-blob-store.ts";
 export { QemuDriver, type QemuDriverOptions } from "./machine/qemu/driver.ts";
 export { kvmVerdict, obtainVmPlatform, type VmPlatform } from "./machine/qemu/platform.ts";

@@ -12,6 +12,7 @@ import { obtainBusybox } from "./artifacts/busybox.ts";
 import { ensureHostPackages } from "./artifacts/host-packages.ts";
 import { obtainNative } from "./artifacts/native.ts";
 import { obtainRunsc, type Runsc } from "./artifacts/runsc.ts";
+import { type ArtifactState, checkArtifacts, updatables, updateArtifacts } from "./artifacts/update.ts";
 import { sideBySide } from "./artifacts/side-by-side.ts";
 import { inStep, type Progress } from "./artifacts/step.ts";
 import { obtainArtifact } from "./artifacts/store.ts";
@@ -21,6 +22,7 @@ import { openPool, type Pool } from "./pool/pool.ts";
 import { Native } from "./sys/native.ts";
 
 export { type Pruned, pruneArtifacts } from "./artifacts/prune.ts";
+export type { ArtifactState } from "./artifacts/update.ts";
 export { stayInUse } from "./artifacts/store.ts";
 export { SetupError } from "./artifacts/step.ts";
 export { careForPool } from "./pool/pool-care.ts";
@@ -82,10 +84,26 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
   return { runsc, keeper: files.keeper, agentRoot: files.agentRoot, pool, templates, native };
 }
 
+/** What of the artifacts is old by what the Debian mirror has now (artifacts/update.ts). */
+export async function checkForUpdates(cache: string, progress: Progress): Promise<ArtifactState[]> {
+  return checkArtifacts(cache, updatables(cache, projectNode(), progress), progress);
+}
+
+/** Makes what is old anew, with all that is made of it: the next start only takes it. */
+export async function makeUpdates(
+  options: Pick<HostSetupOptions, "cache" | "agent" | "progress">,
+  states: readonly ArtifactState[],
+): Promise<void> {
+  const { cache, agent, progress } = options;
+  await updateArtifacts(cache, updatables(cache, projectNode(), progress), states, progress);
+  await obtainFiles(cache, agent, progress);
+}
+
+const projectNode = () => ({ nodeBinary: process.execPath, nodeVersion: process.version });
+
 /** What does not come from gVisor: the base image, the host's programs, the agent's root. */
 async function obtainFiles(cache: string, agent: AgentBuild, progress: Progress) {
-  const node = { nodeBinary: process.execPath, nodeVersion: process.version };
-  const rootfs = await obtainBaseRootfs(cache, node, progress);
+  const rootfs = await obtainBaseRootfs(cache, projectNode(), progress);
   const base = await obtainBaseImage(cache, rootfs, progress);
   const program = await obtainNative(cache, progress);
   const keeper = await obtainKeeper(cache, progress);

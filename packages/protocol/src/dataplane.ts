@@ -97,6 +97,11 @@ export interface CheckpointRecord {
   /** Added: durable in storage. */
   visible: boolean;
 }
+export interface CheckpointList {
+  checkpoints: CheckpointRecord[];
+  /** Added: pass as `cursor` for the next page; empty on the last. */
+  cursor: string;
+}
 export interface CheckpointWaitRequest {
   checkpoint_id: string;
   poll_interval_ms?: number;

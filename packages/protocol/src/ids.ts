@@ -18,10 +18,15 @@ export const newSandboxId = (randomBytes: RandomBytes): string => `sbx-${suffix(
 export const newCheckpointId = (randomBytes: RandomBytes): string => `ckpt-${suffix(randomBytes)}`;
 export const newApiKeyId = (randomBytes: RandomBytes): string => `key-${suffix(randomBytes)}`;
 export const newTeamId = (randomBytes: RandomBytes): string => `team-${suffix(randomBytes)}`;
+export const newInstallationId = (randomBytes: RandomBytes): string => `ins-${suffix(randomBytes)}`;
+/** Of one run of a service. */
+export const newSessionId = (randomBytes: RandomBytes): string => `run-${suffix(randomBytes)}`;
 export const newRequestId = (randomBytes: RandomBytes): string => `req-${suffix(randomBytes)}`;
 
 export const isSandboxId = (text: string): boolean => /^sbx-[a-z0-9]{20}$/.test(text);
 export const isCheckpointId = (text: string): boolean => /^ckpt-[a-z0-9]{20}$/.test(text);
+export const isInstallationId = (text: string): boolean => /^ins-[a-z0-9]{20}$/.test(text);
+export const isSessionId = (text: string): boolean => /^run-[a-z0-9]{20}$/.test(text);
 export const isServiceName = (text: string): boolean => /^[a-z0-9][a-z0-9_-]{0,62}$/.test(text);
 
 /** A sandbox or checkpoint display name: 1 to 64 printable characters (decisions.md, Gateway). */

@@ -44,6 +44,8 @@ export const limits = {
   envEntries: 256,
   envBytes: 128 * 1024,
   pageSize: 1_000,
+  /** Entries of a list whose request names no page size; a token leads on. As many as a team's quota of sandboxes by default. */
+  unpagedList: 10_000,
   auditPageSizeDefault: 100,
   createAnswerMs: 10_000,
   cpusMin: 0.1,

@@ -22,13 +22,21 @@ export class Checkpoints {
     return this.#dataPlane.json("POST", "/v1/checkpoint", { json: { name }, signal });
   }
 
+  /** All of them, newest first, page after page. */
   async list(options: CallOptions = {}): Promise<CheckpointRecord[]> {
-    const answer = await this.#dataPlane.json<{ checkpoints: CheckpointRecord[] }>(
-      "GET",
-      "/v1/checkpoint/list",
-      options,
-    );
-    return answer.checkpoints;
+    const all: CheckpointRecord[] = [];
+    let query = "";
+    do {
+      const path = `/v1/checkpoint/list${query}`;
+      const page = await this.#dataPlane.json<{ checkpoints: CheckpointRecord[]; cursor?: string }>(
+        "GET",
+        path,
+        options,
+      );
+      all.push(...page.checkpoints);
+      query = page.cursor ? `?cursor=${encodeURIComponent(page.cursor)}` : "";
+    } while (query !== "");
+    return all;
   }
 
   /**

@@ -96,8 +96,18 @@ export class Gateway {
     request: { sandbox_id?: string } = {},
     options: CallOptions = {},
   ): Promise<TeamCheckpoint[]> {
-    return (await this.#read<{ checkpoints: TeamCheckpoint[] }>("ListCheckpoints", request, options))
-      .checkpoints;
+    const all: TeamCheckpoint[] = [];
+    for (let token = ""; ; ) {
+      const message = { ...request, ...(token !== "" && { page_token: token }) };
+      const page = await this.#read<{ checkpoints: TeamCheckpoint[]; next_page_token?: string }>(
+        "ListCheckpoints",
+        message,
+        options,
+      );
+      all.push(...page.checkpoints);
+      token = page.next_page_token ?? "";
+      if (token === "") return all;
+    }
   }
   /** Added. */
   deleteCheckpoint(id: string, options: CallOptions = {}): Promise<{ freed_bytes: number }> {
@@ -133,7 +143,18 @@ export class Gateway {
     return this.#call("CreateApiKey", request, options, apiKeyService);
   }
   async listApiKeys(options: CallOptions = {}): Promise<ApiKey[]> {
-    return (await this.#read<{ keys: ApiKey[] }>("ListApiKeys", {}, options, apiKeyService)).keys;
+    const all: ApiKey[] = [];
+    for (let message = {}; ; ) {
+      const page = await this.#read<{ keys: ApiKey[]; next_page_token?: string }>(
+        "ListApiKeys",
+        message,
+        options,
+        apiKeyService,
+      );
+      all.push(...page.keys);
+      if (!page.next_page_token) return all;
+      message = { page_token: page.next_page_token };
+    }
   }
   async revokeApiKey(id: string, options: CallOptions = {}): Promise<void> {
     await this.#call("RevokeApiKey", { id }, options, apiKeyService);

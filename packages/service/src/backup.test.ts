@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -5,7 +6,9 @@ import { join } from "node:path";
 import { loadConfig, systemClock } from "@cloche/base";
 import { openSqlite } from "@cloche/gateway";
 import { afterEach, beforeEach, expect, it } from "vitest";
+import { newSessionId } from "@cloche/protocol";
 import { backUp, restoreBackup, restoredMarker } from "./backup.ts";
+import { ensureInstallation, readInstallation } from "./setup/installation.ts";
 
 let folder: string;
 beforeEach(async () => {
@@ -76,4 +79,32 @@ it("refuses what it could spoil, and what is no whole backup", async () => {
   await rm(join(backup, "backup.json"));
   await expect(restoreBackup(fresh, backup)).rejects.toThrow(/no whole backup/);
   expect(existsSync(join(folder, "two"))).toBe(false);
+});
+
+it("a restored home is the same installation, and its database is in use by nobody", async () => {
+  const home = await makeHome("one");
+  const installation = await ensureInstallation(home, randomBytes);
+  const database = await openSqlite(join(home, "cloche.db"), systemClock);
+  const owner = { home, host: "a", machine: "m", session: newSessionId(randomBytes), claimedAtMs: 1 };
+  await database.ownership.replaceOwner(undefined, { ...owner, installation, seenAtMs: Date.now() });
+  const backup = join(folder, "backup");
+  await backUp(configOf(home), backup);
+  await database.close();
+
+  const other = join(folder, "two");
+  await restoreBackup(configOf(other), backup);
+  expect(await readInstallation(other)).toBe(installation);
+  const restored = await openSqlite(join(other, "cloche.db"), systemClock);
+  expect(await restored.ownership.owner()).toMatchObject({ installation, seenAtMs: 0 });
+  await restored.close();
+
+  // The usual way: database, keys and authority were moved away, the installation is the same.
+  for (const name of ["cloche.db", "keys", "tls"]) await rm(join(home, name), { recursive: true });
+  await restoreBackup(configOf(home), backup);
+  expect(await readInstallation(home)).toBe(installation);
+  const third = join(folder, "three");
+  await ensureInstallation(third, randomBytes);
+  await expect(restoreBackup(configOf(third), backup)).rejects.toThrow(
+    /installation.json exists; move it away/,
+  );
 });

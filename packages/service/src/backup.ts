@@ -2,7 +2,7 @@
  * Backup of what the service knows: database, signing keys, API key of the local team, certificate authority, settings. Taken while it
  * runs; put back into a home in which none runs. Disks and memory are not in it: checkpoints in a bucket are the backup of those.
  *
- *   <folder>/cloche.db  keys/  tls/  config.yaml  backup.json (written last: a folder without it is no backup)
+ *   <folder>/cloche.db  keys/  tls/  config.yaml  installation.json  backup.json (written last: a folder without it is no backup)
  */
 import { existsSync } from "node:fs";
 import { chmod, cp, mkdir, open, readdir, rename, rm } from "node:fs/promises";
@@ -18,6 +18,7 @@ import {
 } from "@cloche/base";
 import { checkSqlite, copySqlite, schemaVersion } from "@cloche/gateway";
 import { pingControl } from "./control-socket.ts";
+import { installationFile, readInstallation } from "./setup/installation.ts";
 
 interface BackupNote {
   format: 1;
@@ -29,7 +30,7 @@ interface BackupNote {
 
 const noteName = "backup.json";
 const databaseName = "cloche.db";
-const copied = ["keys", "tls", "config.yaml"];
+const copied = ["keys", "tls", "config.yaml", installationFile];
 
 /** While it lies in a home, machines that the database does not know are left alone. */
 export const restoredMarker = (home: string): string => join(home, "restored");
@@ -68,7 +69,10 @@ export async function restoreBackup(config: Config, folder: string): Promise<voi
     throw new ConfigError(`${folder} is no whole backup: it has no ${noteName} of format 1`);
   if (await pingControl(home)) throw new ConfigError(`a service of ${home} is running; npm stop first`);
   const names = [...copied, ...(note.database === "" ? [] : [databaseName])];
+  // The home it was made of is the same installation: its own file may stay.
+  const isSameInstallation = (await readInstallation(home)) === (await readInstallation(folder));
   for (const name of names) {
+    if (name === installationFile && isSameInstallation) continue;
     if (existsSync(join(home, name)) && existsSync(join(folder, name)))
       throw new ConfigError(`${join(home, name)} exists; move it away first`);
   }

@@ -5,13 +5,12 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type Config, type Log, Metrics, removeEmptyFolder, systemClock } from "@cloche/base";
 import { createEdge, type Edge } from "@cloche/edge";
-import { createGateway, type Gateway, openPostgres, openSqlite, parseCorsOrigins } from "@cloche/gateway";
+import { createGateway, type Gateway, parseCorsOrigins } from "@cloche/gateway";
 import {
   createHost,
   destroyNetwork,
   type Host,
   instanceTag,
-  openBlobStore,
   openNetwork,
   SANDBOX_RESOLVER,
 } from "@cloche/host";
@@ -33,6 +32,8 @@ import { makeDrivers } from "./drivers.ts";
 import { KeyRotation, type Rotated } from "./key-rotation.ts";
 import { ensureLocalTeam } from "./local-team.ts";
 import { openOperatorEndpoint } from "./operator-endpoint.ts";
+import { Ownership } from "./ownership.ts";
+import { openPlaces } from "./places.ts";
 import { processMetrics } from "./process-metrics.ts";
 import type { ProgressPrinter } from "./progress.ts";
 import { ensureAuthority } from "./setup/authority.ts";
@@ -41,6 +42,8 @@ import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
 
 export interface RunningService {
   readonly status: ServiceStatus;
+  /** Resolves when database or checkpoint storage are another service's now: this one must stop serving. Says why. */
+  readonly lost: Promise<string>;
   /** Stops serving. With `suspend` every running machine is suspended first; without, machines go on for the next start. */
   stop(options: { suspend: boolean }): Promise<void>;
   rotateSigningKey(): Promise<Rotated>;
@@ -102,6 +105,24 @@ async function startParts(
   const clock = systemClock;
   const metrics = new Metrics();
   processMetrics(metrics, packageVersion());
+  const stopsWith = (part: string, run: () => Promise<void>): void => void undo.push({ part, run });
+  progress.step("database and checkpoint storage");
+  const { database, blobs, databasePlace, storePlace } = await openPlaces(config);
+  stopsWith("database", () => database.close());
+  // Before anything on this machine is touched: they may be another's.
+  const ownership = await Ownership.claim({
+    home: config.home,
+    database: databasePlace,
+    store: storePlace,
+    guard: (why) => blobs.guard(why),
+    clock,
+    log: log.child({ part: "ownership" }),
+    randomBytes,
+  });
+  stopsWith("ownership", () => ownership.release());
+  const lost = Promise.withResolvers<string>();
+  ownership.watch(lost.resolve);
+
   const artifacts = await setUpHost({
     home: config.home,
     cache: config.cache,
@@ -110,7 +131,6 @@ async function startParts(
     agent: agentBuild,
     progress: (step, detail) => progress.step(step, detail),
   });
-  const stopsWith = (part: string, run: () => Promise<void>): void => void undo.push({ part, run });
   const endUse = stayInUse();
   stopsWith("artifacts", async () => endUse());
   const endPoolCare = careForPool(artifacts.pool, artifacts.native, (error) =>
@@ -151,7 +171,7 @@ async function startParts(
     drivers,
     templates: artifacts.templates,
     native: artifacts.native,
-    blobs: await openBlobStore(config.blobUrl, config.home, process.env),
+    blobs,
     dnsServers: [SANDBOX_RESOLVER],
     egress: network,
     checkpointLimits: { count: config.maxCheckpoints, bytes: config.maxCheckpointGb * 1024 ** 3 },
@@ -170,10 +190,6 @@ async function startParts(
   });
 
   progress.step("gateway");
-  const database = config.databaseUrl
-    ? await openPostgres(config.databaseUrl, clock)
-    : await openSqlite(join(config.home, "cloche.db"), clock);
-  stopsWith("database", () => database.close());
   // A backup may know less than there is: what it does not know is left alone, as with a database that is new.
   const isRestored = existsSync(restoredMarker(config.home));
   const gateway = createGateway({
@@ -249,6 +265,7 @@ async function startParts(
 
   return {
     status,
+    lost: lost.promise,
     rotateSigningKey: () => keyRotation.rotate(),
     pruneCache: async () => {
       // Machines of all services on this host, and what this one has suspended.

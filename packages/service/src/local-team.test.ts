@@ -72,7 +72,7 @@ it("makes another where it was revoked, or the file holds none", async () => {
   const { gateway, database } = await newGateway();
   const key = await keyOf(gateway);
   const [team] = await gateway.teams();
-  const [record] = await database.apiKeys.list(team?.id ?? "");
+  const [record] = await database.apiKeys.list(team?.id ?? "", { limit: 10 });
   const audit = {
     id: "audit-x",
     teamId: team?.id ?? "",

@@ -31,7 +31,14 @@ export async function up(config: Config, { banner = true }: { banner?: boolean }
   const progress = terminalProgress((step, ms) => log.info({ step, ms }, "start step"));
   running = await startService(config, log, progress);
   progress.done();
+  let lost: string | undefined;
   const ended = new Promise<void>((resolve) => {
+    // Its machines stay as they are: whose they are now is not for this service to say.
+    void running?.lost.then((why) => {
+      lost = why;
+      log.error({ why }, "this service ends: another has taken its place");
+      void stop({ suspend: false }).finally(resolve);
+    });
     const end = (): void => void stop({ suspend: false }).finally(resolve);
     process.once("SIGTERM", end);
     process.once("SIGINT", end);
@@ -41,5 +48,7 @@ export async function up(config: Config, { banner = true }: { banner?: boolean }
   await ended;
   await stopping;
   log.info({}, "service stopped");
-  process.exit(0);
+  if (lost !== undefined)
+    console.error(`cloche: ${lost}. This service has ended; its machines were left as they are`);
+  process.exit(lost === undefined ? 0 : 1);
 }

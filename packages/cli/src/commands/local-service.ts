@@ -8,10 +8,10 @@ import type { Registry } from "./register.ts";
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "..", "..");
 const serviceMain = join(root, "packages", "service", "src", "main.ts");
 
-const answersJson = new Set(["status", "rotate-signing-key", "prune-cache"]);
+const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update"]);
 
 /** The service is another trust domain, so it is started as a process of its own, as npm start does. */
-async function runService(registry: Registry, words: string[]): Promise<void> {
+export async function runService(registry: Registry, words: string[]): Promise<void> {
   const json = registry.program.opts<{ json?: boolean }>().json === true;
   const flags = json && answersJson.has(words[0] ?? "") ? ["--json"] : [];
   const node = ["--disable-warning=ExperimentalWarning", serviceMain, ...words, ...flags];
@@ -25,7 +25,7 @@ async function runService(registry: Registry, words: string[]): Promise<void> {
   registry.setExitCode(code ?? 128 + (signal === null ? 0 : constants.signals[signal]));
 }
 
-/** up, down, status, rotate-signing-key, prune-cache, backup. */
+/** up, down, status, rotate-signing-key, prune-cache, take-over, backup. */
 export function addLocalServiceCommands(registry: Registry): void {
   const { program } = registry;
   program
@@ -59,6 +59,16 @@ export function addLocalServiceCommands(registry: Registry): void {
     .description("remove artifacts of earlier versions that nobody on this machine has needed for a month")
     .addHelpText("after", "\nExample:\n  cloche prune-cache")
     .action(() => runService(registry, ["prune-cache"]));
+  program
+    .command("take-over")
+    .description(
+      "make database and checkpoint storage this home's, whoever's they were: for a home that was made anew or moved",
+    )
+    .option("--force", "also while a service seems to use them; it ends within a minute")
+    .addHelpText("after", "\nExample:\n  cloche take-over && cloche up --detach")
+    .action((options: { force?: boolean }) =>
+      runService(registry, ["take-over", ...(options.force === true ? ["--force"] : [])]),
+    );
   const backup = program
     .command("backup")
     .description("database, keys and authority of the service on this machine");

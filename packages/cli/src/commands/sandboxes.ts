@@ -13,6 +13,7 @@ import {
 import { during } from "../progress.ts";
 import { printFields, printJson, printTable, type Terminal, write } from "../terminal.ts";
 import { egressOf } from "./egress.ts";
+import { runService } from "./local-service.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 const shortState = (state: SandboxState): string => state.replace("SANDBOX_STATE_", "").toLowerCase();
@@ -241,8 +242,11 @@ export function addSandboxCommands(registry: Registry): void {
     );
 
   program
-    .command("update <sandbox>")
-    .description("change name, metadata, lifetimes or public ports")
+    .command("update [sandbox]")
+    .description(
+      "change a sandbox's name, metadata, lifetimes or public ports; without a sandbox: make what new ones are made of anew where Debian has newer packages (on the service's machine)",
+    )
+    .option("--check", "without a sandbox: only say what is old; exit code 100 when something is")
     .option("--name <name>")
     .option("--metadata <KEY=VALUE>", "replaces all; repeatable", collectPairs)
     .option("--no-metadata", "removes all")
@@ -254,26 +258,40 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--no-public-port", "closes all")
     .addHelpText(
       "after",
-      "\nExamples:\n  cloche update demo --timeout 2h\n  cloche update demo --public-port 8080",
+      "\nExamples:\n  cloche update demo --timeout 2h\n  cloche update demo --public-port 8080\n  cloche update --check",
     )
-    .action(
-      act(registry, async (run, word: string, options: Record<string, unknown>) => {
-        const { metadata, publicPort, ...rest } = options as Omit<
-          MachineOptions,
-          "metadata" | "publicPort"
-        > & {
-          metadata?: Record<string, string> | boolean;
-          publicPort?: number[] | boolean;
-        };
-        const request = present({
-          ...lifetimes(rest),
-          metadata: metadata === false ? {} : typeof metadata === "object" ? metadata : undefined,
-          public_ports: publicPort === false ? [] : Array.isArray(publicPort) ? publicPort : undefined,
-        });
-        if (Object.keys(request).length === 0)
-          throw new UsageError("nothing to change; see cloche update --help");
-        const sandbox = await run.sandbox(word);
-        await show(run, await sandbox.update(request, { signal: run.signal }));
-      }),
-    );
+    .action((word: string | undefined, options: Record<string, unknown>) => {
+      if (word === undefined) return updateMachine(registry, options);
+      return updateSandbox(word, options);
+    });
+  const updateSandbox = act(registry, async (run, word: string, options: Record<string, unknown>) => {
+    const { check, metadata, publicPort, ...rest } = options as Omit<
+      MachineOptions,
+      "metadata" | "publicPort"
+    > & {
+      check?: boolean;
+      metadata?: Record<string, string> | boolean;
+      publicPort?: number[] | boolean;
+    };
+    const request = present({
+      ...lifetimes(rest),
+      metadata: metadata === false ? {} : typeof metadata === "object" ? metadata : undefined,
+      public_ports: publicPort === false ? [] : Array.isArray(publicPort) ? publicPort : undefined,
+    });
+    if (check === true) throw new UsageError("--check is for cloche update without a sandbox");
+    if (Object.keys(request).length === 0)
+      throw new UsageError("nothing to change; see cloche update --help");
+    const sandbox = await run.sandbox(word);
+    await show(run, await sandbox.update(request, { signal: run.signal }));
+  });
+}
+
+/** `update` without a sandbox. */
+async function updateMachine(
+  registry: Registry,
+  { check, ...others }: Record<string, unknown>,
+): Promise<void> {
+  if (Object.keys(others).length > 0)
+    throw new UsageError("these options change a sandbox: name it, as in cloche update demo --timeout 2h");
+  await runService(registry, ["update", ...(check === true ? ["--check"] : [])]);
 }

@@ -52,17 +52,29 @@ export class ApiKeys {
     return row && apiKeyFromRow(row);
   }
 
-  /** Those not revoked, newest first. */
-  async list(teamId: string): Promise<ApiKeyRecord[]> {
-    const rows = await this.#db
+  /** Those not revoked, newest first, at most `limit`, behind `after`. */
+  async list(
+    teamId: string,
+    { limit, after }: { limit: number; after?: { createdAtMs: number; id: string } },
+  ): Promise<ApiKeyRecord[]> {
+    let select = this.#db
       .selectFrom("api_keys")
       .selectAll()
       .where("team_id", "=", teamId)
       .where("revoked_at", "is", null)
       .orderBy("created_at", "desc")
       .orderBy("id", "desc")
-      .execute();
-    return rows.map(apiKeyFromRow);
+      .limit(limit);
+    if (after !== undefined) {
+      const { createdAtMs, id } = after;
+      select = select.where((e) =>
+        e.or([
+          e("created_at", "<", createdAtMs),
+          e.and([e("created_at", "=", createdAtMs), e("id", "<", id)]),
+        ]),
+      );
+    }
+    return (await select.execute()).map(apiKeyFromRow);
   }
 
   /** Repeatable; false when the team has no such key. */

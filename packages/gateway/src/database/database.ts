@@ -4,13 +4,14 @@
  * (tests/contracts/database.test.ts).
  */
 import { open } from "node:fs/promises";
-import type { Clock } from "@cloche/base";
+import type { Clock, OwnedPlace } from "@cloche/base";
 import { type Dialect, Kysely, sql } from "kysely";
 import { ApiKeys } from "./api-keys.ts";
 import { Audit } from "./audit.ts";
 import { migrate } from "./migrations.ts";
 import { withOutOfReach } from "./out-of-reach.ts";
 import { Operations } from "./operations.ts";
+import { OwnerOfDatabase } from "./owner-row.ts";
 import { PortLinks } from "./port-links.ts";
 import { postgresDialect } from "./postgres-dialect.ts";
 import { Sandboxes } from "./sandboxes.ts";
@@ -27,6 +28,8 @@ export interface Database {
   readonly portLinks: PortLinks;
   readonly audit: Audit;
   readonly usage: Usage;
+  /** Opening claims nothing: whoever serves from it does. */
+  readonly ownership: OwnedPlace;
   /** True when this start made the schema: nothing was known before. */
   readonly isNew: boolean;
   /** Throws `unavailable` when the database does not answer. */
@@ -67,6 +70,7 @@ async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Prom
     portLinks: new PortLinks(db),
     audit: new Audit(db),
     usage: new Usage(db),
+    ownership: new OwnerOfDatabase(db),
     isNew: foundVersion === 0,
     async ping() {
       await sql`select 1`.execute(db);

@@ -144,6 +144,21 @@ const migrations: readonly Migration[] = [
       .addColumn("egress", "text", (c) => c.notNull().defaultTo('{"mode":"open","domains":[],"cidrs":[]}'))
       .execute();
   },
+
+  // Empty: whoever starts first on a database of an earlier release is its owner.
+  async function version4(schema) {
+    await schema
+      .createTable("owner")
+      .addColumn("id", "integer", (c) => c.primaryKey())
+      .addColumn("installation", "text", (c) => c.notNull())
+      .addColumn("home", "text", (c) => c.notNull())
+      .addColumn("host", "text", (c) => c.notNull())
+      .addColumn("machine", "text", (c) => c.notNull())
+      .addColumn("session", "text", (c) => c.notNull())
+      .addColumn("claimed_at", "bigint", (c) => c.notNull())
+      .addColumn("seen_at", "bigint", (c) => c.notNull())
+      .execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

@@ -109,6 +109,19 @@ export interface UsageIntervalRow {
   ended_at: number | null;
 }
 
+/** Whose the database is. At most one row. */
+export interface OwnerRow {
+  /** Always 1. */
+  id: number;
+  installation: string;
+  home: string;
+  host: string;
+  machine: string;
+  session: string;
+  claimed_at: number;
+  seen_at: number;
+}
+
 export interface Schema {
   teams: TeamRow;
   api_keys: ApiKeyRow;
@@ -118,4 +131,5 @@ export interface Schema {
   port_links: PortLinkRow;
   audit: AuditRow;
   usage_intervals: UsageIntervalRow;
+  owner: OwnerRow;
 }

@@ -8,6 +8,18 @@ export function copySqlite(source: string, target: string): void {
   } finally {
     database.close();
   }
+  nobodyUses(target);
+}
+
+/** The copy belongs to the same installation, but to no service that runs. */
+function nobodyUses(path: string): void {
+  const database = new DatabaseSync(path);
+  try {
+    const hasOwner = database.prepare("select 1 from sqlite_master where type = 'table' and name = 'owner'");
+    if (hasOwner.get() !== undefined) database.exec("update owner set seen_at = 0");
+  } finally {
+    database.close();
+  }
 }
 
 /** Throws where the file is damaged or no database of ours. Answers its schema version. */

@@ -136,13 +136,26 @@ export class HostCalls {
     );
   }
 
-  async checkpoints(teamId: string, sandboxId: string, context: CallContext): Promise<HostCheckpoint[]> {
-    const answer = await this.#retry(
+  /** One page, newest first. */
+  async checkpoints(
+    query: { teamId: string; sandboxId: string; limit: number; pageToken: string },
+    context: CallContext,
+  ): Promise<{ checkpoints: HostCheckpoint[]; nextPageToken: string }> {
+    return await this.#retry(
       context,
-      (o) => this.#client.listCheckpoints({ teamId, sandboxId }, o),
+      (o) => this.#client.listCheckpoints(query, o),
       gatewayLimits.hostQueryMs,
     );
-    return answer.checkpoints;
+  }
+
+  /** The team's checkpoint of that id; undefined: it has none. */
+  async checkpoint(teamId: string, id: string, context: CallContext): Promise<HostCheckpoint | undefined> {
+    const answer = await this.#retry(
+      context,
+      (o) => this.#client.listCheckpoints({ teamId, id, limit: 1 }, o),
+      gatewayLimits.hostQueryMs,
+    );
+    return answer.checkpoints[0];
   }
 
   async deleteCheckpoint(teamId: string, id: string, context: CallContext): Promise<number> {

@@ -28,6 +28,19 @@ describe("ApiKeyService", () => {
     expect((await call("ListApiKeys")).body.keys).toHaveLength(1);
   });
 
+  it("lists by pages, each key once", async () => {
+    for (const name of ["a", "b", "c"]) await call("CreateApiKey", { name });
+    const names: string[] = [];
+    let page_token = "";
+    do {
+      const { keys, next_page_token } = (await call("ListApiKeys", { page_size: 3, page_token })).body;
+      names.push(...keys.map((one: { name: string }) => one.name));
+      page_token = next_page_token;
+    } while (page_token !== "");
+    expect(names.toSorted()).toEqual(["a", "b", "c", "test"]);
+    expect((await call("ListApiKeys", { page_token: "x" })).body.code).toBe("invalid_argument");
+  });
+
   it("refuses an expired key", async () => {
     const { key, secret } = (await call("CreateApiKey", { expires_in_seconds: 60 })).body;
     expect(key.name).toMatch(/^[a-z]+-[a-z]+-\d{4}$/);

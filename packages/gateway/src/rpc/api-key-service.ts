@@ -1,13 +1,21 @@
 /** cloche.public.v1.ApiKeyService: the team's keys. A secret is shown once and kept only as its SHA-256. */
 import { type Clock, rfc3339 } from "@cloche/base";
-import { ClocheError, generateName, limits, newApiKeyId, type RandomBytes } from "@cloche/protocol";
+import {
+  ClocheError,
+  generateName,
+  limits,
+  listPositionText,
+  newApiKeyId,
+  parseListPosition,
+  type RandomBytes,
+} from "@cloche/protocol";
 import type { ApiKeyService } from "@cloche/protocol/public";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { ApiKeyRecord } from "../database/api-keys.ts";
 import type { Database } from "../database/database.ts";
 import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
 import { callerOf, secretHash } from "./caller.ts";
-import { displayName, wholeWithin } from "./fields.ts";
+import { displayName, pageSizeOf, wholeWithin } from "./fields.ts";
 
 export interface ApiKeyDependencies {
   apiKeys: Database["apiKeys"];
@@ -69,8 +77,19 @@ export function apiKeyService(needs: ApiKeyDependencies): ServiceImpl<typeof Api
       return { key: keyMessage(key), secret };
     },
 
-    async listApiKeys(_request, context) {
-      return { keys: (await apiKeys.list(callerOf(context).teamId)).map(keyMessage) };
+    async listApiKeys(request, context) {
+      const { pageToken } = request;
+      const pageSize = pageSizeOf(request);
+      const after = pageToken === "" ? undefined : parseListPosition("page_token", pageToken);
+      const found = await apiKeys.list(callerOf(context).teamId, {
+        limit: pageSize + 1,
+        ...(after && { after: { createdAtMs: Date.parse(after.created_at), id: after.id } }),
+      });
+      const keys = found.slice(0, pageSize).map(keyMessage);
+      const last = keys.at(-1);
+      const isLast = last === undefined || found.length === keys.length;
+      const nextPageToken = isLast ? "" : listPositionText({ created_at: last.createdAt, id: last.id });
+      return { keys, nextPageToken };
     },
 
     async revokeApiKey(request, context) {

@@ -131,9 +131,8 @@ export class Creation {
     sandboxId: string,
     call: CallContext,
   ): Promise<HostCheckpoint> {
-    const found = await this.#host.checkpoints(caller.teamId, sandboxId, call);
-    const checkpoint = found.find((one) => one.id === id);
-    if (checkpoint === undefined) {
+    const checkpoint = await this.#host.checkpoint(caller.teamId, id, call);
+    if (checkpoint === undefined || (sandboxId !== "" && checkpoint.sandboxId !== sandboxId)) {
       const whose = sandboxId === "" ? "the team" : `sandbox ${sandboxId}`;
       throw new ClocheError("not_found", `checkpoint_id: ${whose} has no checkpoint ${JSON.stringify(id)}`);
     }

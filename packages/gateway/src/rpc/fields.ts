@@ -144,3 +144,7 @@ export function egress(
     ),
   };
 }
+
+/** Of a list that answers all when asked for no size: all means at most `unpagedList`, with a token for the rest. */
+export const pageSizeOf = ({ pageSize }: { pageSize: number }): number =>
+  pageSize === 0 ? limits.unpagedList : Math.min(pageSize, limits.pageSize);

@@ -3,6 +3,8 @@ import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { Code, createClient, createRouterTransport } from "@connectrpc/connect";
 import { RouteService } from "@cloche/protocol/edge";
 import { MachinePhase } from "@cloche/protocol/host";
+import { limits } from "@cloche/protocol";
+import { anAuditEntry, anOperation } from "../testing/database-records.ts";
 import { quiet } from "../testing/fake-clock.ts";
 import { type Answer, type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
 
@@ -297,6 +299,22 @@ describe("ListSandboxes", () => {
     expect(answer.body.message).toMatch(message);
   });
 
+  it("answers all up to a cap when asked for no size, and tells by a token that there are more", async () => {
+    const { id } = await create();
+    const record = await f.database.sandboxes.get(id);
+    const operation = anOperation({ sandboxId: id });
+    if (record === undefined) throw new Error("not created");
+    for (let n = 0; n < limits.unpagedList; n += 1) {
+      const one = { ...record, id: `sbx-${String(n).padStart(20, "0")}`, ordinal: record.ordinal + 1 + n };
+      const begun = { ...operation, id: `op-${n}`, sandboxId: one.id };
+      await f.database.sandboxes.insert(one, begun, anAuditEntry({ subject: one.id }));
+    }
+    const first = (await f.call("ListSandboxes")).body;
+    expect(first.sandboxes).toHaveLength(limits.unpagedList);
+    const rest = (await f.call("ListSandboxes", { page_token: first.next_page_token })).body;
+    expect(rest).toMatchObject({ sandboxes: [{ id }], next_page_token: "" });
+  });
+
   it("refuses a page token under other filters", async () => {
     await create();
     await create();
@@ -451,6 +469,15 @@ describe("checkpoints of the team", () => {
       runtime: "gvisor",
     });
     expect((await f.call("ListCheckpoints", { sandbox_id: none })).body.checkpoints).toHaveLength(1);
+    const page = (await f.call("ListCheckpoints", { page_size: 1 })).body;
+    expect(page.checkpoints).toEqual([checkpoints[0]]);
+    const next = (await f.call("ListCheckpoints", { page_size: 1, page_token: page.next_page_token })).body;
+    expect(next).toEqual({ checkpoints: [checkpoints[1]], next_page_token: "" });
+    const wrong = await f.call("ListCheckpoints", { page_token: "x" });
+    expect(wrong.body).toMatchObject({
+      code: "invalid_argument",
+      message: expect.stringMatching(/^page_token "x"/),
+    });
     expect((await f.call("DeleteCheckpoint", { id })).body).toEqual({ freed_bytes: 5_000_000_000 });
     for (const [one, code] of [
       [id, "not_found"],

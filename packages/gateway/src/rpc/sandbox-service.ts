@@ -1,6 +1,13 @@
 /** cloche.public.v1.SandboxService (service-interface.md, Gateway; decisions.md, Gateway). */
 import type { Clock, Log } from "@cloche/base";
-import { ClocheError, isCheckpointId, limits, portLinkPath, type RandomBytes } from "@cloche/protocol";
+import {
+  ClocheError,
+  isCheckpointId,
+  limits,
+  parseListPosition,
+  portLinkPath,
+  type RandomBytes,
+} from "@cloche/protocol";
 import type { SandboxService } from "@cloche/protocol/public";
 import { SandboxState } from "@cloche/protocol/public";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
@@ -17,7 +24,7 @@ import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
 import { listAuditEntries } from "./audit.ts";
 import { callerOf } from "./caller.ts";
 import type { Creation } from "./creation.ts";
-import { displayName, egress, metadata, ports, refuse, wholeWithin } from "./fields.ts";
+import { displayName, egress, metadata, pageSizeOf, ports, refuse, wholeWithin } from "./fields.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
 import {
   checkpointMessage,
@@ -116,14 +123,14 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         );
       });
       const filters = { states, metadata: request.metadata };
-      const pageSize = Math.min(request.pageSize, limits.pageSize);
+      const pageSize = pageSizeOf(request);
       const found = await database.sandboxes.list({
         teamId,
         ...filters,
         ...(request.pageToken !== "" && { beforeOrdinal: decodePageToken(request.pageToken, filters) }),
-        ...(pageSize > 0 && { limit: pageSize + 1 }),
+        limit: pageSize + 1,
       });
-      const page = pageSize > 0 ? found.slice(0, pageSize) : found;
+      const page = found.slice(0, pageSize);
       const last = page.at(-1);
       const hasMore = last !== undefined && found.length > page.length;
       return {
@@ -188,9 +195,11 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
 
     async listCheckpoints(request, context) {
       const caller = callerOf(context);
-      const found = await host.checkpoints(caller.teamId, request.sandboxId, callOf(context, caller));
-      const newestFirst = found.toSorted((a, b) => (a.createdAt < b.createdAt ? 1 : -1));
-      return { checkpoints: newestFirst.map(checkpointMessage) };
+      const { sandboxId, pageToken } = request;
+      if (pageToken !== "") parseListPosition("page_token", pageToken);
+      const query = { teamId: caller.teamId, sandboxId, limit: pageSizeOf(request), pageToken };
+      const { checkpoints, nextPageToken } = await host.checkpoints(query, callOf(context, caller));
+      return { checkpoints: checkpoints.map(checkpointMessage), nextPageToken };
     },
 
     async deleteCheckpoint(request, context) {

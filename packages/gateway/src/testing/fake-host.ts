@@ -3,7 +3,7 @@
  * go through the real codec. Any call can be made to fail before or after its effect, or to hang.
  */
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import { ClocheError, defaults } from "@cloche/protocol";
+import { ClocheError, defaults, isBehind, listPositionText, parseListPosition } from "@cloche/protocol";
 import {
   type Egress,
   type EgressDenialSchema,
@@ -253,12 +253,23 @@ export class FakeHost {
           this.keys = { issuer, kids: keys.map(({ kid }) => kid) };
           return {};
         }),
-      listCheckpoints: ({ teamId, sandboxId }) =>
-        this.#call("listCheckpoints", sandboxId, () => ({
-          checkpoints: this.checkpoints.filter(
-            (one) => one.teamId === teamId && (sandboxId === "" || one.sandboxId === sandboxId),
-          ),
-        })),
+      listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id: wanted }) =>
+        this.#call("listCheckpoints", sandboxId, () => {
+          const after = pageToken === "" ? undefined : parseListPosition("page_token", pageToken);
+          const position = ({ createdAt, id }: { createdAt: string; id: string }) => ({
+            created_at: createdAt,
+            id,
+          });
+          const found = this.checkpoints
+            .filter((one) => one.teamId === teamId && (sandboxId === "" || one.sandboxId === sandboxId))
+            .filter((one) => wanted === "" || one.id === wanted)
+            .filter((one) => after === undefined || isBehind(position(one), after))
+            .toSorted((a, b) => (isBehind(position(a), position(b)) ? 1 : -1));
+          const page = found.slice(0, limit || undefined);
+          const last = page.at(-1);
+          const isLast = last === undefined || page.length === found.length;
+          return { checkpoints: page, nextPageToken: isLast ? "" : listPositionText(position(last)) };
+        }),
       deleteCheckpoint: ({ teamId, id }) =>
         this.#call("deleteCheckpoint", id, () => {
           const index = this.checkpoints.findIndex((one) => one.teamId === teamId && one.id === id);

@@ -5,11 +5,16 @@ import { join } from "node:path";
 import { DIES_WITH_US, run } from "../sys/run.ts";
 import { addUser, SANDBOX_RESOLVER, writeSettings } from "./base-settings.ts";
 import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
+import { installedVersions } from "./private-apt.ts";
 import { inStep, type Progress } from "./step.ts";
 import { type Artifact, obtainArtifact } from "./store.ts";
+import { ageText, obtainVersioned, type VersionedRequest } from "./versioned.ts";
 
 /** Raise when the recipe below changes in a way that its inputs do not show. */
 const RECIPE = 3;
+
+/** Below an artifact of this kind: what is installed in it. */
+export const DPKG_STATUS = "fs/var/lib/dpkg/status";
 
 const PACKAGES = [
   // languages and version control
@@ -47,36 +52,46 @@ export function obtainBaseRootfs(
   inputs: BaseRootfsInputs,
   progress: Progress,
 ): Promise<Artifact> {
-  return inStep(progress, "base file system (Debian)", REPAIR, (detail) =>
-    obtainArtifact(
-      cache,
-      {
-        kind: "rootfs",
-        inputs: {
-          recipe: RECIPE,
-          suite: DEBIAN_SUITE,
-          architecture: process.arch,
-          packages: PACKAGES,
-          node: inputs.nodeVersion,
-          npm: NPM,
-          resolver: SANDBOX_RESOLVER,
-        },
-        build: async (dir) => {
-          const root = join(dir, "fs");
-          const npm = await obtainNpm(cache, progress);
-          await bootstrap(root, detail);
-          detail("adding Node and npm");
-          await addNode(root, inputs.nodeBinary);
-          await addNpm(root, npm);
-          await archiveLocale(root);
-          await writeSettings(root);
-          await addUser(root);
-          await mkdir(join(dir, "cloche"), { mode: 0o700 });
-        },
-      },
-      (_step, text) => detail(text ?? ""),
-    ),
-  );
+  return inStep(progress, "base file system (Debian)", REPAIR, async (detail) => {
+    const request = baseRootfsRequest(cache, inputs, progress, detail);
+    const found = await obtainVersioned(cache, request, (_step, text) => detail(text ?? ""));
+    const age = ageText(found, Date.now());
+    if (age !== undefined) detail(age);
+    return found;
+  });
+}
+
+export function baseRootfsRequest(
+  cache: string,
+  inputs: BaseRootfsInputs,
+  progress: Progress,
+  detail: (text: string) => void,
+): VersionedRequest {
+  return {
+    kind: "rootfs",
+    inputs: {
+      recipe: RECIPE,
+      suite: DEBIAN_SUITE,
+      architecture: process.arch,
+      packages: PACKAGES,
+      node: inputs.nodeVersion,
+      npm: NPM,
+      resolver: SANDBOX_RESOLVER,
+    },
+    build: async (dir) => {
+      const root = join(dir, "fs");
+      const npm = await obtainNpm(cache, progress);
+      await bootstrap(root, detail);
+      detail("adding Node and npm");
+      await addNode(root, inputs.nodeBinary);
+      await addNpm(root, npm);
+      await archiveLocale(root);
+      await writeSettings(root);
+      await addUser(root);
+      await mkdir(join(dir, "cloche"), { mode: 0o700 });
+      return installedVersions(join(dir, DPKG_STATUS));
+    },
+  };
 }
 
 async function bootstrap(root: string, detail: (text: string) => void): Promise<void> {

@@ -9,6 +9,7 @@ import { homedir } from "node:os";
 import { join } from "node:path";
 import { CommandError, DIES_WITH_US, run, type RunResult, SYSTEM_PATH } from "../sys/run.ts";
 import { DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
+import { debianSource } from "./private-apt.ts";
 import { unpackPrivateDebs } from "./private-deb.ts";
 
 /** Go learned to fetch a tool chain in 1.21. */
@@ -109,7 +110,7 @@ async function debianGo(work: string, detail: (text: string) => void): Promise<s
   detail(`no Go on this machine: fetching ${DEBIAN_GO.package} from ${suite}, for this build only`);
   const { main } = await debianMirrors();
   const into = join(work, "debian-go");
-  await unpackPrivateDebs({ mirror: main, suite, packages: [DEBIAN_GO.package], into });
+  await unpackPrivateDebs({ sources: [debianSource(main, suite)], packages: [DEBIAN_GO.package], into });
   return join(into, DEBIAN_GO.root, "bin/go");
 }
 

@@ -7,6 +7,7 @@ import { readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { withFileLock } from "./file-lock.ts";
 import { obtainedNames } from "./store.ts";
+import { notePath } from "./versioned.ts";
 
 const UNUSED_DAYS = 30;
 /** Kinds that no release makes any more: the newest of one is of no use either. `runsc`: Debian's, until 2026-11. */
@@ -37,9 +38,11 @@ interface Candidate {
   usedAtMs: number;
 }
 
-export async function pruneArtifacts({ cache, records, nowMs }: PruneOptions): Promise<Pruned> {
+export async function pruneArtifacts(
+  { cache, records, nowMs }: PruneOptions,
+  needed: ReadonlySet<string> = new Set(obtainedNames()),
+): Promise<Pruned> {
   const all = await artifactsIn(cache);
-  const needed = new Set(obtainedNames());
   const newest = new Map<string, Candidate>();
   for (const one of all) if (one.usedAtMs > (newest.get(one.kind)?.usedAtMs ?? -1)) newest.set(one.kind, one);
   const isNewest = (one: Candidate): boolean => newest.get(one.kind) === one && !RETIRED.has(one.kind);
@@ -74,6 +77,7 @@ function remove(cache: string, { name, kind, usedAtMs }: Candidate): Promise<boo
       return false;
     }
     await rm(leaving, { recursive: true, force: true });
+    await rm(notePath(path), { force: true });
     return true;
   });
 }

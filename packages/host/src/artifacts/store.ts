@@ -49,44 +49,72 @@ export async function obtainArtifact(
 ): Promise<Artifact> {
   const key = artifactKey(request.kind, request.inputs);
   const path = join(cache, `${request.kind}-${key}`);
-  obtained.add(path);
-  if (await present(path)) return { key, path };
+  await use(path);
+  if (await isPresent(path)) return { key, path };
+  return withKindLock(cache, request.kind, progress, async () => {
+    if (await isPresent(path)) return { key, path };
+    return buildBeside(cache, request.kind, async (dir) => {
+      await request.build(dir);
+      return key;
+    });
+  });
+}
+
+/** Runs `body` while no other process builds or removes artifacts of this kind. */
+export async function withKindLock<T>(
+  cache: string,
+  kind: string,
+  progress: Progress,
+  body: () => Promise<T>,
+): Promise<T> {
   await mkdir(cache, { recursive: true, mode: 0o755 });
-  return withFileLock(
-    join(cache, `.lock-${request.kind}`),
-    async () => {
-      if (await present(path)) return { key, path };
-      const temporaryPrefix = `.tmp-${request.kind}-`;
-      for (const name of await readdir(cache))
-        if (name.startsWith(temporaryPrefix)) await rm(join(cache, name), { recursive: true, force: true });
-      const temporary = join(cache, `${temporaryPrefix}${key}-${process.pid}`);
-      await mkdir(temporary, { mode: 0o755 });
-      try {
-        await request.build(temporary);
-        // Without this a power cut could leave a renamed directory with empty files in it.
-        await run(["sync", "-f", temporary], { deadlineMs: 600_000 });
-        await rename(temporary, path);
-      } catch (error) {
-        await rm(temporary, { recursive: true, force: true });
-        throw error;
-      }
-      return { key, path };
-    },
-    () => progress(request.kind, "another process is building it; waiting"),
+  return withFileLock(join(cache, `.lock-${kind}`), body, () =>
+    progress(kind, "another process is building it; waiting"),
   );
 }
 
-async function present(path: string): Promise<boolean> {
+/** Under the kind's lock: `fill` fills an empty directory and answers its key. One of that key that is there already stays. */
+export async function buildBeside(
+  cache: string,
+  kind: string,
+  fill: (dir: string) => Promise<string>,
+): Promise<Artifact> {
+  const temporaryPrefix = `.tmp-${kind}-`;
+  for (const name of await readdir(cache))
+    if (name.startsWith(temporaryPrefix)) await rm(join(cache, name), { recursive: true, force: true });
+  const temporary = join(cache, `${temporaryPrefix}${process.pid}`);
+  await mkdir(temporary, { mode: 0o755 });
+  try {
+    const key = await fill(temporary);
+    const path = join(cache, `${kind}-${key}`);
+    if (await isPresent(path)) await rm(temporary, { recursive: true, force: true });
+    else {
+      // Without this a power cut could leave a renamed directory with empty files in it.
+      await run(["sync", "-f", temporary], { deadlineMs: 600_000 });
+      await rename(temporary, path);
+    }
+    return { key, path };
+  } catch (error) {
+    await rm(temporary, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+export async function isPresent(path: string): Promise<boolean> {
   try {
     await stat(path);
+    return true;
   } catch {
     return false;
   }
-  await freshen(path);
-  return true;
 }
 
-/** The time tells a later clean-up (prune.ts) which artifacts are still in use. */
+/** This process needs it from now on. The time tells a later clean-up (prune.ts) which artifacts are still in use. */
+export async function use(path: string): Promise<void> {
+  obtained.add(path);
+  await freshen(path);
+}
+
 const freshen = (path: string): Promise<void> => utimes(path, new Date(), new Date()).catch(() => undefined);
 
 /** Says daily that what this process has obtained is in use; answers how to end that. */

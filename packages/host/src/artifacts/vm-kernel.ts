@@ -4,10 +4,10 @@ import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { run } from "../sys/run.ts";
 import { obtainBusybox } from "./busybox.ts";
-import { DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
+import type { PrivateApt, Versions } from "./private-apt.ts";
 import { unpackPrivateDebs } from "./private-deb.ts";
 import { inStep, type Progress } from "./step.ts";
-import { obtainArtifact } from "./store.ts";
+import { obtainVersioned, type VersionedRequest } from "./versioned.ts";
 import type { VmArch } from "./vm-arch.ts";
 
 /** Raise when what is kept of the packages changes. */
@@ -48,23 +48,10 @@ export interface VmKernel {
 /** About 15 s when it has to be fetched. */
 export function obtainVmKernel(cache: string, arch: VmArch, progress: Progress): Promise<VmKernel> {
   return inStep(progress, "kernel of virtual machines", REPAIR, async (detail) => {
-    const boot = [...BOOT_MODULES, ...arch.panicModules];
+    const boot = bootModules(arch);
     const busybox = await obtainBusybox(cache, progress);
-    const artifact = await obtainArtifact(
-      cache,
-      {
-        kind: "vm-kernel",
-        inputs: {
-          recipe: RECIPE,
-          package: arch.kernelPackage,
-          boot,
-          demand: DEMAND_MODULES,
-          folders: DEMAND_FOLDERS,
-        },
-        build: (dir) => build(dir, arch, boot, busybox, detail),
-      },
-      (_step, text) => detail(text ?? ""),
-    );
+    const request = vmKernelRequest(cache, arch, detail);
+    const artifact = await obtainVersioned(cache, request, (_step, text) => detail(text ?? ""));
     const release = await onlyEntry(join(artifact.path, "lib/modules"));
     return {
       key: `${artifact.key}-${release}`,
@@ -77,23 +64,46 @@ export function obtainVmKernel(cache: string, arch: VmArch, progress: Progress):
   });
 }
 
+const bootModules = (arch: VmArch): string[] => [...BOOT_MODULES, ...arch.panicModules];
+
+export function vmKernelRequest(
+  cache: string,
+  arch: VmArch,
+  detail: (text: string) => void,
+): VersionedRequest {
+  const boot = bootModules(arch);
+  return {
+    kind: "vm-kernel",
+    inputs: {
+      recipe: RECIPE,
+      package: arch.kernelPackage,
+      boot,
+      demand: DEMAND_MODULES,
+      folders: DEMAND_FOLDERS,
+    },
+    build: async (dir) =>
+      build(dir, arch, boot, await obtainBusybox(cache, (_step, text) => text && detail(text)), detail),
+  };
+}
+
+/** The packages that it would be made of now. */
+export const vmKernelPackages = (apt: PrivateApt, arch: VmArch): Promise<string[]> =>
+  apt.dependencies([arch.kernelPackage]);
+
 async function build(
   dir: string,
   arch: VmArch,
   boot: readonly string[],
   busybox: string,
   detail: (text: string) => void,
-): Promise<void> {
+): Promise<Versions> {
   const unpacked = join(dir, "unpacked");
-  const mirrors = await debianMirrors();
   detail(`fetching ${arch.kernelPackage}`);
-  const kernel = { packages: [arch.kernelPackage], dependenciesOnly: true, into: unpacked };
-  try {
-    await unpackPrivateDebs({ ...kernel, mirror: mirrors.security, suite: `${DEBIAN_SUITE}-security` });
-  } catch {
-    // A fresh release has no security update of its kernel yet.
-    await unpackPrivateDebs({ ...kernel, mirror: mirrors.main, suite: DEBIAN_SUITE });
-  }
+  const versions = await unpackPrivateDebs({
+    packages: [arch.kernelPackage],
+    dependenciesOnly: true,
+    into: unpacked,
+  });
   const release = await onlyEntry(join(unpacked, "lib/modules"));
   await rename(join(unpacked, `boot/vmlinuz-${release}`), join(dir, "kernel"));
   detail("choosing modules");
@@ -113,6 +123,7 @@ async function build(
       await rename(join(unpacked, index, name), join(dir, index, name));
   await rm(unpacked, { recursive: true });
   await run([busybox, "depmod", "-b", dir, release]);
+  return versions;
 }
 
 /** Module files below `root` with all that they need, what is needed first. */

@@ -17,6 +17,8 @@ export interface BlobStore {
 export interface BlobEntry {
   key: string;
   bytes: number;
+  /** When it was written, by the store's clock; Infinity: it does not say. */
+  modifiedAtMs: number;
 }
 
 /** Throws on a key that a store could misread; keys are made by us, so this is a broken invariant. */

@@ -1,4 +1,7 @@
-/** Blobs as files of a directory. A blob appears by rename after fsync; a write that was cut off leaves a `.part` file, swept at open. */
+/**
+ * Blobs as files of a directory. A blob appears by rename after fsync; a write that was cut off leaves a `.part` file. An open sweeps
+ * those that are older than a day: a younger one may be somebody's write under way.
+ */
 import { constants } from "node:fs";
 import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { randomBytes } from "node:crypto";
@@ -8,11 +11,15 @@ import { ClocheError } from "@cloche/protocol";
 import { type BlobEntry, type BlobStore, checkKey } from "./blob-store.ts";
 
 const partSuffix = ".part";
+const partKeptMs = 24 * 3_600_000;
 
-export async function openDirectoryStore(folder: string): Promise<BlobStore> {
+export async function openDirectoryStore(folder: string, nowMs = Date.now()): Promise<BlobStore> {
   await mkdir(folder, { recursive: true, mode: 0o700 });
   for (const file of await filesBelow(folder)) {
-    if (file.endsWith(partSuffix)) await rm(join(folder, file), { force: true });
+    if (!file.endsWith(partSuffix)) continue;
+    const path = join(folder, file);
+    const modifiedAtMs = (await stat(path).catch(() => undefined))?.mtimeMs ?? Infinity;
+    if (modifiedAtMs < nowMs - partKeptMs) await rm(path, { force: true });
   }
   return new DirectoryStore(folder);
 }
@@ -72,7 +79,7 @@ class DirectoryStore implements BlobStore {
       const entries = await Promise.all(
         keys.map((key) =>
           stat(join(this.#folder, key)).then(
-            ({ size }) => ({ key, bytes: size }),
+            ({ size, mtimeMs }) => ({ key, bytes: size, modifiedAtMs: mtimeMs }),
             () => undefined, // deleted meanwhile
           ),
         ),

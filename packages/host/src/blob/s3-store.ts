@@ -97,7 +97,12 @@ class S3Store implements BlobStore {
         this.#client.listObjectsPaged("/", `${this.#prefix}${prefix}`, pageSize, token),
       );
       for (const object of page?.objects ?? []) {
-        entries.push({ key: object.Key.slice(this.#prefix.length), bytes: Number(object.Size) });
+        const modifiedAtMs = object.LastModified.getTime() || Infinity;
+        entries.push({
+          key: object.Key.slice(this.#prefix.length),
+          bytes: Number(object.Size),
+          modifiedAtMs,
+        });
       }
       token = page?.nextContinuationToken;
     } while (token);

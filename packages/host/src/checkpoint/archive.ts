@@ -5,7 +5,7 @@
  *
  * A checkpoint that shares blocks with a base (its template, or the checkpoint before it) stores only what differs: the
  * extent maps tell, without reading. A pack lives while any manifest names it. A write that a crash cut off leaves packs
- * that no manifest names; `sweep` removes them.
+ * that no manifest names; `sweep` removes them when they are a day old: younger ones may be of an upload under way elsewhere.
  */
 import { type FileHandle, open, readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { promisify } from "node:util";
@@ -27,6 +27,8 @@ import {
 
 const packBytes = 32 * 1024 * 1024;
 const chunksAtOnce = 4;
+/** A pack that nobody names is left alone for so long after it was written. */
+export const unnamedPackKeptMs = 24 * 3_600_000;
 const compressionLevel = 1;
 const packMagic = Buffer.from("CLOCHEPK\x01\x00\x00\x00\x00\x00\x00\x00", "latin1");
 
@@ -43,6 +45,7 @@ export interface ArchiveOptions {
   blobs: BlobStore;
   native: Native;
   randomBytes: RandomBytes;
+  nowMs(): number;
 }
 
 export class CheckpointArchive {
@@ -71,6 +74,7 @@ export class CheckpointArchive {
     for (const id of inherited) this.#writing.pin(id);
     const packs = new PackWriter(this.#options, manifest, this.#writing);
     const file = await open(image, "r");
+    let isNamed = false;
     try {
       const due = dataChunks(marks, manifest);
       for (let at = 0; at < due.length; at += chunksAtOnce) {
@@ -82,10 +86,12 @@ export class CheckpointArchive {
         }
       }
       await packs.flush();
+      isNamed = true;
       await this.#options.blobs.put(manifestKey(header.id), await encodeManifest(manifest));
       return manifest;
     } catch (error) {
-      await packs.discard();
+      // A manifest whose write failed may be there all the same: then its packs must be.
+      if (!isNamed) await packs.discard();
       throw error;
     } finally {
       packs.release();
@@ -149,14 +155,26 @@ export class CheckpointArchive {
     return freed;
   }
 
-  /** Removes packs that neither `known` nor a write under way names: what a killed service left. Answers how many. */
-  async sweep(known: Iterable<readonly PackReference[]>): Promise<number> {
-    const kept = new Set([...known].flatMap((packs) => packs.map((pack) => pack.id)));
+  /** Removes a manifest that cannot be read. Its packs are swept once nobody names them. */
+  async forget(id: string): Promise<void> {
+    await this.#options.blobs.delete(manifestKey(id));
+  }
+
+  /**
+   * Removes packs that neither `known` nor a write under way names and that are a day old: what a killed service left. `known` is asked
+   * once the packs are listed, so that what is named meanwhile counts. Answers how many.
+   */
+  async sweep(known: () => Promise<Iterable<readonly PackReference[]>>): Promise<number> {
+    const { blobs, nowMs } = this.#options;
+    const packs = await blobs.list("packs/");
+    const kept = new Set([...(await known())].flatMap((named) => named.map((pack) => pack.id)));
     let removed = 0;
-    for (const { key } of await this.#options.blobs.list("packs/")) {
+    for (const { key, modifiedAtMs } of packs) {
       const id = key.slice("packs/".length);
       if (kept.has(id) || this.#writing.has(id)) continue;
-      await this.#options.blobs.delete(key);
+      // Infinity: the store does not say when. Such a pack stays.
+      if (!(nowMs() - modifiedAtMs > unnamedPackKeptMs)) continue;
+      await blobs.delete(key);
       removed += 1;
     }
     return removed;

@@ -19,9 +19,16 @@ import {
   syncFile,
   writeDurably,
 } from "@cloche/base";
-import { ClocheError, isCheckpointId, newCheckpointId, type RandomBytes } from "@cloche/protocol";
+import {
+  ClocheError,
+  isBehind,
+  isCheckpointId,
+  type ListPosition,
+  newCheckpointId,
+  type RandomBytes,
+} from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive } from "./archive.ts";
-import type { CheckpointHeader, Manifest, PackReference } from "./manifest.ts";
+import { type CheckpointHeader, type Manifest, ManifestError, type PackReference } from "./manifest.ts";
 
 export interface CheckpointOptions {
   /** `<pool>/checkpoints`. */
@@ -162,6 +169,18 @@ export class CheckpointCatalogue {
       );
   }
 
+  /** At most `limit` of the list, behind `after`. `next`: where it ended; undefined: it is the last page. */
+  page(
+    teamId: string,
+    sandboxId: string,
+    { limit, after }: { limit: number; after?: ListPosition | undefined },
+  ): { checkpoints: CheckpointInfo[]; next: ListPosition | undefined } {
+    const all = this.list(teamId, sandboxId);
+    const rest = after === undefined ? all : all.filter((info) => isBehind(info, after));
+    const checkpoints = rest.slice(0, limit);
+    return { checkpoints, next: rest.length > limit ? checkpoints.at(-1) : undefined };
+  }
+
   /** The team's checkpoint; not_found for another team's as for what does not exist. */
   get(teamId: string, id: string): CheckpointInfo {
     const info = this.#entries.get(id)?.info;
@@ -224,13 +243,21 @@ export class CheckpointCatalogue {
     for (const { info } of this.#entries.values()) {
       if (info.visible && !stored.has(info.id) && info.local && !info.deleted) info.visible = false; // storage lost it: again
     }
-    const templates = [...stored].filter((id) => !isCheckpointId(id));
-    const known = [...this.#entries.values()].map((entry) => entry.info.packs);
-    for (const id of templates) {
-      const manifest = await archive.read(id).catch(() => undefined);
-      if (manifest !== undefined) known.push(manifest.packs);
+    await this.#sweep();
+  }
+
+  async #sweep(): Promise<void> {
+    try {
+      const removed = await this.#options.archive.sweep(() => this.#packsOfOthers(""));
+      if (removed > 0)
+        this.#options.log.info({ removed }, "packs that nobody names were removed from storage");
+    } catch (error) {
+      if (!(error instanceof UnknownPacks)) throw error;
+      this.#options.log.error(
+        { err: error },
+        "no pack was removed from storage, since nobody knows which are needed",
+      );
     }
-    await archive.sweep(known);
   }
 
   #beginUpload(entry: Entry): void {
@@ -369,25 +396,47 @@ export class CheckpointCatalogue {
       const { archive, exclusiveBytes } = this.#options;
       const image = join(this.#folder(id), "disk.img");
       let freed = entry.info.local ? await exclusiveBytes(image).catch(() => 0) : 0;
-      const manifest = await archive.read(id).catch(() => undefined);
-      if (manifest !== undefined) freed += await archive.delete(manifest, await this.#packsOfOthers(id));
+      const manifest = await archive.read(id).catch(onlyDamage);
+      if (manifest === "damaged") await archive.forget(id);
+      else if (manifest !== undefined)
+        freed += await archive.delete(manifest, await this.#packsKept(id, manifest));
       await rm(this.#folder(id), { recursive: true, force: true });
       this.#entries.delete(id);
       return freed;
     });
   }
 
+  /**
+   * What every checkpoint but this one needs, also those in storage that are not known here, and templates. Throws UnknownPacks where a
+   * manifest cannot be read: then no pack may be removed.
+   */
   async #packsOfOthers(id: string): Promise<PackReference[][]> {
     const others = [...this.#entries].filter(([other]) => other !== id).map(([, entry]) => entry.info.packs);
     const templates = await Promise.allSettled(this.#templates.values());
     for (const result of templates)
       if (result.status === "fulfilled") others.push(result.value.manifest.packs);
-    const stored = (await this.#options.archive.list()).filter((other) => !isCheckpointId(other));
-    for (const template of stored) {
-      const manifest = await this.#options.archive.read(template);
+    for (const other of await this.#options.archive.list()) {
+      if (other === id || this.#entries.get(other)?.info.visible) continue;
+      const manifest = await this.#options.archive.read(other).catch((error: unknown) => {
+        throw new UnknownPacks(`checkpoint ${other} in storage cannot be read`, { cause: error });
+      });
       if (manifest !== undefined) others.push(manifest.packs);
     }
     return others;
+  }
+
+  /** Where it cannot be known what others need, all of this one's packs stay; a later start sweeps them. */
+  async #packsKept(id: string, manifest: Manifest): Promise<PackReference[][]> {
+    try {
+      return await this.#packsOfOthers(id);
+    } catch (error) {
+      if (!(error instanceof UnknownPacks)) throw error;
+      this.#options.log.error(
+        { err: error, checkpoint_id: id },
+        "packs of a deleted checkpoint stay in storage",
+      );
+      return [manifest.packs];
+    }
   }
 
   #newestOf(sandboxId: string): CheckpointInfo | undefined {
@@ -418,6 +467,15 @@ export class CheckpointCatalogue {
     return join(this.#options.dir, id);
   }
 }
+
+/** Storage that cannot be reached is no reason to forget what lies there: a later start would find it again. */
+function onlyDamage(error: unknown): "damaged" {
+  if (error instanceof ManifestError) return "damaged";
+  throw error;
+}
+
+/** It cannot be told which packs in storage are needed. Never leaves this file. */
+class UnknownPacks extends Error {}
 
 /** One that a crash left in part was never answered: later changes replace it whole. */
 async function readRecord(path: string): Promise<CheckpointInfo | undefined> {

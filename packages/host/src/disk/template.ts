@@ -1,5 +1,5 @@
 // The base image on the pool, in the sizes that were asked for: `<pool>/templates/<key>-<mb>.ext4`. Clones start from there.
-import { mkdir, rename } from "node:fs/promises";
+import { mkdir, readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { BaseImage } from "../artifacts/base-image.ts";
 import { inStep, type Progress } from "../artifacts/step.ts";
@@ -46,6 +46,9 @@ export function openTemplates(options: {
       await rename(`${first}.making`, first);
     }
     for (const sizeMb of options.sizesMb) await ofSize(sizeMb);
+    // Of an earlier base. Disks cloned from it have its blocks as their own.
+    for (const name of await readdir(dir))
+      if (!name.startsWith(`${base.key}-`)) await rm(join(dir, name), { recursive: true, force: true });
     return { key: base.key, ofSize };
   });
 }

@@ -101,7 +101,7 @@ function openCatalogue(parts: HostParts): CheckpointCatalogue {
   const { blobs, native, templates, clock, randomBytes, log } = parts;
   return new CheckpointCatalogue({
     dir: join(parts.poolDir, "checkpoints"),
-    archive: new CheckpointArchive({ blobs, native, randomBytes }),
+    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => clock.nowMs() }),
     template: async (diskMb) => ({ name: templates.key, image: await templates.ofSize(diskMb) }),
     localImages: LOCAL_IMAGES,
     exclusiveBytes: async (image) => (await diskUsage(native, image)).exclusiveBytes,

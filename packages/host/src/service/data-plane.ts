@@ -5,6 +5,7 @@ import { logIds, readJsonBody, sendError, sendJson, withRequestIds } from "@cloc
 import {
   type CheckpointCreated,
   type CheckpointDeleted,
+  type CheckpointList,
   type CheckpointRecord,
   type CheckpointWaitResponse,
   ClocheError,
@@ -13,6 +14,8 @@ import {
   internalHeaders,
   isDisplayName,
   limits,
+  listPositionText,
+  parseListPosition,
   type RestoreResponse,
   traceparentOf,
 } from "@cloche/protocol";
@@ -44,6 +47,7 @@ interface Call {
   parts: CheckpointParts;
   sandboxId: string;
   body: Body;
+  query: URLSearchParams;
   /** Path segment after /v1/checkpoint/. */
   id: string;
   /** Aborted when the client is gone. */
@@ -70,7 +74,8 @@ export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
       verifyToken(request.headers.authorization, machines.keys, sandboxId, machines.parts.clock.nowMs());
       const { handler, id } = route(request);
       const body = request.method === "POST" ? await readJsonBody(request, limits.jsonBodyBytes) : {};
-      sendJson(response, 200, await handler({ parts, sandboxId, body, id, signal: gone.signal }));
+      const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
+      sendJson(response, 200, await handler({ parts, sandboxId, body, query, id, signal: gone.signal }));
     };
     const ids = { requestId, traceparent: traceparentOf(request.headers["traceparent"]) };
     void withRequestIds(ids, answer).catch((thrown: unknown) => {
@@ -109,10 +114,19 @@ async function create({ parts, sandboxId, body }: Call): Promise<CheckpointCreat
   return { checkpoint_id: info.id, ok: true, size_bytes: info.size_bytes, copy_duration_ms: duration };
 }
 
-async function list({ parts, sandboxId }: Call): Promise<{ checkpoints: CheckpointRecord[] }> {
+async function list({ parts, sandboxId, query }: Call): Promise<CheckpointList> {
   const { teamId } = parts.machines.get(sandboxId);
-  return { checkpoints: parts.checkpoints.list(teamId, sandboxId).map(publicRecord) };
+  const cursor = query.get("cursor") ?? "";
+  const most = limits.unpagedList;
+  const limit = integer({ limit: wholeNumber(query.get("limit")) }, "limit", most, 1, most);
+  const after = cursor === "" ? undefined : parseListPosition("cursor", cursor);
+  const { checkpoints, next } = parts.checkpoints.page(teamId, sandboxId, { limit, after });
+  return { checkpoints: checkpoints.map(publicRecord), cursor: next ? listPositionText(next) : "" };
 }
+
+/** As a number where it is one; else as it is, to be refused. */
+const wholeNumber = (text: string | null): unknown =>
+  text !== null && /^\d{1,9}$/.test(text) ? Number(text) : (text ?? undefined);
 
 export const publicRecord = (info: CheckpointInfo): CheckpointRecord => ({
   id: info.id,

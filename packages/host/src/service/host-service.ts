@@ -5,6 +5,9 @@ import {
   egressModes,
   internalHeaders,
   isSandboxId,
+  limits,
+  listPositionText,
+  parseListPosition,
   traceparentHeader,
   traceparentOf,
 } from "@cloche/protocol";
@@ -107,9 +110,21 @@ export function hostService(
       await answer(() => machines.setKeys({ issuer, keys: keys.map(readKey) }));
       return {};
     },
-    listCheckpoints: ({ teamId, sandboxId }) => ({
-      checkpoints: checkpoints.list(teamId, sandboxId).map(checkpointMessage),
-    }),
+    listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id }) =>
+      answer(async () => {
+        if (id !== "") {
+          const one = checkpoints.list(teamId, sandboxId).filter((info) => info.id === id);
+          return { checkpoints: one.map(checkpointMessage), nextPageToken: "" };
+        }
+        const page = checkpoints.page(teamId, sandboxId, {
+          limit: Math.min(limit || limits.unpagedList, limits.unpagedList),
+          after: pageToken === "" ? undefined : parseListPosition("page_token", pageToken),
+        });
+        return {
+          checkpoints: page.checkpoints.map(checkpointMessage),
+          nextPageToken: page.next ? listPositionText(page.next) : "",
+        };
+      }),
     deleteCheckpoint: ({ teamId, id }) =>
       answer(async () => ({ freedBytes: await checkpoints.delete(teamId, id) })),
     getHostInfo: () => ({

@@ -1231,6 +1231,27 @@ export declare type ListHostCheckpointsRequest = Message<"cloche.host.v1.ListHos
    * @generated from field: string sandbox_id = 2;
    */
   sandboxId: string;
+
+  /**
+   * at most so many, newest first; 0: 10000
+   *
+   * @generated from field: uint32 limit = 3;
+   */
+  limit: number;
+
+  /**
+   * optional: next_page_token of the page before
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+
+  /**
+   * optional: only this one
+   *
+   * @generated from field: string id = 5;
+   */
+  id: string;
 };
 
 /**
@@ -1248,6 +1269,27 @@ export declare type ListHostCheckpointsRequestJson = {
    * @generated from field: string sandbox_id = 2;
    */
   sandboxId?: string;
+
+  /**
+   * at most so many, newest first; 0: 10000
+   *
+   * @generated from field: uint32 limit = 3;
+   */
+  limit?: number;
+
+  /**
+   * optional: next_page_token of the page before
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken?: string;
+
+  /**
+   * optional: only this one
+   *
+   * @generated from field: string id = 5;
+   */
+  id?: string;
 };
 
 /**
@@ -1264,6 +1306,13 @@ export declare type ListHostCheckpointsResponse = Message<"cloche.host.v1.ListHo
    * @generated from field: repeated cloche.host.v1.HostCheckpoint checkpoints = 1;
    */
   checkpoints: HostCheckpoint[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
 };
 
 /**
@@ -1274,6 +1323,13 @@ export declare type ListHostCheckpointsResponseJson = {
    * @generated from field: repeated cloche.host.v1.HostCheckpoint checkpoints = 1;
    */
   checkpoints?: HostCheckpointJson[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken?: string;
 };
 
 /**

@@ -652,7 +652,7 @@ export declare const GetSandboxResponseSchema: GenMessage<GetSandboxResponse, {j
  */
 export declare type ListSandboxesRequest = Message<"cloche.public.v1.ListSandboxesRequest"> & {
   /**
-   * 0: all
+   * at most 1000; 0: all, up to 10000
    *
    * @generated from field: uint32 page_size = 1;
    */
@@ -681,7 +681,7 @@ export declare type ListSandboxesRequest = Message<"cloche.public.v1.ListSandbox
  */
 export declare type ListSandboxesRequestJson = {
   /**
-   * 0: all
+   * at most 1000; 0: all, up to 10000
    *
    * @generated from field: uint32 page_size = 1;
    */
@@ -723,6 +723,8 @@ export declare type ListSandboxesResponse = Message<"cloche.public.v1.ListSandbo
   sandboxes: Sandbox[];
 
   /**
+   * empty: this was the last page
+   *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
@@ -740,6 +742,8 @@ export declare type ListSandboxesResponseJson = {
   sandboxes?: SandboxJson[];
 
   /**
+   * empty: this was the last page
+   *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken?: string;
@@ -1419,6 +1423,20 @@ export declare type ListCheckpointsRequest = Message<"cloche.public.v1.ListCheck
    * @generated from field: string sandbox_id = 1;
    */
   sandboxId: string;
+
+  /**
+   * at most 1000; 0: all, up to 10000
+   *
+   * @generated from field: uint32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the page before, with the same sandbox_id
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
 };
 
 /**
@@ -1431,6 +1449,20 @@ export declare type ListCheckpointsRequestJson = {
    * @generated from field: string sandbox_id = 1;
    */
   sandboxId?: string;
+
+  /**
+   * at most 1000; 0: all, up to 10000
+   *
+   * @generated from field: uint32 page_size = 2;
+   */
+  pageSize?: number;
+
+  /**
+   * next_page_token of the page before, with the same sandbox_id
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken?: string;
 };
 
 /**
@@ -1449,6 +1481,13 @@ export declare type ListCheckpointsResponse = Message<"cloche.public.v1.ListChec
    * @generated from field: repeated cloche.public.v1.Checkpoint checkpoints = 1;
    */
   checkpoints: Checkpoint[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
 };
 
 /**
@@ -1461,6 +1500,13 @@ export declare type ListCheckpointsResponseJson = {
    * @generated from field: repeated cloche.public.v1.Checkpoint checkpoints = 1;
    */
   checkpoints?: CheckpointJson[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken?: string;
 };
 
 /**
@@ -2051,12 +2097,38 @@ export declare const CreateApiKeyResponseSchema: GenMessage<CreateApiKeyResponse
  * @generated from message cloche.public.v1.ListApiKeysRequest
  */
 export declare type ListApiKeysRequest = Message<"cloche.public.v1.ListApiKeysRequest"> & {
+  /**
+   * at most 1000; 0: all, up to 10000
+   *
+   * @generated from field: uint32 page_size = 1;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the page before
+   *
+   * @generated from field: string page_token = 2;
+   */
+  pageToken: string;
 };
 
 /**
  * @generated from message cloche.public.v1.ListApiKeysRequest
  */
 export declare type ListApiKeysRequestJson = {
+  /**
+   * at most 1000; 0: all, up to 10000
+   *
+   * @generated from field: uint32 page_size = 1;
+   */
+  pageSize?: number;
+
+  /**
+   * next_page_token of the page before
+   *
+   * @generated from field: string page_token = 2;
+   */
+  pageToken?: string;
 };
 
 /**
@@ -2070,9 +2142,18 @@ export declare const ListApiKeysRequestSchema: GenMessage<ListApiKeysRequest, {j
  */
 export declare type ListApiKeysResponse = Message<"cloche.public.v1.ListApiKeysResponse"> & {
   /**
+   * newest first
+   *
    * @generated from field: repeated cloche.public.v1.ApiKey keys = 1;
    */
   keys: ApiKey[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
 };
 
 /**
@@ -2080,9 +2161,18 @@ export declare type ListApiKeysResponse = Message<"cloche.public.v1.ListApiKeysR
  */
 export declare type ListApiKeysResponseJson = {
   /**
+   * newest first
+   *
    * @generated from field: repeated cloche.public.v1.ApiKey keys = 1;
    */
   keys?: ApiKeyJson[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken?: string;
 };
 
 /**

@@ -1,0 +1,129 @@
+// `cloche update`: which artifacts of Debian packages are older than what the mirror has now, and their making anew. Nothing here runs at
+// a start. What is made lies beside the old, which sandboxes and this service go on using; the next start takes it.
+import { join } from "node:path";
+import { rfc3339 } from "@cloche/base";
+import { type BaseRootfsInputs, baseRootfsRequest, DPKG_STATUS } from "./base-rootfs.ts";
+import { busyboxPackages, busyboxRequest } from "./busybox.ts";
+import { withFileLock } from "./file-lock.ts";
+import { debianSources, installedVersions, type PackageChange, PrivateApt } from "./private-apt.ts";
+import { inStep, type Progress } from "./step.ts";
+import { vmArch } from "./vm-arch.ts";
+import { vmKernelPackages, vmKernelRequest } from "./vm-kernel.ts";
+import {
+  currentVersioned,
+  rebuildVersioned,
+  type VersionedArtifact,
+  type VersionedRequest,
+} from "./versioned.ts";
+
+/** The lists of the mirror, all three suites, when nothing of them is there yet: 14 MB. */
+const LISTS_DEADLINE_MS = 120_000;
+
+/** One artifact that can go out of date. */
+export interface Updatable {
+  readonly name: string;
+  readonly request: VersionedRequest;
+  /** Its packages of which the mirror has newer ones. */
+  outdated(apt: PrivateApt, current: VersionedArtifact): Promise<PackageChange[]>;
+}
+
+/** As `cloche update --json` prints it. */
+export interface ArtifactState {
+  readonly name: string;
+  /** `missing`: the next start would make it. `old`: packages have newer versions, or nobody knows what it was made of. */
+  readonly state: "current" | "old" | "missing";
+  /** When it was made; empty: of an earlier release, which did not note it. */
+  readonly made_at: string;
+  readonly changes: readonly PackageChange[];
+}
+
+export function updatables(cache: string, rootfs: BaseRootfsInputs, progress: Progress): Updatable[] {
+  const detailOf = (name: string) => (text: string) => progress(name, text);
+  const found: Updatable[] = [
+    {
+      name: "base file system",
+      request: baseRootfsRequest(cache, rootfs, progress, detailOf("base file system")),
+      outdated: async (apt, { path }) => {
+        const status = join(path, DPKG_STATUS);
+        return apt.outdated(status, Object.keys(await installedVersions(status)));
+      },
+    },
+    {
+      name: "busybox",
+      request: busyboxRequest(),
+      outdated: async (apt, current) => compare(current, await apt.newest(await busyboxPackages())),
+    },
+  ];
+  const arch = machineArch();
+  if (arch !== undefined)
+    found.push({
+      name: "kernel of virtual machines",
+      request: vmKernelRequest(cache, arch, detailOf("kernel of virtual machines")),
+      outdated: async (apt, current) => compare(current, await apt.newest(await vmKernelPackages(apt, arch))),
+    });
+  return found;
+}
+
+/** Asks the mirror; throws a SetupError when it cannot be reached. */
+export async function checkArtifacts(
+  cache: string,
+  all: readonly Updatable[],
+  progress: Progress,
+  sources?: readonly string[],
+): Promise<ArtifactState[]> {
+  const repair =
+    "check that the Debian mirror of this machine can be reached (apt-get update); what is there goes on working";
+  return inStep(progress, "what the Debian mirror has", repair, () =>
+    withFileLock(join(cache, ".lock-apt"), async () => {
+      const apt = await PrivateApt.open(join(cache, "apt"), sources ?? (await debianSources()));
+      await apt.update(LISTS_DEADLINE_MS);
+      const states: ArtifactState[] = [];
+      for (const one of all) states.push(await stateOf(cache, one, apt));
+      return states;
+    }),
+  );
+}
+
+/** Makes those that are old anew. What is missing is left to the start that needs it. */
+export async function updateArtifacts(
+  cache: string,
+  all: readonly Updatable[],
+  states: readonly ArtifactState[],
+  progress: Progress,
+): Promise<void> {
+  const repair =
+    "check that the Debian mirror of this machine can be reached (apt-get update); what is there goes on working";
+  for (const { name, request } of all) {
+    if (states.find((one) => one.name === name)?.state !== "old") continue;
+    await inStep(progress, name, repair, () => rebuildVersioned(cache, request, progress));
+  }
+}
+
+async function stateOf(cache: string, one: Updatable, apt: PrivateApt): Promise<ArtifactState> {
+  const current = await currentVersioned(cache, one.request);
+  if (current === undefined) return { name: one.name, state: "missing", made_at: "", changes: [] };
+  const changes = await one.outdated(apt, current);
+  const { madeFrom } = current;
+  return {
+    name: one.name,
+    state: changes.length > 0 || madeFrom === undefined ? "old" : "current",
+    made_at: madeFrom === undefined ? "" : rfc3339(madeFrom.madeAtMs),
+    changes: changes.toSorted((a, b) => (a.package < b.package ? -1 : 1)),
+  };
+}
+
+/** A package that went in and is not wanted any more (a kernel of another name) is named with the one that takes its place. */
+function compare({ madeFrom }: VersionedArtifact, newest: Readonly<Record<string, string>>): PackageChange[] {
+  const installed = madeFrom?.versions ?? {};
+  return Object.entries(newest)
+    .filter(([name, version]) => installed[name] !== version)
+    .map(([name, version]) => ({ package: name, installed: installed[name] ?? "", available: version }));
+}
+
+function machineArch() {
+  try {
+    return vmArch();
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,140 @@
+// Artifacts made of packages that others publish. Their key has the packages' versions, which only a build knows; so beside each lies
+// `<kind>-<key>.made-from.json`, and the one in use is the newest of those made by the same recipe:
+//
+//   a start          takes it, without asking the network; builds the first
+//   cloche update    builds another where a version is newer (update.ts); the next start takes that one
+//
+// One of an earlier release has no such file and is keyed by its recipe alone: it is taken as long as there is no newer one.
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { readJsonFile, rfc3339, writeDurably } from "@cloche/base";
+import type { Versions } from "./private-apt.ts";
+import type { Progress } from "./step.ts";
+import {
+  type Artifact,
+  type ArtifactRequest,
+  artifactKey,
+  buildBeside,
+  isPresent,
+  use,
+  withKindLock,
+} from "./store.ts";
+
+export interface VersionedRequest extends Omit<ArtifactRequest, "build"> {
+  /** Fills the empty directory; answers the packages that went in. */
+  readonly build: (dir: string) => Promise<Versions>;
+}
+
+export interface VersionedArtifact extends Artifact {
+  /** Undefined: of an earlier release, which did not note it. */
+  readonly madeFrom?: MadeFrom;
+}
+
+export interface MadeFrom {
+  readonly versions: Versions;
+  /** Unix milliseconds. */
+  readonly madeAtMs: number;
+}
+
+interface Note {
+  format: 1;
+  recipe: string;
+  made_at: string;
+  versions: Versions;
+}
+
+const NOTE_SUFFIX = ".made-from.json";
+const FORMAT = 1;
+const DAY_MS = 24 * 3_600_000;
+const WORTH_A_WORD_DAYS = 7;
+
+/** The one in use; built when there is none. Concurrent callers, in any process, build once. */
+export async function obtainVersioned(
+  cache: string,
+  request: VersionedRequest,
+  progress: Progress,
+): Promise<VersionedArtifact> {
+  const found = await currentVersioned(cache, request);
+  if (found !== undefined) return taken(found);
+  return withKindLock(cache, request.kind, progress, async () =>
+    taken((await currentVersioned(cache, request)) ?? (await build(cache, request))),
+  );
+}
+
+/** Builds another with the packages of now, and makes it the one that the next start takes. */
+export function rebuildVersioned(
+  cache: string,
+  request: VersionedRequest,
+  progress: Progress,
+): Promise<VersionedArtifact> {
+  return withKindLock(cache, request.kind, progress, async () => taken(await build(cache, request)));
+}
+
+/** The one that a start would take; undefined: it would have to build it. */
+export async function currentVersioned(
+  cache: string,
+  { kind, inputs }: Pick<VersionedRequest, "kind" | "inputs">,
+): Promise<VersionedArtifact | undefined> {
+  const recipe = artifactKey(kind, inputs);
+  let newest: VersionedArtifact | undefined;
+  for (const name of await readdir(cache).catch(() => [])) {
+    if (!name.startsWith(`${kind}-`) || !name.endsWith(NOTE_SUFFIX)) continue;
+    const key = name.slice(kind.length + 1, -NOTE_SUFFIX.length);
+    const artifact = await noted(cache, kind, key, recipe);
+    if (artifact && artifact.madeFrom.madeAtMs >= (newest?.madeFrom?.madeAtMs ?? 0)) newest = artifact;
+  }
+  if (newest !== undefined) return newest;
+  const path = join(cache, `${kind}-${recipe}`);
+  return (await isPresent(path)) ? { key: recipe, path } : undefined;
+}
+
+/** For a start: when it was made, once that is a while ago. */
+export function ageText({ madeFrom }: VersionedArtifact, nowMs: number): string | undefined {
+  const days = madeFrom && Math.floor((nowMs - madeFrom.madeAtMs) / DAY_MS);
+  if (days === undefined)
+    return "made by an earlier release: npx cloche update makes one of today's packages";
+  if (days < WORTH_A_WORD_DAYS) return undefined;
+  return `made ${days} days ago: npx cloche update looks for newer packages`;
+}
+
+/** Where an artifact's note lies; goes with it. */
+export const notePath = (artifact: string): string => `${artifact}${NOTE_SUFFIX}`;
+
+async function noted(
+  cache: string,
+  kind: string,
+  key: string,
+  recipe: string,
+): Promise<(VersionedArtifact & { madeFrom: MadeFrom }) | undefined> {
+  const path = join(cache, `${kind}-${key}`);
+  const note = (await readJsonFile(notePath(path)).catch(() => undefined)) as Partial<Note> | undefined;
+  if (note?.format !== FORMAT || note.recipe !== recipe || !(await isPresent(path))) return undefined;
+  const madeFrom = { versions: note.versions ?? {}, madeAtMs: Date.parse(note.made_at ?? "") || 0 };
+  return { key, path, madeFrom };
+}
+
+async function build(
+  cache: string,
+  { kind, inputs, build: fill }: VersionedRequest,
+): Promise<VersionedArtifact> {
+  let versions: Versions = {};
+  const madeAtMs = Date.now();
+  const artifact = await buildBeside(cache, kind, async (dir) => {
+    versions = await fill(dir);
+    const key = artifactKey(kind, { ...inputs, versions: Object.entries(versions).toSorted() });
+    const note: Note = {
+      format: FORMAT,
+      recipe: artifactKey(kind, inputs),
+      made_at: rfc3339(madeAtMs),
+      versions,
+    };
+    await writeDurably(notePath(join(cache, `${kind}-${key}`)), `${JSON.stringify(note, null, 2)}\n`, 0o644);
+    return key;
+  });
+  return { ...artifact, madeFrom: { versions, madeAtMs } };
+}
+
+async function taken(artifact: VersionedArtifact): Promise<VersionedArtifact> {
+  await use(artifact.path);
+  return artifact;
+}

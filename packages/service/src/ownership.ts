@@ -1,0 +1,194 @@
+/**
+ * Sees to it that nobody else serves from this service's database and checkpoint storage. Both are looked at before either is claimed, and
+ * before anything on this machine is touched; while it serves, the service says every minute that it lives, and ends when another has taken
+ * its place. Storage that cannot be reached at the start is claimed when it can be; until then nothing is written to it.
+ */
+import { readFile } from "node:fs/promises";
+import { hostname } from "node:os";
+import {
+  type Clock,
+  type Log,
+  type OwnedPlace,
+  type Owner,
+  ownerSeenEveryMs,
+  ownerVerdict,
+} from "@cloche/base";
+import { ClocheError, newSessionId, type RandomBytes } from "@cloche/protocol";
+import { inUse, isTheirs, quicker, wordsOf } from "./ownership-words.ts";
+import { ensureInstallation } from "./setup/installation.ts";
+
+/** A database or a store. */
+export interface Place {
+  owned: OwnedPlace;
+  /** What an operator calls it, without secrets: `the database /var/lib/cloche/cloche.db`. */
+  name: string;
+  /** The setting that names another one. */
+  setting: string;
+}
+
+export interface OwnershipParts {
+  home: string;
+  database: Place;
+  store: Place;
+  /** Shuts the store for writing, and opens it: host/blob/guarded-store.ts. */
+  guard(why: string | undefined): void;
+  clock: Clock;
+  log: Log;
+  randomBytes: RandomBytes;
+}
+
+export class Ownership {
+  readonly #parts: OwnershipParts;
+  readonly #me: Owner;
+  readonly #stopping = new AbortController();
+  #hasStore = false;
+  #watching: Promise<void> = Promise.resolve();
+
+  private constructor(parts: OwnershipParts, me: Owner) {
+    this.#parts = parts;
+    this.#me = me;
+  }
+
+  /** Throws `failed_precondition` where one of the two is another's, saying whose and what to do; then neither is claimed. */
+  static async claim(parts: OwnershipParts): Promise<Ownership> {
+    const { database, store, clock } = parts;
+    const me = await whoAmI(parts);
+    const ownership = new Ownership(parts, me);
+    const ofDatabase = await lookAt(database, me, clock.nowMs());
+    const ofStore = await lookAt(store, me, clock.nowMs()).catch(outOfReach);
+    if (!(await database.owned.replaceOwner(ofDatabase, me))) throw quicker(database);
+    try {
+      if (ofStore !== "out of reach") await ownership.#claimStore(ofStore);
+    } catch (error) {
+      // Whoever has the store is told of; the database is given back as it was found.
+      if (ofDatabase === undefined) await database.owned.removeOwner(me.session);
+      else await database.owned.replaceOwner(me, ofDatabase);
+      throw error;
+    }
+    return ownership;
+  }
+
+  /** `onLost` is called once, when the place of this service is another's. */
+  watch(onLost: (why: string) => void): void {
+    const { clock, log } = this.#parts;
+    const { signal } = this.#stopping;
+    this.#watching = (async () => {
+      while (!signal.aborted) {
+        await clock.sleep(ownerSeenEveryMs, signal).catch(() => undefined);
+        if (signal.aborted) return;
+        const lost = await this.#round().catch((error: unknown) => {
+          log.warn(
+            { err: error },
+            "database or checkpoint storage could not be told that this service lives",
+          );
+        });
+        if (lost === undefined) continue;
+        this.#parts.guard(lost);
+        return onLost(lost);
+      }
+    })();
+  }
+
+  /** Nobody uses them any more; they stay this installation's. */
+  async release(): Promise<void> {
+    this.#stopping.abort();
+    await this.#watching;
+    this.#parts.guard("the service is stopped");
+    const { database, store, log } = this.#parts;
+    for (const { owned, name } of this.#hasStore ? [database, store] : [database]) {
+      // The next start, or three minutes, do as well.
+      await owned.ownerSeen(this.#me.session, 0).catch((error: unknown) => {
+        log.warn({ err: error }, `${name} could not be told that this service stops`);
+      });
+    }
+  }
+
+  async #round(): Promise<string | undefined> {
+    const { database, store, clock, log } = this.#parts;
+    const { session } = this.#me;
+    const nowMs = clock.nowMs();
+    if (!(await database.owned.ownerSeen(session, nowMs))) return await lostTo(database);
+    if (this.#hasStore) {
+      const isOurs = await store.owned.ownerSeen(session, nowMs).catch(outOfReach);
+      return isOurs === false ? await lostTo(store) : undefined;
+    }
+    const found = await lookAt(store, this.#me, nowMs).catch((error: unknown) => {
+      log.error({ err: error }, "checkpoint storage could not be claimed: checkpoints stay on the pool");
+      if (error instanceof ClocheError && error.code === "failed_precondition")
+        this.#parts.guard(error.message);
+      return "not yet" as const;
+    });
+    if (found !== "not yet") await this.#claimStore(found);
+    return undefined;
+  }
+
+  async #claimStore(found: Owner | undefined): Promise<void> {
+    const { store, guard } = this.#parts;
+    if (!(await store.owned.replaceOwner(found, this.#me))) throw quicker(store);
+    this.#hasStore = true;
+    guard(undefined);
+  }
+}
+
+/**
+ * Makes both this home's, whoever's they were; not while a service lives that uses them, unless `force`. Answers a line about each. The
+ * service that is replaced ends within a minute, should it live after all.
+ */
+export async function takeOver(parts: OwnershipParts, force: boolean): Promise<string[]> {
+  const me = { ...(await whoAmI(parts)), seenAtMs: 0 };
+  const nowMs = parts.clock.nowMs();
+  const found: { place: Place; owner: Owner | undefined; isOurs: boolean }[] = [];
+  for (const place of [parts.database, parts.store]) {
+    const owner = await place.owned.owner();
+    // Whoever's it was: a service that was killed in this very home does not stand in the way.
+    const verdict = ownerVerdict(owner, { ...me, installation: owner?.installation ?? "" }, nowMs);
+    if (owner !== undefined && verdict === "in use" && !force) throw inUse(place, owner, nowMs, true);
+    found.push({ place, owner, isOurs: verdict === "ours" && owner?.installation === me.installation });
+  }
+  const lines: string[] = [];
+  for (const { place, owner, isOurs } of found) {
+    if (isOurs) lines.push(`${place.name} is this installation's already`);
+    else if (await place.owned.replaceOwner(owner, me))
+      lines.push(`${place.name} is this installation's now; before, ${owner ? wordsOf(owner) : "nobody's"}`);
+    else throw quicker(place);
+  }
+  return lines;
+}
+
+/** What is found there, when it may be claimed. */
+async function lookAt(place: Place, me: Owner, nowMs: number): Promise<Owner | undefined> {
+  const found = await place.owned.owner();
+  const verdict = ownerVerdict(found, me, nowMs);
+  if (found !== undefined && verdict === "theirs") throw isTheirs(place, found);
+  if (found !== undefined && verdict === "in use") throw inUse(place, found, nowMs);
+  return found;
+}
+
+async function lostTo(place: Place): Promise<string> {
+  const owner = await place.owned.owner();
+  return `${place.name} was taken over${owner === undefined ? "" : `: it is used by ${wordsOf(owner)}`}`;
+}
+
+function outOfReach(error: unknown): "out of reach" {
+  if (error instanceof ClocheError && error.code === "unavailable") return "out of reach";
+  throw error;
+}
+
+async function whoAmI({ home, clock, randomBytes }: OwnershipParts): Promise<Owner> {
+  const nowMs = clock.nowMs();
+  return {
+    installation: await ensureInstallation(home, randomBytes),
+    home,
+    host: hostname(),
+    machine: await machineId(),
+    session: newSessionId(randomBytes),
+    claimedAtMs: nowMs,
+    seenAtMs: nowMs,
+  };
+}
+
+/** Containers often have none: the host's name must do. */
+async function machineId(): Promise<string> {
+  const text = await readFile("/etc/machine-id", "utf8").catch(() => "");
+  return text.trim() || hostname();
+}

@@ -1,0 +1,48 @@
+/** The database and the checkpoint storage that the settings name, with the words an operator knows them by. */
+import { join } from "node:path";
+import { type Config, systemClock } from "@cloche/base";
+import { type Database, openPostgres, openSqlite } from "@cloche/gateway";
+import { GuardedStore, OwnerOfStore, openBlobStore } from "@cloche/host";
+import type { Place } from "./ownership.ts";
+
+export interface Places {
+  database: Database;
+  blobs: GuardedStore;
+  databasePlace: Place;
+  storePlace: Place;
+}
+
+/** Opens both. Claims neither. */
+export async function openPlaces(config: Config): Promise<Places> {
+  const file = join(config.home, "cloche.db");
+  const database = config.databaseUrl
+    ? await openPostgres(config.databaseUrl, systemClock)
+    : await openSqlite(file, systemClock);
+  const blobs = await openBlobStore(config.blobUrl, config.home, process.env).catch(
+    async (error: unknown) => {
+      await database.close();
+      throw error;
+    },
+  );
+  return {
+    database,
+    blobs: new GuardedStore(blobs),
+    databasePlace: {
+      owned: database.ownership,
+      name: `the database ${config.databaseUrl ? withoutSecrets(config.databaseUrl) : file}`,
+      setting: "CLOCHE_DATABASE_URL",
+    },
+    storePlace: {
+      // Past the guard, which opens when the owner is known.
+      owned: new OwnerOfStore(blobs, systemClock),
+      name: `the checkpoint storage ${config.blobUrl ? withoutSecrets(config.blobUrl) : join(config.home, "blobs")}`,
+      setting: "CLOCHE_BLOB_URL",
+    },
+  };
+}
+
+function withoutSecrets(place: string): string {
+  if (place.startsWith("/")) return place;
+  const { protocol, host, pathname } = new URL(place);
+  return `${protocol}//${host}${pathname}`;
+}
