@@ -1,5 +1,6 @@
 // Every defence that a row of SECURITY.md or docs/faults.md speaks of and that one edit switches off, with the test that must then fail.
 
+import { guestDefences } from "./guest-defences.ts";
 import { insideDefences } from "./inside-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
 import { storageDefences } from "./storage-defences.ts";
@@ -492,88 +493,6 @@ export const defences: readonly Defence[] = [
     heavy: true,
   },
   {
-    what: "a disk that is full is 507",
-    file: "packages/agent/src/files/failures.ts",
-    find: "case errno.ENOSPC:",
-    replace: "",
-    project: "guest",
-    test: "tests/guest/archives.test.ts",
-    named: "disk is full",
-    heavy: true,
-  },
-  {
-    what: "an archive's links are followed only where they lead below its destination",
-    file: "packages/agent/native/tar-place.c",
-    find: "if (fd < 0 || is_beneath(fd)) return fd;",
-    replace: "return fd;",
-    project: "guest",
-    test: "tests/guest/archives.test.ts",
-    named: "makes nothing outside",
-    heavy: true,
-  },
-  {
-    what: "a pax record's size is digits and nothing else",
-    file: "packages/agent/native/tar-pax.c",
-    find: "if (!digits(&at, end, &record) || at == end",
-    replace:
-      "while (at < end && (*at == ' ' || *at == '\\n')) at++;\n    if (!digits(&at, end, &record) || at == end",
-    project: "guest",
-    test: "tests/guest/archive-sanitized.test.ts",
-    named: "white space",
-    heavy: true,
-  },
-  {
-    what: "an archive's paths stay in their destination",
-    file: "packages/agent/native/tar-place.c",
-    find: "if (size == 2 && from[0] == '.' && from[1] == '.') return NULL;",
-    replace: "",
-    project: "guest",
-    test: "tests/guest/archives.test.ts",
-    named: "lets nothing escape",
-    heavy: true,
-  },
-  {
-    what: "users have process ids of their own",
-    file: "packages/agent/native/main.c",
-    find: "SYS_clone, CLONE_NEWPID | SIGCHLD",
-    replace: "SYS_clone, SIGCHLD",
-    project: "guest",
-    test: "tests/guest/exec.test.ts",
-    named: "keeps the agent out of reach",
-    heavy: true,
-  },
-  {
-    what: "a guest is held to its processes",
-    file: "packages/agent/native/guest.c",
-    find: 'write_file_at(group, "pids.max", text)',
-    replace: 'write_file_at(group, "pids.max", "max")',
-    project: "guest",
-    test: "tests/guest/exec.test.ts",
-    named: "limit of processes",
-    heavy: true,
-  },
-  {
-    what: "a guest whose pid 1 died is started again",
-    file: "packages/agent/src/spawner/native-spawner.ts",
-    find: "this.#restart(root, epoch, restartDelayMs);",
-    replace: "",
-    project: "guest",
-    test: "tests/guest/spawner.test.ts",
-    named: "pid 1 died",
-    heavy: true,
-  },
-  {
-    what: "an exec outlives the connection that asked for it",
-    file: "packages/agent/src/exec/routes.ts",
-    find: "await collectCommand(parts, command, aborted);",
-    replace:
-      'await collectCommand(parts, command, ((lost) => (exchange.request.socket.once("end", () => lost.abort()), AbortSignal.any([aborted, lost.signal])))(new AbortController()));',
-    project: "guest",
-    test: "tests/guest/exec.test.ts",
-    named: "by the edge's word",
-    heavy: true,
-  },
-  {
     what: "the end of a machine is told",
     file: "packages/host/src/machine/qemu/vm.ts",
     find: "if (!this.#endExpected) this.#ended.resolve(await this.#endReason());",
@@ -602,6 +521,7 @@ export const defences: readonly Defence[] = [
     named: "nothing of the service's environment",
     heavy: true,
   },
+  ...guestDefences,
   ...runscDefences,
   ...insideDefences,
   ...storageDefences,
