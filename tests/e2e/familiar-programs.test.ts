@@ -122,7 +122,7 @@ test("tmux runs a program without a terminal", async () => {
   });
 });
 
-// gVisor says end of file to who reads a terminal before its other end was opened, which screen does (docs/runtimes.md).
+// gVisor says end of file to who reads a terminal before its other end was opened, which screen does (docs/gvisor-limits.md).
 test(`screen ${runtime === "gvisor" ? "does not yet run" : "runs"} a program`, async () => {
   await client.exec(box, ["screen", "-dmS", "work", "sh", "-c", counting("/root/screen")]);
   const runs = async (): Promise<boolean> => (await client.exec(box, ["cat", "/root/screen"])).ok;

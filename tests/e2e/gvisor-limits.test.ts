@@ -1,0 +1,87 @@
+// The table of docs/gvisor-limits.md, row by row: what changes with a newer gVisor is to be told, and its row removed.
+import { readFileSync } from "node:fs";
+import { afterAll, beforeAll, expect, inject, test } from "vitest";
+import type { TestSandbox } from "../conformance/session.ts";
+import { sharedClient } from "../fixtures/client.ts";
+
+const client = sharedClient();
+const onGvisor = test.runIf(inject("service").runtime === "gvisor");
+let box: TestSandbox;
+beforeAll(async () => {
+  box = await client.create();
+});
+afterAll(() => client.session.discard(box.id));
+
+const prelude = [
+  "import ctypes, errno, os, socket",
+  "libc = ctypes.CDLL(None, use_errno=True)",
+  "buffer = lambda n: ctypes.create_string_buffer(n)",
+  // By name, of both architectures' numbers: from 424 on they are the same.
+  "arm = os.uname().machine == 'aarch64'",
+  "def call(n, *rest):",
+  "  n = n[arm] if isinstance(n, tuple) else n",
+  "  return 'done' if libc.syscall(n, *rest) >= 0 else errno.errorcode[ctypes.get_errno()]",
+  "def attempt(act):",
+  "  try: return act()",
+  "  except OSError as error: return errno.errorcode[error.errno]",
+  "os.makedirs('/root/limits', exist_ok=True); os.chdir('/root/limits')",
+].join("\n");
+
+/** What the table says of it, a Python expression, and its value in a gVisor sandbox. */
+const limits: readonly [row: string, expression: string, found: string][] = [
+  ["calls io_uring", "call(425, 8, buffer(256))", "ENOSYS"],
+  ["opens `/dev/fuse`", "attempt(lambda: os.open('/dev/fuse', os.O_RDWR))", "ENOENT"],
+  [
+    "opens `/dev/loop-control`",
+    "[attempt(lambda: os.open(f'/dev/{n}', os.O_RDWR)) for n in ('loop-control', 'net/tun', 'kvm')]",
+    "['ENOENT', 'ENOENT', 'ENOENT']",
+  ],
+  ["opens a file with `O_TMPFILE`", "attempt(lambda: os.open('.', os.O_TMPFILE | os.O_RDWR))", "ENOTSUP"],
+  [
+    "makes a hard link of a socket",
+    "(socket.socket(socket.AF_UNIX).bind('socket'), attempt(lambda: os.link('socket', 'link')))[1]",
+    "ENOTSUP",
+  ],
+  [
+    "makes a FIFO",
+    "(os.mkdir('of-fifo'), os.utime('of-fifo', (1, 1)), os.mkfifo('of-fifo/fifo'), os.stat('of-fifo').st_mtime)[3]",
+    "1.0",
+  ],
+  [
+    "opens a symbolic link with `O_DIRECTORY`",
+    "(os.symlink('/etc', 'to-etc'), attempt(lambda: os.open('to-etc', os.O_DIRECTORY | os.O_NOFOLLOW)) not in ('ELOOP', 'ENOTDIR'))[1]",
+    "True",
+  ],
+  [
+    "punches a hole",
+    "(open('full', 'wb').write(b'x' * 8192), call((285, 47), os.open('full', os.O_RDWR), 3, ctypes.c_long(0), ctypes.c_long(4096)))[1]",
+    "ENOTSUP",
+  ],
+  ["calls `userfaultfd`", "call((323, 282), 0)", "ENOSYS"],
+  ["calls `perf_event_open`", "call((298, 241), buffer(128), 0, -1, -1, 0)", "ENODEV"],
+  ["calls `name_to_handle_at`", "call((303, 264), -100, b'/etc', buffer(200), buffer(8), 0)", "ENOTSUP"],
+  ["restricts itself by Landlock", "call(444, None, 0, 1)", "ENOSYS"],
+  ["watches by fanotify", "call((300, 262), 0, 0)", "ENOSYS"],
+  ["calls `mount_setattr`", "call(442, -100, b'/', 0, None, 0)", "ENOSYS"],
+  [
+    "reads a terminal's master",
+    "attempt(lambda: os.read(os.open('/dev/ptmx', os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY), 1))",
+    "EIO",
+  ],
+];
+
+onGvisor.each(limits)("a program that %s is limited as the table says", async (_row, expression, found) => {
+  const { stdout, stderr } = await client.exec(box, ["python3", "-c", `${prelude}\nprint(${expression})`]);
+  expect([stdout, stderr]).toEqual([`${found}\n`, ""]);
+});
+
+test("every row of the table is tried", () => {
+  const table = readFileSync(new URL("../../docs/gvisor-limits.md", import.meta.url), "utf8");
+  const rows = table
+    .split("\n")
+    .filter((line) => line.startsWith("| ") && !/^\| (?:a program that|-)/.test(line));
+  // The last one has tests of its own: familiar-programs.test.ts.
+  const untried = rows.slice(0, -1).filter((line) => !limits.some(([row]) => line.includes(row)));
+  expect(untried).toEqual([]);
+  expect(rows).toHaveLength(limits.length + 1);
+});
