@@ -63,10 +63,13 @@ test("is suspended and resumed, and works again once there is room", async () =>
   await client.gateway("ResumeSandbox", { id: sandbox.id });
   await reaches("SANDBOX_STATE_RUNNING");
   await holdsAll(sandbox);
-  const stored = await client.call(sandbox, "PUT", "/v1/store/more", {
-    json: { value: "v".repeat(900_000) },
-  });
-  expect(stored.status).toBe(507);
+  // What the log of the store has room for it still takes.
+  let status = 200;
+  for (let number = 0; number < 60 && status === 200; number += 1) {
+    const json = { value: "v".repeat(200_000) };
+    ({ status } = await client.call(sandbox, "PUT", `/v1/store/more-${number}`, { json }));
+  }
+  expect(status).toBe(507);
   await client.shell(sandbox, "rm /fill /rest");
   const again = await client.call(sandbox, "PUT", "/v1/store/more", { json: { value: "v".repeat(900_000) } });
   expect(again.status).toBe(200);
