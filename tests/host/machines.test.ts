@@ -352,13 +352,13 @@ describe("machines of a host", () => {
     expect(foreign).toMatchObject({ status: 401, body: { code: "unauthenticated" } });
   });
 
-  it("refuses to save the memory of a process that holds a deleted file, and names it", async () => {
+  it("refuses to save the memory of a process that holds a large deleted file, and names it", async () => {
     const { sandboxId } = await lab.create();
     await lab.exec(
       sandboxId,
       "sh",
       "-c",
-      "(exec 9> /root/gone; rm /root/gone; exec sleep 1000) > /dev/null 2>&1 &",
+      "(exec 9> /root/gone; head -c 20M /dev/zero >&9; rm /root/gone; exec sleep 1000) > /dev/null 2>&1 &",
     );
     await expect
       .poll(

@@ -130,12 +130,14 @@ static int stay(int report, const char *pid_file, const char *exit_file, const c
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   pid_t command = write_line(pid_file, "%d\n", getpid(), 0) ? -1 : start(out_file, command_line);
   if (command < 0) return 1;
-  int ended = 0;
+  // The gofer ends with 0 once its sentry is gone, and may be seen first: then what ends next tells how the machine ended.
+  pid_t ended = 0;
+  int told = 0;
   for (;;) {
     int status;
     pid_t pid = waitpid(-1, &status, 0);
     if (pid < 0 && errno == EINTR) continue;
-    if (pid < 0) return 0;
+    if (pid < 0) return ended && !told ? write_line(exit_file, "%d %d\n", ended, 0) : 0;
     if (pid == command) {
       int code = exit_code(status);
       if (write(report, &code, sizeof code) < 0) errno = 0;
@@ -143,10 +145,9 @@ static int stay(int report, const char *pid_file, const char *exit_file, const c
       if (code != 0) alarm(1);
       continue;
     }
-    if (ended) continue;
-    ended = 1;
-    write_line(exit_file, "%d %d\n", pid, status);
-    alarm(2);
+    if (!ended) alarm(2);
+    if (!told && status != 0) told = !write_line(exit_file, "%d %d\n", pid, status);
+    ended = pid;
   }
 }
 
