@@ -411,6 +411,16 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
       expect(await db.audit.prune(0, 1)).toBe(3);
       expect(await idsOf()).toEqual(["aud-5"]);
     });
+
+    it("keeps the newest of each team, however many another has", async () => {
+      await db.audit.insert(anAuditEntry({ id: "aud-000", atMs: nowMs, teamId: "team-b" }));
+      for (let i = 1; i < 9; i += 1) await db.audit.insert(anAuditEntry({ id: `aud-00${i}`, atMs: nowMs }));
+      expect(await db.audit.prune(0, 3)).toBe(5);
+      const idsOf = async (teamId: string) =>
+        (await db.audit.list({ teamId, limit: 10 })).map((one) => one.id);
+      expect(await idsOf("team-b")).toEqual(["aud-000"]);
+      expect(await idsOf("team-a")).toEqual(["aud-008", "aud-007", "aud-006"]);
+    });
   });
 
   it("goes on after a failed statement, and many things at once keep apart", async () => {

@@ -71,6 +71,7 @@ async function openLab(ready: number): Promise<DriverLab> {
         agentRoot: { dir: agentRoot.dir, argv: ["/bin/node", "-e", standIn], env: [...agentRoot.env] },
         network,
         poolDir: pool.dir,
+        hangsDir: join(home, "hangs"),
         ready,
         readyMost: ready,
         log: silentLog,

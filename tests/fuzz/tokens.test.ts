@@ -135,6 +135,21 @@ test("each accepts what the contract says, and nothing else", { timeout: patienc
   expect(accepted, "some are right, or this proves nothing").toBeGreaterThan(20);
 });
 
+test("each refuses every other spelling of a good token", async () => {
+  const [right, signText] = signers[0] as [string, Signer];
+  const body = { iss: issuer, aud: sandboxId, sandbox_id: sandboxId, exp: now + 60, nbf: now };
+  const text = `${part({ alg: "RS256", kid: right, typ: "JWT" })}.${part(body)}`;
+  const token = `${text}.${signText(text)}`;
+  const alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  const spellings = [...alphabet].map((last) => token.slice(0, -1) + last);
+  for (const [name, check] of Object.entries(verifiers)) {
+    const accepted: string[] = [];
+    for (const spelling of [...spellings, `${token}=`, `${token}==`, token.replaceAll("_", "/")])
+      if (await verdict(check, spelling)) accepted.push(spelling);
+    expect(new Set(accepted), name).toEqual(new Set([token]));
+  }
+});
+
 test("no text that is no token of ours is accepted, nor does it upset anybody", {
   timeout: 120_000,
 }, async () => {

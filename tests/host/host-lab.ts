@@ -9,6 +9,7 @@ import { defaults, newSandboxId } from "@cloche/protocol";
 import { HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { createHost, GvisorDriver, type Host, obtainKeeper } from "../../packages/host/src/index.ts";
+import type { HealthOptions } from "../../packages/host/src/machine/health-watch.ts";
 import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
 import {
   type Answer,
@@ -30,27 +31,39 @@ export class HostLab {
   readonly #keeper: string;
   readonly #network: LabNetwork;
   readonly #ready: number;
+  readonly #health: HealthOptions | undefined;
   host!: Host;
   driver!: GvisorDriver;
   client!: ReturnType<typeof createClient<typeof HostService>>;
   caller: DataPlaneCaller | undefined;
 
-  constructor(home: string, artifacts: HostArtifacts, keeper: string, ready: number) {
+  constructor(
+    home: string,
+    artifacts: HostArtifacts,
+    keeper: string,
+    ready: number,
+    health: HealthOptions | undefined,
+  ) {
     this.home = home;
     this.tag = instanceTag(home);
     this.artifacts = artifacts;
     this.#keeper = keeper;
     this.#network = new LabNetwork(this.tag);
     this.#ready = ready;
+    this.#health = health;
   }
 
-  /** `ready`: machines kept ready by the driver. */
-  static async open(ready = 0): Promise<HostLab> {
+  get hangsDir(): string {
+    return join(this.home, "log", "hangs");
+  }
+
+  /** `ready`: machines kept ready by the driver. `health`: how soon one that hangs is ended; default: never. */
+  static async open(ready = 0, health?: HealthOptions): Promise<HostLab> {
     const home = `/var/tmp/cloche-host-${process.pid}`;
     const cache = process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache";
     const progress = (): void => undefined;
     const artifacts = await setUpHost({ home, cache, runsc: "", poolGb: 16, agent: agentBuild, progress });
-    const lab = new HostLab(home, artifacts, await obtainKeeper(cache, progress), ready);
+    const lab = new HostLab(home, artifacts, await obtainKeeper(cache, progress), ready, health);
     await lab.restart();
     return lab;
   }
@@ -75,6 +88,9 @@ export class HostLab {
       poolDir: pool.dir,
       ready: this.#ready,
       readyMost: this.#ready,
+      hangsDir: this.hangsDir,
+      // The driver of a service that was killed still looks, but does not know what its successor freezes.
+      health: this.#health ?? { intervalMs: 3_600_000, hungAfterMs: 3_600_000 },
       log: process.env["LAB_LOG"] ? createLog({ level: "warn", file: process.env["LAB_LOG"] }) : silentLog,
       randomBytes,
     });

@@ -307,9 +307,12 @@ describe("machines of a host", () => {
     expect(await lab.agent(sandboxId, "GET", "/v1/store/key")).toMatchObject({ body: { value: "before" } });
     const waited = await lab.checkpoint(sandboxId, "POST", "/v1/checkpoint/wait", {
       checkpoint_id: id,
+      poll_interval_ms: 60_000,
       timeout_secs: 100,
     });
     expect(waited).toMatchObject({ status: 200, body: { visible: true, ok: true } });
+    // Told when it is there, not at the next look.
+    expect(waited.body["waited_ms"]).toBeLessThan(60_000);
     const list = await lab.checkpoint(sandboxId, "GET", "/v1/checkpoint/list");
     expect(list.body["checkpoints"]).toMatchObject([{ id, name: "first", visible: true }]);
     expect(list.body["checkpoints"][0].size_bytes).toBe(taken.body["size_bytes"]);

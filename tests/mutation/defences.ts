@@ -1,5 +1,6 @@
 // Every defence that a row of SECURITY.md or docs/faults.md speaks of and that one edit switches off, with the test that must then fail.
 
+import { bounds } from "./bounds.ts";
 import { guestDefences } from "./guest-defences.ts";
 import { insideDefences } from "./inside-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
@@ -288,7 +289,7 @@ export const defences: readonly Defence[] = [
   {
     what: "what a kill cut off is finished or undone at the next start",
     file: "packages/host/src/service/recovery.ts",
-    find: "await eachLimited(pending, (saga) => finish(parts, saga));",
+    find: "if (saga) await finish(parts, saga);",
     replace: "void finish;",
     project: "unit",
     test: "packages/host/src/service/faults.test.ts",
@@ -311,11 +312,11 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a machine that hangs is ended",
-    file: "packages/host/src/machine/qemu/health-watch.ts",
-    find: "await vm.endAsHung();",
-    replace: "",
+    file: "packages/host/src/machine/health-watch.ts",
+    find: ".endAsHung()",
+    replace: ".healthy(0).then(() => undefined)",
     project: "unit",
-    test: "packages/host/src/machine/qemu/health-watch.test.ts",
+    test: "packages/host/src/machine/health-watch.test.ts",
   },
   {
     what: "a machine is not started again for ever",
@@ -525,4 +526,5 @@ export const defences: readonly Defence[] = [
   ...runscDefences,
   ...insideDefences,
   ...storageDefences,
+  ...bounds,
 ];

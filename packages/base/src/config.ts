@@ -205,6 +205,13 @@ const settings = {
     zeroOr(integer(10, 86_400)),
     "whole seconds from 10 to 86400 after which a virtual machine that hangs is ended, or 0 for 60 (emulated: 300)",
   ),
+  gvisorHangSeconds: setting(
+    "CLOCHE_GVISOR_HANG_SECONDS",
+    "gvisor_hang_seconds",
+    60,
+    integer(10, 86_400),
+    "whole seconds from 10 to 86400 after which a gVisor sandbox that hangs is ended",
+  ),
   dozeSeconds: setting(
     "CLOCHE_DOZE_SECONDS",
     "doze_seconds",

@@ -13,3 +13,5 @@ export * from "./rate-limit.ts";
 export * from "./turns.ts";
 export * from "./each-limited.ts";
 export * from "./owner.ts";
+export { eachPatiently } from "./each-patiently.ts";
+export { Looks } from "./looks.ts";

@@ -21,6 +21,11 @@ export class SerialQueue {
     return this.#tails.has(key);
   }
 
+  /** Those of which a task runs or waits. */
+  keys(): string[] {
+    return [...this.#tails.keys()];
+  }
+
   get busyKeys(): number {
     return this.#tails.size;
   }

@@ -1,3 +1,5 @@
+import type { Clock } from "./clock.ts";
+
 /** Lets at most `most` callers in at once; the others wait in the order in which they came. In memory only. */
 export class Turns {
   readonly #most: number;
@@ -17,5 +19,18 @@ export class Turns {
       if (next === undefined) this.#inside -= 1;
       else next();
     };
+  }
+
+  /** Does `body` in a turn; one that takes longer than `patienceMs` gives its turn to the next, and goes on. */
+  async patiently(clock: Clock, patienceMs: number, body: () => Promise<void>): Promise<void> {
+    const leave = await this.enter();
+    const ended = new AbortController();
+    const left = clock.sleep(patienceMs, ended.signal).then(leave, leave);
+    try {
+      await body();
+    } finally {
+      ended.abort();
+      await left;
+    }
   }
 }

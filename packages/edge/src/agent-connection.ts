@@ -46,6 +46,7 @@ export class AgentConnection implements AnswerListener {
   #parser: AnswerParser | undefined;
   #answered = false;
   #requestSent = false;
+  #hasBody = false;
   #keepAlive = false;
   #upgradeHead: AnswerHead | undefined;
   #paused = false;
@@ -71,12 +72,16 @@ export class AgentConnection implements AnswerListener {
     return this.#handlers === undefined;
   }
 
-  /** Begins a request; the caller then writes its head and body and calls requestSent(). `bodyless`: HEAD. */
-  start(handlers: AnswerHandlers, bodyless: boolean): void {
+  /**
+   * Begins a request; the caller then writes its head and body and calls requestSent(). `bodyless`: HEAD, whose answer has no body.
+   * `hasBody`: the request has one.
+   */
+  start(handlers: AnswerHandlers, bodyless: boolean, hasBody = false): void {
     this.#handlers = handlers;
     this.#parser = new AnswerParser(this, bodyless, this.#headBytes);
     this.#answered = false;
     this.#requestSent = false;
+    this.#hasBody = hasBody;
     this.#keepAlive = false;
     this.#upgradeHead = undefined;
   }
@@ -127,10 +132,14 @@ export class AgentConnection implements AnswerListener {
     this.#handlers?.onContinue();
   }
   onHead(head: AnswerHead): void {
-    this.#keepAlive = head.keepAlive;
+    this.#keepAlive = head.keepAlive && !this.#mayHaveLeftBody(head.status);
     this.keepAliveSeconds = head.keepAliveSeconds;
     if (head.status === 101) this.#upgradeHead = head;
     else this.#handlers?.onHead(head);
+  }
+  /** Whoever answers before it has read the body leaves it in front of the next request. A refusal seldom needs to read it. */
+  #mayHaveLeftBody(status: number): boolean {
+    return !this.#requestSent || this.socket.writableLength > 0 || (this.#hasBody && status >= 400);
   }
   onBody(chunk: Buffer): void {
     this.#handlers?.onBody(chunk);

@@ -27,6 +27,8 @@ export interface EdgeLimits {
   lingerMs: number;
   lingerBytes: number;
   agentConnectMs: number;
+  /** What the edge asks an agent for itself: a tunnel to a port, the end of an exec. */
+  agentAnswerMs: number;
   /** Kept-alive connections to one sandbox; idle ones are closed before the agent's own keep-alive ends. */
   agentConnections: number;
   agentIdleConnections: number;
@@ -34,7 +36,12 @@ export interface EdgeLimits {
   /** How long a request waits for a restore to end, and for a sandbox to wake. */
   busyWaitMs: number;
   wakeMs: number;
-  waitingRequests: number;
+  /** Requests with a token that wait for that, of one sandbox and of all of one team. */
+  waitingOfSandbox: number;
+  waitingOfTeam: number;
+  /** Visitors of public ports, who have no token, apart from those: they wait for a restore, and wake nothing. */
+  visitorsOfSandbox: number;
+  visitorsOfTeam: number;
   /** The head of an agent's answer. */
   answerHeadBytes: number;
 }
@@ -56,11 +63,15 @@ export const edgeLimits: EdgeLimits = {
   lingerMs: 2_000,
   lingerBytes: 4 * 1024 * 1024,
   agentConnectMs: 5_000,
+  agentAnswerMs: 10_000,
   agentConnections: 1_024,
   agentIdleConnections: 128,
   agentIdleMs: 30_000,
   busyWaitMs: 15_000,
   wakeMs: 30_000,
-  waitingRequests: 1_000,
+  waitingOfSandbox: 256,
+  waitingOfTeam: 1_000,
+  visitorsOfSandbox: 64,
+  visitorsOfTeam: 256,
   answerHeadBytes: 64 * 1024,
 };

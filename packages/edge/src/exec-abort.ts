@@ -14,13 +14,12 @@ export function isExecPath(method: string | undefined, path: string): boolean {
 export async function abortExec(
   pool: AgentPool,
   exec: { sandboxId: string; execId: string; authorization: string; requestId: string },
-  clock: Clock,
-  log: Log,
+  { clock, log, timeoutMs }: { clock: Clock; log: Log; timeoutMs: number },
 ): Promise<void> {
   const fields = { request_id: exec.requestId, sandbox_id: exec.sandboxId };
   for (const waitMs of waitsMs) {
     if (waitMs > 0) await clock.sleep(waitMs);
-    const answer = await post(pool, exec);
+    const answer = await post(pool, exec, timeoutMs);
     if (answer === "closed") return;
     if (typeof answer === "number" && answer < 300) return log.info(fields, "client went away; exec aborted");
     if (typeof answer === "number" && answer !== 404 && answer < 500) {
@@ -33,23 +32,32 @@ export async function abortExec(
 function post(
   pool: AgentPool,
   exec: { sandboxId: string; execId: string; authorization: string; requestId: string },
+  timeoutMs: number,
 ): Promise<number | "failed" | "closed"> {
   return new Promise((resolve) => {
     pool.acquire(true, (connection, failure) => {
       if (connection === undefined) return resolve(failure?.kind === "closed" ? "closed" : "failed");
       let status: number | "failed" = "failed";
+      const over = (how: number | "failed" | "closed"): void => {
+        clearTimeout(deadline);
+        resolve(how);
+      };
+      const deadline = setTimeout(() => {
+        connection.abandon();
+        over("failed");
+      }, timeoutMs);
       connection.start(
         {
           onContinue() {},
           onHead: (head) => (status = head.status),
           onBody() {},
-          onDone: () => resolve(status),
+          onDone: () => over(status),
           onUpgrade: (_head, socket) => {
             socket.destroy();
-            resolve("failed");
+            over("failed");
           },
           onDrain() {},
-          onFailure: (lost) => resolve(lost.kind === "closed" ? "closed" : "failed"),
+          onFailure: (lost) => over(lost.kind === "closed" ? "closed" : "failed"),
         },
         false,
       );

@@ -91,7 +91,7 @@ class Carrier implements AnswerHandlers {
   start(): void {
     const { request } = this.#exchange;
     this.#exchange.onGone = this.#clientGone;
-    this.#connection.start(this, request.method === "HEAD");
+    this.#connection.start(this, request.method === "HEAD", this.#exchange.hasBody);
     const head = this.#head();
     const body = this.#body;
     if (body === undefined) {

@@ -44,8 +44,8 @@ test("a request whose token is looked at for longer than another's wake-up takes
   table.setIfNewer(gateway.routeOf(sandboxA));
   const gate = new Gate(table, gateway.client, edgeLimits);
   const looked = Promise.withResolvers<void>();
-  const slow = gate.admit(sandboxA, false, () => looked.promise);
-  const quick = await gate.admit(sandboxA, false, async () => undefined);
+  const slow = gate.admit(sandboxA, false, { kind: "bearer", authorise: () => looked.promise });
+  const quick = await gate.admit(sandboxA, false, { kind: "bearer", authorise: async () => undefined });
   looked.resolve();
   expect((await slow).epoch).toBe(quick.epoch);
   expect(gateway.woken).toEqual([sandboxA]);
@@ -133,7 +133,7 @@ test("a request waits for a restore to end, the host's routes do not", async () 
   await using rig = await Rig.start();
   rig.gateway.set({ sandboxId: sandboxA, busy: true });
   expect((await rig.ask({ path: "/v1/checkpoint/list" })).status).toBe(200);
-  const asked = rig.ask({ path: "/v1/x" });
+  const asked = rig.ask({ path: "/v1/x", headers: await rig.bearer() });
   const refused = await Promise.race([asked, rig.ask({ path: "/v1/checkpoint/list" })]);
   expect(refused.body).toContain("host");
   rig.gateway.set({ sandboxId: sandboxA, busy: false, epoch: 2n });
@@ -143,28 +143,69 @@ test("a request waits for a restore to end, the host's routes do not", async () 
 test("the wait for a restore is bounded in time", async () => {
   await using rig = await Rig.start({ limits: { busyWaitMs: 40 } });
   rig.gateway.set({ sandboxId: sandboxA, busy: true });
-  const answer = await rig.ask({ path: "/v1/x" });
+  const answer = await rig.ask({ path: "/v1/x", headers: await rig.bearer() });
   expect(answer.status).toBe(503);
   expect(answer.headers["retry-after"]).toBe("1");
   expect(answer.body).toContain("is being restored");
 });
 
-test("the number of requests that wait for a restore is bounded", async () => {
-  await using rig = await Rig.start({ limits: { waitingRequests: 2 } });
+test("the number of requests that wait is bounded, for each sandbox", async () => {
+  await using rig = await Rig.start({ limits: { waitingOfSandbox: 2 } });
   rig.gateway.set({ sandboxId: sandboxA, busy: true });
-  const asked = [1, 2, 3].map(() => rig.ask({ path: "/v1/x" }));
+  const headers = await rig.bearer();
+  const asked = [1, 2, 3].map(() => rig.ask({ path: "/v1/x", headers }));
   const first = await Promise.race(asked);
   expect(first.status).toBe(503);
-  expect(first.body).toContain("too many requests wait");
+  expect(first.body).toContain(`too many requests wait for sandbox ${sandboxA}`);
   rig.gateway.set({ sandboxId: sandboxA, busy: false });
   const statuses = (await Promise.all(asked)).map(({ status }) => status);
+  expect(statuses.sort()).toEqual([200, 200, 503]);
+});
+
+test("who has no good token never waits, takes nobody's place, rouses nothing and reaches no agent", async () => {
+  await using rig = await Rig.start({ limits: { waitingOfSandbox: 1, waitingOfTeam: 1 } });
+  const strangers = [{}, { authorization: "Bearer rubbish" }, await rig.bearer(sandboxB)];
+  for (const change of [{ busy: true }, { busy: false, doze: 1 }, { busy: true, doze: 3 }]) {
+    rig.gateway.set({ sandboxId: sandboxA, ...change });
+    // Seen by the edge: before, the agent was asked.
+    await until(async () => (await rig.ask({ path: "/v1/x" })).status === 401);
+    rig.seen.length = 0;
+    const answers = await Promise.all(
+      strangers.flatMap((headers) => [1, 2, 3].map(() => rig.ask({ path: "/v1/x", headers }))),
+    );
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([401]));
+  }
+  expect(rig.seen).toEqual([]);
+  expect(rig.gateway.roused).toEqual([]);
+  const asked = rig.ask({ path: "/v1/x", headers: await rig.bearer() });
+  rig.gateway.set({ sandboxId: sandboxA, busy: false, doze: 3 });
+  expect((await asked).status).toBe(200);
+  expect(rig.gateway.roused).toEqual([sandboxA]);
+});
+
+test("visitors of a public port wait apart from who has a token, and the port's owner keeps his place", async () => {
+  const limits = { waitingOfSandbox: 1, visitorsOfSandbox: 2, agentAnswerMs: 2_000 };
+  await using rig = await Rig.start({ limits });
+  const publicPorts = [rig.agentPort];
+  rig.gateway.set({ sandboxId: sandboxA, publicPorts, busy: true });
+  const label = `${rig.agentPort}-${sandboxA}`;
+  await until(async () => (await rig.ask({ path: "/v1/x" })).status === 401);
+  const visits = [{}, { authorization: "Bearer rubbish" }, {}].map((headers) => rig.ask({ label, headers }));
+  const full = await Promise.race(visits);
+  expect([full.status, full.headers["retry-after"]]).toEqual([503, "1"]);
+  const owner = rig.ask({ label, headers: await rig.bearer() });
+  // By the time that what came after it is answered, it waits or was refused.
+  for (let i = 0; i < 2; i += 1) await rig.ask({ path: "/v1/checkpoint/list" });
+  rig.gateway.set({ sandboxId: sandboxA, busy: false });
+  expect((await owner).status).toBe(200);
+  const statuses = (await Promise.all(visits)).map(({ status }) => status);
   expect(statuses.sort()).toEqual([200, 200, 503]);
 });
 
 test("a sandbox suspended or deleted during a restore is told as such", async () => {
   await using rig = await Rig.start();
   rig.gateway.set({ sandboxId: sandboxA, busy: true });
-  const asked = rig.ask({ path: "/v1/x" });
+  const asked = rig.ask({ path: "/v1/x", headers: await rig.bearer() });
   await rig.ask({ path: "/v1/checkpoint/list" });
   rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_DELETING" });
   expect((await asked).body).toContain("SANDBOX_STATE_DELETING");

@@ -4,48 +4,64 @@ import type { Route } from "@cloche/protocol/edge";
 import type { AnswerFailure } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { RouteClient, RouteTable } from "./route-table.ts";
+import { dozes } from "./sleepers.ts";
+import { type Waiter, WaitingRoom } from "./waiting-room.ts";
 
 const running = "SANDBOX_STATE_RUNNING";
 /** States that pass by themselves: the client is told to come back. */
 const passing = new Set(["SANDBOX_STATE_CREATING", "SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_RESUMING"]);
 const wakeable = new Set(["SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RESUMING"]);
 
+/** Who asks. */
+export interface GateCaller {
+  kind: Waiter;
+  /** Throws where the caller has no good token. */
+  authorise: () => Promise<unknown>;
+}
+
 /**
  * Decides whether a sandbox can be asked now (decisions.md, The running system): unknown 404; not RUNNING 503 naming the state, unless it has
- * auto_resume and the caller a valid token, which wakes it; RUNNING but in the middle of a restore: a bounded wait.
+ * auto_resume and the caller a valid token, which wakes it; RUNNING but in the middle of a restore: a bounded wait. Who has no token
+ * neither waits nor wakes anything, a sandbox that dozes included; visitors of a public port do wait for a restore and rouse it.
  */
 export class Gate {
   readonly #table: RouteTable;
   readonly #client: RouteClient;
   readonly #limits: EdgeLimits;
   readonly #waking = new Map<string, Promise<Route>>();
-  #waiting = 0;
+  readonly #waiting: WaitingRoom;
 
   constructor(table: RouteTable, client: RouteClient, limits: EdgeLimits) {
     this.#table = table;
     this.#client = client;
     this.#limits = limits;
+    this.#waiting = new WaitingRoom(limits);
   }
 
-  /** The route, where the sandbox can be asked at once. `duringRestore`: the request does not mind a restore (the host's own routes). */
-  now(sandboxId: string, duringRestore: boolean): Route | undefined {
+  /** The route, where the sandbox can be asked at once, whoever asks. `ofHost`: it is for the host, which does not mind a restore or a doze. */
+  now(sandboxId: string, ofHost: boolean): Route | undefined {
     const route = this.#table.get(sandboxId);
-    return route?.state === running && (duringRestore || !route.busy) ? route : undefined;
+    return route?.state === running && (ofHost || !(route.busy || dozes(route))) ? route : undefined;
   }
 
-  /** The route, if need be after waking the sandbox or a wait. `authorise` throws where the caller may not wake it. */
-  async admit(sandboxId: string, duringRestore: boolean, authorise: () => Promise<void>): Promise<Route> {
+  /** The route, if need be after waking the sandbox or a wait. */
+  async admit(sandboxId: string, ofHost: boolean, { kind, authorise }: GateCaller): Promise<Route> {
     let route = this.#known(sandboxId);
     if (route.state !== running) {
       if (!route.autoResume || !wakeable.has(route.state)) throw notRunning(route);
       await authorise();
       // Another request may have woken it while this one's token was looked at.
       route = this.#known(sandboxId);
-      if (route.state !== running) route = await this.#counted(() => this.#wake(sandboxId));
+      if (route.state !== running)
+        route = await this.#waiting.within(route, "bearer", () => this.#wake(sandboxId));
       if (route.state !== running) throw notRunning(route);
+    } else if (!ofHost && kind === "bearer") {
+      await authorise();
+      route = this.#known(sandboxId);
+      if (route.state !== running) return this.admit(sandboxId, ofHost, { kind, authorise });
     }
-    if (duringRestore || !route.busy) return route;
-    return this.#counted(() => this.#untilRestored(sandboxId));
+    if (ofHost || !route.busy) return route;
+    return this.#waiting.within(route, kind, () => this.#untilRestored(sandboxId));
   }
 
   #known(sandboxId: string): Route {
@@ -53,18 +69,6 @@ export class Gate {
     if (route !== undefined) return route;
     if (!this.#table.synced) throw unavailable("the edge is starting and does not know its sandboxes yet", 1);
     throw new ClocheError("not_found", `there is no sandbox ${sandboxId}`);
-  }
-
-  async #counted<T>(wait: () => Promise<T>): Promise<T> {
-    if (this.#waiting >= this.#limits.waitingRequests) {
-      throw unavailable("too many requests wait for sandboxes to wake or to be restored", 1);
-    }
-    this.#waiting += 1;
-    try {
-      return await wait();
-    } finally {
-      this.#waiting -= 1;
-    }
   }
 
   /** One call to the gateway however many requests wait for it. */

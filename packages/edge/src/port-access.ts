@@ -4,7 +4,7 @@
  */
 import type { IncomingMessage } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
-import { ClocheError, portLinkPath } from "@cloche/protocol";
+import { ClocheError, internalHeaders, portLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "./headers.ts";
 import type { RouteClient } from "./route-table.ts";
 import { bearerToken, isOurToken, type TokenVerifier } from "./token-verifier.ts";
@@ -98,6 +98,7 @@ export async function redeemPortLink(
   client: RouteClient,
   target: { sandboxId: string; port: number },
   nowMs: number,
+  requestId: string,
 ): Promise<RawHeaders> {
   if (request.method !== "GET") throw new ClocheError("invalid_argument", "a port link is opened with GET");
   const query = new URLSearchParams((request.url ?? "").slice(portLinkPath.length + 1));
@@ -113,8 +114,9 @@ export async function redeemPortLink(
       "path of a port link must be an absolute path on the same host",
     );
   }
+  const options = { timeoutMs: 10_000, headers: { [internalHeaders.requestId]: requestId } };
   const { cookieToken, expiresAtUnix } = await client
-    .redeemPortLink({ linkToken, sandboxId: target.sandboxId, port: target.port }, { timeoutMs: 10_000 })
+    .redeemPortLink({ linkToken, sandboxId: target.sandboxId, port: target.port }, options)
     .catch((error: unknown) => {
       throw linkProblem(error);
     });

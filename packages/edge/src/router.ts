@@ -10,12 +10,19 @@ import { abortExec } from "./exec-abort.ts";
 import { forward } from "./forward.ts";
 import { Gate } from "./gate.ts";
 import { forwardableHeaders } from "./headers.ts";
-import { authorisePort, portCredentials, portHeaders, redeemPortLink } from "./port-access.ts";
+import {
+  authorisePort,
+  type PortCredentials,
+  portCredentials,
+  portHeaders,
+  redeemPortLink,
+} from "./port-access.ts";
 import { tooManyHeaders } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
 import type { RouteClient, RouteTable } from "./route-table.ts";
 import { bearerToken, TokenVerifier } from "./token-verifier.ts";
 import { PortClosedError, type Upstreams } from "./upstreams.ts";
+import type { Waiter } from "./waiting-room.ts";
 
 /** What the host's handler of checkpoint and restore routes knows of a request; the token is still to be verified, by it. */
 export interface HostRequestContext {
@@ -97,7 +104,7 @@ export class Router {
     if (route !== undefined) return this.#send(exchange, route, toHost);
     const authorise = (): Promise<void> =>
       this.#verifier.verify(bearerToken(request.headers.authorization), target.sandboxId);
-    this.#gate.admit(target.sandboxId, toHost, authorise).then(
+    this.#gate.admit(target.sandboxId, toHost, { kind: "bearer", authorise }).then(
       (admitted) => {
         if (!exchange.gone && !exchange.over) this.#send(exchange, admitted, toHost);
       },
@@ -160,8 +167,9 @@ export class Router {
       const execId = newId();
       headers.push(internalHeaders.execId, execId);
       const authorization = request.headers.authorization ?? "";
+      const telling = { clock, log, timeoutMs: limits.agentAnswerMs };
       onAbort = () => {
-        abortExec(pool, { sandboxId, execId, authorization, requestId }, clock, log).catch((error: unknown) =>
+        abortExec(pool, { sandboxId, execId, authorization, requestId }, telling).catch((error: unknown) =>
           log.error({ err: error, request_id: requestId }, "aborting an exec failed"),
         );
       };
@@ -203,7 +211,7 @@ export class Router {
     const { request } = exchange;
     const { sandboxId, port } = target;
     if (exchange.path === portLinkPath) {
-      const redirect = await redeemPortLink(request, client, target, clock.nowMs());
+      const redirect = await redeemPortLink(request, client, target, clock.nowMs(), exchange.requestId);
       exchange.begin(303, undefined, redirect);
       exchange.end();
       return;
@@ -214,7 +222,8 @@ export class Router {
     const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, sandboxId);
     // An unknown sandbox is 404 before any question of tokens, as on its own domain.
     if (known !== undefined && !isPublic) await authorise();
-    const route = await this.#gate.admit(sandboxId, false, authorise);
+    const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";
+    const route = await this.#gate.admit(sandboxId, false, { kind, authorise });
     if (exchange.gone || exchange.over) return;
     const asked = `port ${port} of the sandbox`;
     forward(
@@ -233,6 +242,18 @@ export class Router {
       limits,
     );
   }
+}
+
+/** A public port is open to a token that is not good, too: as to anyone. */
+async function visitorOrBearer(
+  { token }: PortCredentials,
+  authorise: () => Promise<unknown>,
+): Promise<Waiter> {
+  if (token === undefined) return "visitor";
+  return authorise().then(
+    () => "bearer",
+    () => "visitor",
+  );
 }
 
 function hasTwoHosts(request: IncomingMessage): boolean {

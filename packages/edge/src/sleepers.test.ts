@@ -21,7 +21,8 @@ test("one that dozes is roused before anything is sent to it, once for many requ
     await awake.promise;
     await onRouse(sandboxId);
   };
-  const asked = Promise.all(["/v1/1", "/v1/2", "/v1/3"].map((path) => rig.ask({ path })));
+  const headers = await rig.bearer();
+  const asked = Promise.all(["/v1/1", "/v1/2", "/v1/3"].map((path) => rig.ask({ path, headers })));
   await until(() => rig.gateway.roused.length > 0);
   expect(rig.seen).toHaveLength(1);
   awake.resolve();
@@ -55,8 +56,9 @@ test("one that cannot be roused is 503, and the next request tries again", async
   await set(rig, 1);
   const { onRouse } = rig.gateway;
   rig.gateway.onRouse = () => Promise.reject(new ConnectError("no", Code.Unavailable));
-  const refused = await rig.ask();
+  const headers = await rig.bearer();
+  const refused = await rig.ask({ headers });
   expect([refused.status, refused.headers["retry-after"]]).toEqual([503, "1"]);
   rig.gateway.onRouse = onRouse;
-  expect((await rig.ask()).status).toBe(200);
+  expect((await rig.ask({ headers })).status).toBe(200);
 });

@@ -1,5 +1,5 @@
 import { compactVerify, importJWK } from "jose";
-import { ClocheError, claimsProblem } from "@cloche/protocol";
+import { ClocheError, claimsProblem, tokenParts } from "@cloche/protocol";
 import type { Keys } from "./route-table.ts";
 
 const cachedTokens = 4_096;
@@ -65,6 +65,7 @@ export class TokenVerifier {
 
 async function readClaims(token: string, keys: Keys): Promise<unknown> {
   try {
+    tokenParts(token);
     const { payload } = await compactVerify(
       token,
       (header) => {

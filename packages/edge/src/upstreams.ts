@@ -40,7 +40,7 @@ export class Upstreams {
     const upstream = this.#upstream(route);
     let pool = upstream.ports.get(port);
     if (pool === undefined) {
-      const dial = dialTunnel(upstream.agent, route.sandboxId, port);
+      const dial = dialTunnel(upstream.agent, route.sandboxId, port, this.#limits.agentAnswerMs);
       pool = new AgentPool(dial, this.#sleepers.of(route.sandboxId), this.#limits, this.#nowMs);
       upstream.ports.set(port, pool);
     }
@@ -106,7 +106,7 @@ function close(upstream: Upstream, why: string): void {
  * A raw connection to 127.0.0.1:port in the sandbox, through the agent. The edge has verified the caller; the agent trusts the
  * sandbox id header, which no client can send through the edge.
  */
-function dialTunnel(agent: AgentPool, sandboxId: string, port: number): Dial {
+function dialTunnel(agent: AgentPool, sandboxId: string, port: number, timeoutMs: number): Dial {
   return (done) => {
     agent.acquire(true, (connection, failure) => {
       if (connection === undefined) return done(failure?.cause ?? new Error("no connection"));
@@ -114,9 +114,11 @@ function dialTunnel(agent: AgentPool, sandboxId: string, port: number): Dial {
       const refuse = (error: unknown): void => {
         if (answered) return;
         answered = true;
+        clearTimeout(deadline);
         connection.abandon();
         done(error);
       };
+      const deadline = setTimeout(() => refuse(new Error(`no tunnel within ${timeoutMs} ms`)), timeoutMs);
       const handlers: AnswerHandlers = {
         onContinue() {},
         onHead: (head) => refuse(new PortClosedError(`tunnel refused with ${head.status}`)),
@@ -126,6 +128,7 @@ function dialTunnel(agent: AgentPool, sandboxId: string, port: number): Dial {
         onFailure: (lost) => refuse(lost.cause),
         onUpgrade(_head, socket, first) {
           answered = true;
+          clearTimeout(deadline);
           if (first.length > 0) socket.unshift(first);
           done(undefined, socket, true);
         },

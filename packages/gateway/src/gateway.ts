@@ -223,6 +223,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       records,
       portLinks: database.portLinks,
       tokens,
+      audit,
       nowMs,
       closed: closed.signal,
     }),
@@ -250,6 +251,7 @@ export function createGateway(options: GatewayOptions): Gateway {
         },
         idle: (id) => reconciler.idle(id),
         ready: (machines) => readyMachines.offer(machines),
+        audit: (event) => void audit.told(event),
       });
       expiry.start();
       audit.start();

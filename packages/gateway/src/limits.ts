@@ -29,7 +29,8 @@ export const gatewayLimits = {
   portLinkSeconds: 60,
   apiKeyTouchMs: 60_000,
   auditKeepMs: 90 * 24 * 3_600_000,
-  auditKeepEntries: 1_000_000,
+  /** Each team has its own: none pushes another's entries out. */
+  auditKeepOfTeam: 100_000,
   auditPruneMs: 3_600_000,
   /** Intervals of compute time are kept this long after their end. */
   usageKeepMs: 400 * 24 * 3_600_000,

@@ -4,6 +4,7 @@ export * from "./limits.ts";
 export * from "./list-position.ts";
 export * from "./ids.ts";
 export * from "./tokens.ts";
+export * from "./token-form.ts";
 export * from "./dataplane.ts";
 export * from "./routes.ts";
 export * from "./egress.ts";

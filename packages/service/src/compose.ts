@@ -184,7 +184,10 @@ async function startParts(
   });
   stopsWith("host", () => host.stop(ending));
   await host.start();
-  await network.reclaim();
+  // What a machine that is not recovered yet may have is not given back.
+  void host.recovered
+    .then(() => network.reclaim())
+    .catch((error: unknown) => log.warn({ err: error }, "network that nobody has was not given back"));
   const hostTransport = createRouterTransport((router) => {
     router.service(HostService, host.service);
   });

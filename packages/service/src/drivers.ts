@@ -84,9 +84,11 @@ function makeQemu(parts: DriverParts, platform: VmPlatform): MachineDriver {
     native: artifacts.native,
     log: log.child({ part: "qemu" }),
     makeReadyFor: { cpus: defaults.cpus, memoryMb: defaults.memoryMb },
-    ...(hungAfterMs > 0 && { health: { intervalMs: Math.min(10_000, hungAfterMs / 3), hungAfterMs } }),
+    ...(hungAfterMs > 0 && { health: healthOf(hungAfterMs) }),
   });
 }
+
+const healthOf = (hungAfterMs: number) => ({ intervalMs: Math.min(10_000, hungAfterMs / 3), hungAfterMs });
 
 function makeGvisor({ config, artifacts, tag, network, log }: DriverParts): MachineDriver {
   return new GvisorDriver({
@@ -101,6 +103,8 @@ function makeGvisor({ config, artifacts, tag, network, log }: DriverParts): Mach
     poolDir: artifacts.pool.dir,
     ready: config.warmPool,
     readyMost: config.warmPoolMax,
+    hangsDir: join(config.home, "log", "hangs"),
+    health: healthOf(config.gvisorHangSeconds * 1_000),
     log: log.child({ part: "gvisor" }),
     randomBytes,
   });

@@ -4,6 +4,9 @@ import { keySet, sandboxId, token } from "../testing/agent-fixture.ts";
 import { TokenVerifier } from "./token-verifier.ts";
 
 const verifier = (): TokenVerifier => new TokenVerifier(sandboxId, keySet);
+/** The last of 342 characters has four bits that decode to nothing. */
+const respelled = (text: string): string =>
+  text.slice(0, -1) + String.fromCharCode(text.charCodeAt(text.length - 1) + 1);
 const nowSeconds = Math.floor(Date.now() / 1000);
 
 describe("TokenVerifier", () => {
@@ -30,6 +33,8 @@ describe("TokenVerifier", () => {
     ["nothing but dots", ".."],
     ["two parts", `${header}.${payload}`],
     ["four parts", `${good}.x`],
+    ["another spelling of the same signature", respelled(good)],
+    ["padding", `${good}==`],
     ["no algorithm", `${part({ alg: "none", kid: "k1" })}.${payload}.${signature}`],
     ["an HMAC by the public key", hmac(part({ alg: "HS256", kid: "k1" }))],
     ["another RSA algorithm", token({}, { alg: "PS256" })],

@@ -1,5 +1,5 @@
 import { createPublicKey, type JsonWebKey as JWK, type KeyObject, verify } from "node:crypto";
-import { ClocheError, claimsProblem } from "@cloche/protocol";
+import { ClocheError, claimsProblem, tokenParts } from "@cloche/protocol";
 
 /** Public keys of the gateway, as the host passes them (guest.proto, GuestKeySet). */
 export interface KeySet {
@@ -50,13 +50,7 @@ export class TokenVerifier {
 
   #verify(token: string): unknown {
     if (token.length > tokenBytesMax) throw refuse("the token is too long");
-    const parts = token.split(".");
-    const [header, payload, signature] = parts;
-    if (parts.length !== 3 || !header || !payload || !signature || !parts.every(isBase64url)) {
-      throw refuse(
-        "the token is no JWT; the data plane accepts only tokens of IssueDataPlaneToken, not API keys",
-      );
-    }
+    const [header, payload, signature] = partsOf(token);
     const { alg, kid, crit } = parseObject(header);
     if (alg !== "RS256") throw refuse("the token is not signed with RS256");
     if (crit !== undefined) throw refuse("the token has critical extensions that are not known here");
@@ -94,7 +88,15 @@ function refuse(message: string): ClocheError {
   return new ClocheError("unauthenticated", message);
 }
 
-const isBase64url = (text: string): boolean => /^[A-Za-z0-9_-]+$/.test(text);
+function partsOf(token: string): ReturnType<typeof tokenParts> {
+  try {
+    return tokenParts(token);
+  } catch {
+    throw refuse(
+      "the token is no JWT; the data plane accepts only tokens of IssueDataPlaneToken, not API keys",
+    );
+  }
+}
 
 function parseObject(part: string): Record<string, unknown> {
   try {

@@ -89,5 +89,7 @@ export function discardRest(request: IncomingMessage): void {
   });
   request.on("close", () => clearTimeout(cut));
   request.on("error", () => undefined);
+  // Whoever read it chunk by chunk and gave up still listens, and would keep it from flowing.
+  request.removeAllListeners("readable");
   request.resume();
 }

@@ -9,7 +9,7 @@ import type { AddressInfo } from "node:net";
 
 let server: Server;
 let port: number;
-const tracked = { open: 0 };
+const tracked = { open: 0, begun: 0 };
 
 beforeEach(async () => {
   server = createHttpServer({
@@ -24,6 +24,14 @@ beforeEach(async () => {
         method: "GET",
         path: "/items/:id",
         handle: ({ params, query }) => ({ ...params, query: [...query] }),
+      },
+      {
+        method: "POST",
+        path: "/first-chunk",
+        handle: async (exchange) => {
+          await exchange.openBody()[Symbol.asyncIterator]().next();
+          throw new ClocheError("invalid_argument", "the first chunk is wrong");
+        },
       },
       { method: "GET", path: "/items/fixed", handle: () => ({ fixed: true }) },
       { method: "GET", path: "/raw/*", handle: ({ params }) => ({ rest: params["*"] }) },
@@ -48,6 +56,7 @@ beforeEach(async () => {
     },
     track: () => {
       tracked.open += 1;
+      tracked.begun += 1;
       return () => {
         tracked.open -= 1;
       };
@@ -60,6 +69,7 @@ beforeEach(async () => {
   await promise;
   ({ port } = server.address() as AddressInfo);
   tracked.open = 0;
+  tracked.begun = 0;
 });
 afterEach(() => {
   server.closeAllConnections();
@@ -224,5 +234,24 @@ describe("the HTTP server", () => {
     socket.destroy();
     while (tracked.open > 0) await new Promise((resolve) => setTimeout(resolve, 5));
     expect((await send(port, "GET", "/items/1", undefined, {})).status).toBe(200);
+  });
+
+  it("counts no request that is refused as one of the sandbox, an upgrade neither", async () => {
+    const refused = { "x-refuse": "1" };
+    const upgrade = { ...refused, connection: "upgrade", upgrade: "websocket" };
+    for (const headers of [refused, upgrade])
+      expect((await send(port, "GET", "/items/1", undefined, headers)).status).toBe(401);
+    expect(tracked.begun).toBe(0);
+    expect((await send(port, "GET", "/items/1", undefined, {})).status).toBe(200);
+    expect(tracked.begun).toBe(1);
+  });
+
+  it("lets the rest of a body pass that a handler began to read and gave up", async () => {
+    const body = "x".repeat(1024 * 1024);
+    const refused = `POST /first-chunk HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+    const next = "GET /items/7 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    const answers = await exchangeBytes(`${refused}${next}`);
+    expect(answers).toContain("the first chunk is wrong");
+    expect(answers).toContain('{"id":"7"');
   });
 });

@@ -22,7 +22,7 @@ export interface HttpServerOptions {
   upgrades?: readonly UpgradeRoute[];
   /** Throws when the caller may not, or makes it wait; called before the route is even looked up. */
   authorize(exchange: Exchange): Promise<void> | void;
-  /** Called when a request begins; what it answers is called when the request has ended. */
+  /** Called when a request that is let in begins; what it answers is called when the request has ended. */
   track(path: string): () => void;
   randomBytes(length: number): Uint8Array;
   log: Log;
@@ -52,9 +52,17 @@ export function createHttpServer(options: HttpServerOptions): Server {
     return new Exchange(request, response, requestId, splitTarget(request.url ?? "/"), expectsContinue);
   };
 
+  /** From when it is let in: what is refused is nothing that happens in the sandbox. */
+  const trackUntilClosed = ({ path }: Exchange, carrier: ServerResponse | Duplex): void => {
+    const done = options.track(path);
+    if (carrier.destroyed) done();
+    else carrier.once("close", done);
+  };
+
   const answer = async (exchange: Exchange): Promise<void> => {
     checkHeaders(exchange);
     await options.authorize(exchange);
+    trackUntilClosed(exchange, exchange.response);
     const match = router.find(exchange.request.method ?? "", exchange.path);
     if ("allowed" in match) {
       exchange.response.setHeader("allow", match.allowed.join(", "));
@@ -100,7 +108,6 @@ export function createHttpServer(options: HttpServerOptions): Server {
 
   const onRequest = (request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): void => {
     const exchange = begin(request, response, expectsContinue);
-    response.once("close", options.track(exchange.path));
     request.on("error", () => undefined);
     answer(exchange).catch((thrown: unknown) => fail(exchange, thrown));
   };
@@ -113,11 +120,10 @@ export function createHttpServer(options: HttpServerOptions): Server {
     response.shouldKeepAlive = false;
     socket.on("error", () => undefined);
     const exchange = begin(request, response, false);
-    const done = options.track(exchange.path);
-    socket.once("close", done);
     const upgrade = async (): Promise<void> => {
       checkHeaders(exchange);
       await options.authorize(exchange);
+      trackUntilClosed(exchange, socket);
       const route = options.upgrades?.find(({ prefix }) => exchange.path.startsWith(prefix));
       if (route === undefined) throw new ClocheError("not_found", "nothing to upgrade to at this path");
       await route.handle(exchange, socket, head);

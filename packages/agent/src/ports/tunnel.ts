@@ -3,9 +3,11 @@ import type { Duplex } from "node:stream";
 import { ClocheError, portTunnelPath } from "@cloche/protocol";
 import type { Exchange } from "../http/exchange.ts";
 import type { UpgradeRoute } from "../http/server.ts";
+import { readToTheEnd } from "./early-answers.ts";
 import { connectLoopback } from "./loopback.ts";
 
 const connectTimeoutMs = 10_000;
+const lingerMs = 5_000;
 const upgradeToken = "cloche-port";
 
 /**
@@ -54,7 +56,9 @@ async function tunnel(
   }
   client.once("close", () => server.destroy());
   exchange.response.detachSocket(client as Socket);
-  server.on("error", () => client.destroy());
+  readToTheEnd(server);
+  // Reset by the server: what it had said before goes out all the same.
+  server.on("error", () => client.end());
   server.on("data", touch);
   client.on("data", touch);
   client.write(
@@ -63,5 +67,15 @@ async function tunnel(
   if (head.length > 0) server.write(head);
   server.pipe(client);
   client.pipe(server);
-  server.once("close", () => (client as Socket).destroySoon());
+  server.once("close", () => linger(client));
+}
+
+/** The end goes out after what was said; what still comes is read, for a moment, or the answer would be lost to a reset. */
+function linger(client: Duplex): void {
+  const timer = setTimeout(() => client.destroy(), lingerMs);
+  client.once("close", () => clearTimeout(timer));
+  client.end();
+  if (client.readableEnded) return (client as Socket).destroySoon();
+  client.once("end", () => (client as Socket).destroySoon());
+  client.resume();
 }

@@ -145,6 +145,11 @@ export class Rig implements AsyncDisposable {
     return `${label}.${baseDomain}:${this.port}`;
   }
 
+  /** Headers of who has a sandbox's token. */
+  async bearer(sandboxId = sandboxA): Promise<{ authorization: string }> {
+    return { authorization: `Bearer ${await this.gateway.token(sandboxId)}` };
+  }
+
   /** One request by node:https, on a connection of its own unless `agent` is given. */
   async ask(
     options: https.RequestOptions & { label?: string; body?: string | Buffer } = {},

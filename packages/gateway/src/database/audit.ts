@@ -51,20 +51,44 @@ export class Audit {
     return (await select.execute()).map(entryFromRow);
   }
 
-  /** Drops entries older than `beforeMs` and, of the rest, all but the newest `keep`. Answers how many went. */
+  /** Drops entries older than `beforeMs` and, of the rest, all but the newest `keep` of each team. Answers how many went. */
   async prune(beforeMs: number, keep: number): Promise<number> {
     const byAge = await this.#db.deleteFrom("audit").where("at", "<", beforeMs).executeTakeFirst();
-    const oldestKept = await this.#db
+    const beyond = await this.#db
+      .selectFrom("audit")
+      .select("team_id")
+      .groupBy("team_id")
+      .having(({ fn }) => fn.countAll(), ">", keep)
+      .execute();
+    let gone = Number(byAge.numDeletedRows);
+    for (const { team_id } of beyond) gone += await this.#pruneTeam(team_id, keep);
+    return gone;
+  }
+
+  async #pruneTeam(teamId: string, keep: number): Promise<number> {
+    const newestGone = await this.#db
       .selectFrom("audit")
       .select("id")
+      .where("team_id", "=", teamId)
       .orderBy("id", "desc")
       .offset(keep)
       .limit(1)
       .executeTakeFirst();
-    if (oldestKept === undefined) return Number(byAge.numDeletedRows);
-    const byCount = await this.#db.deleteFrom("audit").where("id", "<=", oldestKept.id).executeTakeFirst();
-    return Number(byAge.numDeletedRows + byCount.numDeletedRows);
+    if (newestGone === undefined) return 0;
+    const { numDeletedRows } = await this.#db
+      .deleteFrom("audit")
+      .where("team_id", "=", teamId)
+      .where("id", "<=", newestGone.id)
+      .executeTakeFirst();
+    return Number(numDeletedRows);
   }
+}
+
+/** What callers send ends up in an entry: none is larger than it needs to be to say what happened. */
+const textMax = { subject: 200, detail: 1_000, other: 200 };
+
+function clip(text: string, most: number): string {
+  return text.length <= most ? text : `${text.slice(0, most - 1).toWellFormed()}…`;
 }
 
 export async function insertAudit(db: Kysely<Schema>, entry: AuditEntry): Promise<void> {
@@ -74,12 +98,12 @@ export async function insertAudit(db: Kysely<Schema>, entry: AuditEntry): Promis
       id: entry.id,
       at: entry.atMs,
       team_id: entry.teamId,
-      actor: entry.actor,
-      action: entry.action,
-      subject: entry.subject,
-      request_id: entry.requestId,
-      result: entry.result,
-      detail: entry.detail,
+      actor: clip(entry.actor, textMax.other),
+      action: clip(entry.action, textMax.other),
+      subject: clip(entry.subject, textMax.subject),
+      request_id: clip(entry.requestId, textMax.other),
+      result: clip(entry.result, textMax.other),
+      detail: clip(entry.detail, textMax.detail),
     })
     .execute();
 }

@@ -1,3 +1,5 @@
+import { createClient, createRouterTransport } from "@connectrpc/connect";
+import { RouteService } from "@cloche/protocol/edge";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
 
@@ -55,5 +57,46 @@ describe("the audit log", () => {
     expect(await lines(id)).toHaveLength(2);
     await f.clock.jump(2 * 24 * 3_600_000);
     expect(await lines(id)).toEqual([]);
+  });
+
+  it("has what the host answered of the data plane", async () => {
+    const { id } = (await f.call("CreateSandbox")).body.sandbox;
+    const atUnixMs = BigInt(f.clock.nowMs() - 5);
+    const of = { atUnixMs, teamId: f.teamId, actor: "token:t1", subject: id, requestId: "r9" };
+    f.host.tellAudit({ ...of, action: "sandbox.restore", result: "not_found", detail: "from checkpoint c" });
+    await expect.poll(() => lines(id)).toContain("sandbox.restore not_found by token:t1 in r9");
+    const [entry] = await f.database.audit.list({ teamId: f.teamId, subject: id, limit: 1 });
+    expect([entry?.atMs, entry?.detail]).toEqual([Number(atUnixMs), "from checkpoint c"]);
+  });
+
+  it("has links that were redeemed, and those that were not good for where they were shown", async () => {
+    const { id } = (await f.call("CreateSandbox")).body.sandbox;
+    const edge = createClient(
+      RouteService,
+      createRouterTransport((router) => void router.service(RouteService, f.gateway.routeService)),
+    );
+    const redeem = async (port: number): Promise<void> => {
+      const { url } = (await f.call("IssuePortLink", { sandbox_id: id, port: 3000 })).body;
+      const linkToken = new URL(url).searchParams.get("token") ?? "";
+      await edge
+        .redeemPortLink({ linkToken, sandboxId: id, port }, { headers: { "x-request-id": "r7" } })
+        .catch(() => undefined);
+    };
+    await redeem(3000);
+    await redeem(4000);
+    const redeemed = (await lines(id)).filter((line) => line.startsWith("port_link.redeem"));
+    expect(redeemed).toEqual([
+      "port_link.redeem ok by link in r7",
+      "port_link.redeem unauthenticated by link in r7",
+    ]);
+  });
+
+  it("bounds what callers write into it", async () => {
+    const id = "x".repeat(500_000);
+    expect((await f.call("ForkSandbox", { source_sandbox_id: id })).status).toBe(404);
+    expect((await f.call("DeleteCheckpoint", { id })).status).toBe(404);
+    const entries = await f.database.audit.list({ teamId: f.teamId, limit: 100 });
+    expect(entries.some(({ action }) => action === "checkpoint.delete")).toBe(true);
+    for (const entry of entries) expect(JSON.stringify(entry).length).toBeLessThan(3_000);
   });
 });

@@ -1,6 +1,7 @@
-/** Who did what, when, in which request, with which result. Kept 90 days and at most a million entries. */
+/** Who did what, when, in which request, with which result. Kept 90 days, of each team its newest entries. */
 import type { Clock, Log } from "@cloche/base";
 import { ClocheError, type RandomBytes } from "@cloche/protocol";
+import type { AuditEvent } from "@cloche/protocol/host";
 import type { AuditEntry } from "../database/audit.ts";
 import type { Database } from "../database/database.ts";
 import type { OperationRecord } from "../database/operations.ts";
@@ -49,10 +50,30 @@ export class AuditLog {
   /** Notes a request that was denied. Never throws: the denial is the answer, whether it could be noted or not. */
   async denied(caller: Caller, action: string, subject: string, thrown: unknown): Promise<void> {
     const error = ClocheError.from(thrown);
+    await this.write(this.entry(caller, action, subject, error.code, error.message));
+  }
+
+  /** Notes what the host answered by itself. Never throws: it has been done. */
+  async told({
+    atUnixMs,
+    teamId,
+    actor,
+    action,
+    subject,
+    requestId,
+    result,
+    detail,
+  }: AuditEvent): Promise<void> {
+    const entry = this.entry({ teamId, actor, requestId }, action, subject, result, detail);
+    await this.write({ ...entry, atMs: Number(atUnixMs) });
+  }
+
+  /** Never throws: what is noted has been done, whether it could be noted or not. */
+  async write(entry: AuditEntry): Promise<void> {
     try {
-      await this.#audit.insert(this.entry(caller, action, subject, error.code, error.message));
+      await this.#audit.insert(entry);
     } catch (cause) {
-      this.#log.error({ err: cause, request_id: caller.requestId }, "an audit entry could not be written");
+      this.#log.error({ err: cause, request_id: entry.requestId }, "an audit entry could not be written");
     }
   }
 
@@ -71,7 +92,7 @@ export class AuditLog {
     while (!signal.aborted) {
       try {
         const before = this.#clock.nowMs() - gatewayLimits.auditKeepMs;
-        await this.#audit.prune(before, gatewayLimits.auditKeepEntries);
+        await this.#audit.prune(before, gatewayLimits.auditKeepOfTeam);
       } catch (error) {
         this.#log.warn({ err: error }, "old audit entries could not be dropped");
       }

@@ -9,6 +9,7 @@
 import { equals } from "@bufbuild/protobuf";
 import type { Clock, Log } from "@cloche/base";
 import {
+  type AuditEvent,
   type Machine,
   MachineSchema,
   type MachineEvent,
@@ -28,6 +29,8 @@ export interface MachineListener {
   idle(sandboxId: string): void;
   /** All that the host has made ahead; none while the stream is broken. */
   ready(machines: readonly ReadyMachine[]): void;
+  /** A call of the data plane that the host answered. */
+  audit(event: AuditEvent): void;
 }
 
 export class MachineView {
@@ -112,6 +115,8 @@ export class MachineView {
         this.#listener?.synced();
       } else if (event.kind === MachineEvent_Kind.READY) {
         this.#listener?.ready(event.ready);
+      } else if (event.kind === MachineEvent_Kind.AUDIT) {
+        if (event.audit !== undefined) this.#listener?.audit(event.audit);
       } else {
         this.#tell(event);
       }

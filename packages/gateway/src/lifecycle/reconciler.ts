@@ -37,7 +37,7 @@ export interface ReconcilerDependencies {
   pushKeys: () => Promise<void>;
 }
 
-export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"> {
+export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready" | "audit"> {
   readonly #needs: ReconcilerDependencies;
   readonly #queue = new SerialQueue();
   readonly #stop = new AbortController();
@@ -125,15 +125,16 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
   /** The host may have missed a change of the limit when it or we went down. */
   async #pushIdleLimits(): Promise<void> {
     const { database, host, machines } = this.#needs;
-    for (const record of await database.sandboxes.all()) {
-      if (record.idleSuspendSeconds === 0 || machines.get(record.id)?.phase !== MachinePhase.RUNNING)
-        continue;
-      await host
-        .update(record.id, { idleSuspendSeconds: record.idleSuspendSeconds }, this.#call())
-        .catch((error: unknown) => {
-          this.#needs.log.warn({ err: error, sandbox_id: record.id }, "the idle limit could not be set");
-        });
-    }
+    const limited = (await database.sandboxes.all()).filter(
+      (record) => record.idleSuspendSeconds > 0 && machines.get(record.id)?.phase === MachinePhase.RUNNING,
+    );
+    // Side by side: a machine in the middle of something takes its limit when its turn comes.
+    const pushes = limited.map(({ id, idleSuspendSeconds }) =>
+      host.update(id, { idleSuspendSeconds }, this.#call()).catch((error: unknown) => {
+        this.#needs.log.warn({ err: error, sandbox_id: id }, "the idle limit could not be set");
+      }),
+    );
+    await Promise.all(pushes);
   }
 
   #later(sandboxId: string): void {

@@ -5,6 +5,7 @@ import { RouteEvent_Kind, type RouteService } from "@cloche/protocol/edge";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
 import { connectErrorFrom } from "../http/errors.ts";
+import type { AuditLog } from "../lifecycle/audit-log.ts";
 import type { HostCalls } from "../lifecycle/host-calls.ts";
 import type { Lifecycle } from "../lifecycle/lifecycle.ts";
 import type { Records } from "../lifecycle/records.ts";
@@ -18,6 +19,7 @@ export interface RouteServiceDependencies {
   records: Records;
   portLinks: Database["portLinks"];
   tokens: TokenIssuer;
+  audit: AuditLog;
   nowMs: () => number;
   /** Aborts when the gateway closes: streams then end. */
   closed: AbortSignal;
@@ -64,11 +66,20 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
         return {};
       }),
 
-    redeemPortLink: (request) =>
+    redeemPortLink: (request, context) =>
       answering(async () => {
         const link = await needs.portLinks.take(linkTokenHash(request.linkToken));
+        const note = async (result: string): Promise<void> => {
+          if (link === undefined) return;
+          const caller = { teamId: link.teamId, actor: "link", requestId: requestIdOf(context) };
+          const detail = `port ${link.port}`;
+          await needs.audit.write(
+            needs.audit.entry(caller, "port_link.redeem", link.sandboxId, result, detail),
+          );
+        };
         const fits = link?.sandboxId === request.sandboxId && link.port === request.port;
         if (link === undefined || !fits || link.expiresAtMs <= needs.nowMs()) {
+          await note("unauthenticated");
           throw new ClocheError(
             "unauthenticated",
             "the link is unknown, used or expired; get a fresh one with IssuePortLink",
@@ -78,6 +89,7 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
         if (record === undefined) throw new ClocheError("not_found", "the sandbox is deleted");
         lifecycle.check(record, "issue_token");
         const token = await tokens.issue(link.teamId, link.sandboxId);
+        await note("ok");
         return { cookieToken: token.jwt, expiresAtUnix: token.expiresAtUnix };
       }),
   };

@@ -11,6 +11,7 @@ import type { SandboxRecord } from "../database/sandbox-record.ts";
 
 /** What a route needs of the record. */
 interface Listed {
+  teamId: string;
   state: SandboxState;
   hostId: string;
   autoResume: boolean;
@@ -50,8 +51,8 @@ export class RouteTable {
     }
     const known = this.#listed.get(sandboxId);
     if (known !== undefined && known.generation > record.generation) return;
-    const { state, hostId, autoResume, publicPorts, generation } = record;
-    this.#listed.set(sandboxId, { state, hostId, autoResume, publicPorts, generation });
+    const { teamId, state, hostId, autoResume, publicPorts, generation } = record;
+    this.#listed.set(sandboxId, { teamId, state, hostId, autoResume, publicPorts, generation });
     this.machineChanged(sandboxId);
   }
 
@@ -100,6 +101,7 @@ function routeOf(sandboxId: string, listed: Listed, machine: Machine | undefined
   const runs = machine?.phase === MachinePhase.RUNNING;
   return create(RouteSchema, {
     sandboxId,
+    teamId: listed.teamId,
     state: listed.state,
     hostId: listed.hostId,
     agentHost: machine?.agentHost ?? "",

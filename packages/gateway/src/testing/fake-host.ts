@@ -13,6 +13,7 @@ import {
   type Machine,
   type MachineEvent,
   MachineEvent_Kind,
+  AuditEventSchema,
   MachineEventSchema,
   MachinePhase,
   MachineSchema,
@@ -115,6 +116,15 @@ export class FakeHost {
   reportIdle(sandboxId: string): void {
     const machine = this.machines.get(sandboxId);
     if (machine !== undefined) this.#emit(MachineEvent_Kind.IDLE, machine);
+  }
+
+  /** It answered a call of the data plane by itself. */
+  tellAudit(fields: MessageInitShape<typeof AuditEventSchema>): void {
+    const audit = create(AuditEventSchema, fields);
+    for (const watcher of this.#watchers) {
+      watcher.events.push(create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit }));
+      watcher.wake();
+    }
   }
 
   /** These are all that it has made ahead; of the default shape. */

@@ -87,6 +87,8 @@ export class CheckpointCatalogue {
   readonly #stopping = new AbortController();
   readonly #templates = new Map<string, Promise<BaseOfCheckpoint>>();
   #uploads: Promise<void> = Promise.resolve();
+  /** Who waits for a checkpoint to be in storage, by its id. */
+  readonly #waiting = new Map<string, Set<() => void>>();
 
   constructor(options: CheckpointOptions) {
     this.#options = options;
@@ -305,7 +307,20 @@ export class CheckpointCatalogue {
     } finally {
       base.release();
     }
+    const waiting = this.#waiting.get(info.id);
+    this.#waiting.delete(info.id);
+    for (const wake of waiting ?? []) wake();
     await this.#evict();
+  }
+
+  /** Calls back once when it becomes visible; the answer of this function takes the wish back. */
+  onceVisible(id: string, wake: () => void): () => void {
+    const waiting = this.#waiting.get(id) ?? new Set();
+    this.#waiting.set(id, waiting.add(wake));
+    return () => {
+      waiting.delete(wake);
+      if (waiting.size === 0 && this.#waiting.get(id) === waiting) this.#waiting.delete(id);
+    };
   }
 
   /** The nearest image on the pool whose manifest is in storage: the parent's, else the template's. */

@@ -136,11 +136,16 @@ export class Cgroup {
     return texts.join("\n").split("\n").filter(Boolean).map(Number);
   }
 
-  /** Kills everything in it and removes it from every tree. Repeatable. */
-  async destroy(): Promise<void> {
+  /** Kills everything in it. */
+  async kill(): Promise<void> {
     // What is frozen is killed first and thawed then: it must not get a turn in between.
     for (const pid of await this.pids()) kill(pid);
     await this.freeze(false).catch(() => undefined);
+  }
+
+  /** Kills everything in it and removes it from every tree. Repeatable. */
+  async destroy(): Promise<void> {
+    await this.kill();
     for (let i = 0; i < GONE_TRIES; i += 1) {
       const pids = await this.pids();
       if (pids.length === 0) break;

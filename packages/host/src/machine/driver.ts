@@ -180,6 +180,11 @@ export interface MachineDriver {
   stats(files: MachineFiles): Promise<MachineStats>;
   /** Calls back when the machine's process ends by itself, with a public reason. */
   onExit(listener: (id: string, reason: string) => void): void;
+  /**
+   * Kills the machine's processes, beside whatever else is under way with it, which then fails; for drivers whose calls wait for
+   * the machine. Gives nothing back: `stopMachine` does. `onExit` tells of it as of any end. Repeatable.
+   */
+  endNow?(files: MachineFiles): Promise<void>;
   /** Stops the machine's processes and gives back loops, mounts, network slot, cgroups; keeps disk image and directory. */
   stopMachine(files: MachineFiles): Promise<void>;
   /** stopMachine, and removes what the driver made in `dir`. Repeatable, for a half-made machine too. */

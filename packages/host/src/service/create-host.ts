@@ -1,6 +1,6 @@
 // The host as the composition root sees it: HostService, the handler of the data plane's checkpoint routes, start and stop.
 import { join } from "node:path";
-import { eachLimited } from "@cloche/base";
+import { Turns } from "@cloche/base";
 import type { HostService } from "@cloche/protocol/host";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { CheckpointArchive } from "../checkpoint/archive.ts";
@@ -8,6 +8,7 @@ import { defaults } from "@cloche/protocol";
 import { CheckpointQuota } from "../checkpoint/quota.ts";
 import { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
 import { diskUsage } from "../disk/disk.ts";
+import { bringToRest } from "./bring-to-rest.ts";
 import { checkpointSeeds } from "./checkpoint-seeds.ts";
 import { type HostDataPlane, hostDataPlane } from "./data-plane.ts";
 import { DozeWatch } from "./doze-watch.ts";
@@ -26,14 +27,22 @@ import { suspendAll } from "./suspend-all.ts";
 
 /** Images of visible checkpoints kept on the pool, from where a restore is instant. */
 const LOCAL_IMAGES = 256;
+const COLD_STARTS_AT_ONCE = 8;
+/** A machine that takes longer to start, or whose services do, gives its place to the next. */
+const COLD_START_PLACE_MS = 20_000;
 
 export interface Host {
   /** For createRouterTransport in one process, or a Connect server between machines. */
   readonly service: ServiceImpl<typeof HostService>;
   /** Answers the data plane's checkpoint and restore routes; the edge hands them over. */
   readonly dataPlane: HostDataPlane;
-  /** Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers. */
+  /**
+   * Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers, and so does what
+   * waits for a machine that hangs.
+   */
   start(): Promise<void>;
+  /** Resolves, after `start`, when every machine is where its record says: what none of them has is nobody's then. */
+  readonly recovered: Promise<void>;
   /**
    * Ends streams and watchers once the operations under way have ended. With `suspend` every running machine is suspended
    * first (one whose memory cannot be saved is shut down, its disk kept); without, machines go on for the next start.
@@ -54,7 +63,15 @@ export function createHost(parts: HostParts): Host {
   const idle = new IdleWatch(machines);
   const dozes = new DozeWatch(machines, (parts.dozeSeconds ?? 0) * 1_000);
   hostMetrics(machines.metrics, machines, checkpoints);
-  const starting = new Set<Promise<void>>();
+  const recovered = Promise.withResolvers<void>();
+  let isStopping = false;
+  const coldStarts = new Turns(COLD_STARTS_AT_ONCE);
+  /** Those that have not begun when the host stops are begun by the next start. */
+  const startCold = (id: string): void => {
+    void coldStarts.patiently(parts.clock, COLD_START_PLACE_MS, async () => {
+      if (!isStopping) await coldStart(operations, id);
+    });
+  };
 
   const restarts = new RestartBudget(() => parts.clock.nowMs());
 
@@ -74,19 +91,18 @@ export function createHost(parts: HostParts): Host {
       }
       // Before recovery: a create that goes on may need a checkpoint.
       await checkpoints.start();
-      const { coldStarts } = await recover(operations);
+      const { finished } = await recover(operations, startCold);
+      recovered.resolve(finished);
       for (const driver of parts.drivers.values()) await driver.start(readyHooks(machines, driver.runtime));
       idle.start();
       dozes.start();
-      const all = eachLimited(coldStarts, (id) => coldStart(operations, id));
-      starting.add(all);
-      void all.finally(() => starting.delete(all));
     },
+    recovered: recovered.promise,
     async stop({ suspend }) {
       await dozes.stop();
       await idle.stop();
-      await Promise.all(starting);
-      await machines.queue.drain();
+      isStopping = true;
+      await bringToRest(machines, { end: suspend });
       if (suspend) await suspendAll(operations);
       await checkpoints.stop();
       machines.events.close();

@@ -27,6 +27,8 @@ import {
   takeCheckpoint,
 } from "./checkpoint-machine.ts";
 import { publicError } from "./connect-errors.ts";
+import { type DataPlaneCaller, type Deed, noteDeed } from "./deeds.ts";
+import type { Machines } from "./machines.ts";
 import { verifyToken } from "./token-verifier.ts";
 
 export interface DataPlaneContext {
@@ -68,14 +70,18 @@ export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
   return (request, response, { sandboxId, requestId }) => {
     const began = performance.now();
     const gone = new AbortController();
-    response.once("close", () => gone.abort());
+    response.once("close", () => gone.abort(new ClocheError("canceled", "the client went away")));
     response.setHeader(internalHeaders.requestId, requestId);
     const answer = async (): Promise<void> => {
-      verifyToken(request.headers.authorization, machines.keys, sandboxId, machines.parts.clock.nowMs());
+      const { authorization } = request.headers;
+      const claims = verifyToken(authorization, machines.keys, sandboxId, machines.parts.clock.nowMs());
       const { handler, id } = route(request);
       const body = request.method === "POST" ? await readJsonBody(request, limits.jsonBodyBytes) : {};
       const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
-      sendJson(response, 200, await handler({ parts, sandboxId, body, query, id, signal: gone.signal }));
+      const call = { parts, sandboxId, body, query, id, signal: gone.signal };
+      const { teamId } = machines.get(sandboxId);
+      const caller = { teamId, actor: `token:${claims.jti}`, requestId };
+      sendJson(response, 200, await audited(machines, caller, handler, call));
     };
     const ids = { requestId, traceparent: traceparentOf(request.headers["traceparent"]) };
     void withRequestIds(ids, answer).catch((thrown: unknown) => {
@@ -87,6 +93,47 @@ export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
     });
   };
 }
+
+/** What changes something is noted for the team's audit log, refused or done, before it is answered. */
+async function audited(
+  machines: Machines,
+  caller: DataPlaneCaller,
+  handler: Handler,
+  call: Call,
+): Promise<unknown> {
+  const deed = deeds.get(handler);
+  if (deed === undefined) return handler(call);
+  try {
+    const answer = await handler(call);
+    noteDeed(machines, caller, deed(call, answer), "ok");
+    return answer;
+  } catch (error) {
+    noteDeed(machines, caller, deed(call, {}), publicError(error).code);
+    throw error;
+  }
+}
+
+const deeds = new Map<Handler, (call: Call, answer: unknown) => Deed>([
+  [
+    create,
+    ({ sandboxId }, answer) => {
+      const { checkpoint_id: id } = answer as Partial<CheckpointCreated>;
+      return { action: "checkpoint.create", subject: id ?? sandboxId, detail: `of sandbox ${sandboxId}` };
+    },
+  ],
+  [
+    remove,
+    ({ id, sandboxId }) => ({ action: "checkpoint.delete", subject: id, detail: `of sandbox ${sandboxId}` }),
+  ],
+  [
+    restore,
+    ({ body, sandboxId }) => ({
+      action: "sandbox.restore",
+      subject: sandboxId,
+      detail: `from checkpoint ${String(body["checkpoint_id"])}`,
+    }),
+  ],
+]);
 
 function route(request: IncomingMessage): { handler: Handler; id: string } {
   const path = (request.url ?? "").split("?")[0] ?? "";
@@ -145,18 +192,37 @@ async function wait({ parts, sandboxId, body, signal }: Call): Promise<Checkpoin
   const timeoutMs = integer(body, "timeout_secs", limits.checkpointWaitTimeoutSeconds, 0, most) * 1_000;
   const { clock } = parts.machines.parts;
   const began = clock.monotonicMs();
-  for (let attempts = 1; ; attempts += 1) {
-    const waitedMs = Math.round(clock.monotonicMs() - began);
-    if (isVisible(parts, sandboxId, id)) return { visible: true, ok: true, waited_ms: waitedMs, attempts };
-    const leftMs = timeoutMs - waitedMs;
-    if (leftMs <= 0)
-      throw new ClocheError(
-        "deadline_exceeded",
-        `checkpoint ${id} was not visible in storage within ${timeoutMs / 1_000} s`,
-        { details: [{ visible: false, waited_ms: waitedMs, attempts }] },
-      );
-    await clock.sleep(Math.min(pollMs, leftMs), signal);
+  // Told when it is visible rather than looking again and again: however short the interval, a wait costs no more.
+  const attempts = (waitedMs: number): number => 1 + Math.floor(waitedMs / pollMs);
+  const isThere = await untilVisible(parts, sandboxId, id, timeoutMs, signal);
+  const waitedMs = Math.round(clock.monotonicMs() - began);
+  if (isThere) return { visible: true, ok: true, waited_ms: waitedMs, attempts: attempts(waitedMs) };
+  throw new ClocheError(
+    "deadline_exceeded",
+    `checkpoint ${JSON.stringify(id.slice(0, 100))} was not visible in storage within ${timeoutMs / 1_000} s`,
+    { details: [{ visible: false, waited_ms: waitedMs, attempts: attempts(waitedMs) }] },
+  );
+}
+
+/** False when it is not visible in time. Rejects with the signal's reason when the client is gone. */
+async function untilVisible(
+  parts: CheckpointParts,
+  sandboxId: string,
+  id: string,
+  timeoutMs: number,
+  gone: AbortSignal,
+): Promise<boolean> {
+  if (isVisible(parts, sandboxId, id)) return true;
+  const over = new AbortController();
+  const forget = parts.checkpoints.onceVisible(id, () => over.abort());
+  try {
+    await parts.machines.parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone]));
+  } catch (error) {
+    if (!over.signal.aborted) throw error;
+  } finally {
+    forget();
   }
+  return isVisible(parts, sandboxId, id);
 }
 
 function isVisible(parts: CheckpointParts, sandboxId: string, id: string): boolean {

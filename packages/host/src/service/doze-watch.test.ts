@@ -30,12 +30,17 @@ function world(afterSeconds: number) {
   const driver = () => (state.canFreeze ? { freeze: async () => undefined } : {});
   const machines = {
     parts: {
-      clock: { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs, sleep: async () => undefined },
+      clock: {
+        nowMs: () => state.nowMs,
+        monotonicMs: () => state.nowMs,
+        sleep: () => new Promise<void>(() => undefined),
+      },
       drivers: { get: driver },
       log: silentLog,
     },
     doze,
     queue,
+    cutOf: () => undefined,
     all: () => [state.record, ...state.others],
     agent: () => ({
       getActivity: async () => {

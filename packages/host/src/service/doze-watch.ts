@@ -4,7 +4,7 @@
 //
 // Owns only when it looks next; after a restart of the service it looks at every machine anew.
 import { availableParallelism } from "node:os";
-import { eachLimited } from "@cloche/base";
+import { Looks } from "@cloche/base";
 import type { Activity } from "./doze.ts";
 import { GuestClient } from "./guest-client.ts";
 import type { MachineRecord } from "./machine-record.ts";
@@ -31,6 +31,7 @@ export class DozeWatch {
   readonly #crowd: number;
   #isCrowded = false;
   readonly #plans = new Map<string, Plan>();
+  readonly #looks: Looks;
   readonly #rounds: Rounds;
 
   /** `afterMs` 0: none ever dozes. */
@@ -38,6 +39,7 @@ export class DozeWatch {
     this.#machines = machines;
     this.#afterMs = afterMs;
     this.#crowd = cpus * CROWD_PER_CPU;
+    this.#looks = new Looks(machines.parts.clock);
     this.#rounds = new Rounds(machines.parts.clock, TICK_MS, () => this.look());
   }
 
@@ -56,9 +58,10 @@ export class DozeWatch {
     const ids = new Set(able.map(({ id }) => id));
     for (const id of this.#plans.keys()) if (!ids.has(id)) this.#plans.delete(id);
     this.#isCrowded = able.filter(({ id }) => !this.#machines.doze.isAnnounced(id)).length > this.#crowd;
-    await eachLimited(
+    await this.#looks.each(
       able.filter((record) => this.#isDue(record, nowMs)),
       (record) => this.#lookAt(record, nowMs),
+      () => this.#rounds.stopped,
     );
   }
 
@@ -70,7 +73,7 @@ export class DozeWatch {
       const record = this.#machines.find(id);
       if (record === undefined || !this.#isAble(record)) return await doze.rouse(id);
       // Not as everybody else asks: that would rouse it.
-      const agent = new GuestClient(record, record.controlSecret);
+      const agent = new GuestClient(record, record.controlSecret, undefined, this.#machines.cutOf(id));
       try {
         await doze.freeze(id, count, async (then) => {
           const now = await agent.getActivity();
@@ -122,6 +125,7 @@ export class DozeWatch {
       const quietMs = parts.clock.nowMs() - Number(activity.lastActivityUnixMs);
       const leftMs = Math.min(this.#afterMs, this.#quietForMs - quietMs);
       if (leftMs > 0) return this.#plan(record, nowMs, leftMs);
+      if (this.#rounds.stopped) return;
       doze.announce(record.id, activity);
       // Roused, it gets its full time again.
       this.#plans.delete(record.id);

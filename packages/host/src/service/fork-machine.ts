@@ -76,10 +76,15 @@ export class SharedSnapshots {
     await rm(this.filesOf(snapshot).dir, { recursive: true, force: true });
   }
 
-  /** At start, when no fork is under way any more. */
-  async sweep(): Promise<void> {
+  /** At start, before any fork goes on: those of `kept`, one for each fork that was cut off, are in use; the rest is removed. */
+  async sweep(kept: readonly TakenSnapshot[]): Promise<void> {
+    for (const snapshot of kept) {
+      const share = this.#inUse.get(snapshot.name) ?? { taking: Promise.resolve(snapshot), users: 0 };
+      share.users += 1;
+      this.#inUse.set(snapshot.name, share);
+    }
     for (const name of await readdir(this.dir).catch(() => [])) {
-      await rm(join(this.dir, name), { recursive: true, force: true });
+      if (!this.#inUse.has(name)) await rm(join(this.dir, name), { recursive: true, force: true });
     }
   }
 

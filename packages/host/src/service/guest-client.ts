@@ -21,16 +21,21 @@ import type {
   PrepareRequestJson,
   PrepareSnapshotResponseJson,
 } from "@cloche/protocol/guest";
+import { wholeAnswer } from "./whole-answer.ts";
 
 export interface AgentAddress {
   agentHost: string;
   agentPort: number;
 }
 
+/** Of what names paths or services. Brief calls have brief answers: many may be under way at once. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
+const QUICK_ANSWER_BYTES_MAX = 64 * 1024;
 /** Services may take their health timeout each; stopping one takes up to ten seconds. */
 const SLOW_MS = 300_000;
 const QUICK_MS = 10_000;
+/** Services get ten seconds each, those that need each other one after the other; what is left is killed with the machine. */
+const SHUTDOWN_MS = 60_000;
 /** Flushing writes what is dirty: at disk speed, with a full page cache. */
 const FLUSH_MS = 120_000;
 
@@ -38,12 +43,22 @@ export class GuestClient {
   readonly #address: AgentAddress;
   readonly #secret: string;
   readonly #keepAwake: (() => Promise<() => void>) | undefined;
+  readonly #cut: AbortSignal | undefined;
 
-  /** `keepAwake`: called before each call, its answer after it; absent where the machine cannot doze. */
-  constructor(address: AgentAddress, secret: string, keepAwake?: () => Promise<() => void>) {
+  /**
+   * `keepAwake`: called before each call, its answer after it; absent where the machine cannot doze. `cut`: ends calls under way and
+   * refuses others, with its reason.
+   */
+  constructor(
+    address: AgentAddress,
+    secret: string,
+    keepAwake?: () => Promise<() => void>,
+    cut?: AbortSignal,
+  ) {
     this.#address = address;
     this.#secret = secret;
     this.#keepAwake = keepAwake;
+    this.#cut = cut;
   }
 
   prepare(body: PrepareRequestJson): Promise<object> {
@@ -75,7 +90,7 @@ export class GuestClient {
     return this.#call("AttachDisk", body, SLOW_MS, { startedServices: [], failedServices: [] });
   }
   shutdown(): Promise<object> {
-    return this.#call("Shutdown", {}, SLOW_MS, {});
+    return this.#call("Shutdown", {}, SHUTDOWN_MS, {});
   }
 
   /** Fields that the JSON leaves out have their zero value, given in `zero`. */
@@ -90,57 +105,38 @@ export class GuestClient {
     });
   }
 
-  #send<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
+  async #send<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
     const { requestId, traceparent } = requestIds();
     const text = JSON.stringify(body);
-    return new Promise((resolve, reject) => {
-      const fail = (why: string, cause?: unknown): void =>
-        reject(new ClocheError("unavailable", `the sandbox's agent ${why}`, { cause }));
-      const call = request(
-        {
-          host: this.#address.agentHost,
-          port: this.#address.agentPort,
-          method: "POST",
-          path: `/cloche.guest.v1.GuestService/${method}`,
-          agent: false,
-          headers: {
-            "content-type": "application/json",
-            "content-length": Buffer.byteLength(text),
-            authorization: `Bearer ${this.#secret}`,
-            connection: "close",
-            ...(requestId !== "" && { [internalHeaders.requestId]: requestId }),
-            ...(traceparent !== "" && { [traceparentHeader]: traceparent }),
-          },
-        },
-        (response) => {
-          const chunks: Buffer[] = [];
-          let size = 0;
-          response.on("data", (chunk: Buffer) => {
-            size += chunk.length;
-            if (size > ANSWER_BYTES_MAX) call.destroy(new Error("answer too long"));
-            else chunks.push(chunk);
-          });
-          response.on("end", () => {
-            clearTimeout(deadline);
-            const answer = parse(Buffer.concat(chunks).toString("utf8"));
-            if (answer === undefined) return fail("answered no JSON object");
-            if (response.statusCode === 200) return resolve({ ...zero, ...answer });
-            reject(errorFrom(method, answer, response.statusCode));
-          });
-        },
-      );
-      const deadline = setTimeout(
-        () => call.destroy(new Error(`${method}: no answer in ${deadlineMs} ms`)),
-        deadlineMs,
-      );
-      call.on("error", (error) => {
-        clearTimeout(deadline);
-        fail("does not answer", error);
-      });
-      call.end(text);
+    const call = request({
+      host: this.#address.agentHost,
+      port: this.#address.agentPort,
+      method: "POST",
+      path: `/cloche.guest.v1.GuestService/${method}`,
+      agent: false,
+      headers: {
+        "content-type": "application/json",
+        "content-length": Buffer.byteLength(text),
+        authorization: `Bearer ${this.#secret}`,
+        connection: "close",
+        ...(requestId !== "" && { [internalHeaders.requestId]: requestId }),
+        ...(traceparent !== "" && { [traceparentHeader]: traceparent }),
+      },
     });
+    const limits = { deadlineMs, bytes: answerBytesMax(deadlineMs), signal: this.#cut };
+    const { status, text: said } = await wholeAnswer(call, text, limits).catch((cause: unknown) => {
+      throw new ClocheError("unavailable", "the sandbox's agent does not answer", { cause });
+    });
+    const answer = parse(said);
+    if (answer === undefined)
+      throw new ClocheError("unavailable", "the sandbox's agent answered no JSON object");
+    if (status === 200) return { ...zero, ...answer };
+    throw errorFrom(method, answer, status);
   }
 }
+
+const answerBytesMax = (deadlineMs: number): number =>
+  deadlineMs === QUICK_MS ? QUICK_ANSWER_BYTES_MAX : ANSWER_BYTES_MAX;
 
 function parse(text: string): Record<string, unknown> | undefined {
   try {

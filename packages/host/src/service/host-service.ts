@@ -18,11 +18,15 @@ import type { MachineEgress, Runtime } from "../machine/driver.ts";
 import { checkEgress, policyOf } from "../network/egress.ts";
 import { applyEgress } from "./apply-egress.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
+import { cutOffAfter } from "./cut-off-after.ts";
 import type { DozeWatch } from "./doze-watch.ts";
 import { createMachine, destroyMachine, type OperationParts } from "./create-machine.ts";
 import { forkMachine } from "./fork-machine.ts";
 import type { MachineRecord, MachineSpecRecord } from "./machine-record.ts";
 import { resumeMachine, suspendMachine } from "./suspend-machine.ts";
+
+/** A suspension or a fork under way is answered, unless it hangs. */
+const DESTROY_PATIENCE_MS = 10_000;
 
 export function hostService(
   parts: OperationParts,
@@ -60,7 +64,10 @@ export function hostService(
       return machines.message(await inTurn("create", record.id, context, () => createMachine(parts, record)));
     },
     destroyMachine: async ({ sandboxId }, context) => {
-      await inTurn("destroy", sandboxId, context, () => destroyMachine(parts, sandboxId));
+      // Destroying asks nothing of the machine; what goes on with it may.
+      await cutOffAfter(machines, sandboxId, DESTROY_PATIENCE_MS, "the machine is to be destroyed", () =>
+        inTurn("destroy", sandboxId, context, () => destroyMachine(parts, sandboxId)),
+      );
       return {};
     },
     suspendMachine: async ({ sandboxId }, context) =>

@@ -16,7 +16,11 @@ function world(limitSeconds: number) {
   };
   const machines = {
     parts: {
-      clock: { nowMs: () => state.nowMs, monotonicMs: () => state.nowMs, sleep: async () => undefined },
+      clock: {
+        nowMs: () => state.nowMs,
+        monotonicMs: () => state.nowMs,
+        sleep: () => new Promise<void>(() => undefined),
+      },
       log: silentLog,
     },
     all: () => [state.record],

@@ -2,7 +2,7 @@
 // running execs, traffic of services (the agent tells), and the CPU time of users' processes.
 //
 // Owns only what it saw last; after a restart of the service every machine gets its full time again.
-import { eachLimited } from "@cloche/base";
+import { Looks } from "@cloche/base";
 import type { MachineRecord } from "./machine-record.ts";
 import type { Machines } from "./machines.ts";
 import { Rounds } from "./rounds.ts";
@@ -23,10 +23,12 @@ interface Seen {
 export class IdleWatch {
   readonly #machines: Machines;
   readonly #seen = new Map<string, Seen>();
+  readonly #looks: Looks;
   readonly #rounds: Rounds;
 
   constructor(machines: Machines) {
     this.#machines = machines;
+    this.#looks = new Looks(machines.parts.clock);
     this.#rounds = new Rounds(machines.parts.clock, LOOK_EVERY_MIN_MS, () => this.look());
   }
 
@@ -44,7 +46,11 @@ export class IdleWatch {
       .all()
       .filter((record) => record.phase === "running" && record.idleSuspendSeconds > 0);
     for (const id of this.#seen.keys()) if (!due.some((record) => record.id === id)) this.#seen.delete(id);
-    await eachLimited(due, (record) => this.#lookAt(record));
+    await this.#looks.each(
+      due,
+      (record) => this.#lookAt(record),
+      () => this.#rounds.stopped,
+    );
   }
 
   async #lookAt(record: MachineRecord): Promise<void> {
@@ -73,7 +79,7 @@ export class IdleWatch {
       seen.activeAtMs = working ? nowMs : Math.max(seen.activeAtMs, nowMs - quietMs);
       seen.lookedAtMs = nowMs;
       seen.cpuMs = cpuMs;
-      if (nowMs - seen.activeAtMs < limitMs) return;
+      if (nowMs - seen.activeAtMs < limitMs || this.#rounds.stopped) return;
       // Should the suspension fail, it is tried again after as long a time.
       seen.activeAtMs = nowMs;
       this.#machines.reportIdle(record.id);

@@ -1,6 +1,7 @@
 // Machine events to whoever watches: first every machine and what is ready, then each change (WatchMachines of host.proto).
 import { create } from "@bufbuild/protobuf";
 import {
+  type AuditEvent,
   type Machine,
   type MachineEvent,
   MachineEvent_Kind,
@@ -8,6 +9,8 @@ import {
   type ReadyMachine,
 } from "@cloche/protocol/host";
 
+/** Of the audit log, while nobody watches. */
+const UNHEARD_MAX = 1_000;
 /** A watcher that falls this far behind is ended; it watches anew and gets the full listing. */
 const BACKLOG_MAX = 10_000;
 
@@ -21,6 +24,7 @@ export class MachineEvents {
   readonly #watchers = new Set<Watcher>();
   readonly #closing = new AbortController();
   #ready: ReadyMachine[] = [];
+  #unheard: AuditEvent[] = [];
 
   constructor(list: () => Machine[]) {
     this.#list = list;
@@ -34,6 +38,12 @@ export class MachineEvents {
   offer(ready: ReadyMachine[]): void {
     this.#ready = ready;
     this.#tell(create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready }));
+  }
+
+  /** For the audit log; kept until somebody watches. */
+  note(audit: AuditEvent): void {
+    if (this.#watchers.size === 0) this.#unheard = [...this.#unheard.slice(1 - UNHEARD_MAX), audit];
+    else this.#tell(create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit }));
   }
 
   #tell(event: MachineEvent): void {
@@ -60,6 +70,8 @@ export class MachineEvents {
       }
       yield create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready: this.#ready });
       yield create(MachineEventSchema, { kind: MachineEvent_Kind.SYNCED });
+      for (const audit of this.#unheard.splice(0))
+        yield create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit });
       while (!ended.aborted && watcher.events.length <= BACKLOG_MAX) {
         const event = watcher.events.shift();
         if (event) {

@@ -86,6 +86,9 @@ export interface KeySet {
 /** What of a sandbox its agent is told. */
 type AssignedTo = Pick<MachineRecord, "id" | "name" | "env" | "blockDevice">;
 
+/** The gateway waits for the agents' answers to new keys before it goes on: no longer than this. */
+const KEYS_PATIENCE_MS = 3_000;
+
 /** Users' processes of one sandbox; the machine's own limit lies far above. */
 export const MAX_PROCESSES = 4_096;
 
@@ -101,6 +104,8 @@ export class Machines {
   readonly #records = new Map<string, MachineRecord>();
   /** Machines under a restore in place: requests for them answer 503. */
   readonly #busy = new Set<string>();
+  /** Ends calls of agents: of machines that are to be destroyed, or that a stop has waited for long enough. */
+  readonly #cuts = new Map<string, AbortController>();
   keys: KeySet = { issuer: "", keys: [] };
 
   constructor(parts: HostParts) {
@@ -188,7 +193,32 @@ export class Machines {
 
   /** Calls wait until a machine that dozes is awake, and keep it so. */
   agent(record: MachineRecord): GuestClient {
-    return new GuestClient(record, record.controlSecret, () => this.doze.hold(record.id));
+    return this.#agentKnowing(record.controlSecret, record);
+  }
+
+  #agentKnowing(secret: string, record: MachineRecord): GuestClient {
+    return new GuestClient(record, secret, () => this.doze.hold(record.id), this.cutOf(record.id));
+  }
+
+  /** Aborted once its agent is not to be asked any more. */
+  cutOf(id: string): AbortSignal {
+    const cut = this.#cuts.get(id) ?? new AbortController();
+    this.#cuts.set(id, cut);
+    return cut.signal;
+  }
+
+  /**
+   * Nobody waits for its agent any more, and its processes end: what is under way with it fails. For what must come to an end
+   * whatever the machine does; its record stays as it is. Repeatable.
+   */
+  async cutOff(id: string, why: string): Promise<void> {
+    const record = this.#records.get(id);
+    if (record === undefined) return;
+    this.cutOf(id);
+    this.#cuts.get(id)?.abort(new Error(why));
+    await this.driver(record)
+      .endNow?.(this.files(record))
+      .catch((error: unknown) => this.parts.log.warn({ err: error, sandbox_id: id }, "could not be ended"));
   }
 
   /** Takes a loaded record in, at start. */
@@ -254,6 +284,7 @@ export class Machines {
     this.#records.delete(id);
     this.doze.forget(id);
     this.#busy.delete(id);
+    this.#cuts.delete(id);
     if (record) {
       const gone = create(MachineSchema, { ...this.message(record), phase: MachinePhase.DESTROYED });
       this.events.emit(MachineEvent_Kind.CHANGED, gone);
@@ -311,7 +342,7 @@ export class Machines {
     const request = this.assignRequest(record, nextControlSecret, options);
     for (const [index, secret] of maybeKnown.entries()) {
       try {
-        const answer = await new GuestClient(record, secret, () => this.doze.hold(id)).assign(request);
+        const answer = await this.#agentKnowing(secret, record).assign(request);
         const { nextControlSecret: _, ...rest } = this.get(id);
         await this.#replace({ ...rest, controlSecret: nextControlSecret });
         return { started: answer.startedServices, failed: answer.failedServices };
@@ -372,15 +403,27 @@ export class Machines {
     if (known) this.keys = known;
   }
 
-  /** Keeps the key set and pushes it to every agent. An agent that does not answer gets it with its next Assign. */
+  /**
+   * Keeps the key set and pushes it to every agent. Those that are slow are not waited for: they have it a little later, or with
+   * their next Assign.
+   */
   async setKeys(keys: KeySet): Promise<void> {
     this.keys = keys;
     await writeDurably(this.#keysPath, JSON.stringify(keys));
     const pushes = this.all()
       .filter(({ phase }) => phase === "running")
-      .map((record) => this.agent(record).setVerificationKeys(this.guestKeys()));
-    for (const push of await Promise.allSettled(pushes)) {
-      if (push.status === "rejected") this.parts.log.warn({ err: push.reason }, "keys not pushed");
+      .map((record) => this.#pushKeys(record));
+    const patience = new AbortController();
+    const waited = this.parts.clock.sleep(KEYS_PATIENCE_MS, patience.signal).catch(() => undefined);
+    await Promise.race([Promise.all(pushes), waited]);
+    patience.abort();
+  }
+
+  async #pushKeys(record: MachineRecord): Promise<void> {
+    try {
+      await this.agent(record).setVerificationKeys(this.guestKeys());
+    } catch (error) {
+      this.parts.log.warn({ err: error, sandbox_id: record.id }, "keys not pushed");
     }
   }
 

@@ -1,35 +1,76 @@
 // The service stops for good: every machine gives its memory and CPU back, and none loses more than it must.
-import { eachLimited } from "@cloche/base";
+import { eachPatiently } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { withoutMemory } from "./cold-start-words.ts";
 import type { OperationParts } from "./create-machine.ts";
+import { cutOffAfter } from "./cut-off-after.ts";
 import { suspendMachine } from "./suspend-machine.ts";
+
+/** Suspended side by side: each writes its memory to the disk. */
+const AT_ONCE = 8;
+/** Flushing a slow disk and writing a large memory take minutes; what takes longer hangs. */
+const SUSPEND_MS = 180_000;
+/** After so long with one machine the next one's turn comes too: those that hang must not keep the others waiting. */
+const PATIENCE_MS = 10_000;
 
 export async function suspendAll(parts: OperationParts): Promise<void> {
   const { machines } = parts;
+  const { clock } = machines.parts;
   const running = machines.all().filter(({ phase }) => phase === "running");
-  await eachLimited(running, ({ id }) =>
-    machines.queue.run(id, async () => {
-      if (machines.find(id)?.phase !== "running") return;
-      try {
-        await suspendMachine(parts, id);
-      } catch (error) {
-        machines.parts.log.warn(
-          { err: error, sandbox_id: id },
-          "memory could not be saved: shutting down instead",
-        );
-        await shutDown(parts, id, error).catch((problem: unknown) => {
-          machines.parts.log.error({ err: problem, sandbox_id: id }, "could not be shut down: it goes on");
-        });
-      }
-    }),
+  const ending = await eachPatiently(
+    running,
+    ({ id }) => machines.queue.run(id, () => suspendOrEnd(parts, id)),
+    { clock, atOnce: AT_ONCE, patienceMs: PATIENCE_MS },
   );
+  // Each is bounded by the deadlines of its steps.
+  await Promise.all(ending);
 }
 
-/** Services end the gentle way, the disk is flushed, the machine goes. It starts cold from its disk, with its services. */
-async function shutDown({ machines }: OperationParts, id: string, why: unknown): Promise<void> {
+async function suspendOrEnd(parts: OperationParts, id: string): Promise<void> {
+  const { machines } = parts;
+  if (machines.find(id)?.phase !== "running") return;
+  try {
+    // One that hangs is not given the minutes that saving may take.
+    const agent = machines.agent(machines.get(id));
+    const silence = await agent.getActivity().then(() => undefined, ClocheError.from);
+    if (silence) await end(parts, id, silence, silence);
+    else await suspendOrShutDown(parts, id);
+  } catch (error) {
+    machines.parts.log.error({ err: error, sandbox_id: id }, "could not be shut down: it goes on");
+  }
+}
+
+async function suspendOrShutDown(parts: OperationParts, id: string): Promise<void> {
+  const { machines } = parts;
+  const suspend = (): Promise<unknown> => suspendMachine(parts, id);
+  try {
+    await cutOffAfter(machines, id, SUSPEND_MS, "the service stops", suspend);
+  } catch (error) {
+    machines.parts.log.warn(
+      { err: error, sandbox_id: id },
+      "memory could not be saved: shutting down instead",
+    );
+    const refusal = await machines
+      .agent(machines.get(id))
+      .shutdown()
+      .then(() => undefined, ClocheError.from);
+    await end(parts, id, error, refusal);
+  }
+}
+
+/**
+ * Services ended the gentle way and the disk was flushed, unless `refusal` says why not: then the machine ends as in a power cut. It
+ * starts cold from its disk, with its services.
+ */
+async function end(
+  { machines }: OperationParts,
+  id: string,
+  why: unknown,
+  refusal: ClocheError | undefined,
+): Promise<void> {
+  const { log } = machines.parts;
+  if (refusal) log.warn({ err: refusal, sandbox_id: id }, "it does not shut down by itself: it is ended");
   const record = machines.get(id);
-  await machines.agent(record).shutdown();
   await machines.driver(record).stopMachine(machines.files(record));
   const detail = why instanceof ClocheError ? `: ${why.message}` : "";
   const errorMessage = withoutMemory(`it could not be saved when the service stopped${detail}`);

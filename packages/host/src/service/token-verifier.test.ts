@@ -11,6 +11,9 @@ const id = "sbx-aaaaaaaaaaaaaaaaaaaa";
 const nowMs = Date.now();
 const now = Math.floor(nowMs / 1000);
 const check = (authorization: string | undefined) => () => verifyToken(authorization, keys, id, nowMs);
+/** The last of 342 characters has four bits that decode to nothing. */
+const respelled = (text: string): string =>
+  text.slice(0, -1) + String.fromCharCode(text.charCodeAt(text.length - 1) + 1);
 const encode = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
 
 describe("verifyToken", () => {
@@ -24,6 +27,8 @@ describe("verifyToken", () => {
     ["another scheme", `Basic ${signToken(id)}`, /send the sandbox's data plane token/],
     ["no token", "Bearer nonsense", /malformed/],
     ["four parts", `Bearer ${signToken(id)}.x`, /malformed/],
+    ["another spelling of the same signature", `Bearer ${respelled(signToken(id))}`, /malformed/],
+    ["padding", `Bearer ${signToken(id)}==`, /malformed/],
     ["too long", `Bearer ${"x".repeat(9_000)}`, /too long/],
     ["another sandbox's", `Bearer ${signToken("sbx-b")}`, /not of this sandbox/],
     ["another audience", `Bearer ${signToken(id, { aud: "sbx-b" })}`, /not of this sandbox/],

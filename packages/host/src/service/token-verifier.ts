@@ -1,6 +1,6 @@
 // Data plane tokens on the routes that the host answers (service-interface.md, Authentication; decisions.md, Token).
 import { createPublicKey, type KeyObject, verify } from "node:crypto";
-import { ClocheError, claimsProblem } from "@cloche/protocol";
+import { ClocheError, claimsProblem, type TokenClaims, tokenParts } from "@cloche/protocol";
 import type { KeySet } from "./machines.ts";
 
 const TOKEN_LENGTH_MAX = 8_192;
@@ -8,25 +8,26 @@ const TOKEN_LENGTH_MAX = 8_192;
 const refused = (problem: string, cause?: unknown): ClocheError =>
   new ClocheError("unauthenticated", problem, { cause });
 
-/** Throws `unauthenticated` saying what is wrong with the token of an Authorization header. */
+/** The claims of the token. Throws `unauthenticated` saying what is wrong with the token of an Authorization header. */
 export function verifyToken(
   authorization: string | undefined,
   keys: KeySet,
   sandboxId: string,
   nowMs: number,
-): void {
+): TokenClaims {
   const token = /^bearer +(\S+) *$/i.exec(authorization ?? "")?.[1];
   if (token === undefined)
     throw refused("send the sandbox's data plane token as Authorization: Bearer <token>");
   if (token.length > TOKEN_LENGTH_MAX) throw refused("token is too long to be one of ours");
-  const problem = claimsProblem(readClaims(token, keys), keys.issuer, sandboxId, nowMs);
+  const claims = readClaims(token, keys);
+  const problem = claimsProblem(claims, keys.issuer, sandboxId, nowMs);
   if (problem !== undefined) throw refused(problem);
+  return claims as TokenClaims;
 }
 
 function readClaims(token: string, keys: KeySet): unknown {
-  const [head, body, signature, ...more] = token.split(".");
   try {
-    if (!head || !body || !signature || more.length > 0) throw new Error("not three parts");
+    const [head, body, signature] = tokenParts(token);
     const { alg, kid, crit } = parsePart(head) as Record<string, unknown>;
     if (alg !== "RS256") throw new Error("not RS256");
     if (crit !== undefined) throw new Error("critical extensions that are not known here");

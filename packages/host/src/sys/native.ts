@@ -28,6 +28,7 @@ interface Pending {
   readonly operation: string;
   readonly resolve: (text: string) => void;
   readonly reject: (error: Error) => void;
+  readonly late: NodeJS.Timeout;
 }
 
 export interface ExecRequest {
@@ -61,6 +62,11 @@ export interface Element {
 export interface ElementChange extends Element {
   readonly verb: "add" | "delete";
 }
+
+/** Writing out what is dirty takes minutes. What the kernel never finishes must not hang whoever waits for it. */
+const OPERATION_MS = 600_000;
+/** A program is killed at its deadline; one that the kernel does not let go of is not waited for. */
+const KILLED_MS = 10_000;
 
 export class Native {
   readonly #program: string;
@@ -177,13 +183,15 @@ export class Native {
 
   /** Runs a program in its own session; orphans it leaves are collected at once. A non-zero exit code is no error. */
   async exec(request: ExecRequest): Promise<{ pid: number; exitCode: number }> {
-    const text = await this.#call(
+    const { deadlineMs = 60_000 } = request;
+    const text = await this.#callFor(
+      deadlineMs + KILLED_MS,
       "exec",
       request.netns ?? "",
       request.cwd ?? "",
       request.stdoutFile ?? "",
       request.stderrFile ?? "",
-      String(request.deadlineMs ?? 60_000),
+      String(deadlineMs),
       ...request.argv,
     );
     const [pid, exitCode] = text.split(" ").map(Number);
@@ -201,15 +209,23 @@ export class Native {
   }
 
   #call(operation: string, ...args: readonly string[]): Promise<string> {
-    return step(stepName(operation, args), () => this.#send(operation, args));
+    return this.#callFor(OPERATION_MS, operation, ...args);
   }
 
-  #send(operation: string, args: readonly string[]): Promise<string> {
+  #callFor(deadlineMs: number, operation: string, ...args: readonly string[]): Promise<string> {
+    return step(stepName(operation, args), () => this.#send(operation, args, deadlineMs));
+  }
+
+  #send(operation: string, args: readonly string[], deadlineMs: number): Promise<string> {
     if (this.#closed) return Promise.reject(new Error("cloche-sys is closed"));
     const child = (this.#child ??= this.#start());
     const id = String(this.#nextId++);
     return new Promise((resolve, reject) => {
-      this.#pending.set(id, { operation, resolve, reject });
+      const late = setTimeout(() => {
+        this.#pending.delete(id);
+        reject(new NativeError(operation, "ETIMEDOUT", `not finished after ${deadlineMs} ms`));
+      }, deadlineMs);
+      this.#pending.set(id, { operation, resolve, reject, late });
       child.stdin.write(`${[id, operation, ...args.map(encode)].join("\t")}\n`);
     });
   }
@@ -229,6 +245,7 @@ export class Native {
       this.#child = undefined;
       for (const [id, pending] of this.#pending) {
         this.#pending.delete(id);
+        clearTimeout(pending.late);
         pending.reject(new Error(`${pending.operation}: ${why}`));
       }
     };
@@ -246,6 +263,7 @@ export class Native {
     const pending = this.#pending.get(id ?? "");
     if (!pending) return;
     this.#pending.delete(id ?? "");
+    clearTimeout(pending.late);
     const decoded = decodeBytes(text ?? "");
     if (errno === "0") pending.resolve(decoded);
     else pending.reject(new NativeError(pending.operation, errnoName(Number(errno)), decoded));

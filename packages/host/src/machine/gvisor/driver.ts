@@ -5,7 +5,7 @@
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
-import { allDone, CleanupStack, eachLimited, type Log, step, Turns } from "@cloche/base";
+import { allDone, CleanupStack, eachLimited, step, Turns } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
@@ -26,7 +26,7 @@ import {
 import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
-import { ExitWatch } from "./exit-watch.ts";
+import { ExitWatch, type ExitWatchOptions } from "./exit-watch.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
 import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
 import { memoryLeft } from "./memory-left.ts";
@@ -38,7 +38,7 @@ import { type MadeWith, platformKey, type Template, templateKey, TemplateStore }
 import { isDefaultShape, leastShape, limitsOf, withHeadroom } from "./unit-limits.ts";
 import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
 
-export interface GvisorOptions {
+export interface GvisorOptions extends ExitWatchOptions {
   /** Instance tag. */
   tag: string;
   /** Of this instance, on a tmpfs: /run/cloche-<tag>/gvisor. */
@@ -57,7 +57,6 @@ export interface GvisorOptions {
   ready: number;
   /** After a burst, up to so many. */
   readyMost: number;
-  log: Log;
   randomBytes: (length: number) => Uint8Array;
 }
 
@@ -81,7 +80,7 @@ export class GvisorDriver implements MachineDriver {
   readonly runtime = "gvisor";
   readonly #options: GvisorOptions;
   readonly #units = new Map<string, Unit>();
-  readonly #exits = new ExitWatch();
+  readonly #exits: ExitWatch;
   readonly #environment: UnitEnvironment;
   /** By version of runsc. */
   readonly #platforms = new Map<string, Promise<string>>();
@@ -96,6 +95,7 @@ export class GvisorDriver implements MachineDriver {
   constructor(options: GvisorOptions) {
     this.#options = options;
     this.#environment = options;
+    this.#exits = new ExitWatch(options);
   }
 
   async probe(): Promise<void> {
@@ -118,6 +118,7 @@ export class GvisorDriver implements MachineDriver {
   async start(hooks?: ReadyHooks): Promise<void> {
     const { ready, readyMost, poolDir, log } = this.#options;
     await this.#sweepReadyDisks();
+    this.#exits.start();
     if (ready === 0) return;
     const key = templateKey(await this.#madeWith(), hooks?.key ?? "");
     this.#templates = new TemplateStore({ poolDir, key, native: this.#options.native });
@@ -364,6 +365,10 @@ export class GvisorDriver implements MachineDriver {
 
   onExit(listener: (id: string, reason: string) => void): void {
     this.#exits.onExit(listener);
+  }
+
+  async endNow(files: MachineFiles): Promise<void> {
+    await (await this.#find(files))?.cgroup.kill();
   }
 
   async stopMachine(files: MachineFiles): Promise<void> {

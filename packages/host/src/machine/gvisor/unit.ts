@@ -64,6 +64,8 @@ const RUNSC_FLAGS =
 /** Memory is written at disk speed: this is for the largest. */
 const SNAPSHOT_DEADLINE_MS = 600_000;
 const SIGKILL = 9;
+/** A save that a crash of the service left under way is waited for. A sentry that hangs never answers. */
+const RESUME_DEADLINE_MS = 120_000;
 const KEEPER_END_TRIES = 400;
 const KEEPER_END_PAUSE_MS = 5;
 
@@ -72,6 +74,8 @@ export class Unit {
   readonly record: UnitRecord;
   readonly lease: NetworkLease;
   readonly cgroup: Cgroup;
+  #isFrozen = false;
+  #taking = 0;
 
   constructor(environment: UnitEnvironment, record: UnitRecord, lease: NetworkLease) {
     this.#environment = environment;
@@ -203,8 +207,7 @@ export class Unit {
     const flags = [...(stop ? ["--stop"] : []), ...(template ? ["--template"] : [])];
     const places = [this.socket, imageDir, this.mountPoint, disk, diskClone, this.#pausedMarker];
     const args = ["snapshot", ...places, ...flags];
-    const said = await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
-    return { pauseMs: pauseMsOf(said) };
+    return { pauseMs: pauseMsOf(await this.#whileTaken(args)) };
   }
 
   /** As the machine that it has become. */
@@ -222,21 +225,23 @@ export class Unit {
     const disk = this.record.disk;
     if (disk === undefined) throw new Error(`unit ${this.record.name} has no disk`);
     const args = ["checkpoint", this.socket, this.mountPoint, disk, to, this.#pausedMarker];
-    return pauseMsOf(await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS));
+    return pauseMsOf(await this.#whileTaken(args));
   }
 
   /** Frozen, it takes no processor; it goes on where it was. */
   async freeze(frozen: boolean): Promise<void> {
     const { sandbox } = this.record;
     if (frozen && sandbox) await this.cgroup.isolate(sandbox.pid);
+    if (frozen) this.#isFrozen = true;
     await this.cgroup.freeze(frozen);
+    this.#isFrozen = frozen;
   }
 
   /** After a crash of the service in the middle of a snapshot: neither stopped nor frozen. Harmless otherwise. */
   async unblock(): Promise<void> {
     await this.freeze(false).catch(() => undefined);
     const args = ["resume", this.socket, this.#pausedMarker];
-    await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
+    await this.#keeper.report(args, this.#reportFile, RESUME_DEADLINE_MS);
   }
 
   async attachDisk(image: string): Promise<void> {
@@ -282,6 +287,33 @@ export class Unit {
     if (source === undefined) return undefined;
     const file = `/sys/block/${basename(source)}/loop/backing_file`;
     return (await readFile(file, "utf8").catch(() => undefined))?.trimEnd();
+  }
+
+  /** Its agent does not answer because of us: it is frozen, or its memory or disk is being taken. */
+  get standsStill(): boolean {
+    return this.#isFrozen || this.#taking > 0;
+  }
+
+  async #whileTaken(args: string[]): Promise<string> {
+    this.#taking += 1;
+    try {
+      return await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);
+    } finally {
+      this.#taking -= 1;
+    }
+  }
+
+  /** Of its sentry's threads of execution, as that tells them. */
+  async stacks(deadlineMs: number): Promise<string> {
+    const out = join(this.#dir, "stacks");
+    const [program = "", ...words] = this.#runsc("debug", "--stacks", this.record.name);
+    const argv: [string, ...string[]] = [program, ...words];
+    try {
+      await this.#environment.native.exec({ argv, stdoutFile: out, stderrFile: out, deadlineMs });
+      return await readFile(out, "utf8");
+    } finally {
+      await rm(out, { force: true });
+    }
   }
 
   async isAlive(): Promise<boolean> {

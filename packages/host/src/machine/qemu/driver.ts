@@ -17,11 +17,11 @@ import {
   type RunningMachine,
   type SnapshotFiles,
 } from "../driver.ts";
+import { HealthWatch } from "../health-watch.ts";
 import type { Native } from "../../sys/native.ts";
 import type { NetworkSlots } from "../network-slots.ts";
 import { GUEST_BLOCK_DEVICE, type VmShape } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
-import { HealthWatch } from "./health-watch.ts";
 import { processMark } from "./launch.ts";
 import type { VmPlatform } from "./platform.ts";
 import { shapeOf } from "./shape.ts";
@@ -198,6 +198,10 @@ export class QemuDriver implements MachineDriver {
 
   onExit(listener: (id: string, reason: string) => void): void {
     this.#exitListeners.push(listener);
+  }
+
+  async endNow(files: MachineFiles): Promise<void> {
+    await new Cgroup(vmCgroupPath(this.#environment.tag, files.id)).kill();
   }
 
   async stopMachine(files: MachineFiles): Promise<void> {

@@ -96,6 +96,12 @@ export class Vm {
     void qmp.closed.then(() => this.#disconnected());
   }
 
+  get id(): string {
+    return this.files.id;
+  }
+  get standsStill(): boolean {
+    return this.pausedByUs;
+  }
   get agentHost(): string {
     return this.#lease.agentHost;
   }

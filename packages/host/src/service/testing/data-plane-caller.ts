@@ -53,6 +53,10 @@ export class DataPlaneCaller {
     return new DataPlaneCaller(server);
   }
 
+  get address(): { host: string; port: number } {
+    return { host: "127.0.0.1", port: (this.#server.address() as AddressInfo).port };
+  }
+
   async call(
     sandboxId: string,
     method: string,
@@ -60,8 +64,8 @@ export class DataPlaneCaller {
     body?: object,
     token = signToken(sandboxId),
   ): Promise<Answer> {
-    const { port } = this.#server.address() as AddressInfo;
-    const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+    const { host, port } = this.address;
+    const response = await fetch(`http://${host}:${port}${path}`, {
       method,
       headers: { authorization: `Bearer ${token}`, "x-lab-sandbox": sandboxId, connection: "close" },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),

@@ -7,7 +7,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
-import { type SagaRecord, silentLog, systemClock } from "@cloche/base";
+import { type Clock, type Log, type SagaRecord, silentLog, systemClock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { openDirectoryStore } from "../../blob/directory-store.ts";
 import {
@@ -48,6 +48,10 @@ export type FaultMode = "before" | "after" | "kill-before" | "kill-after";
 export class FakeWorld {
   readonly dir: string;
   readonly machines = new Map<string, FakeMachine>();
+  /** Machines whose agents begin each answer and never end it. */
+  readonly hanging = new Set<string>();
+  clock: Clock = systemClock;
+  log: Log = silentLog;
   /** Names of the effects so far, in order. */
   readonly effects: string[] = [];
   /** What every driver has made ahead: a machine, or the memory that a fresh disk goes with. */
@@ -175,8 +179,8 @@ export class FakeWorld {
         setEgressOf: async () => {},
         reportOf: async () => ({ deniedPackets: 0, deniedNames: 0, recent: [] }),
       },
-      clock: systemClock,
-      log: silentLog,
+      clock: this.clock,
+      log: this.log,
       randomBytes,
     });
     await this.host.start();
@@ -315,6 +319,7 @@ export class FakeWorld {
         }),
       stats: async () => ({ cpuMs: 0, memoryBytes: 0, processes: 1 }),
       onExit: () => undefined,
+      endNow: stop,
       stopMachine: (files) => effect("stopMachine", () => stop(files)),
       destroy: (files) => effect("destroy", () => stop(files)),
       sweep: async (keep) => {
@@ -332,6 +337,11 @@ export class FakeWorld {
         const method = request.url?.split("/").at(-1) ?? "";
         const machine = this.machines.get(files.id);
         if (!machine || machine.paused) return; // no answer, ever
+        if (this.hanging.has(files.id)) {
+          response.writeHead(200, { "content-length": 1_000 });
+          response.write("{");
+          return;
+        }
         const secret = /^Bearer (.*)$/.exec(request.headers.authorization ?? "")?.[1];
         if (secret !== machine.memory.secret) {
           response.statusCode = 401;

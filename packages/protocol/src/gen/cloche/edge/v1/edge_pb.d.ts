@@ -183,6 +183,13 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
    * @generated from field: uint32 doze = 10;
    */
   doze: number;
+
+  /**
+   * whose requests wait beside each other
+   *
+   * @generated from field: string team_id = 12;
+   */
+  teamId: string;
 };
 
 /**
@@ -248,6 +255,13 @@ export declare type RouteJson = {
    * @generated from field: uint32 doze = 10;
    */
   doze?: number;
+
+  /**
+   * whose requests wait beside each other
+   *
+   * @generated from field: string team_id = 12;
+   */
+  teamId?: string;
 };
 
 /**

@@ -825,6 +825,11 @@ export declare type MachineEvent = Message<"cloche.host.v1.MachineEvent"> & {
    * @generated from field: repeated cloche.host.v1.ReadyMachine ready = 3;
    */
   ready: ReadyMachine[];
+
+  /**
+   * @generated from field: cloche.host.v1.AuditEvent audit = 4;
+   */
+  audit?: AuditEvent | undefined;
 };
 
 /**
@@ -845,6 +850,11 @@ export declare type MachineEventJson = {
    * @generated from field: repeated cloche.host.v1.ReadyMachine ready = 3;
    */
   ready?: ReadyMachineJson[];
+
+  /**
+   * @generated from field: cloche.host.v1.AuditEvent audit = 4;
+   */
+  audit?: AuditEventJson;
 };
 
 /**
@@ -894,17 +904,128 @@ export enum MachineEvent_Kind {
    * @generated from enum value: KIND_READY = 5;
    */
   READY = 5,
+
+  /**
+   * a call of the data plane that the host answered, for the team's audit log
+   *
+   * @generated from enum value: KIND_AUDIT = 6;
+   */
+  AUDIT = 6,
 }
 
 /**
  * @generated from enum cloche.host.v1.MachineEvent.Kind
  */
-export declare type MachineEvent_KindJson = "KIND_UNSPECIFIED" | "KIND_PRESENT" | "KIND_SYNCED" | "KIND_CHANGED" | "KIND_IDLE" | "KIND_READY";
+export declare type MachineEvent_KindJson = "KIND_UNSPECIFIED" | "KIND_PRESENT" | "KIND_SYNCED" | "KIND_CHANGED" | "KIND_IDLE" | "KIND_READY" | "KIND_AUDIT";
 
 /**
  * Describes the enum cloche.host.v1.MachineEvent.Kind.
  */
 export declare const MachineEvent_KindSchema: GenEnum<MachineEvent_Kind, MachineEvent_KindJson>;
+
+/**
+ * Kept for the next stream while nobody listens, the newest thousand; a crash of the host loses what was not told yet.
+ *
+ * @generated from message cloche.host.v1.AuditEvent
+ */
+export declare type AuditEvent = Message<"cloche.host.v1.AuditEvent"> & {
+  /**
+   * @generated from field: int64 at_unix_ms = 1;
+   */
+  atUnixMs: bigint;
+
+  /**
+   * @generated from field: string team_id = 2;
+   */
+  teamId: string;
+
+  /**
+   * @generated from field: string actor = 3;
+   */
+  actor: string;
+
+  /**
+   * @generated from field: string action = 4;
+   */
+  action: string;
+
+  /**
+   * @generated from field: string subject = 5;
+   */
+  subject: string;
+
+  /**
+   * @generated from field: string request_id = 6;
+   */
+  requestId: string;
+
+  /**
+   * `ok`, or an error code
+   *
+   * @generated from field: string result = 7;
+   */
+  result: string;
+
+  /**
+   * @generated from field: string detail = 8;
+   */
+  detail: string;
+};
+
+/**
+ * Kept for the next stream while nobody listens, the newest thousand; a crash of the host loses what was not told yet.
+ *
+ * @generated from message cloche.host.v1.AuditEvent
+ */
+export declare type AuditEventJson = {
+  /**
+   * @generated from field: int64 at_unix_ms = 1;
+   */
+  atUnixMs?: string;
+
+  /**
+   * @generated from field: string team_id = 2;
+   */
+  teamId?: string;
+
+  /**
+   * @generated from field: string actor = 3;
+   */
+  actor?: string;
+
+  /**
+   * @generated from field: string action = 4;
+   */
+  action?: string;
+
+  /**
+   * @generated from field: string subject = 5;
+   */
+  subject?: string;
+
+  /**
+   * @generated from field: string request_id = 6;
+   */
+  requestId?: string;
+
+  /**
+   * `ok`, or an error code
+   *
+   * @generated from field: string result = 7;
+   */
+  result?: string;
+
+  /**
+   * @generated from field: string detail = 8;
+   */
+  detail?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.AuditEvent.
+ * Use `create(AuditEventSchema)` to create a new message.
+ */
+export declare const AuditEventSchema: GenMessage<AuditEvent, {jsonType: AuditEventJson}>;
 
 /**
  * Made ahead, under an id and a name that are nobody's yet: a create of this very shape under them finds its agent assigned.

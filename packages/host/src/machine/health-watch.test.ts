@@ -1,13 +1,12 @@
 import { type Clock, silentLog } from "@cloche/base";
 import { describe, expect, it } from "vitest";
-import { HealthWatch } from "./health-watch.ts";
-import type { Vm } from "./vm.ts";
+import { HealthWatch, type WatchedMachine } from "./health-watch.ts";
 
-class FakeVm {
+class FakeMachine implements WatchedMachine {
   answers = true;
-  pausedByUs = false;
+  standsStill = false;
   ended = 0;
-  readonly files = { id: "sbx-a" };
+  readonly id = "sbx-a";
   async healthy(): Promise<boolean> {
     return this.answers;
   }
@@ -16,14 +15,18 @@ class FakeVm {
   }
 }
 
-function watchAt(): { watch: HealthWatch; vm: FakeVm; check: (atMs: number) => Promise<void> } {
+function watchAt(): { watch: HealthWatch; vm: FakeMachine; check: (atMs: number) => Promise<void> } {
   let nowMs = 0;
-  const clock: Clock = { nowMs: () => nowMs, monotonicMs: () => nowMs, sleep: async () => undefined };
+  const clock: Clock = {
+    nowMs: () => nowMs,
+    monotonicMs: () => nowMs,
+    sleep: () => new Promise(() => undefined),
+  };
   const watch = new HealthWatch({ intervalMs: 1_000, hungAfterMs: 30_000 }, clock, silentLog);
-  const vm = new FakeVm();
+  const vm = new FakeMachine();
   const check = (atMs: number): Promise<void> => {
     nowMs = atMs;
-    return watch.check([vm as unknown as Vm]);
+    return watch.check([vm]);
   };
   return { watch, vm, check };
 }
@@ -54,7 +57,7 @@ describe("HealthWatch", () => {
   it("leaves alone a machine that stands still on our behalf", async () => {
     const { vm, check } = watchAt();
     vm.answers = false;
-    vm.pausedByUs = true;
+    vm.standsStill = true;
     for (const atMs of [0, 60_000, 120_000]) await check(atMs);
     expect(vm.ended).toBe(0);
   });

@@ -1,0 +1,24 @@
+// A server may answer before it has read the request, and end the connection: a write then fails while its answer waits to be read.
+import type { Socket } from "node:net";
+
+type Done = (error?: Error | null) => void;
+
+/**
+ * From here on a write that fails does not end the socket: what was sent to us is read to its end first. What is written after it
+ * goes nowhere.
+ */
+export function readToTheEnd(socket: Socket): void {
+  let failed = false;
+  const noted = (done: Done): Done => {
+    return (error) => {
+      failed ||= error instanceof Error;
+      done();
+    };
+  };
+  const write = socket._write.bind(socket);
+  const writev = socket._writev?.bind(socket);
+  const final = socket._final.bind(socket);
+  socket._write = (chunk, encoding, done) => (failed ? done() : write(chunk, encoding, noted(done)));
+  if (writev) socket._writev = (chunks, done) => (failed ? done() : writev(chunks, noted(done)));
+  socket._final = (done) => (failed ? done() : final(noted(done)));
+}

@@ -1,0 +1,47 @@
+import { describe, expect, it } from "vitest";
+import type { Clock } from "./clock.ts";
+import { Looks } from "./looks.ts";
+
+const forever = new Promise<void>(() => undefined);
+const subjects = (names: string[]) => names.map((id) => ({ id }));
+const hanging = Array.from({ length: 50 }, (_, index) => `hangs-${index}`);
+
+/** Time passes whenever everything waits for it. */
+const clock: Clock = {
+  nowMs: () => 0,
+  monotonicMs: () => 0,
+  sleep: () => new Promise((resolve) => setImmediate(resolve)),
+};
+
+describe("Looks", () => {
+  it("looks at the others, and ends its round, though many hang", async () => {
+    const looks = new Looks(clock);
+    const seen: string[] = [];
+    const look = async ({ id }: { id: string }): Promise<void> => {
+      seen.push(id);
+      if (hanging.includes(id)) await forever;
+    };
+    await looks.each(subjects([...hanging, "answers"]), look);
+    expect(seen).toContain("answers");
+    expect(seen).toHaveLength(51);
+    // Nor are those that still hang asked again.
+    await looks.each(subjects([...hanging, "answers"]), look);
+    expect(seen.slice(51)).toEqual(["answers"]);
+  });
+
+  it("looks at one again once its look has ended, by an error too", async () => {
+    const looks = new Looks(clock);
+    let asked = 0;
+    const look = async (): Promise<void> => void (asked += 1);
+    await looks.each(subjects(["a"]), look);
+    await looks.each(subjects(["a"]), look);
+    expect(asked).toBe(2);
+  });
+
+  it("begins no more when it is over", async () => {
+    const seen: string[] = [];
+    const look = async ({ id }: { id: string }): Promise<void> => void seen.push(id);
+    await new Looks(clock).each(subjects(["a", "b"]), look, () => true);
+    expect(seen).toEqual([]);
+  });
+});

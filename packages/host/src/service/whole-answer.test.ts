@@ -1,0 +1,86 @@
+import { once } from "node:events";
+import { request } from "node:http";
+import { type AddressInfo, createServer, type Server, type Socket } from "node:net";
+import { afterEach, describe, expect, it } from "vitest";
+import { type AnswerLimits, wholeAnswer } from "./whole-answer.ts";
+
+const head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+/** Beyond it a test would fail: what ends a call by its deadline has a shorter one. */
+const LONG = 600_000;
+
+/** What a peer does with a call of which it has read the head. */
+const peers: Record<string, (socket: Socket) => void> = {
+  "answers nothing": () => undefined,
+  "begins a head": (socket) => void socket.write("HTTP/1.1 2"),
+  "answers a head alone": (socket) => void socket.write(`${head}content-length: 20\r\n\r\n`),
+  "answers half a body": (socket) => void socket.write(`${head}content-length: 20\r\n\r\n{"a":`),
+  "answers half a chunked body": (socket) =>
+    void socket.write(`${head}transfer-encoding: chunked\r\n\r\n5\r\n{"a":\r\n`),
+  "lets a body trickle": (socket) => {
+    socket.write(`${head}content-length: 1000000\r\n\r\n`);
+    const timer = setInterval(() => socket.write(" "), 5);
+    socket.once("close", () => clearInterval(timer));
+  },
+  "lets a head trickle": (socket) => {
+    socket.write(`${head}x-long: `);
+    const timer = setInterval(() => socket.write("x"), 5);
+    socket.once("close", () => clearInterval(timer));
+  },
+};
+
+describe("wholeAnswer", () => {
+  let server: Server;
+  afterEach(() => void server.close());
+
+  const ask = async (peer: (socket: Socket) => void, limits: Partial<AnswerLimits>) => {
+    server = createServer((socket) => {
+      socket.on("error", () => undefined);
+      socket.once("data", () => peer(socket));
+    }).listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    const call = request({ host: "127.0.0.1", port, method: "POST", agent: false });
+    const answer = wholeAnswer(call, "{}", { deadlineMs: LONG, bytes: 1_000, ...limits });
+    return { call, answer };
+  };
+
+  for (const [what, peer] of Object.entries(peers)) {
+    it(`has a deadline where the peer ${what}, and closes the connection`, async () => {
+      const { call, answer } = await ask(peer, { deadlineMs: 60 });
+      await expect(answer).rejects.toThrow("no whole answer in 60 ms");
+      expect(call.destroyed).toBe(true);
+    });
+
+    it(`ends at once when it is cut off while the peer ${what}`, async () => {
+      const cut = new AbortController();
+      const { answer } = await ask(
+        (socket) => {
+          peer(socket);
+          setImmediate(() => cut.abort(new Error("the machine is to be destroyed")));
+        },
+        { signal: cut.signal },
+      );
+      await expect(answer).rejects.toThrow("the machine is to be destroyed");
+    });
+
+    it(`fails where the peer ${what} and then ends the connection`, async () => {
+      const { answer } = await ask((socket) => {
+        peer(socket);
+        setImmediate(() => socket.destroy());
+      }, {});
+      await expect(answer).rejects.toThrow();
+    });
+  }
+
+  it("refuses an answer that is too long", async () => {
+    const { answer } = await ask((socket) => {
+      socket.write(`${head}content-length: 2000\r\n\r\n${" ".repeat(2_000)}`);
+    }, {});
+    await expect(answer).rejects.toThrow("longer than 1000 bytes");
+  });
+
+  it("takes a whole answer", async () => {
+    const { answer } = await ask((socket) => void socket.write(`${head}content-length: 2\r\n\r\n{}`), {});
+    expect(await answer).toEqual({ status: 200, text: "{}" });
+  });
+});

@@ -1,0 +1,57 @@
+// One answer to one request of ours: whole, or an error, before a deadline that holds whatever the peer does. A peer may answer
+// nothing, a head without its body, a body that never ends or trickles, or end in the middle.
+import type { ClientRequest } from "node:http";
+
+export interface AnswerLimits {
+  /** From the call to the last byte of the answer. */
+  deadlineMs: number;
+  /** Of the answer's body. */
+  bytes: number;
+  /** Ends the call at once. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface WholeAnswer {
+  status: number;
+  text: string;
+}
+
+/** Sends `body` by `call`, which has sent nothing yet. Rejects with the reason, once; its connection is then closed. */
+export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLimits): Promise<WholeAnswer> {
+  const { deadlineMs, bytes, signal } = limits;
+  return new Promise((resolve, reject) => {
+    const over = (): void => {
+      clearTimeout(deadline);
+      signal?.removeEventListener("abort", onAbort);
+      call.destroy();
+    };
+    const fail = (error: Error): void => {
+      over();
+      reject(error);
+    };
+    const onAbort = (): void => fail(asError(signal?.reason));
+    const deadline = setTimeout(() => fail(new Error(`no whole answer in ${deadlineMs} ms`)), deadlineMs);
+    // Stays for what the call still says of itself after it was destroyed.
+    call.on("error", fail);
+    call.once("close", () => fail(new Error("the connection ended before the answer did")));
+    call.once("response", (response) => {
+      const chunks: Buffer[] = [];
+      let size = 0;
+      response.on("error", fail);
+      response.on("data", (chunk: Buffer) => {
+        size += chunk.length;
+        if (size > bytes) fail(new Error(`the answer is longer than ${bytes} bytes`));
+        else chunks.push(chunk);
+      });
+      response.once("end", () => {
+        over();
+        resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString("utf8") });
+      });
+    });
+    if (signal?.aborted) return onAbort();
+    signal?.addEventListener("abort", onAbort, { once: true });
+    call.end(body);
+  });
+}
+
+const asError = (reason: unknown): Error => (reason instanceof Error ? reason : new Error(String(reason)));

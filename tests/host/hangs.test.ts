@@ -1,0 +1,92 @@
+// Sentries that hang, and ends that nobody was there to tell of: noticed, told, and started again from their disk (docs/faults.md).
+import { execFileSync } from "node:child_process";
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import type { UnitRecord } from "../../packages/host/src/machine/gvisor/unit.ts";
+import { HostLab } from "./host-lab.ts";
+
+describe("a machine that hangs", () => {
+  let lab: HostLab;
+  beforeAll(async () => {
+    lab = await HostLab.open(0, { intervalMs: 2_000, hungAfterMs: 6_000 });
+  });
+  afterEach(async () => {
+    await lab.destroyAll();
+    expect(await lab.leftovers()).toEqual([]);
+  });
+  afterAll(() => lab.close());
+
+  const waits = { timeout: 90_000, interval: 200 };
+  const wordsOf = async (sandboxId: string): Promise<string> =>
+    (await lab.client.getMachine({ sandboxId })).errorMessage;
+
+  const reportsOf = (sandboxId: string): string[] =>
+    existsSync(lab.hangsDir) ? readdirSync(lab.hangsDir).filter((name) => name.includes(sandboxId)) : [];
+
+  // A sentry that is stopped as a whole says nothing; one whose agent alone is tells its stacks.
+  const hangs = {
+    "sentry is stopped": { stop: stopSentry, told: "T (stopped)" },
+    "agent is stopped": { stop: stopAgent, told: "goroutine " },
+  };
+  for (const [whose, { stop, told }] of Object.entries(hangs)) {
+    it(`whose ${whose} is noticed, told and brought back from its disk; its stacks are kept, others not touched`, async () => {
+      const { sandboxId } = await lab.create();
+      const other = await lab.create();
+      await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; sync");
+      await lab.exec(other.sandboxId, "sh", "-c", "echo alive > /run/note");
+      stop(lab, unitOf(lab, sandboxId));
+      await expect
+        .poll(() => wordsOf(sandboxId), waits)
+        .toBe("started again from its disk: the machine stopped answering");
+      expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+      expect(await lab.exec(other.sandboxId, "cat", "/run/note")).toBe("alive");
+      const reports = reportsOf(sandboxId);
+      expect(reports).toHaveLength(1);
+      const report = join(lab.hangsDir, reports[0] ?? "");
+      expect(readFileSync(report, "utf8")).toContain(told);
+      expect(statSync(report).mode & 0o777).toBe(0o600);
+    });
+  }
+
+  it("that stands still because the host froze it is left alone, and goes on", async () => {
+    const { sandboxId } = await lab.create();
+    await lab.exec(sandboxId, "sh", "-c", "echo alive > /run/note");
+    const files = { id: sandboxId, dir: join(lab.artifacts.pool.dir, "machines", sandboxId), diskImage: "" };
+    await lab.driver.freeze(files, true);
+    // Longer than one that hangs is given, and than its stacks are waited for.
+    await new Promise((resolve) => setTimeout(resolve, 24_000));
+    await lab.driver.freeze(files, false);
+    expect(reportsOf(sandboxId)).toEqual([]);
+    expect(await lab.exec(sandboxId, "cat", "/run/note")).toBe("alive");
+  });
+
+  it("whose keeper was killed before it still tells of its end", async () => {
+    const { sandboxId } = await lab.create();
+    await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; sync");
+    const { keeper, sandbox } = unitOf(lab, sandboxId);
+    process.kill(keeper?.pid ?? 0, "SIGKILL");
+    process.kill(sandbox?.pid ?? 0, "SIGKILL");
+    // Told by its process; the hang watch would tell of a machine that answers no more.
+    await expect
+      .poll(() => wordsOf(sandboxId), waits)
+      .toBe("started again from its disk: the machine's process ended");
+    expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
+  });
+});
+
+function unitOf(lab: HostLab, sandboxId: string): UnitRecord {
+  const units = join(lab.runDir, "gvisor/units");
+  const texts = readdirSync(units).map((name) => readFileSync(join(units, name, "unit.json"), "utf8"));
+  return JSON.parse(texts.find((text) => text.includes(sandboxId)) ?? "") as UnitRecord;
+}
+
+/** All of its threads: the process as a whole. */
+function stopSentry(_lab: HostLab, { sandbox }: UnitRecord): void {
+  process.kill(sandbox?.pid ?? 0, "SIGSTOP");
+}
+
+function stopAgent(lab: HostLab, { name }: UnitRecord): void {
+  const root = join(lab.runDir, "gvisor/units", name, "r");
+  execFileSync(lab.artifacts.runsc.path, [`--root=${root}`, "kill", name, "SIGSTOP"]);
+}
