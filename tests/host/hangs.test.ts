@@ -38,7 +38,8 @@ describe("a machine that hangs", () => {
       stop(lab, unitOf(lab, sandboxId));
       await expect
         .poll(() => wordsOf(sandboxId), waits)
-        .toBe("started again from its disk: the machine stopped answering");
+        .toMatch(/^started again from its disk: the machine stopped answering/);
+      await expect.poll(() => lab.phase(sandboxId), waits).toBe("RUNNING");
       expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
       expect(await lab.exec(other.sandboxId, "cat", "/run/note")).toBe("alive");
       const reports = reportsOf(sandboxId);
@@ -70,7 +71,8 @@ describe("a machine that hangs", () => {
     // Told by its process; the hang watch would tell of a machine that answers no more.
     await expect
       .poll(() => wordsOf(sandboxId), waits)
-      .toBe("started again from its disk: the machine's process ended");
+      .toMatch(/^started again from its disk: the machine's process ended/);
+    await expect.poll(() => lab.phase(sandboxId), waits).toBe("RUNNING");
     expect(await lab.exec(sandboxId, "cat", "/root/note")).toBe("kept");
   });
 });
