@@ -218,8 +218,9 @@ export class Router {
     }
     const credentials = portCredentials(request, table.keys?.issuer);
     const known = table.get(sandboxId);
+    if (port === known?.agentPort) throw agentsPort(port);
     const isPublic = known?.publicPorts.includes(port) === true;
-    const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, sandboxId);
+    const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, target);
     // An unknown sandbox is 404 before any question of tokens, as on its own domain.
     if (known !== undefined && !isPublic) await authorise();
     const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";
@@ -255,6 +256,12 @@ async function visitorOrBearer(
     () => "visitor",
   );
 }
+
+const agentsPort = (port: number): ClocheError =>
+  new ClocheError(
+    "permission_denied",
+    `port ${port} of a sandbox is its own agent's and cannot be opened; use another one`,
+  );
 
 function hasTwoHosts(request: IncomingMessage): boolean {
   const { rawHeaders } = request;

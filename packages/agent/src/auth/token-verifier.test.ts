@@ -46,6 +46,7 @@ describe("TokenVerifier", () => {
     ["padding in the signature", `${good}==`],
     ["another sandbox's aud", token({ aud: "sbx-bbbbbbbbbbbbbbbbbbbb" })],
     ["another sandbox's sandbox_id", token({ sandbox_id: "sbx-bbbbbbbbbbbbbbbbbbbb" })],
+    ["the token of a port link", token({ aud: `port:3000:${sandboxId}`, port: 3000 })],
     ["an aud array", token({ aud: [sandboxId] })],
     ["another issuer", token({ iss: "https://evil.test" })],
     ["no expiry", token({ exp: undefined })],

@@ -463,7 +463,7 @@ export declare const RedeemPortLinkRequestSchema: GenMessage<RedeemPortLinkReque
  */
 export declare type RedeemPortLinkResponse = Message<"cloche.edge.v1.RedeemPortLinkResponse"> & {
   /**
-   * a data plane JWT of that sandbox
+   * a JWT for that port of that sandbox, which the edge alone accepts
    *
    * @generated from field: string cookie_token = 1;
    */
@@ -480,7 +480,7 @@ export declare type RedeemPortLinkResponse = Message<"cloche.edge.v1.RedeemPortL
  */
 export declare type RedeemPortLinkResponseJson = {
   /**
-   * a data plane JWT of that sandbox
+   * a JWT for that port of that sandbox, which the edge alone accepts
    *
    * @generated from field: string cookie_token = 1;
    */
