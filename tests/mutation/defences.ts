@@ -6,6 +6,8 @@ import { insideDefences } from "./inside-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
 import { storageDefences } from "./storage-defences.ts";
 
+import { channelDefences } from "./channel-defences.ts";
+
 export interface Defence {
   what: string;
   file: string;
@@ -21,22 +23,7 @@ export interface Defence {
 }
 
 export const defences: readonly Defence[] = [
-  {
-    what: "the agent takes RS256 only",
-    file: "packages/agent/src/auth/token-verifier.ts",
-    find: 'if (alg !== "RS256")',
-    replace: "if (false)",
-    project: "unit",
-    test: "packages/agent/src/auth/token-verifier.test.ts",
-  },
-  {
-    what: "the agent checks the signature",
-    file: "packages/agent/src/auth/token-verifier.ts",
-    find: 'if (!verify("RSA-SHA256"',
-    replace: 'if (false && !verify("RSA-SHA256"',
-    project: "unit",
-    test: "packages/agent/src/auth/token-verifier.test.ts",
-  },
+  ...channelDefences,
   {
     what: "a token is good for its own sandbox only",
     file: "packages/protocol/src/tokens.ts",
@@ -60,51 +47,6 @@ export const defences: readonly Defence[] = [
     replace: 'if (false && !verify("RSA-SHA256"',
     project: "unit",
     test: "packages/host/src/service/token-verifier.test.ts",
-  },
-  {
-    what: "the edge asks for the token of the port's sandbox",
-    file: "packages/edge/src/port-access.ts",
-    find: "return verifier.verify(token, target.sandboxId);",
-    replace: "return;",
-    project: "unit",
-    test: "packages/edge/src/port-access.test.ts",
-  },
-  {
-    what: "a port's cookie is good for pages of its own origin only",
-    file: "packages/edge/src/port-access.ts",
-    find: "  checkSameOrigin(request);\n}",
-    replace: "  void checkSameOrigin;\n}",
-    project: "unit",
-    test: "packages/edge/src/port-access.test.ts",
-    named: "pages of other origins",
-  },
-  {
-    what: "the cookie of a link opens its own port only",
-    file: "packages/protocol/src/tokens.ts",
-    find: "const isOfPort = aud === portAudience(sandboxId, port) && sandbox_id === sandboxId && claimed === port;",
-    replace: "const isOfPort = (aud ?? sandbox_id ?? claimed) !== portAudience(sandboxId, 0);",
-    project: "unit",
-    test: "packages/edge/src/port-access.test.ts",
-    named: "opens its port of its sandbox",
-  },
-  {
-    what: "the cookie of a link is no data plane token",
-    file: "packages/gateway/src/tokens/token-issuer.ts",
-    find: "aud: portAudience(sandboxId, port),",
-    replace: "",
-    project: "e2e",
-    test: "tests/e2e/ports.test.ts",
-    named: "nothing else",
-    heavy: true,
-  },
-  {
-    what: "the agent's port is not forwarded",
-    file: "packages/edge/src/router.ts",
-    find: "if (port === known?.agentPort) throw agentsPort(port);",
-    replace: "void agentsPort;",
-    project: "unit",
-    test: "packages/edge/src/port-access.test.ts",
-    named: "agent's own port",
   },
   {
     what: "another team's sandbox is not found",

@@ -72,9 +72,10 @@ export async function authorisePort(
   target: { sandboxId: string; port: number },
 ): Promise<void> {
   const { token, fromCookie } = credentials;
-  if (!fromCookie || token === undefined) return verifier.verify(token, target.sandboxId);
-  await verifier.verifyForPort(token, target);
-  checkSameOrigin(request);
+  if (fromCookie && token !== undefined) {
+    await verifier.verifyForPort(token, target);
+    checkSameOrigin(request);
+  } else await verifier.verify(token, target.sandboxId);
 }
 
 /** Headers for the user's server: what the client asked for, in the words dev servers and frameworks read. */

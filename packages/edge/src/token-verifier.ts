@@ -1,5 +1,11 @@
 import { compactVerify, importJWK } from "jose";
-import { ClocheError, claimsProblem, portClaimsProblem, tokenParts } from "@cloche/protocol";
+import {
+  ClocheError,
+  claimsProblem,
+  portClaimsProblem,
+  type TokenClaims,
+  tokenParts,
+} from "@cloche/protocol";
 import type { Keys } from "./route-table.ts";
 
 const cachedTokens = 4_096;
@@ -27,7 +33,7 @@ const refused = (problem: string): ClocheError => new ClocheError("unauthenticat
 type ProblemOf = (claims: unknown, issuer: string, nowMs: number) => string | undefined;
 
 /**
- * Verifies data plane tokens where the edge must (waking a sandbox, ports); everywhere else the agent does
+ * Verifies data plane tokens: of all that goes to an agent, to a port, or wakes a sandbox; those of the host's routes the host does
  * (service-interface.md, Authentication; decisions.md, Token). Signatures are remembered by exact token, claims checked each time.
  */
 export class TokenVerifier {
@@ -41,17 +47,17 @@ export class TokenVerifier {
     this.#nowMs = nowMs;
   }
 
-  /** Throws `unauthenticated` saying what is wrong; `unavailable` while no key set is known yet. */
-  verify(token: string | undefined, sandboxId: string): Promise<void> {
+  /** Its claims. Throws `unauthenticated` saying what is wrong; `unavailable` while no key set is known yet. */
+  verify(token: string | undefined, sandboxId: string): Promise<TokenClaims> {
     return this.#verify(token, (claims, issuer, nowMs) => claimsProblem(claims, issuer, sandboxId, nowMs));
   }
 
   /** The token in the cookie of a port link, likewise. */
-  verifyForPort(token: string, target: { sandboxId: string; port: number }): Promise<void> {
+  verifyForPort(token: string, target: { sandboxId: string; port: number }): Promise<TokenClaims> {
     return this.#verify(token, (claims, issuer, nowMs) => portClaimsProblem(claims, issuer, target, nowMs));
   }
 
-  async #verify(token: string | undefined, problemOf: ProblemOf): Promise<void> {
+  async #verify(token: string | undefined, problemOf: ProblemOf): Promise<TokenClaims> {
     const keys = this.#keys();
     if (keys === undefined) {
       throw new ClocheError("unavailable", "the edge is starting", { retryAfterSeconds: 1 });
@@ -71,6 +77,7 @@ export class TokenVerifier {
     }
     const problem = problemOf(claims, keys.issuer, this.#nowMs());
     if (problem !== undefined) throw refused(problem);
+    return claims as TokenClaims;
   }
 }
 

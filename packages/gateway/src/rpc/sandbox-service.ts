@@ -24,11 +24,7 @@ import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
 import { listAuditEntries } from "./audit.ts";
 import { callerOf } from "./caller.ts";
 import type { Creation } from "./creation.ts";
-<<<<<<< HEAD
-import { displayName, egress, metadata, pageSizeOf, ports, refuse, wholeWithin } from "./fields.ts";
-=======
-import { displayName, egress, metadata, ports, refuse, userPort, wholeWithin } from "./fields.ts";
->>>>>>> 2330455 (edge: a port link's cookie opens one port of one sandbox)
+import { displayName, egress, metadata, pageSizeOf, ports, refuse, userPort, wholeWithin } from "./fields.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
 import {
   checkpointMessage,

@@ -190,6 +190,13 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
    * @generated from field: string team_id = 12;
    */
   teamId: string;
+
+  /**
+   * of the agent's channel; empty: an agent of a release before it, asked in plain HTTP with the owner's token
+   *
+   * @generated from field: bytes channel_key = 11;
+   */
+  channelKey: Uint8Array;
 };
 
 /**
@@ -262,6 +269,13 @@ export declare type RouteJson = {
    * @generated from field: string team_id = 12;
    */
   teamId?: string;
+
+  /**
+   * of the agent's channel; empty: an agent of a release before it, asked in plain HTTP with the owner's token
+   *
+   * @generated from field: bytes channel_key = 11;
+   */
+  channelKey?: string;
 };
 
 /**
