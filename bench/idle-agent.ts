@@ -8,7 +8,10 @@ import { copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { buildAgent } from "@cloche/agent/build";
-import { keySet, sandboxId, send, token } from "../packages/agent/src/testing/agent-fixture.ts";
+import { once } from "node:events";
+import { type IncomingMessage, request } from "node:http";
+import { channelKeyOf, connectToAgent } from "@cloche/base";
+import { controlSecret, keySet, sandboxId, token } from "../packages/agent/src/testing/agent-fixture.ts";
 import { guestBinary } from "../tests/guest/guest-fixture.ts";
 import { freePort } from "../tests/oci/registry-fixture.ts";
 
@@ -38,6 +41,7 @@ const boot = {
   diskPath,
   nativeDir: folder,
   bootstrapControlSecretSha256: createHash("sha256").update(secret).digest("hex"),
+  bootstrapChannelKey: channelKeyOf(secret).toString("hex"),
 };
 writeFileSync(at("boot.json"), JSON.stringify(boot));
 agent = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", at("agent.cjs"), at("boot.json")], {
@@ -53,13 +57,20 @@ await new Promise<void>((resolve) => {
   });
 });
 
+let key = channelKeyOf(secret);
 const call = async (method: string, path: string, body: object, authorization: string): Promise<void> => {
-  const headers = { authorization: `Bearer ${authorization}`, "content-type": "application/json" };
-  const answer = await send(port, method, path, JSON.stringify(body), headers);
-  if (answer.status !== 200) throw new Error(`${method} ${path}: ${answer.status} ${answer.text}`);
+  const text = JSON.stringify(body);
+  const headers = { authorization: `Bearer ${authorization}`, "content-length": Buffer.byteLength(text) };
+  const createConnection = () => connectToAgent({ host: "127.0.0.1", port, key });
+  const asked = request({ createConnection, method, path, headers: { ...headers, connection: "close" } });
+  asked.end(text);
+  const [answer] = (await once(asked, "response")) as [IncomingMessage];
+  answer.resume();
+  if (answer.statusCode !== 200) throw new Error(`${method} ${path}: ${answer.statusCode}`);
 };
-const identity = { sandboxId, controlSecret: "next", keys: keySet, hostname: "box" };
+const identity = { sandboxId, controlSecret, keys: keySet, hostname: "box" };
 await call("POST", "/cloche.guest.v1.GuestService/Assign", identity, secret);
+key = channelKeyOf(controlSecret);
 for (let service = 0; service < Number(count); service += 1) {
   await call("PUT", `/v1/services/idle-${service}`, { cmd: "sleep", args: ["100000"] }, token());
   await call("POST", `/v1/services/idle-${service}/start`, {}, token());

@@ -5,6 +5,8 @@ import { mkdir, mkdtemp, readdir, readFile, rm, stat, writeFile } from "node:fs/
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { promisify } from "node:util";
+import { channelKeyOf } from "@cloche/base";
+import { defaults } from "@cloche/protocol";
 import type { connect } from "@cloche/sdk/node";
 import { cacheFolder, startService, type TestService } from "../tests/fixtures/service.ts";
 import { freePort } from "../tests/oci/registry-fixture.ts";
@@ -255,8 +257,9 @@ export class BareRunsc {
   /** The agent's boot file, in a folder to be mounted. */
   async #bootFolder(name: string): Promise<string> {
     const boot = {
-      port: 4070,
+      port: defaults.agentPort,
       bootstrapControlSecretSha256: createHash("sha256").update("bench").digest("hex"),
+      bootstrapChannelKey: channelKeyOf("bench").toString("hex"),
     };
     const folder = join(this.#folder, `${name}-boot`);
     await mkdir(folder);

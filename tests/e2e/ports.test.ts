@@ -1,5 +1,6 @@
 // Servers inside a sandbox, reached through the edge: https://<port>-<id>.<base domain>.
 import https from "node:https";
+import { defaults } from "@cloche/protocol";
 import { beforeAll, describe, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { sharedClient } from "../fixtures/client.ts";
@@ -93,6 +94,61 @@ describe("a port of a sandbox", () => {
     expect(inside.status).toBe(200);
     expect(inside.body.toString()).toContain("/inside?x=1");
     expect((await get(8000, path)).status).toBe(401);
+  });
+
+  test("a link's cookie opens that port and nothing else", async () => {
+    const link = async (): Promise<string> => {
+      const { url } = await client.gateway<{ url: string }>("IssuePortLink", {
+        sandbox_id: sandbox.id,
+        port: 8000,
+      });
+      const { pathname, search } = new URL(url);
+      return String((await get(8000, `${pathname}${search}`)).headers["set-cookie"]).split(";")[0] ?? "";
+    };
+    const cookie = await link();
+    const token = cookie.slice(cookie.indexOf("=") + 1);
+    expect((await get(8000, "/", { cookie })).status).toBe(200);
+
+    const other = await client.create();
+    const json = { cmd: ["cat", "/etc/shadow"] };
+    const calls: [TestSandbox, string, string, object | undefined][] = [
+      [sandbox, "POST", "/v1/exec", json],
+      [sandbox, "GET", "/v1/files?path=/etc/shadow", undefined],
+      [sandbox, "PUT", "/v1/store/a", { value: 1 }],
+      [sandbox, "GET", "/v1/services", undefined],
+      [sandbox, "POST", "/v1/checkpoint", {}],
+      [sandbox, "GET", "/v1/checkpoint/list", undefined],
+      [sandbox, "POST", "/v1/restore", { checkpoint_id: "ckpt-aaaaaaaaaaaaaaaaaaaa" }],
+      [other, "POST", "/v1/exec", json],
+    ];
+    for (const [whose, method, path, body] of calls) {
+      const headers = { authorization: `Bearer ${token}`, cookie };
+      const answer = await client.call(whose, method, path, { json: body, headers });
+      expect([path, answer.status]).toEqual([path, 401]);
+      const byCookie = await client.session.wire.dataPlane(whose.domain, {
+        method,
+        path,
+        headers: { cookie },
+        body: body && Buffer.from(JSON.stringify(body)),
+      });
+      expect([path, byCookie.status]).toEqual([path, 401]);
+    }
+    expect((await get(8001, "/", { cookie })).status).toBe(401);
+    expect((await get(defaults.agentPort, "/healthz", { cookie })).status).toBe(403);
+    expect((await get(defaults.agentPort, "/healthz", bearer())).status).toBe(403);
+    const elsewhere = await client.session.wire.dataPlane(`8000-${other.domain}`, {
+      method: "GET",
+      path: "/",
+      headers: { cookie },
+    });
+    expect(elsewhere.status).toBe(401);
+    const asKey = await client.session.wire.gateway({
+      method: "POST",
+      path: "/cloche.public.v1.SandboxService/IssueDataPlaneToken",
+      headers: { "content-type": "application/json", authorization: `Bearer ${token}` },
+      body: Buffer.from(JSON.stringify({ sandbox_id: sandbox.id })),
+    });
+    expect(asKey.status).toBe(401);
   });
 
   test("carries a WebSocket both ways", async () => {

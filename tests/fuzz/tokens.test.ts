@@ -1,10 +1,12 @@
-// Tokens that are nearly right, and not at all, before the three that verify them (the agent, the host for its routes, the edge
-// for ports and waking): each accepts exactly those that the contract says are valid, and throws nothing but `unauthenticated`.
+// Tokens that are nearly right, and not at all, before the two that verify owners' ones (the edge, and the host for its routes), and
+// inner ones before the agent: each accepts exactly those that the contract says are valid, and throws nothing but `unauthenticated`.
 import { createHmac, generateKeyPairSync, sign } from "node:crypto";
+import { channelKeyOf, InnerTokens } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { TokenVerifier as AgentVerifier } from "../../packages/agent/src/auth/token-verifier.ts";
+import { ChannelKeys } from "../../packages/agent/src/channel/keys.ts";
 import { TokenVerifier as EdgeVerifier } from "../../packages/edge/src/token-verifier.ts";
 import { verifyToken } from "../../packages/host/src/service/token-verifier.ts";
 import { patience, plan } from "./seed.ts";
@@ -19,17 +21,14 @@ const jwks = pairs.map(({ kid, publicKey }) => ({
   kid,
   jwk: publicKey.export({ format: "jwk" }) as { kty: string; n: string; e: string },
 }));
-const agent = new AgentVerifier(sandboxId, {
-  issuer,
-  keys: jwks.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })),
-});
+const channelKey = channelKeyOf("this machine's secret");
+const agent = new AgentVerifier(sandboxId, issuer, new ChannelKeys(channelKey.toString("hex")));
 const edgeKeys = { issuer, keys: jwks };
 const edge = new EdgeVerifier(
   () => edgeKeys as never,
   () => nowMs,
 );
 const verifiers: Record<string, (token: string) => unknown> = {
-  agent: (token) => agent.check(token, nowMs),
   host: (token) => verifyToken(`Bearer ${token}`, { issuer, keys: jwks } as never, sandboxId, nowMs),
   edge: (token) => edge.verify(token, sandboxId),
 };
@@ -176,4 +175,29 @@ test("no text that is no token of ours is accepted, nor does it upset anybody", 
     }),
     plan(2_000),
   );
+});
+
+test("the agent accepts inner tokens of its own machine, and nothing else; edge and host refuse each of them", async () => {
+  const ours = new InnerTokens(channelKey);
+  const theirs = new InnerTokens(channelKeyOf("another machine's secret"));
+  let accepted = 0;
+  const whose = fc.oneof(
+    { weight: 4, arbitrary: fc.constant(ours) },
+    { weight: 1, arbitrary: fc.constant(theirs) },
+  );
+  await fc.assert(
+    fc.asyncProperty(claims, whose, async (body, maker) => {
+      const token = maker.sign(body as never);
+      const right = maker === ours && isValid({ alg: "RS256", kid: "" }, body, "");
+      if (right) accepted += 1;
+      expect(await verdict((text) => agent.check(text, nowMs), token)).toBe(right);
+      for (const [name, check] of Object.entries(verifiers))
+        expect(await verdict(check, token), name).toBe(false);
+    }),
+    plan(1_000),
+  );
+  expect(accepted, "some are right, or this proves nothing").toBeGreaterThan(20);
+  const text = `${part({ alg: "RS256", kid: "k1" })}.${part({ iss: issuer, aud: sandboxId, sandbox_id: sandboxId, exp: now + 60, nbf: now })}`;
+  const owners = `${text}.${rsa(pairs[0]?.privateKey as typeof stranger)(text)}`;
+  expect(await verdict((token) => agent.check(token, nowMs), owners)).toBe(false);
 });

@@ -23,6 +23,7 @@
 #include "grow.h"
 #include "guest.h"
 #include "init.h"
+#include "listen.h"
 #include "memory.h"
 #include "sys.h"
 #include "tar.h"
@@ -170,10 +171,11 @@ int main(int argc, char **argv) {
   const char *mode = argc > 1 ? argv[1] : "";
   if (strcmp(mode, "guest") == 0) return run_guest(argc, argv);
   if (strcmp(mode, "limit-proc") == 0) return limit_proc() == 0 ? 0 : 1;
+  if (strcmp(mode, "listen") == 0 && argc > 2) return listen_and_run(argc, argv);
   if (strcmp(mode, "set-clock") == 0 && argc == 3) return set_clock(argv[2]);
   if (strcmp(mode, "grow-disk") == 0 && argc == 4) return grow_disk(argv[2], argv[3]);
   if (strcmp(mode, "tar-create") == 0 && argc == 3) return tar_create(argv[2]);
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
-  fprintf(stderr, "usage: cloche-guest guest [--root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] [--memory-guard on]] | limit-proc | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | tar-extract DIR\n");
+  fprintf(stderr, "usage: cloche-guest guest [--root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] [--memory-guard on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | tar-extract DIR\n");
   return 64;
 }

@@ -3,10 +3,13 @@
  * the process must answer within tens of milliseconds of its start.
  */
 import type { Server } from "node:http";
+import type { Server as SecureServer } from "node:https";
 import { join } from "node:path";
 import { authorize, controlPrefix, healthPath } from "./auth/authorize.ts";
 import { ControlSecret } from "./auth/control-secret.ts";
 import type { BootConfig } from "./boot-config.ts";
+import { ChannelKeys } from "./channel/keys.ts";
+import { channelOptions, endWithTheirKey } from "./channel/listener.ts";
 import { Activity } from "./control/activity.ts";
 import { SandboxDisk } from "./control/disk.ts";
 import { guestServiceRoutes } from "./control/guest-service.ts";
@@ -14,7 +17,7 @@ import { Identity, writeIdentity } from "./control/identity.ts";
 import { execRoutes, RunningExecs } from "./exec/index.ts";
 import { fileRoutes } from "./files/index.ts";
 import type { Route } from "./http/router.ts";
-import { createHttpServer } from "./http/server.ts";
+import { createHttpServer, type HttpServerOptions } from "./http/server.ts";
 import type { Log } from "./log.ts";
 import { ContainerLauncher } from "./oci/container-launcher.ts";
 import { portTunnel } from "./ports/tunnel.ts";
@@ -33,17 +36,19 @@ export interface Agent {
   close(): Promise<void>;
 }
 
-/** `program` is what to run for a pull: Node and the agent's bundle. */
+/** `program` is what to run for a pull: Node and the agent's bundle. `plain`: without the channel, for tests of what lies behind it. */
 export function createAgent(
   config: BootConfig,
   spawner: Spawner,
   log: Log,
   program: readonly string[],
+  plain = false,
 ): Agent {
   const now = Date.now;
   const randomness = kernelRandomness();
   const identity = new Identity();
   const control = new ControlSecret(config.bootstrapControlSecretSha256);
+  const channelKeys = new ChannelKeys(config.bootstrapChannelKey);
   const activity = new Activity(now);
   const store = new Store(join(config.diskPath, "cloche", "store.db"), systemStoreClock);
   const services = new Supervisor({
@@ -84,6 +89,7 @@ export function createAgent(
     ...guestServiceRoutes({
       identity,
       control,
+      channelKeys,
       disk,
       diskPath: config.diskPath,
       services,
@@ -104,9 +110,9 @@ export function createAgent(
     ...storeRoutes(store, now),
     ...serviceRoutes(services, { running, onActivity: () => activity.touch() }),
   ];
-  const server = createHttpServer({
+  const handling: HttpServerOptions = {
     routes,
-    upgrades: [portTunnel(() => activity.touch())],
+    upgrades: [portTunnel(config.port, () => activity.touch())],
     authorize: ({ request, path }) => {
       authorize(request, path, control, identity.verifier, now());
       if (path.startsWith("/v1/")) disk.require();
@@ -116,7 +122,9 @@ export function createAgent(
     track: (path) => (path.startsWith("/v1/") || path.startsWith("/cloche/") ? activity.begin() : noop),
     randomBytes: (length) => randomness.bytes(length),
     log,
-  });
+  };
+  const server = createHttpServer(handling, plain ? undefined : channelOptions(channelKeys));
+  if (!plain) endWithTheirKey(server as SecureServer, channelKeys);
   return {
     server,
     close: async () => {

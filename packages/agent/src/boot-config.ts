@@ -2,18 +2,22 @@ import { readFileSync } from "node:fs";
 import { defaults } from "@cloche/protocol";
 
 /**
- * What the agent is started with: a JSON file named by its first argument. It holds nothing secret and nothing of a
+ * What the agent is started with: a JSON file named by its first argument. It holds nothing of a
  * particular sandbox, so that a template of a booted agent can become any sandbox (see control/identity.ts).
  */
 export interface BootConfig {
   /** Address to listen on. Default 0.0.0.0. */
   host: string;
-  /** Default 4070; 0 picks a free one (tests). */
+  /** Default `defaults.agentPort`; 0 picks a free one (tests). */
   port: number;
+  /** A socket that listens on that port already (cloche-guest listen). Absent: the agent opens its own. */
+  listenFd?: number;
   /** Where the sandbox's disk is, or will be, mounted: `fs` in it is the users' root, `cloche` ours. Default /mnt/disk. */
   diskPath: string;
   /** SHA-256 (hex) of the control secret that is good until Assign names the next one. */
   bootstrapControlSecretSha256: string;
+  /** Channel key (hex) of the same secret, good until then too. */
+  bootstrapChannelKey: string;
   /** Folder of the native spawner. Default: beside the bundle. */
   nativeDir: string;
   /** Kill users' processes before the machine ends for lack of memory, as gVisor does. Default false. */
@@ -34,9 +38,17 @@ export function readBootConfig(path: string, bundleDir: string): BootConfig {
   if (typeof port !== "number" || !Number.isInteger(port) || port < 0 || port > 65_535) {
     throw new Error("boot config: port must be an integer from 0 to 65535");
   }
-  const bootstrapControlSecretSha256 = text("bootstrapControlSecretSha256").toLowerCase();
-  if (!/^[0-9a-f]{64}$/.test(bootstrapControlSecretSha256)) {
-    throw new Error("boot config: bootstrapControlSecretSha256 must be 64 hex digits");
+  const key = (name: string): string => {
+    const value = text(name).toLowerCase();
+    if (!/^[0-9a-f]{64}$/.test(value)) throw new Error(`boot config: ${name} must be 64 hex digits`);
+    return value;
+  };
+  const listenFd = fields["listenFd"];
+  if (
+    listenFd !== undefined &&
+    (typeof listenFd !== "number" || !Number.isInteger(listenFd) || listenFd < 3)
+  ) {
+    throw new Error("boot config: listenFd must be an integer from 3");
   }
   const memoryGuard = fields["memoryGuard"] ?? false;
   if (typeof memoryGuard !== "boolean") throw new Error("boot config: memoryGuard must be true or false");
@@ -44,7 +56,9 @@ export function readBootConfig(path: string, bundleDir: string): BootConfig {
     host: text("host", "0.0.0.0"),
     port,
     diskPath: text("diskPath", "/mnt/disk"),
-    bootstrapControlSecretSha256,
+    ...(listenFd !== undefined && { listenFd }),
+    bootstrapControlSecretSha256: key("bootstrapControlSecretSha256"),
+    bootstrapChannelKey: key("bootstrapChannelKey"),
     nativeDir: text("nativeDir", bundleDir),
     memoryGuard,
   };

@@ -32,7 +32,8 @@ function serve(path: string): void {
     log.error("cannot listen", { error });
     process.exit(1);
   });
-  agent.server.listen(config.port, config.host, () => {
+  const { host, port, listenFd } = config;
+  agent.server.listen(listenFd === undefined ? { port, host } : { fd: listenFd }, () => {
     log.info("listening", { address: agent.server.address(), pid: process.pid });
   });
   // Whatever a request provoked: the sandbox must not lose its agent over it.

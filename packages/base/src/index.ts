@@ -1,3 +1,4 @@
+export * from "./agent-channel.ts";
 export * from "./clock.ts";
 export * from "./log.ts";
 export * from "./metrics.ts";

@@ -4,6 +4,7 @@
  */
 import net from "node:net";
 import type { Duplex } from "node:stream";
+import { type ChannelAddress, connectToAgent } from "@cloche/base";
 import { AgentConnection, type AnswerFailure } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
@@ -29,6 +30,27 @@ export function dialTcp(host: string, port: number, timeoutMs: number): Dial {
     socket.once("connect", () => clearTimeout(timer));
     socket.once("close", () => clearTimeout(timer));
     done(undefined, socket, false);
+  };
+}
+
+/** Through the channel to the agent that has its key; calls back when that is certain. */
+export function dialChannel(address: ChannelAddress, timeoutMs: number): Dial {
+  return (done) => {
+    const socket = connectToAgent(address);
+    const failed = (error: unknown): void => {
+      clearTimeout(timer);
+      done(error);
+    };
+    const timer = setTimeout(
+      () => socket.destroy(new Error(`no handshake within ${timeoutMs} ms`)),
+      timeoutMs,
+    );
+    socket.once("error", failed);
+    socket.once("secureConnect", () => {
+      clearTimeout(timer);
+      socket.off("error", failed);
+      done(undefined, socket, true);
+    });
   };
 }
 

@@ -101,7 +101,10 @@ class EdgeServer implements Edge {
     this.#clock = options.clock;
     this.#table = new RouteTable((sandboxId, route) => this.#upstreams.routeChanged(sandboxId, route));
     const sleepers = new Sleepers(this.#table, options.routes, this.#limits.wakeMs, this.#log);
-    this.#upstreams = new Upstreams(sleepers, this.#limits, () => this.#clock.monotonicMs());
+    this.#upstreams = new Upstreams(sleepers, this.#limits, () => this.#clock.monotonicMs(), {
+      issuer: () => this.#table.keys?.issuer ?? "",
+      wallMs: () => this.#clock.nowMs(),
+    });
     this.#clients = new ClientConnections(this.#limits, (exchange) => this.#exchangeOver(exchange));
     this.#router = new Router({
       baseDomain: options.baseDomain.toLowerCase(),

@@ -38,8 +38,13 @@ const isInternal = (name: string): boolean => name.startsWith("x-cloche-");
 /**
  * The client's headers as the agent or a sandbox's own server gets them: without hop-by-hop and internal ones, without
  * `x-request-id` (the edge adds its own) and without those in `dropped`. Framing headers are left to the caller.
+ * `authorization`: in the place of the client's.
  */
-export function forwardableHeaders(request: IncomingMessage, dropped?: ReadonlySet<string>): RawHeaders {
+export function forwardableHeaders(
+  request: IncomingMessage,
+  dropped?: ReadonlySet<string>,
+  authorization?: string,
+): RawHeaders {
   const raw = request.rawHeaders;
   const named = namedByConnection(request.headers.connection);
   const kept: RawHeaders = [];
@@ -49,8 +54,10 @@ export function forwardableHeaders(request: IncomingMessage, dropped?: ReadonlyS
     if (hopByHop.has(lower) || lower === "content-length" || lower === "x-request-id" || isInternal(lower))
       continue;
     if (named?.has(lower) || dropped?.has(lower)) continue;
+    if (authorization !== undefined && lower === "authorization") continue;
     kept.push(name, raw[index + 1] as string);
   }
+  if (authorization !== undefined && authorization !== "") kept.push("Authorization", authorization);
   return kept;
 }
 

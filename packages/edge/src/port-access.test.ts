@@ -64,7 +64,7 @@ test("a one-time link gives a cookie that opens the port, once, for that host al
   await using rig = await Rig.start();
   using user = await userServer();
   const label = `${user.port}-${sandboxA}`;
-  rig.gateway.addLink("one-time", sandboxA, user.port, await rig.gateway.token(sandboxA));
+  rig.gateway.addLink("one-time", sandboxA, user.port, await rig.gateway.portToken(sandboxA, user.port));
   const path = "/__cloche/link?token=one-time&path=%2Fapp%3Fx%3D1";
   const redirect = await rig.ask({ label, path });
   expect(redirect.status).toBe(303);
@@ -79,7 +79,55 @@ test("a one-time link gives a cookie that opens the port, once, for that host al
   const answer = await rig.ask({ label, path: "/app", headers: { cookie, authorization: "Basic dTpw" } });
   expect(answer.status).toBe(200);
   expect(JSON.parse(answer.body)).toMatchObject({ cookie: "theme=dark", authorization: "Basic dTpw" });
-  expect((await rig.ask({ path: "/v1/x", headers: { cookie } })).status).toBe(200);
+});
+
+test("the cookie of a link opens its port of its sandbox, and nothing else", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  using other = await userServer();
+  const label = `${user.port}-${sandboxA}`;
+  const status = async (token: string, at = label): Promise<number> =>
+    (await rig.ask({ label: at, headers: { cookie: `__Host-cloche=${token}` } })).status;
+  const token = await rig.gateway.portToken(sandboxA, user.port);
+  expect(await status(token)).toBe(200);
+
+  expect(await status(token, `${other.port}-${sandboxA}`)).toBe(401);
+  rig.gateway.set({ ...rig.gateway.routeOf(sandboxA), sandboxId: sandboxB });
+  expect(await status(token, `${user.port}-${sandboxB}`)).toBe(401);
+  const now = Math.floor(Date.now() / 1000);
+  const changed: Record<string, unknown>[] = [
+    { exp: now - 1 },
+    { nbf: now + 60 },
+    { exp: undefined },
+    { iss: "https://other.test" },
+    { port: other.port },
+    { port: undefined },
+    { sandbox_id: sandboxB },
+    { aud: sandboxA },
+    { aud: `port:${user.port}:${sandboxB}` },
+  ];
+  for (const claims of changed) {
+    expect(await status(await rig.gateway.portToken(sandboxA, user.port, claims))).toBe(401);
+  }
+  // Each of the two tokens has its place: no data plane token in a cookie, no link's token in a header.
+  expect(await status(await rig.gateway.token(sandboxA))).toBe(401);
+  const authorization = `Bearer ${token}`;
+  expect((await rig.ask({ label, headers: { authorization } })).status).toBe(401);
+  expect(user.seen).toHaveLength(1);
+  expect(other.seen).toHaveLength(0);
+});
+
+test("the agent's own port is nobody's to open", async () => {
+  await using rig = await Rig.start();
+  const label = `${rig.agentPort}-${sandboxA}`;
+  const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
+  const refused = await rig.ask({ label, headers: { authorization } });
+  expect([refused.status, JSON.parse(refused.body).code]).toEqual([403, "permission_denied"]);
+  const cookie = `__Host-cloche=${await rig.gateway.portToken(sandboxA, rig.agentPort)}`;
+  expect((await rig.ask({ label, headers: { cookie } })).status).toBe(403);
+  rig.gateway.set({ sandboxId: sandboxA, publicPorts: [rig.agentPort] });
+  expect((await rig.ask({ label })).status).toBe(403);
+  expect(rig.seen).toHaveLength(0);
 });
 
 test("a link keeps the visitor on the same host", async () => {
@@ -103,7 +151,7 @@ test("pages of other origins cannot use the cookie", async () => {
   await using rig = await Rig.start();
   using user = await userServer();
   const label = `${user.port}-${sandboxA}`;
-  const cookie = `__Host-cloche=${await rig.gateway.token(sandboxA)}`;
+  const cookie = `__Host-cloche=${await rig.gateway.portToken(sandboxA, user.port)}`;
   const ask = async (headers: Record<string, string>, method = "GET") =>
     (await rig.ask({ label, method, headers: { cookie, ...headers } })).status;
   expect(await ask({ origin: `https://${rig.host(label)}` })).toBe(200);

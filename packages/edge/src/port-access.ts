@@ -1,6 +1,6 @@
 /**
  * Who may reach a port of a sandbox at `https://<port>-<id>.<base domain>`: the bearer of the sandbox's token, a browser with the cookie that a
- * one-time link gave it, or anyone where the owner made the port public. Neither cookie nor token reaches the user's server.
+ * one-time link gave it (good for that port alone), or anyone where the owner made the port public. Neither cookie nor token reaches the user's server.
  */
 import type { IncomingMessage } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -69,10 +69,13 @@ export async function authorisePort(
   request: IncomingMessage,
   credentials: PortCredentials,
   verifier: TokenVerifier,
-  sandboxId: string,
+  target: { sandboxId: string; port: number },
 ): Promise<void> {
-  await verifier.verify(credentials.token, sandboxId);
-  if (credentials.fromCookie) checkSameOrigin(request);
+  const { token, fromCookie } = credentials;
+  if (fromCookie && token !== undefined) {
+    await verifier.verifyForPort(token, target);
+    checkSameOrigin(request);
+  } else await verifier.verify(token, target.sandboxId);
 }
 
 /** Headers for the user's server: what the client asked for, in the words dev servers and frameworks read. */

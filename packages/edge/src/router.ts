@@ -99,12 +99,17 @@ export class Router {
       exchange.fail(new ClocheError("not_found", `there is no route ${path}`));
       return;
     }
-    const toHost = isHostPath(path);
-    const route = this.#gate.now(target.sandboxId, toHost);
+    this.#dispatch(exchange, target.sandboxId, isHostPath(path));
+  }
+
+  /** To agent or host, once the sandbox can be asked. */
+  #dispatch(exchange: Exchange, sandboxId: string, toHost: boolean): void {
+    const route = this.#gate.now(sandboxId, toHost);
     if (route !== undefined) return this.#send(exchange, route, toHost);
-    const authorise = (): Promise<void> =>
-      this.#verifier.verify(bearerToken(request.headers.authorization), target.sandboxId);
-    this.#gate.admit(target.sandboxId, toHost, { kind: "bearer", authorise }).then(
+    const authorise = async (): Promise<void> => {
+      await this.#verifier.verify(bearerToken(exchange.request.headers.authorization), sandboxId);
+    };
+    this.#gate.admit(sandboxId, toHost, { kind: "bearer", authorise }).then(
       (admitted) => {
         if (!exchange.gone && !exchange.over) this.#send(exchange, admitted, toHost);
       },
@@ -157,16 +162,39 @@ export class Router {
 
   #send(exchange: Exchange, route: Route, toHost: boolean): void {
     if (toHost) return this.#sendToHost(exchange, route);
+    const { headers } = exchange.request;
+    // An agent of a release before the channel verifies the owner's token itself.
+    if (this.#parts.upstreams.credentials(route) === undefined)
+      return this.#sendToAgent(exchange, route, headers.authorization);
+    this.#innerAuthorization(headers.authorization, route).then(
+      (authorization) => {
+        if (exchange.gone || exchange.over) return;
+        // It may have moved while the token was looked at.
+        const moved = this.#gate.now(route.sandboxId, false)?.epoch !== route.epoch;
+        if (moved) this.#dispatch(exchange, route.sandboxId, false);
+        else this.#sendToAgent(exchange, route, authorization);
+      },
+      (error: unknown) => exchange.fail(ClocheError.from(error)),
+    );
+  }
+
+  /** What the agent gets in place of the owner's token, which never leaves the edge. Throws where that is none of this sandbox. */
+  async #innerAuthorization(authorization: string | undefined, route: Route): Promise<string | undefined> {
+    const token = bearerToken(authorization);
+    const claims = await this.#verifier.verify(token, route.sandboxId);
+    return this.#parts.upstreams.credentials(route)?.forOwner(token as string, claims);
+  }
+
+  #sendToAgent(exchange: Exchange, route: Route, authorization = ""): void {
     const { upstreams, limits, clock, log } = this.#parts;
     const { request, requestId } = exchange;
     const { sandboxId } = route;
     const pool = upstreams.agent(route);
-    const headers = forwardableHeaders(request, exchange.untraced);
+    const headers = forwardableHeaders(request, exchange.untraced, authorization);
     let onAbort: (() => void) | undefined;
     if (request.method === "POST" && exchange.path === "/v1/exec") {
       const execId = newId();
       headers.push(internalHeaders.execId, execId);
-      const authorization = request.headers.authorization ?? "";
       const telling = { clock, log, timeoutMs: limits.agentAnswerMs };
       onAbort = () => {
         abortExec(pool, { sandboxId, execId, authorization, requestId }, telling).catch((error: unknown) =>
@@ -218,8 +246,9 @@ export class Router {
     }
     const credentials = portCredentials(request, table.keys?.issuer);
     const known = table.get(sandboxId);
+    if (port === known?.agentPort) throw agentsPort(port);
     const isPublic = known?.publicPorts.includes(port) === true;
-    const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, sandboxId);
+    const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, target);
     // An unknown sandbox is 404 before any question of tokens, as on its own domain.
     if (known !== undefined && !isPublic) await authorise();
     const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";
@@ -255,6 +284,12 @@ async function visitorOrBearer(
     () => "visitor",
   );
 }
+
+const agentsPort = (port: number): ClocheError =>
+  new ClocheError(
+    "permission_denied",
+    `port ${port} of a sandbox is its own agent's and cannot be opened; use another one`,
+  );
 
 function hasTwoHosts(request: IncomingMessage): boolean {
   const { rawHeaders } = request;

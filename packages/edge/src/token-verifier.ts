@@ -1,5 +1,11 @@
 import { compactVerify, importJWK } from "jose";
-import { ClocheError, claimsProblem, tokenParts } from "@cloche/protocol";
+import {
+  ClocheError,
+  claimsProblem,
+  portClaimsProblem,
+  type TokenClaims,
+  tokenParts,
+} from "@cloche/protocol";
 import type { Keys } from "./route-table.ts";
 
 const cachedTokens = 4_096;
@@ -24,8 +30,10 @@ export function isOurToken(token: string, issuer: string): boolean {
 
 const refused = (problem: string): ClocheError => new ClocheError("unauthenticated", problem);
 
+type ProblemOf = (claims: unknown, issuer: string, nowMs: number) => string | undefined;
+
 /**
- * Verifies data plane tokens where the edge must (waking a sandbox, ports); everywhere else the agent does
+ * Verifies data plane tokens: of all that goes to an agent, to a port, or wakes a sandbox; those of the host's routes the host does
  * (service-interface.md, Authentication; decisions.md, Token). Signatures are remembered by exact token, claims checked each time.
  */
 export class TokenVerifier {
@@ -39,8 +47,17 @@ export class TokenVerifier {
     this.#nowMs = nowMs;
   }
 
-  /** Throws `unauthenticated` saying what is wrong; `unavailable` while no key set is known yet. */
-  async verify(token: string | undefined, sandboxId: string): Promise<void> {
+  /** Its claims. Throws `unauthenticated` saying what is wrong; `unavailable` while no key set is known yet. */
+  verify(token: string | undefined, sandboxId: string): Promise<TokenClaims> {
+    return this.#verify(token, (claims, issuer, nowMs) => claimsProblem(claims, issuer, sandboxId, nowMs));
+  }
+
+  /** The token in the cookie of a port link, likewise. */
+  verifyForPort(token: string, target: { sandboxId: string; port: number }): Promise<TokenClaims> {
+    return this.#verify(token, (claims, issuer, nowMs) => portClaimsProblem(claims, issuer, target, nowMs));
+  }
+
+  async #verify(token: string | undefined, problemOf: ProblemOf): Promise<TokenClaims> {
     const keys = this.#keys();
     if (keys === undefined) {
       throw new ClocheError("unavailable", "the edge is starting", { retryAfterSeconds: 1 });
@@ -58,8 +75,9 @@ export class TokenVerifier {
       if (this.#cache.size >= cachedTokens) this.#cache.delete(this.#cache.keys().next().value as string);
       this.#cache.set(token, claims);
     }
-    const problem = claimsProblem(claims, keys.issuer, sandboxId, this.#nowMs());
+    const problem = problemOf(claims, keys.issuer, this.#nowMs());
     if (problem !== undefined) throw refused(problem);
+    return claims as TokenClaims;
   }
 }
 

@@ -4,7 +4,8 @@
  */
 import { internalHeaders, portTunnelPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
-import { AgentPool, dialTcp, type Dial } from "./agent-pool.ts";
+import { AgentPool, dialChannel, dialTcp, type Dial } from "./agent-pool.ts";
+import { InnerCredentials } from "./inner-credentials.ts";
 import { dozes, type Sleepers } from "./sleepers.ts";
 import type { AnswerHandlers } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
@@ -13,6 +14,9 @@ interface Upstream {
   epoch: bigint;
   host: string;
   port: number;
+  channelKey: Uint8Array;
+  /** Undefined: an agent of a release before the channel. */
+  credentials: InnerCredentials | undefined;
   agent: AgentPool;
   ports: Map<number, AgentPool>;
 }
@@ -25,22 +29,35 @@ export class Upstreams {
   readonly #sleepers: Sleepers;
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
+  readonly #tunnels: { issuer: () => string; wallMs: () => number };
 
-  constructor(sleepers: Sleepers, limits: EdgeLimits, nowMs: () => number) {
+  /** `nowMs`: monotonic. `tunnels`: what their credentials say. */
+  constructor(
+    sleepers: Sleepers,
+    limits: EdgeLimits,
+    nowMs: () => number,
+    tunnels: { issuer: () => string; wallMs: () => number },
+  ) {
     this.#sleepers = sleepers;
     this.#limits = limits;
     this.#nowMs = nowMs;
+    this.#tunnels = tunnels;
   }
 
   agent(route: Route): AgentPool {
     return this.#upstream(route).agent;
   }
 
+  /** Makes what its agent takes in place of owners' tokens; undefined: it takes those (a release before the channel). */
+  credentials(route: Route): InnerCredentials | undefined {
+    return this.#upstream(route).credentials;
+  }
+
   port(route: Route, port: number): AgentPool {
     const upstream = this.#upstream(route);
     let pool = upstream.ports.get(port);
     if (pool === undefined) {
-      const dial = dialTunnel(upstream.agent, route.sandboxId, port, this.#limits.agentAnswerMs);
+      const dial = dialTunnel(upstream, route.sandboxId, port, this.#limits.agentAnswerMs);
       pool = new AgentPool(dial, this.#sleepers.of(route.sandboxId), this.#limits, this.#nowMs);
       upstream.ports.set(port, pool);
     }
@@ -51,12 +68,18 @@ export class Upstreams {
     const known = this.#upstreams.get(route.sandboxId);
     if (known !== undefined && fits(known, route)) return known;
     if (known !== undefined) close(known, "the sandbox moved");
-    const { epoch, agentHost: host, agentPort: port } = route;
-    const dial = dialTcp(host, port, this.#limits.agentConnectMs);
+    const { epoch, agentHost: host, agentPort: port, channelKey: key } = route;
+    const { agentConnectMs } = this.#limits;
+    const isOld = key.length === 0;
+    const dial = isOld
+      ? dialTcp(host, port, agentConnectMs)
+      : dialChannel({ host, port, key }, agentConnectMs);
     const upstream: Upstream = {
       epoch,
       host,
       port,
+      channelKey: key,
+      credentials: isOld ? undefined : new InnerCredentials(key, route.sandboxId, this.#tunnels),
       agent: new AgentPool(dial, this.#sleepers.of(route.sandboxId), this.#limits, this.#nowMs),
       ports: new Map(),
     };
@@ -95,7 +118,12 @@ export class Upstreams {
 }
 
 const fits = (upstream: Upstream, route: Route): boolean =>
-  upstream.epoch === route.epoch && upstream.host === route.agentHost && upstream.port === route.agentPort;
+  upstream.epoch === route.epoch &&
+  upstream.host === route.agentHost &&
+  upstream.port === route.agentPort &&
+  equalBytes(upstream.channelKey, route.channelKey);
+
+const equalBytes = (a: Uint8Array, b: Uint8Array): boolean => a === b || Buffer.compare(a, b) === 0;
 
 function close(upstream: Upstream, why: string): void {
   for (const pool of upstream.ports.values()) pool.close(new Error(why));
@@ -103,10 +131,15 @@ function close(upstream: Upstream, why: string): void {
 }
 
 /**
- * A raw connection to 127.0.0.1:port in the sandbox, through the agent. The edge has verified the caller; the agent trusts the
- * sandbox id header, which no client can send through the edge.
+ * A raw connection to 127.0.0.1:port in the sandbox, through the agent. The edge has verified the caller, and
+ * shows the agent a credential for this port of this sandbox.
  */
-function dialTunnel(agent: AgentPool, sandboxId: string, port: number, timeoutMs: number): Dial {
+function dialTunnel(
+  { agent, credentials }: Upstream,
+  sandboxId: string,
+  port: number,
+  timeoutMs: number,
+): Dial {
   return (done) => {
     agent.acquire(true, (connection, failure) => {
       if (connection === undefined) return done(failure?.cause ?? new Error("no connection"));
@@ -134,9 +167,11 @@ function dialTunnel(agent: AgentPool, sandboxId: string, port: number, timeoutMs
         },
       };
       connection.start(handlers, false);
+      const authorization =
+        credentials === undefined ? "" : `Authorization: ${credentials.forPort(port)}\r\n`;
       connection.write(
         `GET ${portTunnelPath}${port} HTTP/1.1\r\nHost: ${sandboxId}\r\nConnection: Upgrade\r\nUpgrade: cloche-port\r\n` +
-          `${internalHeaders.sandboxId}: ${sandboxId}\r\n\r\n`,
+          `${internalHeaders.sandboxId}: ${sandboxId}\r\n${authorization}\r\n`,
       );
       connection.requestSent();
     });

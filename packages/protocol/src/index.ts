@@ -3,6 +3,7 @@ export * from "./states.ts";
 export * from "./limits.ts";
 export * from "./list-position.ts";
 export * from "./ids.ts";
+export * from "./channel.ts";
 export * from "./tokens.ts";
 export * from "./token-form.ts";
 export * from "./dataplane.ts";

@@ -101,6 +101,9 @@ export const defaults = {
   teamLimits: { sandboxes: 10_000, concurrentCalls: 1_024, callsPerSecond: 1_000 } satisfies TeamLimits,
   /** Without requests and processes for so long, a gVisor sandbox is frozen; a setting, 0: never. */
   dozeSeconds: 4,
-  /** Where the agent listens inside every sandbox. */
-  agentPort: 4070,
+  /** Where the agent listens inside every sandbox: above Linux's ephemeral ports, where hardly a program listens. */
+  agentPort: 61_070,
 } as const;
+
+/** Where agents of the first release listen, whose machines may run on. */
+export const firstReleaseAgentPort = 4_070;

@@ -8,12 +8,11 @@ export const healthPath = "/healthz";
 
 /**
  * Who may call a path: anyone the health check, the host alone GuestService (a data plane token is refused there, the
- * control secret everywhere else), and a bearer of this sandbox's token all the rest. While the agent is no sandbox's
+ * control secret everywhere else), and who bears an inner token, which the edge makes of this sandbox's
+ * token, all the rest. While the agent is no sandbox's
  * yet (`verifier` undefined) the data plane answers 503.
  *
- * The port tunnel is good without a token: a public port has none, and the edge has checked the others. It gives nobody
- * more than what can reach the agent has anyway: only the edge and the host on one side, and on the other the sandbox's
- * own programs, which share its loopback. A token that is sent must be good.
+ * The port tunnel takes an inner token for that port, and for nothing else is such a token good.
  */
 export function authorize(
   request: IncomingMessage,
@@ -35,17 +34,14 @@ export function authorize(
   if (verifier === undefined) {
     throw new ClocheError("unavailable", "this machine is no sandbox's yet", { retryAfterSeconds: 1 });
   }
-  if (path.startsWith(portTunnelPath) && request.headers.authorization === undefined) return;
-  verifier.check(bearer(request), nowMs);
+  const port = path.startsWith(portTunnelPath) ? Number(path.slice(portTunnelPath.length)) : undefined;
+  verifier.check(bearer(request), nowMs, port);
 }
 
 function bearer(request: IncomingMessage): string {
   const match = /^Bearer +([^\s]+) *$/i.exec(request.headers.authorization ?? "");
   if (match?.[1] === undefined) {
-    throw new ClocheError(
-      "unauthenticated",
-      "the header Authorization: Bearer <data plane token> is missing",
-    );
+    throw new ClocheError("unauthenticated", "the header Authorization: Bearer <inner token> is missing");
   }
   return match[1];
 }

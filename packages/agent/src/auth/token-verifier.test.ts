@@ -1,10 +1,12 @@
-import { createHmac, generateKeyPairSync } from "node:crypto";
+import { generateKeyPairSync, sign } from "node:crypto";
 import { describe, expect, it } from "vitest";
-import { keySet, sandboxId, token } from "../testing/agent-fixture.ts";
+import { ChannelKeys, channelKeyOf } from "../channel/keys.ts";
+import { controlSecret, issuer, sandboxId, token } from "../testing/agent-fixture.ts";
 import { TokenVerifier } from "./token-verifier.ts";
 
-const verifier = (): TokenVerifier => new TokenVerifier(sandboxId, keySet);
-/** The last of 342 characters has four bits that decode to nothing. */
+const keys = (): ChannelKeys => new ChannelKeys(channelKeyOf(controlSecret).toString("hex"));
+const verifier = (): TokenVerifier => new TokenVerifier(sandboxId, issuer, keys());
+/** The last of 43 characters has two bits that decode to nothing. */
 const respelled = (text: string): string =>
   text.slice(0, -1) + String.fromCharCode(text.charCodeAt(text.length - 1) + 1);
 const nowSeconds = Math.floor(Date.now() / 1000);
@@ -19,41 +21,43 @@ describe("TokenVerifier", () => {
     expect(() => checker.check(good, (nowSeconds + 11) * 1000)).toThrow(/expired/);
   });
 
-  const other = generateKeyPairSync("rsa", { modulusLength: 2048 }).privateKey;
+  const other = channelKeyOf("another machine's secret");
   const good = token();
-  const [header = "", payload = "", signature = ""] = good.split(".");
+  const [header = "", payload = "", mac = ""] = good.split(".");
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url");
-  const hmac = (head: string): string => {
-    const signed = `${head}.${payload}`;
-    const key = JSON.stringify(keySet.keys[0]);
-    return `${signed}.${createHmac("sha256", key).update(signed).digest("base64url")}`;
+  const { privateKey } = generateKeyPairSync("rsa", { modulusLength: 2048 });
+  const owners = (): string => {
+    const signed = `${part({ alg: "RS256", kid: "k1", typ: "JWT" })}.${payload}`;
+    return `${signed}.${sign("RSA-SHA256", Buffer.from(signed), privateKey).toString("base64url")}`;
   };
   const refused: [string, string][] = [
     ["an API key", "cloche_abc"],
     ["nothing but dots", ".."],
     ["two parts", `${header}.${payload}`],
     ["four parts", `${good}.x`],
-    ["another spelling of the same signature", respelled(good)],
-    ["padding", `${good}==`],
-    ["no algorithm", `${part({ alg: "none", kid: "k1" })}.${payload}.${signature}`],
-    ["an HMAC by the public key", hmac(part({ alg: "HS256", kid: "k1" }))],
-    ["another RSA algorithm", token({}, { alg: "PS256" })],
-    ["an unknown key id", token({}, { kid: "k2" })],
-    ["no key id", token({}, { kid: undefined })],
+    ["another spelling of the same MAC", respelled(good)],
+    ["no algorithm", `${part({ alg: "none", typ: "cloche-inner" })}.${payload}.${mac}`],
+    ["an owner's own token", owners()],
+    ["another algorithm", token({}, { alg: "HS512" })],
+    ["another type", token({}, { typ: "JWT" })],
+    ["no type", token({}, { typ: undefined })],
+    ["the MAC cut short", `${header}.${payload}.${mac.slice(0, 20)}`],
+    ["a tunnel's", token({ port: 8000 })],
     ["critical extensions", token({}, { crit: ["exp"] })],
-    ["another key's signature", token({}, {}, other)],
-    ["a changed payload", `${header}.${part({ aud: sandboxId })}.${signature}`],
-    ["padding in the signature", `${good}==`],
+    ["another machine's key", token({}, {}, other)],
+    ["a changed payload", `${header}.${part({ aud: sandboxId })}.${mac}`],
+    ["padding in the MAC", `${good}==`],
     ["another sandbox's aud", token({ aud: "sbx-bbbbbbbbbbbbbbbbbbbb" })],
     ["another sandbox's sandbox_id", token({ sandbox_id: "sbx-bbbbbbbbbbbbbbbbbbbb" })],
+    ["the token of a port link", token({ aud: `port:3000:${sandboxId}`, port: 3000 })],
     ["an aud array", token({ aud: [sandboxId] })],
     ["another issuer", token({ iss: "https://evil.test" })],
     ["no expiry", token({ exp: undefined })],
     ["an expiry of text", token({ exp: "9999999999" })],
     ["the past", token({ exp: nowSeconds - 1 })],
     ["the future", token({ nbf: nowSeconds + 60 })],
-    ["a payload that is no object", `${header}.${part(null)}.${signature}`],
-    ["ten kilobytes", `${header}.${"A".repeat(10_000)}.${signature}`],
+    ["a payload that is no object", `${header}.${part(null)}.${mac}`],
+    ["ten kilobytes", `${header}.${"A".repeat(10_000)}.${mac}`],
   ];
   it.each(refused)("refuses %s", (_what, text) => {
     expect(() => verifier().check(text, Date.now())).toThrow(
@@ -61,13 +65,24 @@ describe("TokenVerifier", () => {
     );
   });
 
-  it("refuses keys that are too short or no RSA keys", () => {
-    const short = generateKeyPairSync("rsa", { modulusLength: 1024 }).publicKey.export({ format: "jwk" });
-    const curve = generateKeyPairSync("ec", { namedCurve: "P-256" }).publicKey.export({ format: "jwk" });
-    for (const jwkJson of [JSON.stringify(short), JSON.stringify(curve), "{}", "nonsense"]) {
-      expect(() => new TokenVerifier(sandboxId, { issuer: "i", keys: [{ kid: "k", jwkJson }] })).toThrow(
-        expect.objectContaining({ code: "invalid_argument" }),
-      );
-    }
+  it("opens a tunnel to the port that the token names, and to no other", () => {
+    const tunnel = token({ port: 8000 });
+    verifier().check(tunnel, Date.now(), 8000);
+    for (const [text, port] of [
+      [tunnel, 8001],
+      [token(), 8000],
+      [token({ port: "8000" }), 8000],
+    ] as const)
+      expect(() => verifier().check(text, Date.now(), port)).toThrow(/another route, or another port/);
+  });
+
+  it("forgets what it has verified when the key is replaced", () => {
+    const replaced = keys();
+    const checker = new TokenVerifier(sandboxId, issuer, replaced);
+    const good = token();
+    checker.check(good, Date.now());
+    replaced.replace("the next secret");
+    expect(() => checker.check(good, Date.now())).toThrow(/made for another machine/);
+    checker.check(token({}, {}, channelKeyOf("the next secret")), Date.now());
   });
 });

@@ -1,35 +1,31 @@
-import { createPublicKey, type JsonWebKey as JWK, type KeyObject, verify } from "node:crypto";
-import { ClocheError, claimsProblem, tokenParts } from "@cloche/protocol";
-
-/** Public keys of the gateway, as the host passes them (guest.proto, GuestKeySet). */
-export interface KeySet {
-  issuer: string;
-  keys: readonly { kid: string; jwkJson: string }[];
-}
+import { ClocheError, claimsProblem, innerTokenHeader, tokenParts } from "@cloche/protocol";
+import type { ChannelKeys } from "../channel/keys.ts";
 
 const cacheEntries = 256;
 const tokenBytesMax = 8_192;
-const modulusBitsMin = 2_048;
 
 /**
- * Verifies data plane tokens of one sandbox (decisions.md, Token): RS256 only, signature, issuer, audience, expiry. A
- * verified token is remembered by its exact text, and its claims are checked anew on every use, so it expires on time.
+ * Verifies inner tokens of one sandbox: what the edge makes of an owner's token that it has verified (protocol's channel.ts).
+ * HS256 by this machine's key only, issuer, audience, expiry. A verified token is remembered by its exact text, and its claims
+ * are checked anew on every use, so it expires on time.
  */
 export class TokenVerifier {
   readonly #sandboxId: string;
   readonly #issuer: string;
-  readonly #keys = new Map<string, KeyObject>();
-  readonly #verified = new Map<string, unknown>();
+  readonly #keys: ChannelKeys;
+  readonly #verified = new Map<string, Record<string, unknown>>();
+  #verifiedBy = 0;
 
-  /** Throws `invalid_argument` where a key is no RSA public key of at least 2,048 bits. */
-  constructor(sandboxId: string, keySet: KeySet) {
+  constructor(sandboxId: string, issuer: string, keys: ChannelKeys) {
     this.#sandboxId = sandboxId;
-    this.#issuer = keySet.issuer;
-    for (const { kid, jwkJson } of keySet.keys) this.#keys.set(kid, importKey(kid, jwkJson));
+    this.#issuer = issuer;
+    this.#keys = keys;
   }
 
-  /** Throws `unauthenticated` saying what is wrong with the token. */
-  check(token: string, nowMs: number): void {
+  /** Throws `unauthenticated` saying what is wrong with the token. `port`: of the tunnel that is asked for. */
+  check(token: string, nowMs: number, port?: number): void {
+    if (this.#verifiedBy !== this.#keys.generation) this.#verified.clear();
+    this.#verifiedBy = this.#keys.generation;
     let claims = this.#verified.get(token);
     if (claims === undefined) {
       claims = this.#verify(token);
@@ -46,42 +42,23 @@ export class TokenVerifier {
       this.#verified.delete(token);
       throw refuse(problem);
     }
+    if (claims["port"] !== port)
+      throw refuse("the token is for another route, or another port, than this one");
   }
 
-  #verify(token: string): unknown {
+  #verify(token: string): Record<string, unknown> {
     if (token.length > tokenBytesMax) throw refuse("the token is too long");
-    const [header, payload, signature] = partsOf(token);
-    const { alg, kid, crit } = parseObject(header);
-    if (alg !== "RS256") throw refuse("the token is not signed with RS256");
+    const [header, payload, mac] = partsOf(token);
+    const { alg, typ, crit } = parseObject(header);
+    if (alg !== innerTokenHeader.alg || typ !== innerTokenHeader.typ) {
+      throw refuse("the token is no inner token; the edge takes those of IssueDataPlaneToken");
+    }
     if (crit !== undefined) throw refuse("the token has critical extensions that are not known here");
-    const key = typeof kid === "string" ? this.#keys.get(kid) : undefined;
-    if (key === undefined) throw refuse("the token is signed with a key that is not known here");
-    const signed = Buffer.from(`${header}.${payload}`, "latin1");
-    if (!verify("RSA-SHA256", signed, key, Buffer.from(signature, "base64url"))) {
-      throw refuse("the token's signature is wrong");
+    if (!this.#keys.isMacOf(`${header}.${payload}`, Buffer.from(mac, "base64url"))) {
+      throw refuse("the token was made for another machine");
     }
     return parseObject(payload);
   }
-}
-
-function importKey(kid: string, jwkJson: string): KeyObject {
-  const wrong = (cause?: unknown): ClocheError =>
-    new ClocheError(
-      "invalid_argument",
-      `keys: ${kid} is no RSA public key of ${modulusBitsMin} bits or more`,
-      {
-        cause,
-      },
-    );
-  let key: KeyObject;
-  try {
-    key = createPublicKey({ key: JSON.parse(jwkJson) as JWK, format: "jwk" });
-  } catch (error) {
-    throw wrong(error);
-  }
-  const bits = key.asymmetricKeyDetails?.modulusLength ?? 0;
-  if (key.asymmetricKeyType !== "rsa" || bits < modulusBitsMin) throw wrong();
-  return key;
 }
 
 function refuse(message: string): ClocheError {

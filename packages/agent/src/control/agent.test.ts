@@ -20,10 +20,10 @@ import {
   type AgentFixture,
   bootstrapSecret,
   controlSecret,
-  keySet,
   startAgent,
   token,
 } from "../testing/agent-fixture.ts";
+import { channelKeyOf } from "../channel/keys.ts";
 import { deletedButOpen } from "./deleted-files.ts";
 
 let fixture: AgentFixture;
@@ -53,11 +53,10 @@ describe("an agent that is no sandbox's yet", () => {
     }
   });
 
-  it("refuses an Assign that names no sandbox, secret or sound keys, and stays as it is", async () => {
+  it("refuses an Assign that names no sandbox or secret, and stays as it is", async () => {
     for (const changes of [
       { sandboxId: "" },
       { controlSecret: "" },
-      { keys: { keys: [{ kid: "k", jwkJson: "{}" }] } },
       { hostname: "a b" },
       { env: { a: 1 } },
     ]) {
@@ -115,7 +114,10 @@ describe("an assigned agent", () => {
       200,
     );
     expect((await fixture.call("GET", "/v1/store")).status).toBe(401);
-    const authorization = `Bearer ${token({ aud: other, sandbox_id: other })}`;
+    const claims = { aud: other, sandbox_id: other };
+    const before = `Bearer ${token(claims)}`;
+    expect((await fixture.call("GET", "/v1/store", { authorization: before })).status).toBe(401);
+    const authorization = `Bearer ${token(claims, {}, channelKeyOf("third"))}`;
     expect((await fixture.call("GET", "/v1/store", { authorization })).status).toBe(200);
   });
 
@@ -136,7 +138,7 @@ describe("an assigned agent", () => {
     const seen: string[] = [];
     const waiting = [
       fixture.call("GET", "/v1/store", {
-        authorization: `Bearer ${token({ aud: other, sandbox_id: other })}`,
+        authorization: `Bearer ${token({ aud: other, sandbox_id: other }, {}, channelKeyOf("third"))}`,
       }),
       fixture.control("PrepareCheckpoint", {}, "third"),
     ].map((answer) => answer.then(({ status }) => seen.push(`${status} after ${written.length} files`)));
@@ -150,8 +152,9 @@ describe("an assigned agent", () => {
     expect(seen).toEqual(["200 after 3 files", "200 after 3 files"]);
   });
 
-  it("forgets keys that are taken away", async () => {
-    expect((await fixture.control("SetVerificationKeys", { ...keySet, keys: [] })).status).toBe(200);
+  it("takes no token of an issuer that is no longer the gateway's", async () => {
+    const issuer = "https://elsewhere.test";
+    expect((await fixture.control("SetVerificationKeys", { issuer })).status).toBe(200);
     expect((await fixture.call("GET", "/v1/store")).status).toBe(401);
   });
 
@@ -358,7 +361,7 @@ describe("the port tunnel", () => {
     const echo = createServer((socket) => socket.pipe(socket));
     await new Promise<void>((resolve) => echo.listen(0, "127.0.0.1", resolve));
     const { port } = echo.address() as AddressInfo;
-    const auth = `authorization: Bearer ${token()}`;
+    const auth = `authorization: Bearer ${token({ port })}`;
     expect(
       await upgrade(fixture.port, `${portTunnelPath}${port}`, `upgrade: cloche-port\r\n${auth}`),
     ).toMatch(/101 [^]*ping$/);
@@ -366,9 +369,13 @@ describe("the port tunnel", () => {
     expect(
       await upgrade(fixture.port, `${portTunnelPath}${port}`, `upgrade: cloche-port\r\n${auth}`),
     ).toMatch(/^HTTP\/1.1 503/);
-    expect(await upgrade(fixture.port, `${portTunnelPath}0`, `upgrade: cloche-port\r\n${auth}`)).toMatch(
-      /^HTTP\/1.1 400/,
-    );
+    expect(
+      await upgrade(
+        fixture.port,
+        `${portTunnelPath}0`,
+        `upgrade: cloche-port\r\nauthorization: Bearer ${token({ port: 0 })}`,
+      ),
+    ).toMatch(/^HTTP\/1.1 400/);
     expect(await upgrade(fixture.port, `${portTunnelPath}${port}`, `upgrade: websocket\r\n${auth}`)).toMatch(
       /^HTTP\/1.1 400/,
     );

@@ -10,13 +10,13 @@ import type {
   AttachDiskResponseJson,
   DetachDiskResponseJson,
   GuestEmptyJson,
-  GuestKeySetJson,
   PrepareCheckpointResponseJson,
   PrepareSnapshotResponseJson,
 } from "@cloche/protocol/guest";
 import { controlPrefix } from "../auth/authorize.ts";
 import type { ControlSecret } from "../auth/control-secret.ts";
-import { type KeySet, TokenVerifier } from "../auth/token-verifier.ts";
+import { TokenVerifier } from "../auth/token-verifier.ts";
+import type { ChannelKeys } from "../channel/keys.ts";
 import {
   type JsonObject,
   optionalBoolean,
@@ -25,6 +25,7 @@ import {
   optionalString,
   optionalStrings,
 } from "../http/fields.ts";
+import type { Exchange } from "../http/exchange.ts";
 import type { Route } from "../http/router.ts";
 import type { Log } from "../log.ts";
 import type { Randomness } from "../randomness.ts";
@@ -39,6 +40,7 @@ import { dropGarbage, rehearse, rehearseAgain } from "./rehearsal.ts";
 export interface GuestServiceParts {
   identity: Identity;
   control: ControlSecret;
+  channelKeys: ChannelKeys;
   disk: SandboxDisk;
   diskPath: string;
   services: DiskServices;
@@ -65,14 +67,14 @@ export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
     last = settled.then(() => parts.identity.beingWritten);
     return turn;
   };
-  const method = (name: string, call: (body: JsonObject) => unknown): Route => ({
+  const method = (name: string, call: (body: JsonObject, exchange: Exchange) => unknown): Route => ({
     method: "POST",
     path: `${controlPrefix}${name}`,
-    handle: async (exchange) => call(await exchange.readJson()),
+    handle: async (exchange) => call(await exchange.readJson(), exchange),
   });
   return [
     method("Prepare", (body) => inTurn(() => service.prepare(body))),
-    method("Assign", (body) => inTurn(() => service.assign(body))),
+    method("Assign", (body, { request }) => inTurn(() => service.assign(body, request.socket))),
     method("SetVerificationKeys", (body) => inTurn(async () => service.setVerificationKeys(body))),
     method("GetActivity", () => service.getActivity()),
     method("PrepareCheckpoint", () => inTurn(() => service.prepareCheckpoint())),
@@ -94,26 +96,25 @@ class GuestService {
 
   /** Ahead of Assign; harmless twice. */
   async prepare(body: JsonObject): Promise<GuestEmptyJson> {
-    const { identity, disk, spawner, randomness } = this.#parts;
+    const { identity, channelKeys, disk, spawner, randomness } = this.#parts;
     if (identity.sandboxId !== "") {
       throw new ClocheError("failed_precondition", "the agent is a sandbox's already");
     }
-    const keys = readKeySet(readObject(body["keys"], "keys"), "keys.");
     const entropy = Buffer.from(optionalString(body, "entropyBase64") ?? "", "base64");
     if (entropy.length > 0) randomness.mix(entropy);
     disk.maxProcesses = optionalInteger(body, "maxProcesses", 0, 1_000_000) || undefined;
     const rehearsed = this.#shared;
     await this.#renewGuest();
     await disk.attach("");
-    if (rehearsed) await rehearseAgain(spawner.guest, keys);
-    else await rehearse(spawner.guest, keys);
+    if (rehearsed) await rehearseAgain(spawner.guest, channelKeys);
+    else await rehearse(spawner.guest, channelKeys);
     return {};
   }
 
-  async assign(body: JsonObject): Promise<AssignResponseJson> {
-    const { identity, control, disk, services, spawner, randomness, log } = this.#parts;
+  async assign(body: JsonObject, connection: unknown): Promise<AssignResponseJson> {
+    const { identity, control, channelKeys, disk, services, spawner, randomness, log } = this.#parts;
     const request = readAssign(body);
-    const verifier = new TokenVerifier(request.sandboxId, request.keys);
+    const verifier = new TokenVerifier(request.sandboxId, request.issuer, channelKeys);
     if (request.entropy.length > 0) randomness.mix(request.entropy);
     if (request.blockDevice !== "") await this.#setClock(request.wallClockMs); // gVisor's clock is the host's
     disk.maxProcesses = request.maxProcesses;
@@ -134,13 +135,16 @@ class GuestService {
     const wanted = request.startServices ? services.wanted() : [];
     if (wanted.length > 0) await identity.beingWritten;
     const { started, failed } = await services.startAll(wanted);
-    control.replace(request.controlSecret); // last: a call that failed can be repeated with the secret it came with
+    // Last: a call that failed can be repeated with the secret it came with.
+    control.replace(request.controlSecret);
+    channelKeys.replace(request.controlSecret, connection);
     log.info("assigned", { sandbox_id: request.sandboxId, started, failed });
     return { agentVersion, startedServices: started, failedServices: failed };
   }
 
   setVerificationKeys(body: JsonObject): GuestEmptyJson {
-    this.#parts.identity.setKeys(readKeySet(body, ""));
+    const { identity, channelKeys } = this.#parts;
+    identity.setIssuer(optionalString(body, "issuer") ?? "", channelKeys);
     return {};
   }
 
@@ -237,7 +241,7 @@ interface Assignment {
   sandboxId: string;
   controlSecret: string;
   hostname: string;
-  keys: KeySet;
+  issuer: string;
   env: Record<string, string>;
   entropy: Buffer;
   wallClockMs: number;
@@ -260,7 +264,7 @@ function readAssign(body: JsonObject): Assignment {
     sandboxId,
     controlSecret,
     hostname: checkHostname(optionalString(request, "hostname") ?? ""),
-    keys: readKeySet(readObject(request["keys"], "keys"), "keys."),
+    issuer: optionalString(readObject(request["keys"], "keys"), "issuer") ?? "",
     env: optionalEnvironment(request, "env") ?? {},
     entropy: Buffer.from(optionalString(request, "entropyBase64") ?? "", "base64"),
     wallClockMs: typeof wallClockMs === "number" && Number.isFinite(wallClockMs) ? wallClockMs : 0,
@@ -271,19 +275,6 @@ function readAssign(body: JsonObject): Assignment {
     ),
     blockDevice: optionalString(request, "blockDevice") ?? "",
     maxProcesses: optionalInteger(request, "maxProcesses", 0, 1_000_000) || undefined,
-  };
-}
-
-function readKeySet(body: JsonObject, at: string): KeySet {
-  const keySet = body as GuestKeySetJson & JsonObject;
-  const keys = keySet.keys ?? [];
-  if (!Array.isArray(keys)) throw new ClocheError("invalid_argument", `${at}keys must be an array`);
-  return {
-    issuer: optionalString(keySet, "issuer") ?? "",
-    keys: keys.map((key: unknown, index) => {
-      const fields = readObject(key, `${at}keys[${index}]`);
-      return { kid: optionalString(fields, "kid") ?? "", jwkJson: optionalString(fields, "jwkJson") ?? "" };
-    }),
   };
 }
 

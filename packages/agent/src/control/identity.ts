@@ -3,8 +3,8 @@
  * sandbox into another one. Held in memory only, so a memory snapshot carries it until the next Assign replaces it.
  */
 import { ClocheError } from "@cloche/protocol";
-import type { KeySet } from "../auth/token-verifier.ts";
 import { TokenVerifier } from "../auth/token-verifier.ts";
+import type { ChannelKeys } from "../channel/keys.ts";
 import type { Log } from "../log.ts";
 import type { Guest } from "../spawner/index.ts";
 
@@ -74,9 +74,9 @@ export class Identity {
     this.#hostname = sandbox.hostname;
   }
 
-  setKeys(keys: KeySet): void {
+  setIssuer(issuer: string, keys: ChannelKeys): void {
     if (this.#sandboxId === "") throw new ClocheError("failed_precondition", "the agent is not assigned yet");
-    this.#verifier = new TokenVerifier(this.#sandboxId, keys);
+    this.#verifier = new TokenVerifier(this.#sandboxId, issuer, keys);
   }
 }
 

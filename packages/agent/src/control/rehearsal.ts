@@ -2,7 +2,9 @@
  * What a sandbox's first request would otherwise be the first to run, run before anybody waits for it: memory that was
  * restored is read from its image when it is first touched, and a function is compiled when it is first called.
  */
-import { TokenVerifier, type KeySet } from "../auth/token-verifier.ts";
+import { innerTokenHeader } from "@cloche/protocol";
+import { TokenVerifier } from "../auth/token-verifier.ts";
+import type { ChannelKeys } from "../channel/keys.ts";
 import { collectCommand, readCommand } from "../exec/routes.ts";
 import type { Guest } from "../spawner/index.ts";
 
@@ -10,8 +12,8 @@ const command = { cmd: ["echo", "ready"] };
 /** Once for what is read from the image, again for what the first run left out. */
 const rounds = 2;
 
-/** Runs a command, writes and removes a file below /tmp, and checks a token that no key has signed. */
-export async function rehearse(guest: Guest, keys: KeySet): Promise<void> {
+/** Runs a command, writes and removes a file below /tmp, and checks a token that no key has made. */
+export async function rehearse(guest: Guest, keys: ChannelKeys): Promise<void> {
   for (let round = 0; round < rounds; round += 1) await rehearseAgain(guest, keys);
   const path = "/tmp/.cloche-rehearsal";
   await guest.files.write(path, Buffer.from("x"), 0o600);
@@ -19,7 +21,7 @@ export async function rehearse(guest: Guest, keys: KeySet): Promise<void> {
 }
 
 /** What was rehearsed before it was saved, once more: for what is read from the image. */
-export async function rehearseAgain(guest: Guest, keys: KeySet): Promise<void> {
+export async function rehearseAgain(guest: Guest, keys: ChannelKeys): Promise<void> {
   refuseToken(keys);
   const parts = { guest: () => guest, onActivity: () => undefined };
   await collectCommand(parts, readCommand(command, {}), new AbortController().signal);
@@ -33,14 +35,12 @@ export function dropGarbage(): void {
   globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
 }
 
-function refuseToken(keys: KeySet): void {
-  const kid = keys.keys[0]?.kid;
-  if (kid === undefined) return; // the gateway has not told them yet
+function refuseToken(keys: ChannelKeys): void {
   const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
-  const signature = Buffer.alloc(256).toString("base64url");
+  const mac = Buffer.alloc(32).toString("base64url");
   try {
-    new TokenVerifier("", keys).check(`${part({ alg: "RS256", kid })}.${part({})}.${signature}`, 0);
+    new TokenVerifier("", "", keys).check(`${part(innerTokenHeader)}.${part({})}.${mac}`, 0);
   } catch {
-    // Its signature is wrong, as it should be.
+    // It is not of this machine, as it should be.
   }
 }

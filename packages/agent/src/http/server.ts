@@ -3,6 +3,7 @@
  * handler, answer or the one error shape. Nothing a client sends may end the process or leave a connection hanging.
  */
 import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
+import { createServer as createSecureServer, type ServerOptions as SecureOptions } from "node:https";
 import type { Duplex } from "node:stream";
 import { ClocheError, dataPlaneStatus, limits, newRequestId, traceparentOf } from "@cloche/protocol";
 import type { Log } from "../log.ts";
@@ -28,16 +29,19 @@ export interface HttpServerOptions {
   log: Log;
 }
 
-export function createHttpServer(options: HttpServerOptions): Server {
+/** `secure`: HTTPS by these; absent: plain HTTP. */
+export function createHttpServer(options: HttpServerOptions, secure?: SecureOptions): Server {
   const router = new Router(options.routes);
-  const server = createServer({
+  const settings = {
     maxHeaderSize: limits.headerBytes,
     headersTimeout: limits.headersTimeoutMs,
     requestTimeout: 0, // archives may take long; bodies are bounded by their own stall timer
     keepAliveTimeout: limits.idleConnectionMs,
     keepAlive: true,
     noDelay: true,
-  });
+  };
+  const server =
+    secure === undefined ? createServer(settings) : createSecureServer({ ...settings, ...secure });
   server.maxHeadersCount = 0; // counted in begin(): Node would drop the surplus silently
   // A client may close its sending side and still wait for the answer.
   (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;

@@ -11,7 +11,7 @@ const body = Buffer.alloc(64 * 1024, "x");
 describe("the port tunnel", () => {
   const agent = createHttpServer({
     routes: [],
-    upgrades: [portTunnel(() => undefined)],
+    upgrades: [portTunnel(0, () => undefined)],
     authorize: () => undefined,
     track: () => () => undefined,
     randomBytes: (length) => Buffer.alloc(length, 7),

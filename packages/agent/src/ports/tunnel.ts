@@ -12,9 +12,9 @@ const upgradeToken = "cloche-port";
 
 /**
  * `Upgrade: cloche-port` on portTunnelPath + <port>: a TCP stream to <port> of the sandbox's loopback. After the 101 both
- * sides are raw bytes; either side's end is passed on. Nothing listening: 503 naming the port.
+ * sides are raw bytes; either side's end is passed on. Nothing listening: 503 naming the port. The agent's own: refused.
  */
-export function portTunnel(touch: () => void): UpgradeRoute {
+export function portTunnel(agentPort: number, touch: () => void): UpgradeRoute {
   return {
     prefix: portTunnelPath,
     handle: async (exchange, socket, head) => {
@@ -24,6 +24,7 @@ export function portTunnel(touch: () => void): UpgradeRoute {
       const text = exchange.path.slice(portTunnelPath.length);
       const port = /^[0-9]{1,5}$/.test(text) ? Number(text) : 0;
       if (port < 1 || port > 65_535) throw new ClocheError("invalid_argument", "port must be 1 to 65535");
+      if (port === agentPort) throw new ClocheError("permission_denied", `port ${port} is the agent's own`);
       await tunnel(port, exchange, socket, head, touch);
     },
   };

@@ -1,9 +1,11 @@
-import { createHash, generateKeyPairSync, type KeyObject, sign } from "node:crypto";
+import { createHash, createHmac, hkdfSync } from "node:crypto";
 import { mkdtempSync, rmSync } from "node:fs";
 import { type IncomingHttpHeaders, request } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { channel, innerTokenHeader } from "@cloche/protocol";
+import { channelKeyOf } from "../channel/keys.ts";
 import type { Spawner } from "../spawner/index.ts";
 import { type Agent, createAgent } from "../agent.ts";
 import { localSpawner } from "./local-spawner.ts";
@@ -13,22 +15,19 @@ export const issuer = "https://gateway.test";
 export const bootstrapSecret = "bootstrap-secret";
 export const controlSecret = "control-secret";
 
-const keyPair = generateKeyPairSync("rsa", { modulusLength: 2048 });
-export const privateKey: KeyObject = keyPair.privateKey;
-export const keySet = {
-  issuer,
-  keys: [{ kid: "k1", jwkJson: JSON.stringify(keyPair.publicKey.export({ format: "jwk" })) }],
-};
+export const keySet = { issuer };
 
-/** A data plane token; `claims` and `header` override what a good one holds. */
+const channelKey = channelKeyOf(controlSecret);
+
+/** An inner token; `claims` and `header` override what a good one holds, `key` is whose channel's. */
 export function token(
   claims: Record<string, unknown> = {},
   header: Record<string, unknown> = {},
-  key: KeyObject = privateKey,
+  key: Uint8Array = channelKey,
 ): string {
   const nowSeconds = Math.floor(Date.now() / 1000);
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url");
-  const signed = `${part({ alg: "RS256", kid: "k1", typ: "JWT", ...header })}.${part({
+  const signed = `${part({ ...innerTokenHeader, ...header })}.${part({
     iss: issuer,
     sub: "team-a",
     aud: sandboxId,
@@ -39,7 +38,8 @@ export function token(
     jti: "one",
     ...claims,
   })}`;
-  return `${signed}.${sign("RSA-SHA256", Buffer.from(signed), key).toString("base64url")}`;
+  const macKey = Buffer.from(hkdfSync("sha256", key, "", channel.words.tokenKey, channel.keyBytes));
+  return `${signed}.${createHmac("sha256", macKey).update(signed).digest("base64url")}`;
 }
 
 export interface Answer {
@@ -71,7 +71,7 @@ export interface AgentFixture {
 
 /** An agent on a free port of loopback with an empty disk of its own; not assigned yet. */
 export async function startAgent(
-  options: { diskPath?: string; spawner?: Spawner; program?: readonly string[] } = {},
+  options: { diskPath?: string; spawner?: Spawner; program?: readonly string[]; channel?: true } = {},
 ): Promise<AgentFixture> {
   const diskPath = options.diskPath ?? mkdtempSync(join(tmpdir(), "cloche-agent-"));
   const spawner = options.spawner ?? localSpawner();
@@ -82,12 +82,14 @@ export async function startAgent(
       port: 0,
       diskPath,
       bootstrapControlSecretSha256: createHash("sha256").update(bootstrapSecret).digest("hex"),
+      bootstrapChannelKey: channelKeyOf(bootstrapSecret).toString("hex"),
       nativeDir: "/nonexistent",
       memoryGuard: false,
     },
     spawner,
     quiet,
     options.program ?? [process.execPath, "/nonexistent"],
+    options.channel !== true,
   );
   const { promise, resolve } = Promise.withResolvers<void>();
   agent.server.listen(0, "127.0.0.1", resolve);

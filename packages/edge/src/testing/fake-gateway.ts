@@ -126,6 +126,11 @@ export class FakeGateway {
       .sign(this.#privateKey);
   }
 
+  /** A token of a port link, likewise. */
+  portToken(sandboxId: string, port: number, claims: object = {}): Promise<string> {
+    return this.token(sandboxId, { aud: `port:${port}:${sandboxId}`, port, ...claims });
+  }
+
   #push(event: RouteEvent | undefined): void {
     for (const watcher of this.#watchers) watcher(event);
   }

@@ -3,13 +3,16 @@ import http, { type IncomingMessage, type ServerResponse } from "node:http";
 import https from "node:https";
 import net, { type AddressInfo } from "node:net";
 import tls from "node:tls";
-import { silentLog, systemClock } from "@cloche/base";
-import { abortExecPath, portTunnelPath } from "@cloche/protocol";
+import { channelKeyOf, preSharedKeyOf, silentLog, systemClock } from "@cloche/base";
+import { abortExecPath, channel, portTunnelPath } from "@cloche/protocol";
 import { createEdge, type Edge, type EdgeOptions } from "../edge.ts";
 import { selfSigned } from "./certificate.ts";
 import { FakeGateway, sandboxA } from "./fake-gateway.ts";
 
 export const baseDomain = "cloche.localhost";
+
+/** Of the agent's channel. */
+export const channelKey = channelKeyOf("the fake agent's secret");
 
 export interface Answer {
   status: number;
@@ -41,10 +44,20 @@ export class Rig implements AsyncDisposable {
   /** Answers the agent's requests; by default 200 with what was asked. */
   onAgent: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
 
+  /** Its agent is one of a release before the channel, which gets the owner's token as it is; `startChannel`: one of this. */
   static async start(options: Partial<EdgeOptions> = {}): Promise<Rig> {
+    return Rig.#start(options, false);
+  }
+
+  static async startChannel(options: Partial<EdgeOptions> = {}): Promise<Rig> {
+    return Rig.#start(options, true);
+  }
+
+  static async #start(options: Partial<EdgeOptions>, throughChannel: boolean): Promise<Rig> {
     const gateway = await FakeGateway.start();
     const certificate = await selfSigned(baseDomain);
-    const agent = http.createServer();
+    const secure = { ciphers: channel.cipher, pskCallback: () => preSharedKeyOf(channelKey) };
+    const agent = throughChannel ? https.createServer(secure) : http.createServer();
     agent.listen(0, "127.0.0.1");
     await once(agent, "listening");
     let rig: Rig | undefined;
@@ -70,6 +83,7 @@ export class Rig implements AsyncDisposable {
       hostId: "host-1",
       agentHost: "127.0.0.1",
       agentPort,
+      ...(throughChannel && { channelKey }),
       epoch: 1n,
     });
     const { port } = await edge.start();

@@ -88,7 +88,7 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
         const record = await needs.records.get(link.sandboxId);
         if (record === undefined) throw new ClocheError("not_found", "the sandbox is deleted");
         lifecycle.check(record, "issue_token");
-        const token = await tokens.issue(link.teamId, link.sandboxId);
+        const token = await tokens.issueForPort(link.teamId, link.sandboxId, link.port);
         await note("ok");
         return { cookieToken: token.jwt, expiresAtUnix: token.expiresAtUnix };
       }),

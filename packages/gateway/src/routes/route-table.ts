@@ -112,6 +112,7 @@ function routeOf(sandboxId: string, listed: Listed, machine: Machine | undefined
     busy: machine?.busy === true || (listed.state === "SANDBOX_STATE_RUNNING" && !runs),
     epoch: machine?.epoch ?? 0n,
     doze: machine?.doze ?? 0,
+    channelKey: machine?.channelKey ?? new Uint8Array(),
   });
 }
 

@@ -1,6 +1,7 @@
 /** Checks of request fields. Each refusal names the field and its value and says what would be right. */
 import {
   ClocheError,
+  defaults,
   type Egress,
   egressModes,
   isDisplayName,
@@ -87,6 +88,13 @@ export function environment(field: string, value: Record<string, string>): Recor
   return { ...value };
 }
 
+/** A port that a program of the sandbox's owner may listen on. */
+export function userPort(field: string, value: number): number {
+  const port = wholeWithin(field, value, 1, 65_535);
+  if (port !== defaults.agentPort) return port;
+  throw refuse(field, port, "another port: this one is the sandbox's own agent's");
+}
+
 export function ports(field: string, value: readonly number[]): number[] {
   if (value.length > limits.publicPorts) {
     throw new ClocheError(
@@ -94,7 +102,7 @@ export function ports(field: string, value: readonly number[]): number[] {
       `${field} has ${value.length} ports; at most ${limits.publicPorts} are allowed`,
     );
   }
-  for (const port of value) wholeWithin(field, port, 1, 65_535);
+  for (const port of value) userPort(field, port);
   return [...new Set(value)].toSorted((a, b) => a - b);
 }
 

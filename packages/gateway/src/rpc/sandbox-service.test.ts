@@ -1,6 +1,7 @@
 import { createPublicKey, createVerify } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { Code, createClient, createRouterTransport } from "@connectrpc/connect";
+import { defaults } from "@cloche/protocol";
 import { RouteService } from "@cloche/protocol/edge";
 import { MachinePhase } from "@cloche/protocol/host";
 import { limits } from "@cloche/protocol";
@@ -512,7 +513,9 @@ describe("IssuePortLink", () => {
     const redeem = async (linkToken: string, port = 3000, sandboxId = id) =>
       await edge().redeemPortLink({ linkToken, sandboxId, port });
     const linkToken = await issue();
-    expect((await redeem(linkToken)).cookieToken.split(".")).toHaveLength(3);
+    const { cookieToken } = await redeem(linkToken);
+    const claims = JSON.parse(Buffer.from(cookieToken.split(".")[1] ?? "", "base64url").toString());
+    expect(claims).toMatchObject({ aud: `port:3000:${id}`, port: 3000, sandbox_id: id });
     await expect(redeem(linkToken)).rejects.toThrow(/unknown, used or expired/);
     await expect(redeem(await issue(), 3001)).rejects.toThrow(/unknown, used/);
     await expect(redeem(await issue(), 3000, none)).rejects.toThrow(/unknown, used/);
@@ -524,6 +527,10 @@ describe("IssuePortLink", () => {
   it.each([
     [{ port: 0 }, /^port is 0; it must be a whole number from 1 to 65535/],
     [{ port: 70_000 }, /^port is 70000/],
+    [
+      { port: defaults.agentPort },
+      /^port is \d+; it must be another port: this one is the sandbox's own agent's/,
+    ],
     [{ port: 80, path: "//evil.example" }, /^path is "\/\/evil.example"; it must be an absolute path/],
     [{ port: 80, path: "app" }, /^path is "app"/],
     [{ port: 80, path: "/\\evil" }, /^path is/],

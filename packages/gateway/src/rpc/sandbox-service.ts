@@ -24,7 +24,7 @@ import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
 import { listAuditEntries } from "./audit.ts";
 import { callerOf } from "./caller.ts";
 import type { Creation } from "./creation.ts";
-import { displayName, egress, metadata, pageSizeOf, ports, refuse, wholeWithin } from "./fields.ts";
+import { displayName, egress, metadata, pageSizeOf, ports, refuse, userPort, wholeWithin } from "./fields.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
 import {
   checkpointMessage,
@@ -224,7 +224,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     async issuePortLink(request, context) {
       const caller = callerOf(context);
       const record = await lifecycle.find(caller, request.sandboxId, "sandbox_id");
-      const port = wholeWithin("port", request.port, 1, 65_535);
+      const port = userPort("port", request.port);
       const path = request.path || "/";
       if (!/^\/(?![/\\])[\x21-\x7e]{0,2000}$/.test(path)) {
         throw refuse("path", path, "an absolute path of printable ASCII that begins with a single /");

@@ -4,7 +4,14 @@
  */
 import { sign } from "node:crypto";
 import { promisify } from "node:util";
-import type { RandomBytes, TokenClaims, TokenHeader, VerificationKey } from "@cloche/protocol";
+import {
+  type PortTokenClaims,
+  portAudience,
+  type RandomBytes,
+  type TokenClaims,
+  type TokenHeader,
+  type VerificationKey,
+} from "@cloche/protocol";
 import { type LoadedKeys, loadSigningKeys, type SigningKey } from "./signing-keys.ts";
 
 export interface IssuedToken {
@@ -59,11 +66,23 @@ export class TokenIssuer {
   }
 
   /** A token for one sandbox, good from now for the configured lifetime. */
-  async issue(teamId: string, sandboxId: string): Promise<IssuedToken> {
-    const { kid, key } = this.#signing;
+  issue(teamId: string, sandboxId: string): Promise<IssuedToken> {
+    return this.#sign(this.#claims(teamId, sandboxId));
+  }
+
+  /** A token for one port of one sandbox, which the edge alone takes, as the cookie of a port link. */
+  issueForPort(teamId: string, sandboxId: string, port: number): Promise<IssuedToken> {
+    const claims: PortTokenClaims = {
+      ...this.#claims(teamId, sandboxId),
+      aud: portAudience(sandboxId, port),
+      port,
+    };
+    return this.#sign(claims);
+  }
+
+  #claims(teamId: string, sandboxId: string): TokenClaims {
     const now = Math.floor(this.#options.nowMs() / 1000);
-    const header: TokenHeader = { alg: "RS256", kid, typ: "JWT" };
-    const claims: TokenClaims = {
+    return {
       iss: this.issuer,
       sub: teamId,
       aud: sandboxId,
@@ -73,6 +92,11 @@ export class TokenIssuer {
       exp: now + this.#options.lifetimeSeconds,
       jti: Buffer.from(this.#options.randomBytes(16)).toString("base64url"),
     };
+  }
+
+  async #sign(claims: TokenClaims): Promise<IssuedToken> {
+    const { kid, key } = this.#signing;
+    const header: TokenHeader = { alg: "RS256", kid, typ: "JWT" };
     const text = `${base64url(header)}.${base64url(claims)}`;
     const signature = await signAsync("RSA-SHA256", Buffer.from(text), key);
     return { jwt: `${text}.${signature.toString("base64url")}`, expiresAtUnix: claims.exp };

@@ -3,12 +3,13 @@
 import { createHash } from "node:crypto";
 import { chmod, copyFile, mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { defaults } from "@cloche/protocol";
 import { run } from "../sys/run.ts";
 import { SANDBOX_RESOLVER } from "./base-settings.ts";
 import { inStep, type Progress } from "./step.ts";
 import { type Artifact, obtainArtifact } from "./store.ts";
 
-const RECIPE = 1;
+const RECIPE = 2;
 const NODE = "/bin/node";
 /**
  * The agent holds little and computes little: a small young generation, one thread beside its own, and compiled code that a
@@ -22,6 +23,9 @@ const NODE_FLAGS =
 export const AGENT_DIR = "/agent";
 /** Loaded before libc by the agent's Node where asking for the time is slow (agent/addon/clock.c). */
 export const AGENT_CLOCK = "clock.so";
+/** Of the socket that the agent is started with: one that nobody else can bind beside (agent/native/listen.c). */
+export const LISTEN_FD = 3;
+const LISTEN = [`${AGENT_DIR}/cloche-guest`, "listen", String(defaults.agentPort), "--"];
 const AGENT_BUNDLE = `${AGENT_DIR}/agent.cjs`;
 /** Everything that may be mounted; runsc cannot make directories in a read-only root. */
 const MOUNT_POINTS = ["dev", "proc", "sys", "run", "tmp", "mnt", "root"];
@@ -74,7 +78,7 @@ export function obtainAgentRoot(
     return {
       key: artifact.key,
       dir: artifact.path,
-      argv: [NODE, ...NODE_FLAGS.split(" "), AGENT_BUNDLE],
+      argv: [...LISTEN, NODE, ...NODE_FLAGS.split(" "), AGENT_BUNDLE],
       env: ["PATH=/bin", "HOME=/root", "LANG=C.UTF-8"],
     };
   });

@@ -57,6 +57,13 @@ export interface ReadyIdentity {
   assignment: string;
 }
 
+/** Where an agent of this release is reached. */
+export interface AgentAddress {
+  agentHost: string;
+  agentPort: number;
+  channel: 1;
+}
+
 /** Memory and disk of a machine at one instant: what suspend keeps and forks start from. */
 export interface SnapshotFiles {
   /** An empty directory on the pool, made by the caller, filled by the driver. */
@@ -100,15 +107,15 @@ export interface ReadyHooks {
   /** A fresh disk of the default size as a file at `image`. */
   disk(image: string): Promise<void>;
   /** Prepare of the agent there, which knows `secret`. */
-  prepare(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
+  prepare(agent: AgentAddress, secret: string): Promise<void>;
   /** Assign of the prepared agent, as a sandbox of the default shape that nobody has asked for yet. */
-  assign(agent: { agentHost: string; agentPort: number }, secret: string): Promise<ReadyIdentity>;
+  assign(agent: AgentAddress, secret: string): Promise<ReadyIdentity>;
   /** These are all that are kept ready now. */
   offer(identities: ReadyIdentity[]): void;
   /** PrepareSnapshot and PrepareCheckpoint of the agent that was prepared: it can be saved with its disk. */
-  flush(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
+  flush(agent: AgentAddress, secret: string): Promise<void>;
   /** The agent that was prepared lets go of its disk again. */
-  detachDisk(agent: { agentHost: string; agentPort: number }, secret: string): Promise<void>;
+  detachDisk(agent: AgentAddress, secret: string): Promise<void>;
 }
 
 export interface MachineDriver {

@@ -25,6 +25,7 @@ interface TakenSnapshot {
   /** What the agent in the image accepts. */
   controlSecret: string;
   nextControlSecret?: string;
+  channel?: 1;
   blockDevice?: string;
 }
 
@@ -108,11 +109,12 @@ export class SharedSnapshots {
       );
       const fields = { sandbox_id: sourceId, pause_ms: Math.round(pauseMs) };
       machines.parts.log.info(fields, "snapshot for forks");
-      const { controlSecret, nextControlSecret, blockDevice } = record;
+      const { controlSecret, nextControlSecret, channel, blockDevice } = record;
       return {
         name,
         controlSecret,
         ...(nextControlSecret === undefined ? {} : { nextControlSecret }),
+        ...(channel === undefined ? {} : { channel }),
         ...(blockDevice === undefined ? {} : { blockDevice }),
       };
     } catch (error) {

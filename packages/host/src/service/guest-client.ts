@@ -1,7 +1,9 @@
-// Calls of the host to an agent: GuestService of guest.proto as Connect unary JSON, authorised by the control secret.
+// Calls of the host to an agent: GuestService of guest.proto as Connect unary JSON, authorised by the control secret, through the channel
+// whose key comes of it (base's agent-channel.ts).
 // One connection a call: a memory snapshot resets what is kept open.
 import { request } from "node:http";
-import { requestIds, step } from "@cloche/base";
+import type { Duplex } from "node:stream";
+import { channelKeyOf, connectToAgent, isForeignAgent, requestIds, step } from "@cloche/base";
 import {
   ClocheError,
   type ErrorCode,
@@ -26,6 +28,8 @@ import { wholeAnswer } from "./whole-answer.ts";
 export interface AgentAddress {
   agentHost: string;
   agentPort: number;
+  /** Absent: an agent of a release before the channel, which is asked in plain HTTP. */
+  channel?: 1;
 }
 
 /** Of what names paths or services. Brief calls have brief answers: many may be under way at once. */
@@ -108,12 +112,14 @@ export class GuestClient {
   async #send<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
     const { requestId, traceparent } = requestIds();
     const text = JSON.stringify(body);
+    const { agentHost: host, agentPort: port, channel } = this.#address;
+    const connect = (): Duplex => connectToAgent({ host, port, key: channelKeyOf(this.#secret) });
     const call = request({
-      host: this.#address.agentHost,
-      port: this.#address.agentPort,
+      host,
+      port,
+      ...(channel === 1 ? { createConnection: connect } : { agent: false }),
       method: "POST",
       path: `/cloche.guest.v1.GuestService/${method}`,
-      agent: false,
       headers: {
         "content-type": "application/json",
         "content-length": Buffer.byteLength(text),
@@ -125,6 +131,8 @@ export class GuestClient {
     });
     const limits = { deadlineMs, bytes: answerBytesMax(deadlineMs), signal: this.#cut };
     const { status, text: said } = await wholeAnswer(call, text, limits).catch((cause: unknown) => {
+      // Who listens there knows another secret, if any: as if it had refused this one.
+      if (isForeignAgent(cause)) throw foreign(cause);
       throw new ClocheError("unavailable", "the sandbox's agent does not answer", { cause });
     });
     const answer = parse(said);
@@ -137,6 +145,11 @@ export class GuestClient {
 
 const answerBytesMax = (deadlineMs: number): number =>
   deadlineMs === QUICK_MS ? QUICK_ANSWER_BYTES_MAX : ANSWER_BYTES_MAX;
+
+const foreign = (cause: unknown): ClocheError =>
+  new ClocheError("unauthenticated", "the sandbox's agent does not have the key of this machine's channel", {
+    cause,
+  });
 
 function parse(text: string): Record<string, unknown> | undefined {
   try {

@@ -55,6 +55,8 @@ export interface MachineRecord extends MachineSpecRecord {
   controlSecret: string;
   /** Set before an Assign that replaces it: after a crash the agent may know either. */
   nextControlSecret?: string;
+  /** Its agent speaks through the channel. Absent: assigned by a release before it, and asked in plain HTTP as long as it runs. */
+  channel?: 1;
   agentHost: string;
   agentPort: number;
   /** VM drivers: the guest's name of the disk. */

@@ -11,6 +11,7 @@ import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
 import {
+  channelKeyOf,
   type Clock,
   type Histogram,
   type Log,
@@ -324,6 +325,7 @@ export class Machines {
       busy: this.#busy.has(record.id),
       runningSinceUnixMs: BigInt(record.runningSinceMs ?? 0),
       doze: this.doze.count(record.id),
+      channelKey: hasChannel(record) ? channelKeyOf(record.controlSecret) : new Uint8Array(),
     });
   }
 
@@ -411,7 +413,8 @@ export class Machines {
     this.keys = keys;
     await writeDurably(this.#keysPath, JSON.stringify(keys));
     const pushes = this.all()
-      .filter(({ phase }) => phase === "running")
+      // Only these read keys: of the others the edge is told, which verifies for them.
+      .filter(({ phase, channel }) => phase === "running" && channel === undefined)
       .map((record) => this.#pushKeys(record));
     const patience = new AbortController();
     const waited = this.parts.clock.sleep(KEYS_PATIENCE_MS, patience.signal).catch(() => undefined);
@@ -438,6 +441,10 @@ export class Machines {
     };
   }
 }
+
+/** Before it has a secret there is no agent to reach. */
+const hasChannel = ({ channel, controlSecret }: MachineRecord): boolean =>
+  channel === 1 && controlSecret !== "";
 
 const phaseNumbers: Record<MachinePhaseName, MachinePhase> = {
   starting: MachinePhase.STARTING,

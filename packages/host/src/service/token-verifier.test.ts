@@ -32,6 +32,11 @@ describe("verifyToken", () => {
     ["too long", `Bearer ${"x".repeat(9_000)}`, /too long/],
     ["another sandbox's", `Bearer ${signToken("sbx-b")}`, /not of this sandbox/],
     ["another audience", `Bearer ${signToken(id, { aud: "sbx-b" })}`, /not of this sandbox/],
+    [
+      "a port link's",
+      `Bearer ${signToken(id, { aud: `port:3000:${id}`, port: 3000 })}`,
+      /not of this sandbox/,
+    ],
     ["another issuer", `Bearer ${signToken(id, { iss: "https://elsewhere" })}`, /another service/],
     ["expired", `Bearer ${signToken(id, { exp: now })}`, /expired/],
     ["not valid yet", `Bearer ${signToken(id, { nbf: now + 60 })}`, /not valid yet/],

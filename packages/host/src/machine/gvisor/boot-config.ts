@@ -2,17 +2,21 @@
 import { createHash } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { channelKeyOf } from "@cloche/base";
 import { defaults } from "@cloche/protocol";
+import { LISTEN_FD } from "../../artifacts/agent-root.ts";
 import { SLOT_MOUNT } from "./bundle.ts";
 
 export const bootConfig = (secret: string): object => ({
   port: defaults.agentPort,
+  listenFd: LISTEN_FD,
   diskPath: `${SLOT_MOUNT}/disk`,
   memoryGuard: true,
   bootstrapControlSecretSha256: createHash("sha256").update(secret).digest("hex"),
+  bootstrapChannelKey: channelKeyOf(secret).toString("hex"),
 });
 
-/** Only the secret's hash reaches the machine. */
+/** Of the secret only its hash and the channel's key reach the machine, outside what users see; both end with its first Assign. */
 export async function writeBootConfig(slotDir: string, secret: string): Promise<void> {
-  await writeFile(join(slotDir, "boot.json"), JSON.stringify(bootConfig(secret)));
+  await writeFile(join(slotDir, "boot.json"), JSON.stringify(bootConfig(secret)), { mode: 0o600 });
 }

@@ -6,7 +6,7 @@ import { mkdir, readdir, rm } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { allDone, CleanupStack, eachLimited, step, Turns } from "@cloche/base";
-import { ClocheError, defaults } from "@cloche/protocol";
+import { ClocheError, defaults, firstReleaseAgentPort } from "@cloche/protocol";
 import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { agentListens } from "../agent-listens.ts";
@@ -278,11 +278,14 @@ export class GvisorDriver implements MachineDriver {
     from: SnapshotFiles,
     resources: MachineResources,
   ): Promise<RunningMachine> {
-    const { agentRootDir } = await requireRestorable(from.dir, await this.#madeWith());
+    const { agentRootDir, agentPort = firstReleaseAgentPort } = await requireRestorable(
+      from.dir,
+      await this.#madeWith(),
+    );
     await this.stopMachine(files);
     return this.#first((turn) =>
       CleanupStack.guard(async (cleanup) => {
-        const unit = await this.#take(files, resources, cleanup, turn, { agentRootDir });
+        const unit = await this.#take(files, resources, cleanup, turn, { agentRootDir, agentPort });
         await unit.attachDisk(files.diskImage);
         await unit.restore(from.dir).catch(async (error: unknown) => {
           throw await restoreError(unit, error);
@@ -338,7 +341,8 @@ export class GvisorDriver implements MachineDriver {
   ): Promise<SnapshotTimes> {
     const unit = await this.#living(files);
     const { agentRootDir, runscVersion } = unit.record;
-    const madeWith = await this.#madeWith(agentRootDir, runscVersion ?? "");
+    const { agentPort } = unit.agent;
+    const madeWith = { ...(await this.#madeWith(agentRootDir, runscVersion ?? "")), agentPort };
     if (!options.stop) requireForkable(madeWith, await this.#madeWith());
     await allDone([hooks.flush(), noteMadeWith(into.dir, madeWith, options.stop)]);
     try {
@@ -408,7 +412,7 @@ export class GvisorDriver implements MachineDriver {
     resources: MachineResources,
     cleanup: CleanupStack,
     turn: Turn,
-    restored?: { agentRootDir: string },
+    restored?: { agentRootDir: string; agentPort: number },
   ): Promise<Unit> {
     let unit = await this.#takeBlank(resources, restored);
     if (unit === undefined) {
@@ -422,7 +426,7 @@ export class GvisorDriver implements MachineDriver {
   /** Of that very shape, in which only the agent's present root lies. */
   async #takeBlank(
     resources: MachineResources,
-    restored?: { agentRootDir: string },
+    restored?: { agentRootDir: string; agentPort: number },
   ): Promise<Unit | undefined> {
     if (restored !== undefined && restored.agentRootDir !== this.#options.agentRoot.dir) return undefined;
     if (!isDefaultShape(resources)) return this.#ready?.takeShaped(resources);
@@ -515,13 +519,18 @@ export class GvisorDriver implements MachineDriver {
   /** `ahead`: for nobody yet, so that it gives way to all others until it is kept. `argv`: in place of the agent. */
   async #makeUnit(
     limits: CgroupLimits,
-    { agentRootDir = this.#options.agentRoot.dir, ahead = false, argv = this.#options.agentRoot.argv } = {},
+    {
+      agentRootDir = this.#options.agentRoot.dir,
+      agentPort = defaults.agentPort as number,
+      ahead = false,
+      argv = this.#options.agentRoot.argv,
+    } = {},
   ): Promise<Unit> {
     const lease = await step("network slot", () => this.#options.network.lease());
     const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
     const environment = { ...this.#environment, agentRoot: { ...this.#options.agentRoot, argv } };
     const { runscVersion } = this.#options;
-    const record = { name, slot: lease.slot, limits, agentRootDir, runscVersion };
+    const record = { name, slot: lease.slot, limits, agentRootDir, agentPort, runscVersion };
     const unit = new Unit(environment, record, lease);
     this.#units.set(name, unit);
     try {
@@ -560,7 +569,8 @@ export class GvisorDriver implements MachineDriver {
   }
 
   #listens(unit: Unit, deadlineMs: number): Promise<void> {
-    return agentListens(unit.lease.agentHost, defaults.agentPort, {
+    const { agentHost, agentPort } = unit.agent;
+    return agentListens(agentHost, agentPort, {
       deadlineMs,
       stillAlive: () => unit.isAlive(),
     });

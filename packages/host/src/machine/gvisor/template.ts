@@ -98,6 +98,8 @@ export interface MadeWith {
   platform: string;
   /** Of that sentry, for words. Absent: an earlier release wrote it, or started the sentry. */
   runscVersion?: string;
+  /** Where the agent in it listens, of an image of a machine. Absent: made by the first release. */
+  agentPort?: number;
 }
 
 export async function platformKey(runscVersion: string): Promise<string> {

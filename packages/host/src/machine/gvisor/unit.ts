@@ -12,11 +12,11 @@ import { renameSync, writeFileSync } from "node:fs";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { readJsonFile } from "@cloche/base";
-import { defaults } from "@cloche/protocol";
+import { firstReleaseAgentPort } from "@cloche/protocol";
 import { attachDisk, detachDisk, writeBackDisk } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
 import { mountAt } from "../../sys/mounts.ts";
-import type { RunningMachine, SnapshotTimes } from "../driver.ts";
+import type { AgentAddress, RunningMachine, SnapshotTimes } from "../driver.ts";
 import { Cgroup, type CgroupLimits, type CpuWeight } from "../cgroup.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
@@ -50,6 +50,8 @@ export interface UnitRecord {
    * Absent: made by a release that did not note it.
    */
   runscVersion?: string;
+  /** Where its agent listens. Absent: the port of the first release. */
+  agentPort?: number;
   /** Machine it was given to. */
   machineId?: string;
   /** Disk image at slot/disk. */
@@ -100,8 +102,9 @@ export class Unit {
     return this.#dir;
   }
   /** Where its agent listens. */
-  get agent(): { agentHost: string; agentPort: number } {
-    return { agentHost: this.lease.agentHost, agentPort: defaults.agentPort };
+  get agent(): AgentAddress {
+    const { agentPort = firstReleaseAgentPort } = this.record;
+    return { agentHost: this.lease.agentHost, agentPort, channel: 1 };
   }
   /** The sentry's control socket. */
   get socket(): string {

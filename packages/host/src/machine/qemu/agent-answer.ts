@@ -1,31 +1,49 @@
-// Whether a machine's agent answers HTTP. Each try is a connection of its own: a packet lost while the guest is not yet there
+// Whether a machine's agent answers. Each try is a connection of its own: a packet lost while the guest is not yet there
 // would otherwise be sent again only after a second.
 import { request } from "node:http";
+import { connect } from "node:tls";
+import { channelKeyOf, connectToAgent, isForeignAgent } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 
 const FIRST_TRY_MS = 250;
 const LONGEST_TRY_MS = 5_000;
 const PAUSE_MS = 4;
 
-/** Any answer will do; what it says is the agent's business. */
+/** Whether an agent takes part in a handshake, which fails without its key: that needs its event loop. */
 export function agentAnswers(host: string, port: number, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
+    const socket = connect({ host, port, rejectUnauthorized: false });
     const over = (answered: boolean): void => {
       clearTimeout(deadline);
       resolve(answered);
-      attempt.destroy();
+      socket.destroy();
     };
-    const attempt = request(
-      { host, port, path: "/", method: "GET", agent: false, headers: { connection: "close" } },
-      (response) => {
-        response.resume();
-        over(true);
-      },
-    );
     // Of the whole: one of the socket begins anew with every byte that an agent lets trickle.
     const deadline = setTimeout(() => over(false), timeoutMs);
-    attempt.on("error", () => over(false));
-    attempt.on("close", () => over(false));
+    socket.on("secureConnect", () => over(false));
+    // One of a release before the channel answers HTTP to it, which is as good.
+    socket.on("error", (error) => over(isForeignAgent(error)));
+    socket.on("close", () => over(false));
+  });
+}
+
+/** A request through the channel, whose answer does not matter. */
+export function askAgent(host: string, port: number, secret: string, timeoutMs: number): Promise<void> {
+  return new Promise((resolve) => {
+    const attempt = request(
+      {
+        createConnection: () => connectToAgent({ host, port, key: channelKeyOf(secret) }),
+        path: "/",
+        headers: { connection: "close" },
+      },
+      (response) => response.resume(),
+    );
+    const deadline = setTimeout(() => attempt.destroy(), timeoutMs);
+    attempt.on("error", () => undefined);
+    attempt.on("close", () => {
+      clearTimeout(deadline);
+      resolve();
+    });
     attempt.end();
   });
 }

@@ -5,7 +5,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Clock, type Log, systemClock } from "@cloche/base";
-import { ClocheError, defaults } from "@cloche/protocol";
+import { ClocheError, defaults, firstReleaseAgentPort } from "@cloche/protocol";
 import { Cgroup, childGroups } from "../cgroup.ts";
 import {
   type GuestHooks,
@@ -141,14 +141,14 @@ export class QemuDriver implements MachineDriver {
     manifest: SnapshotManifest,
     { cpus, egress }: MachineResources,
   ): Promise<RunningMachine> {
-    const { shape, bootedFrom, bootstrapSecret } = manifest;
+    const { shape, bootedFrom, bootstrapSecret, agentPort = firstReleaseAgentPort } = manifest;
     const living = await this.#find(files);
     if (living) return this.#running(living);
     await checkDiskImage(files.diskImage);
     await removeMachine(this.#environment, files);
     const secret = bootstrapSecret === undefined ? {} : { bootstrapSecret };
     const policy = egress === undefined ? {} : { egress };
-    const start = { shape, cpus, snapshotDir, bootedFrom, ...secret, ...policy };
+    const start = { shape, cpus, snapshotDir, bootedFrom, agentPort, ...secret, ...policy };
     const vm = await Vm.start(this.#environment, files, start);
     return this.#running(this.#keep(vm));
   }
@@ -258,7 +258,7 @@ export class QemuDriver implements MachineDriver {
     return {
       id: vm.files.id,
       agentHost: vm.agentHost,
-      agentPort: this.#environment.agentPort,
+      agentPort: vm.agentPort,
       bootstrapSecret: vm.record.bootstrapSecret,
       blockDevice: GUEST_BLOCK_DEVICE,
     };

@@ -36,6 +36,8 @@ export interface SnapshotManifest {
   readonly createdAt: string;
   /** Of a template: what its agent accepts before the first Assign. */
   readonly bootstrapSecret?: string;
+  /** Where the agent in it listens. Absent: the port of the first release. */
+  readonly agentPort?: number;
 }
 
 export const snapshotPaths = (dir: string) => ({
@@ -52,6 +54,7 @@ export async function sealSnapshot(
   platform: VmPlatform,
   facts: Pick<SnapshotManifest, "shape" | "bootedFrom" | "diskBytes" | "createdAt"> & {
     bootstrapSecret?: string;
+    agentPort?: number;
   },
 ): Promise<void> {
   const manifest: SnapshotManifest = {

@@ -57,6 +57,7 @@ export function takeSnapshot(
         bootedFrom: vm.record.bootedFrom,
         diskBytes: (await stat(paths.disk)).size,
         createdAt: new Date().toISOString(),
+        agentPort: vm.agentPort,
       });
     });
     return { pauseMs };

@@ -6,6 +6,7 @@
 // Nothing here outlives the namespace. Who makes and removes that is network/.
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { firstReleaseAgentPort } from "@cloche/protocol";
 import type { NetworkLease } from "../network-slots.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { guestNetwork } from "./guest-network.ts";
@@ -15,11 +16,11 @@ export async function prepareTap(
   environment: VmEnvironment,
   lease: NetworkLease,
   dir: string,
-  ownerUid: number,
+  { uid, agentPort = firstReleaseAgentPort }: { uid: number; agentPort?: number },
 ): Promise<void> {
   const { tap, gatewayAddress, gatewayMac, guestAddress, guestMac, prefixLength } = guestNetwork;
   const links = [
-    `tuntap add dev ${tap} mode tap user ${ownerUid} vnet_hdr`,
+    `tuntap add dev ${tap} mode tap user ${uid} vnet_hdr`,
     `link set dev ${tap} address ${gatewayMac} up`,
     `addr add ${gatewayAddress}/${prefixLength} dev ${tap}`,
     // Spares the first packets after a restore a question that the guest cannot answer yet.
@@ -31,7 +32,7 @@ ip -batch - <<'LINKS'
 ${links.join("\n")}
 LINKS
 nft -f - <<'RULES'
-${rules(environment.agentPort)}
+${rules(agentPort)}
 RULES
 echo 1 > /proc/sys/net/ipv4/ip_forward
 echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose

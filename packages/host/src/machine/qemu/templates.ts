@@ -9,8 +9,9 @@
 import { randomBytes, createHash } from "node:crypto";
 import { chmod, chown, copyFile, mkdir, readdir, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { CleanupStack, syncFile } from "@cloche/base";
-import { agentAnswers } from "./agent-answer.ts";
+import { channelKeyOf, CleanupStack, syncFile } from "@cloche/base";
+import { LISTEN_FD } from "../../artifacts/agent-root.ts";
+import { askAgent } from "./agent-answer.ts";
 import { vmFiles, type VmShape } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { templateKey, type VmPlatform } from "./platform.ts";
@@ -120,7 +121,7 @@ export class VmTemplates {
       });
       stack.push("machine of the template", () => vm.remove());
       for (let i = 0; i < WARMING_REQUESTS; i += 1)
-        await agentAnswers(vm.agentHost, environment.agentPort, environment.bootTimeoutMs);
+        await askAgent(vm.agentHost, environment.agentPort, bootstrapSecret, environment.bootTimeoutMs);
       await new Promise((resolve) => setTimeout(resolve, SETTLE_MS));
       await vm.pause();
       await vm.saveDevices();
@@ -131,6 +132,7 @@ export class VmTemplates {
         diskBytes: PLACEHOLDER_DISK_BYTES,
         createdAt: new Date().toISOString(),
         bootstrapSecret,
+        agentPort: environment.agentPort,
       });
       await vm.remove();
       await rename(target, join(this.#dir, key));
@@ -152,10 +154,17 @@ export class VmTemplates {
   }
 }
 
-/** What the agent is started with (agent: boot-config.ts). Nothing in it is secret. */
+/** What the agent is started with (agent: boot-config.ts). What is secret in it ends with the first Assign. */
 function bootConfig(port: number, bootstrapSecret: string): object {
   const bootstrapControlSecretSha256 = createHash("sha256").update(bootstrapSecret).digest("hex");
-  return { port, diskPath: "/mnt/disk", bootstrapControlSecretSha256 };
+  const bootstrapChannelKey = channelKeyOf(bootstrapSecret).toString("hex");
+  return {
+    port,
+    listenFd: LISTEN_FD,
+    diskPath: "/mnt/disk",
+    bootstrapControlSecretSha256,
+    bootstrapChannelKey,
+  };
 }
 
 export function bootedFrom(platform: VmPlatform): SnapshotManifest["bootedFrom"] {

@@ -14,6 +14,8 @@ export interface VmRecord {
   /** Unprivileged user of its QEMU. */
   readonly uid: number;
   readonly bootstrapSecret?: string;
+  /** Where its agent listens. Absent: the port of the first release. */
+  readonly agentPort?: number;
   /** What it booted with, once. */
   readonly bootedFrom: SnapshotManifest["bootedFrom"];
   /** Network slot; absent until it has one. */

@@ -11,7 +11,7 @@
 import { readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack } from "@cloche/base";
-import { ClocheError, type Egress } from "@cloche/protocol";
+import { ClocheError, type Egress, firstReleaseAgentPort } from "@cloche/protocol";
 import { Cgroup } from "../cgroup.ts";
 import { ImageMismatchError, type MachineFiles } from "../driver.ts";
 import type { NetworkLease } from "../network-slots.ts";
@@ -61,6 +61,8 @@ export interface VmStart {
   /** Boot config of the agent: read at a cold boot only. */
   readonly bootConfig?: object;
   readonly bootstrapSecret?: string;
+  /** Where the agent listens; default: the environment's. */
+  readonly agentPort?: number;
   /** Of the snapshot; at a cold boot the platform's parts. */
   readonly bootedFrom: SnapshotManifest["bootedFrom"];
 }
@@ -105,6 +107,9 @@ export class Vm {
   get agentHost(): string {
     return this.#lease.agentHost;
   }
+  get agentPort(): number {
+    return this.record.agentPort ?? firstReleaseAgentPort;
+  }
   get directory(): string {
     return vmDirectory(this.files.dir);
   }
@@ -135,6 +140,7 @@ export class Vm {
         uid: vmUid(files.id),
         bootedFrom: start.bootedFrom,
         ...(start.bootstrapSecret !== undefined && { bootstrapSecret: start.bootstrapSecret }),
+        agentPort: start.agentPort ?? environment.agentPort,
         disks: 1,
       };
       stack.push("directory of the machine", () => removeVmFiles(files.dir));
@@ -147,7 +153,7 @@ export class Vm {
       stack.push("cgroup", () => new Cgroup(vmCgroupPath(environment.tag, files.id)).destroy());
       const [cgroupFiles] = await Promise.all([
         makeVmCgroup(environment.tag, files.id, vmLimits(start.shape, start.cpus)),
-        lease.prepare().then(() => prepareTap(environment, lease, files.dir, record.uid)),
+        lease.prepare().then(() => prepareTap(environment, lease, files.dir, record)),
       ]);
       record.process = await launchQemu(environment, {
         id: files.id,
@@ -259,7 +265,7 @@ export class Vm {
     } catch {
       return false;
     }
-    return agentAnswers(this.agentHost, this.#environment.agentPort, timeoutMs);
+    return agentAnswers(this.agentHost, this.agentPort, timeoutMs);
   }
 
   /** It stopped answering: makes an end of it, which `ended` then tells. */
@@ -276,7 +282,7 @@ export class Vm {
     );
     gone.catch(() => undefined);
     try {
-      await untilAgentAnswers(this.agentHost, this.#environment.agentPort, timeoutMs, gone);
+      await untilAgentAnswers(this.agentHost, this.agentPort, timeoutMs, gone);
     } catch (cause) {
       const details = { console: await this.#consoleTail(), log: await logTail(this.directory), cause };
       this.#environment.log.error({ ...details, sandbox_id: this.record.id }, "a machine did not come up");

@@ -2,13 +2,22 @@
 // It outlives the hosts on it. Every effect (a driver's call, a clone, an agent's answer, a journal write) is a point where
 // a test can let it fail, before or after it took effect, or "kill" the host: whatever that host was doing then hangs for ever.
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { createServer, type IncomingMessage, type Server } from "node:http";
+import type { IncomingMessage } from "node:http";
+import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
-import { type Clock, type Log, type SagaRecord, silentLog, systemClock } from "@cloche/base";
-import { ClocheError } from "@cloche/protocol";
+import {
+  channelKeyOf,
+  type Clock,
+  type Log,
+  preSharedKeyOf,
+  type SagaRecord,
+  silentLog,
+  systemClock,
+} from "@cloche/base";
+import { channel, ClocheError } from "@cloche/protocol";
 import { openDirectoryStore } from "../../blob/directory-store.ts";
 import {
   type GuestHooks,
@@ -125,7 +134,7 @@ export class FakeWorld {
     const files = { id: `ahead-${randomBytes(4).toString("hex")}`, dir: "", diskImage: "" };
     const memory = { ...newMemory(), attached: true };
     const machine = await this.#begin(files, memory, this.#generation);
-    const agent = { agentHost: "127.0.0.1", agentPort: machine.port };
+    const agent = { agentHost: "127.0.0.1", agentPort: machine.port, channel: 1 as const };
     const identity = (await this.#hooks?.assign(agent, memory.secret)) as ReadyIdentity;
     this.machines.delete(files.id);
     this.#ahead = { machine, identity };
@@ -331,7 +340,13 @@ export class FakeWorld {
   }
 
   async #begin(files: MachineFiles, memory: Memory, generation: number): Promise<FakeMachine> {
-    const server = createServer((request, response) => {
+    const secretNow = (): string => (this.machines.get(files.id)?.memory ?? memory).secret;
+    const secure = {
+      ciphers: channel.cipher,
+      minVersion: "TLSv1.3" as const,
+      pskCallback: () => preSharedKeyOf(channelKeyOf(secretNow())),
+    };
+    const server = createServer(secure, (request, response) => {
       void (async () => {
         const body = await bodyOf(request);
         const method = request.url?.split("/").at(-1) ?? "";

@@ -190,6 +190,13 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
    * @generated from field: string team_id = 12;
    */
   teamId: string;
+
+  /**
+   * of the agent's channel; empty: an agent of a release before it, asked in plain HTTP with the owner's token
+   *
+   * @generated from field: bytes channel_key = 11;
+   */
+  channelKey: Uint8Array;
 };
 
 /**
@@ -262,6 +269,13 @@ export declare type RouteJson = {
    * @generated from field: string team_id = 12;
    */
   teamId?: string;
+
+  /**
+   * of the agent's channel; empty: an agent of a release before it, asked in plain HTTP with the owner's token
+   *
+   * @generated from field: bytes channel_key = 11;
+   */
+  channelKey?: string;
 };
 
 /**
@@ -463,7 +477,7 @@ export declare const RedeemPortLinkRequestSchema: GenMessage<RedeemPortLinkReque
  */
 export declare type RedeemPortLinkResponse = Message<"cloche.edge.v1.RedeemPortLinkResponse"> & {
   /**
-   * a data plane JWT of that sandbox
+   * a JWT for that port of that sandbox, which the edge alone accepts
    *
    * @generated from field: string cookie_token = 1;
    */
@@ -480,7 +494,7 @@ export declare type RedeemPortLinkResponse = Message<"cloche.edge.v1.RedeemPortL
  */
 export declare type RedeemPortLinkResponseJson = {
   /**
-   * a data plane JWT of that sandbox
+   * a JWT for that port of that sandbox, which the edge alone accepts
    *
    * @generated from field: string cookie_token = 1;
    */

@@ -574,6 +574,13 @@ export declare type Machine = Message<"cloche.host.v1.Machine"> & {
    * @generated from field: uint32 doze = 14;
    */
   doze: number;
+
+  /**
+   * what edges reach its agent with; empty: an agent of a release before the channel
+   *
+   * @generated from field: bytes channel_key = 15;
+   */
+  channelKey: Uint8Array;
 };
 
 /**
@@ -661,6 +668,13 @@ export declare type MachineJson = {
    * @generated from field: uint32 doze = 14;
    */
   doze?: number;
+
+  /**
+   * what edges reach its agent with; empty: an agent of a release before the channel
+   *
+   * @generated from field: bytes channel_key = 15;
+   */
+  channelKey?: string;
 };
 
 /**

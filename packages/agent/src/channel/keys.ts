@@ -1,0 +1,54 @@
+import { createHmac, hkdfSync, timingSafeEqual } from "node:crypto";
+import { channel } from "@cloche/protocol";
+
+/**
+ * The agent's keys of the channel (protocol's channel.ts). Those of the bootstrap secret until Assign names the next control
+ * secret; a clone has its source's until its own Assign. In memory only, which no user's process reaches.
+ */
+export class ChannelKeys {
+  #preSharedKey: Buffer;
+  #tokenKey: Buffer;
+  #generation = 0;
+  #onReplaced: (carriedBy: unknown) => void = () => undefined;
+
+  /** `keyHex`: the channel key. */
+  constructor(keyHex: string) {
+    const key = Buffer.from(keyHex, "hex");
+    this.#preSharedKey = derive(key, channel.words.preSharedKey);
+    this.#tokenKey = derive(key, channel.words.tokenKey);
+  }
+
+  get preSharedKey(): Buffer {
+    return this.#preSharedKey;
+  }
+
+  /** Grows with every replacement. */
+  get generation(): number {
+    return this.#generation;
+  }
+
+  /** From here on only who knows the new secret, or its channel key, is let in. `carriedBy`: the connection that brought it. */
+  replace(controlSecret: string, carriedBy?: unknown): void {
+    const key = channelKeyOf(controlSecret);
+    this.#preSharedKey = derive(key, channel.words.preSharedKey);
+    this.#tokenKey = derive(key, channel.words.tokenKey);
+    this.#generation += 1;
+    this.#onReplaced(carriedBy);
+  }
+
+  set onReplaced(listener: (carriedBy: unknown) => void) {
+    this.#onReplaced = listener;
+  }
+
+  /** Whether `mac` is that of an inner token's `signed` part. */
+  isMacOf(signed: string, mac: Buffer): boolean {
+    const right = createHmac("sha256", this.#tokenKey).update(signed).digest();
+    return mac.length === right.length && timingSafeEqual(mac, right);
+  }
+}
+
+export const channelKeyOf = (controlSecret: string): Buffer => derive(controlSecret, channel.words.key);
+
+function derive(from: string | Uint8Array, word: string): Buffer {
+  return Buffer.from(hkdfSync("sha256", from, "", word, channel.keyBytes));
+}

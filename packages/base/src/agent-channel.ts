@@ -1,0 +1,83 @@
+// The callers' end of the channel to an agent (protocol's channel.ts): keys, connections, inner tokens.
+import { createHmac, hkdfSync } from "node:crypto";
+import type { TcpNetConnectOpts } from "node:net";
+import {
+  type ConnectionOptions,
+  connect,
+  createSecureContext,
+  type SecureContext,
+  type TLSSocket,
+} from "node:tls";
+import { channel, type InnerTokenClaims, innerTokenHeader } from "@cloche/protocol";
+
+/** What edges get of a machine's control secret. */
+export const channelKeyOf = (controlSecret: string): Buffer => derive(controlSecret, channel.words.key);
+
+function derive(from: string | Uint8Array, word: string): Buffer {
+  return Buffer.from(hkdfSync("sha256", from, "", word, channel.keyBytes));
+}
+
+/** Of the handshake. */
+export const preSharedKeyOf = (channelKey: Uint8Array): Buffer =>
+  derive(channelKey, channel.words.preSharedKey);
+
+export interface ChannelAddress {
+  host: string;
+  port: number;
+  /** The channel key. */
+  key: Uint8Array;
+}
+
+let context: SecureContext | undefined;
+
+/**
+ * A connection to the agent of that key. Whoever else listens there gets neither a byte of a request nor one of ours answered: without
+ * the key there is no handshake, and no certificate is taken instead of it, whoever signed it.
+ */
+export function connectToAgent({ host, port, key }: ChannelAddress): TLSSocket {
+  const psk = preSharedKeyOf(key);
+  context ??= createSecureContext({
+    ca: [],
+    ciphers: channel.cipher,
+    ecdhCurve: channel.group,
+    minVersion: "TLSv1.3",
+    maxVersion: "TLSv1.3",
+  });
+  const options: ConnectionOptions & TcpNetConnectOpts = {
+    host,
+    port,
+    secureContext: context,
+    pskCallback: () => ({ psk, identity: channel.identity }),
+    checkServerIdentity: (_host, certificate) =>
+      Object.keys(certificate).length === 0 ? undefined : new Error("the agent showed a certificate"),
+    allowHalfOpen: true,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: 30_000,
+  };
+  return connect(options);
+}
+
+/** Whether who listens there does not have the key (or is no agent at all), rather than nobody being there. */
+export const isForeignAgent = (error: unknown): boolean => {
+  const { code } = (error ?? {}) as { code?: unknown };
+  // EPROTO: the same of a handshake that a write waits for.
+  return typeof code === "string" && (code.startsWith("ERR_SSL_") || code === "EPROTO");
+};
+
+const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
+const header = part(innerTokenHeader);
+
+/** Makes the inner tokens of one machine. */
+export class InnerTokens {
+  readonly #key: Buffer;
+
+  constructor(channelKey: Uint8Array) {
+    this.#key = derive(channelKey, channel.words.tokenKey);
+  }
+
+  sign(claims: InnerTokenClaims): string {
+    const signed = `${header}.${part(claims)}`;
+    return `${signed}.${createHmac("sha256", this.#key).update(signed).digest("base64url")}`;
+  }
+}

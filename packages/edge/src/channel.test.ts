@@ -1,0 +1,96 @@
+// An agent of this release behind the edge: the owner's token stays with the edge, and what goes on is good for that agent alone.
+import { once } from "node:events";
+import http from "node:http";
+import type { AddressInfo } from "node:net";
+import { createServer } from "node:tls";
+import { channelKeyOf, preSharedKeyOf } from "@cloche/base";
+import { channel } from "@cloche/protocol";
+import { expect, test } from "vitest";
+import { sandboxA, sandboxB } from "./testing/fake-gateway.ts";
+import { Rig, until } from "./testing/rig.ts";
+
+const claimsOf = (authorization = ""): Record<string, unknown> =>
+  JSON.parse(Buffer.from(authorization.split(".")[1] ?? "", "base64url").toString());
+
+test("the agent gets an inner token of the owner's claims, never the owner's token", async () => {
+  await using rig = await Rig.startChannel();
+  const token = await rig.gateway.token(sandboxA);
+  const headers = { authorization: `Bearer ${token}` };
+  for (let i = 0; i < 2; i += 1)
+    expect((await rig.ask({ method: "PUT", path: "/v1/store/a", headers, body: "{}" })).status).toBe(200);
+  const [first, second] = rig.seen;
+  expect(JSON.stringify(rig.seen)).not.toContain(token.split(".")[2]);
+  const { aud, sandbox_id, exp, sub } = claimsOf(token);
+  expect(claimsOf(first?.headers.authorization)).toMatchObject({ aud, sandbox_id, exp, sub });
+  expect(second?.headers.authorization, "made once").toBe(first?.headers.authorization);
+  expect(first?.body).toBe("{}");
+
+  const inner = first?.headers.authorization ?? "";
+  expect((await rig.ask({ path: "/v1/store", headers: { authorization: inner } })).status).toBe(401);
+  expect((await rig.ask({ label: `8000-${sandboxA}`, headers: { authorization: inner } })).status).toBe(401);
+});
+
+test("who shows no token of this sandbox is refused by the edge, and the agent hears nothing", async () => {
+  await using rig = await Rig.startChannel();
+  const now = Math.floor(Date.now() / 1000);
+  const tokens = [
+    undefined,
+    "rubbish",
+    await rig.gateway.token(sandboxB),
+    await rig.gateway.token(sandboxA, { exp: now - 1 }),
+    await rig.gateway.token(sandboxA, { nbf: now + 60 }),
+    await rig.gateway.portToken(sandboxA, 8000),
+  ];
+  for (const token of tokens) {
+    const headers = token === undefined ? {} : { authorization: `Bearer ${token}` };
+    const refused = await rig.ask({ path: "/v1/store", headers });
+    expect([refused.status, refused.headers["www-authenticate"]]).toEqual([401, "Bearer"]);
+  }
+  expect(rig.seen).toEqual([]);
+});
+
+test("the abort of an exec and the tunnel to a port have inner tokens too", async () => {
+  await using rig = await Rig.startChannel();
+  const token = await rig.gateway.token(sandboxA);
+  const authorization = `Bearer ${token}`;
+  rig.onAgent = () => undefined;
+  const request = rig.request({ method: "POST", path: "/v1/exec", headers: { authorization } });
+  request.on("error", () => undefined);
+  request.end("{}");
+  await until(() => rig.edge !== undefined && rig.agent.listening);
+  await once(rig.agent, "request");
+  request.destroy();
+  await until(() => rig.aborted.length > 0);
+  expect(claimsOf(rig.aborted[0]?.headers.authorization)).toMatchObject({ aud: sandboxA });
+  expect(JSON.stringify(rig.aborted)).not.toContain(token);
+
+  const user = http.createServer((asked, response) => response.end(JSON.stringify(asked.headers)));
+  user.listen(0, "127.0.0.1");
+  await once(user, "listening");
+  const { port } = user.address() as AddressInfo;
+  const tunnels: unknown[] = [];
+  rig.agent.on("upgrade", (asked: http.IncomingMessage) =>
+    tunnels.push(claimsOf(asked.headers.authorization)),
+  );
+  const answer = await rig.ask({ label: `${port}-${sandboxA}`, headers: { authorization } });
+  expect(answer.status).toBe(200);
+  expect(tunnels).toEqual([expect.objectContaining({ aud: sandboxA, port })]);
+  user.closeAllConnections();
+  user.close();
+});
+
+test("whoever listens in the agent's place gets nothing, and the client 503", async () => {
+  await using rig = await Rig.startChannel();
+  let heard = "";
+  const thief = createServer(
+    { ciphers: channel.cipher, pskCallback: () => preSharedKeyOf(channelKeyOf("not the agent's")) },
+    (socket) => socket.on("data", (chunk: Buffer) => (heard += chunk.toString("latin1"))),
+  );
+  thief.listen(0, "127.0.0.1");
+  await once(thief, "listening");
+  rig.gateway.set({ sandboxId: sandboxA, agentPort: (thief.address() as AddressInfo).port, epoch: 2n });
+  const headers = { authorization: `Bearer ${await rig.gateway.token(sandboxA)}` };
+  expect((await rig.ask({ path: "/v1/store", headers })).status).toBe(503);
+  expect(heard).toBe("");
+  thief.close();
+});
