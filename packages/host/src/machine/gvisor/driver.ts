@@ -3,7 +3,6 @@
 // Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
 // gvisor.json and the unit's record, and believes them only when the process with that start time lives.
 import { mkdir, readdir, rm } from "node:fs/promises";
-import { availableParallelism } from "node:os";
 import { dirname, join } from "node:path";
 import { allDone, CleanupStack, eachLimited, step, Turns } from "@cloche/base";
 import { ClocheError, defaults, firstReleaseAgentPort } from "@cloche/protocol";
@@ -35,7 +34,14 @@ import { ReadyUnits, type WarmUnit } from "./ready-units.ts";
 import { shareMounts, unmountBelow, unshareMounts } from "./slot-mounts.ts";
 import { snapshotError } from "./snapshot-error.ts";
 import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./template.ts";
-import { isDefaultShape, leastShape, limitsOf, withHeadroom } from "./unit-limits.ts";
+import {
+  claimedAtOnce,
+  isDefaultShape,
+  leastShape,
+  limitsOf,
+  madeAtOnce,
+  withHeadroom,
+} from "./unit-limits.ts";
 import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
 
 export interface GvisorOptions extends ExitWatchOptions {
@@ -62,16 +68,6 @@ export interface GvisorOptions extends ExitWatchOptions {
 
 const AGENT_START_MS = 60_000;
 const AGENT_RESTORE_MS = 60_000;
-/**
- * Machines that have no blank to begin with: a hundred sentries that started at once took 1.6 s of two processors each instead of
- * 0.6, and some answered too late.
- */
-const MADE_AT_ONCE_PER_CPU = 2;
-/**
- * Machines kept ready that are given out: a hundred that went on at once stood in each other's way for 30 s, for an idle sentry
- * takes 4 % of a processor; one after the other, with the requests that follow, 12 s.
- */
-const CLAIMED_AT_ONCE_PER_CPU = 0.5;
 
 /** Waits until this machine may be made from nothing; at once, where it has waited before. */
 type Turn = () => Promise<void>;
@@ -86,8 +82,8 @@ export class GvisorDriver implements MachineDriver {
   readonly #platforms = new Map<string, Promise<string>>();
   #templates: TemplateStore | undefined;
   #ready: ReadyUnits | undefined;
-  readonly #turns = new Turns(availableParallelism() * MADE_AT_ONCE_PER_CPU);
-  readonly #claims = new Turns(Math.ceil(availableParallelism() * CLAIMED_AT_ONCE_PER_CPU));
+  readonly #turns = new Turns(madeAtOnce());
+  readonly #claims = new Turns(claimedAtOnce());
   #hooks: ReadyHooks | undefined;
   /** Secret of the template whose disk a machine to be created has. In memory alone: after a crash it may have run on that disk. */
   readonly #fresh = new Map<string, string>();
