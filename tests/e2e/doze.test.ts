@@ -189,6 +189,39 @@ onGvisor("kill -9 of the service leaves none frozen for ever", async () => {
   await says(sandbox, "again");
 });
 
+/** A tar of one file of that many bytes. */
+function tarOf(bytes: number): Buffer {
+  const header = Buffer.alloc(512);
+  header.write("big");
+  header.write(["0000644", "0000000", "0000000", ""].join("\0"), 100);
+  header.write([bytes.toString(8).padStart(11, "0"), "00000000000", ""].join("\0"), 124);
+  header.fill(" ", 148, 156);
+  header.write("0", 156);
+  header.write("ustar", 257);
+  header.write("00", 263);
+  const sum = header.reduce((total, byte) => total + byte, 0);
+  header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148);
+  return Buffer.concat([header, Buffer.alloc(bytes, 7), Buffer.alloc(1_024)]);
+}
+
+onGvisor("heavy uploads, big outputs and dozing leave a machine alive", async () => {
+  const sandbox = await make();
+  // In memory: gone where the machine was started again from its disk.
+  await client.shell(sandbox, "echo here > /dev/shm/witness");
+  const tar = tarOf(50 * 1_024 * 1_024);
+  for (let round = 1; round <= 18; round += 1) {
+    const { status } = await client.call(sandbox, "POST", "/v1/files/archive?path=/root/up", { body: tar });
+    expect(status).toBe(200);
+    if (round % 3 === 0) {
+      const { stdout } = await client.exec(sandbox, ["head", "-c", "8000000", "/root/up/big"]);
+      expect(stdout).toHaveLength(8_000_000);
+    }
+    if (round % 6 === 0) await dozesOff(sandbox);
+  }
+  expect(await client.shell(sandbox, "cat /dev/shm/witness")).toBe("here\n");
+  expect(await stateOf(sandbox)).toBe("SANDBOX_STATE_RUNNING");
+});
+
 /** A request whose answer never ends. */
 async function follow(sandbox: TestSandbox, path: string): Promise<{ destroy(): void }> {
   const { target } = client.session;
