@@ -1,4 +1,6 @@
 import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { create } from "@bufbuild/protobuf";
 import { RouteSchema } from "@cloche/protocol/edge";
@@ -186,9 +188,13 @@ test("who has no good token never waits, takes nobody's place, rouses nothing an
 test("visitors of a public port wait apart from who has a token, and the port's owner keeps his place", async () => {
   const limits = { waitingOfSandbox: 1, visitorsOfSandbox: 2, agentAnswerMs: 2_000 };
   await using rig = await Rig.start({ limits });
-  const publicPorts = [rig.agentPort];
-  rig.gateway.set({ sandboxId: sandboxA, publicPorts, busy: true });
-  const label = `${rig.agentPort}-${sandboxA}`;
+  const user = createServer((_, response) => response.end())
+    .listen(0, "127.0.0.1")
+    .unref();
+  await once(user, "listening");
+  const { port } = user.address() as AddressInfo;
+  rig.gateway.set({ sandboxId: sandboxA, publicPorts: [port], busy: true });
+  const label = `${port}-${sandboxA}`;
   await until(async () => (await rig.ask({ path: "/v1/x" })).status === 401);
   const visits = [{}, { authorization: "Bearer rubbish" }, {}].map((headers) => rig.ask({ label, headers }));
   const full = await Promise.race(visits);

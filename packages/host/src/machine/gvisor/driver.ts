@@ -337,8 +337,8 @@ export class GvisorDriver implements MachineDriver {
   ): Promise<SnapshotTimes> {
     const unit = await this.#living(files);
     const { agentRootDir, runscVersion } = unit.record;
-    const { agentPort } = unit.agent;
-    const madeWith = { ...(await this.#madeWith(agentRootDir, runscVersion ?? "")), agentPort };
+    const agent = { agentRootDir, agentPort: unit.agent.agentPort };
+    const madeWith = { ...(await this.#madeWith(agentRootDir, runscVersion ?? "")), ...agent };
     if (!options.stop) requireForkable(madeWith, await this.#madeWith());
     await allDone([hooks.flush(), noteMadeWith(into.dir, madeWith, options.stop)]);
     try {
@@ -565,8 +565,7 @@ export class GvisorDriver implements MachineDriver {
   }
 
   #listens(unit: Unit, deadlineMs: number): Promise<void> {
-    const { agentHost, agentPort } = unit.agent;
-    return agentListens(agentHost, agentPort, {
+    return agentListens(unit.agent.agentHost, unit.agent.agentPort, {
       deadlineMs,
       stillAlive: () => unit.isAlive(),
     });
