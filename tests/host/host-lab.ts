@@ -14,7 +14,6 @@ import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
 import {
   type Answer,
   DataPlaneCaller,
-  signToken,
   testKeys,
 } from "../../packages/host/src/service/testing/data-plane-caller.ts";
 import { closePool } from "../../packages/host/src/pool/pool.ts";
@@ -22,6 +21,7 @@ import { type HostArtifacts, setUpHost } from "../../packages/host/src/setup.ts"
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
 import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
 import { agentBuild } from "../../packages/service/src/agent-build.ts";
+import { askAgent } from "../fixtures/agent-call.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 
 export class HostLab {
@@ -154,14 +154,10 @@ export class HostLab {
 
   /** A call of the sandbox's agent. */
   async agent(sandboxId: string, method: string, path: string, body?: object): Promise<Answer> {
-    const { agentHost, agentPort } = await this.client.getMachine({ sandboxId });
-    const response = await fetch(`http://${agentHost}:${agentPort}${path}`, {
-      method,
-      headers: { authorization: `Bearer ${signToken(sandboxId)}`, connection: "close" },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      signal: AbortSignal.timeout(60_000),
-    });
-    return { status: response.status, body: (await response.json()) as unknown };
+    const { agentHost, agentPort, channelKey } = await this.client.getMachine({ sandboxId });
+    const agent = { host: agentHost, port: agentPort, key: channelKey, sandboxId, issuer: testKeys.issuer };
+    const answer = await askAgent(agent, method, path, body === undefined ? undefined : JSON.stringify(body));
+    return { status: answer.status, body: JSON.parse(answer.body) as unknown };
   }
 
   /** A call of a route that the host answers. */
