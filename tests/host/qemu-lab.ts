@@ -69,9 +69,11 @@ export async function openLab(name: string, options: LabOptions = {}): Promise<L
     { rootfs, nodeVersion: process.version, busybox, bundle: options.agent ?? SHELL_AGENT, programs: {} },
     quiet,
   );
+  // The lab's agent opens its own socket: the program that would open it is not in this root.
+  const argv = agentRoot.argv.slice(agentRoot.argv.indexOf("--") + 1);
   const platform = await obtainVmPlatform({
     cache,
-    agentRoot: { ...agentRoot, env: [...agentRoot.env, ...(options.agentEnvironment ?? [])] },
+    agentRoot: { ...agentRoot, argv, env: [...agentRoot.env, ...(options.agentEnvironment ?? [])] },
     progress: quiet,
     ...(options.accelerator !== undefined && { accelerator: options.accelerator }),
   });
