@@ -26,7 +26,7 @@ beforeAll(async () => {
 async function furnished(name: string): Promise<TestSandbox> {
   const sandbox = await client.create({ name });
   await client.call(sandbox, "PUT", "/v1/store/kept", { json: { value: "stored" } });
-  await client.shell(sandbox, "echo kept > /root/kept; sync; echo lost > /tmp/lost");
+  await client.shell(sandbox, "echo kept > /root/kept; sync; echo lost > /dev/shm/lost");
   return sandbox;
 }
 
@@ -43,7 +43,7 @@ async function startedAgain(sandbox: TestSandbox, before: number[], reason: stri
     state: "SANDBOX_STATE_RUNNING",
     error_message: expect.stringMatching(`started again from its disk: .*${reason}`) as string,
   });
-  expect(await client.shell(sandbox, "cat /root/kept; ls /tmp/lost 2> /dev/null || echo gone")).toBe(
+  expect(await client.shell(sandbox, "cat /root/kept; ls /dev/shm/lost 2> /dev/null || echo gone")).toBe(
     "kept\ngone\n",
   );
   const stored = await client.call(sandbox, "GET", "/v1/store/kept");
@@ -112,7 +112,7 @@ describe("a damaged disk", () => {
     wipeSuperblock(checkpointImage(home, checkpoint_id));
     const restored = await post(sandbox, "/v1/restore", { checkpoint_id });
     expect(restored).toMatchObject({ status: 409, body: expect.stringContaining("is damaged") as string });
-    expect(await client.shell(sandbox, "cat /root/kept /tmp/lost")).toBe("kept\nlost\n");
+    expect(await client.shell(sandbox, "cat /root/kept /dev/shm/lost")).toBe("kept\nlost\n");
     await expect(client.gateway("CreateSandbox", { checkpoint_id })).rejects.toThrow(
       /failed_precondition.*damaged/,
     );

@@ -59,7 +59,7 @@ test("npm stop suspends them, and a start brings them back with their memory", a
 test("damaged memory gives way to a start from the disk, and the record says so", async () => {
   onTestFailed(() => console.error(service.logTail()));
   const sandbox = await client.create({ name: "damaged" });
-  await client.shell(sandbox, "echo kept > /root/kept; echo lost > /tmp/lost");
+  await client.shell(sandbox, "echo kept > /root/kept; echo lost > /dev/shm/lost");
   await suspend(client, sandbox);
   const memory = snapshotFile(home, sandbox, "memory");
   expect(statSync(memory).size).toBeGreaterThan(4_096);
@@ -67,7 +67,7 @@ test("damaged memory gives way to a start from the disk, and the record says so"
   const { error_message } = await resume(client, sandbox);
   expect(error_message).toContain("started from its disk, without its memory");
   expect(error_message).toContain("damaged");
-  expect(await client.shell(sandbox, "cat /root/kept; ls /tmp/lost 2>/dev/null || echo gone")).toBe(
+  expect(await client.shell(sandbox, "cat /root/kept; ls /dev/shm/lost 2>/dev/null || echo gone")).toBe(
     "kept\ngone\n",
   );
 });

@@ -44,6 +44,12 @@ export class Gate {
     return route?.state === running && (ofHost || !(route.busy || dozes(route))) ? route : undefined;
   }
 
+  /** Whether the sandbox is where a route that was given out says. One that dozes is: the pool of its agent rouses it. */
+  isStill({ sandboxId, epoch }: Route): boolean {
+    const route = this.#table.get(sandboxId);
+    return route?.state === running && !route.busy && route.epoch === epoch;
+  }
+
   /** The route, if need be after waking the sandbox or a wait. */
   async admit(sandboxId: string, ofHost: boolean, { kind, authorise }: GateCaller): Promise<Route> {
     let route = this.#known(sandboxId);

@@ -170,9 +170,8 @@ export class Router {
       (authorization) => {
         if (exchange.gone || exchange.over) return;
         // It may have moved while the token was looked at.
-        const moved = this.#gate.now(route.sandboxId, false)?.epoch !== route.epoch;
-        if (moved) this.#dispatch(exchange, route.sandboxId, false);
-        else this.#sendToAgent(exchange, route, authorization);
+        if (this.#gate.isStill(route)) this.#sendToAgent(exchange, route, authorization);
+        else this.#dispatch(exchange, route.sandboxId, false);
       },
       (error: unknown) => exchange.fail(ClocheError.from(error)),
     );

@@ -60,7 +60,7 @@ export interface UnitRecord {
 
 // Measured: systrap is the fast platform without KVM; directfs spares the gofer most calls.
 const RUNSC_FLAGS =
-  "--platform=systrap --network=sandbox --overlay2=none --host-uds=none --file-access=exclusive --directfs=true --net-disconnect-ok --allow-suid".split(
+  "--platform=systrap --network=sandbox --overlay2=none --host-uds=none --file-access=exclusive --directfs=true --net-disconnect-ok --allow-suid --restore-spec-validation=warning".split(
     " ",
   );
 /** Memory is written at disk speed: this is for the largest. */
