@@ -42,13 +42,19 @@ const bombs: readonly (readonly [name: string, cmd: readonly string[]])[] = [
   ["in sessions of their own that fills the memory", ["python3", "-c", python]],
 ];
 
-onGvisor.each(bombs)("a fork bomb %s dies, and the rest lives", async (_name, cmd) => {
-  const [counter, before] = await count();
+async function expectEnded(cmd: readonly string[]): Promise<void> {
   const began = performance.now();
   const bomb = await client.exec(box, [...cmd], { timeout_ms: 120_000 });
   expect(bomb).toMatchObject({ exit_code: 137, timed_out: false });
   expect((await client.exec(box, ["echo", "fine"])).stdout).toBe("fine\n");
   expect(performance.now() - began).toBeLessThan(ANSWERS_MS);
+}
+
+onGvisor.each(bombs)("a fork bomb %s dies, and the rest lives", async (_name, cmd) => {
+  const [counter, before] = await count();
+  // For a second one the sentry has all the threads already: from the host it looks different.
+  await expectEnded(cmd);
+  await expectEnded(cmd);
   const [samePid, after] = await count();
   expect(samePid).toBe(counter);
   expect(after).toBeGreaterThan(before ?? 0);

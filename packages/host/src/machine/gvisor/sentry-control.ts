@@ -11,6 +11,7 @@ const ANSWER_MAX = 4 * 1024 * 1024;
 const CALL_DEADLINE_MS = 10_000;
 const SIGKILL = 9;
 const TO_PROCESS = 0;
+const TO_PROCESS_GROUP = 3;
 
 class SentryRefusal extends Error {
   override readonly name = "SentryRefusal";
@@ -41,8 +42,16 @@ export class SentryControl {
   }
 
   /** Where the machine is paused, the process dies when the machine goes on. One that is gone is no failure. */
-  async kill(pid: number): Promise<void> {
-    const signal = { CID: this.#container, Signo: SIGKILL, PID: pid, Mode: TO_PROCESS };
+  kill(pid: number): Promise<void> {
+    return this.#kill(pid, TO_PROCESS);
+  }
+
+  killGroup(pgid: number): Promise<void> {
+    return this.#kill(pgid, TO_PROCESS_GROUP);
+  }
+
+  async #kill(pid: number, mode: number): Promise<void> {
+    const signal = { CID: this.#container, Signo: SIGKILL, PID: pid, Mode: mode };
     await this.#call("Signal", signal).catch((error: unknown) => {
       if (!(error instanceof SentryRefusal)) throw error;
     });

@@ -2,7 +2,7 @@
 // else gets a turn (the agent would need seconds to read /proc). One timer for all machines of a driver; which processes are the bomb
 // storm.ts decides.
 //
-//   calm ──many tasks, busy──▶ asked ──the agent answers──▶ asked again a second later
+//   calm ──many tasks, busy──▶ asked ──the agent answers──▶ asked again soon
 //     ▲                          ├──none for UNANSWERED_MS──▶ struck: paused, the bomb is killed, goes on
 //     │                          └──memory runs out──────▶ struck
 //     └──few tasks, or it stands still because of us
@@ -14,7 +14,8 @@ import {
   isBusy,
   type Load,
   type Memory,
-  memoryRunsOut,
+  guardIsLate,
+  memoryOutlook,
   type Storm,
 } from "./storm.ts";
 
@@ -36,18 +37,22 @@ export interface StormyMachine {
 }
 
 const LOOK_EVERY_MS = 200;
-const ANSWER_MS = 1_000;
+const ANSWER_MS = 750;
+const ASK_EVERY_MS = 750;
 /** A storm leaves the agent no turn at all; a busy machine's agent answers late. */
-const UNANSWERED_MS = 2_000;
+const UNANSWERED_MS = 1_500;
 /** Once it was paused in vain, it runs for so long at least. */
-const IN_VAIN_MS = 2_000;
+const IN_VAIN_MS = 1_000;
+/** Longer than a sentry that hangs is given: it stands still because of us for as long as we wait for it, and would not be found. */
+const FAILED_MS = 300_000;
 
 interface Seen {
-  load: Load | undefined;
-  asked: boolean;
-  askedAtMs: number;
-  /** What it was like when its agent was first asked in vain. */
-  unanswered: Load | undefined;
+  load?: Load | undefined;
+  asking: boolean;
+  /** What it was like when its agent was asked last. */
+  asked?: Load;
+  /** When it was first asked in vain. */
+  unanswered?: Load | undefined;
   striking: boolean;
   notBeforeMs: number;
 }
@@ -78,7 +83,8 @@ export class StormWatch {
   async look(machine: StormyMachine): Promise<void> {
     try {
       if (machine.standsStill || machine.tasks() < CROWD_TASKS) {
-        if (!this.#seen.get(machine)?.striking) this.#seen.delete(machine);
+        const seen = this.#seen.get(machine);
+        if (seen && !seen.striking) seen.load = seen.unanswered = undefined;
         return;
       }
       await this.#lookClosely(machine);
@@ -95,50 +101,64 @@ export class StormWatch {
     const before = seen.load;
     seen.load = now;
     if (!before || now.atMs < seen.notBeforeMs) return;
-    if (memoryRunsOut(before, now, machine.memory)) return this.#strike(machine, seen, CROWD);
+    const outlook = memoryOutlook(before, now, machine.memory);
+    if (outlook === "now" && guardIsLate(before, now, silentMs(seen, now)))
+      return this.#strike(machine, seen, CROWD);
     const since = seen.unanswered;
     if (since && now.atMs - since.atMs >= UNANSWERED_MS)
       return this.#strike(machine, seen, crowdOf(machine.processLimit, now.tasks - since.tasks));
-    if (isBusy(before, now)) return this.#ask(machine, seen, now);
+    const soon = outlook !== "enough" || now.atMs - (seen.asked?.atMs ?? -Infinity) >= ASK_EVERY_MS;
+    if (soon && isBusy(before, now)) return this.#ask(machine, seen, now);
   }
 
   async #ask(machine: StormyMachine, seen: Seen, now: Load): Promise<void> {
-    if (seen.asked || now.atMs - seen.askedAtMs < ANSWER_MS) return;
-    seen.asked = true;
-    seen.askedAtMs = now.atMs;
+    if (seen.asking) return;
+    seen.asking = true;
+    seen.asked = now;
     const answered = await machine.healthy(ANSWER_MS);
-    seen.asked = false;
+    seen.asking = false;
     if (answered || machine.standsStill) seen.unanswered = undefined;
     else seen.unanswered ??= now;
   }
 
   async #strike(machine: StormyMachine, seen: Seen, crowd: number): Promise<void> {
     seen.striking = true;
+    const began = this.#clock.monotonicMs();
+    let restMs = IN_VAIN_MS;
     try {
       const storm = await machine.endStorm(crowd);
-      if (storm)
-        this.#log.warn(
-          { sandbox_id: machine.id, processes: storm.pids.length, commands: storm.commands },
-          "a fork bomb: its processes were ended, all others go on",
-        );
+      if (!storm) return;
+      seen.unanswered = undefined;
+      this.#log.warn(
+        {
+          sandbox_id: machine.id,
+          processes: storm.pids.length,
+          commands: storm.commands,
+          ms: Math.round(this.#clock.monotonicMs() - began),
+        },
+        "a fork bomb: its processes were ended, all others go on",
+      );
+    } catch (err) {
+      restMs = FAILED_MS;
+      this.#log.warn({ err, sandbox_id: machine.id }, "a machine could not be searched for a fork bomb");
     } finally {
-      this.#seen.delete(machine);
-      this.#seenOf(machine).notBeforeMs = this.#clock.monotonicMs() + IN_VAIN_MS;
+      seen.striking = false;
+      seen.load = undefined;
+      seen.notBeforeMs = this.#clock.monotonicMs() + restMs;
     }
   }
 
   #seenOf(machine: StormyMachine): Seen {
     const known = this.#seen.get(machine);
     if (known) return known;
-    const seen: Seen = {
-      load: undefined,
-      asked: false,
-      askedAtMs: Number.NEGATIVE_INFINITY,
-      unanswered: undefined,
-      striking: false,
-      notBeforeMs: Number.NEGATIVE_INFINITY,
-    };
+    const seen: Seen = { asking: false, striking: false, notBeforeMs: -Infinity };
     this.#seen.set(machine, seen);
     return seen;
   }
+}
+
+/** For how long its agent owes an answer. */
+function silentMs({ asking, asked, unanswered }: Seen, now: Load): number {
+  const since = unanswered ?? (asking ? asked : undefined);
+  return since ? now.atMs - since.atMs : 0;
 }

@@ -27,7 +27,12 @@ export interface Memory {
 }
 
 export interface Storm {
+  /** All of its processes. */
   readonly pids: readonly number[];
+  /** Process groups in which nobody else is: one signal each, where a thousand take a second. */
+  readonly groups: readonly number[];
+  /** Those in no such group. */
+  readonly alone: readonly number[];
   /** The commands of most of them, for the log. */
   readonly commands: Readonly<Record<string, number>>;
 }
@@ -42,23 +47,33 @@ const CROWD_MOST = 512;
 /** The same while ever more start. */
 const GROWING_PART = 1 / 4;
 const GROWING_MOST = 256;
-/** The agent's memory guard has looked by then (agent/native/memory.c), unless it gets no turn. */
-const GUARD_LATE_BYTES = mibToBytes(160);
 /** Started between two looks, beside the odd thread of a program that only allocates. */
 const TASKS_STARTED = 16;
 /** To notice, to pause, and to kill. */
 const AHEAD_MS = 1_000;
+/** To ask the agent before. */
+const FORESIGHT_MS = 3_000;
+/** An agent that has not answered for so long gets no turn, nor does its memory guard (agent/native/memory.c), which needs 10 ms. */
+const SILENT_MS = 150;
 /** Of one processor: an idle machine uses a hundredth. */
 const BUSY = 0.1;
 const COMMANDS_TOLD = 4;
 
-/** Whether the kernel would end the machine before its own guard gets a turn. */
-export function memoryRunsOut(before: Load, now: Load, { promised, limit }: Memory): boolean {
+/** Whether memory may run out before the machine's own guard gets a turn: soon enough to ask the agent, or to pause it now. */
+export function memoryOutlook(
+  before: Load,
+  now: Load,
+  { promised, limit }: Memory,
+): "enough" | "soon" | "now" {
   const grown = now.memoryBytes - before.memoryBytes;
-  const soon = now.memoryBytes + (grown * AHEAD_MS) / Math.max(1, now.atMs - before.atMs);
-  if (now.memoryBytes <= promised || grown <= 0 || soon < limit) return false;
-  return now.tasks - before.tasks >= TASKS_STARTED || now.memoryBytes > promised + GUARD_LATE_BYTES;
+  const after = (ms: number): number => now.memoryBytes + (grown * ms) / Math.max(1, now.atMs - before.atMs);
+  if (grown <= 0 || after(FORESIGHT_MS) < limit) return "enough";
+  return now.memoryBytes > promised && after(AHEAD_MS) >= limit ? "now" : "soon";
 }
+
+/** Whether that is a crowd's doing: the guard ends by itself a program that only allocates. `silentMs`: for how long the agent is. */
+export const guardIsLate = (before: Load, now: Load, silentMs: number): boolean =>
+  now.tasks - before.tasks >= TASKS_STARTED || silentMs >= SILENT_MS;
 
 /** Whether it is worth asking if its agent still gets a turn. */
 export const isBusy = (before: Load, now: Load): boolean =>
@@ -95,7 +110,24 @@ export function stormOf(processes: readonly SentryProcess[], crowd: number): Sto
   }
   const [most] = [...programs.values()].toSorted((a, b) => b.length - a.length);
   if (!most || most.length <= crowd || most.length * 2 <= users) return undefined;
-  return { pids: most.map(({ pid }) => pid), commands: countCommands(most) };
+  const everybody = groupsOf(processes);
+  const own = groupsOf(most);
+  const groups = new Set(
+    [...own].filter(([pgid, size]) => everybody.get(pgid) === size).map(([pgid]) => pgid),
+  );
+  return {
+    pids: most.map(({ pid }) => pid),
+    groups: [...groups],
+    alone: most.filter(({ pgid }) => !groups.has(pgid)).map(({ pid }) => pid),
+    commands: countCommands(most),
+  };
+}
+
+/** How many are in each process group. */
+function groupsOf(processes: readonly SentryProcess[]): Map<number, number> {
+  const sizes = new Map<number, number>();
+  for (const { pgid } of processes) sizes.set(pgid, (sizes.get(pgid) ?? 0) + 1);
+  return sizes;
 }
 
 /** Undefined: it is one of ours, or nobody knows whose. */

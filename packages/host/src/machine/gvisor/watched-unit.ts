@@ -50,7 +50,8 @@ export class WatchedUnit implements WatchedMachine, StormyMachine {
   endStorm(crowd: number): Promise<Storm | undefined> {
     return this.#unit.whilePaused(async (sentry) => {
       const storm = stormOf(await sentry.processes(), crowd);
-      for (const pid of storm?.pids ?? []) await sentry.kill(pid);
+      for (const pgid of storm?.groups ?? []) await sentry.killGroup(pgid);
+      for (const pid of storm?.alone ?? []) await sentry.kill(pid);
       return storm;
     });
   }
