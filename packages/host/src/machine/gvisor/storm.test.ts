@@ -62,7 +62,8 @@ describe("stormOf", () => {
     "two programs of the same size": {
       processes: [
         ...ours,
-        ...[keeper(30), keeper(40)],
+        keeper(30),
+        keeper(40),
         ...many(100, 100, (pid) => user(pid, 30, "sh")),
         ...many(100, 300, (pid) => user(pid, 40, "sh")),
       ],

@@ -1,5 +1,4 @@
 // A fork bomb, as the host sees it: when a machine looks like one is going off in it, and which of its processes are the bomb. Pure.
-import { mibToBytes } from "../cgroup.ts";
 
 /** One process as the sentry tells it; numbers of its outermost process namespace. */
 export interface SentryProcess {
