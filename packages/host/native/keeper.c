@@ -18,6 +18,8 @@
 //   keeper resume SOCKET MARKER
 //       Waits for a snapshot under way, then resumes where MARKER says that the machine is paused. (The sentry does
 //       not tell whether it is paused, and dies of a resume too many.)
+//   keeper pause SOCKET MARKER
+//       Pauses. MARKER stays, unlocked, until `resume`; where it is there before, this fails and does nothing.
 //   keeper save SOCKET IMAGE_DIR
 //       The memory alone, of a machine without a disk.
 #define _GNU_SOURCE
@@ -413,6 +415,7 @@ int main(int argc, char **argv) {
   if (!strcmp(command, "snapshot")) return snapshot(argc, argv);
   if (!strcmp(command, "checkpoint")) return checkpoint(argc, argv);
   if (!strcmp(command, "resume") && argc == 2) return resume(argv[0], argv[1]);
+  if (!strcmp(command, "pause") && argc == 2) return pause_machine(argv[0], argv[1]) ? 1 : 0;
   if (!strcmp(command, "save") && argc == 2) return save(argv[0], argv[1]);
   return complain("unknown command %s", command), 2;
 }

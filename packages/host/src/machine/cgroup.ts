@@ -1,6 +1,6 @@
 // Limits, figures and the freezer of a machine's cgroup, on the unified hierarchy (v2) and on the older one (v1, one
 // tree per controller). Owns /<root>/<unit> in every tree; the processes are put there by the runtime.
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 
@@ -105,18 +105,27 @@ export class Cgroup {
   }
 
   async figures(): Promise<CgroupFigures> {
-    const stat = parseFlat(await readFile(this.#file("memory", "memory.stat"), "utf8"));
-    const processes = (await this.pids()).length;
+    return { ...this.usage(), processes: (await this.pids()).length };
+  }
+
+  /** Host tasks, threads each. At once, for it is asked often. Throws where the group is gone. */
+  tasks(): number {
+    return Number(readFileSync(this.#file("pids", "pids.current"), "utf8"));
+  }
+
+  /** Processor time and memory, as `figures` has them; at once. */
+  usage(): { cpuMs: number; memoryBytes: number } {
+    const stat = parseFlat(readFileSync(this.#file("memory", "memory.stat"), "utf8"));
     if (this.#version === 2) {
-      const cpu = parseFlat(await readFile(this.#file("cpu", "cpu.stat"), "utf8"));
+      const cpu = parseFlat(readFileSync(this.#file("cpu", "cpu.stat"), "utf8"));
       const memoryBytes = (stat.get("anon") ?? 0) + (stat.get("shmem") ?? 0);
-      return { cpuMs: (cpu.get("usage_usec") ?? 0) / 1_000, memoryBytes, processes };
+      return { cpuMs: (cpu.get("usage_usec") ?? 0) / 1_000, memoryBytes };
     }
-    const nanoseconds = Number(await readFile(this.#file("cpuacct", "cpuacct.usage"), "utf8"));
+    const nanoseconds = Number(readFileSync(this.#file("cpuacct", "cpuacct.usage"), "utf8"));
     // Here the sentry's memory file counts as cache; what it maps of other files is little.
     const memoryBytes =
       (stat.get("total_rss") ?? 0) + (stat.get("total_shmem") ?? stat.get("total_cache") ?? 0);
-    return { cpuMs: nanoseconds / 1_000_000, memoryBytes, processes };
+    return { cpuMs: nanoseconds / 1_000_000, memoryBytes };
   }
 
   /** Whether the kernel killed a process of it for want of memory. */

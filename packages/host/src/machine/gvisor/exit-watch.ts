@@ -8,6 +8,7 @@ import { type FSWatcher, watch } from "node:fs";
 import { type HealthOptions, HealthWatch } from "../health-watch.ts";
 import { keepStacks } from "./hang-reports.ts";
 import type { Unit } from "./unit.ts";
+import { StormWatch } from "./storm-watch.ts";
 import { WatchedUnit } from "./watched-unit.ts";
 
 export interface ExitWatchOptions {
@@ -31,16 +32,20 @@ export class ExitWatch {
   readonly #listeners: ((id: string, reason: string) => void)[] = [];
   readonly #options: ExitWatchOptions;
   readonly #health: HealthWatch;
+  readonly #storms: StormWatch;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: ExitWatchOptions) {
     this.#options = options;
     this.#health = new HealthWatch(options.health ?? defaultHealth, systemClock, options.log);
+    this.#storms = new StormWatch(options.log);
   }
 
-  /** Looks for those that hang from now on. */
+  /** Looks for those that hang, and for fork bombs, from now on. */
   start(): void {
-    this.#health.start(() => [...this.#watched.values()].map(({ machine }) => machine));
+    const machines = (): WatchedUnit[] => [...this.#watched.values()].map(({ machine }) => machine);
+    this.#health.start(machines);
+    this.#storms.start(machines);
   }
 
   onExit(listener: (id: string, reason: string) => void): void {
@@ -75,6 +80,7 @@ export class ExitWatch {
 
   close(): void {
     this.#health.stop();
+    this.#storms.stop();
     clearInterval(this.#timer);
     this.#timer = undefined;
     for (const id of this.#watched.keys()) this.unwatch(id);

@@ -11,6 +11,10 @@ const OVERHEAD_BYTES = mibToBytes(128);
 /** What one CPU may fill before the agent's memory guard has looked and killed (agent/native/memory.c): past our limit the whole sandbox ends. */
 const GUARD_BYTES_PER_CPU = mibToBytes(256);
 
+/** As the agent sets it (agent/native/guest.c): one for each MiB, within bounds. */
+const PROCESSES_LEAST = 256;
+const PROCESSES_MOST = 4_096;
+
 /** Of a unit in which no machine is to run. */
 export const leastShape: Shape = { cpus: 1, memoryMb: 256 };
 
@@ -20,6 +24,10 @@ export const limitsOf = ({ cpus, memoryMb }: Shape): CgroupLimits => ({
   memoryBytes: mibToBytes(memoryMb),
   pids: PIDS_BACKSTOP,
 });
+
+/** How many processes and threads of users may run in it. */
+export const processLimit = ({ memoryBytes }: CgroupLimits): number =>
+  Math.min(PROCESSES_MOST, Math.max(PROCESSES_LEAST, Math.floor(memoryBytes / mibToBytes(1))));
 
 /** What the cgroup has: what the sentry needs itself comes on top. */
 export function withHeadroom(limits: CgroupLimits): CgroupLimits {

@@ -8,7 +8,7 @@
 //
 // Called by the gVisor driver only. Survives the service: the processes (children of the keeper, not ours) and unit.json.
 // After a reboot nothing is left: runDir lies on a tmpfs.
-import { renameSync, writeFileSync } from "node:fs";
+import { existsSync, renameSync, writeFileSync } from "node:fs";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { readJsonFile } from "@cloche/base";
@@ -22,6 +22,7 @@ import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
 import { Keeper, type KeeperFiles } from "./keeper.ts";
+import { SentryControl } from "./sentry-control.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
 /** What every unit of one driver shares. */
@@ -68,6 +69,8 @@ const SNAPSHOT_DEADLINE_MS = 600_000;
 const SIGKILL = 9;
 /** A save that a crash of the service left under way is waited for. A sentry that hangs never answers. */
 const RESUME_DEADLINE_MS = 120_000;
+/** Of a storm of 1,300 processes 1 s. */
+const PAUSE_DEADLINE_MS = 30_000;
 const KEEPER_END_TRIES = 400;
 const KEEPER_END_PAUSE_MS = 5;
 
@@ -78,6 +81,8 @@ export class Unit {
   readonly cgroup: Cgroup;
   #isFrozen = false;
   #taking = 0;
+  /** While `whilePaused` goes on. */
+  #held: Promise<void> | undefined;
 
   constructor(environment: UnitEnvironment, record: UnitRecord, lease: NetworkLease) {
     this.#environment = environment;
@@ -110,7 +115,7 @@ export class Unit {
   get socket(): string {
     return join(this.#dir, "r", `runsc-${this.record.name}.sock`);
   }
-  /** Exists while the machine is paused by a snapshot. */
+  /** Exists while the machine is paused: by a snapshot, or by `whilePaused`. */
   get #pausedMarker(): string {
     return join(this.#dir, "paused");
   }
@@ -233,6 +238,7 @@ export class Unit {
 
   /** Frozen, it takes no processor; it goes on where it was. */
   async freeze(frozen: boolean): Promise<void> {
+    if (frozen) await this.#held;
     const { sandbox } = this.record;
     if (frozen && sandbox) await this.cgroup.isolate(sandbox.pid);
     if (frozen) this.#isFrozen = true;
@@ -297,7 +303,33 @@ export class Unit {
     return this.#isFrozen || this.#taking > 0;
   }
 
+  /**
+   * Pauses it, lets `act` talk to its sentry, and lets it go on whatever happened; where the service ends in between, `unblock` does.
+   * Answers undefined where it stands still already: nothing was done.
+   */
+  async whilePaused<Done>(act: (sentry: SentryControl) => Promise<Done>): Promise<Done | undefined> {
+    if (this.standsStill || this.#held || existsSync(this.#pausedMarker)) return undefined;
+    const over = Promise.withResolvers<void>();
+    this.#held = over.promise;
+    this.#taking += 1;
+    const keep = (what: string, deadlineMs: number): Promise<string> =>
+      this.#keeper.report([what, this.socket, this.#pausedMarker], join(this.#dir, "held"), deadlineMs);
+    try {
+      await keep("pause", PAUSE_DEADLINE_MS);
+      const sentry = new SentryControl(this.socket, this.record.name);
+      return await act(sentry).finally(() => sentry.close());
+    } finally {
+      // Also where pausing took too long: it may have come to it since.
+      await keep("resume", RESUME_DEADLINE_MS).finally(() => {
+        this.#taking -= 1;
+        this.#held = undefined;
+        over.resolve();
+      });
+    }
+  }
+
   async #whileTaken(args: string[]): Promise<string> {
+    await this.#held;
     this.#taking += 1;
     try {
       return await this.#keeper.report(args, this.#reportFile, SNAPSHOT_DEADLINE_MS);

@@ -1,9 +1,12 @@
-// A unit as the watches see it: whether it lives, whether its agent answers, and how one that hangs is ended.
+// A unit as the watches see it: whether it lives, whether its agent answers, how one that hangs is ended, and a fork bomb in it.
 import type { WatchedMachine } from "../health-watch.ts";
 import { agentAnswers } from "../qemu/agent-answer.ts";
+import { type Load, type Memory, type Storm, stormOf } from "./storm.ts";
+import type { StormyMachine } from "./storm-watch.ts";
 import type { Unit } from "./unit.ts";
+import { processLimit, withHeadroom } from "./unit-limits.ts";
 
-export class WatchedUnit implements WatchedMachine {
+export class WatchedUnit implements WatchedMachine, StormyMachine {
   readonly id: string;
   readonly #unit: Unit;
   readonly #hooks: { keepStacks: () => Promise<void>; ended: (reason: string) => void };
@@ -25,6 +28,32 @@ export class WatchedUnit implements WatchedMachine {
   healthy(timeoutMs: number): Promise<boolean> {
     const { agentHost, agentPort } = this.#unit.agent;
     return agentAnswers(agentHost, agentPort, timeoutMs);
+  }
+
+  get memory(): Memory {
+    const { limits } = this.#unit.record;
+    return { promised: limits.memoryBytes, limit: withHeadroom(limits).memoryBytes };
+  }
+
+  get processLimit(): number {
+    return processLimit(this.#unit.record.limits);
+  }
+
+  tasks(): number {
+    return this.#unit.cgroup.tasks();
+  }
+
+  load(atMs: number): Load {
+    return { atMs, tasks: this.tasks(), ...this.#unit.cgroup.usage() };
+  }
+
+  endStorm(crowd: number): Promise<Storm | undefined> {
+    return this.#unit.whilePaused(async (sentry) => {
+      const storm = stormOf(await sentry.processes(), crowd);
+      for (const pgid of storm?.groups ?? []) await sentry.killGroup(pgid);
+      for (const pid of storm?.alone ?? []) await sentry.kill(pid);
+      return storm;
+    });
   }
 
   /** Why it ended; undefined: it lives. */

@@ -1,0 +1,164 @@
+// Finds fork bombs and ends them from outside, while the machine stands still: a machine that is paused cannot fork, and inside nobody
+// else gets a turn (the agent would need seconds to read /proc). One timer for all machines of a driver; which processes are the bomb
+// storm.ts decides.
+//
+//   calm ──many tasks, busy──▶ asked ──the agent answers──▶ asked again soon
+//     ▲                          ├──none for UNANSWERED_MS──▶ struck: paused, the bomb is killed, goes on
+//     │                          └──memory runs out──────▶ struck
+//     └──few tasks, or it stands still because of us
+import { type Clock, type Log, systemClock } from "@cloche/base";
+import {
+  CROWD,
+  CROWD_TASKS,
+  crowdOf,
+  isBusy,
+  type Load,
+  type Memory,
+  guardIsLate,
+  memoryOutlook,
+  type Storm,
+} from "./storm.ts";
+
+/** A machine as the watch sees it; the same object for as long as it lives. */
+export interface StormyMachine {
+  readonly id: string;
+  /** Because of us: frozen, or in the middle of a snapshot. */
+  readonly standsStill: boolean;
+  readonly memory: Memory;
+  /** How many processes may run in it. */
+  readonly processLimit: number;
+  /** Host tasks: cheap, asked of every machine at every look. */
+  tasks(): number;
+  load(atMs: number): Load;
+  /** Whether its agent answers, within `timeoutMs`. */
+  healthy(timeoutMs: number): Promise<boolean>;
+  /** Kills the program that has by far the most processes, where those are more than `crowd`. */
+  endStorm(crowd: number): Promise<Storm | undefined>;
+}
+
+const LOOK_EVERY_MS = 200;
+const ANSWER_MS = 750;
+const ASK_EVERY_MS = 750;
+/** A storm leaves the agent no turn at all; a busy machine's agent answers late. */
+const UNANSWERED_MS = 1_500;
+/** Once it was paused in vain, it runs for so long at least. */
+const IN_VAIN_MS = 1_000;
+/** Longer than a sentry that hangs is given: it stands still because of us for as long as we wait for it, and would not be found. */
+const FAILED_MS = 300_000;
+
+interface Seen {
+  load?: Load | undefined;
+  asking: boolean;
+  /** What it was like when its agent was asked last. */
+  asked?: Load;
+  /** When it was first asked in vain. */
+  unanswered?: Load | undefined;
+  striking: boolean;
+  notBeforeMs: number;
+}
+
+export class StormWatch {
+  readonly #log: Log;
+  readonly #clock: Clock;
+  #seen = new WeakMap<StormyMachine, Seen>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(log: Log, clock: Clock = systemClock) {
+    this.#log = log;
+    this.#clock = clock;
+  }
+
+  start(machines: () => Iterable<StormyMachine>): void {
+    this.#timer ??= setInterval(() => {
+      for (const machine of machines()) void this.look(machine);
+    }, LOOK_EVERY_MS).unref();
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /** Resolves when what this look began is over: a question, or the end of a bomb. */
+  async look(machine: StormyMachine): Promise<void> {
+    try {
+      if (machine.standsStill || machine.tasks() < CROWD_TASKS) {
+        const seen = this.#seen.get(machine);
+        if (seen && !seen.striking) seen.load = seen.unanswered = undefined;
+        return;
+      }
+      await this.#lookClosely(machine);
+    } catch (err) {
+      // It may have ended meanwhile, which its exit tells.
+      this.#log.debug({ err, sandbox_id: machine.id }, "a machine could not be looked at");
+    }
+  }
+
+  async #lookClosely(machine: StormyMachine): Promise<void> {
+    const seen = this.#seenOf(machine);
+    if (seen.striking) return;
+    const now = machine.load(this.#clock.monotonicMs());
+    const before = seen.load;
+    seen.load = now;
+    if (!before || now.atMs < seen.notBeforeMs) return;
+    const outlook = memoryOutlook(before, now, machine.memory);
+    if (outlook === "now" && guardIsLate(before, now, silentMs(seen, now)))
+      return this.#strike(machine, seen, CROWD);
+    const since = seen.unanswered;
+    if (since && now.atMs - since.atMs >= UNANSWERED_MS)
+      return this.#strike(machine, seen, crowdOf(machine.processLimit, now.tasks - since.tasks));
+    const soon = outlook !== "enough" || now.atMs - (seen.asked?.atMs ?? -Infinity) >= ASK_EVERY_MS;
+    if (soon && isBusy(before, now)) return this.#ask(machine, seen, now);
+  }
+
+  async #ask(machine: StormyMachine, seen: Seen, now: Load): Promise<void> {
+    if (seen.asking) return;
+    seen.asking = true;
+    seen.asked = now;
+    const answered = await machine.healthy(ANSWER_MS);
+    seen.asking = false;
+    if (answered || machine.standsStill) seen.unanswered = undefined;
+    else seen.unanswered ??= now;
+  }
+
+  async #strike(machine: StormyMachine, seen: Seen, crowd: number): Promise<void> {
+    seen.striking = true;
+    const began = this.#clock.monotonicMs();
+    let restMs = IN_VAIN_MS;
+    try {
+      const storm = await machine.endStorm(crowd);
+      if (!storm) return;
+      seen.unanswered = undefined;
+      this.#log.warn(
+        {
+          sandbox_id: machine.id,
+          processes: storm.pids.length,
+          commands: storm.commands,
+          ms: Math.round(this.#clock.monotonicMs() - began),
+        },
+        "a fork bomb: its processes were ended, all others go on",
+      );
+    } catch (err) {
+      restMs = FAILED_MS;
+      this.#log.warn({ err, sandbox_id: machine.id }, "a machine could not be searched for a fork bomb");
+    } finally {
+      seen.striking = false;
+      seen.load = undefined;
+      seen.notBeforeMs = this.#clock.monotonicMs() + restMs;
+    }
+  }
+
+  #seenOf(machine: StormyMachine): Seen {
+    const known = this.#seen.get(machine);
+    if (known) return known;
+    const seen: Seen = { asking: false, striking: false, notBeforeMs: -Infinity };
+    this.#seen.set(machine, seen);
+    return seen;
+  }
+}
+
+/** For how long its agent owes an answer. */
+function silentMs({ asking, asked, unanswered }: Seen, now: Load): number {
+  const since = unanswered ?? (asking ? asked : undefined);
+  return since ? now.atMs - since.atMs : 0;
+}
