@@ -284,6 +284,17 @@ export function loadConfig(
   return config as Config;
 }
 
+/** A list is its items with commas between. What holds objects is shown as JSON: one may have no way to become a string. */
+function textOf(value: unknown): string {
+  const isObject = (one: unknown): boolean => typeof one === "object" && one !== null;
+  if (Array.isArray(value) ? !value.some(isObject) : !isObject(value)) return String(value);
+  try {
+    return JSON.stringify(value);
+  } catch {
+    return "a value that refers to itself";
+  }
+}
+
 function readSetting(
   one: Setting<unknown>,
   env: NodeJS.ProcessEnv,
@@ -294,7 +305,7 @@ function readSetting(
   const fromFile = file[one.key];
   if ((fromEnv === undefined || fromEnv === "") && fromFile === undefined) return one.default;
   const useEnv = fromEnv !== undefined && fromEnv !== "";
-  const text = useEnv ? fromEnv : String(fromFile);
+  const text = useEnv ? fromEnv : textOf(fromFile);
   try {
     return one.parse(text);
   } catch {
