@@ -1,3 +1,5 @@
+import type { TokenClaims } from "./tokens.ts";
+
 /**
  * The channel from edge and host to an agent (ARCHITECTURE.md, The channel): TLS 1.3 with a key that only they and the agent of
  * that machine have, and on it, in place of the owner's token, a credential that nobody but that agent takes.
@@ -26,15 +28,7 @@ export const channel = {
 export const innerTokenHeader = { alg: "HS256", typ: "cloche-inner" } as const;
 
 /** Claims of an inner token: the owner's own, verified; of a tunnel to a port, that port. */
-export interface InnerTokenClaims {
-  iss: string;
-  sub: string;
-  aud: string;
-  sandbox_id: string;
-  iat: number;
-  nbf: number;
-  exp: number;
-  jti: string;
+export interface InnerTokenClaims extends TokenClaims {
   /** Opens the tunnel to this port, and nothing else. */
   port?: number;
 }
