@@ -22,7 +22,8 @@
 #define CROWD 64 /* users' processes in all guests that make a guest crowded */
 #define FEW 8
 #define PATIENT_ROUNDS 5
-#define PTY_DRAIN_MS 50 /* a pty hands its last output over a moment after its program ended */
+#define PTY_DRAIN_MS 50 /* a pty hands its last output over a moment after its program ended: it is empty when nothing came for so long */
+#define PTY_DRAIN_MAX_MS 1000 /* children in the background may write on and on */
 
 static void spawn_error(struct init *in, uint32_t id, int stage, int error, const char *text) {
   struct bytes b = {0};
@@ -172,53 +173,26 @@ static int read_request(struct exec *e, struct cursor *c, int *error, const char
   return STAGE_NONE;
 }
 
-/* A new pty of the guest's own devpts: the master for init, the slave for the program. */
-static bool open_pty(struct init *in, struct exec *e, struct winsize *size, int *slave) {
-  int master = openat(in->pts_fd, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-  if (master < 0) return false;
-  int locked = 0;
-  unsigned number;
-  char name[16];
-  *slave = -1;
-  if (ioctl(master, TIOCSPTLCK, &locked) == 0 && ioctl(master, TIOCGPTN, &number) == 0) {
-    snprintf(name, sizeof name, "%u", number);
-    *slave = openat(in->pts_fd, name, O_RDWR | O_NOCTTY | O_CLOEXEC);
-  }
-  int input = *slave < 0 ? -1 : fcntl(master, F_DUPFD_CLOEXEC, 0);
-  if (input < 0) {
-    int error = errno;
-    close(master);
-    if (*slave >= 0) close(*slave);
-    errno = error;
-    return false;
-  }
-  ioctl(master, TIOCSWINSZ, size);
-  if (fchown(*slave, e->launch->uid, 5) < 0) {
-    /* The program then only loses `mesg`. */
-  }
-  e->outputs[0].watch.fd = master;
-  e->input.fd = input;
-  return true;
-}
-
 /* Opens the pipes, and says what become the program's 0, 1 and 2. */
 static bool open_streams(struct init *in, struct exec *e, struct winsize *size) {
   struct launch *l = e->launch;
   for (int i = 0; i < 3; i++) l->stdio[i] = in->null_fd;
   if (e->flags & SPAWN_PTY) {
     int slave;
-    if (!open_pty(in, e, size, &slave)) return false;
+    if (!terminal_open(in, e, size, &slave)) return false;
     l->stdio[0] = l->stdio[1] = l->stdio[2] = l->ends[0] = slave;
     return true;
   }
   int pair[2];
-  for (int i = 0; i < 2; i++) {
+  bool merged = e->flags & SPAWN_MERGE;
+  for (int i = 0; i < (merged ? 1 : 2); i++) {
     /* The program's end must block; only ours is made non-blocking. */
     if (pipe2(pair, O_CLOEXEC) < 0) return false;
     fcntl(pair[0], F_SETFL, O_NONBLOCK);
     e->outputs[i].watch.fd = pair[0];
     l->stdio[i + 1] = l->ends[i + 1] = pair[1];
   }
+  if (merged) l->stdio[2] = l->stdio[1];
   if (e->flags & SPAWN_STDIN) {
     if (pipe2(pair, O_CLOEXEC) < 0) return false;
     fcntl(pair[1], F_SETFL, O_WRONLY | O_NONBLOCK);
@@ -298,7 +272,11 @@ static void send_exit(struct init *in, struct exec *e) {
 
 static void start_drain(struct init *in, struct exec *e, enum exec_phase phase) {
   e->phase = phase;
-  if (e->flags & SPAWN_PTY) e->pty_deadline_ms = now_ms() + PTY_DRAIN_MS;
+  if (e->flags & SPAWN_PTY) {
+    int64_t now = now_ms();
+    e->pty_deadline_ms = now + PTY_DRAIN_MS;
+    e->pty_last_ms = now + PTY_DRAIN_MAX_MS;
+  }
   for (int i = 0; i < 2; i++) output_start_drain(in, &e->outputs[i]);
   exec_advance(in, e);
 }
@@ -390,10 +368,22 @@ void exec_stopped(struct init *in, pid_t pid) {
   if (keeper_of(in, pid)) kill(pid, SIGCONT);
 }
 
-void exec_signal(struct init *in, struct exec *e, int signal, bool tree) {
+void exec_signal(struct init *in, struct exec *e, int signal, enum signal_scope scope) {
   if (signal <= 0 || signal > 64) return;
-  if (tree && e->keeper) tree_signal(in->proc_fd, e->keeper->pid, signal);
-  else if (!tree && e->launch->pid > 0 && !e->launch->main_done) kill(e->launch->pid, signal);
+  bool running = e->launch->pid > 0 && !e->launch->main_done;
+  if (scope == SCOPE_TREE) {
+    if (e->keeper) tree_signal(in->proc_fd, e->keeper->pid, signal);
+  } else if (running && scope == SCOPE_GROUP) {
+    if (e->flags & SPAWN_PTY) terminal_signal(in, e, signal);
+    else if (kill(-e->launch->pid, signal) < 0) kill(e->launch->pid, signal);
+  } else if (running) {
+    kill(e->launch->pid, signal);
+  }
+}
+
+void exec_tell_pid(struct init *in, struct exec *e) {
+  e->flags &= (uint8_t)~SPAWN_QUIET;
+  send_started(in, e);
 }
 
 /*
@@ -463,10 +453,13 @@ int exec_tick(struct init *in) {
     following = e->next;
     if (e->pty_deadline_ms == 0) continue;
     if (now == 0) now = now_ms();
-    if (now >= e->pty_deadline_ms) {
+    if (now >= e->pty_deadline_ms && !output_drain_on(in, &e->outputs[0], now < e->pty_last_ms)) {
       e->pty_deadline_ms = 0;
       e->outputs[0].drained = true;
       exec_advance(in, e);
+    } else if (now >= e->pty_deadline_ms) {
+      e->pty_deadline_ms = now + PTY_DRAIN_MS;
+      next = next < 0 || next > PTY_DRAIN_MS ? PTY_DRAIN_MS : next;
     } else if (next < 0 || e->pty_deadline_ms - now < next) {
       next = e->pty_deadline_ms - now;
     }

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 
 #include "launch.h"
 #include "wire.h"
@@ -40,7 +41,8 @@ struct exec {
   char **vectors;
   struct keeper *keeper; /* NULL: it is done with this exec */
   bool killing, main_known, exit_sent;
-  int64_t pty_deadline_ms;
+  int64_t pty_deadline_ms; /* of the drain of a pty: when it counts as empty; 0: none */
+  int64_t pty_last_ms;     /* no drain of it is longer */
   struct output outputs[2];
   struct watch input;
   struct bytes pending_input;
@@ -99,7 +101,9 @@ int64_t now_ms(void);
 /* exec.c */
 void exec_spawn(struct init *in, const struct frame *frame);
 struct exec *exec_find(struct init *in, uint32_t id);
-void exec_signal(struct init *in, struct exec *e, int signal, bool tree);
+void exec_signal(struct init *in, struct exec *e, int signal, enum signal_scope scope);
+/* Tells the pid, now or as soon as the program runs, of one that was started without. */
+void exec_tell_pid(struct init *in, struct exec *e);
 void exec_kill(struct init *in, struct exec *e);
 /* A child of init was reaped. */
 void exec_reaped(struct init *in, pid_t pid, int status);
@@ -124,11 +128,20 @@ struct keeper *keeper_of(struct init *in, pid_t pid);
 /* Its process was reaped. */
 void keeper_forget(struct init *in, struct keeper *keeper);
 
+/* terminal.c */
+/* A new pty of the guest's own devpts: the master for init, the slave for the program; false with errno. */
+bool terminal_open(struct init *in, struct exec *e, const struct winsize *size, int *slave);
+void terminal_resize(struct exec *e, const struct winsize *size);
+/* Signals the foreground process group. */
+void terminal_signal(struct init *in, struct exec *e, int signal);
+
 /* stream.c */
 void output_readable(struct init *in, struct output *out);
 void output_credit(struct init *in, struct output *out, uint32_t bytes);
 void output_rearm(struct init *in, struct output *out);
 void output_start_drain(struct init *in, struct output *out);
+/* Of a pty whose drain should be over: whether it goes on, because output came just now (`more`: that counts) or there was no room for it. */
+bool output_drain_on(struct init *in, struct output *out, bool more);
 /* Hands a pipe that others still write to over to a sink, so that they neither block nor die of SIGPIPE. */
 void output_release(struct init *in, struct output *out);
 void sink_readable(struct init *in, struct watch *watch);

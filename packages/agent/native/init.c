@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -156,13 +155,14 @@ static void handle(struct init *in, const struct frame *frame) {
     case F_STDIN: input_feed(in, e, frame->payload, frame->size); break;
     case F_STDIN_END: input_end(in, e); break;
     case F_CREDIT: output_credit(in, &e->outputs[frame->flags == 2], take_u32(&c)); break;
-    case F_SIGNAL: exec_signal(in, e, (int)take_u32(&c), frame->flags == SCOPE_TREE); break;
+    case F_SIGNAL: exec_signal(in, e, (int)take_u32(&c), frame->flags); break;
     case F_KILL: exec_kill(in, e); break;
+    case F_PID: exec_tell_pid(in, e); break;
     case F_RESIZE: {
       struct winsize size = {0};
       size.ws_col = take_u16(&c);
       size.ws_row = take_u16(&c);
-      if (e->flags & SPAWN_PTY && e->outputs[0].watch.fd >= 0) ioctl(e->outputs[0].watch.fd, TIOCSWINSZ, &size);
+      terminal_resize(e, &size);
       break;
     }
     default: break; /* a frame of a newer agent */

@@ -69,6 +69,17 @@ void output_start_drain(struct init *in, struct output *out) {
   output_rearm(in, out);
 }
 
+bool output_drain_on(struct init *in, struct output *out, bool more) {
+  bool came = false;
+  while (out->watch.fd >= 0 && out->credit > 0 && !in->paused && pump(in, out)) {
+    came = true;
+    if (!more) break; /* one last look: whoever writes on and on is not waited for */
+  }
+  if (out->watch.fd < 0) return false;
+  output_rearm(in, out);
+  return out->credit == 0 || in->paused || (came && more);
+}
+
 void output_release(struct init *in, struct output *out) {
   if (out->watch.fd < 0) return;
   uint8_t byte;

@@ -8,8 +8,8 @@
 #include <sys/types.h>
 
 struct process {
-  pid_t pid, parent;
-  bool inside, known, dead;
+  pid_t pid, parent, group, session;
+  bool inside, known, dead, stopped;
   char name[16];
   uint64_t rss; /* bytes */
 };

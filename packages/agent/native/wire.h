@@ -24,6 +24,7 @@ enum frame_type {
   F_RESIZE = 7,
   F_GUEST = 8,
   F_RENEW = 9,
+  F_PID = 10,
   /* agent -> files */
   F_LSTAT = 32,
   F_OPEN = 33,
@@ -57,9 +58,9 @@ enum frame_type {
   F_OUT_OF_MEMORY = 101,
 };
 
-enum spawn_flags { SPAWN_STDIN = 1, SPAWN_PTY = 2, SPAWN_HOLD = 4, SPAWN_SELF = 8, SPAWN_QUIET = 16 };
+enum spawn_flags { SPAWN_STDIN = 1, SPAWN_PTY = 2, SPAWN_HOLD = 4, SPAWN_SELF = 8, SPAWN_QUIET = 16, SPAWN_MERGE = 32 };
 enum spawn_stage { STAGE_NONE, STAGE_REQUEST, STAGE_USER, STAGE_CWD, STAGE_EXEC, STAGE_FORK, STAGE_PTY };
-enum signal_scope { SCOPE_PROGRAM = 0, SCOPE_TREE = 1 };
+enum signal_scope { SCOPE_PROGRAM = 0, SCOPE_TREE = 1, SCOPE_GROUP = 2 };
 
 struct frame {
   uint8_t type;

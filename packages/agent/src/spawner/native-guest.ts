@@ -211,6 +211,7 @@ export class NativeGuest implements Guest {
     if (request.stdin === "pipe") bits |= spawnFlags.stdin;
     if (request.pty !== undefined) bits |= spawnFlags.pty;
     if (request.tree === "hold") bits |= spawnFlags.hold;
+    if (request.mergeOutput === true) bits |= spawnFlags.merge;
     this.#processes.set(id, process);
     this.#write(this.#init, writer.finish(frameTypes.spawn, bits, id));
     return process;

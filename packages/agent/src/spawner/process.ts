@@ -1,6 +1,13 @@
 import { treeOf } from "./process-tree.ts";
-import { frameTypes, FrameWriter, stdinWindowBytes } from "./wire.ts";
-import type { GuestProcess, OutputStream, ProcessExit, SpawnRequest, TerminalSize } from "./types.ts";
+import { frameTypes, FrameWriter, signalScopes, stdinWindowBytes } from "./wire.ts";
+import type {
+  GuestProcess,
+  OutputStream,
+  ProcessExit,
+  SignalScope,
+  SpawnRequest,
+  TerminalSize,
+} from "./types.ts";
 
 /** Output a program may be ahead of its taker, per stream. */
 export const outputWindowBytes = 262_144;
@@ -81,9 +88,19 @@ export class NativeProcess implements GuestProcess {
     this.#pumpStdin();
   }
 
-  signal(signal: number, scope: "program" | "tree"): void {
+  signal(signal: number, scope: SignalScope): void {
     if (this.done) return;
-    this.#send(new FrameWriter().u32(signal).finish(frameTypes.signal, scope === "tree" ? 1 : 0, this.#id));
+    this.#send(new FrameWriter().u32(signal).finish(frameTypes.signal, signalScopes[scope], this.#id));
+  }
+
+  async findPid(withinMs: number): Promise<number> {
+    if (this.done || this.pid !== 0) return this.pid;
+    this.#send(new FrameWriter().finish(frameTypes.pid, 0, this.#id));
+    const late = Promise.withResolvers<number>();
+    const timer = setTimeout(() => late.resolve(0), withinMs);
+    const pid = await Promise.race([this.started.catch(() => 0), late.promise]);
+    clearTimeout(timer);
+    return pid;
   }
 
   kill(): Promise<void> {

@@ -20,6 +20,8 @@ export interface SpawnRequest {
   readonly stdin?: "none" | "pipe";
   /** Runs on a new pseudo-terminal, which becomes its controlling terminal. */
   readonly pty?: TerminalSize;
+  /** Standard error goes into standard output, in the order of the writes. A pty does so anyway. */
+  readonly mergeOutput?: boolean;
   /**
    * What becomes of processes that outlive the program. `leave` (default): they live on, adopted by the guest's init, and
    * `kill` has no effect any more. `hold`: they stay known as this process's tree until `kill` or their own end (services).
@@ -33,6 +35,12 @@ export interface TerminalSize {
   readonly cols: number;
   readonly rows: number;
 }
+
+/**
+ * Whom a signal reaches: the program alone, its whole tree (children that called setsid included), or its process group; with
+ * a pty, the group in the terminal's foreground.
+ */
+export type SignalScope = "program" | "tree" | "group";
 
 /** How a program ended: by itself with `code`, or by a signal (`code` is then 128 + signal, as shells count). */
 export interface ProcessExit {
@@ -57,8 +65,10 @@ export interface GuestProcess {
   write(data: Buffer): Promise<void>;
   /** Ends stdin. */
   end(): void;
-  /** Sends a signal to the program alone or to its whole tree (children that called setsid included). Does nothing after its end. */
-  signal(signal: number, scope: "program" | "tree"): void;
+  /** Sends a signal. Does nothing after its end. */
+  signal(signal: number, scope: SignalScope): void;
+  /** The pid of one that was launched without asking for it; 0 where it has ended, or does not run before `withinMs`. */
+  findPid(withinMs: number): Promise<number>;
   /** Kills the whole tree and nothing else; resolves with `ended`. */
   kill(): Promise<void>;
   /** What lives of its tree, as the agent counts processes. */

@@ -16,6 +16,7 @@ export const frameTypes = {
   resize: 7,
   guest: 8,
   renew: 9,
+  pid: 10,
   lstat: 32,
   open: 33,
   read: 34,
@@ -48,7 +49,8 @@ export const frameTypes = {
 
 /** Of `write`: answered without an entry. */
 export const writeFlags = { quiet: 1 } as const;
-export const spawnFlags = { stdin: 1, pty: 2, hold: 4, self: 8, quiet: 16 } as const;
+export const spawnFlags = { stdin: 1, pty: 2, hold: 4, self: 8, quiet: 16, merge: 32 } as const;
+export const signalScopes = { program: 0, tree: 1, group: 2 } as const;
 
 export interface Frame {
   readonly type: number;

@@ -1,0 +1,87 @@
+/* Terminals of programs: a pty of the guest's own devpts, its size, and signals to who is in its foreground. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "exec.h"
+#include "tree.h"
+
+#define TTY_GROUP 5
+
+/* As terminals are today: an erase takes a character, not a byte. */
+static void expect_utf8(int slave) {
+  struct termios modes;
+  if (tcgetattr(slave, &modes) < 0) return;
+  modes.c_iflag |= IUTF8;
+  tcsetattr(slave, TCSANOW, &modes);
+}
+
+bool terminal_open(struct init *in, struct exec *e, const struct winsize *size, int *slave) {
+  int master = openat(in->pts_fd, "ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+  if (master < 0) return false;
+  int locked = 0;
+  unsigned number;
+  char name[16];
+  *slave = -1;
+  if (ioctl(master, TIOCSPTLCK, &locked) == 0 && ioctl(master, TIOCGPTN, &number) == 0) {
+    snprintf(name, sizeof name, "%u", number);
+    *slave = openat(in->pts_fd, name, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  }
+  int input = *slave < 0 ? -1 : fcntl(master, F_DUPFD_CLOEXEC, 0);
+  if (input < 0) {
+    int error = errno;
+    close(master);
+    if (*slave >= 0) close(*slave);
+    errno = error;
+    return false;
+  }
+  ioctl(master, TIOCSWINSZ, size);
+  expect_utf8(*slave);
+  if (fchown(*slave, e->launch->uid, TTY_GROUP) < 0) {
+    /* The program then only loses `mesg`. */
+  }
+  e->outputs[0].watch.fd = master;
+  e->input.fd = input;
+  return true;
+}
+
+void terminal_resize(struct exec *e, const struct winsize *size) {
+  if (e->flags & SPAWN_PTY && e->outputs[0].watch.fd >= 0) ioctl(e->outputs[0].watch.fd, TIOCSWINSZ, size);
+}
+
+/* Has the terminal send it, as the key would. False where the terminal makes no signal of that key now. */
+static bool press_key(int master, int signal) {
+  struct termios modes;
+  int key = signal == SIGINT ? VINTR : signal == SIGQUIT ? VQUIT : signal == SIGTSTP ? VSUSP : -1;
+  if (key < 0 || tcgetattr(master, &modes) < 0 || !(modes.c_lflag & ISIG) || modes.c_cc[key] == _POSIX_VDISABLE) return false;
+  return write(master, &modes.c_cc[key], 1) == 1;
+}
+
+/* The group of the session that was made last and is not stopped; the leader's own where there is no other. */
+static pid_t newest_group(int proc_fd, pid_t session) {
+  struct process_list all = processes_read(proc_fd);
+  pid_t newest = session;
+  for (size_t i = 0; i < all.count; i++) {
+    const struct process *p = &all.items[i];
+    if (p->session == session && !p->dead && !p->stopped && p->group > newest) newest = p->group;
+  }
+  free(all.items);
+  return newest;
+}
+
+void terminal_signal(struct init *in, struct exec *e, int signal) {
+  int master = e->outputs[0].watch.fd;
+  pid_t group = 0;
+  if (master < 0) return;
+  if (ioctl(master, TIOCGPGRP, &group) == 0 && group > 1) {
+    kill(-group, signal);
+    return;
+  }
+  /* gVisor tells the foreground group only to processes of the session. */
+  if (!press_key(master, signal)) kill(-newest_group(in->proc_fd, e->launch->pid), signal);
+}
