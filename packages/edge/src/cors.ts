@@ -5,7 +5,7 @@ import type { RawHeaders } from "./headers.ts";
 export type CorsOrigins = "*" | readonly string[];
 
 const exposed =
-  "x-request-id, content-length, content-range, accept-ranges, etag, last-modified, retry-after, www-authenticate, content-type";
+  "x-request-id, content-length, content-range, accept-ranges, etag, last-modified, retry-after, www-authenticate, content-type, x-output-start, x-output-end";
 
 /** Whether this is a CORS preflight, which the edge answers without a token, since browsers send none with it. */
 export function isPreflight(request: IncomingMessage): boolean {

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { tokenSubprotocol } from "./token-verifier.ts";
 
 /** Names and values in turn, as node:http gives and takes them; original case, order and repetition kept. */
 export type RawHeaders = string[];
@@ -55,10 +56,19 @@ export function forwardableHeaders(
       continue;
     if (named?.has(lower) || dropped?.has(lower)) continue;
     if (authorization !== undefined && lower === "authorization") continue;
-    kept.push(name, raw[index + 1] as string);
+    const value = raw[index + 1] as string;
+    const mayHaveToken = authorization !== undefined && lower === "sec-websocket-protocol";
+    const shown = mayHaveToken ? withoutTokens(value) : value;
+    if (shown !== "" || value === "") kept.push(name, shown);
   }
   if (authorization !== undefined && authorization !== "") kept.push("Authorization", authorization);
   return kept;
+}
+
+/** Subprotocols without those that are tokens: an owner's token never leaves the edge. */
+function withoutTokens(offered: string): string {
+  const names = offered.split(",").map((name) => name.trim());
+  return names.filter((name) => !name.startsWith(tokenSubprotocol)).join(", ");
 }
 
 /** An answer's headers as the client gets them: without hop-by-hop and internal ones and without the far end's request id. */

@@ -20,7 +20,7 @@ import {
 import { tooManyHeaders } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
 import type { RouteClient, RouteTable } from "./route-table.ts";
-import { bearerToken, TokenVerifier } from "./token-verifier.ts";
+import { authorizationOf, bearerToken, TokenVerifier } from "./token-verifier.ts";
 import { PortClosedError, type Upstreams } from "./upstreams.ts";
 import type { Waiter } from "./waiting-room.ts";
 
@@ -107,7 +107,7 @@ export class Router {
     const route = this.#gate.now(sandboxId, toHost);
     if (route !== undefined) return this.#send(exchange, route, toHost);
     const authorise = async (): Promise<void> => {
-      await this.#verifier.verify(bearerToken(exchange.request.headers.authorization), sandboxId);
+      await this.#verifier.verify(bearerToken(authorizationOf(exchange.request)), sandboxId);
     };
     this.#gate.admit(sandboxId, toHost, { kind: "bearer", authorise }).then(
       (admitted) => {
@@ -162,11 +162,11 @@ export class Router {
 
   #send(exchange: Exchange, route: Route, toHost: boolean): void {
     if (toHost) return this.#sendToHost(exchange, route);
-    const { headers } = exchange.request;
+    const shown = authorizationOf(exchange.request);
     // An agent of a release before the channel verifies the owner's token itself.
     if (this.#parts.upstreams.credentials(route) === undefined)
-      return this.#sendToAgent(exchange, route, headers.authorization);
-    this.#innerAuthorization(headers.authorization, route).then(
+      return this.#sendToAgent(exchange, route, shown);
+    this.#innerAuthorization(shown, route).then(
       (authorization) => {
         if (exchange.gone || exchange.over) return;
         // It may have moved while the token was looked at.
