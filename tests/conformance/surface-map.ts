@@ -32,8 +32,11 @@ export function successes(files: readonly CaseFile[]): Set<string> {
   return shown;
 }
 
+const switchingProtocols = 101;
+
 const succeeds = ({ expect }: Step): boolean =>
-  typeof expect.status === "number" && expect.status >= 200 && expect.status < 300;
+  typeof expect.status === "number" &&
+  ((expect.status >= 200 && expect.status < 300) || expect.status === switchingProtocols);
 
 function subject(file: CaseFile, step: Step): string {
   const surface = step.surface ?? (step.call.includes(" ") ? "dataplane" : file.surface);

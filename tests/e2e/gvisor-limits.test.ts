@@ -68,6 +68,11 @@ const limits: readonly [row: string, expression: string, found: string][] = [
     "attempt(lambda: os.read(os.open('/dev/ptmx', os.O_RDWR | os.O_NONBLOCK | os.O_NOCTTY), 1))",
     "EIO",
   ],
+  [
+    "asks a terminal's master",
+    "(lambda p: __import__('time').sleep(2) or os._exit(0) if p[0] == 0 else attempt(lambda: os.tcgetpgrp(p[1])))(__import__('pty').fork())",
+    "ENOTTY",
+  ],
 ];
 
 onGvisor.each(limits)("a program that %s is limited as the table says", async (_row, expression, found) => {

@@ -76,9 +76,9 @@ export const guestDefences: readonly Defence[] = [
   {
     what: "an exec outlives the connection that asked for it",
     file: "packages/agent/src/exec/routes.ts",
-    find: "await collectCommand(parts, command, aborted);",
+    find: "await collectCommand(parts, command, aborted, () => hasDeparted(exchange));",
     replace:
-      'await collectCommand(parts, command, ((lost) => (exchange.request.socket.once("end", () => lost.abort()), AbortSignal.any([aborted, lost.signal])))(new AbortController()));',
+      'await collectCommand(parts, command, ((lost) => (exchange.request.socket.once("end", () => lost.abort()), AbortSignal.any([aborted, lost.signal])))(new AbortController()), () => hasDeparted(exchange));',
     project: "guest",
     test: "tests/guest/exec.test.ts",
     named: "by the edge's word",

@@ -20,6 +20,7 @@ import type { Route } from "./http/router.ts";
 import { createHttpServer, type HttpServerOptions } from "./http/server.ts";
 import type { Log } from "./log.ts";
 import { ContainerLauncher } from "./oci/container-launcher.ts";
+import { isAttachPath, processAttach, processRoutes, ProcessTable } from "./processes/index.ts";
 import { portTunnel } from "./ports/tunnel.ts";
 import { kernelRandomness } from "./randomness.ts";
 import { Catalog } from "./services/catalog.ts";
@@ -51,16 +52,23 @@ export function createAgent(
   const channelKeys = new ChannelKeys(config.bootstrapChannelKey);
   const activity = new Activity(now);
   const store = new Store(join(config.diskPath, "cloche", "store.db"), systemStoreClock);
+  const processes = new ProcessTable({
+    randomBytes: (length) => randomness.bytes(length),
+    nowMs: now,
+    onActivity: () => activity.touch(),
+  });
   const services = new Supervisor({
     catalog: new Catalog(join(config.diskPath, "cloche", "services"), log),
     launcher: launcherByKind(
       plainLauncher(
         () => spawner.guest,
         () => identity.env,
+        processes,
       ),
       new ContainerLauncher({
         folder: join(config.diskPath, "cloche"),
         spawner,
+        processes,
         program,
         environment: () => identity.env,
         dnsServers: () => identity.dnsServers,
@@ -99,27 +107,32 @@ export function createAgent(
       log,
       guestProgram,
       runningExecs: () => running.count,
+      processes,
     }),
-    ...execRoutes({
-      guest: () => spawner.guest,
-      env: () => identity.env,
-      running,
-      onActivity: () => activity.touch(),
-    }),
+    ...execRoutes({ guest: () => spawner.guest, env: () => identity.env, running, processes }),
+    ...processRoutes({ guest: () => spawner.guest, env: () => identity.env, table: processes }),
     ...fileRoutes(() => spawner.guest),
     ...storeRoutes(store, now),
-    ...serviceRoutes(services, { running, onActivity: () => activity.touch() }),
+    ...serviceRoutes(services, { running, processes }),
   ];
   const handling: HttpServerOptions = {
     routes,
-    upgrades: [portTunnel(config.port, () => activity.touch())],
+    upgrades: [
+      portTunnel(config.port, () => activity.touch()),
+      processAttach(processes, () => activity.touch()),
+    ],
     authorize: ({ request, path }) => {
       authorize(request, path, control, identity.verifier, now());
       if (path.startsWith("/v1/")) disk.require();
       return path.startsWith(controlPrefix) || path === healthPath ? undefined : identity.beingWritten;
     },
     // The host's own questions are no activity of the user's.
-    track: (path) => (path.startsWith("/v1/") || path.startsWith("/cloche/") ? activity.begin() : noop),
+    track: (path) => {
+      if (!path.startsWith("/v1/") && !path.startsWith("/cloche/")) return noop;
+      if (!isAttachPath(path)) return activity.begin();
+      activity.touch();
+      return noop;
+    },
     randomBytes: (length) => randomness.bytes(length),
     log,
   };

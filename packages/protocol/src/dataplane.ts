@@ -44,6 +44,73 @@ export interface ExecResponse {
   stderr_truncated?: boolean;
 }
 
+/** `POST /v1/processes`, added: what of exec it takes, and what only a process has. */
+export interface ProcessRequest extends Pick<ExecRequest, "cmd" | "dir" | "env" | "user"> {
+  /** Kills the whole tree after so long. Default: never. */
+  timeout_ms?: number;
+  /** A terminal of this size; default none. */
+  tty?: Partial<TerminalCells> | null;
+  /** Default `open` with a terminal, else `none`. */
+  stdin?: "none" | "open";
+  /** Standard error into standard output. Default false. */
+  merge_output?: boolean;
+  /** What is kept of each stream: the newest. 1 to 67,108,864, default 1,048,576. */
+  output_limit_bytes?: number;
+  /** How long it is remembered once it has ended. 0 to 604,800, default 3,600. */
+  keep_seconds?: number;
+  /** Free text, at most 256 bytes. */
+  tag?: string;
+}
+export interface TerminalCells {
+  cols: number;
+  rows: number;
+}
+export type ProcessKind = "process" | "exec" | "service" | "container";
+export type ProcessEndedBy =
+  | "exit"
+  | "signal"
+  | "timeout"
+  | "delete"
+  | "restore"
+  | "machine_restart"
+  | "out_of_memory";
+export interface ProcessInfo {
+  process_id: string;
+  /** As the sandbox sees it; 0 once it has ended. */
+  pid: number;
+  kind: ProcessKind;
+  /** The first 4,096 bytes of it. */
+  cmd: string[];
+  /** Empty: the home directory of its user. */
+  dir: string;
+  user: string;
+  /** Of a service or container: its name. */
+  tag: string;
+  status: "running" | "exited";
+  /** Null while it runs. */
+  exit_code: number | null;
+  /** Name of the signal that ended it. */
+  signal: string | null;
+  timed_out: boolean;
+  ended_by: ProcessEndedBy | null;
+  started_at: string;
+  ended_at: string | null;
+  tty: TerminalCells | null;
+  stdin: "none" | "open" | "closed";
+  /** Written so far, whatever of it is kept. */
+  stdout_bytes: number;
+  stderr_bytes: number;
+}
+export interface ProcessList {
+  /** Oldest first. */
+  processes: ProcessInfo[];
+}
+export interface ProcessStdinResponse {
+  ok: boolean;
+  /** What the process's input has taken. */
+  bytes: number;
+}
+
 export interface EntryInfo {
   name: string;
   path: string;

@@ -16,6 +16,7 @@ function suffix(randomBytes: RandomBytes): string {
 
 export const newSandboxId = (randomBytes: RandomBytes): string => `sbx-${suffix(randomBytes)}`;
 export const newCheckpointId = (randomBytes: RandomBytes): string => `ckpt-${suffix(randomBytes)}`;
+export const newProcessId = (randomBytes: RandomBytes): string => `proc-${suffix(randomBytes)}`;
 export const newApiKeyId = (randomBytes: RandomBytes): string => `key-${suffix(randomBytes)}`;
 export const newTeamId = (randomBytes: RandomBytes): string => `team-${suffix(randomBytes)}`;
 export const newInstallationId = (randomBytes: RandomBytes): string => `ins-${suffix(randomBytes)}`;

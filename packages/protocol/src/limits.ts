@@ -26,6 +26,28 @@ export const limits = {
   serviceLogBytes: 8 * 1024 * 1024,
   serviceLogFiles: 2,
   servicesPerSandbox: 256,
+  /** Processes (docs/processes.md): those that run and those that are remembered, of one sandbox. */
+  processesPerSandbox: 1_000,
+  processOutputBytesDefault: 1_048_576,
+  processOutputBytesMax: 64 * 1024 * 1024,
+  /** Of all processes of a sandbox: this part of its memory, within these bounds. */
+  processOutputMemoryShare: 1 / 8,
+  processOutputTotalBytesMin: 16 * 1024 * 1024,
+  processOutputTotalBytesMax: 512 * 1024 * 1024,
+  processKeepSecondsDefault: 3_600,
+  processKeepSecondsMax: 604_800,
+  processTagBytes: 256,
+  /** Of `cmd` in ProcessInfo; the rest is left out. */
+  processCommandShownBytes: 4_096,
+  /** Who follows or is attached to one process at once. */
+  processReaders: 100,
+  /** A reader for whom there is output and who takes nothing for so long is cut off. */
+  processReaderStallMs: 60_000,
+  processWaitTimeoutSeconds: 30,
+  processWaitTimeoutMaxSeconds: 3_600,
+  /** Of one message to an attached process. */
+  processMessageBytes: 1_048_576,
+  terminalCells: 65_535,
   /** JSON bodies where no narrower limit is named. */
   jsonBodyBytes: 24 * 1024 * 1024,
   /** HTTP servers. */

@@ -28,6 +28,7 @@ import {
 import type { Exchange } from "../http/exchange.ts";
 import type { Route } from "../http/router.ts";
 import type { Log } from "../log.ts";
+import type { ProcessTable } from "../processes/index.ts";
 import type { Randomness } from "../randomness.ts";
 import type { Spawner } from "../spawner/index.ts";
 import { type Activity, descendants } from "./activity.ts";
@@ -51,6 +52,7 @@ export interface GuestServiceParts {
   /** The native program. */
   guestProgram: string;
   runningExecs(): number;
+  processes: ProcessTable;
 }
 
 /** A clock further off than this is set. */
@@ -112,7 +114,8 @@ class GuestService {
   }
 
   async assign(body: JsonObject, connection: unknown): Promise<AssignResponseJson> {
-    const { identity, control, channelKeys, disk, services, spawner, randomness, log } = this.#parts;
+    const { identity, control, channelKeys, disk, processes, services, spawner, randomness, log } =
+      this.#parts;
     const request = readAssign(body);
     const verifier = new TokenVerifier(request.sandboxId, request.issuer, channelKeys);
     if (request.entropy.length > 0) randomness.mix(request.entropy);
@@ -138,6 +141,7 @@ class GuestService {
     // Last: a call that failed can be repeated with the secret it came with.
     control.replace(request.controlSecret);
     channelKeys.replace(request.controlSecret, connection);
+    processes.connectionsLost();
     log.info("assigned", { sandbox_id: request.sandboxId, started, failed });
     return { agentVersion, startedServices: started, failedServices: failed };
   }
@@ -166,7 +170,8 @@ class GuestService {
   }
 
   async prepareSnapshot(): Promise<PrepareSnapshotResponseJson> {
-    const { diskPath, identity, services } = this.#parts;
+    const { diskPath, identity, processes, services } = this.#parts;
+    if (identity.sandboxId !== "") processes.snapshotAhead();
     await services.flush();
     if (identity.sandboxId === "") {
       dropGarbage();
@@ -177,7 +182,8 @@ class GuestService {
   }
 
   async detachDisk(): Promise<DetachDiskResponseJson> {
-    const { disk, identity, spawner } = this.#parts;
+    const { disk, identity, processes, spawner } = this.#parts;
+    if (disk.attached) await processes.endAll("restore");
     const runningServices = await disk.detach();
     // A template's is there when it is saved; a sandbox's starts while the host swaps the disk, after the answer.
     if (identity.sandboxId !== "") setImmediate(() => spawner.expectAttach());

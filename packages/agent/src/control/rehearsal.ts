@@ -6,8 +6,13 @@ import { innerTokenHeader } from "@cloche/protocol";
 import { TokenVerifier } from "../auth/token-verifier.ts";
 import type { ChannelKeys } from "../channel/keys.ts";
 import { collectCommand, readCommand } from "../exec/routes.ts";
+import { ProcessTable } from "../processes/index.ts";
 import type { Guest } from "../spawner/index.ts";
 
+/** No id is made. */
+const randomBytes = (): never => {
+  throw new Error("nobody asks for the id of a rehearsed command");
+};
 const command = { cmd: ["echo", "ready"] };
 /** Once for what is read from the image, again for what the first run left out. */
 const rounds = 2;
@@ -23,7 +28,8 @@ export async function rehearse(guest: Guest, keys: ChannelKeys): Promise<void> {
 /** What was rehearsed before it was saved, once more: for what is read from the image. */
 export async function rehearseAgain(guest: Guest, keys: ChannelKeys): Promise<void> {
   refuseToken(keys);
-  const parts = { guest: () => guest, onActivity: () => undefined };
+  const processes = new ProcessTable({ randomBytes, nowMs: Date.now, onActivity: () => undefined });
+  const parts = { guest: () => guest, processes };
   await collectCommand(parts, readCommand(command, {}), new AbortController().signal);
 }
 

@@ -58,11 +58,16 @@ export function notExecuted(
       if (exhausted.includes(error.errno)) throw noRoom(error);
       break;
     case "lost":
-      throw new ClocheError("unavailable", "the sandbox's processes were restarted while this command ran", {
-        cause: error,
-      });
+      throw restarted(error);
   }
   throw new ClocheError("internal", "the command could not be started", { cause: error });
+}
+
+/** What an exec answers whose guest ended under it, or was ended for a restore. */
+export function restarted(cause?: unknown): ClocheError {
+  return new ClocheError("unavailable", "the sandbox's processes were restarted while this command ran", {
+    cause,
+  });
 }
 
 function noRoom(cause: unknown): ClocheError {

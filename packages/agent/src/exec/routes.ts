@@ -1,20 +1,17 @@
 import { abortExecPath, ClocheError, type ExecResponse, internalHeaders, limits } from "@cloche/protocol";
+import { hasDeparted } from "../http/departure.ts";
 import type { Exchange } from "../http/exchange.ts";
-import {
-  type JsonObject,
-  optionalBoolean,
-  optionalEnvironment,
-  optionalInteger,
-  optionalString,
-  requiredCommand,
-} from "../http/fields.ts";
+import { type JsonObject, optionalBoolean, optionalString } from "../http/fields.ts";
 import type { Route } from "../http/router.ts";
+import type { OutputLog } from "../processes/output-log.ts";
+import type { Process } from "../processes/process.ts";
+import type { ProcessTable } from "../processes/process-table.ts";
 import type { Guest } from "../spawner/index.ts";
-import { programEnvironment } from "./environment.ts";
-import { EventStream } from "./event-stream.ts";
-import { CollectedOutput } from "./output.ts";
 import { decodeBytes, type Output, readInput, readOutput } from "./bytes.ts";
-import { type Command, type CommandEnd, runCommand } from "./run-command.ts";
+import { EventStream } from "./event-stream.ts";
+import { restarted } from "./failures.ts";
+import { readProgram } from "./read-program.ts";
+import { canceled, type Command, type CommandEnd } from "./run-command.ts";
 import type { RunningExecs } from "./running-execs.ts";
 
 export interface ExecParts {
@@ -23,8 +20,7 @@ export interface ExecParts {
   /** The sandbox's own variables, below those of a request. */
   env(): Readonly<Record<string, string>>;
   running: RunningExecs;
-  /** Told of every piece of output: a sandbox that prints is not idle. */
-  onActivity(): void;
+  processes: ProcessTable;
 }
 
 /** `POST /v1/exec` (service-interface.md, Data plane: exec) and the edge's way to abort one. */
@@ -57,8 +53,8 @@ async function exec(parts: ExecParts, exchange: Exchange): Promise<ExecResponse 
         await streamCommand(parts, command, exchange, aborted, output);
         return undefined;
       }
-      const { end, ...streams } = await collectCommand(parts, command, aborted);
-      return response(end, streams, output);
+      const collected = await collectCommand(parts, command, aborted, () => hasDeparted(exchange));
+      return response(collected.end, collected, output);
     } finally {
       closeStdin?.close();
     }
@@ -89,59 +85,61 @@ function wantsEvents(exchange: Exchange): boolean {
 
 /** Checks an exec request. Throws `invalid_argument` naming the field, 413 for a stdin beyond 16 MiB. */
 export function readCommand(body: JsonObject, sandboxEnv: Readonly<Record<string, string>>): Command {
-  const cmd = requiredCommand(body, "cmd");
-  if (cmd.length > limits.execArguments) {
-    throw new ClocheError("invalid_argument", `cmd must not have more than ${limits.execArguments} strings`);
-  }
-  const long = cmd.findIndex((argument) => Buffer.byteLength(argument) >= limits.execArgumentBytes);
-  if (long >= 0) {
-    throw new ClocheError(
-      "invalid_argument",
-      `cmd[${long}] must be shorter than ${limits.execArgumentBytes} bytes; pass long text in stdin`,
-    );
-  }
-  const dir = optionalString(body, "dir");
-  if (dir === "") throw new ClocheError("invalid_argument", "dir must not be empty");
-  const user = optionalString(body, "user");
-  if (user === "") throw new ClocheError("invalid_argument", "user must not be empty");
-  return {
-    cmd,
-    dir,
-    user,
-    env: programEnvironment(sandboxEnv, optionalEnvironment(body, "env")),
-    stdin: readInput(body),
-    timeoutMs: optionalInteger(body, "timeout_ms", 1, Number.MAX_SAFE_INTEGER),
-  };
+  return { ...readProgram(body, sandboxEnv), stdin: readInput(body) };
 }
 
-interface Streams {
-  stdout: CollectedOutput;
-  stderr: CollectedOutput;
+export interface CollectParts {
+  guest(): Guest;
+  processes: ProcessTable;
 }
 
-/** Runs a command and keeps its output, up to 16 MiB a stream. */
+/** A command that has ended, with the first 16 MiB of each stream. */
+export interface Collected {
+  end: CommandEnd;
+  stdout: OutputLog;
+  stderr: OutputLog;
+}
+
+/**
+ * Runs a command and keeps its output. `isCutOff` says, once it has ended, whether its client cannot have the answer any more: then
+ * the list of processes remembers it. What `aborted` does is kill it.
+ */
 export async function collectCommand(
-  parts: Pick<ExecParts, "guest" | "onActivity">,
+  parts: CollectParts,
   command: Command,
   aborted: AbortSignal,
-): Promise<Streams & { end: CommandEnd }> {
-  const streams: Streams = {
-    stdout: new CollectedOutput(limits.execOutputBytes),
-    stderr: new CollectedOutput(limits.execOutputBytes),
-  };
-  const end = await runCommand(
-    parts.guest(),
-    command,
-    (stream, chunk) => {
-      parts.onActivity();
-      streams[stream].take(chunk);
-    },
-    aborted,
-  );
-  return { ...streams, end };
+  isCutOff: () => boolean = never,
+): Promise<Collected> {
+  const { process, end } = parts.processes.exec(parts.guest(), command);
+  const ended = await untilOver(parts.processes, process, end, aborted, isCutOff);
+  return { end: ended, stdout: process.spec.stdout, stderr: process.spec.stderr };
 }
 
-function response(end: CommandEnd, { stdout, stderr }: Streams, output: Output): ExecResponse {
+const never = (): boolean => false;
+
+/** Waits for the end of an exec, which `aborted` kills. Throws `canceled` after that, `unavailable` where a restore ended it. */
+async function untilOver(
+  processes: ProcessTable,
+  process: Process,
+  end: Promise<CommandEnd>,
+  aborted: AbortSignal,
+  isCutOff: () => boolean,
+): Promise<CommandEnd> {
+  const kill = (): void => void process.kill("abort");
+  aborted.addEventListener("abort", kill, { once: true });
+  if (aborted.aborted) kill();
+  try {
+    const ended = await end;
+    if (aborted.aborted) throw canceled();
+    if (process.endedBy === "restore") throw restarted();
+    return ended;
+  } finally {
+    aborted.removeEventListener("abort", kill);
+    processes.settle(process, isCutOff() || process.endedBy === "restore");
+  }
+}
+
+function response(end: CommandEnd, { stdout, stderr }: Collected, output: Output): ExecResponse {
   const encoding = output === "base64" ? "base64" : "utf8";
   return {
     stdout: stdout.toString(encoding),
@@ -166,22 +164,19 @@ async function streamCommand(
 ): Promise<void> {
   const events = new EventStream(exchange.response, output);
   try {
-    const end = await runCommand(
+    const { process, end } = parts.processes.exec(
       parts.guest(),
       command,
-      (stream, chunk) => {
-        parts.onActivity();
-        return events.output(stream, chunk);
-      },
-      aborted,
+      (stream, chunk) => events.output(stream, chunk),
       () => events.begin(),
     );
+    const ended = await untilOver(parts.processes, process, end, aborted, () => hasDeparted(exchange));
     events.end("exit", {
-      exit_code: end.exitCode,
-      ok: end.exitCode === 0 && !end.timedOut,
-      duration_ms: end.durationMs,
-      timed_out: end.timedOut,
-      ...(end.outOfMemory ? { out_of_memory: true } : {}),
+      exit_code: ended.exitCode,
+      ok: ended.exitCode === 0 && !ended.timedOut,
+      duration_ms: ended.durationMs,
+      timed_out: ended.timedOut,
+      ...(ended.outOfMemory ? { out_of_memory: true } : {}),
     });
   } catch (error) {
     if (!events.begun) throw error;

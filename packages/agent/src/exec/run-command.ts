@@ -1,7 +1,13 @@
 import { ClocheError } from "@cloche/protocol";
-import { type Guest, type GuestProcess, SpawnError, type SpawnRequest } from "../spawner/index.ts";
+import {
+  type Guest,
+  type GuestProcess,
+  type ProcessExit,
+  SpawnError,
+  type SpawnRequest,
+  type TerminalSize,
+} from "../spawner/index.ts";
 import { countdown } from "./countdown.ts";
-import { notExecuted } from "./failures.ts";
 
 export interface Command {
   /** Program and arguments, not empty. */
@@ -16,6 +22,12 @@ export interface Command {
   onStdin?: ((stdin: Stdin) => void) | undefined;
   /** Undefined: none. */
   timeoutMs?: number | undefined;
+  /** On a terminal of this size. */
+  tty?: TerminalSize | undefined;
+  /** Standard error goes into standard output. */
+  mergeOutput?: boolean | undefined;
+  /** Children that it leaves in the background stay part of it, to be killed with it. */
+  holdTree?: boolean | undefined;
 }
 
 /** Standard input of a program that runs. */
@@ -24,30 +36,35 @@ export type Stdin = Pick<GuestProcess, "write" | "end">;
 export interface CommandEnd {
   /** 128 + signal where one ended it; 137 after the timeout; 126 and 127 as shells use them. */
   exitCode: number;
+  /** The number of the signal that ended it. */
+  signal: number | null;
   timedOut: boolean;
   durationMs: number;
   /** One of its processes was killed because the sandbox's memory was used up. */
   outOfMemory: boolean;
 }
 
-type Taker = NonNullable<SpawnRequest["onOutput"]>;
+export type Taker = NonNullable<SpawnRequest["onOutput"]>;
+
+export interface LaunchedCommand {
+  process: GuestProcess;
+  /** Resolves when it has ended and `onOutput` has taken what it wrote; rejects with `SpawnError`. */
+  end: Promise<CommandEnd>;
+}
 
 const killedExitCode = 137;
+const sigkill = 9;
 
 /**
- * Runs a command in a guest and answers when it has ended and `onOutput` has taken what it wrote. The timeout and `aborted`
- * kill its whole tree; nothing else does, least of all a lost connection. A program that is not there is no error: code
- * 127 and a line on stderr. `onStarted` is called once the program runs, for those who must know before it says anything.
- * Throws `invalid_argument` for `dir` and `user`, `canceled` after an abort.
+ * Launches a command in a guest. Its timeout kills its whole tree; nothing else here does, least of all a lost connection.
+ * `onStarted` is called once the program runs, for those who must know before it says anything.
  */
-export async function runCommand(
+export function launchCommand(
   guest: Guest,
   command: Command,
   onOutput: Taker,
-  aborted: AbortSignal,
   onStarted?: () => void,
-): Promise<CommandEnd> {
-  if (aborted.aborted) throw canceled();
+): LaunchedCommand {
   const startedMs = performance.now();
   const request: SpawnRequest = {
     argv: command.cmd,
@@ -56,40 +73,43 @@ export async function runCommand(
     onOutput,
     ...(command.dir === undefined ? {} : { cwd: command.dir }),
     ...(command.user === undefined ? {} : { user: command.user }),
+    ...(command.tty === undefined ? {} : { pty: command.tty }),
+    ...(command.mergeOutput === true ? { mergeOutput: true } : {}),
+    ...(command.holdTree === true ? { tree: "hold" } : {}),
   };
   const running = guest.launch(request, onStarted);
-  const end = (exitCode: number, timedOut: boolean): CommandEnd => ({
-    exitCode,
+  if (request.stdin === "pipe") feed(running, command);
+  return { process: running, end: untilEnd(running, command.timeoutMs, startedMs) };
+}
+
+async function untilEnd(
+  running: GuestProcess,
+  timeoutMs: number | undefined,
+  startedMs: number,
+): Promise<CommandEnd> {
+  let timedOut = false;
+  const stopTimer =
+    timeoutMs === undefined
+      ? undefined
+      : countdown(timeoutMs, () => {
+          timedOut = true;
+          void running.kill();
+        });
+  let exit: ProcessExit;
+  try {
+    exit = await running.exited;
+    // That it was killed for memory is told before its end, but on another socket: what has arrived there is read first.
+    if (exit.code === killedExitCode) await new Promise((resolve) => setImmediate(resolve));
+  } finally {
+    stopTimer?.();
+  }
+  return {
+    exitCode: timedOut ? killedExitCode : exit.code,
+    signal: timedOut ? sigkill : exit.signal,
     timedOut,
     outOfMemory: running.outOfMemory,
     durationMs: Math.round(performance.now() - startedMs),
-  });
-  let timedOut = false;
-  const kill = (): void => void running.kill();
-  const stopTimer =
-    command.timeoutMs === undefined
-      ? undefined
-      : countdown(command.timeoutMs, () => {
-          timedOut = true;
-          kill();
-        });
-  aborted.addEventListener("abort", kill, { once: true });
-  if (request.stdin === "pipe") feed(running, command);
-  try {
-    const { code } = await running.exited;
-    // That it was killed for memory is told before its end, but on another socket: what has arrived there is read first.
-    if (code === killedExitCode) await new Promise((resolve) => setImmediate(resolve));
-    if (aborted.aborted) throw canceled();
-    return end(timedOut ? killedExitCode : code, timedOut);
-  } catch (error) {
-    if (!(error instanceof SpawnError)) throw error;
-    const { exitCode, message } = notExecuted(error, command);
-    await onOutput("stderr", Buffer.from(message));
-    return end(exitCode, false);
-  } finally {
-    stopTimer?.();
-    aborted.removeEventListener("abort", kill);
-  }
+  };
 }
 
 function feed(running: GuestProcess, { stdin, onStdin }: Command): void {
@@ -98,6 +118,8 @@ function feed(running: GuestProcess, { stdin, onStdin }: Command): void {
   else onStdin(running);
 }
 
-function canceled(): ClocheError {
+export function canceled(): ClocheError {
   return new ClocheError("canceled", "the client went away; the command was killed");
 }
+
+export const isLost = (error: unknown): boolean => error instanceof SpawnError && error.stage === "lost";

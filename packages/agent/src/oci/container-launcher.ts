@@ -21,6 +21,7 @@ import {
   type LaunchRequest,
 } from "../services/launcher.ts";
 import { programEnvironment } from "../exec/index.ts";
+import type { ProcessTable } from "../processes/index.ts";
 import type { Guest, Spawner } from "../spawner/index.ts";
 import { BlobCache } from "./blobs.ts";
 import type { ImageConfig } from "./manifest.ts";
@@ -31,6 +32,7 @@ export interface ContainerParts {
   /** The disk's `cloche` folder. */
   folder: string;
   spawner: Spawner;
+  processes: ProcessTable;
   /** Node and the agent's bundle, to run the pull process with. */
   program: readonly string[];
   /** The sandbox's own environment. */
@@ -56,7 +58,7 @@ export class ContainerLauncher implements Launcher {
     const { name, definition, log, onOutput } = request;
     const { config } = await this.#ready(request);
     const argv = commandLine(definition, config);
-    const { spawner, environment } = this.#parts;
+    const { spawner, environment, processes } = this.#parts;
     const guest = await spawner.openContainer(name, {
       root: join(this.#folder(name), "rootfs"),
       hostname: hostnameOf(name),
@@ -74,6 +76,9 @@ export class ContainerLauncher implements Launcher {
         ...(user === "" ? {} : { user }),
         log,
         onOutput,
+        processes,
+        kind: "container",
+        name,
       });
       const release = async (graceMs: number): Promise<void> => {
         await guest.settle(graceMs);

@@ -1,7 +1,9 @@
 import { ClocheError } from "@cloche/protocol";
 import { collectCommand, execIdOf, type RunningExecs } from "../exec/index.ts";
+import { hasDeparted } from "../http/departure.ts";
 import type { Exchange } from "../http/exchange.ts";
 import { optionalInteger, requiredCommand } from "../http/fields.ts";
+import type { ProcessTable } from "../processes/index.ts";
 import type { Supervisor } from "./supervisor.ts";
 
 /** Answer of `POST /v1/services/{name}/exec`. */
@@ -19,7 +21,7 @@ export interface ContainerExecAnswer {
 
 export interface ContainerExecParts {
   running: RunningExecs;
-  onActivity(): void;
+  processes: ProcessTable;
 }
 
 const timeoutSecondsMax = 31_536_000;
@@ -58,7 +60,9 @@ export async function execInContainer(
     timeoutMs: timeoutSeconds === undefined ? undefined : timeoutSeconds * 1000,
   };
   const { stdout, stderr, end } = await parts.running.track(execIdOf(exchange), (aborted) =>
-    collectCommand({ guest: () => guest, onActivity: parts.onActivity }, command, aborted),
+    collectCommand({ guest: () => guest, processes: parts.processes }, command, aborted, () =>
+      hasDeparted(exchange),
+    ),
   );
   return {
     stdout: stdout.toString("utf8"),

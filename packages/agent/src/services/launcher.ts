@@ -1,6 +1,7 @@
 import { constants } from "node:os";
 import type { PullProgress, ServiceDefinition } from "@cloche/protocol";
 import { programEnvironment } from "../exec/index.ts";
+import type { ProcessTable } from "../processes/index.ts";
 import { type Guest, type GuestProcess, SpawnError } from "../spawner/index.ts";
 import type { ServiceLog } from "./service-log.ts";
 
@@ -57,11 +58,12 @@ export class LaunchError extends Error {
 export function plainLauncher(
   guest: () => Guest,
   environment: () => Readonly<Record<string, string>>,
+  processes: ProcessTable,
 ): Launcher {
   return {
     remove: async () => undefined,
     tidy: async () => undefined,
-    launch: async ({ definition, log, onOutput }) => {
+    launch: async ({ name, definition, log, onOutput }) => {
       const { cmd, args = [], env, working_dir: cwd, user } = definition;
       const process = await launchProgram(guest(), {
         argv: [cmd, ...args],
@@ -70,6 +72,9 @@ export function plainLauncher(
         ...(user === undefined ? {} : { user }),
         log,
         onOutput,
+        processes,
+        kind: "service",
+        name,
       });
       return { process, container: undefined, release: async () => undefined };
     },
@@ -98,23 +103,31 @@ interface Program {
   user?: string;
   log: ServiceLog;
   onOutput(): void;
+  processes: ProcessTable;
+  kind: "service" | "container";
+  /** Of its service. */
+  name: string;
 }
 
-/** Spawns a service's program, its output going to the log. */
+/** Spawns a service's program, its output going to the log; while it runs it is in the list of processes. */
 export async function launchProgram(guest: Guest, program: Program): Promise<GuestProcess> {
-  const { argv, env, cwd, user, log, onOutput } = program;
+  const { argv, env, cwd, user, log, onOutput, processes, kind, name } = program;
+  const listed = processes.supervise({ kind, name, cmd: argv, dir: cwd, user });
   try {
-    return await guest.spawn({
+    const running = await guest.spawn({
       argv,
       env,
       ...(cwd === undefined ? {} : { cwd }),
       ...(user === undefined ? {} : { user }),
       tree: "hold",
-      onOutput: (_stream, chunk) => {
+      onOutput: (stream, chunk) => {
         onOutput();
+        listed.take(stream, chunk);
         return log.append(chunk);
       },
     });
+    listed.follow(running);
+    return running;
   } catch (error) {
     if (error instanceof SpawnError) throw explain(error, argv[0] ?? "", cwd, user);
     throw error;

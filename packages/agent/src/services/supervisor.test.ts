@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:net";
@@ -7,11 +8,13 @@ import { join } from "node:path";
 import { ClocheError, type ServiceDefinition, type ServiceRecord } from "@cloche/protocol";
 import fc from "fast-check";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { ProcessTable } from "../processes/index.ts";
 import { LocalGuest } from "../testing/local-spawner.ts";
 import { Catalog } from "./catalog.ts";
 import { LaunchError, type Launcher, plainLauncher } from "./launcher.ts";
 import { Supervisor } from "./supervisor.ts";
 
+const processTable = () => new ProcessTable({ randomBytes, nowMs: Date.now, onActivity: () => undefined });
 const quiet = { info: () => undefined, warn: () => undefined, error: () => undefined };
 let folder: string;
 let guest: LocalGuest;
@@ -26,6 +29,7 @@ function supervise(
     launcher: plainLauncher(
       () => guest,
       () => ({ FROM_SANDBOX: "yes" }),
+      processTable(),
     ),
     onOutput: () => undefined,
     ...changes,
@@ -136,6 +140,7 @@ describe("Supervisor", () => {
     const plain = plainLauncher(
       () => guest,
       () => ({}),
+      processTable(),
     );
     const pull = { layers_done: 1, layers_total: 2, bytes_done: 10, bytes_total: 30 };
     const launcher: Launcher = {
@@ -489,6 +494,7 @@ function modelLauncher(isBad: (name: string) => boolean): Launcher {
         kill: async () => end(),
         resize: () => undefined,
         tree: () => [],
+        findPid: async () => 1,
       };
       return { process, container: undefined, release: async () => undefined };
     },

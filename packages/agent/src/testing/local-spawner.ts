@@ -14,6 +14,7 @@ import {
   type GuestOptions,
   type GuestProcess,
   type ProcessExit,
+  type SignalScope,
   SpawnError,
   type Spawner,
   type SpawnRequest,
@@ -76,8 +77,34 @@ export class LocalGuest implements Guest {
     this.#closed.resolve();
   }
 
-  launch(): never {
-    throw new Error("the double only spawns");
+  launch(request: SpawnRequest, onStarted?: () => void): GuestProcess {
+    const spawned = this.spawn(request);
+    let running: GuestProcess | undefined;
+    spawned.then(
+      (process) => {
+        running = process;
+        onStarted?.();
+      },
+      () => undefined,
+    );
+    const exited = spawned.then((process) => process.exited);
+    const ended = spawned.then((process) => process.ended);
+    for (const promise of [exited, ended]) promise.catch(() => undefined);
+    return {
+      get pid() {
+        return running?.pid ?? 0;
+      },
+      outOfMemory: false,
+      exited,
+      ended,
+      write: async (data) => (await spawned).write(data),
+      end: () => void spawned.then((process) => process.end()),
+      signal: (signal, scope) => void spawned.then((process) => process.signal(signal, scope)),
+      kill: async () => (await spawned).kill(),
+      tree: () => running?.tree() ?? [],
+      resize: () => undefined,
+      findPid: async () => (await spawned).pid,
+    };
   }
 
   async renew(): Promise<void> {}
@@ -108,13 +135,15 @@ export class LocalGuest implements Guest {
     for (const stream of ["stdout", "stderr"] as const) {
       child[stream]?.on("data", (chunk: Buffer) => {
         child[stream]?.pause();
-        void Promise.resolve(request.onOutput?.(stream, chunk)).finally(() => child[stream]?.resume());
+        const name = request.mergeOutput === true ? "stdout" : stream;
+        void Promise.resolve(request.onOutput?.(name, chunk)).finally(() => child[stream]?.resume());
       });
     }
+    child.stdin?.on("error", () => undefined); // its reader has gone
     const pid = child.pid ?? 0;
-    const send = (signal: number, scope: "program" | "tree"): void => {
+    const send = (signal: number, scope: SignalScope): void => {
       try {
-        process.kill(scope === "tree" ? -pid : pid, signal);
+        process.kill(scope === "program" ? pid : -pid, signal);
       } catch {
         // It has ended.
       }
@@ -124,7 +153,11 @@ export class LocalGuest implements Guest {
       pid,
       exited: closed,
       ended: closed.then(() => undefined),
-      write: async (data) => void child.stdin?.write(data),
+      write: async (data) => {
+        const { promise, resolve } = Promise.withResolvers<void>();
+        if (child.stdin?.write(data, () => resolve()) === undefined) resolve();
+        return promise;
+      },
       end: () => void child.stdin?.end(),
       signal: send,
       kill: async () => {
@@ -133,6 +166,7 @@ export class LocalGuest implements Guest {
       },
       tree: () => inGroup(pid),
       resize: () => undefined,
+      findPid: async () => pid,
     };
     this.#running.add(running);
     void closed.finally(() => this.#running.delete(running));

@@ -1,0 +1,212 @@
+/**
+ * One stream of a process, kept in memory up to a limit. Offsets count every byte that was written, kept or not.
+ *
+ *     0 ······ start ───────── kept ───────── total        keeps the newest: `start` moves on
+ *     0 ─────── kept ─────── limit ················ total   keeps the first (exec, whose answer begins with what came first)
+ *
+ * Whoever writes is never held back by whoever reads: a reader that is too slow finds a gap. Lives in the agent's memory, so it
+ * survives whatever the agent does: a suspend, a fork (each clone has its own from there on), a restore of the disk.
+ */
+export type Keep = "newest" | "first";
+
+/** What a reader finds at an offset: bytes, bytes that are gone, or nothing (more may come, or it is over). */
+export type Piece =
+  | { kind: "data"; data: Buffer }
+  | { kind: "gap"; to: number }
+  | { kind: "nothing"; over: boolean };
+
+interface Block {
+  /** Its memory; `used` bytes of it are output, which never change. */
+  data: Buffer;
+  used: number;
+  /** Offset of its first byte. */
+  start: number;
+}
+
+/** Told of the memory that a log takes, and of what it gives back. */
+export interface Account {
+  charge(log: OutputLog, bytes: number): void;
+}
+
+const smallestBlockBytes = 256;
+const largestBlockBytes = 65_536;
+/** A chunk of so many bytes, most of its own memory, is kept as it came; others are copied together. */
+const ownBlockBytes = 16_384;
+
+export class OutputLog {
+  readonly limitBytes: number;
+  readonly #keep: Keep;
+  #blocks: Block[] = [];
+  #start = 0;
+  #total = 0;
+  #kept = 0;
+  #ended = false;
+  #account: Account | undefined;
+  readonly #waiting = new Set<() => void>();
+
+  constructor(limitBytes: number, keep: Keep, account?: Account) {
+    this.limitBytes = limitBytes;
+    this.#keep = keep;
+    this.#account = account;
+  }
+
+  /** Bytes written so far. */
+  get totalBytes(): number {
+    return this.#total;
+  }
+
+  /** Offset of the oldest byte that is kept. */
+  get startOffset(): number {
+    return this.#start;
+  }
+
+  /** Something was written that is kept no more. */
+  get truncated(): boolean {
+    return this.#start > 0 || this.#keptEnd < this.#total;
+  }
+
+  get ended(): boolean {
+    return this.#ended;
+  }
+
+  /** Memory it takes, which is a little more than what it keeps. */
+  get memoryBytes(): number {
+    return this.#kept;
+  }
+
+  /** What is appended after the end is dropped. */
+  append(chunk: Buffer): void {
+    if (this.#ended || chunk.length === 0) return;
+    const room = this.#keep === "first" ? Math.max(0, this.limitBytes - this.#total) : chunk.length;
+    if (room > 0) this.#store(chunk.length > room ? chunk.subarray(0, room) : chunk);
+    this.#total += chunk.length;
+    if (this.#keep === "newest") this.dropBefore(this.#total - this.limitBytes);
+    this.#tell();
+  }
+
+  /** No more comes. */
+  end(): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#tell();
+  }
+
+  /** From here on its memory counts there. */
+  chargeTo(account: Account): void {
+    this.#account = account;
+    if (this.#kept > 0) account.charge(this, this.#kept);
+  }
+
+  /** What lies at `offset`, at most `maxBytes` of it. */
+  at(offset: number, maxBytes: number): Piece {
+    if (offset < this.#start) return { kind: "gap", to: this.#start };
+    const end = this.#keptEnd;
+    if (offset >= end) {
+      if (offset < this.#total) return { kind: "gap", to: this.#total };
+      return { kind: "nothing", over: this.#ended };
+    }
+    const block = this.#blockOf(offset);
+    const from = offset - block.start;
+    return { kind: "data", data: block.data.subarray(from, Math.min(block.used, from + maxBytes)) };
+  }
+
+  /** Forgets what lies before `offset`. */
+  dropBefore(offset: number): void {
+    if (offset <= this.#start) return;
+    this.#start = Math.min(offset, this.#keptEnd);
+    while (this.#blocks[0] !== undefined && this.#blocks[0].start + this.#blocks[0].used <= this.#start) {
+      this.#count(-(this.#blocks.shift()?.data.buffer.byteLength ?? 0));
+    }
+  }
+
+  /** Forgets its oldest part, about `bytes` of it. */
+  drop(bytes: number): void {
+    this.dropBefore(this.#start + bytes);
+    if (this.#start === this.#keptEnd) this.#start = this.#total;
+  }
+
+  /** All that is kept, as text in which bytes that are no UTF-8 become U+FFFD, or in base64. */
+  toString(encoding: "utf8" | "base64"): string {
+    const parts = this.#blocks.map(({ data, used, start }) =>
+      data.subarray(Math.max(0, this.#start - start), used),
+    );
+    const [only] = parts;
+    return (parts.length === 1 && only ? only : Buffer.concat(parts)).toString(encoding);
+  }
+
+  /** Calls `listener` once, when something comes or it ends; the answer takes that back. */
+  onceChanged(listener: () => void): () => void {
+    this.#waiting.add(listener);
+    return () => void this.#waiting.delete(listener);
+  }
+
+  get #keptEnd(): number {
+    const last = this.#blocks.at(-1);
+    return last === undefined ? this.#start : last.start + last.used;
+  }
+
+  #store(chunk: Buffer): void {
+    const whole = chunk.buffer.byteLength;
+    if (chunk.length >= ownBlockBytes && chunk.length * 2 >= whole) {
+      this.#blocks.push({ data: chunk, used: chunk.length, start: this.#total });
+      this.#count(whole);
+      return;
+    }
+    let at = 0;
+    while (at < chunk.length) {
+      let block = this.#blocks.at(-1);
+      if (block === undefined || block.used === block.data.length)
+        block = this.#newBlock(chunk.length - at, at);
+      const copied = chunk.copy(block.data, block.used, at);
+      block.used += copied;
+      at += copied;
+    }
+  }
+
+  /** Twice as large as the one before, so that a stream of single bytes costs little and a line of text takes little. */
+  #newBlock(wanted: number, ahead: number): Block {
+    const before = this.#blocks.at(-1)?.data.length ?? smallestBlockBytes / 2;
+    const size = Math.min(largestBlockBytes, Math.max(smallestBlockBytes, before * 2, wanted));
+    const block = { data: Buffer.allocUnsafeSlow(size), used: 0, start: this.#total + ahead };
+    this.#blocks.push(block);
+    this.#count(size);
+    return block;
+  }
+
+  #blockOf(offset: number): Block {
+    let low = 0;
+    let high = this.#blocks.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if ((this.#blocks[middle] as Block).start <= offset) low = middle;
+      else high = middle - 1;
+    }
+    return this.#blocks[low] as Block;
+  }
+
+  #count(bytes: number): void {
+    this.#kept += bytes;
+    this.#account?.charge(this, bytes);
+  }
+
+  #tell(): void {
+    if (this.#waiting.size === 0) return;
+    const listeners = [...this.#waiting];
+    this.#waiting.clear();
+    for (const listener of listeners) listener();
+  }
+}
+
+/** Resolves when one of the logs changes, or the signal aborts. */
+export function outputChange(logs: readonly OutputLog[], signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return Promise.resolve();
+  return new Promise((resolve) => {
+    const done = (): void => {
+      for (const cancel of cancels) cancel();
+      signal.removeEventListener("abort", done);
+      resolve();
+    };
+    const cancels = logs.map((log) => log.onceChanged(done));
+    signal.addEventListener("abort", done, { once: true });
+  });
+}

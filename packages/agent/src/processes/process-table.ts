@@ -1,0 +1,268 @@
+/**
+ * The processes of the sandbox: those that run, and those that ended and are remembered (additions: Processes).
+ *
+ *   process             listed from its start until `keep_seconds` after its end, or DELETE
+ *   exec                listed while it runs; afterwards only where its client was cut off and cannot have the answer
+ *   service, container  listed while they run; the supervisor owns them
+ *
+ * In the agent's memory. A suspend and a fork carry it along as it is; a restore of the disk ends what runs and leaves the table.
+ */
+import { ClocheError, limits, newProcessId, type ProcessKind } from "@cloche/protocol";
+import type { Command, CommandEnd, Taker } from "../exec/run-command.ts";
+import type { Guest, GuestProcess, OutputStream } from "../spawner/index.ts";
+import { KeepClock } from "./keep-clock.ts";
+import { OutputLog } from "./output-log.ts";
+import { OutputMemory } from "./output-memory.ts";
+import { Process, type ProcessSpec } from "./process.ts";
+import type { StartRequest } from "./start-request.ts";
+
+export interface ProcessTableParts {
+  randomBytes(length: number): Uint8Array;
+  nowMs(): number;
+  /** Told of every piece of output: a sandbox that prints is not idle. */
+  onActivity(): void;
+  memory?: OutputMemory;
+}
+
+/** From the moment at which the agent is told of a snapshot to the one at which it is taken. */
+const snapshotWindowMs = 30_000;
+/** How long the kill of what runs may delay a restore, whose own end of the guest comes anyway. */
+const endAllMs = 5_000;
+
+/** A service's program: what its launcher tells the table. */
+export interface SupervisedProgram {
+  kind: Extract<ProcessKind, "service" | "container">;
+  name: string;
+  cmd: readonly string[];
+  dir: string | undefined;
+  user: string | undefined;
+}
+
+export class ProcessTable {
+  readonly #parts: ProcessTableParts;
+  readonly #memory: OutputMemory;
+  readonly #clock = new KeepClock();
+  /** In the order of their start. */
+  readonly #all = new Set<Process>();
+  readonly #byId = new Map<string, Process>();
+  /** Execs that were answered while a snapshot was ahead: a machine made of it may have lost the answer. */
+  #answered = new Set<Process>();
+  #snapshotAheadUntilMs = -Infinity;
+
+  constructor(parts: ProcessTableParts) {
+    this.#parts = parts;
+    this.#memory = parts.memory ?? new OutputMemory();
+  }
+
+  /** Oldest first. */
+  list(): Process[] {
+    return [...this.#all];
+  }
+
+  /** Throws 404. */
+  get(id: string): Process {
+    const process = this.#byId.get(id);
+    if (process === undefined || !this.#all.has(process)) {
+      throw new ClocheError("not_found", `there is no process ${JSON.stringify(id.slice(0, 100))}`);
+    }
+    return process;
+  }
+
+  /**
+   * Starts a process that outlives its request; resolves when it runs, or has ended since it is not there or not executable
+   * (126, 127). Throws as exec does, and 429 where too many run.
+   */
+  async start(guest: Guest, { spec, command }: StartRequest): Promise<Process> {
+    this.#makeRoom();
+    const process = this.#create({
+      ...spec,
+      stdout: new OutputLog(spec.outputLimitBytes, "newest", this.#memory),
+      stderr: new OutputLog(spec.outputLimitBytes, "newest", this.#memory),
+    });
+    this.#all.add(process);
+    const started = Promise.withResolvers<void>();
+    process.run(guest, command, undefined, started.resolve).then(() => started.resolve(), started.reject);
+    try {
+      await started.promise;
+    } catch (error) {
+      this.forget(process);
+      throw error;
+    }
+    return process;
+  }
+
+  /**
+   * Runs an exec: listed until `settle`. `tap` gets the output too and sets the pace; without it the first 16 MiB of each stream are
+   * kept for the answer.
+   */
+  exec(
+    guest: Guest,
+    command: Command,
+    tap?: Taker,
+    onStarted?: () => void,
+  ): { process: Process; end: Promise<CommandEnd> } {
+    const log = (): OutputLog =>
+      tap === undefined
+        ? new OutputLog(limits.execOutputBytes, "first")
+        : new OutputLog(limits.processOutputBytesDefault, "newest");
+    const process = this.#create({
+      kind: "exec",
+      cmd: command.cmd,
+      dir: command.dir,
+      user: command.user,
+      tag: "",
+      tty: undefined,
+      stdin: "none",
+      mergeOutput: false,
+      keepSeconds: limits.processKeepSecondsDefault,
+      stdout: log(),
+      stderr: log(),
+    });
+    this.#all.add(process);
+    return { process, end: process.run(guest, command, tap, onStarted) };
+  }
+
+  /** An exec is over. `cutOff`: nobody got its answer, so that it is remembered. */
+  settle(process: Process, cutOff: boolean): void {
+    if (!this.#all.has(process)) return;
+    const maybeLost = performance.now() < this.#snapshotAheadUntilMs;
+    if (process.isAborted || !process.hasEnded || !(cutOff || maybeLost)) return this.forget(process);
+    for (const log of [process.spec.stdout, process.spec.stderr]) {
+      log.chargeTo(this.#memory);
+      this.#memory.retire(log);
+    }
+    if (cutOff) return this.#keep(process);
+    this.#all.delete(process);
+    this.#answered.add(process);
+    this.#clock.after(snapshotWindowMs, () => this.#forgetAnswered(process));
+  }
+
+  /** A service's program, which `running` is; its output comes by the answer's `take`. */
+  supervise(program: SupervisedProgram): { take: Process["take"]; follow(running: GuestProcess): void } {
+    const process = this.#create({
+      kind: program.kind,
+      cmd: program.cmd,
+      dir: program.dir,
+      user: program.user,
+      tag: program.name,
+      tty: undefined,
+      stdin: "none",
+      mergeOutput: false,
+      keepSeconds: 0,
+      stdout: new OutputLog(limits.processOutputBytesDefault, "newest", this.#memory),
+      stderr: new OutputLog(limits.processOutputBytesDefault, "newest", this.#memory),
+    });
+    return {
+      take: (stream: OutputStream, chunk: Buffer) => process.take(stream, chunk),
+      follow: (running) => {
+        this.#all.add(process);
+        process.follow(running);
+      },
+    };
+  }
+
+  /** Ends the whole tree of a process and forgets it. Throws 409 for what the supervisor would start again. */
+  async delete(process: Process): Promise<void> {
+    const { kind, tag } = process.spec;
+    if (kind === "service" || kind === "container") {
+      throw new ClocheError(
+        "failed_precondition",
+        `the process is that of service "${tag}"; stop it with POST /v1/services/${tag}/stop`,
+      );
+    }
+    await process.kill("delete");
+    this.forget(process);
+  }
+
+  /** Ends all that runs, as far as it can in a few seconds, so that what it had written is kept. */
+  async endAll(why: "restore"): Promise<void> {
+    const running = this.list().filter(({ hasEnded }) => !hasEnded);
+    for (const process of running) process.expectEnd(why);
+    const late = Promise.withResolvers<void>();
+    const timer = setTimeout(late.resolve, endAllMs);
+    const own = running.filter(({ spec: { kind } }) => kind === "process" || kind === "exec");
+    await Promise.race([Promise.all(own.map((process) => process.kill(why))), late.promise]);
+    clearTimeout(timer);
+  }
+
+  /** The machine is saved in a moment: who gets an answer from now on may get it in one copy and not in the other. */
+  snapshotAhead(): void {
+    this.#snapshotAheadUntilMs = performance.now() + snapshotWindowMs;
+  }
+
+  /** This machine was made of a snapshot: connections of before are gone, and answers on their way with them. */
+  connectionsLost(): void {
+    this.#snapshotAheadUntilMs = -Infinity;
+    const answered = this.#answered;
+    this.#answered = new Set();
+    for (const process of answered) {
+      this.#all.add(process);
+      this.#keep(process);
+    }
+  }
+
+  forget(process: Process): void {
+    this.#all.delete(process);
+    this.#memory.forget(process.spec.stdout);
+    this.#memory.forget(process.spec.stderr);
+    if (process.knownId !== undefined) this.#byId.delete(process.knownId);
+  }
+
+  #forgetAnswered(process: Process): void {
+    if (this.#answered.delete(process)) this.forget(process);
+  }
+
+  /** Remembers one that has ended. */
+  #keep(process: Process): void {
+    this.#clock.after(process.spec.keepSeconds * 1000, () => this.forget(process));
+    while (this.#kept().length > limits.processesPerSandbox && this.#forgetOldest()) continue;
+  }
+
+  #makeRoom(): void {
+    while (this.#kept().length >= limits.processesPerSandbox) {
+      if (this.#forgetOldest()) continue;
+      throw new ClocheError(
+        "resource_exhausted",
+        `${limits.processesPerSandbox} processes run; end one of them first`,
+        { resource: "quota" },
+      );
+    }
+  }
+
+  /** What counts against the limit: execs that run are bounded elsewhere, services too. */
+  #kept(): Process[] {
+    return this.list().filter(
+      ({ spec: { kind }, hasEnded }) => kind === "process" || (kind === "exec" && hasEnded),
+    );
+  }
+
+  #forgetOldest(): boolean {
+    let oldest: Process | undefined;
+    for (const process of this.#kept())
+      if (process.hasEnded && process.endedAtMs < (oldest?.endedAtMs ?? Infinity)) oldest = process;
+    if (oldest !== undefined) this.forget(oldest);
+    return oldest !== undefined;
+  }
+
+  #create(spec: ProcessSpec): Process {
+    return new Process(spec, {
+      newId: (process) => {
+        const id = newProcessId((length) => this.#parts.randomBytes(length));
+        this.#byId.set(id, process);
+        return id;
+      },
+      nowMs: () => this.#parts.nowMs(),
+      onActivity: () => this.#parts.onActivity(),
+      onEnd: (process) => this.#ended(process),
+    });
+  }
+
+  #ended(process: Process): void {
+    const { kind, stdout, stderr } = process.spec;
+    if (kind === "exec") return; // its answer decides: settle
+    this.#memory.retire(stdout);
+    this.#memory.retire(stderr);
+    if (kind === "process") this.#keep(process);
+    else this.forget(process);
+  }
+}

@@ -1,0 +1,309 @@
+/**
+ * One process of the table: what was asked for, what it wrote, and how it ended.
+ *
+ *     new ──run──▶ running ──its program ends, or its guest is gone──▶ exited
+ *                     └──could not be started, by a fault of the request──▶ (thrown; never was)
+ *
+ * Owned by the ProcessTable. It lives in the agent's memory: a suspend, a fork and a restore of the disk leave it as it is, the end
+ * of the machine does not (records.ts). What its program's children write after its end is dropped.
+ */
+import {
+  ClocheError,
+  limits,
+  type ProcessEndedBy,
+  type ProcessInfo,
+  type ProcessKind,
+} from "@cloche/protocol";
+import { notExecuted } from "../exec/failures.ts";
+import {
+  type Command,
+  type CommandEnd,
+  isLost,
+  launchCommand,
+  type LaunchedCommand,
+  type Taker,
+} from "../exec/run-command.ts";
+import {
+  type Guest,
+  type GuestProcess,
+  type OutputStream,
+  SpawnError,
+  type TerminalSize,
+} from "../spawner/index.ts";
+import { OutputLog } from "./output-log.ts";
+import { signalName } from "./signals.ts";
+
+/** Why it is being ended. `abort`: the client of an exec went away. */
+export type Ending = "timeout" | "delete" | "restore" | "abort";
+
+export interface ProcessSpec {
+  readonly kind: ProcessKind;
+  readonly cmd: readonly string[];
+  readonly dir: string | undefined;
+  readonly user: string | undefined;
+  readonly tag: string;
+  readonly tty: TerminalSize | undefined;
+  readonly stdin: "none" | "open";
+  readonly mergeOutput: boolean;
+  readonly keepSeconds: number;
+  readonly stdout: OutputLog;
+  readonly stderr: OutputLog;
+}
+
+export interface ProcessParts {
+  /** Gives it an id, and makes it findable by it. */
+  newId(process: Process): string;
+  nowMs(): number;
+  /** Told of every piece of output: a sandbox that prints is not idle. */
+  onActivity(): void;
+  /** Told once, when it has ended. */
+  onEnd(process: Process): void;
+}
+
+const endOfFile = Buffer.from([4]);
+const killed: Pick<CommandEnd, "exitCode" | "signal"> = { exitCode: 137, signal: 9 };
+/** How long a list waits for the pid of an exec, which is not told without asking. */
+const pidWaitMs = 500;
+
+export class Process {
+  readonly spec: ProcessSpec;
+  /** Resolves when it has ended and all that it wrote is in the logs. Never rejects. */
+  readonly finished: Promise<void>;
+  readonly #parts: ProcessParts;
+  readonly #startedAtMs: number;
+  readonly #finish = Promise.withResolvers<void>();
+  #id: string | undefined;
+  #running: GuestProcess | undefined;
+  #ending: Ending | undefined;
+  #end: { exitCode: number; signal: number | null; by: ProcessEndedBy; atMs: number } | undefined;
+  #stdinClosed = false;
+  #size: TerminalSize | undefined;
+  #readers = 0;
+
+  constructor(spec: ProcessSpec, parts: ProcessParts) {
+    this.spec = spec;
+    this.#parts = parts;
+    this.#startedAtMs = parts.nowMs();
+    this.#size = spec.tty;
+    this.finished = this.#finish.promise;
+  }
+
+  /** Made when somebody wants to know: most execs are over before. */
+  get id(): string {
+    this.#id ??= this.#parts.newId(this);
+    return this.#id;
+  }
+
+  get knownId(): string | undefined {
+    return this.#id;
+  }
+
+  get hasEnded(): boolean {
+    return this.#end !== undefined;
+  }
+
+  get endedBy(): ProcessEndedBy | undefined {
+    return this.#end?.by;
+  }
+
+  get endedAtMs(): number {
+    return this.#end?.atMs ?? Infinity;
+  }
+
+  /** Its client went away and it is being killed for that. */
+  get isAborted(): boolean {
+    return this.#ending === "abort";
+  }
+
+  /** Resolves as `end` of the command; throws what exec answers where it could not be started (exec/failures.ts). */
+  async run(guest: Guest, command: Command, tap?: Taker, onStarted?: () => void): Promise<CommandEnd> {
+    const take: Taker = (stream, chunk) => {
+      this.take(stream, chunk);
+      return tap?.(stream, chunk);
+    };
+    const launchedMs = performance.now();
+    let launched: LaunchedCommand;
+    try {
+      launched = launchCommand(guest, command, take, onStarted);
+    } catch (error) {
+      this.#over({ ...killed, by: "exit" });
+      throw error;
+    }
+    this.#running = launched.process;
+    try {
+      const end = await launched.end;
+      this.#over({ exitCode: end.exitCode, signal: end.signal, by: this.#endedBy(end) });
+      return end;
+    } catch (error) {
+      return await this.#notRun(error, command, take, launchedMs);
+    }
+  }
+
+  /** A process that somebody else has started and whose output comes by `take`. */
+  follow(running: GuestProcess): void {
+    this.#running = running;
+    running.exited.then(
+      ({ code, signal }) => this.#over({ exitCode: code, signal, by: signal === null ? "exit" : "signal" }),
+      () => this.#over({ ...killed, by: this.#ending === "restore" ? "restore" : "signal" }),
+    );
+  }
+
+  take(stream: OutputStream, chunk: Buffer): void {
+    this.#parts.onActivity();
+    (stream === "stderr" && !this.spec.mergeOutput ? this.spec.stderr : this.spec.stdout).append(chunk);
+  }
+
+  /** Kills the whole tree; resolves when it has ended. */
+  async kill(why: Ending): Promise<void> {
+    this.#ending ??= why;
+    await this.#running?.kill();
+    // What of the tree outlived the program is gone by now, too.
+    if (this.#running !== undefined) await this.finished;
+  }
+
+  /** Notes why, where whoever ends it is not us: its guest is being closed. */
+  expectEnd(why: Ending): void {
+    if (!this.hasEnded) this.#ending ??= why;
+  }
+
+  signal(number: number): void {
+    this.#alive("signalled").signal(number, "group");
+  }
+
+  resize(size: TerminalSize): void {
+    if (this.spec.tty === undefined)
+      throw new ClocheError("failed_precondition", "the process has no terminal (tty)");
+    this.#alive("resized").resize(size);
+    this.#size = size;
+  }
+
+  /** Resolves when there is room for more. Throws 409 where its standard input takes nothing (any more). */
+  async write(data: Buffer): Promise<void> {
+    const running = this.checkStdin();
+    await running.write(data);
+  }
+
+  /** Ends its standard input; a terminal is sent the end-of-file character. Ended twice is ended. */
+  endStdin(): void {
+    if (this.#stdinClosed && !this.hasEnded) return;
+    const running = this.checkStdin();
+    this.#stdinClosed = true;
+    if (this.spec.tty !== undefined) void running.write(endOfFile);
+    running.end();
+  }
+
+  /** Throws 409 where a write would. */
+  checkStdin(): GuestProcess {
+    if (this.spec.stdin === "none") {
+      throw new ClocheError(
+        "failed_precondition",
+        'the process was started without standard input; start it with "stdin": "open"',
+      );
+    }
+    const running = this.#alive("written to");
+    if (this.#stdinClosed)
+      throw new ClocheError("failed_precondition", "the standard input of the process is closed");
+    return running;
+  }
+
+  /** Counts a reader of its output; call the answer when it goes. Throws 429 beyond the limit. */
+  admitReader(): () => void {
+    if (this.#readers >= limits.processReaders) {
+      throw new ClocheError(
+        "resource_exhausted",
+        `the process has ${limits.processReaders} readers already; end one of them first`,
+        { resource: "quota" },
+      );
+    }
+    this.#readers += 1;
+    let reads = true;
+    return () => {
+      if (reads) this.#readers -= 1;
+      reads = false;
+    };
+  }
+
+  /** Asks for the pid of one that was started without telling it. */
+  async findPid(): Promise<void> {
+    if (!this.hasEnded && this.#running?.pid === 0) await this.#running.findPid(pidWaitMs);
+  }
+
+  info(): ProcessInfo {
+    const { spec } = this;
+    const end = this.#end;
+    return {
+      process_id: this.id,
+      pid: end === undefined ? (this.#running?.pid ?? 0) : 0,
+      kind: spec.kind,
+      cmd: shown(spec.cmd),
+      dir: spec.dir ?? "",
+      user: spec.user ?? "root",
+      tag: spec.tag,
+      status: end === undefined ? "running" : "exited",
+      exit_code: end?.exitCode ?? null,
+      signal: end === undefined || end.signal === null ? null : signalName(end.signal),
+      timed_out: end?.by === "timeout",
+      ended_by: end?.by ?? null,
+      started_at: new Date(this.#startedAtMs).toISOString(),
+      ended_at: end === undefined ? null : new Date(end.atMs).toISOString(),
+      tty: this.#size === undefined ? null : { ...this.#size },
+      stdin: spec.stdin === "open" && (this.#stdinClosed || end !== undefined) ? "closed" : spec.stdin,
+      stdout_bytes: spec.stdout.totalBytes,
+      stderr_bytes: spec.stderr.totalBytes,
+    };
+  }
+
+  #alive(what: string): GuestProcess {
+    if (this.#running === undefined || this.hasEnded) {
+      throw new ClocheError("failed_precondition", `the process has ended and cannot be ${what}`);
+    }
+    return this.#running;
+  }
+
+  async #notRun(error: unknown, command: Command, take: Taker, launchedMs: number): Promise<CommandEnd> {
+    if (isLost(error) || !(error instanceof SpawnError)) {
+      this.#over({ ...killed, by: this.#ending === "restore" ? "restore" : "signal" });
+      if (!(error instanceof SpawnError)) throw error;
+    }
+    let failure: ReturnType<typeof notExecuted>;
+    try {
+      failure = notExecuted(error, command);
+    } catch (fault) {
+      this.#over({ ...killed, by: "exit" });
+      throw fault;
+    }
+    const { exitCode, message } = failure;
+    await take("stderr", Buffer.from(message));
+    this.#over({ exitCode, signal: null, by: "exit" });
+    const durationMs = Math.round(performance.now() - launchedMs);
+    return { exitCode, signal: null, timedOut: false, outOfMemory: false, durationMs };
+  }
+
+  #endedBy({ timedOut, outOfMemory, signal }: CommandEnd): ProcessEndedBy {
+    if (timedOut) return "timeout";
+    if (this.#ending === "delete" || this.#ending === "restore") return this.#ending;
+    if (signal === null) return "exit";
+    return outOfMemory && signal === killed.signal ? "out_of_memory" : "signal";
+  }
+
+  #over(end: { exitCode: number; signal: number | null; by: ProcessEndedBy }): void {
+    if (this.#end !== undefined) return;
+    this.#end = { ...end, atMs: this.#parts.nowMs() };
+    this.spec.stdout.end();
+    this.spec.stderr.end();
+    this.#parts.onEnd(this);
+    this.#finish.resolve();
+  }
+}
+
+/** The beginning of a command, as `ps` would show it. */
+function shown(cmd: readonly string[]): string[] {
+  const words: string[] = [];
+  let room: number = limits.processCommandShownBytes;
+  for (const word of cmd) {
+    if (room <= 0) break;
+    words.push(word.length <= room ? word : word.slice(0, room));
+    room -= word.length + 1;
+  }
+  return words;
+}
