@@ -28,5 +28,5 @@ export async function buildAddon(
 }
 
 function sourceOf(name: string): string {
-  return fileURLToPath(new URL(`./addon/${name}`, import.meta.url));
+  return fileURLToPath(new URL(`../../native/addon/${name}`, import.meta.url));
 }

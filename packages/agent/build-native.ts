@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
-const sourceDir = fileURLToPath(new URL("./native/", import.meta.url));
+const sourceDir = fileURLToPath(new URL("../../native/guest/", import.meta.url));
 const flags = [
   "-std=gnu17",
   "-O2",

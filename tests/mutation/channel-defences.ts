@@ -55,7 +55,7 @@ export const channelDefences: readonly Defence[] = [
   },
   {
     what: "nobody listens beside the agent",
-    file: "packages/agent/native/listen.c",
+    file: "native/guest/listen.c",
     find: "  struct sockaddr_in any =",
     replace:
       "  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));\n  struct sockaddr_in any =",

@@ -425,7 +425,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a machine runs in a jail",
-    file: "packages/host/src/machine/qemu/native/vm-launch.c",
+    file: "native/vm/vm-launch.c",
     find: "setresuid(uid, uid, uid)",
     replace: "setresuid(0, 0, 0)",
     project: "host",

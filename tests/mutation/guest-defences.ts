@@ -14,7 +14,7 @@ export const guestDefences: readonly Defence[] = [
   },
   {
     what: "an archive's links are followed only where they lead below its destination",
-    file: "packages/agent/native/tar-place.c",
+    file: "native/guest/tar-place.c",
     find: "if (fd < 0 || is_beneath(fd)) return fd;",
     replace: "return fd;",
     project: "guest",
@@ -24,7 +24,7 @@ export const guestDefences: readonly Defence[] = [
   },
   {
     what: "a pax record's size is digits and nothing else",
-    file: "packages/agent/native/tar-pax.c",
+    file: "native/guest/tar-pax.c",
     find: "if (!digits(&at, end, &record) || at == end",
     replace:
       "while (at < end && (*at == ' ' || *at == '\\n')) at++;\n    if (!digits(&at, end, &record) || at == end",
@@ -35,7 +35,7 @@ export const guestDefences: readonly Defence[] = [
   },
   {
     what: "an archive's paths stay in their destination",
-    file: "packages/agent/native/tar-place.c",
+    file: "native/guest/tar-place.c",
     find: "if (size == 2 && from[0] == '.' && from[1] == '.') return NULL;",
     replace: "",
     project: "guest",
@@ -45,7 +45,7 @@ export const guestDefences: readonly Defence[] = [
   },
   {
     what: "users have process ids of their own",
-    file: "packages/agent/native/main.c",
+    file: "native/guest/main.c",
     find: "SYS_clone, CLONE_NEWPID | SIGCHLD",
     replace: "SYS_clone, SIGCHLD",
     project: "guest",
@@ -55,7 +55,7 @@ export const guestDefences: readonly Defence[] = [
   },
   {
     what: "a guest is held to its processes",
-    file: "packages/agent/native/guest.c",
+    file: "native/guest/guest.c",
     find: 'write_file_at(group, "pids.max", text)',
     replace: 'write_file_at(group, "pids.max", "max")',
     project: "guest",

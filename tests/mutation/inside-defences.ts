@@ -22,7 +22,7 @@ export const insideDefences: readonly Defence[] = [
   },
   {
     what: "a line of tmpfiles.d follows no link out of /run",
-    file: "packages/agent/native/tmpfiles.c",
+    file: "native/guest/tmpfiles.c",
     find: "int next = open_directory_itself(at, leaf);",
     replace: "int next = openat(at, leaf, O_RDONLY | O_DIRECTORY | O_CLOEXEC);",
     project: "guest",

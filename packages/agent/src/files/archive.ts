@@ -9,7 +9,7 @@ import { type Guest, type GuestPath, type GuestProcess, SpawnError } from "../sp
 import { errnoFailure } from "./failures.ts";
 import { clip, pathText, shownPath } from "./path.ts";
 
-/** How the archive programs report (native/tar.h), on stderr. */
+/** How the archive programs report (native/guest/tar.h), on stderr. */
 const reportBytes = 16_384;
 
 /**

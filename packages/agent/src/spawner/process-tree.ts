@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 
 /**
- * The processes of one exec: everything below its keeper (native/PROTOCOL.md), as the agent counts them. `guestPid` is the
+ * The processes of one exec: everything below its keeper (native/guest/PROTOCOL.md), as the agent counts them. `guestPid` is the
  * guest's file server, whose child is init, whose children are the keepers. Empty where the keeper has ended.
  */
 export function treeOf(guestPid: number, execId: number, procPath = "/proc"): number[] {

@@ -5,7 +5,7 @@ const timeoutMs = 10_000;
 
 /**
  * The agent looks at every process now and then. From here on its procfs soon forgets those that have ended, where the kernel
- * is gVisor (native/guest.c). `binary`: the native program. Throws where it could not be done.
+ * is gVisor (native/guest/guest.c). `binary`: the native program. Throws where it could not be done.
  */
 export function limitProcfs(binary: string): void {
   execFileSync(binary, ["limit-proc"], { stdio: "ignore", timeout: timeoutMs });

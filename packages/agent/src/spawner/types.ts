@@ -1,6 +1,6 @@
 /**
  * What the rest of the agent sees of the guest: users' processes and files, reached through the native spawner.
- * The wire side of it is native/PROTOCOL.md. No type here exposes a frame.
+ * The wire side of it is native/guest/PROTOCOL.md. No type here exposes a frame.
  */
 
 /** A stream of a process that can be told apart. With a pty everything arrives as `stdout`. */
@@ -84,7 +84,7 @@ export type SpawnStage = "request" | "user" | "cwd" | "exec" | "fork" | "pty" | 
 export interface GuestOptions {
   /** Directory that becomes `/`, as the agent sees it. */
   readonly root: string;
-  /** Fresh tmpfs mounts, created when missing. Default `["/run"]`, which is then filled as systemd-tmpfiles would (native/tmpfiles.c). */
+  /** Fresh tmpfs mounts, created when missing. Default `["/run"]`, which is then filled as systemd-tmpfiles would (native/guest/tmpfiles.c). */
   readonly tmpfs?: readonly string[];
   /** Processes that may run at once in all guests of this agent together, where the system can count them. Default 4,096. */
   readonly maxProcesses?: number;

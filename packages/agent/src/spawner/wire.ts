@@ -1,4 +1,4 @@
-/** Frames between the agent and a guest, as native/PROTOCOL.md describes them; native/wire.c is the other side. */
+/** Frames between the agent and a guest, as native/guest/PROTOCOL.md describes them; native/guest/wire.c is the other side. */
 export const wireVersion = 1;
 export const headerBytes = 12;
 export const frameMaxBytes = 4 * 1024 * 1024;

@@ -21,9 +21,9 @@ const NODE_FLAGS =
   "--max-semi-space-size=1 --v8-pool-size=1 --single-threaded-gc --no-flush-bytecode --no-memory-reducer --expose-gc";
 /** Where the agent's own files lie in the root. */
 export const AGENT_DIR = "/agent";
-/** Loaded before libc by the agent's Node where asking for the time is slow (agent/addon/clock.c). */
+/** Loaded before libc by the agent's Node where asking for the time is slow (native/addon/clock.c). */
 export const AGENT_CLOCK = "clock.so";
-/** Of the socket that the agent is started with: one that nobody else can bind beside (agent/native/listen.c). */
+/** Of the socket that the agent is started with: one that nobody else can bind beside (native/guest/listen.c). */
 export const LISTEN_FD = 3;
 const LISTEN = [`${AGENT_DIR}/cloche-guest`, "listen", String(defaults.agentPort), "--"];
 const AGENT_BUNDLE = `${AGENT_DIR}/agent.cjs`;

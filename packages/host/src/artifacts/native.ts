@@ -1,4 +1,4 @@
-// Compiles cloche-sys (packages/host/native/sys), the host's small static program for kernel operations.
+// Compiles cloche-sys (native/sys), the host's small static program for kernel operations.
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -6,7 +6,7 @@ import { run } from "../sys/run.ts";
 import { inStep, type Progress } from "./step.ts";
 import { obtainArtifact } from "./store.ts";
 
-const SOURCES_DIR = fileURLToPath(new URL("../../native/sys", import.meta.url));
+const SOURCES_DIR = fileURLToPath(new URL("../../../../native/sys", import.meta.url));
 const FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-static", "-pthread"];
 const PROGRAM = "cloche-sys";
 

@@ -1,12 +1,12 @@
 // The step of the build that official releases have and a plain module build lacks: seccomp programs compiled ahead. The sources
-// of the rules are the module's; only the list of ready programs, which is empty there, is written anew (native/gvisor-seccomp.go).
+// of the rules are the module's; only the list of ready programs, which is empty there, is written anew (native/gvisor/seccomp.go).
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { DIES_WITH_US, run } from "../sys/run.ts";
 import type { Go } from "./go-tools.ts";
 
-const GENERATOR = fileURLToPath(new URL("../../native/gvisor-seccomp.go", import.meta.url));
+const GENERATOR = fileURLToPath(new URL("../../../../native/gvisor/seccomp.go", import.meta.url));
 /** They compile 608 programs in half a minute; the generator sees them with a choice put in, runsc as they are. */
 const LISTS = [
   "runsc/boot/filter/config/config_precompiled.go",

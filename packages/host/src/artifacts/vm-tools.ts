@@ -1,4 +1,4 @@
-// Compiles the small native programs of the QEMU driver (machine/qemu/native).
+// Compiles the small native programs of the QEMU driver (native/vm).
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -6,7 +6,7 @@ import { run } from "../sys/run.ts";
 import { inStep, type Progress } from "./step.ts";
 import { obtainArtifact } from "./store.ts";
 
-const SOURCES_DIR = fileURLToPath(new URL("../machine/qemu/native", import.meta.url));
+const SOURCES_DIR = fileURLToPath(new URL("../../../../native/vm", import.meta.url));
 const FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra"];
 const PROGRAMS = [
   { source: "vm-launch.c", output: "vm-launch", flags: ["-static"] },

@@ -1,4 +1,4 @@
-// Client of cloche-sys (packages/host/native/sys/main.c): kernel operations that Node cannot do, without a spawn for each.
+// Client of cloche-sys (native/sys/main.c): kernel operations that Node cannot do, without a spawn for each.
 // Owns one child process, started at first use and again should it ever die. Requests run concurrently in it.
 //
 //   idle ──first request──▶ running ──child exits──▶ idle (requests under way fail, the next one starts it anew)

@@ -1,4 +1,4 @@
-// The native keeper (packages/host/native/keeper.c): compiled at set-up, called here.
+// The native keeper (native/keeper/keeper.c): compiled at set-up, called here.
 import { readFile, rm } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { join } from "node:path";
@@ -7,9 +7,12 @@ import { obtainArtifact } from "../../artifacts/store.ts";
 import type { Native } from "../../sys/native.ts";
 import { CommandError, run } from "../../sys/run.ts";
 
-const nativeFile = (name: string): string =>
-  fileURLToPath(new URL(`../../../native/${name}`, import.meta.url));
-const PROGRAMS = ["keeper", "runsc-probe"] as const;
+const nativeFile = (path: string): string =>
+  fileURLToPath(new URL(`../../../../../native/${path}`, import.meta.url));
+const PROGRAMS = [
+  { name: "keeper", source: nativeFile("keeper/keeper.c") },
+  { name: "runsc-probe", source: nativeFile("gvisor/runsc-probe.c") },
+] as const;
 
 /** For what takes a quarter of a second on an idle machine. */
 const DEADLINE_MS = 180_000;
@@ -18,7 +21,7 @@ const DEADLINE_MS = 180_000;
 export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
   const repair = "install gcc and libc6-dev (apt-get install gcc libc6-dev) and run the command again";
   return inStep(progress, "machine keeper", repair, async () => {
-    const texts = await Promise.all(PROGRAMS.map((name) => readFile(nativeFile(`${name}.c`), "utf8")));
+    const texts = await Promise.all(PROGRAMS.map(({ source }) => readFile(source, "utf8")));
     const inputs = { texts, architecture: process.arch };
     const artifact = await obtainArtifact(
       cache,
@@ -27,8 +30,8 @@ export function obtainKeeper(cache: string, progress: Progress): Promise<string>
         inputs,
         build: async (dir) => {
           const flags = ["-O2", "-static", "-Wall", "-Wextra", "-pthread"];
-          for (const name of PROGRAMS)
-            await run(["gcc", ...flags, "-o", join(dir, name), nativeFile(`${name}.c`)]);
+          for (const { name, source } of PROGRAMS)
+            await run(["gcc", ...flags, "-o", join(dir, name), source]);
         },
       },
       progress,

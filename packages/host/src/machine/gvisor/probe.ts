@@ -1,4 +1,4 @@
-// Whether a runsc is fit to hold machines: a small program (native/runsc-probe.c) is made, frozen and thawed twice without
+// Whether a runsc is fit to hold machines: a small program (native/gvisor/runsc-probe.c) is made, frozen and thawed twice without
 // work in between, saved and restored, with a deleted file that it holds open and a set-uid program that it ran.
 //
 // Owns two units, which are gone when it answers. Called once, at the start of the driver.

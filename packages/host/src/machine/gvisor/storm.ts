@@ -52,7 +52,7 @@ const TASKS_STARTED = 16;
 const AHEAD_MS = 1_000;
 /** To ask the agent before. */
 const FORESIGHT_MS = 3_000;
-/** An agent that has not answered for so long gets no turn, nor does its memory guard (agent/native/memory.c), which needs 10 ms. */
+/** An agent that has not answered for so long gets no turn, nor does its memory guard (native/guest/memory.c), which needs 10 ms. */
 const SILENT_MS = 150;
 /** Of one processor: an idle machine uses a hundredth. */
 const BUSY = 0.1;
@@ -79,7 +79,7 @@ export const isBusy = (before: Load, now: Load): boolean =>
   now.cpuMs - before.cpuMs >= BUSY * (now.atMs - before.atMs);
 
 /**
- * How many processes of one program are a bomb where the agent gets no turn. `limit`: of all processes (agent/native/guest.c);
+ * How many processes of one program are a bomb where the agent gets no turn. `limit`: of all processes (native/guest/guest.c);
  * `tasksStarted`: since it last had one.
  */
 export function crowdOf(limit: number, tasksStarted: number): number {

@@ -8,10 +8,10 @@ import type { Shape } from "./recent-shapes.ts";
 const PIDS_BACKSTOP = 32_768;
 /** Sentry, gofer and agent use this much beside what the user asked for. */
 const OVERHEAD_BYTES = mibToBytes(128);
-/** What one CPU may fill before the agent's memory guard has looked and killed (agent/native/memory.c): past our limit the whole sandbox ends. */
+/** What one CPU may fill before the agent's memory guard has looked and killed (native/guest/memory.c): past our limit the whole sandbox ends. */
 const GUARD_BYTES_PER_CPU = mibToBytes(256);
 
-/** As the agent sets it (agent/native/guest.c): one for each MiB, within bounds. */
+/** As the agent sets it (native/guest/guest.c): one for each MiB, within bounds. */
 const PROCESSES_LEAST = 256;
 const PROCESSES_MOST = 4_096;
 

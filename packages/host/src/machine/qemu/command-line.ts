@@ -1,5 +1,5 @@
 // The command line of QEMU: decides what hardware a machine has. A snapshot fits only the same hardware, so everything in
-// here is part of a platform's key (platform.ts). All paths are those of the jail (native/vm-launch.c), equal in every machine.
+// here is part of a platform's key (platform.ts). All paths are those of the jail (native/vm/vm-launch.c), equal in every machine.
 import type { VmArch } from "../../artifacts/vm-arch.ts";
 import { guestNetwork } from "./guest-network.ts";
 

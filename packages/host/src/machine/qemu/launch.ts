@@ -1,4 +1,4 @@
-// Starts a QEMU in its jail (native/vm-launch.c). It is no child of ours and outlives the service.
+// Starts a QEMU in its jail (native/vm/vm-launch.c). It is no child of ours and outlives the service.
 import { run } from "../../sys/run.ts";
 import { identify, type ProcessIdentity } from "../process-identity.ts";
 import { type CommandLineOptions, qemuCommandLine } from "./command-line.ts";

@@ -1,4 +1,4 @@
-// Copies a machine's changed memory into a clone of its base memory (native/vm-pages.c), in the three steps that keep the
+// Copies a machine's changed memory into a clone of its base memory (native/vm/vm-pages.c), in the three steps that keep the
 // pause short: get ready, copy while the machine stands still, write afterwards.
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
