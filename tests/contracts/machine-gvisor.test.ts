@@ -13,7 +13,7 @@ import { obtainKeeper } from "../../packages/host/src/machine/gvisor/keeper.ts";
 import { closePool } from "../../packages/host/src/pool/pool.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
 import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
-import { agentBuild } from "../../packages/service/src/agent-build.ts";
+import { agentBuild } from "../../packages/app/src/agent-build.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 import { type DriverLab, machineContract } from "./machine.ts";
 

@@ -20,7 +20,7 @@ import { closePool } from "../../packages/host/src/pool/pool.ts";
 import { type HostArtifacts, setUpHost } from "../../packages/host/src/setup.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
 import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
-import { agentBuild } from "../../packages/service/src/agent-build.ts";
+import { agentBuild } from "../../packages/app/src/agent-build.ts";
 import { askAgent } from "../fixtures/agent-call.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 

@@ -199,11 +199,11 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "an old signing key ends",
-    file: "packages/service/src/key-rotation.ts",
+    file: "packages/app/src/key-rotation.ts",
     find: "retiring.filter(({ atMs }) => atMs > clock.nowMs())",
     replace: "retiring.filter(() => true)",
     project: "unit",
-    test: "packages/service/src/key-rotation.test.ts",
+    test: "packages/app/src/key-rotation.test.ts",
   },
   {
     what: "an artifact that a suspended sandbox needs stays in the cache",
@@ -475,7 +475,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a failed start is undone",
-    file: "packages/service/src/compose.ts",
+    file: "packages/app/src/compose.ts",
     find: "ending.suspend = nothingRan;",
     replace: "",
     project: "e2e",

@@ -48,10 +48,10 @@ export const insideDefences: readonly Defence[] = [
   },
   {
     what: "a database that was put in another's place learns the home's key",
-    file: "packages/service/src/local-team.ts",
+    file: "packages/app/src/local-team.ts",
     find: 'if (kept !== undefined && state === "good")',
     replace: "if (kept !== undefined)",
     project: "unit",
-    test: "packages/service/src/local-team.test.ts",
+    test: "packages/app/src/local-team.test.ts",
   },
 ];

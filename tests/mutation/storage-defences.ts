@@ -4,19 +4,19 @@ import type { Defence } from "./defences.ts";
 export const storageDefences: readonly Defence[] = [
   {
     what: "a service refuses another installation's database and storage",
-    file: "packages/service/src/ownership.ts",
+    file: "packages/app/src/ownership.ts",
     find: 'verdict === "theirs") throw isTheirs(place, found)',
     replace: "false) throw isTheirs(place, found)",
     project: "unit",
-    test: "packages/service/src/ownership.test.ts",
+    test: "packages/app/src/ownership.test.ts",
   },
   {
     what: "a copy of a home is refused while the other lives",
-    file: "packages/service/src/ownership.ts",
+    file: "packages/app/src/ownership.ts",
     find: 'if (found !== undefined && verdict === "in use") throw',
     replace: "if (found !== undefined && false) throw",
     project: "unit",
-    test: "packages/service/src/ownership.test.ts",
+    test: "packages/app/src/ownership.test.ts",
   },
   {
     what: "nothing is written to storage whose owner is not known",
@@ -24,7 +24,7 @@ export const storageDefences: readonly Defence[] = [
     find: "if (this.#closed !== undefined) throw",
     replace: "if (false) throw",
     project: "unit",
-    test: "packages/service/src/ownership.test.ts",
+    test: "packages/app/src/ownership.test.ts",
   },
   {
     what: "of two that claim a store one waits for the other",

@@ -44,7 +44,7 @@ const capabilities: readonly Capability[] = [
     usedBy: imports("node:child_process", "child_process"),
     allowedIn: [
       "packages/host/",
-      "packages/service/",
+      "packages/app/",
       "packages/cli/",
       "packages/agent/src/spawner/",
       "packages/agent/src/oci/",

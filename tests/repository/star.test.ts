@@ -17,7 +17,7 @@ const mayImport: Record<string, readonly string[]> = {
   dashboard: ["protocol", "sdk"],
 };
 /** The only places that know several trust domains. */
-const importAcross = new Set(["service", "tests", "bench"]);
+const importAcross = new Set(["app", "tests", "bench"]);
 
 /** Offences against the star, one line each. */
 function starOffences(files: readonly SourceFile[]): string[] {
@@ -81,7 +81,7 @@ describe("the star of packages", () => {
 
   test("catches a relative import that leaves its package", () => {
     const offender = {
-      path: "packages/service/src/x.ts",
+      path: "packages/app/src/x.ts",
       text: 'import { a } from "../../host/src/index.ts";',
     };
     expect(relativeAcross([offender])).toHaveLength(1);
@@ -89,7 +89,7 @@ describe("the star of packages", () => {
 
   test("lets the composition root, tests and benchmarks import across", () => {
     const text = 'import "@cloche/gateway"; import "@cloche/host"; import "@cloche/edge";';
-    for (const path of ["packages/service/src/x.ts", "tests/e2e/x.ts", "bench/x.ts"])
+    for (const path of ["packages/app/src/x.ts", "tests/e2e/x.ts", "bench/x.ts"])
       expect(starOffences([{ path, text }])).toEqual([]);
   });
 });

@@ -42,14 +42,15 @@ export async function readStatus(home: string): Promise<ServiceStatus | undefine
   return (await isServiceProcess(status.pid)) ? status : { ...status, pid: 0, ready: false };
 }
 
+/** The second is that of releases to 0.1.0, which may still run. */
+const MAIN_PROGRAMS = ["packages/app/src/main.ts", "service/src/main.ts"];
+
 /** Pids are reused: it is ours only when its command line says so. */
 async function isServiceProcess(pid: number): Promise<boolean> {
   if (pid <= 0) return false;
   try {
     const commandLine = await readFile(`/proc/${pid}/cmdline`, "utf8");
-    return (
-      commandLine.includes("packages/service/src/main.ts") || commandLine.includes("service/src/main.ts")
-    );
+    return MAIN_PROGRAMS.some((program) => commandLine.includes(program));
   } catch {
     return false;
   }

@@ -1,4 +1,4 @@
-/** `node packages/service/src/main.ts up [--detach] | down | status [--json] | rotate-signing-key | prune-cache | update | take-over | backup | restore-backup`: what npm start, npm stop and the CLI call. */
+/** `node packages/app/src/main.ts up [--detach] | down | status [--json] | rotate-signing-key | prune-cache | update | take-over | backup | restore-backup`: what npm start, npm stop and the CLI call. */
 import { resolve } from "node:path";
 import { ConfigError, loadConfig, type Config } from "@cloche/base";
 import { AlreadyRunning } from "./control-socket.ts";
