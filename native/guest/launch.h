@@ -21,7 +21,7 @@
 #define GROUPS_MAX 256
 /* Of a keeper's name; the id of its exec follows in eight hexadecimal digits. */
 #define KEEPER_NAME "cloche-"
-/* The name of one that waits: the agent (control/activity.ts) does not count it among users' processes. */
+/* The name of one that waits: the agent (host-calls/activity.ts) does not count it among users' processes. */
 #define WAITING_NAME KEEPER_NAME "waiting"
 
 struct launch {

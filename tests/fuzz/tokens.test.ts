@@ -6,7 +6,7 @@ import { ClocheError } from "@cloche/protocol";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { TokenVerifier as AgentVerifier } from "../../packages/agent/src/auth/token-verifier.ts";
-import { ChannelKeys } from "../../packages/agent/src/channel/keys.ts";
+import { ChannelKeys } from "../../packages/agent/src/auth/channel-keys.ts";
 import { TokenVerifier as EdgeVerifier } from "../../packages/edge/src/token-verifier.ts";
 import { verifyToken } from "../../packages/host/src/service/token-verifier.ts";
 import { patience, plan } from "./seed.ts";

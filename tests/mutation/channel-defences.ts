@@ -38,11 +38,11 @@ export const channelDefences: readonly Defence[] = [
   },
   {
     what: "the channel's key ends with the next Assign",
-    file: "packages/agent/src/channel/listener.ts",
+    file: "packages/agent/src/http/channel-listener.ts",
     find: "for (const socket of sockets) if (socket !== carriedBy) socket.destroy();",
     replace: "void carriedBy;",
     project: "unit",
-    test: "packages/agent/src/channel/listener.test.ts",
+    test: "packages/agent/src/http/channel-listener.test.ts",
     named: "ends connections",
   },
   {

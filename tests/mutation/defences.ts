@@ -67,11 +67,11 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a blob of an image is what its digest says",
-    file: "packages/agent/src/oci/blobs.ts",
+    file: "packages/agent/src/images/blobs.ts",
     find: "if (found !== expected)",
     replace: "if (false)",
     project: "unit",
-    test: "packages/agent/src/oci/image-puller.test.ts",
+    test: "packages/agent/src/images/image-puller.test.ts",
   },
   {
     what: "a checkpoint's manifest is sealed",
@@ -140,7 +140,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "machines of one template have boot ids of their own",
-    file: "packages/agent/src/control/guest-service.ts",
+    file: "packages/agent/src/host-calls/guest-service.ts",
     find: "if (this.#shared && disk.attached) await spawner.guest.renew();",
     replace: "void disk; void spawner;",
     project: "host",
@@ -298,19 +298,19 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "an image's paths stay in its root",
-    file: "packages/agent/src/oci/image-tree.ts",
+    file: "packages/agent/src/images/image-tree.ts",
     find: 'if (part === "..")',
     replace: 'if (part === "...")',
     project: "unit",
-    test: "packages/agent/src/oci/image-puller.test.ts",
+    test: "packages/agent/src/images/image-puller.test.ts",
   },
   {
     what: "a clone's entropy is mixed in",
-    file: "packages/agent/src/randomness.ts",
+    file: "packages/agent/src/snapshot/randomness.ts",
     find: "if (own === undefined) return bytes;",
     replace: "if (own !== undefined) return bytes;",
     project: "unit",
-    test: "packages/agent/src/control/agent.test.ts",
+    test: "packages/agent/src/host-calls/agent.test.ts",
   },
   {
     what: "a damaged pool is not mounted",

@@ -3,7 +3,7 @@ import { defaults } from "@cloche/protocol";
 
 /**
  * What the agent is started with: a JSON file named by its first argument. It holds nothing of a
- * particular sandbox, so that a template of a booted agent can become any sandbox (see control/identity.ts).
+ * particular sandbox, so that a template of a booted agent can become any sandbox (see host-calls/identity.ts).
  */
 export interface BootConfig {
   /** Address to listen on. Default 0.0.0.0. */

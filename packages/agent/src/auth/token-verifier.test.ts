@@ -1,6 +1,6 @@
 import { generateKeyPairSync, sign } from "node:crypto";
 import { describe, expect, it } from "vitest";
-import { ChannelKeys, channelKeyOf } from "../channel/keys.ts";
+import { ChannelKeys, channelKeyOf } from "./channel-keys.ts";
 import { controlSecret, issuer, sandboxId, token } from "../testing/agent-fixture.ts";
 import { TokenVerifier } from "./token-verifier.ts";
 

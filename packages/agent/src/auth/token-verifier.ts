@@ -1,5 +1,5 @@
 import { ClocheError, claimsProblem, innerTokenHeader, tokenParts } from "@cloche/protocol";
-import type { ChannelKeys } from "../channel/keys.ts";
+import type { ChannelKeys } from "./channel-keys.ts";
 
 const cacheEntries = 256;
 const tokenBytesMax = 8_192;

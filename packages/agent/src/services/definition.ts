@@ -8,7 +8,7 @@ import {
   optionalStrings,
   requiredString,
 } from "../http/fields.ts";
-import { parseReference } from "../oci/reference.ts";
+import { parseReference } from "../images/reference.ts";
 
 /**
  * A service definition as it came in (service-interface.md, Service definition; decisions.md, services). Throws

@@ -5,7 +5,7 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { channel, innerTokenHeader } from "@cloche/protocol";
-import { channelKeyOf } from "../channel/keys.ts";
+import { channelKeyOf } from "../auth/channel-keys.ts";
 import type { Spawner } from "../spawner/index.ts";
 import { type Agent, createAgent } from "../agent.ts";
 import { localSpawner } from "./local-spawner.ts";

@@ -13,7 +13,7 @@ const RECIPE = 2;
 const NODE = "/bin/node";
 /**
  * The agent holds little and computes little: a small young generation, one thread beside its own, and compiled code that a
- * collection leaves alone, so that a template can be saved without its garbage (agent/control/rehearsal.ts). No memory
+ * collection leaves alone, so that a template can be saved without its garbage (agent/src/snapshot/rehearsal.ts). No memory
  * reducer: the guest's clock counts the time since the save, so its timer is due at once in whatever is restored from a memory
  * older than 100 s, and each machine began with a whole collection.
  */

@@ -4,7 +4,7 @@ import { hasDeparted } from "../http/departure.ts";
 import type { Exchange } from "../http/exchange.ts";
 import { optionalInteger, requiredCommand } from "../http/fields.ts";
 import type { ProcessTable } from "../processes/index.ts";
-import type { Supervisor } from "./supervisor.ts";
+import type { Supervisor } from "../services/supervisor.ts";
 
 /** Answer of `POST /v1/services/{name}/exec`. */
 export interface ContainerExecAnswer {

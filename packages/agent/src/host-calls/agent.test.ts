@@ -23,8 +23,8 @@ import {
   startAgent,
   token,
 } from "../testing/agent-fixture.ts";
-import { channelKeyOf } from "../channel/keys.ts";
-import { deletedButOpen } from "./deleted-files.ts";
+import { channelKeyOf } from "../auth/channel-keys.ts";
+import { deletedButOpen } from "../snapshot/deleted-files.ts";
 
 let fixture: AgentFixture;
 beforeEach(async () => {

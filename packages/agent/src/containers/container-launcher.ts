@@ -5,7 +5,7 @@
  *
  *   containers/<name>       rootfs and container.json: whole
  *   containers/<name>.new   being made; removed when that fails, and by `tidy` after a crash
- *   images                  blobs, shared by all containers (oci/blobs.ts)
+ *   images                  blobs, shared by all containers (images/blobs.ts)
  *
  * One image is pulled at a time: a second container of the same image then finds its layers here.
  */
@@ -23,10 +23,10 @@ import {
 import { programEnvironment } from "../exec/index.ts";
 import type { ProcessTable } from "../processes/index.ts";
 import type { Guest, Spawner } from "../spawner/index.ts";
-import { BlobCache } from "./blobs.ts";
-import type { ImageConfig } from "./manifest.ts";
-import { pull, PullError } from "./pull.ts";
-import type { PulledImage, PullRequest } from "./pull-protocol.ts";
+import { BlobCache } from "../images/blobs.ts";
+import type { ImageConfig } from "../images/manifest.ts";
+import { pull, PullError } from "../images/pull.ts";
+import type { PulledImage, PullRequest } from "../images/pull-protocol.ts";
 
 export interface ContainerParts {
   /** The disk's `cloche` folder. */

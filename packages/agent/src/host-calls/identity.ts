@@ -4,7 +4,7 @@
  */
 import { ClocheError } from "@cloche/protocol";
 import { TokenVerifier } from "../auth/token-verifier.ts";
-import type { ChannelKeys } from "../channel/keys.ts";
+import type { ChannelKeys } from "../auth/channel-keys.ts";
 import type { Log } from "../log.ts";
 import type { Guest } from "../spawner/index.ts";
 

@@ -4,7 +4,7 @@
  */
 import { innerTokenHeader } from "@cloche/protocol";
 import { TokenVerifier } from "../auth/token-verifier.ts";
-import type { ChannelKeys } from "../channel/keys.ts";
+import type { ChannelKeys } from "../auth/channel-keys.ts";
 import { collectCommand, readCommand } from "../exec/routes.ts";
 import { ProcessTable } from "../processes/index.ts";
 import type { Guest } from "../spawner/index.ts";

@@ -8,7 +8,7 @@ import { constants } from "node:crypto";
 import type { Server, ServerOptions } from "node:https";
 import type { TLSSocket } from "node:tls";
 import { channel, limits } from "@cloche/protocol";
-import type { ChannelKeys } from "./keys.ts";
+import type { ChannelKeys } from "../auth/channel-keys.ts";
 
 export function channelOptions(keys: ChannelKeys): ServerOptions {
   return {

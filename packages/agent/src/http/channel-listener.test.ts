@@ -15,7 +15,7 @@ import {
   startAgent,
   token,
 } from "../testing/agent-fixture.ts";
-import { channelKeyOf } from "./keys.ts";
+import { channelKeyOf } from "../auth/channel-keys.ts";
 
 let fixture: AgentFixture;
 beforeEach(async () => {

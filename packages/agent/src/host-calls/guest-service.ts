@@ -16,7 +16,7 @@ import type {
 import { controlPrefix } from "../auth/authorize.ts";
 import type { ControlSecret } from "../auth/control-secret.ts";
 import { TokenVerifier } from "../auth/token-verifier.ts";
-import type { ChannelKeys } from "../channel/keys.ts";
+import type { ChannelKeys } from "../auth/channel-keys.ts";
 import {
   type JsonObject,
   optionalBoolean,
@@ -29,14 +29,14 @@ import type { Exchange } from "../http/exchange.ts";
 import type { Route } from "../http/router.ts";
 import type { Log } from "../log.ts";
 import type { ProcessTable } from "../processes/index.ts";
-import type { Randomness } from "../randomness.ts";
+import type { Randomness } from "../snapshot/randomness.ts";
 import type { Spawner } from "../spawner/index.ts";
 import { type Activity, descendants } from "./activity.ts";
 import { setClock } from "./block-device.ts";
-import { deletedButOpen } from "./deleted-files.ts";
+import { deletedButOpen } from "../snapshot/deleted-files.ts";
 import type { DiskServices, SandboxDisk } from "./disk.ts";
 import { checkHostname, type Identity, writeIdentity } from "./identity.ts";
-import { dropGarbage, rehearse, rehearseAgain } from "./rehearsal.ts";
+import { dropGarbage, rehearse, rehearseAgain } from "../snapshot/rehearsal.ts";
 
 export interface GuestServiceParts {
   identity: Identity;
