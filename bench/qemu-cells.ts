@@ -6,11 +6,11 @@ import { readFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { silentLog } from "@cloche/base";
 import { defaults } from "@cloche/protocol";
-import type { MachineFiles, RunningMachine } from "../packages/host/src/machine/driver.ts";
-import { shapeOf } from "../packages/host/src/machine/qemu/shape.ts";
-import { bootedFrom } from "../packages/host/src/machine/qemu/templates.ts";
-import { readVmRecord } from "../packages/host/src/machine/qemu/vm-record.ts";
-import { Vm } from "../packages/host/src/machine/qemu/vm.ts";
+import type { MachineFiles, RunningMachine } from "../packages/host/src/drivers/driver.ts";
+import { shapeOf } from "../packages/host/src/drivers/qemu/shape.ts";
+import { bootedFrom } from "../packages/host/src/drivers/qemu/templates.ts";
+import { readVmRecord } from "../packages/host/src/drivers/qemu/vm-record.ts";
+import { Vm } from "../packages/host/src/drivers/qemu/vm.ts";
 import { call, hooksOf, type Lab, openLab, runIn } from "../tests/host/qemu-lab.ts";
 import type { Cell } from "./runner.ts";
 

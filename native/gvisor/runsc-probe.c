@@ -1,4 +1,4 @@
-// What runs in the sandboxes of the probe (packages/host/src/machine/gvisor/probe.ts): static, with no dependencies.
+// What runs in the sandboxes of the probe (packages/host/src/drivers/gvisor/probe.ts): static, with no dependencies.
 //
 //   runsc-probe DIR
 //       Writes into DIR: `setuid`, which says "0" where a set-uid copy of this program, DIR/setuid-probe, that is run by

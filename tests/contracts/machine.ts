@@ -11,7 +11,7 @@ import {
   type ReadyHooks,
   type RunningMachine,
   snapshotDisk,
-} from "../../packages/host/src/machine/driver.ts";
+} from "../../packages/host/src/drivers/driver.ts";
 import type { Native } from "../../packages/host/src/sys/native.ts";
 
 export interface DriverLab {

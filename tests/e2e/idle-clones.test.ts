@@ -1,7 +1,7 @@
 // gVisor of 2024 restored epoll instances broken (its issue 13920): what waited on one then spun on a core for as long as it
 // lived, which nothing but the CPU it used told.
 import { expect, inject, test } from "vitest";
-import type { Cgroup } from "../../packages/host/src/machine/cgroup.ts";
+import type { Cgroup } from "../../packages/host/src/drivers/cgroup.ts";
 import { eventually, sharedClient } from "../fixtures/client.ts";
 import { cgroupOf } from "../fixtures/unit-cgroup.ts";
 

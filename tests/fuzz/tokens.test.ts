@@ -8,7 +8,7 @@ import { expect, test } from "vitest";
 import { TokenVerifier as AgentVerifier } from "../../packages/agent/src/auth/token-verifier.ts";
 import { ChannelKeys } from "../../packages/agent/src/auth/channel-keys.ts";
 import { TokenVerifier as EdgeVerifier } from "../../packages/edge/src/token-verifier.ts";
-import { verifyToken } from "../../packages/host/src/service/token-verifier.ts";
+import { verifyToken } from "../../packages/host/src/api/token-verifier.ts";
 import { patience, plan } from "./seed.ts";
 
 const sandboxId = "sbx-aaaaaaaaaaaaaaaaaaaa";

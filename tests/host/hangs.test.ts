@@ -3,7 +3,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import type { UnitRecord } from "../../packages/host/src/machine/gvisor/unit.ts";
+import type { UnitRecord } from "../../packages/host/src/drivers/gvisor/unit.ts";
 import { HostLab } from "./host-lab.ts";
 
 describe("a machine that hangs", () => {

@@ -3,8 +3,8 @@ import { execFileSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { obtainKeeper } from "../../packages/host/src/machine/gvisor/keeper.ts";
-import { goneLease, Unit, type UnitRecord } from "../../packages/host/src/machine/gvisor/unit.ts";
+import { obtainKeeper } from "../../packages/host/src/drivers/gvisor/keeper.ts";
+import { goneLease, Unit, type UnitRecord } from "../../packages/host/src/drivers/gvisor/unit.ts";
 import { HostLab } from "./host-lab.ts";
 
 let lab: HostLab;

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync, rmSync, statfsSync } from "node:fs";
 import { join } from "node:path";
 import { Code } from "@connectrpc/connect";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { Cgroup } from "../../packages/host/src/machine/cgroup.ts";
+import { Cgroup } from "../../packages/host/src/drivers/cgroup.ts";
 import { HostLab } from "./host-lab.ts";
 
 describe("a host in trouble", () => {

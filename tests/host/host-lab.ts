@@ -9,13 +9,9 @@ import { defaults, newSandboxId } from "@cloche/protocol";
 import { HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { createHost, GvisorDriver, type Host, obtainKeeper } from "../../packages/host/src/index.ts";
-import type { HealthOptions } from "../../packages/host/src/machine/health-watch.ts";
-import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
-import {
-  type Answer,
-  DataPlaneCaller,
-  testKeys,
-} from "../../packages/host/src/service/testing/data-plane-caller.ts";
+import type { HealthOptions } from "../../packages/host/src/drivers/health-watch.ts";
+import { childGroups } from "../../packages/host/src/drivers/cgroup.ts";
+import { type Answer, DataPlaneCaller, testKeys } from "../../packages/host/src/testing/data-plane-caller.ts";
 import { closePool } from "../../packages/host/src/pool/pool.ts";
 import { type HostArtifacts, setUpHost } from "../../packages/host/src/setup.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";

@@ -3,7 +3,7 @@ import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, onTestFinished, test } from "vitest";
-import { type MachineRecord, MachineRecordStore } from "../../packages/host/src/service/machine-record.ts";
+import { type MachineRecord, MachineRecordStore } from "../../packages/host/src/machines/machine-record.ts";
 import { run } from "../../packages/host/src/sys/run.ts";
 import { cannotRun } from "./lab.ts";
 

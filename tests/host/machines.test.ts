@@ -3,8 +3,8 @@ import { join } from "node:path";
 import { Code } from "@connectrpc/connect";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { diskUsage } from "../../packages/host/src/disk/disk.ts";
-import { restartsMax } from "../../packages/host/src/service/restart-after-crash.ts";
-import { signToken } from "../../packages/host/src/service/testing/data-plane-caller.ts";
+import { restartsMax } from "../../packages/host/src/operations/restart-after-crash.ts";
+import { signToken } from "../../packages/host/src/testing/data-plane-caller.ts";
 import { HostLab } from "./host-lab.ts";
 
 const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.05; done`;

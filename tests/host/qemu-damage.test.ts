@@ -4,9 +4,9 @@ import { appendFile, chmod, readFile, truncate, writeFile } from "node:fs/promis
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
-import { ImageMismatchError, type MachineFiles } from "../../packages/host/src/machine/driver.ts";
-import type { QemuDriver } from "../../packages/host/src/machine/qemu/driver.ts";
-import { snapshotPaths } from "../../packages/host/src/machine/qemu/snapshot-files.ts";
+import { ImageMismatchError, type MachineFiles } from "../../packages/host/src/drivers/driver.ts";
+import type { QemuDriver } from "../../packages/host/src/drivers/qemu/driver.ts";
+import { snapshotPaths } from "../../packages/host/src/drivers/qemu/snapshot-files.ts";
 import { hooksOf, LAB_RESOURCES, type Lab, MOUNT, openLab, processesOf, runIn } from "./qemu-lab.ts";
 
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 900_000 });

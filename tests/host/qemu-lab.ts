@@ -10,14 +10,14 @@ import { obtainAgentRoot } from "../../packages/host/src/artifacts/agent-root.ts
 import { type BaseImage, obtainBaseImage } from "../../packages/host/src/artifacts/base-image.ts";
 import { obtainBaseRootfs } from "../../packages/host/src/artifacts/base-rootfs.ts";
 import { obtainBusybox } from "../../packages/host/src/artifacts/busybox.ts";
-import type { GuestHooks, MachineFiles, RunningMachine } from "../../packages/host/src/machine/driver.ts";
-import type { Accelerator } from "../../packages/host/src/machine/qemu/command-line.ts";
+import type { GuestHooks, MachineFiles, RunningMachine } from "../../packages/host/src/drivers/driver.ts";
+import type { Accelerator } from "../../packages/host/src/drivers/qemu/command-line.ts";
 import {
   markedProcesses,
   QemuDriver,
   type QemuDriverOptions,
-} from "../../packages/host/src/machine/qemu/driver.ts";
-import { obtainVmPlatform, type VmPlatform } from "../../packages/host/src/machine/qemu/platform.ts";
+} from "../../packages/host/src/drivers/qemu/driver.ts";
+import { obtainVmPlatform, type VmPlatform } from "../../packages/host/src/drivers/qemu/platform.ts";
 import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";

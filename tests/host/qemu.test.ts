@@ -9,12 +9,12 @@ import {
   type MachineFiles,
   type RunningMachine,
   snapshotDisk,
-} from "../../packages/host/src/machine/driver.ts";
-import type { QemuDriver } from "../../packages/host/src/machine/qemu/driver.ts";
-import { reflink } from "../../packages/host/src/machine/qemu/reflink.ts";
-import { snapshotPaths } from "../../packages/host/src/machine/qemu/snapshot-files.ts";
-import { vmCgroupPath } from "../../packages/host/src/machine/qemu/vm-cgroup.ts";
-import { readVmRecord, saveVmRecord, type VmRecord } from "../../packages/host/src/machine/qemu/vm-record.ts";
+} from "../../packages/host/src/drivers/driver.ts";
+import type { QemuDriver } from "../../packages/host/src/drivers/qemu/driver.ts";
+import { reflink } from "../../packages/host/src/drivers/qemu/reflink.ts";
+import { snapshotPaths } from "../../packages/host/src/drivers/qemu/snapshot-files.ts";
+import { vmCgroupPath } from "../../packages/host/src/drivers/qemu/vm-cgroup.ts";
+import { readVmRecord, saveVmRecord, type VmRecord } from "../../packages/host/src/drivers/qemu/vm-record.ts";
 import { call, hooksOf, LAB_RESOURCES, type Lab, MOUNT, openLab, processesOf, runIn } from "./qemu-lab.ts";
 
 // An emulated boot is ten seconds of computing: minutes on a host that is busy with other things.

@@ -4,29 +4,29 @@ import type { Defence } from "./defences.ts";
 export const bounds: readonly Defence[] = [
   {
     what: "an answer of an agent has a deadline to its last byte",
-    file: "packages/host/src/service/whole-answer.ts",
+    file: "packages/host/src/agent-calls/whole-answer.ts",
     find: "const deadline = setTimeout(() => fail(",
     replace:
       'call.once("response", () => clearTimeout(deadline));\n    const deadline = setTimeout(() => fail(',
     project: "unit",
-    test: "packages/host/src/service/whole-answer.test.ts",
+    test: "packages/host/src/agent-calls/whole-answer.test.ts",
   },
   {
     what: "a machine that hangs can be destroyed",
-    file: "packages/host/src/service/cut-off-after.ts",
+    file: "packages/host/src/operations/cut-off-after.ts",
     find: "return machines.cutOff(id, why);",
     replace: "return undefined;",
     project: "unit",
-    test: "packages/host/src/service/hanging-machines.test.ts",
+    test: "packages/host/src/operations/hanging-machines.test.ts",
     named: "can be destroyed",
   },
   {
     what: "a start does not wait for machines that hang",
-    file: "packages/host/src/service/recovery.ts",
+    file: "packages/host/src/operations/recovery.ts",
     find: "await Promise.race([finished, clock.sleep(PATIENCE_MS, inTime.signal).catch(() => undefined)]);",
     replace: "await finished;",
     project: "unit",
-    test: "packages/host/src/service/hanging-machines.test.ts",
+    test: "packages/host/src/operations/hanging-machines.test.ts",
     named: "do not keep a start",
   },
   {
@@ -82,7 +82,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a gVisor sandbox that hangs is ended",
-    file: "packages/host/src/machine/gvisor/driver.ts",
+    file: "packages/host/src/drivers/gvisor/driver.ts",
     find: "this.#exits.start();",
     replace: "",
     project: "host",
@@ -92,7 +92,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a sandbox that stands still on our behalf is no sandbox that hangs",
-    file: "packages/host/src/machine/gvisor/unit.ts",
+    file: "packages/host/src/drivers/gvisor/unit.ts",
     find: "return this.#isFrozen || this.#taking > 0;",
     replace: "return false;",
     project: "host",
@@ -102,7 +102,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a fork bomb is ended, and the rest lives",
-    file: "packages/host/src/machine/gvisor/exit-watch.ts",
+    file: "packages/host/src/drivers/gvisor/watch/exit-watch.ts",
     find: "this.#storms.start(machines);",
     replace: "",
     project: "e2e",
@@ -112,7 +112,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a snapshot waits while the host looks for a fork bomb",
-    file: "packages/host/src/machine/gvisor/unit.ts",
+    file: "packages/host/src/drivers/gvisor/unit.ts",
     find: "    await this.#held;\n    this.#taking += 1;",
     replace: "    this.#taking += 1;",
     project: "host",
@@ -122,7 +122,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a machine that is held goes on whatever happens",
-    file: "packages/host/src/machine/gvisor/unit.ts",
+    file: "packages/host/src/drivers/gvisor/unit.ts",
     find: 'await keep("resume", RESUME_DEADLINE_MS)',
     replace: "await Promise.resolve()",
     project: "host",
@@ -132,16 +132,16 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "what belongs to the agent is no fork bomb",
-    file: "packages/host/src/machine/gvisor/storm.ts",
+    file: "packages/host/src/drivers/gvisor/watch/storm.ts",
     find: "if (top.pgid !== init.pgid)",
     replace: "if (true)",
     project: "unit",
-    test: "packages/host/src/machine/gvisor/storm.test.ts",
+    test: "packages/host/src/drivers/gvisor/watch/storm.test.ts",
     named: "many keepers",
   },
   {
     what: "more than the keeper tells of a machine's end",
-    file: "packages/host/src/machine/gvisor/exit-watch.ts",
+    file: "packages/host/src/drivers/gvisor/watch/exit-watch.ts",
     find: "this.#timer ??= setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();",
     replace: "",
     project: "host",
@@ -176,11 +176,11 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "the audit log has what the host answered",
-    file: "packages/host/src/service/data-plane.ts",
+    file: "packages/host/src/api/data-plane.ts",
     find: 'noteDeed(machines, caller, deed(call, answer), "ok");',
     replace: "",
     project: "unit",
-    test: "packages/host/src/service/data-plane.test.ts",
+    test: "packages/host/src/api/data-plane.test.ts",
     named: "tells of checkpoints",
   },
   {
@@ -213,21 +213,21 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a wait sleeps once, however short its interval",
-    file: "packages/host/src/service/data-plane.ts",
+    file: "packages/host/src/api/data-plane.ts",
     find: "clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone]))",
     replace:
       "clock.sleep(10).then(() => parts.machines.parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone])))",
     project: "unit",
-    test: "packages/host/src/service/data-plane.test.ts",
+    test: "packages/host/src/api/data-plane.test.ts",
     named: "sleeps once",
   },
   {
     what: "a client that leaves is no error of ours",
-    file: "packages/host/src/service/data-plane.ts",
+    file: "packages/host/src/api/data-plane.ts",
     find: 'gone.abort(new ClocheError("canceled", "the client went away"))',
     replace: "gone.abort()",
     project: "unit",
-    test: "packages/host/src/service/data-plane.test.ts",
+    test: "packages/host/src/api/data-plane.test.ts",
     named: "leaves a wait",
   },
   {
@@ -236,6 +236,6 @@ export const bounds: readonly Defence[] = [
     find: "if (!parts.every(isCanonicalBase64url))",
     replace: "if (false)",
     project: "unit",
-    test: "packages/host/src/service/token-verifier.test.ts",
+    test: "packages/host/src/api/token-verifier.test.ts",
   },
 ];

@@ -42,11 +42,11 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "the host checks the signature on its routes",
-    file: "packages/host/src/service/token-verifier.ts",
+    file: "packages/host/src/api/token-verifier.ts",
     find: 'if (!verify("RSA-SHA256"',
     replace: 'if (false && !verify("RSA-SHA256"',
     project: "unit",
-    test: "packages/host/src/service/token-verifier.test.ts",
+    test: "packages/host/src/api/token-verifier.test.ts",
   },
   {
     what: "another team's sandbox is not found",
@@ -120,7 +120,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a damaged disk is no reason to drop the template",
-    file: "packages/host/src/machine/gvisor/driver.ts",
+    file: "packages/host/src/drivers/gvisor/driver.ts",
     find: "if (error instanceof DiskFault && !prepared) throw error;",
     replace: "void DiskFault;",
     project: "host",
@@ -130,7 +130,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a disk that a prepared memory did not work on is made anew",
-    file: "packages/host/src/machine/gvisor/driver.ts",
+    file: "packages/host/src/drivers/gvisor/driver.ts",
     find: "if (prepared) await this.#makeFreshDisk(files.diskImage, resources.diskMb);",
     replace: "",
     project: "host",
@@ -150,7 +150,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a machine kept ready keeps its own secret",
-    file: "packages/host/src/machine/gvisor/driver.ts",
+    file: "packages/host/src/drivers/gvisor/driver.ts",
     find: "const machine = unit.asMachine(files.id, identity.secret);",
     replace: 'const machine = unit.asMachine(files.id, (await this.#templates?.find())?.secret ?? "");',
     project: "host",
@@ -180,7 +180,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "the memory guard acts before the sandbox ends",
-    file: "packages/host/src/machine/gvisor/boot-config.ts",
+    file: "packages/host/src/drivers/gvisor/boot-config.ts",
     find: "memoryGuard: true",
     replace: "memoryGuard: false",
     project: "e2e",
@@ -190,7 +190,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a sandbox that spins is held to its processors",
-    file: "packages/host/src/machine/cgroup.ts",
+    file: "packages/host/src/drivers/cgroup.ts",
     find: "Math.max(1_000, Math.round(cpus * CPU_PERIOD_US))",
     replace: "Math.max(1_000, Math.round(8 * cpus * CPU_PERIOD_US))",
     project: "e2e",
@@ -254,15 +254,15 @@ export const defences: readonly Defence[] = [
     find: "await step?.undo?.(record.context);",
     replace: "void step;",
     project: "unit",
-    test: "packages/host/src/service/faults.test.ts",
+    test: "packages/host/src/operations/faults.test.ts",
   },
   {
     what: "what a kill cut off is finished or undone at the next start",
-    file: "packages/host/src/service/recovery.ts",
+    file: "packages/host/src/operations/recovery.ts",
     find: "if (saga) await finish(parts, saga);",
     replace: "void finish;",
     project: "unit",
-    test: "packages/host/src/service/faults.test.ts",
+    test: "packages/host/src/operations/faults.test.ts",
   },
   {
     what: "the gateway goes on with what a kill cut off",
@@ -278,23 +278,23 @@ export const defences: readonly Defence[] = [
     find: "const result = before.then(task, task);",
     replace: "const result = Promise.resolve().then(task);",
     project: "unit",
-    test: "packages/host/src/service/faults.test.ts",
+    test: "packages/host/src/operations/faults.test.ts",
   },
   {
     what: "a machine that hangs is ended",
-    file: "packages/host/src/machine/health-watch.ts",
+    file: "packages/host/src/drivers/health-watch.ts",
     find: ".endAsHung()",
     replace: ".healthy(0).then(() => undefined)",
     project: "unit",
-    test: "packages/host/src/machine/health-watch.test.ts",
+    test: "packages/host/src/drivers/health-watch.test.ts",
   },
   {
     what: "a machine is not started again for ever",
-    file: "packages/host/src/service/restart-after-crash.ts",
+    file: "packages/host/src/operations/restart-after-crash.ts",
     find: "if (recent.length >= restartsMax) return false;",
     replace: "",
     project: "unit",
-    test: "packages/host/src/service/restart-after-crash.test.ts",
+    test: "packages/host/src/operations/restart-after-crash.test.ts",
   },
   {
     what: "an image's paths stay in its root",
@@ -359,7 +359,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "what is gone after a reboot starts from its disk",
-    file: "packages/host/src/service/recovery.ts",
+    file: "packages/host/src/operations/recovery.ts",
     find: "if (!running) {",
     replace: "if (!running && parts === undefined) {",
     project: "host",
@@ -369,7 +369,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a memory image of another runtime is not restored",
-    file: "packages/host/src/machine/gvisor/memory-image.ts",
+    file: "packages/host/src/drivers/gvisor/memory-image.ts",
     find: "if (madeWith.platform !== present.platform) throw new ImageMismatchError(differenceOf(madeWith, present));",
     replace: "",
     project: "host",
@@ -379,15 +379,15 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a memory image that gVisor cannot load is taken for damaged",
-    file: "packages/host/src/machine/gvisor/memory-image.ts",
+    file: "packages/host/src/drivers/gvisor/memory-image.ts",
     find: 'return new ImageMismatchError("the memory image is damaged: gVisor could not load it", error);',
     replace: "return error;",
     project: "unit",
-    test: "packages/host/src/machine/gvisor/memory-image.test.ts",
+    test: "packages/host/src/drivers/gvisor/memory-image.test.ts",
   },
   {
     what: "memory is of the gVisor that saved it, whatever runs since",
-    file: "packages/host/src/machine/gvisor/driver.ts",
+    file: "packages/host/src/drivers/gvisor/driver.ts",
     find: 'await this.#madeWith(agentRootDir, runscVersion ?? "")',
     replace: "await this.#madeWith(agentRootDir)",
     project: "host",
@@ -397,11 +397,11 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a sandbox that lost its memory says so, whatever was cut off",
-    file: "packages/host/src/service/create-machine.ts",
+    file: "packages/host/src/operations/create-machine.ts",
     find: 'await machines.change(id, { phase: "running", errorMessage }, DURABLE);',
     replace: 'await machines.change(id, { phase: "running", errorMessage: "" }, DURABLE);',
     project: "unit",
-    test: "packages/host/src/service/faults.test.ts",
+    test: "packages/host/src/operations/faults.test.ts",
     named: "resume without its memory",
   },
   {
@@ -415,7 +415,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a machine that ends by itself is started again",
-    file: "packages/host/src/service/restart-after-crash.ts",
+    file: "packages/host/src/operations/restart-after-crash.ts",
     find: 'if (record?.phase !== "running") return;',
     replace: 'if (record?.phase !== "starting") return;',
     project: "host",
@@ -435,7 +435,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a memory image that is not what was written is not restored",
-    file: "packages/host/src/machine/qemu/snapshot-files.ts",
+    file: "packages/host/src/drivers/qemu/snapshot-files.ts",
     find: "(await sha256Of(paths.devices)) !== manifest.devicesSha256",
     replace: "false",
     project: "host",
@@ -445,7 +445,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a snapshot without room leaves nothing",
-    file: "packages/host/src/machine/qemu/take-snapshot.ts",
+    file: "packages/host/src/drivers/qemu/take-snapshot.ts",
     find: "for (const path of Object.values(paths)) await rm(path, { force: true });",
     replace: "",
     project: "host",
@@ -455,7 +455,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a virtual machine that runs is taken over",
-    file: "packages/host/src/machine/qemu/driver.ts",
+    file: "packages/host/src/drivers/qemu/driver.ts",
     find: "return adopted && this.#keep(adopted);",
     replace: "return undefined;",
     project: "host",
@@ -465,7 +465,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "the end of a machine is told",
-    file: "packages/host/src/machine/qemu/vm.ts",
+    file: "packages/host/src/drivers/qemu/vm.ts",
     find: "if (!this.#endExpected) this.#ended.resolve(await this.#endReason());",
     replace: "",
     project: "host",

@@ -1,9 +1,9 @@
 // What is left when all the other files are done (it comes last: vitest.config.ts): of virtual machines nothing once their sandboxes
 // are deleted, of the service nothing once it is stopped.
 import { beforeAll, expect, inject, test } from "vitest";
-import { markedProcesses } from "../../packages/host/src/machine/qemu/driver.ts";
-import { childGroups } from "../../packages/host/src/machine/cgroup.ts";
-import { vmCgroupRoot } from "../../packages/host/src/machine/qemu/vm-cgroup.ts";
+import { markedProcesses } from "../../packages/host/src/drivers/qemu/driver.ts";
+import { childGroups } from "../../packages/host/src/drivers/cgroup.ts";
+import { vmCgroupRoot } from "../../packages/host/src/drivers/qemu/vm-cgroup.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { emptyInventory, grown, inventory } from "../fixtures/inventory.ts";
 import { TestService } from "../fixtures/service.ts";

@@ -2,7 +2,7 @@
 import { execFileSync, spawnSync } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readdirSync, rmSync, statfsSync, writeSync } from "node:fs";
 import { join } from "node:path";
-import { markedProcesses } from "../../packages/host/src/machine/qemu/driver.ts";
+import { markedProcesses } from "../../packages/host/src/drivers/qemu/driver.ts";
 import type { TestSandbox } from "../conformance/session.ts";
 import { tagOf } from "../fixtures/inventory.ts";
 

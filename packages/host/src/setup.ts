@@ -17,7 +17,7 @@ import { sideBySide } from "./artifacts/side-by-side.ts";
 import { inStep, type Progress } from "./artifacts/step.ts";
 import { obtainArtifact } from "./artifacts/store.ts";
 import { openTemplates, type Templates } from "./disk/template.ts";
-import { obtainKeeper } from "./machine/gvisor/keeper.ts";
+import { obtainKeeper } from "./drivers/gvisor/keeper.ts";
 import { openPool, type Pool } from "./pool/pool.ts";
 import { Native } from "./sys/native.ts";
 
@@ -50,7 +50,7 @@ export interface HostSetupOptions {
 
 export interface HostArtifacts {
   runsc: Runsc;
-  /** Path of the program that keeps gVisor's processes (machine/gvisor/keeper.ts). */
+  /** Path of the program that keeps gVisor's processes (drivers/gvisor/keeper.ts). */
   keeper: string;
   agentRoot: AgentRoot;
   pool: Pool;

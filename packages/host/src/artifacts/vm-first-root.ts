@@ -7,7 +7,7 @@ import { inStep, type Progress } from "./step.ts";
 import { obtainArtifact } from "./store.ts";
 import type { VmKernel } from "./vm-kernel.ts";
 
-const INIT = fileURLToPath(new URL("../machine/qemu/guest/first-root-init.sh", import.meta.url));
+const INIT = fileURLToPath(new URL("../drivers/qemu/guest/first-root-init.sh", import.meta.url));
 const MOUNT_POINTS = ["bin", "dev", "proc", "sys", "system"];
 
 export interface VmFirstRoot {

@@ -3,7 +3,7 @@
 import { mkdir, readFile, rm, symlink, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { guestNetwork } from "../machine/qemu/guest-network.ts";
+import { guestNetwork } from "../drivers/qemu/guest-network.ts";
 import { run } from "../sys/run.ts";
 import type { AgentRoot } from "./agent-root.ts";
 import { inStep, type Progress } from "./step.ts";
@@ -13,7 +13,7 @@ import type { VmTools } from "./vm-tools.ts";
 import type { VmKernel } from "./vm-kernel.ts";
 
 const RECIPE = 1;
-const INIT = fileURLToPath(new URL("../machine/qemu/guest/system-init.sh", import.meta.url));
+const INIT = fileURLToPath(new URL("../drivers/qemu/guest/system-init.sh", import.meta.url));
 const OUR_FOLDER = "cloche-vm";
 const MOUNT_POINTS = ["dev", "proc", "sys", "run", "tmp", "mnt"];
 const APPLETS =

@@ -1,0 +1,28 @@
+// What a token's bearer did to a sandbox by the routes that the host answers, for the team's audit log, which the gateway keeps.
+import { create } from "@bufbuild/protobuf";
+import { AuditEventSchema } from "@cloche/protocol/host";
+import type { Machines } from "../machines/machines.ts";
+
+export interface DataPlaneCaller {
+  teamId: string;
+  /** `token:` and the token's id. */
+  actor: string;
+  requestId: string;
+}
+
+export interface Deed {
+  action: string;
+  /** Sandbox or checkpoint id. */
+  subject: string;
+  detail: string;
+}
+
+const TEXT_MAX = 300;
+
+/** `result`: `ok`, or an error code. */
+export function noteDeed(machines: Machines, caller: DataPlaneCaller, deed: Deed, result: string): void {
+  const atUnixMs = BigInt(machines.parts.clock.nowMs());
+  const { action, subject, detail } = deed;
+  const bounded = { action, subject: subject.slice(0, TEXT_MAX), detail: detail.slice(0, TEXT_MAX) };
+  machines.events.note(create(AuditEventSchema, { ...caller, ...bounded, result, atUnixMs }));
+}

@@ -1,0 +1,262 @@
+// The data plane's checkpoint and restore routes (service-interface.md, Data plane: checkpoints), which the host answers
+// because it drives them anyway. The edge passes the request on unread; the token is verified here.
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { logIds, readJsonBody, sendError, sendJson, withRequestIds } from "@cloche/base";
+import {
+  type CheckpointCreated,
+  type CheckpointDeleted,
+  type CheckpointList,
+  type CheckpointRecord,
+  type CheckpointWaitResponse,
+  ClocheError,
+  generateName,
+  humanBytes,
+  internalHeaders,
+  isDisplayName,
+  limits,
+  listPositionText,
+  parseListPosition,
+  type RestoreResponse,
+  traceparentOf,
+} from "@cloche/protocol";
+import type { CheckpointInfo } from "../checkpoint/catalogue.ts";
+import {
+  type CheckpointParts,
+  ownCheckpoint,
+  restoreCheckpoint,
+  takeCheckpoint,
+} from "../operations/checkpoint-machine.ts";
+import { publicError } from "./connect-errors.ts";
+import { type DataPlaneCaller, type Deed, noteDeed } from "./audit-events.ts";
+import type { Machines } from "../machines/machines.ts";
+import { verifyToken } from "./token-verifier.ts";
+
+export interface DataPlaneContext {
+  sandboxId: string;
+  requestId: string;
+}
+export type HostDataPlane = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  context: DataPlaneContext,
+) => void;
+
+const POLL_MS_MIN = 10;
+const POLL_MS_MAX = 60_000;
+
+type Body = Record<string, unknown>;
+interface Call {
+  parts: CheckpointParts;
+  sandboxId: string;
+  body: Body;
+  query: URLSearchParams;
+  /** Path segment after /v1/checkpoint/. */
+  id: string;
+  /** Aborted when the client is gone. */
+  signal: AbortSignal;
+}
+type Handler = (call: Call) => Promise<unknown>;
+
+const routes: Record<string, Handler> = {
+  "POST /v1/checkpoint": create,
+  "GET /v1/checkpoint/list": list,
+  "POST /v1/checkpoint/wait": wait,
+  "DELETE /v1/checkpoint/:id": remove,
+  "POST /v1/restore": restore,
+};
+
+export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
+  const { machines } = parts;
+  return (request, response, { sandboxId, requestId }) => {
+    const began = performance.now();
+    const gone = new AbortController();
+    response.once("close", () => gone.abort(new ClocheError("canceled", "the client went away")));
+    response.setHeader(internalHeaders.requestId, requestId);
+    const answer = async (): Promise<void> => {
+      const { authorization } = request.headers;
+      const claims = verifyToken(authorization, machines.keys, sandboxId, machines.parts.clock.nowMs());
+      const { handler, id } = route(request);
+      const body = request.method === "POST" ? await readJsonBody(request, limits.jsonBodyBytes) : {};
+      const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
+      const call = { parts, sandboxId, body, query, id, signal: gone.signal };
+      const { teamId } = machines.get(sandboxId);
+      const caller = { teamId, actor: `token:${claims.jti}`, requestId };
+      sendJson(response, 200, await audited(machines, caller, handler, call));
+    };
+    const ids = { requestId, traceparent: traceparentOf(request.headers["traceparent"]) };
+    void withRequestIds(ids, answer).catch((thrown: unknown) => {
+      const error = sendError(response, publicError(thrown));
+      const ms = Math.round(performance.now() - began);
+      const fields = { ...logIds(ids), sandbox_id: sandboxId, path: request.url, ms };
+      if (error.code === "internal") machines.parts.log.error({ ...fields, err: thrown }, "request failed");
+      else machines.parts.log.debug({ ...fields, code: error.code }, "request refused");
+    });
+  };
+}
+
+/** What changes something is noted for the team's audit log, refused or done, before it is answered. */
+async function audited(
+  machines: Machines,
+  caller: DataPlaneCaller,
+  handler: Handler,
+  call: Call,
+): Promise<unknown> {
+  const deed = deeds.get(handler);
+  if (deed === undefined) return handler(call);
+  try {
+    const answer = await handler(call);
+    noteDeed(machines, caller, deed(call, answer), "ok");
+    return answer;
+  } catch (error) {
+    noteDeed(machines, caller, deed(call, {}), publicError(error).code);
+    throw error;
+  }
+}
+
+const deeds = new Map<Handler, (call: Call, answer: unknown) => Deed>([
+  [
+    create,
+    ({ sandboxId }, answer) => {
+      const { checkpoint_id: id } = answer as Partial<CheckpointCreated>;
+      return { action: "checkpoint.create", subject: id ?? sandboxId, detail: `of sandbox ${sandboxId}` };
+    },
+  ],
+  [
+    remove,
+    ({ id, sandboxId }) => ({ action: "checkpoint.delete", subject: id, detail: `of sandbox ${sandboxId}` }),
+  ],
+  [
+    restore,
+    ({ body, sandboxId }) => ({
+      action: "sandbox.restore",
+      subject: sandboxId,
+      detail: `from checkpoint ${String(body["checkpoint_id"])}`,
+    }),
+  ],
+]);
+
+function route(request: IncomingMessage): { handler: Handler; id: string } {
+  const path = (request.url ?? "").split("?")[0] ?? "";
+  const known = routes[`${request.method} ${path}`];
+  if (known) return { handler: known, id: "" };
+  const last = /^\/v1\/checkpoint\/([^/]+)$/.exec(path)?.[1];
+  const byId = routes[`${request.method} /v1/checkpoint/:id`];
+  if (last !== undefined && byId) return { handler: byId, id: last };
+  throw new ClocheError("not_found", `${request.method} ${path} is no route of the data plane`);
+}
+
+async function create({ parts, sandboxId, body }: Call): Promise<CheckpointCreated> {
+  const name = body["name"] ?? "";
+  if (typeof name !== "string" || (name !== "" && !isDisplayName(name, limits.checkpointNameLength)))
+    throw new ClocheError(
+      "invalid_argument",
+      `name must be a string of 1 to ${limits.checkpointNameLength} printable characters`,
+    );
+  const { info, copyMs } = await takeCheckpoint(
+    parts,
+    sandboxId,
+    name || generateName(parts.machines.parts.randomBytes),
+  );
+  const duration = Math.round(copyMs);
+  return { checkpoint_id: info.id, ok: true, size_bytes: info.size_bytes, copy_duration_ms: duration };
+}
+
+async function list({ parts, sandboxId, query }: Call): Promise<CheckpointList> {
+  const { teamId } = parts.machines.get(sandboxId);
+  const cursor = query.get("cursor") ?? "";
+  const most = limits.unpagedList;
+  const limit = integer({ limit: wholeNumber(query.get("limit")) }, "limit", most, 1, most);
+  const after = cursor === "" ? undefined : parseListPosition("cursor", cursor);
+  const { checkpoints, next } = parts.checkpoints.page(teamId, sandboxId, { limit, after });
+  return { checkpoints: checkpoints.map(publicRecord), cursor: next ? listPositionText(next) : "" };
+}
+
+/** As a number where it is one; else as it is, to be refused. */
+const wholeNumber = (text: string | null): unknown =>
+  text !== null && /^\d{1,9}$/.test(text) ? Number(text) : (text ?? undefined);
+
+export const publicRecord = (info: CheckpointInfo): CheckpointRecord => ({
+  id: info.id,
+  name: info.name,
+  created_at: info.created_at,
+  size_bytes: info.size_bytes,
+  size_human: humanBytes(info.size_bytes),
+  visible: info.visible,
+});
+
+/** An id that never becomes visible, a made-up one included, ends in 408. */
+async function wait({ parts, sandboxId, body, signal }: Call): Promise<CheckpointWaitResponse> {
+  const id = checkpointIdOf(body);
+  const pollMs = integer(body, "poll_interval_ms", limits.checkpointWaitPollMs, POLL_MS_MIN, POLL_MS_MAX);
+  const most = limits.checkpointWaitTimeoutMaxSeconds;
+  const timeoutMs = integer(body, "timeout_secs", limits.checkpointWaitTimeoutSeconds, 0, most) * 1_000;
+  const { clock } = parts.machines.parts;
+  const began = clock.monotonicMs();
+  // Told when it is visible rather than looking again and again: however short the interval, a wait costs no more.
+  const attempts = (waitedMs: number): number => 1 + Math.floor(waitedMs / pollMs);
+  const isThere = await untilVisible(parts, sandboxId, id, timeoutMs, signal);
+  const waitedMs = Math.round(clock.monotonicMs() - began);
+  if (isThere) return { visible: true, ok: true, waited_ms: waitedMs, attempts: attempts(waitedMs) };
+  throw new ClocheError(
+    "deadline_exceeded",
+    `checkpoint ${JSON.stringify(id.slice(0, 100))} was not visible in storage within ${timeoutMs / 1_000} s`,
+    { details: [{ visible: false, waited_ms: waitedMs, attempts: attempts(waitedMs) }] },
+  );
+}
+
+/** False when it is not visible in time. Rejects with the signal's reason when the client is gone. */
+async function untilVisible(
+  parts: CheckpointParts,
+  sandboxId: string,
+  id: string,
+  timeoutMs: number,
+  gone: AbortSignal,
+): Promise<boolean> {
+  if (isVisible(parts, sandboxId, id)) return true;
+  const over = new AbortController();
+  const forget = parts.checkpoints.onceVisible(id, () => over.abort());
+  try {
+    await parts.machines.parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone]));
+  } catch (error) {
+    if (!over.signal.aborted) throw error;
+  } finally {
+    forget();
+  }
+  return isVisible(parts, sandboxId, id);
+}
+
+function isVisible(parts: CheckpointParts, sandboxId: string, id: string): boolean {
+  try {
+    return ownCheckpoint(parts, sandboxId, id).visible;
+  } catch {
+    return false;
+  }
+}
+
+async function remove({ parts, sandboxId, id }: Call): Promise<CheckpointDeleted> {
+  const { team_id } = ownCheckpoint(parts, sandboxId, id);
+  return { ok: true, freed_bytes: await parts.checkpoints.delete(team_id, id) };
+}
+
+async function restore({ parts, sandboxId, body }: Call): Promise<RestoreResponse> {
+  const result = await restoreCheckpoint(parts, sandboxId, checkpointIdOf(body));
+  return {
+    ok: true,
+    restore_duration_ms: Math.round(result.durationMs),
+    started_services: result.started,
+    stopped_services: result.stopped,
+    failed_services: result.failed,
+  };
+}
+
+function checkpointIdOf(body: Body): string {
+  const id = body["checkpoint_id"];
+  if (typeof id === "string" && id !== "") return id;
+  throw new ClocheError("invalid_argument", "checkpoint_id is required: a string such as ckpt-…");
+}
+
+function integer(body: Body, name: string, fallback: number, min: number, max: number): number {
+  const value = body[name] ?? fallback;
+  if (typeof value === "number" && Number.isInteger(value) && value >= min && value <= max) return value;
+  throw new ClocheError("invalid_argument", `${name} must be a whole number from ${min} to ${max}`);
+}

@@ -1,0 +1,213 @@
+// HostService (spec/proto/cloche/host/v1) over the machines of this host. Every call can be repeated.
+import { logIds, withRequestIds } from "@cloche/base";
+import {
+  ClocheError,
+  egressModes,
+  internalHeaders,
+  isSandboxId,
+  limits,
+  listPositionText,
+  parseListPosition,
+  traceparentHeader,
+  traceparentOf,
+} from "@cloche/protocol";
+import type { Egress, HostService, MachineSpec } from "@cloche/protocol/host";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
+import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
+import type { MachineEgress, Runtime } from "../drivers/driver.ts";
+import { checkEgress, policyOf } from "../network/egress.ts";
+import { applyEgress } from "../operations/apply-egress.ts";
+import { connectErrorFrom } from "./connect-errors.ts";
+import { cutOffAfter } from "../operations/cut-off-after.ts";
+import type { DozeWatch } from "../idle/doze-watch.ts";
+import { createMachine, destroyMachine, type OperationParts } from "../operations/create-machine.ts";
+import { forkMachine } from "../operations/fork-machine.ts";
+import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
+import { resumeMachine, suspendMachine } from "../operations/suspend-machine.ts";
+
+/** A suspension or a fork under way is answered, unless it hangs. */
+const DESTROY_PATIENCE_MS = 10_000;
+
+export function hostService(
+  parts: OperationParts,
+  checkpoints: CheckpointCatalogue,
+  dozes: DozeWatch,
+): ServiceImpl<typeof HostService> {
+  const { machines } = parts;
+  const { log } = machines.parts;
+
+  /** One operation of a machine at a time; failures are logged with their private cause and leave as Connect errors. */
+  const inTurn = <T>(name: string, id: string, context: Called, body: () => Promise<T>): Promise<T> =>
+    withRequestIds(idsOf(context), async () => {
+      const began = performance.now();
+      const fields = { operation: name, sandbox_id: id, ...logIds() };
+      try {
+        const answer = await machines.timed(name, id, body);
+        log.info({ ...fields, ms: Math.round(performance.now() - began) }, "done");
+        return answer;
+      } catch (error) {
+        log.warn({ ...fields, err: error }, "failed");
+        throw connectErrorFrom(error);
+      }
+    });
+  const answer = async <T>(body: () => T | Promise<T>): Promise<T> => {
+    try {
+      return await body();
+    } catch (error) {
+      throw connectErrorFrom(error);
+    }
+  };
+
+  return {
+    createMachine: async ({ spec }, context) => {
+      const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
+      return machines.message(await inTurn("create", record.id, context, () => createMachine(parts, record)));
+    },
+    destroyMachine: async ({ sandboxId }, context) => {
+      // Destroying asks nothing of the machine; what goes on with it may.
+      await cutOffAfter(machines, sandboxId, DESTROY_PATIENCE_MS, "the machine is to be destroyed", () =>
+        inTurn("destroy", sandboxId, context, () => destroyMachine(parts, sandboxId)),
+      );
+      return {};
+    },
+    suspendMachine: async ({ sandboxId }, context) =>
+      machines.message(await inTurn("suspend", sandboxId, context, () => suspendMachine(parts, sandboxId))),
+    resumeMachine: async ({ sandboxId }, context) =>
+      machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),
+    forkMachine: async ({ sourceSandboxId, spec }, context) => {
+      const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
+      const fork = (): Promise<MachineRecord> => forkMachine(parts, sourceSandboxId, record);
+      return machines.message(await inTurn("fork", record.id, context, fork));
+    },
+    getMachine: ({ sandboxId }) => answer(() => machines.message(machines.get(sandboxId))),
+    listMachines: () => ({ machines: machines.all().map((record) => machines.message(record)) }),
+    watchMachines: (_request, context) => machines.events.watch(context.signal),
+    updateMachine: ({ sandboxId, idleSuspendSeconds, name, egress }, context) =>
+      inTurn("update", sandboxId, context, async () => {
+        const wanted = egress === undefined ? undefined : egressRecord(egress);
+        const fields = {
+          ...(idleSuspendSeconds === undefined ? {} : { idleSuspendSeconds }),
+          ...(name === undefined ? {} : { name }),
+          ...(wanted === undefined || isOlder(wanted, machines.get(sandboxId)) ? {} : { egress: wanted }),
+        };
+        const record = await machines.change(sandboxId, fields, { durable: true });
+        // The record first: what a crash leaves undone, the next start does.
+        if (wanted !== undefined) await applyEgress(machines, record);
+        return machines.message(record);
+      }),
+    getMachineEgress: ({ sandboxId }) =>
+      answer(async () => {
+        const { agentHost } = machines.get(sandboxId);
+        if (agentHost === "") return {};
+        const { deniedPackets, deniedNames, recent } = await machines.parts.egress.reportOf(agentHost);
+        const shown = recent.map(({ lastAtMs, ...denial }) => ({ ...denial, lastAtUnixMs: lastAtMs }));
+        return { deniedPackets, deniedNames, recent: shown };
+      }),
+    dozeMachine: ({ sandboxId, doze }) =>
+      answer(async () => {
+        await dozes.consent(sandboxId, doze);
+        return {};
+      }),
+    rouseMachine: ({ sandboxId }) =>
+      answer(async () => {
+        await machines.doze.rouse(sandboxId);
+        return {};
+      }),
+    setVerificationKeys: async ({ issuer, keys }) => {
+      await answer(() => machines.setKeys({ issuer, keys: keys.map(readKey) }));
+      return {};
+    },
+    listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id }) =>
+      answer(async () => {
+        if (id !== "") {
+          const one = checkpoints.list(teamId, sandboxId).filter((info) => info.id === id);
+          return { checkpoints: one.map(checkpointMessage), nextPageToken: "" };
+        }
+        const page = checkpoints.page(teamId, sandboxId, {
+          limit: Math.min(limit || limits.unpagedList, limits.unpagedList),
+          after: pageToken === "" ? undefined : parseListPosition("page_token", pageToken),
+        });
+        return {
+          checkpoints: page.checkpoints.map(checkpointMessage),
+          nextPageToken: page.next ? listPositionText(page.next) : "",
+        };
+      }),
+    deleteCheckpoint: ({ teamId, id }) =>
+      answer(async () => ({ freedBytes: await checkpoints.delete(teamId, id) })),
+    getHostInfo: () => ({
+      runtimes: [...machines.parts.drivers.keys()],
+      templates: ["base"],
+      arch: process.arch,
+      machines: machines.all().length,
+    }),
+  };
+}
+
+type Called = Pick<HandlerContext, "requestHeader">;
+
+const idsOf = ({ requestHeader }: Called) => ({
+  requestId: requestHeader.get(internalHeaders.requestId) ?? "",
+  traceparent: traceparentOf(requestHeader.get(traceparentHeader)),
+});
+
+const checkpointMessage = (info: CheckpointInfo) => ({
+  id: info.id,
+  name: info.name,
+  teamId: info.team_id,
+  sandboxId: info.sandbox_id,
+  createdAt: info.created_at,
+  sizeBytes: info.size_bytes,
+  visible: info.visible,
+  runtime: info.runtime,
+  diskMb: info.disk_mb,
+});
+
+function specRecord(spec: MachineSpec | undefined, runtimes: Iterable<Runtime>): MachineSpecRecord {
+  if (!spec) throw new ClocheError("invalid_argument", "spec is missing");
+  if (!isSandboxId(spec.sandboxId))
+    throw new ClocheError(
+      "invalid_argument",
+      `sandbox_id: ${JSON.stringify(spec.sandboxId)} is no sandbox id`,
+    );
+  const known = [...runtimes];
+  const runtime = spec.runtime === "" ? known[0] : known.find((one) => one === spec.runtime);
+  if (runtime === undefined)
+    throw new ClocheError(
+      "failed_precondition",
+      `runtime: ${spec.runtime} is not available on this host; available: ${known.join(", ")}`,
+    );
+  return {
+    id: spec.sandboxId,
+    teamId: spec.teamId,
+    name: spec.name,
+    runtime,
+    template: spec.template,
+    cpus: spec.cpus,
+    memoryMb: spec.memoryMb,
+    diskMb: spec.diskMb,
+    env: spec.env,
+    checkpointId: spec.checkpointId,
+    idleSuspendSeconds: spec.idleSuspendSeconds,
+    ...(spec.egress === undefined ? {} : { egress: egressRecord(spec.egress) }),
+  };
+}
+
+function egressRecord({ mode, domains, cidrs, revision }: Egress): MachineEgress {
+  const known = egressModes.find((one) => one === mode);
+  if (known === undefined)
+    throw new ClocheError("invalid_argument", `egress.mode: ${JSON.stringify(mode)} is unknown`);
+  const egress = { mode: known, domains, cidrs, revision };
+  checkEgress(policyOf(egress));
+  return egress;
+}
+
+const isOlder = (wanted: MachineEgress, { egress }: MachineSpecRecord): boolean =>
+  egress !== undefined && wanted.revision < egress.revision;
+
+function readKey({ kid, jwkJson }: { kid: string; jwkJson: string }) {
+  const jwk = JSON.parse(jwkJson) as Record<string, unknown>;
+  const { kty, n, e } = jwk;
+  if (typeof kty !== "string" || typeof n !== "string" || typeof e !== "string")
+    throw new ClocheError("invalid_argument", `keys: ${kid} is no RSA public key`);
+  return { kid, jwk: { kty, n, e } };
+}

@@ -1,0 +1,128 @@
+// The host as the composition root sees it: HostService, the handler of the data plane's checkpoint routes, start and stop.
+import { join } from "node:path";
+import { Turns } from "@cloche/base";
+import type { HostService } from "@cloche/protocol/host";
+import type { ServiceImpl } from "@connectrpc/connect";
+import { CheckpointArchive } from "./checkpoint/archive.ts";
+import { defaults } from "@cloche/protocol";
+import { CheckpointQuota } from "./checkpoint/quota.ts";
+import { CheckpointCatalogue } from "./checkpoint/catalogue.ts";
+import { diskUsage } from "./disk/disk.ts";
+import { bringToRest } from "./operations/bring-to-rest.ts";
+import { checkpointSeeds } from "./operations/checkpoint-seeds.ts";
+import { type HostDataPlane, hostDataPlane } from "./api/data-plane.ts";
+import { DozeWatch } from "./idle/doze-watch.ts";
+import { DiskSeeds } from "./operations/disk-seeds.ts";
+import type { OperationParts } from "./operations/create-machine.ts";
+import { SharedSnapshots } from "./operations/fork-machine.ts";
+import { hostMetrics } from "./machines/host-metrics.ts";
+import { hostService } from "./api/host-service.ts";
+import { FileJournal } from "./operations/journal.ts";
+import { IdleWatch } from "./idle/idle-watch.ts";
+import { readyHooks } from "./machines/ready-hooks.ts";
+import { type HostParts, Machines } from "./machines/machines.ts";
+import { coldStart, recover } from "./operations/recovery.ts";
+import { RestartBudget, restartAfterCrash } from "./operations/restart-after-crash.ts";
+import { suspendAll } from "./operations/suspend-all.ts";
+
+/** Images of visible checkpoints kept on the pool, from where a restore is instant. */
+const LOCAL_IMAGES = 256;
+const COLD_STARTS_AT_ONCE = 8;
+/** A machine that takes longer to start, or whose services do, gives its place to the next. */
+const COLD_START_PLACE_MS = 20_000;
+
+export interface Host {
+  /** For createRouterTransport in one process, or a Connect server between machines. */
+  readonly service: ServiceImpl<typeof HostService>;
+  /** Answers the data plane's checkpoint and restore routes; the edge hands them over. */
+  readonly dataPlane: HostDataPlane;
+  /**
+   * Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers, and so does what
+   * waits for a machine that hangs.
+   */
+  start(): Promise<void>;
+  /** Resolves, after `start`, when every machine is where its record says: what none of them has is nobody's then. */
+  readonly recovered: Promise<void>;
+  /**
+   * Ends streams and watchers once the operations under way have ended. With `suspend` every running machine is suspended
+   * first (one whose memory cannot be saved is shut down, its disk kept); without, machines go on for the next start.
+   */
+  stop(options: { suspend: boolean }): Promise<void>;
+}
+
+export function createHost(parts: HostParts): Host {
+  const machines = new Machines(parts);
+  const journal = parts.journal ?? new FileJournal(join(parts.runDir, "journal", "sagas"));
+  const snapshots = new SharedSnapshots(machines);
+  const checkpoints = openCatalogue(parts);
+  const quota = new CheckpointQuota(parts.checkpointLimits ?? defaults.checkpointLimits, (teamId) =>
+    checkpoints.list(teamId),
+  );
+  const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
+  const operations: OperationParts = { machines, journal, seeds, snapshots };
+  const idle = new IdleWatch(machines);
+  const dozes = new DozeWatch(machines, (parts.dozeSeconds ?? 0) * 1_000);
+  hostMetrics(machines.metrics, machines, checkpoints);
+  const recovered = Promise.withResolvers<void>();
+  let isStopping = false;
+  const coldStarts = new Turns(COLD_STARTS_AT_ONCE);
+  /** Those that have not begun when the host stops are begun by the next start. */
+  const startCold = (id: string): void => {
+    void coldStarts.patiently(parts.clock, COLD_START_PLACE_MS, async () => {
+      if (!isStopping) await coldStart(operations, id);
+    });
+  };
+
+  const restarts = new RestartBudget(() => parts.clock.nowMs());
+
+  const crashed = (id: string, reason: string): void => {
+    void machines.queue.run(id, () => restartAfterCrash(operations, restarts, id, reason));
+  };
+
+  return {
+    service: hostService(operations, checkpoints, dozes),
+    dataPlane: hostDataPlane({ machines, checkpoints, quota }),
+    async start() {
+      await journal.open();
+      await machines.loadKeys();
+      for (const driver of parts.drivers.values()) {
+        driver.onExit(crashed);
+        await driver.probe();
+      }
+      // Before recovery: a create that goes on may need a checkpoint.
+      await checkpoints.start();
+      const { finished } = await recover(operations, startCold);
+      recovered.resolve(finished);
+      for (const driver of parts.drivers.values()) await driver.start(readyHooks(machines, driver.runtime));
+      idle.start();
+      dozes.start();
+    },
+    recovered: recovered.promise,
+    async stop({ suspend }) {
+      await dozes.stop();
+      await idle.stop();
+      isStopping = true;
+      await bringToRest(machines, { end: suspend });
+      if (suspend) await suspendAll(operations);
+      await checkpoints.stop();
+      machines.events.close();
+      for (const driver of parts.drivers.values()) await driver.stop();
+      await machines.store.close();
+      if (suspend) await journal.close();
+    },
+  };
+}
+
+function openCatalogue(parts: HostParts): CheckpointCatalogue {
+  const { blobs, native, templates, clock, randomBytes, log } = parts;
+  return new CheckpointCatalogue({
+    dir: join(parts.poolDir, "checkpoints"),
+    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => clock.nowMs() }),
+    template: async (diskMb) => ({ name: templates.key, image: await templates.ofSize(diskMb) }),
+    localImages: LOCAL_IMAGES,
+    exclusiveBytes: async (image) => (await diskUsage(native, image)).exclusiveBytes,
+    nowMs: () => clock.nowMs(),
+    randomBytes,
+    log,
+  });
+}

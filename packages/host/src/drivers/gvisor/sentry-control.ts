@@ -1,0 +1,95 @@
+// Client of a sentry's control socket: one JSON request, one JSON answer, in turn. What the sentry says is bounded and checked: it is what
+// users attack.
+//
+//   open ──call──▶ waits for the answer ──it is whole──▶ open
+//                        └──socket closes, deadline, nonsense──▶ closed (calls fail)
+import { connect, type Socket } from "node:net";
+import type { SentryProcess } from "./watch/storm.ts";
+
+/** A process takes some 200 bytes. */
+const ANSWER_MAX = 4 * 1024 * 1024;
+const CALL_DEADLINE_MS = 10_000;
+const SIGKILL = 9;
+const TO_PROCESS = 0;
+const TO_PROCESS_GROUP = 3;
+
+class SentryRefusal extends Error {
+  override readonly name = "SentryRefusal";
+}
+
+export class SentryControl {
+  readonly #socket: Socket;
+  readonly #container: string;
+  #pending: PromiseWithResolvers<unknown> | undefined;
+  #text = "";
+
+  constructor(path: string, container: string) {
+    this.#container = container;
+    this.#socket = connect(path);
+    this.#socket.setEncoding("utf8");
+    this.#socket.on("data", (text: string) => this.#take(text));
+    this.#socket.on("error", (error) => this.#pending?.reject(error));
+    this.#socket.on("close", () => this.#pending?.reject(new Error("the sentry closed its control socket")));
+  }
+
+  close(): void {
+    this.#socket.destroy();
+  }
+
+  async processes(): Promise<SentryProcess[]> {
+    const answer = await this.#call("Processes", this.#container);
+    return Array.isArray(answer) ? answer.filter(isProcess) : [];
+  }
+
+  /** Where the machine is paused, the process dies when the machine goes on. One that is gone is no failure. */
+  kill(pid: number): Promise<void> {
+    return this.#kill(pid, TO_PROCESS);
+  }
+
+  killGroup(pgid: number): Promise<void> {
+    return this.#kill(pgid, TO_PROCESS_GROUP);
+  }
+
+  async #kill(pid: number, mode: number): Promise<void> {
+    const signal = { CID: this.#container, Signo: SIGKILL, PID: pid, Mode: mode };
+    await this.#call("Signal", signal).catch((error: unknown) => {
+      if (!(error instanceof SentryRefusal)) throw error;
+    });
+  }
+
+  async #call(method: string, arg: unknown): Promise<unknown> {
+    const pending = Promise.withResolvers<unknown>();
+    if (this.#socket.destroyed) throw new Error("the sentry closed its control socket");
+    this.#pending = pending;
+    this.#text = "";
+    const late = new Error(`${method}: the sentry does not answer`);
+    const deadline = setTimeout(() => this.#socket.destroy(late), CALL_DEADLINE_MS);
+    try {
+      this.#socket.write(JSON.stringify({ method: `containerManager.${method}`, arg }));
+      const answer = (await pending.promise) as { success?: unknown; err?: unknown; result?: unknown } | null;
+      if (answer?.success !== true)
+        throw new SentryRefusal(`${method}: the sentry answered ${String(answer?.err)}`);
+      return answer.result;
+    } finally {
+      clearTimeout(deadline);
+      this.#pending = undefined;
+    }
+  }
+
+  #take(text: string): void {
+    this.#text += text;
+    if (this.#text.length > ANSWER_MAX) this.#socket.destroy(new Error("the sentry's answer is too long"));
+    // An answer is one object; where a part of it ends so too, more is on its way.
+    if (!text.endsWith("}")) return;
+    try {
+      this.#pending?.resolve(JSON.parse(this.#text));
+    } catch {
+      return;
+    }
+  }
+}
+
+function isProcess(value: unknown): value is SentryProcess {
+  const { pid, ppid, pgid, cmd } = (value ?? {}) as Record<string, unknown>;
+  return [pid, ppid, pgid].every(Number.isSafeInteger) && typeof cmd === "string";
+}

@@ -1,0 +1,103 @@
+// Tells when the sandbox that a machine runs in has ended, by itself or because it was killed. Two things tell of it: its keeper writes a
+// file, at once; and its process is looked at every two seconds, for a keeper may have been killed before it, and the kernel may refuse
+// another watcher of files. One that hangs is ended here, which is told as any end.
+//
+// Owns what it watches, from `watch` until it ended or `unwatch`.
+import { type Log, systemClock } from "@cloche/base";
+import { type FSWatcher, watch } from "node:fs";
+import { type HealthOptions, HealthWatch } from "../../health-watch.ts";
+import { keepStacks } from "./hang-reports.ts";
+import type { Unit } from "../unit.ts";
+import { StormWatch } from "./storm-watch.ts";
+import { WatchedUnit } from "./watched-unit.ts";
+
+export interface ExitWatchOptions {
+  /** Where reports of machines that hang are kept (hang-reports.ts). */
+  hangsDir: string;
+  /** Default: one that answers nothing for a minute is ended. */
+  health?: HealthOptions;
+  log: Log;
+}
+
+const LOOK_EVERY_MS = 2_000;
+const defaultHealth: HealthOptions = { intervalMs: 10_000, hungAfterMs: 60_000 };
+
+interface Watched {
+  machine: WatchedUnit;
+  keeper: FSWatcher | undefined;
+}
+
+export class ExitWatch {
+  readonly #watched = new Map<string, Watched>();
+  readonly #listeners: ((id: string, reason: string) => void)[] = [];
+  readonly #options: ExitWatchOptions;
+  readonly #health: HealthWatch;
+  readonly #storms: StormWatch;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: ExitWatchOptions) {
+    this.#options = options;
+    this.#health = new HealthWatch(options.health ?? defaultHealth, systemClock, options.log);
+    this.#storms = new StormWatch(options.log);
+  }
+
+  /** Looks for those that hang, and for fork bombs, from now on. */
+  start(): void {
+    const machines = (): WatchedUnit[] => [...this.#watched.values()].map(({ machine }) => machine);
+    this.#health.start(machines);
+    this.#storms.start(machines);
+  }
+
+  onExit(listener: (id: string, reason: string) => void): void {
+    this.#listeners.push(listener);
+  }
+
+  watch(unit: Unit, id: string): void {
+    this.unwatch(id);
+    const machine = new WatchedUnit(unit, id, {
+      keepStacks: () => keepStacks(this.#options, unit, id),
+      // Whoever is quicker: the end of a machine is told once.
+      ended: (reason) => this.#watched.get(id)?.machine === machine && this.#tell(id, reason),
+    });
+    const look = (): void => void this.#look(machine);
+    let keeper: FSWatcher | undefined;
+    try {
+      keeper = watch(unit.directory, { persistent: false }, (_event, name) => name === "exit" && look());
+      keeper.on("error", () => undefined);
+    } catch {
+      // Too many are watched on this host: then its process alone tells.
+    }
+    this.#watched.set(id, { machine, keeper });
+    this.#timer ??= setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();
+    // It may have ended before we watched.
+    look();
+  }
+
+  unwatch(id: string): void {
+    this.#watched.get(id)?.keeper?.close();
+    this.#watched.delete(id);
+  }
+
+  close(): void {
+    this.#health.stop();
+    this.#storms.stop();
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    for (const id of this.#watched.keys()) this.unwatch(id);
+  }
+
+  #lookAtAll(): void {
+    for (const { machine } of this.#watched.values()) void this.#look(machine);
+  }
+
+  async #look(machine: WatchedUnit): Promise<void> {
+    const reason = await machine.endReason();
+    if (reason !== undefined && this.#watched.get(machine.id)?.machine === machine)
+      this.#tell(machine.id, reason);
+  }
+
+  #tell(id: string, reason: string): void {
+    this.unwatch(id);
+    for (const listener of this.#listeners) listener(id, reason);
+  }
+}

@@ -1,0 +1,72 @@
+// What a sandbox that hangs was doing, kept for whoever looks for the reason: the stacks of its sentry, as far as that still tells, and
+// of its threads, as the kernel sees them. Files of bounded size and number, for the operator alone; users' data is not in them, but the
+// names of their programs may be.
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Log, systemClock } from "@cloche/base";
+import type { Unit } from "../unit.ts";
+
+const REPORTS_MAX = 20;
+const REPORT_BYTES_MAX = 1024 * 1024;
+const THREADS_MAX = 500;
+/** A sentry that is stopped never answers. */
+const STACKS_MS = 10_000;
+
+/** Says where they are. Never throws: the machine is ended whether they can be kept or not. */
+export async function keepStacks(
+  into: { hangsDir: string; log: Log },
+  unit: Unit,
+  id: string,
+): Promise<void> {
+  try {
+    const report = await reportHang(into.hangsDir, unit, id, systemClock.nowMs());
+    into.log.warn({ sandbox_id: id, report }, "stacks of a machine that hangs");
+  } catch (error) {
+    into.log.warn({ err: error, sandbox_id: id }, "the stacks of a machine that hangs could not be kept");
+  }
+}
+
+async function reportHang(dir: string, unit: Unit, id: string, nowMs: number): Promise<string> {
+  await mkdir(dir, { recursive: true, mode: 0o700 });
+  const at = new Date(nowMs).toISOString();
+  const path = join(dir, `${at.replaceAll(":", "-")}-${id}.txt`);
+  const head = `sandbox ${id}, unit ${unit.record.name}, ${at}`;
+  const parts = [head, await threadsOf(unit.record.sandbox?.pid), await sentryStacks(unit)];
+  await writeFile(path, parts.join("\n\n").slice(0, REPORT_BYTES_MAX), { mode: 0o600 });
+  await dropOldest(dir);
+  return path;
+}
+
+async function sentryStacks(unit: Unit): Promise<string> {
+  const failure = await unit.stacks(STACKS_MS).then(
+    (said) => ({ said }),
+    (error: unknown) => ({ said: "", error }),
+  );
+  if ("error" in failure) return `runsc debug --stacks: ${String(failure.error)}`;
+  return `runsc debug --stacks:\n${failure.said}`;
+}
+
+async function threadsOf(pid: number | undefined): Promise<string> {
+  const tasks = `/proc/${pid}/task`;
+  const ids = (await readdir(tasks).catch(() => [])).slice(0, THREADS_MAX);
+  const threads = await Promise.all(ids.map((id) => thread(join(tasks, id))));
+  return [`threads of the sentry, process ${pid}:`, ...threads].join("\n");
+}
+
+async function thread(dir: string): Promise<string> {
+  const read = async (name: string): Promise<string> =>
+    (await readFile(join(dir, name), "utf8").catch(() => "")).trim();
+  const status = await read("status");
+  const field = (name: string): string => new RegExp(`^${name}:\\s*(.*)$`, "m").exec(status)?.[1] ?? "?";
+  const [wchan, syscall, stack] = await Promise.all([read("wchan"), read("syscall"), read("stack")]);
+  const lines = stack === "" ? [] : stack.split("\n").map((line) => `    ${line}`);
+  return [`${field("Pid")} ${field("Name")} ${field("State")} in ${wchan}, call ${syscall}`, ...lines].join(
+    "\n",
+  );
+}
+
+/** Their names begin with their time. */
+async function dropOldest(dir: string): Promise<void> {
+  const names = (await readdir(dir)).filter((name) => name.endsWith(".txt")).toSorted();
+  for (const name of names.slice(0, -REPORTS_MAX)) await rm(join(dir, name), { force: true });
+}

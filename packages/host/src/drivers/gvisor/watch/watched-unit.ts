@@ -1,0 +1,74 @@
+// A unit as the watches see it: whether it lives, whether its agent answers, how one that hangs is ended, and a fork bomb in it.
+import type { WatchedMachine } from "../../health-watch.ts";
+import { agentAnswers } from "../../../agent-calls/agent-answer.ts";
+import { type Load, type Memory, type Storm, stormOf } from "./storm.ts";
+import type { StormyMachine } from "./storm-watch.ts";
+import type { Unit } from "../unit.ts";
+import { processLimit, withHeadroom } from "../unit-limits.ts";
+
+export class WatchedUnit implements WatchedMachine, StormyMachine {
+  readonly id: string;
+  readonly #unit: Unit;
+  readonly #hooks: { keepStacks: () => Promise<void>; ended: (reason: string) => void };
+
+  constructor(
+    unit: Unit,
+    id: string,
+    hooks: { keepStacks: () => Promise<void>; ended: (reason: string) => void },
+  ) {
+    this.#unit = unit;
+    this.id = id;
+    this.#hooks = hooks;
+  }
+
+  get standsStill(): boolean {
+    return this.#unit.standsStill;
+  }
+
+  healthy(timeoutMs: number): Promise<boolean> {
+    const { agentHost, agentPort } = this.#unit.agent;
+    return agentAnswers(agentHost, agentPort, timeoutMs);
+  }
+
+  get memory(): Memory {
+    const { limits } = this.#unit.record;
+    return { promised: limits.memoryBytes, limit: withHeadroom(limits).memoryBytes };
+  }
+
+  get processLimit(): number {
+    return processLimit(this.#unit.record.limits);
+  }
+
+  tasks(): number {
+    return this.#unit.cgroup.tasks();
+  }
+
+  load(atMs: number): Load {
+    return { atMs, tasks: this.tasks(), ...this.#unit.cgroup.usage() };
+  }
+
+  endStorm(crowd: number): Promise<Storm | undefined> {
+    return this.#unit.whilePaused(async (sentry) => {
+      const storm = stormOf(await sentry.processes(), crowd);
+      for (const pgid of storm?.groups ?? []) await sentry.killGroup(pgid);
+      for (const pid of storm?.alone ?? []) await sentry.kill(pid);
+      return storm;
+    });
+  }
+
+  /** Why it ended; undefined: it lives. */
+  async endReason(): Promise<string | undefined> {
+    return (await this.#unit.isAlive()) ? undefined : this.#unit.exitReason();
+  }
+
+  /** Tells of its end itself: a keeper that lives would tell of a signal. */
+  async endAsHung(): Promise<void> {
+    await this.#hooks.keepStacks();
+    // It may have come back meanwhile.
+    if (this.standsStill || (await this.healthy(LAST_CHECK_MS))) return;
+    this.#hooks.ended("the machine stopped answering");
+    await this.#unit.cgroup.kill();
+  }
+}
+
+const LAST_CHECK_MS = 1_000;

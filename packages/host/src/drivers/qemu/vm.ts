@@ -1,0 +1,408 @@
+// One virtual machine: its QEMU process, its directory, its connection to QEMU, its cgroup and network slot.
+// Owns <dir>/vm/ (QEMU sees it as /vm and may create nothing in it), <dir>/vm.json and the cgroup of its id.
+//
+//   start ──▶ running ◀──resume── paused            end: by `stop` (expected), or by itself (`ended` tells why)
+//               │  └──pause────────▲
+//               ▼
+//             ended ──remove──▶ nothing left but the disk image
+//
+// Called by the driver and by template.ts, which serialise the calls of one machine. Survives the service: the process,
+// the directory, the record; `Vm.adopt` takes them up again.
+import { readFile, rm, stat } from "node:fs/promises";
+import { join } from "node:path";
+import { CleanupStack } from "@cloche/base";
+import { ClocheError, type Egress, firstReleaseAgentPort } from "@cloche/protocol";
+import { Cgroup } from "../cgroup.ts";
+import { ImageMismatchError, type MachineFiles } from "../driver.ts";
+import type { NetworkLease } from "../network-slots.ts";
+import { isAlive } from "../process-identity.ts";
+import { agentAnswers, untilAgentAnswers } from "../../agent-calls/agent-answer.ts";
+import {
+  diskFileNode,
+  diskNode,
+  diskOf,
+  GUEST_DISK_DEVICE,
+  vmFiles,
+  vmNodes,
+  type VmShape,
+} from "./command-line.ts";
+import type { VmEnvironment } from "./environment.ts";
+import { launchQemu } from "./launch.ts";
+import { QmpClient } from "./qmp.ts";
+import { type SnapshotManifest, snapshotPaths } from "./snapshot-files.ts";
+import { prepareTap } from "./tap.ts";
+import { fillVmDirectory, giveDisk } from "./vm-directory.ts";
+import { makeVmCgroup, vmCgroupPath, vmLimits } from "./vm-cgroup.ts";
+import {
+  hostBootId,
+  readVmRecord,
+  recordedProcessLives,
+  removeVmFiles,
+  saveVmRecord,
+  vmDirectory,
+  type VmRecord,
+  vmUid,
+} from "./vm-record.ts";
+
+const END_TRIES = 500;
+const END_PAUSE_MS = 10;
+const CONSOLE_TAIL_BYTES = 4_096;
+const SAVE_TIMEOUT_MS = 60_000;
+/** What QEMU says of device state that it cannot take. */
+const LOAD_FAILED = /error while loading state|load of migration failed/;
+
+export interface VmStart {
+  readonly shape: VmShape;
+  readonly cpus: number;
+  /** In force before it starts. Absent: open. */
+  readonly egress?: Egress;
+  /** A snapshot or template to start from; without one it boots cold with the platform's kernel. */
+  readonly snapshotDir?: string;
+  /** Boot config of the agent: read at a cold boot only. */
+  readonly bootConfig?: object;
+  readonly bootstrapSecret?: string;
+  /** Where the agent listens; default: the environment's. */
+  readonly agentPort?: number;
+  /** Of the snapshot; at a cold boot the platform's parts. */
+  readonly bootedFrom: SnapshotManifest["bootedFrom"];
+}
+
+export class Vm {
+  readonly #environment: VmEnvironment;
+  readonly files: MachineFiles;
+  readonly record: VmRecord;
+  readonly #lease: NetworkLease;
+  readonly #qmp: QmpClient;
+  readonly #ended = Promise.withResolvers<string>();
+  #endExpected = false;
+  #lastEvent: "panic" | "shutdown" | "hung" | undefined;
+  /** Stands still on our behalf: not a machine that hangs. */
+  pausedByUs = false;
+
+  private constructor(
+    environment: VmEnvironment,
+    files: MachineFiles,
+    record: VmRecord,
+    lease: NetworkLease,
+    qmp: QmpClient,
+  ) {
+    this.#environment = environment;
+    this.files = files;
+    this.record = record;
+    this.#lease = lease;
+    this.#qmp = qmp;
+    qmp.onEvent(({ event }) => {
+      if (event === "SHUTDOWN") this.#lastEvent ??= "shutdown";
+      if (event === "GUEST_PANICKED") void this.panicked();
+    });
+    void qmp.closed.then(() => this.#disconnected());
+  }
+
+  get id(): string {
+    return this.files.id;
+  }
+  get standsStill(): boolean {
+    return this.pausedByUs;
+  }
+  get agentHost(): string {
+    return this.#lease.agentHost;
+  }
+  get agentPort(): number {
+    return this.record.agentPort ?? firstReleaseAgentPort;
+  }
+  get directory(): string {
+    return vmDirectory(this.files.dir);
+  }
+  get pid(): number {
+    const { process } = this.record;
+    if (!process) throw new Error(`machine ${this.record.id} has no process`);
+    return process.pid;
+  }
+  /** The disk as its QEMU has it open. */
+  get diskPath(): string {
+    return join(this.directory, diskOf(this.record.disks).file);
+  }
+  get cgroup(): Cgroup {
+    return new Cgroup(vmCgroupPath(this.#environment.tag, this.record.id));
+  }
+  /** Resolves with a public reason when it ends by itself; never when it was stopped. */
+  get ended(): Promise<string> {
+    return this.#ended.promise;
+  }
+
+  /** Starts QEMU and waits until the agent answers. Leaves nothing behind when it throws. */
+  static start(environment: VmEnvironment, files: MachineFiles, start: VmStart): Promise<Vm> {
+    return CleanupStack.guard(async (stack) => {
+      const record: VmRecord = {
+        id: files.id,
+        shape: start.shape,
+        cpus: start.cpus,
+        uid: vmUid(files.id),
+        bootedFrom: start.bootedFrom,
+        ...(start.bootstrapSecret !== undefined && { bootstrapSecret: start.bootstrapSecret }),
+        agentPort: start.agentPort ?? environment.agentPort,
+        disks: 1,
+      };
+      stack.push("directory of the machine", () => removeVmFiles(files.dir));
+      await fillVmDirectory(environment.platform, files, record, start);
+      const lease = await environment.network.lease();
+      stack.push("network slot", () => environment.network.release(lease.slot));
+      record.slot = lease.slot;
+      if (start.egress) await environment.network.setEgressOf(lease.agentHost, start.egress);
+      await saveVmRecord(files.dir, record);
+      stack.push("cgroup", () => new Cgroup(vmCgroupPath(environment.tag, files.id)).destroy());
+      const [cgroupFiles] = await Promise.all([
+        makeVmCgroup(environment.tag, files.id, vmLimits(start.shape, start.cpus)),
+        lease.prepare().then(() => prepareTap(environment, lease, files.dir, record)),
+      ]);
+      record.process = await launchQemu(environment, {
+        id: files.id,
+        vmDir: vmDirectory(files.dir),
+        uid: record.uid,
+        namespacePath: lease.namespacePath,
+        cgroupFiles,
+        shape: start.shape,
+        ...(start.snapshotDir !== undefined && { devices: snapshotPaths(start.snapshotDir).devices }),
+      });
+      record.bootId = await hostBootId();
+      await saveVmRecord(files.dir, record);
+      const qmp = await connectQmp(environment, files, vmDirectory(files.dir), start);
+      const vm = new Vm(environment, files, record, lease, qmp);
+      stack.push("QEMU", () => vm.#expectEnd());
+      await vm.#untilAnswers(start);
+      if (start.snapshotDir !== undefined) await vm.#tellDiskSize();
+      return vm;
+    });
+  }
+
+  /** The machine that runs already, after a restart of the service. Undefined when it does not live, or not usefully. */
+  static async adopt(environment: VmEnvironment, files: MachineFiles): Promise<Vm | undefined> {
+    const record = await readVmRecord(files.dir);
+    if (!record || record.slot === undefined || !(await recordedProcessLives(record))) return undefined;
+    const lease = await environment.network.adopt(record.slot);
+    if (!lease) return undefined;
+    let qmp: QmpClient | undefined;
+    try {
+      qmp = await QmpClient.connect(vmDirectory(files.dir), vmFiles.socket);
+      const { status } = await qmp.execute("query-status");
+      if (status !== "running" && status !== "paused") throw new Error(`QEMU says ${status}`);
+      const vm = new Vm(environment, files, record, lease, qmp);
+      // The service ended in the middle of a snapshot: `unblock` lets it go on.
+      vm.pausedByUs = status === "paused";
+      await vm.#settleSwap();
+      return vm;
+    } catch (err) {
+      environment.log.warn({ err, sandbox_id: files.id }, "a machine's process lives but is of no use");
+      qmp?.close();
+      return undefined;
+    }
+  }
+
+  async pause(): Promise<void> {
+    this.pausedByUs = true;
+    await this.#qmp.execute("stop", SAVE_TIMEOUT_MS);
+  }
+
+  /** Harmless when it runs. */
+  async resume(): Promise<void> {
+    await this.#qmp.execute("cont");
+    this.pausedByUs = false;
+  }
+
+  /** Paused: writes the state of all devices to <directory>/devices. */
+  async saveDevices(): Promise<void> {
+    await this.#qmp.execute(
+      "xen-save-devices-state",
+      { filename: `/vm/${vmFiles.devices}`, live: false },
+      SAVE_TIMEOUT_MS,
+    );
+  }
+
+  /**
+   * The guest must have let go of its disk. When it throws, the old disk is attached as before. To attach what is attached
+   * already does nothing: a swap can be repeated.
+   */
+  async swapDisk(toImage: string): Promise<void> {
+    if ((await stat(toImage)).ino === (await stat(this.diskPath)).ino) return;
+    const number = this.record.disks + 1;
+    const next = diskOf(number);
+    const old = diskOf(this.record.disks);
+    await CleanupStack.guard(async (stack) => {
+      stack.push("name of the new disk", () => rm(join(this.directory, next.file), { force: true }));
+      await giveDisk(toImage, join(this.directory, next.file), this.record.uid);
+      await this.#qmp.execute("blockdev-add", diskFileNode(next.file, next.node));
+      stack.push("new disk", () =>
+        this.#qmp.execute("blockdev-del", { "node-name": next.node }).then(() => {}),
+      );
+      await this.#qmp.execute("blockdev-reopen", { options: [diskNode(next.node)] });
+    });
+    this.record.disks = number;
+    await saveVmRecord(this.files.dir, this.record);
+    await this.#qmp.execute("blockdev-del", { "node-name": old.node });
+    await rm(join(this.directory, old.file), { force: true });
+    await this.#tellDiskSize();
+  }
+
+  /** A service that ended in the middle of a swap: the record may name the disk before, and QEMU still hold its file. */
+  async #settleSwap(): Promise<void> {
+    const blocks = await this.#qmp.execute("query-block");
+    const attached = blocks.find(({ qdev }) => qdev?.split("/").includes(GUEST_DISK_DEVICE))?.inserted?.file;
+    const { disks } = this.record;
+    const number = [disks, disks + 1].find((one) => attached === `/vm/${diskOf(one).file}`);
+    if (number === undefined) throw new Error("QEMU has a disk attached that it was not given");
+    this.record.disks = number;
+    await saveVmRecord(this.files.dir, this.record);
+    const nodes = await this.#qmp.execute("query-named-block-nodes", { flat: true });
+    for (const other of [number - 1, number + 1].map(diskOf))
+      if (nodes.some((node) => node["node-name"] === other.node))
+        await this.#qmp.execute("blockdev-del", { "node-name": other.node });
+  }
+
+  /** Whether QEMU and the agent both answer. */
+  async healthy(timeoutMs: number): Promise<boolean> {
+    try {
+      await this.#qmp.execute("query-status", timeoutMs);
+    } catch {
+      return false;
+    }
+    return agentAnswers(this.agentHost, this.agentPort, timeoutMs);
+  }
+
+  /** It stopped answering: makes an end of it, which `ended` then tells. */
+  async endAsHung(): Promise<void> {
+    this.#lastEvent = "hung";
+    await this.#killProcess();
+  }
+
+  async #untilAnswers(start: VmStart): Promise<void> {
+    const { bootTimeoutMs, restoreTimeoutMs } = this.#environment;
+    const timeoutMs = start.snapshotDir === undefined ? bootTimeoutMs : restoreTimeoutMs;
+    const gone = this.#qmp.closed.then(() =>
+      Promise.reject(new Error("QEMU ended before the agent answered")),
+    );
+    gone.catch(() => undefined);
+    try {
+      await untilAgentAnswers(this.agentHost, this.agentPort, timeoutMs, gone);
+    } catch (cause) {
+      const details = { console: await this.#consoleTail(), log: await logTail(this.directory), cause };
+      this.#environment.log.error({ ...details, sandbox_id: this.record.id }, "a machine did not come up");
+      // By its own doing: neither a busy host nor somebody who kills processes makes these.
+      if (this.#lastEvent !== undefined) throwIfFromMemory(start, cause);
+      throw new ClocheError("unavailable", "the machine did not come up; try again", { cause });
+    }
+  }
+
+  /** QEMU notices a disk of another size only when told, and then tells the guest. */
+  async #tellDiskSize(): Promise<void> {
+    const { size } = await stat(this.diskPath);
+    await this.#qmp.execute("block_resize", { "node-name": vmNodes.disk, size });
+  }
+
+  /** The guest's kernel panicked: keeps its last words for the log, then ends it. */
+  async panicked(): Promise<void> {
+    if (this.#lastEvent === "panic") return;
+    this.#lastEvent = "panic";
+    const console = await this.#consoleTail();
+    this.#environment.log.warn({ sandbox_id: this.record.id, console }, "the kernel of a machine panicked");
+    await this.#killProcess();
+  }
+
+  async #consoleTail(): Promise<string> {
+    return this.#qmp
+      .execute("ringbuf-read", { device: vmNodes.console, size: 65_536 }, 2_000)
+      .then((text) => text.slice(-CONSOLE_TAIL_BYTES))
+      .catch(() => "");
+  }
+
+  async #disconnected(): Promise<void> {
+    if (this.#endExpected) return;
+    // The connection closes a moment before the process is gone; a QEMU without its connection is of no use either way.
+    await this.#killProcess().catch((err: unknown) =>
+      this.#environment.log.error({ err, sandbox_id: this.record.id }, "cannot end a machine's process"),
+    );
+    if (!this.#endExpected) this.#ended.resolve(await this.#endReason());
+  }
+
+  async #endReason(): Promise<string> {
+    if (this.#lastEvent === "panic") return "the kernel of the machine panicked";
+    if (this.#lastEvent === "hung") return "the machine stopped answering";
+    if (this.#lastEvent === "shutdown")
+      return "the machine's process ended: it shut itself down, or its agent ended";
+    if (await this.cgroup.outOfMemory().catch(() => false))
+      return "the machine ran out of memory; create it with more memory_mb";
+    return "the machine's process was killed";
+  }
+
+  #expectEnd(): void {
+    this.#endExpected = true;
+    this.#qmp.close();
+  }
+
+  async #killProcess(): Promise<void> {
+    await killRecorded(this.record);
+  }
+
+  /** Forgets it: it goes on by itself, and the next service (or the next call) adopts it. */
+  letGo(): void {
+    this.#expectEnd();
+  }
+
+  /** Ends it and gives everything back but the disk image. */
+  async remove(): Promise<void> {
+    this.#expectEnd();
+    await removeMachine(this.#environment, this.files);
+  }
+}
+
+/** Takes away whatever there is of a machine, running or half-made, except its disk image. Repeatable; works without a Vm. */
+export async function removeMachine(environment: VmEnvironment, files: MachineFiles): Promise<void> {
+  const record = await readVmRecord(files.dir);
+  if (record) await killRecorded(record);
+  // Catches a QEMU that was started but not yet written down.
+  await new Cgroup(vmCgroupPath(environment.tag, files.id)).destroy();
+  if (record?.slot !== undefined) await environment.network.release(record.slot);
+  await removeVmFiles(files.dir);
+}
+
+async function killRecorded(record: VmRecord): Promise<void> {
+  const { process: identity } = record;
+  if (!identity || !(await recordedProcessLives(record))) return;
+  try {
+    process.kill(identity.pid, "SIGKILL");
+  } catch {
+    return; // Gone by itself.
+  }
+  for (let i = 0; i < END_TRIES; i += 1) {
+    if (!(await isAlive(identity))) return;
+    await new Promise((resolve) => setTimeout(resolve, END_PAUSE_MS));
+  }
+  throw new Error(`process ${identity.pid} of machine ${record.id} does not end`);
+}
+
+function throwIfFromMemory(start: VmStart, cause: unknown): void {
+  if (start.snapshotDir === undefined) return;
+  throw new ImageMismatchError("the memory snapshot is damaged (the machine ended as it woke)", cause);
+}
+
+async function connectQmp(
+  environment: VmEnvironment,
+  files: MachineFiles,
+  directory: string,
+  start: VmStart,
+): Promise<QmpClient> {
+  try {
+    return await QmpClient.connect(directory, vmFiles.socket);
+  } catch (cause) {
+    const log = await logTail(directory);
+    environment.log.error({ log, err: cause, sandbox_id: files.id }, "QEMU did not start");
+    if (LOAD_FAILED.test(log)) throwIfFromMemory(start, cause);
+    throw new ClocheError("unavailable", "the machine could not be started; try again", { cause });
+  }
+}
+
+async function logTail(directory: string): Promise<string> {
+  return readFile(join(directory, vmFiles.log), "utf8").then(
+    (text) => text.slice(-CONSOLE_TAIL_BYTES),
+    () => "",
+  );
+}

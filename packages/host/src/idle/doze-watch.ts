@@ -1,0 +1,142 @@
+// Which running machines may doze (doze.ts): those whose drivers can freeze them, without users' processes, services, execs
+// and requests, for as long as the setting says. Asks the agents as idle-watch.ts does, and those that work ever more rarely.
+// Where many are awake it is a short while that they must have been quiet: each takes some 4 % of a processor from those that work.
+//
+// Owns only when it looks next; after a restart of the service it looks at every machine anew.
+import { availableParallelism } from "node:os";
+import { Looks } from "@cloche/base";
+import type { Activity } from "./doze.ts";
+import { GuestClient } from "../agent-calls/guest-client.ts";
+import type { MachineRecord } from "../machines/machine-record.ts";
+import type { Machines } from "../machines/machines.ts";
+import { Rounds } from "./rounds.ts";
+
+const TICK_MS = 250;
+/** With more machines than that awake for each processor, they doze after the shorter time. */
+const CROWD_PER_CPU = 6;
+const CROWDED_AFTER_MS = 250;
+/** A machine in which something runs is asked after twice as long each time, up to this. */
+const LOOK_EVERY_MAX_MS = 30_000;
+
+interface Plan {
+  epoch: number;
+  sinceMs: number;
+  /** How long to wait from then on for the next look. */
+  waitMs: number;
+}
+
+export class DozeWatch {
+  readonly #machines: Machines;
+  readonly #afterMs: number;
+  readonly #crowd: number;
+  #isCrowded = false;
+  readonly #plans = new Map<string, Plan>();
+  readonly #looks: Looks;
+  readonly #rounds: Rounds;
+
+  /** `afterMs` 0: none ever dozes. */
+  constructor(machines: Machines, afterMs: number, cpus = availableParallelism()) {
+    this.#machines = machines;
+    this.#afterMs = afterMs;
+    this.#crowd = cpus * CROWD_PER_CPU;
+    this.#looks = new Looks(machines.parts.clock);
+    this.#rounds = new Rounds(machines.parts.clock, TICK_MS, () => this.look());
+  }
+
+  start(): void {
+    if (this.#afterMs > 0) this.#rounds.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#rounds.stop();
+  }
+
+  /** Looks at every machine whose turn it is, and announces those that may doze. */
+  async look(): Promise<void> {
+    const nowMs = this.#machines.parts.clock.monotonicMs();
+    const able = this.#machines.all().filter((record) => this.#isAble(record));
+    const ids = new Set(able.map(({ id }) => id));
+    for (const id of this.#plans.keys()) if (!ids.has(id)) this.#plans.delete(id);
+    this.#isCrowded = able.filter(({ id }) => !this.#machines.doze.isAnnounced(id)).length > this.#crowd;
+    await this.#looks.each(
+      able.filter((record) => this.#isDue(record, nowMs)),
+      (record) => this.#lookAt(record, nowMs),
+      () => this.#rounds.stopped,
+    );
+  }
+
+  /** Every edge knows that it was announced as `count`. In the machine's turn: no operation runs. */
+  async consent(id: string, count: number): Promise<void> {
+    const { doze, queue, parts } = this.#machines;
+    if (this.#rounds.stopped) return;
+    await queue.run(id, async () => {
+      const record = this.#machines.find(id);
+      if (record === undefined || !this.#isAble(record)) return await doze.rouse(id);
+      // Not as everybody else asks: that would rouse it.
+      const agent = new GuestClient(record, record.controlSecret, undefined, this.#machines.cutOf(id));
+      try {
+        await doze.freeze(id, count, async (then) => {
+          const now = await agent.getActivity();
+          return isQuiet(now) && now.lastActivityUnixMs === then.lastActivityUnixMs;
+        });
+      } catch (error) {
+        parts.log.debug({ err: error, sandbox_id: id }, "a machine does not doze");
+      }
+    });
+  }
+
+  #isAble(record: MachineRecord): boolean {
+    return (
+      record.phase === "running" && this.#machines.parts.drivers.get(record.runtime)?.freeze !== undefined
+    );
+  }
+
+  #isDue(record: MachineRecord, nowMs: number): boolean {
+    const { doze } = this.#machines;
+    if (doze.isAnnounced(record.id)) return false;
+    const plan = this.#plans.get(record.id);
+    if (plan !== undefined && plan.epoch === record.epoch) {
+      // One that worked at the last look is not asked more often for the crowd.
+      const waitMs = plan.waitMs > this.#afterMs ? plan.waitMs : Math.min(plan.waitMs, this.#quietForMs);
+      return plan.sinceMs + waitMs <= nowMs;
+    }
+    this.#plan(record, nowMs, this.#afterMs);
+    return false;
+  }
+
+  /** How long a machine must have been quiet now. */
+  get #quietForMs(): number {
+    return this.#isCrowded ? Math.min(CROWDED_AFTER_MS, this.#afterMs) : this.#afterMs;
+  }
+
+  #plan({ id, epoch }: MachineRecord, sinceMs: number, waitMs: number): void {
+    this.#plans.set(id, { epoch, sinceMs, waitMs });
+  }
+
+  async #lookAt(record: MachineRecord, nowMs: number): Promise<void> {
+    const { doze, parts } = this.#machines;
+    const waitedMs = this.#plans.get(record.id)?.waitMs ?? this.#afterMs;
+    const later = (): void => this.#plan(record, nowMs, Math.min(LOOK_EVERY_MAX_MS, waitedMs * 2));
+    // An operation runs, or waits.
+    if (this.#machines.queue.isBusy(record.id)) return this.#plan(record, nowMs, this.#afterMs);
+    try {
+      const activity = await this.#machines.agent(record).getActivity();
+      if (!isQuiet(activity)) return later();
+      const quietMs = parts.clock.nowMs() - Number(activity.lastActivityUnixMs);
+      const leftMs = Math.min(this.#afterMs, this.#quietForMs - quietMs);
+      if (leftMs > 0) return this.#plan(record, nowMs, leftMs);
+      if (this.#rounds.stopped) return;
+      doze.announce(record.id, activity);
+      // Roused, it gets its full time again.
+      this.#plans.delete(record.id);
+    } catch (error) {
+      // What does not answer is not frozen.
+      later();
+      parts.log.debug({ err: error, sandbox_id: record.id }, "whether a machine may doze is not known");
+    }
+  }
+}
+
+/** Nothing of users runs in it, and nothing is asked of it. */
+const isQuiet = ({ runningExecs, openRequests, processes, activeServices }: Activity): boolean =>
+  runningExecs === 0 && openRequests === 0 && processes === 0 && activeServices === 0;

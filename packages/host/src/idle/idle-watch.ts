@@ -1,0 +1,92 @@
+// Which machines have been idle for as long as their limit says. Activity is what really happens in a sandbox: requests,
+// running execs, traffic of services (the agent tells), and the CPU time of users' processes.
+//
+// Owns only what it saw last; after a restart of the service every machine gets its full time again.
+import { Looks } from "@cloche/base";
+import type { MachineRecord } from "../machines/machine-record.ts";
+import type { Machines } from "../machines/machines.ts";
+import { Rounds } from "./rounds.ts";
+
+/** More CPU than this share of one core since the last look is activity: a sleeping interpreter's timers stay below. */
+const CPU_SHARE = 0.02;
+const LOOKS_PER_LIMIT = 4;
+const LOOK_EVERY_MIN_MS = 1_000;
+const LOOK_EVERY_MAX_MS = 15_000;
+
+interface Seen {
+  epoch: number;
+  lookedAtMs: number;
+  activeAtMs: number;
+  cpuMs: number | undefined;
+}
+
+export class IdleWatch {
+  readonly #machines: Machines;
+  readonly #seen = new Map<string, Seen>();
+  readonly #looks: Looks;
+  readonly #rounds: Rounds;
+
+  constructor(machines: Machines) {
+    this.#machines = machines;
+    this.#looks = new Looks(machines.parts.clock);
+    this.#rounds = new Rounds(machines.parts.clock, LOOK_EVERY_MIN_MS, () => this.look());
+  }
+
+  start(): void {
+    this.#rounds.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#rounds.stop();
+  }
+
+  /** Looks at every machine whose turn it is, and reports those that are idle. */
+  async look(): Promise<void> {
+    const due = this.#machines
+      .all()
+      .filter((record) => record.phase === "running" && record.idleSuspendSeconds > 0);
+    for (const id of this.#seen.keys()) if (!due.some((record) => record.id === id)) this.#seen.delete(id);
+    await this.#looks.each(
+      due,
+      (record) => this.#lookAt(record),
+      () => this.#rounds.stopped,
+    );
+  }
+
+  async #lookAt(record: MachineRecord): Promise<void> {
+    const { clock, log } = this.#machines.parts;
+    const nowMs = clock.monotonicMs();
+    const limitMs = record.idleSuspendSeconds * 1_000;
+    const everyMs = Math.min(LOOK_EVERY_MAX_MS, Math.max(LOOK_EVERY_MIN_MS, limitMs / LOOKS_PER_LIMIT));
+    let seen = this.#seen.get(record.id);
+    // Resumed or started meanwhile: what was seen is of another run.
+    if (!seen || seen.epoch !== record.epoch) {
+      seen = { epoch: record.epoch, lookedAtMs: nowMs, activeAtMs: nowMs, cpuMs: undefined };
+      this.#seen.set(record.id, seen);
+      return;
+    }
+    if (nowMs - seen.lookedAtMs < everyMs && nowMs - seen.activeAtMs < limitMs) return;
+    try {
+      // What dozes is not asked: nothing has happened in it since it was.
+      const activity =
+        this.#machines.doze.activityOf(record.id) ?? (await this.#machines.agent(record).getActivity());
+      const sinceMs = nowMs - seen.lookedAtMs;
+      const cpuMs = Number(activity.cpuMs);
+      const usedMs = seen.cpuMs === undefined ? 0 : cpuMs - seen.cpuMs;
+      const working =
+        activity.runningExecs > 0 || activity.openRequests > 0 || usedMs > Math.max(1, sinceMs * CPU_SHARE);
+      const quietMs = Math.max(0, clock.nowMs() - Number(activity.lastActivityUnixMs));
+      seen.activeAtMs = working ? nowMs : Math.max(seen.activeAtMs, nowMs - quietMs);
+      seen.lookedAtMs = nowMs;
+      seen.cpuMs = cpuMs;
+      if (nowMs - seen.activeAtMs < limitMs || this.#rounds.stopped) return;
+      // Should the suspension fail, it is tried again after as long a time.
+      seen.activeAtMs = nowMs;
+      this.#machines.reportIdle(record.id);
+    } catch (error) {
+      // An agent that does not answer is not called idle.
+      seen.activeAtMs = nowMs;
+      log.debug({ err: error, sandbox_id: record.id }, "activity not known");
+    }
+  }
+}

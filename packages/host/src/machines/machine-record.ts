@@ -1,0 +1,181 @@
+// What the host knows of one machine, on disk: <pool>/machines/<id>/machine.json. It lies beside the disk that it
+// describes, so that both go, and come back, together. What need not survive a power cut is noted on a tmpfs instead: a file
+// replaced on the pool without waiting for the disk can be found empty after one (XFS writes the name before the content).
+import { mkdir, readdir, rm } from "node:fs/promises";
+import { dirname, join } from "node:path";
+import {
+  createDurably,
+  KeyedLog,
+  readJsonFile,
+  removeEmptyFolder,
+  syncDirectory,
+  writeDurably,
+} from "@cloche/base";
+import type { MachineFiles, MachineResources, Runtime } from "../drivers/driver.ts";
+
+export const machinePhases = [
+  "starting",
+  "running",
+  "suspending",
+  "suspended",
+  "resuming",
+  "stopped",
+  "failed",
+  "destroying",
+] as const;
+export type MachinePhaseName = (typeof machinePhases)[number];
+
+export interface MachineSpecRecord extends MachineResources {
+  id: string;
+  teamId: string;
+  name: string;
+  runtime: Runtime;
+  template: string;
+  env: Record<string, string>;
+  /** The checkpoint its disk was seeded from; empty: from the template. */
+  checkpointId: string;
+  /** 0: never reported idle. */
+  idleSuspendSeconds: number;
+}
+
+export interface MachineRecord extends MachineSpecRecord {
+  version: 1;
+  phase: MachinePhaseName;
+  /** Grows with every change of phase or address. */
+  epoch: number;
+  /** When it last began to run, Unix milliseconds. */
+  runningSinceMs?: number;
+  /** Public wording; empty when nothing is wrong. */
+  errorMessage: string;
+  /** File name of the disk image in the machine's directory; a restore brings a new one. */
+  disk: string;
+  /** Grows with every disk image made. */
+  disks: number;
+  /** What the agent accepts on its control routes. */
+  controlSecret: string;
+  /** Set before an Assign that replaces it: after a crash the agent may know either. */
+  nextControlSecret?: string;
+  /** Its agent speaks through the channel. Absent: assigned by a release before it, and asked in plain HTTP as long as it runs. */
+  channel?: 1;
+  agentHost: string;
+  agentPort: number;
+  /** VM drivers: the guest's name of the disk. */
+  blockDevice?: string;
+  /** Directory name, in the machine's directory, of the memory and disk of a suspended machine. */
+  snapshot?: string;
+  /** What the agent in that image accepts. */
+  snapshotSecret?: string;
+  /** A restore in place that was under way: the image that counts until it is done is `disk`. */
+  restore?: RestoreNote;
+}
+
+export interface RestoreNote {
+  checkpointId: string;
+  /** Image that is to become the disk. */
+  disk: string;
+  /** Services to be started: those that ran at checkpoint time, needs first. */
+  services: string[];
+  /** Services that ran when it began: what a restore that fails starts again. */
+  ran: string[];
+}
+
+export const filesOf = (poolDir: string, record: { id: string; disk: string }): MachineFiles => {
+  const dir = machineDir(poolDir, record.id);
+  return { id: record.id, dir, diskImage: join(dir, record.disk) };
+};
+
+export const machineDir = (poolDir: string, id: string): string => join(poolDir, "machines", id);
+
+const FILE = "machine.json";
+
+/**
+ * Reads and writes the records of all machines of one pool. A note, where there is one, is never older than the file: a
+ * crash of the service loses nothing, a power cut what was not written durably. One of the same machine at a time.
+ */
+export class MachineRecordStore {
+  readonly #poolDir: string;
+  readonly #notesPath: string;
+  readonly #notes: KeyedLog;
+
+  /** `runDir`: on a tmpfs. */
+  constructor(poolDir: string, runDir: string) {
+    this.#poolDir = poolDir;
+    this.#notesPath = join(runDir, "machines", "records");
+    this.#notes = new KeyedLog(this.#notesPath);
+  }
+
+  /**
+   * Every machine that has a record; what has none (a create cut off before its first write) is answered apart. Comes before
+   * all else.
+   */
+  async load(): Promise<{ records: MachineRecord[]; strays: string[] }> {
+    const root = join(this.#poolDir, "machines");
+    await mkdir(root, { recursive: true, mode: 0o700 });
+    this.#notes.open();
+    const records: MachineRecord[] = [];
+    const strays: string[] = [];
+    const ids = await readdir(root);
+    for (const id of ids) {
+      const note = this.#notes.get(id);
+      const record = (
+        note === undefined ? await readJsonFile(this.#path(id)).catch(() => undefined) : JSON.parse(note)
+      ) as MachineRecord | undefined;
+      if (record?.version === 1 && record.id === id) records.push(record);
+      else strays.push(id);
+    }
+    for (const [id] of this.#notes.entries()) if (!ids.includes(id)) this.#notes.delete(id);
+    return { records, strays };
+  }
+
+  /** `durable`: survives a power cut too, not only a crash of the service. */
+  async save(record: MachineRecord, options: { durable: boolean }): Promise<void> {
+    const { id } = record;
+    const before = this.#notes.get(id);
+    const text = JSON.stringify(record);
+    this.#notes.set(id, text);
+    if (!options.durable) return;
+    try {
+      await this.#write(id, text);
+    } catch (error) {
+      if (before === undefined) this.#notes.delete(id);
+      else this.#notes.set(id, before);
+      throw error;
+    }
+    if (this.#notes.get(id) === text) this.#notes.delete(id);
+  }
+
+  async makeDirectory(id: string): Promise<void> {
+    await mkdir(machineDir(this.#poolDir, id), { recursive: true, mode: 0o700 });
+  }
+
+  async remove(id: string): Promise<void> {
+    await rm(machineDir(this.#poolDir, id), { recursive: true, force: true });
+    this.#notes.delete(id);
+    await syncDirectory(join(this.#poolDir, "machines"));
+  }
+
+  /** Nothing is noted any more: all of it is on the disk. */
+  async close(): Promise<void> {
+    for (const [id, text] of this.#notes.entries()) {
+      await this.#write(id, text);
+      this.#notes.delete(id);
+    }
+    this.#notes.close();
+    await removeEmptyFolder(dirname(this.#notesPath));
+  }
+
+  /** The first time for one wait instead of two: a part of it, should a power cut leave one, is as good as none. */
+  async #write(id: string, text: string): Promise<void> {
+    const path = this.#path(id);
+    try {
+      await createDurably(path, text);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+      await writeDurably(path, text);
+    }
+  }
+
+  #path(id: string): string {
+    return join(machineDir(this.#poolDir, id), FILE);
+  }
+}

@@ -1,0 +1,54 @@
+// What a driver that keeps machines ready needs of the host service: fresh disks, agents that were prepared and assigned to
+// somebody who may come, and that the gateway hears who that is.
+import { create } from "@bufbuild/protobuf";
+import { defaults, generateName, newSandboxId } from "@cloche/protocol";
+import { ReadyMachineSchema } from "@cloche/protocol/host";
+import { cloneDisk } from "../disk/disk.ts";
+import type { ReadyHooks, Runtime } from "../drivers/driver.ts";
+import { GuestClient } from "../agent-calls/guest-client.ts";
+import { MAX_PROCESSES, type Machines } from "./machines.ts";
+
+const ENTROPY_BYTES = 32;
+
+export function readyHooks(machines: Machines, runtime: Runtime): ReadyHooks {
+  const { native, templates, randomBytes } = machines.parts;
+  return {
+    key: JSON.stringify([templates.key, defaults.diskMb, MAX_PROCESSES]),
+    async disk(image) {
+      await cloneDisk(native, await templates.ofSize(defaults.diskMb), image);
+    },
+    async prepare(agent, secret) {
+      await new GuestClient(agent, secret).prepare({
+        entropyBase64: Buffer.from(randomBytes(ENTROPY_BYTES)).toString("base64"),
+        maxProcesses: MAX_PROCESSES,
+        keys: machines.guestKeys(),
+      });
+    },
+    async assign(agent, secret) {
+      const [sandboxId, name] = [newSandboxId(randomBytes), generateName(randomBytes)];
+      const to = { id: sandboxId, name, env: {} };
+      const controlSecret = machines.newControlSecret();
+      const request = machines.assignRequest(to, controlSecret, {
+        renewIdentity: true,
+        startServices: false,
+      });
+      await new GuestClient(agent, secret).assign(request);
+      return { sandboxId, name, secret: controlSecret, assignment: machines.assignmentOf(to) };
+    },
+    offer(identities) {
+      const { template, cpus, memoryMb, diskMb } = defaults;
+      const shape = { runtime, template, cpus, memoryMb, diskMb };
+      machines.events.offer(
+        identities.map(({ sandboxId, name }) => create(ReadyMachineSchema, { sandboxId, name, ...shape })),
+      );
+    },
+    async flush(agent, secret) {
+      const client = new GuestClient(agent, secret);
+      await client.prepareSnapshot();
+      await client.prepareCheckpoint();
+    },
+    async detachDisk(agent, secret) {
+      await new GuestClient(agent, secret).detachDisk();
+    },
+  };
+}

@@ -1,0 +1,347 @@
+import { randomBytes } from "node:crypto";
+import { readFile, writeFile } from "node:fs/promises";
+import { createClient, createRouterTransport } from "@connectrpc/connect";
+import { newSandboxId } from "@cloche/protocol";
+import { HostService, MachinePhase } from "@cloche/protocol/host";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { DataPlaneCaller, testKeys } from "../testing/data-plane-caller.ts";
+import { type FaultMode, FakeWorld } from "../testing/fake-world.ts";
+
+type Client = ReturnType<typeof createClient<typeof HostService>>;
+type Operation = (client: Client, id: string, other: string) => Promise<unknown>;
+
+/** Those of machines made ahead are offered with them. */
+const names = new Map<string, string>();
+const spec = (sandboxId: string) => ({
+  sandboxId,
+  teamId: "team-t",
+  name: names.get(sandboxId) ?? "t",
+  template: "base",
+  cpus: 1,
+  memoryMb: 256,
+  diskMb: 1_024,
+});
+
+/** `prepare` brings machine `id` where the operation starts from; `other` is a second id, of a fork. */
+interface Case {
+  prepare: Operation[];
+  run: Operation;
+  /** What the driver has made ahead. */
+  keeps?: "machine" | "disk";
+  /** It was assigned, too, as that of machine `id`. */
+  assigned?: boolean;
+  creates?: "id" | "other";
+}
+const operations: Record<string, Case> = {
+  create: { prepare: [], run: create, creates: "id" },
+  "create from a machine made ahead": { prepare: [], run: create, creates: "id", keeps: "machine" },
+  "create from a machine made ahead and assigned": {
+    prepare: [],
+    run: create,
+    creates: "id",
+    assigned: true,
+  },
+  "create on a disk made ahead": { prepare: [], run: create, creates: "id", keeps: "disk" },
+  fork: { prepare: [create], run: fork, creates: "other" },
+  suspend: { prepare: [create], run: suspend },
+  resume: { prepare: [create, suspend], run: resume },
+  "resume without its memory": { prepare: [create, suspend, loseImages], run: resumeWithoutMemory },
+  destroy: { prepare: [create], run: destroy },
+  "destroy of a suspended one": { prepare: [create, suspend], run: destroy },
+  checkpoint: { prepare: [create], run: checkpoint },
+  restore: { prepare: [create, checkpoint, change], run: restore },
+};
+
+async function create(client: Client, id: string): Promise<unknown> {
+  return client.createMachine({ spec: spec(id) });
+}
+async function fork(client: Client, id: string, other: string): Promise<unknown> {
+  return client.forkMachine({ sourceSandboxId: id, spec: spec(other) });
+}
+async function suspend(client: Client, sandboxId: string): Promise<unknown> {
+  return client.suspendMachine({ sandboxId });
+}
+async function resume(client: Client, sandboxId: string): Promise<unknown> {
+  return client.resumeMachine({ sandboxId });
+}
+async function loseImages(): Promise<unknown> {
+  world.imagesAreLost = true;
+  return undefined;
+}
+/** As the gateway does it. Whatever fails or is killed in its middle: what is lost is said. */
+async function resumeWithoutMemory(client: Client, sandboxId: string): Promise<unknown> {
+  const { phase } = await client.getMachine({ sandboxId });
+  const isStopped = phase === MachinePhase.STOPPED;
+  await (isStopped ? create(client, sandboxId) : client.resumeMachine({ sandboxId }));
+  const { errorMessage } = await client.getMachine({ sandboxId });
+  expect(errorMessage).toBe(
+    "started from its disk, without its memory: the memory image is damaged; services started: none",
+  );
+  return undefined;
+}
+async function destroy(client: Client, sandboxId: string): Promise<unknown> {
+  return client.destroyMachine({ sandboxId });
+}
+
+let caller: DataPlaneCaller;
+let world: FakeWorld;
+
+async function ask(id: string, path: string, body: object = {}): Promise<unknown> {
+  const answer = await caller.call(id, "POST", path, body);
+  if (answer.status !== 200) throw new Error(`${path}: ${answer.status} ${JSON.stringify(answer.body)}`);
+  return answer.body;
+}
+async function checkpoint(_client: Client, id: string): Promise<unknown> {
+  return ask(id, "/v1/checkpoint", { name: "c" });
+}
+/** What a restore is to take back: the disk, and a service that runs. */
+async function change(_client: Client, id: string): Promise<unknown> {
+  const machine = world.machines.get(id);
+  machine?.memory.services.push("late");
+  return writeFile(machine?.disk ?? "", "changed");
+}
+async function restore(_client: Client, id: string): Promise<unknown> {
+  const { body } = await caller.call(id, "GET", "/v1/checkpoint/list");
+  const answer = await ask(id, "/v1/restore", { checkpoint_id: body.checkpoints[0].id });
+  expect(await readFile(world.machines.get(id)?.disk ?? "", "utf8")).toBe("fresh");
+  return answer;
+}
+
+describe("faults of the host's operations", { timeout: 180_000 }, () => {
+  let client: Client;
+  const connect = (): void => {
+    const { host } = world;
+    client = createClient(
+      HostService,
+      createRouterTransport((router) => {
+        router.service(HostService, host.service);
+      }),
+    );
+  };
+  beforeEach(async () => {
+    world = await FakeWorld.open();
+    await world.start();
+    connect();
+    await client.setVerificationKeys(testKeys);
+    caller = await DataPlaneCaller.open(() => world.host);
+  });
+  afterEach(async () => {
+    caller.close();
+    await world.close();
+  });
+
+  /** Every record says what is: RUNNING ones run, are assigned, and have their disk; others do not run. */
+  const expectTruth = async (): Promise<void> => {
+    const { machines } = await client.listMachines({});
+    for (const { sandboxId, phase, agentPort } of machines) {
+      const machine = world.machines.get(sandboxId);
+      if (phase === MachinePhase.RUNNING) {
+        expect(machine, `${sandboxId} runs`).toBeDefined();
+        expect(machine).toMatchObject({ paused: false, port: agentPort });
+        expect(machine?.memory).toMatchObject({ assignedTo: sandboxId, attached: true });
+        expect(await readFile(machine?.disk ?? "", "utf8")).toBeTruthy();
+      } else {
+        expect([MachinePhase.SUSPENDED, MachinePhase.STOPPED]).toContain(phase);
+        expect(machine, `${sandboxId} does not run`).toBeUndefined();
+      }
+    }
+    expect(await world.orphans(new Set(machines.map((one) => one.sandboxId)))).toEqual([]);
+  };
+  /** Cold starts go on after a start has answered. */
+  const settled = async (): Promise<void> => {
+    const underWay = async (): Promise<number> => {
+      const { machines } = await client.listMachines({});
+      return machines.filter(({ phase }) => [MachinePhase.STARTING, MachinePhase.STOPPED].includes(phase))
+        .length;
+    };
+    await expect.poll(underWay, { timeout: 5_000 }).toBe(0);
+  };
+  /** So that no round works on what the one before left. */
+  const clear = async (): Promise<void> => {
+    const { machines } = await client.listMachines({});
+    await Promise.all(machines.map(({ sandboxId }) => destroy(client, sandboxId)));
+  };
+  const diskOf = async (id: string): Promise<string> => {
+    const machine = world.machines.get(id);
+    return machine ? readFile(machine.disk, "utf8") : "";
+  };
+  const makeAhead = async (): Promise<string> => {
+    const { sandboxId, name } = await world.makeAhead();
+    names.set(sandboxId, name);
+    return sandboxId;
+  };
+  /** Marks the machine's memory, to see whether it was interrupted. */
+  const mark = (id: string): void => {
+    const machine = world.machines.get(id);
+    if (machine) machine.memory.counter = 42;
+  };
+
+  for (const [name, { prepare, run, creates, keeps, assigned = false }] of Object.entries(operations)) {
+    /** Effects that the operation has, counted once. */
+    const prepared = async (): Promise<{ id: string; other: string; bystander: string }> => {
+      const other = newSandboxId(randomBytes);
+      const bystander = newSandboxId(randomBytes);
+      await create(client, bystander);
+      const id = assigned ? await makeAhead() : newSandboxId(randomBytes);
+      world.keeps = keeps;
+      for (const step of prepare) {
+        await step(client, id, other);
+        mark(id);
+      }
+      mark(bystander);
+      return { id, other, bystander };
+    };
+    const effectsOf = async (): Promise<number> => {
+      const { id, other } = await prepared();
+      world.countEffects();
+      await run(client, id, other);
+      return world.effectCount;
+    };
+
+    it(`${name}: each effect failing, before and after it took effect, leaves no trace; a repeat succeeds`, async () => {
+      const effects = await effectsOf();
+      expect(effects).toBeGreaterThan(0);
+      for (const mode of ["before", "after"] as FaultMode[]) {
+        for (let at = 0; at < effects; at += 1) {
+          const { id, other, bystander } = await prepared();
+          const before = world.machines.has(id);
+          world.fault(at, mode);
+          const disk = await diskOf(id);
+          const failed = await run(client, id, other).then(
+            () => false,
+            () => true,
+          );
+          world.countEffects();
+          // A destruction that failed is only to be repeated: there is no way back.
+          if (!name.startsWith("destroy")) await expectTruth();
+          expect(world.machines.get(bystander)?.memory.counter).toBe(42);
+          // What ran before an operation that failed runs on, uninterrupted.
+          if (failed && before && name !== "destroy") expect(world.machines.get(id)?.memory.counter).toBe(42);
+          if (failed && name === "restore") {
+            expect(await diskOf(id)).toBe(disk);
+            expect(world.machines.get(id)?.memory.services).toEqual(["late"]);
+          }
+          if (failed && creates) {
+            const { machines } = await client.listMachines({});
+            expect(machines.map((one) => one.sandboxId)).not.toContain(creates === "id" ? id : other);
+          }
+          await run(client, id, other);
+          await expectTruth();
+          await clear();
+        }
+      }
+    });
+
+    it(`${name}: killed at each effect, the next start finishes or undoes it`, async () => {
+      const effects = await effectsOf();
+      for (const mode of ["kill-before", "kill-after"] as FaultMode[]) {
+        for (let at = 0; at < effects; at += 1) {
+          const { id, other, bystander } = await prepared();
+          const before = world.machines.get(id);
+          const { killed } = world;
+          world.fault(at, mode);
+          await Promise.race([killed, run(client, id, other).catch(() => undefined)]);
+          await world.start();
+          connect();
+          await settled();
+          await expectTruth();
+          expect(world.machines.get(bystander)?.memory.counter).toBe(42);
+          const after = world.machines.get(id);
+          if (before && after && name !== "resume") expect(after.memory.counter).toBe(42);
+          await run(client, id, other);
+          await expectTruth();
+          await clear();
+        }
+      }
+    });
+
+    it(`${name}: a reboot at each effect leaves disks and memory images intact`, async () => {
+      const effects = await effectsOf();
+      for (let at = 0; at < effects; at += 1) {
+        const { id, other, bystander } = await prepared();
+        const machine = world.machines.get(id);
+        if (machine) await writeFile(machine.disk, "mine");
+        const { killed } = world;
+        world.fault(at, "kill-after");
+        await Promise.race([killed, run(client, id, other).catch(() => undefined)]);
+        await world.reboot();
+        await world.start();
+        connect();
+        await settled();
+        await expectTruth();
+        expect(world.machines.has(bystander)).toBe(true);
+        if (machine && world.machines.has(id)) {
+          // A restore that was under way is undone, or was done.
+          const disks = name === "restore" ? ["mine", "fresh"] : ["mine"];
+          expect(disks).toContain(await readFile(world.machines.get(id)?.disk ?? "", "utf8"));
+        }
+        await clear();
+      }
+    });
+  }
+
+  it("memory that could not be saved at a stop is told after the next start", async () => {
+    const id = newSandboxId(randomBytes);
+    await create(client, id);
+    world.countEffects();
+    const at = world.effects.length;
+    await suspend(client, id);
+    const save = world.effects.slice(at).indexOf("driver snapshot");
+    await resume(client, id);
+    world.fault(save, "before");
+    await world.host.stop({ suspend: true });
+    await world.start();
+    connect();
+    await settled();
+    const { errorMessage } = await client.getMachine({ sandboxId: id });
+    expect(errorMessage).toMatch(
+      /^started from its disk, without its memory: it could not be saved when the service stopped.*; services started: none$/,
+    );
+    await expectTruth();
+  });
+
+  it("what was assigned ahead is not assigned again, unless there is something else to tell", async () => {
+    const assigns = (): number => world.effects.filter((effect) => effect === "agent Assign").length;
+    const id = await makeAhead();
+    expect(assigns()).toBe(1);
+    await create(client, id);
+    expect(assigns()).toBe(1);
+    const others = [{ name: "mine" }, { env: { A: "b" } }, {}];
+    for (const [index, other] of others.entries()) {
+      const sandboxId = await makeAhead();
+      // The last one was told of keys that are no longer those.
+      if (index === 2) await client.setVerificationKeys({ ...testKeys, issuer: "another" });
+      await client.createMachine({ spec: { ...spec(sandboxId), ...other } });
+      expect(assigns()).toBe(1 + 2 * (index + 1));
+    }
+    await expectTruth();
+  });
+
+  it("operations of one machine asked for together end in a state that is true", async () => {
+    for (let round = 0; round < 10; round += 1) {
+      const id = newSandboxId(randomBytes);
+      await create(client, id);
+      const others = Array.from({ length: 3 }, () => newSandboxId(randomBytes));
+      await Promise.allSettled([
+        suspend(client, id),
+        ...others.map((other) => fork(client, id, other)),
+        resume(client, id),
+        suspend(client, id),
+        resume(client, id),
+        resume(client, id),
+        round % 2 === 0 ? destroy(client, id) : create(client, id),
+      ]);
+      await expectTruth();
+      expect(world.machines.has(id)).toBe(round % 2 !== 0);
+    }
+  });
+
+  it("ten forks at once share snapshots", async () => {
+    const id = newSandboxId(randomBytes);
+    await create(client, id);
+    world.effects.length = 0;
+    await Promise.all(Array.from({ length: 10 }, () => fork(client, id, newSandboxId(randomBytes))));
+    expect(world.effects.filter((name) => name === "driver snapshot").length).toBeLessThanOrEqual(2);
+    await expectTruth();
+  });
+});

@@ -1,0 +1,215 @@
+// What a start finds and does: unfinished sagas are finished or undone, running machines adopted, the rest is put where
+// its record says, and what belongs to no record is removed. Each machine is seen to in its own turn: one that hangs keeps neither
+// another nor the start waiting, and whoever asks for it meanwhile waits for its turn.
+import { readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { runSaga, type SagaRecord, type SagaStep, SagaUndoError, Turns } from "@cloche/base";
+import { applyEgress } from "./apply-egress.ts";
+import { ClocheError } from "@cloche/protocol";
+import {
+  createSteps,
+  destroyMachine,
+  type OperationParts,
+  startMachine,
+  startSteps,
+} from "./create-machine.ts";
+import { withoutMemory } from "./cold-start-words.ts";
+import { finishRestore } from "./checkpoint-machine.ts";
+import { type ForkContext, forkSteps } from "./fork-machine.ts";
+import type { RunningMachine } from "../drivers/driver.ts";
+import type { MachineRecord } from "../machines/machine-record.ts";
+import type { Machines } from "../machines/machines.ts";
+import { dropSnapshots, giveBack, resumeSteps, suspendSteps } from "./suspend-machine.ts";
+
+type Steps = (parts: OperationParts) => SagaStep<never>[];
+const sagas: Record<string, Steps> = {
+  create: createSteps as Steps,
+  start: startSteps as Steps,
+  suspend: suspendSteps as Steps,
+  resume: resumeSteps as Steps,
+  fork: forkSteps as Steps,
+};
+
+/** Recovered side by side, of those that still have their time. */
+const AT_ONCE = 8;
+const PLACE_MS = 2_000;
+/** A start waits this long for its machines: what runs is true from the first answer on, unless it hangs. */
+const PATIENCE_MS = 15_000;
+
+export interface Recovery {
+  /** All that goes on after `recover` has answered; never rejects. */
+  finished: Promise<void>;
+}
+
+/** `coldStart`: called for each machine that is to be started cold, which may take longer than adoption. */
+export async function recover(parts: OperationParts, coldStart: (id: string) => void): Promise<Recovery> {
+  const { machines, journal } = parts;
+  const { clock, log, poolDir } = machines.parts;
+  const { records, strays } = await machines.store.load();
+  for (const record of records) machines.adopt(record);
+  for (const id of strays) await rm(join(poolDir, "machines", id), { recursive: true, force: true });
+  for (const driver of machines.parts.drivers.values()) {
+    const swept = await driver.sweep(new Set(records.map(({ id }) => id)));
+    if (swept.length > 0) log.info({ swept }, "removed what belongs to no machine");
+  }
+  const pending = new Map((await journal.pending()).map((saga) => [saga.id, saga]));
+  await parts.snapshots.sweep([...pending.values()].flatMap((saga) => snapshotOf(saga) ?? []));
+  // Forks that were cut off may want a snapshot of their source, which is seen to before them.
+  const isFork = (id: string): boolean => pending.get(id)?.kind === "fork";
+  const all = [...new Set([...pending.keys(), ...records.map(({ id }) => id)])];
+  const ids = [...all.filter((id) => !isFork(id)), ...all.filter(isFork)];
+  const places = new Turns(AT_ONCE);
+  // In their turns from the start on: nobody else's call of a machine comes before.
+  const turns = ids.map((id) =>
+    machines.queue.run(id, () =>
+      places.patiently(clock, PLACE_MS, () => recoverOne(parts, id, pending.get(id), coldStart)),
+    ),
+  );
+  const finished = Promise.all(turns).then(() => undefined);
+  const inTime = new AbortController();
+  void finished.then(() => inTime.abort());
+  await Promise.race([finished, clock.sleep(PATIENCE_MS, inTime.signal).catch(() => undefined)]);
+  if (!inTime.signal.aborted)
+    log.warn({ sandbox_ids: machines.queue.keys() }, "some machines are not recovered yet: starting without");
+  return { finished };
+}
+
+/** Never throws: a machine that cannot be recovered is one that failed. */
+async function recoverOne(
+  parts: OperationParts,
+  id: string,
+  saga: SagaRecord<unknown> | undefined,
+  coldStart: (id: string) => void,
+): Promise<void> {
+  const { machines } = parts;
+  const { log } = machines.parts;
+  try {
+    if (saga) await finish(parts, saga);
+    const record = machines.find(id);
+    if (!record) return;
+    if (await settle(parts, record)) coldStart(id);
+    if (machines.find(id)) await tidy(machines, id);
+  } catch (error) {
+    log.error({ err: error, sandbox_id: id }, "machine could not be adopted");
+    if (!machines.find(id)) return;
+    const errorMessage = ClocheError.from(error).message;
+    await machines
+      .change(id, { phase: "failed", errorMessage })
+      .catch((problem: unknown) => log.error({ err: problem, sandbox_id: id }, "could not be noted"));
+  }
+}
+
+const snapshotOf = (saga: SagaRecord<unknown>): ForkContext["snapshot"] =>
+  saga.kind === "fork" ? (saga.context as ForkContext).snapshot : undefined;
+
+export async function coldStart(parts: OperationParts, id: string): Promise<void> {
+  const { machines } = parts;
+  try {
+    await machines.queue.run(id, async () => {
+      if (machines.find(id)?.phase === "stopped") await startMachine(parts, id);
+    });
+  } catch (error) {
+    machines.parts.log.error({ err: error, sandbox_id: id }, "machine could not be started");
+    const message = `could not be started from its disk: ${ClocheError.from(error).message}`;
+    await machines.change(id, { phase: "failed", errorMessage: message });
+  }
+}
+
+async function finish(parts: OperationParts, saga: SagaRecord<unknown>): Promise<void> {
+  const { machines, journal } = parts;
+  const steps = sagas[saga.kind]?.(parts);
+  if (!steps) throw new Error(`the journal names an unknown operation ${saga.kind}`);
+  try {
+    await runSaga(saga as SagaRecord<never>, steps, journal);
+    machines.parts.log.info(
+      { operation: saga.kind, id: saga.id },
+      "finished an operation cut off by a crash",
+    );
+  } catch (error) {
+    const level = error instanceof SagaUndoError ? "error" : "warn";
+    machines.parts.log[level]({ err: error, operation: saga.kind, id: saga.id }, "undid an operation");
+  } finally {
+    const snapshot = snapshotOf(saga);
+    if (snapshot) await parts.snapshots.release(snapshot);
+  }
+}
+
+/** The machine, where it lives and goes on. One that stays still for good is of no use: it starts from its disk. */
+async function adoptMoving(machines: Machines, record: MachineRecord): Promise<RunningMachine | undefined> {
+  const driver = machines.driver(record);
+  const files = machines.files(record);
+  const running = await driver.adopt(files);
+  if (!running) return undefined;
+  try {
+    await driver.unblock(files);
+    return running;
+  } catch (error) {
+    machines.parts.log.warn({ err: error, sandbox_id: record.id }, "a machine does not go on: it is ended");
+    return undefined;
+  }
+}
+
+/** Puts one machine where its record says. Answers whether it is to be started cold. */
+async function settle(parts: OperationParts, record: MachineRecord): Promise<boolean> {
+  const { machines } = parts;
+  const driver = machines.driver(record);
+  const files = machines.files(record);
+  switch (record.phase) {
+    case "running":
+    case "suspending": {
+      const running = await adoptMoving(machines, record);
+      if (!running) {
+        await driver.stopMachine(files);
+        const errorMessage = withoutMemory("its machine had ended when the service started");
+        await machines.change(record.id, { phase: "stopped", errorMessage });
+        // A restore that was under way is undone: its sandbox starts from the disk that counts.
+        await machines.dropField(record.id, "restore");
+        return true;
+      }
+      await machines.change(record.id, {
+        phase: "running",
+        agentHost: running.agentHost,
+        agentPort: running.agentPort,
+      });
+      // A change may have been written down and cut off before it was in force.
+      await applyEgress(machines, machines.get(record.id));
+      await finishRestore(machines, record.id);
+      return false;
+    }
+    case "starting":
+      // Its saga is gone with a reboot: a machine that never ran holds nothing, one that did has its disk.
+      await driver.stopMachine(files);
+      if (record.controlSecret === "") await machines.forget(record.id);
+      else await machines.change(record.id, { phase: "stopped" });
+      return record.controlSecret !== "";
+    case "resuming":
+      await driver.stopMachine(files);
+      await machines.change(record.id, { phase: "suspended" });
+      return false;
+    case "suspended":
+      await giveBack(machines, record.id);
+      return false;
+    case "failed":
+      await driver.stopMachine(files);
+      return false;
+    case "stopped":
+      await driver.stopMachine(files);
+      return true;
+    case "destroying":
+      await destroyMachine(parts, record.id);
+      return false;
+  }
+}
+
+/** Images of an operation that was cut off: those that the record does not name. */
+async function tidy(machines: Machines, id: string): Promise<void> {
+  const { phase, snapshot } = machines.get(id);
+  if (phase === "running" && snapshot !== undefined) await dropSnapshots(machines, id);
+  const record = machines.get(id);
+  const { dir } = machines.files(record);
+  for (const name of await readdir(dir)) {
+    const disk = /^disk-\d+\.ext4/.test(name) && name !== record.disk && name !== record.restore?.disk;
+    const image = name.startsWith("snapshot-") && name !== record.snapshot;
+    if (disk || image) await rm(join(dir, name), { recursive: true, force: true });
+  }
+}

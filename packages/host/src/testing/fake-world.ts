@@ -1,0 +1,449 @@
+// A machine to put a host on, in memory and a temporary directory: for tests of what faults and crashes leave behind.
+// It outlives the hosts on it. Every effect (a driver's call, a clone, an agent's answer, a journal write) is a point where
+// a test can let it fail, before or after it took effect, or "kill" the host: whatever that host was doing then hangs for ever.
+import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import type { IncomingMessage } from "node:http";
+import { createServer, type Server } from "node:https";
+import type { AddressInfo } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { randomBytes } from "node:crypto";
+import {
+  channelKeyOf,
+  type Clock,
+  type Log,
+  preSharedKeyOf,
+  type SagaRecord,
+  silentLog,
+  systemClock,
+} from "@cloche/base";
+import { channel, ClocheError } from "@cloche/protocol";
+import { openDirectoryStore } from "../blob/directory-store.ts";
+import {
+  type GuestHooks,
+  ImageMismatchError,
+  type MachineDriver,
+  type MachineFiles,
+  type ReadyHooks,
+  type ReadyIdentity,
+  type RunningMachine,
+  type SnapshotFiles,
+  snapshotDisk,
+} from "../drivers/driver.ts";
+import type { Native } from "../sys/native.ts";
+import { createHost, type Host } from "../create-host.ts";
+import { FileJournal, type HostJournal } from "../operations/journal.ts";
+
+/** What lives in a fake machine: the agent's memory. The disk is a text file. */
+interface Memory {
+  secret: string;
+  assignedTo: string;
+  counter: number;
+  services: string[];
+  attached: boolean;
+}
+
+interface FakeMachine {
+  id: string;
+  memory: Memory;
+  disk: string;
+  paused: boolean;
+  server: Server;
+  port: number;
+}
+
+export type FaultMode = "before" | "after" | "kill-before" | "kill-after";
+
+export class FakeWorld {
+  readonly dir: string;
+  readonly machines = new Map<string, FakeMachine>();
+  /** Machines whose agents begin each answer and never end it. */
+  readonly hanging = new Set<string>();
+  clock: Clock = systemClock;
+  log: Log = silentLog;
+  /** Names of the effects so far, in order. */
+  readonly effects: string[] = [];
+  /** What every driver has made ahead: a machine, or the memory that a fresh disk goes with. */
+  keeps: "machine" | "disk" | undefined;
+  /** No memory can be restored. */
+  imagesAreLost = false;
+  /** One that was made ahead and assigned, by `makeAhead`. */
+  #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
+  #hooks: ReadyHooks | undefined;
+  /** Strikes at the effect of this number (counted from when it was set). */
+  #fault: { at: number; mode: FaultMode } | undefined;
+  #count = 0;
+  #sagas: FileJournal | undefined;
+  #generation = 0;
+  #killed: (() => void) | undefined;
+  host!: Host;
+
+  constructor(dir: string) {
+    this.dir = dir;
+  }
+
+  static async open(): Promise<FakeWorld> {
+    return new FakeWorld(await mkdtemp(join(tmpdir(), "cloche-world-")));
+  }
+
+  get poolDir(): string {
+    return join(this.dir, "pool");
+  }
+
+  /** The next `at`-th effect (0: the very next) fails, or the host is killed at it. */
+  fault(at: number, mode: FaultMode): void {
+    this.#count = 0;
+    this.#fault = { at, mode };
+  }
+
+  /** Effects since `fault` was set; sets none. */
+  countEffects(): void {
+    this.#count = 0;
+    this.#fault = undefined;
+  }
+  get effectCount(): number {
+    return this.#count;
+  }
+
+  /** Resolves when the host is killed by a fault. */
+  get killed(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#killed = resolve;
+    });
+  }
+
+  /** Runs one effect of a host. That of a killed host never resolves. */
+  async #effect<T>(generation: number, name: string, body: () => T | Promise<T>): Promise<T> {
+    const dead = (): boolean => generation !== this.#generation;
+    if (dead()) return never();
+    const mode = this.#fault && this.#count === this.#fault.at ? this.#fault.mode : undefined;
+    this.#count += 1;
+    this.effects.push(name);
+    if (mode === "before") throw new ClocheError("unavailable", `${name} failed before it took effect`);
+    if (mode === "kill-before") return this.#kill();
+    const value = await body();
+    if (dead()) return never();
+    if (mode === "after") throw new ClocheError("unavailable", `${name} failed after it took effect`);
+    if (mode === "kill-after") return this.#kill();
+    return value;
+  }
+
+  /** A machine made ahead, offered as that of the answered sandbox. */
+  async makeAhead(): Promise<ReadyIdentity> {
+    if (this.#ahead) await end(this.#ahead.machine);
+    const files = { id: `ahead-${randomBytes(4).toString("hex")}`, dir: "", diskImage: "" };
+    const memory = { ...newMemory(), attached: true };
+    const machine = await this.#begin(files, memory, this.#generation);
+    const agent = { agentHost: "127.0.0.1", agentPort: machine.port, channel: 1 as const };
+    const identity = (await this.#hooks?.assign(agent, memory.secret)) as ReadyIdentity;
+    this.machines.delete(files.id);
+    this.#ahead = { machine, identity };
+    files.id = identity.sandboxId;
+    return identity;
+  }
+
+  #kill(): Promise<never> {
+    this.#generation += 1;
+    this.#fault = undefined;
+    this.#killed?.();
+    return never();
+  }
+
+  /** Everything that runs ends, as in a reboot; disks stay. */
+  async reboot(): Promise<void> {
+    this.#generation += 1;
+    for (const machine of this.machines.values()) await end(machine);
+    this.machines.clear();
+    if (this.#ahead) await end(this.#ahead.machine);
+    this.#ahead = undefined;
+    await rm(join(this.dir, "run"), { recursive: true, force: true });
+  }
+
+  /** A host as a start of the service makes it. */
+  async start(): Promise<Host> {
+    const generation = (this.#generation += 1);
+    this.#fault = undefined;
+    await mkdir(this.poolDir, { recursive: true });
+    const native = {
+      clone: (from: string, to: string) => this.#effect(generation, "clone", () => copyFile(from, to)),
+      extents: async () => ({ count: 1, allocatedBytes: 1, exclusiveBytes: 1 }),
+      chunkMap: async (image: string, _base: string | undefined, out: string, chunkBytes: number) => {
+        const { length } = await readFile(image);
+        await writeFile(out, "d".repeat(Math.ceil(length / chunkBytes)));
+        return Math.ceil(length / chunkBytes);
+      },
+    } as unknown as Native;
+    const template = join(this.dir, "template");
+    await writeFile(template, "fresh");
+    this.host = createHost({
+      poolDir: this.poolDir,
+      runDir: join(this.dir, "run"),
+      drivers: new Map([["gvisor", this.#driver(generation)]]),
+      templates: { key: "t", ofSize: async () => template },
+      native,
+      blobs: await openDirectoryStore(join(this.dir, "blobs")),
+      journal: this.#journal(generation),
+      dnsServers: [],
+      egress: {
+        setEgressOf: async () => {},
+        reportOf: async () => ({ deniedPackets: 0, deniedNames: 0, recent: [] }),
+      },
+      clock: this.clock,
+      log: this.log,
+      randomBytes,
+    });
+    await this.host.start();
+    return this.host;
+  }
+
+  async close(): Promise<void> {
+    await this.host.stop({ suspend: false });
+    await this.reboot();
+    await rm(this.dir, { recursive: true, force: true });
+  }
+
+  #journal(generation: number): HostJournal {
+    const files = new FileJournal(join(this.dir, "run", "journal", "sagas"));
+    this.#sagas = files;
+    return {
+      open: () => files.open(),
+      close: () => files.close(),
+      pending: () => files.pending(),
+      save: (record: SagaRecord<unknown>) =>
+        this.#effect(generation, `journal ${record.kind} ${record.begun.at(-1)}`, () => files.save(record)),
+      remove: (id) => this.#effect(generation, "journal done", () => files.remove(id)),
+    };
+  }
+
+  #driver(generation: number): MachineDriver {
+    const effect = <T>(name: string, body: () => T | Promise<T>): Promise<T> =>
+      this.#effect(generation, `driver ${name}`, body);
+    const living = (files: MachineFiles): FakeMachine => {
+      const machine = this.machines.get(files.id);
+      if (!machine) throw new ClocheError("failed_precondition", `machine ${files.id} does not run`);
+      return machine;
+    };
+    const boot = async (files: MachineFiles, memory: Memory): Promise<RunningMachine> => {
+      await readFile(files.diskImage);
+      const machine = await this.#begin(files, memory, generation);
+      return {
+        id: files.id,
+        agentHost: "127.0.0.1",
+        agentPort: machine.port,
+        bootstrapSecret: memory.assignedTo === "" ? memory.secret : undefined,
+        blockDevice: undefined,
+      };
+    };
+    const stop = async (files: MachineFiles): Promise<void> => {
+      const machine = this.machines.get(files.id);
+      this.machines.delete(files.id);
+      if (machine) await end(machine);
+    };
+    return {
+      runtime: "gvisor",
+      probe: async () => undefined,
+      start: async (hooks) => {
+        this.#hooks = hooks;
+        if (this.#ahead) await end(this.#ahead.machine);
+        this.#ahead = undefined;
+      },
+      stop: async () => undefined,
+      create: (files) =>
+        effect("create", async () => {
+          await stop(files);
+          return boot(files, newMemory());
+        }),
+      claimReady: async (files, _resources, given) => {
+        if (this.keeps !== "machine" && this.#ahead === undefined) return undefined;
+        return effect("claimReady", async () => {
+          await stop(files);
+          const ahead = this.#ahead;
+          if (ahead?.identity.sandboxId === files.id) {
+            await writeFile(files.diskImage, "fresh");
+            this.#ahead = undefined;
+            this.machines.set(files.id, { ...ahead.machine, id: files.id, disk: files.diskImage });
+            const { secret, assignment } = ahead.identity;
+            const address = { agentHost: "127.0.0.1", agentPort: ahead.machine.port };
+            const machine = { id: files.id, ...address, bootstrapSecret: secret, blockDevice: undefined };
+            await given(machine);
+            return { ...machine, assignment };
+          }
+          if (this.keeps !== "machine") return undefined;
+          await writeFile(files.diskImage, "fresh");
+          const machine = await boot(files, { ...newMemory(), attached: true });
+          await given(machine);
+          return machine;
+        });
+      },
+      freshDisk: async (files) => {
+        if (this.keeps !== "disk") return false;
+        await effect("freshDisk", () => writeFile(files.diskImage, "fresh"));
+        return true;
+      },
+      adopt: async (files) => {
+        const machine = this.machines.get(files.id);
+        if (!machine) return undefined;
+        return {
+          id: files.id,
+          agentHost: "127.0.0.1",
+          agentPort: machine.port,
+          bootstrapSecret: undefined,
+          blockDevice: undefined,
+        };
+      },
+      checkpointDisk: async (files, toImage, hooks: GuestHooks) => {
+        await hooks.flush();
+        await effect("checkpointDisk", () => copyFile(living(files).disk, toImage));
+        return { pauseMs: 1 };
+      },
+      swapDisk: async (files, toImage, hooks) => {
+        await hooks.detachDisk();
+        await effect("swapDisk", async () => {
+          await readFile(toImage);
+          living(files).disk = toImage;
+        });
+      },
+      snapshot: async (files, into, { stop: stays }, hooks) => {
+        await hooks.flush();
+        await effect("snapshot", async () => {
+          const machine = living(files);
+          await writeFile(join(into.dir, "memory"), JSON.stringify(machine.memory));
+          await copyFile(machine.disk, snapshotDisk(into));
+          machine.paused = stays;
+        });
+        return { pauseMs: 1 };
+      },
+      unblock: (files) =>
+        effect("unblock", () => {
+          const machine = this.machines.get(files.id);
+          if (machine) machine.paused = false;
+        }),
+      requireRestorable: async () => {
+        if (this.imagesAreLost) throw new ImageMismatchError("the memory image is damaged");
+      },
+      restore: (files, from: SnapshotFiles) =>
+        effect("restore", async () => {
+          await stop(files);
+          return boot(files, JSON.parse(await readFile(join(from.dir, "memory"), "utf8")) as Memory);
+        }),
+      stats: async () => ({ cpuMs: 0, memoryBytes: 0, processes: 1 }),
+      onExit: () => undefined,
+      endNow: stop,
+      stopMachine: (files) => effect("stopMachine", () => stop(files)),
+      destroy: (files) => effect("destroy", () => stop(files)),
+      sweep: async (keep) => {
+        const lost = [...this.machines.keys()].filter((id) => !keep.has(id));
+        for (const id of lost) await stop({ id, dir: "", diskImage: "" });
+        return lost;
+      },
+    };
+  }
+
+  async #begin(files: MachineFiles, memory: Memory, generation: number): Promise<FakeMachine> {
+    const secretNow = (): string => (this.machines.get(files.id)?.memory ?? memory).secret;
+    const secure = {
+      ciphers: channel.cipher,
+      minVersion: "TLSv1.3" as const,
+      pskCallback: () => preSharedKeyOf(channelKeyOf(secretNow())),
+    };
+    const server = createServer(secure, (request, response) => {
+      void (async () => {
+        const body = await bodyOf(request);
+        const method = request.url?.split("/").at(-1) ?? "";
+        const machine = this.machines.get(files.id);
+        if (!machine || machine.paused) return; // no answer, ever
+        if (this.hanging.has(files.id)) {
+          response.writeHead(200, { "content-length": 1_000 });
+          response.write("{");
+          return;
+        }
+        const secret = /^Bearer (.*)$/.exec(request.headers.authorization ?? "")?.[1];
+        if (secret !== machine.memory.secret) {
+          response.statusCode = 401;
+          response.end(JSON.stringify({ code: "unauthenticated", message: "wrong secret" }));
+          return;
+        }
+        try {
+          // Whichever host asks: the one that began it is only needed to know the generation.
+          const answer = await this.#effect(this.#generation, `agent ${method}`, () =>
+            agentAnswer(machine, method, body),
+          );
+          response.end(JSON.stringify(answer));
+        } catch (error) {
+          response.statusCode = 503;
+          response.end(JSON.stringify(ClocheError.from(error).toBody()));
+        }
+      })();
+    });
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const machine = { id: files.id, memory, disk: files.diskImage, paused: false, server, port };
+    if (generation !== this.#generation) {
+      await end(machine);
+      return never();
+    }
+    this.machines.set(files.id, machine);
+    return machine;
+  }
+
+  /** What the pool holds beside the machines' own records and disks, and everything that no record accounts for. */
+  async orphans(ids: ReadonlySet<string>): Promise<string[]> {
+    const found: string[] = [];
+    for (const name of await readdir(join(this.poolDir, "machines")).catch(() => []))
+      if (!ids.has(name)) found.push(`directory ${name}`);
+    for (const name of await readdir(join(this.poolDir, "snapshots")).catch(() => []))
+      found.push(`snapshot ${name}`);
+    for (const { id } of (await this.#sagas?.pending()) ?? []) found.push(`journal ${id}`);
+    for (const id of this.machines.keys()) if (!ids.has(id)) found.push(`machine ${id}`);
+    return found;
+  }
+}
+
+function agentAnswer(machine: FakeMachine, method: string, body: Record<string, unknown>): object {
+  const { memory } = machine;
+  switch (method) {
+    case "Assign":
+      memory.assignedTo = String(body["sandboxId"]);
+      memory.secret = String(body["controlSecret"]);
+      memory.attached = true;
+      return { agentVersion: "0" };
+    case "PrepareCheckpoint":
+      return { runningServices: memory.services };
+    case "PrepareSnapshot":
+      return { blockingPaths: [] };
+    case "DetachDisk": {
+      const ran = memory.services;
+      memory.services = [];
+      memory.attached = false;
+      return { runningServices: ran };
+    }
+    case "AttachDisk":
+      if (memory.attached) throw new ClocheError("failed_precondition", "a disk is attached");
+      memory.attached = true;
+      memory.services = (body["startServices"] as string[] | undefined) ?? [];
+      return { startedServices: memory.services };
+    default:
+      return {};
+  }
+}
+
+async function bodyOf(request: IncomingMessage): Promise<Record<string, unknown>> {
+  let text = "";
+  for await (const chunk of request) text += String(chunk);
+  return JSON.parse(text || "{}") as Record<string, unknown>;
+}
+
+const newMemory = (): Memory => ({
+  secret: randomBytes(8).toString("hex"),
+  assignedTo: "",
+  counter: 0,
+  services: [],
+  attached: false,
+});
+
+function end(machine: FakeMachine): Promise<void> {
+  machine.server.closeAllConnections();
+  return new Promise((resolve) => machine.server.close(() => resolve()));
+}
+
+const never = (): Promise<never> => new Promise(() => undefined);
