@@ -14,7 +14,7 @@
 
 #include "account.h"
 #include "memory.h"
-#include "tree.h"
+#include "process-tree.h"
 
 #define KEPT_LAUNCHES 16
 #define VECTOR_MAX 65536 /* arguments or variables of one exec */

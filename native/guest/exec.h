@@ -1,4 +1,4 @@
-/* The state of one exec inside init, and what init.c (loop), exec.c (life), keepers.c and stream.c (pipes) need of one another. */
+/* The state of one exec inside init, and what init.c (loop), exec.c (life), exec-keeper-pool.c and stream.c (pipes) need of one another. */
 #ifndef CLOCHE_EXEC_H
 #define CLOCHE_EXEC_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <sys/ioctl.h>
 
-#include "launch.h"
+#include "exec-keeper.h"
 #include "wire.h"
 
 enum watch_kind { WATCH_AGENT, WATCH_CHILDREN, WATCH_NOTIFY, WATCH_OUTPUT, WATCH_INPUT, WATCH_SINK };
@@ -116,7 +116,7 @@ void exec_advance(struct init *in, struct exec *e);
 /* Signals the trees being killed again; the delay until the next time in ms, -1 for none. */
 int exec_tick(struct init *in);
 
-/* keepers.c */
+/* exec-keeper-pool.c */
 /* Has one wait for the first exec. */
 void keeper_prepare(struct init *in);
 /* Has the one that waits, or a new one, carry out the launch of `e`; false with errno. */

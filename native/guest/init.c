@@ -260,7 +260,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   static struct init in;
   in.bell = bell;
   in.agent_fd = agent_fd;
-  /* A program moves what it needs to 0..3 (launch.c): those are taken, so nothing that it moves lies there. */
+  /* A program moves what it needs to 0..3 (exec-keeper.c): those are taken, so nothing that it moves lies there. */
   in.self_fd = fcntl(self_fd, F_DUPFD_CLOEXEC, 10);
   in.procs_fd = limit->procs_fd < 0 ? -1 : fcntl(limit->procs_fd, F_DUPFD_CLOEXEC, 10);
   in.limit_fd = limit->max_fd < 0 ? -1 : fcntl(limit->max_fd, F_DUPFD_CLOEXEC, 10);

@@ -18,7 +18,7 @@
 
 #include "exec.h"
 #include "files.h"
-#include "tree.h"
+#include "process-tree.h"
 
 #define MIB (1ull << 20)
 /* The agent's memory comes on top of what was promised: what was in use when it began, and what it grew by since, at most so much. */

@@ -12,7 +12,7 @@ import { GvisorDriver } from "../../packages/host/src/drivers/gvisor/driver.ts";
 import { obtainKeeper } from "../../packages/host/src/drivers/gvisor/keeper.ts";
 import { closePool } from "../../packages/host/src/pool/pool.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
-import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
+import { listInstanceInventory } from "../fixtures/instance-inventory.ts";
 import { agentBuild } from "../../packages/app/src/agent-build.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 import { type DriverLab, machineContract } from "./machine.ts";
@@ -81,7 +81,7 @@ async function openLab(ready: number): Promise<DriverLab> {
       return driver;
     },
     leftovers: async () => {
-      const { mounts, loopDevices, namespaces } = await listLeftovers(home, tag);
+      const { mounts, loopDevices, namespaces } = await listInstanceInventory(home, tag);
       const processes: string[] = [];
       for (const pid of await readdir("/proc")) {
         const command = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");

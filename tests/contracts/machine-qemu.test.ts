@@ -8,7 +8,7 @@ import type { RunningMachine } from "../../packages/host/src/drivers/driver.ts";
 import type { QemuDriver } from "../../packages/host/src/drivers/qemu/driver.ts";
 import { vmCgroupRoot } from "../../packages/host/src/drivers/qemu/vm-cgroup.ts";
 import { openTemplates } from "../../packages/host/src/disk/template.ts";
-import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
+import { listInstanceInventory } from "../fixtures/instance-inventory.ts";
 import { call, openLab as openVmLab, processesOf } from "../host/qemu-lab.ts";
 import { type DriverLab, machineContract } from "./machine.ts";
 
@@ -49,7 +49,7 @@ async function openLab(): Promise<DriverLab> {
       detachDisk: () => call(machine, "/detach"),
     }),
     leftovers: async () => {
-      const { mounts, loopDevices, namespaces } = await listLeftovers(home, tag);
+      const { mounts, loopDevices, namespaces } = await listInstanceInventory(home, tag);
       return [
         ...mounts.filter((path) => path !== pool.dir),
         ...loopDevices.filter((path) => !path.endsWith("/pool.xfs")),

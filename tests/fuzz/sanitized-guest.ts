@@ -14,7 +14,7 @@ import { makeDisk } from "../guest/guest-fixture.ts";
 const sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 const flags = ["-std=gnu17", "-g", "-O1", "-pthread", "-D_GNU_SOURCE", "-fno-stack-protector", "-w"];
 
-/** Kept by its sources. Keepers run beside init on its memory, where no instrumentation may run: launch.c goes without. */
+/** Kept by its sources. Keepers run beside init on its memory, where no instrumentation may run: exec-keeper.c goes without. */
 export async function sanitizedBinary(): Promise<string> {
   const sources = await nativeSources();
   const hash = createHash("sha256");
@@ -28,7 +28,7 @@ export async function sanitizedBinary(): Promise<string> {
       .filter((path) => path.endsWith(".c"))
       .map(async (path, index) => {
         const object = `${unfinished}-${index}.o`;
-        const with_ = path.endsWith("/launch.c") ? [] : sanitizers;
+        const with_ = path.endsWith("/exec-keeper.c") ? [] : sanitizers;
         await run("gcc", [...flags, ...with_, "-c", "-o", object, path]);
         return object;
       }),

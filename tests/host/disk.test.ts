@@ -2,16 +2,17 @@ import { mkdir, open, readdir, readFile, stat, writeFile } from "node:fs/promise
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import {
+  type AttachedDisk,
   attachDisk,
   cloneDisk,
   compactDisk,
   detachDisk,
-  diskUsage,
+  diskBlocks,
   growDisk,
-  listAttachedDisks,
 } from "../../packages/host/src/disk/disk.ts";
 import { openTemplates } from "../../packages/host/src/disk/template.ts";
 import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
+import { listLoopDevices, listMounts } from "../../packages/host/src/sys/mounts.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
 import { run } from "../../packages/host/src/sys/run.ts";
 import { cannotRun, GIB, type Lab, MIB, openLab } from "./lab.ts";
@@ -94,13 +95,13 @@ describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`
     await run(["dd", "if=/dev/urandom", `of=${file("big")}`, "bs=1M", "count=8", "conv=fsync"]);
     await cloneDisk(lab.native, image, `${image}.checkpoint`);
     await detachDisk(lab.native, mountPoint);
-    const shared = await diskUsage(lab.native, image);
+    const shared = await diskBlocks(lab.native, image);
     expect(shared.allocatedBytes).toBeGreaterThanOrEqual(8 * MIB);
     expect(shared.exclusiveBytes).toBeLessThan(MIB);
     await run(["rm", `${image}.checkpoint`]);
     // XFS lets go of a deleted file's blocks a moment later.
     await expect
-      .poll(async () => (await diskUsage(lab.native, image)).exclusiveBytes, { timeout: 20_000 })
+      .poll(async () => (await diskBlocks(lab.native, image)).exclusiveBytes, { timeout: 20_000 })
       .toBeGreaterThanOrEqual(8 * MIB);
   });
 
@@ -140,9 +141,9 @@ describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`
       await handle.write(Buffer.alloc(4096, block), 0, 4096, block * 4096);
     await handle.close();
     const content = await readFile(clone);
-    expect((await diskUsage(lab.native, clone)).extents).toBeGreaterThan(300);
+    expect((await diskBlocks(lab.native, clone)).extents).toBeGreaterThan(300);
     expect(await compactDisk(lab.native, clone, 300)).toBe(true);
-    expect((await diskUsage(lab.native, clone)).extents).toBeLessThan(100);
+    expect((await diskBlocks(lab.native, clone)).extents).toBeLessThan(100);
     expect(await readFile(clone)).toEqual(content);
   });
 
@@ -164,3 +165,16 @@ describe.skipIf(cannotRun)(`disks${cannotRun ? ` (skipped: ${cannotRun})` : ""}`
     ]);
   });
 });
+
+/** Disks attached below `dir`. */
+async function listAttachedDisks(dir: string): Promise<AttachedDisk[]> {
+  const [mounts, loops] = await Promise.all([listMounts(), listLoopDevices()]);
+  const imageOf = new Map(loops.map((loop) => [loop.device, loop]));
+  const disks: AttachedDisk[] = [];
+  for (const mount of mounts) {
+    const loop = imageOf.get(mount.device);
+    if (mount.fsType === "ext4" && loop && mount.mountPoint.startsWith(`${dir}/`))
+      disks.push({ image: loop.backingFile, mountPoint: mount.mountPoint, device: loop.path });
+  }
+  return disks;
+}

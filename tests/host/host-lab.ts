@@ -15,7 +15,7 @@ import { type Answer, DataPlaneCaller, testKeys } from "../../packages/host/src/
 import { closePool } from "../../packages/host/src/pool/pool.ts";
 import { type HostArtifacts, setUpHost } from "../../packages/host/src/setup.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
-import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
+import { listInstanceInventory } from "../fixtures/instance-inventory.ts";
 import { agentBuild } from "../../packages/app/src/agent-build.ts";
 import { askAgent } from "../fixtures/agent-call.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
@@ -175,7 +175,7 @@ export class HostLab {
 
   /** Everything but the pool that is on this machine because of us. */
   async leftovers(): Promise<string[]> {
-    const { mounts, loopDevices, namespaces } = await listLeftovers(this.home, this.tag);
+    const { mounts, loopDevices, namespaces } = await listInstanceInventory(this.home, this.tag);
     const processes: string[] = [];
     for (const pid of await readdir("/proc")) {
       const command = await readFile(`/proc/${pid}/cmdline`, "utf8").catch(() => "");

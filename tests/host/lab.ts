@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
 import { instanceTag } from "../../packages/host/src/sys/instance.ts";
-import { countLeftovers, listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
+import { countInstanceInventory, listInstanceInventory } from "../fixtures/instance-inventory.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
 
 export const cacheDir = process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache";
@@ -36,12 +36,12 @@ export async function openLab(): Promise<Lab> {
   const close = async () => {
     await native.close();
     // A program that another test started in a mount namespace of its own may hold a copy of ours for a moment.
-    let left = await listLeftovers(home, tag);
-    for (let waited = 0; countLeftovers(left) > 0 && waited < LEFTOVER_PATIENCE_MS; waited += 100) {
+    let left = await listInstanceInventory(home, tag);
+    for (let waited = 0; countInstanceInventory(left) > 0 && waited < LEFTOVER_PATIENCE_MS; waited += 100) {
       await sleep(100);
-      left = await listLeftovers(home, tag);
+      left = await listInstanceInventory(home, tag);
     }
-    expect(countLeftovers(left), JSON.stringify(left)).toBe(0);
+    expect(countInstanceInventory(left), JSON.stringify(left)).toBe(0);
     await rm(home, { recursive: true });
   };
   return { home, tag, native, nativeProgram, progress: () => {}, close };

@@ -2,7 +2,7 @@ import { readdir, readFile, stat, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { Code } from "@connectrpc/connect";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
-import { diskUsage } from "../../packages/host/src/disk/disk.ts";
+import { diskBlocks } from "../../packages/host/src/disk/disk.ts";
 import { restartsMax } from "../../packages/host/src/operations/restart-after-crash.ts";
 import { signToken } from "../../packages/host/src/testing/data-plane-caller.ts";
 import { HostLab } from "./host-lab.ts";
@@ -109,7 +109,7 @@ describe("machines of a host", () => {
     for (const { sandboxId } of clones) {
       const dir = join(pool.dir, "machines", sandboxId);
       const { disk } = JSON.parse(await readFile(join(dir, "machine.json"), "utf8")) as { disk: string };
-      const { allocatedBytes, exclusiveBytes } = await diskUsage(native, join(dir, disk));
+      const { allocatedBytes, exclusiveBytes } = await diskBlocks(native, join(dir, disk));
       expect(allocatedBytes).toBeGreaterThan(64 * mebibyte);
       expect(exclusiveBytes).toBeLessThan(16 * mebibyte);
     }

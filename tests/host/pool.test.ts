@@ -2,7 +2,7 @@ import { open, readFile, rename, truncate, writeFile } from "node:fs/promises";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { canReflink, closePool, openPool, poolSpace, trimPool } from "../../packages/host/src/pool/pool.ts";
 import { mountAt } from "../../packages/host/src/sys/mounts.ts";
-import { listLeftovers } from "../../packages/host/src/sys/leftovers.ts";
+import { listInstanceInventory } from "../fixtures/instance-inventory.ts";
 import { run } from "../../packages/host/src/sys/run.ts";
 import { cannotRun, GIB, inHome, type Lab, openLab } from "./lab.ts";
 import { LineProcess } from "./line-process.ts";
@@ -90,7 +90,7 @@ describe.skipIf(cannotRun)(`disk pool${cannotRun ? ` (skipped: ${cannotRun})` : 
     ]);
     await copy.read();
     await closePool(lab.home);
-    const { loopDevices } = await listLeftovers(lab.home, lab.tag);
+    const { loopDevices } = await listInstanceInventory(lab.home, lab.tag);
     await copy.end();
     expect(loopDevices).toEqual([]);
   });

@@ -177,7 +177,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "the audit log has what the host answered",
     file: "packages/host/src/api/data-plane.ts",
-    find: 'noteDeed(machines, caller, deed(call, answer), "ok");',
+    find: 'noteAuditEvent(machines, caller, audited(call, answer), "ok");',
     replace: "",
     project: "unit",
     test: "packages/host/src/api/data-plane.test.ts",

@@ -35,7 +35,7 @@ export class Exchange {
   isHealthCheck = false;
   /** The caller's W3C trace context; empty: none, or none that is valid. */
   readonly traceparent: string;
-  /** Headers of every answer: CORS. */
+  /** CORS headers of every answer but 101 (forward.ts): an upgraded connection has none. */
   extraHeaders: RawHeaders = [];
   /** Told once when the client itself went away before the answer was over. */
   onGone: (() => void) | undefined;

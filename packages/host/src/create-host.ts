@@ -7,7 +7,7 @@ import { CheckpointArchive } from "./checkpoint/archive.ts";
 import { defaults } from "@cloche/protocol";
 import { CheckpointQuota } from "./checkpoint/quota.ts";
 import { CheckpointCatalogue } from "./checkpoint/catalogue.ts";
-import { diskUsage } from "./disk/disk.ts";
+import { diskBlocks } from "./disk/disk.ts";
 import { bringToRest } from "./operations/bring-to-rest.ts";
 import { checkpointSeeds } from "./operations/checkpoint-seeds.ts";
 import { type HostDataPlane, hostDataPlane } from "./api/data-plane.ts";
@@ -120,7 +120,7 @@ function openCatalogue(parts: HostParts): CheckpointCatalogue {
     archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => clock.nowMs() }),
     template: async (diskMb) => ({ name: templates.key, image: await templates.ofSize(diskMb) }),
     localImages: LOCAL_IMAGES,
-    exclusiveBytes: async (image) => (await diskUsage(native, image)).exclusiveBytes,
+    exclusiveBytes: async (image) => (await diskBlocks(native, image)).exclusiveBytes,
     nowMs: () => clock.nowMs(),
     randomBytes,
     log,

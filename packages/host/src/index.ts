@@ -5,7 +5,6 @@ export type { MachineDriver, Runtime } from "./drivers/driver.ts";
 export { GvisorDriver, type GvisorOptions } from "./drivers/gvisor/driver.ts";
 export { obtainKeeper } from "./drivers/gvisor/keeper.ts";
 export { openNetwork, destroyNetwork, type Network } from "./network/network.ts";
-export { countLeftovers, listLeftovers, type Leftovers } from "./sys/leftovers.ts";
 export { instanceTag } from "./sys/instance.ts";
 export { closePool } from "./pool/pool.ts";
 export { SANDBOX_RESOLVER } from "./artifacts/base-settings.ts";

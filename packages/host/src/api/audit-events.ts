@@ -10,7 +10,7 @@ export interface DataPlaneCaller {
   requestId: string;
 }
 
-export interface Deed {
+export interface AuditedCall {
   action: string;
   /** Sandbox or checkpoint id. */
   subject: string;
@@ -20,9 +20,14 @@ export interface Deed {
 const TEXT_MAX = 300;
 
 /** `result`: `ok`, or an error code. */
-export function noteDeed(machines: Machines, caller: DataPlaneCaller, deed: Deed, result: string): void {
+export function noteAuditEvent(
+  machines: Machines,
+  caller: DataPlaneCaller,
+  audited: AuditedCall,
+  result: string,
+): void {
   const atUnixMs = BigInt(machines.parts.clock.nowMs());
-  const { action, subject, detail } = deed;
+  const { action, subject, detail } = audited;
   const bounded = { action, subject: subject.slice(0, TEXT_MAX), detail: detail.slice(0, TEXT_MAX) };
   machines.events.note(create(AuditEventSchema, { ...caller, ...bounded, result, atUnixMs }));
 }

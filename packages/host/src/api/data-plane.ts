@@ -27,7 +27,7 @@ import {
   takeCheckpoint,
 } from "../operations/checkpoint-machine.ts";
 import { publicError } from "./connect-errors.ts";
-import { type DataPlaneCaller, type Deed, noteDeed } from "./audit-events.ts";
+import { type DataPlaneCaller, type AuditedCall, noteAuditEvent } from "./audit-events.ts";
 import type { Machines } from "../machines/machines.ts";
 import { verifyToken } from "./token-verifier.ts";
 
@@ -101,19 +101,19 @@ async function audited(
   handler: Handler,
   call: Call,
 ): Promise<unknown> {
-  const deed = deeds.get(handler);
-  if (deed === undefined) return handler(call);
+  const audited = auditedCalls.get(handler);
+  if (audited === undefined) return handler(call);
   try {
     const answer = await handler(call);
-    noteDeed(machines, caller, deed(call, answer), "ok");
+    noteAuditEvent(machines, caller, audited(call, answer), "ok");
     return answer;
   } catch (error) {
-    noteDeed(machines, caller, deed(call, {}), publicError(error).code);
+    noteAuditEvent(machines, caller, audited(call, {}), publicError(error).code);
     throw error;
   }
 }
 
-const deeds = new Map<Handler, (call: Call, answer: unknown) => Deed>([
+const auditedCalls = new Map<Handler, (call: Call, answer: unknown) => AuditedCall>([
   [
     create,
     ({ sandboxId }, answer) => {

@@ -6,11 +6,10 @@
 //                     grow, compact ◀────detach───┘
 //
 // Called by machine drivers and the host service. Every operation can be repeated; one that throws has undone itself.
-// What survives a crash: files, mounts and loop devices, all found again by `listAttachedDisks`.
+// What survives a crash: files, mounts and loop devices. Attaching a disk that is attached there already is success.
 import { open, rename, stat, truncate } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ClocheError } from "@cloche/protocol";
-import { listLoopDevices, listMounts } from "../sys/mounts.ts";
 import { type Native, NativeError } from "../sys/native.ts";
 import { CommandError, run } from "../sys/run.ts";
 
@@ -43,7 +42,7 @@ export interface AttachedDisk {
 /** A disk that could not be attached: its own fault, never that of the machine or template it was attached to. */
 export class DiskFault extends ClocheError {}
 
-export interface DiskUsage {
+export interface DiskBlocks {
   /** Bytes the image occupies, shared ones included. */
   readonly allocatedBytes: number;
   /** Of these, bytes that no other image shares: what deleting it frees. */
@@ -112,7 +111,7 @@ export async function detachDisk(
 export const writeBackDisk = (native: Native, mountPoint: string) =>
   named("writing a disk's changes back", () => native.sync(mountPoint));
 
-export async function diskUsage(native: Native, image: string): Promise<DiskUsage> {
+export async function diskBlocks(native: Native, image: string): Promise<DiskBlocks> {
   const { count, allocatedBytes, exclusiveBytes } = await native.extents(image);
   return { extents: count, allocatedBytes, exclusiveBytes };
 }
@@ -154,7 +153,7 @@ export async function compactDisk(
   image: string,
   maxExtents = EXTENTS_TO_COMPACT,
 ): Promise<boolean> {
-  const { extents } = await diskUsage(native, image);
+  const { extents } = await diskBlocks(native, image);
   if (extents <= maxExtents) return false;
   await named("compacting a disk", async () => {
     const copy = `${image}.compact`;
@@ -165,19 +164,6 @@ export async function compactDisk(
     await rename(copy, image);
   });
   return true;
-}
-
-/** Disks attached below `dir`: for adoption after a restart and for counting leaks. */
-export async function listAttachedDisks(dir: string): Promise<AttachedDisk[]> {
-  const [mounts, loops] = await Promise.all([listMounts(), listLoopDevices()]);
-  const imageOf = new Map(loops.map((loop) => [loop.device, loop]));
-  const disks: AttachedDisk[] = [];
-  for (const mount of mounts) {
-    const loop = imageOf.get(mount.device);
-    if (mount.fsType === "ext4" && loop && mount.mountPoint.startsWith(`${dir}/`))
-      disks.push({ image: loop.backingFile, mountPoint: mount.mountPoint, device: loop.path });
-  }
-  return disks;
 }
 
 /** Host paths stay in the cause. */

@@ -105,7 +105,7 @@ export class Cgroup {
   }
 
   async figures(): Promise<CgroupFigures> {
-    return { ...this.usage(), processes: (await this.pids()).length };
+    return { ...this.cpuAndMemory(), processes: (await this.pids()).length };
   }
 
   /** Host tasks, threads each. At once, for it is asked often. Throws where the group is gone. */
@@ -114,7 +114,7 @@ export class Cgroup {
   }
 
   /** Processor time and memory, as `figures` has them; at once. */
-  usage(): { cpuMs: number; memoryBytes: number } {
+  cpuAndMemory(): { cpuMs: number; memoryBytes: number } {
     const stat = parseFlat(readFileSync(this.#file("memory", "memory.stat"), "utf8"));
     if (this.#version === 2) {
       const cpu = parseFlat(readFileSync(this.#file("cpu", "cpu.stat"), "utf8"));

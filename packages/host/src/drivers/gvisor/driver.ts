@@ -28,7 +28,7 @@ import { writeBootConfig } from "./boot-config.ts";
 import { ExitWatch, type ExitWatchOptions } from "./watch/exit-watch.ts";
 import { readNote, removeNote, writeNote } from "./machine-note.ts";
 import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
-import { memoryLeft } from "./pool/spare-memory.ts";
+import { spareMemory } from "./pool/spare-memory.ts";
 import { probeRunsc } from "./probe.ts";
 import { ReadyUnits, type WarmUnit } from "./pool/ready-units.ts";
 import { shareMounts, unmountBelow, unshareMounts } from "./slot-mounts.ts";
@@ -122,7 +122,7 @@ export class GvisorDriver implements MachineDriver {
     this.#ready = new ReadyUnits({
       count: ready,
       most: readyMost,
-      memoryLeft,
+      spareMemory,
       makeBlank: (shape = defaults) => this.#makeUnit(limitsOf(shape), { ahead: true }),
       freeze: (unit, frozen) => (frozen ? this.#keep(unit) : unit.freeze(false)),
       ...(hooks && { warm: (unit) => this.#warm(unit, hooks), offer: (all) => hooks.offer(all) }),

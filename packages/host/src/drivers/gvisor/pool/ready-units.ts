@@ -6,12 +6,12 @@
 //          rehearsed, it is assigned to an identity that nobody has yet, and its cgroup is frozen (systrap burns 2 % of a core
 //          when idle): a new machine of that identity thaws it and is there; one of another is assigned first.
 //
-// Of both, after a burst, as many as were asked for in it (recent-bursts.ts), while the host has the memory (memory-left.ts).
+// Of both, after a burst, as many as were asked for in it (recent-bursts.ts), while the host has the memory (spare-memory.ts).
 //
 // Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
 import { apart, eachLimited, type Log } from "@cloche/base";
 import type { ReadyIdentity } from "../../driver.ts";
-import type { MemoryLeft } from "./spare-memory.ts";
+import type { SpareMemory } from "./spare-memory.ts";
 import { RecentBursts } from "../tuning/recent-bursts.ts";
 import { RecentShapes, type Shape, shapeKey } from "../tuning/recent-shapes.ts";
 import type { Unit } from "../unit.ts";
@@ -27,7 +27,7 @@ export interface ReadyUnitsOptions {
   /** How many of each kind at most, where so many were asked for lately; less than `count` is as much as it. */
   most: number;
   /** Asked before more than `count` are made, and from time to time while there are more. */
-  memoryLeft(): MemoryLeft;
+  spareMemory(): SpareMemory;
   /** Of the default shape, or of that one. */
   makeBlank(shape?: Shape): Promise<Unit>;
   /** Stills a blank, or lets it go on. */
@@ -145,8 +145,8 @@ export class ReadyUnits {
 
   /** How many there are to be, beside one for each shape. */
   wanted(): { blank: number; warm: number } {
-    const { count, warm, memoryLeft } = this.#options;
-    const left = memoryLeft();
+    const { count, warm, spareMemory } = this.#options;
+    const left = spareMemory();
     const now = Date.now();
     const wantedOf = (bursts: RecentBursts, have: number): number => {
       if (left === "plenty") return bursts.wanted(now);

@@ -1,15 +1,15 @@
 import { freemem, totalmem } from "node:os";
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { memoryLeft } from "./spare-memory.ts";
+import { spareMemory } from "./spare-memory.ts";
 
 test("says how much of the memory programs can still have", () => {
-  expect(memoryLeft(38, 100)).toBe("plenty");
-  expect(memoryLeft(37, 100)).toBe("enough");
-  expect(memoryLeft(13, 100)).toBe("enough");
-  expect(memoryLeft(12, 100)).toBe("short");
+  expect(spareMemory(38, 100)).toBe("plenty");
+  expect(spareMemory(37, 100)).toBe("enough");
+  expect(spareMemory(13, 100)).toBe("enough");
+  expect(spareMemory(12, 100)).toBe("short");
   // What pools may keep is given back: that alone must not make it plenty.
-  expect(memoryLeft(100 / 8 + 100 / 6 + 100 / 20, 100)).toBe("enough");
+  expect(spareMemory(100 / 8 + 100 / 6 + 100 / 20, 100)).toBe("enough");
 });
 
 test("what Node calls free is what the kernel calls available", () => {

@@ -6,13 +6,13 @@ import { freemem, totalmem } from "node:os";
  * that giving back what may be kept by default (`CLOCHE_WARM_POOL_MAX`: a sixth of the memory in warm ones, a twentieth in blanks)
  * does not make it plenty again.
  */
-export type MemoryLeft = "plenty" | "enough" | "short";
+export type SpareMemory = "plenty" | "enough" | "short";
 
 const PLENTY = 3 / 8;
 const ENOUGH = 1 / 8;
 
 /** `freemem` is what programs can have without swapping: MemAvailable of /proc/meminfo. */
-export function memoryLeft(available = freemem(), total = totalmem()): MemoryLeft {
+export function spareMemory(available = freemem(), total = totalmem()): SpareMemory {
   const part = available / total;
   if (part >= PLENTY) return "plenty";
   return part >= ENOUGH ? "enough" : "short";

@@ -44,7 +44,7 @@ export class WatchedUnit implements WatchedMachine, StormyMachine {
   }
 
   load(atMs: number): Load {
-    return { atMs, tasks: this.tasks(), ...this.#unit.cgroup.usage() };
+    return { atMs, tasks: this.tasks(), ...this.#unit.cgroup.cpuAndMemory() };
   }
 
   endStorm(crowd: number): Promise<Storm | undefined> {

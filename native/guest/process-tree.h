@@ -1,6 +1,6 @@
 /* Finding and signalling the descendants of a process, by reading procfs. */
-#ifndef CLOCHE_TREE_H
-#define CLOCHE_TREE_H
+#ifndef CLOCHE_PROCESS_TREE_H
+#define CLOCHE_PROCESS_TREE_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "tree.h"
+#include "process-tree.h"
 
 #include <dirent.h>
 #include <fcntl.h>

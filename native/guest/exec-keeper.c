@@ -1,4 +1,4 @@
-#include "launch.h"
+#include "exec-keeper.h"
 
 #include <elf.h>
 #include <errno.h>

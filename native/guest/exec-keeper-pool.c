@@ -1,4 +1,4 @@
-/* Init's keepers: which of them works for which exec, and which one waits. What a keeper itself does is launch.c. */
+/* Init's keepers: which of them works for which exec, and which one waits. What a keeper itself does is exec-keeper.c. */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>

@@ -8,8 +8,8 @@
  * the tree) its launch is over. It then waits for the next one; where children are left in the background it ends instead,
  * and they belong to init.
  */
-#ifndef CLOCHE_LAUNCH_H
-#define CLOCHE_LAUNCH_H
+#ifndef CLOCHE_EXEC_KEEPER_H
+#define CLOCHE_EXEC_KEEPER_H
 
 #include <stdbool.h>
 #include <stdint.h>
