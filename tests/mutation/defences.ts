@@ -397,7 +397,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a sandbox that lost its memory says so, whatever was cut off",
-    file: "packages/host/src/operations/create-machine.ts",
+    file: "packages/host/src/operations/start-machine.ts",
     find: 'await machines.change(id, { phase: "running", errorMessage }, DURABLE);',
     replace: 'await machines.change(id, { phase: "running", errorMessage: "" }, DURABLE);',
     project: "unit",

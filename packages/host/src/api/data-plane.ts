@@ -20,12 +20,8 @@ import {
   traceparentOf,
 } from "@cloche/protocol";
 import type { CheckpointInfo } from "../checkpoint/catalogue.ts";
-import {
-  type CheckpointParts,
-  ownCheckpoint,
-  restoreCheckpoint,
-  takeCheckpoint,
-} from "../operations/checkpoint-machine.ts";
+import { type CheckpointParts, takeCheckpoint } from "../operations/checkpoint-machine.ts";
+import { ownCheckpoint, restoreCheckpoint } from "../operations/restore-checkpoint.ts";
 import { publicError } from "./connect-errors.ts";
 import { type DataPlaneCaller, type AuditedCall, noteAuditEvent } from "./audit-events.ts";
 import type { Machines } from "../machines/machines.ts";

@@ -20,10 +20,13 @@ import { applyEgress } from "../operations/apply-egress.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
 import { cutOffAfter } from "../operations/cut-off-after.ts";
 import type { DozeWatch } from "../idle/doze-watch.ts";
-import { createMachine, destroyMachine, type OperationParts } from "../operations/create-machine.ts";
+import { createMachine } from "../operations/create-machine.ts";
+import { destroyMachine } from "../operations/destroy-machine.ts";
 import { forkMachine } from "../operations/fork-machine.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
-import { resumeMachine, suspendMachine } from "../operations/suspend-machine.ts";
+import type { OperationParts } from "../operations/operation-parts.ts";
+import { resumeMachine } from "../operations/resume-machine.ts";
+import { suspendMachine } from "../operations/suspend-machine.ts";
 
 /** A suspension or a fork under way is answered, unless it hangs. */
 const DESTROY_PATIENCE_MS = 10_000;

@@ -1,5 +1,5 @@
 // Every machine of this host: its record, its queue, what watchers hear of it, and the calls to its agent.
-// Owns the records in memory and on disk. The operations (create.ts, suspend.ts, …) change a record only through `change`,
+// Owns the records in memory and on disk. The operations (operations/) change a record only through `change`,
 // and only inside the machine's queue: one operation of a machine at a time.
 //
 //   starting ──▶ running ──▶ suspending ──▶ suspended ──▶ resuming ──▶ running

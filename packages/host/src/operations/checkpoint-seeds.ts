@@ -1,7 +1,7 @@
 // A machine's first disk out of a checkpoint: for create and fork by checkpoint_id.
 import { ClocheError } from "@cloche/protocol";
 import type { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
-import { requireRuntime } from "./checkpoint-machine.ts";
+import { requireRuntime } from "./restore-checkpoint.ts";
 import type { CheckpointSeeds } from "./disk-seeds.ts";
 
 export function checkpointSeeds(checkpoints: CheckpointCatalogue): CheckpointSeeds {

@@ -1,16 +1,14 @@
-// Create, cold start and destroy of a machine: sagas, whose steps can be repeated and undone.
-import { rm } from "node:fs/promises";
+// Create: a new machine, from a template or from a checkpoint's disk.
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk, growDisk, growImage } from "../disk/disk.ts";
 import type { RunningMachine } from "../drivers/driver.ts";
-import { requireSpace } from "../pool/reserve.ts";
-import { withServices } from "./cold-start-words.ts";
-import type { DiskSeeds } from "./disk-seeds.ts";
-import type { SharedSnapshots } from "./fork-machine.ts";
-import type { HostJournal } from "./journal.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
+import { requireSpace } from "../pool/reserve.ts";
+import { commit, DURABLE, machineStep, noteRunning, stopMachine } from "./machine-steps.ts";
+import type { OperationParts } from "./operation-parts.ts";
+import { startMachine } from "./start-machine.ts";
 
 export interface CreateContext {
   spec: MachineSpecRecord;
@@ -18,20 +16,6 @@ export interface CreateContext {
   claimed?: boolean;
   /** What its agent was told ahead. */
   assignment?: string;
-}
-export interface StartContext {
-  id: string;
-  /** What its record says of its end; empty: nothing is wrong. Absent in what an earlier release began. */
-  words?: string;
-  /** Those that ran before, once they were started. */
-  services?: { started: string[]; failed: string[] };
-}
-
-export interface OperationParts {
-  machines: Machines;
-  journal: HostJournal;
-  seeds: DiskSeeds;
-  snapshots: SharedSnapshots;
 }
 
 /** A disk that a VM may have written is never read by the host: the guest makes the file system larger when it takes it. */
@@ -103,62 +87,12 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
   ];
 }
 
-/** A stopped machine, cold from its disk, with the services that ran. Why it was stopped, where its record says so, it says still. */
-export async function startMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
-  const known = parts.machines.require(id, "stopped", "running");
-  if (known.phase === "running") return known;
-  const context: StartContext = { id, words: known.errorMessage };
-  const record = { id, kind: "start", begun: [], direction: "forward" as const, context };
-  await runSaga(record, startSteps(parts), parts.journal);
-  return parts.machines.get(id);
-}
-
-export function startSteps({ machines }: OperationParts): SagaStep<StartContext>[] {
-  return [
-    {
-      name: "phase",
-      async do({ id }) {
-        await machines.change(id, { phase: "starting" });
-      },
-      async undo({ id, words = "" }) {
-        await machines.change(id, { phase: "stopped", errorMessage: words });
-      },
-    },
-    machineStep(machines, ({ id }) => id),
-    {
-      name: "assign",
-      async do(context) {
-        context.services = await machines.assign(context.id, { renewIdentity: false, startServices: true });
-      },
-    },
-    {
-      name: "commit",
-      async do({ id, words = "", services }) {
-        const errorMessage = words === "" || services === undefined ? words : withServices(words, services);
-        await machines.change(id, { phase: "running", errorMessage }, DURABLE);
-      },
-    },
-  ];
-}
-
 /** A machine made ahead, which becomes this one. It is waited for the disk while that machine wakes up. */
 async function claimReady(machines: Machines, id: string): Promise<RunningMachine | undefined> {
   const record = machines.get(id);
   return await machines
     .driver(record)
     .claimReady?.(machines.files(record), record, (running) => noteRunning(machines, id, running, DURABLE));
-}
-
-function machineStep<Context>(machines: Machines, idOf: (context: Context) => string): SagaStep<Context> {
-  return {
-    name: "machine",
-    async do(context) {
-      const record = machines.get(idOf(context));
-      const running = await machines.driver(record).create(machines.files(record), record);
-      await noteRunning(machines, record.id, running);
-    },
-    undo: (context) => stopMachine(machines, idOf(context)),
-  };
 }
 
 /** The step, left out where `skip` says so. What it may have done is undone all the same. */
@@ -169,50 +103,3 @@ const unless = <Context>(
   ...step,
   do: async (context) => (skip(context) ? undefined : step.do(context)),
 });
-
-/** From here on a start finds a machine with a disk, which it starts whatever became of it (recovery.ts). */
-async function noteRunning(
-  machines: Machines,
-  id: string,
-  running: RunningMachine,
-  options: { durable?: boolean } = {},
-): Promise<void> {
-  const fields = {
-    agentHost: running.agentHost,
-    agentPort: running.agentPort,
-    controlSecret: running.bootstrapSecret ?? "",
-    channel: 1 as const,
-    ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
-  };
-  await machines.change(id, fields, options);
-}
-const DURABLE = { durable: true };
-
-async function stopMachine(machines: Machines, id: string): Promise<void> {
-  const record = machines.find(id);
-  if (record) await machines.driver(record).stopMachine(machines.files(record));
-}
-
-export function commitStep<Context>(
-  machines: Machines,
-  idOf: (context: Context) => string,
-): SagaStep<Context> {
-  return {
-    name: "commit",
-    do: (context) => commit(machines, idOf(context), DURABLE),
-  };
-}
-
-async function commit(machines: Machines, id: string, options: { durable: boolean }): Promise<void> {
-  await machines.change(id, { phase: "running", errorMessage: "" }, options);
-}
-
-/** Repeatable; what is not there is destroyed already. A crash in its middle is finished at the next start. */
-export async function destroyMachine({ machines }: OperationParts, id: string): Promise<void> {
-  const record = machines.find(id);
-  if (!record) return;
-  if (record.phase !== "destroying") await machines.change(id, { phase: "destroying" }, { durable: true });
-  await machines.driver(record).destroy(machines.files(record));
-  await rm(machines.files(record).diskImage, { force: true });
-  await machines.forget(id);
-}

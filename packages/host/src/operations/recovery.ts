@@ -6,20 +6,19 @@ import { join } from "node:path";
 import { runSaga, type SagaRecord, type SagaStep, SagaUndoError, Turns } from "@cloche/base";
 import { applyEgress } from "./apply-egress.ts";
 import { ClocheError } from "@cloche/protocol";
-import {
-  createSteps,
-  destroyMachine,
-  type OperationParts,
-  startMachine,
-  startSteps,
-} from "./create-machine.ts";
+import { createSteps } from "./create-machine.ts";
+import { destroyMachine } from "./destroy-machine.ts";
+import { dropSnapshots } from "./memory-images.ts";
+import type { OperationParts } from "./operation-parts.ts";
+import { resumeSteps } from "./resume-machine.ts";
+import { startMachine, startSteps } from "./start-machine.ts";
 import { withoutMemory } from "./cold-start-words.ts";
-import { finishRestore } from "./checkpoint-machine.ts";
+import { finishRestore } from "./restore-checkpoint.ts";
 import { type ForkContext, forkSteps } from "./fork-machine.ts";
 import type { RunningMachine } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
-import { dropSnapshots, giveBack, resumeSteps, suspendSteps } from "./suspend-machine.ts";
+import { giveBack, suspendSteps } from "./suspend-machine.ts";
 
 type Steps = (parts: OperationParts) => SagaStep<never>[];
 const sagas: Record<string, Steps> = {

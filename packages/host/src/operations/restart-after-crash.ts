@@ -1,7 +1,8 @@
 // A machine that ended by itself (its agent died, memory ran out, the guest halted) starts cold from its disk with the services
 // that ran. One that keeps ending is left failed: whatever ends it would do so for ever.
 import { ClocheError } from "@cloche/protocol";
-import { type OperationParts, startMachine } from "./create-machine.ts";
+import type { OperationParts } from "./operation-parts.ts";
+import { startMachine } from "./start-machine.ts";
 
 export const restartsMax = 3;
 const windowMs = 10 * 60_000;

@@ -2,7 +2,7 @@
 import { eachPatiently } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { withoutMemory } from "./cold-start-words.ts";
-import type { OperationParts } from "./create-machine.ts";
+import type { OperationParts } from "./operation-parts.ts";
 import { cutOffAfter } from "./cut-off-after.ts";
 import { suspendMachine } from "./suspend-machine.ts";
 

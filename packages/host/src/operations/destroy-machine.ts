@@ -1,0 +1,13 @@
+// Destroy: the machine's processes, its disk and its record go, in this order.
+import { rm } from "node:fs/promises";
+import type { OperationParts } from "./operation-parts.ts";
+
+/** Repeatable; what is not there is destroyed already. A crash in its middle is finished at the next start. */
+export async function destroyMachine({ machines }: OperationParts, id: string): Promise<void> {
+  const record = machines.find(id);
+  if (!record) return;
+  if (record.phase !== "destroying") await machines.change(id, { phase: "destroying" }, { durable: true });
+  await machines.driver(record).destroy(machines.files(record));
+  await rm(machines.files(record).diskImage, { force: true });
+  await machines.forget(id);
+}

@@ -1,0 +1,166 @@
+// Restore: a machine's disk is rewound in place to a checkpoint.
+//
+// A restore notes itself on the machine's record before it touches anything and takes the note off when it is committed or
+// undone; recovery.ts carries one that a crash cut off through to its end.
+import { rm } from "node:fs/promises";
+import { CleanupStack } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import type { CheckpointInfo } from "../checkpoint/catalogue.ts";
+import { cloneDisk } from "../disk/disk.ts";
+import type { MachineFiles } from "../drivers/driver.ts";
+import type { MachineRecord } from "../machines/machine-record.ts";
+import type { Machines } from "../machines/machines.ts";
+import { requireSpace } from "../pool/reserve.ts";
+import type { CheckpointParts } from "./checkpoint-machine.ts";
+
+export interface RestoreResult {
+  durationMs: number;
+  /** Ran at checkpoint time and run now. */
+  started: string[];
+  /** Ran when the restore began and do not run now. */
+  stopped: string[];
+  /** Ran at checkpoint time and could not be started. */
+  failed: string[];
+}
+
+/** Rewinds the disk in place: same id, domain and token. Throws not_found for a checkpoint that is not the sandbox's own. */
+export async function restoreCheckpoint(
+  parts: CheckpointParts,
+  id: string,
+  checkpointId: string,
+): Promise<RestoreResult> {
+  const { machines, checkpoints } = parts;
+  const own = ownCheckpoint(parts, id, checkpointId);
+  const began = performance.now();
+  await requireSpace(machines.parts.poolDir);
+  const leased = await checkpoints.lease(own.team_id, checkpointId);
+  try {
+    return await machines.timed("restore", id, async () => {
+      const record = machines.require(id, "running");
+      requireRuntime(own, record.runtime);
+      const disks = record.disks + 1;
+      const disk = `disk-${disks}.ext4`;
+      const ran = await CleanupStack.guard(async (cleanup) => {
+        const ready = await machines.change(id, { disks });
+        const image = filesWith(machines, ready, disk).diskImage;
+        cleanup.push("disk", () => rm(image, { force: true }));
+        await cloneDisk(machines.parts.native, leased.image, image);
+        const { runningServices } = await machines.agent(ready).prepareCheckpoint();
+        const restore = { checkpointId, disk, services: own.running_services, ran: runningServices };
+        await machines.change(id, { restore }, { durable: true });
+        return runningServices;
+      });
+      machines.setBusy(id, true);
+      let letGo = false;
+      try {
+        const { started, failed } = await carryOut(machines, id, () => {
+          letGo = true;
+        });
+        const stopped = ran.filter((name) => !started.includes(name));
+        return { durationMs: performance.now() - began, started, stopped, failed };
+      } catch (error) {
+        machines.parts.log.warn({ err: error, sandbox_id: id }, "restore failed: going back to the old disk");
+        // A disk that cannot be attached is refused before anything of the sandbox is stopped for it.
+        if (letGo) await turnBack(machines, id);
+        else await forget(machines, id);
+        throw error;
+      } finally {
+        machines.setBusy(id, false);
+      }
+    });
+  } finally {
+    leased.release();
+  }
+}
+
+/** At start: a restore that a crash cut off is carried through, else undone. The machine is adopted already. */
+export async function finishRestore(machines: Machines, id: string): Promise<void> {
+  if (machines.find(id)?.restore === undefined) return;
+  machines.setBusy(id, true);
+  try {
+    await carryOut(machines, id);
+  } catch (error) {
+    machines.parts.log.warn({ err: error, sandbox_id: id }, "restore could not be carried through");
+    await turnBack(machines, id);
+  } finally {
+    machines.setBusy(id, false);
+  }
+}
+
+/** From the note on: every step can be repeated, whatever a crash left done. `onLetGo`: the agent is about to stop what runs. */
+async function carryOut(
+  machines: Machines,
+  id: string,
+  onLetGo?: () => void,
+): Promise<{ started: string[]; failed: string[] }> {
+  const record = machines.get(id);
+  const note = noteOf(record);
+  const agent = machines.agent(record);
+  const hooks = {
+    flush: async () => undefined,
+    detachDisk: () => {
+      onLetGo?.();
+      return agent.detachDisk().then(() => undefined);
+    },
+  };
+  const old = machines.files(record);
+  const next = filesWith(machines, record, note.disk);
+  await machines.driver(record).swapDisk(old, next.diskImage, hooks);
+  const blockDevice = record.blockDevice ?? "";
+  const answer = await agent.attachDisk({ blockDevice, startServices: note.services });
+  await machines.change(id, { disk: note.disk }, { durable: true });
+  await machines.dropField(id, "restore");
+  await rm(old.diskImage, { force: true });
+  return { started: answer.startedServices, failed: answer.failedServices };
+}
+
+/** The sandbox as it was before the restore: its old disk, and the services that ran. */
+async function turnBack(machines: Machines, id: string): Promise<void> {
+  const record = machines.get(id);
+  const note = noteOf(record);
+  const agent = machines.agent(record);
+  const hooks = {
+    flush: async () => undefined,
+    detachDisk: () => agent.detachDisk().then(() => undefined),
+  };
+  const next = filesWith(machines, record, note.disk);
+  await machines.driver(record).swapDisk(next, machines.files(record).diskImage, hooks);
+  await agent.attachDisk({ blockDevice: record.blockDevice ?? "", startServices: note.ran });
+  await forget(machines, id);
+}
+
+/** The restore is off, and the disk that was made for it goes. */
+async function forget(machines: Machines, id: string): Promise<void> {
+  const record = machines.get(id);
+  const { diskImage } = filesWith(machines, record, noteOf(record).disk);
+  await machines.dropField(id, "restore");
+  await rm(diskImage, { force: true });
+}
+
+/** The checkpoint, where it is the sandbox's own; any other id behaves as unknown (decisions.md, Data plane: checkpoints). */
+export function ownCheckpoint(
+  { machines, checkpoints }: CheckpointParts,
+  id: string,
+  checkpointId: string,
+): CheckpointInfo {
+  const info = checkpoints.get(machines.get(id).teamId, checkpointId);
+  if (info.sandbox_id === id) return info;
+  throw new ClocheError("not_found", `checkpoint_id ${JSON.stringify(checkpointId)} does not exist`);
+}
+
+/** What a VM has written may be a hostile file system, and the host mounts a gVisor sandbox's disk itself. */
+export function requireRuntime(info: CheckpointInfo, runtime: string): void {
+  if (runtime !== "gvisor" || info.runtime === "gvisor") return;
+  throw new ClocheError(
+    "failed_precondition",
+    `checkpoint_id: ${info.id} was written by runtime ${info.runtime} and cannot seed one of runtime ${runtime}`,
+  );
+}
+
+function noteOf(record: MachineRecord) {
+  if (!record.restore) throw new ClocheError("internal", `machine ${record.id} has no restore under way`);
+  return record.restore;
+}
+
+const filesWith = (machines: Machines, record: MachineRecord, disk: string): MachineFiles =>
+  machines.files({ ...record, disk });

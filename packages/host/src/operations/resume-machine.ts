@@ -1,0 +1,103 @@
+// Resume: a suspended machine goes on out of its memory image; where that can never be restored here, it starts from its disk.
+import { rm } from "node:fs/promises";
+import { runSaga, type SagaStep } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { cloneDisk } from "../disk/disk.ts";
+import { ImageMismatchError, snapshotDisk } from "../drivers/driver.ts";
+import type { MachineRecord } from "../machines/machine-record.ts";
+import { requireSpace } from "../pool/reserve.ts";
+import { withoutMemory } from "./cold-start-words.ts";
+import { commitStep, restoreStep } from "./machine-steps.ts";
+import { dropSnapshots, imageOf } from "./memory-images.ts";
+import type { OperationParts } from "./operation-parts.ts";
+import { startMachine } from "./start-machine.ts";
+
+export interface ResumeContext {
+  id: string;
+  disk: string;
+}
+
+/** The machine goes on where it was suspended, at a new address. */
+export async function resumeMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
+  const { machines } = parts;
+  const known = machines.require(id, "suspended", "running");
+  if (known.phase === "running") return known;
+  await requireSpace(machines.parts.poolDir);
+  const context: ResumeContext = { id, disk: `disk-${known.disks + 1}.ext4` };
+  const saga = { id, kind: "resume", begun: [], direction: "forward" as const, context };
+  try {
+    // Before anything is begun that would have to be undone.
+    await machines.driver(known).requireRestorable(imageOf(machines, id));
+    await runSaga(saga, resumeSteps(parts), parts.journal);
+  } catch (error) {
+    if (error instanceof ImageMismatchError) return startFromImage(parts, id, error);
+    await machines.change(id, { errorMessage: `resume failed: ${ClocheError.from(error).message}` });
+    throw error;
+  }
+  await dropSnapshots(machines, id);
+  return machines.get(id);
+}
+
+/** Its memory can never be restored here: better its disk and services than a sandbox that nothing can wake. */
+async function startFromImage(
+  parts: OperationParts,
+  id: string,
+  reason: ImageMismatchError,
+): Promise<MachineRecord> {
+  const { machines } = parts;
+  const { disks } = machines.get(id);
+  const disk = `disk-${disks + 1}.ext4`;
+  const record = await machines.change(id, { disk, disks: disks + 1 });
+  const image = snapshotDisk(imageOf(machines, id));
+  await cloneDisk(machines.parts.native, image, machines.files(record).diskImage);
+  machines.parts.log.warn(
+    { err: reason, sandbox_id: id },
+    "memory cannot be restored: starting from the disk",
+  );
+  const errorMessage = withoutMemory(reason.message);
+  await machines.change(id, { phase: "stopped", errorMessage }, { durable: true });
+  await startMachine(parts, id);
+  await dropSnapshots(machines, id);
+  return machines.get(id);
+}
+
+export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContext>[] {
+  return [
+    {
+      name: "phase",
+      async do({ id }) {
+        await machines.change(id, { phase: "resuming", errorMessage: "" });
+      },
+      async undo({ id }) {
+        await machines.change(id, { phase: "suspended", agentHost: "" });
+      },
+    },
+    {
+      name: "disk",
+      async do({ id, disk }) {
+        const record = await machines.change(id, { disk, disks: machines.get(id).disks + 1 });
+        await cloneDisk(
+          machines.parts.native,
+          snapshotDisk(imageOf(machines, id)),
+          machines.files(record).diskImage,
+        );
+      },
+      async undo({ id }) {
+        await rm(machines.files(machines.get(id)).diskImage, { force: true });
+      },
+    },
+    // A resume that was undone after its Assign must not leave the record with a secret that the image does not know.
+    restoreStep(machines, ({ id }) => ({
+      id,
+      from: imageOf(machines, id),
+      controlSecret: machines.get(id).snapshotSecret,
+    })),
+    {
+      name: "assign",
+      async do({ id }) {
+        await machines.assign(id, { renewIdentity: false, startServices: false });
+      },
+    },
+    commitStep(machines, ({ id }) => id),
+  ];
+}

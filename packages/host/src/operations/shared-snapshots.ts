@@ -1,0 +1,115 @@
+// Snapshots for forks. Forks of one source that are asked for together share one snapshot: it is paid for once, and the source
+// pauses once. Owns <pool>/snapshots; after a crash, those of forks that go on are in use and the others are removed (`sweep`).
+import { mkdir, readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import type { SnapshotFiles } from "../drivers/driver.ts";
+import type { Machines } from "../machines/machines.ts";
+import { guestHooks } from "./guest-hooks.ts";
+
+/** A snapshot and what a clone of it inherits. Must be told apart from the source's later state. */
+export interface TakenSnapshot {
+  name: string;
+  /** What the agent in the image accepts. */
+  controlSecret: string;
+  nextControlSecret?: string;
+  channel?: 1;
+  blockDevice?: string;
+}
+
+interface Share {
+  taking: Promise<TakenSnapshot>;
+  users: number;
+}
+
+/** Snapshots under way or in use, by source. */
+export class SharedSnapshots {
+  readonly #machines: Machines;
+  /** Those that have not paused their source yet: a fork may still join. */
+  readonly #open = new Map<string, Share>();
+  readonly #inUse = new Map<string, Share>();
+
+  constructor(machines: Machines) {
+    this.#machines = machines;
+  }
+
+  get dir(): string {
+    return join(this.#machines.parts.poolDir, "snapshots");
+  }
+
+  filesOf(snapshot: TakenSnapshot): SnapshotFiles {
+    return { dir: join(this.dir, snapshot.name) };
+  }
+
+  /** A snapshot of the source as it is now or a moment later. Each taker must `release` it. */
+  async take(sourceId: string): Promise<TakenSnapshot> {
+    let share = this.#open.get(sourceId);
+    if (!share) {
+      const name = Buffer.from(this.#machines.parts.randomBytes(8)).toString("hex");
+      share = { taking: this.#machines.queue.run(sourceId, () => this.#snapshot(sourceId, name)), users: 0 };
+      this.#open.set(sourceId, share);
+      this.#inUse.set(name, share);
+    }
+    share.users += 1;
+    return share.taking;
+  }
+
+  /** The last one removes it. Repeatable after a crash, when nobody counts. */
+  async release(snapshot: TakenSnapshot): Promise<void> {
+    const share = this.#inUse.get(snapshot.name);
+    if (share) {
+      share.users -= 1;
+      if (share.users > 0) return;
+      this.#inUse.delete(snapshot.name);
+    }
+    await rm(this.filesOf(snapshot).dir, { recursive: true, force: true });
+  }
+
+  /** At start, before any fork goes on: those of `kept`, one for each fork that was cut off, are in use; the rest is removed. */
+  async sweep(kept: readonly TakenSnapshot[]): Promise<void> {
+    for (const snapshot of kept) {
+      const share = this.#inUse.get(snapshot.name) ?? { taking: Promise.resolve(snapshot), users: 0 };
+      share.users += 1;
+      this.#inUse.set(snapshot.name, share);
+    }
+    for (const name of await readdir(this.dir).catch(() => [])) {
+      if (!this.#inUse.has(name)) await rm(join(this.dir, name), { recursive: true, force: true });
+    }
+  }
+
+  async #snapshot(sourceId: string, name: string): Promise<TakenSnapshot> {
+    const machines = this.#machines;
+    const into = { dir: join(this.dir, name) };
+    const close = (): void => void this.#open.delete(sourceId);
+    try {
+      const record = machines.require(sourceId, "running");
+      await mkdir(into.dir, { recursive: true, mode: 0o700 });
+      const hooks = guestHooks(machines, record);
+      const { pauseMs } = await machines.driver(record).snapshot(
+        machines.files(record),
+        into,
+        { stop: false },
+        {
+          ...hooks,
+          // Who asks after this instant must see what happened after it: gets a snapshot of its own.
+          flush: () => hooks.flush().finally(close),
+        },
+      );
+      const fields = { sandbox_id: sourceId, pause_ms: Math.round(pauseMs) };
+      machines.parts.log.info(fields, "snapshot for forks");
+      const { controlSecret, nextControlSecret, channel, blockDevice } = record;
+      return {
+        name,
+        controlSecret,
+        ...(nextControlSecret === undefined ? {} : { nextControlSecret }),
+        ...(channel === undefined ? {} : { channel }),
+        ...(blockDevice === undefined ? {} : { blockDevice }),
+      };
+    } catch (error) {
+      this.#inUse.delete(name);
+      await rm(into.dir, { recursive: true, force: true });
+      throw error;
+    } finally {
+      close();
+    }
+  }
+}

@@ -1,0 +1,52 @@
+// Cold start: a stopped machine boots from its disk, with the services that ran.
+import { runSaga, type SagaStep } from "@cloche/base";
+import type { MachineRecord } from "../machines/machine-record.ts";
+import { withServices } from "./cold-start-words.ts";
+import { DURABLE, machineStep } from "./machine-steps.ts";
+import type { OperationParts } from "./operation-parts.ts";
+
+export interface StartContext {
+  id: string;
+  /** What its record says of its end; empty: nothing is wrong. Absent in what an earlier release began. */
+  words?: string;
+  /** Those that ran before, once they were started. */
+  services?: { started: string[]; failed: string[] };
+}
+
+/** A stopped machine, cold from its disk, with the services that ran. Why it was stopped, where its record says so, it says still. */
+export async function startMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
+  const known = parts.machines.require(id, "stopped", "running");
+  if (known.phase === "running") return known;
+  const context: StartContext = { id, words: known.errorMessage };
+  const record = { id, kind: "start", begun: [], direction: "forward" as const, context };
+  await runSaga(record, startSteps(parts), parts.journal);
+  return parts.machines.get(id);
+}
+
+export function startSteps({ machines }: OperationParts): SagaStep<StartContext>[] {
+  return [
+    {
+      name: "phase",
+      async do({ id }) {
+        await machines.change(id, { phase: "starting" });
+      },
+      async undo({ id, words = "" }) {
+        await machines.change(id, { phase: "stopped", errorMessage: words });
+      },
+    },
+    machineStep(machines, ({ id }) => id),
+    {
+      name: "assign",
+      async do(context) {
+        context.services = await machines.assign(context.id, { renewIdentity: false, startServices: true });
+      },
+    },
+    {
+      name: "commit",
+      async do({ id, words = "", services }) {
+        const errorMessage = words === "" || services === undefined ? words : withServices(words, services);
+        await machines.change(id, { phase: "running", errorMessage }, DURABLE);
+      },
+    },
+  ];
+}
