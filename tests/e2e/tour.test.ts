@@ -1,4 +1,4 @@
-// The README as a newcomer follows it: its command blocks and its Python client run as they stand, from start to stop.
+// The README and docs/tour.md as a newcomer follows them: command blocks and clients run as they stand, start to stop.
 import { readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -12,6 +12,7 @@ import {
 } from "../fixtures/service.ts";
 
 const readme = readFileSync(join(repositoryRoot, "README.md"), "utf8");
+const tourPage = readFileSync(join(repositoryRoot, "docs/tour.md"), "utf8");
 let service: TestService;
 beforeAll(async () => {
   service = await startService();
@@ -21,8 +22,8 @@ afterAll(async () => {
 });
 
 /** The code blocks of one language below a heading, up to the next heading of its rank. */
-function blocks(heading: string, language: string): string[] {
-  const section = new RegExp(`^## ${heading}\\n([^]*?)(?=^## |(?![^]))`, "m").exec(readme)?.[1] ?? "";
+function blocks(heading: string, language: string, page = readme): string[] {
+  const section = new RegExp(`^## ${heading}\\n([^]*?)(?=^## |(?![^]))`, "m").exec(page)?.[1] ?? "";
   return [...section.matchAll(new RegExp(`^\`\`\`${language}\\n([^]*?)^\`\`\``, "gm"))].map(
     (match) => match[1] ?? "",
   );
@@ -36,10 +37,14 @@ const type = (lines: string): Promise<CommandResult> =>
 const withoutStart = (block: string): string =>
   block.replaceAll(/^(npm (start|stop)|apt-get install) .*$/gm, "");
 
-describe("the README", () => {
-  const tour = blocks("Five minutes", "sh");
+describe("the README and the tour", () => {
+  const tour = [
+    ...blocks("Five minutes", "sh"),
+    ...blocks("A database and a web server", "sh", tourPage),
+    ...blocks("A machine forked while it runs", "sh", tourPage),
+  ];
 
-  test("has a tour of four blocks and a client from the contract alone", () => {
+  test("have four blocks and a client from the contract alone", () => {
     expect(tour.length).toBe(4);
     expect(blocks("From the contract alone", "python")).toHaveLength(1);
   });

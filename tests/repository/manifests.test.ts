@@ -135,6 +135,8 @@ describe("the documents a newcomer looks for", () => {
     ["SPECIFICATION.md", "bench"],
     ["SECURITY.md", "attacker"],
     ["CHANGELOG.md", "Keep a Changelog"],
+    ["CONTRIBUTING.md", "npm test"],
+    ["docs/glossary.md", "sandbox"],
     ["LICENSE", "Apache License"],
   ])("%s is there and speaks of %s", (path, phrase) => {
     expect(existsSync(join(repositoryRoot, path)), `${path} is missing`).toBe(true);

@@ -12,8 +12,8 @@ export interface SourceFile {
 
 export const repositoryRoot = fileURLToPath(new URL("../..", import.meta.url));
 
-/** Folders that are not ours: installed, generated or written by tools. */
-const notOurs = new Set([".git", ".node", "node_modules", "dist", "gen", "coverage", ".vitest"]);
+/** Folders that are not ours (installed, generated or written by tools), or whose names are a forge's. */
+const notOurs = new Set([".git", ".github", ".node", "node_modules", "dist", "gen", "coverage", ".vitest"]);
 
 /** Every file's path, sorted; `node_modules`, generated code and the like left out. */
 export function repositoryPaths(root: string = repositoryRoot): string[] {
