@@ -1,8 +1,10 @@
-// `npm test [-- part… [filter…]]`: runs the parts in order, cleans the machine whatever happens, and ends with the one line
+// `npm test [-- part… [filter…]]`, `-- --changed [base]`, `-- --watch unit [filter…]`: runs the parts in order, cleans the machine whatever happens, and ends with the one line
 // `N passed, N failed` (`, N skipped`). Exits with 1 when anything failed, and in CI when anything was skipped.
+import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { changedFiles, partsTouchedBy } from "./runner/changed.ts";
 import { ensureDebianPackages } from "./runner/debian-packages.ts";
 import { clearHome, clearHomes, leftLogs, openHomes } from "./runner/homes.ts";
 import { endAll, runPart } from "./runner/part-run.ts";
@@ -11,12 +13,33 @@ import { add, type Counts, closingLine, noCounts } from "./runner/results.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
 const words = process.argv.slice(2);
-const named = words.filter((word) => parts.some(({ name }) => name === word));
-const filters = words.filter((word) => !named.includes(word));
+const isPart = (word: string): boolean => parts.some(({ name }) => name === word);
+const usage = `usage: npm test [-- part… [filter…]]
+       npm test -- --changed [base]           the parts that the changed files can break
+       npm test -- --watch unit [filter…]     unit tests again at every change
+parts: ${parts.map(({ name }) => name).join(", ")}`;
 if (words.some((word) => word === "--help" || word === "-h")) {
-  console.log(`usage: npm test [-- part… [filter…]]\nparts: ${parts.map(({ name }) => name).join(", ")}`);
+  console.log(usage);
   process.exit(0);
 }
+if (words[0] === "--watch") {
+  if (words[1] !== "unit") exitWith(`--watch takes the part unit, not ${words[1] ?? "nothing"}\n${usage}`);
+  const vitest = spawnSync(
+    process.execPath,
+    ["node_modules/vitest/vitest.mjs", "watch", "--project", ...words.slice(1)],
+    { cwd: root, stdio: "inherit" },
+  );
+  process.exit(vitest.status ?? 1);
+}
+const unknownOption = words.find((word) => word.startsWith("-") && word !== "--changed");
+if (unknownOption !== undefined) exitWith(`there is no option ${unknownOption}\n${usage}`);
+const changed = words[0] === "--changed" ? touchedParts(words[1]) : undefined;
+if (changed?.length === 0) {
+  console.log("nothing has changed");
+  process.exit(0);
+}
+const named = changed ?? words.filter(isPart);
+const filters = changed ? [] : words.filter((word) => !isPart(word));
 
 const isCi = process.env["CI"] === "true";
 const homes = openHomes();
@@ -73,6 +96,22 @@ try {
   clearHomes(homes);
 }
 report(total);
+
+function exitWith(words: string): never {
+  console.error(words);
+  process.exit(2);
+}
+
+function touchedParts(base: string | undefined): string[] {
+  try {
+    const names = parts.filter(({ byNameOnly }) => !byNameOnly).map(({ name }) => name);
+    const touched = partsTouchedBy(changedFiles(root, base), names);
+    console.log(`==> parts that the changed files can break: ${touched.join(", ") || "none"}`);
+    return touched;
+  } catch (error) {
+    return exitWith(`--changed: ${(error as Error).message}`);
+  }
+}
 
 async function countsOf(part: (typeof parts)[number], deadlineMs: number): Promise<Counts> {
   if (deadlineMs <= 0)

@@ -12,7 +12,7 @@ export function ensureDebianPackages(wanted: Readonly<Record<string, string>>): 
   if (missing.length === 0) return;
   if (process.getuid?.() !== 0)
     throw new Error(`the tests need the Debian packages ${missing.join(", ")}; install them, or run as root`);
-  console.log(`==> installing ${missing.join(", ")}`);
+  console.log(`==> the tests install Debian packages on this machine: ${missing.join(", ")}`);
   // A registry or database that the package starts by itself would take ports from the tests' own.
   const hadPolicy = existsSync(policyFile);
   if (!hadPolicy) writeFileSync(policyFile, "#!/bin/sh\nexit 101\n", { mode: 0o755 });
