@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "exec.h"
-#include "tree.h"
+#include "process-tree.h"
 
 #define TTY_GROUP 5
 
