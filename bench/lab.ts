@@ -251,6 +251,8 @@ export class BareRunsc {
 
   async close(): Promise<void> {
     await this.#delete("sleeper");
+    // runsc pins an empty network namespace there, which nothing else takes away.
+    await run("umount", [join(this.#folder, "state", "null-netns")]).catch(() => undefined);
     await rm(this.#folder, { recursive: true, force: true });
   }
 

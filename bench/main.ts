@@ -92,8 +92,9 @@ try {
   if (ending === undefined) throw error;
 } finally {
   await endAll();
+  // What was measured is kept whatever else has failed.
+  if (runs.length > 0) report();
 }
-report();
 
 async function runGroup({ name, open, asColumns }: Group): Promise<void> {
   const results: GroupRun = { group: name, results: [] };
