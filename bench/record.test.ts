@@ -73,15 +73,15 @@ describe("the record", () => {
   it("changes the last column of the rows that name a target, and nothing else", async () => {
     const results = [await run(cellOf({}))];
     const table = [
-      "| promise | against | target | `npm run bench` | last printed |",
-      "| one | two | ≤ 2.5× | group: `Cloche` / `bare` | pending                           |",
-      "| one | two | ≤ 2.5× | group: `Cloche` / `other` | pending |",
-      "| one | two | ≤ 2× | group: `Cloche` / `bare` | pending |",
+      "| promise | target | `npm run bench` | last printed |",
+      "| one | ≤ 2.5× | group: `Cloche` / `bare` | pending |",
+      "| one | ≤ 2.5× | group: `Cloche` / `other` | pending |",
+      "| one | ≤ 2× | group: `Cloche` / `bare` | pending |",
       "text",
     ];
     expect(withLastPrinted(table.join("\n"), [{ group: "group", results }]).split("\n")).toEqual([
       table[0],
-      "| one | two | ≤ 2.5× | group: `Cloche` / `bare` | 2.000× [2.000, 2.000], met        |",
+      "| one | ≤ 2.5× | group: `Cloche` / `bare` | 2.000× [2.000, 2.000], met |",
       ...table.slice(2),
     ]);
   });

@@ -78,10 +78,10 @@ export function withLastPrinted(markdown: string, runs: readonly GroupRun[]): st
     .split("\n")
     .map((line) => {
       const cells = line.split("|");
-      const bound = /≤ ([\d.]+)/.exec(cells[3] ?? "")?.[1];
-      const text = cells.length === 7 ? printed.get(`${(cells[4] ?? "").trim()} ≤ ${bound}`) : undefined;
+      const bound = /≤ ([\d.]+)/.exec(cells[2] ?? "")?.[1];
+      const text = cells.length === 6 ? printed.get(`${(cells[3] ?? "").trim()} ≤ ${bound}`) : undefined;
       if (text === undefined) return line;
-      cells[5] = ` ${text.padEnd((cells[5] ?? "").length - 2)} `;
+      cells[4] = ` ${text} `;
       return cells.join("|");
     })
     .join("\n");
