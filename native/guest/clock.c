@@ -21,3 +21,9 @@ int set_clock(const char *milliseconds) {
   fprintf(stderr, "clock_settime: %s\n", strerror(errno));
   return 1;
 }
+
+int64_t now_ms(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}

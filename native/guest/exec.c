@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "account.h"
+#include "clock.h"
 #include "memory.h"
 #include "process-tree.h"
 

@@ -96,7 +96,6 @@ void watch_arm(struct init *in, struct watch *watch, short events);
 void watch_disarm(struct init *in, struct watch *watch);
 void watch_close(struct init *in, struct watch *watch);
 void free_later(struct init *in, void *memory);
-int64_t now_ms(void);
 
 /* exec.c */
 void exec_spawn(struct init *in, const struct frame *frame);

@@ -362,7 +362,7 @@ _Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit
   put_u32(&hello, WIRE_VERSION);
   frame_close(&hello, start);
   files_send(&hello);
-  if (guard && !memory_guard_start(guard)) _exit(70);
+  if (guard && !memory_guard_start(guard, files_send)) _exit(70);
   struct feed feed = {0};
   for (;;) {
     size_t room;

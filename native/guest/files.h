@@ -33,8 +33,6 @@ int follow_links(const char *path, char out[4096]);
 int write_file(const char *path, int mode, const uint8_t *data, size_t size, struct stat *st);
 int remove_entry(const char *path, bool recursive);
 int move_entry(const char *source, const char *destination, enum subject *subject);
-/* Removes what is in the directory and, unless it is `.`, the directory `name` itself. */
-int remove_tree(int at, const char *name);
 /* Streams F_ENTRIES frames for the first `limit` entries by path down to `depth`. */
 int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, bool *truncated);
 

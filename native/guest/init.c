@@ -20,12 +20,6 @@
 
 #define OUTBOX_PAUSE (1u << 20) /* outputs are not read while the agent is this far behind */
 
-int64_t now_ms(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
-}
-
 static void *resized(void *memory, size_t size) {
   memory = realloc(memory, size);
   if (!memory) _exit(70);

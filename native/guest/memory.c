@@ -16,15 +16,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "exec.h"
-#include "files.h"
+#include "clock.h"
+#include "exec-keeper.h"
 #include "process-tree.h"
 
 #define MIB (1ull << 20)
 /* The agent's memory comes on top of what was promised: what was in use when it began, and what it grew by since, at most so much. */
 #define AGENT_START_MAX (96 * MIB)
 #define AGENT_GROWTH_MAX (96 * MIB)
-/* The machine's limit lies at least twice as far above ours, and 256 MiB further for each processor (the host's gvisor/driver.ts). */
+/* The machine's limit lies at least twice as far above ours, and 256 MiB further for each processor (the host's gvisor/unit-limits.ts). */
 #define MARGIN_BYTES (64 * MIB)
 /* Faster than one processor touches new memory: measured 0.4 to 0.8 MiB a millisecond. */
 #define FILL_BYTES_PER_MS MIB
@@ -64,6 +64,7 @@ struct watch_state {
   /* Whom we killed last: they take a moment to end. */
   pid_t killed[REMEMBERED];
   size_t killed_count;
+  void (*send)(struct bytes *frame);
 };
 
 struct memory_bell *memory_bell_make(void) {
@@ -180,14 +181,14 @@ static size_t candidates_of(const struct watch_state *g, const struct process_li
 }
 
 /* Told before the process dies, so that whoever waits for its end knows why. */
-static void tell(const struct candidate *c) {
+static void tell(const struct watch_state *g, const struct candidate *c) {
   struct bytes b = {0};
   size_t start = frame_open(&b, F_OUT_OF_MEMORY, 0, c->exec_id);
   put_u32(&b, (uint32_t)c->guest);
   put_u64(&b, c->process->rss);
   put_string(&b, c->process->name);
   frame_close(&b, start);
-  files_send(&b);
+  g->send(&b);
   free(b.data);
 }
 
@@ -214,7 +215,7 @@ static bool kill_largest(struct watch_state *g, uint64_t used, uint64_t promised
     const struct process *p = candidates[i].process;
     bool small = p->rss < WORTH_KILLING && count <= CROWD, urgent = grows && used > limit + 2 * MARGIN_BYTES;
     if (small && (freed > 0 || (!urgent && !grows_on(g, used, dying, grows)))) break;
-    tell(&candidates[i]);
+    tell(g, &candidates[i]);
     kill(p->pid, SIGKILL);
     g->killed[g->killed_count++ % REMEMBERED] = p->pid;
     freed += p->rss;
@@ -272,9 +273,15 @@ static void *guard_memory(void *argument) {
   return NULL;
 }
 
-bool memory_guard_start(const struct memory_guard *guard) {
+bool memory_guard_start(const struct memory_guard *guard, void (*send)(struct bytes *frame)) {
   static struct watch_state state;
-  state = (struct watch_state){.bell = guard->bell, .proc_fd = guard->proc_fd, .current_fd = guard->current_fd, .agent = getppid()};
+  state = (struct watch_state){
+    .bell = guard->bell,
+    .proc_fd = guard->proc_fd,
+    .current_fd = guard->current_fd,
+    .agent = getppid(),
+    .send = send,
+  };
   pthread_t thread;
   return pthread_create(&thread, NULL, guard_memory, &state) == 0;
 }

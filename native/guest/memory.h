@@ -5,7 +5,9 @@
 #ifndef CLOCHE_MEMORY_H
 #define CLOCHE_MEMORY_H
 
-#include "guest.h"
+#include <stdbool.h>
+
+#include "wire.h"
 
 /* One page that the file server shares with init, so that a guard that waits for a program costs nothing until there is one. */
 struct memory_bell {
@@ -24,7 +26,7 @@ struct memory_guard {
   int current_fd; /* pids.current of the users' cgroup, or -1 */
 };
 
-/* Starts the thread; false when it cannot. Processes it kills are told to the agent by `files_send`. */
-bool memory_guard_start(const struct memory_guard *guard);
+/* Starts the thread; false when it cannot. A process that it is about to kill is told by `send`, as a frame. */
+bool memory_guard_start(const struct memory_guard *guard, void (*send)(struct bytes *frame));
 
 #endif

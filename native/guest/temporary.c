@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "files.h"
+#include "remove-tree.h"
 
 #define PREFIX ".cloche-tmp-"
 #define DIGITS 16

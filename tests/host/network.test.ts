@@ -4,7 +4,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { parseAllowedDomain } from "@cloche/protocol";
-import type { EgressReport } from "../../packages/host/src/network/slot-egress.ts";
+import type { EgressReport } from "../../packages/host/src/network/egress-report.ts";
 import type { NetworkLease } from "../../packages/host/src/network/network.ts";
 import { run } from "../../packages/host/src/sys/run.ts";
 import { cannotRun, type Lab, openLab } from "./lab.ts";

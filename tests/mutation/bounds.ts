@@ -1,5 +1,5 @@
 // Defences of what is bounded: waits, queues, calls and logs (defences.ts).
-import type { Defence } from "./defences.ts";
+import type { Defence } from "./defence.ts";
 
 export const bounds: readonly Defence[] = [
   {

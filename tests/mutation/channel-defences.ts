@@ -1,5 +1,5 @@
 // Of what passes between client, edge, host and agent: tokens, links to ports, the channel.
-import type { Defence } from "./defences.ts";
+import type { Defence } from "./defence.ts";
 
 export const channelDefences: readonly Defence[] = [
   {

@@ -1,26 +1,13 @@
 // Every defence that a row of SECURITY.md or docs/faults.md speaks of and that one edit switches off, with the test that must then fail.
 
 import { bounds } from "./bounds.ts";
+import type { Defence } from "./defence.ts";
 import { guestDefences } from "./guest-defences.ts";
 import { insideDefences } from "./inside-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
 import { storageDefences } from "./storage-defences.ts";
 
 import { channelDefences } from "./channel-defences.ts";
-
-export interface Defence {
-  what: string;
-  file: string;
-  /** Must be in the file exactly once. */
-  find: string;
-  replace: string;
-  project: "unit" | "contracts" | "host" | "e2e" | "guest" | "vm" | "oci" | "faults" | "fuzz";
-  test: string;
-  /** Part of the test's name; default: the whole file. */
-  named?: string;
-  /** Needs sandboxes or a service: `npm run mutate-defences -- --all`. */
-  heavy?: true;
-}
 
 export const defences: readonly Defence[] = [
   ...channelDefences,

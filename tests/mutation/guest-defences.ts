@@ -1,5 +1,5 @@
 // Of the spawner, the file server and what they do for users. See defences.ts.
-import type { Defence } from "./defences.ts";
+import type { Defence } from "./defence.ts";
 
 export const guestDefences: readonly Defence[] = [
   {

@@ -1,5 +1,5 @@
 // Of what a sandbox has inside, and of what a service chooses or mends at its start.
-import type { Defence } from "./defences.ts";
+import type { Defence } from "./defence.ts";
 
 export const insideDefences: readonly Defence[] = [
   {

@@ -14,7 +14,8 @@ import {
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { type Defence, defences } from "./defences.ts";
+import type { Defence } from "./defence.ts";
+import { defences } from "./defences.ts";
 
 const root = fileURLToPath(new URL("../..", import.meta.url));
 const words = process.argv.slice(2).filter((word) => word !== "--all");

@@ -1,5 +1,5 @@
 // Of where runsc comes from. See defences.ts.
-import type { Defence } from "./defences.ts";
+import type { Defence } from "./defence.ts";
 
 export const runscDefences: readonly Defence[] = [
   {

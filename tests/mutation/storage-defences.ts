@@ -1,5 +1,5 @@
 // Defences of what lies in the database and in checkpoint storage: see defences.ts.
-import type { Defence } from "./defences.ts";
+import type { Defence } from "./defence.ts";
 
 export const storageDefences: readonly Defence[] = [
   {

@@ -1,7 +1,7 @@
 /** What an operator is told of a database or a store that is another's. */
 import { type Owner, ownerAliveMs, ownerLives, rfc3339 } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import type { Place } from "./ownership.ts";
+import type { Place } from "./owned-place.ts";
 
 export function wordsOf(owner: Owner): string {
   const seen = owner.seenAtMs === 0 ? "stopped" : `last seen ${rfc3339(owner.seenAtMs)}`;

@@ -5,26 +5,11 @@
  */
 import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
-import {
-  type Clock,
-  type Log,
-  type OwnedPlace,
-  type Owner,
-  ownerSeenEveryMs,
-  ownerVerdict,
-} from "@cloche/base";
+import { type Clock, type Log, type Owner, ownerSeenEveryMs, ownerVerdict } from "@cloche/base";
 import { ClocheError, newSessionId, type RandomBytes } from "@cloche/protocol";
 import { inUse, isTheirs, quicker, wordsOf } from "./ownership-words.ts";
+import type { Place } from "./owned-place.ts";
 import { ensureInstallation } from "./setup/installation.ts";
-
-/** A database or a store. */
-export interface Place {
-  owned: OwnedPlace;
-  /** What an operator calls it, without secrets: `the database /var/lib/cloche/cloche.db`. */
-  name: string;
-  /** The setting that names another one. */
-  setting: string;
-}
 
 export interface OwnershipParts {
   home: string;

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { type Config, systemClock } from "@cloche/base";
 import { type Database, openPostgres, openSqlite } from "@cloche/gateway";
 import { GuardedStore, OwnerOfStore, openBlobStore } from "@cloche/host";
-import type { Place } from "./ownership.ts";
+import type { Place } from "./owned-place.ts";
 
 export interface Places {
   database: Database;

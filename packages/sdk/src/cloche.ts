@@ -1,7 +1,8 @@
 import { Gateway } from "./gateway.ts";
 import type { CreateSandboxRequest, ForkSandboxRequest, ListSandboxesRequest } from "./gateway-types.ts";
 import { Sandbox, type DataPlaneSettings } from "./sandbox.ts";
-import type { CallOptions, Fetch } from "./transport.ts";
+import type { Fetch } from "./fetch.ts";
+import type { CallOptions } from "./transport.ts";
 
 export interface ClocheOptions {
   /** `http://127.0.0.1:7080`, say. */

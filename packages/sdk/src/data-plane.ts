@@ -1,6 +1,7 @@
 import { ClocheApiError, ClocheSdkError } from "./errors.ts";
 import type { TokenSource } from "./token-source.ts";
-import { send, type CallOptions, type Fetch, type FetchResponse } from "./transport.ts";
+import type { Fetch, FetchResponse } from "./fetch.ts";
+import { send, type CallOptions } from "./transport.ts";
 
 export interface DataPlaneRequest extends CallOptions {
   query?: Record<string, string | number | boolean | undefined>;

@@ -1,5 +1,5 @@
 import type { ErrorCode } from "@cloche/protocol";
-import type { FetchResponse } from "./transport.ts";
+import type { FetchResponse } from "./fetch.ts";
 
 /** Every error that the SDK throws on its own account; an abort throws the signal's own reason. */
 export class ClocheSdkError extends Error {

@@ -8,7 +8,8 @@ import {
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
 import { readEvents } from "./event-stream.ts";
-import type { CallOptions, FetchResponse } from "./transport.ts";
+import type { FetchResponse } from "./fetch.ts";
+import type { CallOptions } from "./transport.ts";
 
 /** Options of a command; fields and meanings are those of the contract (service-interface.md, Data plane: exec). */
 export type ExecOptions = Omit<ExecRequest, "cmd" | "stdin_base64" | "stdin_stream" | "output_encoding"> &

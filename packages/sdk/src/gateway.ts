@@ -17,7 +17,8 @@ import type {
 } from "./gateway-types.ts";
 import { ClocheApiError, ClocheSdkError } from "./errors.ts";
 import type { DataPlaneToken } from "./token-source.ts";
-import { send, type CallOptions, type Fetch } from "./transport.ts";
+import type { Fetch } from "./fetch.ts";
+import { send, type CallOptions } from "./transport.ts";
 
 const sandboxService = "cloche.public.v1.SandboxService";
 const apiKeyService = "cloche.public.v1.ApiKeyService";

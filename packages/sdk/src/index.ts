@@ -11,7 +11,8 @@ export { Services, type ServiceExecResponse } from "./services.ts";
 export { Store } from "./store.ts";
 export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 export type { DataPlaneToken, IssueToken } from "./token-source.ts";
-export type { CallOptions, Fetch, FetchResponse } from "./transport.ts";
+export type { Fetch, FetchResponse } from "./fetch.ts";
+export type { CallOptions } from "./transport.ts";
 export { humanBytes } from "@cloche/protocol";
 export type {
   CheckpointCreated,

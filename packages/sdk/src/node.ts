@@ -15,7 +15,7 @@ import {
 } from "undici";
 import { Cloche, type ClocheOptions } from "./cloche.ts";
 import { ClocheConnectionError, ClocheSdkError } from "./errors.ts";
-import type { Fetch, FetchResponse } from "./transport.ts";
+import type { Fetch, FetchResponse } from "./fetch.ts";
 
 export * from "./index.ts";
 

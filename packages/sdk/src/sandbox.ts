@@ -24,7 +24,8 @@ import type {
 import { Services } from "./services.ts";
 import { Store } from "./store.ts";
 import { TokenSource, type DataPlaneToken, type IssueToken } from "./token-source.ts";
-import { sleep, type CallOptions, type Fetch } from "./transport.ts";
+import type { Fetch } from "./fetch.ts";
+import { sleep, type CallOptions } from "./transport.ts";
 
 const running: SandboxState = "SANDBOX_STATE_RUNNING";
 const waitDefaultMs = 120_000;

@@ -1,13 +1,5 @@
+import type { Fetch, FetchResponse } from "./fetch.ts";
 import { apiErrorOf, ClocheApiError, ClocheConnectionError } from "./errors.ts";
-
-/** What the SDK uses of a response. It reads or cancels each body. */
-export type FetchResponse = Pick<
-  Response,
-  "ok" | "status" | "statusText" | "body" | "json" | "text" | "arrayBuffer"
-> & { headers: Pick<Headers, "get"> };
-
-/** What the SDK needs of `fetch`: the browser's and Node's own fit, as does `nodeFetch` of `@cloche/sdk/node`. */
-export type Fetch = (url: string, init: RequestInit) => Promise<FetchResponse>;
 
 /** Options of every call. */
 export interface CallOptions {

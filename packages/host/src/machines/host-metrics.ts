@@ -1,6 +1,6 @@
 // What an operator can see of this host: machines, machines kept ready, memory, pool, uploads, and how long operations take.
 import { readFile, statfs } from "node:fs/promises";
-import type { Histogram, Metrics } from "@cloche/base";
+import type { Metrics } from "@cloche/base";
 import type { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
 import type { MachineDriver } from "../drivers/driver.ts";
 import type { Machines } from "./machines.ts";
@@ -70,9 +70,3 @@ export function hostMetrics(metrics: Metrics, machines: Machines, checkpoints: C
     { value: checkpoints.uploading },
   ]);
 }
-
-export const operationHistogram = (metrics: Metrics): Histogram =>
-  metrics.histogram(
-    "cloche_machine_operation_seconds",
-    "Time that the host took for an operation of a machine, waiting in its queue included.",
-  );

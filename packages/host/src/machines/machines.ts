@@ -29,11 +29,11 @@ import type { AssignRequestJson } from "@cloche/protocol/guest";
 import type { BlobStore } from "../blob/blob-store.ts";
 import type { Templates } from "../disk/template.ts";
 import type { MachineDriver, MachineFiles, Runtime } from "../drivers/driver.ts";
-import type { EgressReport } from "../network/slot-egress.ts";
+import type { EgressReport } from "../network/egress-report.ts";
 import type { Native } from "../sys/native.ts";
 import { Doze } from "../idle/doze.ts";
 import type { HostJournal } from "../operations/journal.ts";
-import { operationHistogram } from "./host-metrics.ts";
+import { operationHistogram } from "./operation-histogram.ts";
 import { GuestClient } from "../agent-calls/guest-client.ts";
 import { MachineEvents } from "./machine-events.ts";
 import {

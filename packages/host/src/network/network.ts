@@ -40,7 +40,8 @@ import {
   slotsPresent,
 } from "./router.ts";
 import type { Denial } from "./sets.ts";
-import { type EgressReport, SlotEgress } from "./slot-egress.ts";
+import type { EgressReport } from "./egress-report.ts";
+import { SlotEgress } from "./slot-egress.ts";
 import {
   deleteSlot,
   makeSlot,

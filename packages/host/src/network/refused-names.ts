@@ -1,6 +1,6 @@
 // Names that one sandbox asked for and may not resolve: how many times in all, and the latest of them.
 import { limits } from "@cloche/protocol";
-import type { EgressDenial } from "./slot-egress.ts";
+import type { EgressDenial } from "./egress-report.ts";
 
 export class RefusedNames {
   /** In the order of the last look-up. */

@@ -32,6 +32,7 @@ import {
   removalCommands,
   type SlotElements,
 } from "./egress.ts";
+import type { EgressReport } from "./egress-report.ts";
 import { slotInterface } from "./names.ts";
 import { RefusedNames } from "./refused-names.ts";
 import { learn, NOTHING_RESOLVED, type Resolved, resolvedCommands, retain } from "./resolved.ts";
@@ -50,21 +51,6 @@ interface SlotState {
   elements: SlotElements;
   resolved: Resolved;
   refused: RefusedNames;
-}
-
-/** What a slot was denied since it was made. */
-export interface EgressReport {
-  readonly deniedPackets: number;
-  readonly deniedNames: number;
-  /** Latest first. */
-  readonly recent: readonly EgressDenial[];
-}
-export interface EgressDenial {
-  readonly destination: string;
-  readonly protocol: string;
-  readonly port: number;
-  readonly count: number;
-  readonly lastAtMs: number;
 }
 
 export class SlotEgress implements NamePolicy {

@@ -2,7 +2,7 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Cloche, type ClocheOptions } from "../cloche.ts";
-import type { Fetch } from "../transport.ts";
+import type { Fetch } from "../fetch.ts";
 
 export interface Asked {
   method: string;
