@@ -161,10 +161,8 @@ void account_name(struct account_names *names, bool group, unsigned id, char out
   }
   char key[16], *line = NULL, *fields[4];
   snprintf(key, sizeof key, "%u", id);
-  if (find_line(group ? names->group : names->passwd, 2, key, &line, fields, 4))
-    snprintf(out, 64, "%.63s", fields[0]);
-  else
-    snprintf(out, 64, "%s", key);
+  if (find_line(group ? names->group : names->passwd, 2, key, &line, fields, 4)) snprintf(out, 64, "%.63s", fields[0]);
+  else snprintf(out, 64, "%s", key);
   free(line);
   last->known = true;
   last->id = id;

@@ -63,7 +63,8 @@ static size_t script_interpreter(const char *head, long size, char *out) {
   long at = 2;
   size_t count = 0;
   while (at < size && (head[at] == ' ' || head[at] == '\t')) at++;
-  while (at < size && head[at] != ' ' && head[at] != '\t' && head[at] != '\n' && head[at] != 0 && count < LAUNCH_REQUIRED - 1) out[count++] = head[at++];
+  while (at < size && head[at] != ' ' && head[at] != '\t' && head[at] != '\n' && head[at] != 0 && count < LAUNCH_REQUIRED - 1)
+    out[count++] = head[at++];
   out[count] = 0;
   return count;
 }
@@ -234,9 +235,7 @@ void launch_close_ends(struct launch *l) {
   }
 }
 
-int keeper_start(struct keeper *k) {
-  return (int)sys_clone(CLONE_VM | CLONE_FILES | SIGCHLD, k->stack + STACK_SIZE, keep, k, NULL);
-}
+int keeper_start(struct keeper *k) { return (int)sys_clone(CLONE_VM | CLONE_FILES | SIGCHLD, k->stack + STACK_SIZE, keep, k, NULL); }
 
 void keeper_call(struct keeper *k, struct launch *l) {
   k->launch = l;

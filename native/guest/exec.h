@@ -15,8 +15,8 @@ enum watch_kind { WATCH_AGENT, WATCH_CHILDREN, WATCH_NOTIFY, WATCH_OUTPUT, WATCH
 /* What init waits for. */
 struct watch {
   enum watch_kind kind;
-  int fd;          /* -1: closed */
-  bool armed;      /* waited for, at `place` in the poll set */
+  int fd; /* -1: closed */
+  bool armed; /* waited for, at `place` in the poll set */
   int place;
   struct exec *exec;
 };
@@ -42,7 +42,7 @@ struct exec {
   struct keeper *keeper; /* NULL: it is done with this exec */
   bool killing, main_known, exit_sent;
   int64_t pty_deadline_ms; /* of the drain of a pty: when it counts as empty; 0: none */
-  int64_t pty_last_ms;     /* no drain of it is longer */
+  int64_t pty_last_ms; /* no drain of it is longer */
   struct output outputs[2];
   struct watch input;
   struct bytes pending_input;

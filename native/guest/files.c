@@ -77,9 +77,7 @@ static uint32_t handle_keep(int fd) {
   return handle;
 }
 
-static int handle_fd(uint32_t handle) {
-  return handle >= 1 && handle <= HANDLES_MAX ? handles[handle - 1] - 1 : -1;
-}
+static int handle_fd(uint32_t handle) { return handle >= 1 && handle <= HANDLES_MAX ? handles[handle - 1] - 1 : -1; }
 
 static void handle_close(uint32_t handle) {
   pthread_mutex_lock(&handle_lock);

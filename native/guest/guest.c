@@ -91,8 +91,8 @@ static const char *mount_dev(void) {
   if (!ensure_directory("/dev", 0755)) return "mkdir /dev";
   /* Not MS_NODEV here. */
   if (mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=755,size=65536") != 0) return "mount /dev";
-  if (!make_device("null", 1, 3) || !make_device("zero", 1, 5) || !make_device("full", 1, 7) ||
-      !make_device("random", 1, 8) || !make_device("urandom", 1, 9) || !make_device("tty", 5, 0))
+  if (!make_device("null", 1, 3) || !make_device("zero", 1, 5) || !make_device("full", 1, 7) || !make_device("random", 1, 8) ||
+      !make_device("urandom", 1, 9) || !make_device("tty", 5, 0))
     return "devices";
   mkdir("/dev/pts", 0755);
   if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5") != 0)
@@ -100,8 +100,8 @@ static const char *mount_dev(void) {
   chmod("/dev/pts", 0755); /* gVisor takes `mode` for the directory's own */
   mkdir("/dev/shm", 01777);
   if (!keep_tmpfs("/dev/shm", "1777")) return "mount /dev/shm";
-  if (symlink("pts/ptmx", "/dev/ptmx") != 0 || symlink("/proc/self/fd", "/dev/fd") != 0 ||
-      symlink("fd/0", "/dev/stdin") != 0 || symlink("fd/1", "/dev/stdout") != 0 || symlink("fd/2", "/dev/stderr") != 0)
+  if (symlink("pts/ptmx", "/dev/ptmx") != 0 || symlink("/proc/self/fd", "/dev/fd") != 0 || symlink("fd/0", "/dev/stdin") != 0 ||
+      symlink("fd/1", "/dev/stdout") != 0 || symlink("fd/2", "/dev/stderr") != 0)
     return "links in /dev";
   return NULL;
 }
@@ -267,9 +267,7 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
  * these some 10 KB of a memory image: every later fork and suspend pays for them. Linux knows no such option.
  */
 #define PROC_NAMES_MAX "16"
-static int mount_proc(const char *options) {
-  return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options);
-}
+static int mount_proc(const char *options) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options); }
 
 static int mount_limited_proc(void) { return mount_proc("dentry_cache_limit=" PROC_NAMES_MAX); }
 

@@ -176,6 +176,9 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "grow-disk") == 0 && argc == 4) return grow_disk(argv[2], argv[3]);
   if (strcmp(mode, "tar-create") == 0 && argc == 3) return tar_create(argv[2]);
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
-  fprintf(stderr, "usage: cloche-guest guest [--root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] [--memory-guard on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | tar-extract DIR\n");
+  fprintf(stderr,
+          "usage: cloche-guest guest [--root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] "
+          "[--memory-guard on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | "
+          "tar-extract DIR\n");
   return 64;
 }

@@ -156,8 +156,8 @@ static int by_size(const void *a, const void *b) {
 }
 
 /* Users' processes, largest first. Adds up what the agent's own have, and counts those that were killed and live on. */
-static size_t candidates_of(const struct watch_state *g, const struct process_list *list, struct candidate **found,
-                            uint64_t *agent_bytes, size_t *dying) {
+static size_t candidates_of(const struct watch_state *g, const struct process_list *list, struct candidate **found, uint64_t *agent_bytes,
+                            size_t *dying) {
   struct candidate *all = calloc(list->count + 1, sizeof *all);
   size_t count = 0;
   *agent_bytes = 0;
@@ -276,11 +276,11 @@ static void *guard_memory(void *argument) {
 bool memory_guard_start(const struct memory_guard *guard, void (*send)(struct bytes *frame)) {
   static struct watch_state state;
   state = (struct watch_state){
-    .bell = guard->bell,
-    .proc_fd = guard->proc_fd,
-    .current_fd = guard->current_fd,
-    .agent = getppid(),
-    .send = send,
+      .bell = guard->bell,
+      .proc_fd = guard->proc_fd,
+      .current_fd = guard->current_fd,
+      .agent = getppid(),
+      .send = send,
   };
   pthread_t thread;
   return pthread_create(&thread, NULL, guard_memory, &state) == 0;

@@ -25,8 +25,8 @@ static bool read_process(int proc_fd, const char *name, struct process *p) {
   long pages = 0;
   if (!before || !after || after < before) return false;
   /* Fields 3 to 6 and 24. */
-  if (sscanf(after + 1, " %c %d %d %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld", &state,
-             &parent, &group, &session, &pages) < 2)
+  if (sscanf(after + 1, " %c %d %d %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %ld", &state, &parent, &group,
+             &session, &pages) < 2)
     return false;
   *p = (struct process){.pid = atoi(name), .parent = parent, .group = group, .session = session};
   p->dead = state == 'Z' || state == 'X';

@@ -71,7 +71,7 @@ static void number(char *field, size_t room, int64_t value) {
 }
 
 static void emit_header(struct tar_header *h) {
-  memcpy(h->magic, "ustar\0" "00", 8);
+  memcpy(h->magic, (char[8]){'u', 's', 't', 'a', 'r', 0, '0', '0'}, 8);
   memset(h->checksum, ' ', sizeof h->checksum);
   unsigned sum = 0;
   for (size_t i = 0; i < sizeof *h; i++) sum += ((unsigned char *)h)[i];

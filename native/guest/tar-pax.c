@@ -69,7 +69,9 @@ static void add_xattr(struct tar_extras *x, const char *name, size_t name_size, 
 
 static bool is_key(const char *key, size_t size, const char *name) { return size == strlen(name) && memcmp(key, name, size) == 0; }
 
-static bool begins(const char *key, size_t size, const char *start) { return size > strlen(start) && memcmp(key, start, strlen(start)) == 0; }
+static bool begins(const char *key, size_t size, const char *start) {
+  return size > strlen(start) && memcmp(key, start, strlen(start)) == 0;
+}
 
 /* Names of owners are read past: another machine's accounts say nothing about those here, and numbers always come along. */
 static void take_record(struct tar_extras *x, const char *key, size_t key_size, const char *value, size_t size) {

@@ -36,7 +36,8 @@ int temporary_open_hidden(void) {
     return fd;
   }
   for (struct dirent *entry; (entry = readdir(dir));)
-    if (is_temporary_name(entry->d_name) && unlinkat(fd, entry->d_name, 0) != 0 && (errno == EISDIR || errno == EPERM)) remove_tree(fd, entry->d_name);
+    if (is_temporary_name(entry->d_name) && unlinkat(fd, entry->d_name, 0) != 0 && (errno == EISDIR || errno == EPERM))
+      remove_tree(fd, entry->d_name);
   closedir(dir);
   return fd;
 }

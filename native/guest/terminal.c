@@ -42,9 +42,8 @@ bool terminal_open(struct init *in, struct exec *e, const struct winsize *size, 
   }
   ioctl(master, TIOCSWINSZ, size);
   expect_utf8(*slave);
-  if (fchown(*slave, e->launch->uid, TTY_GROUP) < 0) {
-    /* The program then only loses `mesg`. */
-  }
+  /* Where it fails, the program only loses `mesg`. */
+  (void)!fchown(*slave, e->launch->uid, TTY_GROUP);
   e->outputs[0].watch.fd = master;
   e->input.fd = input;
   return true;

@@ -16,7 +16,6 @@
 
 bool is_dots(const char *name) { return name[0] == '.' && (name[1] == 0 || (name[1] == '.' && name[2] == 0)); }
 
-
 static void *grown(void *items, size_t *room, size_t item) {
   *room = *room ? *room * 2 : 16;
   items = realloc(items, *room * item);

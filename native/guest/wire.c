@@ -6,9 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-struct cursor cursor_of(const struct frame *frame) {
-  return (struct cursor){frame->payload, frame->payload + frame->size, false};
-}
+struct cursor cursor_of(const struct frame *frame) { return (struct cursor){frame->payload, frame->payload + frame->size, false}; }
 
 static uint8_t *take(struct cursor *c, size_t size) {
   if (c->bad || (size_t)(c->end - c->at) < size) {

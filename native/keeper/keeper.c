@@ -268,9 +268,10 @@ static int sync_clone(int mount_fd, const char *disk, const char *destination, i
 
 // What runsc checkpoint asks. An older sentry does not know the second of the names for pages of zeros, a newer one not the
 // first; each leaves out what it does not know.
-#define CHECKPOINT_REQUEST(without_zeros)                                                                              \
+#define CHECKPOINT_REQUEST(without_zeros)                                                                      \
   "{\"method\":\"containerManager.Checkpoint\",\"arg\":{\"key\":null,\"metadata\":{\"compression\":\"none\"}," \
-  "\"MemoryFileSaveOpts\":{\"ExcludeCommittedZeroPages\":" without_zeros "}," \
+  "\"MemoryFileSaveOpts\":{\"ExcludeCommittedZeroPages\":" without_zeros                                       \
+  "},"                                                                                                         \
   "\"app_mf_exclude_committed_zero_pages\":" without_zeros ",\"have_pages_file\":true,\"Resume\":true}}"
 static const char *const checkpoint_request = CHECKPOINT_REQUEST("false");
 static const char *const template_request = CHECKPOINT_REQUEST("true");

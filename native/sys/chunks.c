@@ -25,8 +25,8 @@ struct pieces {
 };
 
 static int add_piece(struct pieces *list, const struct fiemap_extent *extent) {
-  const uint32_t vague = FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED |
-                         FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_NOT_ALIGNED;
+  const uint32_t vague =
+      FIEMAP_EXTENT_UNKNOWN | FIEMAP_EXTENT_DELALLOC | FIEMAP_EXTENT_ENCODED | FIEMAP_EXTENT_DATA_INLINE | FIEMAP_EXTENT_NOT_ALIGNED;
   if (extent->fe_flags & FIEMAP_EXTENT_UNWRITTEN) return 0; /* Reads as zeros: a hole. */
   int comparable = !(extent->fe_flags & vague);
   if (list->count > 0) {
@@ -44,8 +44,7 @@ static int add_piece(struct pieces *list, const struct fiemap_extent *extent) {
     list->items = grown;
     list->room = room;
   }
-  list->items[list->count++] =
-      (struct piece){extent->fe_logical, extent->fe_physical, extent->fe_length, comparable};
+  list->items[list->count++] = (struct piece){extent->fe_logical, extent->fe_physical, extent->fe_length, comparable};
   return 0;
 }
 
@@ -102,11 +101,20 @@ int disk_chunk_map(struct answer *answer, const char *image, const char *base, c
   char *marks = NULL;
   int result = -1, fd = -1;
   if (chunk < 4096) return fail(answer, EINVAL, "chunk of %s bytes", bytes);
-  if (load(image, &own, &size) != 0) { fail(answer, errno, "extents of %s", image); goto end; }
-  if (strcmp(base, "-") != 0 && load(base, &theirs, &base_size) != 0) { fail(answer, errno, "extents of %s", base); goto end; }
+  if (load(image, &own, &size) != 0) {
+    fail(answer, errno, "extents of %s", image);
+    goto end;
+  }
+  if (strcmp(base, "-") != 0 && load(base, &theirs, &base_size) != 0) {
+    fail(answer, errno, "extents of %s", base);
+    goto end;
+  }
   uint64_t count = (size + chunk - 1) / chunk;
   marks = malloc(count ? count : 1);
-  if (!marks) { fail(answer, ENOMEM, "chunk map of %s", image); goto end; }
+  if (!marks) {
+    fail(answer, ENOMEM, "chunk map of %s", image);
+    goto end;
+  }
   size_t a = 0, b = 0;
   for (uint64_t i = 0; i < count; i++) {
     uint64_t end = (i + 1) * chunk < size ? (i + 1) * chunk : size;
@@ -117,8 +125,8 @@ int disk_chunk_map(struct answer *answer, const char *image, const char *base, c
       int has_a = part(&own, &a, &from_a, end, &pa), has_b = part(&theirs, &b, &from_b, end, &pb);
       if (has_a) data = 1;
       if (!has_a && !has_b) break;
-      if (!has_a || !has_b || !pa.comparable || !pb.comparable || pa.logical != pb.logical ||
-          pa.physical != pb.physical || pa.length != pb.length) {
+      if (!has_a || !has_b || !pa.comparable || !pb.comparable || pa.logical != pb.logical || pa.physical != pb.physical ||
+          pa.length != pb.length) {
         same = 0;
         if (data) break;
       }
@@ -126,11 +134,17 @@ int disk_chunk_map(struct answer *answer, const char *image, const char *base, c
     marks[i] = !data ? '0' : same ? '=' : 'd';
   }
   fd = open(out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) { fail(answer, errno, "opening %s", out); goto end; }
+  if (fd < 0) {
+    fail(answer, errno, "opening %s", out);
+    goto end;
+  }
   for (uint64_t sent = 0; sent < count;) {
     ssize_t wrote = write(fd, marks + sent, count - sent);
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote <= 0) { fail(answer, errno, "writing %s", out); goto end; }
+    if (wrote <= 0) {
+      fail(answer, errno, "writing %s", out);
+      goto end;
+    }
     sent += (uint64_t)wrote;
   }
   result = done(answer, "%llu", (unsigned long long)count);

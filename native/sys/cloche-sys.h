@@ -19,8 +19,8 @@ uint64_t now_us(void);
 /* disk.c: every operation takes its arguments as strings, as they came over the wire. */
 int disk_clone(struct answer *answer, const char *source, const char *target);
 int disk_sync(struct answer *answer, const char *mount_point);
-int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags,
-                const char *options, const char *direct_io);
+int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags, const char *options,
+                const char *direct_io);
 int disk_detach(struct answer *answer, const char *mount_point, const char *lazy);
 int disk_trim(struct answer *answer, const char *mount_point);
 int disk_extents(struct answer *answer, const char *file);
@@ -36,8 +36,7 @@ int process_exec(struct answer *answer, char **arguments, int count);
 int netns_add(struct answer *answer, const char *path);
 int netns_delete(struct answer *answer, const char *path);
 int slot_link(struct answer *answer, char **of);
-int slot_prepare(struct answer *answer, const char *namespace, const char *interface, const char *address,
-                 const char *gateway);
+int slot_prepare(struct answer *answer, const char *namespace, const char *interface, const char *address, const char *gateway);
 int set_elements(struct answer *answer, char **arguments, int count);
 int slot_unlink(struct answer *answer, const char *router, const char *interface, const char *table, const char *set);
 #endif

@@ -81,8 +81,8 @@ int disk_sync(struct answer *answer, const char *mount_point) {
   return failed ? fail(answer, error, "syncing %s", mount_point) : done(answer, "ok");
 }
 
-static int mount_ioctl(struct answer *answer, const char *mount_point, unsigned long request, void *argument,
-                       int harmless, const char *what) {
+static int mount_ioctl(struct answer *answer, const char *mount_point, unsigned long request, void *argument, int harmless,
+                       const char *what) {
   int fd = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return fail(answer, errno, "opening %s", mount_point);
   int result = ioctl(fd, request, argument);
@@ -151,13 +151,12 @@ static int configure_loop(struct answer *answer, int image_fd, const char *image
 }
 
 /* `flags` is the decimal value for mount(2), `options` the ext4 options. Repeatable: attached already is success. */
-int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags,
-                const char *options, const char *direct_io) {
+int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags, const char *options,
+                const char *direct_io) {
   char backing[PATH_MAX], device[64];
   int mounted = mounted_image(mount_point, backing, device);
   if (mounted == 1 && strcmp(backing, image) == 0) return done(answer, "%s", device);
-  if (mounted != 0)
-    return fail(answer, EEXIST, "%s has %s mounted", mount_point, mounted == 1 ? backing : "something else");
+  if (mounted != 0) return fail(answer, EEXIST, "%s has %s mounted", mount_point, mounted == 1 ? backing : "something else");
   int image_fd = open(image, O_RDWR | O_CLOEXEC);
   if (image_fd < 0) return fail(answer, errno, "opening %s", image);
   /* The loop device keeps this open file, and with it the lock: an image is never attached twice, whoever tries. */
@@ -218,6 +217,5 @@ int disk_extents(struct answer *answer, const char *file) {
   }
   close(fd);
   free(map);
-  return done(answer, "%llu %llu %llu", (unsigned long long)count, (unsigned long long)allocated,
-              (unsigned long long)exclusive);
+  return done(answer, "%llu %llu %llu", (unsigned long long)count, (unsigned long long)allocated, (unsigned long long)exclusive);
 }

@@ -42,9 +42,7 @@ static void begin(struct request *request, uint16_t type, uint16_t flags, const 
   request->header.nlmsg_len = NLMSG_LENGTH(length);
 }
 
-static void *end_of(struct request *request) {
-  return (char *)request + NLMSG_ALIGN(request->header.nlmsg_len);
-}
+static void *end_of(struct request *request) { return (char *)request + NLMSG_ALIGN(request->header.nlmsg_len); }
 
 static void add_bytes(struct request *request, const void *bytes, size_t length) {
   if (NLMSG_ALIGN(request->header.nlmsg_len) + length > sizeof *request) abort(); /* Only names of ours are in there. */
@@ -69,9 +67,7 @@ static void add_attribute(struct request *request, uint16_t type, const void *by
   close_attribute(request, attribute);
 }
 
-static void add_text(struct request *request, uint16_t type, const char *text) {
-  add_attribute(request, type, text, strlen(text) + 1);
-}
+static void add_text(struct request *request, uint16_t type, const char *text) { add_attribute(request, type, text, strlen(text) + 1); }
 
 /* 0, or the errno of the refusal. A second datagram, the acknowledgement behind an answer, is not waited for. */
 static int ask(int protocol, struct request *request) {
@@ -217,8 +213,7 @@ static void set_ipv6(const char *interface, bool on) {
  * The slot's own end: up, its address, and the way out through `gateway`. Repeatable, and after others took them out. The
  * loopback has ::1 too: `localhost` means both, and a program that listens there asks for both.
  */
-int slot_prepare(struct answer *answer, const char *namespace, const char *interface, const char *address,
-                 const char *gateway) {
+int slot_prepare(struct answer *answer, const char *namespace, const char *interface, const char *address, const char *gateway) {
   int error = enter(namespace);
   if (error) return fail(answer, error, "entering %s", namespace);
   set_ipv6("lo", true);

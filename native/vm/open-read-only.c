@@ -14,9 +14,7 @@ static const char shared_memory[] = "/vm/base-memory";
 int __open_2(const char *path, int flags);
 int __open64_2(const char *path, int flags);
 
-static int flags_for(const char *path, int flags) {
-  return strcmp(path, shared_memory) == 0 ? (flags & ~O_ACCMODE) | O_RDONLY : flags;
-}
+static int flags_for(const char *path, int flags) { return strcmp(path, shared_memory) == 0 ? (flags & ~O_ACCMODE) | O_RDONLY : flags; }
 
 #define WRAP(name)                                                              \
   int name(const char *path, int flags, ...) {                                  \

@@ -26,8 +26,12 @@ int main(void) {
     struct rtc_time fields;
     struct timespec now, pause = {CHECK_SECONDS, 0};
     if (ioctl(rtc, RTC_RD_TIME, &fields) == 0) {
-      struct tm utc = {.tm_sec = fields.tm_sec, .tm_min = fields.tm_min, .tm_hour = fields.tm_hour,
-                       .tm_mday = fields.tm_mday, .tm_mon = fields.tm_mon, .tm_year = fields.tm_year};
+      struct tm utc = {.tm_sec = fields.tm_sec,
+                       .tm_min = fields.tm_min,
+                       .tm_hour = fields.tm_hour,
+                       .tm_mday = fields.tm_mday,
+                       .tm_mon = fields.tm_mon,
+                       .tm_year = fields.tm_year};
       time_t hardware = timegm(&utc);
       clock_gettime(CLOCK_REALTIME, &now);
       if (labs((long)(hardware - now.tv_sec)) > TOLERATED_SECONDS) {

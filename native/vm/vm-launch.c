@@ -63,8 +63,7 @@ static int listen_on(const char *dir, const char *name) {
   unlinkat(dir_fd, name, 0);
   int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   mode_t before = umask(0177);
-  if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 4) != 0)
-    fail("cannot listen on %s/%s", dir, name);
+  if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 4) != 0) fail("cannot listen on %s/%s", dir, name);
   umask(before);
   close(dir_fd);
   return fd;
@@ -147,8 +146,7 @@ static void place(int fd, int number) {
 static void become(uid_t uid) {
   struct rlimit no_core = {0, 0};
   if (setrlimit(RLIMIT_CORE, &no_core) != 0) fail("setrlimit");
-  if (setgroups(0, NULL) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0)
-    fail("cannot become user %u", uid);
+  if (setgroups(0, NULL) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) fail("cannot become user %u", uid);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) fail("no_new_privs");
   /* The guest's memory is a mapped file, which has no huge pages; elsewhere in QEMU they would only waste memory. */
   if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0) fail("huge pages");

@@ -182,7 +182,8 @@ int main(int argc, char **argv) {
   size_t room = (size_t)(now + now / 4 + 4096) * page_size;
   if (room > limit) room = limit;
   char *buffer = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-  struct run *runs = mmap(NULL, (mapped / 2 + mapped / MAX_RUN_PAGES + MAX_REGIONS) * sizeof *runs, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  struct run *runs = mmap(NULL, (mapped / 2 + mapped / MAX_RUN_PAGES + MAX_REGIONS) * sizeof *runs, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (buffer == MAP_FAILED || runs == MAP_FAILED) fail("no memory for the buffer");
   printf("ready %lu\n", now);
   fflush(stdout);

@@ -1,5 +1,5 @@
 import { execFile } from "node:child_process";
-import { mkdir, rename, stat } from "node:fs/promises";
+import { mkdir, readFile, rename, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
@@ -9,7 +9,6 @@ const run = promisify(execFile);
 const sources = { clock: sourceOf("clock.c") };
 /** Of the very Node that runs here, which is the one that the sandboxes get. */
 const nodeHeaders = join(dirname(process.execPath), "../include/node");
-const flags = ["-std=gnu17", "-O2", "-shared", "-fPIC", "-D_GNU_SOURCE", "-Wall", "-Wextra"];
 
 /** For whoever keys an artifact by what it is made of. */
 export const addonSources = (): string[] => Object.values(sources);
@@ -22,7 +21,8 @@ export async function buildAddon(
 ): Promise<number> {
   await mkdir(dirname(outFile), { recursive: true });
   const unfinished = `${outFile}.${process.pid}.tmp`;
-  await run(compiler, [...flags, "-I", nodeHeaders, "-o", unfinished, sources[name]]);
+  const flags = (await readFile(sourceOf("compile_flags.txt"), "utf8")).trim().split("\n");
+  await run(compiler, [...flags, "-shared", "-I", nodeHeaders, "-o", unfinished, sources[name]]);
   await rename(unfinished, outFile);
   return (await stat(outFile)).size;
 }

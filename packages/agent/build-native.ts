@@ -1,21 +1,13 @@
 import { execFile } from "node:child_process";
-import { mkdir, readdir, rename, stat } from "node:fs/promises";
+import { mkdir, readdir, readFile, rename, stat } from "node:fs/promises";
 import { dirname } from "node:path";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
 const run = promisify(execFile);
 const sourceDir = fileURLToPath(new URL("../../native/guest/", import.meta.url));
-const flags = [
-  "-std=gnu17",
-  "-O2",
-  "-static",
-  "-pthread",
-  "-D_GNU_SOURCE",
-  "-Wall",
-  "-Wextra",
-  "-Wno-format-truncation",
-];
+/** One a line; editors (clangd) and `npm run check` read them too. */
+const flagsFile = `${sourceDir}compile_flags.txt`;
 
 /** The C sources, for whoever keys an artifact by what it is made of. */
 export async function nativeSources(): Promise<string[]> {
@@ -35,7 +27,8 @@ export async function buildNative(outFile: string, compiler = "gcc"): Promise<nu
   const sources = (await nativeSources()).filter((path) => path.endsWith(".c"));
   await mkdir(dirname(outFile), { recursive: true });
   const unfinished = `${outFile}.${process.pid}.tmp`;
-  await run(compiler, [...flags, "-fno-stack-protector", "-o", unfinished, ...sources]);
+  const flags = (await readFile(flagsFile, "utf8")).trim().split("\n");
+  await run(compiler, [...flags, "-static", "-o", unfinished, ...sources]);
   await rename(unfinished, outFile);
   return (await stat(outFile)).size;
 }

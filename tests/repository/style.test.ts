@@ -17,6 +17,8 @@ const customNames = new Set([
   "LICENSE",
   "Makefile",
   "Dockerfile",
+  // Of clangd.
+  "compile_flags.txt",
 ]);
 
 const tooLong = (files: readonly SourceFile[]): string[] =>

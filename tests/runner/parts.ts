@@ -31,7 +31,11 @@ const imagePackages = {
 };
 
 export const parts: readonly Part[] = [
-  { name: "check", deadlineMs: 5 * minute, scripts: ["check:types", "check:lint", "check:format"] },
+  {
+    name: "check",
+    deadlineMs: 5 * minute,
+    scripts: ["check:types", "check:lint", "check:format", "check:native"],
+  },
   { name: "unit", deadlineMs: 12 * minute },
   { name: "contracts", deadlineMs: 15 * minute, folder: "tests/contracts" },
   { name: "guest", deadlineMs: 15 * minute, folder: "tests/guest" },

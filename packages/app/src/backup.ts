@@ -112,7 +112,11 @@ async function syncTree(folder: string, takes: (name: string) => boolean = () =>
     if (entry.isDirectory()) await syncTree(path);
     else if (entry.isFile()) {
       const handle = await open(path);
-      await handle.sync().finally(() => handle.close());
+      try {
+        await handle.sync();
+      } finally {
+        await handle.close();
+      }
     }
   }
   await syncDirectory(folder);

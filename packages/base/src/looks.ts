@@ -27,10 +27,12 @@ export class Looks {
       this.#underWay.add(subject.id);
       await look(subject).finally(() => this.#underWay.delete(subject.id));
     };
-    await eachPatiently(
+    const begun = await eachPatiently(
       subjects.filter(({ id }) => !this.#underWay.has(id)),
       lookOnce,
       { clock: this.#clock, atOnce: AT_ONCE, patienceMs: PATIENCE_MS, ...(isOver && { isOver }) },
     );
+    // Those that had their time go on.
+    void begun;
   }
 }

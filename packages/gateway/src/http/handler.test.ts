@@ -369,13 +369,14 @@ describe("what is hardly HTTP", () => {
 
   it("splits a preface that comes byte by byte into what it is", async () => {
     const answer = await new Promise<string>((resolve, reject) => {
-      const socket = connect(f.listener.port, "127.0.0.1", async () => {
+      const writeByteByByte = async (): Promise<void> => {
         const text = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
         for (const byte of text) {
           socket.write(byte);
           await new Promise((next) => setImmediate(next));
         }
-      });
+      };
+      const socket = connect(f.listener.port, "127.0.0.1", () => void writeByteByByte());
       let got = "";
       socket.on("data", (chunk) => {
         got += chunk.toString();

@@ -3,11 +3,11 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { run } from "../sys/run.ts";
+import { compileFlags } from "./compile-flags.ts";
 import { inStep, type Progress } from "./step.ts";
 import { obtainArtifact } from "./store.ts";
 
 const SOURCES_DIR = fileURLToPath(new URL("../../../../native/sys", import.meta.url));
-const FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-static", "-pthread"];
 const PROGRAM = "cloche-sys";
 
 /** Answers the path of the program. */
@@ -16,14 +16,15 @@ export function obtainNative(cache: string, progress: Progress): Promise<string>
   return inStep(progress, "native program (cloche-sys)", repair, async (detail) => {
     const names = (await readdir(SOURCES_DIR)).filter((name) => /\.[ch]$/.test(name)).sort();
     const texts = await Promise.all(names.map((name) => readFile(join(SOURCES_DIR, name), "utf8")));
+    const flags = [...(await compileFlags(SOURCES_DIR)), "-static"];
     const artifact = await obtainArtifact(
       cache,
       {
         kind: "native",
-        inputs: { names, texts, flags: FLAGS, architecture: process.arch },
+        inputs: { names, texts, flags, architecture: process.arch },
         build: async (dir) => {
           const sources = names.filter((name) => name.endsWith(".c")).map((name) => join(SOURCES_DIR, name));
-          await run(["gcc", ...FLAGS, "-o", join(dir, PROGRAM), ...sources]);
+          await run(["gcc", ...flags, "-o", join(dir, PROGRAM), ...sources]);
         },
       },
       (_step, text) => detail(text ?? ""),

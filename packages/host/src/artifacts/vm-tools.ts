@@ -3,11 +3,11 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { run } from "../sys/run.ts";
+import { compileFlags } from "./compile-flags.ts";
 import { inStep, type Progress } from "./step.ts";
 import { obtainArtifact } from "./store.ts";
 
 const SOURCES_DIR = fileURLToPath(new URL("../../../../native/vm", import.meta.url));
-const FLAGS = ["-std=gnu11", "-O2", "-Wall", "-Wextra"];
 const PROGRAMS = [
   { source: "vm-launch.c", output: "vm-launch", flags: ["-static"] },
   { source: "vm-pages.c", output: "vm-pages", flags: ["-static"] },
@@ -33,14 +33,15 @@ export function obtainVmTools(cache: string, progress: Progress): Promise<VmTool
     const texts = await Promise.all(
       PROGRAMS.map(({ source }) => readFile(join(SOURCES_DIR, source), "utf8")),
     );
+    const common = await compileFlags(SOURCES_DIR);
     const artifact = await obtainArtifact(
       cache,
       {
         kind: "vm-tools",
-        inputs: { programs: PROGRAMS, texts, flags: FLAGS, architecture: process.arch },
+        inputs: { programs: PROGRAMS, texts, flags: common, architecture: process.arch },
         build: async (dir) => {
           for (const { source, output, flags } of PROGRAMS)
-            await run(["gcc", ...FLAGS, ...flags, "-o", join(dir, output), join(SOURCES_DIR, source)]);
+            await run(["gcc", ...common, ...flags, "-o", join(dir, output), join(SOURCES_DIR, source)]);
         },
       },
       progress,

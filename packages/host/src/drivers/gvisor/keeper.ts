@@ -2,17 +2,19 @@
 import { readFile, rm } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { join } from "node:path";
+import { compileFlags } from "../../artifacts/compile-flags.ts";
 import { inStep, type Progress } from "../../artifacts/step.ts";
 import { obtainArtifact } from "../../artifacts/store.ts";
 import type { Native } from "../../sys/native.ts";
 import { CommandError, run } from "../../sys/run.ts";
 
-const nativeFile = (path: string): string =>
-  fileURLToPath(new URL(`../../../../../native/${path}`, import.meta.url));
+const SOURCES_DIR = fileURLToPath(new URL("../../../../../native", import.meta.url));
 const PROGRAMS = [
-  { name: "keeper", source: nativeFile("keeper/keeper.c") },
-  { name: "runsc-probe", source: nativeFile("gvisor/runsc-probe.c") },
+  { name: "keeper", folder: "keeper" },
+  { name: "runsc-probe", folder: "gvisor" },
 ] as const;
+const sourceOf = ({ name, folder }: (typeof PROGRAMS)[number]): string =>
+  join(SOURCES_DIR, folder, `${name}.c`);
 
 /** For what takes a quarter of a second on an idle machine. */
 const DEADLINE_MS = 180_000;
@@ -21,7 +23,7 @@ const DEADLINE_MS = 180_000;
 export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
   const repair = "install gcc and libc6-dev (apt-get install gcc libc6-dev) and run the command again";
   return inStep(progress, "machine keeper", repair, async () => {
-    const texts = await Promise.all(PROGRAMS.map(({ source }) => readFile(source, "utf8")));
+    const texts = await Promise.all(PROGRAMS.map((program) => readFile(sourceOf(program), "utf8")));
     const inputs = { texts, architecture: process.arch };
     const artifact = await obtainArtifact(
       cache,
@@ -29,9 +31,10 @@ export function obtainKeeper(cache: string, progress: Progress): Promise<string>
         kind: "keeper",
         inputs,
         build: async (dir) => {
-          const flags = ["-O2", "-static", "-Wall", "-Wextra", "-pthread"];
-          for (const { name, source } of PROGRAMS)
-            await run(["gcc", ...flags, "-o", join(dir, name), source]);
+          for (const program of PROGRAMS) {
+            const flags = [...(await compileFlags(join(SOURCES_DIR, program.folder))), "-static"];
+            await run(["gcc", ...flags, "-o", join(dir, program.name), sourceOf(program)]);
+          }
         },
       },
       progress,
