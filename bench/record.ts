@@ -6,15 +6,6 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { plotOf } from "./plot.ts";
 import type { CellResult, TargetResult } from "./runner.ts";
 
-/** A cell as it is kept: without the single samples, which would be most of the repository. */
-export interface Recorded {
-  group: string;
-  at: string;
-  seed: number;
-  machine: string;
-  results: Omit<CellResult, "arms">[] & { arms: object[] }[];
-}
-
 export interface GroupRun {
   group: string;
   results: CellResult[];

@@ -34,7 +34,7 @@ export const parts: readonly Part[] = [
   {
     name: "check",
     deadlineMs: 5 * minute,
-    scripts: ["check:types", "check:lint", "check:format", "check:native"],
+    scripts: ["check:types", "check:lint", "check:format", "check:native", "check:unused"],
   },
   { name: "unit", deadlineMs: 12 * minute },
   { name: "contracts", deadlineMs: 15 * minute, folder: "tests/contracts" },

@@ -1,2 +1,1 @@
 export { fileRoutes } from "./routes.ts";
-export { entryInfo } from "./entry-info.ts";

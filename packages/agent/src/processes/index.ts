@@ -1,3 +1,3 @@
 export { isAttachPath, processAttach } from "./attach.ts";
 export { ProcessTable } from "./process-table.ts";
-export { type ProcessRouteParts, processRoutes } from "./routes.ts";
+export { processRoutes } from "./routes.ts";
