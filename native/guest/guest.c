@@ -87,13 +87,19 @@ static bool make_device(const char *name, unsigned major_number, unsigned minor_
   return ensure_file(path) && mount(source, path, NULL, MS_BIND, NULL) == 0;
 }
 
-static const char *mount_dev(void) {
+/* What a user namespace can use, and nobody can make in one. */
+static bool make_shared_devices(void) {
+  return make_device("fuse", 10, 229) && mkdir("/dev/net", 0755) == 0 && make_device("net/tun", 10, 200);
+}
+
+static const char *mount_dev(bool user_namespace) {
   if (!ensure_directory("/dev", 0755)) return "mkdir /dev";
   /* Not MS_NODEV here. */
   if (mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=755,size=65536") != 0) return "mount /dev";
   if (!make_device("null", 1, 3) || !make_device("zero", 1, 5) || !make_device("full", 1, 7) || !make_device("random", 1, 8) ||
       !make_device("urandom", 1, 9) || !make_device("tty", 5, 0))
     return "devices";
+  if (user_namespace && !make_shared_devices()) return "devices";
   mkdir("/dev/pts", 0755);
   if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5") != 0)
     return "mount /dev/pts";
@@ -189,7 +195,8 @@ static void limit_processes(const char *mount_point, unsigned max, struct proces
   snprintf(limit->name, sizeof limit->name, "cloche-guests-%d", getppid());
   for (int version = 2; version >= 1 && limit->procs_fd < 0; version--) {
     const char *type = version == 1 ? "cgroup" : "cgroup2";
-    if (mount(type, mount_point, type, MS_NOSUID | MS_NODEV | MS_NOEXEC, version == 1 ? "pids" : NULL) != 0) continue;
+    /* nsdelegate: limits cannot be written in a cgroup namespace that begins at them (confine.c). Each mount says it anew. */
+    if (mount(type, mount_point, type, MS_NOSUID | MS_NODEV | MS_NOEXEC, version == 1 ? "pids" : "nsdelegate") != 0) continue;
     int parent = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC), group = -1;
     if (parent >= 0) {
       if (version == 2) write_file_at(parent, "cgroup.subtree_control", "+pids");
@@ -236,6 +243,9 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return "private mounts";
   limit_processes(options->root, options->max_processes, limit);
   if (mount(options->root, options->root, NULL, MS_BIND | MS_REC, NULL) != 0) return "bind root";
+  /* The disk may hold device nodes, of an archive or of another time. */
+  if (options->user_namespace && mount(NULL, options->root, NULL, MS_REMOUNT | MS_BIND | MS_NODEV, NULL) != 0)
+    return "root without devices";
   int old_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (old_root < 0 || chdir(options->root) != 0) return "open root";
   /* Pivot first: from here on every path, and every symlink the user left at a mount point, resolves in the user's tree. */
@@ -243,7 +253,7 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   if (fchdir(old_root) != 0) return "old root";
   if (ensure_directory("/proc", 0555)) *hidden = temporary_open_hidden();
   tmpfs.size = tmpfs_bytes();
-  const char *failed = mount_dev();
+  const char *failed = mount_dev(options->user_namespace);
   if (!failed) failed = mount_binds(options);
   if (!failed) failed = ensure_tmp();
   if (failed) return failed;

@@ -20,6 +20,7 @@ struct guest_options {
   int bind_count;
   unsigned max_processes; /* 0: no limit */
   bool memory_guard;
+  bool user_namespace; /* confine.h */
 };
 
 /* The pids cgroup that users' programs enter, so that a fork bomb ends at a limit of ours and not at the machine's, which kills the sandbox. */

@@ -233,7 +233,7 @@ static int take_ready(struct init *in, int timeout_ms) {
 }
 
 /* Init must get its turn however many processes a user runs. What it starts begins with the usual priority again. */
-static void raise_priority(void) {
+void init_raise_priority(void) {
   struct sched_param none = {0};
   if (sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none) == 0) setpriority(PRIO_PROCESS, 0, -20);
 }
@@ -267,7 +267,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   prctl(PR_SET_DUMPABLE, 0);
   prctl(PR_SET_NAME, "cloche-init");
   umask(022);
-  raise_priority();
+  init_raise_priority();
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, NULL); /* nothing a user sends may end or stop pid 1; programs start with an empty mask */

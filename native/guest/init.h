@@ -13,6 +13,9 @@
 #include "guest.h"
 #include "memory.h"
 
+/* Done by init_serve; before that by whoever gives up the right to. */
+void init_raise_priority(void);
+
 /* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `limit`; `bell` (or NULL) is rung for each. Does not return. */
 _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit, struct memory_bell *bell);
 

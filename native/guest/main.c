@@ -14,11 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "confine.h"
 #include "files.h"
 #include "grow.h"
 #include "guest.h"
@@ -58,6 +60,8 @@ static bool read_options(int count, char **words, struct guest_options *o) {
       o->max_processes = (unsigned)strtoul(value, NULL, 10);
     } else if (strcmp(words[i], "--memory-guard") == 0) {
       o->memory_guard = strcmp(value, "on") == 0;
+    } else if (strcmp(words[i], "--user-namespace") == 0) {
+      o->user_namespace = strcmp(value, "on") == 0;
     } else if ((strcmp(words[i], "--bind") == 0 || strcmp(words[i], "--bind-ro") == 0) && o->bind_count < MOUNTS_MAX) {
       char *middle = strchr(value, ':');
       if (!middle) return false;
@@ -120,30 +124,38 @@ static int run_guest(int argc, char **argv) {
     fatal("options");
   }
   /* The agent's procfs sees the processes of all guests. It never reaches init. */
-  int proc = options.memory_guard ? open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-  struct memory_bell *bell = proc < 0 ? NULL : memory_bell_make();
+  bool outside = options.memory_guard || options.user_namespace;
+  int proc = outside ? open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+  struct memory_bell *bell = proc < 0 || !options.memory_guard ? NULL : memory_bell_make();
   struct process_limit limit;
   int hidden;
   const char *failed = guest_enter(&options, &limit, &hidden);
   if (failed) fatal(failed);
-  int alive[2];
-  if (pipe2(alive, O_CLOEXEC) < 0) fatal("pipe");
+  int alive[2], sync[2];
+  if (pipe2(alive, O_CLOEXEC) < 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sync) < 0) fatal("pipe");
   pid_t init = (pid_t)syscall(SYS_clone, CLONE_NEWPID | SIGCHLD, 0, 0, 0, 0);
   if (init < 0) fatal("clone init");
   if (init == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(alive[1]);
     close(FILES_FD);
+    close(sync[0]);
     if (proc >= 0) close(proc);
-    if (limit.parent_fd >= 0) close(limit.parent_fd);
-    if (hidden >= 0) close(hidden);
     /* Closes the race of a parent that died before the line above: it can only be dead if its end of the pipe is closed. */
     fcntl(alive[0], F_SETFL, O_NONBLOCK);
     char byte;
     if (read(alive[0], &byte, 1) == 0) _exit(0);
     close(alive[0]);
     failed = guest_mount_proc();
+    if (!failed && options.user_namespace) {
+      init_raise_priority(); /* later it may not */
+      failed = confine_proc();
+      if (!failed) failed = confine_self(sync[1], &limit, hidden);
+    }
     if (failed) fatal(failed);
+    close(sync[1]);
+    if (limit.parent_fd >= 0) close(limit.parent_fd);
+    if (hidden >= 0) close(hidden);
     /* Users see this process: they need not see where the agent keeps the disk. */
     char *end = argv[argc - 1] + strlen(argv[argc - 1]);
     memset(argv[0], 0, (size_t)(end - argv[0]));
@@ -151,6 +163,9 @@ static int run_guest(int argc, char **argv) {
     setsid();
     init_serve(INIT_FD, self, &limit, bell);
   }
+  close(sync[1]);
+  if (options.user_namespace && (failed = confine_follow(sync[0], proc, init, &hidden))) fatal(failed);
+  close(sync[0]);
   close(INIT_FD);
   close(self);
   close(alive[0]);
@@ -178,7 +193,7 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
   fprintf(stderr,
           "usage: cloche-guest guest [--root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] "
-          "[--memory-guard on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | "
+          "[--memory-guard on] [--user-namespace on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | "
           "tar-extract DIR\n");
   return 64;
 }

@@ -22,6 +22,8 @@ export interface BootConfig {
   nativeDir: string;
   /** Kill users' processes before the machine ends for lack of memory, as gVisor does. Default false. */
   memoryGuard: boolean;
+  /** Users have a user namespace of their own, where the kernel is theirs and the agent's (a virtual machine). Default false. */
+  userNamespace: boolean;
 }
 
 /** Reads and checks the boot config; throws an Error naming the field that is wrong. */
@@ -52,6 +54,8 @@ export function readBootConfig(path: string, bundleDir: string): BootConfig {
   }
   const memoryGuard = fields["memoryGuard"] ?? false;
   if (typeof memoryGuard !== "boolean") throw new Error("boot config: memoryGuard must be true or false");
+  const userNamespace = fields["userNamespace"] ?? false;
+  if (typeof userNamespace !== "boolean") throw new Error("boot config: userNamespace must be true or false");
   return {
     host: text("host", "0.0.0.0"),
     port,
@@ -61,5 +65,6 @@ export function readBootConfig(path: string, bundleDir: string): BootConfig {
     bootstrapChannelKey: key("bootstrapChannelKey"),
     nativeDir: text("nativeDir", bundleDir),
     memoryGuard,
+    userNamespace,
   };
 }

@@ -16,8 +16,8 @@ if (configPath === "pull")
   void import("./images/pull-process.ts").then(({ runPullProcess }) => runPullProcess());
 else serve(configPath);
 
-function spawnerOf({ nativeDir, memoryGuard }: BootConfig): NativeSpawner {
-  return new NativeSpawner(join(nativeDir, "cloche-guest"), { memoryGuard });
+function spawnerOf({ nativeDir, memoryGuard, userNamespace }: BootConfig): NativeSpawner {
+  return new NativeSpawner(join(nativeDir, "cloche-guest"), { memoryGuard, userNamespace });
 }
 
 function serve(path: string): void {

@@ -316,6 +316,7 @@ function optionWords(options: GuestOptions): string[] {
     words.push(bind.readOnly === true ? "--bind-ro" : "--bind", `${bind.source}:${bind.target}`);
   words.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
   if (options.memoryGuard === true) words.push("--memory-guard", "on");
+  if (options.userNamespace === true) words.push("--user-namespace", "on");
   if (options.hostname !== undefined) words.push("--hostname", options.hostname);
   return words;
 }

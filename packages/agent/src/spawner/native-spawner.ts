@@ -21,7 +21,7 @@ export class NativeSpawner implements Spawner {
   /** Counts attaches and detaches: whatever was started for an earlier one is closed again. */
   #epoch = 0;
 
-  /** `binary` is the compiled guest program (native/build.ts); `options` go for the users' guest. */
+  /** `binary` is the compiled guest program (native/build.ts); `options` go for the users' guest, `userNamespace` for containers too. */
   constructor(binary: string, options: Omit<GuestOptions, "root"> = {}) {
     this.#binary = binary;
     this.#options = options;
@@ -72,9 +72,10 @@ export class NativeSpawner implements Spawner {
 
   async openContainer(id: string, options: GuestOptions): Promise<Guest> {
     const epoch = this.#epoch;
+    const { userNamespace = false } = this.#options;
     if (this.#root === undefined) return this.guest;
     if (this.#containers.has(id)) throw new ClocheError("already_exists", `container ${id} is open already`);
-    const guest = await NativeGuest.start(this.#binary, { ...this.#limits, ...options });
+    const guest = await NativeGuest.start(this.#binary, { ...this.#limits, userNamespace, ...options });
     if (this.#epoch !== epoch || this.#containers.has(id)) {
       await guest.close();
       throw new ClocheError("aborted", `container ${id}: the disk was swapped while it started`);

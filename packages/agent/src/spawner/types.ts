@@ -93,6 +93,11 @@ export interface GuestOptions {
    * killed as a whole; watches all guests of the agent, so only the users' own has it. Default false.
    */
   readonly memoryGuard?: boolean;
+  /**
+   * Its programs live in a user namespace of its own (confine.h). For a machine whose kernel is the agent's too; holds for
+   * containers as well. Default false.
+   */
+  readonly userNamespace?: boolean;
   /** Host name in its uts namespace; absent: the sandbox's. */
   readonly hostname?: string;
   /** Files or directories of the agent's view that show up in the guest. */

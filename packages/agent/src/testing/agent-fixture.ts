@@ -85,6 +85,7 @@ export async function startAgent(
       bootstrapChannelKey: channelKeyOf(bootstrapSecret).toString("hex"),
       nativeDir: "/nonexistent",
       memoryGuard: false,
+      userNamespace: false,
     },
     spawner,
     quiet,
