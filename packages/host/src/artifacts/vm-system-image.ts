@@ -17,7 +17,7 @@ const INIT = fileURLToPath(new URL("../drivers/qemu/guest/system-init.sh", impor
 const OUR_FOLDER = "cloche-vm";
 const MOUNT_POINTS = ["dev", "proc", "sys", "run", "tmp", "mnt"];
 const APPLETS =
-  "sh mount umount mkdir ln cat ip hostname poweroff modprobe insmod sync date echo sleep ls ps dmesg blockdev kill".split(
+  "sh mount umount mkdir ln cat ip hostname poweroff modprobe insmod rmmod sync date echo sleep ls ps dmesg blockdev kill".split(
     " ",
   );
 const MKE2FS_OPTIONS = "-L system -b 4096 -m 0 -O ^has_journal -E root_owner=0:0,lazy_itable_init=0".split(

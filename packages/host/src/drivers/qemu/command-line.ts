@@ -129,6 +129,10 @@ export function kernelParameters(arch: VmArch): string {
     "panic=-1 oops=panic",
     // On no interface but the loopback, which system-init.sh gives ::1.
     "ipv6.disable_ipv6=1",
+    // Nobody, its root included, reads or writes the kernel's memory; modules are Debian's.
+    "lockdown=confidentiality",
+    // Version 2 only: one of version 1 could name a program for the kernel to start.
+    "cgroup_no_v1=all",
   ].join(" ");
 }
 

@@ -162,6 +162,7 @@ function bootConfig(port: number, bootstrapSecret: string): object {
     port,
     listenFd: LISTEN_FD,
     diskPath: "/mnt/disk",
+    userNamespace: true,
     bootstrapControlSecretSha256,
     bootstrapChannelKey,
   };

@@ -12,7 +12,7 @@ mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs /dev/shm
 mount -t tmpfs -o nosuid,nodev,mode=0755 tmpfs /run
 mount -t tmpfs -o nosuid,nodev,mode=1777 tmpfs /tmp
 mount -t tmpfs -o nodev,mode=0755 tmpfs /mnt
-mount -t cgroup2 -o nosuid,nodev,noexec cgroup2 /sys/fs/cgroup
+mount -t cgroup2 -o nosuid,nodev,noexec,nsdelegate cgroup2 /sys/fs/cgroup
 ln -sf /proc/self/fd /dev/fd
 ln -sf /proc/self/fd/0 /dev/stdin
 ln -sf /proc/self/fd/1 /dev/stdout
@@ -24,6 +24,16 @@ echo 100 > /proc/sys/vm/dirty_writeback_centisecs
 echo 300 > /proc/sys/vm/dirty_expire_centisecs
 # Every user may ping, as in gVisor and on any Debian with systemd.
 echo 0 2147483647 > /proc/sys/net/ipv4/ping_group_range
+# So may they listen on any port.
+echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start
+# Users have a user namespace (native/guest/confine.h). Should one get out of it, there is no new kernel, no tracing, no log,
+# and what the kernel starts by a path in a setting can load a module and nothing else (CAP_SYS_MODULE, 1 << 16).
+echo 1 > /proc/sys/kernel/kexec_load_disabled
+echo 1 > /proc/sys/kernel/unprivileged_bpf_disabled
+echo 1 > /proc/sys/kernel/dmesg_restrict
+echo 2 > /proc/sys/kernel/kptr_restrict
+echo 3 > /proc/sys/kernel/perf_event_paranoid
+echo '65536 0' > /proc/sys/kernel/usermodehelper/bset
 ulimit -n 1048576
 hostname sandbox
 # ::1, which `localhost` means too.
@@ -34,6 +44,7 @@ ip link set eth0 up
 ip route add default via @GATEWAY_ADDRESS@
 mkdir -p /mnt/disk
 cat /sys/firmware/qemu_fw_cfg/by_name/opt/cloche/boot/raw > /mnt/boot.json
+rmmod qemu_fw_cfg
 # When memory ends, the kernel ends users' programs, none of ours: the spawner takes this off what it starts.
 echo -1000 > /proc/self/oom_score_adj
 vm-clock > /dev/@CONSOLE@ 2>&1 &
