@@ -18,7 +18,8 @@
 #define ALL_IDS "0 0 4294967295"
 
 /* Settings that programs ask for and that reach no further than the machine's network, or how much they may take. */
-static const char *const writable[] = {"/proc/sys/net", "/proc/sys/fs/inotify", "/proc/sys/vm/max_map_count", "/proc/sys/vm/overcommit_memory"};
+static const char *const writable[] = {"/proc/sys/net", "/proc/sys/fs/inotify", "/proc/sys/vm/max_map_count",
+                                       "/proc/sys/vm/overcommit_memory"};
 
 static bool bind_self(const char *path, unsigned long flags) {
   return mount(path, path, NULL, MS_BIND, NULL) == 0 && mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | PROC_FLAGS | flags, NULL) == 0;

@@ -193,7 +193,8 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
   fprintf(stderr,
           "usage: cloche-guest guest [--root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] "
-          "[--memory-guard on] [--user-namespace on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk PATH DEVICE | tar-create DIR | "
+          "[--memory-guard on] [--user-namespace on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk PATH DEVICE | "
+          "tar-create DIR | "
           "tar-extract DIR\n");
   return 64;
 }
