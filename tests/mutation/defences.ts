@@ -385,8 +385,8 @@ export const defences: readonly Defence[] = [
   {
     what: "a sandbox that lost its memory says so, whatever was cut off",
     file: "packages/host/src/operations/start-machine.ts",
-    find: 'await machines.change(id, { phase: "running", errorMessage }, DURABLE);',
-    replace: 'await machines.change(id, { phase: "running", errorMessage: "" }, DURABLE);',
+    find: 'await machines.move(id, "started", { errorMessage }, DURABLE);',
+    replace: 'await machines.move(id, "started", { errorMessage: "" }, DURABLE);',
     project: "unit",
     test: "packages/host/src/operations/faults.test.ts",
     named: "resume without its memory",

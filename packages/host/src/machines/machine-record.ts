@@ -12,18 +12,7 @@ import {
   writeDurably,
 } from "@cloche/base";
 import type { MachineFiles, MachineResources, Runtime } from "../drivers/driver.ts";
-
-export const machinePhases = [
-  "starting",
-  "running",
-  "suspending",
-  "suspended",
-  "resuming",
-  "stopped",
-  "failed",
-  "destroying",
-] as const;
-export type MachinePhaseName = (typeof machinePhases)[number];
+import type { MachinePhaseName } from "./phases.ts";
 
 export interface MachineSpecRecord extends MachineResources {
   id: string;

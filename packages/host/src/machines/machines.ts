@@ -1,12 +1,6 @@
 // Every machine of this host: its record, its queue, what watchers hear of it, and the calls to its agent.
 // Owns the records in memory and on disk. The operations (operations/) change a record only through `change`,
-// and only inside the machine's queue: one operation of a machine at a time.
-//
-//   starting ──▶ running ──▶ suspending ──▶ suspended ──▶ resuming ──▶ running
-//      │            │ ▲           └─ failed ─▶ running         └─ failed ─▶ suspended
-//      │ failed     │ └──────── stopped (process gone: starts cold from its disk)
-//      ▼            ▼ process ended too often
-//   (no record)   failed                any ──▶ destroying ──▶ (no record)
+// and `move` (phases.ts), and only inside the machine's queue: one operation of a machine at a time.
 import { createHash } from "node:crypto";
 import { join } from "node:path";
 import { create } from "@bufbuild/protobuf";
@@ -36,13 +30,8 @@ import type { HostJournal } from "../operations/journal.ts";
 import { operationHistogram } from "./operation-histogram.ts";
 import { GuestClient } from "../agent-calls/guest-client.ts";
 import { MachineEvents } from "./machine-events.ts";
-import {
-  filesOf,
-  type MachinePhaseName,
-  type MachineRecord,
-  MachineRecordStore,
-  type MachineSpecRecord,
-} from "./machine-record.ts";
+import { filesOf, type MachineRecord, MachineRecordStore, type MachineSpecRecord } from "./machine-record.ts";
+import { type MachinePhaseName, nextPhase, type PhaseTrigger } from "./phases.ts";
 
 export interface HostParts {
   /** Directory of the reflink pool. */
@@ -252,12 +241,31 @@ export class Machines {
    * they do of other words.
    * `durable`: before it answers it is safe from a power cut.
    */
-  async change(
+  change(
     id: string,
-    fields: Partial<MachineRecord>,
+    fields: Partial<Omit<MachineRecord, "phase">>,
+    options: { durable?: boolean } = {},
+  ): Promise<MachineRecord> {
+    return this.#change(this.get(id), fields, options);
+  }
+
+  /** The same, with the phase that the trigger leads to. Throws where it leads nowhere from here. */
+  async move(
+    id: string,
+    trigger: PhaseTrigger,
+    fields: Partial<Omit<MachineRecord, "phase">> = {},
     options: { durable?: boolean } = {},
   ): Promise<MachineRecord> {
     const record = this.get(id);
+    return this.#change(record, { ...fields, phase: nextPhase(record.phase, trigger) }, options);
+  }
+
+  async #change(
+    record: MachineRecord,
+    fields: Partial<MachineRecord>,
+    options: { durable?: boolean },
+  ): Promise<MachineRecord> {
+    const { id } = record;
     const news =
       (fields.phase !== undefined && fields.phase !== record.phase) ||
       (fields.agentHost !== undefined && fields.agentHost !== record.agentHost) ||

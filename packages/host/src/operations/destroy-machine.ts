@@ -6,7 +6,7 @@ import type { OperationParts } from "./operation-parts.ts";
 export async function destroyMachine({ machines }: OperationParts, id: string): Promise<void> {
   const record = machines.find(id);
   if (!record) return;
-  if (record.phase !== "destroying") await machines.change(id, { phase: "destroying" }, { durable: true });
+  if (record.phase !== "destroying") await machines.move(id, "destroy", {}, { durable: true });
   await machines.driver(record).destroy(machines.files(record));
   await rm(machines.files(record).diskImage, { force: true });
   await machines.forget(id);

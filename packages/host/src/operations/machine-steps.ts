@@ -55,7 +55,7 @@ export function commitStep<Context>(
 }
 
 export async function commit(machines: Machines, id: string, options: { durable: boolean }): Promise<void> {
-  await machines.change(id, { phase: "running", errorMessage: "" }, options);
+  await machines.move(id, "started", { errorMessage: "" }, options);
 }
 
 /** From here on a start finds a machine with a disk, which it starts whatever became of it (recovery.ts). */

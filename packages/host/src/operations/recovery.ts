@@ -93,7 +93,7 @@ async function recoverOne(
     if (!machines.find(id)) return;
     const errorMessage = ClocheError.from(error).message;
     await machines
-      .change(id, { phase: "failed", errorMessage })
+      .move(id, "gave_up", { errorMessage })
       .catch((problem: unknown) => log.error({ err: problem, sandbox_id: id }, "could not be noted"));
   }
 }
@@ -110,7 +110,7 @@ export async function coldStart(parts: OperationParts, id: string): Promise<void
   } catch (error) {
     machines.parts.log.error({ err: error, sandbox_id: id }, "machine could not be started");
     const message = `could not be started from its disk: ${ClocheError.from(error).message}`;
-    await machines.change(id, { phase: "failed", errorMessage: message });
+    await machines.move(id, "gave_up", { errorMessage: message });
   }
 }
 
@@ -160,13 +160,12 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
       if (!running) {
         await driver.stopMachine(files);
         const errorMessage = withoutMemory("its machine had ended when the service started");
-        await machines.change(record.id, { phase: "stopped", errorMessage });
+        await machines.move(record.id, "ended", { errorMessage });
         // A restore that was under way is undone: its sandbox starts from the disk that counts.
         await machines.dropField(record.id, "restore");
         return true;
       }
-      await machines.change(record.id, {
-        phase: "running",
+      await machines.move(record.id, "adopted", {
         agentHost: running.agentHost,
         agentPort: running.agentPort,
       });
@@ -179,11 +178,11 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
       // Its saga is gone with a reboot: a machine that never ran holds nothing, one that did has its disk.
       await driver.stopMachine(files);
       if (record.controlSecret === "") await machines.forget(record.id);
-      else await machines.change(record.id, { phase: "stopped" });
+      else await machines.move(record.id, "ended");
       return record.controlSecret !== "";
     case "resuming":
       await driver.stopMachine(files);
-      await machines.change(record.id, { phase: "suspended" });
+      await machines.move(record.id, "resume_failed");
       return false;
     case "suspended":
       await giveBack(machines, record.id);

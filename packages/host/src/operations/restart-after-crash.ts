@@ -43,16 +43,16 @@ export async function restartAfterCrash(
   await machines.driver(record).stopMachine(machines.files(record));
   if (!budget.take(id)) {
     const errorMessage = `${reason}; it had been started again ${restartsMax} times within ten minutes`;
-    await machines.change(id, { phase: "failed", errorMessage }, { durable: true });
+    await machines.move(id, "gave_up", { errorMessage }, { durable: true });
     return;
   }
   const errorMessage = `started again from its disk: ${reason}`;
-  await machines.change(id, { phase: "stopped", errorMessage }, { durable: true });
+  await machines.move(id, "ended", { errorMessage }, { durable: true });
   try {
     await startMachine(parts, id);
   } catch (error) {
     log.error({ err: error, sandbox_id: id }, "machine could not be started again");
     const errorMessage = `${reason}; it could not be started again from its disk: ${ClocheError.from(error).message}`;
-    await machines.change(id, { phase: "failed", errorMessage }, { durable: true });
+    await machines.move(id, "gave_up", { errorMessage }, { durable: true });
   }
 }

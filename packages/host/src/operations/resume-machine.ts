@@ -55,7 +55,7 @@ async function startFromImage(
     "memory cannot be restored: starting from the disk",
   );
   const errorMessage = withoutMemory(reason.message);
-  await machines.change(id, { phase: "stopped", errorMessage }, { durable: true });
+  await machines.move(id, "ended", { errorMessage }, { durable: true });
   await startMachine(parts, id);
   await dropSnapshots(machines, id);
   return machines.get(id);
@@ -66,10 +66,10 @@ export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContex
     {
       name: "phase",
       async do({ id }) {
-        await machines.change(id, { phase: "resuming", errorMessage: "" });
+        await machines.move(id, "resume", { errorMessage: "" });
       },
       async undo({ id }) {
-        await machines.change(id, { phase: "suspended", agentHost: "" });
+        await machines.move(id, "resume_failed", { agentHost: "" });
       },
     },
     {

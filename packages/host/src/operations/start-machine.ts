@@ -28,10 +28,10 @@ export function startSteps({ machines }: OperationParts): SagaStep<StartContext>
     {
       name: "phase",
       async do({ id }) {
-        await machines.change(id, { phase: "starting" });
+        await machines.move(id, "start");
       },
       async undo({ id, words = "" }) {
-        await machines.change(id, { phase: "stopped", errorMessage: words });
+        await machines.move(id, "start_failed", { errorMessage: words });
       },
     },
     machineStep(machines, ({ id }) => id),
@@ -45,7 +45,7 @@ export function startSteps({ machines }: OperationParts): SagaStep<StartContext>
       name: "commit",
       async do({ id, words = "", services }) {
         const errorMessage = words === "" || services === undefined ? words : withServices(words, services);
-        await machines.change(id, { phase: "running", errorMessage }, DURABLE);
+        await machines.move(id, "started", { errorMessage }, DURABLE);
       },
     },
   ];

@@ -74,5 +74,5 @@ async function end(
   await machines.driver(record).stopMachine(machines.files(record));
   const detail = why instanceof ClocheError ? `: ${why.message}` : "";
   const errorMessage = withoutMemory(`it could not be saved when the service stopped${detail}`);
-  await machines.change(id, { phase: "stopped", errorMessage }, { durable: true });
+  await machines.move(id, "ended", { errorMessage }, { durable: true });
 }

@@ -40,10 +40,10 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
     {
       name: "phase",
       async do({ id }) {
-        await machines.change(id, { phase: "suspending", errorMessage: "" });
+        await machines.move(id, "suspend", { errorMessage: "" });
       },
       async undo({ id }) {
-        await machines.change(id, { phase: "running" });
+        await machines.move(id, "suspend_failed");
       },
     },
     {
@@ -74,8 +74,8 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
       // From here on the image counts; what still runs is stopped, now or at the next start.
       async do({ id, snapshot }) {
         const snapshotSecret = machines.get(id).controlSecret;
-        const fields = { phase: "suspended", snapshot, snapshotSecret, agentHost: "" } as const;
-        await machines.change(id, fields, { durable: true });
+        const fields = { snapshot, snapshotSecret, agentHost: "" };
+        await machines.move(id, "suspended", fields, { durable: true });
       },
     },
   ];
