@@ -214,7 +214,7 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
       };
       expect(await list({})).toEqual([c.id, b.id, a.id]);
       expect(await list({ limit: 2 })).toEqual([c.id, b.id]);
-      expect(await list({ beforeOrdinal: 2 })).toEqual([a.id]);
+      expect(await list({ after: { ordinal: 2, name: "" } })).toEqual([a.id]);
       expect(await list({ states: ["SANDBOX_STATE_RUNNING"] })).toEqual([b.id]);
       expect(await list({ states: ["SANDBOX_STATE_RUNNING", "SANDBOX_STATE_CREATING"] })).toEqual([
         c.id,
@@ -226,6 +226,39 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
       expect(await list({ teamId: "team-x" })).toEqual([]);
       expect((await db.sandboxes.all()).length).toBe(4);
       expect(await db.sandboxes.lastOrdinal()).toBe(1_767_225_600_000_001);
+    });
+
+    it("list by name in the order of bytes, from any place, by prefix", async () => {
+      const names = ["b", "a", "é", "A", "a_", "a", "a%", "\u{1f514}", "\uffee"];
+      const made: { id: string; name: string; ordinal: number }[] = [];
+      for (const [index, name] of names.entries()) made.push(await insert({ name, ordinal: index + 1 }));
+      const sorted = made.toSorted(
+        (x, y) => Buffer.compare(Buffer.from(x.name), Buffer.from(y.name)) || x.ordinal - y.ordinal,
+      );
+      for (const isDescending of [false, true]) {
+        const order = { by: "name", isDescending } as const;
+        const wanted = isDescending ? sorted.toReversed() : sorted;
+        const list = async (query: object) => {
+          const all = await db.sandboxes.list({
+            teamId: "team-a",
+            states: [],
+            metadata: {},
+            order,
+            ...query,
+          });
+          return all.map(({ id }) => id);
+        };
+        expect(await list({})).toEqual(wanted.map(({ id }) => id));
+        for (const [index, after] of wanted.entries())
+          expect(await list({ after })).toEqual(wanted.slice(index + 1).map(({ id }) => id));
+        for (const namePrefix of ["a", "a%", "a_", "\u{1f514}", "\uffee", "\u{10ffff}", "x"]) {
+          const those = wanted.filter(({ name }) => name.startsWith(namePrefix));
+          expect(await list({ namePrefix })).toEqual(those.map(({ id }) => id));
+        }
+      }
+      const oldest = { by: "created_at", isDescending: false } as const;
+      const byAge = await db.sandboxes.list({ teamId: "team-a", states: [], metadata: {}, order: oldest });
+      expect(byAge.map(({ id }) => id)).toEqual(made.map(({ id }) => id));
     });
 
     it("change only from the state and generation that were read", async () => {
@@ -316,6 +349,13 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
       expect(await idsAt(nowMs + 9)).toEqual([]);
       expect(await idsAt(nowMs + 20)).toEqual([soon.id, late.id]);
       expect(await idsAt(nowMs + 20, 1)).toEqual([soon.id]);
+      // One that is to be suspended has to wait for a state in which it can be.
+      const busy = { expiresAtMs: nowMs + 3, onTimeout: "suspend" } as const;
+      const waits = await insert({ ...busy, state: "SANDBOX_STATE_RESUMING" });
+      expect(await db.sandboxes.nextExpiryMs()).toBe(nowMs + 10);
+      await db.sandboxes.change(waits, { state: "SANDBOX_STATE_RUNNING" }, nowMs);
+      expect(await db.sandboxes.nextExpiryMs()).toBe(nowMs + 3);
+      expect(await idsAt(nowMs + 9)).toEqual([waits.id]);
     });
   });
 
@@ -493,6 +533,7 @@ describe("SQLite alone", () => {
       raw.close();
       const db = await openSqlite(file, clock);
       expect(await db.usage.open()).toEqual([{ sandboxId: "sbx-old", startedAtMs: nowMs }]);
+      expect(await db.sandboxes.get("sbx-old")).toMatchObject({ onTimeout: "delete", publicPorts: [] });
       await db.close();
     } finally {
       await rm(own, { recursive: true });

@@ -71,6 +71,16 @@ describe("a port of a sandbox", () => {
     expect(answer.body.toString()).toBe("open\n");
   });
 
+  test("is open to all when every port is public, but never the agent's", async () => {
+    const update = (ports: unknown[]) =>
+      client.gateway("UpdateSandbox", { id: sandbox.id, public_ports: { ports } });
+    await update(["*"]);
+    expect((await get(8000, "/")).status).toBe(200);
+    expect((await get(defaults.agentPort, "/healthz")).status).toBe(403);
+    await update([9000]);
+    expect((await get(8000, "/")).status).toBe(401);
+  });
+
   test("says so when nobody listens there", async () => {
     expect([502, 503, 404]).toContain((await get(8001, "/", bearer())).status);
   });

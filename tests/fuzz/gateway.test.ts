@@ -53,6 +53,8 @@ const fieldNames = [
   "disk_mb",
   "runtime",
   "timeout_seconds",
+  "on_timeout",
+  "order_by",
   "idle_suspend_seconds",
   "auto_resume",
   "public_ports",

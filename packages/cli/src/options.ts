@@ -1,3 +1,4 @@
+import { allPorts, type PublicPorts } from "@cloche/protocol";
 import { InvalidArgumentError, type Command } from "commander";
 import { UsageError } from "./exit-codes.ts";
 
@@ -30,7 +31,11 @@ export function seconds(text: string): number {
 
 /** Repeatable options. */
 export const collect = (text: string, before: string[] = []): string[] => [...before, text];
-export const collectPorts = (text: string, before: number[] = []): number[] => [...before, portNumber(text)];
+/** `*`: every port. */
+export const collectPorts = (text: string, before: PublicPorts = []): PublicPorts => [
+  ...before,
+  text === allPorts ? text : portNumber(text),
+];
 
 /** Repeatable `KEY=VALUE`. */
 export function collectPairs(text: string, before: Record<string, string> = {}): Record<string, string> {

@@ -35,6 +35,8 @@ test("create sends what was asked for and nothing else", async () => {
     "k=v",
     "--timeout",
     "2h",
+    "--on-timeout",
+    "suspend",
     "--public-port",
     "80",
     "--public-port",
@@ -48,6 +50,7 @@ test("create sends what was asked for and nothing else", async () => {
     env: { A: "b" },
     metadata: { k: "v" },
     timeout_seconds: 7_200,
+    on_timeout: "suspend",
     public_ports: [80, 81],
     auto_resume: true,
   });
@@ -58,6 +61,7 @@ test("create sends what was asked for and nothing else", async () => {
     ["--memory", "1.5"],
     ["--timeout", "soon"],
     ["--public-port", "0"],
+    ["--on-timeout", "stop"],
     ["-e", "novalue"],
     ["--runtime", "docker"],
   ]) {

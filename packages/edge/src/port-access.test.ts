@@ -178,6 +178,9 @@ test("a public port needs no token, and a token sent all the same stays with the
   expect(JSON.parse(own.body)).toMatchObject({ authorization: "Bearer users-own-scheme" });
   rig.gateway.set({ sandboxId: sandboxA, publicPorts: [] });
   expect((await rig.ask({ label })).status).toBe(401);
+  rig.gateway.set({ sandboxId: sandboxA, publicPorts: [], allPortsPublic: true });
+  expect((await rig.ask({ label })).status).toBe(200);
+  expect((await rig.ask({ label: `${rig.agentPort}-${sandboxA}` })).status).not.toBe(200);
 });
 
 test("WebSockets reach the user's server", async () => {

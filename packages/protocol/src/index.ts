@@ -12,3 +12,4 @@ export * from "./egress.ts";
 export * from "./trace-context.ts";
 export * from "./json.ts";
 export * from "./bytes.ts";
+export * from "./sandbox-fields.ts";

@@ -1,5 +1,5 @@
 /** Messages of the gateway as they are on the wire (spec/proto/cloche/public/v1/sandbox.proto; service-interface.md, Resources). */
-import type { Egress, SandboxState } from "@cloche/protocol";
+import type { Egress, OnTimeout, PublicPorts, SandboxState } from "@cloche/protocol";
 
 export interface SandboxInfo {
   id: string;
@@ -21,9 +21,11 @@ export interface SandboxInfo {
   timeout_seconds: number;
   idle_suspend_seconds: number;
   auto_resume: boolean;
+  /** What happens at `expires_at`. */
+  on_timeout: OnTimeout;
   expires_at: string;
   source_checkpoint_id: string;
-  public_ports: number[];
+  public_ports: PublicPorts;
   egress: Egress;
 }
 
@@ -59,11 +61,14 @@ export interface CreateSandboxRequest {
   memory_mb?: number;
   disk_mb?: number;
   runtime?: string;
-  /** 0: never deleted by itself. */
+  /** 0: never ended by itself. */
   timeout_seconds?: number;
+  /** Default: delete. */
+  on_timeout?: OnTimeout;
   idle_suspend_seconds?: number;
   auto_resume?: boolean;
-  public_ports?: number[];
+  /** Numbers, or `["*"]`: every port. */
+  public_ports?: PublicPorts;
   egress?: EgressRequest;
 }
 
@@ -93,9 +98,13 @@ export interface ListSandboxesRequest {
   states?: SandboxState[];
   /** Every pair must match. */
   metadata?: Record<string, string>;
+  /** Default: -created_at, newest first. */
+  order_by?: "created_at" | "-created_at" | "name" | "-name";
+  /** Only names that begin with it. */
+  name?: string;
 }
 export interface ListSandboxesResponse {
-  /** Newest first. */
+  /** Newest first, or as `order_by` says. */
   sandboxes: SandboxInfo[];
   next_page_token: string;
 }
@@ -107,9 +116,11 @@ export interface UpdateSandboxRequest {
   metadata?: Record<string, string>;
   /** Counted from now. */
   timeout_seconds?: number;
+  on_timeout?: OnTimeout;
   idle_suspend_seconds?: number;
   auto_resume?: boolean;
-  public_ports?: number[];
+  /** Numbers, or `["*"]`: every port. */
+  public_ports?: PublicPorts;
   egress?: EgressRequest;
 }
 

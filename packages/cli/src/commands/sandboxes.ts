@@ -1,3 +1,4 @@
+import { type OnTimeout, onTimeouts, type PublicPorts } from "@cloche/protocol";
 import type { Sandbox, SandboxInfo, SandboxState } from "@cloche/sdk";
 import { Option } from "commander";
 import { UsageError } from "../exit-codes.ts";
@@ -51,9 +52,10 @@ interface MachineOptions {
   name?: string;
   metadata?: Record<string, string>;
   timeout?: number;
+  onTimeout?: OnTimeout;
   idleSuspend?: number;
   autoResume?: boolean;
-  publicPort?: number[];
+  publicPort?: PublicPorts;
   egress?: string[];
   wait: boolean;
 }
@@ -61,6 +63,7 @@ const lifetimes = (options: MachineOptions) => ({
   name: options.name,
   metadata: options.metadata,
   timeout_seconds: options.timeout,
+  on_timeout: options.onTimeout,
   idle_suspend_seconds: options.idleSuspend,
   auto_resume: options.autoResume,
   egress: options.egress === undefined ? undefined : egressOf(options.egress),
@@ -95,9 +98,14 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--checkpoint <id>", "start from this checkpoint's disk")
     .addOption(new Option("--runtime <runtime>", "default the service's").choices(["gvisor", "qemu"]))
     .option("--timeout <time>", "delete it after this time (90, 5m, 2h, 7d); default never", seconds)
+    .addOption(new Option("--on-timeout <what>", "what happens then; default delete").choices(onTimeouts))
     .option("--idle-suspend <time>", "suspend it after this time without activity; default never", seconds)
     .option("--auto-resume", "wake it when its data plane is called while suspended")
-    .option("--public-port <port>", "open this port to anyone, without a token; repeatable", collectPorts)
+    .option(
+      "--public-port <port>",
+      "open this port (*: every port) to anyone, without a token; repeatable",
+      collectPorts,
+    )
     .option(
       "--egress <policy>",
       "what it may reach: open (default), none, or a domain or address that is allowed; repeatable",
@@ -250,11 +258,12 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--name <name>")
     .option("--metadata <KEY=VALUE>", "replaces all; repeatable", collectPairs)
     .option("--no-metadata", "removes all")
-    .option("--timeout <time>", "delete it this long from now; 0: never", seconds)
+    .option("--timeout <time>", "delete or suspend it this long from now; 0: never", seconds)
+    .addOption(new Option("--on-timeout <what>", "what happens then").choices(onTimeouts))
     .option("--idle-suspend <time>", "0: never", seconds)
     .option("--auto-resume")
     .option("--no-auto-resume")
-    .option("--public-port <port>", "replaces all; repeatable", collectPorts)
+    .option("--public-port <port>", "replaces all; *: every port; repeatable", collectPorts)
     .option("--no-public-port", "closes all")
     .addHelpText(
       "after",
@@ -271,7 +280,7 @@ export function addSandboxCommands(registry: Registry): void {
     > & {
       check?: boolean;
       metadata?: Record<string, string> | boolean;
-      publicPort?: number[] | boolean;
+      publicPort?: PublicPorts | boolean;
     };
     const request = present({
       ...lifetimes(rest),

@@ -159,7 +159,24 @@ const migrations: readonly Migration[] = [
       .addColumn("seen_at", "bigint", (c) => c.notNull())
       .execute();
   },
+
+  async function version5(schema, db) {
+    await schema
+      .alterTable("sandboxes")
+      .addColumn("on_timeout", "text", (c) => c.notNull().defaultTo("delete"))
+      .execute();
+    // Names are compared byte by byte on both databases: lists have one order, and the index serves prefixes.
+    if (isPostgres(db)) await sql`alter table sandboxes alter column name type text collate "C"`.execute(db);
+    await schema
+      .createIndex("sandboxes_by_name")
+      .on("sandboxes")
+      .columns(["team_id", "name", "ordinal"])
+      .execute();
+  },
 ];
+
+const isPostgres = (db: Kysely<unknown>): boolean =>
+  db.getExecutor().adapter.supportsMultipleConnections === true;
 
 export const schemaVersion = migrations.length;
 
@@ -176,10 +193,9 @@ interface VersionTable {
  */
 export async function migrate(kysely: Kysely<unknown>, nowMs: number, upTo = schemaVersion): Promise<number> {
   const db = kysely as Kysely<VersionTable>;
-  const isPostgres = db.getExecutor().adapter.supportsMultipleConnections;
   return await db.transaction().execute(async (tx) => {
     // SQLite's transaction began with the lock; PostgreSQL's "if not exists" alone is not safe against another start.
-    if (isPostgres) await sql`select pg_advisory_xact_lock(${migrationLock})`.execute(tx);
+    if (isPostgres(kysely)) await sql`select pg_advisory_xact_lock(${migrationLock})`.execute(tx);
     await tx.schema
       .createTable("schema_version")
       .ifNotExists()

@@ -1,4 +1,4 @@
-import type { Egress, SandboxState } from "@cloche/protocol";
+import type { Egress, OnTimeout, PublicPorts, SandboxState } from "@cloche/protocol";
 import type { SandboxRow } from "./schema.ts";
 
 /** A sandbox as the gateway knows it. Times are Unix milliseconds. */
@@ -18,7 +18,7 @@ export interface SandboxRecord {
   diskMb: number;
   env: Record<string, string>;
   metadata: Record<string, string>;
-  publicPorts: number[];
+  publicPorts: PublicPorts;
   egress: Egress;
   sourceSandboxId: string;
   sourceCheckpointId: string;
@@ -27,6 +27,7 @@ export interface SandboxRecord {
   firstRanAtMs: number | null;
   timeoutSeconds: number;
   expiresAtMs: number | null;
+  onTimeout: OnTimeout;
   idleSuspendSeconds: number;
   autoResume: boolean;
   createdAtMs: number;
@@ -46,6 +47,7 @@ export type SandboxPatch = Partial<
     | "firstRanAtMs"
     | "timeoutSeconds"
     | "expiresAtMs"
+    | "onTimeout"
     | "idleSuspendSeconds"
     | "autoResume"
     | "runtime"
@@ -67,7 +69,7 @@ export const sandboxFromRow = (row: SandboxRow): SandboxRecord => ({
   diskMb: row.disk_mb,
   env: JSON.parse(row.env) as Record<string, string>,
   metadata: JSON.parse(row.metadata) as Record<string, string>,
-  publicPorts: JSON.parse(row.public_ports) as number[],
+  publicPorts: JSON.parse(row.public_ports) as PublicPorts,
   egress: JSON.parse(row.egress) as Egress,
   sourceSandboxId: row.source_sandbox_id,
   sourceCheckpointId: row.source_checkpoint_id,
@@ -75,6 +77,7 @@ export const sandboxFromRow = (row: SandboxRow): SandboxRecord => ({
   firstRanAtMs: row.first_ran_at,
   timeoutSeconds: row.timeout_seconds,
   expiresAtMs: row.expires_at,
+  onTimeout: row.on_timeout as OnTimeout,
   idleSuspendSeconds: row.idle_suspend_seconds,
   autoResume: row.auto_resume !== 0,
   createdAtMs: row.created_at,
@@ -104,6 +107,7 @@ export const sandboxToRow = (record: SandboxRecord): SandboxRow => ({
   first_ran_at: record.firstRanAtMs,
   timeout_seconds: record.timeoutSeconds,
   expires_at: record.expiresAtMs,
+  on_timeout: record.onTimeout,
   idle_suspend_seconds: record.idleSuspendSeconds,
   auto_resume: record.autoResume ? 1 : 0,
   created_at: record.createdAtMs,

@@ -3,7 +3,7 @@
  * in one transaction with the operation it begins or ends and the audit entry that tells of it.
  */
 import { ClocheError, type SandboxState } from "@cloche/protocol";
-import type { Kysely, Transaction } from "kysely";
+import { type ExpressionBuilder, type Kysely, sql, type Transaction } from "kysely";
 import { type AuditEntry, insertAudit } from "./audit.ts";
 import { insertOperation, type OperationRecord } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
@@ -24,10 +24,28 @@ export interface SandboxQuery {
   teamId: string;
   states: readonly SandboxState[];
   metadata: Readonly<Record<string, string>>;
-  /** Only sandboxes older than this ordinal. */
-  beforeOrdinal?: number;
+  /** Only names that begin with it. */
+  namePrefix?: string;
+  /** Default: newest first. */
+  order?: SandboxOrder;
+  /** Only sandboxes behind this one, in that order. */
+  after?: SandboxPosition;
   limit?: number;
 }
+
+export interface SandboxOrder {
+  /** Sandboxes of one name: by age. */
+  by: "created_at" | "name";
+  isDescending: boolean;
+}
+
+const newestFirst: SandboxOrder = { by: "created_at", isDescending: true };
+
+/** Of a sandbox in a list. New ones change no other's. */
+export type SandboxPosition = Pick<SandboxRecord, "name" | "ordinal">;
+
+/** Once the time is up: `suspend` waits for a state that it can act in. */
+const timeoutStates = ["SANDBOX_STATE_RUNNING", "SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_ERROR"] as const;
 
 export class Sandboxes {
   readonly #db: Kysely<Schema>;
@@ -41,15 +59,26 @@ export class Sandboxes {
     return row && sandboxFromRow(row);
   }
 
-  /** Newest first. */
   async list(query: SandboxQuery): Promise<SandboxRecord[]> {
-    let select = this.#db
-      .selectFrom("sandboxes as s")
-      .selectAll("s")
-      .where("team_id", "=", query.teamId)
-      .orderBy("ordinal", "desc");
+    const { by, isDescending } = query.order ?? newestFirst;
+    const direction = isDescending ? "desc" : "asc";
+    let select = this.#db.selectFrom("sandboxes as s").selectAll("s").where("team_id", "=", query.teamId);
+    if (by === "name") select = select.orderBy("name", direction);
+    select = select.orderBy("ordinal", direction);
     if (query.states.length > 0) select = select.where("state", "in", query.states);
-    if (query.beforeOrdinal !== undefined) select = select.where("ordinal", "<", query.beforeOrdinal);
+    if (query.namePrefix) {
+      const end = behindPrefix(query.namePrefix);
+      select = select.where("name", ">=", query.namePrefix);
+      if (end !== undefined) select = select.where("name", "<", end);
+    }
+    if (query.after !== undefined) {
+      const { name, ordinal } = query.after;
+      const behind = sql.raw(isDescending ? "<" : ">");
+      const row = by === "name" ? sql`(s.name, s.ordinal)` : sql`s.ordinal`;
+      const last =
+        by === "name" ? sql`(${name}, cast(${ordinal} as bigint))` : sql`cast(${ordinal} as bigint)`;
+      select = select.where(sql<boolean>`${row} ${behind} ${last}`);
+    }
     if (query.limit !== undefined) select = select.limit(query.limit);
     for (const [key, value] of Object.entries(query.metadata)) {
       select = select.where(({ exists, selectFrom }) =>
@@ -86,19 +115,19 @@ export class Sandboxes {
       .selectFrom("sandboxes")
       .selectAll()
       .where("expires_at", "<=", nowMs)
-      .where("state", "!=", "SANDBOX_STATE_DELETING" satisfies SandboxState)
+      .where(isActedOn)
       .orderBy("expires_at")
       .limit(limit)
       .execute();
     return rows.map(sandboxFromRow);
   }
 
-  /** When the next sandbox is due to be deleted; undefined: none is. */
+  /** When the next sandbox's time is up; undefined: none has one. */
   async nextExpiryMs(): Promise<number | undefined> {
     const row = await this.#db
       .selectFrom("sandboxes")
       .select((e) => e.fn.min("expires_at").as("next"))
-      .where("state", "!=", "SANDBOX_STATE_DELETING" satisfies SandboxState)
+      .where(isActedOn)
       .executeTakeFirst();
     return row?.next ?? undefined;
   }
@@ -187,6 +216,27 @@ export class Sandboxes {
   }
 }
 
+const isActedOn = ({ and, eb, or }: ExpressionBuilder<Schema, "sandboxes">) =>
+  or([
+    and([
+      eb("on_timeout", "=", "delete"),
+      eb("state", "!=", "SANDBOX_STATE_DELETING" satisfies SandboxState),
+    ]),
+    and([eb("on_timeout", "=", "suspend"), eb("state", "in", timeoutStates)]),
+  ]);
+
+/** The least text behind all that begin with `prefix`, in the order of their bytes; undefined: there is none. */
+function behindPrefix(prefix: string): string | undefined {
+  const points = [...prefix].map((one) => one.codePointAt(0) as number);
+  for (let last = points.pop(); last !== undefined; last = points.pop()) {
+    if (last === 0x10_ff_ff) continue;
+    // Surrogates are no characters of their own.
+    const next = last === 0xd7_ff ? 0xe0_00 : last + 1;
+    return String.fromCodePoint(...points, next);
+  }
+  return undefined;
+}
+
 /** Rolls the transaction back; never leaves this file. */
 class MovedOn extends Error {}
 
@@ -261,6 +311,7 @@ const columnOf: { [Field in keyof Required<SandboxPatch>]: keyof SandboxRow } = 
   firstRanAtMs: "first_ran_at",
   timeoutSeconds: "timeout_seconds",
   expiresAtMs: "expires_at",
+  onTimeout: "on_timeout",
   idleSuspendSeconds: "idle_suspend_seconds",
   autoResume: "auto_resume",
   runtime: "runtime",

@@ -46,6 +46,8 @@ export interface SandboxRow {
   first_ran_at: number | null;
   timeout_seconds: number;
   expires_at: number | null;
+  /** `delete` or `suspend`. */
+  on_timeout: string;
   idle_suspend_seconds: number;
   auto_resume: number;
   created_at: number;

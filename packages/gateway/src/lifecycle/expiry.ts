@@ -1,9 +1,10 @@
 /**
- * Deletes sandboxes whose timeout_seconds are over. The times lie in the database, so they survive a restart; this keeps only
+ * Deletes or suspends (on_timeout) sandboxes whose timeout_seconds are over. The times lie in the database, so they survive a restart; this keeps only
  * one timer, for the next of them.
  */
 import type { Clock, Log } from "@cloche/base";
 import type { Database } from "../database/database.ts";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { Lifecycle } from "./lifecycle.ts";
 import type { Records } from "./records.ts";
@@ -44,11 +45,11 @@ export class Expiry {
       this.#wake = new AbortController();
       const latestMs = this.#clock.nowMs() + gatewayLimits.expiryCheckMs;
       try {
-        await this.#deleteExpired();
+        await this.#endExpired();
         const next = await this.#database.sandboxes.nextExpiryMs();
         this.#nextMs = Math.min(next ?? latestMs, latestMs);
       } catch (error) {
-        this.#log.warn({ err: error }, "expired sandboxes could not be deleted; tried again");
+        this.#log.warn({ err: error }, "sandboxes whose time is up could not be ended; tried again");
         this.#nextMs = this.#clock.nowMs() + gatewayLimits.operationRetryMaxMs;
       }
       if (this.#stop.signal.aborted) return;
@@ -57,14 +58,16 @@ export class Expiry {
     }
   }
 
-  async #deleteExpired(): Promise<void> {
+  async #endExpired(): Promise<void> {
     for (;;) {
       const nowMs = this.#clock.nowMs();
       const due = await this.#database.sandboxes.expired(nowMs, gatewayLimits.expiryBatch);
       for (const record of due) {
         const caller = { teamId: record.teamId, actor: "system:timeout", requestId: "" };
         // Its owner may have extended it since it was read.
-        await this.#lifecycle.delete(caller, record, (r) => r.expiresAtMs !== null && r.expiresAtMs <= nowMs);
+        const isDue = (r: SandboxRecord): boolean => r.expiresAtMs !== null && r.expiresAtMs <= nowMs;
+        if (record.onTimeout === "suspend") await this.#lifecycle.suspendExpired(caller, record, isDue);
+        else await this.#lifecycle.delete(caller, record, (r) => isDue(r) && r.onTimeout === "delete");
       }
       if (due.length < gatewayLimits.expiryBatch) return;
     }

@@ -45,6 +45,7 @@ export type NewSandbox = Pick<
   | "sourceSandboxId"
   | "sourceCheckpointId"
   | "timeoutSeconds"
+  | "onTimeout"
   | "idleSuspendSeconds"
   | "autoResume"
 >;
@@ -52,7 +53,14 @@ export type NewSandbox = Pick<
 export type SandboxSettings = Partial<
   Pick<
     SandboxRecord,
-    "name" | "metadata" | "timeoutSeconds" | "idleSuspendSeconds" | "autoResume" | "publicPorts" | "egress"
+    | "name"
+    | "metadata"
+    | "timeoutSeconds"
+    | "onTimeout"
+    | "idleSuspendSeconds"
+    | "autoResume"
+    | "publicPorts"
+    | "egress"
   >
 >;
 
@@ -118,6 +126,26 @@ export class Lifecycle {
   /** Answers at once with SUSPENDING; with the sandbox unchanged when it is, or is becoming, SUSPENDED. */
   suspend(caller: Caller, record: SandboxRecord): Promise<SandboxRecord> {
     return this.#request(caller, record, "suspend");
+  }
+
+  /**
+   * Its time is up and on_timeout says suspend. One that runs is suspended; one that does not has nothing left to end. In
+   * either case the time is over: the next resume counts anew.
+   */
+  async suspendExpired(
+    caller: Caller,
+    record: SandboxRecord,
+    isDue: (record: SandboxRecord) => boolean,
+  ): Promise<void> {
+    const stillWanted = (r: SandboxRecord): boolean => isDue(r) && r.onTimeout === "suspend";
+    const runs = (r: SandboxRecord): boolean => r.state === "SANDBOX_STATE_RUNNING";
+    if (runs(record)) {
+      const stillRuns = (r: SandboxRecord): boolean => runs(r) && stillWanted(r);
+      await this.#request(caller, record, "suspend", stillRuns, { expiresAtMs: null });
+    } else if (stillWanted(record)) {
+      // One that changed meanwhile is looked at again.
+      await this.#needs.records.change(record, { expiresAtMs: null });
+    }
   }
 
   /** Answers at once with RESUMING; with the sandbox unchanged when it is, or is becoming, RUNNING. */
@@ -193,6 +221,7 @@ export class Lifecycle {
     record: SandboxRecord,
     request: "suspend" | "resume" | "delete",
     stillWanted: (record: SandboxRecord) => boolean = () => true,
+    alsoSet: SandboxPatch = {},
   ): Promise<SandboxRecord> {
     const { audit, records, runner } = this.#needs;
     let read = record;
@@ -204,7 +233,7 @@ export class Lifecycle {
         throw verdict.error;
       }
       const operation = this.#newOperation(caller, read.id, verdict.operation);
-      const patch: SandboxPatch = { state: verdict.to };
+      const patch: SandboxPatch = { ...alsoSet, state: verdict.to };
       if (request !== "delete") patch.errorMessage = "";
       const entry = audit.entry(caller, `sandbox.${request}`, read.id);
       let changed: SandboxRecord | undefined;

@@ -19,6 +19,7 @@ import { type Lifecycle, newOperation } from "./lifecycle.ts";
 import type { MachineListener, MachineView } from "./machine-view.ts";
 import type { OperationRunner } from "./operation-runner.ts";
 import type { Records } from "./records.ts";
+import { countedAnew } from "./sagas.ts";
 import type { UsageWatch } from "./usage-watch.ts";
 
 export interface ReconcilerDependencies {
@@ -207,7 +208,12 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
         const entry = audit.entry(caller, "sandbox.adopt", record.id);
         const firstRanAtMs = record.firstRanAtMs ?? this.#needs.clock.nowMs();
         const errorMessage = machine?.errorMessage ?? "";
-        await records.change(record, { state: remedy.to, errorMessage, firstRanAtMs }, { audit: entry });
+        const time = countedAnew(record, this.#needs.clock.nowMs());
+        await records.change(
+          record,
+          { ...time, state: remedy.to, errorMessage, firstRanAtMs },
+          { audit: entry },
+        );
         return;
       }
       case "fail": {

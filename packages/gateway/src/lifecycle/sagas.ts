@@ -110,7 +110,11 @@ function suspendSteps(world: SagaWorld): Step[] {
       async undo(input) {
         const errorMessage = `suspend did not complete: ${world.operation.failure}`;
         const trigger = afterSuspend[input.fate ?? "lost"];
-        await world.end(from, "failed", () => ({ state: follow(from, trigger), errorMessage }));
+        await world.end(from, "failed", (record) => ({
+          state: follow(from, trigger),
+          errorMessage,
+          ...(trigger === "suspend_failed" && countedAnew(record, world.nowMs())),
+        }));
       },
     },
     {
@@ -190,7 +194,17 @@ function deletionSteps(world: SagaWorld): Step[] {
   ];
 }
 
+/** A time that on_timeout ended by a suspension counts anew from when the sandbox runs again. */
+export const countedAnew = (
+  { onTimeout, timeoutSeconds, expiresAtMs }: SandboxRecord,
+  nowMs: number,
+): SandboxPatch =>
+  onTimeout === "suspend" && timeoutSeconds > 0 && expiresAtMs === null
+    ? { expiresAtMs: nowMs + timeoutSeconds * 1_000 }
+    : {};
+
 const ranNow = (world: SagaWorld, record: SandboxRecord): SandboxPatch => ({
+  ...countedAnew(record, world.nowMs()),
   firstRanAtMs: record.firstRanAtMs ?? world.nowMs(),
   // A machine that runs may have lost something on its way: its memory, when that could not be restored.
   errorMessage: world.machines.get(record.id)?.errorMessage ?? "",

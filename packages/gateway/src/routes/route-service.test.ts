@@ -65,6 +65,8 @@ describe("WatchRoutes", () => {
       publicPorts: [80],
       busy: false,
     });
+    await f.call("UpdateSandbox", { id, public_ports: { ports: ["*"] } });
+    await expect.poll(() => edge.routes.get(id)).toMatchObject({ publicPorts: [], allPortsPublic: true });
     await f.call("SuspendSandbox", { id });
     await expect.poll(() => edge.routes.get(id)?.state).toBe("SANDBOX_STATE_SUSPENDED");
     await f.call("DeleteSandbox", { id });

@@ -4,7 +4,7 @@
  * step on the way, so its memory is bounded by the number of sandboxes.
  */
 import { create, equals } from "@bufbuild/protobuf";
-import type { SandboxState } from "@cloche/protocol";
+import { allPorts, type PublicPorts, type SandboxState } from "@cloche/protocol";
 import { type Route, RouteSchema } from "@cloche/protocol/edge";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -15,7 +15,7 @@ interface Listed {
   state: SandboxState;
   hostId: string;
   autoResume: boolean;
-  publicPorts: number[];
+  publicPorts: PublicPorts;
   generation: number;
 }
 
@@ -107,7 +107,8 @@ function routeOf(sandboxId: string, listed: Listed, machine: Machine | undefined
     agentHost: machine?.agentHost ?? "",
     agentPort: machine?.agentPort ?? 0,
     autoResume: listed.autoResume,
-    publicPorts: listed.publicPorts,
+    publicPorts: listed.publicPorts.filter((port) => port !== allPorts),
+    allPortsPublic: listed.publicPorts.some((port) => port === allPorts),
     // RUNNING without a machine that runs lasts only until the reconciler has looked.
     busy: machine?.busy === true || (listed.state === "SANDBOX_STATE_RUNNING" && !runs),
     epoch: machine?.epoch ?? 0n,

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { defaults } from "@cloche/protocol";
 import { Code } from "@connectrpc/connect";
 import { quiet } from "../testing/fake-clock.ts";
 import { type Answer, type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
@@ -219,6 +220,11 @@ describe("CreateSandbox", () => {
     ],
     [{ public_ports: [0] }, /^public_ports is 0; it must be a whole number from 1 to 65535/],
     [{ public_ports: [70_000] }, /^public_ports is 70000/],
+    [{ public_ports: ["http"] }, /^public_ports is "http"; it must be port numbers, or \["\*"\] for every/],
+    [{ public_ports: ["*", 80] }, /^public_ports is "\*"; it must be port numbers/],
+    [{ public_ports: [defaults.agentPort] }, /^public_ports is \d+; it must be another port/],
+    [{ public_ports: [80.5] }, /^public_ports is 80\.5/],
+    [{ on_timeout: "stop" }, /^on_timeout is "stop"; it must be one of delete, suspend$/],
     [{ public_ports: Array.from({ length: 65 }, (_, i) => i + 1) }, /^public_ports has 65 ports; at most 64/],
     [{ auto_resume: "yes" }, /^auto_resume: expected boolean, got "yes"/],
   ])("refuses %j", async (body, message) => {
@@ -239,6 +245,10 @@ describe("CreateSandbox", () => {
       public_ports: [65_535, 1, 1],
     };
     expect(await create(body)).toMatchObject({ ...body, public_ports: [1, 65_535] });
+  });
+
+  it("takes every port as public", async () => {
+    expect(await create({ public_ports: ["*"] })).toMatchObject({ public_ports: ["*"] });
   });
 
   it("refuses a runtime that this host lacks", async () => {

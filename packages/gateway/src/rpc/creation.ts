@@ -23,6 +23,7 @@ import {
   metadata,
   numberWithin,
   oneOf,
+  onTimeout,
   ports,
   refuse,
   wholeWithin,
@@ -67,6 +68,7 @@ export class Creation {
       sourceSandboxId: "",
       sourceCheckpointId: request.checkpointId,
       timeoutSeconds: wholeWithin("timeout_seconds", request.timeoutSeconds ?? 0, 0, timeoutSecondsMax),
+      onTimeout: onTimeout("on_timeout", request.onTimeout || "delete"),
       idleSuspendSeconds: wholeWithin(
         "idle_suspend_seconds",
         request.idleSuspendSeconds ?? 0,
@@ -115,6 +117,7 @@ export class Creation {
       sourceSandboxId: source.id,
       sourceCheckpointId: request.checkpointId,
       timeoutSeconds: wholeWithin("timeout_seconds", timeoutSeconds, 0, timeoutSecondsMax),
+      onTimeout: source.onTimeout,
       idleSuspendSeconds: wholeWithin("idle_suspend_seconds", idleSuspendSeconds, 0, timeoutSecondsMax),
       autoResume: request.autoResume ?? source.autoResume,
     };

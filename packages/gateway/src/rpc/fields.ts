@@ -1,15 +1,22 @@
 /** Checks of request fields. Each refusal names the field and its value and says what would be right. */
+import { toJson } from "@bufbuild/protobuf";
+import { type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import {
+  allPorts,
   ClocheError,
   defaults,
   type Egress,
   egressModes,
   isDisplayName,
   limits,
+  type OnTimeout,
+  onTimeouts,
   OPEN_EGRESS,
   parseAllowedCidr,
   parseAllowedDomain,
+  type PublicPorts,
 } from "@cloche/protocol";
+import type { SandboxOrder } from "../database/sandboxes.ts";
 
 const shown = (value: unknown): string => {
   const text = JSON.stringify(value) ?? String(value);
@@ -95,15 +102,44 @@ export function userPort(field: string, value: number): number {
   throw refuse(field, port, "another port: this one is the sandbox's own agent's");
 }
 
-export function ports(field: string, value: readonly number[]): number[] {
+/** Numbers, or "*" alone: every port. */
+export function ports(field: string, value: readonly Value[]): PublicPorts {
+  if (value.length === 1 && value[0]?.kind.case === "stringValue" && value[0].kind.value === allPorts)
+    return [allPorts];
   if (value.length > limits.publicPorts) {
     throw new ClocheError(
       "invalid_argument",
       `${field} has ${value.length} ports; at most ${limits.publicPorts} are allowed`,
     );
   }
-  for (const port of value) userPort(field, port);
-  return [...new Set(value)].toSorted((a, b) => a - b);
+  const numbers = value.map((one) => {
+    if (one.kind.case === "numberValue") return userPort(field, one.kind.value);
+    throw refuse(field, toJson(ValueSchema, one), `port numbers, or ["${allPorts}"] for every port`);
+  });
+  return [...new Set(numbers)].toSorted((a, b) => a - b);
+}
+
+export function onTimeout(field: string, value: string): OnTimeout {
+  const found = onTimeouts.find((one) => one === value);
+  if (found !== undefined) return found;
+  throw refuse(field, value, `one of ${onTimeouts.join(", ")}`);
+}
+
+/** The beginning of a name. */
+export function namePrefix(field: string, value: string): string {
+  return value === "" ? "" : displayName(field, value);
+}
+
+const sortFields = ["created_at", "name"] as const;
+
+/** Empty: newest first. */
+export function sandboxOrder(field: string, value: string): SandboxOrder {
+  const isDescending = value === "" || value.startsWith("-");
+  const name = value === "" ? "created_at" : value.replace(/^-/, "");
+  const by = sortFields.find((one) => one === name);
+  if (by !== undefined) return { by, isDescending };
+  const right = sortFields.flatMap((one) => [one, `-${one}`]).join(", ");
+  throw refuse(field, value, `one of ${right}`);
 }
 
 /** Undefined is open. */

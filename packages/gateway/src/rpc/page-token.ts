@@ -1,19 +1,21 @@
-/** Opaque page tokens: where the last page ended, and a mark of the filters it was made with. */
+/** Opaque page tokens: where the last page ended, and a mark of the filters and the order it was made with. */
 import { createHash } from "node:crypto";
 import { ClocheError } from "@cloche/protocol";
+import type { SandboxPosition, SandboxQuery } from "../database/sandboxes.ts";
 
-/** Filters that a token belongs to; a token of other filters is refused. */
-export type PageFilters = { states: readonly string[]; metadata: Readonly<Record<string, string>> };
+/** What a token belongs to; with anything else it is refused. */
+export type PageFilters = Required<Pick<SandboxQuery, "states" | "metadata" | "order" | "namePrefix">>;
 
-export function encodePageToken(lastOrdinal: number, filters: PageFilters): string {
-  return Buffer.from(`${lastOrdinal}.${markOf(filters)}`).toString("base64url");
+export function encodePageToken({ ordinal, name }: SandboxPosition, filters: PageFilters): string {
+  const position = filters.order.by === "name" ? name : "";
+  return Buffer.from(`${ordinal}.${markOf(filters)}.${position}`).toString("base64url");
 }
 
-/** The ordinal that the next page begins below. Throws `invalid_argument` for what no answer gave out. */
-export function decodePageToken(token: string, filters: PageFilters): number {
-  const [, ordinal, mark] =
-    /^(\d{1,16})\.([0-9a-f]{16})$/.exec(Buffer.from(token, "base64url").toString()) ?? [];
-  if (ordinal === undefined) {
+/** The sandbox that the next page begins behind. Throws `invalid_argument` for what no answer gave out. */
+export function decodePageToken(token: string, filters: PageFilters): SandboxPosition {
+  const [, ordinal, mark, name] =
+    /^(\d{1,16})\.([0-9a-f]{16})\.([^\0]*)$/su.exec(Buffer.from(token, "base64url").toString()) ?? [];
+  if (ordinal === undefined || name === undefined) {
     throw new ClocheError(
       "invalid_argument",
       `page_token ${JSON.stringify(token.slice(0, 100))} is not one; pass next_page_token of the page before`,
@@ -22,16 +24,18 @@ export function decodePageToken(token: string, filters: PageFilters): number {
   if (mark !== markOf(filters)) {
     throw new ClocheError(
       "invalid_argument",
-      "page_token belongs to other filters; keep states and metadata as they were",
+      "page_token belongs to another list; keep states, metadata, name and order_by as they were",
     );
   }
-  return Number(ordinal);
+  return { ordinal: Number(ordinal), name };
 }
 
-function markOf(filters: PageFilters): string {
+function markOf({ states, metadata, namePrefix, order }: PageFilters): string {
   const canonical = JSON.stringify([
-    [...filters.states].toSorted(),
-    Object.entries(filters.metadata).toSorted(([a], [b]) => (a < b ? -1 : 1)),
+    [...states].toSorted(),
+    Object.entries(metadata).toSorted(([a], [b]) => (a < b ? -1 : 1)),
+    namePrefix,
+    [order.by, order.isDescending],
   ]);
   return createHash("sha256").update(canonical).digest("hex").slice(0, 16);
 }

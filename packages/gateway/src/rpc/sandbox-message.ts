@@ -1,5 +1,6 @@
 import { rfc3339 } from "@cloche/base";
-import { humanBytes, type SandboxState as StateName } from "@cloche/protocol";
+import type { ValueSchema } from "@bufbuild/protobuf/wkt";
+import { allPorts, humanBytes, type PublicPorts, type SandboxState as StateName } from "@cloche/protocol";
 import type { HostCheckpoint, MachineEgress } from "@cloche/protocol/host";
 import { type Checkpoint, type Sandbox, SandboxState } from "@cloche/protocol/public";
 import type { MessageInitShape } from "@bufbuild/protobuf";
@@ -58,12 +59,17 @@ export function sandboxMessage(
     timeoutSeconds: record.timeoutSeconds,
     idleSuspendSeconds: record.idleSuspendSeconds,
     autoResume: record.autoResume,
+    onTimeout: record.onTimeout,
     expiresAt: record.expiresAtMs === null ? "" : rfc3339(record.expiresAtMs),
     sourceCheckpointId: record.sourceCheckpointId,
-    publicPorts: record.publicPorts,
+    publicPorts: record.publicPorts.map(portValue),
     egress: record.egress,
   } satisfies Partial<Record<keyof Sandbox, unknown>>;
 }
+
+const portValue = (port: PublicPorts[number]): MessageInitShape<typeof ValueSchema> => ({
+  kind: port === allPorts ? { case: "stringValue", value: port } : { case: "numberValue", value: port },
+});
 
 /** `denied`: what the host counted; undefined while it has no machine of it. */
 export function egressMessage(

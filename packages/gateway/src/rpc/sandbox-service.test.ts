@@ -285,6 +285,9 @@ describe("ListSandboxes", () => {
   });
 
   it.each([
+    [{ order_by: "age" }, /^order_by is "age"; it must be one of created_at, -created_at, name, -name$/],
+    [{ name: "a\u0000" }, /^name is /],
+    [{ name: "x".repeat(65) }, /^name is /],
     [{ page_token: "nonsense" }, /^page_token "nonsense" is not one; pass next_page_token/],
     [
       { states: ["RUNNING"] },
@@ -325,7 +328,31 @@ describe("ListSandboxes", () => {
       page_token: next_page_token,
       states: ["SANDBOX_STATE_ERROR"],
     });
-    expect(answer.body.message).toMatch(/^page_token belongs to other filters/);
+    expect(answer.body.message).toMatch(/^page_token belongs to another list/);
+  });
+
+  it("orders by name or age both ways, by pages that new sandboxes do not move, and by prefix", async () => {
+    for (const name of ["b", "a", "ab", "B", "a", "é"]) await create({ name });
+    const list = async (body: object) => (await f.call("ListSandboxes", body)).body;
+    const namesOf = (body: { sandboxes: { name: string }[] }) => body.sandboxes.map((one) => one.name);
+    const byName = ["B", "a", "a", "ab", "b", "é"];
+    expect(namesOf(await list({ order_by: "name" }))).toEqual(byName);
+    expect(namesOf(await list({ order_by: "-name" }))).toEqual(byName.toReversed());
+    expect(namesOf(await list({ order_by: "created_at" }))).toEqual(["b", "a", "ab", "B", "a", "é"]);
+    expect(namesOf(await list({ name: "a", order_by: "name" }))).toEqual(["a", "a", "ab"]);
+    expect(namesOf(await list({ name: "a" }))).toEqual(["a", "ab", "a"]);
+    for (const order_by of ["name", "-name", "created_at", "-created_at"]) {
+      const before = (await list({ order_by })).sandboxes.map((one: { id: string }) => one.id);
+      const seen: string[] = [];
+      for (let page_token = "", first = true; first || page_token !== ""; first = false) {
+        const page = await list({ order_by, page_size: 2, page_token });
+        seen.push(...page.sandboxes.map((one: { id: string }) => one.id));
+        page_token = page.next_page_token;
+        await create({ name: "aa" });
+      }
+      expect(seen.filter((id) => before.includes(id))).toEqual(before);
+      expect(new Set(seen).size).toBe(seen.length);
+    }
   });
 });
 
@@ -362,6 +389,7 @@ describe("UpdateSandbox", () => {
   it.each([
     [{ name: "" }, /^name is ""; it must be 1 to 64/],
     [{ timeout_seconds: 40_000_000 }, /^timeout_seconds is 40000000/],
+    [{ on_timeout: "" }, /^on_timeout is ""; it must be one of delete, suspend/],
     [{ metadata: { entries: { "": "" } } }, /^a key of metadata/],
     [{ metadata: { a: "b" }, public_ports: { ports: [0] } }, /^public_ports is 0/],
   ])("refuses %j", async (body, message) => {
@@ -418,6 +446,41 @@ describe("egress", () => {
 });
 
 describe("timeouts", () => {
+  it("suspend instead where on_timeout says so, and count anew from the next resume", async () => {
+    const { id, on_timeout } = await create({ timeout_seconds: 100, on_timeout: "suspend" });
+    expect(on_timeout).toBe("suspend");
+    await f.clock.advance(100_000);
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    const expiresAt = async () => (await f.call("GetSandbox", { id })).body.sandbox.expires_at;
+    expect(await expiresAt()).toBe("");
+    await f.clock.advance(1_000_000);
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    await f.call("ResumeSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+    expect(Date.parse(await expiresAt())).toBe(f.clock.nowMs() + 100_000);
+    const { entries } = (await f.call("ListAuditEntries", { subject: id })).body;
+    expect(entries).toContainEqual(
+      expect.objectContaining({ action: "sandbox.suspend", actor: "system:timeout" }),
+    );
+    // A suspend that fails counts anew too.
+    f.host.fault("suspendMachine", "before", Code.FailedPrecondition, 1, "files are held open");
+    await f.clock.advance(100_000);
+    await expect
+      .poll(async () => (await f.call("GetSandbox", { id })).body.sandbox.error_message)
+      .toMatch(/held/);
+    expect(Date.parse(await expiresAt())).toBe(f.clock.nowMs() + 100_000);
+    // One that is suspended when its time is up stays so.
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    await f.clock.advance(100_000);
+    await expect.poll(expiresAt).toBe("");
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    const changed = { id, on_timeout: "delete", timeout_seconds: 1 };
+    expect((await f.call("UpdateSandbox", changed)).body.sandbox.on_timeout).toBe("delete");
+    await f.clock.advance(1_000);
+    expect(await stateOf(id)).toBe("not_found");
+  });
+
   it("delete at timeout_seconds, counted again from an update, over restarts", async () => {
     const a = await create({ timeout_seconds: 100 });
     const b = await create({ timeout_seconds: 100 });

@@ -24,7 +24,19 @@ import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
 import { listAuditEntries } from "./audit.ts";
 import { callerOf } from "./caller.ts";
 import type { Creation } from "./creation.ts";
-import { displayName, egress, metadata, pageSizeOf, ports, refuse, userPort, wholeWithin } from "./fields.ts";
+import {
+  displayName,
+  egress,
+  metadata,
+  namePrefix,
+  onTimeout,
+  pageSizeOf,
+  ports,
+  refuse,
+  sandboxOrder,
+  userPort,
+  wholeWithin,
+} from "./fields.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
 import {
   checkpointMessage,
@@ -122,12 +134,17 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
           "a sandbox state such as SANDBOX_STATE_RUNNING",
         );
       });
-      const filters = { states, metadata: request.metadata };
+      const filters = {
+        states,
+        metadata: request.metadata,
+        namePrefix: namePrefix("name", request.name),
+        order: sandboxOrder("order_by", request.orderBy),
+      };
       const pageSize = pageSizeOf(request);
       const found = await database.sandboxes.list({
         teamId,
         ...filters,
-        ...(request.pageToken !== "" && { beforeOrdinal: decodePageToken(request.pageToken, filters) }),
+        ...(request.pageToken !== "" && { after: decodePageToken(request.pageToken, filters) }),
         limit: pageSize + 1,
       });
       const page = found.slice(0, pageSize);
@@ -135,7 +152,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const hasMore = last !== undefined && found.length > page.length;
       return {
         sandboxes: page.map(message),
-        nextPageToken: hasMore ? encodePageToken(last.ordinal, filters) : "",
+        nextPageToken: hasMore ? encodePageToken(last, filters) : "",
       };
     },
 
@@ -173,6 +190,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         ...(name !== undefined && { name: displayName("name", name) }),
         ...(request.metadata !== undefined && { metadata: metadata("metadata", request.metadata.entries) }),
         ...(timeoutSeconds !== undefined && { timeoutSeconds: seconds("timeout_seconds", timeoutSeconds) }),
+        ...(request.onTimeout !== undefined && { onTimeout: onTimeout("on_timeout", request.onTimeout) }),
         ...(idleSuspendSeconds !== undefined && {
           idleSuspendSeconds: seconds("idle_suspend_seconds", idleSuspendSeconds),
         }),

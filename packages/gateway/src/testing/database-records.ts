@@ -33,6 +33,7 @@ export function aSandbox(changes: Partial<SandboxRecord> = {}): SandboxRecord {
     firstRanAtMs: null,
     timeoutSeconds: 0,
     expiresAtMs: null,
+    onTimeout: "delete",
     idleSuspendSeconds: 0,
     autoResume: false,
     createdAtMs: atMs,

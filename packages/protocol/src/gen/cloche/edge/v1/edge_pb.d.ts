@@ -164,6 +164,13 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
   publicPorts: number[];
 
   /**
+   * every port but the agent's
+   *
+   * @generated from field: bool all_ports_public = 13;
+   */
+  allPortsPublic: boolean;
+
+  /**
    * a restore is in progress
    *
    * @generated from field: bool busy = 8;
@@ -241,6 +248,13 @@ export declare type RouteJson = {
    * @generated from field: repeated uint32 public_ports = 7;
    */
   publicPorts?: number[];
+
+  /**
+   * every port but the agent's
+   *
+   * @generated from field: bool all_ports_public = 13;
+   */
+  allPortsPublic?: boolean;
 
   /**
    * a restore is in progress

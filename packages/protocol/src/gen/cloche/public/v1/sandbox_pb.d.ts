@@ -7,6 +7,7 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Value, ValueJson } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file cloche/public/v1/sandbox.proto.
@@ -123,7 +124,7 @@ export declare type Sandbox = Message<"cloche.public.v1.Sandbox"> & {
   autoResume: boolean;
 
   /**
-   * when timeout_seconds deletes it; empty: never
+   * when timeout_seconds are over; empty: never
    *
    * @generated from field: string expires_at = 18;
    */
@@ -135,14 +136,23 @@ export declare type Sandbox = Message<"cloche.public.v1.Sandbox"> & {
   sourceCheckpointId: string;
 
   /**
-   * @generated from field: repeated uint32 public_ports = 20;
-   */
-  publicPorts: number[];
-
-  /**
    * @generated from field: cloche.public.v1.Egress egress = 21;
    */
   egress?: Egress | undefined;
+
+  /**
+   * what happens at expires_at: delete or suspend
+   *
+   * @generated from field: string on_timeout = 22;
+   */
+  onTimeout: string;
+
+  /**
+   * port numbers, or "*" alone: every port
+   *
+   * @generated from field: repeated google.protobuf.Value public_ports = 23;
+   */
+  publicPorts: Value[];
 };
 
 /**
@@ -255,7 +265,7 @@ export declare type SandboxJson = {
   autoResume?: boolean;
 
   /**
-   * when timeout_seconds deletes it; empty: never
+   * when timeout_seconds are over; empty: never
    *
    * @generated from field: string expires_at = 18;
    */
@@ -267,14 +277,23 @@ export declare type SandboxJson = {
   sourceCheckpointId?: string;
 
   /**
-   * @generated from field: repeated uint32 public_ports = 20;
-   */
-  publicPorts?: number[];
-
-  /**
    * @generated from field: cloche.public.v1.Egress egress = 21;
    */
   egress?: EgressJson;
+
+  /**
+   * what happens at expires_at: delete or suspend
+   *
+   * @generated from field: string on_timeout = 22;
+   */
+  onTimeout?: string;
+
+  /**
+   * port numbers, or "*" alone: every port
+   *
+   * @generated from field: repeated google.protobuf.Value public_ports = 23;
+   */
+  publicPorts?: ValueJson[];
 };
 
 /**
@@ -432,16 +451,25 @@ export declare type CreateSandboxRequest = Message<"cloche.public.v1.CreateSandb
   autoResume: boolean;
 
   /**
-   * @generated from field: repeated uint32 public_ports = 13;
-   */
-  publicPorts: number[];
-
-  /**
    * default: open
    *
    * @generated from field: cloche.public.v1.Egress egress = 14;
    */
   egress?: Egress | undefined;
+
+  /**
+   * delete (default) or suspend: what happens once timeout_seconds are over
+   *
+   * @generated from field: string on_timeout = 15;
+   */
+  onTimeout: string;
+
+  /**
+   * port numbers, at most 64, or "*" alone: every port
+   *
+   * @generated from field: repeated google.protobuf.Value public_ports = 16;
+   */
+  publicPorts: Value[];
 };
 
 /**
@@ -527,16 +555,25 @@ export declare type CreateSandboxRequestJson = {
   autoResume?: boolean;
 
   /**
-   * @generated from field: repeated uint32 public_ports = 13;
-   */
-  publicPorts?: number[];
-
-  /**
    * default: open
    *
    * @generated from field: cloche.public.v1.Egress egress = 14;
    */
   egress?: EgressJson;
+
+  /**
+   * delete (default) or suspend: what happens once timeout_seconds are over
+   *
+   * @generated from field: string on_timeout = 15;
+   */
+  onTimeout?: string;
+
+  /**
+   * port numbers, at most 64, or "*" alone: every port
+   *
+   * @generated from field: repeated google.protobuf.Value public_ports = 16;
+   */
+  publicPorts?: ValueJson[];
 };
 
 /**
@@ -674,6 +711,20 @@ export declare type ListSandboxesRequest = Message<"cloche.public.v1.ListSandbox
    * @generated from field: map<string, string> metadata = 4;
    */
   metadata: { [key: string]: string };
+
+  /**
+   * created_at or name, with a leading - descending; default -created_at
+   *
+   * @generated from field: string order_by = 5;
+   */
+  orderBy: string;
+
+  /**
+   * only names that begin with it
+   *
+   * @generated from field: string name = 6;
+   */
+  name: string;
 };
 
 /**
@@ -703,6 +754,20 @@ export declare type ListSandboxesRequestJson = {
    * @generated from field: map<string, string> metadata = 4;
    */
   metadata?: { [key: string]: string };
+
+  /**
+   * created_at or name, with a leading - descending; default -created_at
+   *
+   * @generated from field: string order_by = 5;
+   */
+  orderBy?: string;
+
+  /**
+   * only names that begin with it
+   *
+   * @generated from field: string name = 6;
+   */
+  name?: string;
 };
 
 /**
@@ -716,7 +781,7 @@ export declare const ListSandboxesRequestSchema: GenMessage<ListSandboxesRequest
  */
 export declare type ListSandboxesResponse = Message<"cloche.public.v1.ListSandboxesResponse"> & {
   /**
-   * newest first
+   * newest first, or as order_by says
    *
    * @generated from field: repeated cloche.public.v1.Sandbox sandboxes = 1;
    */
@@ -735,7 +800,7 @@ export declare type ListSandboxesResponse = Message<"cloche.public.v1.ListSandbo
  */
 export declare type ListSandboxesResponseJson = {
   /**
-   * newest first
+   * newest first, or as order_by says
    *
    * @generated from field: repeated cloche.public.v1.Sandbox sandboxes = 1;
    */
@@ -1150,9 +1215,11 @@ export declare const MetadataMapSchema: GenMessage<MetadataMap, {jsonType: Metad
  */
 export declare type PortList = Message<"cloche.public.v1.PortList"> & {
   /**
-   * @generated from field: repeated uint32 ports = 1;
+   * port numbers, at most 64, or "*" alone: every port
+   *
+   * @generated from field: repeated google.protobuf.Value ports = 2;
    */
-  ports: number[];
+  ports: Value[];
 };
 
 /**
@@ -1160,9 +1227,11 @@ export declare type PortList = Message<"cloche.public.v1.PortList"> & {
  */
 export declare type PortListJson = {
   /**
-   * @generated from field: repeated uint32 ports = 1;
+   * port numbers, at most 64, or "*" alone: every port
+   *
+   * @generated from field: repeated google.protobuf.Value ports = 2;
    */
-  ports?: number[];
+  ports?: ValueJson[];
 };
 
 /**
@@ -1222,6 +1291,13 @@ export declare type UpdateSandboxRequest = Message<"cloche.public.v1.UpdateSandb
    * @generated from field: cloche.public.v1.Egress egress = 8;
    */
   egress?: Egress | undefined;
+
+  /**
+   * delete or suspend
+   *
+   * @generated from field: optional string on_timeout = 9;
+   */
+  onTimeout?: string | undefined;
 };
 
 /**
@@ -1275,6 +1351,13 @@ export declare type UpdateSandboxRequestJson = {
    * @generated from field: cloche.public.v1.Egress egress = 8;
    */
   egress?: EgressJson;
+
+  /**
+   * delete or suspend
+   *
+   * @generated from field: optional string on_timeout = 9;
+   */
+  onTimeout?: string;
 };
 
 /**

@@ -1,0 +1,10 @@
+/** Values of sandbox fields that gateway, SDK and CLI share (docs/gateway.md). */
+
+/** What happens once `timeout_seconds` are over. */
+export const onTimeouts = ["delete", "suspend"] as const;
+export type OnTimeout = (typeof onTimeouts)[number];
+
+/** In `public_ports`, alone: every port but the agent's. */
+export const allPorts = "*";
+/** Ports that need no token. */
+export type PublicPorts = (number | typeof allPorts)[];
