@@ -132,6 +132,23 @@ describe("a counter that runs as a service", () => {
     expect(JSON.parse(record.body.toString())).toMatchObject({ status: "running" });
   });
 
+  test("is forked while suspended, without being woken, and both go on from there", async () => {
+    const before = await countIn(sandbox);
+    await into(sandbox, "SuspendSandbox", "SANDBOX_STATE_SUSPENDED");
+    const [one, two] = await Promise.all([fork(sandbox), fork(sandbox)]);
+    const { sandbox: source } = await client.gateway<Answer>("GetSandbox", { id: sandbox.id });
+    expect(source.state).toBe("SANDBOX_STATE_SUSPENDED");
+    const copies = await Promise.all([countIn(one), countIn(two)]);
+    expect(copies.map(({ mine }) => mine)).toEqual([before.mine, before.mine]);
+    await client.session.discard(one.id);
+    await into(sandbox, "ResumeSandbox", "SANDBOX_STATE_RUNNING");
+    const after = await countIn(sandbox);
+    expect(after.mine).toBe(before.mine);
+    await Promise.all([countsOnFrom(sandbox, after.count), countsOnFrom(two, before.count)]);
+    const names = await Promise.all([sandbox, two].map((each) => client.shell(each, "hostname")));
+    expect(new Set(names).size).toBe(2);
+  });
+
   test("survives the loss of its whole system by a restore", async () => {
     const before = await countIn(sandbox);
     const taken = await client.call(sandbox, "POST", "/v1/checkpoint", { json: { name: "whole" } });

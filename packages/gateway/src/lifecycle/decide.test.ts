@@ -41,7 +41,7 @@ describe("decideRequest", () => {
       CREATING: "x",
       RUNNING: "=",
       SUSPENDING: "x",
-      SUSPENDED: "x",
+      SUSPENDED: "=",
       RESUMING: "x",
       DELETING: "x",
       ERROR: "x",

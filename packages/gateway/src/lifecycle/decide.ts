@@ -49,8 +49,8 @@ export function decideRequest(sandbox: Subject, request: LifecycleRequest): Verd
       if (state === "SANDBOX_STATE_DELETING") return unchanged;
       return begin(sandbox, "delete", "delete", "");
     case "fork":
-      if (state === "SANDBOX_STATE_RUNNING") return unchanged;
-      return deny(sandbox, "ForkSandbox needs SANDBOX_STATE_RUNNING");
+      if (state === "SANDBOX_STATE_RUNNING" || state === "SANDBOX_STATE_SUSPENDED") return unchanged;
+      return deny(sandbox, "ForkSandbox needs SANDBOX_STATE_RUNNING or SANDBOX_STATE_SUSPENDED");
     case "issue_token":
       if (state !== "SANDBOX_STATE_DELETING" && state !== "SANDBOX_STATE_ERROR") return unchanged;
       return deny(

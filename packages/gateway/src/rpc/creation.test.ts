@@ -327,14 +327,20 @@ describe("ForkSandbox", () => {
     expect(f.host.calls.filter((one) => one.startsWith("forkMachine"))).toHaveLength(2);
   });
 
-  it("needs a RUNNING source", async () => {
+  it("needs a RUNNING or SUSPENDED source, and wakes none", async () => {
     const { id } = await create();
     await f.call("SuspendSandbox", { id });
     await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    const fork = await f.call("ForkSandbox", { source_sandbox_id: id });
+    expect(fork.body.sandbox).toMatchObject({ state: "SANDBOX_STATE_RUNNING", source_sandbox_id: id });
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    f.host.fault("resumeMachine", "hang");
+    await f.call("ResumeSandbox", { id });
     const answer = await f.call("ForkSandbox", { source_sandbox_id: id });
+    f.host.letGo();
     expect([answer.status, answer.body.code]).toEqual([400, "failed_precondition"]);
     expect(answer.body.message).toContain(
-      "is in SANDBOX_STATE_SUSPENDED; ForkSandbox needs SANDBOX_STATE_RUNNING",
+      "is in SANDBOX_STATE_RESUMING; ForkSandbox needs SANDBOX_STATE_RUNNING or SANDBOX_STATE_SUSPENDED",
     );
   });
 

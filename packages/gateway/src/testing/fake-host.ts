@@ -215,7 +215,7 @@ export class FakeHost {
           const known = this.machines.get(spec.sandboxId);
           if (known?.phase === MachinePhase.RUNNING) return known;
           const source = this.machines.get(sourceSandboxId);
-          if (source?.phase !== MachinePhase.RUNNING) {
+          if (source?.phase !== MachinePhase.RUNNING && source?.phase !== MachinePhase.SUSPENDED) {
             throw new ClocheError("failed_precondition", "the source does not run");
           }
           return this.add(spec);

@@ -43,6 +43,7 @@ const operations: Record<string, Case> = {
   },
   "create on a disk made ahead": { prepare: [], run: create, creates: "id", keeps: "disk" },
   fork: { prepare: [create], run: fork, creates: "other" },
+  "fork of a suspended one": { prepare: [create, suspend], run: fork, creates: "other" },
   suspend: { prepare: [create], run: suspend },
   resume: { prepare: [create, suspend], run: resume },
   "resume without its memory": { prepare: [create, suspend, loseImages], run: resumeWithoutMemory },
@@ -334,6 +335,28 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
       await expectTruth();
       expect(world.machines.has(id)).toBe(round % 2 !== 0);
     }
+  });
+
+  it("a suspended source is cloned out of its image, is not woken, and resumes as if nothing had been", async () => {
+    const id = newSandboxId(randomBytes);
+    await create(client, id);
+    await suspend(client, id);
+    world.effects.length = 0;
+    const others = Array.from({ length: 3 }, () => newSandboxId(randomBytes));
+    await Promise.all(others.map((other) => fork(client, id, other)));
+    expect(world.effects).not.toContain("driver snapshot");
+    expect(world.effects.filter((name) => name === "driver restore")).toHaveLength(3);
+    expect(await client.getMachine({ sandboxId: id })).toMatchObject({ phase: MachinePhase.SUSPENDED });
+    await destroy(client, others[0] ?? "");
+    await resume(client, id);
+    await expectTruth();
+    await suspend(client, id);
+    world.imagesAreLost = true;
+    await expect(fork(client, id, newSandboxId(randomBytes))).rejects.toThrow(
+      /memory cannot be cloned.*resume/,
+    );
+    world.imagesAreLost = false;
+    await expectTruth();
   });
 
   it("ten forks at once share snapshots", async () => {

@@ -1,4 +1,4 @@
-// Live fork: a clone of a running machine, memory and disk of one instant.
+// Live fork: a clone of a machine, memory and disk of one instant. A suspended source is not woken: its image is cloned.
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
@@ -29,7 +29,7 @@ export async function forkMachine(
   if (known?.phase === "running") return known;
   if (known)
     throw new ClocheError("failed_precondition", `machine ${spec.id} exists already and is ${known.phase}`);
-  const source = machines.require(sourceId, "running");
+  const source = machines.require(sourceId, "running", "suspended");
   await requireSpace(machines.parts.poolDir);
   // The memory image is of the source's machine: so is all that it was made with.
   const { runtime, template, cpus, memoryMb, diskMb } = source;

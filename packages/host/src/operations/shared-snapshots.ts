@@ -1,10 +1,13 @@
-// Snapshots for forks. Forks of one source that are asked for together share one snapshot: it is paid for once, and the source
+// Snapshots for forks. A suspended source has one already, which is shared by name and not copied. Forks of one source that are asked for together share one snapshot: it is paid for once, and the source
 // pauses once. Owns <pool>/snapshots; after a crash, those of forks that go on are in use and the others are removed (`sweep`).
-import { mkdir, readdir, rm } from "node:fs/promises";
+import { link, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import type { SnapshotFiles } from "../drivers/driver.ts";
+import { ClocheError } from "@cloche/protocol";
+import { ImageMismatchError, type SnapshotFiles } from "../drivers/driver.ts";
+import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { guestHooks } from "./guest-hooks.ts";
+import { imageOf } from "./memory-images.ts";
 
 /** A snapshot and what a clone of it inherits. Must be told apart from the source's later state. */
 export interface TakenSnapshot {
@@ -81,8 +84,9 @@ export class SharedSnapshots {
     const into = { dir: join(this.dir, name) };
     const close = (): void => void this.#open.delete(sourceId);
     try {
-      const record = machines.require(sourceId, "running");
+      const record = machines.require(sourceId, "running", "suspended");
       await mkdir(into.dir, { recursive: true, mode: 0o700 });
+      if (record.phase === "suspended") return await this.#ofSuspended(record, into, name);
       const hooks = guestHooks(machines, record);
       const { pauseMs } = await machines.driver(record).snapshot(
         machines.files(record),
@@ -96,14 +100,7 @@ export class SharedSnapshots {
       );
       const fields = { sandbox_id: sourceId, pause_ms: Math.round(pauseMs) };
       machines.parts.log.info(fields, "snapshot for forks");
-      const { controlSecret, nextControlSecret, channel, blockDevice } = record;
-      return {
-        name,
-        controlSecret,
-        ...(nextControlSecret === undefined ? {} : { nextControlSecret }),
-        ...(channel === undefined ? {} : { channel }),
-        ...(blockDevice === undefined ? {} : { blockDevice }),
-      };
+      return inheritedFrom(record, name);
     } catch (error) {
       this.#inUse.delete(name);
       await rm(into.dir, { recursive: true, force: true });
@@ -112,4 +109,33 @@ export class SharedSnapshots {
       close();
     }
   }
+  /** What its own resume would start from. The files of an image never change: they get a second name each. */
+  async #ofSuspended(record: MachineRecord, into: SnapshotFiles, name: string): Promise<TakenSnapshot> {
+    const machines = this.#machines;
+    const image = imageOf(machines, record.id);
+    try {
+      await machines.driver(record).requireRestorable(image);
+    } catch (error) {
+      if (!(error instanceof ImageMismatchError)) throw error;
+      throw new ClocheError(
+        "failed_precondition",
+        `the source's memory cannot be cloned: ${error.message}; resume it first, which starts it from its disk`,
+        { cause: error },
+      );
+    }
+    for (const file of await readdir(image.dir)) await link(join(image.dir, file), join(into.dir, file));
+    const { nextControlSecret: _, ...saved } = record;
+    return inheritedFrom({ ...saved, controlSecret: record.snapshotSecret ?? record.controlSecret }, name);
+  }
+}
+
+function inheritedFrom(record: MachineRecord, name: string): TakenSnapshot {
+  const { controlSecret, nextControlSecret, channel, blockDevice } = record;
+  return {
+    name,
+    controlSecret,
+    ...(nextControlSecret === undefined ? {} : { nextControlSecret }),
+    ...(channel === undefined ? {} : { channel }),
+    ...(blockDevice === undefined ? {} : { blockDevice }),
+  };
 }

@@ -1720,7 +1720,7 @@ export declare const HostService: GenService<{
     output: typeof MachineSchema;
   },
   /**
-   * Live clone: memory and disk of the source at one instant.
+   * Live clone: memory and disk of the source at one instant; of a suspended one, those that were saved.
    *
    * @generated from rpc cloche.host.v1.HostService.ForkMachine
    */

@@ -2818,7 +2818,7 @@ export declare const SandboxService: GenService<{
     output: typeof ResumeSandboxResponseSchema;
   },
   /**
-   * Clones the running machine as it is now: disk, memory and processes. With checkpoint_id: starts from that checkpoint's disk.
+   * Clones the machine as it is now: disk, memory and processes. A SUSPENDED one is not woken. With checkpoint_id: starts from that checkpoint's disk.
    *
    * @generated from rpc cloche.public.v1.SandboxService.ForkSandbox
    */
