@@ -1,4 +1,4 @@
-import { allPorts, type PublicPorts } from "@cloche/protocol";
+import { allPorts, type PublicPorts } from "@cloche/sdk";
 import { InvalidArgumentError, type Command } from "commander";
 import { UsageError } from "./exit-codes.ts";
 

@@ -13,7 +13,7 @@ export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 export type { DataPlaneToken, IssueToken } from "./token-source.ts";
 export type { Fetch, FetchResponse } from "./fetch.ts";
 export type { CallOptions } from "./transport.ts";
-export { humanBytes } from "@cloche/protocol";
+export { allPorts, humanBytes, onTimeouts } from "@cloche/protocol";
 export type {
   CheckpointCreated,
   CheckpointDeleted,
@@ -26,6 +26,8 @@ export type {
   ExistsResponse,
   ListResponse,
   OkResponse,
+  OnTimeout,
+  PublicPorts,
   PullProgress,
   RestoreResponse,
   SandboxState,

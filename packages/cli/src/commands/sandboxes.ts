@@ -1,5 +1,11 @@
-import { type OnTimeout, onTimeouts, type PublicPorts } from "@cloche/protocol";
-import type { Sandbox, SandboxInfo, SandboxState } from "@cloche/sdk";
+import {
+  type OnTimeout,
+  onTimeouts,
+  type PublicPorts,
+  type Sandbox,
+  type SandboxInfo,
+  type SandboxState,
+} from "@cloche/sdk";
 import { Option } from "commander";
 import { UsageError } from "../exit-codes.ts";
 import {
