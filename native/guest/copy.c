@@ -3,37 +3,143 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "directory.h"
+#include "identity.h"
+#include "temporary.h"
 #include "walk.h"
 #include "wire.h"
 
 #define COPY_CHUNK 262144
+#define BLOCK 4096 /* of zeros, which a sparse file has a hole for */
+#define XATTRS_MAX 65536
 
-static int copy_data(int from, int to) {
+int copy_bytes(int from, int to, off_t *written) {
   void *buffer = malloc(COPY_CHUNK);
   int error = buffer ? 0 : ENOMEM;
+  *written = 0;
+  if (lseek(from, 0, SEEK_SET) != 0) error = errno;
   while (!error) {
     ssize_t n = read(from, buffer, COPY_CHUNK);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) error = errno;
     if (n <= 0) break;
-    if (!write_all(to, buffer, (size_t)n)) error = errno;
+    for (ssize_t done = 0; done < n && !error;) {
+      ssize_t m = write(to, (char *)buffer + done, (size_t)(n - done));
+      if (m < 0 && errno == EINTR) continue;
+      if (m <= 0) error = m < 0 ? errno : EIO;
+      else *written += m, done += m;
+    }
   }
   free(buffer);
   return error;
 }
 
+static bool is_zero(const char *block, size_t size) { return block[0] == 0 && memcmp(block, block + 1, size - 1) == 0; }
+
+/* Writes what is not zeros. */
+static int write_dense(int to, const char *data, size_t size, off_t offset) {
+  for (size_t at = 0; at < size;) {
+    size_t end = at;
+    while (end < size && !is_zero(data + end, size - end < BLOCK ? size - end : BLOCK)) end += size - end < BLOCK ? size - end : BLOCK;
+    for (size_t done = at; done < end;) {
+      ssize_t n = pwrite(to, data + done, end - done, offset + (off_t)done);
+      if (n < 0 && errno == EINTR) continue;
+      if (n <= 0) return n < 0 ? errno : EIO;
+      done += (size_t)n;
+    }
+    at = end;
+    if (at < size) at += size - at < BLOCK ? size - at : BLOCK;
+  }
+  return 0;
+}
+
+/* By the holes that the file system tells of, and zeros where it tells of none (gVisor). */
+static int copy_sparse(int from, int to, off_t size) {
+  char *buffer = malloc(COPY_CHUNK);
+  int error = buffer ? 0 : ENOMEM;
+  off_t offset = 0;
+  while (!error) {
+    off_t data = lseek(from, offset, SEEK_DATA);
+    if (data < 0 && errno == ENXIO) break;
+    if (data > offset) offset = data;
+    ssize_t n = pread(from, buffer, COPY_CHUNK, offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) error = errno;
+    if (n <= 0) break;
+    error = write_dense(to, buffer, (size_t)n, offset);
+    offset += n;
+  }
+  free(buffer);
+  if (!error && ftruncate(to, offset > size ? offset : size) != 0) error = errno;
+  return error;
+}
+
+static int copy_data(int from, int to) {
+  struct stat st;
+  off_t written;
+  if (ioctl(to, FICLONE, from) == 0) return 0;
+  if (fstat(from, &st) != 0) return errno;
+  /* gVisor says of every file that it has no holes, in blocks of 512 bytes, which no file system has: there zeros are all that is known. */
+  bool may_be_sparse = st.st_blocks <= (st.st_size + 511) / 512;
+  return may_be_sparse ? copy_sparse(from, to, st.st_size) : copy_bytes(from, to, &written);
+}
+
+/* Those that the system has and the one it is done as may set; a full disk is told. */
+static int copy_xattrs(int from, int to) {
+  char names[XATTRS_MAX];
+  ssize_t size = flistxattr(from, names, sizeof names);
+  if (size <= 0) return 0;
+  char *value = malloc(XATTRS_MAX);
+  int error = value ? 0 : ENOMEM;
+  for (ssize_t at = 0; at < size && !error; at += (ssize_t)strlen(names + at) + 1) {
+    ssize_t n = fgetxattr(from, names + at, value, XATTRS_MAX);
+    if (n >= 0 && fsetxattr(to, names + at, value, (size_t)n, 0) != 0 && (errno == ENOSPC || errno == EDQUOT)) error = errno;
+  }
+  free(value);
+  return error;
+}
+
+/* What a user copies is his own where it may not be another's, but of its group where he is in that. */
+static int keep_owner(int at, const char *name, const struct stat *st) {
+  int flags = AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH);
+  if (fchownat(at, name, st->st_uid, st->st_gid, flags) == 0) return 0;
+  if (!identity_is_limited() || errno != EPERM) return errno;
+  return fchownat(at, name, (uid_t)-1, st->st_gid, flags) == 0 || errno == EPERM ? 0 : errno;
+}
+
+/* The owner first, for it clears setuid and capabilities. */
+static int dress(int from, int to, const struct stat *st) {
+  int error = keep_owner(to, "", st);
+  struct stat now;
+  if (!error && fstat(to, &now) != 0) error = errno;
+  /* No program gets to run with the rights of somebody else than before. */
+  mode_t bits = st->st_mode & 07777;
+  if (!error && now.st_uid != st->st_uid) bits &= ~(mode_t)S_ISUID;
+  if (!error && now.st_gid != st->st_gid) bits &= ~(mode_t)S_ISGID;
+  if (!error && fchmod(to, bits) != 0) error = errno;
+  if (!error) error = copy_xattrs(from, to);
+  struct timespec times[2] = {st->st_atim, st->st_mtim};
+  if (!error) futimens(to, times);
+  return error;
+}
+
 static int copy_file(int from, const char *from_name, int to, const char *to_name) {
-  int in = openat(from, from_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  struct stat st;
+  int in = openat(from, from_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), out = -1;
   if (in < 0) return errno;
-  int out = openat(to, to_name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
-  int error = out < 0 ? errno : copy_data(in, out);
+  int error = fstat(in, &st) != 0 ? errno : !S_ISREG(st.st_mode) ? EINVAL : 0;
+  if (!error && (out = openat(to, to_name, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600)) < 0) error = errno;
+  if (!error) error = copy_data(in, out);
+  if (!error) error = dress(in, out, &st);
   close(in);
   if (out >= 0 && close(out) != 0 && !error) error = errno;
   return error;
@@ -50,12 +156,13 @@ static int copy_link(int from, const char *from_name, int to, const char *to_nam
 /* What is no directory. A socket lives by the process that listens on it, which would not move with it: EXDEV. */
 static int copy_leaf(int from, const char *from_name, int to, const char *to_name, const struct stat *st) {
   int error = 0;
-  if (S_ISREG(st->st_mode)) error = copy_file(from, from_name, to, to_name);
-  else if (S_ISLNK(st->st_mode)) error = copy_link(from, from_name, to, to_name);
+  if (S_ISREG(st->st_mode)) return copy_file(from, from_name, to, to_name);
+  if (S_ISLNK(st->st_mode)) error = copy_link(from, from_name, to, to_name);
   else if (S_ISSOCK(st->st_mode)) error = EXDEV;
   else if (mknodat(to, to_name, st->st_mode, st->st_rdev) != 0) error = errno;
   if (error) return error;
-  if (fchownat(to, to_name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+  error = keep_owner(to, to_name, st);
+  if (error) return error;
   if (!S_ISLNK(st->st_mode) && fchmodat(to, to_name, st->st_mode & 07777, 0) != 0) return errno;
   struct timespec times[2] = {st->st_atim, st->st_mtim};
   utimensat(to, to_name, times, AT_SYMLINK_NOFOLLOW);
@@ -65,10 +172,7 @@ static int copy_leaf(int from, const char *from_name, int to, const char *to_nam
 /* A directory gets its owner, mode and times when all that belongs in it is there. */
 static int finish_directory(int from, int to) {
   struct stat st;
-  if (fstat(from, &st) != 0 || fchown(to, st.st_uid, st.st_gid) != 0 || fchmod(to, st.st_mode & 07777) != 0) return errno;
-  struct timespec times[2] = {st.st_atim, st.st_mtim};
-  futimens(to, times);
-  return 0;
+  return fstat(from, &st) != 0 ? errno : dress(from, to, &st);
 }
 
 /* The visitor's context is the trail on the other side. */
@@ -76,6 +180,7 @@ static int copy_entry(void *context, int at, const char *name, unsigned char typ
   (void)type;
   struct trail *to = context;
   struct stat st;
+  if (is_temporary_name(name)) return WALK_ON;
   if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
   if (S_ISDIR(st.st_mode)) return WALK_INTO;
   if (S_ISSOCK(st.st_mode)) return 0;

@@ -9,7 +9,9 @@
 #include "copy.h"
 #include "directory.h"
 #include "files.h"
+#include "identity.h"
 #include "remove-tree.h"
+#include "replacement.h"
 #include "temporary.h"
 #include "walk.h"
 
@@ -66,72 +68,6 @@ static int split_path(char *path, const char **directory, const char **name) {
   return 0;
 }
 
-/* What a write makes. */
-struct content {
-  mode_t mode;
-  const struct stat *old; /* NULL: there was nothing */
-  const uint8_t *data;
-  size_t size;
-};
-
-/* As the old one's; a new one's group is that of a directory which hands its own on. */
-static int set_owner(int fd, int at, const struct stat *old) {
-  struct stat directory;
-  if (old) return (old->st_uid == 0 && old->st_gid == 0) || fchown(fd, old->st_uid, old->st_gid) == 0 ? 0 : errno;
-  if (fstat(at, &directory) != 0 || !(directory.st_mode & S_ISGID)) return 0;
-  return fchown(fd, (uid_t)-1, directory.st_gid) == 0 ? 0 : errno;
-}
-
-/* Fills a new file in `place` and names it in `at`; the old one is replaced in one step. */
-static int replace_from(int place, int at, const char *name, const struct content *content, struct stat *st) {
-  char temporary[TEMPORARY_ROOM];
-  temporary_name(temporary);
-  int fd = openat(place, temporary, O_CREAT | O_EXCL | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return errno;
-  int error = 0;
-  if (!write_all(fd, content->data, content->size)) error = errno ? errno : EIO;
-  if (!error) error = set_owner(fd, at, content->old);
-  if (!error && fchmod(fd, content->mode) != 0) error = errno; /* after chown, which clears setuid */
-  if (!error && fstat(fd, st) != 0) error = errno;
-  if (close(fd) != 0 && !error) error = errno;
-  if (!error && renameat(place, temporary, at, name) != 0) error = errno;
-  if (error) unlinkat(place, temporary, 0);
-  return error;
-}
-
-static int replace(int at, const char *name, const struct content *content, struct stat *st) {
-  int place = temporary_place(at), error = replace_from(place, at, name, content, st);
-  /* Another mount of the same file system. */
-  return error == EXDEV && place != at ? replace_from(at, at, name, content, st) : error;
-}
-
-int write_file(const char *path, int mode, const uint8_t *data, size_t size, struct stat *st) {
-  char target[4096];
-  int error = follow_links(path, target);
-  if (error == ENOTDIR) return ENOTDIR;
-  if (error) return error;
-  const char *directory, *name;
-  error = split_path(target, &directory, &name);
-  if (error) return error;
-  int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-  if (at < 0 && errno == ENOENT) {
-    error = make_directories(directory);
-    if (error) return error == EEXIST ? ENOTDIR : error;
-    at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
-  }
-  if (at < 0) return errno;
-  struct stat old;
-  bool exists = fstatat(at, name, &old, AT_SYMLINK_NOFOLLOW) == 0;
-  if (exists && S_ISDIR(old.st_mode)) error = EISDIR;
-  else if (exists && !S_ISREG(old.st_mode)) error = EINVAL;
-  if (!error) {
-    mode_t bits = mode >= 0 ? (mode_t)mode : exists ? old.st_mode & 07777 : 0644;
-    error = replace(at, name, &(struct content){bits, exists ? &old : NULL, data, size}, st);
-  }
-  close(at);
-  return error;
-}
-
 int remove_entry(const char *path, bool recursive) {
   struct stat st;
   if (lstat(path, &st) != 0) return errno;
@@ -142,13 +78,29 @@ int remove_entry(const char *path, bool recursive) {
   return remove_tree(AT_FDCWD, path);
 }
 
+/* A user may not take a directory elsewhere that he may not write to, as a copy of such a one is by now. */
+static int rename_copy(int place, const char *temporary, int at, const char *name) {
+  struct stat st;
+  if (renameat(place, temporary, at, name) == 0) return 0;
+  if (errno != EACCES || fstatat(place, temporary, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode) || (st.st_mode & S_IWUSR)) return errno;
+  if (fchmodat(place, temporary, (st.st_mode & 07777) | S_IWUSR, 0) != 0 || renameat(place, temporary, at, name) != 0) return errno;
+  return fchmodat(at, name, st.st_mode & 07777, 0) == 0 ? 0 : errno;
+}
+
 /* Copies it to `place` and gives it its name in `at`. */
 static int copy_into(int place, const char *source, int at, const char *name) {
   char temporary[TEMPORARY_ROOM];
+  struct stat st, there;
   temporary_name(temporary);
   int error = copy_tree(AT_FDCWD, source, place, temporary);
-  if (!error && renameat(place, temporary, at, name) != 0) error = errno;
-  if (error && unlinkat(place, temporary, 0) != 0) remove_tree(place, temporary);
+  if (!error && fstatat(at, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && fstatat(place, temporary, &st, AT_SYMLINK_NOFOLLOW) == 0) replacement_note(&st);
+  if (!error) error = rename_copy(place, temporary, at, name);
+  if (!error) return 0;
+  /* Out of sight nobody has put anything else in its place, and a user's own copy may be one that he cannot remove. */
+  const struct identity *identity = identity_current();
+  if (place != at) identity_assume(NULL);
+  if (unlinkat(place, temporary, 0) != 0) remove_tree(place, temporary);
+  identity_assume(identity);
   return error;
 }
 
@@ -182,6 +134,47 @@ int move_entry(const char *source, const char *destination, enum subject *subjec
   if (!error) {
     *subject = SUBJECT_PATH;
     error = remove_entry(source, true);
+  }
+  close(at);
+  return error;
+}
+
+static int strip_slashes(const char *path, char out[4096]) {
+  size_t size = strlen(path);
+  if (size >= 4096) return ENAMETOOLONG;
+  memcpy(out, path, size + 1);
+  while (size > 1 && out[size - 1] == '/') out[--size] = 0;
+  return 0;
+}
+
+int copy_path(const char *source, const char *destination, bool recursive, enum subject *subject) {
+  struct stat st, there;
+  char from[4096], plain[4096], to[4096];
+  *subject = SUBJECT_PATH;
+  if (stat(source, &st) != 0) return errno;
+  if (S_ISDIR(st.st_mode) && !recursive) return EISDIR;
+  int error = strip_slashes(source, plain);
+  if (!error) error = follow_links(plain, from);
+  if (error) return error;
+  *subject = SUBJECT_DESTINATION;
+  bool exists = lstat(destination, &there) == 0;
+  if (!exists && errno != ENOENT) return errno;
+  if (exists && S_ISDIR(there.st_mode)) return EEXIST;
+  if (exists && S_ISDIR(st.st_mode)) return ENOTDIR;
+  const char *directory, *name;
+  error = strip_slashes(destination, to);
+  if (!error && !S_ISDIR(st.st_mode) && strlen(to) != strlen(destination)) error = ENOTDIR;
+  if (!error) error = split_path(to, &directory, &name);
+  if (error) return error;
+  int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+  if (at < 0) return errno;
+  if (identity_is_limited() && faccessat(at, ".", W_OK | X_OK, AT_EACCESS) != 0) error = errno;
+  int place = temporary_place(at);
+  if (!error) {
+    error = copy_into(place, from, at, name);
+    if (error == EXDEV && place != at && !S_ISSOCK(st.st_mode)) error = copy_into(at, from, at, name);
+    /* What cannot be read is the source's fault; a full disk, and what may not be replaced, the destination's. */
+    if (error == EACCES || error == EXDEV || error == ENXIO || error == EIO || error == ENOENT) *subject = SUBJECT_PATH;
   }
   close(at);
   return error;

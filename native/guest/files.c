@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "identity.h"
+
 #define THREADS_MAX 64
 #define THREAD_STACK 262144
 #define HANDLES_MAX 4096
@@ -185,9 +187,9 @@ static int serve_write(uint32_t id, struct cursor *c, bool quiet) {
   int mode = (int)take_u32(c);
   size_t size;
   uint8_t *data = take_bytes(c, &size);
-  if (c->bad) return EINVAL;
+  if (c->bad || path[0] != '/') return EINVAL;
   struct stat st;
-  int error = write_file(path, mode, data, size, &st);
+  int error = upload_whole(path, mode, data, size, &st);
   if (!error && quiet) send_done(id, 0);
   else if (!error) send_entry(id, path, &st);
   return error;
@@ -216,6 +218,93 @@ static void serve_together(const struct frame *frame) {
     if (one.type != F_TOGETHER) serve(&one);
 }
 
+static int serve_upload(const struct frame *frame, struct cursor *c, enum subject *subject) {
+  char *path = take_string(c);
+  int mode = (int)take_u32(c);
+  struct upload_wish wish = {.mode = mode < 0 ? -1 : mode & 07777, .append = frame->flags & 1};
+  wish.owner = take_string(c);
+  wish.group = take_string(c);
+  if (c->bad || path[0] != '/') return EINVAL;
+  uint32_t handle;
+  int error = upload_begin(path, &wish, &handle, subject);
+  if (error) return error;
+  struct bytes b = {0};
+  size_t start = frame_open(&b, F_DATA, 0, frame->id);
+  put_u32(&b, handle);
+  frame_close(&b, start);
+  files_send(&b);
+  free(b.data);
+  return 0;
+}
+
+static int serve_upload_data(uint32_t id, struct cursor *c) {
+  uint32_t handle = take_u32(c);
+  uint64_t offset = take_u64(c);
+  size_t size;
+  uint8_t *data = take_bytes(c, &size);
+  int error = c->bad ? EINVAL : upload_write(handle, data, size, offset);
+  if (!error) send_done(id, 0);
+  return error;
+}
+
+static int serve_upload_end(const struct frame *frame, struct cursor *c) {
+  uint32_t handle = take_u32(c);
+  if (c->bad) return EINVAL;
+  if (frame->flags & 1) {
+    upload_abandon(handle);
+    send_done(frame->id, 0);
+    return 0;
+  }
+  char *path = NULL;
+  struct stat st;
+  int error = upload_commit(handle, &path, &st);
+  if (!error) send_entry(frame->id, path, &st);
+  free(path);
+  return error;
+}
+
+static int serve_copy(const struct frame *frame, const char *source, struct cursor *c, enum subject *subject) {
+  char *destination = take_string(c);
+  struct stat st;
+  if (c->bad || destination[0] != '/') return EINVAL;
+  int error = copy_path(source, destination, frame->flags & 1, subject);
+  if (!error && lstat(destination, &st) != 0) error = errno;
+  if (!error) send_entry(frame->id, destination, &st);
+  return error;
+}
+
+static int serve_change(const struct frame *frame, const char *path, struct cursor *c, enum subject *subject) {
+  bool recursive = frame->flags & 1;
+  int error;
+  if (frame->type == F_CHMOD) {
+    mode_t mode = take_u32(c) & 07777;
+    error = c->bad ? EINVAL : change_mode(path, mode, recursive);
+  } else {
+    char *user = take_string(c), *group = take_string(c);
+    uid_t uid;
+    gid_t gid;
+    if (c->bad || !owner_find(user, group, &uid, &gid, subject)) return EINVAL;
+    error = change_owner(path, uid, gid, recursive);
+  }
+  struct stat st;
+  if (!error && stat(path, &st) != 0) error = errno;
+  if (!error) send_entry(frame->id, path, &st);
+  return error;
+}
+
+/* The one request that follows, with that user's rights. */
+static void serve_as(const struct frame *frame, struct cursor *c) {
+  struct identity identity;
+  char *user = take_string(c);
+  struct feed feed = {.data = c->at, .size = (size_t)(c->end - c->at)};
+  struct frame one;
+  if (c->bad || take_frame(&feed, &one) <= 0 || one.type == F_AS || one.type == F_TOGETHER) return send_failure(frame->id, EINVAL, SUBJECT_PATH);
+  if (!identity_find(user, &identity)) return send_failure(one.id, EINVAL, SUBJECT_USER);
+  identity_assume(&identity);
+  serve(&one);
+  identity_assume(NULL);
+}
+
 static void serve(const struct frame *frame) {
   struct cursor c = cursor_of(frame);
   uint32_t id = frame->id;
@@ -233,8 +322,21 @@ static void serve(const struct frame *frame) {
   } else if (frame->type == F_TOGETHER) {
     serve_together(frame);
     return; /* each of them is */
+  } else if (frame->type == F_AS) {
+    serve_as(frame, &c);
+    return;
   } else if (frame->type == F_WRITE) {
     error = serve_write(id, &c, frame->flags & 1);
+  } else if (frame->type == F_UPLOAD) {
+    error = serve_upload(frame, &c, &subject);
+  } else if (frame->type == F_UPLOAD_DATA) {
+    error = serve_upload_data(id, &c);
+  } else if (frame->type == F_UPLOAD_END) {
+    error = serve_upload_end(frame, &c);
+  } else if (frame->type == F_WATCH_MORE || frame->type == F_UNWATCH) {
+    if (frame->type == F_UNWATCH) watch_end(id);
+    else watch_more(id);
+    return; /* not answered */
   } else if (frame->type == F_HOSTNAME) {
     /* Here, because this process is in the users' namespaces and a program for it would cost a hundred times the call. */
     char *hostname = take_string(&c);
@@ -252,7 +354,7 @@ static void serve(const struct frame *frame) {
     }
     switch (frame->type) {
       case F_LSTAT:
-        error = lstat(path, &st) == 0 ? 0 : errno;
+        error = (frame->flags & 1 ? stat(path, &st) : lstat(path, &st)) == 0 ? 0 : errno;
         if (!error) send_entry(id, path, &st);
         break;
       case F_OPEN: error = open_file(id, path, take_u32(&c)); break;
@@ -276,6 +378,10 @@ static void serve(const struct frame *frame) {
         if (!error) send_entry(id, destination, &st);
         break;
       }
+      case F_COPY: error = serve_copy(frame, path, &c, &subject); break;
+      case F_CHMOD:
+      case F_CHOWN: error = serve_change(frame, path, &c, &subject); break;
+      case F_WATCH: error = watch_begin(id, path, frame->flags & 1); break;
       default: error = ENOSYS; break;
     }
   }

@@ -5,20 +5,19 @@
 #ifndef CLOCHE_FILES_H
 #define CLOCHE_FILES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
 #include "account.h"
+#include "file-requests.h"
 #include "guest.h"
 #include "memory.h"
 #include "wire.h"
 
 /* Serves on `fd` until the agent closes it or `init` ends; then neither of them nor any process of the guest is left. `guard` is started where it is not NULL. */
 _Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit, const struct memory_guard *guard);
-
-/* Which of the two paths of a request an errno is about. */
-enum subject { SUBJECT_PATH = 0, SUBJECT_DESTINATION = 1 };
 
 /* An open frame to the agent, see files.c. */
 void files_send(struct bytes *frame);
@@ -30,9 +29,16 @@ void put_entry(struct bytes *b, const char *path, const struct stat *st, int at,
 int make_directories(const char *path);
 /* Follows final symlinks (dangling ones too) to the path a write through `path` would create. */
 int follow_links(const char *path, char out[4096]);
-int write_file(const char *path, int mode, const uint8_t *data, size_t size, struct stat *st);
 int remove_entry(const char *path, bool recursive);
 int move_entry(const char *source, const char *destination, enum subject *subject);
+/* A final link of the source is followed, one of the destination replaced; EISDIR of a directory unless `recursive`. */
+int copy_path(const char *source, const char *destination, bool recursive, enum subject *subject);
+/* change.c. Final links are followed, those below a directory left alone (chmod) or changed themselves (chown). */
+int change_mode(const char *path, mode_t mode, bool recursive);
+/* -1: left as it is. */
+int change_owner(const char *path, uid_t uid, gid_t gid, bool recursive);
+/* By name or number; empty: -1. False, with which of the two, where there is no such one. */
+bool owner_find(const char *user, const char *group, uid_t *uid, gid_t *gid, enum subject *subject);
 /* Streams F_ENTRIES frames for the first `limit` entries by path down to `depth`. */
 int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, bool *truncated);
 

@@ -63,9 +63,18 @@ static int clear_place(int at, const char *name) {
   return unlinkat(at, name, 0) == 0 || errno == ENOENT ? 0 : errno;
 }
 
+/* What a user unpacks is his own. */
+static int set_owner(int at, const char *name, uid_t uid, gid_t gid) {
+  return geteuid() != 0 || fchownat(at, name, uid, gid, AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH)) == 0 ? 0 : errno;
+}
+
 /* Owner first, for it clears what the others set. Extended attributes that the system does not have are left out. */
 static int dress(int fd, const struct entry *e) {
-  if (fchown(fd, e->uid, e->gid) != 0) return errno;
+  int error = set_owner(fd, "", e->uid, e->gid);
+  if (error) return error;
+  struct stat st;
+  /* A directory of another's, which a user only adds to, keeps its mode. */
+  if (geteuid() != 0 && fstat(fd, &st) == 0 && st.st_uid != geteuid()) return 0;
   if (fchmod(fd, e->mode) != 0) return errno;
   for (size_t i = 0; i < e->extras->xattr_count; i++) {
     const struct tar_xattr *x = &e->extras->xattrs[i];
@@ -128,7 +137,8 @@ static int make_special(int at, const char *name, const struct entry *e) {
   mode_t kind = e->type == '3' ? S_IFCHR : e->type == '4' ? S_IFBLK : S_IFIFO;
   if (error) return error;
   if (mknodat(at, name, kind | (e->mode & 0777), e->device) != 0) return errno;
-  if (fchownat(at, name, e->uid, e->gid, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+  error = set_owner(at, name, e->uid, e->gid);
+  if (error) return error;
   utimensat(at, name, e->times, AT_SYMLINK_NOFOLLOW);
   return 0;
 }
@@ -164,7 +174,8 @@ static int make_symlink(int at, const char *name, const struct tar_link *link) {
   int error = clear_place(at, name);
   if (error) return error;
   if (symlinkat(link->target, at, name) != 0) return errno;
-  if (fchownat(at, name, link->uid, link->gid, AT_SYMLINK_NOFOLLOW) != 0) return errno;
+  error = set_owner(at, name, link->uid, link->gid);
+  if (error) return error;
   utimensat(at, name, link->times, AT_SYMLINK_NOFOLLOW);
   return 0;
 }

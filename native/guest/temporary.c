@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "identity.h"
 #include "remove-tree.h"
 
 #define PREFIX ".cloche-tmp-"
@@ -26,7 +28,7 @@ bool is_temporary_name(const char *name) {
   return strncmp(name, PREFIX, strlen(PREFIX)) == 0 && strlen(digits) == DIGITS && strspn(digits, "0123456789abcdef") == DIGITS;
 }
 
-static int hidden = -1;
+static int hidden = -1, users = -1;
 
 int temporary_open_hidden(void) {
   int fd = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC), list = fd < 0 ? -1 : openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -44,7 +46,22 @@ int temporary_open_hidden(void) {
 
 void temporary_hide_in(int fd) { hidden = fd; }
 
+/* Nobody reaches it by a path. It has a temporary name, so it goes with what is left there at the next start. */
+static void open_users(void) {
+  const struct identity *identity = identity_current();
+  identity_assume(NULL);
+  char name[TEMPORARY_ROOM];
+  temporary_name(name);
+  int fd = mkdirat(hidden, name, 0700) == 0 ? openat(hidden, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+  if (fd >= 0 && fchmodat(hidden, name, 0777, 0) == 0) users = fd;
+  identity_assume(identity);
+}
+
 int temporary_place(int at) {
+  static pthread_once_t opened = PTHREAD_ONCE_INIT;
   struct stat there, here;
-  return hidden >= 0 && fstat(hidden, &there) == 0 && fstat(at, &here) == 0 && there.st_dev == here.st_dev ? hidden : at;
+  if (hidden < 0 || fstat(hidden, &there) != 0 || fstat(at, &here) != 0 || there.st_dev != here.st_dev) return at;
+  if (!identity_is_limited()) return hidden;
+  pthread_once(&opened, open_users);
+  return users >= 0 ? users : at;
 }

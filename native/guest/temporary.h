@@ -1,4 +1,4 @@
-/* Our own files that are about to take the place of a user's: made out of sight where that can be, never listed or packed. */
+/* Our own files that are about to take the place of a user's: made out of sight where that can be, never listed, packed, copied or told of. */
 #ifndef CLOCHE_TEMPORARY_H
 #define CLOCHE_TEMPORARY_H
 
@@ -17,7 +17,10 @@ bool is_temporary_name(const char *name);
 int temporary_open_hidden(void);
 /* From now on it is used. */
 void temporary_hide_in(int fd);
-/* Where to make what is to be renamed into `at`: the hidden place, or `at` itself where that is on another file system. */
+/*
+ * Where to make what is to be renamed into `at`: the hidden place, or `at` itself where that is on another file system. Who acts as a
+ * user gets a directory of the hidden place that users may rename from, so that the kernel says whether they may into `at`.
+ */
 int temporary_place(int at);
 
 #endif

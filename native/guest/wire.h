@@ -38,6 +38,16 @@ enum frame_type {
   F_SYNC = 41,
   F_HOSTNAME = 42,
   F_TOGETHER = 43,
+  F_AS = 44,
+  F_UPLOAD = 45,
+  F_UPLOAD_DATA = 46,
+  F_UPLOAD_END = 47,
+  F_COPY = 48,
+  F_CHMOD = 49,
+  F_CHOWN = 50,
+  F_WATCH = 51,
+  F_WATCH_MORE = 52,
+  F_UNWATCH = 53,
   /* init -> agent */
   F_HELLO = 64,
   F_STARTED = 65,
@@ -56,6 +66,8 @@ enum frame_type {
   F_OPENED = 99,
   F_FAILED = 100,
   F_OUT_OF_MEMORY = 101,
+  F_WATCHING = 102,
+  F_EVENTS = 103,
 };
 
 enum spawn_flags { SPAWN_STDIN = 1, SPAWN_PTY = 2, SPAWN_HOLD = 4, SPAWN_SELF = 8, SPAWN_QUIET = 16, SPAWN_MERGE = 32 };

@@ -78,6 +78,12 @@ const ofFiles = [
   rest.list,
   rest.mkdir,
   rest.move,
+  rest.as,
+  rest.upload,
+  rest.uploadData,
+  rest.uploadEnd,
+  rest.watchMore,
+  rest.unwatch,
 ];
 /** A spawn that is nearly right: those reach furthest. */
 const spawned = fc
@@ -103,6 +109,58 @@ const spawned = fc
       .strings(env)
       .finish(spawn, flag, one),
   );
+/** Writes, watches and changes that are nearly right, as root and as others; small ids and handles, so that they meet. */
+const nearlyRight = fc
+  .tuple(
+    fc.constantFrom(
+      (path: string, other: string, one: number) =>
+        new FrameWriter()
+          .string(path)
+          .u32(0o644)
+          .string(other)
+          .string("")
+          .finish(rest.upload, one & 1, one),
+      (_path: string, other: string, one: number) =>
+        new FrameWriter()
+          .u32(one)
+          .u64(one * 7)
+          .u32(other.length)
+          .raw(Buffer.from(other, "latin1"))
+          .finish(rest.uploadData, 0, one),
+      (_path: string, _other: string, one: number) =>
+        new FrameWriter().u32(one).finish(rest.uploadEnd, one & 1, one),
+      (path: string, other: string, one: number) =>
+        new FrameWriter()
+          .string(path)
+          .string(other)
+          .finish(rest.copy, one & 1, one),
+      (path: string, _other: string, one: number) =>
+        new FrameWriter()
+          .string(path)
+          .u32(one * 73)
+          .finish(rest.chmod, one & 1, one),
+      (path: string, other: string, one: number) =>
+        new FrameWriter()
+          .string(path)
+          .string(other)
+          .string("0")
+          .finish(rest.chown, one & 1, one),
+      (path: string, _other: string, one: number) =>
+        new FrameWriter().string(path).finish(rest.watch, one & 1, one),
+      (_path: string, _other: string, one: number) => new FrameWriter().finish(rest.watchMore, 0, one),
+      (_path: string, _other: string, one: number) => new FrameWriter().finish(rest.unwatch, 0, one),
+    ),
+    // Not the whole tree: a copy of it would fill the disk, a change of its modes end the program.
+    text.filter((path) => path.startsWith("/tmp")),
+    text.filter((path) => path.startsWith("/tmp") || path === "root" || path === "nobody"),
+    id,
+    fc.constantFrom(undefined, undefined, "nobody", "root", "1", "nobody-here"),
+  )
+  .map(([make, path, other, one, user]) => {
+    const frame = make(path, other, one);
+    return user === undefined ? frame : new FrameWriter().string(user).raw(frame).finish(rest.as, 0, 0);
+  });
+const toFiles = fc.oneof(frameOf(ofFiles), nearlyRight);
 const toInit = fc.oneof(
   { weight: 2, arbitrary: spawned },
   { weight: 3, arbitrary: frameOf([spawn, stdin, stdinEnd, credit, signal, kill, resize]) },
@@ -136,7 +194,7 @@ async function answers(): Promise<boolean> {
 const rounds = 12;
 test.each([
   ["pid 1", () => guest.init, toInit],
-  ["the file server", () => guest.files, frameOf(ofFiles)],
+  ["the file server", () => guest.files, toFiles],
 ])("%s bears any frames", { timeout: patience(300_000) }, async (_, stream, frame) => {
   await fc.assert(
     fc.asyncProperty(fc.array(frame, { minLength: 1, maxLength: 40 }), async (frames) => {

@@ -13,13 +13,16 @@ export class SpawnError extends Error {
   }
 }
 
-/** A file operation that failed inside the guest. `subject` says which of two paths it was about. */
+/** What of a file request an errno is about; EINVAL of the last three: there is no such one. */
+export type FileSubject = "path" | "destination" | "user" | "owner" | "group";
+
+/** A file operation that failed inside the guest. */
 export class GuestFileError extends Error {
   override readonly name = "GuestFileError";
   readonly errno: number;
-  readonly subject: "path" | "destination";
+  readonly subject: FileSubject;
 
-  constructor(errno: number, subject: "path" | "destination", message: string) {
+  constructor(errno: number, subject: FileSubject, message: string) {
     super(message);
     this.errno = errno;
     this.subject = subject;

@@ -1,77 +1,44 @@
-import { GuestFileError } from "./errors.ts";
-import type { EntryKind, GuestEntry, GuestFile, GuestFiles, GuestPath } from "./types.ts";
+import type { GuestUpload, GuestWatch, WriteWish } from "./file-types.ts";
+import { type Answer, FilesChannel } from "./files-channel.ts";
+import { OpenFile, readVersion } from "./open-file.ts";
+import type { GuestEntry, GuestFile, GuestFiles, GuestPath } from "./file-types.ts";
+import { Upload } from "./upload.ts";
 import {
   type Frame,
   frameTypes,
   FrameWriter,
-  headerBytes,
   PayloadReader,
   readMaxBytes,
+  statFlags,
+  uploadEndFlags,
+  uploadFlags,
   writeFlags,
 } from "./wire.ts";
-
-const kinds: readonly EntryKind[] = ["file", "directory", "symlink", "fifo", "socket", "device"];
-
-/** Of a file's version in OPENED. */
-const versionBytes = 48;
 
 /** What came in more pieces than this (a client that sends byte by byte) is put together before it is sent on. */
 const piecesMax = 128;
 
-function readEntry(payload: PayloadReader): GuestEntry {
-  const kind = kinds[payload.u8() - 1];
-  if (!kind) throw new RangeError("unknown kind of entry");
-  return {
-    kind,
-    mode: payload.u32(),
-    sizeBytes: payload.u64(),
-    modifiedAtMs: payload.i64(),
-    path: payload.bytes(),
-    owner: payload.bytes().toString(),
-    group: payload.bytes().toString(),
-    symlinkTarget: payload.bytes(),
-  };
-}
-
-/** Of a file on a disk: which one it is, and when it was last changed. */
-function readVersion(payload: PayloadReader): GuestFile["version"] {
-  const whole = payload.slice(versionBytes);
-  const parts = new PayloadReader(whole);
-  parts.u64();
-  const [inode, seconds, nanoseconds] = [parts.u64(), parts.i64(), parts.u32()];
-  if (inode === 0) return null;
-  return {
-    tag: whole.toString("base64url"),
-    modifiedAtMs: seconds * 1_000 + Math.floor(nanoseconds / 1e6),
-  };
-}
-
-interface Answer {
-  entries: GuestEntry[];
-  flags: number;
-  payload: Buffer;
-}
-
-interface Pending {
-  entries: GuestEntry[];
-  resolve: (answer: Answer) => void;
-  reject: (error: Error) => void;
-}
-
-/** Speaks to the file server of one guest. Requests are independent: a slow one delays no other. */
+/** Asks the file server of one guest, as root or as the user that `as` named. */
 export class FilesClient implements GuestFiles {
-  #send: (frame: Buffer, rest?: readonly Buffer[]) => void;
-  readonly #pending = new Map<number, Pending>();
-  #lastId = 0;
-  #lost: Error | undefined;
+  readonly #channel: FilesChannel;
+  readonly #user: string | undefined;
 
   /** `send`: a frame, and what of its payload follows as it is. */
-  constructor(send: (frame: Buffer, rest?: readonly Buffer[]) => void) {
-    this.#send = send;
+  constructor(send: FilesChannel | ((frame: Buffer, rest?: readonly Buffer[]) => void), user?: string) {
+    this.#channel = send instanceof FilesChannel ? send : new FilesChannel(send);
+    this.#user = user;
+  }
+
+  as(user: string): GuestFiles {
+    return new FilesClient(this.#channel, user);
   }
 
   async lstat(path: GuestPath): Promise<GuestEntry> {
     return only(await this.#ask(frameTypes.lstat, 0, new FrameWriter().string(path)));
+  }
+
+  async stat(path: GuestPath): Promise<GuestEntry> {
+    return only(await this.#ask(frameTypes.lstat, statFlags.follow, new FrameWriter().string(path)));
   }
 
   async open(path: GuestPath, prefetchBytes = readMaxBytes): Promise<GuestFile> {
@@ -101,15 +68,7 @@ export class FilesClient implements GuestFiles {
   }
 
   together<Answers>(ask: () => Answers): Answers {
-    const send = this.#send;
-    const frames = new FrameWriter();
-    this.#send = (frame, rest = []) => [frame, ...rest].forEach((part) => frames.raw(part));
-    try {
-      return ask();
-    } finally {
-      this.#send = send;
-      if (frames.sizeBytes > headerBytes) send(frames.finish(frameTypes.together, 0, 0));
-    }
+    return this.#channel.together(ask);
   }
 
   #write(
@@ -118,7 +77,7 @@ export class FilesClient implements GuestFiles {
     mode: number | undefined,
     flags: number,
   ): Promise<Answer> {
-    const pieces = Buffer.isBuffer(data) ? [data] : data.length > piecesMax ? [Buffer.concat(data)] : data;
+    const pieces = Buffer.isBuffer(data) ? [data] : gathered(data);
     const bytes = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const writer = new FrameWriter()
       .string(path)
@@ -157,30 +116,53 @@ export class FilesClient implements GuestFiles {
     await this.#ask(frameTypes.hostname, 0, new FrameWriter().string(hostname));
   }
 
+  async upload(path: GuestPath, { mode, append, owner, group }: WriteWish): Promise<GuestUpload> {
+    const writer = new FrameWriter()
+      .string(path)
+      .u32(mode ?? 0xffffffff)
+      .string(owner ?? "")
+      .string(group ?? "");
+    const { payload } = await this.#ask(frameTypes.upload, append === true ? uploadFlags.append : 0, writer);
+    const handle = payload.readUInt32LE(0);
+    const channel = this.#channel;
+    return new Upload({
+      data: (offset, pieces, bytes) => {
+        const data = new FrameWriter().u32(handle).u64(offset).u32(bytes);
+        return channel.ask(frameTypes.uploadData, 0, data, undefined, { pieces: gathered(pieces), bytes });
+      },
+      commit: async () => only(await channel.ask(frameTypes.uploadEnd, 0, new FrameWriter().u32(handle))),
+      abandon: () => channel.ask(frameTypes.uploadEnd, uploadEndFlags.abandon, new FrameWriter().u32(handle)),
+    });
+  }
+
+  async copy(source: GuestPath, destination: GuestPath, recursive: boolean): Promise<GuestEntry> {
+    const writer = new FrameWriter().string(source).string(destination);
+    return only(await this.#ask(frameTypes.copy, Number(recursive), writer));
+  }
+
+  async chmod(path: GuestPath, mode: number, recursive: boolean): Promise<GuestEntry> {
+    return only(
+      await this.#ask(frameTypes.chmod, Number(recursive), new FrameWriter().string(path).u32(mode)),
+    );
+  }
+
+  async chown(path: GuestPath, user: string, group: string, recursive: boolean): Promise<GuestEntry> {
+    const writer = new FrameWriter().string(path).string(user).string(group);
+    return only(await this.#ask(frameTypes.chown, Number(recursive), writer));
+  }
+
+  watch(path: GuestPath, recursive: boolean): Promise<GuestWatch> {
+    return this.#channel.watch(new FrameWriter().string(path), Number(recursive), this.#user);
+  }
+
   /** A frame from the file server. */
   onFrame(frame: Frame): void {
-    const pending = this.#pending.get(frame.id);
-    if (!pending) return;
-    if (frame.type === frameTypes.entries) {
-      const payload = new PayloadReader(frame.payload);
-      while (!payload.ended) pending.entries.push(readEntry(payload));
-      return;
-    }
-    this.#pending.delete(frame.id);
-    if (frame.type === frameTypes.failed) {
-      const errno = frame.payload.readUInt32LE(0);
-      const subject = frame.flags === 1 ? "destination" : "path";
-      pending.reject(new GuestFileError(errno, subject, `errno ${errno}`));
-      return;
-    }
-    pending.resolve({ entries: pending.entries, flags: frame.flags, payload: frame.payload });
+    this.#channel.onFrame(frame);
   }
 
   /** The guest is gone: nothing pending or later will be answered. */
   onLost(error: Error): void {
-    this.#lost = error;
-    for (const pending of this.#pending.values()) pending.reject(error);
-    this.#pending.clear();
+    this.#channel.onLost(error);
   }
 
   #ask(
@@ -189,23 +171,16 @@ export class FilesClient implements GuestFiles {
     writer: FrameWriter,
     rest?: { pieces: readonly Buffer[]; bytes: number },
   ): Promise<Answer> {
-    if (this.#lost) return Promise.reject(this.#lost);
-    do this.#lastId = (this.#lastId + 1) >>> 0;
-    while (this.#pending.has(this.#lastId));
-    const id = this.#lastId;
-    const { promise, resolve, reject } = Promise.withResolvers<Answer>();
-    this.#pending.set(id, { entries: [], resolve, reject });
-    this.#send(writer.finish(type, flags, id, rest?.bytes), rest?.pieces);
-    return promise;
+    return this.#channel.ask(type, flags, writer, this.#user, rest);
   }
 
   async #read(handle: number, offset: number, length: number): Promise<Buffer> {
     const writer = new FrameWriter().u32(handle).u64(offset).u32(length);
-    return (await this.#ask(frameTypes.read, 0, writer)).payload;
+    return (await this.#channel.ask(frameTypes.read, 0, writer)).payload;
   }
 
   #close(handle: number): void {
-    if (!this.#lost) this.#send(new FrameWriter().u32(handle).finish(frameTypes.close, 0, 0));
+    this.#channel.tell(frameTypes.close, new FrameWriter().u32(handle));
   }
 }
 
@@ -215,55 +190,5 @@ function only(answer: Answer): GuestEntry {
   return entry;
 }
 
-/** A file whose beginning came with the answer to `open`; small files need no further round trip. */
-class OpenFile implements GuestFile {
-  readonly sizeBytes: number | null;
-  readonly version: GuestFile["version"];
-  readonly #start: Buffer;
-  readonly #read: (offset: number, length: number) => Promise<Buffer>;
-  readonly #close: () => void;
-  #handle: number;
-  #reading = 0;
-  #closing = false;
-
-  constructor(
-    handle: number,
-    version: GuestFile["version"],
-    sizeBytes: number | null,
-    start: Buffer,
-    read: (offset: number, length: number) => Promise<Buffer>,
-    close: () => void,
-  ) {
-    this.#handle = handle;
-    this.version = version;
-    this.sizeBytes = sizeBytes;
-    this.#start = start;
-    this.#read = read;
-    this.#close = close;
-  }
-
-  async read(offset: number, length: number): Promise<Buffer> {
-    if (offset < this.#start.length || this.#handle === 0)
-      return this.#start.subarray(offset, offset + length);
-    if (this.#closing) throw new Error("read after close");
-    this.#reading += 1;
-    try {
-      return await this.#read(offset, Math.min(length, readMaxBytes));
-    } finally {
-      this.#reading -= 1;
-      this.#closeIfIdle();
-    }
-  }
-
-  close(): void {
-    this.#closing = true;
-    this.#closeIfIdle();
-  }
-
-  /** The number of the handle is given out again after a close, so no read may be on its way. */
-  #closeIfIdle(): void {
-    if (!this.#closing || this.#reading > 0 || this.#handle === 0) return;
-    this.#handle = 0;
-    this.#close();
-  }
-}
+const gathered = (pieces: readonly Buffer[]): readonly Buffer[] =>
+  pieces.length > piecesMax ? [Buffer.concat(pieces)] : pieces;

@@ -10,12 +10,12 @@ import { type ChildProcess, spawn as spawnChild } from "node:child_process";
 import type { Duplex } from "node:stream";
 import { ClocheError } from "@cloche/protocol";
 import { SpawnError } from "./errors.ts";
+import type { GuestPath } from "./file-types.ts";
 import { FilesClient } from "./files-client.ts";
 import { NativeProcess, outputWindowBytes } from "./process.ts";
 import type {
   Guest,
   GuestOptions,
-  GuestPath,
   GuestProcess,
   KilledForMemory,
   SpawnRequest,
@@ -141,10 +141,11 @@ export class NativeGuest implements Guest {
     operation: "create" | "extract",
     path: GuestPath,
     onOutput: NonNullable<SpawnRequest["onOutput"]>,
+    user?: string,
   ): GuestProcess {
     const argv = ["cloche-guest", operation === "create" ? "tar-create" : "tar-extract", path];
     const stdin = operation === "extract" ? "pipe" : "none";
-    const request = { env: {}, cwd: "/", stdin, onOutput } as const;
+    const request = { env: {}, cwd: "/", stdin, onOutput, ...(user !== undefined && { user }) } as const;
     return this.#launch(request, spawnFlags.quiet | spawnFlags.self, argv);
   }
 

@@ -3,6 +3,8 @@
  * The wire side of it is native/guest/PROTOCOL.md. No type here exposes a frame.
  */
 
+import type { GuestFiles, GuestPath } from "./file-types.ts";
+
 /** A stream of a process that can be told apart. With a pty everything arrives as `stdout`. */
 export type OutputStream = "stdout" | "stderr";
 
@@ -120,11 +122,12 @@ export interface Guest {
    * short programs. A failure to start rejects `exited`.
    */
   launch(request: SpawnRequest, onStarted?: () => void): GuestProcess;
-  /** Packs the directory `path` as a tar stream that arrives at `onOutput`, or unpacks one written to its stdin. */
+  /** Packs the directory `path` as a tar stream that arrives at `onOutput`, or unpacks one written to its stdin. `user`: default root. */
   archive(
     operation: "create" | "extract",
     path: GuestPath,
     onOutput: NonNullable<SpawnRequest["onOutput"]>,
+    user?: string,
   ): GuestProcess;
   /** Files of this root, as its root user sees them. */
   readonly files: GuestFiles;
@@ -139,58 +142,6 @@ export interface Guest {
   settle(withinMs: number): Promise<void>;
   /** Kills everything and waits until it is gone, so that the disk can be unmounted. */
   close(): Promise<void>;
-}
-
-/** A path as text, or as bytes where a name is not UTF-8. Always absolute. */
-export type GuestPath = string | Buffer;
-
-export type EntryKind = "file" | "directory" | "symlink" | "fifo" | "socket" | "device";
-
-/** lstat of an entry, with the names of its owner from the guest's accounts (the number as text where there is none). */
-export interface GuestEntry {
-  readonly path: Buffer;
-  readonly kind: EntryKind;
-  readonly sizeBytes: number;
-  readonly modifiedAtMs: number;
-  /** Permission bits with setuid, setgid and sticky: 0 to 0o7777. */
-  readonly mode: number;
-  readonly owner: string;
-  readonly group: string;
-  /** Empty where it is no symlink. */
-  readonly symlinkTarget: Buffer;
-}
-
-/** An open file. `close` it whatever happens. */
-export interface GuestFile {
-  /** Null where the system does not say (large files of procfs and the like): read until the end. */
-  readonly sizeBytes: number | null;
-  /** What tells this content from every other that the file had or will have; null where the system makes it up. */
-  readonly version: { readonly tag: string; readonly modifiedAtMs: number } | null;
-  /** Up to 262,144 bytes from `offset`; shorter only at the end of the file. */
-  read(offset: number, length: number): Promise<Buffer>;
-  close(): void;
-}
-
-/** File operations inside a guest, as its root user. All reject with `GuestFileError`. */
-export interface GuestFiles {
-  lstat(path: GuestPath): Promise<GuestEntry>;
-  /** Opens a regular file for reading, symlinks followed. Anything else is EISDIR or EINVAL and never blocks. */
-  open(path: GuestPath, prefetchBytes?: number): Promise<GuestFile>;
-  /** Replaces or creates a file in one step (symlinks followed, parents created). `mode` absent: kept, else 0644. Owner is kept. */
-  write(path: GuestPath, data: Buffer | readonly Buffer[], mode?: number): Promise<GuestEntry>;
-  remove(path: GuestPath, recursive: boolean): Promise<void>;
-  list(path: GuestPath, depth: number, limit: number): Promise<{ entries: GuestEntry[]; truncated: boolean }>;
-  mkdir(path: GuestPath, parents: boolean): Promise<GuestEntry>;
-  /** rename(2), and a copy across file systems. A destination that is a directory is EEXIST. */
-  move(source: GuestPath, destination: GuestPath): Promise<GuestEntry>;
-  /** Writes back all dirty data of the guest's file systems. */
-  sync(): Promise<void>;
-  /** As `write`, for who does not need to know what has become of it: owners' names are not looked up. */
-  put(path: GuestPath, data: Buffer, mode: number): Promise<void>;
-  /** What `ask` asks for before it returns is sent as one and carried out one after another. */
-  together<Answers>(ask: () => Answers): Answers;
-  /** Of the guest's own namespace: the file server is in it. */
-  setHostname(hostname: string): Promise<void>;
 }
 
 /**

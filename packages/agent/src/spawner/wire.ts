@@ -29,6 +29,16 @@ export const frameTypes = {
   sync: 41,
   hostname: 42,
   together: 43,
+  as: 44,
+  upload: 45,
+  uploadData: 46,
+  uploadEnd: 47,
+  copy: 48,
+  chmod: 49,
+  chown: 50,
+  watch: 51,
+  watchMore: 52,
+  unwatch: 53,
   hello: 64,
   started: 65,
   stdout: 66,
@@ -45,10 +55,15 @@ export const frameTypes = {
   opened: 99,
   failed: 100,
   outOfMemory: 101,
+  watching: 102,
+  events: 103,
 } as const;
 
 /** Of `write`: answered without an entry. */
 export const writeFlags = { quiet: 1 } as const;
+export const statFlags = { follow: 1 } as const;
+export const uploadFlags = { append: 1 } as const;
+export const uploadEndFlags = { abandon: 1 } as const;
 export const spawnFlags = { stdin: 1, pty: 2, hold: 4, self: 8, quiet: 16, merge: 32 } as const;
 export const signalScopes = { program: 0, tree: 1, group: 2 } as const;
 

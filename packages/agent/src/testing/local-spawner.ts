@@ -194,8 +194,15 @@ export class LocalGuest implements Guest {
       };
       return entry;
     };
-    return {
+    const files: GuestFiles = {
       lstat: refuse,
+      stat: refuse,
+      as: () => files,
+      upload: refuse,
+      copy: refuse,
+      chmod: refuse,
+      chown: refuse,
+      watch: refuse,
       open: refuse,
       write,
       put: async (path, data, mode) => void (await write(path, data, mode)),
@@ -208,6 +215,7 @@ export class LocalGuest implements Guest {
       // Not isolated: it would rename the machine that the tests run on.
       setHostname: async () => undefined,
     };
+    return files;
   }
 }
 

@@ -1,0 +1,76 @@
+import type { GuestUpload } from "./file-types.ts";
+import type { GuestEntry } from "./file-types.ts";
+
+/** So many bytes go to the file server in one frame, and so many frames are on their way at once. */
+const frameBytes = 262_144;
+const framesOnTheWay = 4;
+
+export interface UploadCalls {
+  /** Bytes at that offset; frames may be written in any order. */
+  data(offset: number, pieces: readonly Buffer[], bytes: number): Promise<unknown>;
+  commit(): Promise<GuestEntry>;
+  abandon(): Promise<unknown>;
+}
+
+/** Gathers what comes into frames, and keeps a few of them on their way. */
+export class Upload implements GuestUpload {
+  readonly #calls: UploadCalls;
+  readonly #onTheWay = new Set<Promise<void>>();
+  #gathered: Buffer[] = [];
+  #gatheredBytes = 0;
+  #offset = 0;
+  #failure: Error | undefined;
+  #over = false;
+
+  constructor(calls: UploadCalls) {
+    this.#calls = calls;
+  }
+
+  async write(pieces: readonly Buffer[]): Promise<void> {
+    for (const piece of pieces) {
+      this.#gathered.push(piece);
+      this.#gatheredBytes += piece.length;
+      if (this.#gatheredBytes >= frameBytes) this.#flush();
+    }
+    while (this.#onTheWay.size >= framesOnTheWay && this.#failure === undefined)
+      await Promise.race(this.#onTheWay);
+    if (this.#failure) throw this.#failure;
+  }
+
+  async commit(): Promise<GuestEntry> {
+    this.#flush();
+    await this.#settled();
+    if (this.#failure) throw this.#failure;
+    this.#over = true;
+    return this.#calls.commit();
+  }
+
+  async abandon(): Promise<void> {
+    if (this.#over) return;
+    this.#over = true;
+    await this.#settled();
+    await this.#calls.abandon();
+  }
+
+  async #settled(): Promise<void> {
+    while (this.#onTheWay.size > 0) await Promise.race(this.#onTheWay);
+  }
+
+  #flush(): void {
+    if (this.#gatheredBytes === 0) return;
+    const [pieces, bytes] = [this.#gathered, this.#gatheredBytes];
+    this.#gathered = [];
+    this.#gatheredBytes = 0;
+    const done = this.#send(this.#offset, pieces, bytes).finally(() => this.#onTheWay.delete(done));
+    this.#offset += bytes;
+    this.#onTheWay.add(done);
+  }
+
+  async #send(offset: number, pieces: readonly Buffer[], bytes: number): Promise<void> {
+    try {
+      await this.#calls.data(offset, pieces, bytes);
+    } catch (error) {
+      this.#failure ??= error as Error;
+    }
+  }
+}
