@@ -51,7 +51,8 @@ static int set_mode_itself(int at, const char *name, mode_t mode) {
     else if (S_ISDIR(st.st_mode)) fd = openat(held, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     else if (S_ISREG(st.st_mode) || S_ISFIFO(st.st_mode)) fd = openat(at, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (unknown && fd < 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode))) error = errno == ELOOP || errno == ENOENT ? 0 : errno;
-    if (fd >= 0 && fstat(fd, &opened) == 0 && opened.st_ino == st.st_ino && opened.st_dev == st.st_dev && fchmod(fd, mode) != 0) error = errno;
+    if (fd >= 0 && fstat(fd, &opened) == 0 && opened.st_ino == st.st_ino && opened.st_dev == st.st_dev && fchmod(fd, mode) != 0)
+      error = errno;
   }
   if (fd >= 0) close(fd);
   close(held);

@@ -82,7 +82,8 @@ int remove_entry(const char *path, bool recursive) {
 static int rename_copy(int place, const char *temporary, int at, const char *name) {
   struct stat st;
   if (renameat(place, temporary, at, name) == 0) return 0;
-  if (errno != EACCES || fstatat(place, temporary, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode) || (st.st_mode & S_IWUSR)) return errno;
+  if (errno != EACCES || fstatat(place, temporary, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode) || (st.st_mode & S_IWUSR))
+    return errno;
   if (fchmodat(place, temporary, (st.st_mode & 07777) | S_IWUSR, 0) != 0 || renameat(place, temporary, at, name) != 0) return errno;
   return fchmodat(at, name, st.st_mode & 07777, 0) == 0 ? 0 : errno;
 }
@@ -93,7 +94,8 @@ static int copy_into(int place, const char *source, int at, const char *name) {
   struct stat st, there;
   temporary_name(temporary);
   int error = copy_tree(AT_FDCWD, source, place, temporary);
-  if (!error && fstatat(at, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && fstatat(place, temporary, &st, AT_SYMLINK_NOFOLLOW) == 0) replacement_note(&st);
+  if (!error && fstatat(at, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && fstatat(place, temporary, &st, AT_SYMLINK_NOFOLLOW) == 0)
+    replacement_note(&st);
   if (!error) error = rename_copy(place, temporary, at, name);
   if (!error) return 0;
   /* Out of sight nobody has put anything else in its place, and a user's own copy may be one that he cannot remove. */

@@ -298,7 +298,8 @@ static void serve_as(const struct frame *frame, struct cursor *c) {
   char *user = take_string(c);
   struct feed feed = {.data = c->at, .size = (size_t)(c->end - c->at)};
   struct frame one;
-  if (c->bad || take_frame(&feed, &one) <= 0 || one.type == F_AS || one.type == F_TOGETHER) return send_failure(frame->id, EINVAL, SUBJECT_PATH);
+  if (c->bad || take_frame(&feed, &one) <= 0 || one.type == F_AS || one.type == F_TOGETHER)
+    return send_failure(frame->id, EINVAL, SUBJECT_PATH);
   if (!identity_find(user, &identity)) return send_failure(one.id, EINVAL, SUBJECT_USER);
   identity_assume(&identity);
   serve(&one);

@@ -215,9 +215,9 @@ static int rename_new(int from, const char *name, int at, const char *to) {
 static int rename_in(struct upload *u) {
   bool as_user = identity_is_limited() && !u->exists && u->place != u->at;
   if (!as_user) identity_assume(NULL);
-  int error = u->append || (u->place == u->at && !u->exists) ? rename_new(u->place, u->temporary, u->at, u->name)
+  int error = u->append || (u->place == u->at && !u->exists)          ? rename_new(u->place, u->temporary, u->at, u->name)
               : renameat(u->place, u->temporary, u->at, u->name) == 0 ? 0
-                                                                        : errno;
+                                                                      : errno;
   act(u);
   if (!error) u->is_placed = true;
   return error;
@@ -259,7 +259,8 @@ static int append_bytes(struct upload *u, int target) {
   if (fstat(target, &before) != 0) return errno;
   off_t written;
   int error = copy_bytes(u->fd, target, &written);
-  if (error && fstat(target, &after) == 0 && after.st_size == before.st_size + written && ftruncate(target, before.st_size) != 0) return errno;
+  if (error && fstat(target, &after) == 0 && after.st_size == before.st_size + written && ftruncate(target, before.st_size) != 0)
+    return errno;
   return error;
 }
 

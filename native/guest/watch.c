@@ -18,7 +18,7 @@
 #include "walk.h"
 #include "watch-tree.h"
 
-#define MASK                                                                                                                     \
+#define MASK                                                                                                                  \
   (IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | \
    IN_EXCL_UNLINK)
 #define READ_ROOM 65536
@@ -139,7 +139,8 @@ static void tell(struct watch *w, enum watch_event event, enum type type, const 
   w->last = start;
   /* A program that writes piece by piece changes the file once for its reader. */
   size_t size = w->queue.size - start;
-  bool again = event == EVENT_MODIFIED && start > 0 && start - last == size && memcmp(w->queue.data + last, w->queue.data + start, size) == 0;
+  bool again =
+      event == EVENT_MODIFIED && start > 0 && start - last == size && memcmp(w->queue.data + last, w->queue.data + start, size) == 0;
   if (!again) return;
   w->queue.size = start;
   w->last = last;
@@ -307,10 +308,10 @@ static void end_with_root(struct watch *w) {
 static void take_only(struct watch *w, const struct inotify_event *e) {
   if (strcmp(e->name, w->only) != 0) return;
   bool came = e->mask & (IN_CREATE | IN_MOVED_TO), went = e->mask & (IN_DELETE | IN_MOVED_FROM);
-  enum watch_event event = came ? (w->only_exists ? EVENT_MODIFIED : EVENT_CREATED)
-                           : went                 ? EVENT_DELETED
-                           : e->mask & IN_ATTRIB  ? EVENT_ATTRIBUTES
-                                                  : EVENT_MODIFIED;
+  enum watch_event event = came                  ? (w->only_exists ? EVENT_MODIFIED : EVENT_CREATED)
+                           : went                ? EVENT_DELETED
+                           : e->mask & IN_ATTRIB ? EVENT_ATTRIBUTES
+                                                 : EVENT_MODIFIED;
   w->only_exists = !went;
   tell(w, event, e->mask & IN_ISDIR ? TYPE_DIRECTORY : TYPE_FILE, w->path, "");
 }
@@ -318,7 +319,8 @@ static void take_only(struct watch *w, const struct inotify_event *e) {
 /* Whether it is of what lies in a directory that has just been moved away: its second half would have come before. */
 static bool is_of_moved(const struct watch *w, const struct watched *at) {
   if (!w->moved.is_set || !w->moved.is_directory) return false;
-  const struct watched *parent = watch_tree_find(&w->tree, w->moved.wd), *one = parent ? watch_tree_child(&w->tree, parent, w->moved.name) : NULL;
+  const struct watched *parent = watch_tree_find(&w->tree, w->moved.wd),
+                       *one = parent ? watch_tree_child(&w->tree, parent, w->moved.name) : NULL;
   while (at && at != one) at = at->parent;
   return at != NULL;
 }

@@ -289,15 +289,17 @@ function expectationProblems(surface: Surface, step: Step, answer: WireAnswer, j
 }
 
 function pick({ answer, json }: Exchange, place: string): unknown {
-  const [from, ...names] = place.split(".");
+  const [where = "", parameter] = place.split("?");
+  const [from, ...names] = where.split(".");
   if (from === "text") return answer.body.toString("utf8");
   if (from === "headers") return answer.headers[names.join(".")];
   const found = names.reduce<unknown>(
     (at, name) => (at as Record<string, unknown> | undefined)?.[name],
     json,
   );
-  if (found === undefined) throw new CaseFailure(`nothing to capture at ${place}`);
-  return found;
+  const value = parameter === undefined ? found : new URL(String(found)).searchParams.get(parameter);
+  if (value === undefined || value === null) throw new CaseFailure(`nothing to capture at ${place}`);
+  return value;
 }
 
 function parseJson(body: Buffer): unknown {

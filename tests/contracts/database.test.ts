@@ -435,6 +435,16 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
     });
   });
 
+  describe("file links", () => {
+    it("have one secret, whoever asks first, and a file link for one use is used by one of many", async () => {
+      const made = await Promise.all([1, 2, 3].map((byte) => db.fileLinks.secret(Buffer.alloc(32, byte))));
+      expect(new Set(made.map((secret) => Buffer.from(secret).toString("hex"))).size).toBe(1);
+      const link = { id: "link-1", sandboxId: (await insert({})).id, expiresAtMs: nowMs + 10 };
+      const used = await Promise.all([1, 2, 3, 4].map(() => db.fileLinks.use(link, nowMs)));
+      expect(used.filter(Boolean)).toHaveLength(1);
+    });
+  });
+
   describe("audit", () => {
     it("lists newest first and drops by age and by count", async () => {
       for (let i = 0; i < 6; i += 1) {

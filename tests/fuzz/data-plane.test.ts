@@ -78,6 +78,11 @@ const fieldNames = [
   "container",
   "image",
   "working_dir",
+  "recursive",
+  "group",
+  "once",
+  "expires_in_seconds",
+  "path_encoded",
   "__proto__",
   "constructor",
 ];
@@ -92,6 +97,8 @@ const jsonBody = fc
       path,
       source: path,
       destination: path,
+      mode: fc.oneof(fc.constantFrom("0644", "7777", "8"), scalar),
+      operation: fc.constantFrom<unknown>("read", "write", "delete", null),
       // Bounded, or a command or a wait could outlast the run.
       timeout_ms: fc.oneof(fc.constant(500), scalar),
       timeout_secs: fc.constantFrom<unknown>(0, 1, -1, "1", null, 1.5),
@@ -116,7 +123,18 @@ const asSegment = (text: string): string => {
 };
 const query = fc
   .dictionary(
-    fc.constantFrom("path", "depth", "recursive", "prefix", "limit", "cursor", "follow", "nonsense"),
+    fc.constantFrom(
+      "path",
+      "depth",
+      "recursive",
+      "prefix",
+      "limit",
+      "cursor",
+      "follow",
+      "append",
+      "as_user",
+      "nonsense",
+    ),
     fc.oneof(path, strange, fc.constantFrom("1", "true", "0")),
     { maxKeys: 3 },
   )
@@ -129,8 +147,8 @@ const query = fc
   );
 const request: fc.Arbitrary<WireRequest> = fc
   .tuple(fc.constantFrom(...dataPlaneRoutes), name, query, body, fc.boolean())
-  // Snapshots of the whole disk are tried elsewhere; here they would fill it.
-  .filter(([route]) => route.path !== "/v1/checkpoint")
+  // Snapshots of the whole disk are tried elsewhere; here they would fill it. A watch does not end by itself.
+  .filter(([route]) => route.path !== "/v1/checkpoint" && route.path !== "/v1/files/watch")
   .map(([route, segment, search, bytes, withBody]) => ({
     method: route.method,
     path: `${route.path.replace(/:\w+|\*/, asSegment(segment))}${search === "" ? "" : `?${search}`}`,

@@ -134,7 +134,7 @@ describe.skipIf(!isRoot)("a version of a file", () => {
       ["relative", 400],
     ] as const)
       expect(await call("HEAD", `/v1/files?path=${path}`)).toMatchObject({ status, text: "" });
-    expect(await call("PUT", "/v1/files?path=/x")).toMatchObject({
+    expect(await call("PATCH", "/v1/files?path=/x")).toMatchObject({
       status: 405,
       headers: { allow: expect.stringContaining("HEAD") },
     });

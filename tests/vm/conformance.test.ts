@@ -23,6 +23,16 @@ const chosen: Record<string, readonly string[]> = {
     "move works across file systems",
     "delete removes files, and directories as told",
   ],
+  "dataplane/file-changes.yaml": [
+    "a file of any size is put, and described as it now is",
+    "headers say mode, owner and group, for a put and for a post",
+    "an append goes to the end of the file that is there",
+    "chmod and chown change one path or a whole tree",
+    "copy keeps what a file is, holes too, and a tree only when asked",
+    "a user's rights are what an operation has, through links and dots too",
+    "a watch tells what changes, ready first, and ends with its directory",
+    "a link opens one file for who has no token, and nothing else",
+  ],
   "dataplane/store.yaml": [
     "a value of any JSON is set and got",
     "a batch applies all of its operations in order",

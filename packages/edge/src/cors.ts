@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { fileLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "./headers.ts";
 
 /** `*`: any origin may call with a token; no credentials are ever allowed, since auth is a header (decisions.md, The running system). */
@@ -14,6 +15,13 @@ export function isPreflight(request: IncomingMessage): boolean {
     request.headers.origin !== undefined &&
     request.headers["access-control-request-method"] !== undefined
   );
+}
+
+/** Whether the request uses a signed link, or asks whether it may: whoever has one may use it, from whatever page. */
+export function anyOrigin({ request, path }: { request: IncomingMessage; path: string }): boolean {
+  const asked = request.headers["access-control-request-method"];
+  const method = request.method === "OPTIONS" ? asked : request.method;
+  return path === fileLinkPath && method !== "POST";
 }
 
 function allowOrigin(origins: CorsOrigins, origin: string): RawHeaders {

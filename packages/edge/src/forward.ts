@@ -10,6 +10,8 @@ export interface Forwarding {
   pool: AgentPool;
   /** The client's headers as they shall arrive, without framing. */
   headers: RawHeaders;
+  /** In place of the client's request target. */
+  target?: string;
   /** What the client is told when there is no answer. */
   explain: (failure: AnswerFailure) => ClocheError;
   /** The client went away after the whole request had been sent. */
@@ -106,8 +108,8 @@ class Carrier implements AnswerHandlers {
 
   #head(): string {
     const { request, requestId, upgradeFirst } = this.#exchange;
-    const { headers } = this.#forwarding;
-    let text = `${request.method} ${request.url} HTTP/1.1\r\n`;
+    const { headers, target = request.url } = this.#forwarding;
+    let text = `${request.method} ${target} HTTP/1.1\r\n`;
     for (let index = 0; index + 1 < headers.length; index += 2)
       text += `${headers[index]}: ${headers[index + 1]}\r\n`;
     text += `x-request-id: ${requestId}\r\n`;

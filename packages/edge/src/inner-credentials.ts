@@ -6,7 +6,7 @@ import { InnerTokens } from "@cloche/base";
 import type { TokenClaims } from "@cloche/protocol";
 
 const keptTokens = 256;
-/** A guest's clock may be off by seconds; a tunnel is opened at once. */
+/** A guest's clock may be off by seconds; a tunnel is opened, and a link used, at once. */
 const tunnelSeconds = 300;
 
 export class InnerCredentials {
@@ -40,8 +40,17 @@ export class InnerCredentials {
     return made;
   }
 
+  /** The Authorization of a request that the edge has made out of a signed link. */
+  forLink(): string {
+    return this.#forNow({});
+  }
+
   /** The Authorization of a tunnel to one port. */
   forPort(port: number): string {
+    return this.#forNow({ port });
+  }
+
+  #forNow(more: { port?: number }): string {
     const now = Math.floor(this.#nowMs() / 1000);
     const [nbf, exp] = [now - tunnelSeconds, now + tunnelSeconds];
     const id = this.#sandboxId;
@@ -54,7 +63,7 @@ export class InnerCredentials {
       nbf,
       exp,
       jti: "",
-      port,
+      ...more,
     };
     return `Bearer ${this.#tokens.sign(claims)}`;
   }

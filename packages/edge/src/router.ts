@@ -1,12 +1,22 @@
 import { type Clock, type Log, RateLimit } from "@cloche/base";
-import { ClocheError, internalHeaders, isHostPath, portLinkPath } from "@cloche/protocol";
+import { ClocheError, fileLinkPath, internalHeaders, isHostPath, portLinkPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { parseAuthority, type Target } from "./authority.ts";
-import { corsHeaders, isPreflight, preflightHeaders, type CorsOrigins } from "./cors.ts";
+import { anyOrigin, corsHeaders, isPreflight, preflightHeaders, type CorsOrigins } from "./cors.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
 import { abortExec } from "./exec-abort.ts";
+import {
+  fileHeaders,
+  fileLinkOf,
+  fileTarget,
+  isFileLinkUse,
+  linkDropped,
+  makeFileLink,
+  methodRefused,
+  useUp,
+} from "./file-links.ts";
 import { forward } from "./forward.ts";
 import { Gate } from "./gate.ts";
 import { forwardableHeaders } from "./headers.ts";
@@ -89,17 +99,72 @@ export class Router {
       return;
     }
     const { request, path } = exchange;
+    // A link is its own credential, good in any page that has it.
+    const origins = anyOrigin(exchange) ? "*" : this.#parts.corsOrigins;
     if (isPreflight(request)) {
-      exchange.begin(204, undefined, preflightHeaders(request, this.#parts.corsOrigins));
+      exchange.begin(204, undefined, preflightHeaders(request, origins));
       exchange.end();
       return;
     }
-    exchange.extraHeaders = corsHeaders(request, this.#parts.corsOrigins);
+    exchange.extraHeaders = corsHeaders(request, origins);
     if (isInternalPath(path)) {
       exchange.fail(new ClocheError("not_found", `there is no route ${path}`));
       return;
     }
+    if (path === fileLinkPath) {
+      if (methodRefused(exchange)) return;
+      const answering = isFileLinkUse(exchange) ? this.#useFileLink(exchange) : this.#makeFileLink(exchange);
+      answering.catch((error: unknown) => exchange.fail(ClocheError.from(error)));
+      return;
+    }
     this.#dispatch(exchange, target.sandboxId, isHostPath(path));
+  }
+
+  /** A link is made without the agent, so a sandbox that dozes or is being restored need not be asked. */
+  async #makeFileLink(exchange: Exchange): Promise<void> {
+    const { sandboxId, request } = exchange;
+    const authorise = (): Promise<unknown> =>
+      this.#verifier.verify(bearerToken(authorizationOf(request)), sandboxId);
+    // An unknown sandbox is 404 before any question of tokens.
+    if (this.#parts.table.get(sandboxId) !== undefined) await authorise();
+    const route = await this.#gate.admit(sandboxId, true, { kind: "bearer", authorise });
+    const origin = `https://${request.headers.host}`;
+    const link = await makeFileLink(exchange, route, origin, this.#parts.clock.nowMs());
+    if (exchange.gone || exchange.over) return;
+    const body = Buffer.from(JSON.stringify(link));
+    const length = String(body.length);
+    const kind = ["content-type", "application/json", "cache-control", "no-store"];
+    exchange.begin(200, undefined, [...kind, "content-length", length]);
+    exchange.end(body);
+  }
+
+  /** The agent is asked for what the link names, as its owner would. */
+  async #useFileLink(exchange: Exchange): Promise<void> {
+    const { table, clock, client, upstreams, limits } = this.#parts;
+    const { sandboxId, request } = exchange;
+    const verify = (route: Route | undefined): Promise<unknown> =>
+      Promise.resolve(route === undefined ? undefined : fileLinkOf(exchange, route, clock.nowMs()));
+    await verify(table.get(sandboxId));
+    const authorise = async (): Promise<unknown> => verify(table.get(sandboxId));
+    const route = await this.#gate.admit(sandboxId, false, { kind: "bearer", authorise });
+    const link = fileLinkOf(exchange, route, clock.nowMs());
+    const authorization = upstreams.credentials(route)?.forLink();
+    if (authorization === undefined)
+      throw new ClocheError("unimplemented", "this machine is of a release without links to files");
+    await useUp(link, exchange, client);
+    if (exchange.gone || exchange.over) return;
+    exchange.extraHeaders.push(...fileHeaders(link));
+    const dropped = new Set([...linkDropped, ...(exchange.untraced ?? [])]);
+    forward(
+      exchange,
+      {
+        pool: upstreams.agent(route),
+        target: fileTarget(link),
+        headers: forwardableHeaders(request, dropped, authorization),
+        explain: (failure) => this.#gate.explain(sandboxId, failure),
+      },
+      limits,
+    );
   }
 
   /** To agent or host, once the sandbox can be asked. */

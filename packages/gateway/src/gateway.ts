@@ -37,6 +37,7 @@ import { Records } from "./lifecycle/records.ts";
 import { UsageWatch } from "./lifecycle/usage-watch.ts";
 import { gatewayLimits } from "./limits.ts";
 import { routeService } from "./routes/route-service.ts";
+import { LinkKeys } from "./routes/link-keys.ts";
 import { RouteTable } from "./routes/route-table.ts";
 import { apiKeyService, createApiKey, type CreatedApiKey } from "./rpc/api-key-service.ts";
 import { Authenticator, secretHash } from "./rpc/caller.ts";
@@ -116,7 +117,11 @@ export function createGateway(options: GatewayOptions): Gateway {
   const machines = new MachineView(host, clock, log);
   const records = new Records(database.sandboxes, nowMs);
   const readyMachines = new ReadyMachines(records);
-  const table = new RouteTable((id) => machines.get(id));
+  const linkKeys = new LinkKeys();
+  const table = new RouteTable(
+    (id) => machines.get(id),
+    (id) => linkKeys.of(id),
+  );
   const tokens = new TokenIssuer({
     issuer: config.issuer,
     keys: options.signingKeys,
@@ -222,6 +227,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       host,
       records,
       portLinks: database.portLinks,
+      fileLinks: database.fileLinks,
       tokens,
       audit,
       nowMs,
@@ -229,6 +235,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     }),
 
     async start() {
+      linkKeys.secret = await database.fileLinks.secret(randomBytes(LinkKeys.secretBytes));
       records.listen((id, record) => table.recordChanged(id, record));
       for (const record of await database.sandboxes.all()) table.recordChanged(record.id, record);
       await lifecycle.start();

@@ -118,10 +118,14 @@ export interface EntryInfo {
   path_encoded?: string;
   size: number;
   modified_at: string;
+  /** The same as `modified_at`. Added. */
+  mtime: string;
   is_dir: boolean;
   /** Four octal digits. */
   permissions: string;
   owner: string;
+  /** The same as `owner`. Added. */
+  user: string;
   group: string;
   /** Empty when it is no symlink. */
   symlink_target: string;
@@ -144,6 +148,47 @@ export interface MkdirRequest {
 export interface MoveRequest {
   source: string;
   destination: string;
+}
+/** Added, as all that follows of files. */
+export interface CopyRequest {
+  source: string;
+  destination: string;
+  /** A directory with all that is in it. */
+  recursive?: boolean;
+}
+export interface ChmodRequest {
+  path: string;
+  /** Octal. */
+  mode: string;
+  recursive?: boolean;
+}
+/** At least one of `user` and `group`, by name or number. */
+export interface ChownRequest {
+  path: string;
+  user?: string | number;
+  group?: string | number;
+  recursive?: boolean;
+}
+/** Data of the events of `GET /v1/files/watch`. */
+export interface FileWatchEvent {
+  path: string;
+  path_encoded?: string;
+  entry_type: "file" | "directory" | "symlink";
+  /** Of `renamed`: where it was. */
+  from?: string;
+  from_encoded?: string;
+}
+export interface FileLinkRequest {
+  path: string;
+  operation: "read" | "write";
+  /** 1 to 604,800; default 300. */
+  expires_in_seconds?: number;
+  /** Good for one read or write. Default false. */
+  once?: boolean;
+}
+export interface FileLink {
+  url: string;
+  expires_at: string;
 }
 export interface OkResponse {
   ok: boolean;

@@ -9,6 +9,15 @@ export const limits = {
   execArgumentBytes: 128 * 1024,
   pathBytes: 4_095,
   listEntries: 10_000,
+  /** Of a Unix user's or group's name, with `:group` where that may follow. */
+  accountNameBytes: 255,
+  /** Streamed writes and watches of one sandbox at once, directories of one watch (native/guest/file-requests.h). */
+  uploads: 256,
+  watches: 64,
+  watchDirectories: 65_536,
+  fileLinkSeconds: 604_800,
+  fileLinkSecondsDefault: 300,
+  fileLinkBodyBytes: 65_536,
   storeKeyBytes: 512,
   storeValueBytes: 1_048_576,
   storeBatchOperations: 1_000,

@@ -5,7 +5,7 @@
 export interface DataPlaneRoute {
   method: "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
   path: string;
-  answeredBy: "agent" | "host";
+  answeredBy: "agent" | "host" | "edge";
 }
 
 const route = (
@@ -28,6 +28,7 @@ export const dataPlaneRoutes: readonly DataPlaneRoute[] = [
   route("POST", "/v1/processes/:id/wait"),
   route("GET", "/v1/processes/:id/output"),
   route("GET", "/v1/processes/:id/attach"),
+  route("PUT", "/v1/files"),
   route("POST", "/v1/files"),
   route("GET", "/v1/files"),
   route("HEAD", "/v1/files"),
@@ -36,7 +37,15 @@ export const dataPlaneRoutes: readonly DataPlaneRoute[] = [
   route("GET", "/v1/files/list"),
   route("POST", "/v1/files/mkdir"),
   route("POST", "/v1/files/move"),
+  route("POST", "/v1/files/copy"),
+  route("POST", "/v1/files/chmod"),
+  route("POST", "/v1/files/chown"),
   route("GET", "/v1/files/stat"),
+  route("GET", "/v1/files/watch"),
+  route("POST", "/v1/files/link", "edge"),
+  route("GET", "/v1/files/link", "edge"),
+  route("HEAD", "/v1/files/link", "edge"),
+  route("PUT", "/v1/files/link", "edge"),
   route("POST", "/v1/files/archive"),
   route("GET", "/v1/files/archive"),
   route("POST", "/v1/checkpoint", "host"),
@@ -94,6 +103,9 @@ export const internalHeaders = {
 export const abortExecPath = "/cloche/exec-abort";
 /** Edge -> agent: HTTP Upgrade: cloche-port tunnels a TCP stream to 127.0.0.1:<port> in the sandbox. */
 export const portTunnelPath = "/cloche/port/";
+
+/** Where the edge makes links to files (POST, with a token) and takes what they were made for: `/v1/files/link?token=…`. */
+export const fileLinkPath = "/v1/files/link";
 
 /** Where the edge redeems a one-time port link: `https://<port>-<id>.<base domain>/__cloche/link?token=…&path=…`. */
 export const portLinkPath = "/__cloche/link";

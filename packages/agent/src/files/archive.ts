@@ -5,9 +5,18 @@ import { ClocheError, limits } from "@cloche/protocol";
 import { notExecuted } from "../exec/failures.ts";
 import { drained } from "../http/drained.ts";
 import type { Exchange } from "../http/exchange.ts";
-import { type Guest, type GuestPath, type GuestProcess, SpawnError } from "../spawner/index.ts";
-import { errnoFailure } from "./failures.ts";
+import {
+  type Guest,
+  type GuestPath,
+  type GuestProcess,
+  type OutputStream,
+  SpawnError,
+} from "../spawner/index.ts";
+import type { actingUser } from "./acting.ts";
+import { errnoFailure, noSuchUser } from "./failures.ts";
 import { clip, pathText, shownPath } from "./path.ts";
+
+type ActingUser = ReturnType<typeof actingUser>;
 
 /** How the archive programs report (native/guest/tar.h), on stderr. */
 const reportBytes = 16_384;
@@ -16,10 +25,15 @@ const reportBytes = 16_384;
  * Streams the directory as a tar (POSIX, with hard links, owners and modes). An error after the first byte breaks the
  * stream off; the files may change meanwhile, each is packed with the size it had when its turn came.
  */
-export async function packArchive(guest: Guest, path: GuestPath, exchange: Exchange): Promise<void> {
+export async function packArchive(
+  guest: Guest,
+  path: GuestPath,
+  exchange: Exchange,
+  user: ActingUser,
+): Promise<void> {
   const { response } = exchange;
   let report = "";
-  const packing = guest.archive("create", path, (stream, chunk) => {
+  const take = (stream: OutputStream, chunk: Buffer): void | Promise<void> => {
     if (stream === "stderr") {
       report = (report + chunk.toString()).slice(0, reportBytes);
       return;
@@ -27,10 +41,11 @@ export async function packArchive(guest: Guest, path: GuestPath, exchange: Excha
     if (!response.headersSent) response.writeHead(200, { "content-type": "application/x-tar" });
     if (response.destroyed || response.write(chunk)) return;
     return drained(response);
-  });
+  };
+  const packing = guest.archive("create", path, take, user?.[1]);
   const kill = (): void => void packing.kill();
   exchange.gone.addEventListener("abort", kill, { once: true });
-  const { code } = await endOf(packing);
+  const { code } = await endOf(packing, user);
   if (code === 0) response.end();
   else throw failure(report, path);
 }
@@ -47,12 +62,18 @@ export interface Unpacked {
  * and nothing is made outside the directory. An entry that cannot be made (a device, one with `..`) is skipped. What was
  * unpacked before an error stays.
  */
-export async function unpackArchive(guest: Guest, path: GuestPath, exchange: Exchange): Promise<Unpacked> {
+export async function unpackArchive(
+  guest: Guest,
+  path: GuestPath,
+  exchange: Exchange,
+  user: ActingUser,
+): Promise<Unpacked> {
   let report = "";
-  const unpacking = guest.archive("extract", path, (_stream, chunk) => {
+  const listen = (_stream: OutputStream, chunk: Buffer): void => {
     report = (report + chunk.toString()).slice(0, reportBytes);
-  });
-  const exited = endOf(unpacking).then(({ code }) => code);
+  };
+  const unpacking = guest.archive("extract", path, listen, user?.[1]);
+  const exited = endOf(unpacking, user).then(({ code }) => code);
   exited.catch(() => undefined);
   try {
     await feed(unpacking, exchange.openBody(), exited);
@@ -74,11 +95,14 @@ export async function unpackArchive(guest: Guest, path: GuestPath, exchange: Exc
 }
 
 /** The end of the program; one that could not run, or whose guest ended, fails as an exec of it would. */
-async function endOf(program: GuestProcess): Promise<{ code: number }> {
+async function endOf(program: GuestProcess, user: ActingUser): Promise<{ code: number }> {
   try {
     return await program.exited;
   } catch (error) {
-    if (error instanceof SpawnError) notExecuted(error, { cmd: ["tar"] });
+    if (error instanceof SpawnError) {
+      if (error.stage === "user" && user && error.message !== "") throw noSuchUser(user[0], user[1]);
+      notExecuted(error, { cmd: ["tar"] });
+    }
     throw error;
   }
 }

@@ -16,15 +16,18 @@ export function entryInfo(entry: GuestEntry, path: GuestPath = entry.path): Entr
   const text = pathText(path);
   const encoded = encodedPath(path);
   const target = encodedPath(entry.symlinkTarget);
+  const modifiedAt = timeOf(entry.modifiedAtMs).toISOString();
   return {
     name: text === "/" ? "/" : text.slice(text.lastIndexOf("/") + 1),
     path: text,
     ...(encoded !== undefined && { path_encoded: encoded }),
     size: entry.sizeBytes,
-    modified_at: timeOf(entry.modifiedAtMs).toISOString(),
+    modified_at: modifiedAt,
+    mtime: modifiedAt,
     is_dir: entry.kind === "directory",
     permissions: entry.mode.toString(8).padStart(4, "0"),
     owner: entry.owner,
+    user: entry.owner,
     group: entry.group,
     symlink_target: entry.symlinkTarget.toString("utf8"),
     ...(target !== undefined && { symlink_target_encoded: target }),

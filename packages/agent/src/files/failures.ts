@@ -5,19 +5,51 @@ import { clip } from "./path.ts";
 
 const { errno } = constants;
 
-/** The fields of a request and their values, to be named in messages: the path, and for a move its destination. */
+type Subject = readonly [field: string, value: string];
+
+/** The fields of a request and their values, to be named in messages. */
 export interface FailureSubjects {
-  path: readonly [field: string, value: string];
-  destination?: readonly [field: string, value: string];
+  path: Subject;
+  /** Of a move or a copy. */
+  destination?: Subject;
+  /** With whose rights it is done. */
+  user?: Subject | undefined;
+  /** Whose the file shall be. */
+  owner?: Subject;
+  group?: Subject;
+  /** In place of what is usually said where a directory, a socket, or too much, was met. */
+  directory?: string;
+  socket?: string;
+  tooMany?: string;
 }
 
 /** A failed file operation as the data plane answers it (decisions.md, Data plane: files). Other errors pass unchanged. */
 export function fileFailure(thrown: unknown, subjects: FailureSubjects): unknown {
   if (!(thrown instanceof GuestFileError)) return thrown;
-  const [field, value] =
-    thrown.subject === "destination" ? (subjects.destination ?? subjects.path) : subjects.path;
-  return errnoFailure(thrown.errno, `${field}: ${clip(value)}`, thrown);
+  const { subject, errno: number } = thrown;
+  const [field, value] = subjects[subject] ?? subjects.path;
+  if (subject === "user" || subject === "owner") return noSuchUser(field, value);
+  if (subject === "group") return noSuch(field, "group", value);
+  const what = `${field}: ${clip(value)}`;
+  if (number === errno.EISDIR && subjects.directory !== undefined)
+    return new ClocheError("invalid_argument", `${what} ${subjects.directory}`, { cause: thrown });
+  if (number === errno.EXDEV && subjects.socket !== undefined)
+    return new ClocheError("failed_precondition", `${what} ${subjects.socket}`, { cause: thrown });
+  if (number === errno.EMFILE && subjects.tooMany !== undefined)
+    return new ClocheError("resource_exhausted", `${what} ${subjects.tooMany}`, {
+      cause: thrown,
+      resource: "quota",
+    });
+  return errnoFailure(number, what, thrown);
 }
+
+export const noSuchUser = (field: string, user: string): ClocheError => noSuch(field, "user", user);
+
+const noSuch = (field: string, kind: string, name: string): ClocheError =>
+  new ClocheError(
+    "invalid_argument",
+    `${field}: there is no such ${kind} in the sandbox: ${JSON.stringify(clip(name))}`,
+  );
 
 /** `what` begins the message: the field and the path it is about. */
 export function errnoFailure(number: number, what: string, cause?: unknown): ClocheError {

@@ -30,6 +30,7 @@ export class FakeGateway {
   /** What RouseSandbox does; by default the route says that it is awake. */
   onRouse: (sandboxId: string) => Promise<void>;
   readonly redeemed: string[] = [];
+  readonly usedFileLinks = new Set<string>();
   /** What WakeSandbox does; by default the route becomes RUNNING. */
   onWake: (sandboxId: string) => Promise<Route>;
   readonly #routes = new Map<string, Route>();
@@ -65,6 +66,11 @@ export class FakeGateway {
         rouseSandbox: async ({ sandboxId }) => {
           this.roused.push(sandboxId);
           await this.onRouse(sandboxId);
+          return {};
+        },
+        useFileLink: async ({ linkId }) => {
+          if (this.usedFileLinks.has(linkId)) throw new ConnectError("used", Code.AlreadyExists);
+          this.usedFileLinks.add(linkId);
           return {};
         },
         redeemPortLink: async ({ linkToken, sandboxId, port }) => {

@@ -8,6 +8,7 @@ import type { Clock, OwnedPlace } from "@cloche/base";
 import { type Dialect, Kysely, sql } from "kysely";
 import { ApiKeys } from "./api-keys.ts";
 import { Audit } from "./audit.ts";
+import { FileLinks } from "./file-links.ts";
 import { migrate } from "./migrations.ts";
 import { withOutOfReach } from "./out-of-reach.ts";
 import { Operations } from "./operations.ts";
@@ -26,6 +27,7 @@ export interface Database {
   readonly sandboxes: Sandboxes;
   readonly operations: Operations;
   readonly portLinks: PortLinks;
+  readonly fileLinks: FileLinks;
   readonly audit: Audit;
   readonly usage: Usage;
   /** Opening claims nothing: whoever serves from it does. */
@@ -68,6 +70,7 @@ async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Prom
     sandboxes: new Sandboxes(db),
     operations: new Operations(db),
     portLinks: new PortLinks(db),
+    fileLinks: new FileLinks(db),
     audit: new Audit(db),
     usage: new Usage(db),
     ownership: new OwnerOfDatabase(db),

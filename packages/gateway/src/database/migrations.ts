@@ -173,6 +173,30 @@ const migrations: readonly Migration[] = [
       .columns(["team_id", "name", "ordinal"])
       .execute();
   },
+
+  async function version6(schema) {
+    await schema
+      .createTable("secrets")
+      .addColumn("name", "text", (c) => c.primaryKey())
+      .addColumn("value", "text", (c) => c.notNull())
+      .execute();
+    await schema
+      .createTable("used_file_links")
+      .addColumn("id", "text", (c) => c.primaryKey())
+      .addColumn("sandbox_id", "text", (c) => c.notNull().references("sandboxes.id").onDelete("cascade"))
+      .addColumn("expires_at", "bigint", (c) => c.notNull())
+      .execute();
+    await schema
+      .createIndex("used_file_links_by_expiry")
+      .on("used_file_links")
+      .column("expires_at")
+      .execute();
+    await schema
+      .createIndex("used_file_links_by_sandbox")
+      .on("used_file_links")
+      .column("sandbox_id")
+      .execute();
+  },
 ];
 
 const isPostgres = (db: Kysely<unknown>): boolean =>

@@ -85,6 +85,20 @@ export interface PortLinkRow {
   expires_at: number;
 }
 
+/** What the installation keeps to itself, by name. */
+export interface SecretRow {
+  name: string;
+  /** Hex. */
+  value: string;
+}
+
+/** A link to a file that was good for one use, and has had it. */
+export interface UsedFileLinkRow {
+  id: string;
+  sandbox_id: string;
+  expires_at: number;
+}
+
 export interface AuditRow {
   id: string;
   at: number;
@@ -131,6 +145,8 @@ export interface Schema {
   sandbox_metadata: SandboxMetadataRow;
   operations: OperationRow;
   port_links: PortLinkRow;
+  secrets: SecretRow;
+  used_file_links: UsedFileLinkRow;
   audit: AuditRow;
   usage_intervals: UsageIntervalRow;
   owner: OwnerRow;

@@ -18,6 +18,7 @@ export interface RouteServiceDependencies {
   host: HostCalls;
   records: Records;
   portLinks: Database["portLinks"];
+  fileLinks: Database["fileLinks"];
   tokens: TokenIssuer;
   audit: AuditLog;
   nowMs: () => number;
@@ -63,6 +64,16 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
           signal: context.signal,
           requestId: requestIdOf(context),
         });
+        return {};
+      }),
+
+    useFileLink: ({ sandboxId, linkId, expiresAtUnixMs }) =>
+      answering(async () => {
+        if ((await needs.records.get(sandboxId)) === undefined)
+          throw new ClocheError("not_found", "the sandbox is deleted");
+        const link = { id: linkId, sandboxId, expiresAtMs: Number(expiresAtUnixMs) };
+        if (!(await needs.fileLinks.use(link, needs.nowMs())))
+          throw new ClocheError("already_exists", "the link was used before");
         return {};
       }),
 

@@ -17,6 +17,7 @@ interface Listed {
   autoResume: boolean;
   publicPorts: PublicPorts;
   generation: number;
+  linkKey: Uint8Array;
 }
 
 export type RouteChange =
@@ -26,12 +27,18 @@ export type RouteChange =
 
 export class RouteTable {
   readonly #machineOf: (sandboxId: string) => Machine | undefined;
+  readonly #linkKeyOf: (sandboxId: string) => Uint8Array;
   readonly #listed = new Map<string, Listed>();
   readonly #routes = new Map<string, Route>();
   readonly #watchers = new Set<RouteWatcher>();
 
-  constructor(machineOf: (sandboxId: string) => Machine | undefined) {
+  /** `linkKeyOf`: what signs the links to a sandbox's files. */
+  constructor(
+    machineOf: (sandboxId: string) => Machine | undefined,
+    linkKeyOf: (sandboxId: string) => Uint8Array,
+  ) {
     this.#machineOf = machineOf;
+    this.#linkKeyOf = linkKeyOf;
   }
 
   get(sandboxId: string): Route | undefined {
@@ -52,7 +59,8 @@ export class RouteTable {
     const known = this.#listed.get(sandboxId);
     if (known !== undefined && known.generation > record.generation) return;
     const { teamId, state, hostId, autoResume, publicPorts, generation } = record;
-    this.#listed.set(sandboxId, { teamId, state, hostId, autoResume, publicPorts, generation });
+    const linkKey = known?.linkKey ?? this.#linkKeyOf(sandboxId);
+    this.#listed.set(sandboxId, { teamId, state, hostId, autoResume, publicPorts, generation, linkKey });
     this.machineChanged(sandboxId);
   }
 
@@ -114,6 +122,7 @@ function routeOf(sandboxId: string, listed: Listed, machine: Machine | undefined
     epoch: machine?.epoch ?? 0n,
     doze: machine?.doze ?? 0,
     channelKey: machine?.channelKey ?? new Uint8Array(),
+    linkKey: listed.linkKey,
   });
 }
 

@@ -53,6 +53,7 @@ export class Mortal {
       "sandboxes",
       "operations",
       "portLinks",
+      "fileLinks",
       "audit",
       "usage",
     ] as const) {

@@ -204,6 +204,13 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
    * @generated from field: bytes channel_key = 11;
    */
   channelKey: Uint8Array;
+
+  /**
+   * signs the links to this sandbox's files, as long as the sandbox lives; nothing inside it has this
+   *
+   * @generated from field: bytes link_key = 14;
+   */
+  linkKey: Uint8Array;
 };
 
 /**
@@ -290,6 +297,13 @@ export declare type RouteJson = {
    * @generated from field: bytes channel_key = 11;
    */
   channelKey?: string;
+
+  /**
+   * signs the links to this sandbox's files, as long as the sandbox lives; nothing inside it has this
+   *
+   * @generated from field: bytes link_key = 14;
+   */
+  linkKey?: string;
 };
 
 /**
@@ -527,6 +541,74 @@ export declare type RedeemPortLinkResponseJson = {
 export declare const RedeemPortLinkResponseSchema: GenMessage<RedeemPortLinkResponse, {jsonType: RedeemPortLinkResponseJson}>;
 
 /**
+ * @generated from message cloche.edge.v1.UseFileLinkRequest
+ */
+export declare type UseFileLinkRequest = Message<"cloche.edge.v1.UseFileLinkRequest"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * @generated from field: string link_id = 2;
+   */
+  linkId: string;
+
+  /**
+   * forgotten afterwards
+   *
+   * @generated from field: uint64 expires_at_unix_ms = 3;
+   */
+  expiresAtUnixMs: bigint;
+};
+
+/**
+ * @generated from message cloche.edge.v1.UseFileLinkRequest
+ */
+export declare type UseFileLinkRequestJson = {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId?: string;
+
+  /**
+   * @generated from field: string link_id = 2;
+   */
+  linkId?: string;
+
+  /**
+   * forgotten afterwards
+   *
+   * @generated from field: uint64 expires_at_unix_ms = 3;
+   */
+  expiresAtUnixMs?: string;
+};
+
+/**
+ * Describes the message cloche.edge.v1.UseFileLinkRequest.
+ * Use `create(UseFileLinkRequestSchema)` to create a new message.
+ */
+export declare const UseFileLinkRequestSchema: GenMessage<UseFileLinkRequest, {jsonType: UseFileLinkRequestJson}>;
+
+/**
+ * @generated from message cloche.edge.v1.UseFileLinkResponse
+ */
+export declare type UseFileLinkResponse = Message<"cloche.edge.v1.UseFileLinkResponse"> & {
+};
+
+/**
+ * @generated from message cloche.edge.v1.UseFileLinkResponse
+ */
+export declare type UseFileLinkResponseJson = {
+};
+
+/**
+ * Describes the message cloche.edge.v1.UseFileLinkResponse.
+ * Use `create(UseFileLinkResponseSchema)` to create a new message.
+ */
+export declare const UseFileLinkResponseSchema: GenMessage<UseFileLinkResponse, {jsonType: UseFileLinkResponseJson}>;
+
+/**
  * @generated from service cloche.edge.v1.RouteService
  */
 export declare const RouteService: GenService<{
@@ -569,6 +651,16 @@ export declare const RouteService: GenService<{
     methodKind: "unary";
     input: typeof RedeemPortLinkRequestSchema;
     output: typeof RedeemPortLinkResponseSchema;
+  },
+  /**
+   * Uses up a link to a file that is good for one use. already_exists: it was used before. The edge verified it.
+   *
+   * @generated from rpc cloche.edge.v1.RouteService.UseFileLink
+   */
+  useFileLink: {
+    methodKind: "unary";
+    input: typeof UseFileLinkRequestSchema;
+    output: typeof UseFileLinkResponseSchema;
   },
 }>;
 
