@@ -9,6 +9,7 @@ import type { Registry } from "./commands/register.ts";
 import { addAuditCommand } from "./commands/audit.ts";
 import { addEgressCommand } from "./commands/egress.ts";
 import { addSandboxCommands } from "./commands/sandboxes.ts";
+import { addProcessCommands } from "./commands/processes.ts";
 import { addServiceCommands } from "./commands/services.ts";
 import { addStoreCommands } from "./commands/store.ts";
 import { addTokenAndKeyCommands } from "./commands/tokens-and-keys.ts";
@@ -32,6 +33,7 @@ Examples:
   cloche up --detach
   cloche create --name demo
   cloche exec demo -- python3 -c 'print(6*7)'
+  cloche shell demo
   cloche cp ./app demo:/root/app
   cloche rm demo`;
 
@@ -61,6 +63,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   addSandboxCommands(full);
   addEgressCommand(full);
   addExecCommand(full);
+  addProcessCommands(full);
   addCopyCommand(full);
   addTokenAndKeyCommands(full);
   addUsageCommand(full);

@@ -4,8 +4,9 @@ import { ClocheApiError, type Cloche } from "@cloche/sdk";
 
 /** Where a run of the CLI reads and writes; tests pass their own. */
 export interface Terminal {
-  stdin: Readable;
-  stdout: Writable;
+  /** Of a person: its keys come as they are typed once `setRawMode(true)` was called. */
+  stdin: Readable & { isTTY?: boolean; setRawMode?(raw: boolean): unknown };
+  stdout: Writable & { isTTY?: boolean; columns?: number; rows?: number };
   /** Where it is a person's terminal, what goes on is told there too. */
   stderr: Writable & { isTTY?: boolean; columns?: number };
   env: NodeJS.ProcessEnv;

@@ -3,6 +3,7 @@ import type { CreateSandboxRequest, ForkSandboxRequest, ListSandboxesRequest } f
 import { Sandbox, type DataPlaneSettings } from "./sandbox.ts";
 import type { Fetch } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
+import type { OpenWebSocket } from "./web-socket.ts";
 
 export interface ClocheOptions {
   /** `http://127.0.0.1:7080`, say. */
@@ -11,6 +12,8 @@ export interface ClocheOptions {
   apiKey: string;
   /** Default: the platform's. In Node, `nodeFetch` of `@cloche/sdk/node` knows the local CA and domains that do not resolve. */
   fetch?: Fetch;
+  /** Default: the platform's. In Node that of `nodeFetch`, as above. */
+  webSocket?: OpenWebSocket;
   /** Store what is no JSON object as `{"v": value}` (service-interface.md, Data plane: store, rule 6). Default false. */
   wrapStoreValues?: boolean;
 }
@@ -33,7 +36,11 @@ export class Cloche {
   constructor(options: ClocheOptions) {
     const fetch = options.fetch ?? ((url: string, init: RequestInit) => globalThis.fetch(url, init));
     this.gateway = new Gateway(options.gatewayUrl, options.apiKey, fetch);
-    this.#settings = { fetch, wrapStoreValues: options.wrapStoreValues ?? false };
+    this.#settings = {
+      fetch,
+      webSocket: options.webSocket,
+      wrapStoreValues: options.wrapStoreValues ?? false,
+    };
   }
 
   /** A new sandbox, RUNNING unless that took more than 10 s (then `waitFor`). */

@@ -2,6 +2,7 @@ import { ClocheApiError, ClocheSdkError } from "./errors.ts";
 import type { TokenSource } from "./token-source.ts";
 import type { Fetch, FetchResponse } from "./fetch.ts";
 import { send, type CallOptions } from "./transport.ts";
+import { type OpenWebSocket, platformWebSocket, type WebSocketLike } from "./web-socket.ts";
 
 export interface DataPlaneRequest extends CallOptions {
   query?: Record<string, string | number | boolean | undefined>;
@@ -21,12 +22,19 @@ export class DataPlane {
   readonly #fetch: Fetch;
   readonly #tokens: TokenSource;
   readonly #domain: (options: CallOptions) => Promise<string>;
+  readonly #webSocket: OpenWebSocket;
 
   /** `domain` answers the sandbox's domain, with its port where it is not 443. */
-  constructor(fetch: Fetch, tokens: TokenSource, domain: (options: CallOptions) => Promise<string>) {
+  constructor(
+    fetch: Fetch,
+    tokens: TokenSource,
+    domain: (options: CallOptions) => Promise<string>,
+    webSocket: OpenWebSocket = platformWebSocket,
+  ) {
     this.#fetch = fetch;
     this.#tokens = tokens;
     this.#domain = domain;
+    this.#webSocket = webSocket;
   }
 
   /** Sends a request and answers the 2xx response, its body unread. */
@@ -59,6 +67,18 @@ export class DataPlane {
       if (fresh === token) throw error;
       return attempt(fresh);
     }
+  }
+
+  /** A WebSocket to one of the sandbox's routes, with the token among its subprotocols: browsers can set no other header. */
+  async socket(
+    path: string,
+    protocols: readonly string[],
+    request: Pick<DataPlaneRequest, "query" | "signal"> = {},
+  ): Promise<WebSocketLike> {
+    const { signal } = request;
+    const url = `wss://${await this.#domain({ signal })}${path}${queryString(request.query)}`;
+    const token = await this.#tokens.get({ signal });
+    return this.#webSocket(url, [...protocols, `cloche.token.${token}`]);
   }
 
   async json<Answer>(method: string, path: string, request: DataPlaneRequest = {}): Promise<Answer> {

@@ -5,6 +5,7 @@ import {
   type ExecStdinRequest,
   limits,
 } from "@cloche/protocol";
+import { fromBase64, toBase64 } from "./base64.ts";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
 import { readEvents } from "./event-stream.ts";
@@ -171,20 +172,6 @@ async function* eventsOf(
 }
 
 const encoder = new TextEncoder();
-/** As many bytes as String.fromCharCode takes at once. */
-const characters = 8_192;
-
-function toBase64(bytes: Uint8Array): string {
-  let text = "";
-  for (let at = 0; at < bytes.length; at += characters)
-    text += String.fromCharCode(...bytes.subarray(at, at + characters));
-  return btoa(text);
-}
-
-function fromBase64(text: string): Uint8Array<ArrayBuffer> {
-  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-}
-
 const lost = (cause: unknown): ClocheConnectionError =>
   new ClocheConnectionError("the connection was lost before the command ended; it may run on", { cause });
 

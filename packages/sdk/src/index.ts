@@ -7,6 +7,15 @@ export { ClocheApiError, ClocheConnectionError, ClocheSdkError, ClocheWaitError 
 export type { ExecBytesEvent, ExecBytesOptions, ExecEvent, ExecOptions } from "./exec.ts";
 export { Files, type FileContent } from "./files.ts";
 export { Checkpoints } from "./checkpoints.ts";
+export {
+  Processes,
+  SandboxProcess,
+  type ProcessOptions,
+  type Signal,
+  type TerminalOptions,
+} from "./processes.ts";
+export { Attachment, type AttachEvent, type AttachOptions } from "./attachment.ts";
+export type { OpenWebSocket, WebSocketLike } from "./web-socket.ts";
 export { Services, type ServiceExecResponse } from "./services.ts";
 export { Store } from "./store.ts";
 export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
@@ -27,6 +36,8 @@ export type {
   ListResponse,
   OkResponse,
   OnTimeout,
+  ProcessInfo,
+  ProcessRequest,
   PublicPorts,
   PullProgress,
   RestoreResponse,

@@ -11,11 +11,13 @@ import {
   type Dispatcher,
   request,
   fetch as undiciFetch,
+  WebSocket as UndiciWebSocket,
   type RequestInit as UndiciRequestInit,
 } from "undici";
 import { Cloche, type ClocheOptions } from "./cloche.ts";
 import { ClocheConnectionError, ClocheSdkError } from "./errors.ts";
 import type { Fetch, FetchResponse } from "./fetch.ts";
+import type { OpenWebSocket, WebSocketLike } from "./web-socket.ts";
 
 export * from "./index.ts";
 
@@ -30,8 +32,10 @@ export interface NodeFetchOptions {
   baseDomain?: string | undefined;
 }
 
+export type NodeFetch = Fetch & { webSocket: OpenWebSocket; close(): Promise<void> };
+
 /** A `fetch` with no time limit of its own (a command may run for days) and its own pool of connections. `close` ends them. */
-export function nodeFetch(options: NodeFetchOptions = {}): Fetch & { close(): Promise<void> } {
+export function nodeFetch(options: NodeFetchOptions = {}): NodeFetch {
   const { caCert, edgeUrl, baseDomain } = options;
   // Made once: reading all authorities takes ten milliseconds, which each new connection would wait for.
   const secureContext =
@@ -64,7 +68,9 @@ export function nodeFetch(options: NodeFetchOptions = {}): Fetch & { close(): Pr
     if (typeof body === "string" || body === undefined) return requested(agent, url, init);
     return undiciFetch(url, { ...(init as UndiciRequestInit), dispatcher: agent }) as Promise<FetchResponse>;
   };
-  return Object.assign(fetch, { close: () => agent.close() });
+  const webSocket: OpenWebSocket = (url, protocols) =>
+    new UndiciWebSocket(url, { protocols, dispatcher: agent }) as unknown as WebSocketLike;
+  return Object.assign(fetch, { webSocket, close: () => agent.close() });
 }
 
 /** Without fetch's own streams, which took a tenth of a brief exec's time. It follows no redirect either. */
@@ -166,7 +172,7 @@ async function readCa(file: string): Promise<string> {
 /** A client for a connection; `close` ends its sockets, so that a program can exit at once. */
 export function connect(
   connection: Connection,
-  options: Omit<ClocheOptions, "gatewayUrl" | "apiKey" | "fetch"> = {},
+  options: Omit<ClocheOptions, "gatewayUrl" | "apiKey" | "fetch" | "webSocket"> = {},
 ): Cloche & { close(): Promise<void> } {
   const fetch = nodeFetch(connection);
   const cloche = new Cloche({
@@ -174,6 +180,7 @@ export function connect(
     gatewayUrl: connection.gatewayUrl,
     apiKey: connection.apiKey,
     fetch,
+    webSocket: fetch.webSocket,
   });
   return Object.assign(cloche, { close: () => fetch.close() });
 }

@@ -21,11 +21,13 @@ import type {
   SandboxWithToken,
   UpdateSandboxRequest,
 } from "./gateway-types.ts";
+import { Processes } from "./processes.ts";
 import { Services } from "./services.ts";
 import { Store } from "./store.ts";
 import { TokenSource, type DataPlaneToken, type IssueToken } from "./token-source.ts";
 import type { Fetch } from "./fetch.ts";
 import { sleep, type CallOptions } from "./transport.ts";
+import type { OpenWebSocket } from "./web-socket.ts";
 
 const running: SandboxState = "SANDBOX_STATE_RUNNING";
 const waitDefaultMs = 120_000;
@@ -34,6 +36,8 @@ const pollMostMs = 1_000;
 
 export interface DataPlaneSettings {
   fetch: Fetch;
+  /** Default: the platform's. */
+  webSocket?: OpenWebSocket | undefined;
   wrapStoreValues: boolean;
 }
 
@@ -41,6 +45,7 @@ export interface DataPlaneSettings {
 export class SandboxDataPlane {
   readonly files: Files;
   readonly checkpoints: Checkpoints;
+  readonly processes: Processes;
   readonly services: Services;
   readonly store: Store;
   /** For routes that the SDK has no method for. */
@@ -50,6 +55,7 @@ export class SandboxDataPlane {
     this.dataPlane = dataPlane;
     this.files = new Files(dataPlane);
     this.checkpoints = new Checkpoints(dataPlane);
+    this.processes = new Processes(dataPlane);
     this.services = new Services(dataPlane);
     this.store = new Store(dataPlane, settings.wrapStoreValues);
   }
@@ -92,11 +98,12 @@ export function openDataPlane(settings: {
   domain: string;
   token: IssueToken;
   fetch?: Fetch;
+  webSocket?: OpenWebSocket;
   wrapStoreValues?: boolean;
 }): SandboxDataPlane {
   const fetch = settings.fetch ?? ((url, init) => globalThis.fetch(url, init));
   const tokens = new TokenSource(settings.token, undefined);
-  const dataPlane = new DataPlane(fetch, tokens, () => Promise.resolve(settings.domain));
+  const dataPlane = new DataPlane(fetch, tokens, () => Promise.resolve(settings.domain), settings.webSocket);
   return new SandboxDataPlane(dataPlane, { fetch, wrapStoreValues: settings.wrapStoreValues ?? false });
 }
 
@@ -109,7 +116,10 @@ export class Sandbox extends SandboxDataPlane {
 
   constructor(gateway: Gateway, settings: DataPlaneSettings, info: SandboxInfo, token?: DataPlaneToken) {
     const tokens = new TokenSource((options) => gateway.issueDataPlaneToken(info.id, options), token);
-    super(new DataPlane(settings.fetch, tokens, (options) => this.#knownDomain(options)), settings);
+    super(
+      new DataPlane(settings.fetch, tokens, (options) => this.#knownDomain(options), settings.webSocket),
+      settings,
+    );
     this.#gateway = gateway;
     this.#settings = settings;
     this.#tokens = tokens;

@@ -1,8 +1,9 @@
-import type { ExecBytesOptions, ExecResponse, SandboxDataPlane } from "@cloche/sdk";
+import type { ExecBytesOptions, ExecResponse, Sandbox, SandboxDataPlane } from "@cloche/sdk";
 import { exitCodes, UsageError } from "../exit-codes.ts";
 import { collectPairs, positiveNumber, present, requireCommand } from "../options.ts";
 import { standardInput } from "../standard-input.ts";
 import { printError, printJson, write } from "../terminal.ts";
+import { onTerminal } from "./processes.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 interface ExecFlags {
@@ -11,6 +12,9 @@ interface ExecFlags {
   user?: string;
   timeout?: number;
   stdin?: boolean;
+  tty?: boolean;
+  detach?: boolean;
+  tag?: string;
 }
 
 /** exec: output as it comes, the command's own exit code. */
@@ -25,6 +29,9 @@ export function addExecCommand(registry: Registry): void {
     .option("-u, --user <user>", "name or uid, with :group if need be; default root")
     .option("--timeout <seconds>", "kill it after this time; default never", positiveNumber)
     .option("-i, --stdin", "pass standard input, as it comes and whatever bytes it is")
+    .option("-t, --tty", "on a terminal of its own; -it is a dialogue")
+    .option("-d, --detach", "print the id of the process and leave it running: see ps, attach, output, kill")
+    .option("--tag <text>", "with --detach: shown by ps")
     .addHelpText(
       "after",
       `
@@ -35,6 +42,8 @@ Examples:
   cloche exec demo -- python3 -c 'print(6*7)'
   cloche exec demo ls -l /etc
   echo hello | cloche exec -i demo -- wc -c
+  cloche exec -it demo -- python3
+  cloche exec -d demo -- make -C /srv
   cloche exec -w /srv -e PORT=80 demo -- sh -c 'echo $PORT'`,
     )
     .action(async (word: string, words: string[], options: ExecFlags) => {
@@ -54,6 +63,8 @@ async function execute(run: Run, word: string, words: string[], options: ExecFla
   const { dir, env, user, timeout } = options;
   const timeout_ms = timeout === undefined ? undefined : Math.ceil(timeout * 1000);
   const sandbox = await run.sandbox(word);
+  if (options.detach === true) return detach(run, sandbox, command, options);
+  if (options.tty === true) return onTerminal(run, sandbox, command, present({ dir, env, user, timeout_ms }));
   const stdin = options.stdin === true ? await standardInput(terminal.stdin) : undefined;
   const request = { ...present({ dir, env, user, timeout_ms, stdin }), signal };
   if (run.json) {
@@ -71,6 +82,19 @@ async function execute(run: Run, word: string, words: string[], options: ExecFla
     await write(event.type === "stdout" ? terminal.stdout : terminal.stderr, event.data);
   }
   return exitCodes.execFailed;
+}
+
+/** Leaves it running; answers its id. */
+async function detach(run: Run, sandbox: Sandbox, command: string[], options: ExecFlags): Promise<number> {
+  const { dir, env, user, timeout, tag } = options;
+  const timeout_ms = timeout === undefined ? undefined : Math.ceil(timeout * 1000);
+  const tty = options.tty === true ? {} : undefined;
+  const stdin = options.stdin === true ? ("open" as const) : undefined;
+  const request = present({ dir, env, user, timeout_ms, tty, stdin, tag });
+  const process = await sandbox.processes.start(command, { ...request, signal: run.signal });
+  if (run.json) await printJson(run.terminal, process.info);
+  else await write(run.terminal.stdout, `${process.id}\n`);
+  return exitCodes.done;
 }
 
 /** The whole answer. Where input comes as it comes, from the stream of events: the command must run before that ends. */

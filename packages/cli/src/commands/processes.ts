@@ -1,0 +1,158 @@
+import type { ProcessInfo, Sandbox, SandboxProcess } from "@cloche/sdk";
+import { NotFoundError, UsageError } from "../exit-codes.ts";
+import { collectPairs, present, wholeNumber } from "../options.ts";
+import { printJson, printTable, write } from "../terminal.ts";
+import { attachTo, terminalSize } from "./attached.ts";
+import { act, type Registry, type Run } from "./register.ts";
+
+const shownCharacters = 60;
+
+/** ps, kill, attach, output, shell. */
+export function addProcessCommands(registry: Registry): void {
+  const { program } = registry;
+  program
+    .command("ps <sandbox>")
+    .description(
+      "list processes: what was started detached or on a terminal, running execs, services, containers",
+    )
+    .option("-a, --all", "also those that have ended")
+    .action(act(registry, list));
+  program
+    .command("kill <sandbox> <process>")
+    .description("send a signal to a process, or end its whole tree")
+    .option("-s, --signal <signal>", "name or number; default: end the whole tree and forget it")
+    .action(act(registry, kill));
+  program
+    .command("attach <sandbox> <process>")
+    .description(
+      "connect this terminal to a process, with what it wrote so far; Ctrl-P Ctrl-Q leaves it running",
+    )
+    .option("--no-input", "output only")
+    .action(act(registry, attach));
+  program
+    .command("output <sandbox> <process>")
+    .description("print what a process wrote, as far as it is kept")
+    .option("-f, --follow", "go on until it ends, and pass its exit code through")
+    .option("--stderr", "standard error alone")
+    .action(act(registry, output));
+  program
+    .command("shell <sandbox>")
+    .description("a shell on a terminal of its own; it lives on when the connection is lost, see attach")
+    .option("-w, --dir <path>", "working directory")
+    .option("-e, --env <KEY=VALUE>", "repeatable", collectPairs)
+    .option("-u, --user <user>", "name or uid, with :group if need be; default root")
+    .option("--shell <program>", "default: bash", "bash")
+    .addHelpText("after", "\nExamples:\n  cloche shell demo\n  cloche ps demo && cloche attach demo proc-…")
+    .action(act(registry, shell));
+}
+
+async function list(run: Run, word: string, options: { all?: boolean }): Promise<void> {
+  const sandbox = await run.sandbox(word);
+  const status = options.all === true ? undefined : ("running" as const);
+  const processes = await sandbox.processes.list({ ...present({ status }), signal: run.signal });
+  if (run.json) return printJson(run.terminal, processes);
+  const rows = processes.map((one) => [
+    one.process_id,
+    one.pid === 0 ? "" : String(one.pid),
+    one.kind,
+    statusOf(one),
+    one.started_at,
+    [one.tag === "" ? "" : `[${one.tag}]`, one.cmd.join(" ").slice(0, shownCharacters)].join(" ").trim(),
+  ]);
+  return printTable(run.terminal, ["PROCESS", "PID", "KIND", "STATUS", "STARTED", "COMMAND"], rows);
+}
+
+async function kill(run: Run, word: string, id: string, options: { signal?: string }): Promise<void> {
+  const process = await find(run, await run.sandbox(word), id);
+  const { signal } = options;
+  const number = signal !== undefined && /^\d+$/.test(signal) ? wholeNumber(signal) : undefined;
+  const name = signal === undefined || signal.toUpperCase().startsWith("SIG") ? signal : `SIG${signal}`;
+  const info =
+    signal === undefined
+      ? await process.delete({ signal: run.signal })
+      : await process.signal(number ?? (name as string).toUpperCase(), { signal: run.signal });
+  return run.json ? printJson(run.terminal, info) : write(run.terminal.stdout, `${process.id}\n`);
+}
+
+async function attach(run: Run, word: string, id: string, options: { input: boolean }): Promise<number> {
+  const process = await find(run, await run.sandbox(word), id);
+  return show(run, process, { input: options.input && process.info.stdin === "open" });
+}
+
+async function output(
+  run: Run,
+  word: string,
+  id: string,
+  options: { follow?: boolean; stderr?: boolean },
+): Promise<number> {
+  const process = await find(run, await run.sandbox(word), id);
+  const { stdout, stderr } = run.terminal;
+  if (options.follow === true) {
+    for await (const event of process.events({ signal: run.signal })) {
+      if (event.type === "exit") return event.process.exit_code ?? 0;
+      if (event.type === "gap")
+        stderr.write(`cloche: ${event.to - event.from} bytes of ${event.stream} are no longer kept\n`);
+      else if (options.stderr !== true) await write(event.type === "stdout" ? stdout : stderr, event.data);
+      else if (event.type === "stderr") await write(stdout, event.data);
+    }
+    return 0;
+  }
+  const stream = options.stderr === true ? "stderr" : "stdout";
+  await write(stdout, await process.output({ stream, signal: run.signal }));
+  return 0;
+}
+
+interface ShellFlags {
+  dir?: string;
+  env?: Record<string, string>;
+  user?: string;
+  shell: string;
+}
+
+async function shell(run: Run, word: string, options: ShellFlags): Promise<number> {
+  const sandbox = await run.sandbox(word);
+  return onTerminal(run, sandbox, [options.shell, "-l"], present({ ...options, shell: undefined }));
+}
+
+/** Runs a command on a terminal in the sandbox, shown on this one; answers its exit code. */
+export async function onTerminal(
+  run: Run,
+  sandbox: Sandbox,
+  cmd: readonly string[],
+  options: { dir?: string; env?: Record<string, string>; user?: string; timeout_ms?: number },
+): Promise<number> {
+  const { terminal, signal } = run;
+  if (terminal.stdin.isTTY !== true && run.json)
+    throw new UsageError("a terminal and --json do not go together");
+  const env = { ...present({ TERM: terminal.env["TERM"] }), ...options.env };
+  const size = terminalSize(terminal) ?? {};
+  const process = await sandbox.processes.terminal(cmd, { ...present({ ...options, env }), ...size, signal });
+  return show(run, process, { input: true });
+}
+
+async function show(run: Run, process: SandboxProcess, settings: { input: boolean }): Promise<number> {
+  const { terminal } = run;
+  const end = await attachTo(process, terminal, settings);
+  if (end.kind === "exit") return end.process.exit_code ?? 0;
+  terminal.stderr.write(`\r\ncloche: detached; it goes on as ${process.id}\n`);
+  return 0;
+}
+
+/** By its id or the beginning of it, with or without `proc-`. */
+async function find(run: Run, sandbox: Sandbox, word: string): Promise<SandboxProcess> {
+  const all = await sandbox.processes.list({ signal: run.signal });
+  const found = all.filter(({ process_id: id }) => id.startsWith(word) || id.startsWith(`proc-${word}`));
+  const [one] = found;
+  if (one === undefined)
+    throw new NotFoundError(`there is no process ${word} in ${sandbox.info.name || sandbox.id}`);
+  if (found.length > 1 && one.process_id !== word)
+    throw new NotFoundError(`${word} is the beginning of ${found.length} processes; give more of it`);
+  return sandbox.processes.get(one.process_id, { signal: run.signal });
+}
+
+function statusOf(one: ProcessInfo): string {
+  if (one.status === "running") return "running";
+  return one.ended_by === null || one.ended_by === "exit"
+    ? `exited ${one.exit_code ?? ""}`.trim()
+    : `${one.ended_by} ${one.signal ?? one.exit_code ?? ""}`.trim();
+}

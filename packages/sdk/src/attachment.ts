@@ -1,0 +1,203 @@
+import type { ProcessInfo } from "@cloche/protocol";
+import type { DataPlane } from "./data-plane.ts";
+import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
+import { type CallOptions, sleep } from "./transport.ts";
+import { opened, type WebSocketLike } from "./web-socket.ts";
+
+/** Kubernetes' channel protocol, as the contract's attach speaks it (docs/processes.md, Attach). */
+const subprotocol = "v5.channel.k8s.io";
+const channels = { stdin: 0, stdout: 1, stderr: 2, status: 3, resize: 4, close: 255 } as const;
+const done = 1000;
+const refused = 1008;
+/** One message to a process. */
+const messageBytes = 64 * 1024;
+/** Beyond this `write` waits for the network. */
+const bufferedBytes = 1_048_576;
+/** What nobody reads is not collected without end: the connection is given up, and read again from where the reader is. */
+const unreadBytes = 8_388_608;
+const retryForMs = 60_000;
+const retryFirstMs = 100;
+const retryMostMs = 2_000;
+
+/** What an attachment yields: output with its offset, gaps (bytes that are no longer kept), at the end the process's record. */
+export type AttachEvent =
+  | { type: "stdout" | "stderr"; offset: number; data: Uint8Array<ArrayBuffer> }
+  | { type: "gap"; stream: "stdout" | "stderr"; from: number; to: number }
+  | { type: "exit"; process: ProcessInfo };
+
+export interface AttachOptions extends CallOptions {
+  /** Bytes of standard output and error that are known already; default 0: all that is kept. */
+  after_stdout?: number;
+  after_stderr?: number;
+  /** Told when the connection was lost, and again when it is there. Default: it is simply made again, for up to a minute. */
+  onConnection?: (state: "lost" | "restored") => void;
+}
+
+/**
+ * Input and output of a running process over one WebSocket. A lost connection is made again from the offsets received, so
+ * output is neither lost nor repeated; input that was on its way then may be lost. Leaving the loop detaches; the process goes on.
+ */
+export class Attachment implements AsyncIterable<AttachEvent, void> {
+  readonly #dataPlane: DataPlane;
+  readonly #path: string;
+  readonly #options: AttachOptions;
+  readonly #offsets: { stdout: number; stderr: number };
+  #socket: WebSocketLike | undefined;
+  #events: AttachEvent[] = [];
+  #unread = 0;
+  #ended: { code: number; reason: string } | undefined;
+  #wake: (() => void) | undefined;
+  #closed = false;
+
+  private constructor(dataPlane: DataPlane, path: string, options: AttachOptions) {
+    this.#dataPlane = dataPlane;
+    this.#path = path;
+    this.#options = options;
+    this.#offsets = { stdout: options.after_stdout ?? 0, stderr: options.after_stderr ?? 0 };
+  }
+
+  static async open(dataPlane: DataPlane, processId: string, options: AttachOptions): Promise<Attachment> {
+    const path = `/v1/processes/${encodeURIComponent(processId)}/attach`;
+    const attachment = new Attachment(dataPlane, path, options);
+    await attachment.#connect();
+    return attachment;
+  }
+
+  /** Resolves when there is room for more: a process that does not read holds its writer back. */
+  async write(data: string | Uint8Array): Promise<void> {
+    const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
+    for (let at = 0; at < bytes.length; at += messageBytes) {
+      this.#send(channels.stdin, bytes.subarray(at, at + messageBytes));
+      while ((this.#socket?.bufferedAmount ?? 0) > bufferedBytes) await sleep(5, this.#options.signal);
+    }
+  }
+
+  /** End of file on standard input; to a terminal its end-of-file character. */
+  endInput(): void {
+    this.#send(channels.close, Uint8Array.of(channels.stdin));
+  }
+
+  resize(size: { cols: number; rows: number }): void {
+    this.#send(
+      channels.resize,
+      new TextEncoder().encode(JSON.stringify({ Width: size.cols, Height: size.rows })),
+    );
+  }
+
+  /** Detaches; the process goes on. */
+  close(): void {
+    this.#closed = true;
+    this.#socket?.close(done);
+    this.#wake?.();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<AttachEvent, void> {
+    try {
+      while (!this.#closed) {
+        this.#options.signal?.throwIfAborted();
+        const event = this.#events.shift();
+        if (event !== undefined) {
+          if ("data" in event) {
+            this.#unread -= event.data.length;
+            this.#offsets[event.type] = event.offset + event.data.length;
+          } else if (event.type === "gap") this.#offsets[event.stream] = event.to;
+          yield event;
+          if (event.type === "exit") return;
+        } else if (this.#ended !== undefined) await this.#again(this.#ended);
+        else await this.#something();
+      }
+    } finally {
+      this.close();
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close();
+  }
+
+  #send(channel: number, data: Uint8Array): void {
+    if (this.#socket?.readyState !== 1) return; // lost: told by the loop that reads
+    const message = new Uint8Array(data.length + 1);
+    message[0] = channel;
+    message.set(data, 1);
+    this.#socket.send(message);
+  }
+
+  async #connect(): Promise<void> {
+    const { signal } = this.#options;
+    const query = { after_stdout: this.#offsets.stdout, after_stderr: this.#offsets.stderr };
+    const socket = await this.#dataPlane.socket(this.#path, [subprotocol], { query, signal });
+    const at = { ...this.#offsets };
+    this.#events = [];
+    this.#unread = 0;
+    this.#ended = undefined;
+    socket.addEventListener("message", ({ data }) => {
+      if (socket === this.#socket) this.#receive(new Uint8Array(data as ArrayBuffer), at);
+    });
+    socket.addEventListener("close", ({ code, reason }) => {
+      if (socket !== this.#socket) return;
+      this.#ended = { code, reason };
+      this.#wake?.();
+    });
+    this.#socket = socket;
+    await opened(socket, { signal });
+  }
+
+  #receive(message: Uint8Array<ArrayBuffer>, at: { stdout: number; stderr: number }): void {
+    const data = message.subarray(1);
+    if (message[0] === channels.stdout || message[0] === channels.stderr) {
+      const type = message[0] === channels.stdout ? "stdout" : "stderr";
+      this.#events.push({ type, offset: at[type], data });
+      at[type] += data.length;
+      this.#unread += data.length;
+      if (this.#unread > unreadBytes) this.#socket?.close(done);
+    } else if (message[0] === channels.status) {
+      const told = JSON.parse(new TextDecoder().decode(data)) as ProcessInfo | { gap: Gap };
+      if ("gap" in told) {
+        at[told.gap.stream] = told.gap.to;
+        this.#events.push({ type: "gap", ...told.gap });
+      } else this.#events.push({ type: "exit", process: told });
+    }
+    this.#wake?.();
+  }
+
+  /** What was received is read and no exit among it: the connection was lost, or given up for its unread output. */
+  async #again({ code, reason }: { code: number; reason: string }): Promise<void> {
+    const { signal, onConnection } = this.#options;
+    if (code === refused) throw new ClocheConnectionError(`the process refused: ${reason}`);
+    onConnection?.("lost");
+    const endMs = Date.now() + retryForMs;
+    for (let waitMs = retryFirstMs; !this.#closed; waitMs = Math.min(waitMs * 2, retryMostMs)) {
+      try {
+        await this.#connect();
+        onConnection?.("restored");
+        return;
+      } catch (error) {
+        signal?.throwIfAborted();
+        // A process that is gone is not found again by trying.
+        if (error instanceof ClocheApiError && error.code === "not_found") throw error;
+        if (Date.now() + waitMs > endMs) throw error;
+        await sleep(waitMs, signal);
+      }
+    }
+  }
+
+  #something(): Promise<void> {
+    const { signal } = this.#options;
+    return new Promise((resolve) => {
+      const wake = (): void => {
+        signal?.removeEventListener("abort", wake);
+        this.#wake = undefined;
+        resolve();
+      };
+      signal?.addEventListener("abort", wake, { once: true });
+      this.#wake = wake;
+    });
+  }
+}
+
+interface Gap {
+  stream: "stdout" | "stderr";
+  from: number;
+  to: number;
+}

@@ -1,0 +1,13 @@
+/** As many bytes as String.fromCharCode takes at once. */
+const characters = 8_192;
+
+export function toBase64(bytes: Uint8Array): string {
+  let text = "";
+  for (let at = 0; at < bytes.length; at += characters)
+    text += String.fromCharCode(...bytes.subarray(at, at + characters));
+  return btoa(text);
+}
+
+export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+}

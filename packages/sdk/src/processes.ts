@@ -1,0 +1,224 @@
+import type {
+  OkResponse,
+  ProcessInfo,
+  ProcessList,
+  ProcessRequest,
+  ProcessStdinResponse,
+} from "@cloche/protocol";
+import { Attachment, type AttachEvent, type AttachOptions } from "./attachment.ts";
+import { bodyOf, type DataPlane } from "./data-plane.ts";
+import { fromBase64 } from "./base64.ts";
+import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
+import { readEvents } from "./event-stream.ts";
+import { type CallOptions, sleep } from "./transport.ts";
+
+/** Fields of a process to start; shapes, defaults and limits are those of docs/processes.md, Starting. */
+export type ProcessOptions = Omit<ProcessRequest, "cmd"> & CallOptions;
+/** Of a terminal; `cols` 80 and `rows` 24 unless given. */
+export type TerminalOptions = Omit<ProcessOptions, "tty" | "stdin" | "merge_output"> & {
+  cols?: number;
+  rows?: number;
+};
+/** What a process can be sent: a name or a number. */
+export type Signal = string | number;
+
+const defaultCells = { cols: 80, rows: 24 };
+/** One wait of the route; longer ones are asked again. */
+const waitSecs = 60;
+const retryForMs = 60_000;
+
+/** Processes that outlive the request that started them (docs/processes.md). */
+export class Processes {
+  readonly #dataPlane: DataPlane;
+
+  constructor(dataPlane: DataPlane) {
+    this.#dataPlane = dataPlane;
+  }
+
+  /**
+   * Starts a program and answers at once; no shell: `cmd` is a program and its arguments. It goes on whatever happens to this
+   * client. A program that is not there is an ended process with exit code 127.
+   */
+  async start(cmd: readonly string[], options: ProcessOptions = {}): Promise<SandboxProcess> {
+    const { signal, ...fields } = options;
+    const json = { cmd: [...cmd], ...fields };
+    return this.#of(await this.#dataPlane.json<ProcessInfo>("POST", "/v1/processes", { json, signal }));
+  }
+
+  /** A program on a terminal of its own; default: a login shell of bash. */
+  terminal(cmd: readonly string[] = ["bash", "-l"], options: TerminalOptions = {}): Promise<SandboxProcess> {
+    const { cols = defaultCells.cols, rows = defaultCells.rows, ...rest } = options;
+    return this.start(cmd, { ...rest, tty: { cols, rows } });
+  }
+
+  /** Oldest first: those that were started here, running execs, services and containers. */
+  async list(options: CallOptions & { status?: "running" | "exited" } = {}): Promise<ProcessInfo[]> {
+    const { status, signal } = options;
+    const query = { status };
+    return (await this.#dataPlane.json<ProcessList>("GET", "/v1/processes", { query, signal })).processes;
+  }
+
+  /** `not_found` where there is none, or where it ended longer ago than its `keep_seconds`. */
+  async get(processId: string, options: CallOptions = {}): Promise<SandboxProcess> {
+    return this.#of(await this.#dataPlane.json<ProcessInfo>("GET", pathOf(processId), options));
+  }
+
+  #of(info: ProcessInfo): SandboxProcess {
+    return new SandboxProcess(this.#dataPlane, info);
+  }
+}
+
+/** One process of a sandbox. `for await (const event of process)` yields its output from the beginning and its end. */
+export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
+  readonly #dataPlane: DataPlane;
+  #info: ProcessInfo;
+
+  constructor(dataPlane: DataPlane, info: ProcessInfo) {
+    this.#dataPlane = dataPlane;
+    this.#info = info;
+  }
+
+  get id(): string {
+    return this.#info.process_id;
+  }
+  /** As last told; `refresh` asks again. */
+  get info(): ProcessInfo {
+    return this.#info;
+  }
+
+  refresh(options: CallOptions = {}): Promise<ProcessInfo> {
+    return this.#told(this.#dataPlane.json("GET", pathOf(this.id), options));
+  }
+
+  /** Waits until it has ended; without `timeout_secs` for ever. `deadline_exceeded` (408) after that time. */
+  async wait(options: CallOptions & { timeout_secs?: number } = {}): Promise<ProcessInfo> {
+    const { timeout_secs = Number.POSITIVE_INFINITY, signal } = options;
+    const endMs = Date.now() + timeout_secs * 1_000;
+    for (;;) {
+      const leftSecs = Math.max(0, (endMs - Date.now()) / 1_000);
+      const json = { timeout_secs: Math.ceil(Math.min(waitSecs, leftSecs)) };
+      const request = { json, signal, repeatable: true };
+      try {
+        return await this.#told(this.#dataPlane.json("POST", `${pathOf(this.id)}/wait`, request));
+      } catch (error) {
+        const isTime = error instanceof ClocheApiError && error.status === 408;
+        if (!isTime || Date.now() >= endMs) throw error;
+      }
+    }
+  }
+
+  /** To its process group, on a terminal to the group in the foreground. 409 once it has ended. */
+  signal(signal: Signal, options: CallOptions = {}): Promise<ProcessInfo> {
+    return this.#told(
+      this.#dataPlane.json("POST", `${pathOf(this.id)}/signal`, { json: { signal }, ...options }),
+    );
+  }
+
+  resize(size: { cols: number; rows: number }, options: CallOptions = {}): Promise<ProcessInfo> {
+    return this.#told(this.#dataPlane.json("POST", `${pathOf(this.id)}/resize`, { json: size, ...options }));
+  }
+
+  /** Writes to standard input at the pace at which the process reads; answers how many bytes it took. */
+  async write(
+    data: string | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>,
+    options: CallOptions = {},
+  ): Promise<number> {
+    const request = { body: data, headers: { "content-type": "application/octet-stream" }, ...options };
+    const answer = this.#dataPlane.json<ProcessStdinResponse>("POST", `${pathOf(this.id)}/stdin`, request);
+    return (await answer).bytes;
+  }
+
+  endInput(options: CallOptions = {}): Promise<OkResponse> {
+    return this.#dataPlane.json("DELETE", `${pathOf(this.id)}/stdin`, options);
+  }
+
+  /** The bytes kept of one stream; default standard output, a terminal's and merged output too. */
+  async output(
+    options: CallOptions & { stream?: "stdout" | "stderr"; after?: number } = {},
+  ): Promise<Uint8Array<ArrayBuffer>> {
+    const { stream, after, signal } = options;
+    const query = { stream, after };
+    const response = await this.#dataPlane.request("GET", `${pathOf(this.id)}/output`, { query, signal });
+    return new Uint8Array(await response.arrayBuffer());
+  }
+
+  /**
+   * Output from the given offsets on (default: all that is kept), as it comes, and at the end `exit`. A lost connection is made
+   * again from where it was, for up to a minute. Leaving the loop harms nothing.
+   */
+  async *events(
+    options: CallOptions & { after_stdout?: number; after_stderr?: number } = {},
+  ): AsyncGenerator<AttachEvent, void> {
+    const { signal, after_stdout = 0, after_stderr = 0 } = options;
+    const offsets = { stdout: after_stdout, stderr: after_stderr };
+    let lostMs: number | undefined;
+    for (;;) {
+      try {
+        for await (const event of this.#eventsFrom(offsets, signal)) {
+          lostMs = undefined;
+          if ("data" in event) offsets[event.type] = event.offset + event.data.length;
+          else if (event.type === "gap") offsets[event.stream] = event.to;
+          else this.#info = event.process;
+          yield event;
+          if (event.type === "exit") return;
+        }
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (error instanceof ClocheApiError && error.code !== "unavailable") throw error;
+        lostMs ??= Date.now();
+        if (Date.now() - lostMs > retryForMs) throw lost(error);
+      }
+      lostMs ??= Date.now();
+      await sleep(200, signal);
+    }
+  }
+
+  [Symbol.asyncIterator](): AsyncGenerator<AttachEvent, void> {
+    return this.events();
+  }
+
+  /** Input and output over one connection, for terminals. */
+  attach(options: AttachOptions = {}): Promise<Attachment> {
+    return Attachment.open(this.#dataPlane, this.id, options);
+  }
+
+  /** Ends the whole tree and forgets it; answers its last record. */
+  delete(options: CallOptions = {}): Promise<ProcessInfo> {
+    return this.#told(this.#dataPlane.json("DELETE", pathOf(this.id), { ...options, repeatable: false }));
+  }
+
+  /** `await using process = …` deletes it. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.delete().catch((error: unknown) => {
+      if (!(error instanceof ClocheApiError && error.code === "not_found")) throw error;
+    });
+  }
+
+  async *#eventsFrom(
+    offsets: { stdout: number; stderr: number },
+    signal: AbortSignal | undefined,
+  ): AsyncGenerator<AttachEvent, void> {
+    const response = await this.#dataPlane.request("GET", `${pathOf(this.id)}/output`, {
+      query: { follow: true, after_stdout: offsets.stdout, after_stderr: offsets.stderr },
+      headers: { accept: "text/event-stream" },
+      signal,
+    });
+    for await (const { event, data } of readEvents(bodyOf(response))) {
+      const body = JSON.parse(data) as Record<string, unknown>;
+      if (event === "stdout" || event === "stderr")
+        yield { type: event, offset: Number(body.offset), data: fromBase64(String(body.data)) };
+      else if (event === "gap")
+        yield { type: "gap", ...(body as Omit<Extract<AttachEvent, { type: "gap" }>, "type">) };
+      else if (event === "exit") yield { type: "exit", process: body as unknown as ProcessInfo };
+    }
+  }
+
+  async #told(answer: Promise<ProcessInfo>): Promise<ProcessInfo> {
+    this.#info = await answer;
+    return this.#info;
+  }
+}
+
+const pathOf = (processId: string): string => `/v1/processes/${encodeURIComponent(processId)}`;
+const lost = (cause: unknown): ClocheConnectionError =>
+  new ClocheConnectionError("the connection that followed the process ended; it may go on", { cause });
