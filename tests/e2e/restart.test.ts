@@ -1,12 +1,13 @@
 // The service ends in every way it can, and comes back: machines live on through SIGTERM and kill -9, a stop suspends them,
 // and nothing is left on the machine that should not be.
-import { existsSync, readFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, onTestFailed, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { emptyInventory, grown, inventory, runFolder } from "../fixtures/inventory.ts";
 import { startService, type TestService } from "../fixtures/service.ts";
+import { counted, counting, ProcessClient } from "./processes-as-lived.ts";
 
 let service: TestService;
 let client: Client;
@@ -67,12 +68,84 @@ describe.each([
     expect(JSON.parse(value.body.toString())).toMatchObject({ value: "before" });
   });
 
+  test("processes went on, and an exec whose client was cut off is found with its output", async () => {
+    onTestFailed(() => console.error(service.logTail()));
+    const processes = new ProcessClient(client, sandbox);
+    const id = await processes.start({ cmd: counting(300), tag: how });
+    const terminal = await processes.attach(id);
+    // On a connection of its own: one that was used before would be replaced, and the command begun again.
+    const alone = new Client(await service.target());
+    const line = "echo before; sleep 3; echo after; exit 9";
+    const cut = alone.exec(sandbox, ["sh", "-c", line]).catch(() => undefined);
+    const execs = async () => (await processes.list()).filter(({ kind }) => kind === "exec");
+    await eventually(execs, (list) => list.length === 1);
+    await end();
+    await terminal.closed;
+    const had = terminal.bytes(1).length;
+    await service.start();
+    const answer = await cut;
+    await alone.close();
+    expect(await processes.wait(id)).toMatchObject({ exit_code: 7, ended_by: "exit" });
+    expect(counted(await processes.output(id))).toBe(300);
+    expect(counted(terminal.bytes(1).toString() + (await processes.output(id, `?after=${had}`)))).toBe(300);
+    await processes.delete(id);
+    // A service that drains has answered; one that was killed has not.
+    expect(answer?.exit_code).toBe(how === "SIGTERM" ? 9 : undefined);
+    expect(await execs()).toHaveLength(how === "SIGTERM" ? 0 : 1);
+    const found = (await execs())[0]?.process_id;
+    if (found === undefined) return;
+    expect(await processes.wait(found)).toMatchObject({ kind: "exec", exit_code: 9, ended_by: "exit" });
+    const kept = await eventually(
+      () => processes.output(found),
+      (text) => text.includes("after"),
+    );
+    expect(kept).toBe("before\nafter\n");
+    await processes.delete(found);
+  });
+
   test("new sandboxes can be made and deleted", async () => {
     const fresh = await client.create();
     expect((await client.exec(fresh, ["echo", "fresh"])).stdout).toBe("fresh\n");
     await client.session.discard(fresh.id);
   });
 });
+
+test("a machine that ends and starts anew says so of its processes", async () => {
+  onTestFailed(() => console.error(service.logTail()));
+  const own = await client.create();
+  const processes = new ProcessClient(client, own);
+  const id = await processes.start({ cmd: ["sh", "-c", "echo hi; sleep 1000"], tag: "mine" });
+  const slots = join(runFolder(service.tag), "gvisor", "slots");
+  const owner = (unit: string): unknown => {
+    const file = join(slots, unit, "disk", "cloche", "processes.json");
+    return existsSync(file) && (JSON.parse(readFileSync(file, "utf8")) as { sandbox_id: string }).sandbox_id;
+  };
+  const unit = await eventually(
+    () => readdirSync(slots).find((name) => owner(name) === own.id),
+    (name) => name !== undefined,
+  );
+  process.kill(sentryOf(unit ?? ""), "SIGKILL");
+  const ended = await eventually(
+    () => processes.get(id).catch(() => undefined),
+    (record) => record?.status === "exited",
+  );
+  expect(ended).toMatchObject({ tag: "mine", ended_by: "machine_restart", exit_code: 137, pid: 0 });
+  await client.session.discard(own.id);
+});
+
+/** The process in which a unit's kernel runs. */
+function sentryOf(unit: string): number {
+  const words = (pid: string): string[] => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+    } catch {
+      return [];
+    }
+  };
+  const pid = readdirSync("/proc").find((name) => words(name).includes("boot") && words(name).includes(unit));
+  if (pid === undefined) throw new Error(`unit ${unit} has no sentry`);
+  return Number(pid);
+}
 
 test("a request under way when SIGTERM comes is answered, and its sandbox's own server goes on", async () => {
   await client.shell(

@@ -19,8 +19,14 @@ import { fileRoutes } from "./files/index.ts";
 import type { Route } from "./http/router.ts";
 import { createHttpServer, type HttpServerOptions } from "./http/server.ts";
 import type { Log } from "./log.ts";
-import { isAttachPath, processAttach, processRoutes, ProcessTable } from "./processes/index.ts";
 import { ContainerLauncher } from "./containers/container-launcher.ts";
+import {
+  isAttachPath,
+  processAttach,
+  ProcessRecords,
+  processRoutes,
+  ProcessTable,
+} from "./processes/index.ts";
 import { portTunnel } from "./ports/tunnel.ts";
 import { kernelRandomness } from "./snapshot/randomness.ts";
 import { Catalog } from "./services/catalog.ts";
@@ -56,6 +62,8 @@ export function createAgent(
     randomBytes: (length) => randomness.bytes(length),
     nowMs: now,
     onActivity: () => activity.touch(),
+    records: new ProcessRecords(join(config.diskPath, "cloche", "processes.json")),
+    sandboxId: () => identity.sandboxId,
   });
   const services = new Supervisor({
     catalog: new Catalog(join(config.diskPath, "cloche", "services"), log),
@@ -143,6 +151,7 @@ export function createAgent(
     close: async () => {
       server.close();
       server.closeAllConnections();
+      await processes.releaseDisk();
       await disk.detach();
     },
   };

@@ -123,6 +123,7 @@ class GuestService {
     disk.maxProcesses = request.maxProcesses;
     await this.#renewGuest();
     await disk.attach(request.blockDevice);
+    processes.diskAttached();
     const { sandboxId: id, env, dnsServers, hostname, renewIdentity: renew } = request;
     // What it is already need not be written again.
     const files = {
@@ -183,7 +184,8 @@ class GuestService {
 
   async detachDisk(): Promise<DetachDiskResponseJson> {
     const { disk, identity, processes, spawner } = this.#parts;
-    if (disk.attached) await processes.endAll("restore");
+    if (disk.attached && identity.sandboxId !== "") await processes.endAll("restore");
+    await processes.releaseDisk();
     const runningServices = await disk.detach();
     // A template's is there when it is saved; a sandbox's starts while the host swaps the disk, after the answer.
     if (identity.sandboxId !== "") setImmediate(() => spawner.expectAttach());
@@ -195,10 +197,11 @@ class GuestService {
   }
 
   async attachDisk(body: JsonObject): Promise<AttachDiskResponseJson> {
-    const { disk, identity, log, services, spawner } = this.#parts;
+    const { disk, identity, log, processes, services, spawner } = this.#parts;
     const names = optionalStrings(body, "startServices") ?? [];
     if (disk.attached) throw new ClocheError("failed_precondition", "a disk is attached; detach it first");
     await disk.attach(optionalString(body, "blockDevice") ?? "");
+    processes.diskAttached();
     // A new guest, on a disk that may have been written under another name. Its machine-id is this sandbox's own.
     const { hostname, dnsServers } = identity;
     identity.writing(writeIdentity(spawner.guest, { hostname, dnsServers, machineId: undefined }, log), () =>
@@ -210,7 +213,8 @@ class GuestService {
   }
 
   async shutdown(): Promise<GuestEmptyJson> {
-    const { disk, services } = this.#parts;
+    const { disk, processes, services } = this.#parts;
+    await processes.releaseDisk();
     if (disk.attached) {
       await services.shutDown();
       await disk.flush();

@@ -1,3 +1,4 @@
 export { isAttachPath, processAttach } from "./attach.ts";
+export { ProcessRecords } from "./process-records.ts";
 export { ProcessTable } from "./process-table.ts";
 export { processRoutes } from "./routes.ts";

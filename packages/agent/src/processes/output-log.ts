@@ -50,6 +50,14 @@ export class OutputLog {
     this.#account = account;
   }
 
+  /** Of a process that was known before the machine started anew: what it had written is gone. */
+  static lost(totalBytes: number): OutputLog {
+    const log = new OutputLog(0, "newest");
+    log.#total = log.#start = totalBytes;
+    log.#ended = true;
+    return log;
+  }
+
   /** Bytes written so far. */
   get totalBytes(): number {
     return this.#total;

@@ -5,15 +5,17 @@
  *   exec                listed while it runs; afterwards only where its client was cut off and cannot have the answer
  *   service, container  listed while they run; the supervisor owns them
  *
- * In the agent's memory. A suspend and a fork carry it along as it is; a restore of the disk ends what runs and leaves the table.
+ * In the agent's memory. A suspend and a fork carry it along as it is; a restore of the disk ends what runs and leaves the table. For
+ * a machine that ends, what is known lies on the disk too (process-records.ts).
  */
-import { ClocheError, limits, newProcessId, type ProcessKind } from "@cloche/protocol";
+import { ClocheError, limits, newProcessId, type ProcessInfo, type ProcessKind } from "@cloche/protocol";
 import type { Command, CommandEnd, Taker } from "../exec/run-command.ts";
 import type { Guest, GuestProcess, OutputStream } from "../spawner/index.ts";
 import { KeepClock } from "./keep-clock.ts";
 import { OutputLog } from "./output-log.ts";
 import { OutputMemory } from "./output-memory.ts";
 import { Process, type ProcessSpec } from "./process.ts";
+import type { ProcessRecords, StoredProcess } from "./process-records.ts";
 import type { StartRequest } from "./start-request.ts";
 
 export interface ProcessTableParts {
@@ -22,6 +24,9 @@ export interface ProcessTableParts {
   /** Told of every piece of output: a sandbox that prints is not idle. */
   onActivity(): void;
   memory?: OutputMemory;
+  /** Where it is written down, and whose it is; absent: nowhere. */
+  records?: ProcessRecords;
+  sandboxId?(): string;
 }
 
 /** From the moment at which the agent is told of a snapshot to the one at which it is taken. */
@@ -43,7 +48,10 @@ export class ProcessTable {
   readonly #memory: OutputMemory;
   readonly #clock = new KeepClock();
   /** In the order of their start. */
-  readonly #all = new Set<Process>();
+  #all = new Set<Process>();
+  /** Those of them that count against the limit and are written down: not execs that run, nor services. */
+  #kept = new Set<Process>();
+  #recalled = false;
   readonly #byId = new Map<string, Process>();
   /** Execs that were answered while a snapshot was ahead: a machine made of it may have lost the answer. */
   #answered = new Set<Process>();
@@ -56,11 +64,13 @@ export class ProcessTable {
 
   /** Oldest first. */
   list(): Process[] {
+    this.#recall();
     return [...this.#all];
   }
 
   /** Throws 404. */
   get(id: string): Process {
+    this.#recall();
     const process = this.#byId.get(id);
     if (process === undefined || !this.#all.has(process)) {
       throw new ClocheError("not_found", `there is no process ${JSON.stringify(id.slice(0, 100))}`);
@@ -73,6 +83,7 @@ export class ProcessTable {
    * (126, 127). Throws as exec does, and 429 where too many run.
    */
   async start(guest: Guest, { spec, command }: StartRequest): Promise<Process> {
+    this.#recall();
     this.#makeRoom();
     const process = this.#create({
       ...spec,
@@ -80,6 +91,8 @@ export class ProcessTable {
       stderr: new OutputLog(spec.outputLimitBytes, "newest", this.#memory),
     });
     this.#all.add(process);
+    this.#kept.add(process);
+    this.#save();
     const started = Promise.withResolvers<void>();
     process.run(guest, command, undefined, started.resolve).then(() => started.resolve(), started.reject);
     try {
@@ -174,8 +187,9 @@ export class ProcessTable {
     this.forget(process);
   }
 
-  /** Ends all that runs, as far as it can in a few seconds, so that what it had written is kept. */
+  /** The disk is about to go: ends all that runs, as far as it can in a few seconds, so that what it had written is kept. */
   async endAll(why: "restore"): Promise<void> {
+    this.#recall(); // what another disk knows is of another past
     const running = this.list().filter(({ hasEnded }) => !hasEnded);
     for (const process of running) process.expectEnd(why);
     const late = Promise.withResolvers<void>();
@@ -183,6 +197,16 @@ export class ProcessTable {
     const own = running.filter(({ spec: { kind } }) => kind === "process" || kind === "exec");
     await Promise.race([Promise.all(own.map((process) => process.kill(why))), late.promise]);
     clearTimeout(timer);
+  }
+
+  /** Nothing of the disk is in use from here on, until `diskAttached`. */
+  async releaseDisk(): Promise<void> {
+    await this.#parts.records?.hold();
+  }
+
+  diskAttached(): void {
+    this.#parts.records?.release();
+    if (this.#recalled) this.#save();
   }
 
   /** The machine is saved in a moment: who gets an answer from now on may get it in one copy and not in the other. */
@@ -203,6 +227,7 @@ export class ProcessTable {
 
   forget(process: Process): void {
     this.#all.delete(process);
+    if (this.#kept.delete(process)) this.#save();
     this.#memory.forget(process.spec.stdout);
     this.#memory.forget(process.spec.stderr);
     if (process.knownId !== undefined) this.#byId.delete(process.knownId);
@@ -214,12 +239,14 @@ export class ProcessTable {
 
   /** Remembers one that has ended. */
   #keep(process: Process): void {
+    this.#kept.add(process);
+    this.#save();
     this.#clock.after(process.spec.keepSeconds * 1000, () => this.forget(process));
-    while (this.#kept().length > limits.processesPerSandbox && this.#forgetOldest()) continue;
+    while (this.#kept.size > limits.processesPerSandbox && this.#forgetOldest()) continue;
   }
 
   #makeRoom(): void {
-    while (this.#kept().length >= limits.processesPerSandbox) {
+    while (this.#kept.size >= limits.processesPerSandbox) {
       if (this.#forgetOldest()) continue;
       throw new ClocheError(
         "resource_exhausted",
@@ -229,32 +256,73 @@ export class ProcessTable {
     }
   }
 
-  /** What counts against the limit: execs that run are bounded elsewhere, services too. */
-  #kept(): Process[] {
-    return this.list().filter(
-      ({ spec: { kind }, hasEnded }) => kind === "process" || (kind === "exec" && hasEnded),
+  #save(): void {
+    this.#recall(); // before it is overwritten
+    const { records, sandboxId } = this.#parts;
+    records?.saveSoon(() => ({
+      sandbox_id: sandboxId?.() ?? "",
+      processes: [...this.#kept].map((process) => ({
+        info: process.info(),
+        keepSeconds: process.spec.keepSeconds,
+      })),
+    }));
+  }
+
+  /** Once in the life of an agent that is a sandbox's: what an agent before it has written down. */
+  #recall(): void {
+    const id = this.#parts.sandboxId?.() ?? "";
+    if (this.#recalled || id === "") return;
+    this.#recalled = true;
+    const stored = this.#parts.records?.load(id) ?? [];
+    if (stored.length === 0) return;
+    const known = stored.map((one) => this.#fromBefore(one));
+    this.#all = new Set([...known, ...this.#all]);
+    this.#kept = new Set([...known, ...this.#kept]);
+    for (const process of known) this.#keep(process);
+  }
+
+  #fromBefore({ info, keepSeconds }: StoredProcess): Process {
+    const { kind, cmd, dir, user, tag, tty, stdin, stdout_bytes, stderr_bytes } = info;
+    const process = this.#create(
+      {
+        kind,
+        cmd,
+        dir,
+        user,
+        tag,
+        tty: tty ?? undefined,
+        stdin: stdin === "none" ? "none" : "open",
+        mergeOutput: false,
+        keepSeconds,
+        stdout: OutputLog.lost(stdout_bytes),
+        stderr: OutputLog.lost(stderr_bytes),
+      },
+      info,
     );
+    this.#byId.set(info.process_id, process);
+    return process;
   }
 
   #forgetOldest(): boolean {
     let oldest: Process | undefined;
-    for (const process of this.#kept())
+    for (const process of this.#kept)
       if (process.hasEnded && process.endedAtMs < (oldest?.endedAtMs ?? Infinity)) oldest = process;
     if (oldest !== undefined) this.forget(oldest);
     return oldest !== undefined;
   }
 
-  #create(spec: ProcessSpec): Process {
-    return new Process(spec, {
-      newId: (process) => {
+  #create(spec: ProcessSpec, stored?: ProcessInfo): Process {
+    const parts = {
+      newId: (process: Process) => {
         const id = newProcessId((length) => this.#parts.randomBytes(length));
         this.#byId.set(id, process);
         return id;
       },
       nowMs: () => this.#parts.nowMs(),
       onActivity: () => this.#parts.onActivity(),
-      onEnd: (process) => this.#ended(process),
-    });
+      onEnd: (process: Process) => this.#ended(process),
+    };
+    return new Process(spec, parts, stored);
   }
 
   #ended(process: Process): void {

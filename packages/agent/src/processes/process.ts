@@ -31,7 +31,7 @@ import {
   type TerminalSize,
 } from "../spawner/index.ts";
 import { OutputLog } from "./output-log.ts";
-import { signalName } from "./signals.ts";
+import { signalName, signalNumber } from "./signals.ts";
 
 /** Why it is being ended. `abort`: the client of an exec went away. */
 export type Ending = "timeout" | "delete" | "restore" | "abort";
@@ -80,12 +80,22 @@ export class Process {
   #size: TerminalSize | undefined;
   #readers = 0;
 
-  constructor(spec: ProcessSpec, parts: ProcessParts) {
+  /** `stored`: what is known of one that ended with the machine, or before. */
+  constructor(spec: ProcessSpec, parts: ProcessParts, stored?: ProcessInfo) {
     this.spec = spec;
     this.#parts = parts;
-    this.#startedAtMs = parts.nowMs();
+    this.#startedAtMs = stored === undefined ? parts.nowMs() : Date.parse(stored.started_at);
     this.#size = spec.tty;
     this.finished = this.#finish.promise;
+    if (stored === undefined) return;
+    this.#id = stored.process_id;
+    this.#end = {
+      exitCode: stored.exit_code ?? killed.exitCode,
+      signal: stored.status === "running" ? killed.signal : signalNumber(stored.signal),
+      by: stored.ended_by ?? "machine_restart",
+      atMs: stored.ended_at === null ? parts.nowMs() : Date.parse(stored.ended_at),
+    };
+    this.#finish.resolve();
   }
 
   /** Made when somebody wants to know: most execs are over before. */

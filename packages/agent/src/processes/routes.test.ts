@@ -1,4 +1,6 @@
+import { readFileSync, writeFileSync } from "node:fs";
 import { request } from "node:http";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { limits } from "@cloche/protocol";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -255,5 +257,79 @@ describe("a restore", () => {
       { kind: "process" },
       { kind: "exec", ended_by: "restore" },
     ]);
+  });
+});
+
+describe("a machine that is started anew", () => {
+  /** Another agent on the same disk, as after the end of its machine. */
+  const next = async (id?: string): Promise<AgentFixture> => {
+    const fresh = await startAgent({ diskPath: fixture.diskPath });
+    await fresh.assign(id === undefined ? {} : { sandboxId: id });
+    return fresh;
+  };
+
+  it("knows what it had, and that it is gone", async () => {
+    const ended = await start({ cmd: ["sh", "-c", "echo x; exit 3"], tag: "a" });
+    await wait(ended);
+    const running = await start({ cmd: ["sleep", "100"], tty: { cols: 7, rows: 8 } });
+    await fixture.call("DELETE", `/v1/processes/${await start({ cmd: ["true"] })}`);
+    await sleep(500);
+    const fresh = await next();
+    try {
+      const { json } = await fresh.call("GET", "/v1/processes");
+      expect(json["processes"]).toMatchObject([
+        { process_id: ended, tag: "a", status: "exited", exit_code: 3, ended_by: "exit", stdout_bytes: 2 },
+        {
+          process_id: running,
+          status: "exited",
+          exit_code: 137,
+          signal: "SIGKILL",
+          ended_by: "machine_restart",
+          pid: 0,
+          tty: { cols: 7, rows: 8 },
+          stdin: "closed",
+        },
+      ]);
+      const output = await fresh.call("GET", `/v1/processes/${ended}/output`);
+      expect(output).toMatchObject({ status: 200, text: "", headers: { "x-output-start": "2" } });
+      expect(
+        (await fresh.call("POST", `/v1/processes/${running}/signal`, { body: { signal: 9 } })).status,
+      ).toBe(409);
+      expect((await fresh.call("DELETE", `/v1/processes/${running}`)).json).toMatchObject({
+        ended_by: "machine_restart",
+      });
+      const again = await next();
+      const { json: left } = await again.call("GET", "/v1/processes?status=exited");
+      expect(left["processes"]).toHaveLength(2);
+      await again.close();
+    } finally {
+      await fresh.close();
+    }
+  });
+
+  it("knows nothing of another sandbox, of whose disk it has a copy", async () => {
+    await start({ cmd: ["true"] });
+    await sleep(500);
+    const other = await startAgent({ diskPath: fixture.diskPath });
+    await other.assign({ sandboxId: "sbx-bbbbbbbbbbbbbbbbbbbb" });
+    const { json } = await other.call("GET", "/v1/processes", {
+      authorization: `Bearer ${token({ aud: "sbx-bbbbbbbbbbbbbbbbbbbb", sandbox_id: "sbx-bbbbbbbbbbbbbbbbbbbb" })}`,
+    });
+    expect(json["processes"]).toEqual([]);
+    await other.close();
+  });
+
+  it("of which a restore brought back an older disk keeps to what it knows", async () => {
+    const id = await start({ cmd: ["sleep", "100"] });
+    await sleep(500);
+    const file = join(fixture.diskPath, "cloche", "processes.json");
+    const older = readFileSync(file, "utf8");
+    await fixture.call("DELETE", `/v1/processes/${id}`);
+    await fixture.control("DetachDisk");
+    writeFileSync(file, older);
+    await fixture.control("AttachDisk");
+    expect(await list()).toEqual([]);
+    await sleep(500);
+    expect(JSON.parse(readFileSync(file, "utf8"))).toMatchObject({ processes: [] });
   });
 });

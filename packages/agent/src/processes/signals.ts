@@ -22,6 +22,15 @@ export function readSignal(value: unknown): number {
   );
 }
 
+/** The number of a name that `signalName` made; null: none. */
+export function signalNumber(name: string | null): number | null {
+  if (name === null) return null;
+  const realTime = /^SIGRTMIN\+([0-9]+)$/.exec(name)?.[1];
+  return realTime === undefined
+    ? (byName.get(name) ?? Number(name.slice(3)))
+    : firstRealTime + Number(realTime);
+}
+
 /** The name of a signal, such as SIGKILL. */
 export function signalName(number: number): string {
   const name = byNumber.get(number);
