@@ -98,7 +98,7 @@ export function processesAsLived(client: Client): void {
     eventually(
       async () => (await client.gateway<Made>("GetSandbox", { id })).sandbox,
       (seen) => seen.state === state,
-      120_000,
+      240_000,
     ).then((seen) => expect(seen.state).toBe(state));
   const suspendAndResume = async (between: () => Promise<void> = async () => undefined): Promise<void> => {
     await client.gateway("SuspendSandbox", { id: sandbox.id });

@@ -49,6 +49,42 @@ test("who shows no token of this sandbox is refused by the edge, and the agent h
   expect(rig.seen).toEqual([]);
 });
 
+test("a browser's WebSocket shows its token as a subprotocol, which the edge keeps", async () => {
+  await using rig = await Rig.startChannel();
+  const token = await rig.gateway.token(sandboxA);
+  const open = async (offered: string, more = ""): Promise<string> => {
+    const socket = await rig.connect();
+    let text = "";
+    socket.on("data", (chunk: Buffer) => (text += chunk.toString()));
+    socket.write(
+      `GET /v1/processes/x/attach HTTP/1.1\r\nHost: ${rig.host()}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n` +
+        `Sec-WebSocket-Protocol: ${offered}\r\n${more}\r\n`,
+    );
+    await until(() => text.includes("\r\n\r\n"));
+    socket.destroy();
+    return text.slice(9, 12);
+  };
+  expect(await open(`v5.channel.k8s.io, cloche.token.${token}`)).toBe("101");
+  expect(await open(`cloche.token.${token}`)).toBe("101");
+  expect(rig.seen.map(({ headers }) => headers["sec-websocket-protocol"])).toEqual([
+    "v5.channel.k8s.io",
+    undefined,
+  ]);
+  expect(claimsOf(rig.seen[0]?.headers.authorization)).toMatchObject({ aud: sandboxA });
+  expect(JSON.stringify(rig.seen)).not.toContain(token.split(".")[2]);
+  for (const bad of [
+    "v5.channel.k8s.io",
+    "cloche.token.x",
+    `cloche.token.${await rig.gateway.token(sandboxB)}`,
+  ])
+    expect(await open(bad)).toBe("401");
+  // The header counts where there is one, and the token of nothing but a WebSocket is taken from there.
+  expect(await open(`cloche.token.${token}`, "Authorization: Bearer x\r\n")).toBe("401");
+  const headers = { "sec-websocket-protocol": `cloche.token.${token}` };
+  expect((await rig.ask({ path: "/v1/store", headers })).status).toBe(401);
+  expect(rig.seen).toHaveLength(2);
+});
+
 test("the abort of an exec and the tunnel to a port have inner tokens too", async () => {
   await using rig = await Rig.startChannel();
   const token = await rig.gateway.token(sandboxA);

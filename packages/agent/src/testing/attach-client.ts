@@ -10,6 +10,8 @@ export interface AttachRequest {
   host?: string;
   headers?: Record<string, string>;
   subprotocols?: string[];
+  /** How many times as long as usual it waits. */
+  patience?: number;
 }
 
 export class AttachClient {
@@ -18,13 +20,15 @@ export class AttachClient {
   readonly head: string;
   /** How the server closed; undefined: it only let go. */
   readonly closed: Promise<{ code: number; reason: string } | undefined>;
+  readonly #patience: number;
   readonly #received: Buffer[][] = [];
   #rest: Buffer;
   #close: { code: number; reason: string } | undefined;
   #changed = Promise.withResolvers<void>();
 
-  private constructor(socket: Duplex, head: string, rest: Buffer) {
+  private constructor(socket: Duplex, head: string, rest: Buffer, patience: number) {
     this.socket = socket;
+    this.#patience = patience;
     this.head = head;
     this.#rest = rest;
     const closed = Promise.withResolvers<{ code: number; reason: string } | undefined>();
@@ -42,7 +46,7 @@ export class AttachClient {
   /** Over a connection to the server. Answers once the server has: see `head`. */
   static async over(
     socket: Duplex,
-    { path, host = "sandbox", headers = {}, subprotocols }: AttachRequest,
+    { path, host = "sandbox", headers = {}, subprotocols, patience = 1 }: AttachRequest,
   ): Promise<AttachClient> {
     const protocols = subprotocols ?? ["v5.channel.k8s.io"];
     const lines = {
@@ -63,7 +67,12 @@ export class AttachClient {
     }
     socket.pause();
     const end = received.indexOf("\r\n\r\n") + 4;
-    const client = new AttachClient(socket, received.subarray(0, end).toString(), received.subarray(end));
+    const client = new AttachClient(
+      socket,
+      received.subarray(0, end).toString(),
+      received.subarray(end),
+      patience,
+    );
     socket.resume();
     return client;
   }
@@ -91,7 +100,7 @@ export class AttachClient {
 
   /** Waits until `check` says so. */
   async until(what: string, check: () => boolean, withinMs = 15_000): Promise<void> {
-    const deadline = Date.now() + withinMs;
+    const deadline = Date.now() + withinMs * this.#patience;
     while (!check()) {
       const left = deadline - Date.now();
       if (left <= 0 || this.socket.destroyed) {
