@@ -100,6 +100,13 @@ void send_in_place(struct init *in, uint8_t type, uint32_t id, uint8_t *buffer, 
     if (n > 0) sent = (size_t)n;
   }
   if (sent == whole) return;
+  /* Under a load that never ends it is never empty: what has gone out makes room for what comes. */
+  size_t waiting = in->outbox.size - in->outbox_start;
+  if (in->outbox_start > waiting) {
+    memmove(in->outbox.data, in->outbox.data + in->outbox_start, waiting);
+    in->outbox.size = waiting;
+    in->outbox_start = 0;
+  }
   put_raw(&in->outbox, buffer + sent, whole - sent);
   arm_agent(in, true);
   if (!in->paused && in->outbox.size - in->outbox_start > OUTBOX_PAUSE) set_paused(in);

@@ -131,6 +131,16 @@ describe.runIf(isRoot)("processes in a guest", () => {
     expect(await on(id, "wait")).toMatchObject({ ended_by: "signal", signal: "SIGKILL", exit_code: 137 });
   });
 
+  it("takes no more memory for output that never ends than for what is on its way", async () => {
+    const cmd = ["head", "-c", "30000000", "/dev/zero"];
+    const ids = await Promise.all(Array.from({ length: 8 }, () => start({ cmd, output_limit_bytes: 4 })));
+    for (const id of ids) {
+      expect(await on(id, "wait", { timeout_secs: 100 })).toMatchObject({ stdout_bytes: 30_000_000 });
+    }
+    const { stdout } = await fixture.exec({ cmd: ["grep", "VmHWM", "/proc/1/status"] });
+    expect(Number(/\d+/.exec(stdout)?.[0])).toBeLessThan(16_000);
+  });
+
   it("runs many at once, and all of them are found", async () => {
     const ids = await Promise.all(
       Array.from({ length: 60 }, (_, n) => start({ cmd: ["sh", "-c", `echo ${n}; exit ${n}`] })),
