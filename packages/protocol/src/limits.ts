@@ -40,7 +40,7 @@ export const limits = {
   processOutputBytesDefault: 1_048_576,
   processOutputBytesMax: 64 * 1024 * 1024,
   /** Of all processes of a sandbox: this part of its memory, within these bounds. */
-  processOutputMemoryShare: 1 / 8,
+  processOutputMemoryShare: 1 / 16,
   processOutputTotalBytesMin: 16 * 1024 * 1024,
   processOutputTotalBytesMax: 512 * 1024 * 1024,
   processKeepSecondsDefault: 3_600,

@@ -23,14 +23,16 @@ interface Block {
   start: number;
 }
 
-/** Told of the memory that a log takes, and of what it gives back. */
+/** Whom the memory of a log is counted with, and where large blocks come from and go back to. */
 export interface Account {
   charge(log: OutputLog, bytes: number): void;
+  takeBlock(): Buffer;
+  giveBlock(block: Buffer): void;
 }
 
 const smallestBlockBytes = 256;
-const largestBlockBytes = 65_536;
-/** A chunk of so many bytes, most of its own memory, is kept as it came; others are copied together. */
+export const largestBlockBytes = 65_536;
+/** Where the first is kept, a chunk of so many bytes, most of its own memory, stays as it came; others are copied together. */
 const ownBlockBytes = 16_384;
 
 export class OutputLog {
@@ -115,7 +117,9 @@ export class OutputLog {
     }
     const block = this.#blockOf(offset);
     const from = offset - block.start;
-    return { kind: "data", data: block.data.subarray(from, Math.min(block.used, from + maxBytes)) };
+    const data = block.data.subarray(from, Math.min(block.used, from + maxBytes));
+    // A block of the newest is used again when its turn is over, and a reader may be slow.
+    return { kind: "data", data: this.#keep === "newest" ? Buffer.from(data) : data };
   }
 
   /** Forgets what lies before `offset`. */
@@ -123,7 +127,7 @@ export class OutputLog {
     if (offset <= this.#start) return;
     this.#start = Math.min(offset, this.#keptEnd);
     while (this.#blocks[0] !== undefined && this.#blocks[0].start + this.#blocks[0].used <= this.#start) {
-      this.#count(-(this.#blocks.shift()?.data.buffer.byteLength ?? 0));
+      this.#free(this.#blocks.shift() as Block);
     }
   }
 
@@ -155,7 +159,7 @@ export class OutputLog {
 
   #store(chunk: Buffer): void {
     const whole = chunk.buffer.byteLength;
-    if (chunk.length >= ownBlockBytes && chunk.length * 2 >= whole) {
+    if (this.#keep === "first" && chunk.length >= ownBlockBytes && chunk.length * 2 >= whole) {
       this.#blocks.push({ data: chunk, used: chunk.length, start: this.#total });
       this.#count(whole);
       return;
@@ -175,10 +179,16 @@ export class OutputLog {
   #newBlock(wanted: number, ahead: number): Block {
     const before = this.#blocks.at(-1)?.data.length ?? smallestBlockBytes / 2;
     const size = Math.min(largestBlockBytes, Math.max(smallestBlockBytes, before * 2, wanted));
-    const block = { data: Buffer.allocUnsafeSlow(size), used: 0, start: this.#total + ahead };
+    const pooled = size === largestBlockBytes ? this.#account?.takeBlock() : undefined;
+    const block = { data: pooled ?? Buffer.allocUnsafeSlow(size), used: 0, start: this.#total + ahead };
     this.#blocks.push(block);
     this.#count(size);
     return block;
+  }
+
+  #free({ data }: Block): void {
+    this.#count(-data.buffer.byteLength);
+    if (this.#keep === "newest" && data.length === largestBlockBytes) this.#account?.giveBlock(data);
   }
 
   #blockOf(offset: number): Block {

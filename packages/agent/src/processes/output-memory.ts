@@ -1,9 +1,10 @@
 import { totalmem } from "node:os";
 import { limits } from "@cloche/protocol";
-import type { Account, OutputLog } from "./output-log.ts";
+import { type Account, largestBlockBytes, type OutputLog } from "./output-log.ts";
 
 /** How long the size of the machine's memory is believed: a template's agent wakes up in machines of many sizes. */
 const believedMs = 10_000;
+const spareBlocks = 64;
 
 function ofMachine(): number {
   const share = totalmem() * limits.processOutputMemoryShare;
@@ -19,6 +20,8 @@ export class OutputMemory implements Account {
   readonly #live = new Set<OutputLog>();
   /** In the order in which they ended. */
   readonly #ended = new Set<OutputLog>();
+  /** Blocks to use again: garbage of the size of all output that passes would take more than what is kept. */
+  readonly #spare: Buffer[] = [];
   #usedBytes = 0;
   #mostBytes = 0;
   #measuredMs = -Infinity;
@@ -36,6 +39,14 @@ export class OutputMemory implements Account {
     if (bytes <= 0) return;
     if (!this.#ended.has(log)) this.#live.add(log);
     if (this.#usedBytes > this.#most()) this.#shrink();
+  }
+
+  takeBlock(): Buffer {
+    return this.#spare.pop() ?? Buffer.allocUnsafeSlow(largestBlockBytes);
+  }
+
+  giveBlock(block: Buffer): void {
+    if (this.#spare.length < spareBlocks) this.#spare.push(block);
   }
 
   /** Its process has ended. */
@@ -59,7 +70,7 @@ export class OutputMemory implements Account {
       let largest: OutputLog | undefined;
       for (const log of this.#live) if (log.memoryBytes > (largest?.memoryBytes ?? 0)) largest = log;
       if (largest === undefined) return;
-      largest.drop(Math.max(largest.memoryBytes / 4, this.#usedBytes - most));
+      largest.drop(Math.max(largestBlockBytes, this.#usedBytes - most));
     }
   }
 
