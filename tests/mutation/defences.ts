@@ -4,6 +4,7 @@ import { bounds } from "./bounds.ts";
 import type { Defence } from "./defence.ts";
 import { guestDefences } from "./guest-defences.ts";
 import { insideDefences } from "./inside-defences.ts";
+import { processDefences } from "./process-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
 import { storageDefences } from "./storage-defences.ts";
 
@@ -480,6 +481,7 @@ export const defences: readonly Defence[] = [
     heavy: true,
   },
   ...guestDefences,
+  ...processDefences,
   ...runscDefences,
   ...insideDefences,
   ...storageDefences,
