@@ -1,14 +1,12 @@
-// Tokens that are nearly right, and not at all, before the two that verify owners' ones (the edge, and the host for its routes), and
-// inner ones before the agent: each accepts exactly those that the contract says are valid, and throws nothing but `unauthenticated`.
+// Tokens that are nearly right, and not at all, before the verifier of owners' ones (of edge and host), and inner ones before the
+// agent: each accepts exactly those that the contract says are valid, and throws nothing but `unauthenticated`.
 import { createHmac, generateKeyPairSync, sign } from "node:crypto";
-import { channelKeyOf, InnerTokens } from "@cloche/base";
+import { channelKeyOf, InnerTokens, TokenVerifier } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { TokenVerifier as AgentVerifier } from "../../packages/agent/src/auth/token-verifier.ts";
 import { ChannelKeys } from "../../packages/agent/src/auth/channel-keys.ts";
-import { TokenVerifier as EdgeVerifier } from "../../packages/edge/src/token-verifier.ts";
-import { verifyToken } from "../../packages/host/src/api/token-verifier.ts";
 import { patience, plan } from "./seed.ts";
 
 const sandboxId = "sbx-aaaaaaaaaaaaaaaaaaaa";
@@ -23,14 +21,13 @@ const jwks = pairs.map(({ kid, publicKey }) => ({
 }));
 const channelKey = channelKeyOf("this machine's secret");
 const agent = new AgentVerifier(sandboxId, issuer, new ChannelKeys(channelKey.toString("hex")));
-const edgeKeys = { issuer, keys: jwks };
-const edge = new EdgeVerifier(
-  () => edgeKeys as never,
+const keys = { issuer, keys: jwks };
+const owners = new TokenVerifier(
+  () => keys,
   () => nowMs,
 );
 const verifiers: Record<string, (token: string) => unknown> = {
-  host: (token) => verifyToken(`Bearer ${token}`, { issuer, keys: jwks } as never, sandboxId, nowMs),
-  edge: (token) => edge.verify(token, sandboxId),
+  "edge and host": (token) => owners.verify(token, sandboxId),
 };
 
 async function verdict(check: (token: string) => unknown, token: string): Promise<boolean> {

@@ -236,6 +236,6 @@ export const bounds: readonly Defence[] = [
     find: "if (!parts.every(isCanonicalBase64url))",
     replace: "if (false)",
     project: "unit",
-    test: "packages/host/src/api/token-verifier.test.ts",
+    test: "packages/base/src/token-verifier.test.ts",
   },
 ];

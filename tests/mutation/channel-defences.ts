@@ -67,7 +67,7 @@ export const channelDefences: readonly Defence[] = [
   {
     what: "the edge asks for the token of the port's sandbox",
     file: "packages/edge/src/port-access.ts",
-    find: "} else await verifier.verify(token, target.sandboxId);",
+    find: "} else verifier.verify(token, target.sandboxId);",
     replace: "}",
     project: "unit",
     test: "packages/edge/src/port-access.test.ts",

@@ -29,12 +29,12 @@ export const defences: readonly Defence[] = [
     test: "packages/agent/src/auth/token-verifier.test.ts",
   },
   {
-    what: "the host checks the signature on its routes",
-    file: "packages/host/src/api/token-verifier.ts",
+    what: "edge and host check the signature",
+    file: "packages/base/src/token-verifier.ts",
     find: 'if (!verify("RSA-SHA256"',
     replace: 'if (false && !verify("RSA-SHA256"',
     project: "unit",
-    test: "packages/host/src/api/token-verifier.test.ts",
+    test: "packages/base/src/token-verifier.test.ts",
   },
   {
     what: "another team's sandbox is not found",

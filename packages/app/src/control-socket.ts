@@ -7,6 +7,7 @@
 import { createServer, request, type Server } from "node:http";
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
+import { sendJson } from "@cloche/base";
 
 const socketPath = (home: string): string => join(home, "run", "control.sock");
 
@@ -30,10 +31,7 @@ export async function openControlSocket(home: string, commands: ControlCommands)
   if (await pingControl(home)) throw new AlreadyRunning(`a service of ${home} is running already`);
   await rm(path, { force: true });
   const server = createServer((incoming, response) => {
-    const answer = (status: number, body: object): void => {
-      response.writeHead(status, { "content-type": "application/json" });
-      response.end(JSON.stringify(body));
-    };
+    const answer = (status: number, body: object): void => sendJson(response, status, body);
     if (incoming.method === "GET" && incoming.url === "/ping") return answer(200, { pid: process.pid });
     if (incoming.method === "POST" && incoming.url?.startsWith("/stop")) {
       const suspend = !incoming.url.includes("suspend=false");

@@ -9,7 +9,7 @@
  */
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { type Clock, type Log, readJsonFile, writeDurably } from "@cloche/base";
+import { type Clock, type Log, readJsonFile, SerialQueue, writeDurably } from "@cloche/base";
 import {
   addSigningKey,
   readSigningKeys,
@@ -42,7 +42,7 @@ const RETRY_MS = 60_000;
 
 export class KeyRotation {
   readonly #parts: KeyRotationParts;
-  #turn: Promise<unknown> = Promise.resolve();
+  readonly #queue = new SerialQueue();
   #timer: NodeJS.Timeout | undefined;
   #closed = false;
 
@@ -58,7 +58,7 @@ export class KeyRotation {
   close(): Promise<unknown> {
     this.#closed = true;
     clearTimeout(this.#timer);
-    return this.#turn;
+    return this.#queue.drain();
   }
 
   /** Makes the next key and signs with it. When host or edges cannot be told, everything stays as it was. */
@@ -82,9 +82,7 @@ export class KeyRotation {
   }
 
   #inTurn<Answer>(work: () => Promise<Answer>): Promise<Answer> {
-    const turn = this.#turn.then(work, work);
-    this.#turn = turn.catch(() => undefined);
-    return turn;
+    return this.#queue.run("keys", work);
   }
 
   /** Removes keys that are due, notes when the others are, and comes back then. Answers those that are still there. */

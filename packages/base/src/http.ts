@@ -1,13 +1,10 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { ClocheError, dataPlaneStatus, limits, newRequestId } from "@cloche/protocol";
+import { ClocheError, dataPlaneStatus, requestIdFrom } from "@cloche/protocol";
 import { randomBytes } from "node:crypto";
 
 /** The caller's request id where it is sane, else a new one. */
 export function requestIdOf(headers: IncomingMessage["headers"]): string {
-  const own = headers["x-request-id"];
-  if (typeof own === "string" && own.length <= limits.requestIdLength && /^[\x21-\x7e]+$/.test(own))
-    return own;
-  return newRequestId(randomBytes);
+  return requestIdFrom(headers["x-request-id"], randomBytes);
 }
 
 /** Reads a whole body up to `maxBytes`: 413 before reading when Content-Length tells, else while reading. */

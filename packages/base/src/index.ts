@@ -11,6 +11,7 @@ export * from "./keyed-log.ts";
 export * from "./http.ts";
 export * from "./config.ts";
 export * from "./rate-limit.ts";
+export * from "./token-verifier.ts";
 export * from "./turns.ts";
 export * from "./each-limited.ts";
 export * from "./owner.ts";

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { tokenSubprotocol } from "./token-verifier.ts";
+import { tokenSubprotocol } from "./request-token.ts";
 
 /** Names and values in turn, as node:http gives and takes them; original case, order and repetition kept. */
 export type RawHeaders = string[];

@@ -4,10 +4,11 @@
  */
 import type { IncomingMessage } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
+import { bearerToken, type TokenVerifier } from "@cloche/base";
 import { ClocheError, internalHeaders, portLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "./headers.ts";
 import type { RouteClient } from "./route-table.ts";
-import { bearerToken, isOurToken, type TokenVerifier } from "./token-verifier.ts";
+import { isOurToken } from "./request-token.ts";
 
 /** `__Host-`: browsers take it only host-only, Secure and for `/`, so that no sibling sandbox can plant one. */
 export const portCookie = "__Host-cloche";
@@ -73,9 +74,9 @@ export async function authorisePort(
 ): Promise<void> {
   const { token, fromCookie } = credentials;
   if (fromCookie && token !== undefined) {
-    await verifier.verifyForPort(token, target);
+    verifier.verifyForPort(token, target);
     checkSameOrigin(request);
-  } else await verifier.verify(token, target.sandboxId);
+  } else verifier.verify(token, target.sandboxId);
 }
 
 /** Headers for the user's server: what the client asked for, in the words dev servers and frameworks read. */

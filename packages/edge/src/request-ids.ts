@@ -1,6 +1,6 @@
 import { randomFillSync } from "node:crypto";
 import type { IncomingMessage } from "node:http";
-import { limits, newRequestId } from "@cloche/protocol";
+import { newRequestId, requestIdFrom } from "@cloche/protocol";
 
 /** Random bytes are drawn 8 KiB at a time: one system call each request would cost more than the id is worth. */
 const pool = Buffer.alloc(8_192);
@@ -20,8 +20,5 @@ export const newId = (): string => newRequestId(pooledRandomBytes);
 
 /** The caller's own `x-request-id` where it is sane, else a new one (decisions.md, Both surfaces). */
 export function requestIdOf(request: IncomingMessage): string {
-  const own = request.headers["x-request-id"];
-  if (typeof own === "string" && own.length <= limits.requestIdLength && /^[\x21-\x7e]+$/.test(own))
-    return own;
-  return newId();
+  return requestIdFrom(request.headers["x-request-id"], pooledRandomBytes);
 }

@@ -5,20 +5,20 @@
  *   connecting ──SET* SYNCED──▶ synced ⇄ (SET, REMOVE, KEYS) ──stream ends──▶ connecting (table kept)
  */
 import type { Client } from "@connectrpc/connect";
-import type { Clock, Log } from "@cloche/base";
+import type { Clock, KeySet, Log } from "@cloche/base";
 import type { VerificationKey } from "@cloche/protocol";
-import { RouteEvent_Kind, type KeySet, type Route, type RouteService } from "@cloche/protocol/edge";
+import {
+  type KeySet as KeySetMessage,
+  RouteEvent_Kind,
+  type Route,
+  type RouteService,
+} from "@cloche/protocol/edge";
 
 export type RouteClient = Client<typeof RouteService>;
 
-export interface Keys {
-  issuer: string;
-  keys: VerificationKey[];
-}
-
 export class RouteTable {
   #routes = new Map<string, Route>();
-  #keys: Keys | undefined;
+  #keys: KeySet | undefined;
   #synced = false;
   /** Epochs that WakeSandbox answered before the stream said them. */
   readonly #ahead = new Map<string, bigint>();
@@ -38,7 +38,7 @@ export class RouteTable {
     return this.#synced;
   }
   /** The public token keys; undefined until the stream brought them. */
-  get keys(): Keys | undefined {
+  get keys(): KeySet | undefined {
     return this.#keys;
   }
 
@@ -138,7 +138,7 @@ export class RouteTable {
   }
 }
 
-function readKeys(set: KeySet): Keys {
+function readKeys(set: KeySetMessage): KeySet {
   return {
     issuer: set.issuer,
     keys: set.keys.map(({ kid, jwkJson }) => ({ kid, jwk: JSON.parse(jwkJson) as VerificationKey["jwk"] })),

@@ -1,4 +1,4 @@
-import { type Clock, type Log, RateLimit } from "@cloche/base";
+import { bearerToken, type Clock, type KeySet, type Log, RateLimit, TokenVerifier } from "@cloche/base";
 import { ClocheError, fileLinkPath, internalHeaders, isHostPath, portLinkPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -30,7 +30,7 @@ import {
 import { tooManyHeaders } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
 import type { RouteClient, RouteTable } from "./route-table.ts";
-import { authorizationOf, bearerToken, TokenVerifier } from "./token-verifier.ts";
+import { authorizationOf } from "./request-token.ts";
 import { PortClosedError, type Upstreams } from "./upstreams.ts";
 import type { Waiter } from "./waiting-room.ts";
 
@@ -81,7 +81,7 @@ export class Router {
       monotonicMs: () => parts.clock.monotonicMs(),
     });
     this.#verifier = new TokenVerifier(
-      () => parts.table.keys,
+      () => keysOf(parts.table),
       () => parts.clock.nowMs(),
     );
   }
@@ -123,7 +123,7 @@ export class Router {
   /** A link is made without the agent, so a sandbox that dozes or is being restored need not be asked. */
   async #makeFileLink(exchange: Exchange): Promise<void> {
     const { sandboxId, request } = exchange;
-    const authorise = (): Promise<unknown> =>
+    const authorise = async (): Promise<unknown> =>
       this.#verifier.verify(bearerToken(authorizationOf(request)), sandboxId);
     // An unknown sandbox is 404 before any question of tokens.
     if (this.#parts.table.get(sandboxId) !== undefined) await authorise();
@@ -172,7 +172,7 @@ export class Router {
     const route = this.#gate.now(sandboxId, toHost);
     if (route !== undefined) return this.#send(exchange, route, toHost);
     const authorise = async (): Promise<void> => {
-      await this.#verifier.verify(bearerToken(authorizationOf(exchange.request)), sandboxId);
+      this.#verifier.verify(bearerToken(authorizationOf(exchange.request)), sandboxId);
     };
     this.#gate.admit(sandboxId, toHost, { kind: "bearer", authorise }).then(
       (admitted) => {
@@ -245,7 +245,7 @@ export class Router {
   /** What the agent gets in place of the owner's token, which never leaves the edge. Throws where that is none of this sandbox. */
   async #innerAuthorization(authorization: string | undefined, route: Route): Promise<string | undefined> {
     const token = bearerToken(authorization);
-    const claims = await this.#verifier.verify(token, route.sandboxId);
+    const claims = this.#verifier.verify(token, route.sandboxId);
     return this.#parts.upstreams.credentials(route)?.forOwner(token as string, claims);
   }
 
@@ -335,6 +335,12 @@ export class Router {
       limits,
     );
   }
+}
+
+/** Throws `unavailable` while the gateway has named none yet. */
+function keysOf({ keys }: RouteTable): KeySet {
+  if (keys !== undefined) return keys;
+  throw new ClocheError("unavailable", "the edge is starting", { retryAfterSeconds: 1 });
 }
 
 /** A public port is open to a token that is not good, too: as to anyone. */

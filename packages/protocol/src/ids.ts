@@ -1,3 +1,5 @@
+import { limits } from "./limits.ts";
+
 /** Identifiers. Randomness is passed in: `randomBytes(n)` must be cryptographically strong. */
 export type RandomBytes = (length: number) => Uint8Array;
 
@@ -23,6 +25,11 @@ export const newInstallationId = (randomBytes: RandomBytes): string => `ins-${su
 /** Of one run of a service. */
 export const newSessionId = (randomBytes: RandomBytes): string => `run-${suffix(randomBytes)}`;
 export const newRequestId = (randomBytes: RandomBytes): string => `req-${suffix(randomBytes)}`;
+/** `own`: the x-request-id header of a caller, which counts where it is sane; else a new one. */
+export const requestIdFrom = (own: unknown, randomBytes: RandomBytes): string =>
+  typeof own === "string" && own.length <= limits.requestIdLength && /^[\x21-\x7e]+$/.test(own)
+    ? own
+    : newRequestId(randomBytes);
 
 export const isSandboxId = (text: string): boolean => /^sbx-[a-z0-9]{20}$/.test(text);
 export const isCheckpointId = (text: string): boolean => /^ckpt-[a-z0-9]{20}$/.test(text);

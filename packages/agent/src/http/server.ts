@@ -5,7 +5,7 @@
 import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
 import { createServer as createSecureServer, type ServerOptions as SecureOptions } from "node:https";
 import type { Duplex } from "node:stream";
-import { ClocheError, dataPlaneStatus, limits, newRequestId, traceparentOf } from "@cloche/protocol";
+import { ClocheError, dataPlaneStatus, limits, requestIdFrom, traceparentOf } from "@cloche/protocol";
 import type { Log } from "../log.ts";
 import { discardRest } from "./body.ts";
 import { Exchange } from "./exchange.ts";
@@ -47,11 +47,7 @@ export function createHttpServer(options: HttpServerOptions, secure?: SecureOpti
   (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
 
   const begin = (request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): Exchange => {
-    const own = request.headers["x-request-id"];
-    const requestId =
-      typeof own === "string" && own.length <= limits.requestIdLength && /^[\x21-\x7e]+$/.test(own)
-        ? own
-        : newRequestId(options.randomBytes);
+    const requestId = requestIdFrom(request.headers["x-request-id"], options.randomBytes);
     response.setHeader("x-request-id", requestId);
     return new Exchange(request, response, requestId, splitTarget(request.url ?? "/"), expectsContinue);
   };

@@ -1,7 +1,15 @@
 // The data plane's checkpoint and restore routes (service-interface.md, Data plane: checkpoints), which the host answers
 // because it drives them anyway. The edge passes the request on unread; the token is verified here.
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { logIds, readJsonBody, sendError, sendJson, withRequestIds } from "@cloche/base";
+import {
+  logIds,
+  readJsonBody,
+  sendError,
+  sendJson,
+  withRequestIds,
+  bearerToken,
+  TokenVerifier,
+} from "@cloche/base";
 import {
   type CheckpointCreated,
   type CheckpointDeleted,
@@ -25,7 +33,6 @@ import { ownCheckpoint, restoreCheckpoint } from "../operations/restore-checkpoi
 import { publicError } from "./connect-errors.ts";
 import { type DataPlaneCaller, type AuditedCall, noteAuditEvent } from "./audit-events.ts";
 import type { Machines } from "../machines/machines.ts";
-import { verifyToken } from "./token-verifier.ts";
 
 export interface DataPlaneContext {
   sandboxId: string;
@@ -63,6 +70,10 @@ const routes: Record<string, Handler> = {
 
 export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
   const { machines } = parts;
+  const verifier = new TokenVerifier(
+    () => machines.keys,
+    () => machines.parts.clock.nowMs(),
+  );
   return (request, response, { sandboxId, requestId }) => {
     const began = performance.now();
     const gone = new AbortController();
@@ -70,7 +81,7 @@ export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
     response.setHeader(internalHeaders.requestId, requestId);
     const answer = async (): Promise<void> => {
       const { authorization } = request.headers;
-      const claims = verifyToken(authorization, machines.keys, sandboxId, machines.parts.clock.nowMs());
+      const claims = verifier.verify(bearerToken(authorization), sandboxId);
       const { handler, id } = route(request);
       const body = request.method === "POST" ? await readJsonBody(request, limits.jsonBodyBytes) : {};
       const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");

@@ -8,6 +8,7 @@ import {
   channelKeyOf,
   type Clock,
   type Histogram,
+  type KeySet,
   type Log,
   logIds,
   Metrics,
@@ -17,7 +18,7 @@ import {
   traced,
   writeDurably,
 } from "@cloche/base";
-import { type CheckpointLimits, ClocheError, type Egress, type VerificationKey } from "@cloche/protocol";
+import { type CheckpointLimits, ClocheError, type Egress } from "@cloche/protocol";
 import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
 import type { AssignRequestJson } from "@cloche/protocol/guest";
 import type { BlobStore } from "../blob/blob-store.ts";
@@ -66,11 +67,6 @@ export interface HostParts {
 export interface EgressControl {
   setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
   reportOf(agentHost: string): Promise<EgressReport>;
-}
-
-export interface KeySet {
-  issuer: string;
-  keys: VerificationKey[];
 }
 
 /** What of a sandbox its agent is told. */
