@@ -14,6 +14,7 @@ export interface Refusal {
 export function examplePath(path: string): string {
   const filled = path
     .replace(":name", "web")
+    .replace(":port", "8080")
     .replace(":id", "ckpt-00000000000000000000")
     .replace("*", "some/key");
   return filled.startsWith("/v1/files") ? `${filled}?path=%2Fetc%2Fhostname` : filled;

@@ -107,6 +107,43 @@ describe("cloche exec --detach", () => {
   });
 });
 
+describe("cloche forward", () => {
+  test("passes TCP on in both directions, half by half, megabytes of it", async () => {
+    const echo =
+      "import socketserver as s\nclass E(s.BaseRequestHandler):\n def handle(self):\n  d=b''\n  while b:=self.request.recv(65536): d+=b\n  self.request.sendall(d)\ns.ThreadingTCPServer(('127.0.0.1',7777),E).serve_forever()";
+    await using server = await sandbox.processes.start(["python3", "-c", echo]);
+    expect(server.info.status).toBe("running");
+    await sandbox.exec(["sh", "-c", "until grep -q 1E61 /proc/net/tcp; do sleep 0.1; done"], {
+      timeout_ms: 60_000,
+    });
+    const client = `
+import json, os, socket, subprocess, sys
+f = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+text = b""
+while not text.strip().endswith(b"]"): text += f.stdout.readline()
+port = json.loads(text)[0]["local_port"]
+data = os.urandom(3000000)
+c = socket.create_connection(("127.0.0.1", port)); c.sendall(data); c.shutdown(socket.SHUT_WR)
+back = b""
+while piece := c.recv(65536): back += piece
+print("same" if back == data else f"{len(back)} bytes")
+f.terminate()
+print(f.wait())
+`;
+    const words = ["-c", client, process.execPath, cli, "--json", "forward", sandbox.id, "7777:0"];
+    const result = await runCommand("python3", words, {
+      env: { ...process.env, ...env },
+      deadlineMs: 120_000,
+    });
+    expect(result.stdout, result.stderr).toBe("same\n0\n");
+  });
+
+  test("says which port nobody listens on, and which words are wrong", async () => {
+    await expect(sandbox.connectPort(7778)).rejects.toThrow(/WebSocket/);
+    expect(await run("forward", sandbox.id, "8080:")).toMatchObject({ code: 2 });
+  });
+});
+
 describe("the SDK", () => {
   test("reads a process to its end while its connection is lost, not a byte lost or twice", async () => {
     const lines = 400;

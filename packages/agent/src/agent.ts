@@ -27,6 +27,7 @@ import {
   processRoutes,
   ProcessTable,
 } from "./processes/index.ts";
+import { portConnect } from "./ports/connect.ts";
 import { portTunnel } from "./ports/tunnel.ts";
 import { kernelRandomness } from "./snapshot/randomness.ts";
 import { Catalog } from "./services/catalog.ts";
@@ -127,6 +128,7 @@ export function createAgent(
     routes,
     upgrades: [
       portTunnel(config.port, () => activity.touch()),
+      portConnect(config.port, () => activity.touch()),
       processAttach(processes, () => activity.touch()),
     ],
     authorize: ({ request, path }) => {

@@ -3,6 +3,7 @@ import { Command, CommanderError } from "commander";
 import { addCheckpointCommands } from "./commands/checkpoints.ts";
 import { addCopyCommand } from "./commands/cp.ts";
 import { addExecCommand } from "./commands/exec.ts";
+import { addForwardCommand } from "./commands/forward.ts";
 import { addLocalServiceCommands } from "./commands/local-service.ts";
 import { addOpenCommand } from "./commands/open.ts";
 import type { Registry } from "./commands/register.ts";
@@ -72,6 +73,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   addServiceCommands(full);
   addStoreCommands(full);
   addOpenCommand(full);
+  addForwardCommand(full);
   inheritSettings(program);
   return full;
 }

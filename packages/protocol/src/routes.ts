@@ -28,6 +28,7 @@ export const dataPlaneRoutes: readonly DataPlaneRoute[] = [
   route("POST", "/v1/processes/:id/wait"),
   route("GET", "/v1/processes/:id/output"),
   route("GET", "/v1/processes/:id/attach"),
+  route("GET", "/v1/ports/:port/connect"),
   route("PUT", "/v1/files"),
   route("POST", "/v1/files"),
   route("GET", "/v1/files"),

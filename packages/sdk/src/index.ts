@@ -15,6 +15,7 @@ export {
   type TerminalOptions,
 } from "./processes.ts";
 export { Attachment, type AttachEvent, type AttachOptions } from "./attachment.ts";
+export { PortConnection } from "./port-connection.ts";
 export type { OpenWebSocket, WebSocketLike } from "./web-socket.ts";
 export { Services, type ServiceExecResponse } from "./services.ts";
 export { Store } from "./store.ts";

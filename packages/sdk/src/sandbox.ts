@@ -21,6 +21,7 @@ import type {
   SandboxWithToken,
   UpdateSandboxRequest,
 } from "./gateway-types.ts";
+import { PortConnection } from "./port-connection.ts";
 import { Processes } from "./processes.ts";
 import { Services } from "./services.ts";
 import { Store } from "./store.ts";
@@ -82,6 +83,11 @@ export class SandboxDataPlane {
     options: ExecBytesOptions = {},
   ): AsyncGenerator<ExecBytesEvent, void> {
     return execStreamBytes(this.dataPlane, cmd, options);
+  }
+
+  /** A TCP connection to a server on the sandbox's loopback, for what is not HTTP. Nothing listening: an error that names the port. */
+  connectPort(port: number, options: CallOptions = {}): Promise<PortConnection> {
+    return PortConnection.open(this.dataPlane, port, options);
   }
 
   /** Rewinds the sandbox to a checkpoint, in place. */

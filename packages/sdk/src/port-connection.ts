@@ -1,0 +1,100 @@
+import type { DataPlane } from "./data-plane.ts";
+import { ClocheConnectionError } from "./errors.ts";
+import { type CallOptions, sleep } from "./transport.ts";
+import { opened, type WebSocketLike } from "./web-socket.ts";
+
+const subprotocol = "v5.channel.k8s.io";
+const channels = { toServer: 0, fromServer: 1, close: 255 } as const;
+const messageBytes = 64 * 1024;
+const bufferedBytes = 1_048_576;
+/** A WebSocket cannot be told to wait: beyond this a reader that does not read loses the connection. */
+const unreadBytes = 67_108_864;
+
+/** A TCP connection to a server inside a sandbox. The loop over it ends when the server has said all it will say. */
+export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, void> {
+  readonly #socket: WebSocketLike;
+  readonly #signal: AbortSignal | undefined;
+  readonly #pieces: Uint8Array<ArrayBuffer>[] = [];
+  #unread = 0;
+  #over = false;
+  #failure: Error | undefined;
+  #wake: (() => void) | undefined;
+
+  private constructor(socket: WebSocketLike, signal: AbortSignal | undefined) {
+    this.#socket = socket;
+    this.#signal = signal;
+    socket.addEventListener("message", ({ data }) => this.#receive(new Uint8Array(data as ArrayBuffer)));
+    socket.addEventListener("close", ({ code, reason }) => {
+      if (!this.#over && code !== 1000)
+        this.#failure ??= new ClocheConnectionError(
+          `the connection to the port was lost (${code}) ${reason}`.trimEnd(),
+        );
+      this.#end();
+    });
+    signal?.addEventListener("abort", () => this.close(), { once: true });
+  }
+
+  /** `port`: of a server on the sandbox's 127.0.0.1 or ::1. */
+  static async open(dataPlane: DataPlane, port: number, options: CallOptions): Promise<PortConnection> {
+    const socket = await dataPlane.socket(`/v1/ports/${port}/connect`, [subprotocol], options);
+    const connection = new PortConnection(socket, options.signal);
+    await opened(socket, options);
+    return connection;
+  }
+
+  /** Resolves when there is room for more. */
+  async write(bytes: Uint8Array): Promise<void> {
+    for (let at = 0; at < bytes.length; at += messageBytes) {
+      this.#send(channels.toServer, bytes.subarray(at, at + messageBytes));
+      while (this.#socket.readyState === 1 && this.#socket.bufferedAmount > bufferedBytes)
+        await sleep(5, this.#signal);
+    }
+  }
+
+  /** Says all is written; what the server still answers comes. */
+  end(): void {
+    this.#send(channels.close, Uint8Array.of(channels.toServer));
+  }
+
+  close(): void {
+    this.#socket.close(1000);
+    this.#end();
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array<ArrayBuffer>, void> {
+    for (;;) {
+      const piece = this.#pieces.shift();
+      if (piece !== undefined) {
+        this.#unread -= piece.length;
+        yield piece;
+      } else if (this.#failure !== undefined) throw this.#failure;
+      else if (this.#over) return;
+      else await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+  }
+
+  #receive(message: Uint8Array<ArrayBuffer>): void {
+    if (message[0] === channels.close) return this.#end();
+    if (message[0] !== channels.fromServer) return;
+    this.#pieces.push(message.subarray(1));
+    this.#unread += message.length - 1;
+    if (this.#unread > unreadBytes) {
+      this.#failure = new ClocheConnectionError("what the port sent was not read");
+      this.#socket.close(1000);
+    }
+    this.#wake?.();
+  }
+
+  #end(): void {
+    this.#over = true;
+    this.#wake?.();
+  }
+
+  #send(channel: number, data: Uint8Array): void {
+    if (this.#socket.readyState !== 1) return;
+    const message = new Uint8Array(data.length + 1);
+    message[0] = channel;
+    message.set(data, 1);
+    this.#socket.send(message);
+  }
+}
