@@ -107,7 +107,7 @@ export function machineContract(name: string, openLab: () => Promise<DriverLab>)
       if (lab.ready) await lab.settled?.();
       for (let round = 0; round < 2; round += 1) {
         const files = await newFiles();
-        const made = await driver.freshDisk?.(files, asked);
+        const made = await driver.ready?.freshDisk(files, asked);
         expect(made ?? false).toBe(lab.ready !== undefined);
         if (!made) return;
         expect((await stat(files.diskImage)).size).toBe(asked.diskMb * 1024 * 1024);
@@ -118,7 +118,7 @@ export function machineContract(name: string, openLab: () => Promise<DriverLab>)
         const again = await driver.create(files, asked);
         expect(await askOf(again)("/read", { name: "greeting" })).toEqual({ text: "hello" });
       }
-      expect(await driver.freshDisk?.(await newFiles(), resources)).toBe(false);
+      expect(await driver.ready?.freshDisk(await newFiles(), resources)).toBe(false);
     });
 
     it("keeps what was written when a stopped machine is created again from its disk", async () => {

@@ -177,9 +177,9 @@ describe("a machine kept ready", () => {
     const seen: unknown[] = [];
     const shaped: (number | undefined)[] = [];
     for (let time = 0; time < 3; time += 1) {
-      shaped.push(lab.driver.readyCounts()["shaped"]);
+      shaped.push(lab.driver.ready.counts()["shaped"]);
       const { sandboxId } = await lab.create(shape);
-      shaped.push(lab.driver.readyCounts()["shaped"]);
+      shaped.push(lab.driver.ready.counts()["shaped"]);
       const inside = await lab.exec(sandboxId, "sh", "-c", "nproc; grep MemTotal /proc/meminfo; df -k /tmp");
       seen.push([inside, await limitsOf(lab.home, sandboxId)]);
       await lab.driver.settled();
@@ -194,7 +194,7 @@ describe("a machine kept ready", () => {
   });
 
   it("is made of a template that was prepared, and shares nothing with the next that can be told apart", async () => {
-    const fresh = vi.spyOn(lab.driver, "freshDisk");
+    const fresh = vi.spyOn(lab.driver.ready, "freshDisk");
     const look = `cat /proc/sys/kernel/random/boot_id /etc/machine-id; ls -A /tmp /run /dev/shm /root;
       df --output=size -k /run /dev/shm / | tail -n +2; python3 -c "import os; print(os.urandom(8).hex())"`;
     const shapes = [
@@ -279,9 +279,9 @@ describe("a machine kept ready", () => {
     const dir = join(lab.artifacts.pool.dir, "templates-gvisor");
     const file = join(dir, readdirSync(dir)[0] ?? "", "template.json");
     writeFileSync(file, JSON.stringify({ secret: "of-a-newer-template" }));
-    expect(lab.driver.readyCounts()).toMatchObject({ warm: 1 });
+    expect(lab.driver.ready.counts()).toMatchObject({ warm: 1 });
     const { sandboxId } = await lab.create({ diskMb: defaults.diskMb });
-    expect(lab.driver.readyCounts()).toMatchObject({ warm: 0 });
+    expect(lab.driver.ready.counts()).toMatchObject({ warm: 0 });
     expect(await lab.exec(sandboxId, "echo", "fine")).toBe("fine");
   });
 });

@@ -119,7 +119,7 @@ export const defences: readonly Defence[] = [
   {
     what: "a disk that a prepared memory did not work on is made anew",
     file: "packages/host/src/drivers/gvisor/driver.ts",
-    find: "if (prepared) await this.#makeFreshDisk(files.diskImage, resources.diskMb);",
+    find: "if (prepared) await this.#ready?.makeFreshDisk(files.diskImage, resources.diskMb);",
     replace: "",
     project: "host",
     test: "tests/host/hostile-disk.test.ts",
@@ -138,9 +138,9 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "a machine kept ready keeps its own secret",
-    file: "packages/host/src/drivers/gvisor/driver.ts",
+    file: "packages/host/src/drivers/gvisor/pool/ready-pool.ts",
     find: "const machine = unit.asMachine(files.id, identity.secret);",
-    replace: 'const machine = unit.asMachine(files.id, (await this.#templates?.find())?.secret ?? "");',
+    replace: 'const machine = unit.asMachine(files.id, (await this.template())?.secret ?? "");',
     project: "host",
     test: "tests/host/hostile-disk.test.ts",
     named: "assigned with the secret",

@@ -118,21 +118,14 @@ export interface ReadyHooks {
   detachDisk(agent: AgentAddress, secret: string): Promise<void>;
 }
 
-export interface MachineDriver {
-  readonly runtime: Runtime;
-  /** Self-test on this machine; throws failed_precondition in public wording when it cannot run here. */
-  probe(): Promise<void>;
-  /** Builds or finds the template, starts keeping machines ready. Called once, after probe. */
-  start(ready?: ReadyHooks): Promise<void>;
-  /** Stops keeping machines ready and destroys the unused ones; given-out machines go on. */
-  stop(): Promise<void>;
-
+/** Machines made before anybody asks for them. */
+export interface ReadyMachines {
   /**
    * A machine made ahead, its fresh disk included, which becomes `files.diskImage`; undefined where none is kept that fits.
-   * Assigned where it was offered under `files.id`, else it is somebody's who never was. For drivers that keep some.
+   * Assigned where it was offered under `files.id`, else it is somebody's who never was.
    * `given`: awaited while the machine wakes up, disk in place; it may still turn out not to work.
    */
-  claimReady?(
+  claim(
     files: MachineFiles,
     resources: MachineResources,
     given: (machine: RunningMachine) => Promise<void>,
@@ -141,7 +134,31 @@ export interface MachineDriver {
    * Makes `files.diskImage` a fresh disk for which a prepared memory is kept, so that the `create` that comes next has less to
    * do. False: nothing was made, for nothing is kept that fits.
    */
-  freshDisk?(files: MachineFiles, resources: MachineResources): Promise<boolean>;
+  freshDisk(files: MachineFiles, resources: MachineResources): Promise<boolean>;
+  /** How many machines are ready now, by kind. */
+  counts(): Record<string, number>;
+  /** How many are to be kept ready now, by the same kinds. */
+  wanted(): Record<string, number>;
+}
+
+/** Stops or continues everything in a machine, at once and without a trace in it. Repeatable. */
+export interface Freezer {
+  freeze(files: MachineFiles, frozen: boolean): Promise<void>;
+}
+
+export interface MachineDriver {
+  readonly runtime: Runtime;
+  /** Of a driver that keeps machines ready, from `start` on. */
+  readonly ready?: ReadyMachines | undefined;
+  /** Of a driver whose machines can stand still. */
+  readonly freezer?: Freezer | undefined;
+  /** Self-test on this machine; throws failed_precondition in public wording when it cannot run here. */
+  probe(): Promise<void>;
+  /** Builds or finds the template, starts keeping machines ready. Called once, after probe. */
+  start(ready?: ReadyHooks): Promise<void>;
+  /** Stops keeping machines ready and destroys the unused ones; given-out machines go on. */
+  stop(): Promise<void>;
+
   /** A new machine on an existing disk image. Answers when the agent listens; the disk is attached. Not yet assigned. */
   create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine>;
   /** Finds a machine again after a restart of the service; undefined when no process of it lives. */
@@ -177,21 +194,13 @@ export interface MachineDriver {
    */
   restore(files: MachineFiles, from: SnapshotFiles, resources: MachineResources): Promise<RunningMachine>;
 
-  /** Stops or continues everything in a machine, at once and without a trace in it; for drivers that can. Repeatable. */
-  freeze?(files: MachineFiles, frozen: boolean): Promise<void>;
-
-  /** How many machines are ready now, by kind; for drivers that keep some. */
-  readyCounts?(): Record<string, number>;
-  /** How many are to be kept ready now, by the same kinds. */
-  readyWanted?(): Record<string, number>;
   stats(files: MachineFiles): Promise<MachineStats>;
   /** Calls back when the machine's process ends by itself, with a public reason. */
   onExit(listener: (id: string, reason: string) => void): void;
   /**
-   * Kills the machine's processes, beside whatever else is under way with it, which then fails; for drivers whose calls wait for
-   * the machine. Gives nothing back: `stopMachine` does. `onExit` tells of it as of any end. Repeatable.
+   * Kills the machine's processes, beside whatever else is under way with it, which then fails. Gives nothing back: `stopMachine` does. `onExit` tells of it as of any end. Repeatable.
    */
-  endNow?(files: MachineFiles): Promise<void>;
+  endNow(files: MachineFiles): Promise<void>;
   /** Stops the machine's processes and gives back loops, mounts, network slot, cgroups; keeps disk image and directory. */
   stopMachine(files: MachineFiles): Promise<void>;
   /** stopMachine, and removes what the driver made in `dir`. Repeatable, for a half-made machine too. */

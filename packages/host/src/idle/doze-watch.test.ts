@@ -27,7 +27,7 @@ function world(afterSeconds: number) {
   };
   const doze = new Doze({ freeze: async () => undefined, changed: () => undefined });
   const queue = new SerialQueue();
-  const driver = () => (state.canFreeze ? { freeze: async () => undefined } : {});
+  const driver = () => (state.canFreeze ? { freezer: { freeze: async () => undefined } } : {});
   const machines = {
     parts: {
       clock: {

@@ -87,7 +87,7 @@ export class DozeWatch {
 
   #isAble(record: MachineRecord): boolean {
     return (
-      record.phase === "running" && this.#machines.parts.drivers.get(record.runtime)?.freeze !== undefined
+      record.phase === "running" && this.#machines.parts.drivers.get(record.runtime)?.freezer !== undefined
     );
   }
 

@@ -29,12 +29,12 @@ export function hostMetrics(metrics: Metrics, machines: Machines, checkpoints: C
   metrics.gauge(
     "cloche_ready_machines",
     "Machines made ahead, by kind.",
-    byKind((driver) => driver.readyCounts?.()),
+    byKind((driver) => driver.ready?.counts()),
   );
   metrics.gauge(
     "cloche_ready_machines_wanted",
     "Machines to be kept ready, by kind: from CLOCHE_WARM_POOL to CLOCHE_WARM_POOL_MAX, by what was asked for at once lately.",
-    byKind((driver) => driver.readyWanted?.()),
+    byKind((driver) => driver.ready?.wanted()),
   );
 
   metrics.gauge(

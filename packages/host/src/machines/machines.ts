@@ -103,7 +103,7 @@ export class Machines {
     this.doze = new Doze({
       freeze: async (id, frozen) => {
         const record = this.#records.get(id);
-        if (record) await this.driver(record).freeze?.(this.files(record), frozen);
+        if (record) await this.driver(record).freezer?.freeze(this.files(record), frozen);
       },
       changed: (id) => {
         const record = this.#records.get(id);
@@ -203,7 +203,7 @@ export class Machines {
     this.cutOf(id);
     this.#cuts.get(id)?.abort(new Error(why));
     await this.driver(record)
-      .endNow?.(this.files(record))
+      .endNow(this.files(record))
       .catch((error: unknown) => this.parts.log.warn({ err: error, sandbox_id: id }, "could not be ended"));
   }
 

@@ -57,7 +57,8 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
         if (context.claimed) return;
         const record = machines.get(spec.id);
         const files = machines.files(record);
-        if (spec.checkpointId === "" && (await machines.driver(record).freshDisk?.(files, record))) return;
+        if (spec.checkpointId === "" && (await machines.driver(record).ready?.freshDisk(files, record)))
+          return;
         await seeds.withSeed(spec, async (image, sizeMb) => {
           await cloneDisk(machines.parts.native, image, files.diskImage);
           if (sizeMb < spec.diskMb) await grow[spec.runtime](files.diskImage, spec.diskMb);
@@ -92,7 +93,7 @@ async function claimReady(machines: Machines, id: string): Promise<RunningMachin
   const record = machines.get(id);
   return await machines
     .driver(record)
-    .claimReady?.(machines.files(record), record, (running) => noteRunning(machines, id, running, DURABLE));
+    .ready?.claim(machines.files(record), record, (running) => noteRunning(machines, id, running, DURABLE));
 }
 
 /** The step, left out where `skip` says so. What it may have done is undone all the same. */

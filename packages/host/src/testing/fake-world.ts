@@ -253,32 +253,36 @@ export class FakeWorld {
           await stop(files);
           return boot(files, newMemory());
         }),
-      claimReady: async (files, _resources, given) => {
-        if (this.keeps !== "machine" && this.#ahead === undefined) return undefined;
-        return effect("claimReady", async () => {
-          await stop(files);
-          const ahead = this.#ahead;
-          if (ahead?.identity.sandboxId === files.id) {
+      ready: {
+        claim: async (files, _resources, given) => {
+          if (this.keeps !== "machine" && this.#ahead === undefined) return undefined;
+          return effect("claimReady", async () => {
+            await stop(files);
+            const ahead = this.#ahead;
+            if (ahead?.identity.sandboxId === files.id) {
+              await writeFile(files.diskImage, "fresh");
+              this.#ahead = undefined;
+              this.machines.set(files.id, { ...ahead.machine, id: files.id, disk: files.diskImage });
+              const { secret, assignment } = ahead.identity;
+              const address = { agentHost: "127.0.0.1", agentPort: ahead.machine.port };
+              const machine = { id: files.id, ...address, bootstrapSecret: secret, blockDevice: undefined };
+              await given(machine);
+              return { ...machine, assignment };
+            }
+            if (this.keeps !== "machine") return undefined;
             await writeFile(files.diskImage, "fresh");
-            this.#ahead = undefined;
-            this.machines.set(files.id, { ...ahead.machine, id: files.id, disk: files.diskImage });
-            const { secret, assignment } = ahead.identity;
-            const address = { agentHost: "127.0.0.1", agentPort: ahead.machine.port };
-            const machine = { id: files.id, ...address, bootstrapSecret: secret, blockDevice: undefined };
+            const machine = await boot(files, { ...newMemory(), attached: true });
             await given(machine);
-            return { ...machine, assignment };
-          }
-          if (this.keeps !== "machine") return undefined;
-          await writeFile(files.diskImage, "fresh");
-          const machine = await boot(files, { ...newMemory(), attached: true });
-          await given(machine);
-          return machine;
-        });
-      },
-      freshDisk: async (files) => {
-        if (this.keeps !== "disk") return false;
-        await effect("freshDisk", () => writeFile(files.diskImage, "fresh"));
-        return true;
+            return machine;
+          });
+        },
+        freshDisk: async (files) => {
+          if (this.keeps !== "disk") return false;
+          await effect("freshDisk", () => writeFile(files.diskImage, "fresh"));
+          return true;
+        },
+        counts: () => ({}),
+        wanted: () => ({}),
       },
       adopt: async (files) => {
         const machine = this.machines.get(files.id);

@@ -1,22 +1,24 @@
-// Machines as gVisor sandboxes. Owns the units (unit.ts) and which machine has which: <machine dir>/gvisor.json.
+// Machines as gVisor sandboxes. What they are made of is units (unit.ts, units.ts), which machine has which machine-units.ts, and what
+// is made ahead pool/ready-pool.ts.
 //
 // Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
 // gvisor.json and the unit's record, and believes them only when the process with that start time lives.
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { allDone, CleanupStack, eachLimited, step, Turns } from "@cloche/base";
+import { allDone, CleanupStack, step, Turns } from "@cloche/base";
 import { ClocheError, defaults, firstReleaseAgentPort } from "@cloche/protocol";
-import { cloneDisk, DiskFault, growDisk } from "../../disk/disk.ts";
+import { DiskFault } from "../../disk/disk.ts";
 import type { Native } from "../../sys/native.ts";
-import { agentListens } from "../../agent-calls/agent-listens.ts";
-import { childGroups, type CgroupLimits, prepareParent, removeGroup } from "../cgroup.ts";
+import { prepareParent, removeGroup } from "../cgroup.ts";
 import {
+  type Freezer,
   type GuestHooks,
   type MachineDriver,
   type MachineFiles,
   type MachineResources,
   type MachineStats,
   type ReadyHooks,
+  type ReadyMachines,
   type RunningMachine,
   type SnapshotFiles,
   snapshotDisk,
@@ -25,24 +27,18 @@ import {
 import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
-import { ExitWatch, type ExitWatchOptions } from "./watch/exit-watch.ts";
-import { readNote, removeNote, writeNote } from "./machine-note.ts";
+import { MachineUnits } from "./machine-units.ts";
 import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
-import { spareMemory } from "./pool/spare-memory.ts";
+import { sweepReadyDisks } from "./pool/ready-disks.ts";
+import { ReadyPool } from "./pool/ready-pool.ts";
+import { type MadeWith, platformKey, type Template, templateKey } from "./pool/template.ts";
 import { probeRunsc } from "./probe.ts";
-import { ReadyUnits, type WarmUnit } from "./pool/ready-units.ts";
 import { shareMounts, unmountBelow, unshareMounts } from "./slot-mounts.ts";
 import { snapshotError } from "./snapshot-error.ts";
-import { type MadeWith, platformKey, type Template, templateKey, TemplateStore } from "./pool/template.ts";
-import {
-  claimedAtOnce,
-  isDefaultShape,
-  leastShape,
-  limitsOf,
-  madeAtOnce,
-  withHeadroom,
-} from "./unit-limits.ts";
-import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
+import { AGENT_RESTORE_MS, AGENT_START_MS, type Unit } from "./unit.ts";
+import { leastShape, limitsOf, madeAtOnce } from "./unit-limits.ts";
+import { Units } from "./units.ts";
+import { ExitWatch, type ExitWatchOptions } from "./watch/exit-watch.ts";
 
 export interface GvisorOptions extends ExitWatchOptions {
   /** Instance tag. */
@@ -66,32 +62,33 @@ export interface GvisorOptions extends ExitWatchOptions {
   randomBytes: (length: number) => Uint8Array;
 }
 
-const AGENT_START_MS = 60_000;
-const AGENT_RESTORE_MS = 60_000;
+/** Before `start`, and where none are to be kept. */
+const NOTHING_READY: ReadyMachines = {
+  claim: async () => undefined,
+  freshDisk: async () => false,
+  counts: () => ({ blank: 0, warm: 0, shaped: 0 }),
+  wanted: () => ({ blank: 0, warm: 0 }),
+};
 
 /** Waits until this machine may be made from nothing; at once, where it has waited before. */
 type Turn = () => Promise<void>;
 
-export class GvisorDriver implements MachineDriver {
+export class GvisorDriver implements MachineDriver, Freezer {
   readonly runtime = "gvisor";
   readonly #options: GvisorOptions;
-  readonly #units = new Map<string, Unit>();
+  readonly #units: Units;
+  readonly #machines: MachineUnits;
   readonly #exits: ExitWatch;
-  readonly #environment: UnitEnvironment;
   /** By version of runsc. */
   readonly #platforms = new Map<string, Promise<string>>();
-  #templates: TemplateStore | undefined;
-  #ready: ReadyUnits | undefined;
+  #ready: ReadyPool | undefined;
   readonly #turns = new Turns(madeAtOnce());
-  readonly #claims = new Turns(claimedAtOnce());
-  #hooks: ReadyHooks | undefined;
-  /** Secret of the template whose disk a machine to be created has. In memory alone: after a crash it may have run on that disk. */
-  readonly #fresh = new Map<string, string>();
 
   constructor(options: GvisorOptions) {
     this.#options = options;
-    this.#environment = options;
+    this.#units = new Units(options);
     this.#exits = new ExitWatch(options);
+    this.#machines = new MachineUnits(this.#units, this.#exits, options.network);
   }
 
   async probe(): Promise<void> {
@@ -102,8 +99,8 @@ export class GvisorDriver implements MachineDriver {
       await probeRunsc({
         program: join(dirname(this.#options.keeper), "runsc-probe"),
         version: this.#options.runscVersion,
-        make: (argv) => this.#makeUnit(limitsOf(leastShape), { argv }),
-        destroy: (unit) => this.#destroyUnit(unit),
+        make: (argv) => this.#units.make(limitsOf(leastShape), { argv }),
+        destroy: (unit) => this.#units.destroy(unit),
       });
     } catch (error) {
       if (error instanceof ClocheError) throw error;
@@ -112,32 +109,31 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async start(hooks?: ReadyHooks): Promise<void> {
-    const { ready, readyMost, poolDir, log } = this.#options;
-    await this.#sweepReadyDisks();
+    const { ready, readyMost, poolDir, native, log } = this.#options;
+    await sweepReadyDisks(poolDir);
     this.#exits.start();
     if (ready === 0) return;
-    const key = templateKey(await this.#madeWith(), hooks?.key ?? "");
-    this.#templates = new TemplateStore({ poolDir, key, native: this.#options.native });
-    this.#hooks = hooks;
-    this.#ready = new ReadyUnits({
-      count: ready,
-      most: readyMost,
-      spareMemory,
-      makeBlank: (shape = defaults) => this.#makeUnit(limitsOf(shape), { ahead: true }),
-      freeze: (unit, frozen) => (frozen ? this.#keep(unit) : unit.freeze(false)),
-      ...(hooks && { warm: (unit) => this.#warm(unit, hooks), offer: (all) => hooks.offer(all) }),
-      destroy: (unit) => this.#destroyUnit(unit),
+    this.#ready = new ReadyPool({
+      units: this.#units,
+      machines: this.#machines,
+      native,
+      poolDir,
+      ready,
+      readyMost,
+      templateKey: templateKey(await this.#madeWith(), hooks?.key ?? ""),
+      hooks,
+      newSecret: () => this.#newSecret(),
       log,
     });
     this.#ready.start();
   }
 
-  readyCounts(): Record<string, number> {
-    return this.#ready?.counts() ?? { blank: 0, warm: 0, shaped: 0 };
+  get ready(): ReadyMachines {
+    return this.#ready ?? NOTHING_READY;
   }
 
-  readyWanted(): Record<string, number> {
-    return this.#ready?.wanted() ?? { blank: 0, warm: 0 };
+  get freezer(): Freezer {
+    return this;
   }
 
   /** Resolves when what is to be kept ready is; for tests and benchmarks. */
@@ -158,78 +154,22 @@ export class GvisorDriver implements MachineDriver {
     await rm(this.#options.runDir, { recursive: true, force: true });
   }
 
-  async claimReady(
-    files: MachineFiles,
-    resources: MachineResources,
-    given: (machine: RunningMachine) => Promise<void>,
-  ): Promise<RunningMachine | undefined> {
-    if (!isDefaultShape(resources) || resources.diskMb !== defaults.diskMb) return undefined;
-    await this.stopMachine(files);
-    return this.#ready?.first(async () => {
-      const warm = await this.#ready?.takeWarm(files.id);
-      return warm && this.#claim(warm, files, resources, given);
-    });
-  }
-
-  async #claim(
-    { unit, identity }: WarmUnit,
-    files: MachineFiles,
-    resources: MachineResources,
-    given: (machine: RunningMachine) => Promise<void>,
-  ): Promise<RunningMachine | undefined> {
-    const leave = await step("turn", () => this.#claims.enter());
-    try {
-      return await CleanupStack.guard(async (cleanup) => {
-        const listens = unit.freeze(false).then(() => this.#listens(unit, AGENT_RESTORE_MS));
-        listens.catch(() => undefined); // awaited below, whatever is thrown before
-        await this.#give(unit, files, resources, cleanup);
-        await unit.renameDisk(files.diskImage);
-        const machine = unit.asMachine(files.id, identity.secret);
-        await allDone([listens, given(machine)]);
-        this.#exits.watch(unit, files.id);
-        return { ...machine, assignment: identity.assignment };
-      });
-    } catch (error) {
-      // One that ended while it waited must not stop machines from being made.
-      this.#options.log.warn({ err: error }, "a machine kept ready does not work: making one instead");
-      return undefined;
-    } finally {
-      leave();
-    }
-  }
-
-  async freshDisk(files: MachineFiles, { diskMb }: MachineResources): Promise<boolean> {
-    const template = await this.#templates?.find();
-    if (!template) return false;
-    try {
-      const image = await this.#templates?.disk(template, diskMb);
-      if (image === undefined) return false;
-      await cloneDisk(this.#options.native, image, files.diskImage);
-    } catch (error) {
-      if (error instanceof ClocheError && error.code === "resource_exhausted") throw error;
-      await this.#dropTemplate(error);
-      return false;
-    }
-    this.#fresh.set(files.id, template.secret);
-    return true;
-  }
-
   create(files: MachineFiles, resources: MachineResources): Promise<RunningMachine> {
     return this.#first((turn) => this.#create(files, resources, turn));
   }
 
   async #create(files: MachineFiles, resources: MachineResources, turn: Turn): Promise<RunningMachine> {
-    const secret = this.#fresh.get(files.id);
+    const secret = this.#machines.freshSecret(files.id);
     await this.stopMachine(files);
-    const template = this.#options.ready > 0 ? await this.#templates?.find() : undefined;
+    const template = await this.#ready?.template();
     const prepared = template !== undefined && template.secret === secret;
     if (template) {
       try {
         return await this.#createFrom(template, prepared, files, resources, turn);
       } catch (error) {
         if (error instanceof DiskFault && !prepared) throw error;
-        await this.#dropTemplate(error);
-        if (prepared) await this.#makeFreshDisk(files.diskImage, resources.diskMb);
+        await this.#ready?.dropTemplate(error);
+        if (prepared) await this.#ready?.makeFreshDisk(files.diskImage, resources.diskMb);
       }
     }
     return CleanupStack.guard(async (cleanup) => {
@@ -238,14 +178,8 @@ export class GvisorDriver implements MachineDriver {
       await writeBootConfig(unit.slotDir, secret);
       await unit.attachDisk(files.diskImage);
       await unit.start();
-      return this.#running(unit, files.id, secret, AGENT_START_MS);
+      return this.#machines.running(unit, files.id, secret, AGENT_START_MS);
     });
-  }
-
-  /** A template that no machine can be made from must not stop machines from being made. */
-  async #dropTemplate(error: unknown): Promise<void> {
-    this.#options.log.warn({ err: error }, "template does not work: booting instead");
-    await this.#templates?.drop();
   }
 
   /** `prepared`: the disk is a clone of the template's, and the users' guest in its memory stands on it. */
@@ -261,7 +195,7 @@ export class GvisorDriver implements MachineDriver {
       if (prepared) await unit.attachDisk(files.diskImage);
       await unit.restore(prepared ? template.prepared.dir : template.dir);
       if (!prepared) await unit.attachDisk(files.diskImage);
-      return this.#running(unit, files.id, template.secret, AGENT_RESTORE_MS);
+      return this.#machines.running(unit, files.id, template.secret, AGENT_RESTORE_MS);
     });
   }
 
@@ -286,7 +220,7 @@ export class GvisorDriver implements MachineDriver {
         await unit.restore(from.dir).catch(async (error: unknown) => {
           throw await restoreError(unit, error);
         });
-        return this.#running(unit, files.id, undefined, AGENT_RESTORE_MS);
+        return this.#machines.running(unit, files.id, undefined, AGENT_RESTORE_MS);
       }),
     );
   }
@@ -307,9 +241,9 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async adopt(files: MachineFiles): Promise<RunningMachine | undefined> {
-    const unit = await this.#find(files);
+    const unit = await this.#machines.find(files);
     if (!unit || !(await unit.isAlive())) return undefined;
-    this.#exits.watch(unit, files.id);
+    this.#machines.watch(unit, files.id);
     return unit.asMachine(files.id, undefined);
   }
 
@@ -318,13 +252,13 @@ export class GvisorDriver implements MachineDriver {
     toImage: string,
     hooks: GuestHooks,
   ): Promise<{ pauseMs: number }> {
-    const unit = await this.#living(files);
+    const unit = await this.#machines.living(files);
     await Promise.all([hooks.flush(), unit.writeBackDisk()]);
     return { pauseMs: await unit.cloneDisk(toImage) };
   }
 
   async swapDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<void> {
-    const unit = await this.#living(files);
+    const unit = await this.#machines.living(files);
     await hooks.detachDisk();
     await unit.replaceDisk(toImage);
   }
@@ -335,7 +269,7 @@ export class GvisorDriver implements MachineDriver {
     options: { stop: boolean },
     hooks: GuestHooks,
   ): Promise<SnapshotTimes> {
-    const unit = await this.#living(files);
+    const unit = await this.#machines.living(files);
     const { agentRootDir, runscVersion } = unit.record;
     const agent = { agentRootDir, agentPort: unit.agent.agentPort };
     const madeWith = { ...(await this.#madeWith(agentRootDir, runscVersion ?? "")), ...agent };
@@ -349,18 +283,18 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async freeze(files: MachineFiles, frozen: boolean): Promise<void> {
-    const unit = await this.#find(files);
+    const unit = await this.#machines.find(files);
     if (!unit || !(await unit.isAlive())) return;
     await unit.freeze(frozen);
   }
 
   async unblock(files: MachineFiles): Promise<void> {
-    const unit = await this.#find(files);
+    const unit = await this.#machines.find(files);
     if (unit && (await unit.isAlive())) await unit.unblock();
   }
 
   async stats(files: MachineFiles): Promise<MachineStats> {
-    return (await this.#living(files)).cgroup.figures();
+    return (await this.#machines.living(files)).cgroup.figures();
   }
 
   onExit(listener: (id: string, reason: string) => void): void {
@@ -368,39 +302,19 @@ export class GvisorDriver implements MachineDriver {
   }
 
   async endNow(files: MachineFiles): Promise<void> {
-    await (await this.#find(files))?.cgroup.kill();
+    await (await this.#machines.find(files))?.cgroup.kill();
   }
 
-  async stopMachine(files: MachineFiles): Promise<void> {
-    this.#exits.unwatch(files.id);
-    this.#fresh.delete(files.id);
-    const unit = await this.#find(files);
-    if (unit) await this.#destroyUnit(unit);
-    await removeNote(files.dir);
+  stopMachine(files: MachineFiles): Promise<void> {
+    return this.#machines.stop(files);
   }
 
-  async destroy(files: MachineFiles): Promise<void> {
-    await this.stopMachine(files);
+  destroy(files: MachineFiles): Promise<void> {
+    return this.#machines.stop(files);
   }
 
-  async sweep(keep: ReadonlySet<string>): Promise<string[]> {
-    const swept: string[] = [];
-    const names = new Set([
-      ...(await readdir(join(this.#options.runDir, "units")).catch(() => [])),
-      ...(await childGroups(`/cloche-${this.#options.tag}`)),
-    ]);
-    // All that a pool had grown to may be among them.
-    await eachLimited([...names], async (name) => {
-      const own = this.#units.get(name);
-      // Made by this very driver and given to nobody: it is being made, or kept ready.
-      if (own && own.record.machineId === undefined) return;
-      const record = await readUnit(this.#options, name);
-      if (record?.machineId !== undefined && keep.has(record.machineId)) return;
-      const unit = own ?? (await this.#reopen(record ?? unknownUnit(name)));
-      await this.#destroyUnit(unit);
-      swept.push(name);
-    });
-    return swept;
+  sweep(keep: ReadonlySet<string>): Promise<string[]> {
+    return this.#units.sweep(keep);
   }
 
   async #take(
@@ -413,9 +327,9 @@ export class GvisorDriver implements MachineDriver {
     let unit = await this.#takeBlank(resources, restored);
     if (unit === undefined) {
       await turn();
-      unit = await this.#makeUnit(limitsOf(resources), restored);
+      unit = await this.#units.make(limitsOf(resources), restored);
     }
-    await this.#give(unit, files, resources, cleanup);
+    await this.#machines.give(unit, files, resources, cleanup);
     return unit;
   }
 
@@ -425,30 +339,8 @@ export class GvisorDriver implements MachineDriver {
     restored?: { agentRootDir: string; agentPort: number },
   ): Promise<Unit | undefined> {
     if (restored !== undefined && restored.agentRootDir !== this.#options.agentRoot.dir) return undefined;
-    if (!isDefaultShape(resources)) return this.#ready?.takeShaped(resources);
     // A create of the default disk has asked for a warm one before.
-    return this.#ready?.takeBlank(restored === undefined && resources.diskMb === defaults.diskMb);
-  }
-
-  /** It waits frozen until it is given out, and counts as much as any other from then on. */
-  async #keep(unit: Unit): Promise<void> {
-    await unit.freeze(true);
-    await unit.cgroup.weighAsUsual();
-  }
-
-  /** From here on the unit is that machine's. */
-  async #give(
-    unit: Unit,
-    files: MachineFiles,
-    resources: MachineResources,
-    cleanup: CleanupStack,
-  ): Promise<void> {
-    cleanup.push("machine", () => this.stopMachine(files));
-    cleanup.push("unit", () => this.#destroyUnit(unit));
-    unit.record.machineId = files.id;
-    unit.save();
-    await writeNote(files.dir, { unit: unit.record.name });
-    if (resources.egress) await this.#options.network.setEgressOf(unit.lease.agentHost, resources.egress);
+    return this.#ready?.takeBlank(resources, restored === undefined && resources.diskMb === defaults.diskMb);
   }
 
   /** What images need that such a sentry writes; one that is made now, where nothing else is said. Empty: of a version not known. */
@@ -463,134 +355,5 @@ export class GvisorDriver implements MachineDriver {
 
   #newSecret(): string {
     return Buffer.from(this.#options.randomBytes(32)).toString("base64url");
-  }
-
-  /** Booted, and rehearsed on a disk that it lets go of again (template.ts). */
-  async #buildTemplate(hooks: ReadyHooks): Promise<Template> {
-    const unit = await this.#makeUnit(limitsOf(defaults));
-    try {
-      const secret = this.#newSecret();
-      await writeBootConfig(unit.slotDir, secret);
-      const image = await this.#readyDiskOf(unit);
-      await hooks.disk(image);
-      await unit.attachDisk(image);
-      await unit.start();
-      await this.#listens(unit, AGENT_START_MS);
-      const agent = unit.agent;
-      await hooks.prepare(agent, secret);
-      await hooks.flush(agent, secret);
-      return await (this.#templates as TemplateStore).build(unit, secret, () =>
-        hooks.detachDisk(agent, secret),
-      );
-    } finally {
-      await this.#destroyUnit(unit);
-    }
-  }
-
-  async #warm(unit: Unit, hooks: ReadyHooks): Promise<WarmUnit> {
-    const template = (await this.#templates?.find()) ?? (await this.#buildTemplate(hooks));
-    const image = await this.#readyDiskOf(unit);
-    await cloneDisk(this.#options.native, snapshotDisk(template.prepared), image);
-    await unit.attachDisk(image);
-    await unit.restore(template.prepared.dir);
-    await this.#listens(unit, AGENT_RESTORE_MS);
-    await hooks.prepare(unit.agent, template.secret);
-    const identity = await hooks.assign(unit.agent, template.secret);
-    await this.#keep(unit);
-    return { unit, identity };
-  }
-
-  /** Where it is to be. */
-  async #readyDiskOf(unit: Unit): Promise<string> {
-    await mkdir(this.#readyDisks, { recursive: true, mode: 0o700 });
-    return this.#readyDisk(unit.record.name);
-  }
-
-  /** As one was before a machine ran on it. */
-  async #makeFreshDisk(image: string, diskMb: number): Promise<void> {
-    await this.#hooks?.disk(image);
-    if (diskMb > defaults.diskMb) await growDisk(image, diskMb);
-  }
-
-  /** `ahead`: for nobody yet, so that it gives way to all others until it is kept. `argv`: in place of the agent. */
-  async #makeUnit(
-    limits: CgroupLimits,
-    {
-      agentRootDir = this.#options.agentRoot.dir,
-      agentPort = defaults.agentPort as number,
-      ahead = false,
-      argv = this.#options.agentRoot.argv,
-    } = {},
-  ): Promise<Unit> {
-    const lease = await step("network slot", () => this.#options.network.lease());
-    const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
-    const environment = { ...this.#environment, agentRoot: { ...this.#options.agentRoot, argv } };
-    const { runscVersion } = this.#options;
-    const record = { name, slot: lease.slot, limits, agentRootDir, agentPort, runscVersion };
-    const unit = new Unit(environment, record, lease);
-    this.#units.set(name, unit);
-    try {
-      await unit.make(ahead ? "little" : "usual");
-      await unit.cgroup.limit(withHeadroom(limits));
-      return unit;
-    } catch (error) {
-      await this.#destroyUnit(unit);
-      throw error;
-    }
-  }
-
-  /** Disks of warm units: a machine's own from the moment it claims one. */
-  get #readyDisks(): string {
-    return join(this.#options.poolDir, "ready");
-  }
-  #readyDisk(unit: string): string {
-    return join(this.#readyDisks, `${unit}.ext4`);
-  }
-
-  /** Those of an earlier service, whose warm units are gone. */
-  async #sweepReadyDisks(): Promise<void> {
-    await rm(this.#readyDisks, { recursive: true, force: true });
-  }
-
-  async #destroyUnit(unit: Unit): Promise<void> {
-    await unit.destroy((slot) => this.#options.network.release(slot));
-    await rm(this.#readyDisk(unit.record.name), { force: true });
-    this.#units.delete(unit.record.name);
-  }
-
-  async #running(unit: Unit, id: string, secret: string | undefined, ms: number): Promise<RunningMachine> {
-    await this.#listens(unit, ms);
-    this.#exits.watch(unit, id);
-    return unit.asMachine(id, secret);
-  }
-
-  #listens(unit: Unit, deadlineMs: number): Promise<void> {
-    return agentListens(unit.agent.agentHost, unit.agent.agentPort, {
-      deadlineMs,
-      stillAlive: () => unit.isAlive(),
-    });
-  }
-
-  async #find(files: MachineFiles): Promise<Unit | undefined> {
-    const note = await readNote(files.dir);
-    if (!note) return undefined;
-    const known = this.#units.get(note.unit);
-    if (known) return known;
-    const record = await readUnit(this.#options, note.unit);
-    if (!record) return undefined;
-    const unit = await this.#reopen(record);
-    this.#units.set(note.unit, unit);
-    return unit;
-  }
-
-  async #reopen(record: UnitRecord): Promise<Unit> {
-    const lease = await this.#options.network.adopt(record.slot);
-    return new Unit(this.#environment, record, lease ?? goneLease(record.slot));
-  }
-
-  async #living(files: MachineFiles): Promise<Unit> {
-    const unit = await this.#find(files);
-    if (!unit) throw new ClocheError("failed_precondition", `machine ${files.id} does not run`);
-    return unit;
   }
 }

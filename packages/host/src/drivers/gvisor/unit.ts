@@ -25,6 +25,10 @@ import { Keeper, type KeeperFiles } from "./keeper.ts";
 import { SentryControl } from "./sentry-control.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
+/** An agent listens within this time, booted or out of a memory image. */
+export const AGENT_START_MS = 60_000;
+export const AGENT_RESTORE_MS = 60_000;
+
 /** What every unit of one driver shares. */
 export interface UnitEnvironment {
   /** Instance tag: names the cgroup root. */

@@ -1,0 +1,107 @@
+// Every unit of one driver: making, finding and destroying them. Which machine has which is machine-units.ts.
+//
+// Owns <runDir>/units and <runDir>/slots. Survives a crash: a unit's record lies in its directory, and is believed only when the
+// process with that start time lives.
+import { readdir, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { eachLimited, step } from "@cloche/base";
+import { defaults } from "@cloche/protocol";
+import { agentListens } from "../../agent-calls/agent-listens.ts";
+import { childGroups, type CgroupLimits } from "../cgroup.ts";
+import type { NetworkSlots } from "../network-slots.ts";
+import { readyDisk } from "./pool/ready-disks.ts";
+import { goneLease, readUnit, Unit, type UnitEnvironment, type UnitRecord, unknownUnit } from "./unit.ts";
+import { withHeadroom } from "./unit-limits.ts";
+
+export interface UnitsOptions extends UnitEnvironment {
+  runscVersion: string;
+  network: NetworkSlots;
+  /** Reflink pool. */
+  poolDir: string;
+  randomBytes: (length: number) => Uint8Array;
+}
+
+export class Units {
+  readonly #options: UnitsOptions;
+  readonly #units = new Map<string, Unit>();
+
+  constructor(options: UnitsOptions) {
+    this.#options = options;
+  }
+
+  /** `ahead`: for nobody yet, so that it gives way to all others until it is kept. `argv`: in place of the agent. */
+  async make(
+    limits: CgroupLimits,
+    {
+      agentRootDir = this.#options.agentRoot.dir,
+      agentPort = defaults.agentPort as number,
+      ahead = false,
+      argv = this.#options.agentRoot.argv,
+    } = {},
+  ): Promise<Unit> {
+    const lease = await step("network slot", () => this.#options.network.lease());
+    const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
+    const environment = { ...this.#options, agentRoot: { ...this.#options.agentRoot, argv } };
+    const { runscVersion } = this.#options;
+    const record = { name, slot: lease.slot, limits, agentRootDir, agentPort, runscVersion };
+    const unit = new Unit(environment, record, lease);
+    this.#units.set(name, unit);
+    try {
+      await unit.make(ahead ? "little" : "usual");
+      await unit.cgroup.limit(withHeadroom(limits));
+      return unit;
+    } catch (error) {
+      await this.destroy(unit);
+      throw error;
+    }
+  }
+
+  async find(name: string): Promise<Unit | undefined> {
+    const known = this.#units.get(name);
+    if (known) return known;
+    const record = await readUnit(this.#options, name);
+    if (!record) return undefined;
+    const unit = await this.#reopen(record);
+    this.#units.set(name, unit);
+    return unit;
+  }
+
+  async #reopen(record: UnitRecord): Promise<Unit> {
+    const lease = await this.#options.network.adopt(record.slot);
+    return new Unit(this.#options, record, lease ?? goneLease(record.slot));
+  }
+
+  async destroy(unit: Unit): Promise<void> {
+    await unit.destroy((slot) => this.#options.network.release(slot));
+    await rm(readyDisk(this.#options.poolDir, unit.record.name), { force: true });
+    this.#units.delete(unit.record.name);
+  }
+
+  listens(unit: Unit, deadlineMs: number): Promise<void> {
+    return agentListens(unit.agent.agentHost, unit.agent.agentPort, {
+      deadlineMs,
+      stillAlive: () => unit.isAlive(),
+    });
+  }
+
+  /** Destroys those of machines that are not in `keep`, and what is left of units that nobody knows. Answers their names. */
+  async sweep(keep: ReadonlySet<string>): Promise<string[]> {
+    const swept: string[] = [];
+    const names = new Set([
+      ...(await readdir(join(this.#options.runDir, "units")).catch(() => [])),
+      ...(await childGroups(`/cloche-${this.#options.tag}`)),
+    ]);
+    // All that a pool had grown to may be among them.
+    await eachLimited([...names], async (name) => {
+      const own = this.#units.get(name);
+      // Made by this very driver and given to nobody: it is being made, or kept ready.
+      if (own && own.record.machineId === undefined) return;
+      const record = await readUnit(this.#options, name);
+      if (record?.machineId !== undefined && keep.has(record.machineId)) return;
+      const unit = own ?? (await this.#reopen(record ?? unknownUnit(name)));
+      await this.destroy(unit);
+      swept.push(name);
+    });
+    return swept;
+  }
+}
