@@ -12,7 +12,7 @@ const counter = `i=0; while true; do i=$((i+1)); echo $i > /tmp/count; sleep 0.0
 const secret = "postgres://nobody:not-for-machines@127.0.0.1/none";
 /** SCHED_BATCH of sched(7). */
 const schedBatch = 3;
-/** TIMER_SLACK_NS of keeper.c. */
+/** TIMER_SLACK_NS of native/keeper/parent.c. */
 const timerSlackNs = 1_000_000;
 
 /** Generous: the machine may be busy with other things, and none of this is about time. */

@@ -1,5 +1,5 @@
-// The native keeper (native/keeper/keeper.c): compiled at set-up, called here.
-import { readFile, rm } from "node:fs/promises";
+// The native keeper (native/keeper/main.c): compiled at set-up, called here.
+import { readdir, readFile, rm } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { join } from "node:path";
 import { compileFlags } from "../../artifacts/compile-flags.ts";
@@ -13,8 +13,6 @@ const PROGRAMS = [
   { name: "keeper", folder: "keeper" },
   { name: "runsc-probe", folder: "gvisor" },
 ] as const;
-const sourceOf = ({ name, folder }: (typeof PROGRAMS)[number]): string =>
-  join(SOURCES_DIR, folder, `${name}.c`);
 
 /** For what takes a quarter of a second on an idle machine. */
 const DEADLINE_MS = 180_000;
@@ -23,7 +21,12 @@ const DEADLINE_MS = 180_000;
 export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
   const repair = "install gcc and libc6-dev (apt-get install gcc libc6-dev) and run the command again";
   return inStep(progress, "machine keeper", repair, async () => {
-    const texts = await Promise.all(PROGRAMS.map((program) => readFile(sourceOf(program), "utf8")));
+    const programs = await Promise.all(
+      PROGRAMS.map(async ({ name, folder }) => ({ name, folder, files: await filesOf(folder) })),
+    );
+    const texts = await Promise.all(
+      programs.flatMap(({ files }) => files).map((path) => readFile(path, "utf8")),
+    );
     const inputs = { texts, architecture: process.arch };
     const artifact = await obtainArtifact(
       cache,
@@ -31,9 +34,10 @@ export function obtainKeeper(cache: string, progress: Progress): Promise<string>
         kind: "keeper",
         inputs,
         build: async (dir) => {
-          for (const program of PROGRAMS) {
-            const flags = [...(await compileFlags(join(SOURCES_DIR, program.folder))), "-static"];
-            await run(["gcc", ...flags, "-o", join(dir, program.name), sourceOf(program)]);
+          for (const { name, folder, files } of programs) {
+            const flags = [...(await compileFlags(join(SOURCES_DIR, folder))), "-static"];
+            const sources = files.filter((path) => path.endsWith(".c"));
+            await run(["gcc", ...flags, "-o", join(dir, name), ...sources]);
           }
         },
       },
@@ -92,4 +96,13 @@ export class Keeper {
     const said = await readFile(outFile, "utf8").catch(() => "");
     throw new CommandError(argv, exitCode, `exit code ${exitCode}`, said);
   }
+}
+
+/** Sources and headers of a folder of C programs, sorted. */
+async function filesOf(folder: string): Promise<string[]> {
+  const names = await readdir(join(SOURCES_DIR, folder));
+  return names
+    .filter((name) => /\.[ch]$/.test(name))
+    .sort()
+    .map((name) => join(SOURCES_DIR, folder, name));
 }
