@@ -177,7 +177,7 @@ static int by_path(const void *a, const void *b) { return strcmp(*(char *const *
 
 int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, bool *truncated) {
   struct stat st;
-  /* Neither exists nor stat nor list follow a final symlink (decisions.md, files). */
+  /* Neither exists nor stat nor list follow a final symlink (spec/contract.md, files). */
   if (lstat(path, &st) != 0) return errno;
   if (!S_ISDIR(st.st_mode)) return ENOTDIR;
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

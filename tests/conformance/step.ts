@@ -26,7 +26,7 @@ const dataPlaneStatuses: Record<string, number> = {
   failed_precondition: 409,
 };
 
-/** The status that a surface gives an error code (decisions.md, Both surfaces; Connect's own mapping on the gateway). */
+/** The status that a surface gives an error code (spec/contract.md, Both surfaces; Connect's own mapping on the gateway). */
 export function statusOf(surface: Surface, code: string): number {
   const status = (surface === "gateway" ? gatewayStatuses : dataPlaneStatuses)[code];
   if (status === undefined) throw new Error(`${code} is no error code`);

@@ -94,7 +94,7 @@ const signer = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom(...signers) },
 );
 
-/** What the contract says (decisions.md, Token), from the values themselves. */
+/** What the contract says (spec/contract.md, Token), from the values themselves. */
 function isValid(
   head: { alg: unknown; kid: unknown },
   body: Record<string, unknown>,

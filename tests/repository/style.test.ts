@@ -1,4 +1,4 @@
-// The shape of files and names (style.md): one noun per file, kebab-case, no drawers for odds and ends, no limits on
+// The shape of files and names: one noun per file, kebab-case, no drawers for odds and ends, no limits on
 // reading: a file above 600 lines holds two nouns.
 import { describe, expect, test } from "vitest";
 import { repositoryPaths, type SourceFile, sourceFiles } from "./source-tree.ts";

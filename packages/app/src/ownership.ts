@@ -15,7 +15,7 @@ export interface OwnershipParts {
   home: string;
   database: Place;
   store: Place;
-  /** Shuts the store for writing, and opens it: host/blob/guarded-store.ts. */
+  /** Shuts the store for writing, and opens it: host/src/blob/guarded-store.ts. */
   guard(why: string | undefined): void;
   clock: Clock;
   log: Log;

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import { fileLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "./headers.ts";
 
-/** `*`: any origin may call with a token; no credentials are ever allowed, since auth is a header (decisions.md, The running system). */
+/** `*`: any origin may call with a token; no credentials are ever allowed, since auth is a header (spec/contract.md, The running system). */
 export type CorsOrigins = "*" | readonly string[];
 
 const exposed =

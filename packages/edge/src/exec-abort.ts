@@ -5,7 +5,7 @@ import type { AgentPool } from "./agent-pool.ts";
 /** The abort may overtake the exec on its way to the agent (404), or fail as any request can: it is sent again. */
 const waitsMs = [0, 100, 500, 2_000];
 
-/** Requests whose command dies with their client (decisions.md, Data plane: exec). */
+/** Requests whose command dies with their client (spec/contract.md, Data plane: exec). */
 export function isExecPath(method: string | undefined, path: string): boolean {
   return method === "POST" && (path === "/v1/exec" || /^\/v1\/services\/[^/]+\/exec$/.test(path));
 }

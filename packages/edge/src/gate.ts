@@ -20,7 +20,7 @@ export interface GateCaller {
 }
 
 /**
- * Decides whether a sandbox can be asked now (decisions.md, The running system): unknown 404; not RUNNING 503 naming the state, unless it has
+ * Decides whether a sandbox can be asked now (spec/contract.md, The running system): unknown 404; not RUNNING 503 naming the state, unless it has
  * auto_resume and the caller a valid token, which wakes it; RUNNING but in the middle of a restore: a bounded wait. Who has no token
  * neither waits nor wakes anything, a sandbox that dozes included; visitors of a public port do wait for a restore and rouse it.
  */

@@ -18,7 +18,7 @@ function pooledRandomBytes(length: number): Uint8Array {
 
 export const newId = (): string => newRequestId(pooledRandomBytes);
 
-/** The caller's own `x-request-id` where it is sane, else a new one (decisions.md, Both surfaces). */
+/** The caller's own `x-request-id` where it is sane, else a new one (spec/contract.md, Both surfaces). */
 export function requestIdOf(request: IncomingMessage): string {
   return requestIdFrom(request.headers["x-request-id"], pooledRandomBytes);
 }

@@ -53,7 +53,7 @@ export class ClocheError extends Error {
     this.retryAfterSeconds = options.retryAfterSeconds;
   }
 
-  /** The body every surface sends (decisions.md, Both surfaces). */
+  /** The body every surface sends (spec/contract.md, Both surfaces). */
   toBody(): ErrorBody {
     const body: ErrorBody = { code: this.code, message: this.message };
     if (this.details.length > 0) body.details = [...this.details];
@@ -86,7 +86,7 @@ const dataPlaneStatuses: Record<ErrorCode, number> = {
 };
 const exhaustedStatuses: Record<ExhaustedResource, number> = { body: 413, quota: 429, disk: 507 };
 
-/** The data plane's HTTP status for an error (decisions.md, Both surfaces). The gateway uses Connect's own mapping. */
+/** The data plane's HTTP status for an error (spec/contract.md, Both surfaces). The gateway uses Connect's own mapping. */
 export function dataPlaneStatus(error: ClocheError): number {
   if (error.code === "resource_exhausted" && error.resource) return exhaustedStatuses[error.resource];
   return dataPlaneStatuses[error.code];

@@ -37,7 +37,7 @@ export const isInstallationId = (text: string): boolean => /^ins-[a-z0-9]{20}$/.
 export const isSessionId = (text: string): boolean => /^run-[a-z0-9]{20}$/.test(text);
 export const isServiceName = (text: string): boolean => /^[a-z0-9][a-z0-9_-]{0,62}$/.test(text);
 
-/** A sandbox or checkpoint display name: 1 to 64 printable characters (decisions.md, Gateway). */
+/** A sandbox or checkpoint display name: 1 to 64 printable characters (spec/contract.md, Gateway). */
 export function isDisplayName(text: string, maxLength = 64): boolean {
   const length = [...text].length;
   return length >= 1 && length <= maxLength && /^[^\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]+$/u.test(text);
@@ -52,7 +52,7 @@ const animals =
     " ",
   );
 
-/** `adjective-animal-NNNN` (decisions.md, Gateway). */
+/** `adjective-animal-NNNN` (spec/contract.md, Gateway). */
 export function generateName(randomBytes: RandomBytes): string {
   const bytes = randomBytes(8);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

@@ -1,4 +1,4 @@
-/** How the gateway's messages print: snake_case, and every field always there (decisions.md, Both surfaces). */
+/** How the gateway's messages print: snake_case, and every field always there (spec/contract.md, Both surfaces). */
 export const gatewayJsonOptions = {
   useProtoFieldName: true,
   alwaysEmitImplicit: true,

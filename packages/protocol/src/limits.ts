@@ -1,6 +1,6 @@
 /** Every limit and default of the public surfaces, in one place. Sizes in bytes unless the name says otherwise. */
 export const limits = {
-  /** Data plane (service-interface.md, Limits; decisions.md). */
+  /** Data plane (spec/contract.md, Limits). */
   fileWriteBytes: 1_048_576,
   execOutputBytes: 16 * 1024 * 1024,
   execStdinBytes: 16 * 1024 * 1024,

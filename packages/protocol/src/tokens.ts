@@ -1,4 +1,4 @@
-/** The data plane token: RS256 JWT (service-interface.md, Authentication; decisions.md, Token). */
+/** The data plane token: RS256 JWT (spec/contract.md, Authentication; Token). */
 export interface TokenClaims {
   iss: string;
   /** Team id. */

@@ -8,7 +8,7 @@ import type {
 import type { DataPlane } from "./data-plane.ts";
 import type { CallOptions } from "./transport.ts";
 
-/** Checkpoints of a sandbox's whole disk (service-interface.md, Data plane: checkpoints). */
+/** Checkpoints of a sandbox's whole disk (spec/contract.md, Data plane: checkpoints). */
 export class Checkpoints {
   readonly #dataPlane: DataPlane;
 

@@ -14,7 +14,7 @@ export interface ClocheOptions {
   fetch?: Fetch;
   /** Default: the platform's. In Node that of `nodeFetch`, as above. */
   webSocket?: OpenWebSocket;
-  /** Store what is no JSON object as `{"v": value}` (service-interface.md, Data plane: store, rule 6). Default false. */
+  /** Store what is no JSON object as `{"v": value}` (spec/contract.md, Data plane: store, rule 6). Default false. */
   wrapStoreValues?: boolean;
 }
 

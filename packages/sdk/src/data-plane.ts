@@ -15,8 +15,8 @@ export interface DataPlaneRequest extends CallOptions {
 }
 
 /**
- * Requests to one sandbox's domain: token, one refresh and repeat on 401, typed errors (service-interface.md, Authentication;
- * decisions.md, Both surfaces).
+ * Requests to one sandbox's domain: token, one refresh and repeat on 401, typed errors (spec/contract.md, Authentication;
+ * spec/contract.md, Both surfaces).
  */
 export class DataPlane {
   readonly #fetch: Fetch;

@@ -9,7 +9,7 @@ export class ClocheSdkError extends Error {
   }
 }
 
-/** The service answered with an error (decisions.md, Both surfaces). `message` names the field and says what would be right. */
+/** The service answered with an error (spec/contract.md, Both surfaces). `message` names the field and says what would be right. */
 export class ClocheApiError extends ClocheSdkError {
   /** `not_found`, `failed_precondition`, … */
   readonly code: ErrorCode | "unknown";

@@ -12,7 +12,7 @@ import { readEvents } from "./event-stream.ts";
 import type { FetchResponse } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
 
-/** Options of a command; fields and meanings are those of the contract (service-interface.md, Data plane: exec). */
+/** Options of a command; fields and meanings are those of the contract (spec/contract.md, Data plane: exec). */
 export type ExecOptions = Omit<ExecRequest, "cmd" | "stdin_base64" | "stdin_stream" | "output_encoding"> &
   CallOptions;
 

@@ -5,7 +5,7 @@ import type { CallOptions } from "./transport.ts";
 /** What can be written: text goes as UTF-8. */
 export type FileContent = string | Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
 
-/** Files of a sandbox (service-interface.md, Data plane: files). Every path is absolute; all act as root. */
+/** Files of a sandbox (spec/contract.md, Data plane: files). Every path is absolute; all act as root. */
 export class Files {
   readonly #dataPlane: DataPlane;
 

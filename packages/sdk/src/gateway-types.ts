@@ -1,4 +1,4 @@
-/** Messages of the gateway as they are on the wire (spec/proto/cloche/public/v1/sandbox.proto; service-interface.md, Resources). */
+/** Messages of the gateway as they are on the wire (spec/proto/cloche/public/v1/sandbox.proto; spec/contract.md, Resources). */
 import type { Egress, OnTimeout, PublicPorts, SandboxState } from "@cloche/protocol";
 
 export interface SandboxInfo {

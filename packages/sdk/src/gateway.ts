@@ -24,7 +24,7 @@ const sandboxService = "cloche.public.v1.SandboxService";
 const apiKeyService = "cloche.public.v1.ApiKeyService";
 
 /**
- * The gateway's methods, one each, in its own field names (service-interface.md, Gateway). Belongs on a team's backend: it holds the API key.
+ * The gateway's methods, one each, in its own field names (spec/contract.md, Gateway). Belongs on a team's backend: it holds the API key.
  * Reading calls and those that are safe to repeat are retried when no answer came; creating ones never.
  */
 export class Gateway {

@@ -62,7 +62,7 @@ export class SandboxDataPlane {
   }
 
   /**
-   * Runs a command and answers when it has ended; no shell: `cmd` is a program and its arguments (service-interface.md, Data plane: exec).
+   * Runs a command and answers when it has ended; no shell: `cmd` is a program and its arguments (spec/contract.md, Data plane: exec).
    * A non-zero `exit_code` is an answer, not an error. Aborting `signal` kills the command. No time limit unless `timeout_ms` is given.
    */
   exec(cmd: readonly string[], options: ExecOptions = {}): Promise<ExecResponse> {

@@ -13,7 +13,7 @@ export interface ServiceExecResponse {
   out_of_memory?: boolean;
 }
 
-/** Supervised background services of a sandbox (service-interface.md, Data plane: services). */
+/** Supervised background services of a sandbox (spec/contract.md, Data plane: services). */
 export class Services {
   readonly #dataPlane: DataPlane;
 

@@ -10,7 +10,7 @@ import type { DataPlane } from "./data-plane.ts";
 import { ClocheSdkError } from "./errors.ts";
 import type { CallOptions } from "./transport.ts";
 
-/** The JSON key-value store of a sandbox (service-interface.md, Data plane: store). */
+/** The JSON key-value store of a sandbox (spec/contract.md, Data plane: store). */
 export class Store {
   readonly #dataPlane: DataPlane;
   readonly #wrap: boolean;

@@ -10,7 +10,7 @@ export type IssueToken = (options: CallOptions) => Promise<DataPlaneToken>;
 const refreshMarginSeconds = 30;
 
 /**
- * Holds the token of one sandbox and renews it 30 seconds before it expires (service-interface.md, Authentication, 6); many callers
+ * Holds the token of one sandbox and renews it 30 seconds before it expires (spec/contract.md, Authentication, 6); many callers
  * share one renewal. When a renewal fails, a token that is still good goes on being used.
  */
 export class TokenSource {

@@ -27,7 +27,7 @@ export interface ContainerExecParts {
 const timeoutSecondsMax = 31_536_000;
 
 /**
- * Runs a command in a service's container with the container's environment, user and directory (service-interface.md,
+ * Runs a command in a service's container with the container's environment, user and directory (spec/contract.md,
  * services: exec in container). Exit codes, timeout and clients that go away are as with `POST /v1/exec`. 400 for a service
  * that is no container, 409 for one that does not run.
  */

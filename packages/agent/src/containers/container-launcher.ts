@@ -1,5 +1,5 @@
 /**
- * Services in OCI containers (decisions.md, services): each has its own root on the sandbox's disk, made from its image on
+ * Services in OCI containers (spec/contract.md, services): each has its own root on the sandbox's disk, made from its image on
  * first start and kept until the service is deleted or names another image, so that what a database wrote survives restarts,
  * checkpoints and restores.
  *
@@ -236,7 +236,7 @@ function pullRequest(
   };
 }
 
-/** decisions.md: an empty `cmd` is the image's entrypoint with `args` in place of its cmd; any other replaces both. */
+/** spec/contract.md: an empty `cmd` is the image's entrypoint with `args` in place of its cmd; any other replaces both. */
 export function commandLine(
   definition: ServiceDefinition,
   image: Pick<ImageConfig, "entrypoint" | "cmd">,

@@ -13,7 +13,7 @@ export interface NotExecuted {
 }
 
 /**
- * Turns a failed spawn into what exec answers (decisions.md, Data plane: exec): 127 and 126 for a program that is not
+ * Turns a failed spawn into what exec answers (spec/contract.md, Data plane: exec): 127 and 126 for a program that is not
  * there or cannot be executed; everything else is thrown, as 400 for what the request got wrong.
  */
 export function notExecuted(

@@ -23,7 +23,7 @@ export interface ExecParts {
   processes: ProcessTable;
 }
 
-/** `POST /v1/exec` (service-interface.md, Data plane: exec) and the edge's way to abort one. */
+/** `POST /v1/exec` (spec/contract.md, Data plane: exec) and the edge's way to abort one. */
 export function execRoutes(parts: ExecParts): Route[] {
   return [
     { method: "POST", path: "/v1/exec", handle: (exchange) => exec(parts, exchange) },

@@ -9,7 +9,7 @@ const latestMs = Date.parse("9999-12-31T23:59:59.999Z");
 export const timeOf = (ms: number): Date => new Date(Math.min(Math.max(ms, earliestMs), latestMs));
 
 /**
- * EntryInfo of service-interface.md. `path` is shown instead of the entry's own where the request named it. Names that are
+ * EntryInfo of spec/contract.md. `path` is shown instead of the entry's own where the request named it. Names that are
  * not UTF-8 come percent-encoded as well.
  */
 export function entryInfo(entry: GuestEntry, path: GuestPath = entry.path): EntryInfo {

@@ -23,7 +23,7 @@ export interface FailureSubjects {
   tooMany?: string;
 }
 
-/** A failed file operation as the data plane answers it (decisions.md, Data plane: files). Other errors pass unchanged. */
+/** A failed file operation as the data plane answers it (spec/contract.md, Data plane: files). Other errors pass unchanged. */
 export function fileFailure(thrown: unknown, subjects: FailureSubjects): unknown {
   if (!(thrown instanceof GuestFileError)) return thrown;
   const { subject, errno: number } = thrown;

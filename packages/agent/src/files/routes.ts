@@ -22,7 +22,7 @@ import { postFile, putFile } from "./write.ts";
 
 const depthMax = 4_096;
 
-/** The file routes (service-interface.md, Data plane: files). `guest` throws `unavailable` without a disk. */
+/** The file routes (spec/contract.md, Data plane: files). `guest` throws `unavailable` without a disk. */
 export function fileRoutes(guest: () => Guest): Route[] {
   const route = (
     method: Route["method"],

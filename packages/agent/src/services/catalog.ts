@@ -1,5 +1,5 @@
 /**
- * Service definitions and what should run, on the sandbox's disk (decisions.md, services): one folder a service in
+ * Service definitions and what should run, on the sandbox's disk (spec/contract.md, services): one folder a service in
  * `cloche/services`, with `service.json` replaced atomically and the log beside it. Checkpoints, forks and restores carry it.
  */
 import { readdirSync, readFileSync, rmSync } from "node:fs";

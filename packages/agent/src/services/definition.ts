@@ -11,7 +11,7 @@ import {
 import { parseReference } from "../images/reference.ts";
 
 /**
- * A service definition as it came in (service-interface.md, Service definition; decisions.md, services). Throws
+ * A service definition as it came in (spec/contract.md, Service definition; services). Throws
  * `invalid_argument` naming the field. `needs` are not looked up here: a definition may come before those of its needs.
  */
 export function readDefinition(body: JsonObject): ServiceDefinition {

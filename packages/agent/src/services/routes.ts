@@ -9,7 +9,7 @@ import type { Supervisor } from "./supervisor.ts";
 
 const definitionBytes = 1_048_576;
 
-/** Routes of services (service-interface.md, Data plane: services). */
+/** Routes of services (spec/contract.md, Data plane: services). */
 export function serviceRoutes(supervisor: Supervisor, execParts: ContainerExecParts): Route[] {
   const named =
     <Answer>(answer: (name: string, exchange: Exchange) => Answer) =>

@@ -10,7 +10,7 @@
  *
  *   unknown: read from the disk as wanted, and not yet started or given up.
  *
- * Status (decisions.md, services): running; idle after a failure `failed`, otherwise `stopped`; all else `unknown` with its
+ * Status (spec/contract.md, services): running; idle after a failure `failed`, otherwise `stopped`; all else `unknown` with its
  * phase. Owned by services/supervisor.ts. What survives a crash of the agent is the ServiceFile.
  */
 import { readdirSync } from "node:fs";

@@ -1,5 +1,5 @@
 /**
- * The sandbox's services (service-interface.md, services; issue and decisions: statuses, needs, restarts). Decides which
+ * The sandbox's services (spec/contract.md, services: statuses, needs, restarts). Decides which
  * service starts when; services/service.ts keeps each one running. Reads definitions from the disk when it is attached,
  * forgets them when it is let go. After a crash of the agent nothing of it runs any more, and `load` finds on the disk what
  * should: those are `unknown` until `startAll` has started them or given them up.

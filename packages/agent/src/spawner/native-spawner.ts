@@ -21,7 +21,7 @@ export class NativeSpawner implements Spawner {
   /** Counts attaches and detaches: whatever was started for an earlier one is closed again. */
   #epoch = 0;
 
-  /** `binary` is the compiled guest program (native/build.ts); `options` go for the users' guest, `userNamespace` for containers too. */
+  /** `binary` is the compiled guest program (packages/agent/build-native.ts); `options` go for the users' guest, `userNamespace` for containers too. */
   constructor(binary: string, options: Omit<GuestOptions, "root"> = {}) {
     this.#binary = binary;
     this.#options = options;

@@ -1,7 +1,7 @@
 import { ClocheError, limits } from "@cloche/protocol";
 
 /**
- * The bytes of a key (decisions.md, store): 1 to 512 bytes of UTF-8, `.` and `..` refused because clients normalise them
+ * The bytes of a key (spec/contract.md, store): 1 to 512 bytes of UTF-8, `.` and `..` refused because clients normalise them
  * away. `field` is how the error names it.
  */
 export function keyBytes(key: string, field: string): Buffer {

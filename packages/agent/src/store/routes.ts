@@ -17,7 +17,7 @@ import { missingKey, type Store, type StoreWrite } from "./store.ts";
 const setBodyBytes = 4 * limits.storeValueBytes;
 const lastMsOfYear9999 = 253_402_300_799_999;
 
-/** Routes of the key-value store (service-interface.md, Data plane: store). */
+/** Routes of the key-value store (spec/contract.md, Data plane: store). */
 export function storeRoutes(store: Store, now: () => number): Route[] {
   return [
     { method: "PUT", path: "/v1/store/*", handle: (exchange) => set(store, exchange, now) },

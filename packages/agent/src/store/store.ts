@@ -1,5 +1,5 @@
 /**
- * The sandbox's key-value store (service-interface.md, store; decisions.md, store): one SQLite file on the sandbox's disk,
+ * The sandbox's key-value store (spec/contract.md, store): one SQLite file on the sandbox's disk,
  * outside the users' tree. Checkpoints, forks and restores carry it with the disk.
  *
  *     ready ──first use──▶ open ──close (disk detached, shutdown)──▶ closed ──ready──▶ ready

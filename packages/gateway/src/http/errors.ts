@@ -18,7 +18,7 @@ const connectCodes: Record<ErrorCode, Code> = {
   canceled: Code.Canceled,
 };
 
-/** The error as Connect sends it: HTTP status, code and message by Connect's own mapping (decisions.md, Both surfaces). */
+/** The error as Connect sends it: HTTP status, code and message by Connect's own mapping (spec/contract.md, Both surfaces). */
 export function connectErrorFrom(error: ClocheError): ConnectError {
   const headers: Record<string, string> = {};
   if (error.code === "unauthenticated") headers["www-authenticate"] = "Bearer";

@@ -8,7 +8,7 @@ const requests: LifecycleRequest[] = ["suspend", "resume", "delete", "fork", "is
 const short = (name: string): SandboxState => `SANDBOX_STATE_${name}` as SandboxState;
 
 describe("decideRequest", () => {
-  /** decisions.md, Gateway, as a table: `>` begins and leads there, `=` answers unchanged, `x` is denied. */
+  /** spec/contract.md, Gateway, as a table: `>` begins and leads there, `=` answers unchanged, `x` is denied. */
   const decided: Record<LifecycleRequest, Record<string, string>> = {
     suspend: {
       CREATING: "x",

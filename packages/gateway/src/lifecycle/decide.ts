@@ -35,7 +35,7 @@ export function follow(state: SandboxState, ...triggers: TransitionTrigger[]): S
   }, state);
 }
 
-/** What was asked of a sandbox in this state (decisions.md, Gateway, "Required source state"). */
+/** What was asked of a sandbox in this state (spec/contract.md, Gateway, "Required source state"). */
 export function decideRequest(sandbox: Subject, request: LifecycleRequest): Verdict {
   const { state } = sandbox;
   switch (request) {

@@ -186,7 +186,7 @@ export class Lifecycle {
   }
 
   /**
-   * Runs a sandbox for a data plane request that came while it was suspended (decisions.md, The running system). Answers when
+   * Runs a sandbox for a data plane request that came while it was suspended (spec/contract.md, The running system). Answers when
    * it is RUNNING; `unavailable` naming the state where auto_resume is off or it cannot run.
    */
   async wake(sandboxId: string, requestId: string): Promise<SandboxRecord> {

@@ -36,7 +36,7 @@ export interface Domains {
 export const sandboxDomain = (domains: Domains, label: string): string =>
   `${label}.${domains.baseDomain}${domains.edgePort === 443 ? "" : `:${domains.edgePort}`}`;
 
-/** The Sandbox of service-interface.md with the added fields. */
+/** The Sandbox of spec/contract.md with the added fields. */
 export function sandboxMessage(
   record: SandboxRecord,
   domains: Domains,

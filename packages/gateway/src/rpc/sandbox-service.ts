@@ -1,4 +1,4 @@
-/** cloche.public.v1.SandboxService (service-interface.md, Gateway; decisions.md, Gateway). */
+/** cloche.public.v1.SandboxService (spec/contract.md, Gateway). */
 import type { Clock, Log } from "@cloche/base";
 import {
   ClocheError,

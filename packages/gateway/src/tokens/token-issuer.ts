@@ -1,5 +1,5 @@
 /**
- * Signs data plane tokens (service-interface.md, Authentication; decisions.md, Token). The newest key signs; all keys it
+ * Signs data plane tokens (spec/contract.md, Authentication; Token). The newest key signs; all keys it
  * holds verify, so that a rotation interrupts nobody. Signing runs on libuv's threads and costs the event loop nothing.
  */
 import { sign } from "node:crypto";

@@ -1,4 +1,4 @@
-// The data plane's checkpoint and restore routes (service-interface.md, Data plane: checkpoints), which the host answers
+// The data plane's checkpoint and restore routes (spec/contract.md, Data plane: checkpoints), which the host answers
 // because it drives them anyway. The edge passes the request on unread; the token is verified here.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import {

@@ -1,5 +1,5 @@
 /**
- * Whose a store of checkpoints is (base/owner.ts), for stores without conditional writes: all it asks is that a list or a read sees every
+ * Whose a store of checkpoints is (base/src/owner.ts), for stores without conditional writes: all it asks is that a list or a read sees every
  * write that was answered before. Owns the blob `owner` and, for moments, `owner-claims/<session>`.
  *
  *   read owner ──as expected──▶ put claim ──▶ list claims ──alone──▶ read owner again ──as before──▶ put owner ──▶ delete claim

@@ -137,7 +137,7 @@ async function forget(machines: Machines, id: string): Promise<void> {
   await rm(diskImage, { force: true });
 }
 
-/** The checkpoint, where it is the sandbox's own; any other id behaves as unknown (decisions.md, Data plane: checkpoints). */
+/** The checkpoint, where it is the sandbox's own; any other id behaves as unknown (spec/contract.md, Data plane: checkpoints). */
 export function ownCheckpoint(
   { machines, checkpoints }: CheckpointParts,
   id: string,
