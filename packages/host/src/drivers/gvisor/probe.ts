@@ -57,7 +57,12 @@ export async function probeRunsc(parts: ProbeParts): Promise<void> {
     await restored.restore(image);
     await goesOn(restored);
     await writeFile(join(restored.slotDir, "ask"), "");
-    const answer = await until(() => readFile(join(restored.slotDir, "answer"), "utf8"));
+    const answer = await until(async () => {
+      const text = await readFile(join(restored.slotDir, "answer"), "utf8");
+      // It writes it anew at every tick, emptied first.
+      if (text === "") throw new Error("its program does not answer");
+      return text;
+    });
     if (answer !== "held") throw new Error(`a restored file says ${JSON.stringify(answer)}`);
   } catch (error) {
     throw new ClocheError(
