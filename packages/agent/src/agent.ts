@@ -45,6 +45,7 @@ export interface Agent {
 }
 
 /** `program` is what to run for a pull: Node and the agent's bundle. `plain`: without the channel, for tests of what lies behind it. */
+// oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order: a cut would only pass them along
 export function createAgent(
   config: BootConfig,
   spawner: Spawner,

@@ -95,6 +95,7 @@ export async function startService(
   }
 }
 
+// oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order, each with its undo: a cut would only pass them along
 async function startParts(
   config: Config,
   log: Log,

@@ -30,6 +30,7 @@ export interface HttpServerOptions {
 }
 
 /** `secure`: HTTPS by these; absent: plain HTTP. */
+// oxlint-disable-next-line max-lines-per-function -- one server, whose handlers share its state
 export function createHttpServer(options: HttpServerOptions, secure?: SecureOptions): Server {
   const router = new Router(options.routes);
   const settings = {

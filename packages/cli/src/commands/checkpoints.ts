@@ -7,6 +7,7 @@ import { act, type Registry } from "./register.ts";
 const intoStorage = (): string => "waiting until it is in storage";
 
 /** checkpoint, restore. */
+// oxlint-disable-next-line max-lines-per-function -- a list of commands, a few lines each
 export function addCheckpointCommands(registry: Registry): void {
   const { program } = registry;
   const checkpoint = program.command("checkpoint").description("snapshots of a sandbox's whole disk");

@@ -88,6 +88,7 @@ async function settled(run: Run, sandbox: Sandbox, wait: boolean): Promise<void>
 }
 
 /** create, ls, get, rm, suspend, resume, fork, update. */
+// oxlint-disable-next-line max-lines-per-function -- a list of commands, a few lines each
 export function addSandboxCommands(registry: Registry): void {
   const { program } = registry;
 

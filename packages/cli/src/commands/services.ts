@@ -131,6 +131,7 @@ async function readJsonFile(run: Run, file: string): Promise<object> {
 }
 
 /** service define, ls, get, start, stop, rm, logs, exec. */
+// oxlint-disable-next-line max-lines-per-function -- a list of commands, a few lines each
 export function addServiceCommands(registry: Registry): void {
   const service = registry.program
     .command("service")

@@ -17,6 +17,7 @@ const readText = async (run: Run, word: string): Promise<string> =>
   word === "-" ? (await readAll(run.terminal.stdin)).toString("utf8") : word;
 
 /** store set, get, rm, ls, batch. */
+// oxlint-disable-next-line max-lines-per-function -- a list of commands, a few lines each
 export function addStoreCommands(registry: Registry): void {
   const store = registry.program.command("store").description("the JSON key-value store of a sandbox");
   store

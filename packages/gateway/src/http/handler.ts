@@ -58,6 +58,7 @@ const services = [SandboxService, ApiKeyService];
 const ownPathOf = (path: string): string =>
   path.startsWith(aliasPrefix) ? ownPrefix + path.slice(aliasPrefix.length) : path;
 
+// oxlint-disable-next-line max-lines-per-function -- one handler, whose steps share the request
 export function createHandler(needs: HandlerDependencies): GatewayHandler {
   const { authenticator, clock, log, metrics } = needs;
   const logged = (thrown: unknown, requestId: string): ClocheError => {

@@ -28,6 +28,7 @@ export interface RouteServiceDependencies {
 
 export const linkTokenHash = (token: string): string => createHash("sha256").update(token).digest("hex");
 
+// oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeof RouteService> {
   const { table, lifecycle, tokens } = needs;
   const keysEvent = () => ({

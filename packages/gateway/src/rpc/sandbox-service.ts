@@ -64,6 +64,7 @@ export interface SandboxServiceDependencies {
   routesDelivered: () => Promise<void>;
 }
 
+// oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<typeof SandboxService> {
   const { database, lifecycle, creation, ready, host, tokens, audit, clock, domains } = needs;
   const message = (record: SandboxRecord) => sandboxMessage(record, domains);

@@ -195,6 +195,7 @@ export class FakeHost {
     return this.set(spec.sandboxId, phase);
   }
 
+  // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
   #service(): ServiceImpl<typeof HostService> {
     return {
       createMachine: ({ spec }) =>

@@ -31,6 +31,7 @@ import { suspendMachine } from "../operations/suspend-machine.ts";
 /** A suspension or a fork under way is answered, unless it hangs. */
 const DESTROY_PATIENCE_MS = 10_000;
 
+// oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function hostService(
   parts: OperationParts,
   checkpoints: CheckpointCatalogue,

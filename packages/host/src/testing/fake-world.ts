@@ -215,6 +215,7 @@ export class FakeWorld {
     };
   }
 
+  // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
   #driver(generation: number): MachineDriver {
     const effect = <T>(name: string, body: () => T | Promise<T>): Promise<T> =>
       this.#effect(generation, `driver ${name}`, body);
