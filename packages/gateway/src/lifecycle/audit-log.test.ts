@@ -25,7 +25,11 @@ describe("the audit log", () => {
       .poll(async () => (await f.call("GetSandbox", { id })).body.sandbox.state)
       .toMatch(/SUSPENDED$/);
     await f.call("SuspendSandbox", { id }, as("r4"));
-    await f.call("ForkSandbox", { source_sandbox_id: id }, as("r5"));
+    await f.call(
+      "ForkSandbox",
+      { source_sandbox_id: id, checkpoint_id: "ckpt-00000000000000000000" },
+      as("r5"),
+    );
     await f.call("DeleteSandbox", { id }, as("r6"));
     await expect.poll(async () => (await f.call("GetSandbox", { id })).status).toBe(404);
     expect(await lines(id)).toEqual([
@@ -33,7 +37,7 @@ describe("the audit log", () => {
       `sandbox.create.done ok by ${key} in r1`,
       `sandbox.suspend ok by ${key} in r3`,
       `sandbox.suspend.done ok by ${key} in r3`,
-      `sandbox.fork failed_precondition by ${key} in r5`,
+      `sandbox.fork not_found by ${key} in r5`,
       `sandbox.delete ok by ${key} in r6`,
       `sandbox.delete.done ok by ${key} in r6`,
     ]);
