@@ -1,7 +1,8 @@
 /**
  * The local certificate authority and the edge's wildcard certificate. Owns `<home>/tls`: `ca.pem` (public, what clients
- * trust), `ca-key.pem`, `edge.pem`, `edge-key.pem`. A certificate that covers another base domain or ends soon is made anew;
- * the authority itself is kept, so clients that trust it go on. An operator's own certificate can stand in `edge.pem`.
+ * trust), `ca-key.pem`, `edge.pem`, `edge-key.pem`. A certificate that covers another base domain, lacks the loopback's names or ends soon
+ * is made anew; the authority itself is kept, so clients that trust it go on. An operator's own certificate can stand in `edge.pem`: it needs
+ * no names of the loopback.
  */
 import "reflect-metadata"; // x509 needs it loaded first
 import { mkdir, readFile } from "node:fs/promises";
@@ -11,6 +12,12 @@ import { writeDurably } from "@cloche/base";
 import * as x509 from "@peculiar/x509";
 
 const dayMs = 86_400_000;
+/** So that a client on this machine needs no name of its own for the edge. */
+const loopbackNames: x509.JsonGeneralNames = [
+  { type: "dns", value: "localhost" },
+  { type: "ip", value: "127.0.0.1" },
+  { type: "ip", value: "::1" },
+];
 const keyAlgorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 
 export interface EdgeCertificate {
@@ -32,7 +39,8 @@ export async function ensureAuthority(
   const caFile = join(folder, "ca.pem");
   const ca = (await loadAuthority(folder)) ?? (await makeAuthority(folder, nowMs));
   const existing = await readPair(folder, "edge");
-  if (existing !== undefined && covers(existing.cert, baseDomain, nowMs)) return { caFile, ...existing };
+  if (existing !== undefined && (await covers(existing.cert, ca, baseDomain, nowMs)))
+    return { caFile, ...existing };
   return { caFile, ...(await makeLeaf(folder, ca, baseDomain, nowMs)) };
 }
 
@@ -91,6 +99,7 @@ async function makeLeaf(
       new x509.SubjectAlternativeNameExtension([
         { type: "dns", value: `*.${baseDomain}` },
         { type: "dns", value: baseDomain },
+        ...loopbackNames,
       ]),
       await x509.AuthorityKeyIdentifierExtension.create(ca.cert),
       await x509.SubjectKeyIdentifierExtension.create(keys.publicKey as CryptoKey),
@@ -101,11 +110,14 @@ async function makeLeaf(
   return { cert, key };
 }
 
-function covers(certPem: string, baseDomain: string, nowMs: number): boolean {
+async function covers(certPem: string, ca: Authority, baseDomain: string, nowMs: number): Promise<boolean> {
   const cert = new x509.X509Certificate(certPem);
-  const names =
-    cert.getExtension(x509.SubjectAlternativeNameExtension)?.names.items.map((name) => name.value) ?? [];
-  return names.includes(`*.${baseDomain}`) && cert.notAfter.getTime() > nowMs + 30 * dayMs;
+  const names = new Set(
+    cert.getExtension(x509.SubjectAlternativeNameExtension)?.names.items.map((name) => name.value),
+  );
+  if (!names.has(`*.${baseDomain}`) || cert.notAfter.getTime() <= nowMs + 30 * dayMs) return false;
+  const hasLoopback = loopbackNames.every(({ value }) => names.has(value));
+  return hasLoopback || !(await cert.verify({ publicKey: ca.cert, signatureOnly: true }));
 }
 
 async function readPair(folder: string, name: string): Promise<{ cert: string; key: string } | undefined> {
