@@ -30,6 +30,7 @@ test("with a port that another program has", async () => {
   await once(other, "listening");
   onTestFinished(() => void other.close());
   const { port } = other.address() as AddressInfo;
+  await failsToStart({ CLOCHE_EDGE_HTTP_PORT: String(port) }, /CLOCHE_EDGE_HTTP_PORT/);
   const service = await failsToStart({ CLOCHE_EDGE_PORT: String(port) }, /CLOCHE_EDGE_PORT/);
   other.close();
   await service.start();

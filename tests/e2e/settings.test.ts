@@ -11,6 +11,7 @@ describe("a setting that cannot work", () => {
   test.each([
     ["CLOCHE_GATEWAY_PORT", "70000"],
     ["CLOCHE_EDGE_PORT", "https"],
+    ["CLOCHE_EDGE_HTTP_PORT", "-1"],
     ["CLOCHE_BASE_DOMAIN", "-not a name-"],
     ["CLOCHE_RUNTIME", "docker"],
     ["CLOCHE_TOKEN_LIFETIME_SECONDS", "0"],
@@ -48,6 +49,7 @@ describe("the command", () => {
       "api_key",
       "base_domain",
       "ca_cert",
+      "data_plane_url",
       "edge_url",
       "gateway_url",
       "pid",

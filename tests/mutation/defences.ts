@@ -8,10 +8,12 @@ import { processDefences } from "./process-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
 import { storageDefences } from "./storage-defences.ts";
 
+import { addressDefences } from "./address-defences.ts";
 import { channelDefences } from "./channel-defences.ts";
 
 export const defences: readonly Defence[] = [
   ...channelDefences,
+  ...addressDefences,
   {
     what: "a token is good for its own sandbox only",
     file: "packages/protocol/src/tokens.ts",

@@ -13,7 +13,7 @@ export interface Part {
   readonly folder?: string;
   /** Runs only when it is asked for. */
   readonly byNameOnly?: boolean;
-  /** Debian packages that it needs beyond what the service installs for itself, and a program of each that proves it there. */
+  /** Debian packages that it needs beyond what the service installs for itself, and a program of each that proves it there, or more of a shell's words. */
   readonly packages?: Readonly<Record<string, string>>;
   /** Why it cannot run in this checkout; undefined: it can. Then it is left out, unless it is asked for. */
   readonly whyNot?: () => string | undefined;
@@ -30,6 +30,13 @@ const imagePackages = {
   "redis-tools": "redis-check-rdb",
 };
 
+/** Clients that are no work of ours. */
+const clientPackages = {
+  python3: "python3",
+  "python3-requests": "python3 && python3 -c 'import requests'",
+  curl: "curl",
+};
+
 export const parts: readonly Part[] = [
   {
     name: "check",
@@ -44,7 +51,7 @@ export const parts: readonly Part[] = [
     name: "e2e",
     deadlineMs: 25 * minute,
     folder: "tests/e2e",
-    packages: { python3: "python3", curl: "curl", ...imagePackages },
+    packages: { ...clientPackages, ...imagePackages },
   },
   // What a virtual machine could do otherwise than gVisor, and what can happen to one; all of e2e on them is vm-all.
   { name: "vm", deadlineMs: 15 * minute, folder: "tests/vm" },
@@ -62,7 +69,7 @@ export const parts: readonly Part[] = [
     deadlineMs: 50 * minute,
     folder: "tests/e2e",
     byNameOnly: true,
-    packages: { python3: "python3", curl: "curl", ...imagePackages },
+    packages: { ...clientPackages, ...imagePackages },
   },
 ];
 

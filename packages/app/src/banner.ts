@@ -23,6 +23,7 @@ export async function printBanner(
     `  API key   ${status.api_key}`,
     `  CA file   ${status.ca_cert}`,
     `  domains   https://<sandbox id>.${status.base_domain}:${config.edgePort}`,
+    ...(status.data_plane_url ? [`  address   ${status.data_plane_url}/sandboxes/<sandbox id>`] : []),
     ...(status.subnet ? [`  subnet    ${status.subnet}`] : []),
     ...(gvisor ? [`  gVisor    ${gvisorText(gvisor, nowMs)}`] : []),
     ...(warning ? ["", `WARNING: ${warning}`] : []),

@@ -36,6 +36,7 @@ import { Ownership } from "./ownership.ts";
 import { openPlaces } from "./places.ts";
 import { processMetrics } from "./process-metrics.ts";
 import type { ProgressPrinter } from "./progress.ts";
+import { dataPlaneUrl, plainEdge, shown } from "./addresses.ts";
 import { ensureAuthority } from "./setup/authority.ts";
 import { ensureSigningKeys } from "./setup/signing-keys.ts";
 import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
@@ -204,6 +205,7 @@ async function startParts(
       issuer: `cloche-${tag}`,
       baseDomain: config.baseDomain,
       edgePort: config.edgePort,
+      dataPlaneUrl: dataPlaneUrl(config),
       tokenLifetimeSeconds: config.tokenLifetimeSeconds,
       corsOrigins: parseCorsOrigins(config.corsOrigins),
       limits: {
@@ -307,11 +309,13 @@ async function startEdge(
   const routes = createRouterTransport((router) => {
     router.service(RouteService, gateway.routeService);
   });
+  const plain = plainEdge(config);
   const edge: Edge = createEdge({
     tls: { cert: tls.cert, key: tls.key },
     baseDomain: config.baseDomain,
     port: config.edgePort,
     address: config.edgeHost,
+    ...(plain && { plain }),
     routes: createClient(RouteService, routes),
     hostDataPlane: host.dataPlane,
     limits: { requestsPerSecond: config.maxRequestsPerSecond },
@@ -320,7 +324,10 @@ async function startEdge(
     log,
     metrics,
   });
-  await edge.start().catch(portTaken("CLOCHE_EDGE_PORT", config.edgePort));
+  await edge.start().catch((error: NodeJS.ErrnoException & { port?: number }) => {
+    if (error.port === plain?.port) portTaken("CLOCHE_EDGE_HTTP_PORT", config.edgeHttpPort)(error);
+    else portTaken("CLOCHE_EDGE_PORT", config.edgePort)(error);
+  });
   return edge;
 }
 
@@ -339,10 +346,10 @@ function statusOf(
   apiKey: string,
   machines: Pick<ServiceStatus, "runtime" | "emulated" | "gvisor" | "subnet">,
 ): ServiceStatus {
-  const shown = (address: string): string => (address.includes(":") ? `[${address}]` : address);
   return {
     gateway_url: `http://${shown(config.gatewayHost)}:${config.gatewayPort}`,
     edge_url: `https://${shown(config.edgeHost)}:${config.edgePort}`,
+    data_plane_url: dataPlaneUrl(config),
     base_domain: config.baseDomain,
     ca_cert: caFile,
     api_key: apiKey,

@@ -37,6 +37,7 @@ async function newGateway(): Promise<{ gateway: Gateway; database: Database }> {
       issuer: "cloche-test",
       baseDomain: "cloche.localhost",
       edgePort: 7443,
+      dataPlaneUrl: "http://127.0.0.1:7081",
       tokenLifetimeSeconds: 3_600,
       corsOrigins: "*",
     },

@@ -11,6 +11,8 @@ export interface ServiceStatus {
   gateway_url: string;
   /** Where to connect for any sandbox domain. */
   edge_url: string;
+  /** Of all sandboxes: `<data plane URL>/sandboxes/<id>/v1/…`. Absent in the file of an earlier release. */
+  data_plane_url?: string;
   base_domain: string;
   /** PEM file of the authority that signed the edge's certificate. */
   ca_cert: string;

@@ -19,6 +19,9 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
       ["state", status.ready ? `ready (pid ${status.pid})` : "not running"],
       ["gateway", status.gateway_url],
       ["edge", status.edge_url],
+      ...(status.data_plane_url === undefined
+        ? []
+        : [["address", `${status.data_plane_url}/sandboxes/<id>`] as [string, string]]),
       ["domains", `<id>.${status.base_domain}`],
       ["ca", status.ca_cert],
       ["runtime", status.emulated ? `${status.runtime}; virtual machines are emulated` : status.runtime],

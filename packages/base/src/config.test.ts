@@ -12,6 +12,7 @@ describe("loadConfig", () => {
       cache: "/var/lib/cloche/cache",
       gatewayPort: 7080,
       edgePort: 7443,
+      edgeHttpPort: 7081,
       baseDomain: "cloche.localhost",
       tokenLifetimeSeconds: 3600,
       runtime: "auto",

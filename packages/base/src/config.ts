@@ -79,6 +79,13 @@ const settings = {
   gatewayPort: setting("CLOCHE_GATEWAY_PORT", "gateway_port", defaults.gatewayPort as number, port, portText),
   edgeHost: setting("CLOCHE_EDGE_HOST", "edge_host", "127.0.0.1", matching(/^[0-9a-f.:]+$/), "an IP address"),
   edgePort: setting("CLOCHE_EDGE_PORT", "edge_port", defaults.edgePort as number, port, portText),
+  edgeHttpPort: setting(
+    "CLOCHE_EDGE_HTTP_PORT",
+    "edge_http_port",
+    defaults.edgeHttpPort as number,
+    zeroOr(port),
+    "a TCP port from 1 to 65535 for the edge without TLS on the loopback, or 0 for none",
+  ),
   baseDomain: setting(
     "CLOCHE_BASE_DOMAIN",
     "base_domain",

@@ -7,6 +7,8 @@ export interface Target {
   port: number | undefined;
   /** The name without port and in lower case, as SNI must have it. */
   hostname: string;
+  /** Set where the address is that of all sandboxes (shared-address.ts); undefined: the sandbox's own domain. */
+  prefix?: string;
 }
 
 /**

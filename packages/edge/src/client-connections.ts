@@ -6,7 +6,7 @@
  *                      ├── FIN: a grace to take the answer, then closed (an exec's client: a short one)
  *                      └── closed or reset by the client: Exchange.clientGone
  */
-import type { TLSSocket } from "node:tls";
+import type { Socket } from "node:net";
 import { ClocheError } from "@cloche/protocol";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
@@ -20,7 +20,7 @@ interface ClientConnection {
 }
 
 export class ClientConnections {
-  readonly #connections = new Map<TLSSocket, ClientConnection>();
+  readonly #connections = new Map<Socket, ClientConnection>();
   readonly #limits: EdgeLimits;
   readonly #onOver: (exchange: Exchange) => void;
 
@@ -30,7 +30,7 @@ export class ClientConnections {
     this.#onOver = onOver;
   }
 
-  add(socket: TLSSocket): void {
+  add(socket: Socket): void {
     const connection: ClientConnection = {
       current: undefined,
       queue: [],
@@ -54,12 +54,12 @@ export class ClientConnections {
     return this.#connections.size;
   }
 
-  current(socket: TLSSocket): Exchange | undefined {
+  current(socket: Socket): Exchange | undefined {
     return this.#connections.get(socket)?.current;
   }
 
   /** Runs `begin` now, or after the answers to what the connection asked before. */
-  enter(socket: TLSSocket, begin: () => Exchange): void {
+  enter(socket: Socket, begin: () => Exchange): void {
     const connection = this.#connections.get(socket);
     if (connection === undefined) return;
     if (connection.current === undefined) return this.#begin(socket, connection, begin);
@@ -67,7 +67,7 @@ export class ClientConnections {
     else connection.queue.push(begin);
   }
 
-  #begin(socket: TLSSocket, connection: ClientConnection, begin: () => Exchange): void {
+  #begin(socket: Socket, connection: ClientConnection, begin: () => Exchange): void {
     const exchange = begin();
     connection.current = exchange;
     const over = (): void => this.#over(socket, connection, exchange);
@@ -76,7 +76,7 @@ export class ClientConnections {
     if (exchange.hasBody) this.#watchBody(socket, connection, exchange);
   }
 
-  #over(socket: TLSSocket, connection: ClientConnection, exchange: Exchange): void {
+  #over(socket: Socket, connection: ClientConnection, exchange: Exchange): void {
     if (connection.current !== exchange) return;
     connection.current = undefined;
     clearTimeout(connection.stall);
@@ -88,7 +88,7 @@ export class ClientConnections {
     else if (connection.halfClosed !== undefined) socket.end();
   }
 
-  #halfClosed(socket: TLSSocket, connection: ClientConnection): void {
+  #halfClosed(socket: Socket, connection: ClientConnection): void {
     const { current } = connection;
     if (current === undefined) return;
     const isExec = isExecPath(current.request.method, current.path);
@@ -97,7 +97,7 @@ export class ClientConnections {
   }
 
   /** A body that stands still although we would take more of it is given up. */
-  #watchBody(socket: TLSSocket, connection: ClientConnection, exchange: Exchange): void {
+  #watchBody(socket: Socket, connection: ClientConnection, exchange: Exchange): void {
     let seen = socket.bytesRead;
     const look = (): void => {
       if (exchange.request.complete || exchange.over) return;
@@ -113,7 +113,7 @@ export class ClientConnections {
   }
 
   /** What is left of a request that was answered early is thrown away, but not without end. */
-  #boundRest(socket: TLSSocket, exchange: Exchange): void {
+  #boundRest(socket: Socket, exchange: Exchange): void {
     const timer = setTimeout(() => exchange.request.complete || socket.destroy(), this.#limits.lingerMs);
     socket.once("close", () => clearTimeout(timer));
     exchange.request.once("end", () => clearTimeout(timer));

@@ -1,18 +1,17 @@
 /**
- * The edge: TLS for `*.<base domain>`, and every request to where it belongs.
+ * The edge: TLS for `*.<base domain>` and the address of all sandboxes, on the loopback without TLS too, and every request to where it belongs.
  *
  *   client ─TLS─▶ ClientConnections ─▶ Exchange ─▶ Router ─▶ Gate (state, wake, restore) ─┬─▶ agent  (forward)
  *                                                                                      ├─▶ port   (forward, through a tunnel)
  *                                                                                      └─▶ host   (checkpoint, restore)
  *
- * Owns the listening socket, the routing table and the connections to agents. Holds the TLS key and the public token keys, no database, and
+ * Owns the listening sockets, the routing table and the connections to agents. Holds the TLS key and the public token keys, no database, and
  * nothing that must survive a crash. Called by the composition root only.
  */
-import { ServerResponse, type IncomingMessage } from "node:http";
+import http, { ServerResponse, type IncomingMessage } from "node:http";
 import https from "node:https";
-import type { AddressInfo, Socket } from "node:net";
+import { type AddressInfo, isIP, type Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import type { TLSSocket } from "node:tls";
 import { type Clock, type Log, logIds, Metrics } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ClientConnections } from "./client-connections.ts";
@@ -42,6 +41,8 @@ export interface EdgeOptions {
   port: number;
   /** Address to listen on; default all. */
   address?: string;
+  /** Where to listen without TLS: an address of the loopback. Default: nowhere. */
+  plain?: { port: number; address: string };
   /** In memory (createRouterTransport) or over the network. */
   routes: RouteClient;
   /** Answers `/v1/checkpoint*` and `/v1/restore`; it verifies the token. */
@@ -55,9 +56,15 @@ export interface EdgeOptions {
   metrics?: Metrics;
 }
 
+export interface EdgePorts {
+  port: number;
+  /** Undefined: it does not listen without TLS. */
+  plainPort: number | undefined;
+}
+
 export interface Edge {
-  /** Listens, and resolves once the routing table is complete. Rejects when the port is taken. */
-  start(): Promise<{ port: number }>;
+  /** Listens, and resolves once the routing table is complete. Rejects when a port is taken, and then listens nowhere. */
+  start(): Promise<EdgePorts>;
   /** New connections get the new certificate. */
   setTls(tls: TlsFiles): void;
   /** Throws a ClocheError naming what is not ready. */
@@ -85,6 +92,7 @@ class EdgeServer implements Edge {
   readonly #router: Router;
   readonly #measure: MeasureExchange;
   readonly #server: https.Server;
+  readonly #plainServer: http.Server | undefined;
   readonly #sockets = new Set<Socket>();
   readonly #refused = new WeakSet<Duplex>();
   readonly #stopping = new AbortController();
@@ -122,22 +130,40 @@ class EdgeServer implements Edge {
       connections: this.#clients.size,
     }));
     this.#server = this.#createServer();
+    this.#plainServer = options.plain && this.#createPlainServer(options.plain.address);
   }
 
   #createServer(): https.Server {
-    const limits = this.#limits;
-    const settings: https.ServerOptions & { shouldUpgradeCallback: (request: IncomingMessage) => boolean } = {
+    const server = https.createServer({
       ...this.#options.tls,
       ALPNProtocols: ["http/1.1"],
       minVersion: "TLSv1.2",
-      handshakeTimeout: limits.handshakeTimeoutMs,
+      handshakeTimeout: this.#limits.handshakeTimeoutMs,
+      allowHalfOpen: true,
+      ...this.#httpSettings(),
+    });
+    server.on("secureConnection", (socket) => this.#clients.add(socket));
+    server.on("tlsClientError", (error) => this.#log.debug({ err: error }, "TLS handshake failed"));
+    return this.#serve(server);
+  }
+
+  #createPlainServer(address: string): http.Server {
+    if (!isLoopback(address))
+      throw new Error(`${address} is not of the loopback; nothing is served there without TLS`);
+    const server = http.createServer(this.#httpSettings());
+    server.on("connection", (socket: Socket) => this.#clients.add(socket));
+    return this.#serve(server);
+  }
+
+  #httpSettings(): http.ServerOptions & { shouldUpgradeCallback: (request: IncomingMessage) => boolean } {
+    const limits = this.#limits;
+    return {
       maxHeaderSize: limits.headerBytes,
       headersTimeout: limits.headersTimeoutMs,
       requestTimeout: 0,
       keepAliveTimeout: limits.idleConnectionMs,
       connectionsCheckingInterval: Math.min(limits.headersTimeoutMs, 5_000),
       requireHostHeader: false,
-      allowHalfOpen: true,
       insecureHTTPParser: false,
       noDelay: true,
       keepAlive: true,
@@ -145,32 +171,29 @@ class EdgeServer implements Edge {
       // Other protocols (h2c) are not offered: such a request is answered as if it had not asked.
       shouldUpgradeCallback: (request) => request.headers.upgrade?.toLowerCase() === "websocket",
     };
-    const server = https.createServer(settings);
+  }
+
+  /** What is done with the requests of a server, whichever. */
+  #serve<Server extends http.Server | https.Server>(server: Server): Server {
+    const { connections, lingerMs } = this.#limits;
     server.timeout = 0;
     // Node would drop headers beyond this silently; the router counts and refuses.
     server.maxHeadersCount = 0;
-    server.maxConnections = limits.connections;
+    server.maxConnections = connections;
     // A FIN is not yet a client that went away; ClientConnections decides.
-    (server as https.Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
+    (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
     server.on("connection", (socket: Socket) => {
       this.#sockets.add(socket);
       socket.once("close", () => this.#sockets.delete(socket));
     });
-    server.on("secureConnection", (socket) => this.#clients.add(socket));
-    server.on("tlsClientError", (error) => this.#log.debug({ err: error }, "TLS handshake failed"));
     server.on("request", (request, response) => this.#enter(request, response, false));
     server.on("checkContinue", (request, response) => this.#enter(request, response, true));
     server.on("checkExpectation", (request, response) => this.#enter(request, response, false));
-    server.on("upgrade", (request, socket, first) => this.#upgrade(request, socket as TLSSocket, first));
+    server.on("upgrade", (request, socket, first) => this.#upgrade(request, socket as Socket, first));
     server.on("connect", (_request, socket) => {
-      answerRaw(
-        socket,
-        new ClocheError("invalid_argument", "CONNECT is not offered"),
-        newId(),
-        limits.lingerMs,
-      );
+      answerRaw(socket, new ClocheError("invalid_argument", "CONNECT is not offered"), newId(), lingerMs);
     });
-    server.on("clientError", (error, socket) => this.#clientError(error, socket as TLSSocket));
+    server.on("clientError", (error, socket) => this.#clientError(error, socket as Socket));
     return server;
   }
 
@@ -180,7 +203,7 @@ class EdgeServer implements Edge {
     expectsContinue: boolean,
     upgradeFirst?: Buffer,
   ): void {
-    this.#clients.enter(request.socket as TLSSocket, () => {
+    this.#clients.enter(request.socket, () => {
       const exchange = new Exchange(request, response, {
         requestId: requestIdOf(request),
         expectsContinue,
@@ -209,7 +232,7 @@ class EdgeServer implements Edge {
     this.#router.route(exchange);
   }
 
-  #upgrade(request: IncomingMessage, socket: TLSSocket, first: Buffer): void {
+  #upgrade(request: IncomingMessage, socket: Socket, first: Buffer): void {
     if (this.#clients.current(socket) !== undefined) {
       socket.destroy();
       return;
@@ -221,7 +244,7 @@ class EdgeServer implements Edge {
     this.#enter(request, response, false, first);
   }
 
-  #clientError(error: NodeJS.ErrnoException, socket: TLSSocket): void {
+  #clientError(error: NodeJS.ErrnoException, socket: Socket): void {
     // The parser goes on complaining about each further byte.
     if (this.#refused.has(socket)) return;
     const problem = parserProblem(error);
@@ -270,14 +293,17 @@ class EdgeServer implements Edge {
     else this.#log.info(fields, "answered");
   }
 
-  async start(): Promise<{ port: number }> {
-    await new Promise<void>((resolve, reject) => {
-      this.#server.once("error", reject);
-      this.#server.listen({ port: this.#options.port, host: this.#options.address }, () => {
-        this.#server.off("error", reject);
-        resolve();
+  async start(): Promise<EdgePorts> {
+    const { port, address, plain } = this.#options;
+    await listen(this.#server, port, address);
+    if (this.#plainServer !== undefined && plain !== undefined) {
+      await listen(this.#plainServer, plain.port, plain.address).catch(async (error: unknown) => {
+        const ended = closed(this.#server);
+        for (const socket of this.#sockets) socket.destroy();
+        await ended;
+        throw error;
       });
-    });
+    }
     await new Promise<void>((resolve) => {
       this.#table
         .watch(this.#options.routes, this.#clock, this.#log, this.#stopping.signal, resolve)
@@ -286,7 +312,8 @@ class EdgeServer implements Edge {
     this.#isSynced = true;
     this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
     this.#sweep.unref();
-    return { port: (this.#server.address() as AddressInfo).port };
+    const portOf = (server: http.Server | https.Server): number => (server.address() as AddressInfo).port;
+    return { port: portOf(this.#server), plainPort: this.#plainServer && portOf(this.#plainServer) };
   }
 
   setTls(tls: TlsFiles): void {
@@ -301,13 +328,14 @@ class EdgeServer implements Edge {
   drain(): void {
     this.#isDraining = true;
     this.#server.closeIdleConnections();
+    this.#plainServer?.closeIdleConnections();
   }
 
   async stop(graceMs = 0): Promise<void> {
     this.drain();
     this.#stopping.abort();
     clearInterval(this.#sweep);
-    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    const ended = Promise.all([closed(this.#server), this.#plainServer && closed(this.#plainServer)]);
     if (graceMs > 0 && this.#open > 0) {
       await Promise.race([
         new Promise<void>((resolve) => (this.#onIdle = resolve)),
@@ -317,6 +345,23 @@ class EdgeServer implements Edge {
     this.#clients.closeAll();
     this.#upstreams.close();
     for (const socket of this.#sockets) socket.destroy();
-    await closed;
+    await ended;
   }
 }
+
+function listen(server: http.Server | https.Server, port: number, host: string | undefined): Promise<void> {
+  return new Promise<void>((resolve, reject) => {
+    server.once("error", reject);
+    server.listen({ port, host }, () => {
+      server.off("error", reject);
+      resolve();
+    });
+  });
+}
+
+/** Stops listening; resolves when the last connection is gone. */
+const closed = (server: http.Server | https.Server): Promise<void> =>
+  new Promise<void>((resolve) => void server.close(() => resolve()));
+
+const isLoopback = (address: string): boolean =>
+  address === "::1" || (isIP(address) === 4 && address.startsWith("127."));

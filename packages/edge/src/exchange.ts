@@ -8,6 +8,7 @@
  *                    └── we cut it (agent or edge failed): nobody is told
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { ClocheError, dataPlaneStatus, traceparentHeader, traceparentOf } from "@cloche/protocol";
@@ -20,7 +21,7 @@ const onePieceBytes = 8 * 1024;
 export class Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  readonly socket: TLSSocket;
+  readonly socket: Socket;
   readonly requestId: string;
   readonly hasBody: boolean;
   /** The client waits for 100 Continue before it sends its body. */
@@ -64,7 +65,7 @@ export class Exchange {
   ) {
     this.request = request;
     this.response = response;
-    this.socket = request.socket as TLSSocket;
+    this.socket = request.socket;
     this.requestId = options.requestId;
     this.expectsContinue = options.expectsContinue;
     this.upgradeFirst = options.upgradeFirst;
@@ -83,6 +84,17 @@ export class Exchange {
     const url = this.request.url ?? "";
     const query = url.indexOf("?");
     return query === -1 ? url : url.slice(0, query);
+  }
+
+  /** It came without TLS. */
+  get isPlain(): boolean {
+    return (this.socket as Partial<TLSSocket>).encrypted !== true;
+  }
+
+  /** The name that the TLS handshake asked for; undefined: none, or no TLS. */
+  get servername(): string | undefined {
+    const { servername } = this.socket as Partial<TLSSocket>;
+    return typeof servername === "string" && servername !== "" ? servername.toLowerCase() : undefined;
   }
 
   /** Headers that go no further: a trace context that is not valid. */

@@ -53,11 +53,11 @@ export function methodRefused(exchange: Exchange): boolean {
   return true;
 }
 
-/** `origin`: where the client has reached the sandbox's data plane. */
+/** `address`: a URL at which anybody reaches the sandbox's data plane, as the client did. */
 export async function makeFileLink(
   exchange: Exchange,
   route: Route,
-  origin: string,
+  address: string,
   nowMs: number,
 ): Promise<FileLinkAnswer> {
   const { path, operation, expiresInSeconds, once, user } = await readFileLinkRequest(exchange);
@@ -65,7 +65,7 @@ export async function makeFileLink(
   const onceId = once ? randomBytes(16).toString("base64url") : undefined;
   const link = { path, operation, user, onceId, expiresAtMs };
   const token = signFileLink(keyOf(route), route.sandboxId, link);
-  return { url: `${origin}${fileLinkPath}?token=${token}`, expires_at: new Date(expiresAtMs).toISOString() };
+  return { url: `${address}${fileLinkPath}?token=${token}`, expires_at: new Date(expiresAtMs).toISOString() };
 }
 
 /** The link that the request uses. Throws 401 where there is no good one, 403 where it is for something else. */

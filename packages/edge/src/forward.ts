@@ -12,6 +12,8 @@ export interface Forwarding {
   headers: RawHeaders;
   /** In place of the client's request target. */
   target?: string;
+  /** Changes the headers of an answer on their way to the client. */
+  answer?: (headers: RawHeaders) => RawHeaders;
   /** What the client is told when there is no answer. */
   explain: (failure: AnswerFailure) => ClocheError;
   /** The client went away after the whole request had been sent. */
@@ -176,7 +178,7 @@ class Carrier implements AnswerHandlers {
     this.#continueTimer = undefined;
     this.#left = head.length;
     try {
-      this.#exchange.begin(head.status, head.reason, answerHeaders(head.headers));
+      this.#exchange.begin(head.status, head.reason, this.#answerHeaders(head));
     } catch (error) {
       // A header that node refuses to send on.
       this.#stop();
@@ -188,6 +190,11 @@ class Carrier implements AnswerHandlers {
     }
     // The head goes out even when no body comes for a while (events); in the same packet when it does come.
     if (head.length === undefined) process.nextTick(() => this.#ended || response.flushHeaders());
+  }
+
+  #answerHeaders(head: AnswerHead): RawHeaders {
+    const headers = answerHeaders(head.headers);
+    return this.#forwarding.answer === undefined ? headers : this.#forwarding.answer(headers);
   }
 
   onBody(chunk: Buffer): void {
@@ -224,7 +231,7 @@ class Carrier implements AnswerHandlers {
     this.#exchange.over = true;
     response.detachSocket(socket);
     let text = `HTTP/1.1 101 ${head.reason || "Switching Protocols"}\r\n`;
-    const headers = answerHeaders(head.headers);
+    const headers = this.#answerHeaders(head);
     for (let index = 0; index + 1 < headers.length; index += 2)
       text += `${headers[index]}: ${headers[index + 1]}\r\n`;
     text += `Connection: Upgrade\r\nUpgrade: ${this.#exchange.request.headers.upgrade}\r\nx-request-id: ${requestId}\r\n\r\n`;

@@ -1,17 +1,18 @@
 /**
  * `/healthz` and `/readyz` of the edge itself: on the base domain and on addresses, as a load balancer asks.
- * A sandbox's own domain keeps all its paths.
+ * A sandbox's own domain keeps all its paths, and so does a request that names one by a header.
  */
-import { isIP } from "node:net";
 import { ClocheError } from "@cloche/protocol";
 import type { Exchange } from "./exchange.ts";
+import { sandboxIdHeader, sharedHostname } from "./shared-address.ts";
 
 export function isHealthCheck(exchange: Exchange, baseDomain: string): boolean {
   const { path } = exchange;
   if (path !== "/healthz" && path !== "/readyz") return false;
-  const host = (exchange.request.headers.host ?? "").toLowerCase().replace(/:\d{1,5}$/, "");
+  const { headers } = exchange.request;
   const isOwn =
-    host === baseDomain.toLowerCase() || host === "localhost" || isIP(host.replace(/^\[|\]$/g, "")) !== 0;
+    headers[sandboxIdHeader] === undefined &&
+    sharedHostname(headers.host ?? "", baseDomain.toLowerCase()) !== undefined;
   exchange.isHealthCheck = isOwn;
   return isOwn;
 }

@@ -1,4 +1,4 @@
-export { createEdge, type Edge, type EdgeOptions, type TlsFiles } from "./edge.ts";
+export { createEdge, type Edge, type EdgeOptions, type EdgePorts, type TlsFiles } from "./edge.ts";
 export { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 export type { CorsOrigins } from "./cors.ts";
 export type { RouteClient } from "./route-table.ts";

@@ -1,6 +1,7 @@
 /**
  * Who may reach a port of a sandbox at `https://<port>-<id>.<base domain>`: the bearer of the sandbox's token, a browser with the cookie that a
  * one-time link gave it (good for that port alone), or anyone where the owner made the port public. Neither cookie nor token reaches the user's server.
+ * At the address of all sandboxes and without TLS there is no such cookie.
  */
 import type { IncomingMessage } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -9,6 +10,7 @@ import { ClocheError, internalHeaders, portLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "./headers.ts";
 import type { RouteClient } from "./route-table.ts";
 import { isOurToken } from "./request-token.ts";
+import { sandboxIdHeader, sandboxPortHeader } from "./shared-address.ts";
 
 /** `__Host-`: browsers take it only host-only, Secure and for `/`, so that no sibling sandbox can plant one. */
 export const portCookie = "__Host-cloche";
@@ -23,20 +25,43 @@ export interface PortCredentials {
   cookies: string | undefined;
 }
 
+/** How a port is reached. */
+export interface PortPlace {
+  /** Before the port's own paths, at the address of all sandboxes, where no cookie is anybody's own; undefined: its own domain. */
+  prefix: string | undefined;
+  isPlain: boolean;
+}
+
+/** Our cookie is Secure and of one origin: it counts over TLS on the port's own domain. */
+export const takesCookie = ({ prefix, isPlain }: PortPlace): boolean => prefix === undefined && !isPlain;
+
 /** Finds our token in a request. An Authorization that is not ours belongs to the user's server and is left alone. */
-export function portCredentials(request: IncomingMessage, issuer: string | undefined): PortCredentials {
+export function portCredentials(
+  request: IncomingMessage,
+  issuer: string | undefined,
+  place: PortPlace,
+): PortCredentials {
   const dropped = new Set([
     "x-forwarded-for",
     "x-forwarded-proto",
     "x-forwarded-host",
+    "x-forwarded-prefix",
     "forwarded",
     "cookie",
   ]);
-  const { own, others } = splitCookies(request.headers.cookie);
+  const isShared = place.prefix !== undefined;
+  if (isShared) dropped.add(sandboxIdHeader).add(sandboxPortHeader);
+  const cookies = splitCookies(request.headers.cookie);
+  const own = takesCookie(place) ? cookies.own : undefined;
   const bearer = bearerToken(request.headers.authorization);
   const ours = bearer !== undefined && (issuer === undefined || isOurToken(bearer, issuer));
   if (ours) dropped.add("authorization");
-  return { token: ours ? bearer : own, fromCookie: !ours && own !== undefined, dropped, cookies: others };
+  return {
+    token: ours ? bearer : own,
+    fromCookie: !ours && own !== undefined,
+    dropped,
+    cookies: isShared ? undefined : cookies.others,
+  };
 }
 
 function splitCookies(header: string | undefined): { own: string | undefined; others: string | undefined } {
@@ -80,15 +105,20 @@ export async function authorisePort(
 }
 
 /** Headers for the user's server: what the client asked for, in the words dev servers and frameworks read. */
-export function portHeaders(request: IncomingMessage, credentials: PortCredentials): RawHeaders {
+export function portHeaders(
+  request: IncomingMessage,
+  credentials: PortCredentials,
+  { prefix, isPlain }: PortPlace,
+): RawHeaders {
   const headers: RawHeaders = [
     "X-Forwarded-For",
     request.socket.remoteAddress ?? "unknown",
     "X-Forwarded-Proto",
-    "https",
+    isPlain ? "http" : "https",
     "X-Forwarded-Host",
     request.headers.host ?? "",
   ];
+  if (prefix !== undefined && prefix !== "") headers.push("X-Forwarded-Prefix", prefix);
   if (credentials.cookies !== undefined) headers.push("Cookie", credentials.cookies);
   return headers;
 }

@@ -25,12 +25,16 @@ import {
   type PortCredentials,
   portCredentials,
   portHeaders,
+  type PortPlace,
   redeemPortLink,
+  takesCookie,
 } from "./port-access.ts";
 import { tooManyHeaders } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
 import type { RouteClient, RouteTable } from "./route-table.ts";
 import { authorizationOf } from "./request-token.ts";
+import { asksForPort, sandboxPath, sharedHostname, sharedTarget } from "./shared-address.ts";
+import { sharedPortAnswer } from "./shared-port.ts";
 import { PortClosedError, type Upstreams } from "./upstreams.ts";
 import type { Waiter } from "./waiting-room.ts";
 
@@ -113,7 +117,9 @@ export class Router {
     }
     if (path === fileLinkPath) {
       if (methodRefused(exchange)) return;
-      const answering = isFileLinkUse(exchange) ? this.#useFileLink(exchange) : this.#makeFileLink(exchange);
+      const answering = isFileLinkUse(exchange)
+        ? this.#useFileLink(exchange)
+        : this.#makeFileLink(exchange, target);
       answering.catch((error: unknown) => exchange.fail(ClocheError.from(error)));
       return;
     }
@@ -121,15 +127,17 @@ export class Router {
   }
 
   /** A link is made without the agent, so a sandbox that dozes or is being restored need not be asked. */
-  async #makeFileLink(exchange: Exchange): Promise<void> {
+  async #makeFileLink(exchange: Exchange, target: Target): Promise<void> {
     const { sandboxId, request } = exchange;
     const authorise = async (): Promise<unknown> =>
       this.#verifier.verify(bearerToken(authorizationOf(request)), sandboxId);
     // An unknown sandbox is 404 before any question of tokens.
     if (this.#parts.table.get(sandboxId) !== undefined) await authorise();
     const route = await this.#gate.admit(sandboxId, true, { kind: "bearer", authorise });
-    const origin = `https://${request.headers.host}`;
-    const link = await makeFileLink(exchange, route, origin, this.#parts.clock.nowMs());
+    const origin = `${exchange.isPlain ? "http" : "https"}://${request.headers.host}`;
+    // Who opens a link sends no header that names the sandbox.
+    const address = target.prefix === undefined ? origin : `${origin}${sandboxPath(sandboxId)}`;
+    const link = await makeFileLink(exchange, route, address, this.#parts.clock.nowMs());
     if (exchange.gone || exchange.over) return;
     const body = Buffer.from(JSON.stringify(link));
     const length = String(body.length);
@@ -211,18 +219,43 @@ export class Router {
     const { host } = request.headers;
     if (host === undefined) return bad("the Host header is missing");
     if (hasTwoHosts(request)) return bad("there is more than one Host header");
-    const target = parseAuthority(host, baseDomain);
-    if (target === undefined) {
+    const shared = sharedHostname(host, baseDomain);
+    const target = shared === undefined ? parseAuthority(host, baseDomain) : undefined;
+    const hostname = shared ?? target?.hostname;
+    if (hostname === undefined) {
       exchange.fail(
         new ClocheError("not_found", `there is no sandbox at ${JSON.stringify(host.slice(0, 255))}`),
       );
       return undefined;
     }
-    const { servername } = exchange.socket;
-    if (typeof servername === "string" && servername !== "" && servername.toLowerCase() !== target.hostname) {
+    const { servername } = exchange;
+    if (servername !== undefined && servername !== hostname)
       return bad("the Host header names another domain than the TLS connection (SNI)", 421);
+    return target ?? this.#sharedTarget(exchange, hostname);
+  }
+
+  /** At the address of all sandboxes; undefined: answered. From here on the request's URL is what the sandbox is asked. */
+  #sharedTarget(exchange: Exchange, hostname: string): Target | undefined {
+    const { request } = exchange;
+    const { corsOrigins } = this.#parts;
+    try {
+      const target = sharedTarget(request, hostname);
+      if (target !== undefined) {
+        // It would be in the middle between a browser and every sandbox.
+        if (request.headers["service-worker"] !== undefined)
+          throw new ClocheError("permission_denied", "no service worker is served at this address");
+        request.url = target.url;
+        return target;
+      }
+      if (!isPreflight(request) || asksForPort(request))
+        throw new ClocheError("not_found", "name the sandbox: /sandboxes/{id}/…, or the header x-sandbox-id");
+      exchange.begin(204, undefined, preflightHeaders(request, corsOrigins));
+      exchange.end();
+    } catch (error) {
+      exchange.extraHeaders = corsHeaders(request, corsOrigins);
+      exchange.fail(ClocheError.from(error));
     }
-    return target;
+    return undefined;
   }
 
   #send(exchange: Exchange, route: Route, toHost: boolean): void {
@@ -301,14 +334,17 @@ export class Router {
   async #routePort(exchange: Exchange, target: Target & { port: number }): Promise<void> {
     const { table, client, clock, upstreams, limits } = this.#parts;
     const { request } = exchange;
-    const { sandboxId, port } = target;
+    const { sandboxId, port, prefix } = target;
+    const place: PortPlace = { prefix, isPlain: exchange.isPlain };
     if (exchange.path === portLinkPath) {
+      if (!takesCookie(place))
+        throw new ClocheError("not_found", "a port link is opened with https on the port's own domain");
       const redirect = await redeemPortLink(request, client, target, clock.nowMs(), exchange.requestId);
       exchange.begin(303, undefined, redirect);
       exchange.end();
       return;
     }
-    const credentials = portCredentials(request, table.keys?.issuer);
+    const credentials = portCredentials(request, table.keys?.issuer, place);
     const known = table.get(sandboxId);
     if (port === known?.agentPort) throw agentsPort(port);
     const isPublic = known?.allPortsPublic === true || known?.publicPorts.includes(port) === true;
@@ -323,7 +359,13 @@ export class Router {
       exchange,
       {
         pool: upstreams.port(route, port),
-        headers: [...forwardableHeaders(request, credentials.dropped), ...portHeaders(request, credentials)],
+        headers: [
+          ...forwardableHeaders(request, credentials.dropped),
+          ...portHeaders(request, credentials, place),
+        ],
+        ...(prefix !== undefined && {
+          answer: (headers) => sharedPortAnswer(headers, { prefix, host: request.headers.host ?? "" }),
+        }),
         explain: (failure) =>
           failure.cause instanceof PortClosedError
             ? new ClocheError("unavailable", `nothing listens on ${asked}`, {

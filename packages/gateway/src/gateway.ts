@@ -52,6 +52,8 @@ export interface GatewayConfig {
   baseDomain: string;
   /** The port that clients reach the edge on; 443 is left out of domains. */
   edgePort: number;
+  /** The address of all sandboxes, `data_plane_url` of answers with a token: a URL without a slash at its end. */
+  dataPlaneUrl: string;
   tokenLifetimeSeconds: number;
   corsOrigins: CorsOrigins;
   /** What one team may have and do. Default: `defaults.teamLimits`. */
@@ -206,6 +208,7 @@ export function createGateway(options: GatewayOptions): Gateway {
           log,
           randomBytes,
           domains: { baseDomain: config.baseDomain, edgePort: config.edgePort },
+          dataPlaneUrl: config.dataPlaneUrl,
           routesDelivered,
         }),
       );

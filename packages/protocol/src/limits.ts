@@ -118,6 +118,8 @@ const checkpointGb = 0;
 export const defaults = {
   gatewayPort: 7080,
   edgePort: 7443,
+  /** Without TLS, on the loopback. */
+  edgeHttpPort: 7081,
   baseDomain: "cloche.localhost",
   tokenLifetimeSeconds: 3_600,
   cpus: 2,

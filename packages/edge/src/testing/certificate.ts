@@ -3,7 +3,7 @@ import * as x509 from "@peculiar/x509";
 import { webcrypto } from "node:crypto";
 import type { TlsFiles } from "../edge.ts";
 
-/** A self-signed certificate for `*.<base domain>`; clients of the tests take it as their CA. */
+/** A self-signed certificate for `*.<base domain>` and the names of the loopback; clients of the tests take it as their CA. */
 export async function selfSigned(baseDomain: string): Promise<TlsFiles> {
   const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
   const keys = (await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"])) as CryptoKeyPair;
@@ -15,7 +15,12 @@ export async function selfSigned(baseDomain: string): Promise<TlsFiles> {
     keys,
     extensions: [
       new x509.BasicConstraintsExtension(true, undefined, true),
-      new x509.SubjectAlternativeNameExtension([{ type: "dns", value: `*.${baseDomain}` }]),
+      new x509.SubjectAlternativeNameExtension([
+        { type: "dns", value: `*.${baseDomain}` },
+        { type: "dns", value: baseDomain },
+        { type: "dns", value: "localhost" },
+        { type: "ip", value: "127.0.0.1" },
+      ]),
     ],
   });
   const key = Buffer.from(await webcrypto.subtle.exportKey("pkcs8", keys.privateKey)).toString("base64");

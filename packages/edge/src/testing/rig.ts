@@ -5,7 +5,7 @@ import net, { type AddressInfo } from "node:net";
 import tls from "node:tls";
 import { channelKeyOf, preSharedKeyOf, silentLog, systemClock } from "@cloche/base";
 import { abortExecPath, channel, portTunnelPath } from "@cloche/protocol";
-import { createEdge, type Edge, type EdgeOptions } from "../edge.ts";
+import { createEdge, type Edge, type EdgeOptions, type EdgePorts } from "../edge.ts";
 import { selfSigned } from "./certificate.ts";
 import { FakeGateway, sandboxA } from "./fake-gateway.ts";
 
@@ -30,11 +30,25 @@ export interface Seen {
   body: string;
 }
 
+async function wholeAnswer(request: http.ClientRequest): Promise<Answer> {
+  const [response] = (await once(request, "response")) as [IncomingMessage];
+  const chunks: Buffer[] = [];
+  for await (const chunk of response) chunks.push(chunk as Buffer);
+  return {
+    status: response.statusCode ?? 0,
+    headers: response.headers,
+    rawHeaders: response.rawHeaders,
+    body: Buffer.concat(chunks).toString(),
+  };
+}
+
 /** An edge before a fake agent and a fake gateway, with a real TLS client. Ends with `await using`. */
 export class Rig implements AsyncDisposable {
   readonly edge: Edge;
   readonly gateway: FakeGateway;
   readonly port: number;
+  /** Without TLS. */
+  readonly plainPort: number;
   readonly agent: http.Server;
   readonly agentPort: number;
   readonly ca: string;
@@ -66,6 +80,7 @@ export class Rig implements AsyncDisposable {
       baseDomain,
       port: 0,
       address: "127.0.0.1",
+      plain: { port: 0, address: "127.0.0.1" },
       routes: gateway.client,
       hostDataPlane: (request, response, context) => {
         rig?.hostSeen.push(`${request.method} ${request.url} ${context.sandboxId}`);
@@ -86,15 +101,16 @@ export class Rig implements AsyncDisposable {
       ...(throughChannel && { channelKey }),
       epoch: 1n,
     });
-    const { port } = await edge.start();
-    rig = new Rig(edge, gateway, port, agent, certificate.cert);
+    const ports = await edge.start();
+    rig = new Rig(edge, gateway, ports, agent, certificate.cert);
     return rig;
   }
 
-  constructor(edge: Edge, gateway: FakeGateway, port: number, agent: http.Server, ca: string) {
+  constructor(edge: Edge, gateway: FakeGateway, ports: EdgePorts, agent: http.Server, ca: string) {
     this.edge = edge;
     this.gateway = gateway;
-    this.port = port;
+    this.port = ports.port;
+    this.plainPort = ports.plainPort ?? 0;
     this.agent = agent;
     this.agentPort = (agent.address() as AddressInfo).port;
     this.ca = ca;
@@ -164,21 +180,23 @@ export class Rig implements AsyncDisposable {
     return { authorization: `Bearer ${await this.gateway.token(sandboxId)}` };
   }
 
+  /** One request without TLS to the address of all sandboxes. */
+  async askPlain(
+    path: string,
+    options: http.RequestOptions & { body?: string | Buffer } = {},
+  ): Promise<Answer> {
+    const request = http.request({ host: "127.0.0.1", port: this.plainPort, agent: false, path, ...options });
+    request.end(options.body);
+    return wholeAnswer(request);
+  }
+
   /** One request by node:https, on a connection of its own unless `agent` is given. */
   async ask(
     options: https.RequestOptions & { label?: string; body?: string | Buffer } = {},
   ): Promise<Answer> {
     const request = this.request(options);
     request.end(options.body);
-    const [response] = (await once(request, "response")) as [IncomingMessage];
-    const chunks: Buffer[] = [];
-    for await (const chunk of response) chunks.push(chunk as Buffer);
-    return {
-      status: response.statusCode ?? 0,
-      headers: response.headers,
-      rawHeaders: response.rawHeaders,
-      body: Buffer.concat(chunks).toString(),
-    };
+    return wholeAnswer(request);
   }
 
   request(options: https.RequestOptions & { label?: string } = {}): http.ClientRequest {
@@ -231,7 +249,7 @@ export class Rig implements AsyncDisposable {
   }
 }
 
-export async function readAll(socket: tls.TLSSocket): Promise<string> {
+export async function readAll(socket: net.Socket): Promise<string> {
   const chunks: Buffer[] = [];
   socket.on("data", (chunk: Buffer) => chunks.push(chunk));
   if (!socket.closed) await once(socket, "close");

@@ -245,6 +245,7 @@ describe("IssueDataPlaneToken", () => {
       jti: expect.stringMatching(/^[\w-]{22}$/),
     });
     expect(body.expires_at_unix).toBe(now + 3_600);
+    expect(body.data_plane_url).toBe("http://127.0.0.1:7081");
     const [key] = f.gateway.verificationKeys;
     const publicKey = createPublicKey({ key: { ...key?.jwk }, format: "jwk" });
     const verify = createVerify("RSA-SHA256").update(`${header}.${payload}`);

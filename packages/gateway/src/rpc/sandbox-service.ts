@@ -60,6 +60,7 @@ export interface SandboxServiceDependencies {
   log: Log;
   randomBytes: RandomBytes;
   domains: Domains;
+  dataPlaneUrl: string;
   /** Resolves when the edges know every route that is known here, or after a short while. */
   routesDelivered: () => Promise<void>;
 }
@@ -81,6 +82,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       sandbox: message(record),
       dataPlaneToken: given.jwt,
       dataPlaneTokenExpiresAtUnix: given.expiresAtUnix,
+      dataPlaneUrl: given.jwt === "" ? "" : needs.dataPlaneUrl,
     };
   }
 
@@ -180,7 +182,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const record = await lifecycle.find(caller, request.sandboxId, "sandbox_id");
       lifecycle.check(record, "issue_token");
       const token = await tokens.issue(caller.teamId, record.id);
-      return { jwt: token.jwt, expiresAtUnix: token.expiresAtUnix };
+      return { ...token, dataPlaneUrl: needs.dataPlaneUrl };
     },
 
     async updateSandbox(request, context) {

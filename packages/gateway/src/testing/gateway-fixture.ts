@@ -25,6 +25,7 @@ export const testConfig: GatewayConfig = {
   issuer: "cloche-test",
   baseDomain: "cloche.localhost",
   edgePort: 7443,
+  dataPlaneUrl: "http://127.0.0.1:7081",
   tokenLifetimeSeconds: 3_600,
   corsOrigins: "*",
 };

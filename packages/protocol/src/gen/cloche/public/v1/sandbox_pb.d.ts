@@ -602,6 +602,13 @@ export declare type CreateSandboxResponse = Message<"cloche.public.v1.CreateSand
    * @generated from field: uint32 data_plane_token_expires_at_unix = 3;
    */
   dataPlaneTokenExpiresAtUnix: number;
+
+  /**
+   * of all sandboxes: <data_plane_url>/sandboxes/<id>/v1/…; in every answer with a token
+   *
+   * @generated from field: string data_plane_url = 4;
+   */
+  dataPlaneUrl: string;
 };
 
 /**
@@ -624,6 +631,13 @@ export declare type CreateSandboxResponseJson = {
    * @generated from field: uint32 data_plane_token_expires_at_unix = 3;
    */
   dataPlaneTokenExpiresAtUnix?: number;
+
+  /**
+   * of all sandboxes: <data_plane_url>/sandboxes/<id>/v1/…; in every answer with a token
+   *
+   * @generated from field: string data_plane_url = 4;
+   */
+  dataPlaneUrl?: string;
 };
 
 /**
@@ -1094,6 +1108,11 @@ export declare type ForkSandboxResponse = Message<"cloche.public.v1.ForkSandboxR
    * @generated from field: uint32 data_plane_token_expires_at_unix = 3;
    */
   dataPlaneTokenExpiresAtUnix: number;
+
+  /**
+   * @generated from field: string data_plane_url = 4;
+   */
+  dataPlaneUrl: string;
 };
 
 /**
@@ -1114,6 +1133,11 @@ export declare type ForkSandboxResponseJson = {
    * @generated from field: uint32 data_plane_token_expires_at_unix = 3;
    */
   dataPlaneTokenExpiresAtUnix?: number;
+
+  /**
+   * @generated from field: string data_plane_url = 4;
+   */
+  dataPlaneUrl?: string;
 };
 
 /**
@@ -1161,6 +1185,11 @@ export declare type IssueDataPlaneTokenResponse = Message<"cloche.public.v1.Issu
    * @generated from field: uint32 expires_at_unix = 2;
    */
   expiresAtUnix: number;
+
+  /**
+   * @generated from field: string data_plane_url = 3;
+   */
+  dataPlaneUrl: string;
 };
 
 /**
@@ -1176,6 +1205,11 @@ export declare type IssueDataPlaneTokenResponseJson = {
    * @generated from field: uint32 expires_at_unix = 2;
    */
   expiresAtUnix?: number;
+
+  /**
+   * @generated from field: string data_plane_url = 3;
+   */
+  dataPlaneUrl?: string;
 };
 
 /**
