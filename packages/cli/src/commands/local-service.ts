@@ -6,7 +6,7 @@ import { fileURLToPath } from "node:url";
 import type { Registry } from "./register.ts";
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "..", "..");
-const serviceMain = join(root, "packages", "service", "src", "main.ts");
+const serviceMain = join(root, "packages", "app", "src", "main.ts");
 
 const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update"]);
 
