@@ -26,8 +26,8 @@ describe("the table of phases", () => {
     }
   });
 
-  it("leaves no phase but by its ways: a machine that failed is only destroyed", () => {
-    expect(Object.values(phaseTable.failed).sort()).toEqual(["destroying", "failed"]);
+  it("leaves no phase but by its ways: a machine that failed is destroyed, or its resume undone", () => {
+    expect(Object.values(phaseTable.failed).sort()).toEqual(["destroying", "failed", "suspended"]);
     expect(new Set(Object.values(phaseTable.destroying))).toEqual(new Set(["failed", "destroying"]));
   });
 });

@@ -7,7 +7,7 @@
  *      │  └── start_failed ─┘                │ │  └──────────┘ suspend_failed  ▼
  *      └────────────── ended ───────────────┘ └───────────── started ─────── resuming ─resume_failed─▶ suspended
  *
- *     any ──gave_up──▶ failed          any ──destroy──▶ destroying ──▶ (no record)
+ *     any ──gave_up──▶ failed ──resume_failed──▶ suspended          any ──destroy──▶ destroying ──▶ (no record)
  *
  * Steps of a saga are repeated after a crash, and an undo begins where the last step left off, which may have been the commit:
  * so each trigger leads to its phase from that phase too, and each `…_failed` from where the operation ends.
@@ -77,7 +77,8 @@ export const phaseTable: Readonly<Record<MachinePhaseName, Row>> = {
   },
   resuming: { ...anywhere, resume: "resuming", started: "running", resume_failed: "suspended" },
   stopped: { ...anywhere, start: "starting", start_failed: "stopped", ended: "stopped" },
-  failed: anywhere,
+  // A resume that could not be undone is undone by the next start.
+  failed: { ...anywhere, resume_failed: "suspended" },
   destroying: anywhere,
 };
 

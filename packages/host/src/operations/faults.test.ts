@@ -1,6 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
+import { systemClock } from "@cloche/base";
 import { newSandboxId } from "@cloche/protocol";
 import { HostService, MachinePhase } from "@cloche/protocol/host";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -280,6 +281,78 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
       }
     });
   }
+
+  describe("an undo that fails", () => {
+    let id: string;
+    const phase = async (): Promise<MachinePhase> => (await client.getMachine({ sandboxId: id })).phase;
+    const undoWaitsMs = [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000];
+    const waits: number[] = [];
+    beforeEach(async () => {
+      await world.host.stop({ suspend: false });
+      waits.length = 0;
+      // The waits between tries of an undo pass at once; all others take their time.
+      const sleep = async (ms: number, signal?: AbortSignal): Promise<void> => {
+        if (!undoWaitsMs.includes(ms) || world.failing.size === 0) return systemClock.sleep(ms, signal);
+        waits.push(ms);
+        await systemClock.sleep(50, signal);
+      };
+      world.clock = { ...systemClock, sleep };
+      await world.start();
+      connect();
+      id = newSandboxId(randomBytes);
+      await create(client, id);
+      mark(id);
+    });
+
+    it("is tried again, and the machine is suspended as it was", async () => {
+      await suspend(client, id);
+      world.failing.add("agent Assign").add("driver stopMachine");
+      const answer = resume(client, id);
+      await expect.poll(() => waits.length).toBeGreaterThan(2);
+      world.failing.clear();
+      await expect(answer).rejects.toThrow();
+      expect(await phase()).toBe(MachinePhase.SUSPENDED);
+      await expectTruth();
+      await resume(client, id);
+      expect(world.machines.get(id)?.memory.counter).toBe(42);
+    });
+
+    it("and goes on to fail leaves a resume failed, not under way; the next start undoes it", async () => {
+      await suspend(client, id);
+      world.failing.add("agent Assign").add("driver stopMachine");
+      await expect(resume(client, id)).rejects.toThrow(/could not be undone/);
+      expect(waits).toEqual(undoWaitsMs);
+      expect(await phase()).toBe(MachinePhase.FAILED);
+      world.failing.clear();
+      await world.start();
+      connect();
+      expect(await phase()).toBe(MachinePhase.SUSPENDED);
+      await resume(client, id);
+      expect(world.machines.get(id)?.memory.counter).toBe(42);
+      await expectTruth();
+    });
+
+    it("and goes on to fail leaves a suspend stopped: it starts from its disk, which is told", async () => {
+      world.failing.add("driver snapshot").add("driver unblock");
+      await expect(suspend(client, id)).rejects.toThrow();
+      world.failing.clear();
+      expect(await phase()).toBe(MachinePhase.STOPPED);
+      await create(client, id);
+      expect((await client.getMachine({ sandboxId: id })).errorMessage).toMatch(
+        /without its memory: a suspend/,
+      );
+      await expectTruth();
+    });
+
+    it("keeps no deletion waiting", async () => {
+      await suspend(client, id);
+      world.failing.add("agent Assign").add("driver stopMachine");
+      await expect(resume(client, id)).rejects.toThrow(/could not be undone/);
+      world.failing.clear();
+      await destroy(client, id);
+      await expectTruth();
+    });
+  });
 
   it("memory that could not be saved at a stop is told after the next start", async () => {
     const id = newSandboxId(randomBytes);

@@ -1,6 +1,6 @@
 // Resume: a suspended machine goes on out of its memory image; where that can never be restored here, it starts from its disk.
 import { rm } from "node:fs/promises";
-import { runSaga, type SagaStep } from "@cloche/base";
+import type { SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
 import { ImageMismatchError, snapshotDisk } from "../drivers/driver.ts";
@@ -10,6 +10,7 @@ import { withoutMemory } from "./cold-start-words.ts";
 import { commitStep, restoreStep } from "./machine-steps.ts";
 import { dropSnapshots, imageOf } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
+import { NotUndoneError, runToAnEnd } from "./run-to-an-end.ts";
 import { startMachine } from "./start-machine.ts";
 
 export interface ResumeContext {
@@ -28,10 +29,13 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
   try {
     // Before anything is begun that would have to be undone.
     await machines.driver(known).requireRestorable(imageOf(machines, id));
-    await runSaga(saga, resumeSteps(parts), parts.journal);
+    await runToAnEnd(parts, saga, resumeSteps(parts));
   } catch (error) {
     if (error instanceof ImageMismatchError) return startFromImage(parts, id, error);
-    await machines.change(id, { errorMessage: `resume failed: ${ClocheError.from(error).message}` });
+    const errorMessage = `resume failed: ${ClocheError.from(error).message}`;
+    // Nobody knows what of it runs: its image stays, and the next start puts it back to rest.
+    if (error instanceof NotUndoneError) await machines.move(id, "gave_up", { errorMessage });
+    else await machines.change(id, { errorMessage });
     throw error;
   }
   await dropSnapshots(machines, id);

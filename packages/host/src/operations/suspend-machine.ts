@@ -1,6 +1,6 @@
 // Suspend: memory and disk of a machine at one instant, kept in its directory while no process of it lives.
 import { mkdir, rm } from "node:fs/promises";
-import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
+import { type SagaStep, syncDirectory } from "@cloche/base";
 import type { SnapshotFiles } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
@@ -8,6 +8,8 @@ import { requireSpace } from "../pool/reserve.ts";
 import { guestHooks } from "./guest-hooks.ts";
 import { snapshotOf } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
+import { NotUndoneError, runToAnEnd } from "./run-to-an-end.ts";
+import { withoutMemory } from "./cold-start-words.ts";
 
 export interface SuspendContext {
   id: string;
@@ -28,7 +30,12 @@ export async function suspendMachine(parts: OperationParts, id: string): Promise
   await requireSpace(machines.parts.poolDir);
   const context: SuspendContext = { id, snapshot: `snapshot-${known.epoch}` };
   const saga = { id, kind: "suspend", begun: [], direction: "forward" as const, context };
-  await runSaga(saga, suspendSteps(parts), parts.journal);
+  try {
+    await runToAnEnd(parts, saga, suspendSteps(parts));
+  } catch (error) {
+    if (error instanceof NotUndoneError) await stopForGood(parts, id);
+    throw error;
+  }
   await giveBack(machines, id);
   return machines.get(id);
 }
@@ -79,6 +86,20 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
       },
     },
   ];
+}
+
+/** It cannot be made to go on: it ends, and starts from its disk when it is asked for. */
+async function stopForGood({ machines, journal }: OperationParts, id: string): Promise<void> {
+  const record = machines.get(id);
+  const why = "a suspend failed, and it did not go on";
+  try {
+    await machines.driver(record).stopMachine(machines.files(record));
+    await machines.move(id, "ended", { agentHost: "", errorMessage: withoutMemory(why) });
+    await journal.remove(id);
+  } catch (err) {
+    machines.parts.log.error({ err, sandbox_id: id }, "a machine that did not go on could not be stopped");
+    await machines.move(id, "gave_up", { errorMessage: why });
+  }
 }
 
 /** Ends what a suspended machine still has: processes, and the disk that the image replaced. Repeatable. */

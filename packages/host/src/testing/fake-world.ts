@@ -70,6 +70,8 @@ export class FakeWorld {
   /** One that was made ahead and assigned, by `makeAhead`. */
   #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
   #hooks: ReadyHooks | undefined;
+  /** Names of effects that fail, until they are taken out. */
+  readonly failing = new Set<string>();
   /** Strikes at the effect of this number (counted from when it was set). */
   #fault: { at: number; mode: FaultMode } | undefined;
   #count = 0;
@@ -119,7 +121,8 @@ export class FakeWorld {
     const mode = this.#fault && this.#count === this.#fault.at ? this.#fault.mode : undefined;
     this.#count += 1;
     this.effects.push(name);
-    if (mode === "before") throw new ClocheError("unavailable", `${name} failed before it took effect`);
+    if (mode === "before" || this.failing.has(name))
+      throw new ClocheError("unavailable", `${name} failed before it took effect`);
     if (mode === "kill-before") return this.#kill();
     const value = await body();
     if (dead()) return never();
