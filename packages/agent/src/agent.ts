@@ -10,6 +10,7 @@ import { ControlSecret } from "./auth/control-secret.ts";
 import type { BootConfig } from "./boot-config.ts";
 import { ChannelKeys } from "./auth/channel-keys.ts";
 import { channelOptions, endWithTheirKey } from "./http/channel-listener.ts";
+import { boundStrangers } from "./http/strangers.ts";
 import { Activity } from "./host-calls/activity.ts";
 import { SandboxDisk } from "./host-calls/disk.ts";
 import { guestServiceRoutes } from "./host-calls/guest-service.ts";
@@ -148,7 +149,10 @@ export function createAgent(
     log,
   };
   const server = createHttpServer(handling, plain ? undefined : channelOptions(channelKeys));
-  if (!plain) endWithTheirKey(server as SecureServer, channelKeys);
+  if (!plain) {
+    endWithTheirKey(server as SecureServer, channelKeys);
+    boundStrangers(server as SecureServer);
+  }
   return {
     server,
     close: async () => {

@@ -1,7 +1,7 @@
 // The agent's end of the channel: who has its key is answered, everybody else gets a failed handshake.
 import { once } from "node:events";
 import { request } from "node:http";
-import { connect as connectTcp } from "node:net";
+import { connect as connectTcp, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { hkdfSync } from "node:crypto";
 import { channel } from "@cloche/protocol";
@@ -16,6 +16,7 @@ import {
   token,
 } from "../testing/agent-fixture.ts";
 import { channelKeyOf } from "../auth/channel-keys.ts";
+import { strangersMax } from "./strangers.ts";
 
 let fixture: AgentFixture;
 beforeEach(async () => {
@@ -108,6 +109,36 @@ describe("the channel", () => {
     expect(await ask(controlSecret, "POST", `${control}Assign`, controlSecret, next)).toBe(200);
     await ended;
     expect(await ask(controlSecret, "GET", "/v1/store", token())).toMatch(noHandshake);
+  });
+
+  it("lets whoever is inside begin so many handshakes, and no more", async () => {
+    await assign();
+    const ended = new Set<Socket>();
+    const first = connectTcp(fixture.port, "127.0.0.1");
+    await once(first, "connect");
+    // All from one port, of as many addresses: a port alone does not tell connections apart.
+    const from = (index: number) => ({
+      port: fixture.port,
+      host: "127.0.0.1",
+      localAddress: `127.0.0.${index + 2}`,
+      localPort: first.localPort,
+    });
+    const begun = await Promise.all(
+      Array.from({ length: strangersMax + 23 }, async (_, index) => {
+        const socket = connectTcp(from(index));
+        socket.on("error", () => undefined);
+        socket.once("close", () => ended.add(socket));
+        socket.resume();
+        await once(socket, "connect");
+        return socket;
+      }),
+    );
+    await expect.poll(() => ended.size).toBe(24);
+    // Their places are given back when they end.
+    first.destroy();
+    for (const socket of begun) socket.destroy();
+    const again = () => ask(controlSecret, "GET", "/v1/store", token());
+    await expect.poll(again, { timeout: 5_000 }).toBe(200);
   });
 
   it("resumes no session past its key", async () => {
