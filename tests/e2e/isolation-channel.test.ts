@@ -1,18 +1,26 @@
 // What passes between edge, host and agent, attacked from inside, where users share the agent's network: its port taken over, its
 // packets read, its agent asked without a key. Each attack says what became of it, so that one that is never sent fails too.
+import { connect } from "node:net";
 import { defaults } from "@cloche/protocol";
-import { beforeAll, expect, test } from "vitest";
+import { beforeAll, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
-import { sharedClient } from "../fixtures/client.ts";
+import { eventually, sharedClient } from "../fixtures/client.ts";
+import { channelOf } from "../fixtures/inner-channel.ts";
+import { inventory } from "../fixtures/inventory.ts";
+import { runCommand } from "../fixtures/service.ts";
 
+const { home, runtime } = inject("service");
 const client = sharedClient();
+const plainPort = 8_070;
+const plainServer =
+  'import socket,sys\ns=socket.create_server(("0.0.0.0",int(sys.argv[1])))\nwhile True:\n c,_=s.accept(); c.recv(4096); c.sendall(b"ok"); c.close()';
 let sandbox: TestSandbox;
 beforeAll(async () => {
   sandbox = await client.create();
 });
 
 const own = [
-  "import fcntl, socket, struct, subprocess, sys, time, threading, os",
+  "import fcntl, select, socket, struct, subprocess, sys, time, threading, os",
   "port = int(sys.argv[1])",
   "def eth0():",
   "  text = subprocess.run(['ip', '-4', '-o', 'addr', 'show', 'eth0'], capture_output=True, text=True).stdout",
@@ -30,6 +38,17 @@ const traffic = async (): Promise<number[]> => {
   calls.push(client.call(sandbox, "POST", "/v1/checkpoint", { json: {} }).then((answer) => answer.status));
   return Promise.all(calls);
 };
+
+/** From the host, without the channel; what was answered, or "" where nobody did. */
+const sayPlainly = (host: string, text: string): Promise<string> =>
+  new Promise((resolve) => {
+    const socket = connect({ host, port: plainPort, timeout: 5_000 }, () => socket.write(text));
+    let said = "";
+    socket.on("data", (chunk) => (said += chunk.toString()));
+    socket.on("timeout", () => socket.destroy());
+    socket.on("error", () => undefined);
+    socket.on("close", () => resolve(said));
+  });
 
 const hijack = [
   "def attempt(address, options):",
@@ -73,33 +92,79 @@ test("the port that was the agent's once is the user's", async () => {
   expect(stdout).toBe("mine\n");
 });
 
-test("packets read on the machine's link hold no token, no secret and no request", async () => {
-  // Its own user namespace gives every capability there; a packet of its own shows whether what it opened hears anything.
-  const sniff = [
-    "def open_raw(family, kind, proto):",
-    "  try: s = socket.socket(family, kind, proto); s.settimeout(0.2); return s",
-    "  except OSError as e: print('refused', e.errno); return None",
-    "ears = [open_raw(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)), open_raw(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3)), open_raw(socket.AF_INET, socket.SOCK_RAW, 6)]",
-    "print('tried', len(ears), flush=True)",
-    "until, heard = time.time() + 6, b''",
-    "while time.time() < until and any(ears):",
-    "  for e in ears:",
-    "    try: heard += e.recv(65536) if e else b''",
-    "    except OSError: pass",
-    "print(heard.hex())",
-  ];
+/** Opens every kind of raw socket, and says how many; then all that they heard in `seconds`. */
+const sniff = [
+  "def open_raw(family, kind, proto):",
+  "  try: s = socket.socket(family, kind, proto); s.settimeout(0.2); return s",
+  "  except OSError as e: return None",
+  "ears = [open_raw(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)), open_raw(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(3)), open_raw(socket.AF_INET, socket.SOCK_RAW, 6)]",
+  "print('tried', len(ears), 'opened', sum(1 for e in ears if e), flush=True)",
+  "until, heard = time.time() + 6, b''",
+  "while time.time() < until and any(ears):",
+  "  for e in select.select([e for e in ears if e], [], [], 0.2)[0]:",
+  "    try: heard += e.recv(65536)",
+  "    except OSError: pass",
+  "print(heard.hex())",
+];
+const heardIn = (stdout: string): string =>
+  Buffer.from(stdout.trim().split("\n").at(-1) ?? "", "hex").toString("latin1");
+const secrets = (): string[] => [
+  sandbox.token,
+  "/v1/store",
+  "GuestService",
+  "controlSecret",
+  "eyJ",
+  "Bearer",
+];
+
+test("nobody inside can read the machine's link, in a user namespace of his own either", async () => {
   const program = [...own, ...sniff].join("\n");
-  for (const prefix of [[], ["unshare", "-U", "-r"], ["unshare", "-U", "-r", "-n"]]) {
-    const cmd = [...prefix, "python3", "-c", program, String(defaults.agentPort)];
-    const listening = client.exec(sandbox, cmd);
+  // Only in a network namespace of his own does the third open any: nothing of the machine's passes there.
+  for (const [prefix, opened] of [
+    [[], "opened 0"],
+    [["unshare", "-U", "-r"], "opened 0"],
+    [["unshare", "-U", "-r", "-n"], "opened 3"],
+  ] as const) {
+    const listening = client.exec(sandbox, [...prefix, "python3", "-c", program, String(defaults.agentPort)]);
     for (let i = 0; i < 3; i += 1) expect(new Set(await traffic())).toEqual(new Set([200]));
     const { stdout, stderr } = await listening;
-    expect(stdout, stderr).toContain("tried 3");
-    const heard = Buffer.from(stdout.trim().split("\n").at(-1) ?? "", "hex").toString("latin1");
-    for (const secret of [sandbox.token, "Bearer", "/v1/store", "GuestService", "controlSecret"])
-      expect(heard, prefix.join(" ")).not.toContain(secret);
+    expect(stdout, stderr).toContain(`tried 3 ${opened}`);
+    for (const secret of secrets()) expect(heardIn(stdout), prefix.join(" ")).not.toContain(secret);
   }
 });
+
+// As who found a way to read the link all the same: from the host, in the machine's network namespace.
+test.runIf(runtime === "gvisor")(
+  "packets read on the machine's link hold no token and no request",
+  async () => {
+    await client.shell(
+      sandbox,
+      `setsid python3 -c '${plainServer}' ${plainPort} >/dev/null 2>&1 </dev/null &`,
+    );
+    const { host } = channelOf(home, sandbox.id);
+    const said = await eventually(
+      () => sayPlainly(host, "hello"),
+      (answer) => answer === "ok",
+    );
+    expect(said).toBe("ok");
+    const program = [...own, ...sniff].join("\n");
+    const listening = inventory(home)
+      .namespaces.filter((name) => name.startsWith("cl-"))
+      .map((name) => runCommand("ip", ["netns", "exec", name, "python3", "-c", program, "0"]));
+    expect(listening.length).toBeGreaterThan(0);
+    let isOver = false;
+    const all = Promise.all(listening).finally(() => (isOver = true));
+    // All the while: when each of them has begun to listen nobody tells.
+    while (!isOver) {
+      expect(await sayPlainly(host, "said plainly")).toBe("ok");
+      expect(new Set(await traffic())).toEqual(new Set([200]));
+    }
+    const heard = (await all).map(({ stdout }) => heardIn(stdout)).join("");
+    // What does pass in plain text is heard.
+    expect(heard).toContain("said plainly");
+    for (const secret of secrets()) expect(heard).not.toContain(secret);
+  },
+);
 
 test("the agent answers nobody inside: not without the key, not with what a client knows", async () => {
   const { stdout } = await python([

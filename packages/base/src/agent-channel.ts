@@ -40,8 +40,8 @@ export function connectToAgent({ host, port, key }: ChannelAddress): TLSSocket {
     ca: [],
     ciphers: channel.cipher,
     ecdhCurve: channel.group,
-    minVersion: "TLSv1.3",
-    maxVersion: "TLSv1.3",
+    minVersion: channel.version,
+    maxVersion: channel.version,
   });
   const options: ConnectionOptions & TcpNetConnectOpts = {
     host,

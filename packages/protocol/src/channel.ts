@@ -13,6 +13,7 @@ import type { TokenClaims } from "./tokens.ts";
 export const channel = {
   /** The pre-shared key's name in the handshake. */
   identity: "cloche-channel-1",
+  version: "TLSv1.3",
   cipher: "TLS_AES_128_GCM_SHA256",
   group: "X25519",
   keyBytes: 32,

@@ -15,8 +15,8 @@ export function channelOptions(keys: ChannelKeys): ServerOptions {
     pskCallback: (_socket, identity) => (identity === channel.identity ? keys.preSharedKey : null),
     ciphers: channel.cipher,
     ecdhCurve: channel.group,
-    minVersion: "TLSv1.3",
-    maxVersion: "TLSv1.3",
+    minVersion: channel.version,
+    maxVersion: channel.version,
     // Nothing is resumed: machines of one template would share the keys of tickets.
     secureOptions: constants.SSL_OP_NO_TICKET,
     handshakeTimeout: limits.headersTimeoutMs,
