@@ -1,4 +1,4 @@
-// Documents that stay readable: lines of at most 120 characters, links and named paths that exist.
+// Documents that stay readable: lines of at most 120 characters (rows of a table may be longer), links and named paths that exist.
 import { existsSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { describe, expect, test } from "vitest";
@@ -7,13 +7,17 @@ import { repositoryPaths, repositoryRoot, type SourceFile, sourceFiles } from ".
 const MAX_COLUMNS = 120;
 const MAP_LINES = 250;
 const pages = sourceFiles([".md"]);
-/** Written before the rule; the rest of the pages follow it. */
-const wide = /^(CHANGELOG|SECURITY|SPECIFICATION)\.md$|^docs\/[a-z-]+\.md$|^native\/|^spec\//;
+/** The interface document as it was handed over. */
+const wide = /^spec\/contract\.md$/;
 const paths = new Set(repositoryPaths());
 
 const tooWide = (files: readonly SourceFile[]): string[] =>
   files.flatMap(({ path, text }) =>
-    text.split("\n").flatMap((line, at) => ([...line].length > MAX_COLUMNS ? [`${path}:${at + 1}`] : [])),
+    text
+      .split("\n")
+      .flatMap((line, at) =>
+        [...line].length > MAX_COLUMNS && !line.startsWith("|") ? [`${path}:${at + 1}`] : [],
+      ),
   );
 
 /** Relative links of Markdown whose file is not there. */

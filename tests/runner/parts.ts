@@ -49,12 +49,12 @@ export const parts: readonly Part[] = [
   { name: "host", deadlineMs: 12 * minute, folder: "tests/host" },
   {
     name: "e2e",
-    deadlineMs: 25 * minute,
+    deadlineMs: 32 * minute,
     folder: "tests/e2e",
     packages: { ...clientPackages, ...imagePackages },
   },
   // What a virtual machine could do otherwise than gVisor, and what can happen to one; all of e2e on them is vm-all.
-  { name: "vm", deadlineMs: 15 * minute, folder: "tests/vm" },
+  { name: "vm", deadlineMs: 20 * minute, folder: "tests/vm" },
   {
     name: "oci",
     deadlineMs: 12 * minute,
