@@ -49,7 +49,7 @@ export const parts: readonly Part[] = [
   { name: "host", deadlineMs: 12 * minute, folder: "tests/host" },
   {
     name: "e2e",
-    deadlineMs: 32 * minute,
+    deadlineMs: 30 * minute,
     folder: "tests/e2e",
     packages: { ...clientPackages, ...imagePackages },
   },
