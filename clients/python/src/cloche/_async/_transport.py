@@ -1,0 +1,83 @@
+"""Sends requests and answers 2xx responses, their bodies unread; every other end is a typed error."""
+
+from __future__ import annotations
+
+from typing import AsyncGenerator, AsyncIterator, Callable, Optional, Union
+from urllib.parse import urlsplit
+
+import httpx
+
+from .._answers import error_of_answer
+from .._connection import Connection
+from .._errors import ClocheError
+from .._failures import no_answer
+from .._request import Request
+from .._retry import pause_before_retry
+from ._concurrency import sleep
+from ._network import make_client
+
+SWITCHING_PROTOCOLS = 101
+"""A WebSocket is open: its bytes are read and written by `response.extensions["network_stream"]`."""
+
+AsyncBody = Union[bytes, AsyncIterator[bytes]]
+Watch = Callable[[httpx.Response], None]
+
+
+class AsyncTransport:
+    def __init__(self, connection: Connection, timeout: Optional[float]) -> None:
+        self._client = make_client(connection, timeout)
+        self.watch: Optional[Watch] = None
+        """Called with every response, before its body is read."""
+
+    async def send(self, request: Request[AsyncBody]) -> httpx.Response:
+        """Repeats what is safe to repeat."""
+        repeatable = request.repeatable and not isinstance(request.body, AsyncIterator)
+        attempt = 0
+        while True:
+            try:
+                return await self._send_once(request)
+            except ClocheError as error:
+                pause = pause_before_retry(error, attempt) if repeatable else None
+                if pause is None:
+                    raise
+            await sleep(pause)
+            attempt += 1
+
+    async def read(self, response: httpx.Response) -> bytes:
+        """The whole body."""
+        try:
+            return await response.aread()
+        except (httpx.TransportError, httpx.StreamError) as error:
+            raise no_answer(error, response.request.url.netloc.decode(), gateway=False) from error
+        finally:
+            await response.aclose()
+
+    async def stream(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        """The body as it comes; closing the generator closes the connection."""
+        try:
+            async for piece in response.aiter_raw():
+                yield piece
+        except (httpx.TransportError, httpx.StreamError) as error:
+            raise no_answer(error, response.request.url.netloc.decode(), gateway=False) from error
+        finally:
+            await response.aclose()
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    async def _send_once(self, request: Request[AsyncBody]) -> httpx.Response:
+        try:
+            message = self._client.build_request(
+                request.method, request.url, headers=request.headers, content=request.body
+            )
+            if request.target is not None:
+                message.extensions["target"] = request.target
+            response = await self._client.send(message, stream=True)
+        except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
+            raise no_answer(error, urlsplit(request.url).netloc, gateway=request.gateway) from error
+        if self.watch is not None:
+            self.watch(response)
+        if response.is_success or response.status_code == SWITCHING_PROTOCOLS:
+            return response
+        body = await self.read(response)
+        raise error_of_answer(body, response.status_code, response.headers, response.reason_phrase)

@@ -1,0 +1,266 @@
+"""A sandbox of the team: its lifecycle and its data plane."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence, Union
+
+from .._clock import ServiceClock
+from .._decode import decode
+from .._errors import ClocheUsageError, ClocheWaitError, NotFoundError
+from .._models import (
+    DataPlaneToken,
+    ExecBytesEvent,
+    ExecEvent,
+    ExecResult,
+    PortLink,
+    Restored,
+    SandboxEgress,
+    SandboxInfo,
+    SandboxState,
+    SandboxWithToken,
+)
+from .._requests import ForkSandbox, UpdateSandbox
+from ._concurrency import sleep
+from ._transport import AsyncTransport
+from .checkpoints import AsyncCheckpoints
+from .data_plane import AsyncDataPlane
+from .exec import AsyncStdin, exec_bytes_events, exec_events, exec_fields, stdin_fields
+from .files import AsyncFiles
+from .gateway import AsyncGateway
+from .processes import AsyncProcesses
+from .services import AsyncServices
+from .store import AsyncStore
+from .stream import AsyncStream
+from .token_source import AsyncTokenSource
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_WAIT_SECONDS = 120.0
+_POLL_FIRST_SECONDS = 0.05
+_POLL_MOST_SECONDS = 1.0
+
+
+class AsyncSandbox:
+    """At the end of a `with` block the sandbox is deleted."""
+
+    def __init__(
+        self,
+        gateway: AsyncGateway,
+        transport: AsyncTransport,
+        clock: ServiceClock,
+        info: SandboxInfo,
+        token: Optional[DataPlaneToken] = None,
+        *,
+        wrap_store_values: bool = False,
+    ) -> None:
+        self._gateway = gateway
+        self._transport = transport
+        self._clock = clock
+        self._info = info
+        self._wrap = wrap_store_values
+        self._tokens = AsyncTokenSource(self._issue_token, clock, token)
+        self.data_plane = AsyncDataPlane(transport, self._tokens, clock, self._base_url)
+        """For routes that the client has no method for."""
+        self.files = AsyncFiles(self.data_plane)
+        self.processes = AsyncProcesses(self.data_plane)
+        self.checkpoints = AsyncCheckpoints(self.data_plane)
+        self.services = AsyncServices(self.data_plane)
+        self.store = AsyncStore(self.data_plane, wrap_store_values)
+
+    @property
+    def id(self) -> str:
+        return self._info.id
+
+    @property
+    def info(self) -> SandboxInfo:
+        """As the gateway last told; `refresh` asks again."""
+        return self._info
+
+    @property
+    def domain(self) -> str:
+        """Empty until it first runs."""
+        return self._info.domain
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id} {self._info.name!r} {self._info.state}>"
+
+    async def __aenter__(self) -> AsyncSandbox:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.delete()
+        except NotFoundError:
+            pass  # Deleted in the block, or by its timeout.
+
+    async def exec(
+        self,
+        cmd: Sequence[str],
+        *,
+        dir: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        stdin: Union[str, bytes, None] = None,
+        timeout_ms: Optional[int] = None,
+        user: Optional[str] = None,
+    ) -> ExecResult:
+        """Runs a command and answers when it has ended. No shell: `cmd` is a program and its arguments.
+
+        An `exit_code` other than 0 is an answer, not an error. No time limit unless `timeout_ms` is given. By default as
+        root in /root. Never sent again after a lost connection: the command may have run.
+        """
+        json = {**exec_fields(cmd, dir, env, timeout_ms, user), **stdin_fields(stdin)}
+        return decode(ExecResult, await self.data_plane.json("POST", "/v1/exec", json=json))
+
+    def exec_stream(
+        self,
+        cmd: Sequence[str],
+        *,
+        dir: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        stdin: Union[str, bytes, None] = None,
+        timeout_ms: Optional[int] = None,
+        user: Optional[str] = None,
+    ) -> AsyncStream[ExecEvent]:
+        """Runs a command and yields its output as it comes, at the end one ExecExit. Closing it early kills the command."""
+        fields = {**exec_fields(cmd, dir, env, timeout_ms, user), **stdin_fields(stdin)}
+        return AsyncStream(exec_events(self.data_plane, fields))
+
+    def exec_stream_bytes(
+        self,
+        cmd: Sequence[str],
+        *,
+        dir: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        stdin: Optional[AsyncStdin] = None,
+        timeout_ms: Optional[int] = None,
+        user: Optional[str] = None,
+    ) -> AsyncStream[ExecBytesEvent]:
+        """As `exec_stream`, with input and output as bytes.
+
+        `stdin` may come piece by piece while the command runs; the command's end does not wait for it.
+        """
+        fields = exec_fields(cmd, dir, env, timeout_ms, user)
+        return AsyncStream(exec_bytes_events(self.data_plane, fields, stdin))
+
+    async def restore(self, checkpoint_id: str) -> Restored:
+        """Rewinds the sandbox to a checkpoint, in place."""
+        return await self.checkpoints.restore(checkpoint_id)
+
+    async def refresh(self) -> SandboxInfo:
+        self._info = await self._gateway.get_sandbox(self.id)
+        return self._info
+
+    async def token(self) -> str:
+        """A data plane token that is good for at least 30 seconds."""
+        return await self._tokens.get()
+
+    async def suspend(self) -> SandboxInfo:
+        """Freezes it. Answers at once; `wait_for("SANDBOX_STATE_SUSPENDED")` waits."""
+        self._info = await self._gateway.suspend_sandbox(self.id)
+        return self._info
+
+    async def resume(self) -> SandboxInfo:
+        """Answers at once; `wait_for("SANDBOX_STATE_RUNNING")` waits."""
+        self._info = await self._gateway.resume_sandbox(self.id)
+        return self._info
+
+    async def fork(self, **request: Unpack[ForkSandbox]) -> AsyncSandbox:
+        """A clone of the running machine; with `checkpoint_id` a new machine on that checkpoint's disk."""
+        answer = await self._gateway.fork_sandbox(self.id, **request)
+        return sandbox_with_token(
+            self._gateway, self._transport, self._clock, answer, wrap_store_values=self._wrap
+        )
+
+    async def update(self, **request: Unpack[UpdateSandbox]) -> SandboxInfo:
+        """What is left out stays."""
+        self._info = await self._gateway.update_sandbox(self.id, **request)
+        return self._info
+
+    async def delete(self) -> None:
+        """Answers once the deletion is durable."""
+        await self._gateway.delete_sandbox(self.id)
+
+    async def wait_for(self, *states: SandboxState, timeout: float = _WAIT_SECONDS) -> SandboxInfo:
+        """Polls until the sandbox is in one of `states`, for up to `timeout` seconds.
+
+        ClocheWaitError when time is up, when it is in ERROR or gone, or when a suspend or resume fell back.
+        """
+        end = time.monotonic() + timeout
+        before = self._info.state
+        pause = _POLL_FIRST_SECONDS
+        while True:
+            try:
+                info = await self.refresh()
+            except NotFoundError as error:
+                raise ClocheWaitError(f"sandbox {self.id} was deleted") from error
+            if info.state in states:
+                return info
+            fell_back = before in _PASSING and info.state in _AT_REST
+            if info.state == "SANDBOX_STATE_ERROR" or fell_back:
+                raise self._stuck(states)
+            if time.monotonic() + pause > end:
+                raise self._stuck(states, f" after {timeout:g} s")
+            await sleep(pause)
+            pause = min(pause * 1.5, _POLL_MOST_SECONDS)
+
+    async def wait_until_deleted(self, *, timeout: float = _WAIT_SECONDS) -> None:
+        """Waits until the sandbox is deleted for good."""
+        end = time.monotonic() + timeout
+        pause = _POLL_FIRST_SECONDS
+        while True:
+            try:
+                await self.refresh()
+            except NotFoundError:
+                return
+            if time.monotonic() + pause > end:
+                raise ClocheWaitError(f"sandbox {self.id} is still there after {timeout:g} s")
+            await sleep(pause)
+            pause = min(pause * 1.5, _POLL_MOST_SECONDS)
+
+    def port_url(self, port: int) -> str:
+        """Where a server on `port` in the sandbox is reached, with the sandbox's token or, where it is public, without."""
+        if not self.domain:
+            raise ClocheUsageError("the sandbox has no domain until it first runs")
+        return f"https://{port}-{self.domain}"
+
+    async def port_link(self, port: int, *, path: Optional[str] = None) -> PortLink:
+        """A link that opens the port in a browser, good for one use within a minute."""
+        return await self._gateway.issue_port_link(self.id, port, path=path)
+
+    async def egress(self) -> SandboxEgress:
+        """What it may reach on the network, and what it was denied since it last started; `update(egress=…)` changes it."""
+        return await self._gateway.get_sandbox_egress(self.id)
+
+    async def _issue_token(self) -> DataPlaneToken:
+        return await self._gateway.issue_data_plane_token(self.id)
+
+    async def _base_url(self) -> str:
+        if not self.domain:
+            await self.refresh()
+        if not self.domain:
+            await self.wait_for("SANDBOX_STATE_RUNNING")
+        return f"https://{self.domain}"
+
+    def _stuck(self, wanted: Sequence[SandboxState], when: str = "") -> ClocheWaitError:
+        why = f": {self._info.error_message}" if self._info.error_message else ""
+        return ClocheWaitError(f"sandbox {self.id} is {self._info.state}{when}, not {' or '.join(wanted)}{why}")
+
+
+_AT_REST = ("SANDBOX_STATE_RUNNING", "SANDBOX_STATE_SUSPENDED")
+_PASSING = ("SANDBOX_STATE_CREATING", "SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_RESUMING", "SANDBOX_STATE_DELETING")
+
+
+def sandbox_with_token(
+    gateway: AsyncGateway,
+    transport: AsyncTransport,
+    clock: ServiceClock,
+    answer: SandboxWithToken,
+    *,
+    wrap_store_values: bool,
+) -> AsyncSandbox:
+    """Of the answer of CreateSandbox or ForkSandbox."""
+    jwt = answer.data_plane_token
+    token = DataPlaneToken(jwt, answer.data_plane_token_expires_at_unix) if jwt else None
+    return AsyncSandbox(gateway, transport, clock, answer.sandbox, token, wrap_store_values=wrap_store_values)

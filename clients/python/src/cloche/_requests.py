@@ -1,0 +1,79 @@
+"""Fields of the gateway's requests, in the contract's names. What is left out is the service's default."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Type, TypedDict
+
+from ._errors import ClocheUsageError
+from ._models import SandboxState
+
+
+class _EgressMode(TypedDict):
+    mode: str
+
+
+class EgressRequest(_EgressMode, total=False):
+    """`open`, `none` or `allow`; the lists only with `allow`."""
+
+    domains: List[str]
+    cidrs: List[str]
+
+
+class _Timing(TypedDict, total=False):
+    timeout_seconds: int
+    """On expiry the sandbox is deleted; 0: never by itself."""
+    idle_suspend_seconds: int
+    """0: never."""
+    auto_resume: bool
+
+
+class _Common(_Timing, total=False):
+    name: str
+    """1 to 64 printable characters, not unique; generated when left out."""
+    metadata: Dict[str, str]
+    egress: EgressRequest
+
+
+class CreateSandbox(_Common, total=False):
+    checkpoint_id: str
+    """Starts from this checkpoint of the team."""
+    template: str
+    env: Dict[str, str]
+    """For every exec and service."""
+    cpus: float
+    """Default 2."""
+    memory_mb: int
+    """Default 1,024."""
+    disk_mb: int
+    """Default 8,192."""
+    runtime: str
+    """`gvisor` or `qemu`; default: the service's."""
+    public_ports: List[int]
+
+
+class ForkSandbox(_Common, total=False):
+    checkpoint_id: str
+    """Starts from this checkpoint of the source instead of its running memory and disk."""
+
+
+class UpdateSandbox(_Common, total=False):
+    """What is left out stays; `timeout_seconds` counts from now."""
+
+    public_ports: List[int]
+
+
+class ListSandboxes(TypedDict, total=False):
+    page_size: int
+    """0 or left out: all."""
+    states: List[SandboxState]
+    metadata: Dict[str, str]
+    """Every pair must match."""
+
+
+def checked(call: str, kind: Type[Any], request: Mapping[str, object]) -> Dict[str, object]:
+    """A misspelt field would be ignored by the service. None stands for what was left out."""
+    known: List[str] = sorted(kind.__annotations__)
+    for name in request:
+        if name not in known:
+            raise ClocheUsageError(f"{call} has no field {name!r}; it takes {', '.join(known)}")
+    return {name: value for name, value in request.items() if value is not None}
