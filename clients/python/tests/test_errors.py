@@ -1,0 +1,223 @@
+"""What the client says when something is wrong, against real sockets of this machine: each message names the remedy."""
+
+import contextlib
+import http.server
+import json
+import os
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from email.utils import formatdate
+
+import pytest
+
+import cloche
+from cloche import Cloche
+from cloche._connection import find_connection
+
+
+class _Answer(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("content-length", 0)))
+        self.server.seen.append((self.path, self.headers.get("host"), self.headers.get("authorization")))
+        status, body = self.server.answer(self)
+        self.send_response_only(status)
+        self.send_header("date", formatdate(time.time() + self.server.clock_seconds, usegmt=True))
+        self.send_header("content-length", str(len(body)))
+        self.send_header("x-request-id", "r-1")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def server(answer=lambda _: (200, b"{}"), *, clock_seconds=0, tls=None):
+    made = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answer)
+    made.answer, made.clock_seconds, made.seen = answer, clock_seconds, []
+    if tls is not None:
+        made.socket = tls.wrap_socket(made.socket, server_side=True)
+    thread = threading.Thread(target=made.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    made.port = made.server_address[1]
+    try:
+        yield made
+    finally:
+        made.shutdown()
+        made.server_close()
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch, tmp_path):
+    """No setting of this machine, and no service of it."""
+    for name in [name for name in os.environ if name.startswith("CLOCHE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("CLOCHE_HOME", str(tmp_path))
+
+
+def certificate(folder, name, days=1):
+    """A self-signed certificate for `name`; days below 0: one that has expired."""
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    request, more = folder / "request.pem", folder / "extensions"
+    more.write_text(f"subjectAltName=DNS:{name}\nbasicConstraints=CA:TRUE\n")
+    for words in (
+        ["req", "-new", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-subj", "/CN=x", "-out", request],
+        ["x509", "-req", "-in", request, "-signkey", key, "-days", str(days), "-extfile", more, "-out", cert],
+    ):
+        subprocess.run(["openssl", *words], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context, cert
+
+
+def sandbox_json(domain):
+    info = {"id": "sbx-a", "name": "a", "state": "SANDBOX_STATE_RUNNING", "domain": domain}
+    info.update(created_at="", updated_at="", source_sandbox_id="")
+    return json.dumps({"sandbox": info, "data_plane_token": "jwt", "data_plane_token_expires_at_unix": 2**31})
+
+
+def test_no_service_and_no_key():
+    with pytest.raises(cloche.ClocheConfigError, match="npm start.*CLOCHE_URL and CLOCHE_API_KEY"):
+        Cloche()
+    with pytest.raises(cloche.ClocheConfigError, match="set CLOCHE_API_KEY"):
+        Cloche("http://127.0.0.1:1")
+    with pytest.raises(cloche.ClocheConfigError, match="url is 'localhost:7080'.*http://127.0.0.1:7080"):
+        Cloche("localhost:7080", "k")
+    with pytest.raises(cloche.ClocheConfigError, match="CLOCHE_CA_CERT: cannot read .*/nope"):
+        Cloche("http://127.0.0.1:1", "k", ca_cert="/nope")
+
+
+def test_gateway_not_there():
+    with Cloche("http://127.0.0.1:1", "k") as client, pytest.raises(
+        cloche.ClocheConnectionError, match="no answer from 127.0.0.1:1: .*refused; start the service .*CLOCHE_URL"
+    ):
+        client.get("sbx-a")
+
+
+def test_http_where_https_was_meant():
+    with server() as plain, Cloche(f"https://127.0.0.1:{plain.port}", "k") as client, pytest.raises(
+        cloche.ClocheConnectionError, match="begins with http://"
+    ):
+        client.get("sbx-a")
+
+
+def test_something_else_answers():
+    with server(lambda _: (200, b"<html>")) as web, Cloche(f"http://127.0.0.1:{web.port}", "k") as client, pytest.raises(
+        cloche.ClocheError, match="is no JSON; is it a Cloche service"
+    ):
+        client.get("sbx-a")
+
+
+def test_wrong_key():
+    def refuse(_):
+        return 401, b'{"code":"unauthenticated","message":"the API key is unknown"}'
+
+    with server(refuse) as gateway, Cloche(f"http://127.0.0.1:{gateway.port}", "k") as client, pytest.raises(
+        cloche.UnauthenticatedError, match="the API key is unknown; the key came from api_key"
+    ) as caught:
+        client.get("sbx-a")
+    assert (caught.value.status, caught.value.request_id) == (401, "r-1")
+
+
+def test_local_names_by_sni_and_host_and_only_the_given_ca(tmp_path):
+    context, cert = certificate(tmp_path, "*.cloche.localhost")
+    names = []
+    context.sni_callback = lambda _, name, __: names.append(name)
+    done = b'{"stdout":"","stderr":"","exit_code":0,"ok":true,"duration_ms":1,"timed_out":false}'
+    with server(lambda _: (200, done), tls=context) as edge:
+        domain = f"sbx-a.cloche.localhost:{edge.port}"
+        with server(lambda _: (200, sandbox_json(domain).encode())) as gateway:
+            url = f"http://127.0.0.1:{gateway.port}"
+            with Cloche(url, "k", ca_cert=str(cert)) as client:
+                assert client.create().exec(["true"]).ok
+            assert names == ["sbx-a.cloche.localhost"]
+            assert edge.seen == [("/v1/exec", domain, "Bearer jwt")]
+            with Cloche(url, "k") as client, pytest.raises(
+                cloche.ClocheCertificateError, match=r"is not trusted: self.signed.*set CLOCHE_CA_CERT"
+            ):
+                client.create().exec(["true"])
+
+
+def test_certificate_that_expired_or_is_of_another_name(tmp_path):
+    for name, days, words in (("*.cloche.localhost", -1, "set this machine's clock"), ("other.example", 1, "of another name")):
+        context, cert = certificate(tmp_path, name, days)
+        with server(tls=context) as edge, server(
+            lambda _, port=edge.port: (200, sandbox_json(f"sbx-a.cloche.localhost:{port}").encode())
+        ) as gateway, Cloche(f"http://127.0.0.1:{gateway.port}", "k", ca_cert=str(cert)) as client, pytest.raises(
+            cloche.ClocheCertificateError, match=words
+        ):
+            client.create().exec(["true"])
+
+
+def test_public_authorities_are_kept(tmp_path):
+    from cloche._tls import tls_context
+
+    _, cert = certificate(tmp_path, "x.example")
+    public = len(tls_context(find_connection(url="http://127.0.0.1:1", api_key="k")).get_ca_certs())
+    both = len(tls_context(find_connection(url="http://127.0.0.1:1", api_key="k", ca_cert=str(cert))).get_ca_certs())
+    assert public > 50 and both == public + 1
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(-3600, "36.. s ahead of"), (3600, "3[56].. s behind")])
+def test_clock_that_is_wrong(tmp_path, seconds, words):
+    context, cert = certificate(tmp_path, "*.cloche.localhost")
+
+    def refuse(_):
+        return 401, b'{"code":"unauthenticated","message":"the token has expired"}'
+
+    with server(refuse, tls=context) as edge:
+        token = json.dumps({"jwt": "j", "expires_at_unix": int(time.time() + seconds + 3600)})
+
+        def answer(request):
+            domain = f"sbx-a.cloche.localhost:{edge.port}"
+            return 200, (token if "IssueDataPlaneToken" in request.path else sandbox_json(domain)).encode()
+
+        with server(answer, clock_seconds=seconds) as gateway, Cloche(
+            f"http://127.0.0.1:{gateway.port}", "k", ca_cert=str(cert)
+        ) as client:
+            with pytest.raises(cloche.UnauthenticatedError, match=f"clock is {words} the service's: set it"):
+                client.create().exec(["true"])
+
+
+def test_tokens_are_renewed_by_the_clock_of_the_service():
+    """Whatever the clock here says, a token of an hour is asked for once; one that is about to expire again and again."""
+    for seconds in (-86_400, 0, 86_400):
+        for lifetime, wanted in ((3600, 1), (20, 3)):
+            now = time.time() + seconds
+            token = json.dumps({"jwt": "j", "expires_at_unix": int(now + lifetime)}).encode()
+            info = sandbox_json("sbx-a.cloche.localhost").encode()
+            with server(
+                lambda request, token=token, info=info: (200, token if "Issue" in request.path else info), clock_seconds=seconds
+            ) as gateway, Cloche(f"http://127.0.0.1:{gateway.port}", "k") as client:
+                sandbox = client.get("sbx-a")
+                assert [sandbox.token() for _ in range(3)] == ["j"] * 3
+                issued = [path for path, _, _ in gateway.seen if path.endswith("/IssueDataPlaneToken")]
+                assert len(issued) == wanted, (seconds, lifetime)
+
+
+def test_arguments_that_no_service_could_take():
+    with Cloche("http://127.0.0.1:1", "k") as client:
+        with pytest.raises(cloche.ClocheUsageError, match="no field 'nmae'; it takes .*name"):
+            client.create(nmae="x")
+        sandbox = cloche.Sandbox(client.gateway, client._transport, client._clock, None)
+        with pytest.raises(ValueError, match=r'use \["sh", "-c", line\]'):
+            sandbox.exec("ls -l")
+        for key in ("", ".", ".."):
+            with pytest.raises(cloche.ClocheUsageError, match="key .* is not allowed"):
+                sandbox.store.get(key)
+        with pytest.raises(cloche.ClocheUsageError, match="not JSON"):
+            sandbox.store.set("a", float("nan"))
+
+
+def test_python_too_old(tmp_path):
+    """The version check stands before everything that an older Python cannot read."""
+    program = "import sys; sys.version_info = (3, 8, 18, 'final', 0); import cloche"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert found.stderr.strip().splitlines()[-1] == (
+        "ImportError: cloche needs Python 3.9 or newer, and this is Python 3.8: run it with a newer python3"
+    )
