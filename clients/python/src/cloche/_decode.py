@@ -55,7 +55,7 @@ def _value(hint: Any, value: object, where: str) -> object:
     if origin is Union:
         if value is None:
             return None
-        return _value(next(one for one in get_args(hint) if one is not type(None)), value, where)
+        return _one_of([one for one in get_args(hint) if one is not type(None)], value, where)
     if origin is list:
         if not isinstance(value, list):
             raise _wrong(where, "an array", value)
@@ -71,6 +71,16 @@ def _value(hint: Any, value: object, where: str) -> object:
     if dataclasses.is_dataclass(hint):
         return decode(cast(Type[object], hint), value, where)
     return _plain(hint, value, where)
+
+
+def _one_of(hints: List[Any], value: object, where: str) -> object:
+    """The first that fits; the error is the last one's."""
+    for hint in hints[:-1]:
+        try:
+            return _value(hint, value, where)
+        except ClocheError:
+            continue
+    return _value(hints[-1], value, where)
 
 
 def _plain(hint: Any, value: object, where: str) -> object:

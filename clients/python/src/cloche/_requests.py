@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Type, TypedDict
+from typing import Any, Dict, List, Literal, Mapping, Type, TypedDict, Union
 
 from ._errors import ClocheUsageError
 from ._models import SandboxState
@@ -21,7 +21,7 @@ class EgressRequest(_EgressMode, total=False):
 
 class _Timing(TypedDict, total=False):
     timeout_seconds: int
-    """On expiry the sandbox is deleted; 0: never by itself."""
+    """What then happens says `on_timeout`; 0: nothing by itself."""
     idle_suspend_seconds: int
     """0: never."""
     auto_resume: bool
@@ -48,7 +48,10 @@ class CreateSandbox(_Common, total=False):
     """Default 8,192."""
     runtime: str
     """`gvisor` or `qemu`; default: the service's."""
-    public_ports: List[int]
+    public_ports: List[Union[int, Literal["*"]]]
+    """Those that need no token; `["*"]`: every port."""
+    on_timeout: Literal["delete", "suspend"]
+    """Default `delete`."""
 
 
 class ForkSandbox(_Common, total=False):
@@ -59,12 +62,17 @@ class ForkSandbox(_Common, total=False):
 class UpdateSandbox(_Common, total=False):
     """What is left out stays; `timeout_seconds` counts from now."""
 
-    public_ports: List[int]
+    public_ports: List[Union[int, Literal["*"]]]
+    on_timeout: Literal["delete", "suspend"]
 
 
 class ListSandboxes(TypedDict, total=False):
     page_size: int
     """0 or left out: all."""
+    order_by: str
+    """`created_at` or `name`, with a leading `-` descending; default `-created_at`."""
+    name: str
+    """Only names that begin with it."""
     states: List[SandboxState]
     metadata: Dict[str, str]
     """Every pair must match."""

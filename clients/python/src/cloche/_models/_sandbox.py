@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, List, Literal
+from typing import Dict, List, Literal, Union
 
 __all__ = [
     "DataPlaneToken",
@@ -70,9 +70,12 @@ class SandboxInfo:
     auto_resume: bool = False
     """A request wakes it."""
     expires_at: str = ""
-    """When `timeout_seconds` deletes it; empty: never."""
+    """When `timeout_seconds` are over; empty: never."""
+    on_timeout: str = "delete"
+    """What happens then: `delete` or `suspend`."""
     source_checkpoint_id: str = ""
-    public_ports: List[int] = field(default_factory=lambda: [])
+    public_ports: List[Union[int, Literal["*"]]] = field(default_factory=lambda: [])
+    """Those that need no token; `["*"]`: every port."""
     egress: Egress = field(default_factory=lambda: Egress("open"))
 
 
