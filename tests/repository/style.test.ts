@@ -27,10 +27,13 @@ const tooLong = (files: readonly SourceFile[]): string[] =>
     .filter(({ lines }) => lines > MAX_LINES)
     .map(({ path, lines }) => `${path} has ${lines} lines; split it`);
 
-/** Folders and files in kebab-case; dots part suffixes (`x.test.ts`, `dataplane.openapi.yaml`); protos in snake_case. */
+/** Folders and files in kebab-case; dots part suffixes (`x.test.ts`, `dataplane.openapi.yaml`); protos in snake_case, and what Python imports. */
 const wronglyNamed = (paths: readonly string[]): string[] =>
   paths.filter((path) =>
     path
+      .replace(/^clients\/python\/(.*\/)?\w+\.py$/, (module) =>
+        module.replaceAll(/\b_+|_+\b/g, "").replaceAll("_", "-"),
+      )
       .split("/")
       .some(
         (name) =>
@@ -73,6 +76,9 @@ describe("files", () => {
   test("are named in kebab-case", () => {
     expect(wronglyNamed(paths)).toEqual([]);
     expect(wronglyNamed(["packages/a/src/badName.ts", "a_b/x.ts", "a/good-name.test.ts"])).toHaveLength(2);
+    expect(
+      wronglyNamed(["clients/python/src/_a/two_words.py", "clients/python/src/badName.py"]),
+    ).toHaveLength(1);
   });
   test("are named after what they hold", () => {
     expect(bannedNames(paths)).toEqual([]);
