@@ -69,8 +69,9 @@ test.each(["sync", "async"])("streams, bytes, archives and the lifecycle, %s", a
   expect(output).toMatch(/^\d+ passed in/m);
 });
 
-test("every conformance case passes through both clients", async () => {
-  const flavours = ["sync", "async"].map(async (flavour) => {
+// The client that is generated from the other: two minutes instead of four. The other runs by `--flavour async`.
+test("every conformance case passes through the client for ordinary programs", async () => {
+  const flavours = ["sync"].map(async (flavour) => {
     const output = await run([
       "-m",
       "pytest",

@@ -12,7 +12,7 @@ import json
 import re
 import time
 from concurrent.futures import ThreadPoolExecutor
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 from cloche import AsyncCloche, Cloche, ClocheAPIError, ClocheUsageError, NotFoundError
 from cloche._request import Request
@@ -150,7 +150,10 @@ class Session:
             for one in exchanges:
                 self._await_made(one)
         for name, place in raw.get("capture", {}).items():
-            captured[name] = pick(exchanges[0], place)
+            place, _, parameter = place.partition("?")
+            value = pick(exchanges[0], place)
+            # `json.url?token`: a parameter of a URL.
+            captured[name] = parse_qs(urlsplit(value).query)[parameter][0] if parameter else value
 
     def _exchange(self, surface, step, captured):
         seen = []
