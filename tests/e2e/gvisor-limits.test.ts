@@ -82,7 +82,9 @@ onGvisor.each(limits)("a program that %s is limited as the table says", async (_
 
 test("every row of the table is tried", () => {
   const table = readFileSync(new URL("../../docs/gvisor-limits.md", import.meta.url), "utf8");
-  const rows = table
+  // What is only written down, below the next heading, was tried by hand.
+  const [limited = ""] = table.split("\n## ");
+  const rows = limited
     .split("\n")
     .filter((line) => line.startsWith("| ") && !/^\| (?:a program that|-)/.test(line));
   // The last one has tests of its own: familiar-programs.test.ts.
