@@ -71,9 +71,8 @@ describe("a machine that ends by itself starts again from its disk", () => {
   ])("the guest's root cannot %s", async (_what, key) => {
     const sandbox = await furnished(`sysrq-${key}`);
     const before = await qemusOf(home, sandbox);
-    expect(await client.exec(sandbox, ["sh", "-c", `echo ${key} > /proc/sysrq-trigger`])).toMatchObject({
-      ok: false,
-    });
+    // What is there in its place takes the write and does nothing.
+    await client.shell(sandbox, `echo ${key} > /proc/sysrq-trigger; sleep 1`);
     expect(await client.shell(sandbox, "cat /root/kept")).toBe("kept\n");
     expect(await qemusOf(home, sandbox)).toEqual(before);
     await client.session.discard(sandbox.id);
