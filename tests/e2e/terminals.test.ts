@@ -139,7 +139,7 @@ print(f.wait())
   });
 
   test("says which port nobody listens on, and which words are wrong", async () => {
-    await expect(sandbox.connectPort(7778)).rejects.toThrow(/WebSocket/);
+    await expect(sandbox.connectPort(7778)).rejects.toThrow(/port 7778 .* nothing listens/);
     expect(await run("forward", sandbox.id, "8080:")).toMatchObject({ code: 2 });
   });
 });

@@ -38,7 +38,14 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
   static async open(dataPlane: DataPlane, port: number, options: CallOptions): Promise<PortConnection> {
     const socket = await dataPlane.socket(`/v1/ports/${port}/connect`, [subprotocol], options);
     const connection = new PortConnection(socket, options.signal);
-    await opened(socket, options);
+    try {
+      await opened(socket, options);
+    } catch (error) {
+      options.signal?.throwIfAborted();
+      // A WebSocket does not tell what it was refused with.
+      const why = `port ${port} of the sandbox cannot be reached; most likely nothing listens on it`;
+      throw new ClocheConnectionError(why, { cause: error });
+    }
     return connection;
   }
 
