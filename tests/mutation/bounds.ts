@@ -65,8 +65,8 @@ export const bounds: readonly Defence[] = [
   {
     what: "visitors of a public port wait apart from who has a token",
     file: "packages/edge/src/router.ts",
-    find: 'const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";',
-    replace: 'void visitorOrBearer; const kind: Waiter = isPublic ? "visitor" : "bearer";',
+    find: 'const kind = isOpen ? await visitorOrBearer(credentials, authorise) : "bearer";',
+    replace: 'void visitorOrBearer; const kind: Waiter = isOpen ? "visitor" : "bearer";',
     project: "unit",
     test: "packages/edge/src/gate.test.ts",
     named: "visitors of a public port",

@@ -144,7 +144,7 @@ test("a link keeps the visitor on the same host", async () => {
     expect((await rig.ask({ label, path: `/__cloche/link?${query}` })).status).toBe(400);
   }
   expect((await rig.ask({ label, path: "/__cloche/link" })).status).toBe(400);
-  expect((await rig.ask({ label, method: "POST", path: "/__cloche/link?token=t" })).status).toBe(400);
+  expect((await rig.ask({ label, method: "POST", path: "/__cloche/link?token=t" })).status).toBe(405);
 });
 
 test("pages of other origins cannot use the cookie", async () => {
@@ -228,4 +228,41 @@ test("a public port wakes nothing without a token", async () => {
   const headers = { authorization: `Bearer ${await rig.gateway.token(sandboxA)}` };
   expect((await rig.ask({ label, headers })).status).toBe(200);
   expect(rig.gateway.woken).toEqual([sandboxA]);
+});
+
+test("a preflight reaches the port's own server without a token, and brings nothing else", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  const label = `${user.port}-${sandboxA}`;
+  const preflight = { origin: "https://app.example", "access-control-request-method": "PUT" };
+  const ask = (headers: Record<string, string>, more: object = {}) =>
+    rig.ask({ label, method: "OPTIONS", path: "/api?x=1", headers: { ...preflight, ...headers }, ...more });
+  const answer = await ask({ authorization: "Basic dXNlcg==", cookie: "session=1; __Host-cloche=x" });
+  expect(answer.status).toBe(200);
+  expect(answer.headers["access-control-allow-origin"]).toBeUndefined();
+  expect(user.seen[0]).toMatchObject({ method: "OPTIONS", url: "/api?x=1" });
+  expect(user.seen[0]?.headers).toMatchObject(preflight);
+  expect(Object.keys(user.seen[0]?.headers ?? {})).not.toContain("authorization");
+  expect(Object.keys(user.seen[0]?.headers ?? {})).not.toContain("cookie");
+  const shared = `/sandboxes/${sandboxA}/ports/${user.port}/api`;
+  expect((await rig.askPlain(shared, { method: "OPTIONS", headers: preflight })).status).toBe(200);
+  expect(user.seen).toHaveLength(2);
+
+  const smuggled = await Promise.all([
+    ask({ "content-length": "7" }, { body: "do=this" }),
+    ask({}, { method: "GET" }),
+    ask({ "access-control-request-method": "" }, { headers: { origin: "https://app.example" } }),
+    ask({ connection: "upgrade", upgrade: "websocket" }),
+  ]);
+  expect(smuggled.map(({ status }) => status)).toEqual([401, 401, 401, 401]);
+  expect(user.seen).toHaveLength(2);
+});
+
+test("a preflight wakes no sandbox", async () => {
+  await using rig = await Rig.start();
+  using user = await userServer();
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });
+  const headers = { origin: "https://app.example", "access-control-request-method": "PUT" };
+  const answer = await rig.ask({ label: `${user.port}-${sandboxA}`, method: "OPTIONS", headers });
+  expect([answer.status, rig.gateway.woken, user.seen]).toEqual([401, [], []]);
 });

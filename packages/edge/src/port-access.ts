@@ -1,12 +1,14 @@
 /**
  * Who may reach a port of a sandbox at `https://<port>-<id>.<base domain>`: the bearer of the sandbox's token, a browser with the cookie that a
- * one-time link gave it (good for that port alone), or anyone where the owner made the port public. Neither cookie nor token reaches the user's server.
+ * one-time link gave it (good for that port alone), or anyone where the owner made the port public; a CORS preflight from anyone. Neither cookie nor token reaches the user's server.
  * At the address of all sandboxes and without TLS there is no such cookie.
  */
 import type { IncomingMessage } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { bearerToken, type TokenVerifier } from "@cloche/base";
 import { ClocheError, internalHeaders, portLinkPath } from "@cloche/protocol";
+import { isPreflight } from "./cors.ts";
+import type { Exchange } from "./exchange.ts";
 import type { RawHeaders } from "./headers.ts";
 import type { RouteClient } from "./route-table.ts";
 import { isOurToken } from "./request-token.ts";
@@ -35,11 +37,22 @@ export interface PortPlace {
 /** Our cookie is Secure and of one origin: it counts over TLS on the port's own domain. */
 export const takesCookie = ({ prefix, isPlain }: PortPlace): boolean => prefix === undefined && !isPlain;
 
-/** Finds our token in a request. An Authorization that is not ours belongs to the user's server and is left alone. */
+/**
+ * Whether a browser asks what a page may call (CORS). It sends no token with that, so the port's own server hears it from anybody:
+ * with no body, no upgrade and no credentials of any kind.
+ */
+export const isPortPreflight = ({ request, hasBody, upgradeFirst }: Exchange): boolean =>
+  isPreflight(request) && !hasBody && upgradeFirst === undefined;
+
+/**
+ * Finds our token in a request. An Authorization that is not ours belongs to the user's server and is left alone, except in a
+ * preflight of a port that is not public (`isBare`): whoever needs no token there brings nothing.
+ */
 export function portCredentials(
   request: IncomingMessage,
   issuer: string | undefined,
   place: PortPlace,
+  isBare: boolean,
 ): PortCredentials {
   const dropped = new Set([
     "x-forwarded-for",
@@ -55,12 +68,12 @@ export function portCredentials(
   const own = takesCookie(place) ? cookies.own : undefined;
   const bearer = bearerToken(request.headers.authorization);
   const ours = bearer !== undefined && (issuer === undefined || isOurToken(bearer, issuer));
-  if (ours) dropped.add("authorization");
+  if (ours || isBare) dropped.add("authorization");
   return {
     token: ours ? bearer : own,
     fromCookie: !ours && own !== undefined,
     dropped,
-    cookies: isShared ? undefined : cookies.others,
+    cookies: isShared || isBare ? undefined : cookies.others,
   };
 }
 
@@ -134,7 +147,7 @@ export async function redeemPortLink(
   nowMs: number,
   requestId: string,
 ): Promise<RawHeaders> {
-  if (request.method !== "GET") throw new ClocheError("invalid_argument", "a port link is opened with GET");
+  if (request.method !== "GET") throw ClocheError.methodNotAllowed(request.method, ["GET"]);
   const query = new URLSearchParams((request.url ?? "").slice(portLinkPath.length + 1));
   const linkToken = query.get("token");
   if (linkToken === null || linkToken === "") {

@@ -22,6 +22,7 @@ import { Gate } from "./gate.ts";
 import { forwardableHeaders } from "./headers.ts";
 import {
   authorisePort,
+  isPortPreflight,
   type PortCredentials,
   portCredentials,
   portHeaders,
@@ -344,14 +345,16 @@ export class Router {
       exchange.end();
       return;
     }
-    const credentials = portCredentials(request, table.keys?.issuer, place);
     const known = table.get(sandboxId);
     if (port === known?.agentPort) throw agentsPort(port);
     const isPublic = known?.allPortsPublic === true || known?.publicPorts.includes(port) === true;
+    const isPreflight = !isPublic && isPortPreflight(exchange);
+    const credentials = portCredentials(request, table.keys?.issuer, place, isPreflight);
+    const isOpen = isPublic || isPreflight;
     const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, target);
     // An unknown sandbox is 404 before any question of tokens, as on its own domain.
-    if (known !== undefined && !isPublic) await authorise();
-    const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";
+    if (known !== undefined && !isOpen) await authorise();
+    const kind = isOpen ? await visitorOrBearer(credentials, authorise) : "bearer";
     const route = await this.#gate.admit(sandboxId, false, { kind, authorise });
     if (exchange.gone || exchange.over) return;
     const asked = `port ${port} of the sandbox`;
