@@ -153,7 +153,11 @@ export class HostLab {
     const { agentHost, agentPort, channelKey } = await this.client.getMachine({ sandboxId });
     const agent = { host: agentHost, port: agentPort, key: channelKey, sandboxId, issuer: testKeys.issuer };
     const answer = await askAgent(agent, method, path, body === undefined ? undefined : JSON.stringify(body));
-    return { status: answer.status, body: JSON.parse(answer.body) as unknown };
+    return {
+      status: answer.status,
+      headers: new Headers(),
+      body: JSON.parse(answer.body) as unknown,
+    };
   }
 
   /** A call of a route that the host answers. */

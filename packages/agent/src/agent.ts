@@ -28,7 +28,7 @@ import {
   processRoutes,
   ProcessTable,
 } from "./processes/index.ts";
-import { portConnect } from "./ports/connect.ts";
+import { portConnect, portConnectRoute } from "./ports/connect.ts";
 import { portTunnel } from "./ports/tunnel.ts";
 import { kernelRandomness } from "./snapshot/randomness.ts";
 import { Catalog } from "./services/catalog.ts";
@@ -125,6 +125,7 @@ export function createAgent(
     ...fileRoutes(() => spawner.guest),
     ...storeRoutes(store, now),
     ...serviceRoutes(services, { running, processes }),
+    portConnectRoute,
   ];
   const handling: HttpServerOptions = {
     routes,

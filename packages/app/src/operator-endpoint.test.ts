@@ -10,6 +10,7 @@ afterEach(() => endpoint?.close());
 
 interface Answer {
   status: number;
+  allow?: string;
   body: string;
 }
 function ask(path: string, options: { method?: string; host?: string } = {}): Promise<Answer> {
@@ -19,7 +20,10 @@ function ask(path: string, options: { method?: string; host?: string } = {}): Pr
   const asked = request({ host: "127.0.0.1", port, path, method, headers: { host } }, (response) => {
     let body = "";
     response.setEncoding("utf8").on("data", (text: string) => (body += text));
-    response.once("end", () => resolve({ status: response.statusCode ?? 0, body }));
+    response.once("end", () => {
+      const { allow } = response.headers;
+      resolve({ status: response.statusCode ?? 0, body, ...(allow !== undefined && { allow }) });
+    });
   });
   asked.once("error", reject).end();
   return promise;
@@ -48,7 +52,8 @@ it("serves metrics, health and readiness", async () => {
 
 it("refuses other methods, paths, and a Host that is no loopback name", async () => {
   endpoint = await openOperatorEndpoint(0, new Metrics(), async () => undefined);
-  expect((await ask("/metrics", { method: "POST" })).status).toBe(400);
+  expect(await ask("/metrics", { method: "POST" })).toMatchObject({ status: 405, allow: "GET, HEAD" });
+  expect(await ask("/healthz", { method: "HEAD" })).toEqual({ status: 200, body: "" });
   expect((await ask("/secrets")).status).toBe(404);
   expect((await ask("/metrics", { host: "evil.example" })).status).toBe(403);
   expect((await ask("/metrics", { host: "127.0.0.1.evil.example" })).status).toBe(403);

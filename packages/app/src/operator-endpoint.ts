@@ -22,11 +22,11 @@ export async function openOperatorEndpoint(
   ready: () => Promise<void>,
 ): Promise<OperatorEndpoint> {
   const answer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    if (request.method !== "GET")
-      throw new ClocheError("invalid_argument", "the operator's port is read with GET");
     if (!loopbackHost.test(request.headers.host ?? "")) {
       throw new ClocheError("permission_denied", "the Host header must be 127.0.0.1 or localhost");
     }
+    const { method } = request;
+    if (method !== "GET" && method !== "HEAD") throw ClocheError.methodNotAllowed(method, ["GET", "HEAD"]);
     switch ((request.url ?? "").split("?", 1)[0]) {
       case "/metrics": {
         const text = await metrics.text();

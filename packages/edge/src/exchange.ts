@@ -161,14 +161,15 @@ export class Exchange {
   }
 
   /** Answers with the one error shape, or cuts the answer where it has begun. */
-  fail(error: ClocheError, status = dataPlaneStatus(error), extra: RawHeaders = []): void {
+  fail(error: ClocheError, status = dataPlaneStatus(error)): void {
     if (this.over || this.failure !== undefined) return;
     this.failure = error;
     if (this.gone) return;
     if (this.response.headersSent) return this.cut();
     const body = Buffer.from(JSON.stringify(error.toBody()));
-    const headers = ["content-type", "application/json", "content-length", String(body.length), ...extra];
+    const headers = ["content-type", "application/json", "content-length", String(body.length)];
     if (status === 401) headers.push("www-authenticate", "Bearer");
+    if (error.allow !== undefined) headers.push("allow", error.allow.join(", "));
     if (error.retryAfterSeconds !== undefined) headers.push("retry-after", String(error.retryAfterSeconds));
     if (this.upgradeFirst !== undefined) headers.push("connection", "close");
     this.begin(status, undefined, headers);

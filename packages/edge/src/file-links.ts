@@ -45,11 +45,7 @@ const queryOf = ({ request }: Exchange): URLSearchParams => {
 export function methodRefused(exchange: Exchange): boolean {
   const { method = "" } = exchange.request;
   if (method === "POST" || operations[method] !== undefined) return false;
-  const error = new ClocheError(
-    "unimplemented",
-    `${method} is not possible here; use POST, GET, HEAD or PUT`,
-  );
-  exchange.fail(error, 405, ["allow", "POST, GET, HEAD, PUT"]);
+  exchange.fail(ClocheError.methodNotAllowed(method, ["POST", "GET", "HEAD", "PUT"]));
   return true;
 }
 

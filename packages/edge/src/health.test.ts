@@ -16,9 +16,10 @@ it("answers health on the base domain and on addresses, never on a sandbox's dom
       expect([host, answer.status, answer.body]).toEqual([host, 200, '{"status":"ok"}']);
     }
   }
-  expect((await rig.ask({ path: "/healthz", method: "POST", headers: { host: baseDomain } })).status).toBe(
-    405,
-  );
+  for (const method of ["POST", "DELETE", "OPTIONS"]) {
+    const wrong = await rig.ask({ path: "/healthz", method, headers: { host: baseDomain } });
+    expect([wrong.status, wrong.headers.allow], method).toEqual([405, "GET, HEAD"]);
+  }
   expect((await rig.ask({ path: "/healthz", headers: { host: "example.com" } })).status).toBe(404);
   await rig.ask({ path: "/healthz" });
   expect(rig.seen.map(({ url }) => url)).toEqual(["/healthz"]);

@@ -21,7 +21,7 @@ export function isHealthCheck(exchange: Exchange, baseDomain: string): boolean {
 export function answerHealth(exchange: Exchange, ready: () => void): void {
   const { method } = exchange.request;
   if (method !== "GET" && method !== "HEAD") {
-    exchange.refuse(new ClocheError("invalid_argument", `${exchange.path} is read with GET`), 405);
+    exchange.fail(ClocheError.methodNotAllowed(method, ["GET", "HEAD"]));
     return;
   }
   try {

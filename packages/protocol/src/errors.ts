@@ -34,6 +34,8 @@ export class ClocheError extends Error {
   readonly resource: ExhaustedResource | undefined;
   /** Seconds for a Retry-After header, where waiting helps. */
   readonly retryAfterSeconds: number | undefined;
+  /** The path is known, and takes these methods alone: 405, and the Allow header (RFC 9110, 15.5.6). */
+  readonly allow: readonly string[] | undefined;
 
   constructor(
     code: ErrorCode,
@@ -43,6 +45,7 @@ export class ClocheError extends Error {
       details?: unknown[];
       resource?: ExhaustedResource;
       retryAfterSeconds?: number;
+      allow?: readonly string[];
     } = {},
   ) {
     super(message, options.cause === undefined ? undefined : { cause: options.cause });
@@ -51,6 +54,7 @@ export class ClocheError extends Error {
     this.details = options.details ?? [];
     this.resource = options.resource;
     this.retryAfterSeconds = options.retryAfterSeconds;
+    this.allow = options.allow;
   }
 
   /** The body every surface sends (spec/contract.md, Both surfaces). */
@@ -58,6 +62,12 @@ export class ClocheError extends Error {
     const body: ErrorBody = { code: this.code, message: this.message };
     if (this.details.length > 0) body.details = [...this.details];
     return body;
+  }
+
+  /** What a known path answers to a method that it does not take. */
+  static methodNotAllowed(method: string | undefined, allow: readonly string[]): ClocheError {
+    const message = `${method} is not possible here; use ${allow.join(" or ")}`;
+    return new ClocheError("unimplemented", message, { allow });
   }
 
   /** Anything thrown becomes a ClocheError: what is not one already is internal, with the original as its private cause. */
@@ -88,6 +98,7 @@ const exhaustedStatuses: Record<ExhaustedResource, number> = { body: 413, quota:
 
 /** The data plane's HTTP status for an error (spec/contract.md, Both surfaces). The gateway uses Connect's own mapping. */
 export function dataPlaneStatus(error: ClocheError): number {
+  if (error.allow !== undefined) return 405;
   if (error.code === "resource_exhausted" && error.resource) return exhaustedStatuses[error.resource];
   return dataPlaneStatuses[error.code];
 }

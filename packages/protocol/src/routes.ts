@@ -69,20 +69,33 @@ export const dataPlaneRoutes: readonly DataPlaneRoute[] = [
   route("POST", "/v1/store/batch"),
 ];
 
-const literalRoutes = new Set(dataPlaneRoutes.map(({ method, path }) => `${method} ${path}`));
+const literalPaths = new Map<string, string[]>();
+for (const { method, path } of dataPlaneRoutes) {
+  if (!/[:*]/.test(path)) literalPaths.set(path, [...(literalPaths.get(path) ?? []), method]);
+}
 const patterns = dataPlaneRoutes
   .filter(({ path }) => /[:*]/.test(path))
   .map(({ method, path }) => ({
     name: `${method} ${path}`,
     method,
+    takesRest: path.endsWith("*"),
     pattern: new RegExp(`^${path.replaceAll(/:[a-z]+/g, "[^/]+").replace("*", ".+")}$`),
   }));
 
+/** A path of the list is nobody's id (`/v1/checkpoint/list`), but may be a key (`/v1/store/batch`). */
+const matches = ({ takesRest, pattern }: (typeof patterns)[number], path: string): boolean =>
+  (takesRest || !literalPaths.has(path)) && pattern.test(path);
+
 /** The route of the list that a request is for, such as `PUT /v1/store/*`; undefined: none. One of a closed set, for metrics. */
 export function dataPlaneRouteName(method: string, path: string): string | undefined {
-  const name = `${method} ${path}`;
-  if (literalRoutes.has(name)) return name;
-  return patterns.find((one) => one.method === method && one.pattern.test(path))?.name;
+  if (literalPaths.get(path)?.includes(method) === true) return `${method} ${path}`;
+  return patterns.find((one) => one.method === method && matches(one, path))?.name;
+}
+
+/** The methods that a path takes, for `Allow`; empty: the list has no such path. */
+export function allowedMethods(path: string): string[] {
+  const byPattern = patterns.filter((one) => matches(one, path)).map(({ method }) => method);
+  return [...new Set([...(literalPaths.get(path) ?? []), ...byPattern])];
 }
 
 /** Whether the host answers a data plane path (checkpoints and restore) rather than the agent. */

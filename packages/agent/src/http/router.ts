@@ -34,8 +34,8 @@ export class Router {
     }
   }
 
-  /** Throws 404 for an unknown path and answers the allowed methods for a known one (405). */
-  find(method: string, path: string): Match | { allowed: string[] } {
+  /** Throws 404 for an unknown path, and 405 for a known one that takes other methods. */
+  find(method: string, path: string): Match {
     const exact = this.#exact.get(path);
     const handle = exact?.get(method);
     if (handle !== undefined) return { handle, params: {} };
@@ -46,7 +46,7 @@ export class Router {
       if (pattern.method === method) return { handle: pattern.handle, params };
       allowed.add(pattern.method);
     }
-    if (allowed.size > 0) return { allowed: [...allowed] };
+    if (allowed.size > 0) throw ClocheError.methodNotAllowed(method, [...allowed]);
     throw new ClocheError("not_found", `there is no ${path.slice(0, 200)} in the data plane`);
   }
 }

@@ -65,15 +65,6 @@ export function createHttpServer(options: HttpServerOptions, secure?: SecureOpti
     await options.authorize(exchange);
     trackUntilClosed(exchange, exchange.response);
     const match = router.find(exchange.request.method ?? "", exchange.path);
-    if ("allowed" in match) {
-      exchange.response.setHeader("allow", match.allowed.join(", "));
-      exchange.sendJson(405, {
-        code: "unimplemented",
-        message: `${exchange.request.method} is not possible here; use ${match.allowed.join(" or ")}`,
-      });
-      discardRest(exchange.request);
-      return;
-    }
     exchange.params = match.params;
     const body = await match.handle(exchange);
     if (body !== undefined) exchange.sendJson(200, body);
@@ -102,6 +93,7 @@ export function createHttpServer(options: HttpServerOptions, secure?: SecureOpti
     }
     if (status === 401) response.setHeader("www-authenticate", "Bearer");
     if (error.retryAfterSeconds !== undefined) response.setHeader("retry-after", error.retryAfterSeconds);
+    if (error.allow !== undefined) response.setHeader("allow", error.allow.join(", "));
     if (exchange.awaitsContinue) response.setHeader("connection", "close");
     exchange.sendJson(status, error.toBody());
     if (!exchange.awaitsContinue) discardRest(exchange.request);

@@ -4,6 +4,7 @@
  */
 import type { Socket } from "node:net";
 import { ClocheError, limits } from "@cloche/protocol";
+import type { Route } from "../http/router.ts";
 import type { UpgradeRoute } from "../http/server.ts";
 import { goesOut } from "../processes/output-reader.ts";
 import { WebSocketConnection } from "../web-socket/connection.ts";
@@ -16,6 +17,18 @@ const prefix = "/v1/ports/";
 const connectPath = /^\/v1\/ports\/([^/]+)\/connect$/;
 const channels = { toServer: 0, fromServer: 1, close: 255 } as const;
 const connectTimeoutMs = 10_000;
+
+/** The path without an Upgrade, so that it is known as the others are. */
+export const portConnectRoute: Route = {
+  method: "GET",
+  path: `${prefix}:port/connect`,
+  handle: () => {
+    throw new ClocheError(
+      "invalid_argument",
+      "connect is a WebSocket: the request must have Upgrade: websocket",
+    );
+  },
+};
 
 export function portConnect(agentPort: number, touch: () => void): UpgradeRoute {
   return {

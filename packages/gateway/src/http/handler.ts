@@ -189,7 +189,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     response: ServerResponse,
   ): Promise<void> {
     if (request.method !== "GET" && request.method !== "HEAD") {
-      response.setHeader("allow", "GET");
+      response.setHeader("allow", "GET, HEAD");
       return refuseRequest(response, 405, "invalid_argument", `${path} is read with GET`);
     }
     if (path === "/readyz") {

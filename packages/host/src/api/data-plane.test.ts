@@ -87,6 +87,29 @@ describe("the data plane of the host", { timeout: 30_000 }, () => {
     expect(first).toMatchObject({ action: "checkpoint.create", result: "ok" });
   });
 
+  it("names the methods of a known path, and takes none of its own paths for an id", async () => {
+    const wrong = [
+      ["DELETE", "/v1/checkpoint/list", "GET"],
+      ["DELETE", "/v1/checkpoint/wait", "POST"],
+      ["GET", "/v1/checkpoint", "POST"],
+      ["GET", "/v1/checkpoint/ckpt-x", "DELETE"],
+      ["PUT", "/v1/restore", "POST"],
+    ] as const;
+    for (const [method, path, allow] of wrong) {
+      const { status, body, headers } = await caller.call(id, method, path);
+      expect([method, path, status, body.code, headers.get("allow")]).toEqual([
+        method,
+        path,
+        405,
+        "unimplemented",
+        allow,
+      ]);
+    }
+    expect((await caller.call(id, "DELETE", "/v1/checkpoint/list", undefined, "rubbish")).status).toBe(401);
+    for (const path of ["/v1/checkpoint/", "/v1/checkpoint/a/b", "/v1/restore/x"])
+      expect((await caller.call(id, "DELETE", path)).status, path).toBe(404);
+  });
+
   it("sleeps once for a wait, however short its interval, and answers 408 in the end", async () => {
     const wait = { checkpoint_id: "ckpt-none", poll_interval_ms: 10, timeout_secs: 1 };
     const { status, body } = await caller.call(id, "POST", "/v1/checkpoint/wait", wait);

@@ -11,12 +11,14 @@ import {
   TokenVerifier,
 } from "@cloche/base";
 import {
+  allowedMethods,
   type CheckpointCreated,
   type CheckpointDeleted,
   type CheckpointList,
   type CheckpointRecord,
   type CheckpointWaitResponse,
   ClocheError,
+  dataPlaneRouteName,
   generateName,
   humanBytes,
   internalHeaders,
@@ -144,12 +146,11 @@ const auditedCalls = new Map<Handler, (call: Call, answer: unknown) => AuditedCa
 
 function route(request: IncomingMessage): { handler: Handler; id: string } {
   const path = (request.url ?? "").split("?")[0] ?? "";
-  const known = routes[`${request.method} ${path}`];
-  if (known) return { handler: known, id: "" };
-  const last = /^\/v1\/checkpoint\/([^/]+)$/.exec(path)?.[1];
-  const byId = routes[`${request.method} /v1/checkpoint/:id`];
-  if (last !== undefined && byId) return { handler: byId, id: last };
-  throw new ClocheError("not_found", `${request.method} ${path} is no route of the data plane`);
+  const handler = routes[dataPlaneRouteName(request.method ?? "", path) ?? ""];
+  if (handler) return { handler, id: path.slice("/v1/checkpoint/".length) };
+  const allow = allowedMethods(path);
+  if (allow.length > 0) throw ClocheError.methodNotAllowed(request.method, allow);
+  throw new ClocheError("not_found", `there is no ${path.slice(0, 200)} in the data plane`);
 }
 
 async function create({ parts, sandboxId, body }: Call): Promise<CheckpointCreated> {

@@ -15,6 +15,7 @@ export const testKeys = { issuer: ISSUER, keys: [{ kid: KID, jwkJson: JSON.strin
 
 export interface Answer {
   status: number;
+  headers: Headers;
   // oxlint-disable-next-line typescript/no-explicit-any -- whatever the route answers; tests look into it
   body: any;
 }
@@ -70,7 +71,7 @@ export class DataPlaneCaller {
       headers: { authorization: `Bearer ${token}`, "x-lab-sandbox": sandboxId, connection: "close" },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
-    return { status: response.status, body: (await response.json()) as unknown };
+    return { status: response.status, headers: response.headers, body: (await response.json()) as unknown };
   }
 
   close(): void {
