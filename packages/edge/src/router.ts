@@ -34,7 +34,7 @@ import { tooManyHeaders } from "./raw-answer.ts";
 import { newId } from "./request-ids.ts";
 import type { RouteClient, RouteTable } from "./route-table.ts";
 import { authorizationOf } from "./request-token.ts";
-import { asksForPort, sandboxPath, sharedHostname, sharedTarget } from "./shared-address.ts";
+import { asksForPort, sandboxPath, sharedHostname, sharedTarget, varyByTarget } from "./shared-address.ts";
 import { sharedPortAnswer } from "./shared-port.ts";
 import { PortClosedError, type Upstreams } from "./upstreams.ts";
 import type { Waiter } from "./waiting-room.ts";
@@ -111,7 +111,8 @@ export class Router {
       exchange.end();
       return;
     }
-    exchange.extraHeaders = corsHeaders(request, origins);
+    const isShared = target.prefix !== undefined;
+    exchange.extraHeaders = [...corsHeaders(request, origins), ...(isShared ? varyByTarget : [])];
     if (isInternalPath(path)) {
       exchange.fail(new ClocheError("not_found", `there is no route ${path}`));
       return;
@@ -319,7 +320,7 @@ export class Router {
       return;
     }
     for (let index = 0; index + 1 < extraHeaders.length; index += 2) {
-      response.setHeader(extraHeaders[index] as string, extraHeaders[index + 1] as string);
+      response.appendHeader(extraHeaders[index] as string, extraHeaders[index + 1] as string);
     }
     response.setHeader(internalHeaders.requestId, requestId);
     request.headers[internalHeaders.requestId] = requestId;

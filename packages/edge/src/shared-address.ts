@@ -7,9 +7,13 @@ import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";
 import { ClocheError, isSandboxId } from "@cloche/protocol";
 import type { Target } from "./authority.ts";
+import type { RawHeaders } from "./headers.ts";
 
 export const sandboxIdHeader = "x-sandbox-id";
 export const sandboxPortHeader = "x-sandbox-port";
+
+/** Of every answer there: a browser must not take one sandbox's from its cache for what another is asked by the same URL. */
+export const varyByTarget: RawHeaders = ["Vary", `${sandboxIdHeader}, ${sandboxPortHeader}`];
 
 /** Where a sandbox's own paths begin at the shared address. */
 export const sandboxPath = (sandboxId: string): string => `/sandboxes/${sandboxId}`;

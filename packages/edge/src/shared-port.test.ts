@@ -104,6 +104,9 @@ test("an answer cannot speak for the whole origin, and its document has an origi
     "strict-transport-security": "max-age=9",
     nel: "{}",
     "report-to": "{}",
+    "www-authenticate": 'Basic realm="another sandbox\'s"',
+    "accept-ch": "Sec-CH-UA-Model",
+    vary: "accept",
     "content-security-policy": "default-src 'self'",
     "x-own": "kept",
   });
@@ -118,16 +121,33 @@ test("an answer cannot speak for the whole origin, and its document has an origi
       "content-security-policy",
       "date",
       "transfer-encoding",
+      "vary",
       "x-own",
       "x-request-id",
     ]);
     const policy = String(answer.headers["content-security-policy"]);
     expect(policy).toMatch(/^default-src 'self', sandbox .*allow-scripts/);
     expect(policy).not.toContain("allow-same-origin");
+    expect(answer.headers.vary).toBe("accept, x-sandbox-id, x-sandbox-port");
   }
   const own = await rig.ask({ label: `${user.port}-${sandboxA}` });
   expect(own.headers["set-cookie"]).toEqual(["a=1", "b=2"]);
   expect(own.headers["content-security-policy"]).toBe("default-src 'self'");
+  expect([own.headers["www-authenticate"], own.headers.vary]).toEqual([expect.any(String), "accept"]);
+});
+
+test("a browser's cache keeps the answers of sandboxes and ports apart that are asked by one URL", async () => {
+  await using rig = await Rig.start();
+  const headers = { ...(await rig.bearer()), origin: "https://app.example" };
+  for (const path of ["/v1/x", "/v1/checkpoints"])
+    for (const [url, named] of [
+      [path, { "x-sandbox-id": sandboxA }],
+      [`/sandboxes/${sandboxA}${path}`, {}],
+    ] as const) {
+      const { headers: got } = await rig.askPlain(url, { headers: { ...headers, ...named } });
+      expect([url, got.vary]).toEqual([url, "x-sandbox-id, x-sandbox-port"]);
+    }
+  expect((await rig.ask({ path: "/v1/x", headers })).headers.vary).toBeUndefined();
 });
 
 test("no service worker's script is served there, of a port or of the data plane", async () => {

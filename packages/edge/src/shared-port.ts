@@ -4,11 +4,12 @@
  * are dropped. Links of the server inside that begin with / are led back to where it is reached.
  */
 import type { RawHeaders } from "./headers.ts";
+import { varyByTarget } from "./shared-address.ts";
 
 /** Without allow-same-origin. */
 const documentPolicy = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
-/** They hold for all paths of an origin. */
+/** They hold for all paths of an origin. A browser that is asked for a password sends it to whoever asks under that name there. */
 const ofWholeOrigin = new Set([
   "set-cookie",
   "set-cookie2",
@@ -18,6 +19,11 @@ const ofWholeOrigin = new Set([
   "strict-transport-security",
   "nel",
   "report-to",
+  "www-authenticate",
+  "accept-ch",
+  "critical-ch",
+  "set-login",
+  "sec-session-registration",
 ]);
 
 /** `prefix`: of the port's paths. `host`: the request's Host header. */
@@ -33,7 +39,7 @@ export function sharedPortAnswer(
     if (ofWholeOrigin.has(lower)) continue;
     kept.push(name, lower === "location" ? located(value, prefix, host) : value);
   }
-  kept.push("Content-Security-Policy", documentPolicy);
+  kept.push("Content-Security-Policy", documentPolicy, ...varyByTarget);
   return kept;
 }
 
