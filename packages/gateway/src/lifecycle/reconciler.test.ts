@@ -163,6 +163,19 @@ describe("after a restart", () => {
     await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
   });
 
+  it("a resume that the host could not undo leaves the sandbox SUSPENDED, not ERROR: its image is there", async () => {
+    const id = await suspended();
+    f.host.fault("resumeMachine", "before", Code.Internal, 1, "resume failed and could not be undone");
+    f.host.set(id, MachinePhase.FAILED);
+    await f.call("ResumeSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    expect((await get(id)).error_message).toMatch(/^resume did not complete: .*could not be undone/);
+    // The host has undone it since.
+    f.host.set(id, MachinePhase.SUSPENDED);
+    await f.call("ResumeSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+  });
+
   it("what the service suspended when it stopped runs again", async () => {
     const id = await create();
     await f.gateway.close();

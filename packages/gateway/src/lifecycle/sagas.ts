@@ -161,7 +161,10 @@ function resumeSteps(world: SagaWorld): Step[] {
         await runMachine(world);
       },
       async undo(input) {
-        input.fate = fateOf(await look(world));
+        const machine = await look(world);
+        // Its image stays until a resume has succeeded, and the host undoes what is left of this one before the next: SUSPENDED is true
+        // again then, and ERROR would be for good.
+        input.fate = machine?.phase === MachinePhase.FAILED ? "suspended" : fateOf(machine);
       },
     },
     {

@@ -143,7 +143,6 @@ const truths = [
   "SANDBOX_STATE_SUSPENDED with machine absent",
   "SANDBOX_STATE_ERROR with machine FAILED",
   "SANDBOX_STATE_ERROR with machine STOPPED",
-  "SANDBOX_STATE_ERROR with machine SUSPENDED",
   "SANDBOX_STATE_ERROR with machine absent",
 ];
 

@@ -332,6 +332,20 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
       await expectTruth();
     });
 
+    it("and goes on to fail is undone by the next resume, which then succeeds", async () => {
+      await suspend(client, id);
+      world.failing.add("agent Assign").add("driver stopMachine");
+      await expect(resume(client, id)).rejects.toThrow(/could not be undone/);
+      expect(await phase()).toBe(MachinePhase.FAILED);
+      await expect(resume(client, id)).rejects.toThrow();
+      expect(await phase()).toBe(MachinePhase.FAILED);
+      world.failing.clear();
+      await resume(client, id);
+      expect(await phase()).toBe(MachinePhase.RUNNING);
+      expect(world.machines.get(id)?.memory.counter).toBe(42);
+      await expectTruth();
+    });
+
     it("and goes on to fail leaves a suspend stopped: it starts from its disk, which is told", async () => {
       world.failing.add("driver snapshot").add("driver unblock");
       await expect(suspend(client, id)).rejects.toThrow();

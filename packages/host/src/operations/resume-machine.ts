@@ -1,6 +1,6 @@
 // Resume: a suspended machine goes on out of its memory image; where that can never be restored here, it starts from its disk.
 import { rm } from "node:fs/promises";
-import type { SagaStep } from "@cloche/base";
+import { runSaga, type SagaRecord, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
 import { ImageMismatchError, snapshotDisk } from "../drivers/driver.ts";
@@ -21,6 +21,7 @@ export interface ResumeContext {
 /** The machine goes on where it was suspended, at a new address. */
 export async function resumeMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
   const { machines } = parts;
+  if (machines.find(id)?.phase === "failed") await undoFailed(parts, id);
   const known = machines.require(id, "suspended", "running");
   if (known.phase === "running") return known;
   await requireSpace(machines.parts.poolDir);
@@ -40,6 +41,16 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
   }
   await dropSnapshots(machines, id);
   return machines.get(id);
+}
+
+/** Of a resume that failed and could not be undone: once more, now that it is asked for. One that failed otherwise stays so. */
+async function undoFailed(parts: OperationParts, id: string): Promise<void> {
+  const left = (await parts.journal.pending()).find((saga) => saga.id === id && saga.kind === "resume");
+  if (left === undefined) return;
+  // Undone it throws, too: the error that it was undone for.
+  await runSaga(left as SagaRecord<ResumeContext>, resumeSteps(parts), parts.journal).catch((err: unknown) =>
+    parts.machines.parts.log.warn({ err, sandbox_id: id }, "what is left of a resume was undone"),
+  );
 }
 
 /** Its memory can never be restored here: better its disk and services than a sandbox that nothing can wake. */
