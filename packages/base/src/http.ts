@@ -63,7 +63,6 @@ export function sendError(response: ServerResponse, thrown: unknown): ClocheErro
     if (error.retryAfterSeconds !== undefined)
       response.setHeader("retry-after", String(error.retryAfterSeconds));
     if (error.allow !== undefined) response.setHeader("allow", error.allow.join(", "));
-    if (status === 413) response.setHeader("connection", "close");
   }
   sendJson(response, status, error.toBody());
   return error;

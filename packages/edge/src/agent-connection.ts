@@ -7,6 +7,7 @@
  * Used by AgentPool and, for what a request needs, by forward.ts. Nothing survives a crash; nothing needs to.
  */
 import type { Duplex } from "node:stream";
+import { readOn } from "./read-on.ts";
 import { AnswerFormatError, AnswerParser, type AnswerHead, type AnswerListener } from "./answer-parser.ts";
 
 /** Why there is no (complete) answer. */
@@ -59,6 +60,7 @@ export class AgentConnection implements AnswerListener {
     this.connected = options.connected;
     this.#headBytes = options.headBytes;
     this.#onIdle = options.onIdle;
+    readOn(socket);
     socket.on("data", this.#onData);
     socket.on("end", this.#onEnd);
     socket.on("error", this.#onError);

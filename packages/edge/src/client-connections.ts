@@ -4,19 +4,24 @@
  *
  *   idle ──request──▶ busy ──answered──▶ idle, or the next queued request
  *                      ├── FIN: a grace to take the answer, then closed (an exec's client: a short one)
+ *                      ├── last answer given: closing, once what is left of its request was read
  *                      └── closed or reset by the client: Exchange.clientGone
  */
 import type { Socket } from "node:net";
 import { ClocheError } from "@cloche/protocol";
+import { drainRest } from "./drain-rest.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
 import { isExecPath } from "./exec-abort.ts";
+import { endGently } from "./raw-answer.ts";
 
 interface ClientConnection {
   current: Exchange | undefined;
   queue: Array<() => Exchange>;
   stall: NodeJS.Timeout | undefined;
   halfClosed: NodeJS.Timeout | undefined;
+  /** Its last answer was given. */
+  closing: boolean;
 }
 
 export class ClientConnections {
@@ -36,8 +41,12 @@ export class ClientConnections {
       queue: [],
       stall: undefined,
       halfClosed: undefined,
+      closing: false,
     };
     this.#connections.set(socket, connection);
+    // How node's server ends a connection after its last answer.
+    const end = socket.destroySoon.bind(socket);
+    socket.destroySoon = () => this.#close(socket, connection, end);
     socket.on("end", () => this.#halfClosed(socket, connection));
     socket.on("error", () => undefined);
     socket.once("close", () => {
@@ -61,7 +70,7 @@ export class ClientConnections {
   /** Runs `begin` now, or after the answers to what the connection asked before. */
   enter(socket: Socket, begin: () => Exchange): void {
     const connection = this.#connections.get(socket);
-    if (connection === undefined) return;
+    if (connection === undefined || connection.closing) return;
     if (connection.current === undefined) return this.#begin(socket, connection, begin);
     if (connection.queue.length >= this.#limits.pipelinedRequests) socket.destroy();
     else connection.queue.push(begin);
@@ -82,7 +91,8 @@ export class ClientConnections {
     clearTimeout(connection.stall);
     exchange.over = true;
     this.#onOver(exchange);
-    if (exchange.hasBody && !exchange.request.complete) this.#boundRest(socket, exchange);
+    if (exchange.hasBody && !exchange.request.complete && !connection.closing)
+      drainRest(exchange.request, this.#limits, (isWhole) => isWhole || socket.destroy());
     const next = connection.queue.shift();
     if (next !== undefined && !socket.destroyed) this.#begin(socket, connection, next);
     else if (connection.halfClosed !== undefined) socket.end();
@@ -103,6 +113,7 @@ export class ClientConnections {
       if (exchange.request.complete || exchange.over) return;
       const held = exchange.request.isPaused() || exchange.expectsContinue !== exchange.continued;
       if (socket.bytesRead === seen && !held) {
+        exchange.bodyOver();
         exchange.refuse(new ClocheError("deadline_exceeded", "the request's body stopped coming"));
         return;
       }
@@ -112,11 +123,14 @@ export class ClientConnections {
     connection.stall = setTimeout(look, this.#limits.bodyStallMs);
   }
 
-  /** What is left of a request that was answered early is thrown away, but not without end. */
-  #boundRest(socket: Socket, exchange: Exchange): void {
-    const timer = setTimeout(() => exchange.request.complete || socket.destroy(), this.#limits.lingerMs);
-    socket.once("close", () => clearTimeout(timer));
-    exchange.request.once("end", () => clearTimeout(timer));
+  /** A reset would take the last answer away from a client that still sends, so what it sends is read first. */
+  #close(socket: Socket, connection: ClientConnection, end: () => void): void {
+    if (connection.closing) return;
+    connection.closing = true;
+    const { current } = connection;
+    if (current === undefined || !current.hasBody || current.request.complete) end();
+    else if (current.restComes) drainRest(current.request, this.#limits, end);
+    else endGently(socket, this.#limits.lingerMs);
   }
 
   /** Ends every connection as our own doing: what runs in sandboxes runs on. */

@@ -1,9 +1,11 @@
-// An agent, or a server on a port, that answers before it has read the request: its connection carries no other.
+// Answers that come before the request was read: an agent's, or a port's server's, whose connection then carries no other; and the
+// edge's own. Clients that send all of a body before they read hear them.
 import { once } from "node:events";
 import net, { type AddressInfo, type Socket } from "node:net";
+import type { TLSSocket } from "node:tls";
 import { expect, test } from "vitest";
 import { sandboxA } from "./testing/fake-gateway.ts";
-import { Rig, until } from "./testing/rig.ts";
+import { Rig, readAll, until } from "./testing/rig.ts";
 
 /** An agent that answers each request once its head is there, reads no body, and keeps its connections. */
 async function hastyAgent(statusOf: (head: string) => number) {
@@ -54,5 +56,69 @@ test.each([
     const early = await rig.ask({ method: "POST", path: "/v1/files/archive?path=/x", headers, body });
     expect(early.status).toBe(status);
     expect((await rig.ask({ path: "/next" })).status).toBe(200);
+  }
+});
+
+const mebibyte = Buffer.alloc(1024 * 1024, "x");
+
+/** What a client hears that sends all of its body before it reads a byte, as Python's do. */
+async function sendAllThenRead(socket: TLSSocket, head: string, mebibytes: number): Promise<string> {
+  socket.pause();
+  socket.write(head);
+  for (let sent = 0; sent < mebibytes; sent += 1) {
+    if (!socket.write(mebibyte)) await new Promise((resolve) => socket.once("drain", resolve));
+  }
+  return readAll(socket.resume());
+}
+
+test.each([
+  ["an agent's", 413, "POST /v1/files?path=/x HTTP/1.1", ""],
+  ["an agent's, to a client that closes", 413, "POST /v1/files?path=/x HTTP/1.1", "Connection: close\r\n"],
+  ["an agent's, to a client of HTTP/1.0", 413, "POST /v1/files?path=/x HTTP/1.0", ""],
+  ["the host's", 413, "POST /v1/checkpoint HTTP/1.1", "Connection: close\r\n"],
+  ["the edge's own, of a route", 405, "DELETE /v1/files/link HTTP/1.1", ""],
+  ["the edge's own, of a form", 421, "POST /v1/x HTTP/1.1", "Host: 127.0.0.1\r\n"],
+  ["the edge's own, of too many headers", 431, "POST /v1/x HTTP/1.1", "a: b\r\n".repeat(300)],
+  ["the edge's own, of a rate", 429, "POST /v1/x HTTP/1.1", ""],
+])(
+  "%s answer is heard by a client that sends 20 and 50 MiB before it reads",
+  async (_whose, status, line, more) => {
+    await using rig = await Rig.start({
+      ...(status === 429 && { limits: { requestsPerSecond: 0.01 } }),
+      hostDataPlane: (_request, response) => {
+        response.writeHead(413, { "content-type": "application/json" });
+        response.end('{"answered":"by the host"}');
+      },
+    });
+    rig.onAgent = (_request, response) => {
+      response.writeHead(413, { "content-type": "application/json" });
+      response.end('{"answered":"by the agent"}');
+    };
+    const host = more.startsWith("Host") ? "" : `Host: ${rig.host()}\r\n`;
+    for (const mebibytes of [20, 50]) {
+      const length = `Content-Length: ${mebibytes * mebibyte.length}\r\n`;
+      const text = await sendAllThenRead(
+        await rig.connect(),
+        `${line}\r\n${host}${more}${length}\r\n`,
+        mebibytes,
+      );
+      expect(text).toMatch(new RegExp(`^HTTP/1\\.1 ${status} [^]*}(?:\\r\\n0\\r\\n\\r\\n)?$`));
+    }
+  },
+);
+
+test("an agent that answers and ends its connection with the body unread is heard", async () => {
+  await using rig = await Rig.startChannel();
+  const { authorization } = await rig.bearer();
+  rig.onAgent = (request, response) => {
+    response.writeHead(413, { "content-length": "3", connection: "close" });
+    // Node then resets the connection, whose body nobody reads.
+    response.end("too", () => request.socket.destroySoon());
+  };
+  for (let round = 0; round < 20; round += 1) {
+    const head = `POST /v1/files?path=/x HTTP/1.1\r\nHost: ${rig.host()}\r\nAuthorization: ${authorization}\r\n`;
+    const length = `Content-Length: ${4 * mebibyte.length}\r\n\r\n`;
+    const text = await sendAllThenRead(await rig.connect(), head + length, 4);
+    expect(text).toMatch(/^HTTP\/1\.1 413 [^]*too$/);
   }
 });

@@ -23,9 +23,12 @@ export interface EdgeLimits {
   halfClosedGraceMs: number;
   /** ...and less for an exec, since a client that goes away kills its command. */
   halfClosedExecGraceMs: number;
-  /** After an early answer, how long and how much of the rest of the request is read, so that the client sees it. */
-  lingerMs: number;
+  /** After an early answer, how much of the rest of the request is read so that the client sees the answer... */
   lingerBytes: number;
+  /** ...how long without a byte of it (and how long a client has to read the last answer of its connection)... */
+  lingerMs: number;
+  /** ...and how long at all. */
+  lingerWholeMs: number;
   agentConnectMs: number;
   /** What the edge asks an agent for itself: a tunnel to a port, the end of an exec. */
   agentAnswerMs: number;
@@ -60,8 +63,9 @@ export const edgeLimits: EdgeLimits = {
   pipelinedRequests: 64,
   halfClosedGraceMs: 10_000,
   halfClosedExecGraceMs: 500,
-  lingerMs: 2_000,
-  lingerBytes: 4 * 1024 * 1024,
+  lingerBytes: 256 * 1024 * 1024,
+  lingerMs: 5_000,
+  lingerWholeMs: 30_000,
   agentConnectMs: 5_000,
   agentAnswerMs: 10_000,
   agentConnections: 1_024,

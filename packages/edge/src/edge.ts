@@ -20,7 +20,7 @@ import { answerHealth, isHealthCheck } from "./health.ts";
 import { edgeMetrics, type MeasureExchange } from "./edge-metrics.ts";
 import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 import { Exchange } from "./exchange.ts";
-import { answerRaw, parserProblem } from "./raw-answer.ts";
+import { answerRaw, endGently, parserProblem } from "./raw-answer.ts";
 import { newId, requestIdOf } from "./request-ids.ts";
 import { RouteTable, type RouteClient } from "./route-table.ts";
 import { Router, type HostDataPlane } from "./router.ts";
@@ -240,7 +240,7 @@ class EdgeServer implements Edge {
     const response = new ServerResponse(request);
     response.shouldKeepAlive = false;
     response.assignSocket(socket);
-    response.once("finish", () => socket.end());
+    response.once("finish", () => endGently(socket, this.#limits.lingerMs));
     this.#enter(request, response, false, first);
   }
 
@@ -265,6 +265,7 @@ class EdgeServer implements Edge {
       // What followed a good request: its answer goes out, then the connection ends.
       current.response.once("finish", () => socket.destroySoon());
     } else {
+      current.bodyOver();
       current.refuse(problem.error, problem.status);
     }
   }

@@ -49,7 +49,6 @@ export class Exchange {
   failure: ClocheError | undefined;
   readonly #limits: EdgeLimits;
   #bodyOver: boolean;
-  #lingering = false;
   #refused = false;
 
   constructor(
@@ -102,8 +101,15 @@ export class Exchange {
     return this.traceparent === "" ? traceHeaders : undefined;
   }
 
+  /** No more of its body is waited for: it came to its end, or cannot be read. */
   bodyOver(): void {
     this.#bodyOver = true;
+  }
+
+  /** The client is in the middle of sending its body. */
+  get restComes(): boolean {
+    const isAwaited = this.expectsContinue && !this.continued;
+    return !this.#bodyOver && !this.request.complete && !isAwaited;
   }
 
   /** Asks a client that waits for it to send its body. */
@@ -125,39 +131,13 @@ export class Exchange {
     else this.response.writeHead(status, reason, all);
   }
 
-  /** Ends the answer; what is left of an unfinished request is read for a moment, or the client would lose the answer to a reset. */
+  /** Ends the answer. What is left of an unfinished request is read for a while (ClientConnections). */
   end(last?: Buffer): void {
     if (this.over) return;
-    if (this.#bodyOver || this.request.complete || (this.expectsContinue && !this.continued)) {
-      if (last === undefined) this.response.end();
-      // A short body as text lets node write head and body at once; latin1 keeps every byte.
-      else if (last.length <= onePieceBytes) this.response.end(last.toString("latin1"), "latin1");
-      else this.response.end(last);
-      return;
-    }
-    if (last !== undefined) this.response.write(last);
-    else this.response.flushHeaders();
-    this.#linger();
-  }
-
-  #linger(): void {
-    if (this.#lingering) return;
-    this.#lingering = true;
-    const { request, response } = this;
-    let bytesLeft = this.#limits.lingerBytes;
-    const finish = (): void => {
-      clearTimeout(timer);
-      response.end();
-    };
-    const timer = setTimeout(finish, this.#limits.lingerMs);
-    request.removeAllListeners("data");
-    request.on("data", (chunk: Buffer) => {
-      bytesLeft -= chunk.length;
-      if (bytesLeft <= 0) finish();
-    });
-    request.once("end", finish);
-    request.once("close", finish);
-    request.resume();
+    if (last === undefined) this.response.end();
+    // A short body as text lets node write head and body at once; latin1 keeps every byte.
+    else if (last.length <= onePieceBytes) this.response.end(last.toString("latin1"), "latin1");
+    else this.response.end(last);
   }
 
   /** Answers with the one error shape, or cuts the answer where it has begun. */
@@ -182,7 +162,6 @@ export class Exchange {
     this.onGone = undefined;
     onGone?.();
     this.#refused = true;
-    this.#bodyOver = true;
     this.fail(error, status);
   }
 

@@ -37,10 +37,16 @@ export function answerRaw(
   status = dataPlaneStatus(error),
 ): void {
   const body = JSON.stringify(error.toBody());
-  socket.end(
+  socket.write(
     `HTTP/1.1 ${status} ${STATUS_CODES[status] ?? "Error"}\r\ncontent-type: application/json\r\n` +
       `content-length: ${Buffer.byteLength(body)}\r\nx-request-id: ${requestId}\r\nconnection: close\r\n\r\n${body}`,
   );
+  endGently(socket, lingerMs);
+}
+
+/** Nothing more is sent; the client has so long to read what was, and to close. */
+export function endGently(socket: Duplex, lingerMs: number): void {
+  socket.end();
   const timer = setTimeout(() => socket.destroy(), lingerMs);
   socket.once("close", () => clearTimeout(timer));
 }

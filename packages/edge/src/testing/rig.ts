@@ -252,7 +252,8 @@ export class Rig implements AsyncDisposable {
 export async function readAll(socket: net.Socket): Promise<string> {
   const chunks: Buffer[] = [];
   socket.on("data", (chunk: Buffer) => chunks.push(chunk));
-  if (!socket.closed) await once(socket, "close");
+  // Not events.once, which rejects where the edge resets a client that sends on and on.
+  if (!socket.closed) await new Promise<void>((resolve) => socket.once("close", () => resolve()));
   return Buffer.concat(chunks).toString("latin1");
 }
 
