@@ -23,7 +23,7 @@ export const addressDefences: readonly Defence[] = [
   },
   {
     what: "nothing is served without TLS beyond the loopback",
-    file: "packages/edge/src/edge.ts",
+    file: "packages/edge/src/listener.ts",
     find: "if (!isLoopback(address))",
     replace: "if (isLoopback(address) === undefined)",
     ...address,

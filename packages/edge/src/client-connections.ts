@@ -20,6 +20,9 @@ interface ClientConnection {
   queue: Array<() => Exchange>;
   stall: NodeJS.Timeout | undefined;
   halfClosed: NodeJS.Timeout | undefined;
+  /** It carries one request, and what follows that is dropped. */
+  takesOne: boolean;
+  isUsed: boolean;
   /** Its last answer was given. */
   closing: boolean;
 }
@@ -41,6 +44,8 @@ export class ClientConnections {
       queue: [],
       stall: undefined,
       halfClosed: undefined,
+      takesOne: false,
+      isUsed: false,
       closing: false,
     };
     this.#connections.set(socket, connection);
@@ -67,10 +72,21 @@ export class ClientConnections {
     return this.#connections.get(socket)?.current;
   }
 
+  /** Its next request is its last. */
+  onlyOne(socket: Socket): void {
+    const connection = this.#connections.get(socket);
+    if (connection !== undefined) connection.takesOne = true;
+  }
+
+  isOnly(socket: Socket): boolean {
+    return this.#connections.get(socket)?.takesOne === true;
+  }
+
   /** Runs `begin` now, or after the answers to what the connection asked before. */
   enter(socket: Socket, begin: () => Exchange): void {
     const connection = this.#connections.get(socket);
-    if (connection === undefined || connection.closing) return;
+    if (connection === undefined || connection.closing || (connection.takesOne && connection.isUsed)) return;
+    connection.isUsed = true;
     if (connection.current === undefined) return this.#begin(socket, connection, begin);
     if (connection.queue.length >= this.#limits.pipelinedRequests) socket.destroy();
     else connection.queue.push(begin);

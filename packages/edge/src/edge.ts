@@ -8,9 +8,8 @@
  * Owns the listening sockets, the routing table and the connections to agents. Holds the TLS key and the public token keys, no database, and
  * nothing that must survive a crash. Called by the composition root only.
  */
-import http, { ServerResponse, type IncomingMessage } from "node:http";
-import https from "node:https";
-import { type AddressInfo, isIP, type Socket } from "node:net";
+import { type IncomingMessage, ServerResponse } from "node:http";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { type Clock, type Log, logIds, Metrics } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -20,18 +19,13 @@ import { answerHealth, isHealthCheck } from "./health.ts";
 import { edgeMetrics, type MeasureExchange } from "./edge-metrics.ts";
 import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 import { Exchange } from "./exchange.ts";
+import { Listener, type ListenerHandlers, type TlsFiles } from "./listener.ts";
 import { answerRaw, endGently, parserProblem } from "./raw-answer.ts";
 import { newId, requestIdOf } from "./request-ids.ts";
 import { RouteTable, type RouteClient } from "./route-table.ts";
 import { Router, type HostDataPlane } from "./router.ts";
 import { Sleepers } from "./sleepers.ts";
 import { Upstreams } from "./upstreams.ts";
-
-export interface TlsFiles {
-  /** PEM: the certificate for `*.<base domain>` and its chain. */
-  cert: string;
-  key: string;
-}
 
 export interface EdgeOptions {
   tls: TlsFiles;
@@ -91,9 +85,8 @@ class EdgeServer implements Edge {
   readonly #clients: ClientConnections;
   readonly #router: Router;
   readonly #measure: MeasureExchange;
-  readonly #server: https.Server;
-  readonly #plainServer: http.Server | undefined;
-  readonly #sockets = new Set<Socket>();
+  readonly #listener: Listener;
+  readonly #plainListener: Listener | undefined;
   readonly #refused = new WeakSet<Duplex>();
   readonly #stopping = new AbortController();
   #sweep: NodeJS.Timeout | undefined;
@@ -129,72 +122,19 @@ class EdgeServer implements Edge {
       requests: this.#open,
       connections: this.#clients.size,
     }));
-    this.#server = this.#createServer();
-    this.#plainServer = options.plain && this.#createPlainServer(options.plain.address);
+    const handlers = this.#handlers();
+    this.#listener = Listener.tls(options.tls, this.#clients, this.#limits, handlers);
+    this.#plainListener =
+      options.plain && Listener.plain(options.plain.address, this.#clients, this.#limits, handlers);
   }
 
-  #createServer(): https.Server {
-    const server = https.createServer({
-      ...this.#options.tls,
-      ALPNProtocols: ["http/1.1"],
-      minVersion: "TLSv1.2",
-      handshakeTimeout: this.#limits.handshakeTimeoutMs,
-      allowHalfOpen: true,
-      ...this.#httpSettings(),
-    });
-    server.on("secureConnection", (socket) => this.#clients.add(socket));
-    server.on("tlsClientError", (error) => this.#log.debug({ err: error }, "TLS handshake failed"));
-    return this.#serve(server);
-  }
-
-  #createPlainServer(address: string): http.Server {
-    if (!isLoopback(address))
-      throw new Error(`${address} is not of the loopback; nothing is served there without TLS`);
-    const server = http.createServer(this.#httpSettings());
-    server.on("connection", (socket: Socket) => this.#clients.add(socket));
-    return this.#serve(server);
-  }
-
-  #httpSettings(): http.ServerOptions & { shouldUpgradeCallback: (request: IncomingMessage) => boolean } {
-    const limits = this.#limits;
+  #handlers(): ListenerHandlers {
     return {
-      maxHeaderSize: limits.headerBytes,
-      headersTimeout: limits.headersTimeoutMs,
-      requestTimeout: 0,
-      keepAliveTimeout: limits.idleConnectionMs,
-      connectionsCheckingInterval: Math.min(limits.headersTimeoutMs, 5_000),
-      requireHostHeader: false,
-      insecureHTTPParser: false,
-      noDelay: true,
-      keepAlive: true,
-      keepAliveInitialDelay: 30_000,
-      // Other protocols (h2c) are not offered: such a request is answered as if it had not asked.
-      shouldUpgradeCallback: (request) => request.headers.upgrade?.toLowerCase() === "websocket",
+      request: (request, response, expectsContinue) => this.#enter(request, response, expectsContinue),
+      upgrade: (request, socket, first) => this.#upgrade(request, socket, first),
+      malformed: (error, socket) => this.#clientError(error, socket),
+      handshakeFailed: (error) => this.#log.debug({ err: error }, "TLS handshake failed"),
     };
-  }
-
-  /** What is done with the requests of a server, whichever. */
-  #serve<Server extends http.Server | https.Server>(server: Server): Server {
-    const { connections, lingerMs } = this.#limits;
-    server.timeout = 0;
-    // Node would drop headers beyond this silently; the router counts and refuses.
-    server.maxHeadersCount = 0;
-    server.maxConnections = connections;
-    // A FIN is not yet a client that went away; ClientConnections decides.
-    (server as Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
-    server.on("connection", (socket: Socket) => {
-      this.#sockets.add(socket);
-      socket.once("close", () => this.#sockets.delete(socket));
-    });
-    server.on("request", (request, response) => this.#enter(request, response, false));
-    server.on("checkContinue", (request, response) => this.#enter(request, response, true));
-    server.on("checkExpectation", (request, response) => this.#enter(request, response, false));
-    server.on("upgrade", (request, socket, first) => this.#upgrade(request, socket as Socket, first));
-    server.on("connect", (_request, socket) => {
-      answerRaw(socket, new ClocheError("invalid_argument", "CONNECT is not offered"), newId(), lingerMs);
-    });
-    server.on("clientError", (error, socket) => this.#clientError(error, socket as Socket));
-    return server;
   }
 
   #enter(
@@ -209,10 +149,9 @@ class EdgeServer implements Edge {
         expectsContinue,
         upgradeFirst,
         startedMs: this.#clock.monotonicMs(),
-        limits: this.#limits,
       });
       this.#open += 1;
-      if (this.#isDraining) response.shouldKeepAlive = false;
+      if (this.#isDraining || this.#clients.isOnly(request.socket)) response.shouldKeepAlive = false;
       // After enter() has set the exchange in its place.
       queueMicrotask(() => this.#route(exchange));
       return exchange;
@@ -295,16 +234,16 @@ class EdgeServer implements Edge {
   }
 
   async start(): Promise<EdgePorts> {
-    const { port, address, plain } = this.#options;
-    await listen(this.#server, port, address);
-    if (this.#plainServer !== undefined && plain !== undefined) {
-      await listen(this.#plainServer, plain.port, plain.address).catch(async (error: unknown) => {
-        const ended = closed(this.#server);
-        for (const socket of this.#sockets) socket.destroy();
+    const { port: wanted, address, plain } = this.#options;
+    const port = await this.#listener.listen(wanted, address);
+    const plainPort =
+      plain &&
+      (await this.#plainListener?.listen(plain.port, plain.address).catch(async (error: unknown) => {
+        const ended = this.#listener.close();
+        this.#listener.destroyConnections();
         await ended;
         throw error;
-      });
-    }
+      }));
     await new Promise<void>((resolve) => {
       this.#table
         .watch(this.#options.routes, this.#clock, this.#log, this.#stopping.signal, resolve)
@@ -313,12 +252,11 @@ class EdgeServer implements Edge {
     this.#isSynced = true;
     this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
     this.#sweep.unref();
-    const portOf = (server: http.Server | https.Server): number => (server.address() as AddressInfo).port;
-    return { port: portOf(this.#server), plainPort: this.#plainServer && portOf(this.#plainServer) };
+    return { port, plainPort };
   }
 
   setTls(tls: TlsFiles): void {
-    this.#server.setSecureContext({ ...tls, minVersion: "TLSv1.2" });
+    this.#listener.setTls(tls);
   }
 
   ready(): void {
@@ -328,15 +266,15 @@ class EdgeServer implements Edge {
 
   drain(): void {
     this.#isDraining = true;
-    this.#server.closeIdleConnections();
-    this.#plainServer?.closeIdleConnections();
+    this.#listener.closeIdleConnections();
+    this.#plainListener?.closeIdleConnections();
   }
 
   async stop(graceMs = 0): Promise<void> {
     this.drain();
     this.#stopping.abort();
     clearInterval(this.#sweep);
-    const ended = Promise.all([closed(this.#server), this.#plainServer && closed(this.#plainServer)]);
+    const ended = Promise.all([this.#listener.close(), this.#plainListener?.close()]);
     if (graceMs > 0 && this.#open > 0) {
       await Promise.race([
         new Promise<void>((resolve) => (this.#onIdle = resolve)),
@@ -345,24 +283,8 @@ class EdgeServer implements Edge {
     }
     this.#clients.closeAll();
     this.#upstreams.close();
-    for (const socket of this.#sockets) socket.destroy();
+    this.#listener.destroyConnections();
+    this.#plainListener?.destroyConnections();
     await ended;
   }
 }
-
-function listen(server: http.Server | https.Server, port: number, host: string | undefined): Promise<void> {
-  return new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
-    server.listen({ port, host }, () => {
-      server.off("error", reject);
-      resolve();
-    });
-  });
-}
-
-/** Stops listening; resolves when the last connection is gone. */
-const closed = (server: http.Server | https.Server): Promise<void> =>
-  new Promise<void>((resolve) => void server.close(() => resolve()));
-
-const isLoopback = (address: string): boolean =>
-  address === "::1" || (isIP(address) === 4 && address.startsWith("127."));

@@ -12,7 +12,6 @@ import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
 import { ClocheError, dataPlaneStatus, traceparentHeader, traceparentOf } from "@cloche/protocol";
-import type { EdgeLimits } from "./edge-limits.ts";
 import type { RawHeaders } from "./headers.ts";
 
 const traceHeaders: ReadonlySet<string> = new Set([traceparentHeader, "tracestate"]);
@@ -47,7 +46,6 @@ export class Exchange {
   over = false;
   /** Why it failed, for the log. */
   failure: ClocheError | undefined;
-  readonly #limits: EdgeLimits;
   #bodyOver: boolean;
   #refused = false;
 
@@ -59,7 +57,6 @@ export class Exchange {
       expectsContinue: boolean;
       upgradeFirst: Buffer | undefined;
       startedMs: number;
-      limits: EdgeLimits;
     },
   ) {
     this.request = request;
@@ -69,7 +66,6 @@ export class Exchange {
     this.expectsContinue = options.expectsContinue;
     this.upgradeFirst = options.upgradeFirst;
     this.startedMs = options.startedMs;
-    this.#limits = options.limits;
     const { headers } = request;
     this.traceparent = traceparentOf(headers["traceparent"]);
     this.hasBody =

@@ -1,0 +1,188 @@
+/**
+ * One listening socket of the edge, with TLS or on the loopback without: its connections, and node's HTTP/1.1 server for them. Owns
+ * every socket that it accepted. Called by EdgeServer only.
+ */
+import http, { type IncomingMessage, type ServerResponse } from "node:http";
+import https from "node:https";
+import { type AddressInfo, isIP, type Socket } from "node:net";
+import { ClocheError } from "@cloche/protocol";
+import type { ClientConnections } from "./client-connections.ts";
+import type { EdgeLimits } from "./edge-limits.ts";
+import { type FirstHeadFailure, readFirstHead } from "./first-head.ts";
+import { answerRaw } from "./raw-answer.ts";
+import { newId } from "./request-ids.ts";
+
+export interface TlsFiles {
+  /** PEM: the certificate for `*.<base domain>` and its chain. */
+  cert: string;
+  key: string;
+}
+
+/** What is done with what clients ask. */
+export interface ListenerHandlers {
+  request(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): void;
+  upgrade(request: IncomingMessage, socket: Socket, first: Buffer): void;
+  /** Bytes that are no request. */
+  malformed(error: NodeJS.ErrnoException, socket: Socket): void;
+  handshakeFailed(error: Error): void;
+}
+
+/** A head that never came to node's parser. */
+const headFailures: Record<Exclude<FirstHeadFailure, "none">, ClocheError> = {
+  timeout: new ClocheError("deadline_exceeded", "the request's head did not arrive in time"),
+  ended: new ClocheError("invalid_argument", "the request ended before it was whole"),
+  mixed: new ClocheError(
+    "invalid_argument",
+    "the request's lines end in both CRLF and LF, and it has a body or an upgrade; end each line with CRLF",
+  ),
+};
+
+export class Listener {
+  readonly #server: http.Server | https.Server;
+  readonly #clients: ClientConnections;
+  readonly #limits: EdgeLimits;
+  readonly #sockets = new Set<Socket>();
+
+  private constructor(
+    server: http.Server | https.Server,
+    clients: ClientConnections,
+    limits: EdgeLimits,
+    handlers: ListenerHandlers,
+  ) {
+    this.#server = server;
+    this.#clients = clients;
+    this.#limits = limits;
+    this.#serve(handlers);
+  }
+
+  static tls(
+    tls: TlsFiles,
+    clients: ClientConnections,
+    limits: EdgeLimits,
+    handlers: ListenerHandlers,
+  ): Listener {
+    const server = https.createServer({
+      ...tls,
+      ALPNProtocols: ["http/1.1"],
+      minVersion: "TLSv1.2",
+      handshakeTimeout: limits.handshakeTimeoutMs,
+      allowHalfOpen: true,
+      ...httpSettings(limits),
+    });
+    server.on("tlsClientError", (error) => handlers.handshakeFailed(error));
+    return new Listener(server, clients, limits, handlers);
+  }
+
+  /** Without TLS, at an address of the loopback. */
+  static plain(
+    address: string,
+    clients: ClientConnections,
+    limits: EdgeLimits,
+    handlers: ListenerHandlers,
+  ): Listener {
+    if (!isLoopback(address))
+      throw new Error(`${address} is not of the loopback; nothing is served there without TLS`);
+    return new Listener(http.createServer(httpSettings(limits)), clients, limits, handlers);
+  }
+
+  #serve(handlers: ListenerHandlers): void {
+    const server = this.#server;
+    const { connections, lingerMs } = this.#limits;
+    server.timeout = 0;
+    // Node would drop headers beyond this silently; the router counts and refuses.
+    server.maxHeadersCount = 0;
+    server.maxConnections = connections;
+    // A FIN is not yet a client that went away; ClientConnections decides.
+    (server as http.Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
+    // In place of node's own listener, which parses every connection at once.
+    const opened = server instanceof https.Server ? "secureConnection" : "connection";
+    const toParser = server.listeners(opened) as ((socket: Socket) => void)[];
+    server.removeAllListeners(opened);
+    server.on(opened, (socket: Socket) =>
+      this.#open(socket, () => toParser.forEach((listener) => listener.call(server, socket))),
+    );
+    server.on("connection", (socket: Socket) => {
+      this.#sockets.add(socket);
+      socket.once("close", () => this.#sockets.delete(socket));
+    });
+    server.on("request", (request, response) => handlers.request(request, response, false));
+    server.on("checkContinue", (request, response) => handlers.request(request, response, true));
+    server.on("checkExpectation", (request, response) => handlers.request(request, response, false));
+    server.on("upgrade", (request, socket, first) => handlers.upgrade(request, socket as Socket, first));
+    server.on("connect", (_request, socket) => {
+      answerRaw(socket, new ClocheError("invalid_argument", "CONNECT is not offered"), newId(), lingerMs);
+    });
+    server.on("clientError", (error, socket) => handlers.malformed(error, socket as Socket));
+  }
+
+  #open(socket: Socket, toParser: () => void): void {
+    this.#clients.add(socket);
+    readFirstHead(socket, {
+      maxBytes: this.#limits.headerBytes,
+      timeoutMs: this.#limits.headersTimeoutMs,
+      onHead: (kind) => {
+        if (kind === "http1-once") this.#clients.onlyOne(socket);
+        toParser();
+        socket.resume();
+      },
+      onFailure: (why) => {
+        if (why === "none") socket.end();
+        else answerRaw(socket, headFailures[why], newId(), this.#limits.lingerMs);
+      },
+    });
+  }
+
+  /** Answers its port. Rejects where that is taken. */
+  async listen(port: number, host: string | undefined): Promise<number> {
+    const server = this.#server;
+    await new Promise<void>((resolve, reject) => {
+      server.once("error", reject);
+      server.listen({ port, host }, () => {
+        server.off("error", reject);
+        resolve();
+      });
+    });
+    return (server.address() as AddressInfo).port;
+  }
+
+  /** New connections get the new certificate. */
+  setTls(tls: TlsFiles): void {
+    if (this.#server instanceof https.Server)
+      this.#server.setSecureContext({ ...tls, minVersion: "TLSv1.2" });
+  }
+
+  closeIdleConnections(): void {
+    this.#server.closeIdleConnections();
+  }
+
+  /** Stops listening; resolves when the last connection is gone. */
+  close(): Promise<void> {
+    return new Promise<void>((resolve) => void this.#server.close(() => resolve()));
+  }
+
+  destroyConnections(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+}
+
+function httpSettings(
+  limits: EdgeLimits,
+): http.ServerOptions & { shouldUpgradeCallback: (request: IncomingMessage) => boolean } {
+  return {
+    maxHeaderSize: limits.headerBytes,
+    headersTimeout: limits.headersTimeoutMs,
+    requestTimeout: 0,
+    keepAliveTimeout: limits.idleConnectionMs,
+    connectionsCheckingInterval: Math.min(limits.headersTimeoutMs, 5_000),
+    requireHostHeader: false,
+    insecureHTTPParser: false,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: 30_000,
+    // Other protocols (h2c) are not offered: such a request is answered as if it had not asked.
+    shouldUpgradeCallback: (request) => request.headers.upgrade?.toLowerCase() === "websocket",
+  };
+}
+
+const isLoopback = (address: string): boolean =>
+  address === "::1" || (isIP(address) === 4 && address.startsWith("127."));
