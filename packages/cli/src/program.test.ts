@@ -42,6 +42,8 @@ test("create sends what was asked for and nothing else", async () => {
     "--public-port",
     "81",
     "--auto-resume",
+    "--idempotency-key",
+    "order 17",
   ]);
   expect(service.sent("CreateSandbox")).toEqual({
     name: "n",
@@ -53,6 +55,7 @@ test("create sends what was asked for and nothing else", async () => {
     on_timeout: "suspend",
     public_ports: [80, 81],
     auto_resume: true,
+    idempotency_key: "order 17",
   });
   await service.run(["create"]);
   expect(service.sent("CreateSandbox")).toEqual({});
@@ -103,8 +106,12 @@ test("rm deletes each, suspend and resume wait, update changes only what was nam
   expect((await service.run(["update", "demo", "--check"])).code).toBe(2);
   // Without a sandbox it is about the machine, and takes no option of a sandbox.
   expect((await service.run(["update", "--timeout", "5m"])).stderr).toContain("name it");
-  await service.run(["fork", "demo", "--name", "two"]);
-  expect(service.sent("ForkSandbox")).toEqual({ source_sandbox_id: sandboxId, name: "two" });
+  await service.run(["fork", "demo", "--name", "two", "--idempotency-key", "k"]);
+  expect(service.sent("ForkSandbox")).toEqual({
+    source_sandbox_id: sandboxId,
+    name: "two",
+    idempotency_key: "k",
+  });
 });
 
 test("a start tells at a terminal how far the images are that it waits for", async () => {

@@ -23,6 +23,7 @@ export const gatewayLimits = {
   /** Sandboxes whose time is up, deleted in one round; the clock is looked at least this often. */
   expiryBatch: 100,
   expiryCheckMs: 60_000,
+  idempotencySweepMs: 3_600_000,
   /** An answer waits this long for the edges to have taken a new route. */
   routeDeliveryMs: 250,
   wakeMs: 120_000,

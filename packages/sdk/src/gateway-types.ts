@@ -70,6 +70,8 @@ export interface CreateSandboxRequest {
   /** Numbers, or `["*"]`: every port. */
   public_ports?: PublicPorts;
   egress?: EgressRequest;
+  /** 1 to 128 printable characters: a call that repeats it within 24 h answers the same sandbox. With it, a lost answer is asked for again. */
+  idempotency_key?: string;
 }
 
 export interface ForkSandboxRequest {
@@ -83,6 +85,8 @@ export interface ForkSandboxRequest {
   auto_resume?: boolean;
   /** Default: the source's. */
   egress?: EgressRequest;
+  /** As of CreateSandbox. */
+  idempotency_key?: string;
 }
 
 export interface SandboxWithToken {

@@ -108,6 +108,9 @@ test("calls that are safe to repeat are repeated when no answer came, creating o
   attempts = 0;
   await expect(flaky.create()).rejects.toBeInstanceOf(ClocheConnectionError);
   expect(attempts).toBe(1);
+  attempts = 0;
+  expect((await flaky.create({ idempotency_key: "once" })).id).toBe(sandboxId);
+  expect(attempts).toBe(3);
   const dead = service.cloche({
     fetch: () => Promise.reject(new TypeError("fetch failed", { cause: new Error("ECONNREFUSED") })),
   });

@@ -25,7 +25,8 @@ const apiKeyService = "cloche.public.v1.ApiKeyService";
 
 /**
  * The gateway's methods, one each, in its own field names (spec/contract.md, Gateway). Belongs on a team's backend: it holds the API key.
- * Reading calls and those that are safe to repeat are retried when no answer came; creating ones never.
+ * Reading calls and those that are safe to repeat are retried when no answer came; creating ones only with an
+ * `idempotency_key`.
  */
 export class Gateway {
   readonly #url: string;
@@ -40,7 +41,7 @@ export class Gateway {
 
   /** Answers when it is RUNNING, or after 10 s in the state it then has. */
   createSandbox(request: CreateSandboxRequest = {}, options: CallOptions = {}): Promise<SandboxWithToken> {
-    return this.#call("CreateSandbox", request, options);
+    return this.#make("CreateSandbox", request, options);
   }
   async getSandbox(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
     return (await this.#read<{ sandbox: SandboxInfo }>("GetSandbox", { id }, options)).sandbox;
@@ -77,7 +78,7 @@ export class Gateway {
   }
   /** A clone of the running machine; with `checkpoint_id` a new machine on that checkpoint's disk. */
   forkSandbox(request: ForkSandboxRequest, options: CallOptions = {}): Promise<SandboxWithToken> {
-    return this.#call("ForkSandbox", request, options);
+    return this.#make("ForkSandbox", request, options);
   }
   issueDataPlaneToken(sandboxId: string, options: CallOptions = {}): Promise<DataPlaneToken> {
     return this.#read("IssueDataPlaneToken", { sandbox_id: sandboxId }, options);
@@ -161,6 +162,13 @@ export class Gateway {
     await this.#call("RevokeApiKey", { id }, options, apiKeyService);
   }
 
+  #make(
+    method: string,
+    message: CreateSandboxRequest | ForkSandboxRequest,
+    options: CallOptions,
+  ): Promise<SandboxWithToken> {
+    return this.#send(method, message, options, sandboxService, message.idempotency_key !== undefined);
+  }
   #read<Answer>(
     method: string,
     message: object,

@@ -34,7 +34,12 @@ class _Common(_Timing, total=False):
     egress: EgressRequest
 
 
-class CreateSandbox(_Common, total=False):
+class _Made(_Common, total=False):
+    idempotency_key: str
+    """1 to 128 printable characters: a call that repeats it within 24 h answers the same sandbox. With it, a lost answer is asked for again."""
+
+
+class CreateSandbox(_Made, total=False):
     checkpoint_id: str
     """Starts from this checkpoint of the team."""
     template: str
@@ -54,7 +59,7 @@ class CreateSandbox(_Common, total=False):
     """Default `delete`."""
 
 
-class ForkSandbox(_Common, total=False):
+class ForkSandbox(_Made, total=False):
     checkpoint_id: str
     """Starts from this checkpoint of the source instead of its running memory and disk."""
 

@@ -63,6 +63,7 @@ interface MachineOptions {
   autoResume?: boolean;
   publicPort?: PublicPorts;
   egress?: string[];
+  idempotencyKey?: string;
   wait: boolean;
 }
 const lifetimes = (options: MachineOptions) => ({
@@ -73,6 +74,7 @@ const lifetimes = (options: MachineOptions) => ({
   idle_suspend_seconds: options.idleSuspend,
   auto_resume: options.autoResume,
   egress: options.egress === undefined ? undefined : egressOf(options.egress),
+  idempotency_key: options.idempotencyKey,
 });
 
 /** What the gateway last told of it, for who waits. */
@@ -118,6 +120,7 @@ export function addSandboxCommands(registry: Registry): void {
       "what it may reach: open (default), none, or a domain or address that is allowed; repeatable",
       collect,
     )
+    .option("--idempotency-key <text>", "a create repeated with it within 24 hours answers the same sandbox")
     .option("--no-wait", "do not wait until it runs")
     .addHelpText(
       "after",
@@ -241,6 +244,7 @@ export function addSandboxCommands(registry: Registry): void {
       "what it may reach: open, none, or a domain or address that is allowed; repeatable; default the source's",
       collect,
     )
+    .option("--idempotency-key <text>", "a fork repeated with it within 24 hours answers the same clone")
     .option("--no-wait", "do not wait until it runs")
     .addHelpText("after", "\nExample:\n  cloche fork demo --name demo-2")
     .action(

@@ -9,6 +9,7 @@ import { type Dialect, Kysely, sql } from "kysely";
 import { ApiKeys } from "./api-keys.ts";
 import { Audit } from "./audit.ts";
 import { FileLinks } from "./file-links.ts";
+import { IdempotencyKeys } from "./idempotency-keys.ts";
 import { migrate } from "./migrations.ts";
 import { withOutOfReach } from "./out-of-reach.ts";
 import { Operations } from "./operations.ts";
@@ -28,6 +29,7 @@ export interface Database {
   readonly operations: Operations;
   readonly portLinks: PortLinks;
   readonly fileLinks: FileLinks;
+  readonly idempotencyKeys: IdempotencyKeys;
   readonly audit: Audit;
   readonly usage: Usage;
   /** Opening claims nothing: whoever serves from it does. */
@@ -71,6 +73,7 @@ async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Prom
     operations: new Operations(db),
     portLinks: new PortLinks(db),
     fileLinks: new FileLinks(db),
+    idempotencyKeys: new IdempotencyKeys(db),
     audit: new Audit(db),
     usage: new Usage(db),
     ownership: new OwnerOfDatabase(db),

@@ -198,6 +198,29 @@ const migrations: readonly Migration[] = [
       .column("sandbox_id")
       .execute();
   },
+
+  async function version7(schema) {
+    await schema
+      .createTable("idempotency_keys")
+      .addColumn("team_id", "text", (c) => c.notNull().references("teams.id"))
+      .addColumn("key", "text", (c) => c.notNull())
+      .addColumn("request_hash", "text", (c) => c.notNull())
+      .addColumn("sandbox_id", "text", (c) => c.notNull())
+      .addColumn("sandbox_ids", "text", (c) => c.notNull())
+      .addColumn("expires_at", "bigint", (c) => c.notNull())
+      .addPrimaryKeyConstraint("idempotency_keys_key", ["team_id", "key"])
+      .execute();
+    await schema
+      .createIndex("idempotency_keys_by_sandbox")
+      .on("idempotency_keys")
+      .column("sandbox_id")
+      .execute();
+    await schema
+      .createIndex("idempotency_keys_by_expiry")
+      .on("idempotency_keys")
+      .column("expires_at")
+      .execute();
+  },
 ];
 
 const isPostgres = (db: Kysely<unknown>): boolean =>

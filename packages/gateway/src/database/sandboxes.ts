@@ -5,6 +5,7 @@
 import { ClocheError, type SandboxState } from "@cloche/protocol";
 import { type ExpressionBuilder, type Kysely, sql, type Transaction } from "kysely";
 import { type AuditEntry, insertAudit } from "./audit.ts";
+import { freeKeyOf, insertKey, type KeyedCall } from "./idempotency-keys.ts";
 import { insertOperation, type OperationRecord } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
 import type { SandboxRow, Schema } from "./schema.ts";
@@ -18,6 +19,27 @@ export interface SandboxWrite {
   audit?: AuditEntry;
   /** It ran only until its machine was last seen to run, for that one is gone. */
   ranUntilSeen?: true;
+}
+
+/** A sandbox with the operation that makes it and the audit entry that tells of it. */
+export interface NewRow {
+  record: SandboxRecord;
+  begin: OperationRecord;
+  audit: AuditEntry;
+}
+
+export interface InsertOptions {
+  /** Sandboxes that the team may have, deleted ones left out; default 0: no limit. */
+  ofTeamMax?: number;
+  key?: KeyedCall | undefined;
+}
+
+export interface SandboxRemoval {
+  /** Ends the operation of this id; when it is no longer the sandbox's, nothing is removed. */
+  end: string;
+  audit?: AuditEntry;
+  /** The call that was to make it made nothing: its idempotency key may be used again. */
+  freesKey?: boolean;
 }
 
 export interface SandboxQuery {
@@ -141,14 +163,11 @@ export class Sandboxes {
     return row?.last ?? 0;
   }
 
-  /** `ofTeamMax`: throws `resource_exhausted` when the team has as many already, deleted ones left out; 0: no limit. */
-  async insert(
-    record: SandboxRecord,
-    begin: OperationRecord,
-    audit: AuditEntry,
-    ofTeamMax = 0,
-  ): Promise<void> {
+  /** Throws KeyTaken, or `resource_exhausted` when the team has as many sandboxes already; nothing is written then. */
+  async insert({ record, begin, audit }: NewRow, { ofTeamMax = 0, key }: InsertOptions = {}): Promise<void> {
     await this.#db.transaction().execute(async (tx) => {
+      // Before the room: what was made already needs none.
+      if (key !== undefined) await insertKey(tx, key, record.createdAtMs);
       if (ofTeamMax > 0) await checkRoom(tx, record.teamId, ofTeamMax);
       await tx.insertInto("sandboxes").values(sandboxToRow(record)).execute();
       await writeMetadata(tx, record.id, record.metadata);
@@ -190,9 +209,10 @@ export class Sandboxes {
   }
 
   /** Removes the record with all that belongs to it, under the same conditions as `change`. */
-  async remove(read: SandboxRecord, write: { end: string; audit?: AuditEntry }): Promise<boolean> {
+  async remove(read: SandboxRecord, { freesKey, ...write }: SandboxRemoval): Promise<boolean> {
     return await this.#allOrNothing(async (db) => {
       if (!(await writeRest(db, read.id, write))) return false;
+      if (freesKey === true) await freeKeyOf(db, read.id);
       const result = await db
         .deleteFrom("sandboxes")
         .where("id", "=", read.id)

@@ -99,6 +99,18 @@ export interface UsedFileLinkRow {
   expires_at: number;
 }
 
+/** What the first call with an idempotency key made. Outlives its sandboxes. */
+export interface IdempotencyKeyRow {
+  team_id: string;
+  key: string;
+  /** SHA-256 of the method and the other fields, hex. */
+  request_hash: string;
+  /** The first of `sandbox_ids`. */
+  sandbox_id: string;
+  sandbox_ids: string;
+  expires_at: number;
+}
+
 export interface AuditRow {
   id: string;
   at: number;
@@ -147,6 +159,7 @@ export interface Schema {
   port_links: PortLinkRow;
   secrets: SecretRow;
   used_file_links: UsedFileLinkRow;
+  idempotency_keys: IdempotencyKeyRow;
   audit: AuditRow;
   usage_intervals: UsageIntervalRow;
   owner: OwnerRow;

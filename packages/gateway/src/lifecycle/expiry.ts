@@ -1,6 +1,6 @@
 /**
  * Deletes or suspends (on_timeout) sandboxes whose timeout_seconds are over. The times lie in the database, so they survive a restart; this keeps only
- * one timer, for the next of them.
+ * one timer, for the next of them. Idempotency keys whose time is over go every hour.
  */
 import type { Clock, Log } from "@cloche/base";
 import type { Database } from "../database/database.ts";
@@ -17,6 +17,7 @@ export class Expiry {
   readonly #stop = new AbortController();
   #wake = new AbortController();
   #nextMs = Number.POSITIVE_INFINITY;
+  #sweptAtMs = 0;
   #running: Promise<void> | undefined;
 
   constructor(database: Database, records: Records, lifecycle: Lifecycle, clock: Clock, log: Log) {
@@ -46,6 +47,7 @@ export class Expiry {
       const latestMs = this.#clock.nowMs() + gatewayLimits.expiryCheckMs;
       try {
         await this.#endExpired();
+        await this.#sweepKeys();
         const next = await this.#database.sandboxes.nextExpiryMs();
         this.#nextMs = Math.min(next ?? latestMs, latestMs);
       } catch (error) {
@@ -56,6 +58,13 @@ export class Expiry {
       const waitMs = Math.max(0, this.#nextMs - this.#clock.nowMs());
       await this.#clock.sleep(waitMs, this.#wake.signal).catch(() => undefined);
     }
+  }
+
+  async #sweepKeys(): Promise<void> {
+    const nowMs = this.#clock.nowMs();
+    if (nowMs - this.#sweptAtMs < gatewayLimits.idempotencySweepMs) return;
+    await this.#database.idempotencyKeys.sweep(nowMs);
+    this.#sweptAtMs = nowMs;
   }
 
   async #endExpired(): Promise<void> {

@@ -204,6 +204,48 @@ async function checkAnswer(world: World, scenario: Scenario, answer: Answer): Pr
   }
 }
 
+/** Whoever heard nothing asks again with the same key, and again after the next kill. */
+describe("killed at everything it does, asked again with the same idempotency key", patient, () => {
+  const key = { idempotency_key: "once" };
+  const calls = [
+    { name: "create", prepare: nothing, method: "CreateSandbox", body: () => key },
+    {
+      name: "fork",
+      prepare: running,
+      method: "ForkSandbox",
+      body: (id: string) => ({ ...key, source_sandbox_id: id }),
+    },
+  ].flatMap((one) => (["before", "after"] as const).map((when) => ({ ...one, when })));
+
+  it.each(calls)(
+    "$name makes one sandbox, killed $when the effect",
+    async ({ prepare, method, body, when }) => {
+      let events = 0;
+      for (let hasDied = true; hasDied; events += 1) {
+        const world = await World.open();
+        const id = await prepare(world);
+        world.mortal.arm(events + 1, when);
+        const first = await world.callUnlessKilled(method, body(id));
+        hasDied = world.mortal.isDead;
+        const where = `${when} ${world.mortal.log.at(-1)} (event ${events + 1})`;
+        await world.restart();
+        const second = await world.callPassingTime(method, body(id));
+        expect(second, where).toMatchObject({ status: 200 });
+        if (first?.status === 200) expect(second?.body.sandbox.id).toBe(first.body.sandbox.id);
+        await world.settle();
+        await world.checkTruth();
+        const made = (await world.database.sandboxes.all()).filter((one) => one.id !== id);
+        expect(
+          made.map((one) => [one.id, one.state]),
+          where,
+        ).toEqual([[second?.body.sandbox.id, R]]);
+        await world.close();
+      }
+      expect(events).toBeGreaterThan(4);
+    },
+  );
+});
+
 describe("every call of the host failed in turn", patient, () => {
   const uses: Record<string, HostMethod> = {
     create: "createMachine",

@@ -7,6 +7,7 @@
 import type { Clock, Log } from "@cloche/base";
 import { ClocheError, isSandboxId, limits, type RandomBytes, type SandboxState } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
+import type { KeyedCall } from "../database/idempotency-keys.ts";
 import type { OperationKind, OperationRecord } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
@@ -49,6 +50,9 @@ export type NewSandbox = Pick<
   | "idleSuspendSeconds"
   | "autoResume"
 >;
+
+/** An idempotency key and what it stands for. */
+export type CallKey = Pick<KeyedCall, "key" | "requestHash">;
 
 export type SandboxSettings = Partial<
   Pick<
@@ -97,15 +101,22 @@ export class Lifecycle {
 
   /**
    * Makes a sandbox and answers when it is RUNNING, has failed, or after 10 s (limits.createAnswerMs) with the state it then
-   * has. Throws what the host refused when nothing was made. `fork`: a live clone of `sourceSandboxId`.
+   * has. Throws what the host refused when nothing was made, and KeyTaken. `fork`: a live clone of `sourceSandboxId`.
    */
-  async create(caller: Caller, wanted: NewSandbox, kind: "create" | "fork"): Promise<SandboxRecord> {
+  async create(
+    caller: Caller,
+    wanted: NewSandbox,
+    kind: "create" | "fork",
+    key?: CallKey,
+  ): Promise<SandboxRecord> {
     const { audit, records, runner, sandboxesMax } = this.#needs;
     const { id } = wanted;
     const record = this.#newRecord(caller, wanted);
     const operation = this.#newOperation(caller, id, kind);
     const entry = audit.entry(caller, `sandbox.${kind}`, id);
-    const insert = () => records.insert(record, operation, entry, sandboxesMax).then(() => true);
+    const keyed = key && this.#keyed(caller, key, [id]);
+    const row = { record, begin: operation, audit: entry };
+    const insert = () => records.insert(row, { ofTeamMax: sandboxesMax, key: keyed }).then(() => true);
     const waiting: WaitingCaller = { isWaiting: true };
     const deadline = this.#deadline(limits.createAnswerMs);
     const settled = records.waitFor(id, (r) => r.state !== "SANDBOX_STATE_CREATING", deadline.signal);
@@ -121,6 +132,27 @@ export class Lifecycle {
     if (found === undefined)
       throw new ClocheError("aborted", `sandbox ${JSON.stringify(id)} was deleted meanwhile`);
     return found;
+  }
+
+  /** The sandbox once it is no longer CREATING, or after 10 s with the state it then has; undefined: it is gone. */
+  async made(id: string): Promise<SandboxRecord | undefined> {
+    const { records } = this.#needs;
+    const isSettled = ({ state }: SandboxRecord): boolean => state !== "SANDBOX_STATE_CREATING";
+    const deadline = this.#deadline(limits.createAnswerMs);
+    try {
+      const settled = records.waitFor(id, isSettled, deadline.signal);
+      const record = await records.get(id);
+      if (record === undefined || isSettled(record)) return record;
+      await settled;
+    } finally {
+      deadline.end();
+    }
+    return await records.get(id);
+  }
+
+  #keyed({ teamId }: Caller, key: CallKey, sandboxIds: readonly string[]): KeyedCall {
+    const expiresAtMs = this.#needs.clock.nowMs() + limits.idempotencyKeepSeconds * 1_000;
+    return { ...key, teamId, sandboxIds, expiresAtMs };
   }
 
   /** Answers at once with SUSPENDING; with the sandbox unchanged when it is, or is becoming, SUSPENDED. */

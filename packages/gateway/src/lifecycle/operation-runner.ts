@@ -218,7 +218,8 @@ export class OperationRunner {
     await this.#whileOwn(operation, from, async (record) => {
       const result = operation.kind === "delete" ? "ok" : "failed";
       const audit = this.#needs.audit.doneEntry(operation, record.teamId, result);
-      const isRemoved = await this.#needs.records.remove(record, { end: operation.id, audit });
+      const freesKey = operation.kind !== "delete";
+      const isRemoved = await this.#needs.records.remove(record, { end: operation.id, audit, freesKey });
       if (isRemoved) this.#measure(operation, result);
       return isRemoved;
     });

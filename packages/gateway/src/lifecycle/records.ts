@@ -3,10 +3,8 @@
  * it the moment it is durable. Owns the list of waiters; a crash loses only those, with their callers.
  */
 import type { Database } from "../database/database.ts";
-import type { OperationRecord } from "../database/operations.ts";
-import type { AuditEntry } from "../database/audit.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
-import type { SandboxWrite } from "../database/sandboxes.ts";
+import type { InsertOptions, NewRow, SandboxRemoval, SandboxWrite } from "../database/sandboxes.ts";
 
 /** Hears of each new version of a record; `undefined`: it is gone. */
 export type RecordListener = (sandboxId: string, record: SandboxRecord | undefined) => void;
@@ -30,14 +28,9 @@ export class Records {
     this.#listeners.add(listener);
   }
 
-  async insert(
-    record: SandboxRecord,
-    begin: OperationRecord,
-    audit: AuditEntry,
-    ofTeamMax = 0,
-  ): Promise<void> {
-    await this.#sandboxes.insert(record, begin, audit, ofTeamMax);
-    this.#tell(record.id, record);
+  async insert(row: NewRow, options: InsertOptions = {}): Promise<void> {
+    await this.#sandboxes.insert(row, options);
+    this.#tell(row.record.id, row.record);
   }
 
   /** As `Sandboxes.change`: undefined when the sandbox has moved on since `read`. */
@@ -51,7 +44,7 @@ export class Records {
     return changed;
   }
 
-  async remove(read: SandboxRecord, write: { end: string; audit?: AuditEntry }): Promise<boolean> {
+  async remove(read: SandboxRecord, write: SandboxRemoval): Promise<boolean> {
     const isGone = await this.#sandboxes.remove(read, write);
     if (isGone) this.#tell(read.id, undefined);
     return isGone;

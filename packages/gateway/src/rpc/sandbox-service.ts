@@ -8,15 +8,15 @@ import {
   portLinkPath,
   type RandomBytes,
 } from "@cloche/protocol";
-import type { SandboxService } from "@cloche/protocol/public";
-import { SandboxState } from "@cloche/protocol/public";
+import type { ForkSandboxRequest, SandboxService } from "@cloche/protocol/public";
+import { CreateSandboxRequestSchema, ForkSandboxRequestSchema, SandboxState } from "@cloche/protocol/public";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
 import { type CallContext, egressOf, type HostCalls } from "../lifecycle/host-calls.ts";
 import { hasMachine } from "../lifecycle/decide.ts";
-import type { Lifecycle, NewSandbox, SandboxSettings } from "../lifecycle/lifecycle.ts";
+import type { CallKey, Lifecycle, NewSandbox, SandboxSettings } from "../lifecycle/lifecycle.ts";
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
 import { gatewayLimits } from "../limits.ts";
 import { linkTokenHash } from "../routes/route-service.ts";
@@ -37,6 +37,7 @@ import {
   userPort,
   wholeWithin,
 } from "./fields.ts";
+import { callKey, Idempotency } from "./idempotency.ts";
 import { decodePageToken, encodePageToken } from "./page-token.ts";
 import {
   checkpointMessage,
@@ -69,13 +70,24 @@ export interface SandboxServiceDependencies {
 export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<typeof SandboxService> {
   const { database, lifecycle, creation, ready, host, tokens, audit, clock, domains } = needs;
   const message = (record: SandboxRecord) => sandboxMessage(record, domains);
+  const idempotency = new Idempotency(database.idempotencyKeys, clock);
 
   /** The token is signed while the machine starts. */
-  async function make(caller: Caller, kind: "create" | "fork", wanted: NewSandbox) {
+  async function make(caller: Caller, kind: "create" | "fork", wanted: NewSandbox, key?: CallKey) {
     const [record, token] = await Promise.all([
-      lifecycle.create(caller, wanted, kind).finally(() => ready.release(wanted.id)),
+      lifecycle.create(caller, wanted, kind, key).finally(() => ready.release(wanted.id)),
       tokens.issue(caller.teamId, wanted.id),
     ]);
+    return await answerOf(record, token);
+  }
+
+  /** What was made before, as it is now, with a fresh token. */
+  async function madeBefore(caller: Caller, [id = ""]: readonly string[]) {
+    const record = await lifecycle.made(id);
+    return record && (await answerOf(record, await tokens.issue(caller.teamId, id)));
+  }
+
+  async function answerOf(record: SandboxRecord, token: IssuedToken) {
     await needs.routesDelivered();
     const given: IssuedToken = hasTokens(record) ? token : { jwt: "", expiresAtUnix: 0 };
     return {
@@ -105,21 +117,41 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     }
   }
 
+  async function fork(caller: Caller, request: ForkSandboxRequest, call: CallContext, key?: CallKey) {
+    const source = await lifecycle.find(caller, request.sourceSandboxId, "source_sandbox_id");
+    return await audited(caller, "sandbox.fork", source.id, async () => {
+      lifecycle.check(source, "fork");
+      const wanted = await creation.forFork(caller, request, source, call);
+      return await make(caller, request.checkpointId === "" ? "fork" : "create", wanted, key);
+    });
+  }
+
   return {
     async createSandbox(request, context) {
       const caller = callerOf(context);
-      const wanted = await creation.forCreate(caller, request, callOf(context, caller));
-      return await make(caller, "create", wanted);
+      return await idempotency.once(
+        caller.teamId,
+        callKey("CreateSandbox", CreateSandboxRequestSchema, request),
+        {
+          async make(key) {
+            const wanted = await creation.forCreate(caller, request, callOf(context, caller));
+            return await make(caller, "create", wanted, key);
+          },
+          again: (ids) => madeBefore(caller, ids),
+        },
+      );
     },
 
     async forkSandbox(request, context) {
       const caller = callerOf(context);
-      const source = await lifecycle.find(caller, request.sourceSandboxId, "source_sandbox_id");
-      return await audited(caller, "sandbox.fork", source.id, async () => {
-        lifecycle.check(source, "fork");
-        const wanted = await creation.forFork(caller, request, source, callOf(context, caller));
-        return await make(caller, request.checkpointId === "" ? "fork" : "create", wanted);
-      });
+      return await idempotency.once(
+        caller.teamId,
+        callKey("ForkSandbox", ForkSandboxRequestSchema, request),
+        {
+          make: (key) => fork(caller, request, callOf(context, caller), key),
+          again: (ids) => madeBefore(caller, ids),
+        },
+      );
     },
 
     async getSandbox(request, context) {

@@ -54,6 +54,7 @@ export class Mortal {
       "operations",
       "portLinks",
       "fileLinks",
+      "idempotencyKeys",
       "audit",
       "usage",
     ] as const) {

@@ -1,6 +1,7 @@
 """The gateway's methods, one each, in the contract's field names. Belongs on a team's backend: it holds the API key.
 
-Calls that read, and those that are safe to repeat, are sent again when no answer came; creating ones never.
+Calls that read, and those that are safe to repeat, are sent again when no answer came; creating ones only with an
+`idempotency_key`.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Gateway:
     def create_sandbox(self, **request: Unpack[CreateSandbox]) -> SandboxWithToken:
         """Answers when it is RUNNING, or after 10 s in the state it then has."""
         message = checked("create_sandbox", CreateSandbox, request)
-        return decode(SandboxWithToken, self.call("CreateSandbox", message))
+        return self._make("CreateSandbox", message)
 
     def get_sandbox(self, id: str) -> SandboxInfo:
         return _sandbox(self.call("GetSandbox", {"id": id}, repeatable=True))
@@ -85,7 +86,7 @@ class Gateway:
     def fork_sandbox(self, source_sandbox_id: str, **request: Unpack[ForkSandbox]) -> SandboxWithToken:
         """A clone of the running machine; with `checkpoint_id` a new machine on that checkpoint's disk."""
         message = {"source_sandbox_id": source_sandbox_id, **checked("fork_sandbox", ForkSandbox, request)}
-        return decode(SandboxWithToken, self.call("ForkSandbox", message))
+        return self._make("ForkSandbox", message)
 
     def issue_data_plane_token(self, sandbox_id: str) -> DataPlaneToken:
         message: Dict[str, object] = {"sandbox_id": sandbox_id}
@@ -168,6 +169,10 @@ class Gateway:
             raise with_remedy(error, f"the key came from {source}; check that it is one of this service's") from None
         self._clock.learn(response.headers)
         return json_of(self._transport.read(response), f"the answer of {self._connection.url} to {method}")
+
+    def _make(self, method: str, message: Dict[str, object]) -> SandboxWithToken:
+        answer = self.call(method, message, repeatable="idempotency_key" in message)
+        return decode(SandboxWithToken, answer)
 
     def _pages(
         self, method: str, message: Dict[str, object], name: str, service: str = _SANDBOXES

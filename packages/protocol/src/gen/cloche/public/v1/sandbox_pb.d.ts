@@ -470,6 +470,14 @@ export declare type CreateSandboxRequest = Message<"cloche.public.v1.CreateSandb
    * @generated from field: repeated google.protobuf.Value public_ports = 16;
    */
   publicPorts: Value[];
+
+  /**
+   * 1 to 128 printable characters, of the team, remembered for 24 h: a call that repeats it answers the sandbox that the first
+   * one made, with a fresh token. With other fields: already_exists.
+   *
+   * @generated from field: optional string idempotency_key = 17;
+   */
+  idempotencyKey?: string | undefined;
 };
 
 /**
@@ -574,6 +582,14 @@ export declare type CreateSandboxRequestJson = {
    * @generated from field: repeated google.protobuf.Value public_ports = 16;
    */
   publicPorts?: ValueJson[];
+
+  /**
+   * 1 to 128 printable characters, of the team, remembered for 24 h: a call that repeats it answers the sandbox that the first
+   * one made, with a fresh token. With other fields: already_exists.
+   *
+   * @generated from field: optional string idempotency_key = 17;
+   */
+  idempotencyKey?: string;
 };
 
 /**
@@ -1031,6 +1047,13 @@ export declare type ForkSandboxRequest = Message<"cloche.public.v1.ForkSandboxRe
    * @generated from field: cloche.public.v1.Egress egress = 8;
    */
   egress?: Egress | undefined;
+
+  /**
+   * as of CreateSandbox
+   *
+   * @generated from field: optional string idempotency_key = 9;
+   */
+  idempotencyKey?: string | undefined;
 };
 
 /**
@@ -1082,6 +1105,13 @@ export declare type ForkSandboxRequestJson = {
    * @generated from field: cloche.public.v1.Egress egress = 8;
    */
   egress?: EgressJson;
+
+  /**
+   * as of CreateSandbox
+   *
+   * @generated from field: optional string idempotency_key = 9;
+   */
+  idempotencyKey?: string;
 };
 
 /**
