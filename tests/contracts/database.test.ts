@@ -11,44 +11,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { migrate } from "../../packages/gateway/src/database/migrations.ts";
 import { sqliteDialect } from "../../packages/gateway/src/database/sqlite-dialect.ts";
 import { anAuditEntry, anOperation, aSandbox } from "../../packages/gateway/src/testing/database-records.ts";
-import { type PostgresCluster, startPostgres } from "../fixtures/postgres.ts";
+import { startPostgres } from "../fixtures/postgres.ts";
+import { clock, databaseKinds, nowMs, rowOf } from "./database-kinds.ts";
 
-const clock = { nowMs: () => Date.UTC(2026, 0, 1) };
-const nowMs = clock.nowMs();
-
-interface Kind {
-  name: string;
-  setUp(): Promise<void>;
-  tearDown(): Promise<void>;
-  /** Where the next empty database lies. */
-  newPlace(): Promise<string>;
-  open(place: string): Promise<Database>;
-}
-
-let folder = "";
-const sqlite: Kind = {
-  name: "SQLite",
-  async setUp() {
-    folder = await mkdtemp(join(tmpdir(), "cloche-database-"));
-  },
-  tearDown: () => rm(folder, { recursive: true, force: true }),
-  newPlace: async () => join(folder, `${(places += 1)}.db`),
-  open: (place) => openSqlite(place, clock),
-};
-let places = 0;
-
-let cluster: PostgresCluster;
-const postgres: Kind = {
-  name: "PostgreSQL",
-  async setUp() {
-    cluster = await startPostgres();
-  },
-  tearDown: () => cluster.stop(),
-  newPlace: () => cluster.newDatabase(),
-  open: (place) => openPostgres(place, clock),
-};
-
-describe.each([sqlite, postgres])("database contract on $name", (kind) => {
+describe.each(databaseKinds)("database contract on $name", (kind) => {
   let place: string;
   let db: Database;
   beforeAll(() => kind.setUp());
@@ -61,11 +27,6 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
   });
   afterEach(() => db.close());
 
-  const rowOf = (record: ReturnType<typeof aSandbox>) => ({
-    record,
-    begin: anOperation({ sandboxId: record.id }),
-    audit: anAuditEntry({ subject: record.id }),
-  });
   const insert = async (changes: Parameters<typeof aSandbox>[0]) => {
     const record = aSandbox({ teamId: "team-a", ...changes });
     await db.sandboxes.insert(rowOf(record));
@@ -88,65 +49,6 @@ describe.each([sqlite, postgres])("database contract on $name", (kind) => {
       expect(opened.filter((one) => one.isNew)).toHaveLength(1);
       await Promise.all(opened.map((one) => one.close()));
       if (kind.name === "SQLite") db = await kind.open(place);
-    });
-  });
-
-  describe("idempotency keys", () => {
-    const keyOf = (sandboxId: string, changes: object = {}) => ({
-      teamId: "team-a",
-      key: "k",
-      requestHash: "hash",
-      sandboxIds: [sandboxId],
-      expiresAtMs: nowMs + 100,
-      ...changes,
-    });
-    const insertKeyed = async (changes: object = {}) => {
-      const record = aSandbox({ teamId: "team-a" });
-      await db.sandboxes.insert(rowOf(record), { key: keyOf(record.id, changes) });
-      return record;
-    };
-
-    it("are written with the sandbox, and by one of several calls at once", async () => {
-      const made = await Promise.allSettled(Array.from({ length: 5 }, () => insertKeyed()));
-      const won = made.filter((one) => one.status === "fulfilled");
-      expect(won).toHaveLength(1);
-      const lost = made.filter((one) => one.status === "rejected");
-      expect(lost.map(({ reason }) => (reason as Error).name)).toEqual(Array(4).fill("KeyTaken"));
-      const id = won[0]?.value.id ?? "";
-      expect(await db.idempotencyKeys.find("team-a", "k", nowMs)).toEqual(keyOf(id));
-      expect((await db.sandboxes.all()).map((one) => one.id)).toEqual([id]);
-      expect(await db.idempotencyKeys.find("team-b", "k", nowMs)).toBeUndefined();
-    });
-
-    it("need no room, and are not written where there is none", async () => {
-      const record = await insertKeyed();
-      const other = aSandbox({ teamId: "team-a" });
-      const put = (key: string) =>
-        db.sandboxes.insert(rowOf(other), { ofTeamMax: 1, key: keyOf(other.id, { key }) });
-      await expect(put("k")).rejects.toThrow("has the idempotency key");
-      await expect(put("l")).rejects.toThrow("at most 1");
-      expect(await db.idempotencyKeys.find("team-a", "l", nowMs)).toBeUndefined();
-      expect((await db.sandboxes.all()).map((one) => one.id)).toEqual([record.id]);
-    });
-
-    it("outlive the sandbox, unless it was never made", async () => {
-      for (const freesKey of [false, true]) {
-        const record = await insertKeyed({ key: `${freesKey}` });
-        const operation = await db.operations.ofSandbox(record.id);
-        expect(await db.sandboxes.remove(record, { end: operation?.id ?? "", freesKey })).toBe(true);
-        expect((await db.idempotencyKeys.find("team-a", `${freesKey}`, nowMs)) === undefined).toBe(freesKey);
-      }
-    });
-
-    it("end with their time, and may then be used anew", async () => {
-      const first = await insertKeyed({ expiresAtMs: nowMs });
-      expect(await db.idempotencyKeys.find("team-a", "k", nowMs)).toBeUndefined();
-      const second = await insertKeyed();
-      expect(second.id).not.toBe(first.id);
-      await db.idempotencyKeys.sweep(nowMs + 99);
-      expect((await db.idempotencyKeys.find("team-a", "k", 0))?.sandboxIds).toEqual([second.id]);
-      await db.idempotencyKeys.sweep(nowMs + 100);
-      expect(await db.idempotencyKeys.find("team-a", "k", 0)).toBeUndefined();
     });
   });
 

@@ -55,6 +55,7 @@ const chosen: Record<string, readonly string[]> = {
   ],
   "gateway/lifecycle.yaml": [
     "suspend freezes a sandbox and resume continues it",
+    "a suspend without memory keeps the disk, and the resume starts cold with the services that ran",
     "a suspended sandbox can be deleted",
     "a fork is a running copy of memory and disk with an identity of its own",
     "a fork and a create start from a checkpoint that is visible",

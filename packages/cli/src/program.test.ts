@@ -94,6 +94,9 @@ test("rm deletes each, suspend and resume wait, update changes only what was nam
     sandbox: service.sandbox(sandboxId, "demo", { state: "SANDBOX_STATE_SUSPENDING" }),
   });
   expect((await service.run(["suspend", "demo"])).stdout).toMatch(/state +suspended/);
+  expect(service.sent("SuspendSandbox")).toEqual({ id: sandboxId });
+  await service.run(["suspend", "demo", "--no-memory"]);
+  expect(service.sent("SuspendSandbox")).toEqual({ id: sandboxId, memory: false });
   delete service.answers.GetSandbox;
   await service.run(["update", "demo", "--no-public-port", "--timeout", "0", "--no-auto-resume"]);
   expect(service.sent("UpdateSandbox")).toEqual({

@@ -26,6 +26,7 @@ test("every method goes to its path with the API key and its own field names", a
     ],
     ["DeleteSandbox", { id: "i" }, () => gateway.deleteSandbox("i")],
     ["SuspendSandbox", { id: "i" }, () => gateway.suspendSandbox("i")],
+    ["SuspendSandbox", { id: "i", memory: false }, () => gateway.suspendSandbox("i", { memory: false })],
     ["ResumeSandbox", { id: "i" }, () => gateway.resumeSandbox("i")],
     [
       "ForkSandbox",

@@ -20,6 +20,11 @@ import type { DataPlaneToken } from "./token-source.ts";
 import type { Fetch } from "./fetch.ts";
 import { send, type CallOptions } from "./transport.ts";
 
+export type SuspendOptions = CallOptions & {
+  /** Default true. */
+  memory?: boolean | undefined;
+};
+
 const sandboxService = "cloche.public.v1.SandboxService";
 const apiKeyService = "cloche.public.v1.ApiKeyService";
 
@@ -68,9 +73,11 @@ export class Gateway {
   async deleteSandbox(id: string, options: CallOptions = {}): Promise<void> {
     await this.#call("DeleteSandbox", { id }, options);
   }
-  /** Answers at once with SUSPENDING; see `Sandbox.waitFor`. */
-  async suspendSandbox(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
-    return (await this.#read<{ sandbox: SandboxInfo }>("SuspendSandbox", { id }, options)).sandbox;
+  /** Answers at once with SUSPENDING; see `Sandbox.waitFor`. `memory: false` keeps the disk alone: it resumes cold, with its services. */
+  async suspendSandbox(id: string, options: SuspendOptions = {}): Promise<SandboxInfo> {
+    const { memory, ...call } = options;
+    const message = { id, ...(memory !== undefined && { memory }) };
+    return (await this.#read<{ sandbox: SandboxInfo }>("SuspendSandbox", message, call)).sandbox;
   }
   /** Answers at once with RESUMING; see `Sandbox.waitFor`. */
   async resumeSandbox(id: string, options: CallOptions = {}): Promise<SandboxInfo> {

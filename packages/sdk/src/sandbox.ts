@@ -12,7 +12,7 @@ import {
   execStreamBytes,
 } from "./exec.ts";
 import { Files } from "./files.ts";
-import { type Gateway, isNotFound } from "./gateway.ts";
+import { type Gateway, isNotFound, type SuspendOptions } from "./gateway.ts";
 import type {
   ForkSandboxRequest,
   PortLink,
@@ -159,8 +159,8 @@ export class Sandbox extends SandboxDataPlane {
     return this.#tokens.get(options);
   }
 
-  /** Freezes it. Answers at once; `waitFor("SANDBOX_STATE_SUSPENDED")` waits. */
-  async suspend(options: CallOptions = {}): Promise<SandboxInfo> {
+  /** Freezes it; with `memory: false` its disk alone is kept. Answers at once; `waitFor("SANDBOX_STATE_SUSPENDED")` waits. */
+  async suspend(options: SuspendOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.#gateway.suspendSandbox(this.id, options);
     return this.#info;
   }

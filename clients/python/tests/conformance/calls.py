@@ -42,7 +42,7 @@ _GATEWAY = {
     "GetSandbox": ("get_sandbox", ["id"], ""),
     "ListSandboxes": ("list_sandboxes", [], "page_size page_token states metadata order_by name"),
     "DeleteSandbox": ("delete_sandbox", ["id"], ""),
-    "SuspendSandbox": ("suspend_sandbox", ["id"], ""),
+    "SuspendSandbox": ("suspend_sandbox", ["id"], "memory"),
     "ResumeSandbox": ("resume_sandbox", ["id"], ""),
     "ForkSandbox": ("fork_sandbox", ["source_sandbox_id"], f"{_TIMING} checkpoint_id idempotency_key"),
     "IssueDataPlaneToken": ("issue_data_plane_token", ["sandbox_id"], ""),

@@ -206,17 +206,24 @@ export function addSandboxCommands(registry: Registry): void {
       }),
     );
 
-  const change = (verb: "suspend" | "resume", to: SandboxState, description: string): void => {
-    program
-      .command(`${verb} <sandbox>`)
-      .description(description)
+  const change = (
+    verb: "suspend" | "resume",
+    to: SandboxState,
+    description: string,
+    own: readonly Option[] = [],
+  ): void => {
+    const command = program.command(`${verb} <sandbox>`).description(description);
+    for (const option of own) command.addOption(option);
+    command
       .option("--no-wait", "answer at once")
       .addHelpText("after", `\nExample:\n  cloche ${verb} demo`)
       .action(
-        act(registry, async (run, word: string, options: { wait: boolean }) => {
+        act(registry, async (run, word: string, options: { wait: boolean; memory?: boolean }) => {
           const sandbox = await run.sandbox(word);
+          // Said only where it is not the default.
+          const memory = options.memory === false ? { memory: false } : {};
           await during(run, stateOf(sandbox), async () => {
-            await sandbox[verb]({ signal: run.signal });
+            await sandbox[verb]({ ...memory, signal: run.signal });
             if (options.wait) await sandbox.waitFor(to, { signal: run.signal });
           });
           await show(run, sandbox.info);
@@ -227,6 +234,7 @@ export function addSandboxCommands(registry: Registry): void {
     "suspend",
     "SANDBOX_STATE_SUSPENDED",
     "freeze a running sandbox, memory and all, and wait until it is frozen",
+    [new Option("--no-memory", "keep the disk alone: it resumes cold, with the services that ran")],
   );
   change("resume", "SANDBOX_STATE_RUNNING", "let a suspended sandbox run on, and wait until it runs");
 

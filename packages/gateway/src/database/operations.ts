@@ -24,6 +24,8 @@ export interface OperationRecord {
 
 /** What an operation needs to know beyond the sandbox's record, and what it noted on its way. */
 export interface OperationInput {
+  /** Suspend: the memory is not kept. */
+  diskOnly?: true;
   /** Suspend and resume that turned back: what the machine then was. */
   fate?: "running" | "suspended" | "lost";
 }

@@ -3,6 +3,7 @@
  * on a model of the host. Whatever happens, after the next start every record tells the truth about its machine and what was
  * answered holds. CLOCHE_SEED replays a random run, CLOCHE_FAULT_RUNS makes more of them.
  */
+import { MachinePhase } from "@cloche/protocol/host";
 import { Code } from "@connectrpc/connect";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
@@ -92,6 +93,16 @@ const scenarios: Scenario[] = [
     body: ofId,
     answered: [S],
     unanswered: [S, R],
+  },
+  {
+    name: "suspend without memory",
+    prepare: running,
+    method: "SuspendSandbox",
+    body: (id) => ({ id, memory: false }),
+    answered: [S],
+    unanswered: [S, R],
+    check: (world, id) =>
+      expect(world.host.diskOnly.has(id)).toBe(world.host.phase(id) === MachinePhase.SUSPENDED),
   },
   {
     name: "suspend that the host refuses",
@@ -254,6 +265,7 @@ describe("every call of the host failed in turn", patient, () => {
     resume: "resumeMachine",
     delete: "destroyMachine",
     "delete of a suspended one": "destroyMachine",
+    "suspend without memory": "suspendMachine",
   };
   const codes = [Code.Unavailable, Code.Internal, Code.FailedPrecondition];
   const faults = (["before", "after"] as const).flatMap((point) =>

@@ -57,10 +57,10 @@ export class HostCalls {
     return this.#retry(context, (o) => this.#client.forkMachine(request, o), gatewayLimits.hostForkMs);
   }
 
-  suspend(sandboxId: string, context: CallContext): Promise<Machine> {
+  suspend(sandboxId: string, diskOnly: boolean, context: CallContext): Promise<Machine> {
     return this.#retry(
       context,
-      (o) => this.#client.suspendMachine({ sandboxId }, o),
+      (o) => this.#client.suspendMachine({ sandboxId, diskOnly }, o),
       gatewayLimits.hostSuspendMs,
     );
   }

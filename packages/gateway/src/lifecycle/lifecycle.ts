@@ -8,7 +8,7 @@ import type { Clock, Log } from "@cloche/base";
 import { ClocheError, isSandboxId, limits, type RandomBytes, type SandboxState } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
 import type { KeyedCall } from "../database/idempotency-keys.ts";
-import type { OperationKind, OperationRecord } from "../database/operations.ts";
+import type { OperationInput, OperationKind, OperationRecord } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog, Caller } from "./audit-log.ts";
@@ -67,6 +67,13 @@ export type SandboxSettings = Partial<
     | "egress"
   >
 >;
+
+interface RequestOptions {
+  /** Asked again on every fresh reading of the record. */
+  stillWanted?: (record: SandboxRecord) => boolean;
+  alsoSet?: SandboxPatch;
+  input?: OperationInput;
+}
 
 export class Lifecycle {
   readonly #needs: LifecycleDependencies;
@@ -156,8 +163,8 @@ export class Lifecycle {
   }
 
   /** Answers at once with SUSPENDING; with the sandbox unchanged when it is, or is becoming, SUSPENDED. */
-  suspend(caller: Caller, record: SandboxRecord): Promise<SandboxRecord> {
-    return this.#request(caller, record, "suspend");
+  suspend(caller: Caller, record: SandboxRecord, { diskOnly = false } = {}): Promise<SandboxRecord> {
+    return this.#request(caller, record, "suspend", { input: diskOnly ? { diskOnly } : {} });
   }
 
   /**
@@ -173,7 +180,10 @@ export class Lifecycle {
     const runs = (r: SandboxRecord): boolean => r.state === "SANDBOX_STATE_RUNNING";
     if (runs(record)) {
       const stillRuns = (r: SandboxRecord): boolean => runs(r) && stillWanted(r);
-      await this.#request(caller, record, "suspend", stillRuns, { expiresAtMs: null });
+      await this.#request(caller, record, "suspend", {
+        stillWanted: stillRuns,
+        alsoSet: { expiresAtMs: null },
+      });
     } else if (stillWanted(record)) {
       // One that changed meanwhile is looked at again.
       await this.#needs.records.change(record, { expiresAtMs: null });
@@ -191,7 +201,7 @@ export class Lifecycle {
     record: SandboxRecord,
     stillWanted: (record: SandboxRecord) => boolean = () => true,
   ): Promise<void> {
-    await this.#request(caller, record, "delete", stillWanted);
+    await this.#request(caller, record, "delete", { stillWanted });
   }
 
   /** Throws `failed_precondition` naming the state when it forbids the request. */
@@ -252,8 +262,7 @@ export class Lifecycle {
     caller: Caller,
     record: SandboxRecord,
     request: "suspend" | "resume" | "delete",
-    stillWanted: (record: SandboxRecord) => boolean = () => true,
-    alsoSet: SandboxPatch = {},
+    { stillWanted = () => true, alsoSet = {}, input = {} }: RequestOptions = {},
   ): Promise<SandboxRecord> {
     const { audit, records, runner } = this.#needs;
     let read = record;
@@ -264,7 +273,7 @@ export class Lifecycle {
         await audit.denied(caller, `sandbox.${request}`, read.id, verdict.error);
         throw verdict.error;
       }
-      const operation = this.#newOperation(caller, read.id, verdict.operation);
+      const operation = { ...this.#newOperation(caller, read.id, verdict.operation), input };
       const patch: SandboxPatch = { ...alsoSet, state: verdict.to };
       if (request !== "delete") patch.errorMessage = "";
       const entry = audit.entry(caller, `sandbox.${request}`, read.id);

@@ -120,7 +120,8 @@ function suspendSteps(world: SagaWorld): Step[] {
     {
       name: "machine",
       async do() {
-        await reach(world, MachinePhase.SUSPENDED, () => world.host.suspend(sandboxId, world.call));
+        const diskOnly = world.operation.input.diskOnly === true;
+        await reach(world, MachinePhase.SUSPENDED, () => world.host.suspend(sandboxId, diskOnly, world.call));
       },
       async undo(input) {
         input.fate = await bringBack(world);

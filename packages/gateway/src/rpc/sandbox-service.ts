@@ -200,7 +200,8 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     async suspendSandbox(request, context) {
       const caller = callerOf(context);
       const record = await lifecycle.find(caller, request.id, "id");
-      return { sandbox: message(await lifecycle.suspend(caller, record)) };
+      const diskOnly = request.memory === false;
+      return { sandbox: message(await lifecycle.suspend(caller, record, { diskOnly })) };
     },
 
     async resumeSandbox(request, context) {

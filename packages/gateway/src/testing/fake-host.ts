@@ -53,6 +53,8 @@ export class FakeHost {
   idleLimits = new Map<string, number>();
   /** The egress policy of each machine. */
   egress = new Map<string, Egress>();
+  /** Suspended with nothing but their disk. */
+  readonly diskOnly = new Set<string>();
   #ready: MessageInitShape<typeof ReadyMachineSchema>[] = [];
   denials: MessageInitShape<typeof EgressDenialSchema>[] = [];
   runtimes = ["gvisor"];
@@ -230,14 +232,17 @@ export class FakeHost {
           }
           return {};
         }),
-      suspendMachine: ({ sandboxId }) =>
-        this.#call("suspendMachine", sandboxId, () =>
-          this.#move(sandboxId, MachinePhase.RUNNING, MachinePhase.SUSPENDED),
-        ),
+      suspendMachine: ({ sandboxId, diskOnly }) =>
+        this.#call("suspendMachine", sandboxId, () => {
+          if (diskOnly && this.phase(sandboxId) === MachinePhase.RUNNING) this.diskOnly.add(sandboxId);
+          return this.#move(sandboxId, MachinePhase.RUNNING, MachinePhase.SUSPENDED);
+        }),
       resumeMachine: ({ sandboxId }) =>
-        this.#call("resumeMachine", sandboxId, () =>
-          this.#move(sandboxId, MachinePhase.SUSPENDED, MachinePhase.RUNNING),
-        ),
+        this.#call("resumeMachine", sandboxId, () => {
+          const machine = this.#move(sandboxId, MachinePhase.SUSPENDED, MachinePhase.RUNNING);
+          if (!this.diskOnly.delete(sandboxId)) return machine;
+          return this.set(sandboxId, MachinePhase.RUNNING, { errorMessage: "without its memory" });
+        }),
       getMachine: ({ sandboxId }) => this.#call("getMachine", sandboxId, () => this.#get(sandboxId)),
       listMachines: () => this.#call("listMachines", "", () => ({ machines: [...this.machines.values()] })),
       watchMachines: (_request, context) => this.#watch(context.signal),

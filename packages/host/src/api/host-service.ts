@@ -27,6 +27,7 @@ import type { MachineRecord, MachineSpecRecord } from "../machines/machine-recor
 import type { OperationParts } from "../operations/operation-parts.ts";
 import { resumeMachine } from "../operations/resume-machine.ts";
 import { suspendMachine } from "../operations/suspend-machine.ts";
+import { suspendToDisk } from "../operations/suspend-to-disk.ts";
 
 /** A suspension or a fork under way is answered, unless it hangs. */
 const DESTROY_PATIENCE_MS = 10_000;
@@ -74,8 +75,10 @@ export function hostService(
       );
       return {};
     },
-    suspendMachine: async ({ sandboxId }, context) =>
-      machines.message(await inTurn("suspend", sandboxId, context, () => suspendMachine(parts, sandboxId))),
+    suspendMachine: async ({ sandboxId, diskOnly }, context) => {
+      const suspend = diskOnly ? suspendToDisk : suspendMachine;
+      return machines.message(await inTurn("suspend", sandboxId, context, () => suspend(parts, sandboxId)));
+    },
     resumeMachine: async ({ sandboxId }, context) =>
       machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),
     forkMachine: async ({ sourceSandboxId, spec }, context) => {

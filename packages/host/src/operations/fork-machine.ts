@@ -1,4 +1,5 @@
-// Live fork: a clone of a machine, memory and disk of one instant. A suspended source is not woken: its image is cloned.
+// Live fork: a clone of a machine, memory and disk of one instant. A suspended source is not woken: its image is
+// cloned, or, where it was suspended without its memory, its disk, from which the clone starts cold.
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
@@ -6,7 +7,8 @@ import { snapshotDisk } from "../drivers/driver.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import { createMachine } from "./create-machine.ts";
-import { commitStep, restoreStep } from "./machine-steps.ts";
+import { withoutMemory, withServices } from "./cold-start-words.ts";
+import { DURABLE, machineStep, restoreStep } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { TakenSnapshot } from "./shared-snapshots.ts";
 
@@ -15,6 +17,8 @@ export interface ForkContext {
   sourceId: string;
   /** Set once the snapshot is taken. */
   snapshot?: TakenSnapshot;
+  /** Of a clone that starts cold: those that ran before, once they were started. */
+  services?: { started: string[]; failed: string[] };
 }
 
 /** The new machine, assigned and running. With `spec.checkpointId`: from that checkpoint's disk, not from memory. */
@@ -44,11 +48,20 @@ export async function forkMachine(
   return machines.get(spec.id);
 }
 
+const wordsOf = (services: { started: string[]; failed: string[] }): string =>
+  withServices(withoutMemory("its source was suspended without it"), services);
+
 export function forkSteps({ machines, snapshots }: OperationParts): SagaStep<ForkContext>[] {
   const taken = ({ snapshot }: ForkContext): TakenSnapshot => {
     if (!snapshot) throw new ClocheError("internal", "the snapshot of the source is missing");
     return snapshot;
   };
+  const isCold = (context: ForkContext): boolean => taken(context).isDiskOnly === true;
+  const boot = machineStep<ForkContext>(machines, ({ spec }) => spec.id);
+  const restore = restoreStep<ForkContext>(machines, (context) => ({
+    id: context.spec.id,
+    from: snapshots.filesOf(taken(context)),
+  }));
   return [
     {
       name: "record",
@@ -66,19 +79,30 @@ export function forkSteps({ machines, snapshots }: OperationParts): SagaStep<For
     {
       name: "disk",
       async do(context) {
-        const { name: _, ...inherited } = taken(context);
+        const { name: _, isDiskOnly: __, ...inherited } = taken(context);
         const record = await machines.change(context.spec.id, inherited);
         const image = snapshotDisk(snapshots.filesOf(taken(context)));
         await cloneDisk(machines.parts.native, image, machines.files(record).diskImage);
       },
     },
-    restoreStep(machines, (context) => ({ id: context.spec.id, from: snapshots.filesOf(taken(context)) })),
+    {
+      ...restore,
+      do: (context) => (isCold(context) ? boot : restore).do(context),
+    },
     {
       name: "assign",
-      async do({ spec }) {
-        await machines.assign(spec.id, { renewIdentity: true, startServices: false });
+      async do(context) {
+        const startServices = isCold(context);
+        const services = await machines.assign(context.spec.id, { renewIdentity: true, startServices });
+        if (startServices) context.services = services;
       },
     },
-    commitStep(machines, ({ spec }) => spec.id),
+    {
+      name: "commit",
+      async do(context) {
+        const errorMessage = context.services === undefined ? "" : wordsOf(context.services);
+        await machines.move(context.spec.id, "started", { errorMessage }, DURABLE);
+      },
+    },
   ];
 }

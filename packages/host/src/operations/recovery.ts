@@ -19,12 +19,14 @@ import type { RunningMachine } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { giveBack, suspendSteps } from "./suspend-machine.ts";
+import { suspendToDiskSteps } from "./suspend-to-disk.ts";
 
 type Steps = (parts: OperationParts) => SagaStep<never>[];
 const sagas: Record<string, Steps> = {
   create: createSteps as Steps,
   start: startSteps as Steps,
   suspend: suspendSteps as Steps,
+  suspend_to_disk: suspendToDiskSteps as Steps,
   resume: resumeSteps as Steps,
   fork: forkSteps as Steps,
 };

@@ -1,4 +1,5 @@
-// Resume: a suspended machine goes on out of its memory image; where that can never be restored here, it starts from its disk.
+// Resume: a suspended machine goes on out of its memory image; where it has none, or that can never be restored here, it starts from
+// its disk.
 import { rm } from "node:fs/promises";
 import { runSaga, type SagaRecord, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -12,6 +13,7 @@ import { dropSnapshots, imageOf } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import { NotUndoneError, runToAnEnd } from "./run-to-an-end.ts";
 import { startMachine } from "./start-machine.ts";
+import { giveBack } from "./suspend-machine.ts";
 
 export interface ResumeContext {
   id: string;
@@ -25,6 +27,7 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
   const known = machines.require(id, "suspended", "running");
   if (known.phase === "running") return known;
   await requireSpace(machines.parts.poolDir);
+  if (known.snapshot === undefined) return startFromDisk(parts, id);
   const context: ResumeContext = { id, disk: `disk-${known.disks + 1}.ext4` };
   const saga = { id, kind: "resume", begun: [], direction: "forward" as const, context };
   try {
@@ -51,6 +54,15 @@ async function undoFailed(parts: OperationParts, id: string): Promise<void> {
   await runSaga(left as SagaRecord<ResumeContext>, resumeSteps(parts), parts.journal).catch((err: unknown) =>
     parts.machines.parts.log.warn({ err, sandbox_id: id }, "what is left of a resume was undone"),
   );
+}
+
+/** It was suspended without its memory: its disk is in place. */
+async function startFromDisk(parts: OperationParts, id: string): Promise<MachineRecord> {
+  const { machines } = parts;
+  await giveBack(machines, id);
+  const errorMessage = withoutMemory("it was suspended without it");
+  await machines.move(id, "ended", { errorMessage }, { durable: true });
+  return startMachine(parts, id);
 }
 
 /** Its memory can never be restored here: better its disk and services than a sandbox that nothing can wake. */

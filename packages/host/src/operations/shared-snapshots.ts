@@ -3,7 +3,8 @@
 import { link, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
-import { ImageMismatchError, type SnapshotFiles } from "../drivers/driver.ts";
+import { cloneDisk } from "../disk/disk.ts";
+import { ImageMismatchError, snapshotDisk, type SnapshotFiles } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { guestHooks } from "./guest-hooks.ts";
@@ -17,6 +18,8 @@ export interface TakenSnapshot {
   nextControlSecret?: string;
   channel?: 1;
   blockDevice?: string;
+  /** The disk alone, of a source that was suspended without its memory: a clone starts cold. */
+  isDiskOnly?: true;
 }
 
 interface Share {
@@ -109,9 +112,14 @@ export class SharedSnapshots {
       close();
     }
   }
+
   /** What its own resume would start from. The files of an image never change: they get a second name each. */
   async #ofSuspended(record: MachineRecord, into: SnapshotFiles, name: string): Promise<TakenSnapshot> {
     const machines = this.#machines;
+    if (record.snapshot === undefined) {
+      await cloneDisk(machines.parts.native, machines.files(record).diskImage, snapshotDisk(into));
+      return { name, controlSecret: "", isDiskOnly: true };
+    }
     const image = imageOf(machines, record.id);
     try {
       await machines.driver(record).requireRestorable(image);

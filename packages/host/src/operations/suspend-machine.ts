@@ -89,7 +89,7 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
 }
 
 /** It cannot be made to go on: it ends, and starts from its disk when it is asked for. */
-async function stopForGood({ machines, journal }: OperationParts, id: string): Promise<void> {
+export async function stopForGood({ machines, journal }: OperationParts, id: string): Promise<void> {
   const record = machines.get(id);
   const why = "a suspend failed, and it did not go on";
   try {
@@ -102,7 +102,7 @@ async function stopForGood({ machines, journal }: OperationParts, id: string): P
   }
 }
 
-/** Ends what a suspended machine still has: processes, and the disk that the image replaced. Repeatable. */
+/** Ends what a suspended machine still has: processes, and the disk that an image replaced. Repeatable. */
 export async function giveBack(machines: Machines, id: string): Promise<void> {
   const record = machines.get(id);
   const files = machines.files(record);
@@ -115,5 +115,5 @@ export async function giveBack(machines: Machines, id: string): Promise<void> {
       if (attempt === GIVE_BACK_TRIES) throw error;
     }
   }
-  await rm(files.diskImage, { force: true });
+  if (record.snapshot !== undefined) await rm(files.diskImage, { force: true });
 }

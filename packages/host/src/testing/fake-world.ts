@@ -430,6 +430,10 @@ function agentAnswer(machine: FakeMachine, method: string, body: Record<string, 
       memory.attached = true;
       memory.services = (body["startServices"] as string[] | undefined) ?? [];
       return { startedServices: memory.services };
+    case "Shutdown":
+      memory.services = [];
+      memory.attached = false;
+      return {};
     default:
       return {};
   }

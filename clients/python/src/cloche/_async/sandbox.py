@@ -156,9 +156,12 @@ class AsyncSandbox:
         """A data plane token that is good for at least 30 seconds."""
         return await self._tokens.get()
 
-    async def suspend(self) -> SandboxInfo:
-        """Freezes it. Answers at once; `wait_for("SANDBOX_STATE_SUSPENDED")` waits."""
-        self._info = await self._gateway.suspend_sandbox(self.id)
+    async def suspend(self, *, memory: Optional[bool] = None) -> SandboxInfo:
+        """Freezes it. Answers at once; `wait_for("SANDBOX_STATE_SUSPENDED")` waits.
+
+        `memory=False` keeps the disk alone: the resume starts cold, with the services that ran.
+        """
+        self._info = await self._gateway.suspend_sandbox(self.id, memory=memory)
         return self._info
 
     async def resume(self) -> SandboxInfo:

@@ -75,9 +75,9 @@ class Gateway:
         """Answers once the deletion is durable. Its checkpoints stay."""
         self.call("DeleteSandbox", {"id": id})
 
-    def suspend_sandbox(self, id: str) -> SandboxInfo:
-        """Answers at once with SUSPENDING; see `Sandbox.wait_for`."""
-        return _sandbox(self.call("SuspendSandbox", {"id": id}, repeatable=True))
+    def suspend_sandbox(self, id: str, *, memory: Optional[bool] = None) -> SandboxInfo:
+        """Answers at once with SUSPENDING; see `Sandbox.wait_for`. `memory=False` keeps the disk alone: it resumes cold."""
+        return _sandbox(self.call("SuspendSandbox", compact(id=id, memory=memory), repeatable=True))
 
     def resume_sandbox(self, id: str) -> SandboxInfo:
         """Answers at once with RESUMING; see `Sandbox.wait_for`."""

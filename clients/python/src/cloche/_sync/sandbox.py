@@ -156,9 +156,12 @@ class Sandbox:
         """A data plane token that is good for at least 30 seconds."""
         return self._tokens.get()
 
-    def suspend(self) -> SandboxInfo:
-        """Freezes it. Answers at once; `wait_for("SANDBOX_STATE_SUSPENDED")` waits."""
-        self._info = self._gateway.suspend_sandbox(self.id)
+    def suspend(self, *, memory: Optional[bool] = None) -> SandboxInfo:
+        """Freezes it. Answers at once; `wait_for("SANDBOX_STATE_SUSPENDED")` waits.
+
+        `memory=False` keeps the disk alone: the resume starts cold, with the services that ran.
+        """
+        self._info = self._gateway.suspend_sandbox(self.id, memory=memory)
         return self._info
 
     def resume(self) -> SandboxInfo:

@@ -40,6 +40,46 @@ export declare type MachineRefJson = {
 export declare const MachineRefSchema: GenMessage<MachineRef, {jsonType: MachineRefJson}>;
 
 /**
+ * @generated from message cloche.host.v1.SuspendMachineRequest
+ */
+export declare type SuspendMachineRequest = Message<"cloche.host.v1.SuspendMachineRequest"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * its services and processes end, and it resumes cold from its disk
+   *
+   * @generated from field: bool disk_only = 2;
+   */
+  diskOnly: boolean;
+};
+
+/**
+ * @generated from message cloche.host.v1.SuspendMachineRequest
+ */
+export declare type SuspendMachineRequestJson = {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId?: string;
+
+  /**
+   * its services and processes end, and it resumes cold from its disk
+   *
+   * @generated from field: bool disk_only = 2;
+   */
+  diskOnly?: boolean;
+};
+
+/**
+ * Describes the message cloche.host.v1.SuspendMachineRequest.
+ * Use `create(SuspendMachineRequestSchema)` to create a new message.
+ */
+export declare const SuspendMachineRequestSchema: GenMessage<SuspendMachineRequest, {jsonType: SuspendMachineRequestJson}>;
+
+/**
  * @generated from message cloche.host.v1.MachineSpec
  */
 export declare type MachineSpec = Message<"cloche.host.v1.MachineSpec"> & {
@@ -1708,7 +1748,7 @@ export declare const HostService: GenService<{
    */
   suspendMachine: {
     methodKind: "unary";
-    input: typeof MachineRefSchema;
+    input: typeof SuspendMachineRequestSchema;
     output: typeof MachineSchema;
   },
   /**
@@ -1720,7 +1760,7 @@ export declare const HostService: GenService<{
     output: typeof MachineSchema;
   },
   /**
-   * Live clone: memory and disk of the source at one instant; of a suspended one, those that were saved.
+   * Live clone: memory and disk of the source at one instant; of a suspended one, what was saved: cold where that is the disk alone.
    *
    * @generated from rpc cloche.host.v1.HostService.ForkMachine
    */

@@ -11,7 +11,7 @@ import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/
  * Describes the file cloche/host/v1/host.proto.
  */
 export const file_cloche_host_v1_host = /*@__PURE__*/
-  fileDesc("ChljbG9jaGUvaG9zdC92MS9ob3N0LnByb3RvEg5jbG9jaGUuaG9zdC52MSIgCgpNYWNoaW5lUmVmEhIKCnNhbmRib3hfaWQYASABKAki0QIKC01hY2hpbmVTcGVjEhIKCnNhbmRib3hfaWQYASABKAkSDwoHdGVhbV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEg8KB3J1bnRpbWUYBCABKAkSEAoIdGVtcGxhdGUYBSABKAkSDAoEY3B1cxgGIAEoARIRCgltZW1vcnlfbWIYByABKA0SDwoHZGlza19tYhgIIAEoDRIxCgNlbnYYCSADKAsyJC5jbG9jaGUuaG9zdC52MS5NYWNoaW5lU3BlYy5FbnZFbnRyeRIVCg1jaGVja3BvaW50X2lkGAogASgJEhwKFGlkbGVfc3VzcGVuZF9zZWNvbmRzGAsgASgNEiYKBmVncmVzcxgMIAEoCzIWLmNsb2NoZS5ob3N0LnYxLkVncmVzcxoqCghFbnZFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIkgKBkVncmVzcxIMCgRtb2RlGAEgASgJEg8KB2RvbWFpbnMYAiADKAkSDQoFY2lkcnMYAyADKAkSEAoIcmV2aXNpb24YBCABKA0iQQoUQ3JlYXRlTWFjaGluZVJlcXVlc3QSKQoEc3BlYxgBIAEoCzIbLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVTcGVjIloKEkZvcmtNYWNoaW5lUmVxdWVzdBIZChFzb3VyY2Vfc2FuZGJveF9pZBgBIAEoCRIpCgRzcGVjGAIgASgLMhsuY2xvY2hlLmhvc3QudjEuTWFjaGluZVNwZWMiqgEKFFVwZGF0ZU1hY2hpbmVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSIQoUaWRsZV9zdXNwZW5kX3NlY29uZHMYAiABKA1IAIgBARIRCgRuYW1lGAMgASgJSAGIAQESJgoGZWdyZXNzGAQgASgLMhYuY2xvY2hlLmhvc3QudjEuRWdyZXNzQhcKFV9pZGxlX3N1c3BlbmRfc2Vjb25kc0IHCgVfbmFtZSJrCg1NYWNoaW5lRWdyZXNzEhYKDmRlbmllZF9wYWNrZXRzGAEgASgBEhQKDGRlbmllZF9uYW1lcxgCIAEoARIsCgZyZWNlbnQYAyADKAsyHC5jbG9jaGUuaG9zdC52MS5FZ3Jlc3NEZW5pYWwiawoMRWdyZXNzRGVuaWFsEhMKC2Rlc3RpbmF0aW9uGAEgASgJEhAKCHByb3RvY29sGAIgASgJEgwKBHBvcnQYAyABKA0SDQoFY291bnQYBCABKAESFwoPbGFzdF9hdF91bml4X21zGAUgASgBIrwCCgdNYWNoaW5lEhIKCnNhbmRib3hfaWQYASABKAkSDwoHdGVhbV9pZBgCIAEoCRIrCgVwaGFzZRgDIAEoDjIcLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVQaGFzZRIPCgdydW50aW1lGAQgASgJEhIKCmFnZW50X2hvc3QYBSABKAkSEgoKYWdlbnRfcG9ydBgGIAEoDRIVCg1lcnJvcl9tZXNzYWdlGAcgASgJEg0KBWVwb2NoGAggASgEEgwKBGNwdXMYCSABKAESEQoJbWVtb3J5X21iGAogASgNEg8KB2Rpc2tfbWIYCyABKA0SDAoEYnVzeRgMIAEoCBIdChVydW5uaW5nX3NpbmNlX3VuaXhfbXMYDSABKAMSDAoEZG96ZRgOIAEoDRITCgtjaGFubmVsX2tleRgPIAEoDCI2ChJEb3plTWFjaGluZVJlcXVlc3QSEgoKc2FuZGJveF9pZBgBIAEoCRIMCgRkb3plGAIgASgNIhUKE0RvemVNYWNoaW5lUmVzcG9uc2UiFgoUUm91c2VNYWNoaW5lUmVzcG9uc2UiFQoTTGlzdE1hY2hpbmVzUmVxdWVzdCJBChRMaXN0TWFjaGluZXNSZXNwb25zZRIpCghtYWNoaW5lcxgBIAMoCzIXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUiFgoUV2F0Y2hNYWNoaW5lc1JlcXVlc3QixAIKDE1hY2hpbmVFdmVudBIvCgRraW5kGAEgASgOMiEuY2xvY2hlLmhvc3QudjEuTWFjaGluZUV2ZW50LktpbmQSKAoHbWFjaGluZRgCIAEoCzIXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUSKwoFcmVhZHkYAyADKAsyHC5jbG9jaGUuaG9zdC52MS5SZWFkeU1hY2hpbmUSKQoFYXVkaXQYBCABKAsyGi5jbG9jaGUuaG9zdC52MS5BdWRpdEV2ZW50IoABCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIQCgxLSU5EX1BSRVNFTlQQARIPCgtLSU5EX1NZTkNFRBACEhAKDEtJTkRfQ0hBTkdFRBADEg0KCUtJTkRfSURMRRAEEg4KCktJTkRfUkVBRFkQBRIOCgpLSU5EX0FVRElUEAYilQEKCkF1ZGl0RXZlbnQSEgoKYXRfdW5peF9tcxgBIAEoAxIPCgd0ZWFtX2lkGAIgASgJEg0KBWFjdG9yGAMgASgJEg4KBmFjdGlvbhgEIAEoCRIPCgdzdWJqZWN0GAUgASgJEhIKCnJlcXVlc3RfaWQYBiABKAkSDgoGcmVzdWx0GAcgASgJEg4KBmRldGFpbBgIIAEoCSKFAQoMUmVhZHlNYWNoaW5lEhIKCnNhbmRib3hfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIPCgdydW50aW1lGAMgASgJEhAKCHRlbXBsYXRlGAQgASgJEgwKBGNwdXMYBSABKAESEQoJbWVtb3J5X21iGAYgASgNEg8KB2Rpc2tfbWIYByABKA0iGAoWRGVzdHJveU1hY2hpbmVSZXNwb25zZSIwCg9WZXJpZmljYXRpb25LZXkSCwoDa2lkGAEgASgJEhAKCGp3a19qc29uGAIgASgJIlsKGlNldFZlcmlmaWNhdGlvbktleXNSZXF1ZXN0Eg4KBmlzc3VlchgBIAEoCRItCgRrZXlzGAIgAygLMh8uY2xvY2hlLmhvc3QudjEuVmVyaWZpY2F0aW9uS2V5Ih0KG1NldFZlcmlmaWNhdGlvbktleXNSZXNwb25zZSKqAQoOSG9zdENoZWNrcG9pbnQSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd0ZWFtX2lkGAMgASgJEhIKCnNhbmRib3hfaWQYBCABKAkSEgoKY3JlYXRlZF9hdBgFIAEoCRISCgpzaXplX2J5dGVzGAYgASgBEg8KB3Zpc2libGUYByABKAgSDwoHcnVudGltZRgIIAEoCRIPCgdkaXNrX21iGAkgASgNInAKGkxpc3RIb3N0Q2hlY2twb2ludHNSZXF1ZXN0Eg8KB3RlYW1faWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoDRISCgpwYWdlX3Rva2VuGAQgASgJEgoKAmlkGAUgASgJImsKG0xpc3RIb3N0Q2hlY2twb2ludHNSZXNwb25zZRIzCgtjaGVja3BvaW50cxgBIAMoCzIeLmNsb2NoZS5ob3N0LnYxLkhvc3RDaGVja3BvaW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSI6ChtEZWxldGVIb3N0Q2hlY2twb2ludFJlcXVlc3QSDwoHdGVhbV9pZBgBIAEoCRIKCgJpZBgCIAEoCSIzChxEZWxldGVIb3N0Q2hlY2twb2ludFJlc3BvbnNlEhMKC2ZyZWVkX2J5dGVzGAEgASgBIhQKEkdldEhvc3RJbmZvUmVxdWVzdCJPCghIb3N0SW5mbxIQCghydW50aW1lcxgBIAMoCRIRCgl0ZW1wbGF0ZXMYAiADKAkSDAoEYXJjaBgDIAEoCRIQCghtYWNoaW5lcxgEIAEoDSqNAgoMTWFjaGluZVBoYXNlEh0KGU1BQ0hJTkVfUEhBU0VfVU5TUEVDSUZJRUQQABIaChZNQUNISU5FX1BIQVNFX1NUQVJUSU5HEAESGQoVTUFDSElORV9QSEFTRV9SVU5OSU5HEAISHAoYTUFDSElORV9QSEFTRV9TVVNQRU5ESU5HEAMSGwoXTUFDSElORV9QSEFTRV9TVVNQRU5ERUQQBBIaChZNQUNISU5FX1BIQVNFX1JFU1VNSU5HEAUSGQoVTUFDSElORV9QSEFTRV9TVE9QUEVEEAYSGAoUTUFDSElORV9QSEFTRV9GQUlMRUQQBxIbChdNQUNISU5FX1BIQVNFX0RFU1RST1lFRBAIMuIKCgtIb3N0U2VydmljZRJOCg1DcmVhdGVNYWNoaW5lEiQuY2xvY2hlLmhvc3QudjEuQ3JlYXRlTWFjaGluZVJlcXVlc3QaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lElQKDkRlc3Ryb3lNYWNoaW5lEhouY2xvY2hlLmhvc3QudjEuTWFjaGluZVJlZhomLmNsb2NoZS5ob3N0LnYxLkRlc3Ryb3lNYWNoaW5lUmVzcG9uc2USRQoOU3VzcGVuZE1hY2hpbmUSGi5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUmVmGhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJECg1SZXN1bWVNYWNoaW5lEhouY2xvY2hlLmhvc3QudjEuTWFjaGluZVJlZhoXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUSSgoLRm9ya01hY2hpbmUSIi5jbG9jaGUuaG9zdC52MS5Gb3JrTWFjaGluZVJlcXVlc3QaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lEkEKCkdldE1hY2hpbmUSGi5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUmVmGhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJZCgxMaXN0TWFjaGluZXMSIy5jbG9jaGUuaG9zdC52MS5MaXN0TWFjaGluZXNSZXF1ZXN0GiQuY2xvY2hlLmhvc3QudjEuTGlzdE1hY2hpbmVzUmVzcG9uc2USVQoNV2F0Y2hNYWNoaW5lcxIkLmNsb2NoZS5ob3N0LnYxLldhdGNoTWFjaGluZXNSZXF1ZXN0GhwuY2xvY2hlLmhvc3QudjEuTWFjaGluZUV2ZW50MAESTgoNVXBkYXRlTWFjaGluZRIkLmNsb2NoZS5ob3N0LnYxLlVwZGF0ZU1hY2hpbmVSZXF1ZXN0GhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJNChBHZXRNYWNoaW5lRWdyZXNzEhouY2xvY2hlLmhvc3QudjEuTWFjaGluZVJlZhodLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVFZ3Jlc3MSVgoLRG96ZU1hY2hpbmUSIi5jbG9jaGUuaG9zdC52MS5Eb3plTWFjaGluZVJlcXVlc3QaIy5jbG9jaGUuaG9zdC52MS5Eb3plTWFjaGluZVJlc3BvbnNlElAKDFJvdXNlTWFjaGluZRIaLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVSZWYaJC5jbG9jaGUuaG9zdC52MS5Sb3VzZU1hY2hpbmVSZXNwb25zZRJuChNTZXRWZXJpZmljYXRpb25LZXlzEiouY2xvY2hlLmhvc3QudjEuU2V0VmVyaWZpY2F0aW9uS2V5c1JlcXVlc3QaKy5jbG9jaGUuaG9zdC52MS5TZXRWZXJpZmljYXRpb25LZXlzUmVzcG9uc2USagoPTGlzdENoZWNrcG9pbnRzEiouY2xvY2hlLmhvc3QudjEuTGlzdEhvc3RDaGVja3BvaW50c1JlcXVlc3QaKy5jbG9jaGUuaG9zdC52MS5MaXN0SG9zdENoZWNrcG9pbnRzUmVzcG9uc2USbQoQRGVsZXRlQ2hlY2twb2ludBIrLmNsb2NoZS5ob3N0LnYxLkRlbGV0ZUhvc3RDaGVja3BvaW50UmVxdWVzdBosLmNsb2NoZS5ob3N0LnYxLkRlbGV0ZUhvc3RDaGVja3BvaW50UmVzcG9uc2USSwoLR2V0SG9zdEluZm8SIi5jbG9jaGUuaG9zdC52MS5HZXRIb3N0SW5mb1JlcXVlc3QaGC5jbG9jaGUuaG9zdC52MS5Ib3N0SW5mb2IGcHJvdG8z");
+  fileDesc("ChljbG9jaGUvaG9zdC92MS9ob3N0LnByb3RvEg5jbG9jaGUuaG9zdC52MSIgCgpNYWNoaW5lUmVmEhIKCnNhbmRib3hfaWQYASABKAkiPgoVU3VzcGVuZE1hY2hpbmVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSEQoJZGlza19vbmx5GAIgASgIItECCgtNYWNoaW5lU3BlYxISCgpzYW5kYm94X2lkGAEgASgJEg8KB3RlYW1faWQYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdydW50aW1lGAQgASgJEhAKCHRlbXBsYXRlGAUgASgJEgwKBGNwdXMYBiABKAESEQoJbWVtb3J5X21iGAcgASgNEg8KB2Rpc2tfbWIYCCABKA0SMQoDZW52GAkgAygLMiQuY2xvY2hlLmhvc3QudjEuTWFjaGluZVNwZWMuRW52RW50cnkSFQoNY2hlY2twb2ludF9pZBgKIAEoCRIcChRpZGxlX3N1c3BlbmRfc2Vjb25kcxgLIAEoDRImCgZlZ3Jlc3MYDCABKAsyFi5jbG9jaGUuaG9zdC52MS5FZ3Jlc3MaKgoIRW52RW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJICgZFZ3Jlc3MSDAoEbW9kZRgBIAEoCRIPCgdkb21haW5zGAIgAygJEg0KBWNpZHJzGAMgAygJEhAKCHJldmlzaW9uGAQgASgNIkEKFENyZWF0ZU1hY2hpbmVSZXF1ZXN0EikKBHNwZWMYASABKAsyGy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lU3BlYyJaChJGb3JrTWFjaGluZVJlcXVlc3QSGQoRc291cmNlX3NhbmRib3hfaWQYASABKAkSKQoEc3BlYxgCIAEoCzIbLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVTcGVjIqoBChRVcGRhdGVNYWNoaW5lUmVxdWVzdBISCgpzYW5kYm94X2lkGAEgASgJEiEKFGlkbGVfc3VzcGVuZF9zZWNvbmRzGAIgASgNSACIAQESEQoEbmFtZRgDIAEoCUgBiAEBEiYKBmVncmVzcxgEIAEoCzIWLmNsb2NoZS5ob3N0LnYxLkVncmVzc0IXChVfaWRsZV9zdXNwZW5kX3NlY29uZHNCBwoFX25hbWUiawoNTWFjaGluZUVncmVzcxIWCg5kZW5pZWRfcGFja2V0cxgBIAEoARIUCgxkZW5pZWRfbmFtZXMYAiABKAESLAoGcmVjZW50GAMgAygLMhwuY2xvY2hlLmhvc3QudjEuRWdyZXNzRGVuaWFsImsKDEVncmVzc0RlbmlhbBITCgtkZXN0aW5hdGlvbhgBIAEoCRIQCghwcm90b2NvbBgCIAEoCRIMCgRwb3J0GAMgASgNEg0KBWNvdW50GAQgASgBEhcKD2xhc3RfYXRfdW5peF9tcxgFIAEoASK8AgoHTWFjaGluZRISCgpzYW5kYm94X2lkGAEgASgJEg8KB3RlYW1faWQYAiABKAkSKwoFcGhhc2UYAyABKA4yHC5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUGhhc2USDwoHcnVudGltZRgEIAEoCRISCgphZ2VudF9ob3N0GAUgASgJEhIKCmFnZW50X3BvcnQYBiABKA0SFQoNZXJyb3JfbWVzc2FnZRgHIAEoCRINCgVlcG9jaBgIIAEoBBIMCgRjcHVzGAkgASgBEhEKCW1lbW9yeV9tYhgKIAEoDRIPCgdkaXNrX21iGAsgASgNEgwKBGJ1c3kYDCABKAgSHQoVcnVubmluZ19zaW5jZV91bml4X21zGA0gASgDEgwKBGRvemUYDiABKA0SEwoLY2hhbm5lbF9rZXkYDyABKAwiNgoSRG96ZU1hY2hpbmVSZXF1ZXN0EhIKCnNhbmRib3hfaWQYASABKAkSDAoEZG96ZRgCIAEoDSIVChNEb3plTWFjaGluZVJlc3BvbnNlIhYKFFJvdXNlTWFjaGluZVJlc3BvbnNlIhUKE0xpc3RNYWNoaW5lc1JlcXVlc3QiQQoUTGlzdE1hY2hpbmVzUmVzcG9uc2USKQoIbWFjaGluZXMYASADKAsyFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lIhYKFFdhdGNoTWFjaGluZXNSZXF1ZXN0IsQCCgxNYWNoaW5lRXZlbnQSLwoEa2luZBgBIAEoDjIhLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVFdmVudC5LaW5kEigKB21hY2hpbmUYAiABKAsyFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lEisKBXJlYWR5GAMgAygLMhwuY2xvY2hlLmhvc3QudjEuUmVhZHlNYWNoaW5lEikKBWF1ZGl0GAQgASgLMhouY2xvY2hlLmhvc3QudjEuQXVkaXRFdmVudCKAAQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEAoMS0lORF9QUkVTRU5UEAESDwoLS0lORF9TWU5DRUQQAhIQCgxLSU5EX0NIQU5HRUQQAxINCglLSU5EX0lETEUQBBIOCgpLSU5EX1JFQURZEAUSDgoKS0lORF9BVURJVBAGIpUBCgpBdWRpdEV2ZW50EhIKCmF0X3VuaXhfbXMYASABKAMSDwoHdGVhbV9pZBgCIAEoCRINCgVhY3RvchgDIAEoCRIOCgZhY3Rpb24YBCABKAkSDwoHc3ViamVjdBgFIAEoCRISCgpyZXF1ZXN0X2lkGAYgASgJEg4KBnJlc3VsdBgHIAEoCRIOCgZkZXRhaWwYCCABKAkihQEKDFJlYWR5TWFjaGluZRISCgpzYW5kYm94X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDwoHcnVudGltZRgDIAEoCRIQCgh0ZW1wbGF0ZRgEIAEoCRIMCgRjcHVzGAUgASgBEhEKCW1lbW9yeV9tYhgGIAEoDRIPCgdkaXNrX21iGAcgASgNIhgKFkRlc3Ryb3lNYWNoaW5lUmVzcG9uc2UiMAoPVmVyaWZpY2F0aW9uS2V5EgsKA2tpZBgBIAEoCRIQCghqd2tfanNvbhgCIAEoCSJbChpTZXRWZXJpZmljYXRpb25LZXlzUmVxdWVzdBIOCgZpc3N1ZXIYASABKAkSLQoEa2V5cxgCIAMoCzIfLmNsb2NoZS5ob3N0LnYxLlZlcmlmaWNhdGlvbktleSIdChtTZXRWZXJpZmljYXRpb25LZXlzUmVzcG9uc2UiqgEKDkhvc3RDaGVja3BvaW50EgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSDwoHdGVhbV9pZBgDIAEoCRISCgpzYW5kYm94X2lkGAQgASgJEhIKCmNyZWF0ZWRfYXQYBSABKAkSEgoKc2l6ZV9ieXRlcxgGIAEoARIPCgd2aXNpYmxlGAcgASgIEg8KB3J1bnRpbWUYCCABKAkSDwoHZGlza19tYhgJIAEoDSJwChpMaXN0SG9zdENoZWNrcG9pbnRzUmVxdWVzdBIPCgd0ZWFtX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSDQoFbGltaXQYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCRIKCgJpZBgFIAEoCSJrChtMaXN0SG9zdENoZWNrcG9pbnRzUmVzcG9uc2USMwoLY2hlY2twb2ludHMYASADKAsyHi5jbG9jaGUuaG9zdC52MS5Ib3N0Q2hlY2twb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiOgobRGVsZXRlSG9zdENoZWNrcG9pbnRSZXF1ZXN0Eg8KB3RlYW1faWQYASABKAkSCgoCaWQYAiABKAkiMwocRGVsZXRlSG9zdENoZWNrcG9pbnRSZXNwb25zZRITCgtmcmVlZF9ieXRlcxgBIAEoASIUChJHZXRIb3N0SW5mb1JlcXVlc3QiTwoISG9zdEluZm8SEAoIcnVudGltZXMYASADKAkSEQoJdGVtcGxhdGVzGAIgAygJEgwKBGFyY2gYAyABKAkSEAoIbWFjaGluZXMYBCABKA0qjQIKDE1hY2hpbmVQaGFzZRIdChlNQUNISU5FX1BIQVNFX1VOU1BFQ0lGSUVEEAASGgoWTUFDSElORV9QSEFTRV9TVEFSVElORxABEhkKFU1BQ0hJTkVfUEhBU0VfUlVOTklORxACEhwKGE1BQ0hJTkVfUEhBU0VfU1VTUEVORElORxADEhsKF01BQ0hJTkVfUEhBU0VfU1VTUEVOREVEEAQSGgoWTUFDSElORV9QSEFTRV9SRVNVTUlORxAFEhkKFU1BQ0hJTkVfUEhBU0VfU1RPUFBFRBAGEhgKFE1BQ0hJTkVfUEhBU0VfRkFJTEVEEAcSGwoXTUFDSElORV9QSEFTRV9ERVNUUk9ZRUQQCDLtCgoLSG9zdFNlcnZpY2USTgoNQ3JlYXRlTWFjaGluZRIkLmNsb2NoZS5ob3N0LnYxLkNyZWF0ZU1hY2hpbmVSZXF1ZXN0GhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJUCg5EZXN0cm95TWFjaGluZRIaLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVSZWYaJi5jbG9jaGUuaG9zdC52MS5EZXN0cm95TWFjaGluZVJlc3BvbnNlElAKDlN1c3BlbmRNYWNoaW5lEiUuY2xvY2hlLmhvc3QudjEuU3VzcGVuZE1hY2hpbmVSZXF1ZXN0GhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJECg1SZXN1bWVNYWNoaW5lEhouY2xvY2hlLmhvc3QudjEuTWFjaGluZVJlZhoXLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmUSSgoLRm9ya01hY2hpbmUSIi5jbG9jaGUuaG9zdC52MS5Gb3JrTWFjaGluZVJlcXVlc3QaFy5jbG9jaGUuaG9zdC52MS5NYWNoaW5lEkEKCkdldE1hY2hpbmUSGi5jbG9jaGUuaG9zdC52MS5NYWNoaW5lUmVmGhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJZCgxMaXN0TWFjaGluZXMSIy5jbG9jaGUuaG9zdC52MS5MaXN0TWFjaGluZXNSZXF1ZXN0GiQuY2xvY2hlLmhvc3QudjEuTGlzdE1hY2hpbmVzUmVzcG9uc2USVQoNV2F0Y2hNYWNoaW5lcxIkLmNsb2NoZS5ob3N0LnYxLldhdGNoTWFjaGluZXNSZXF1ZXN0GhwuY2xvY2hlLmhvc3QudjEuTWFjaGluZUV2ZW50MAESTgoNVXBkYXRlTWFjaGluZRIkLmNsb2NoZS5ob3N0LnYxLlVwZGF0ZU1hY2hpbmVSZXF1ZXN0GhcuY2xvY2hlLmhvc3QudjEuTWFjaGluZRJNChBHZXRNYWNoaW5lRWdyZXNzEhouY2xvY2hlLmhvc3QudjEuTWFjaGluZVJlZhodLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVFZ3Jlc3MSVgoLRG96ZU1hY2hpbmUSIi5jbG9jaGUuaG9zdC52MS5Eb3plTWFjaGluZVJlcXVlc3QaIy5jbG9jaGUuaG9zdC52MS5Eb3plTWFjaGluZVJlc3BvbnNlElAKDFJvdXNlTWFjaGluZRIaLmNsb2NoZS5ob3N0LnYxLk1hY2hpbmVSZWYaJC5jbG9jaGUuaG9zdC52MS5Sb3VzZU1hY2hpbmVSZXNwb25zZRJuChNTZXRWZXJpZmljYXRpb25LZXlzEiouY2xvY2hlLmhvc3QudjEuU2V0VmVyaWZpY2F0aW9uS2V5c1JlcXVlc3QaKy5jbG9jaGUuaG9zdC52MS5TZXRWZXJpZmljYXRpb25LZXlzUmVzcG9uc2USagoPTGlzdENoZWNrcG9pbnRzEiouY2xvY2hlLmhvc3QudjEuTGlzdEhvc3RDaGVja3BvaW50c1JlcXVlc3QaKy5jbG9jaGUuaG9zdC52MS5MaXN0SG9zdENoZWNrcG9pbnRzUmVzcG9uc2USbQoQRGVsZXRlQ2hlY2twb2ludBIrLmNsb2NoZS5ob3N0LnYxLkRlbGV0ZUhvc3RDaGVja3BvaW50UmVxdWVzdBosLmNsb2NoZS5ob3N0LnYxLkRlbGV0ZUhvc3RDaGVja3BvaW50UmVzcG9uc2USSwoLR2V0SG9zdEluZm8SIi5jbG9jaGUuaG9zdC52MS5HZXRIb3N0SW5mb1JlcXVlc3QaGC5jbG9jaGUuaG9zdC52MS5Ib3N0SW5mb2IGcHJvdG8z");
 
 /**
  * Describes the message cloche.host.v1.MachineRef.
@@ -21,115 +21,122 @@ export const MachineRefSchema = /*@__PURE__*/
   messageDesc(file_cloche_host_v1_host, 0);
 
 /**
+ * Describes the message cloche.host.v1.SuspendMachineRequest.
+ * Use `create(SuspendMachineRequestSchema)` to create a new message.
+ */
+export const SuspendMachineRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_host, 1);
+
+/**
  * Describes the message cloche.host.v1.MachineSpec.
  * Use `create(MachineSpecSchema)` to create a new message.
  */
 export const MachineSpecSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 1);
+  messageDesc(file_cloche_host_v1_host, 2);
 
 /**
  * Describes the message cloche.host.v1.Egress.
  * Use `create(EgressSchema)` to create a new message.
  */
 export const EgressSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 2);
+  messageDesc(file_cloche_host_v1_host, 3);
 
 /**
  * Describes the message cloche.host.v1.CreateMachineRequest.
  * Use `create(CreateMachineRequestSchema)` to create a new message.
  */
 export const CreateMachineRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 3);
+  messageDesc(file_cloche_host_v1_host, 4);
 
 /**
  * Describes the message cloche.host.v1.ForkMachineRequest.
  * Use `create(ForkMachineRequestSchema)` to create a new message.
  */
 export const ForkMachineRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 4);
+  messageDesc(file_cloche_host_v1_host, 5);
 
 /**
  * Describes the message cloche.host.v1.UpdateMachineRequest.
  * Use `create(UpdateMachineRequestSchema)` to create a new message.
  */
 export const UpdateMachineRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 5);
+  messageDesc(file_cloche_host_v1_host, 6);
 
 /**
  * Describes the message cloche.host.v1.MachineEgress.
  * Use `create(MachineEgressSchema)` to create a new message.
  */
 export const MachineEgressSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 6);
+  messageDesc(file_cloche_host_v1_host, 7);
 
 /**
  * Describes the message cloche.host.v1.EgressDenial.
  * Use `create(EgressDenialSchema)` to create a new message.
  */
 export const EgressDenialSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 7);
+  messageDesc(file_cloche_host_v1_host, 8);
 
 /**
  * Describes the message cloche.host.v1.Machine.
  * Use `create(MachineSchema)` to create a new message.
  */
 export const MachineSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 8);
+  messageDesc(file_cloche_host_v1_host, 9);
 
 /**
  * Describes the message cloche.host.v1.DozeMachineRequest.
  * Use `create(DozeMachineRequestSchema)` to create a new message.
  */
 export const DozeMachineRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 9);
+  messageDesc(file_cloche_host_v1_host, 10);
 
 /**
  * Describes the message cloche.host.v1.DozeMachineResponse.
  * Use `create(DozeMachineResponseSchema)` to create a new message.
  */
 export const DozeMachineResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 10);
+  messageDesc(file_cloche_host_v1_host, 11);
 
 /**
  * Describes the message cloche.host.v1.RouseMachineResponse.
  * Use `create(RouseMachineResponseSchema)` to create a new message.
  */
 export const RouseMachineResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 11);
+  messageDesc(file_cloche_host_v1_host, 12);
 
 /**
  * Describes the message cloche.host.v1.ListMachinesRequest.
  * Use `create(ListMachinesRequestSchema)` to create a new message.
  */
 export const ListMachinesRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 12);
+  messageDesc(file_cloche_host_v1_host, 13);
 
 /**
  * Describes the message cloche.host.v1.ListMachinesResponse.
  * Use `create(ListMachinesResponseSchema)` to create a new message.
  */
 export const ListMachinesResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 13);
+  messageDesc(file_cloche_host_v1_host, 14);
 
 /**
  * Describes the message cloche.host.v1.WatchMachinesRequest.
  * Use `create(WatchMachinesRequestSchema)` to create a new message.
  */
 export const WatchMachinesRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 14);
+  messageDesc(file_cloche_host_v1_host, 15);
 
 /**
  * Describes the message cloche.host.v1.MachineEvent.
  * Use `create(MachineEventSchema)` to create a new message.
  */
 export const MachineEventSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 15);
+  messageDesc(file_cloche_host_v1_host, 16);
 
 /**
  * Describes the enum cloche.host.v1.MachineEvent.Kind.
  */
 export const MachineEvent_KindSchema = /*@__PURE__*/
-  enumDesc(file_cloche_host_v1_host, 15, 0);
+  enumDesc(file_cloche_host_v1_host, 16, 0);
 
 /**
  * @generated from enum cloche.host.v1.MachineEvent.Kind
@@ -142,91 +149,91 @@ export const MachineEvent_Kind = /*@__PURE__*/
  * Use `create(AuditEventSchema)` to create a new message.
  */
 export const AuditEventSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 16);
+  messageDesc(file_cloche_host_v1_host, 17);
 
 /**
  * Describes the message cloche.host.v1.ReadyMachine.
  * Use `create(ReadyMachineSchema)` to create a new message.
  */
 export const ReadyMachineSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 17);
+  messageDesc(file_cloche_host_v1_host, 18);
 
 /**
  * Describes the message cloche.host.v1.DestroyMachineResponse.
  * Use `create(DestroyMachineResponseSchema)` to create a new message.
  */
 export const DestroyMachineResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 18);
+  messageDesc(file_cloche_host_v1_host, 19);
 
 /**
  * Describes the message cloche.host.v1.VerificationKey.
  * Use `create(VerificationKeySchema)` to create a new message.
  */
 export const VerificationKeySchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 19);
+  messageDesc(file_cloche_host_v1_host, 20);
 
 /**
  * Describes the message cloche.host.v1.SetVerificationKeysRequest.
  * Use `create(SetVerificationKeysRequestSchema)` to create a new message.
  */
 export const SetVerificationKeysRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 20);
+  messageDesc(file_cloche_host_v1_host, 21);
 
 /**
  * Describes the message cloche.host.v1.SetVerificationKeysResponse.
  * Use `create(SetVerificationKeysResponseSchema)` to create a new message.
  */
 export const SetVerificationKeysResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 21);
+  messageDesc(file_cloche_host_v1_host, 22);
 
 /**
  * Describes the message cloche.host.v1.HostCheckpoint.
  * Use `create(HostCheckpointSchema)` to create a new message.
  */
 export const HostCheckpointSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 22);
+  messageDesc(file_cloche_host_v1_host, 23);
 
 /**
  * Describes the message cloche.host.v1.ListHostCheckpointsRequest.
  * Use `create(ListHostCheckpointsRequestSchema)` to create a new message.
  */
 export const ListHostCheckpointsRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 23);
+  messageDesc(file_cloche_host_v1_host, 24);
 
 /**
  * Describes the message cloche.host.v1.ListHostCheckpointsResponse.
  * Use `create(ListHostCheckpointsResponseSchema)` to create a new message.
  */
 export const ListHostCheckpointsResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 24);
+  messageDesc(file_cloche_host_v1_host, 25);
 
 /**
  * Describes the message cloche.host.v1.DeleteHostCheckpointRequest.
  * Use `create(DeleteHostCheckpointRequestSchema)` to create a new message.
  */
 export const DeleteHostCheckpointRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 25);
+  messageDesc(file_cloche_host_v1_host, 26);
 
 /**
  * Describes the message cloche.host.v1.DeleteHostCheckpointResponse.
  * Use `create(DeleteHostCheckpointResponseSchema)` to create a new message.
  */
 export const DeleteHostCheckpointResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 26);
+  messageDesc(file_cloche_host_v1_host, 27);
 
 /**
  * Describes the message cloche.host.v1.GetHostInfoRequest.
  * Use `create(GetHostInfoRequestSchema)` to create a new message.
  */
 export const GetHostInfoRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 27);
+  messageDesc(file_cloche_host_v1_host, 28);
 
 /**
  * Describes the message cloche.host.v1.HostInfo.
  * Use `create(HostInfoSchema)` to create a new message.
  */
 export const HostInfoSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_host, 28);
+  messageDesc(file_cloche_host_v1_host, 29);
 
 /**
  * Describes the enum cloche.host.v1.MachinePhase.

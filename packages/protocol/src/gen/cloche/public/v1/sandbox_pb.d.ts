@@ -902,6 +902,14 @@ export declare type SuspendSandboxRequest = Message<"cloche.public.v1.SuspendSan
    * @generated from field: string id = 1;
    */
   id: string;
+
+  /**
+   * Default true. false: only the disk is kept, and the resume starts cold with the services that ran; one that is SUSPENDED
+   * already stays as it is.
+   *
+   * @generated from field: optional bool memory = 2;
+   */
+  memory?: boolean | undefined;
 };
 
 /**
@@ -912,6 +920,14 @@ export declare type SuspendSandboxRequestJson = {
    * @generated from field: string id = 1;
    */
   id?: string;
+
+  /**
+   * Default true. false: only the disk is kept, and the resume starts cold with the services that ran; one that is SUSPENDED
+   * already stays as it is.
+   *
+   * @generated from field: optional bool memory = 2;
+   */
+  memory?: boolean;
 };
 
 /**
