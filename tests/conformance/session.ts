@@ -189,24 +189,35 @@ export class Session {
 
   /** The next steps find it made, and what they captured of it is what it then was. */
   async #awaitMade(json: unknown): Promise<void> {
-    const answer = json as { sandbox?: MadeSandbox } | undefined;
-    if (answer?.sandbox?.state !== "SANDBOX_STATE_CREATING") return;
-    answer.sandbox = await this.#made(answer.sandbox);
-    if (answer.sandbox.domain !== "") this.#domains.set(answer.sandbox.id, answer.sandbox.domain);
+    const answer = json as { sandbox?: MadeSandbox; sandboxes?: MadeSandbox[] } | undefined;
+    for (const one of [answer?.sandbox, ...(answer?.sandboxes ?? [])]) {
+      if (one?.state !== "SANDBOX_STATE_CREATING") continue;
+      Object.assign(one, await this.#made(one));
+      if (one.domain !== "") this.#domains.set(one.id, one.domain);
+    }
   }
 
   /** Sandboxes that a case makes are ours to delete. */
   #adopt(json: unknown, step: Step): void {
     if (!makesSandbox(step)) return;
     const made = json as
-      | { sandbox?: { id?: string; domain?: string }; data_plane_token?: string }
+      | {
+          sandbox?: { id?: string; domain?: string };
+          data_plane_token?: string;
+          sandboxes?: { id?: string; domain?: string }[];
+          data_plane_tokens?: string[];
+        }
       | undefined;
-    const id = made?.sandbox?.id;
-    if (id === undefined) return;
-    this.#owned.add(id);
-    if (made?.sandbox?.domain) this.#domains.set(id, made.sandbox.domain);
-    if (made?.data_plane_token) this.#tokens.set(id, made.data_plane_token);
-    if (step.auth === "other_team") this.#tokens.set(`key ${id}`, this.target.otherTeamKey ?? "");
+    const { sandboxes = [made?.sandbox], data_plane_tokens = [made?.data_plane_token] } = made ?? {};
+    for (const [index, sandbox] of sandboxes.entries()) {
+      const id = sandbox?.id;
+      if (id === undefined) continue;
+      const token = data_plane_tokens[index];
+      this.#owned.add(id);
+      if (sandbox?.domain) this.#domains.set(id, sandbox.domain);
+      if (token) this.#tokens.set(id, token);
+      if (step.auth === "other_team") this.#tokens.set(`key ${id}`, this.target.otherTeamKey ?? "");
+    }
   }
 
   async #authorization(surface: Surface, step: Step, captured: Captured): Promise<Record<string, string>> {

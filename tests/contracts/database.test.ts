@@ -29,7 +29,7 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
 
   const insert = async (changes: Parameters<typeof aSandbox>[0]) => {
     const record = aSandbox({ teamId: "team-a", ...changes });
-    await db.sandboxes.insert(rowOf(record));
+    await db.sandboxes.insert([rowOf(record)]);
     return record;
   };
 
@@ -162,7 +162,7 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
       const record = await insert({});
       const again = anOperation({ sandboxId: record.id });
       await expect(
-        db.sandboxes.insert({ record, begin: again, audit: anAuditEntry({ subject: "second" }) }),
+        db.sandboxes.insert([{ record, begin: again, audit: anAuditEntry({ subject: "second" }) }]),
       ).rejects.toThrow();
       expect(await db.audit.list({ teamId: "team-a", subject: "second", limit: 10 })).toEqual([]);
     });

@@ -24,7 +24,7 @@ describe.each(databaseKinds)("idempotency keys on $name", (kind) => {
   });
   const insertKeyed = async (changes: object = {}) => {
     const record = aSandbox({ teamId: "team-a" });
-    await db.sandboxes.insert(rowOf(record), { key: keyOf(record.id, changes) });
+    await db.sandboxes.insert([rowOf(record)], { key: keyOf(record.id, changes) });
     return record;
   };
 
@@ -44,7 +44,7 @@ describe.each(databaseKinds)("idempotency keys on $name", (kind) => {
     const record = await insertKeyed();
     const other = aSandbox({ teamId: "team-a" });
     const put = (key: string) =>
-      db.sandboxes.insert(rowOf(other), { ofTeamMax: 1, key: keyOf(other.id, { key }) });
+      db.sandboxes.insert([rowOf(other)], { ofTeamMax: 1, key: keyOf(other.id, { key }) });
     await expect(put("k")).rejects.toThrow("has the idempotency key");
     await expect(put("l")).rejects.toThrow("at most 1");
     expect(await db.idempotencyKeys.find("team-a", "l", nowMs)).toBeUndefined();

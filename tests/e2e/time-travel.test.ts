@@ -108,6 +108,37 @@ describe("a counter that runs as a service", () => {
       expect(new Set([line, first?.[index], second?.[index]]).size, `line ${index}: ${line}`).toBe(3);
   });
 
+  test("twelve clones of one call are of one instant, though they are not made at once", async () => {
+    const ticks = "import time\nwhile True:\n    print(time.time(), flush=True); time.sleep(0.005)";
+    await client.shell(sandbox, `nohup python3 -c '${ticks}' > /root/ticks 2>/dev/null &`);
+    const fromSeconds = Number(await client.shell(sandbox, "sleep 0.3; tail -n 1 /root/ticks"));
+    const { sandboxes, data_plane_tokens } = await client.gateway<{
+      sandboxes: TestSandbox[];
+      data_plane_tokens: string[];
+    }>("ForkSandbox", { source_sandbox_id: sandbox.id, count: 12, name: "clone" });
+    const clones = sandboxes.map(({ id }, index) => ({ id, token: data_plane_tokens[index] ?? "" }));
+    for (const clone of clones) client.session.adopt(forThisTest(clone).id);
+    // The longest pause since the call is that between the snapshot and the first tick of the clone.
+    const lastTick = [
+      "import sys",
+      `ticks = [float(line) for line in open('/root/ticks') if float(line) >= ${fromSeconds}]`,
+      "print(max(zip(ticks, ticks[1:]), key=lambda pair: pair[1] - pair[0])[0])",
+    ].join("\n");
+    const instants: string[] = [];
+    for (const { id, token } of clones) {
+      const { sandbox: made } = await eventually(
+        () => client.gateway<Answer>("GetSandbox", { id }),
+        ({ sandbox: seen }) => seen.state !== "SANDBOX_STATE_CREATING",
+        60_000,
+      );
+      expect(made.state).toBe("SANDBOX_STATE_RUNNING");
+      const clone = { id, token, domain: made.domain };
+      instants.push((await client.exec(clone, ["python3", "-c", lastTick])).stdout);
+    }
+    expect(new Set(instants).size, instants.join("")).toBe(1);
+    await client.shell(sandbox, "pkill -f '[t]ime.time'; rm /root/ticks");
+  });
+
   test("a fork of a fork, and the source may go", async () => {
     const child = await fork(sandbox);
     const before = await countIn(child);

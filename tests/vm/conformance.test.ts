@@ -55,6 +55,7 @@ const chosen: Record<string, readonly string[]> = {
   ],
   "gateway/lifecycle.yaml": [
     "suspend freezes a sandbox and resume continues it",
+    "a fork with a count makes clones of one instant, of a running and of a suspended sandbox",
     "a suspend without memory keeps the disk, and the resume starts cold with the services that ran",
     "a suspended sandbox can be deleted",
     "a fork is a running copy of memory and disk with an identity of its own",

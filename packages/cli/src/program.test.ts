@@ -115,6 +115,13 @@ test("rm deletes each, suspend and resume wait, update changes only what was nam
     name: "two",
     idempotency_key: "k",
   });
+  const many = await service.run(["fork", "demo", "--count", "3"]);
+  expect(service.sent("ForkSandbox")).toEqual({ source_sandbox_id: sandboxId, count: 3 });
+  expect(many.stdout).toMatch(/^ID +NAME .*\nsbx-b+ +fork +running /);
+  expect(JSON.parse((await service.run(["fork", "demo", "--count", "1", "--json"])).stdout)).toEqual({
+    sandboxes: [service.sandbox(otherId, "fork")],
+  });
+  expect((await service.run(["fork", "demo", "--count", "few"])).code).toBe(2);
 });
 
 test("a start tells at a terminal how far the images are that it waits for", async () => {

@@ -14,6 +14,7 @@ import { type HostDataPlane, hostDataPlane } from "./api/data-plane.ts";
 import { DozeWatch } from "./idle/doze-watch.ts";
 import { DiskSeeds } from "./operations/disk-seeds.ts";
 import type { OperationParts } from "./operations/operation-parts.ts";
+import { GroupSnapshots } from "./operations/group-snapshots.ts";
 import { SharedSnapshots } from "./operations/shared-snapshots.ts";
 import { hostMetrics } from "./machines/host-metrics.ts";
 import { hostService } from "./api/host-service.ts";
@@ -59,7 +60,8 @@ export function createHost(parts: HostParts): Host {
     checkpoints.list(teamId),
   );
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
-  const operations: OperationParts = { machines, journal, seeds, snapshots };
+  const groups = new GroupSnapshots(machines, snapshots);
+  const operations: OperationParts = { machines, journal, seeds, snapshots, groups };
   const idle = new IdleWatch(machines);
   const dozes = new DozeWatch(machines, (parts.dozeSeconds ?? 0) * 1_000);
   hostMetrics(machines.metrics, machines, checkpoints);

@@ -79,6 +79,8 @@ export const limits = {
   unpagedList: 10_000,
   auditPageSizeDefault: 100,
   createAnswerMs: 10_000,
+  /** Clones of one ForkSandbox. */
+  forkCount: 100,
   idempotencyKeyLength: 128,
   idempotencyKeepSeconds: 86_400,
   cpusMin: 0.1,

@@ -67,7 +67,8 @@ export class Cloche {
     }
   }
 
-  async fork(request: ForkSandboxRequest, options: CallOptions = {}): Promise<Sandbox> {
+  /** One clone; `sandbox.forkMany` makes several. */
+  async fork(request: Omit<ForkSandboxRequest, "count">, options: CallOptions = {}): Promise<Sandbox> {
     return Sandbox.withToken(this.gateway, this.#settings, await this.gateway.forkSandbox(request, options));
   }
 }

@@ -87,12 +87,21 @@ export interface ForkSandboxRequest {
   egress?: EgressRequest;
   /** As of CreateSandbox. */
   idempotency_key?: string;
+  /** 1 to 100, default 1: so many clones of one instant, all or none. With a name they are called `name-1`, `name-2`, … */
+  count?: number;
 }
 
 export interface SandboxWithToken {
   sandbox: SandboxInfo;
   data_plane_token: string;
   data_plane_token_expires_at_unix: number;
+}
+
+export interface ForkedSandboxes extends SandboxWithToken {
+  /** All that were made; `sandbox` is the first. */
+  sandboxes: SandboxInfo[];
+  /** One for each of `sandboxes`. */
+  data_plane_tokens: string[];
 }
 
 export interface ListSandboxesRequest {

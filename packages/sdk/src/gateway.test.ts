@@ -63,6 +63,26 @@ test("every method goes to its path with the API key and its own field names", a
   }
 });
 
+test("several clones of one call each have their own token", async () => {
+  await using service = await FakeService.start();
+  const clone = (id: string) => ({ ...service.info(), id });
+  service.methods.ForkSandbox = () => ({
+    sandbox: clone("a"),
+    sandboxes: [clone("a"), clone("b")],
+    data_plane_token: "ta",
+    data_plane_tokens: ["ta", "tb"],
+    data_plane_token_expires_at_unix: 9e9,
+  });
+  const clones = await (await service.cloche().create()).forkMany(2, { name: "n" });
+  expect(JSON.parse(service.asked.at(-1)?.body ?? "")).toEqual({
+    source_sandbox_id: sandboxId,
+    name: "n",
+    count: 2,
+  });
+  expect(clones.map(({ id }) => id)).toEqual(["a", "b"]);
+  expect(await Promise.all(clones.map((one) => one.token()))).toEqual(["ta", "tb"]);
+});
+
 test("an error answer becomes a typed error", async () => {
   await using service = await FakeService.start();
   service.methods.GetSandbox = () => {

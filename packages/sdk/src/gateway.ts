@@ -3,6 +3,7 @@ import type {
   AuditPage,
   CreateSandboxRequest,
   CreatedApiKey,
+  ForkedSandboxes,
   ForkSandboxRequest,
   GetUsageRequest,
   GetUsageResponse,
@@ -84,7 +85,7 @@ export class Gateway {
     return (await this.#read<{ sandbox: SandboxInfo }>("ResumeSandbox", { id }, options)).sandbox;
   }
   /** A clone of the running machine; with `checkpoint_id` a new machine on that checkpoint's disk. */
-  forkSandbox(request: ForkSandboxRequest, options: CallOptions = {}): Promise<SandboxWithToken> {
+  forkSandbox(request: ForkSandboxRequest, options: CallOptions = {}): Promise<ForkedSandboxes> {
     return this.#make("ForkSandbox", request, options);
   }
   issueDataPlaneToken(sandboxId: string, options: CallOptions = {}): Promise<DataPlaneToken> {
@@ -169,11 +170,11 @@ export class Gateway {
     await this.#call("RevokeApiKey", { id }, options, apiKeyService);
   }
 
-  #make(
+  #make<Answer>(
     method: string,
     message: CreateSandboxRequest | ForkSandboxRequest,
     options: CallOptions,
-  ): Promise<SandboxWithToken> {
+  ): Promise<Answer> {
     return this.#send(method, message, options, sandboxService, message.idempotency_key !== undefined);
   }
   #read<Answer>(

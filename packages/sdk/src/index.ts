@@ -1,6 +1,6 @@
 /** The TypeScript client of Cloche's public contract. This entry runs in browsers and in Node; `@cloche/sdk/node` adds the local CA. */
 export { Cloche, type ClocheOptions } from "./cloche.ts";
-export { Gateway } from "./gateway.ts";
+export { Gateway, type SuspendOptions } from "./gateway.ts";
 export type * from "./gateway-types.ts";
 export { openDataPlane, Sandbox, SandboxDataPlane } from "./sandbox.ts";
 export { ClocheApiError, ClocheConnectionError, ClocheSdkError, ClocheWaitError } from "./errors.ts";

@@ -170,11 +170,27 @@ export class Sandbox extends SandboxDataPlane {
     return this.#info;
   }
   async fork(
-    request: Omit<ForkSandboxRequest, "source_sandbox_id"> = {},
+    request: Omit<ForkSandboxRequest, "source_sandbox_id" | "count"> = {},
     options: CallOptions = {},
   ): Promise<Sandbox> {
     const answer = await this.#gateway.forkSandbox({ ...request, source_sandbox_id: this.id }, options);
     return Sandbox.withToken(this.#gateway, this.#settings, answer);
+  }
+  /** `count` (1 to 100) clones of one instant: all of them, or none. With a `name` they are called `name-1`, `name-2`, … */
+  async forkMany(
+    count: number,
+    request: Omit<ForkSandboxRequest, "source_sandbox_id" | "count"> = {},
+    options: CallOptions = {},
+  ): Promise<Sandbox[]> {
+    const message = { ...request, count, source_sandbox_id: this.id };
+    const answer = await this.#gateway.forkSandbox(message, options);
+    return answer.sandboxes.map((sandbox, index) =>
+      Sandbox.withToken(this.#gateway, this.#settings, {
+        ...answer,
+        sandbox,
+        data_plane_token: answer.data_plane_tokens[index] ?? "",
+      }),
+    );
   }
   async update(request: Omit<UpdateSandboxRequest, "id">, options: CallOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.#gateway.updateSandbox({ ...request, id: this.id }, options);

@@ -44,7 +44,7 @@ _GATEWAY = {
     "DeleteSandbox": ("delete_sandbox", ["id"], ""),
     "SuspendSandbox": ("suspend_sandbox", ["id"], "memory"),
     "ResumeSandbox": ("resume_sandbox", ["id"], ""),
-    "ForkSandbox": ("fork_sandbox", ["source_sandbox_id"], f"{_TIMING} checkpoint_id idempotency_key"),
+    "ForkSandbox": ("fork_sandbox", ["source_sandbox_id"], f"{_TIMING} checkpoint_id idempotency_key count"),
     "IssueDataPlaneToken": ("issue_data_plane_token", ["sandbox_id"], ""),
     "UpdateSandbox": ("update_sandbox", ["id"], f"{_TIMING} public_ports on_timeout"),
     "DeleteCheckpoint": ("delete_checkpoint", ["id"], ""),

@@ -168,8 +168,8 @@ class Session:
         content = value if isinstance(value, bytes) else getattr(response, "_content", b"")
         exchange = Exchange(response, content, value, error)
         if surface == "gateway" and step["call"] in ("CreateSandbox", "ForkSandbox") and error is None:
-            made = exchange.json["sandbox"]["id"]
-            self._owned[made] = self.other if step.get("auth") == "other_team" else self.client
+            for made in exchange.json.get("sandboxes", [exchange.json["sandbox"]]):
+                self._owned[made["id"]] = self.other if step.get("auth") == "other_team" else self.client
         return exchange
 
     def _send(self, surface, step, captured, body):
@@ -232,10 +232,12 @@ class Session:
         return captured["domain"] if id == captured.get("sandbox") else self._sandbox(id).domain
 
     def _await_made(self, exchange):
-        made = exchange.json["sandbox"] if exchange.error is None else {}
-        if made.get("state") == "SANDBOX_STATE_CREATING":
-            info = self._sandbox(made["id"]).wait_for("SANDBOX_STATE_RUNNING", "SANDBOX_STATE_ERROR")
-            made.update(state=info.state, domain=info.domain)
+        if exchange.error is not None:
+            return
+        for made in (exchange.json["sandbox"], *exchange.json.get("sandboxes", [])):
+            if made.get("state") == "SANDBOX_STATE_CREATING":
+                info = self._sandbox(made["id"]).wait_for("SANDBOX_STATE_RUNNING", "SANDBOX_STATE_ERROR")
+                made.update(state=info.state, domain=info.domain)
 
 
 def sandbox_use(file, case):

@@ -54,6 +54,18 @@ async function show({ json, terminal }: Run, info: SandboxInfo): Promise<void> {
   else await printSandbox(terminal, info);
 }
 
+async function showAll({ json, terminal }: Run, infos: readonly SandboxInfo[]): Promise<void> {
+  if (json) return printJson(terminal, { sandboxes: infos });
+  const rows = infos.map((info) => [
+    info.id,
+    info.name,
+    shortState(info.state),
+    info.created_at,
+    info.domain,
+  ]);
+  return printTable(terminal, ["ID", "NAME", "STATE", "CREATED", "DOMAIN"], rows);
+}
+
 interface MachineOptions {
   name?: string;
   metadata?: Record<string, string>;
@@ -66,6 +78,8 @@ interface MachineOptions {
   idempotencyKey?: string;
   wait: boolean;
 }
+type ForkOptions = MachineOptions & { checkpoint?: string; count?: number };
+
 const lifetimes = (options: MachineOptions) => ({
   name: options.name,
   metadata: options.metadata,
@@ -80,12 +94,13 @@ const lifetimes = (options: MachineOptions) => ({
 /** What the gateway last told of it, for who waits. */
 const stateOf = (sandbox: Sandbox) => (): string => `${sandbox.info.name}: ${shortState(sandbox.info.state)}`;
 
+async function untilRunning(run: Run, sandbox: Sandbox): Promise<void> {
+  if (sandbox.info.state === "SANDBOX_STATE_RUNNING") return;
+  await during(run, stateOf(sandbox), () => sandbox.waitFor("SANDBOX_STATE_RUNNING", { signal: run.signal }));
+}
+
 async function settled(run: Run, sandbox: Sandbox, wait: boolean): Promise<void> {
-  if (wait && sandbox.info.state !== "SANDBOX_STATE_RUNNING") {
-    await during(run, stateOf(sandbox), () =>
-      sandbox.waitFor("SANDBOX_STATE_RUNNING", { signal: run.signal }),
-    );
-  }
+  if (wait) await untilRunning(run, sandbox);
   await show(run, sandbox.info);
 }
 
@@ -166,17 +181,9 @@ export function addSandboxCommands(registry: Registry): void {
           const infos: SandboxInfo[] = [];
           const request = present({ states, metadata: options.metadata });
           for await (const { info } of run.cloche.list(request, { signal: run.signal })) infos.push(info);
-          if (run.json) return printJson(run.terminal, { sandboxes: infos });
-          if (options.quiet === true)
+          if (options.quiet === true && !run.json)
             return write(run.terminal.stdout, infos.map(({ id }) => `${id}\n`).join(""));
-          const rows = infos.map((info) => [
-            info.id,
-            info.name,
-            shortState(info.state),
-            info.created_at,
-            info.domain,
-          ]);
-          return printTable(run.terminal, ["ID", "NAME", "STATE", "CREATED", "DOMAIN"], rows);
+          return showAll(run, infos);
         },
       ),
     );
@@ -252,19 +259,33 @@ export function addSandboxCommands(registry: Registry): void {
       "what it may reach: open, none, or a domain or address that is allowed; repeatable; default the source's",
       collect,
     )
+    .option("--count <number>", "so many clones of one instant, 1 to 100: all or none", wholeNumber)
     .option("--idempotency-key <text>", "a fork repeated with it within 24 hours answers the same clone")
     .option("--no-wait", "do not wait until it runs")
-    .addHelpText("after", "\nExample:\n  cloche fork demo --name demo-2")
+    .addHelpText(
+      "after",
+      "\nExamples:\n  cloche fork demo --name demo-2\n  cloche fork demo --count 8 --name worker",
+    )
     .action(
-      act(registry, async (run, word: string, options: MachineOptions & { checkpoint?: string }) => {
+      act(registry, async (run, word: string, options: ForkOptions) => {
         const source = await run.sandbox(word);
         const request = present({ ...lifetimes(options), checkpoint_id: options.checkpoint });
-        const clone = await during(
+        const { count } = options;
+        const clones = await during(
           run,
           () => `forking ${source.info.name}`,
-          () => source.fork(request, { signal: run.signal }),
+          async () =>
+            count === undefined
+              ? [await source.fork(request, { signal: run.signal })]
+              : await source.forkMany(count, request, { signal: run.signal }),
         );
-        await settled(run, clone, options.wait);
+        if (options.wait) for (const clone of clones) await untilRunning(run, clone);
+        if (count === undefined) for (const { info } of clones) await show(run, info);
+        else
+          await showAll(
+            run,
+            clones.map(({ info }) => info),
+          );
       }),
     );
 

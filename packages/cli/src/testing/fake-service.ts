@@ -109,6 +109,8 @@ export class FakeService {
       }),
       ForkSandbox: () => ({
         sandbox: this.sandbox(otherId, "fork"),
+        sandboxes: [this.sandbox(otherId, "fork")],
+        data_plane_tokens: [""],
         data_plane_token: "",
         data_plane_token_expires_at_unix: 0,
       }),

@@ -4,6 +4,8 @@ import type { OperationRow, Schema } from "./schema.ts";
 export const operationKinds = ["create", "fork", "suspend", "resume", "delete"] as const;
 export type OperationKind = (typeof operationKinds)[number];
 
+const makingKinds: OperationKind[] = ["create", "fork"];
+
 /** One running operation of a sandbox: what the service continues after a crash. */
 export interface OperationRecord {
   id: string;
@@ -26,8 +28,18 @@ export interface OperationRecord {
 export interface OperationInput {
   /** Suspend: the memory is not kept. */
   diskOnly?: true;
+  /** Create and fork: the sandboxes that are made together with this one, which is one of them. */
+  group?: OperationGroup;
+  /** Of a group that turned back while its caller waited: no record of it stays. */
+  isRefused?: boolean;
   /** Suspend and resume that turned back: what the machine then was. */
   fate?: "running" | "suspended" | "lost";
+}
+
+export interface OperationGroup {
+  /** 20 hexadecimal digits. */
+  id: string;
+  sandboxIds: readonly string[];
 }
 
 export class Operations {
@@ -50,6 +62,38 @@ export class Operations {
       .where("sandbox_id", "=", sandboxId)
       .executeTakeFirst();
     return row && operationFromRow(row);
+  }
+
+  /** Those that still make sandboxes of the group. */
+  async ofGroup({ sandboxIds }: OperationGroup): Promise<OperationRecord[]> {
+    const rows = await this.#db
+      .selectFrom("operations")
+      .selectAll()
+      .where("sandbox_id", "in", sandboxIds)
+      .where("kind", "in", makingKinds)
+      .execute();
+    return rows.map(operationFromRow);
+  }
+
+  /** Turns all that still make sandboxes of the group back, with the failure and what is known of it. `begun`: their steps. */
+  async turnBack(
+    { sandboxIds }: OperationGroup,
+    { input, begun, failure }: Pick<OperationRecord, "input" | "begun" | "failure">,
+    nowMs: number,
+  ): Promise<void> {
+    await this.#db
+      .updateTable("operations")
+      .set({
+        direction: "back",
+        begun: JSON.stringify(begun),
+        input: JSON.stringify(input),
+        failure,
+        updated_at: nowMs,
+      })
+      .where("sandbox_id", "in", sandboxIds)
+      .where("kind", "in", makingKinds)
+      .where("direction", "=", "forward")
+      .execute();
   }
 
   /** Writes the progress down; false when the operation is no longer the sandbox's. */

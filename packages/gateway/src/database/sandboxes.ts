@@ -34,6 +34,12 @@ export interface InsertOptions {
   key?: KeyedCall | undefined;
 }
 
+export interface SandboxChange {
+  read: SandboxRecord;
+  patch: SandboxPatch;
+  write: SandboxWrite;
+}
+
 export interface SandboxRemoval {
   /** Ends the operation of this id; when it is no longer the sandbox's, nothing is removed. */
   end: string;
@@ -163,16 +169,23 @@ export class Sandboxes {
     return row?.last ?? 0;
   }
 
-  /** Throws KeyTaken, or `resource_exhausted` when the team has as many sandboxes already; nothing is written then. */
-  async insert({ record, begin, audit }: NewRow, { ofTeamMax = 0, key }: InsertOptions = {}): Promise<void> {
+  /**
+   * Sandboxes of one team, all or none. Throws KeyTaken, or `resource_exhausted` when there is no room for all of them; nothing is
+   * written then.
+   */
+  async insert(rows: readonly NewRow[], { ofTeamMax = 0, key }: InsertOptions = {}): Promise<void> {
     await this.#db.transaction().execute(async (tx) => {
+      const first = rows[0]?.record;
+      if (first === undefined) return;
       // Before the room: what was made already needs none.
-      if (key !== undefined) await insertKey(tx, key, record.createdAtMs);
-      if (ofTeamMax > 0) await checkRoom(tx, record.teamId, ofTeamMax);
-      await tx.insertInto("sandboxes").values(sandboxToRow(record)).execute();
-      await writeMetadata(tx, record.id, record.metadata);
-      await insertOperation(tx, begin);
-      await insertAudit(tx, audit);
+      if (key !== undefined) await insertKey(tx, key, first.createdAtMs);
+      if (ofTeamMax > 0) await checkRoom(tx, first.teamId, ofTeamMax, rows.length);
+      for (const { record, begin, audit } of rows) {
+        await tx.insertInto("sandboxes").values(sandboxToRow(record)).execute();
+        await writeMetadata(tx, record.id, record.metadata);
+        await insertOperation(tx, begin);
+        await insertAudit(tx, audit);
+      }
     });
   }
 
@@ -186,26 +199,26 @@ export class Sandboxes {
     nowMs: number,
     write: SandboxWrite = {},
   ): Promise<SandboxRecord | undefined> {
-    const next: SandboxRecord = {
-      ...read,
-      ...patch,
-      generation: read.generation + 1,
-      updatedAtMs: Math.max(nowMs, read.updatedAtMs),
-    };
-    const run = async (db: Kysely<Schema>): Promise<boolean> => {
-      const result = await db
-        .updateTable("sandboxes")
-        .set(changedColumns(next, patch))
-        .where("id", "=", read.id)
-        .where("state", "=", read.state)
-        .where("generation", "=", read.generation)
-        .executeTakeFirst();
-      if (result.numUpdatedRows !== 1n) return false;
-      if (patch.metadata !== undefined) await writeMetadata(db, read.id, patch.metadata);
-      await writeUsage(db, read, next, write);
-      return await writeRest(db, read.id, write);
-    };
-    return (await this.#allOrNothing(run)) ? next : undefined;
+    return (await this.changeAll([{ read, patch, write }], nowMs))?.[0];
+  }
+
+  /** The same of several sandboxes: all of them, or nothing is written. */
+  async changeAll(changes: readonly SandboxChange[], nowMs: number): Promise<SandboxRecord[] | undefined> {
+    const nexts: SandboxRecord[] = [];
+    const isWritten = await this.#allOrNothing(async (db) => {
+      for (const { read, patch, write } of changes) {
+        const next: SandboxRecord = {
+          ...read,
+          ...patch,
+          generation: read.generation + 1,
+          updatedAtMs: Math.max(nowMs, read.updatedAtMs),
+        };
+        nexts.push(next);
+        if (!(await writeChange(db, { read, patch, write }, next))) return false;
+      }
+      return true;
+    });
+    return isWritten ? nexts : undefined;
   }
 
   /** Removes the record with all that belongs to it, under the same conditions as `change`. */
@@ -277,6 +290,24 @@ async function writeRest(db: Kysely<Schema>, sandboxId: string, write: SandboxWr
   return true;
 }
 
+async function writeChange(
+  db: Kysely<Schema>,
+  { read, patch, write }: SandboxChange,
+  next: SandboxRecord,
+): Promise<boolean> {
+  const result = await db
+    .updateTable("sandboxes")
+    .set(changedColumns(next, patch))
+    .where("id", "=", read.id)
+    .where("state", "=", read.state)
+    .where("generation", "=", read.generation)
+    .executeTakeFirst();
+  if (result.numUpdatedRows !== 1n) return false;
+  if (patch.metadata !== undefined) await writeMetadata(db, read.id, patch.metadata);
+  await writeUsage(db, read, next, write);
+  return await writeRest(db, read.id, write);
+}
+
 const isRunning = ({ state }: SandboxRecord): boolean => state === "SANDBOX_STATE_RUNNING";
 
 async function writeUsage(
@@ -300,7 +331,12 @@ async function writeMetadata(
   if (rows.length > 0) await db.insertInto("sandbox_metadata").values(rows).execute();
 }
 
-async function checkRoom(tx: Transaction<Schema>, teamId: string, max: number): Promise<void> {
+async function checkRoom(
+  tx: Transaction<Schema>,
+  teamId: string,
+  max: number,
+  wanted: number,
+): Promise<void> {
   // Holds the team's row: of two that take the last place, one waits and then counts the other.
   await tx
     .updateTable("teams")
@@ -313,10 +349,11 @@ async function checkRoom(tx: Transaction<Schema>, teamId: string, max: number): 
     .where("team_id", "=", teamId)
     .where("state", "!=", "SANDBOX_STATE_DELETING")
     .executeTakeFirstOrThrow();
-  if (Number(count) >= max)
+  const more = wanted === 1 ? "" : `, and ${wanted} more are asked for`;
+  if (Number(count) + wanted > max)
     throw new ClocheError(
       "resource_exhausted",
-      `the team has ${count} sandboxes; at most ${max} are allowed: delete some first`,
+      `the team has ${count} sandboxes${more}; at most ${max} are allowed: delete some first`,
       { resource: "quota" },
     );
 }

@@ -7,6 +7,7 @@ import { MachinePhase } from "@cloche/protocol/host";
 import { Code } from "@connectrpc/connect";
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { HostMethod } from "../testing/fake-host.ts";
 import type { Answer } from "../testing/gateway-fixture.ts";
 import { World } from "../testing/world.ts";
@@ -24,6 +25,14 @@ interface Scenario {
   unanswered: string[];
   /** What must hold besides. */
   check?(world: World, id: string): void;
+  /** What must hold of all sandboxes but the one prepared. */
+  always?(made: readonly SandboxRecord[]): void;
+}
+
+/** Of a group: all run, or none does. Those of one that failed after its caller was gone say why. */
+function allOrNone(made: readonly SandboxRecord[]): void {
+  expect(new Set(made.map(({ state }) => state)).size).toBeLessThanOrEqual(1);
+  if (made.some(({ state }) => state === R)) expect(made).toHaveLength(3);
 }
 
 const running = async (world: World): Promise<string> => (await world.call("CreateSandbox")).body.sandbox.id;
@@ -85,6 +94,37 @@ const scenarios: Scenario[] = [
     body: (id) => ({ source_sandbox_id: id }),
     answered: [R],
     unanswered: [R, gone],
+  },
+  {
+    name: "fork of three",
+    prepare: running,
+    method: "ForkSandbox",
+    body: (id) => ({ source_sandbox_id: id, count: 3 }),
+    answered: [R],
+    unanswered: [R, gone],
+    always: allOrNone,
+  },
+  {
+    name: "fork of three of which one fails",
+    prepare: running,
+    method: "ForkSandbox",
+    body: (id) => ({ source_sandbox_id: id, count: 3 }),
+    spoil: (world) => world.host.fault("forkMachine", "before", Code.Internal, 1, "one too many"),
+    answered: [],
+    // Killed before the failure was written: then it is tried again.
+    unanswered: [R, E, gone],
+    always: allOrNone,
+  },
+  {
+    name: "fork of three that the host refuses",
+    prepare: running,
+    method: "ForkSandbox",
+    body: (id) => ({ source_sandbox_id: id, count: 3 }),
+    // The second and third run already, or not yet.
+    spoil: (world) => world.host.fault("forkMachine", "halfway", Code.Internal, 99, "no memory"),
+    answered: [],
+    unanswered: [E, gone],
+    always: allOrNone,
   },
   {
     name: "suspend",
@@ -193,6 +233,7 @@ describe("killed at everything it does", patient, () => {
       const subject = await subjectOf(world, scenario, id);
       const state = await stateOf(world, subject);
       scenario.check?.(world, subject);
+      scenario.always?.((await world.database.sandboxes.all()).filter((one) => one.id !== id));
       const isPromised = answer !== undefined && answer.status === 200;
       expect(isPromised ? scenario.answered : scenario.unanswered, where).toContain(state);
       if (isPromised) await checkAnswer(world, scenario, answer);
@@ -261,6 +302,7 @@ describe("every call of the host failed in turn", patient, () => {
   const uses: Record<string, HostMethod> = {
     create: "createMachine",
     fork: "forkMachine",
+    "fork of three": "forkMachine",
     suspend: "suspendMachine",
     resume: "resumeMachine",
     delete: "destroyMachine",
@@ -286,6 +328,7 @@ describe("every call of the host failed in turn", patient, () => {
       await world.callPassingTime(scenario.method, scenario.body(id));
       await world.settle();
       await world.checkTruth();
+      scenario.always?.((await world.database.sandboxes.all()).filter((one) => one.id !== id));
       await world.close();
     }
   });
@@ -300,7 +343,7 @@ describe("random lives", () => {
     {
       weight: 12,
       arbitrary: fc.record({
-        do: fc.constantFrom("suspend", "resume", "fork", "delete", "update"),
+        do: fc.constantFrom("suspend", "resume", "fork", "forks", "delete", "update"),
         slot,
       }),
     },
@@ -354,6 +397,8 @@ describe("random lives", () => {
         return await request("ResumeSandbox", { id: idAt(one.slot) });
       case "fork":
         return await request("ForkSandbox", { source_sandbox_id: idAt(one.slot) });
+      case "forks":
+        return await request("ForkSandbox", { source_sandbox_id: idAt(one.slot), count: 2 });
       case "delete":
         return await request("DeleteSandbox", { id: idAt(one.slot) });
       case "update":

@@ -52,9 +52,15 @@ export class HostCalls {
     return this.#retry(context, (o) => this.#client.createMachine(request, o), gatewayLimits.hostCreateMs);
   }
 
-  fork(record: SandboxRecord, context: CallContext): Promise<Machine> {
-    const request = { sourceSandboxId: record.sourceSandboxId, spec: specOf(record) };
+  /** `group`: of forks that are clones of one instant, or empty. */
+  fork(record: SandboxRecord, group: string, context: CallContext): Promise<Machine> {
+    const request = { sourceSandboxId: record.sourceSandboxId, spec: specOf(record), group };
     return this.#retry(context, (o) => this.#client.forkMachine(request, o), gatewayLimits.hostForkMs);
+  }
+
+  async endForkGroup(group: string, context: CallContext): Promise<void> {
+    const call = (o: CallOptions) => this.#client.endForkGroup({ group }, o);
+    await this.#retry(context, call, gatewayLimits.hostQueryMs);
   }
 
   suspend(sandboxId: string, diskOnly: boolean, context: CallContext): Promise<Machine> {

@@ -10,6 +10,7 @@ import type { Database } from "../database/database.ts";
 import type { KeyedCall } from "../database/idempotency-keys.ts";
 import type { OperationInput, OperationKind, OperationRecord } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import type { NewRow } from "../database/sandboxes.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog, Caller } from "./audit-log.ts";
 import { decideRequest, type LifecycleRequest } from "./decide.ts";
@@ -107,35 +108,55 @@ export class Lifecycle {
   }
 
   /**
-   * Makes a sandbox and answers when it is RUNNING, has failed, or after 10 s (limits.createAnswerMs) with the state it then
-   * has. Throws what the host refused when nothing was made, and KeyTaken. `fork`: a live clone of `sourceSandboxId`.
+   * Makes sandboxes and answers when all are RUNNING, or have failed, or after 10 s (limits.createAnswerMs) with the states they
+   * then have. Several become RUNNING together, or none stays. Throws what the host refused when nothing was made, and KeyTaken.
+   * `fork`: live clones of `sourceSandboxId`.
    */
   async create(
     caller: Caller,
-    wanted: NewSandbox,
+    wanted: readonly NewSandbox[],
     kind: "create" | "fork",
     key?: CallKey,
-  ): Promise<SandboxRecord> {
-    const { audit, records, runner, sandboxesMax } = this.#needs;
-    const { id } = wanted;
-    const record = this.#newRecord(caller, wanted);
-    const operation = this.#newOperation(caller, id, kind);
-    const entry = audit.entry(caller, `sandbox.${kind}`, id);
-    const keyed = key && this.#keyed(caller, key, [id]);
-    const row = { record, begin: operation, audit: entry };
-    const insert = () => records.insert(row, { ofTeamMax: sandboxesMax, key: keyed }).then(() => true);
+  ): Promise<SandboxRecord[]> {
+    const { records, runner, sandboxesMax } = this.#needs;
+    const ids = wanted.map(({ id }) => id);
+    const rows = this.#newRows(caller, wanted, kind);
+    const keyed = key && this.#keyed(caller, key, ids);
+    const insert = () => records.insert(rows, { ofTeamMax: sandboxesMax, key: keyed }).then(() => true);
     const waiting: WaitingCaller = { isWaiting: true };
     const deadline = this.#deadline(limits.createAnswerMs);
-    const settled = records.waitFor(id, (r) => r.state !== "SANDBOX_STATE_CREATING", deadline.signal);
+    const settled = Promise.all(ids.map((id) => records.waitFor(id, isMade, deadline.signal)));
     try {
-      await runner.begin(operation, insert, waiting);
+      await runner.beginAll(
+        rows.map(({ begin }) => begin),
+        insert,
+        waiting,
+      );
       await settled;
     } finally {
       waiting.isWaiting = false;
       deadline.end();
     }
     if (waiting.refusal !== undefined) throw waiting.refusal;
-    const found = await records.get(id);
+    return await Promise.all(ids.map((id) => this.#stillThere(id)));
+  }
+
+  #newRows(caller: Caller, wanted: readonly NewSandbox[], kind: "create" | "fork"): NewRow[] {
+    const { audit, randomBytes } = this.#needs;
+    const id = Buffer.from(randomBytes(10)).toString("hex");
+    const group = { id, sandboxIds: wanted.map((one) => one.id) };
+    return wanted.map((one) => ({
+      record: this.#newRecord(caller, one),
+      begin: {
+        ...this.#newOperation(caller, one.id, kind),
+        input: wanted.length > 1 ? { group } : {},
+      },
+      audit: audit.entry(caller, `sandbox.${kind}`, one.id),
+    }));
+  }
+
+  async #stillThere(id: string): Promise<SandboxRecord> {
+    const found = await this.#needs.records.get(id);
     if (found === undefined)
       throw new ClocheError("aborted", `sandbox ${JSON.stringify(id)} was deleted meanwhile`);
     return found;
@@ -144,12 +165,11 @@ export class Lifecycle {
   /** The sandbox once it is no longer CREATING, or after 10 s with the state it then has; undefined: it is gone. */
   async made(id: string): Promise<SandboxRecord | undefined> {
     const { records } = this.#needs;
-    const isSettled = ({ state }: SandboxRecord): boolean => state !== "SANDBOX_STATE_CREATING";
     const deadline = this.#deadline(limits.createAnswerMs);
     try {
-      const settled = records.waitFor(id, isSettled, deadline.signal);
+      const settled = records.waitFor(id, isMade, deadline.signal);
       const record = await records.get(id);
-      if (record === undefined || isSettled(record)) return record;
+      if (record === undefined || isMade(record)) return record;
       await settled;
     } finally {
       deadline.end();
@@ -341,6 +361,8 @@ export function newOperation(
     updatedAtMs: nowMs,
   };
 }
+
+const isMade = ({ state }: SandboxRecord): boolean => state !== "SANDBOX_STATE_CREATING";
 
 const expiryOf = (timeoutSeconds: number, nowMs: number): number | null =>
   timeoutSeconds === 0 ? null : nowMs + timeoutSeconds * 1_000;

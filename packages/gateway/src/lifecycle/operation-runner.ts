@@ -11,11 +11,13 @@
 import { type Clock, type Log, runSaga, SagaUndoError, SerialQueue } from "@cloche/base";
 import type { ClocheError, SandboxState } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
-import type { OperationInput, OperationRecord } from "../database/operations.ts";
+import type { OperationGroup, OperationInput, OperationRecord } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import type { SandboxChange } from "../database/sandboxes.ts";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog } from "./audit-log.ts";
+import { CreationGroups } from "./creation-groups.ts";
 import type { HostCalls } from "./host-calls.ts";
 import type { MachineView } from "./machine-view.ts";
 import type { Records } from "./records.ts";
@@ -49,12 +51,15 @@ export class OperationRunner {
   readonly #launched = new Map<string, Launched>();
   readonly #callers = new Map<string, WaitingCaller>();
   readonly #beingWritten = new Set<string>();
+  readonly #groups: CreationGroups;
   #isClosed = false;
   /** Hears of each sandbox whose operation ended. */
   onEnded: (sandboxId: string) => void = () => undefined;
 
   constructor(needs: RunnerDependencies) {
     this.#needs = needs;
+    this.#groups = new CreationGroups(needs.database.operations, needs.log);
+    this.#groups.onEnded = (group) => void this.#endForkGroup(group);
   }
 
   isBusy(sandboxId: string): boolean {
@@ -62,18 +67,23 @@ export class OperationRunner {
   }
 
   /** Writes a new operation down by `write`, which answers whether it is now the sandbox's, and starts it. */
-  async begin(
-    operation: OperationRecord,
+  begin(operation: OperationRecord, write: () => Promise<boolean>, caller?: WaitingCaller): Promise<boolean> {
+    return this.beginAll([operation], write, caller);
+  }
+
+  /** The same of several, of a sandbox each. */
+  async beginAll(
+    operations: readonly OperationRecord[],
     write: () => Promise<boolean>,
     caller?: WaitingCaller,
   ): Promise<boolean> {
-    this.#beingWritten.add(operation.id);
+    for (const { id } of operations) this.#beingWritten.add(id);
     try {
       if (!(await write())) return false;
-      this.#launch(operation, caller);
+      for (const operation of operations) this.#launch(operation, caller);
       return true;
     } finally {
-      this.#beingWritten.delete(operation.id);
+      for (const { id } of operations) this.#beingWritten.delete(id);
     }
   }
 
@@ -91,6 +101,8 @@ export class OperationRunner {
     const launched: Launched = { operationId: operation.id, abort: new AbortController() };
     this.#launched.set(operation.sandboxId, launched);
     if (caller !== undefined) this.#callers.set(operation.id, caller);
+    const { group } = operation.input;
+    if (group !== undefined) this.#groups.join(group, operation.sandboxId);
     void this.#queue.run(operation.sandboxId, () => this.#run(operation, launched));
   }
 
@@ -113,6 +125,8 @@ export class OperationRunner {
       current = await this.#readAgain(current, signal);
     }
     this.#callers.delete(operation.id);
+    const { group } = operation.input;
+    if (group !== undefined) this.#groups.leave(group, operation.sandboxId);
     if (this.#launched.get(operation.sandboxId) === launched) this.#launched.delete(operation.sandboxId);
     if (!this.#isClosed) this.onEnded(operation.sandboxId);
   }
@@ -143,7 +157,11 @@ export class OperationRunner {
         }),
     }));
     const journal = {
-      async save(saga: { begun: string[]; direction: "forward" | "back"; failure?: string }): Promise<void> {
+      save: async (saga: {
+        begun: string[];
+        direction: "forward" | "back";
+        failure?: string;
+      }): Promise<void> => {
         signal.throwIfAborted();
         // Forward progress is not written: every step can be repeated, and each write costs a sync of the disk.
         if (saga.direction === "forward") return;
@@ -152,6 +170,8 @@ export class OperationRunner {
         operation.begun = saga.begun;
         operation.failure = saga.failure ?? "";
         try {
+          if (operation.input.group !== undefined)
+            await this.#turnGroupBack(operation, operation.input.group, state);
           await database.operations.save(operation, clock.nowMs());
         } catch (error) {
           state.isUnknown = true;
@@ -187,7 +207,11 @@ export class OperationRunner {
       call: { signal, requestId },
       nowMs: () => clock.nowMs(),
       read: () => records.get(sandboxId),
+      inTurn: (body) =>
+        operation.input.group === undefined ? body() : this.#groups.inTurn(operation.input.group, body),
       end: (from, result, patch) => this.#end(operation, from, result, patch),
+      endTogether: (group, from, patch) =>
+        this.#groups.arrive(group, sandboxId, signal, (all) => this.#publish(all, group, from, patch)),
       endGone: (from) => this.#endGone(operation, from),
       tellCaller: () => {
         const caller = this.#callers.get(operation.id);
@@ -212,6 +236,55 @@ export class OperationRunner {
       if (ended !== undefined) this.#measure(operation, result);
       return ended !== undefined;
     });
+  }
+
+  /** Those that their owners deleted meanwhile are left out. */
+  async #publish(
+    all: readonly OperationRecord[],
+    group: OperationGroup,
+    from: SandboxState,
+    patch: (record: SandboxRecord) => SandboxPatch,
+  ): Promise<void> {
+    const { audit, database, records } = this.#needs;
+    for (let pending = all, attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
+      const changes: SandboxChange[] = [];
+      for (const operation of pending) {
+        const read = await records.get(operation.sandboxId);
+        if (read?.state !== from) continue;
+        const fields = patch(read);
+        const entry = audit.doneEntry(operation, read.teamId, "ok", fields.errorMessage);
+        changes.push({ read, patch: fields, write: { end: operation.id, audit: entry } });
+      }
+      if (changes.length === 0 || (await records.changeAll(changes)) !== undefined) {
+        for (const operation of pending) this.#measure(operation, "ok");
+        return;
+      }
+      pending = await database.operations.ofGroup(group);
+    }
+    throw new Error(`the sandboxes of group ${group.id} changed under every attempt to publish them`);
+  }
+
+  /** The first failure of a group is that of all; whether its caller takes it as the answer is decided once. */
+  async #turnGroupBack(operation: OperationRecord, group: OperationGroup, attempt: Attempt): Promise<void> {
+    const { clock, database } = this.#needs;
+    const { failure } = attempt;
+    if (failure === undefined) return;
+    const caller = this.#callers.get(operation.id);
+    const isRefused = caller?.isWaiting === true;
+    const decided = await this.#groups.turnBack(group, { error: failure, isRefused }, async () => {
+      const all = { input: { group, isRefused }, begun: ["record", "machine"], failure: operation.failure };
+      await database.operations.turnBack(group, all, clock.nowMs());
+      if (isRefused) caller.refusal = failure;
+    });
+    operation.input.isRefused = decided.isRefused;
+  }
+
+  async #endForkGroup(group: OperationGroup): Promise<void> {
+    if (this.#isClosed) return;
+    const call = { signal: AbortSignal.timeout(gatewayLimits.hostQueryMs), requestId: "" };
+    await this.#needs.host
+      .endForkGroup(group.id, call)
+      .catch((err: unknown) => this.#needs.log.warn({ err }, "a snapshot of forks is left to be swept"));
   }
 
   async #endGone(operation: OperationRecord, from: SandboxState): Promise<void> {

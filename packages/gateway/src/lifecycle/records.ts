@@ -4,7 +4,13 @@
  */
 import type { Database } from "../database/database.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
-import type { InsertOptions, NewRow, SandboxRemoval, SandboxWrite } from "../database/sandboxes.ts";
+import type {
+  InsertOptions,
+  NewRow,
+  SandboxChange,
+  SandboxRemoval,
+  SandboxWrite,
+} from "../database/sandboxes.ts";
 
 /** Hears of each new version of a record; `undefined`: it is gone. */
 export type RecordListener = (sandboxId: string, record: SandboxRecord | undefined) => void;
@@ -28,9 +34,9 @@ export class Records {
     this.#listeners.add(listener);
   }
 
-  async insert(row: NewRow, options: InsertOptions = {}): Promise<void> {
-    await this.#sandboxes.insert(row, options);
-    this.#tell(row.record.id, row.record);
+  async insert(rows: readonly NewRow[], options: InsertOptions = {}): Promise<void> {
+    await this.#sandboxes.insert(rows, options);
+    for (const { record } of rows) this.#tell(record.id, record);
   }
 
   /** As `Sandboxes.change`: undefined when the sandbox has moved on since `read`. */
@@ -41,6 +47,13 @@ export class Records {
   ): Promise<SandboxRecord | undefined> {
     const changed = await this.#sandboxes.change(read, patch, this.#nowMs(), write);
     if (changed !== undefined) this.#tell(changed.id, changed);
+    return changed;
+  }
+
+  /** As `Sandboxes.changeAll`: undefined, and nothing is written, when one of them has moved on. */
+  async changeAll(changes: readonly SandboxChange[]): Promise<SandboxRecord[] | undefined> {
+    const changed = await this.#sandboxes.changeAll(changes, this.#nowMs());
+    for (const record of changed ?? []) this.#tell(record.id, record);
     return changed;
   }
 

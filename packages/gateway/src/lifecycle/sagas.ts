@@ -4,7 +4,8 @@
  * same for a saga that turned back. A step throws TurnBack when the host decided against it; anything else it throws means
  * that nobody knows, and the operation is tried again.
  *
- *   create, fork   record · machine · publish       back: destroy the machine, then ERROR (or gone, when refused at once)
+ *   create, fork   record · machine · publish       back: destroy the machine, then ERROR (or gone, when refused at once);
+ *                                                   of a group: published, or turned back, all together
  *   suspend        record · machine · publish       back: what the machine then is decides: RUNNING, SUSPENDED or ERROR
  *   resume         record · machine · publish       back: likewise
  *   delete         machine · gone                   never turns back
@@ -12,7 +13,12 @@
 import type { SagaStep } from "@cloche/base";
 import { ClocheError, type SandboxState, type TransitionTrigger } from "@cloche/protocol";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";
-import type { OperationInput, OperationKind, OperationRecord } from "../database/operations.ts";
+import type {
+  OperationGroup,
+  OperationInput,
+  OperationKind,
+  OperationRecord,
+} from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import { follow } from "./decide.ts";
 import { type CallContext, type HostCalls, HostError } from "./host-calls.ts";
@@ -39,6 +45,14 @@ export interface SagaWorld {
    * operation was ended or replaced before.
    */
   end(from: SandboxState, result: string, patch: (record: SandboxRecord) => SandboxPatch): Promise<void>;
+  /** Of a group: does `body` when its turn comes. Else at once. */
+  inTurn(body: () => Promise<void>): Promise<void>;
+  /** As `end`, of all sandboxes of the group in one transaction, once each has come so far; throws what turned the group back. */
+  endTogether(
+    group: OperationGroup,
+    from: SandboxState,
+    patch: (record: SandboxRecord) => SandboxPatch,
+  ): Promise<void>;
   /** Ends the operation and removes the record. */
   endGone(from: SandboxState): Promise<void>;
   /** True when the caller still waits and takes the failure as its answer: then no record of the attempt stays. */
@@ -63,12 +77,23 @@ export function stepsOf(kind: OperationKind, world: SagaWorld): Step[] {
 
 function creationSteps(kind: "create" | "fork", world: SagaWorld): Step[] {
   const from: SandboxState = "SANDBOX_STATE_CREATING";
+  const { group } = world.operation.input;
+  const call = (record: SandboxRecord): Promise<Machine> =>
+    kind === "fork"
+      ? world.host.fork(record, group?.id ?? "", world.call)
+      : world.host.create(record, world.call);
+  const nowRuns = (record: SandboxRecord): SandboxPatch => ({
+    state: follow(from, "created"),
+    ...ranNow(world, record),
+    runtime: world.machines.get(record.id)?.runtime || record.runtime,
+  });
   return [
     {
       name: "record",
       async do() {},
-      async undo() {
-        if (world.tellCaller()) return await world.endGone(from);
+      async undo(input) {
+        const isTold = group === undefined ? world.tellCaller() : input.isRefused === true;
+        if (isTold) return await world.endGone(from);
         const errorMessage = world.operation.failure;
         await world.end(from, "failed", () => ({ state: follow(from, "create_failed"), errorMessage }));
       },
@@ -78,9 +103,7 @@ function creationSteps(kind: "create" | "fork", world: SagaWorld): Step[] {
       async do() {
         const record = await world.read();
         if (record === undefined) return;
-        await runningAfter(world, () =>
-          kind === "fork" ? world.host.fork(record, world.call) : world.host.create(record, world.call),
-        );
+        await world.inTurn(() => runningAfter(world, () => call(record)));
       },
       async undo() {
         await world.host.destroy(world.operation.sandboxId, world.call);
@@ -90,11 +113,8 @@ function creationSteps(kind: "create" | "fork", world: SagaWorld): Step[] {
     {
       name: "publish",
       async do() {
-        await world.end(from, "ok", (record) => ({
-          state: follow(from, "created"),
-          ...ranNow(world, record),
-          runtime: world.machines.get(record.id)?.runtime || record.runtime,
-        }));
+        if (group === undefined) await world.end(from, "ok", nowRuns);
+        else await world.endTogether(group, from, nowRuns);
       },
     },
   ];

@@ -91,8 +91,28 @@ export class Creation {
     return wanted;
   }
 
+  /** `count` clones: with a name `name-1`, `name-2`, …; each has an id of its own, and is as `#forFork` says. */
+  async forForks(
+    caller: Caller,
+    request: ForkSandboxRequest,
+    source: SandboxRecord,
+    call: CallContext,
+  ): Promise<NewSandbox[]> {
+    const count = wholeWithin("count", request.count ?? 1, 1, limits.forkCount);
+    const first = await this.#forFork(caller, request, source, call);
+    if (count === 1) return [first];
+    const longest = limits.sandboxNameLength - `-${count}`.length;
+    if ([...request.name].length > longest)
+      throw refuse("name", request.name, `at most ${longest} characters with count ${count}`);
+    return Array.from({ length: count }, (_, index) => ({
+      ...first,
+      id: newSandboxId(this.#randomBytes),
+      name: request.name === "" ? generateName(this.#randomBytes) : `${request.name}-${index + 1}`,
+    }));
+  }
+
   /** What the request leaves out is the source's; public ports are not inherited: what is public was marked so by its owner. */
-  async forFork(
+  async #forFork(
     caller: Caller,
     request: ForkSandboxRequest,
     source: SandboxRecord,

@@ -312,11 +312,8 @@ describe("ListSandboxes", () => {
     for (let n = 0; n < limits.unpagedList; n += 1) {
       const one = { ...record, id: `sbx-${String(n).padStart(20, "0")}`, ordinal: record.ordinal + 1 + n };
       const begun = { ...operation, id: `op-${n}`, sandboxId: one.id };
-      await f.database.sandboxes.insert({
-        record: one,
-        begin: begun,
-        audit: anAuditEntry({ subject: one.id }),
-      });
+      const audit = anAuditEntry({ subject: one.id });
+      await f.database.sandboxes.insert([{ record: one, begin: begun, audit }]);
     }
     const first = (await f.call("ListSandboxes")).body;
     expect(first.sandboxes).toHaveLength(limits.unpagedList);

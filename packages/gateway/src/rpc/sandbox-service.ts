@@ -72,29 +72,40 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
   const message = (record: SandboxRecord) => sandboxMessage(record, domains);
   const idempotency = new Idempotency(database.idempotencyKeys, clock);
 
-  /** The token is signed while the machine starts. */
-  async function make(caller: Caller, kind: "create" | "fork", wanted: NewSandbox, key?: CallKey) {
-    const [record, token] = await Promise.all([
-      lifecycle.create(caller, wanted, kind, key).finally(() => ready.release(wanted.id)),
-      tokens.issue(caller.teamId, wanted.id),
+  const tokensOf = ({ teamId }: Caller, ids: readonly string[]): Promise<IssuedToken[]> =>
+    Promise.all(ids.map((id) => tokens.issue(teamId, id)));
+
+  /** The tokens are signed while the machines start. */
+  async function make(caller: Caller, kind: "create" | "fork", wanted: readonly NewSandbox[], key?: CallKey) {
+    const ids = wanted.map(({ id }) => id);
+    const release = (): void => ids.forEach((id) => ready.release(id));
+    const [records, issued] = await Promise.all([
+      lifecycle.create(caller, wanted, kind, key).finally(release),
+      tokensOf(caller, ids),
     ]);
-    return await answerOf(record, token);
+    return await answerOf(records, issued);
   }
 
-  /** What was made before, as it is now, with a fresh token. */
-  async function madeBefore(caller: Caller, [id = ""]: readonly string[]) {
-    const record = await lifecycle.made(id);
-    return record && (await answerOf(record, await tokens.issue(caller.teamId, id)));
+  /** What was made before, as it is now, with fresh tokens; undefined: one of them is gone. */
+  async function madeBefore(caller: Caller, ids: readonly string[]) {
+    const records = await Promise.all(ids.map((id) => lifecycle.made(id)));
+    const there = records.filter((one) => one !== undefined);
+    return there.length < ids.length ? undefined : await answerOf(there, await tokensOf(caller, ids));
   }
 
-  async function answerOf(record: SandboxRecord, token: IssuedToken) {
+  async function answerOf(records: readonly SandboxRecord[], issued: readonly IssuedToken[]) {
     await needs.routesDelivered();
-    const given: IssuedToken = hasTokens(record) ? token : { jwt: "", expiresAtUnix: 0 };
+    const jwts = records.map((record, index) => (hasTokens(record) ? (issued[index]?.jwt ?? "") : ""));
+    const [sandbox] = records;
+    const hasToken = jwts.some((jwt) => jwt !== "");
     return {
-      sandbox: message(record),
-      dataPlaneToken: given.jwt,
-      dataPlaneTokenExpiresAtUnix: given.expiresAtUnix,
-      dataPlaneUrl: given.jwt === "" ? "" : needs.dataPlaneUrl,
+      sandbox: sandbox && message(sandbox),
+      dataPlaneToken: jwts[0] ?? "",
+      // The earliest is good for all.
+      dataPlaneTokenExpiresAtUnix: hasToken ? Math.min(...issued.map((one) => one.expiresAtUnix)) : 0,
+      dataPlaneUrl: hasToken ? needs.dataPlaneUrl : "",
+      sandboxes: records.map(message),
+      dataPlaneTokens: jwts,
     };
   }
 
@@ -121,7 +132,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     const source = await lifecycle.find(caller, request.sourceSandboxId, "source_sandbox_id");
     return await audited(caller, "sandbox.fork", source.id, async () => {
       lifecycle.check(source, "fork");
-      const wanted = await creation.forFork(caller, request, source, call);
+      const wanted = await creation.forForks(caller, request, source, call);
       return await make(caller, request.checkpointId === "" ? "fork" : "create", wanted, key);
     });
   }
@@ -135,7 +146,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         {
           async make(key) {
             const wanted = await creation.forCreate(caller, request, callOf(context, caller));
-            return await make(caller, "create", wanted, key);
+            return await make(caller, "create", [wanted], key);
           },
           again: (ids) => madeBefore(caller, ids),
         },

@@ -53,6 +53,8 @@ export class FakeHost {
   idleLimits = new Map<string, number>();
   /** The egress policy of each machine. */
   egress = new Map<string, Egress>();
+  /** Groups of forks that were not ended, with their sources' ids. */
+  readonly forkGroups = new Map<string, string>();
   /** Suspended with nothing but their disk. */
   readonly diskOnly = new Set<string>();
   #ready: MessageInitShape<typeof ReadyMachineSchema>[] = [];
@@ -212,15 +214,22 @@ export class FakeHost {
             `the machine is in phase ${MachinePhase[known.phase]}`,
           );
         }),
-      forkMachine: ({ sourceSandboxId, spec }) =>
+      endForkGroup: ({ group }) =>
+        this.#call("endForkGroup", group, () => {
+          this.forkGroups.delete(group);
+          return {};
+        }),
+      forkMachine: ({ sourceSandboxId, spec, group }) =>
         this.#call("forkMachine", spec?.sandboxId ?? "", () => {
           if (spec === undefined) throw new ClocheError("invalid_argument", "spec is missing");
           const known = this.machines.get(spec.sandboxId);
           if (known?.phase === MachinePhase.RUNNING) return known;
+          if (this.forkGroups.has(group)) return this.add(spec);
           const source = this.machines.get(sourceSandboxId);
           if (source?.phase !== MachinePhase.RUNNING && source?.phase !== MachinePhase.SUSPENDED) {
             throw new ClocheError("failed_precondition", "the source does not run");
           }
+          if (group !== "") this.forkGroups.set(group, sourceSandboxId);
           return this.add(spec);
         }),
       destroyMachine: ({ sandboxId }) =>

@@ -6,7 +6,6 @@ import type { SandboxState, TransitionTrigger } from "@cloche/protocol";
 import { transitions } from "@cloche/protocol";
 import { MachinePhase } from "@cloche/protocol/host";
 import { type Database, openSqlite } from "../database/database.ts";
-import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import { createGateway, type Gateway } from "../gateway.ts";
 import type { Listener } from "../http/listener.ts";
 import { FakeClock, quiet } from "./fake-clock.ts";
@@ -174,12 +173,13 @@ async function start(database: Database, host: FakeHost, clock: FakeClock): Prom
 /** Fails the test when any write moves a state along a way that the transition table does not have. */
 function checkTransitions(database: Database): Database {
   const { sandboxes } = database;
-  const change = sandboxes.change.bind(sandboxes);
-  sandboxes.change = (read: SandboxRecord, patch: SandboxPatch, ...rest) => {
-    if (patch.state !== undefined && patch.state !== read.state && !canReach(read.state, patch.state)) {
-      throw new Error(`${read.state} was to become ${patch.state}`);
+  const changeAll = sandboxes.changeAll.bind(sandboxes);
+  sandboxes.changeAll = (changes, ...rest) => {
+    for (const { read, patch } of changes) {
+      if (patch.state !== undefined && patch.state !== read.state && !canReach(read.state, patch.state))
+        throw new Error(`${read.state} was to become ${patch.state}`);
     }
-    return change(read, patch, ...rest);
+    return changeAll(changes, ...rest);
   };
   return database;
 }

@@ -81,11 +81,16 @@ export function hostService(
     },
     resumeMachine: async ({ sandboxId }, context) =>
       machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),
-    forkMachine: async ({ sourceSandboxId, spec }, context) => {
+    forkMachine: async ({ sourceSandboxId, spec, group }, context) => {
       const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
-      const fork = (): Promise<MachineRecord> => forkMachine(parts, sourceSandboxId, record);
+      const fork = (): Promise<MachineRecord> => forkMachine(parts, sourceSandboxId, record, group);
       return machines.message(await inTurn("fork", record.id, context, fork));
     },
+    endForkGroup: ({ group }) =>
+      answer(async () => {
+        await parts.groups.end(group);
+        return {};
+      }),
     getMachine: ({ sandboxId }) => answer(() => machines.message(machines.get(sandboxId))),
     listMachines: () => ({ machines: machines.all().map((record) => machines.message(record)) }),
     watchMachines: (_request, context) => machines.events.watch(context.signal),

@@ -47,6 +47,8 @@ const operations: Record<string, Case> = {
   "create on a disk made ahead": { prepare: [], run: create, creates: "id", keeps: "disk" },
   fork: { prepare: [create], run: fork, creates: "other" },
   "fork of a suspended one": { prepare: [create, suspend], run: fork, creates: "other" },
+  "fork in a group": { prepare: [create], run: forkInGroup, creates: "other" },
+  "fork in a group of a suspended one": { prepare: [create, suspend], run: forkInGroup, creates: "other" },
   "fork of one suspended without its memory": {
     prepare: [create, suspendToDisk],
     run: forkFromDisk,
@@ -72,6 +74,10 @@ async function create(client: Client, id: string): Promise<unknown> {
 }
 async function fork(client: Client, id: string, other: string): Promise<unknown> {
   return client.forkMachine({ sourceSandboxId: id, spec: spec(other) });
+}
+const group = "0123456789abcdef0123";
+async function forkInGroup(client: Client, id: string, other: string): Promise<unknown> {
+  return client.forkMachine({ sourceSandboxId: id, spec: spec(other), group });
 }
 async function suspend(client: Client, sandboxId: string): Promise<unknown> {
   return client.suspendMachine({ sandboxId });
@@ -176,6 +182,8 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
 
   /** Every record says what is: RUNNING ones run, are assigned, and have their disk; others do not run. */
   const expectTruth = async (): Promise<void> => {
+    // As the gateway does once nothing of the group is under way.
+    await client.endForkGroup({ group });
     const { machines } = await client.listMachines({});
     for (const { sandboxId, phase, agentPort } of machines) {
       const machine = world.machines.get(sandboxId);
@@ -431,6 +439,37 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
       /^started from its disk, without its memory: it could not be saved when the service stopped.*; services started: none$/,
     );
     await expectTruth();
+  });
+
+  it("forks of a group are clones of one instant, whatever happens between them", async () => {
+    const [id, ...others] = Array.from({ length: 5 }, () => newSandboxId(randomBytes));
+    const [first, second, third, fourth] = others as [string, string, string, string];
+    const snapshots = (): number => world.effects.filter((name) => name === "driver snapshot").length;
+    const counterOf = (one: string): number | undefined => world.machines.get(one)?.memory.counter;
+    const source = id as string;
+    const interrupt = async (): Promise<void> => {
+      await world.start();
+      connect();
+      await settled();
+    };
+    await create(client, source);
+    mark(source);
+    await forkInGroup(client, source, first);
+    const machine = world.machines.get(source);
+    if (machine) machine.memory.counter = 43;
+    await forkInGroup(client, source, second);
+    await interrupt();
+    await destroy(client, source);
+    await forkInGroup(client, source, third);
+    expect([first, second, third].map(counterOf)).toEqual([42, 42, 42]);
+    expect(snapshots()).toBe(1);
+    await client.endForkGroup({ group });
+    await expect(forkInGroup(client, source, fourth)).rejects.toThrow(/there is no machine/);
+    await expectTruth();
+    for (const wrong of ["x", "../../../machines/000", "0123456789ABCDEF0123"])
+      await expect(
+        client.forkMachine({ sourceSandboxId: first, spec: spec(fourth), group: wrong }),
+      ).rejects.toThrow(/group is .*20 hexadecimal digits/);
   });
 
   it("what was assigned ahead is not assigned again, unless there is something else to tell", async () => {

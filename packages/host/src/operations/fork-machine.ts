@@ -15,30 +15,34 @@ import type { TakenSnapshot } from "./shared-snapshots.ts";
 export interface ForkContext {
   spec: MachineSpecRecord;
   sourceId: string;
+  /** Its forks have one snapshot (group-snapshots.ts). */
+  group?: string;
   /** Set once the snapshot is taken. */
   snapshot?: TakenSnapshot;
   /** Of a clone that starts cold: those that ran before, once they were started. */
   services?: { started: string[]; failed: string[] };
 }
 
-/** The new machine, assigned and running. With `spec.checkpointId`: from that checkpoint's disk, not from memory. */
+/** The new machine, assigned and running. With `spec.checkpointId`: from that checkpoint's disk, not from memory. `group`: may be empty. */
 export async function forkMachine(
   parts: OperationParts,
   sourceId: string,
   spec: MachineSpecRecord,
+  group = "",
 ): Promise<MachineRecord> {
-  const { machines } = parts;
+  const { machines, groups } = parts;
   if (spec.checkpointId !== "") return createMachine(parts, spec);
   const known = machines.find(spec.id);
   if (known?.phase === "running") return known;
   if (known)
     throw new ClocheError("failed_precondition", `machine ${spec.id} exists already and is ${known.phase}`);
-  const source = machines.require(sourceId, "running", "suspended");
+  const sourceOfGroup = group === "" ? undefined : await groups.sourceOf(group);
+  const source = sourceOfGroup ?? machines.require(sourceId, "running", "suspended");
   await requireSpace(machines.parts.poolDir);
   // The memory image is of the source's machine: so is all that it was made with.
   const { runtime, template, cpus, memoryMb, diskMb } = source;
   const own: MachineSpecRecord = { ...spec, runtime, template, cpus, memoryMb, diskMb };
-  const context: ForkContext = { spec: own, sourceId };
+  const context: ForkContext = { spec: own, sourceId, ...(group !== "" && { group }) };
   const saga = { id: spec.id, kind: "fork", begun: [], direction: "forward" as const, context };
   try {
     await runSaga(saga, forkSteps(parts), parts.journal);
@@ -51,7 +55,7 @@ export async function forkMachine(
 const wordsOf = (services: { started: string[]; failed: string[] }): string =>
   withServices(withoutMemory("its source was suspended without it"), services);
 
-export function forkSteps({ machines, snapshots }: OperationParts): SagaStep<ForkContext>[] {
+export function forkSteps({ machines, snapshots, groups }: OperationParts): SagaStep<ForkContext>[] {
   const taken = ({ snapshot }: ForkContext): TakenSnapshot => {
     if (!snapshot) throw new ClocheError("internal", "the snapshot of the source is missing");
     return snapshot;
@@ -73,7 +77,10 @@ export function forkSteps({ machines, snapshots }: OperationParts): SagaStep<For
     {
       name: "snapshot",
       async do(context) {
-        context.snapshot = await snapshots.take(context.sourceId);
+        const { group, sourceId } = context;
+        context.snapshot = await (group === undefined
+          ? snapshots.take(sourceId)
+          : groups.take(group, sourceId));
       },
     },
     {

@@ -55,6 +55,7 @@ export async function recover(parts: OperationParts, coldStart: (id: string) => 
   }
   const pending = new Map((await journal.pending()).map((saga) => [saga.id, saga]));
   await parts.snapshots.sweep([...pending.values()].flatMap((saga) => snapshotOf(saga) ?? []));
+  await parts.groups.sweep();
   // Forks that were cut off may want a snapshot of their source, which is seen to before them.
   const isFork = (id: string): boolean => pending.get(id)?.kind === "fork";
   const all = [...new Set([...pending.keys(), ...records.map(({ id }) => id)])];

@@ -27,6 +27,9 @@ interface Share {
   users: number;
 }
 
+/** Of the names of those that a group has (group-snapshots.ts): nobody's to count or to sweep here. */
+export const groupPrefix = "group-";
+
 /** Snapshots under way or in use, by source. */
 export class SharedSnapshots {
   readonly #machines: Machines;
@@ -51,7 +54,11 @@ export class SharedSnapshots {
     let share = this.#open.get(sourceId);
     if (!share) {
       const name = Buffer.from(this.#machines.parts.randomBytes(8)).toString("hex");
-      share = { taking: this.#machines.queue.run(sourceId, () => this.#snapshot(sourceId, name)), users: 0 };
+      const close = (): void => void this.#open.delete(sourceId);
+      const taking = this.#machines.queue.run(sourceId, () =>
+        this.#snapshot(sourceId, name, close).finally(close),
+      );
+      share = { taking, users: 0 };
       this.#open.set(sourceId, share);
       this.#inUse.set(name, share);
     }
@@ -59,8 +66,17 @@ export class SharedSnapshots {
     return share.taking;
   }
 
+  /** One that is shared with nobody who does not know its name, in the source's turn; and the source as it was then. */
+  async takeAs(sourceId: string, name: string): Promise<{ snapshot: TakenSnapshot; source: MachineRecord }> {
+    return await this.#machines.queue.run(sourceId, async () => {
+      const source = this.#machines.get(sourceId);
+      return { snapshot: await this.#snapshot(sourceId, name), source };
+    });
+  }
+
   /** The last one removes it. Repeatable after a crash, when nobody counts. */
   async release(snapshot: TakenSnapshot): Promise<void> {
+    if (snapshot.name.startsWith(groupPrefix)) return;
     const share = this.#inUse.get(snapshot.name);
     if (share) {
       share.users -= 1;
@@ -72,20 +88,25 @@ export class SharedSnapshots {
 
   /** At start, before any fork goes on: those of `kept`, one for each fork that was cut off, are in use; the rest is removed. */
   async sweep(kept: readonly TakenSnapshot[]): Promise<void> {
-    for (const snapshot of kept) {
+    for (const snapshot of kept.filter(({ name }) => !name.startsWith(groupPrefix))) {
       const share = this.#inUse.get(snapshot.name) ?? { taking: Promise.resolve(snapshot), users: 0 };
       share.users += 1;
       this.#inUse.set(snapshot.name, share);
     }
     for (const name of await readdir(this.dir).catch(() => [])) {
-      if (!this.#inUse.has(name)) await rm(join(this.dir, name), { recursive: true, force: true });
+      if (!this.#inUse.has(name) && !name.startsWith(groupPrefix))
+        await rm(join(this.dir, name), { recursive: true, force: true });
     }
   }
 
-  async #snapshot(sourceId: string, name: string): Promise<TakenSnapshot> {
+  /** `pausing`: who asks after this instant must see what happened after it. */
+  async #snapshot(
+    sourceId: string,
+    name: string,
+    pausing: () => void = () => undefined,
+  ): Promise<TakenSnapshot> {
     const machines = this.#machines;
     const into = { dir: join(this.dir, name) };
-    const close = (): void => void this.#open.delete(sourceId);
     try {
       const record = machines.require(sourceId, "running", "suspended");
       await mkdir(into.dir, { recursive: true, mode: 0o700 });
@@ -97,8 +118,7 @@ export class SharedSnapshots {
         { stop: false },
         {
           ...hooks,
-          // Who asks after this instant must see what happened after it: gets a snapshot of its own.
-          flush: () => hooks.flush().finally(close),
+          flush: () => hooks.flush().finally(pausing),
         },
       );
       const fields = { sandbox_id: sourceId, pause_ms: Math.round(pauseMs) };
@@ -108,8 +128,6 @@ export class SharedSnapshots {
       this.#inUse.delete(name);
       await rm(into.dir, { recursive: true, force: true });
       throw error;
-    } finally {
-      close();
     }
   }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Union
 
 from .._clock import ServiceClock
 from .._decode import decode
@@ -175,6 +175,21 @@ class AsyncSandbox:
         return sandbox_with_token(
             self._gateway, self._transport, self._clock, answer, wrap_store_values=self._wrap
         )
+
+    async def fork_many(self, count: int, **request: Unpack[ForkSandbox]) -> List[AsyncSandbox]:
+        """`count` (1 to 100) clones of one instant: all of them, or none. With a `name`: `name-1`, `name-2`, …"""
+        answer = await self._gateway.fork_sandbox(self.id, count=count, **request)
+        expires = answer.data_plane_token_expires_at_unix
+        return [
+            sandbox_with_token(
+                self._gateway,
+                self._transport,
+                self._clock,
+                SandboxWithToken(info, jwt, expires),
+                wrap_store_values=self._wrap,
+            )
+            for info, jwt in zip(answer.sandboxes, answer.data_plane_tokens)
+        ]
 
     async def update(self, **request: Unpack[UpdateSandbox]) -> SandboxInfo:
         """What is left out stays."""

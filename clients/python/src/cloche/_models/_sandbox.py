@@ -9,6 +9,7 @@ __all__ = [
     "DataPlaneToken",
     "Egress",
     "EgressDenial",
+    "ForkedSandboxes",
     "PortLink",
     "SandboxEgress",
     "SandboxInfo",
@@ -86,6 +87,16 @@ class SandboxWithToken:
     sandbox: SandboxInfo
     data_plane_token: str = field(repr=False)
     data_plane_token_expires_at_unix: int
+
+
+@dataclass(frozen=True)
+class ForkedSandboxes(SandboxWithToken):
+    """Answer of ForkSandbox: `sandbox` is the first of `sandboxes`."""
+
+    sandboxes: List[SandboxInfo] = field(default_factory=lambda: [])
+    """All that were made."""
+    data_plane_tokens: List[str] = field(default_factory=lambda: [], repr=False)
+    """One for each of `sandboxes`."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from .._models import (
     AuditPage,
     CreatedApiKey,
     DataPlaneToken,
+    ForkedSandboxes,
     PortLink,
     SandboxEgress,
     SandboxInfo,
@@ -48,7 +49,7 @@ class Gateway:
     def create_sandbox(self, **request: Unpack[CreateSandbox]) -> SandboxWithToken:
         """Answers when it is RUNNING, or after 10 s in the state it then has."""
         message = checked("create_sandbox", CreateSandbox, request)
-        return self._make("CreateSandbox", message)
+        return decode(SandboxWithToken, self._make("CreateSandbox", message))
 
     def get_sandbox(self, id: str) -> SandboxInfo:
         return _sandbox(self.call("GetSandbox", {"id": id}, repeatable=True))
@@ -83,10 +84,18 @@ class Gateway:
         """Answers at once with RESUMING; see `Sandbox.wait_for`."""
         return _sandbox(self.call("ResumeSandbox", {"id": id}, repeatable=True))
 
-    def fork_sandbox(self, source_sandbox_id: str, **request: Unpack[ForkSandbox]) -> SandboxWithToken:
-        """A clone of the running machine; with `checkpoint_id` a new machine on that checkpoint's disk."""
-        message = {"source_sandbox_id": source_sandbox_id, **checked("fork_sandbox", ForkSandbox, request)}
-        return self._make("ForkSandbox", message)
+    def fork_sandbox(
+        self, source_sandbox_id: str, *, count: Optional[int] = None, **request: Unpack[ForkSandbox]
+    ) -> ForkedSandboxes:
+        """A clone of the running machine; with `checkpoint_id` a new machine on that checkpoint's disk.
+
+        `count` (1 to 100, default 1): so many clones of one instant, all or none.
+        """
+        message = {
+            **compact(source_sandbox_id=source_sandbox_id, count=count),
+            **checked("fork_sandbox", ForkSandbox, request),
+        }
+        return decode(ForkedSandboxes, self._make("ForkSandbox", message))
 
     def issue_data_plane_token(self, sandbox_id: str) -> DataPlaneToken:
         message: Dict[str, object] = {"sandbox_id": sandbox_id}
@@ -170,9 +179,8 @@ class Gateway:
         self._clock.learn(response.headers)
         return json_of(self._transport.read(response), f"the answer of {self._connection.url} to {method}")
 
-    def _make(self, method: str, message: Dict[str, object]) -> SandboxWithToken:
-        answer = self.call(method, message, repeatable="idempotency_key" in message)
-        return decode(SandboxWithToken, answer)
+    def _make(self, method: str, message: Dict[str, object]) -> object:
+        return self.call(method, message, repeatable="idempotency_key" in message)
 
     def _pages(
         self, method: str, message: Dict[str, object], name: str, service: str = _SANDBOXES

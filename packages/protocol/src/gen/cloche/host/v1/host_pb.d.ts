@@ -334,6 +334,14 @@ export declare type ForkMachineRequest = Message<"cloche.host.v1.ForkMachineRequ
    * @generated from field: cloche.host.v1.MachineSpec spec = 2;
    */
   spec?: MachineSpec | undefined;
+
+  /**
+   * 20 hex digits: forks of one group are clones of one snapshot, taken for the first of them, over crashes of the host and
+   * whatever becomes of the source meanwhile. Empty: a fork of its own.
+   *
+   * @generated from field: string group = 3;
+   */
+  group: string;
 };
 
 /**
@@ -349,6 +357,14 @@ export declare type ForkMachineRequestJson = {
    * @generated from field: cloche.host.v1.MachineSpec spec = 2;
    */
   spec?: MachineSpecJson;
+
+  /**
+   * 20 hex digits: forks of one group are clones of one snapshot, taken for the first of them, over crashes of the host and
+   * whatever becomes of the source meanwhile. Empty: a fork of its own.
+   *
+   * @generated from field: string group = 3;
+   */
+  group?: string;
 };
 
 /**
@@ -356,6 +372,50 @@ export declare type ForkMachineRequestJson = {
  * Use `create(ForkMachineRequestSchema)` to create a new message.
  */
 export declare const ForkMachineRequestSchema: GenMessage<ForkMachineRequest, {jsonType: ForkMachineRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.EndForkGroupRequest
+ */
+export declare type EndForkGroupRequest = Message<"cloche.host.v1.EndForkGroupRequest"> & {
+  /**
+   * @generated from field: string group = 1;
+   */
+  group: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.EndForkGroupRequest
+ */
+export declare type EndForkGroupRequestJson = {
+  /**
+   * @generated from field: string group = 1;
+   */
+  group?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.EndForkGroupRequest.
+ * Use `create(EndForkGroupRequestSchema)` to create a new message.
+ */
+export declare const EndForkGroupRequestSchema: GenMessage<EndForkGroupRequest, {jsonType: EndForkGroupRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.EndForkGroupResponse
+ */
+export declare type EndForkGroupResponse = Message<"cloche.host.v1.EndForkGroupResponse"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.EndForkGroupResponse
+ */
+export declare type EndForkGroupResponseJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.EndForkGroupResponse.
+ * Use `create(EndForkGroupResponseSchema)` to create a new message.
+ */
+export declare const EndForkGroupResponseSchema: GenMessage<EndForkGroupResponse, {jsonType: EndForkGroupResponseJson}>;
 
 /**
  * @generated from message cloche.host.v1.UpdateMachineRequest
@@ -1768,6 +1828,16 @@ export declare const HostService: GenService<{
     methodKind: "unary";
     input: typeof ForkMachineRequestSchema;
     output: typeof MachineSchema;
+  },
+  /**
+   * All forks of the group have ended: its snapshot goes. Repeatable; a group that is never ended goes after an hour.
+   *
+   * @generated from rpc cloche.host.v1.HostService.EndForkGroup
+   */
+  endForkGroup: {
+    methodKind: "unary";
+    input: typeof EndForkGroupRequestSchema;
+    output: typeof EndForkGroupResponseSchema;
   },
   /**
    * @generated from rpc cloche.host.v1.HostService.GetMachine

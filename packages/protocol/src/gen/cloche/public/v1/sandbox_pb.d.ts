@@ -1070,6 +1070,14 @@ export declare type ForkSandboxRequest = Message<"cloche.public.v1.ForkSandboxRe
    * @generated from field: optional string idempotency_key = 9;
    */
   idempotencyKey?: string | undefined;
+
+  /**
+   * 1 to 100, default 1: so many clones of one instant. All of them become RUNNING together, or none is made. With a name they are
+   * called name-1, name-2, …
+   *
+   * @generated from field: optional uint32 count = 10;
+   */
+  count?: number | undefined;
 };
 
 /**
@@ -1128,6 +1136,14 @@ export declare type ForkSandboxRequestJson = {
    * @generated from field: optional string idempotency_key = 9;
    */
   idempotencyKey?: string;
+
+  /**
+   * 1 to 100, default 1: so many clones of one instant. All of them become RUNNING together, or none is made. With a name they are
+   * called name-1, name-2, …
+   *
+   * @generated from field: optional uint32 count = 10;
+   */
+  count?: number;
 };
 
 /**
@@ -1141,6 +1157,8 @@ export declare const ForkSandboxRequestSchema: GenMessage<ForkSandboxRequest, {j
  */
 export declare type ForkSandboxResponse = Message<"cloche.public.v1.ForkSandboxResponse"> & {
   /**
+   * the first of sandboxes
+   *
    * @generated from field: cloche.public.v1.Sandbox sandbox = 1;
    */
   sandbox?: Sandbox | undefined;
@@ -1151,6 +1169,8 @@ export declare type ForkSandboxResponse = Message<"cloche.public.v1.ForkSandboxR
   dataPlaneToken: string;
 
   /**
+   * of all tokens
+   *
    * @generated from field: uint32 data_plane_token_expires_at_unix = 3;
    */
   dataPlaneTokenExpiresAtUnix: number;
@@ -1159,6 +1179,20 @@ export declare type ForkSandboxResponse = Message<"cloche.public.v1.ForkSandboxR
    * @generated from field: string data_plane_url = 4;
    */
   dataPlaneUrl: string;
+
+  /**
+   * all that were made
+   *
+   * @generated from field: repeated cloche.public.v1.Sandbox sandboxes = 5;
+   */
+  sandboxes: Sandbox[];
+
+  /**
+   * one for each of sandboxes; empty where data_plane_token would be
+   *
+   * @generated from field: repeated string data_plane_tokens = 6;
+   */
+  dataPlaneTokens: string[];
 };
 
 /**
@@ -1166,6 +1200,8 @@ export declare type ForkSandboxResponse = Message<"cloche.public.v1.ForkSandboxR
  */
 export declare type ForkSandboxResponseJson = {
   /**
+   * the first of sandboxes
+   *
    * @generated from field: cloche.public.v1.Sandbox sandbox = 1;
    */
   sandbox?: SandboxJson;
@@ -1176,6 +1212,8 @@ export declare type ForkSandboxResponseJson = {
   dataPlaneToken?: string;
 
   /**
+   * of all tokens
+   *
    * @generated from field: uint32 data_plane_token_expires_at_unix = 3;
    */
   dataPlaneTokenExpiresAtUnix?: number;
@@ -1184,6 +1222,20 @@ export declare type ForkSandboxResponseJson = {
    * @generated from field: string data_plane_url = 4;
    */
   dataPlaneUrl?: string;
+
+  /**
+   * all that were made
+   *
+   * @generated from field: repeated cloche.public.v1.Sandbox sandboxes = 5;
+   */
+  sandboxes?: SandboxJson[];
+
+  /**
+   * one for each of sandboxes; empty where data_plane_token would be
+   *
+   * @generated from field: repeated string data_plane_tokens = 6;
+   */
+  dataPlaneTokens?: string[];
 };
 
 /**

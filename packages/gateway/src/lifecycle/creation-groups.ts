@@ -1,0 +1,140 @@
+/**
+ * Sandboxes that are made together: none is RUNNING before the machines of all run, and when one fails, none stays.
+ *
+ *   working ──the machines of all run──▶ published, in one transaction
+ *      └────── one of them fails ──────▶ turned back: written on every operation in one transaction, each then undoes its own
+ *
+ * A sandbox that its owner deletes meanwhile no longer counts. Owns, in memory, which operations of a group run here and which of
+ * them wait for the others; what was decided is in the database, so a crash loses nothing.
+ */
+import { type Log, SerialQueue, Turns } from "@cloche/base";
+import type { Database } from "../database/database.ts";
+import type { OperationGroup, OperationRecord } from "../database/operations.ts";
+import { gatewayLimits } from "../limits.ts";
+
+/** Makes the sandboxes of these operations RUNNING in one transaction that ends the operations. */
+export type Publish = (operations: readonly OperationRecord[]) => Promise<void>;
+
+export interface GroupFailure {
+  error: Error;
+  isRefused: boolean;
+}
+
+interface Group {
+  readonly members: Set<string>;
+  readonly waiting: Map<string, PromiseWithResolvers<void>>;
+  publish?: Publish;
+  failure?: GroupFailure;
+}
+
+export class CreationGroups {
+  readonly #operations: Database["operations"];
+  readonly #log: Log;
+  readonly #groups = new Map<string, Group>();
+  /** One decision of a group at a time. */
+  readonly #queue = new SerialQueue();
+  readonly #turns = new Turns(gatewayLimits.groupForksAtOnce);
+  /** Hears of each group of which nothing is under way any more. */
+  onEnded: (group: OperationGroup) => void = () => undefined;
+
+  constructor(operations: Database["operations"], log: Log) {
+    this.#operations = operations;
+    this.#log = log;
+  }
+
+  /** The operation begins to run here. */
+  join(group: OperationGroup, sandboxId: string): void {
+    this.#of(group).members.add(sandboxId);
+  }
+
+  /** It runs no more: it has ended, or another took its place, and the others wait for it no longer. */
+  leave(group: OperationGroup, sandboxId: string): void {
+    const own = this.#of(group);
+    own.members.delete(sandboxId);
+    const isLast = own.members.size === 0;
+    if (isLast) this.#groups.delete(group.id);
+    void this.#queue
+      .run(group.id, async () => {
+        if (!isLast) return await this.#publishWhole(group, own);
+        if ((await this.#operations.ofGroup(group)).length === 0) this.onEnded(group);
+      })
+      .catch((err: unknown) =>
+        this.#log.debug({ err, sandbox_id: sandboxId }, "its group is looked at later"),
+      );
+  }
+
+  /** Does `body`, which makes the machine of one, when its turn comes. Throws what turned the group back, instead of beginning. */
+  async inTurn(group: OperationGroup, body: () => Promise<void>): Promise<void> {
+    const end = await this.#turns.enter();
+    try {
+      const { failure } = this.#of(group);
+      if (failure !== undefined) throw failure.error;
+      await body();
+    } finally {
+      end();
+    }
+  }
+
+  /** The machine of this sandbox runs. Resolves when all are published; throws what turned the group back. */
+  async arrive(
+    group: OperationGroup,
+    sandboxId: string,
+    signal: AbortSignal,
+    publish: Publish,
+  ): Promise<void> {
+    const own = this.#of(group);
+    if (own.failure !== undefined) throw own.failure.error;
+    const waiter = Promise.withResolvers<void>();
+    const drop = (): void => waiter.reject(signal.reason);
+    signal.addEventListener("abort", drop, { once: true });
+    own.waiting.set(sandboxId, waiter);
+    own.publish = publish;
+    try {
+      signal.throwIfAborted();
+      void this.#queue.run(group.id, () => this.#publishWhole(group, own)).catch(() => undefined);
+      await waiter.promise;
+    } finally {
+      signal.removeEventListener("abort", drop);
+      own.waiting.delete(sandboxId);
+    }
+  }
+
+  /** What turned the group back, once `write` has written it on every operation: the first failure counts. */
+  async turnBack(
+    group: OperationGroup,
+    failure: GroupFailure,
+    write: () => Promise<void>,
+  ): Promise<GroupFailure> {
+    const own = this.#of(group);
+    return await this.#queue.run(group.id, async () => {
+      if (own.failure === undefined) {
+        await write();
+        own.failure = failure;
+        for (const waiter of own.waiting.values()) waiter.reject(failure.error);
+      }
+      return own.failure;
+    });
+  }
+
+  #of({ id }: OperationGroup): Group {
+    const known = this.#groups.get(id);
+    if (known !== undefined) return known;
+    const made: Group = { members: new Set(), waiting: new Map() };
+    this.#groups.set(id, made);
+    return made;
+  }
+
+  /** Publishes the group where every one that is still being made waits. */
+  async #publishWhole(group: OperationGroup, { waiting, publish, failure }: Group): Promise<void> {
+    if (publish === undefined || failure !== undefined || waiting.size === 0) return;
+    try {
+      const pending = await this.#operations.ofGroup(group);
+      if (pending.some(({ sandboxId }) => !waiting.has(sandboxId))) return;
+      await publish(pending);
+      for (const waiter of waiting.values()) waiter.resolve();
+    } catch (error) {
+      for (const waiter of waiting.values()) waiter.reject(error);
+      throw error;
+    }
+  }
+}
