@@ -1,5 +1,5 @@
 /**
- * The clients' connections: one exchange at a time on each, in the order sent (pipelining); who went away, who only shut their sending
+ * The clients' HTTP/1.1 connections: one exchange at a time on each, in the order sent (pipelining); who went away, who only shut their sending
  * side, whose body stands still.
  *
  *   idle ──request──▶ busy ──answered──▶ idle, or the next queued request
@@ -8,7 +8,7 @@
  *                      └── closed or reset by the client: Exchange.clientGone
  */
 import type { Socket } from "node:net";
-import { ClocheError } from "@cloche/protocol";
+import { watchBody } from "./body-stall.ts";
 import { drainRest } from "./drain-rest.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
@@ -18,7 +18,7 @@ import { endGently } from "./raw-answer.ts";
 interface ClientConnection {
   current: Exchange | undefined;
   queue: Array<() => Exchange>;
-  stall: NodeJS.Timeout | undefined;
+  endWatch: (() => void) | undefined;
   halfClosed: NodeJS.Timeout | undefined;
   /** It carries one request, and what follows that is dropped. */
   takesOne: boolean;
@@ -42,7 +42,7 @@ export class ClientConnections {
     const connection: ClientConnection = {
       current: undefined,
       queue: [],
-      stall: undefined,
+      endWatch: undefined,
       halfClosed: undefined,
       takesOne: false,
       isUsed: false,
@@ -72,6 +72,11 @@ export class ClientConnections {
     return this.#connections.get(socket)?.current;
   }
 
+  /** It is no connection of HTTP/1.1 after all. */
+  remove(socket: Socket): void {
+    this.#connections.delete(socket);
+  }
+
   /** Its next request is its last. */
   onlyOne(socket: Socket): void {
     const connection = this.#connections.get(socket);
@@ -98,13 +103,14 @@ export class ClientConnections {
     const over = (): void => this.#over(socket, connection, exchange);
     exchange.response.once("finish", over);
     exchange.onOver = over;
-    if (exchange.hasBody) this.#watchBody(socket, connection, exchange);
+    if (exchange.hasBody) connection.endWatch = watchBody(exchange, this.#limits, () => socket.bytesRead);
   }
 
   #over(socket: Socket, connection: ClientConnection, exchange: Exchange): void {
     if (connection.current !== exchange) return;
     connection.current = undefined;
-    clearTimeout(connection.stall);
+    connection.endWatch?.();
+    connection.endWatch = undefined;
     exchange.over = true;
     this.#onOver(exchange);
     if (exchange.hasBody && !exchange.request.complete && !connection.closing)
@@ -120,23 +126,6 @@ export class ClientConnections {
     const isExec = isExecPath(current.request.method, current.path);
     const graceMs = isExec ? this.#limits.halfClosedExecGraceMs : this.#limits.halfClosedGraceMs;
     connection.halfClosed = setTimeout(() => socket.destroy(), graceMs);
-  }
-
-  /** A body that stands still although we would take more of it is given up. */
-  #watchBody(socket: Socket, connection: ClientConnection, exchange: Exchange): void {
-    let seen = socket.bytesRead;
-    const look = (): void => {
-      if (exchange.request.complete || exchange.over) return;
-      const held = exchange.request.isPaused() || exchange.expectsContinue !== exchange.continued;
-      if (socket.bytesRead === seen && !held) {
-        exchange.bodyOver();
-        exchange.refuse(new ClocheError("deadline_exceeded", "the request's body stopped coming"));
-        return;
-      }
-      seen = socket.bytesRead;
-      connection.stall = setTimeout(look, this.#limits.bodyStallMs);
-    };
-    connection.stall = setTimeout(look, this.#limits.bodyStallMs);
   }
 
   /** A reset would take the last answer away from a client that still sends, so what it sends is read first. */

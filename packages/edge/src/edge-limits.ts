@@ -19,6 +19,15 @@ export interface EdgeLimits {
   requestsPerSecond: number;
   /** Requests that one connection may send ahead of their answers. */
   pipelinedRequests: number;
+  /** Of one HTTP/2 connection: streams that are open at once. */
+  streams: number;
+  /** What a stream may send ahead of the sandbox that takes it, and all of a connection: one that stands still holds up no other. */
+  streamWindowBytes: number;
+  connectionWindowBytes: number;
+  /** Streams that the client itself resets, at once and as they go on; pings and settings. More end the connection. */
+  streamResetBurst: number;
+  streamResetsPerSecond: number;
+  controlFramesPerSecond: number;
   /** A client that shut its sending side still gets an answer that comes within this time... */
   halfClosedGraceMs: number;
   /** ...and less for an exec, since a client that goes away kills its command. */
@@ -61,11 +70,17 @@ export const edgeLimits: EdgeLimits = {
   connections: 10_000,
   requestsPerSecond: defaults.requestsPerSecond,
   pipelinedRequests: 64,
+  streams: 128,
+  streamWindowBytes: 256 * 1024,
+  connectionWindowBytes: 16 * 1024 * 1024,
+  streamResetBurst: 256,
+  streamResetsPerSecond: 64,
+  controlFramesPerSecond: 1_000,
   halfClosedGraceMs: 10_000,
   halfClosedExecGraceMs: 500,
   lingerBytes: 256 * 1024 * 1024,
   lingerMs: 5_000,
-  lingerWholeMs: 30_000,
+  lingerWholeMs: 120_000,
   agentConnectMs: 5_000,
   agentAnswerMs: 10_000,
   agentConnections: 1_024,

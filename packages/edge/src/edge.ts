@@ -1,7 +1,7 @@
 /**
  * The edge: TLS for `*.<base domain>` and the address of all sandboxes, on the loopback without TLS too, and every request to where it belongs.
  *
- *   client ─TLS─▶ ClientConnections ─▶ Exchange ─▶ Router ─▶ Gate (state, wake, restore) ─┬─▶ agent  (forward)
+ *   client ─TLS─▶ ClientConnections or Http2Clients ─▶ Exchange ─▶ Router ─▶ Gate (state, wake, restore) ─┬─▶ agent  (forward)
  *                                                                                      ├─▶ port   (forward, through a tunnel)
  *                                                                                      └─▶ host   (checkpoint, restore)
  *
@@ -14,11 +14,15 @@ import type { Duplex } from "node:stream";
 import { type Clock, type Log, logIds, Metrics } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ClientConnections } from "./client-connections.ts";
+import { type ClientWire, Http1Wire } from "./client-wire.ts";
 import type { CorsOrigins } from "./cors.ts";
 import { answerHealth, isHealthCheck } from "./health.ts";
 import { edgeMetrics, type MeasureExchange } from "./edge-metrics.ts";
 import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 import { Exchange } from "./exchange.ts";
+import { Http2Clients } from "./http2-clients.ts";
+import type { Http2Request } from "./http2-request.ts";
+import type { Http2Response } from "./http2-response.ts";
 import { Listener, type ListenerHandlers, type TlsFiles } from "./listener.ts";
 import { answerRaw, endGently, parserProblem } from "./raw-answer.ts";
 import { newId, requestIdOf } from "./request-ids.ts";
@@ -83,6 +87,7 @@ class EdgeServer implements Edge {
   readonly #table: RouteTable;
   readonly #upstreams: Upstreams;
   readonly #clients: ClientConnections;
+  readonly #http2: Http2Clients;
   readonly #router: Router;
   readonly #measure: MeasureExchange;
   readonly #listener: Listener;
@@ -106,7 +111,9 @@ class EdgeServer implements Edge {
       issuer: () => this.#table.keys?.issuer ?? "",
       wallMs: () => this.#clock.nowMs(),
     });
-    this.#clients = new ClientConnections(this.#limits, (exchange) => this.#exchangeOver(exchange));
+    const onOver = (exchange: Exchange): void => this.#exchangeOver(exchange);
+    this.#clients = new ClientConnections(this.#limits, onOver);
+    this.#http2 = new Http2Clients(this.#limits, (...stream) => this.#beginHttp2(...stream), onOver);
     this.#router = new Router({
       baseDomain: options.baseDomain.toLowerCase(),
       table: this.#table,
@@ -120,7 +127,7 @@ class EdgeServer implements Edge {
     });
     this.#measure = edgeMetrics(options.metrics ?? new Metrics(), () => ({
       requests: this.#open,
-      connections: this.#clients.size,
+      connections: this.#clients.size + this.#http2.size,
     }));
     const handlers = this.#handlers();
     this.#listener = Listener.tls(options.tls, this.#clients, this.#limits, handlers);
@@ -133,6 +140,7 @@ class EdgeServer implements Edge {
       request: (request, response, expectsContinue) => this.#enter(request, response, expectsContinue),
       upgrade: (request, socket, first) => this.#upgrade(request, socket, first),
       malformed: (error, socket) => this.#clientError(error, socket),
+      http2: (socket) => this.#http2.take(socket),
       handshakeFailed: (error) => this.#log.debug({ err: error }, "TLS handshake failed"),
     };
   }
@@ -143,22 +151,47 @@ class EdgeServer implements Edge {
     expectsContinue: boolean,
     upgradeFirst?: Buffer,
   ): void {
-    this.#clients.enter(request.socket, () => {
-      const exchange = new Exchange(request, response, {
-        requestId: requestIdOf(request),
-        expectsContinue,
-        upgradeFirst,
-        startedMs: this.#clock.monotonicMs(),
-      });
-      this.#open += 1;
-      if (this.#isDraining || this.#clients.isOnly(request.socket)) response.shouldKeepAlive = false;
-      // After enter() has set the exchange in its place.
-      queueMicrotask(() => this.#route(exchange));
-      return exchange;
+    const { socket } = request;
+    this.#clients.enter(socket, () => {
+      if (this.#isDraining || this.#clients.isOnly(socket)) response.shouldKeepAlive = false;
+      return this.#begin(request, response, new Http1Wire(socket, response), expectsContinue, upgradeFirst);
     });
   }
 
+  #begin(
+    request: IncomingMessage,
+    response: ServerResponse,
+    wire: ClientWire,
+    expectsContinue: boolean,
+    upgradeFirst: Buffer | undefined,
+  ): Exchange {
+    const exchange = new Exchange(request, response, {
+      wire,
+      requestId: requestIdOf(request),
+      expectsContinue,
+      upgradeFirst,
+      startedMs: this.#clock.monotonicMs(),
+    });
+    this.#open += 1;
+    // After the exchange has been set in its place.
+    queueMicrotask(() => this.#route(exchange));
+    return exchange;
+  }
+
+  #beginHttp2(request: Http2Request, response: Http2Response, wire: ClientWire): Exchange {
+    // No frame awaits a 100 Continue that was asked for; the head alone says so.
+    const expectsContinue = request.headers.expect?.toLowerCase() === "100-continue";
+    return this.#begin(
+      request,
+      response,
+      wire,
+      expectsContinue,
+      request.isUpgrade ? Buffer.alloc(0) : undefined,
+    );
+  }
+
   #route(exchange: Exchange): void {
+    if (exchange.over || exchange.failure !== undefined) return;
     if (isHealthCheck(exchange, this.#options.baseDomain)) return answerHealth(exchange, () => this.ready());
     const { expect } = exchange.request.headers;
     if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
@@ -266,6 +299,7 @@ class EdgeServer implements Edge {
 
   drain(): void {
     this.#isDraining = true;
+    this.#http2.drain();
     this.#listener.closeIdleConnections();
     this.#plainListener?.closeIdleConnections();
   }
@@ -282,6 +316,7 @@ class EdgeServer implements Edge {
       ]);
     }
     this.#clients.closeAll();
+    this.#http2.closeAll();
     this.#upstreams.close();
     this.#listener.destroyConnections();
     this.#plainListener?.destroyConnections();

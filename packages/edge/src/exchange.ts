@@ -8,10 +8,9 @@
  *                    └── we cut it (agent or edge failed): nobody is told
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import type { TLSSocket } from "node:tls";
 import { ClocheError, dataPlaneStatus, traceparentHeader, traceparentOf } from "@cloche/protocol";
+import { type ClientWire, isTls, servernameOf } from "./client-wire.ts";
 import type { RawHeaders } from "./headers.ts";
 
 const traceHeaders: ReadonlySet<string> = new Set([traceparentHeader, "tracestate"]);
@@ -20,7 +19,7 @@ const onePieceBytes = 8 * 1024;
 export class Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  readonly socket: Socket;
+  readonly wire: ClientWire;
   readonly requestId: string;
   readonly hasBody: boolean;
   /** The client waits for 100 Continue before it sends its body. */
@@ -44,6 +43,8 @@ export class Exchange {
   continued = false;
   gone = false;
   over = false;
+  /** It left for an upgraded protocol. */
+  upgraded = false;
   /** Why it failed, for the log. */
   failure: ClocheError | undefined;
   #bodyOver: boolean;
@@ -53,6 +54,7 @@ export class Exchange {
     request: IncomingMessage,
     response: ServerResponse,
     options: {
+      wire: ClientWire;
       requestId: string;
       expectsContinue: boolean;
       upgradeFirst: Buffer | undefined;
@@ -61,7 +63,7 @@ export class Exchange {
   ) {
     this.request = request;
     this.response = response;
-    this.socket = request.socket;
+    this.wire = options.wire;
     this.requestId = options.requestId;
     this.expectsContinue = options.expectsContinue;
     this.upgradeFirst = options.upgradeFirst;
@@ -83,13 +85,12 @@ export class Exchange {
 
   /** It came without TLS. */
   get isPlain(): boolean {
-    return (this.socket as Partial<TLSSocket>).encrypted !== true;
+    return !isTls(this.wire.socket);
   }
 
   /** The name that the TLS handshake asked for; undefined: none, or no TLS. */
   get servername(): string | undefined {
-    const { servername } = this.socket as Partial<TLSSocket>;
-    return typeof servername === "string" && servername !== "" ? servername.toLowerCase() : undefined;
+    return servernameOf(this.wire.socket);
   }
 
   /** Headers that go no further: a trace context that is not valid. */
@@ -131,6 +132,7 @@ export class Exchange {
   end(last?: Buffer): void {
     if (this.over) return;
     if (last === undefined) this.response.end();
+    else if (this.wire.isHttp2) this.response.end(last);
     // A short body as text lets node write head and body at once; latin1 keeps every byte.
     else if (last.length <= onePieceBytes) this.response.end(last.toString("latin1"), "latin1");
     else this.response.end(last);
@@ -161,10 +163,17 @@ export class Exchange {
     this.fail(error, status);
   }
 
-  /** Ends the connection in the middle of an answer, so that the client sees that it is not whole. */
+  /** Ends it in the middle of an answer, so that the client sees that it is not whole. */
   cut(): void {
     this.over = true;
-    this.socket.destroy();
+    this.wire.cut();
+  }
+
+  /** Grants an Upgrade: gives the client's bytes of both directions from here on. The exchange is over then. */
+  accept(reason: string, headers: RawHeaders, protocol: string): Duplex {
+    this.over = true;
+    this.upgraded = true;
+    return this.wire.accept(reason, [...headers, "x-request-id", this.requestId], protocol);
   }
 
   /** The client went away. */

@@ -1,9 +1,10 @@
 /**
- * Looks at the first bytes of a connection, before node's parser does: how the lines of its first head end. Proxies take a bare LF for
+ * Looks at the first bytes of a connection, before node's parser does: which protocol it speaks, and how the lines of its first head end. Proxies take a bare LF for
  * CRLF and skip empty lines before the request line (RFC 9112, 2.2); node's parser does the second alone. Such a head is rewritten
  * with CRLF, here and nowhere else.
  *
- *   bytes ──┬─ a whole head, every line ended by CRLF ──▶ http1
+ *   bytes ──┬─ the preface of HTTP/2 ──▶ http2
+ *           ├─ a whole head, every line ended by CRLF ──▶ http1
  *           ├─ a whole head with a bare LF ──rewritten──▶ http1-once
  *           └─ with both kinds, and a body or an upgrade ──▶ refused
  *
@@ -14,11 +15,13 @@
 import type { Socket } from "node:net";
 
 /** `http1-once`: the connection may carry this one request. */
-export type FirstHead = "http1" | "http1-once";
+export type FirstHead = "http1" | "http1-once" | "http2";
 /** `none`: not a byte came. `mixed`: lines end in both ways, and it has a body. */
 export type FirstHeadFailure = "timeout" | "ended" | "none" | "mixed";
 
 export interface FirstHeadOptions {
+  /** It may begin with the preface of HTTP/2 (RFC 9113, 3.3). */
+  mayBeHttp2: boolean;
   maxBytes: number;
   timeoutMs: number;
   /** The bytes are in the socket again; it is paused. */
@@ -29,6 +32,7 @@ export interface FirstHeadOptions {
 
 /** In more pieces than this a head is left to the parser, which does not begin anew at each. */
 const mostPieces = 256;
+const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 const LF = 10;
 const CR = 13;
 /** Whoever sees these lines otherwise than we do sees another end of the request. */
@@ -54,6 +58,10 @@ export function readFirstHead(socket: Socket, options: FirstHeadOptions): void {
   const onData = (chunk: Buffer): void => {
     pieces += 1;
     bytes = bytes.length === 0 ? chunk : Buffer.concat([bytes, chunk]);
+    if (options.mayBeHttp2 && isPreface(bytes)) {
+      if (bytes.length >= preface.length) give("http2", bytes);
+      return;
+    }
     const { end, bare, isMixed } = readHead(bytes);
     if (end === undefined) {
       // The parser says what is wrong with it.
@@ -68,6 +76,12 @@ export function readFirstHead(socket: Socket, options: FirstHeadOptions): void {
   const onEnd = (): void => fail(bytes.length === 0 ? "none" : "ended");
   const timer = setTimeout(() => fail("timeout"), options.timeoutMs);
   socket.on("data", onData).once("end", onEnd).once("close", stop);
+}
+
+/** So far. */
+function isPreface(bytes: Buffer): boolean {
+  const length = Math.min(bytes.length, preface.length);
+  return bytes.compare(preface, 0, length, 0, length) === 0;
 }
 
 const isBinary = (bytes: Buffer): boolean => {

@@ -220,7 +220,7 @@ class Carrier implements AnswerHandlers {
   }
 
   onUpgrade(head: AnswerHead, far: NonNullable<AgentConnection["socket"]>, first: Buffer): void {
-    const { upgradeFirst, socket, requestId, response } = this.#exchange;
+    const { upgradeFirst, request } = this.#exchange;
     this.#stop();
     if (upgradeFirst === undefined) {
       far.destroy();
@@ -228,17 +228,11 @@ class Carrier implements AnswerHandlers {
       this.#exchange.fail(this.#forwarding.explain({ kind: "format", reused: false, answered: true, cause }));
       return;
     }
-    this.#exchange.over = true;
-    response.detachSocket(socket);
-    let text = `HTTP/1.1 101 ${head.reason || "Switching Protocols"}\r\n`;
-    const headers = this.#answerHeaders(head);
-    for (let index = 0; index + 1 < headers.length; index += 2)
-      text += `${headers[index]}: ${headers[index + 1]}\r\n`;
-    text += `Connection: Upgrade\r\nUpgrade: ${this.#exchange.request.headers.upgrade}\r\nx-request-id: ${requestId}\r\n\r\n`;
-    socket.write(text, "latin1");
-    if (first.length > 0) socket.write(first);
+    const protocol = request.headers.upgrade ?? "";
+    const client = this.#exchange.accept(head.reason, this.#answerHeaders(head), protocol);
+    if (first.length > 0) client.write(first);
     if (upgradeFirst.length > 0) far.write(upgradeFirst);
-    joinSockets(socket, far);
+    joinSockets(client, far);
     this.#exchange.onOver?.();
   }
 

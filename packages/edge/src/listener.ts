@@ -7,6 +7,7 @@ import https from "node:https";
 import { type AddressInfo, isIP, type Socket } from "node:net";
 import { ClocheError } from "@cloche/protocol";
 import type { ClientConnections } from "./client-connections.ts";
+import { isTls } from "./client-wire.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import { type FirstHeadFailure, readFirstHead } from "./first-head.ts";
 import { answerRaw } from "./raw-answer.ts";
@@ -22,6 +23,8 @@ export interface TlsFiles {
 export interface ListenerHandlers {
   request(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): void;
   upgrade(request: IncomingMessage, socket: Socket, first: Buffer): void;
+  /** A connection that speaks HTTP/2. */
+  http2(socket: Socket): void;
   /** Bytes that are no request. */
   malformed(error: NodeJS.ErrnoException, socket: Socket): void;
   handshakeFailed(error: Error): void;
@@ -63,7 +66,7 @@ export class Listener {
   ): Listener {
     const server = https.createServer({
       ...tls,
-      ALPNProtocols: ["http/1.1"],
+      ALPNProtocols: ["h2", "http/1.1"],
       minVersion: "TLSv1.2",
       handshakeTimeout: limits.handshakeTimeoutMs,
       allowHalfOpen: true,
@@ -98,9 +101,10 @@ export class Listener {
     const opened = server instanceof https.Server ? "secureConnection" : "connection";
     const toParser = server.listeners(opened) as ((socket: Socket) => void)[];
     server.removeAllListeners(opened);
-    server.on(opened, (socket: Socket) =>
-      this.#open(socket, () => toParser.forEach((listener) => listener.call(server, socket))),
-    );
+    server.on(opened, (socket: Socket) => {
+      if (isTls(socket) && socket.alpnProtocol === "h2") handlers.http2(socket);
+      else this.#open(socket, handlers, () => toParser.forEach((listener) => listener.call(server, socket)));
+    });
     server.on("connection", (socket: Socket) => {
       this.#sockets.add(socket);
       socket.once("close", () => this.#sockets.delete(socket));
@@ -115,12 +119,19 @@ export class Listener {
     server.on("clientError", (error, socket) => handlers.malformed(error, socket as Socket));
   }
 
-  #open(socket: Socket, toParser: () => void): void {
+  #open(socket: Socket, handlers: ListenerHandlers, toParser: () => void): void {
     this.#clients.add(socket);
     readFirstHead(socket, {
+      // Over TLS it is agreed on in the handshake.
+      mayBeHttp2: !isTls(socket),
       maxBytes: this.#limits.headerBytes,
       timeoutMs: this.#limits.headersTimeoutMs,
       onHead: (kind) => {
+        if (kind === "http2") {
+          this.#clients.remove(socket);
+          handlers.http2(socket);
+          return;
+        }
         if (kind === "http1-once") this.#clients.onlyOne(socket);
         toParser();
         socket.resume();
@@ -179,7 +190,7 @@ function httpSettings(
     noDelay: true,
     keepAlive: true,
     keepAliveInitialDelay: 30_000,
-    // Other protocols (h2c) are not offered: such a request is answered as if it had not asked.
+    // Other protocols (an upgrade to h2c) are not offered: such a request is answered as if it had not asked.
     shouldUpgradeCallback: (request) => request.headers.upgrade?.toLowerCase() === "websocket",
   };
 }

@@ -1,0 +1,168 @@
+/**
+ * The clients' HTTP/2 connections: each stream is an exchange of its own, none waits for another. Who went away is told by the end of the
+ * stream.
+ *
+ *   open ──stream──▶ exchange ──answered──▶ over        without a stream for a while, or the edge drains ──GOAWAY──▶ closed
+ *    │                 └── reset by the client, or the connection ended: Exchange.clientGone
+ *    └── too many resets, pings or settings ──GOAWAY (ENHANCE_YOUR_CALM)──▶ closed
+ */
+import {
+  constants,
+  performServerHandshake,
+  type ServerHttp2Session,
+  type ServerHttp2Stream,
+} from "node:http2";
+import type { IncomingHttpHeaders } from "node:http2";
+import type { Socket } from "node:net";
+import { ClocheError } from "@cloche/protocol";
+import { watchBody } from "./body-stall.ts";
+import { drainRest } from "./drain-rest.ts";
+import type { EdgeLimits } from "./edge-limits.ts";
+import type { Exchange } from "./exchange.ts";
+import { Http2Request } from "./http2-request.ts";
+import { Http2Response, Http2Wire } from "./http2-response.ts";
+import { endGently } from "./raw-answer.ts";
+
+/** Begins an exchange and routes it. */
+export type BeginHttp2 = (request: Http2Request, response: Http2Response, wire: Http2Wire) => Exchange;
+
+/** Of what node keeps for one connection, bodies under way included. */
+const sessionMemoryMb = 64;
+
+interface Connection {
+  exchanges: Set<Exchange>;
+  /** Closes it, unless there is an exchange then; begun anew when the last of them is over. */
+  idle: NodeJS.Timeout;
+}
+
+export class Http2Clients {
+  readonly #connections = new Map<ServerHttp2Session, Connection>();
+  readonly #limits: EdgeLimits;
+  readonly #begin: BeginHttp2;
+  readonly #onOver: (exchange: Exchange) => void;
+  #isDraining = false;
+
+  constructor(limits: EdgeLimits, begin: BeginHttp2, onOver: (exchange: Exchange) => void) {
+    this.#limits = limits;
+    this.#begin = begin;
+    this.#onOver = onOver;
+  }
+
+  /** A connection that speaks HTTP/2: by ALPN, or by its first bytes. */
+  take(socket: Socket): void {
+    const limits = this.#limits;
+    socket.on("error", () => undefined);
+    const session = performServerHandshake(socket, {
+      maxSessionMemory: sessionMemoryMb,
+      // More than are allowed, so that who sends a few too many is told.
+      maxHeaderListPairs: limits.headerCount * 2,
+      streamResetBurst: limits.streamResetBurst,
+      streamResetRate: limits.streamResetsPerSecond,
+      settings: {
+        enableConnectProtocol: true,
+        enablePush: false,
+        maxConcurrentStreams: limits.streams,
+        maxHeaderListSize: limits.headerBytes,
+        initialWindowSize: limits.streamWindowBytes,
+      },
+    });
+    this.#add(session, socket);
+  }
+
+  get size(): number {
+    return this.#connections.size;
+  }
+
+  #add(session: ServerHttp2Session, socket: Socket): void {
+    // What a client sends that asks for nothing, pings included, does not keep its connection.
+    const exchanges = new Set<Exchange>();
+    const close = (): void => {
+      if (exchanges.size > 0) return;
+      session.close();
+      endGently(socket, this.#limits.lingerMs);
+    };
+    const idle = setTimeout(close, this.#limits.idleConnectionMs);
+    const connection: Connection = { exchanges, idle };
+    this.#connections.set(session, connection);
+    session.setLocalWindowSize(this.#limits.connectionWindowBytes);
+    session.on("stream", (stream, headers, _flags, rawHeaders) =>
+      this.#stream(stream, headers, rawHeaders as unknown as string[], socket, connection),
+    );
+    boundControlFrames(session, this.#limits.controlFramesPerSecond);
+    session.on("error", () => undefined);
+    session.once("close", () => {
+      clearTimeout(idle);
+      this.#connections.delete(session);
+      socket.destroy();
+    });
+    if (this.#isDraining) session.close();
+  }
+
+  #stream(
+    stream: ServerHttp2Stream,
+    headers: IncomingHttpHeaders,
+    rawHeaders: readonly string[],
+    socket: Socket,
+    connection: Connection,
+  ): void {
+    stream.on("error", () => undefined);
+    const request = new Http2Request(stream, headers, rawHeaders, socket);
+    const response = new Http2Response(request);
+    const exchange = this.#begin(request, response, new Http2Wire(stream, socket));
+    const { exchanges, idle } = connection;
+    exchanges.add(exchange);
+    const endWatch = exchange.hasBody
+      ? watchBody(exchange, this.#limits, () => request.bodyBytes)
+      : undefined;
+    const over = (): void => {
+      if (!exchanges.delete(exchange)) return;
+      endWatch?.();
+      exchange.over = true;
+      this.#onOver(exchange);
+      // Answered before it was whole: the client is to send no more of it (RFC 9113, 8.1).
+      if (!request.complete && !exchange.upgraded)
+        drainRest(request, this.#limits, () => stream.close(constants.NGHTTP2_NO_ERROR));
+      if (exchanges.size === 0) idle.refresh();
+      if (this.#isDraining) stream.session?.close();
+    };
+    exchange.onOver = over;
+    response.once("finish", over);
+    stream.once("aborted", () => exchange.clientGone());
+    response.once("close", () => {
+      exchange.clientGone();
+      over();
+    });
+    if (request.problem !== undefined) exchange.refuse(new ClocheError("invalid_argument", request.problem));
+  }
+
+  /** Streams that are open go on; the client takes another connection for what it asks next. */
+  drain(): void {
+    this.#isDraining = true;
+    for (const session of this.#connections.keys()) session.close();
+  }
+
+  /** Ends every connection as our own doing: what runs in sandboxes runs on. */
+  closeAll(): void {
+    for (const [session, { exchanges }] of this.#connections) {
+      for (const exchange of exchanges) exchange.over = true;
+      session.destroy();
+    }
+  }
+}
+
+/** Each ping and each change of settings is answered, so a client that sends nothing else is cut off. */
+function boundControlFrames(session: ServerHttp2Session, perSecond: number): void {
+  let second = 0;
+  let frames = 0;
+  const count = (): void => {
+    const now = Math.floor(performance.now() / 1_000);
+    if (now !== second) {
+      second = now;
+      frames = 0;
+    }
+    frames += 1;
+    if (frames > perSecond) session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  };
+  session.on("ping", count);
+  session.on("remoteSettings", count);
+}
