@@ -31,7 +31,10 @@ test("with a port that another program has", async () => {
   onTestFinished(() => void other.close());
   const { port } = other.address() as AddressInfo;
   await failsToStart({ CLOCHE_EDGE_HTTP_PORT: String(port) }, /CLOCHE_EDGE_HTTP_PORT/);
+  await failsToStart({ CLOCHE_MCP_PORT: String(port) }, /CLOCHE_MCP_PORT/);
   const service = await failsToStart({ CLOCHE_EDGE_PORT: String(port) }, /CLOCHE_EDGE_PORT/);
   other.close();
+  service.env["CLOCHE_MCP_PORT"] = "0";
   await service.start();
+  expect(service.status.mcp_url).toBeUndefined();
 });

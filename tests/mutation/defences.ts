@@ -10,10 +10,12 @@ import { storageDefences } from "./storage-defences.ts";
 
 import { addressDefences } from "./address-defences.ts";
 import { channelDefences } from "./channel-defences.ts";
+import { mcpDefences } from "./mcp-defences.ts";
 
 export const defences: readonly Defence[] = [
   ...channelDefences,
   ...addressDefences,
+  ...mcpDefences,
   {
     what: "a token is good for its own sandbox only",
     file: "packages/protocol/src/tokens.ts",

@@ -13,7 +13,9 @@ const mayImport: Record<string, readonly string[]> = {
   // Bundled into one small file that starts with every sandbox: nothing of the servers' plumbing.
   agent: ["protocol"],
   sdk: ["protocol"],
-  cli: ["protocol", "sdk"],
+  // A client of the public contract, as anybody could write it.
+  mcp: ["protocol", "sdk"],
+  cli: ["protocol", "sdk", "mcp"],
   dashboard: ["protocol", "sdk"],
 };
 /** The only places that know several trust domains. */

@@ -24,6 +24,7 @@ export async function printBanner(
     `  CA file   ${status.ca_cert}`,
     `  domains   https://<sandbox id>.${status.base_domain}:${config.edgePort}`,
     ...(status.data_plane_url ? [`  address   ${status.data_plane_url}/sandboxes/<sandbox id>`] : []),
+    ...(status.mcp_url ? [`  MCP       ${status.mcp_url}`] : []),
     ...(status.subnet ? [`  subnet    ${status.subnet}`] : []),
     ...(gvisor ? [`  gVisor    ${gvisorText(gvisor, nowMs)}`] : []),
     ...(warning ? ["", `WARNING: ${warning}`] : []),

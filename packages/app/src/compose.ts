@@ -31,6 +31,7 @@ import { restoredMarker } from "./backup.ts";
 import { makeDrivers } from "./drivers.ts";
 import { KeyRotation, type Rotated } from "./key-rotation.ts";
 import { ensureLocalTeam } from "./local-team.ts";
+import { startMcp } from "./mcp-endpoint.ts";
 import { openOperatorEndpoint } from "./operator-endpoint.ts";
 import { Ownership } from "./ownership.ts";
 import { openPlaces } from "./places.ts";
@@ -259,6 +260,15 @@ async function startParts(
     await gateway
       .listen(config.gatewayHost, config.gatewayPort)
       .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
+    if (config.mcpPort > 0) {
+      const closeMcp = await startMcp(
+        config,
+        status,
+        readFileSync(tls.caFile, "utf8"),
+        log.child({ part: "mcp" }),
+      ).catch(portTaken("CLOCHE_MCP_PORT", config.mcpPort));
+      stopsWith("MCP endpoint", () => closeMcp(config.drainSeconds * 1_000));
+    }
     // The first step of a stop: who asks is sent elsewhere, who is being answered is answered.
     stopsWith("readiness", async () => {
       gateway.drain();
@@ -350,6 +360,7 @@ function statusOf(
     gateway_url: `http://${shown(config.gatewayHost)}:${config.gatewayPort}`,
     edge_url: `https://${shown(config.edgeHost)}:${config.edgePort}`,
     data_plane_url: dataPlaneUrl(config),
+    ...(config.mcpPort > 0 && { mcp_url: `http://${shown(config.gatewayHost)}:${config.mcpPort}/mcp` }),
     base_domain: config.baseDomain,
     ca_cert: caFile,
     api_key: apiKey,

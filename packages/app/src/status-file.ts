@@ -13,6 +13,8 @@ export interface ServiceStatus {
   edge_url: string;
   /** Of all sandboxes: `<data plane URL>/sandboxes/<id>/v1/…`. Absent in the file of an earlier release. */
   data_plane_url?: string;
+  /** Where MCP clients connect over HTTP. Absent where it is switched off, and in the file of an earlier release. */
+  mcp_url?: string;
   base_domain: string;
   /** PEM file of the authority that signed the edge's certificate. */
   ca_cert: string;

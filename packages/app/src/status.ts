@@ -22,6 +22,7 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
       ...(status.data_plane_url === undefined
         ? []
         : [["address", `${status.data_plane_url}/sandboxes/<id>`] as [string, string]]),
+      ...(status.mcp_url === undefined ? [] : [["mcp", status.mcp_url] as [string, string]]),
       ["domains", `<id>.${status.base_domain}`],
       ["ca", status.ca_cert],
       ["runtime", status.emulated ? `${status.runtime}; virtual machines are emulated` : status.runtime],

@@ -13,10 +13,17 @@ describe("loadConfig", () => {
       gatewayPort: 7080,
       edgePort: 7443,
       edgeHttpPort: 7081,
+      mcpPort: 7083,
+      mcpHosts: [],
       baseDomain: "cloche.localhost",
       tokenLifetimeSeconds: 3600,
       runtime: "auto",
     });
+  });
+
+  it("takes names and addresses of MCP as they stand in a Host header", () => {
+    const config = loadConfig({ CLOCHE_MCP_HOSTS: "mcp.example.com, 10.0.0.1,fd00::1" }, noFile);
+    expect(config.mcpHosts).toEqual(["mcp.example.com", "10.0.0.1", "[fd00::1]"]);
   });
 
   it("prefers the environment to the file and the file to defaults", () => {
@@ -28,6 +35,11 @@ describe("loadConfig", () => {
   it.each([
     [{ CLOCHE_GATEWAY_PORT: "70800" }, "", /CLOCHE_GATEWAY_PORT is "70800"; it must be a TCP port/],
     [{ CLOCHE_RUNTIME: "docker" }, "", /CLOCHE_RUNTIME is "docker"; it must be auto, gvisor or qemu/],
+    [
+      { CLOCHE_MCP_HOSTS: "https://a.example" },
+      "",
+      /CLOCHE_MCP_HOSTS is .*; it must be lower-case DNS names/,
+    ],
     [{ CLOCHE_HOME: "relative" }, "", /CLOCHE_HOME is "relative"; it must be an absolute path/],
     [{}, "edge_port: many", /edge_port in .*config.yaml is "many"/],
     [{}, "egde_port: 1", /setting egde_port in .* is unknown; known are/],

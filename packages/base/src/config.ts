@@ -56,11 +56,19 @@ const ipAddresses: Parse<string[]> = (text) => {
   return addresses;
 };
 
+const isDnsName = /^(?=.{1,200}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/;
+/** As they stand in a Host header: an IPv6 address in brackets. */
+const hostNames: Parse<string[]> = (text) => {
+  const names = text.split(",").map((one) => one.trim());
+  if (names.some((one) => isIP(one) === 0 && !isDnsName.test(one))) throw new Error("no name");
+  return names.map((one) => (isIP(one) === 6 ? `[${one}]` : one));
+};
+
 const limitText = "a whole number from 0 (no limit) to 1000000";
 
 const absolutePath = matching(/^\/[^\0]*$/);
 const optionalPath = matching(/^(\/[^\0]*)?$/);
-const dnsName = matching(/^(?=.{1,200}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/);
+const dnsName = matching(isDnsName);
 
 function setting<T>(env: string, key: string, fallback: T, parse: Parse<T>, expects: string): Setting<T> {
   return { env, key, default: fallback, parse, expects };
@@ -85,6 +93,20 @@ const settings = {
     defaults.edgeHttpPort as number,
     zeroOr(port),
     "a TCP port from 1 to 65535 for the edge without TLS on the loopback, or 0 for none",
+  ),
+  mcpPort: setting(
+    "CLOCHE_MCP_PORT",
+    "mcp_port",
+    defaults.mcpPort as number,
+    zeroOr(port),
+    "a TCP port from 1 to 65535 for MCP over HTTP, or 0 for none",
+  ),
+  mcpHosts: setting(
+    "CLOCHE_MCP_HOSTS",
+    "mcp_hosts",
+    [] as string[],
+    hostNames,
+    "lower-case DNS names or IP addresses without ports, separated by commas, or empty",
   ),
   baseDomain: setting(
     "CLOCHE_BASE_DOMAIN",

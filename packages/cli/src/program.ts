@@ -5,6 +5,7 @@ import { addCopyCommand } from "./commands/cp.ts";
 import { addExecCommand } from "./commands/exec.ts";
 import { addForwardCommand } from "./commands/forward.ts";
 import { addLocalServiceCommands } from "./commands/local-service.ts";
+import { addMcpCommand } from "./commands/mcp.ts";
 import { addOpenCommand } from "./commands/open.ts";
 import type { Registry } from "./commands/register.ts";
 import { addAuditCommand } from "./commands/audit.ts";
@@ -74,6 +75,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   addStoreCommands(full);
   addOpenCommand(full);
   addForwardCommand(full);
+  addMcpCommand(full);
   inheritSettings(program);
   return full;
 }

@@ -124,6 +124,8 @@ export const defaults = {
   edgePort: 7443,
   /** Without TLS, on the loopback. */
   edgeHttpPort: 7081,
+  /** MCP over HTTP, where the gateway listens. */
+  mcpPort: 7083,
   baseDomain: "cloche.localhost",
   tokenLifetimeSeconds: 3_600,
   cpus: 2,

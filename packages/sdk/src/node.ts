@@ -105,6 +105,8 @@ async function requested(dispatcher: Agent, url: string, init: RequestInit): Pro
 export interface LocalService {
   gateway_url: string;
   edge_url: string;
+  /** Where MCP clients connect over HTTP; absent where it is switched off. */
+  mcp_url?: string;
   base_domain: string;
   /** File with the CA's PEM. */
   ca_cert: string;

@@ -1,0 +1,47 @@
+import { createHash } from "node:crypto";
+import { ClocheApiError, type Cloche } from "@cloche/sdk";
+
+/** A refusal before MCP begins: an HTTP status, and words. */
+export class Refusal extends Error {
+  override readonly name = "Refusal";
+  readonly status: number;
+  readonly headers: Record<string, string>;
+
+  constructor(status: number, message: string, headers: Record<string, string> = {}) {
+    super(message);
+    this.status = status;
+    this.headers = headers;
+  }
+}
+
+/** Who asks: one API key of a team. */
+export interface Caller {
+  /** Names the key without telling it: what sessions are bound to. */
+  keyHash: string;
+  cloche: Cloche;
+}
+
+/** The key of `Authorization: Bearer …`. */
+export function bearerOf(authorization: string | undefined, maxBytes: number): string {
+  const key = /^Bearer +(\S+)$/i.exec(authorization ?? "")?.[1];
+  if (key !== undefined && key.length <= maxBytes) return key;
+  const message =
+    "send a team's API key as `Authorization: Bearer <key>`; cloche status --json names that of this machine";
+  throw new Refusal(401, message, { "www-authenticate": "Bearer" });
+}
+
+/** Asks the gateway whether the key is good, each time: one that is revoked is refused from then on. */
+export async function authenticate(key: string, clientFor: (apiKey: string) => Cloche): Promise<Caller> {
+  const cloche = clientFor(key);
+  try {
+    await cloche.gateway.listSandboxes({ page_size: 1 });
+  } catch (error) {
+    if (!(error instanceof ClocheApiError))
+      throw new Refusal(503, "the gateway does not answer; try again", { "retry-after": "1" });
+    const { status, message, retryAfterSeconds } = error;
+    const challenge = status === 401 ? { "www-authenticate": 'Bearer error="invalid_token"' } : undefined;
+    const wait = retryAfterSeconds === undefined ? undefined : { "retry-after": String(retryAfterSeconds) };
+    throw new Refusal(status, message, { ...challenge, ...wait });
+  }
+  return { keyHash: createHash("sha256").update(key).digest("hex"), cloche };
+}

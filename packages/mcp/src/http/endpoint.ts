@@ -1,0 +1,226 @@
+/**
+ * The MCP endpoint over streamable HTTP: one path, `/mcp`, for clients of every protocol from 2025-03-26 to 2026-07-28. It holds
+ * no key of its own: each request brings a team's, and is a client of the gateway with it.
+ *
+ *   request ─▶ Host, Origin ─▶ path ─▶ key, asked at the gateway ─▶ 2026: a server for this request
+ *                                                                 └▶ 2025: the server of its session
+ *
+ * Owns the listener and the sessions; nothing survives it. `close` cancels what is under way after `drainMs`.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Cloche } from "@cloche/sdk";
+import { hostHeaderValidation, originValidation } from "@modelcontextprotocol/node";
+import {
+  type AuthInfo,
+  createMcpHandler,
+  isInitializeRequest,
+  isLegacyRequest,
+  type McpHttpHandler,
+  type McpServer,
+} from "@modelcontextprotocol/server";
+import { authenticate, bearerOf, type Caller, Refusal } from "./caller.ts";
+import { httpLimits } from "./limits.ts";
+import { sendAnswer, webRequestOf } from "./exchange.ts";
+import { type SessionLimits, Sessions } from "./sessions.ts";
+
+export interface McpEndpointOptions {
+  /** IP address to listen on. */
+  address: string;
+  /** 0: any free one. */
+  port: number;
+  /** Names besides the loopback's by which clients reach it: allowed in Host and Origin. */
+  hosts: readonly string[];
+  /** A client of the gateway with a caller's key. */
+  clientFor(apiKey: string): Cloche;
+  /** What a caller is served. */
+  serverFor(cloche: Cloche): McpServer;
+  onError?: (error: Error) => void;
+  /** Default: those of `limits.ts`. */
+  limits?: Partial<DoorLimits>;
+}
+
+type DoorLimits = SessionLimits & { requestsPerKey: number; sweepMs: number };
+
+export interface McpEndpoint {
+  port: number;
+  /** Sessions of 2025 clients that are open. */
+  readonly sessions: number;
+  /** Accepts nothing more; what is under way gets `drainMs` to end and is cancelled then. */
+  close(drainMs: number): Promise<void>;
+}
+
+export const mcpPath = "/mcp";
+const loopbackNames = ["localhost", "127.0.0.1", "[::1]"];
+
+export async function openMcpEndpoint(options: McpEndpointOptions): Promise<McpEndpoint> {
+  const door = new Door(options);
+  await door.listen();
+  return door;
+}
+
+class Door implements McpEndpoint {
+  readonly #options: McpEndpointOptions;
+  readonly #limits: DoorLimits;
+  readonly #sessions: Sessions;
+  readonly #modern: McpHttpHandler;
+  readonly #server: Server;
+  readonly #callers = new WeakMap<AuthInfo, Caller>();
+  /** Requests under way, by key. */
+  readonly #underWay = new Map<string, number>();
+  #sweep: NodeJS.Timeout | undefined;
+
+  constructor(options: McpEndpointOptions) {
+    this.#options = options;
+    this.#limits = { ...httpLimits, ...options.limits };
+    this.#sessions = new Sessions(this.#limits);
+    const onerror = options.onError;
+    this.#modern = createMcpHandler(({ authInfo }) => this.#serverFor(this.#callerOf(authInfo)), {
+      legacy: "reject",
+      maxRequestBodySize: httpLimits.bodyBytes,
+      keepAliveMs: httpLimits.keepAliveMs,
+      ...(onerror && { onerror }),
+    });
+    const { headerBytes, headersTimeoutMs } = httpLimits;
+    const settings = {
+      maxHeaderSize: headerBytes,
+      headersTimeout: headersTimeoutMs,
+      requestTimeout: headersTimeoutMs * 2,
+    };
+    this.#server = createServer(settings, this.#listener());
+    this.#server.maxConnections = httpLimits.connections;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+  get sessions(): number {
+    return this.#sessions.size;
+  }
+
+  async listen(): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#server.once("error", reject);
+    this.#server.listen(this.#options.port, this.#options.address, () => resolve());
+    await promise;
+    this.#server.off("error", reject);
+    this.#sweep = setInterval(() => void this.#sessions.sweep().catch(this.#told), this.#limits.sweepMs);
+    this.#sweep.unref();
+  }
+
+  async close(drainMs: number): Promise<void> {
+    clearInterval(this.#sweep);
+    const closed = new Promise<void>((resolve) => {
+      this.#server.close(() => resolve());
+    });
+    const over = AbortSignal.timeout(drainMs);
+    while (this.#underWay.size > 0 && !over.aborted) await new Promise((resolve) => setTimeout(resolve, 20));
+    await this.#sessions.close();
+    await this.#modern.close();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  #listener(): (request: IncomingMessage, response: ServerResponse) => void {
+    const { address, hosts } = this.#options;
+    const names = [...loopbackNames, address.includes(":") ? `[${address}]` : address, ...hosts];
+    const hasOurHost = hostHeaderValidation(names);
+    const hasOurOrigin = originValidation(names);
+    return (request, response) => {
+      if (!hasOurHost(request, response) || !hasOurOrigin(request, response)) return;
+      this.#admit(request, response).catch((error: unknown) => this.#refuse(response, error));
+    };
+  }
+
+  async #admit(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    if ((request.url ?? "").split("?", 1)[0] !== mcpPath)
+      throw new Refusal(404, `the MCP endpoint is ${mcpPath}`);
+    const key = bearerOf(request.headers.authorization, httpLimits.apiKeyBytes);
+    const caller = await authenticate(key, this.#options.clientFor);
+    if (response.destroyed) return;
+    response.once("close", this.#enter(caller));
+    const web = await webRequestOf(request, response, httpLimits.bodyBytes);
+    const isModern = !(await isLegacyRequest(web));
+    const answer = isModern
+      ? await this.#perRequest(web, key, caller)
+      : await this.#inSession(web, response, caller);
+    await sendAnswer(response, answer);
+  }
+
+  /** 429 where a key has too many requests under way. */
+  #enter({ keyHash }: Caller): () => void {
+    const count = this.#underWay.get(keyHash) ?? 0;
+    if (count >= this.#limits.requestsPerKey)
+      throw new Refusal(
+        429,
+        `${count} requests with this key are under way, which is the most; wait for some`,
+        { "retry-after": "1" },
+      );
+    this.#underWay.set(keyHash, count + 1);
+    return () => {
+      const left = (this.#underWay.get(keyHash) ?? 1) - 1;
+      if (left === 0) this.#underWay.delete(keyHash);
+      else this.#underWay.set(keyHash, left);
+    };
+  }
+
+  #perRequest(request: Request, key: string, caller: Caller): Promise<Response> {
+    const authInfo: AuthInfo = { token: key, clientId: caller.keyHash, scopes: [] };
+    this.#callers.set(authInfo, caller);
+    return this.#modern.fetch(request, { authInfo });
+  }
+
+  async #inSession(request: Request, response: ServerResponse, caller: Caller): Promise<Response> {
+    const id = request.headers.get("mcp-session-id");
+    if (id === null && !(await isInitialize(request)))
+      throw new Refusal(400, "the header mcp-session-id is missing; send initialize to open a session");
+    const session =
+      id === null
+        ? await this.#sessions.create(caller, this.#serverFor(caller))
+        : this.#sessions.find(id, caller);
+    response.once("close", session.enter());
+    const answer = await session.transport.handleRequest(request);
+    // What could not begin leaves nothing behind.
+    if (id === null && !answer.ok) await session.transport.close();
+    return answer;
+  }
+
+  #serverFor({ cloche }: Caller): McpServer {
+    return this.#options.serverFor(cloche);
+  }
+
+  #callerOf(authInfo: AuthInfo | undefined): Caller {
+    const caller = authInfo && this.#callers.get(authInfo);
+    if (caller === undefined) throw new Error("a request came past the check of its key");
+    return caller;
+  }
+
+  readonly #told = (error: unknown): void => {
+    this.#options.onError?.(error instanceof Error ? error : new Error(String(error)));
+  };
+
+  #refuse(response: ServerResponse, error: unknown): void {
+    if (!(error instanceof Refusal)) this.#told(error);
+    const { status, message, headers } =
+      error instanceof Refusal ? error : new Refusal(500, "internal error; the service's log tells more");
+    if (response.headersSent) return void response.destroy();
+    // The body was not read: the connection cannot be used again.
+    response.writeHead(status, { ...headers, "content-type": "application/json", connection: "close" });
+    response.end(JSON.stringify(errorBody(message)));
+  }
+}
+
+const errorBody = (message: string): object => ({
+  jsonrpc: "2.0",
+  error: { code: -32_000, message },
+  id: null,
+});
+
+async function isInitialize(request: Request): Promise<boolean> {
+  if (request.method !== "POST") return false;
+  const body: unknown = await request
+    .clone()
+    .json()
+    .catch(() => undefined);
+  return (Array.isArray(body) ? body : [body]).some((one) => isInitializeRequest(one));
+}

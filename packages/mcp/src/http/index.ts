@@ -1,0 +1,1 @@
+export { type McpEndpoint, type McpEndpointOptions, openMcpEndpoint } from "./endpoint.ts";

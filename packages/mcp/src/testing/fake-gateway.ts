@@ -1,0 +1,44 @@
+import { once } from "node:events";
+import { createServer, type Server } from "node:http";
+import type { AddressInfo } from "node:net";
+import { Cloche } from "@cloche/sdk";
+
+/** As much of a gateway as lets keys in: ListSandboxes for those that it knows. */
+export class FakeGateway implements AsyncDisposable {
+  readonly keys = new Set(["key-a", "key-b"]);
+  /** Answered instead of what a good key gets. */
+  failure: { status: number; code: string; message: string } | undefined;
+  calls = 0;
+  readonly #server: Server;
+
+  private constructor(server: Server) {
+    this.#server = server;
+    server.on("request", (request, response) => {
+      this.calls += 1;
+      request.resume();
+      const key = request.headers.authorization?.replace("Bearer ", "") ?? "";
+      const refused = { status: 401, code: "unauthenticated", message: "the API key is not known" };
+      const failure = this.keys.has(key) ? this.failure : refused;
+      response.writeHead(failure?.status ?? 200, { "content-type": "application/json" });
+      response.end(JSON.stringify(failure ?? { sandboxes: [], next_page_token: "" }));
+    });
+  }
+
+  static async start(): Promise<FakeGateway> {
+    const server = createServer();
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    return new FakeGateway(server);
+  }
+
+  clientFor = (apiKey: string): Cloche => {
+    const { port } = this.#server.address() as AddressInfo;
+    return new Cloche({ gatewayUrl: `http://127.0.0.1:${port}`, apiKey });
+  };
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#server.closeAllConnections();
+    this.#server.close();
+    await once(this.#server, "close");
+  }
+}

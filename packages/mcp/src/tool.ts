@@ -1,0 +1,133 @@
+/**
+ * How a tool is made: one object schema in, one out, an answer that is both structured and JSON text, and every error a
+ * tool error in words. Each tool is a value in its file of `tools/`; `server.ts` registers them all.
+ */
+import type { Cloche, Sandbox } from "@cloche/sdk";
+import type { CallToolResult, McpServer, ServerContext, ToolAnnotations } from "@modelcontextprotocol/server";
+import { z } from "zod";
+import { errorText } from "./errors.ts";
+import { mcpLimits } from "./limits.ts";
+import { Progress } from "./progress.ts";
+
+/** What a tool has at hand for one call. */
+export interface Call {
+  cloche: Cloche;
+  /** Aborts when the client cancels the call or goes away. */
+  signal: AbortSignal;
+  /** A sandbox of the team; `not_found` else. */
+  sandbox(id: string): Promise<Sandbox>;
+  /** Dispose it before the tool answers. */
+  progress(message: string): Progress;
+}
+
+/** Whether a tool only reads, ends or overwrites what cannot be had back, and may be called twice like once. */
+export type Effect = "reads" | "adds" | "adds-once" | "destroys" | "destroys-once";
+
+const annotationsOf: Record<Effect, ToolAnnotations> = {
+  reads: { readOnlyHint: true, destructiveHint: false, idempotentHint: true },
+  adds: { readOnlyHint: false, destructiveHint: false, idempotentHint: false },
+  "adds-once": { readOnlyHint: false, destructiveHint: false, idempotentHint: true },
+  destroys: { readOnlyHint: false, destructiveHint: true, idempotentHint: false },
+  "destroys-once": { readOnlyHint: false, destructiveHint: true, idempotentHint: true },
+};
+
+export interface ToolWords<Input extends z.ZodObject, Output extends z.ZodObject> {
+  name: string;
+  title: string;
+  /** For a model: when to use it, units, limits, what comes back. */
+  description: string;
+  effect: Effect;
+  /** It runs what the model gives, which may reach the network. Default false. */
+  openWorld?: boolean;
+  input: Input;
+  output: Output;
+  run(input: z.output<Input>, call: Call): Promise<z.input<Output>>;
+}
+
+/** A tool that can be registered. */
+export type Tool = (server: McpServer, cloche: Cloche) => void;
+
+export function tool<Input extends z.ZodObject, Output extends z.ZodObject>(
+  words: ToolWords<Input, Output>,
+): Tool {
+  const { name, title, description, input, output, run } = words;
+  const annotations = { title, ...annotationsOf[words.effect], openWorldHint: words.openWorld ?? false };
+  const config = {
+    title,
+    description,
+    inputSchema: input as z.ZodObject,
+    outputSchema: output as z.ZodObject,
+    annotations,
+  };
+  return (server, cloche) => {
+    server.registerTool(name, config, async (given, context): Promise<CallToolResult> => {
+      try {
+        const answer = await run(given as z.output<Input>, callOf(cloche, context));
+        return { content: [{ type: "text", text: JSON.stringify(answer) }], structuredContent: answer };
+      } catch (error) {
+        context.mcpReq.signal.throwIfAborted();
+        const text = errorText(error);
+        if (text === undefined) throw error;
+        return { content: [{ type: "text", text }], isError: true };
+      }
+    });
+  };
+}
+
+function callOf(cloche: Cloche, context: ServerContext): Call {
+  const { signal } = context.mcpReq;
+  return {
+    cloche,
+    signal,
+    sandbox: (id) => cloche.get(id, { signal }),
+    progress: (message) => new Progress(context, message),
+  };
+}
+
+const idOf = (kind: string, prefix: string, from: string) =>
+  z
+    .string()
+    .regex(
+      new RegExp(`^${prefix}-[a-z0-9]{20}$`),
+      `must be the id of a ${kind}, ${prefix}- and 20 characters, as ${from} answers it`,
+    )
+    .describe(`Id of a ${kind}, ${prefix}-…, from ${from}.`);
+
+/** Fields that several tools take. */
+export const sandboxField = idOf("sandbox", "sbx", "create_sandbox or list_sandboxes");
+export const checkpointField = idOf("checkpoint", "ckpt", "create_checkpoint or list_checkpoints");
+export const processField = idOf("process", "proc", "start_process or list_processes");
+export const pathField = z
+  .string()
+  .regex(/^\/[^\0]*$/, "must be an absolute path such as /root/app/main.py")
+  .describe("Absolute path in the sandbox, such as /root/app/main.py.");
+export const commandField = z
+  .union([z.string().min(1), z.array(z.string()).min(1)])
+  .describe(
+    'A shell line, run by `bash -c`, such as "cd app && npm test"; or a program and its arguments, run without a shell.',
+  );
+export const dirField = z
+  .string()
+  .optional()
+  .describe("Working directory, absolute. Default: the user's home, /root.");
+export const envField = z
+  .record(z.string(), z.string())
+  .optional()
+  .describe("Environment variables, beside the sandbox's own.");
+export const userField = z.string().optional().describe("Unix user. Default root.");
+export const maxBytesField = z
+  .int()
+  .min(1)
+  .max(mcpLimits.readBytesMax)
+  .default(mcpLimits.readBytesDefault)
+  .describe(`Most bytes to answer, up to ${mcpLimits.readBytesMax}. Default ${mcpLimits.readBytesDefault}.`);
+
+export const commandOf = (command: string | string[]): string[] =>
+  typeof command === "string" ? ["bash", "-c", command] : command;
+
+/** `fields` without those that are undefined: what a request of the SDK takes. */
+export function present<Fields extends object>(
+  fields: Fields,
+): { [Name in keyof Fields]: Exclude<Fields[Name], undefined> } {
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never;
+}
