@@ -5,7 +5,7 @@
  *                     └──could not be started, by a fault of the request──▶ (thrown; never was)
  *
  * Owned by the ProcessTable. It lives in the agent's memory: a suspend, a fork and a restore of the disk leave it as it is, the end
- * of the machine does not (records.ts). What its program's children write after its end is dropped.
+ * of the machine does not (process-records.ts). What its program's children write after its end is dropped.
  */
 import {
   ClocheError,

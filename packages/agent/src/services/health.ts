@@ -7,7 +7,7 @@ const pauseShare = 0.05;
 const probeTimeoutMs = 2_000;
 
 /**
- * Waits until `port` of the loopback accepts a connection and it is `own`: somebody else's server there says nothing about the
+ * Asked until a service is up, and never after. Waits until `port` of the loopback accepts a connection and it is `own`: somebody else's server there says nothing about the
  * service. Answers false when `signal` aborts first. Looks often at the beginning and every 25 ms later, so that a chain of
  * services loses little at each link and a slow one costs little.
  */

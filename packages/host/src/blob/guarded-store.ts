@@ -1,6 +1,6 @@
 /**
  * The store of checkpoints as the host sees it: it writes and deletes nothing while nobody knows whose the store is (it could not be reached at
- * the start), or once it is another's. Uploads try again by themselves; reading does no harm.
+ * the start), or once it is another's. Uploads are tried again by `checkpoint/catalogue.ts`; reading does no harm.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { BlobEntry, BlobStore } from "./blob-store.ts";

@@ -1,6 +1,7 @@
 /**
  * Blobs in an S3 bucket (any compatible server). An object appears whole or not at all, which is all we ask: no conditional
- * writes, no locks. Address: `s3://<bucket>/<prefix>?endpoint=https://…&region=…`; credentials from AWS_ACCESS_KEY_ID and
+ * writes, no locks. A pack (checkpoint/archive.ts) is one PUT, and checkpoint/catalogue.ts tries a failed upload again. Address:
+ * `s3://<bucket>/<prefix>?endpoint=https://…&region=…`; credentials from AWS_ACCESS_KEY_ID and
  * AWS_SECRET_ACCESS_KEY.
  */
 import { S3mini } from "s3mini";
