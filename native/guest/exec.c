@@ -12,17 +12,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "account.h"
 #include "clock.h"
 #include "memory.h"
 #include "process-tree.h"
 
 #define KEPT_LAUNCHES 16
-#define VECTOR_MAX 65536 /* arguments or variables of one exec */
-#define KILL_PAUSE_MAX_MS 50
-#define CROWD 64 /* users' processes in all guests that make a guest crowded */
-#define FEW 8
-#define PATIENT_ROUNDS 5
 #define PTY_DRAIN_MS 50 /* a pty hands its last output over a moment after its program ended: it is empty when nothing came for so long */
 #define PTY_DRAIN_MAX_MS 1000 /* children in the background may write on and on */
 
@@ -85,95 +79,6 @@ static void exec_free(struct init *in, struct exec *e) {
   free_later(in, e);
 }
 
-static const char *find_variable(char **envp, const char *name) {
-  size_t size = strlen(name);
-  for (; *envp; envp++)
-    if (strncmp(*envp, name, size) == 0 && (*envp)[size] == '=') return *envp + size + 1;
-  return NULL;
-}
-
-/* Appends NAME=value when the request did not set it. */
-static void default_variable(struct bytes *extra, char **envp, size_t *at, const char *name, const char *value) {
-  if (*value == 0 || find_variable(envp, name)) return;
-  envp[(*at)++] = (char *)(uintptr_t)extra->size; /* an offset until `extra` stops moving */
-  put_raw(extra, name, strlen(name));
-  put_raw(extra, "=", 1);
-  put_raw(extra, value, strlen(value) + 1);
-}
-
-/* Reads the request into e->launch. Returns the stage that failed, with its error and text. */
-static int read_request(struct exec *e, struct cursor *c, int *error, const char **text) {
-  struct launch *l = e->launch;
-  char *user = take_string(c), *cwd = take_string(c);
-  uint32_t argc = take_u32(c);
-  *error = E2BIG;
-  *text = "arguments";
-  if (argc > VECTOR_MAX) return STAGE_REQUEST;
-  char **argv = calloc((size_t)argc + 1, sizeof *argv);
-  if (!argv) _exit(70);
-  e->vectors = argv;
-  for (uint32_t i = 0; i < argc; i++) argv[i] = take_string(c);
-  uint32_t envc = take_u32(c);
-  *text = "environment";
-  if (envc > VECTOR_MAX) return STAGE_REQUEST;
-  e->vectors = realloc(argv, ((size_t)argc + envc + 8) * sizeof *argv);
-  if (!e->vectors) _exit(70);
-  argv = e->vectors;
-  char **envp = argv + argc + 1;
-  for (uint32_t i = 0; i < envc; i++) envp[i] = take_string(c);
-  envp[envc] = NULL;
-  *error = EINVAL;
-  *text = "request";
-  if (c->bad || argc == 0) return STAGE_REQUEST;
-
-  struct account account;
-  const char *unknown = account_resolve(user, &account);
-  if (unknown) {
-    *error = ENOENT;
-    *text = unknown;
-    return STAGE_USER;
-  }
-  l->uid = account.uid;
-  l->gid = account.gid;
-  l->group_count = account.group_count;
-  memcpy(l->groups, account.groups, sizeof account.groups);
-  l->switch_user = *user != 0;
-
-  struct bytes extra = {0};
-  size_t at = envc;
-  default_variable(&extra, envp, &at, "HOME", account.home);
-  default_variable(&extra, envp, &at, "USER", account.name);
-  default_variable(&extra, envp, &at, "LOGNAME", account.name);
-  default_variable(&extra, envp, &at, "SHELL", account.shell);
-  size_t home_at = extra.size;
-  put_raw(&extra, account.home, strlen(account.home) + 1);
-  /* The payload owns every string: keep the new ones with it. */
-  size_t old = (size_t)(c->end - e->payload);
-  uint8_t *whole = malloc(old + extra.size);
-  if (!whole) _exit(70);
-  memcpy(whole, e->payload, old);
-  memcpy(whole + old, extra.data, extra.size);
-  ptrdiff_t moved = whole - e->payload;
-  for (uint32_t i = 0; i < argc; i++) argv[i] += moved;
-  for (uint32_t i = 0; i < envc; i++) envp[i] += moved;
-  for (size_t i = envc; i < at; i++) envp[i] = (char *)whole + old + (uintptr_t)envp[i];
-  envp[at] = NULL;
-  cwd += moved;
-  free(e->payload);
-  free(extra.data);
-  e->payload = whole;
-  l->argv = argv;
-  l->envp = envp;
-  l->home = (char *)whole + old + home_at;
-  l->cwd = *cwd ? cwd : NULL;
-  l->self = e->flags & SPAWN_SELF;
-  if (!strchr(argv[0], '/')) {
-    l->path = find_variable(envp, "PATH");
-    if (!l->path) l->path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-  }
-  return STAGE_NONE;
-}
-
 /* Opens the pipes, and says what become the program's 0, 1 and 2. */
 static bool open_streams(struct init *in, struct exec *e, struct winsize *size) {
   struct launch *l = e->launch;
@@ -224,7 +129,7 @@ void exec_spawn(struct init *in, const struct frame *frame) {
   e->outputs[0].credit = e->outputs[1].credit = take_u32(&c);
   int error = ENOMEM;
   const char *text = "memory";
-  int stage = e->launch ? read_request(e, &c, &error, &text) : STAGE_FORK;
+  int stage = e->launch ? exec_read_request(e, &c, &error, &text) : STAGE_FORK;
   if (stage == STAGE_NONE && !open_streams(in, e, &size)) {
     stage = e->flags & SPAWN_PTY ? STAGE_PTY : STAGE_FORK;
     error = errno;
@@ -385,62 +290,6 @@ void exec_signal(struct init *in, struct exec *e, int signal, enum signal_scope 
 void exec_tell_pid(struct init *in, struct exec *e) {
   e->flags &= (uint8_t)~SPAWN_QUIET;
   send_started(in, e);
-}
-
-/*
- * Against a tree that forks faster than it is found: nobody in the guest can fork until it is gone. Only done in a crowded
- * guest and for the moment it takes; in a small one a tree is found and killed in two or three rounds.
- */
-static void stop_forks(struct init *in, bool stop) {
-  if (in->limit_fd < 0 || in->forks_stopped == stop) return;
-  char text[16];
-  int size = snprintf(text, sizeof text, "%u", stop ? 1 : in->max_processes);
-  if (pwrite(in->limit_fd, text, (size_t)size, 0) == size) in->forks_stopped = stop;
-}
-
-static bool crowded(const struct init *in) {
-  char text[16];
-  ssize_t n = in->current_fd < 0 ? 0 : pread(in->current_fd, text, sizeof text - 1, 0);
-  if (n <= 0) return false;
-  text[n] = 0;
-  return atoi(text) > CROWD;
-}
-
-/* One of several rounds; the launch is over, and with it the killing, when nothing is left below its keeper. */
-static void kill_round(struct init *in, int64_t now) {
-  /* It does not shrink, or would not be found in time. */
-  if (crowded(in) || (in->kill_rounds >= PATIENT_ROUNDS && in->kill_alive > FEW)) stop_forks(in, true);
-  in->kill_rounds++;
-  int busy = 0, alive = 0;
-  for (struct exec *e = in->execs; e; e = e->next) {
-    if (!e->killing) continue;
-    bool running = !e->launch->main_done && e->launch->pid > 0;
-    if (running) {
-      /* Most trees are one process group, and that dies at one stroke; the rest is found below the keeper. */
-      kill(-e->launch->pid, SIGKILL);
-      kill(e->launch->pid, SIGKILL);
-    }
-    busy += running || e->keeper;
-    if (!e->keeper) continue;
-    /* Layer by layer: what the dead leave behind comes up below the keeper. Looking through all would take seconds among many that run. */
-    int children = children_signal(in->proc_fd, e->keeper->pid, SIGKILL);
-    alive += children >= 0 ? children : tree_signal(in->proc_fd, e->keeper->pid, SIGKILL);
-  }
-  /* At once again while there are more than before, else with growing patience. */
-  if (alive > in->kill_alive) in->kill_pause_ms = 0;
-  else if (in->forks_stopped) in->kill_pause_ms = 2;
-  else in->kill_pause_ms = in->kill_pause_ms < KILL_PAUSE_MAX_MS / 2 ? in->kill_pause_ms * 2 + 1 : KILL_PAUSE_MAX_MS;
-  in->kill_alive = alive;
-  in->next_kill_ms = busy ? now + in->kill_pause_ms : 0;
-  if (!busy) stop_forks(in, false);
-}
-
-void exec_kill(struct init *in, struct exec *e) {
-  if (e->exit_sent && !e->keeper) return;
-  e->launch->hold = true; /* the keeper now stays until the tree is empty */
-  e->killing = true;
-  in->kill_pause_ms = in->kill_alive = in->kill_rounds = 0;
-  in->next_kill_ms = now_ms();
 }
 
 int exec_tick(struct init *in) {

@@ -1,4 +1,7 @@
-/* The state of one exec inside init, and what init.c (loop), exec.c (life), exec-keeper-pool.c and stream.c (pipes) need of one another. */
+/*
+ * The state of one exec inside init, and what its files need of one another: init.c (loop), exec.c (life), exec-request.c,
+ * exec-kill.c, exec-keeper-pool.c, stream.c (pipes).
+ */
 #ifndef CLOCHE_EXEC_H
 #define CLOCHE_EXEC_H
 
@@ -103,7 +106,6 @@ struct exec *exec_find(struct init *in, uint32_t id);
 void exec_signal(struct init *in, struct exec *e, int signal, enum signal_scope scope);
 /* Tells the pid, now or as soon as the program runs, of one that was started without. */
 void exec_tell_pid(struct init *in, struct exec *e);
-void exec_kill(struct init *in, struct exec *e);
 /* A child of init was reaped. */
 void exec_reaped(struct init *in, pid_t pid, int status);
 /* A child of init was stopped: a keeper goes on. */
@@ -114,6 +116,16 @@ void exec_noticed(struct init *in, struct launch *launch);
 void exec_advance(struct init *in, struct exec *e);
 /* Signals the trees being killed again; the delay until the next time in ms, -1 for none. */
 int exec_tick(struct init *in);
+
+/* exec-request.c */
+/* Reads the request of a spawn into e->launch. Returns the stage that failed, with its error and text. */
+int exec_read_request(struct exec *e, struct cursor *c, int *error, const char **text);
+
+/* exec-kill.c */
+/* Has the whole tree of `e` killed, in rounds that exec_tick begins. */
+void exec_kill(struct init *in, struct exec *e);
+/* One of these rounds, for all trees that are being killed; the killing ends when nothing is left below their keepers. */
+void kill_round(struct init *in, int64_t now);
 
 /* exec-keeper-pool.c */
 /* Has one wait for the first exec. */
