@@ -22,6 +22,7 @@ import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
 import { Keeper, type KeeperFiles } from "./keeper.ts";
+import { isReadInBackground } from "./memory-image.ts";
 import { SentryControl } from "./sentry-control.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
@@ -204,6 +205,7 @@ export class Unit {
   /** The agent out of a memory image: the files of `snapshot`. */
   async restore(imageDir: string): Promise<void> {
     const command = ["restore", "--detach", "--bundle", this.#bundle, "--image-path", imageDir];
+    if (await isReadInBackground(imageDir)) command.push("--background");
     await this.#keeper.run(this.#runsc(...command, this.record.name), this.#keeperFiles);
   }
 
