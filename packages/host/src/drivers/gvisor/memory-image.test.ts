@@ -1,16 +1,10 @@
-import { mkdtemp, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { CommandError } from "../../sys/run.ts";
 import { ImageMismatchError } from "../driver.ts";
-import {
-  isReadInBackground,
-  noteMadeWith,
-  requireForkable,
-  requireRestorable,
-  restoreError,
-} from "./memory-image.ts";
+import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
 
 let dir: string;
 beforeEach(async () => {
@@ -19,21 +13,6 @@ beforeEach(async () => {
 afterEach(() => rm(dir, { recursive: true }));
 
 const present = { agentRootDir: "/", platform: "p1", runscVersion: "20260905.0" };
-
-describe("isReadInBackground", () => {
-  it.each([
-    ["a large image", 512 * 1024 * 1024, true],
-    ["a smaller one", 512 * 1024 * 1024 - 1, false],
-  ])("%s", async (_, size, inBackground) => {
-    await writeFile(join(dir, "pages.img"), "");
-    await truncate(join(dir, "pages.img"), size);
-    expect(await isReadInBackground(dir)).toBe(inBackground);
-  });
-
-  it("an image without pages, which runsc refuses", async () => {
-    expect(await isReadInBackground(dir)).toBe(false);
-  });
-});
 
 describe("requireRestorable", () => {
   const refusal = async (): Promise<ImageMismatchError> => {

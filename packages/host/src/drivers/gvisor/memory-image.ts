@@ -1,7 +1,7 @@
 // What a memory image was made with, noted beside it in the file `made-with`, and whether this host can restore it. An image
 // belongs to the version of the sentry that wrote it, to the CPU it ran on, and to the agent's root whose files it names.
 import { existsSync } from "node:fs";
-import { stat, writeFile } from "node:fs/promises";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { createDurably, readJsonFile } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -11,11 +11,6 @@ import type { MadeWith } from "./pool/template.ts";
 import type { Unit } from "./unit.ts";
 
 const FILE = "made-with";
-
-/** The file of a saved sentry's memory, as runsc names it. */
-const PAGES = "pages.img";
-/** From this on the machine runs while its memory is still read (docs/adr/0020-large-memories.md). Below it costs more than it saves. */
-const BACKGROUND_BYTES_MIN = 512 * 1024 * 1024;
 
 /** How runsc and its sentry tell that they cannot load an image: refused, or the sentry ended over it. */
 const NOT_LOADED = /failed to load kernel|gvisor\/pkg\/state\.|containerManager\.Restore\\?" failed/;
@@ -48,12 +43,6 @@ async function readNote(dir: string): Promise<MadeWith> {
   if (typeof agentRootDir !== "string" || typeof platform !== "string")
     throw new ImageMismatchError("the memory image is damaged: what it was made with cannot be read");
   return known as MadeWith;
-}
-
-/** Whether the machine goes on before all of the image is read. The sentry holds the file open, so it may be deleted meanwhile. */
-export async function isReadInBackground(dir: string): Promise<boolean> {
-  const pages = await stat(join(dir, PAGES)).catch(() => undefined); // a damaged image is runsc's to refuse
-  return pages !== undefined && pages.size >= BACKGROUND_BYTES_MIN;
 }
 
 function differenceOf({ runscVersion }: MadeWith, present: MadeWith): string {

@@ -22,7 +22,7 @@ import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
 import { Keeper, type KeeperFiles } from "./keeper.ts";
-import { isReadInBackground } from "./memory-image.ts";
+import { isReadInBackground } from "./large-image.ts";
 import { SentryControl } from "./sentry-control.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
