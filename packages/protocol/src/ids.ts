@@ -37,10 +37,24 @@ export const isInstallationId = (text: string): boolean => /^ins-[a-z0-9]{20}$/.
 export const isSessionId = (text: string): boolean => /^run-[a-z0-9]{20}$/.test(text);
 export const isServiceName = (text: string): boolean => /^[a-z0-9][a-z0-9_-]{0,62}$/.test(text);
 
+/**
+ * What no display name holds: control and format characters, line and paragraph separators, private use, noncharacters. Written
+ * out, so that the OpenAPI documents can say the same in any language and a newer Unicode does not change what is a name.
+ */
+const unprintable =
+  "\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u0600-\\u0605\\u061c\\u06dd\\u070f\\u0890\\u0891\\u08e2\\u180e\\u200b-\\u200f" +
+  "\\u2028-\\u202e\\u2060-\\u206f\\ue000-\\uf8ff\\ufdd0-\\ufdef\\ufeff\\ufff9-\\ufffb\\ufffe\\uffff" +
+  // As themselves: languages write the escapes of what lies above U+FFFF differently.
+  "\u{110bd}\u{110cd}\u{13430}-\u{1343f}\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}\u{f0000}-\u{10ffff}";
+
+/** Of a display name, and of the empty text that stands for a generated one; without the length. */
+export const displayNamePattern = `^[^${unprintable}]*$`;
+const displayNameForm = new RegExp(displayNamePattern, "u");
+
 /** A sandbox or checkpoint display name: 1 to 64 printable characters (spec/contract.md, Gateway). */
 export function isDisplayName(text: string, maxLength = 64): boolean {
   const length = [...text].length;
-  return length >= 1 && length <= maxLength && /^[^\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]+$/u.test(text);
+  return length >= 1 && length <= maxLength && text.isWellFormed() && displayNameForm.test(text);
 }
 
 const adjectives =

@@ -22,6 +22,8 @@ export const limits = {
   storeValueBytes: 1_048_576,
   storeBatchOperations: 1_000,
   storeBatchBodyBytes: 64 * 1024 * 1024,
+  /** 6,300 years: RFC 3339 ends with the year 9999. */
+  storeTtlSeconds: 200_000_000_000,
   storeListKeys: 10_000,
   storeListKeysDefault: 1_000,
   /** Of deleted files that are open, at a suspend or live fork under gVisor: each byte takes 20 of its memory as it saves them. */

@@ -32,13 +32,14 @@ export async function packArchive(
   user: ActingUser,
 ): Promise<void> {
   const { response } = exchange;
+  const type = archiveType(exchange.request.headers.accept);
   let report = "";
   const take = (stream: OutputStream, chunk: Buffer): void | Promise<void> => {
     if (stream === "stderr") {
       report = (report + chunk.toString()).slice(0, reportBytes);
       return;
     }
-    if (!response.headersSent) response.writeHead(200, { "content-type": "application/x-tar" });
+    if (!response.headersSent) response.writeHead(200, { "content-type": type });
     if (response.destroyed || response.write(chunk)) return;
     return drained(response);
   };
@@ -49,6 +50,11 @@ export async function packArchive(
   if (code === 0) response.end();
   else throw failure(report, path);
 }
+
+/** A client that takes bytes alone, as those made from the OpenAPI document may, is told that it gets bytes. */
+const archiveType = (accept = ""): string =>
+  accept.trim().toLowerCase() === bytesType ? bytesType : "application/x-tar";
+const bytesType = "application/octet-stream";
 
 export interface Unpacked {
   entries: number;

@@ -12,8 +12,6 @@ export async function chmod(files: GuestFiles, exchange: Exchange): Promise<Entr
   const body = await exchange.readJson();
   const path = bodyPath(body, "path");
   const mode = readMode(requiredString(body, "mode"), "mode");
-  if (mode === undefined)
-    throw new ClocheError("invalid_argument", "mode must be an octal string such as 0644");
   const recursive = optionalBoolean(body, "recursive") ?? false;
   return entryInfo(await about(exchange, path, files.chmod(path, mode, recursive)), shownPath(path));
 }

@@ -71,11 +71,12 @@ function readWrite(exchange: Exchange): WriteRequest {
   const path = queryPath(exchange);
   if (endsInSlash(path) || path === "/")
     throw new ClocheError("invalid_argument", "path must name a file, not end with a slash");
+  const { "x-file-mode": mode } = exchange.request.headers;
   const [owner, group] = [account(exchange, "x-file-owner"), account(exchange, "x-file-group")];
   return {
     path,
     wish: {
-      mode: readMode(exchange.request.headers["x-file-mode"], "x-file-mode"),
+      mode: mode === undefined ? undefined : readMode(mode, "x-file-mode"),
       append: queryBoolean(exchange.query, "append") ?? false,
       owner,
       group,
@@ -87,12 +88,11 @@ function readWrite(exchange: Exchange): WriteRequest {
 
 function account(exchange: Exchange, header: string): string | undefined {
   const value = exchange.request.headers[header];
-  return value === undefined || value === "" ? undefined : accountName(value, header, false);
+  return value === undefined ? undefined : accountName(value, header, false);
 }
 
-/** Octal digits; undefined: none are given. */
-export function readMode(value: unknown, field: string): number | undefined {
-  if (value === undefined || value === "") return undefined;
+/** Octal digits. */
+export function readMode(value: unknown, field: string): number {
   if (typeof value !== "string" || !/^[0-7]{1,4}$/.test(value)) {
     throw new ClocheError("invalid_argument", `${field} must be an octal string such as 0644`);
   }
@@ -102,7 +102,7 @@ export function readMode(value: unknown, field: string): number | undefined {
 const sha = (): Hash => createHash("sha256");
 
 function readSha256(header: string | string[] | undefined): string | undefined {
-  if (header === undefined || header === "") return undefined;
+  if (header === undefined) return undefined;
   if (typeof header !== "string" || !/^[0-9a-f]{64}$/i.test(header)) {
     throw new ClocheError("invalid_argument", "x-content-sha256 must be 64 hexadecimal digits");
   }

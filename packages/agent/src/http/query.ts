@@ -64,16 +64,16 @@ export function percentDecoded(text: string, what: string): Buffer {
 
 export function queryBoolean(query: Query, name: string): boolean | undefined {
   const value = query.get(name);
-  if (value === undefined || value === "") return undefined;
-  if (value === "true" || value === "1") return true;
-  if (value === "false" || value === "0") return false;
+  if (value === undefined) return undefined;
+  if (value === "true") return true;
+  if (value === "false") return false;
   throw new ClocheError("invalid_argument", `${name} must be true or false`);
 }
 
 export function queryInteger(query: Query, name: string, min: number, max: number): number | undefined {
   const value = query.get(name);
-  if (value === undefined || value === "") return undefined;
-  const number = /^[0-9]{1,15}$/.test(value) ? Number(value) : Number.NaN;
+  if (value === undefined) return undefined;
+  const number = /^[0-9]{1,16}$/.test(value) ? Number(value) : Number.NaN;
   if (!(number >= min && number <= max)) {
     throw new ClocheError("invalid_argument", `${name} must be an integer from ${min} to ${max}`);
   }

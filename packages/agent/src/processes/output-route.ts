@@ -29,7 +29,7 @@ export function queryOffset(exchange: Exchange, name: string): number | undefine
 
 function namedStream(exchange: Exchange): OutputStream | undefined {
   const name = exchange.query.get("stream");
-  if (name === undefined || name === "") return undefined;
+  if (name === undefined) return undefined;
   if (name === "stdout" || name === "stderr") return name;
   throw new ClocheError("invalid_argument", "stream must be stdout or stderr");
 }

@@ -84,12 +84,12 @@ async function withPid(process: Process): Promise<ProcessInfo> {
 }
 
 async function list(table: ProcessTable, exchange: Exchange): Promise<ProcessList> {
-  const status = exchange.query.get("status") ?? "";
-  if (status !== "" && status !== "running" && status !== "exited") {
+  const status = exchange.query.get("status");
+  if (status !== undefined && status !== "running" && status !== "exited") {
     throw new ClocheError("invalid_argument", "status must be running or exited");
   }
   const processes = await Promise.all(table.list().map(withPid));
-  return { processes: processes.filter((info) => status === "" || info.status === status) };
+  return { processes: processes.filter((info) => status === undefined || info.status === status) };
 }
 
 async function signal(process: Process, exchange: Exchange): Promise<ProcessInfo> {

@@ -15,7 +15,6 @@ import { missingKey, type Store, type StoreWrite } from "./store.ts";
 
 /** The value and room for `ttl_seconds`, unknown fields and white space. */
 const setBodyBytes = 4 * limits.storeValueBytes;
-const lastMsOfYear9999 = 253_402_300_799_999;
 
 /** Routes of the key-value store (spec/contract.md, Data plane: store). */
 export function storeRoutes(store: Store, now: () => number): Route[] {
@@ -130,10 +129,13 @@ function readSetField(scanner: JsonScanner, name: string, fields: SetFields, at:
   } else if (name === "ttl_seconds") {
     const ttl = scanner.scalar();
     if (ttl === null) delete fields.ttlSeconds;
-    else if (typeof ttl === "number" && Number.isInteger(ttl) && ttl > 0) fields.ttlSeconds = ttl;
-    else throw wrong(`${at}ttl_seconds`, "a positive integer");
+    else if (isTtl(ttl)) fields.ttlSeconds = ttl;
+    else throw wrong(`${at}ttl_seconds`, `an integer from 1 to ${limits.storeTtlSeconds}`);
   } else scanner.value();
 }
+
+const isTtl = (value: unknown): value is number =>
+  typeof value === "number" && Number.isInteger(value) && value >= 1 && value <= limits.storeTtlSeconds;
 
 function setWrite(key: Buffer, fields: SetFields, at: string, nowMs: number): StoreWrite & { op: "set" } {
   const { value, ttlSeconds } = fields;
@@ -146,9 +148,6 @@ function setWrite(key: Buffer, fields: SetFields, at: string, nowMs: number): St
     );
   }
   const expiresAtMs = ttlSeconds === undefined ? null : nowMs + ttlSeconds * 1000;
-  if (expiresAtMs !== null && expiresAtMs > lastMsOfYear9999) {
-    throw wrong(`${at}ttl_seconds`, "a number of seconds that ends before the year 10000");
-  }
   return { op: "set", key, value, expiresAtMs };
 }
 

@@ -1,13 +1,12 @@
 /**
- * The body of a gateway call, checked before Connect parses it: its size, that JSON is JSON and protobuf is protobuf, and enum names that Connect
- * would drop as unknown, where dropping one would widen a filter.
+ * The body of a gateway call, checked before Connect parses it: its size, that JSON is JSON of the right types and
+ * protobuf is protobuf.
  */
 import type { IncomingMessage } from "node:http";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { ClocheError, limits } from "@cloche/protocol";
-import { SandboxState } from "@cloche/protocol/public";
-import { refuse } from "../rpc/fields.ts";
 import { connectErrorFrom } from "./errors.ts";
+import { checkJsonTypes } from "./json-types.ts";
 import { checkProto } from "./proto-body.ts";
 
 /** Yields the body once. Throws Connect errors, so that each protocol sends them in its own form. */
@@ -22,7 +21,7 @@ export async function* checkedBody(
     if (isPlainJson) {
       // Connect wants a message: no body at all is the empty one, as on the data plane.
       if (body.length === 0) body = Buffer.from("{}");
-      checkJson(body);
+      checkJson(body, input);
     } else {
       const {
         "content-type": contentType = "",
@@ -60,7 +59,7 @@ const tooLarge = (): ClocheError =>
     resource: "body",
   });
 
-function checkJson(body: Buffer): void {
+function checkJson(body: Buffer, input: DescMessage): void {
   let parsed: unknown;
   try {
     parsed = JSON.parse(body.toString("utf8"));
@@ -72,14 +71,5 @@ function checkJson(body: Buffer): void {
   if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {
     throw new ClocheError("invalid_argument", "request body must be a JSON object");
   }
-  const { states } = parsed as { states?: unknown };
-  if (!Array.isArray(states)) return;
-  for (const [index, state] of states.entries()) {
-    if (
-      typeof state === "string" &&
-      !(state.replace(/^SANDBOX_STATE_/, "") in SandboxState && state.startsWith("SANDBOX_STATE_"))
-    ) {
-      throw refuse(`states[${index}]`, state, "a sandbox state such as SANDBOX_STATE_RUNNING");
-    }
-  }
+  checkJsonTypes(input, parsed);
 }

@@ -64,8 +64,6 @@ export declare type Sandbox = Message<"cloche.public.v1.Sandbox"> & {
   sourceSandboxId: string;
 
   /**
-   * Added fields.
-   *
    * why the state is ERROR, or why the last suspend or resume did not complete
    *
    * @generated from field: string error_message = 8;
@@ -205,8 +203,6 @@ export declare type SandboxJson = {
   sourceSandboxId?: string;
 
   /**
-   * Added fields.
-   *
    * why the state is ERROR, or why the last suspend or resume did not complete
    *
    * @generated from field: string error_message = 8;

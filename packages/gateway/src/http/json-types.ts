@@ -1,0 +1,47 @@
+/**
+ * The types of a JSON request. Protobuf's JSON takes a string for a number and a number for an enum, and drops the name of an
+ * enum that it does not know, which would widen a filter. The contract has wrong types refused (spec/contract.md, Both surfaces).
+ */
+import { type DescEnum, type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
+import { ClocheError } from "@cloche/protocol";
+import { refuse } from "../rpc/fields.ts";
+
+/** By the names that protobuf's own refusals have. */
+const numbers = new Map([
+  [ScalarType.UINT32, "uint32"],
+  [ScalarType.DOUBLE, "float64"],
+]);
+
+/** Throws `invalid_argument` naming the field. What protobuf refuses itself is left to it. */
+export function checkJsonTypes(message: DescMessage, body: object, at = ""): void {
+  const given = body as Readonly<Record<string, unknown>>;
+  for (const field of message.fields) {
+    for (const name of new Set([field.name, field.jsonName])) {
+      const value = Object.hasOwn(given, name) ? (given[name] ?? undefined) : undefined;
+      if (value === undefined) continue;
+      if (field.fieldKind !== "list") checkValue(field, value, at + name);
+      else if (Array.isArray(value))
+        for (const [index, item] of value.entries()) checkValue(field, item, `${at}${name}[${index}]`);
+    }
+  }
+}
+
+function checkValue({ scalar, enum: names, message }: DescField, value: unknown, at: string): void {
+  if (names !== undefined) checkName(names, value, at);
+  else if (scalar !== undefined && typeof value === "string" && numbers.has(scalar))
+    throw new ClocheError(
+      "invalid_argument",
+      `${at}: expected number (${numbers.get(scalar)}), got ${JSON.stringify(value.slice(0, 100))}`,
+    );
+  else if (message !== undefined && !message.typeName.startsWith("google.protobuf.") && isObject(value))
+    checkJsonTypes(message, value, `${at}.`);
+}
+
+function checkName({ name, values }: DescEnum, value: unknown, at: string): void {
+  if (values.some((one) => one.name === value)) return;
+  const words = name.replaceAll(/(?<=[a-z])[A-Z]/g, (letter) => ` ${letter}`).toLowerCase();
+  throw refuse(at, value, `a ${words} such as ${values[2]?.name ?? values[0]?.name}`);
+}
+
+const isObject = (value: unknown): value is object =>
+  typeof value === "object" && value !== null && !Array.isArray(value);
