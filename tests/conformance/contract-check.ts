@@ -1,5 +1,5 @@
-// What every answer must keep, whatever the case asks: the request id, the one error shape, no innards in messages, and on
-// the data plane the schema that the OpenAPI document gives the route.
+// What every answer must keep, whatever the case asks: the request id, the one error shape, no innards in messages, and the
+// schema that the OpenAPI document of its surface gives the route.
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import type { ErrorObject, ValidateFunction } from "ajv";
@@ -13,17 +13,27 @@ interface OpenApi {
   paths: Record<string, Record<string, { responses?: Record<string, unknown> }>>;
 }
 
-const documentPath = fileURLToPath(new URL("../../spec/dataplane.openapi.yaml", import.meta.url));
-const document = parse(readFileSync(documentPath, "utf8")) as OpenApi;
+const documentOf = (surface: Surface): OpenApi => {
+  const path = fileURLToPath(new URL(`../../spec/${surface}.openapi.yaml`, import.meta.url));
+  return parse(readFileSync(path, "utf8")) as OpenApi;
+};
+const documents: Record<Surface, OpenApi> = {
+  dataplane: documentOf("dataplane"),
+  gateway: documentOf("gateway"),
+};
 const ajv = new Ajv2020({ strict: false, validateSchema: false, allErrors: true });
 addFormats.default(ajv);
-ajv.addSchema(document as object, "openapi");
+// What no pattern can say.
+for (const format of ["egress-domain", "egress-cidr"]) ajv.addFormat(format, true);
+for (const [surface, document] of Object.entries(documents)) ajv.addSchema(document, surface);
 const compiled = new Map<string, ValidateFunction>();
 
 /** The OpenAPI path of a request path, for example `/v1/store/{key}`; undefined when no route is like it. */
-export function openApiPath(path: string): string | undefined {
-  const bare = path.split("?")[0] ?? "";
+export function openApiPath(path: string, surface: Surface = "dataplane"): string | undefined {
+  const document = documents[surface];
+  const bare = (path.split("?")[0] ?? "").replace(/^\/svc\.public\.v1\./, "/cloche.public.v1.");
   if (document.paths[bare]) return bare;
+  if (surface === "gateway") return undefined;
   const segments = bare.split("/");
   return Object.keys(document.paths).find((template) => {
     if (template === "/v1/store/{key}")
@@ -49,13 +59,11 @@ export function contractProblems(
     problems.push(`status ${answer.status}: the service failed`);
   const text = answer.body.toString("utf8");
   if (answer.status >= 400 && method !== "HEAD") problems.push(...errorShapeProblems(answer, text));
-  if (surface === "dataplane") {
-    if (answer.status === 401 && answer.headers["www-authenticate"] !== "Bearer")
-      problems.push("a 401 without WWW-Authenticate: Bearer");
-    // An error of HEAD has the head of GET's and no body.
-    if (method !== "HEAD" || answer.status < 400)
-      problems.push(...schemaProblems(method, path, answer, text));
-  }
+  if (surface === "dataplane" && answer.status === 401 && answer.headers["www-authenticate"] !== "Bearer")
+    problems.push("a 401 without WWW-Authenticate: Bearer");
+  // An error of HEAD has the head of GET's and no body.
+  if (method !== "HEAD" || answer.status < 400)
+    problems.push(...schemaProblems(surface, method, path, answer, text));
   return problems;
 }
 
@@ -77,15 +85,22 @@ function errorShapeProblems(answer: WireAnswer, text: string): string[] {
   return problems;
 }
 
-function schemaProblems(method: string, path: string, answer: WireAnswer, text: string): string[] {
-  const template = openApiPath(path);
+function schemaProblems(
+  surface: Surface,
+  method: string,
+  path: string,
+  answer: WireAnswer,
+  text: string,
+): string[] {
+  const document = documents[surface];
+  const template = openApiPath(path, surface);
   const operation = template === undefined ? undefined : document.paths[template]?.[method.toLowerCase()];
   if (template === undefined || operation === undefined) return [];
   if (!String(answer.headers["content-type"]).startsWith("application/json")) return [];
   // A file that is read may hold anything, JSON too.
   if (template === "/v1/files" && method === "GET" && answer.status < 400) return [];
   const status = String(answer.status) in (operation.responses ?? {}) ? String(answer.status) : "default";
-  const validate = validatorOf(template, method.toLowerCase(), status);
+  const validate = validatorOf(surface, template, method.toLowerCase(), status);
   let body: unknown;
   try {
     body = JSON.parse(text);
@@ -99,17 +114,21 @@ function schemaProblems(method: string, path: string, answer: WireAnswer, text: 
   );
 }
 
-function validatorOf(template: string, method: string, status: string): ValidateFunction {
+function validatorOf(surface: Surface, template: string, method: string, status: string): ValidateFunction {
   const key = `${method} ${template} ${status}`;
   const known = compiled.get(key);
   if (known) return known;
-  const response = (document.paths[template]?.[method]?.responses ?? {})[status] as { $ref?: string };
+  const response = (documents[surface].paths[template]?.[method]?.responses ?? {})[status] as {
+    $ref?: string;
+  };
   const escape = (part: string): string =>
     encodeURIComponent(part.replaceAll("~", "~0").replaceAll("/", "~1"));
   const pointer = response.$ref
     ? response.$ref.slice(1)
     : `/paths/${escape(template)}/${method}/responses/${status}`;
-  const validate = ajv.compile({ $ref: `openapi#${pointer}/content/${escape("application/json")}/schema` });
+  const validate = ajv.compile({
+    $ref: `${surface}#${pointer}/content/${escape("application/json")}/schema`,
+  });
   compiled.set(key, validate);
   return validate;
 }

@@ -17,6 +17,7 @@ const mayImport: Record<string, readonly string[]> = {
   mcp: ["protocol", "sdk"],
   cli: ["protocol", "sdk", "mcp"],
   dashboard: ["protocol", "sdk"],
+  scripts: ["protocol"],
 };
 /** The only places that know several trust domains. */
 const importAcross = new Set(["app", "tests", "bench"]);
