@@ -20,6 +20,11 @@ const whole = (minimum: number, maximum: number, more: Constraint = {}): Constra
 });
 const seconds = whole(0, limits.timeoutSecondsMax);
 const displayName = { maxLength: limits.sandboxNameLength, pattern: displayNamePattern };
+const idempotencyKey: Constraint = {
+  minLength: 1,
+  maxLength: limits.idempotencyKeyLength,
+  pattern: displayNamePattern,
+};
 const time: Constraint = { format: "date-time" };
 const timeOrEmpty: Constraint = { anyOf: [{ format: "date-time" }, { const: "" }] };
 const countOfBytes: Constraint = { type: "integer", minimum: 0 };
@@ -86,6 +91,7 @@ export const constraints: Readonly<Record<string, Readonly<Record<string, Constr
     idle_suspend_seconds: seconds,
     on_timeout: { enum: ["", ...onTimeouts] },
     public_ports: ports,
+    idempotency_key: idempotencyKey,
   },
   GetSandboxRequest: { id: requiredId("sbx") },
   ListSandboxesRequest: {
@@ -102,6 +108,8 @@ export const constraints: Readonly<Record<string, Readonly<Record<string, Constr
     metadata,
     timeout_seconds: seconds,
     idle_suspend_seconds: seconds,
+    idempotency_key: idempotencyKey,
+    count: whole(1, limits.forkCount),
   },
   IssueDataPlaneTokenRequest: { sandbox_id: requiredId("sbx") },
   MetadataMap: { entries: metadata },
