@@ -82,12 +82,21 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a flood of pings or settings ends its HTTP/2 connection",
-    file: "packages/edge/src/http2-clients.ts",
+    file: "packages/edge/src/control-frames.ts",
     find: "if (frames > perSecond)",
     replace: "if (frames < 0)",
     project: "unit",
     test: "packages/edge/src/http2-floods.test.ts",
     named: "a flood of",
+  },
+  {
+    what: "a port's server of HTTP/2 is bounded",
+    file: "packages/edge/src/http2-port.ts",
+    find: "boundControlFrames(session, this.#limits.controlFramesPerSecond);",
+    replace: "void boundControlFrames;",
+    project: "unit",
+    test: "packages/edge/src/http2-ports.test.ts",
+    named: "hostile server",
   },
   {
     what: "a flood of resets ends its HTTP/2 connection",

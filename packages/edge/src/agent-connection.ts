@@ -12,8 +12,8 @@ import { AnswerFormatError, AnswerParser, type AnswerHead, type AnswerListener }
 
 /** Why there is no (complete) answer. */
 export interface AnswerFailure {
-  /** connect: nothing was ever sent. lost: the connection ended. format: not HTTP. closed: we let go of it (epoch, shutdown). */
-  kind: "connect" | "lost" | "format" | "closed" | "exhausted";
+  /** http2: the far end speaks HTTP/2 alone. connect: nothing was ever sent. lost: the connection ended. format: not HTTP. closed: we let go of it (epoch, shutdown). */
+  kind: "connect" | "lost" | "format" | "closed" | "exhausted" | "http2";
   /** The connection had carried another request before. */
   reused: boolean;
   /** Some byte of the answer had come. */
@@ -153,6 +153,12 @@ export class AgentConnection implements AnswerListener {
   readonly #onData = (chunk: Buffer): void => {
     if (this.#handlers === undefined || this.#parser === undefined) {
       // An idle connection that speaks is out of step.
+      this.socket.destroy();
+      return;
+    }
+    // The length of a SETTINGS frame, which a server of HTTP/2 sends first (RFC 9113, 3.4); no answer of HTTP/1.1 begins so.
+    if (!this.#answered && chunk[0] === 0) {
+      this.#fail("http2", new Error("the server speaks HTTP/2 alone"));
       this.socket.destroy();
       return;
     }

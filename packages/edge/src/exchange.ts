@@ -163,10 +163,10 @@ export class Exchange {
     this.fail(error, status);
   }
 
-  /** Ends it in the middle of an answer, so that the client sees that it is not whole. */
-  cut(): void {
+  /** Ends it in the middle of an answer, so that the client sees that it is not whole; `code` says why to one of HTTP/2. */
+  cut(code?: number): void {
     this.over = true;
-    this.wire.cut();
+    this.wire.cut(code);
   }
 
   /** Grants an Upgrade: gives the client's bytes of both directions from here on. The exchange is over then. */

@@ -14,6 +14,8 @@ export interface Forwarding {
   target?: string;
   /** Changes the headers of an answer on their way to the client. */
   answer?: (headers: RawHeaders) => RawHeaders;
+  /** The server speaks HTTP/2 alone, which came out now: sends the request so. `first`: what was read of its body. */
+  overHttp2?: (first: readonly Buffer[] | undefined) => void;
   /** What the client is told when there is no answer. */
   explain: (failure: AnswerFailure) => ClocheError;
   /** The client went away after the whole request had been sent. */
@@ -73,6 +75,11 @@ class Carrier implements AnswerHandlers {
   readonly #connection: AgentConnection;
   readonly #body: Buffer | undefined;
   readonly #retry: (() => void) | undefined;
+  /** What went on of a body that streams, until it is certain that nothing needs it again. */
+  #first: Buffer[] | undefined;
+  #firstBytes = 0;
+  /** The client does not take the answer as fast as it comes. */
+  #isHeld = false;
   #sent = false;
   #left: number | undefined;
   #continueTimer: NodeJS.Timeout | undefined;
@@ -90,6 +97,7 @@ class Carrier implements AnswerHandlers {
     this.#connection = connection;
     this.#body = body;
     this.#retry = retry;
+    if (forwarding.overHttp2 !== undefined) this.#first = body === undefined ? [] : [body];
   }
 
   start(): void {
@@ -144,6 +152,7 @@ class Carrier implements AnswerHandlers {
     };
     request.on("data", (chunk: Buffer) => {
       if (this.#ended) return;
+      this.#keep(chunk);
       if (chunked) gathered.push(`${chunk.length.toString(16)}\r\n`, chunk, "\r\n");
       else gathered.push(chunk);
       bytes += chunk.length;
@@ -158,6 +167,12 @@ class Carrier implements AnswerHandlers {
       this.#sent = true;
       this.#connection.requestSent();
     });
+  }
+
+  #keep(chunk: Buffer): void {
+    this.#firstBytes += chunk.length;
+    if (this.#firstBytes > gatheredBytes * 2) this.#first = undefined;
+    else this.#first?.push(chunk);
   }
 
   onDrain(): void {
@@ -177,6 +192,7 @@ class Carrier implements AnswerHandlers {
     clearTimeout(this.#continueTimer);
     this.#continueTimer = undefined;
     this.#left = head.length;
+    this.#first = undefined;
     try {
       this.#exchange.begin(head.status, head.reason, this.#answerHeaders(head));
     } catch (error) {
@@ -207,9 +223,13 @@ class Carrier implements AnswerHandlers {
         return;
       }
     }
-    if (response.write(chunk)) return;
+    if (response.write(chunk) || this.#isHeld) return;
+    this.#isHeld = true;
     this.#connection.pause();
-    response.once("drain", () => this.#connection.resume());
+    response.once("drain", () => {
+      this.#isHeld = false;
+      this.#connection.resume();
+    });
   }
 
   onDone(): void {
@@ -238,6 +258,8 @@ class Carrier implements AnswerHandlers {
 
   onFailure(failure: AnswerFailure): void {
     this.#stop();
+    if (failure.kind === "http2" && this.#forwarding.overHttp2 !== undefined)
+      return this.#forwarding.overHttp2(this.#first);
     const nothingBegun = failure.kind === "connect" && this.#body !== undefined;
     const stale = failure.kind === "lost" && failure.reused && !failure.answered && this.#body !== undefined;
     const repeatable = idempotent.has(this.#exchange.request.method ?? "");

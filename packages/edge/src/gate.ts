@@ -149,6 +149,8 @@ export class Gate {
           undefined,
           cause,
         );
+      case "http2":
+        return unavailable(`${asked} speaks HTTP/2 alone; ask again`, 1, cause);
       case "format":
         return unavailable(`${asked} gave no valid HTTP answer`, undefined, cause);
       case "exhausted":

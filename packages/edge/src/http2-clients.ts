@@ -16,6 +16,7 @@ import type { IncomingHttpHeaders } from "node:http2";
 import type { Socket } from "node:net";
 import { ClocheError } from "@cloche/protocol";
 import { watchBody } from "./body-stall.ts";
+import { boundControlFrames } from "./control-frames.ts";
 import { drainRest } from "./drain-rest.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
@@ -95,6 +96,11 @@ export class Http2Clients {
       this.#connections.delete(session);
       socket.destroy();
     });
+    // No client of HTTP/2 shuts its sending side and goes on reading: it went away.
+    socket.once("end", () => {
+      const cut = setTimeout(() => socket.destroy(), this.#limits.halfClosedExecGraceMs);
+      socket.once("close", () => clearTimeout(cut));
+    });
     if (this.#isDraining) session.close();
   }
 
@@ -148,21 +154,4 @@ export class Http2Clients {
       session.destroy();
     }
   }
-}
-
-/** Each ping and each change of settings is answered, so a client that sends nothing else is cut off. */
-function boundControlFrames(session: ServerHttp2Session, perSecond: number): void {
-  let second = 0;
-  let frames = 0;
-  const count = (): void => {
-    const now = Math.floor(performance.now() / 1_000);
-    if (now !== second) {
-      second = now;
-      frames = 0;
-    }
-    frames += 1;
-    if (frames > perSecond) session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
-  };
-  session.on("ping", count);
-  session.on("remoteSettings", count);
 }

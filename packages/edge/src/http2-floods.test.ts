@@ -4,7 +4,16 @@ import http2 from "node:http2";
 import type { TLSSocket } from "node:tls";
 import { Metrics } from "@cloche/base";
 import { expect, test } from "vitest";
-import { askHttp2, bareHttp2, frame, frameTypes, http2Client, open } from "./testing/http2-client.ts";
+import {
+  askHttp2,
+  bareHttp2,
+  block,
+  frame,
+  frameTypes,
+  http2Client,
+  open,
+  requestOf,
+} from "./testing/http2-client.ts";
 import { Rig, until } from "./testing/rig.ts";
 
 /** Sends `piece` until the edge ends the connection, at most `most` times; answers how often. */
@@ -21,19 +30,6 @@ async function pour(socket: TLSSocket, most: number, piece: (count: number) => B
     await Promise.race([once(socket, "close"), new Promise((resolve) => setTimeout(resolve, 2_000))]);
   return closed ? count : Number.POSITIVE_INFINITY;
 }
-
-/** Headers without compression (RFC 7541, 6.2.2). */
-const block = (headers: Record<string, string>): Buffer =>
-  Buffer.concat(
-    Object.entries(headers).flatMap(([name, value]) => [
-      Buffer.of(0, name.length),
-      Buffer.from(name),
-      Buffer.of(value.length),
-      Buffer.from(value),
-    ]),
-  );
-const requestOf = (rig: Rig): Buffer =>
-  block({ ":method": "GET", ":scheme": "https", ":path": "/v1/x", ":authority": rig.host() });
 
 test.each([
   ["pings", () => frame(frameTypes.ping, 0, 0, Buffer.alloc(8))],

@@ -18,7 +18,7 @@ const ofConnections = new Set([
 
 export class Http2Response extends ServerResponse {
   readonly #stream: ServerHttp2Stream;
-  readonly #isHead: boolean;
+  #isBodyless: boolean;
   #begun = false;
   #ended = false;
   #trailers: OutgoingHttpHeaders = {};
@@ -28,7 +28,7 @@ export class Http2Response extends ServerResponse {
     super(request);
     const { stream } = request;
     this.#stream = stream;
-    this.#isHead = request.method === "HEAD";
+    this.#isBodyless = request.method === "HEAD";
     // A property to its types, an accessor in node.
     Object.defineProperty(this, "headersSent", { get: () => this.#begun });
     stream.on("drain", () => this.emit("drain"));
@@ -49,6 +49,11 @@ export class Http2Response extends ServerResponse {
     this.#awaitsTrailers = true;
     // Without any this is the end of the stream.
     this.#stream.once("wantTrailers", () => this.#stream.sendTrailers(this.#trailers));
+  }
+
+  /** The whole answer is its head, as of gRPC with a status alone; said before the answer begins. */
+  endWithHead(): void {
+    this.#isBodyless = true;
   }
 
   override addTrailers(trailers: OutgoingHttpHeaders): void {
@@ -74,20 +79,9 @@ export class Http2Response extends ServerResponse {
     if (Array.isArray(given))
       for (let index = 0; index + 1 < given.length; index += 2) add(String(given[index]), given[index + 1]);
     else for (const [name, value] of Object.entries(given ?? {})) add(name, value);
-    const endStream = this.#isHead || status === 204 || status === 304 || length === "0";
+    const endStream = this.#isBodyless || status === 204 || status === 304 || length === "0";
     this.#respond(all, endStream);
     return this;
-  }
-
-  /** The whole answer is its head, as of gRPC with an error alone. */
-  endWithHead(status: number, headers: RawHeaders): void {
-    this.statusCode = status;
-    const kept = [":status", String(status)];
-    for (let index = 0; index + 1 < headers.length; index += 2) {
-      const name = (headers[index] as string).toLowerCase();
-      if (!ofConnections.has(name)) kept.push(name, headers[index + 1] as string);
-    }
-    this.#respond(kept, true);
   }
 
   #respond(headers: string[], endStream: boolean): void {

@@ -2,7 +2,15 @@ import { once } from "node:events";
 import http2 from "node:http2";
 import { expect, test } from "vitest";
 import { sandboxA, sandboxB } from "./testing/fake-gateway.ts";
-import { askHttp2, http2Client, open } from "./testing/http2-client.ts";
+import {
+  askHttp2,
+  bareHttp2,
+  frame,
+  frameTypes,
+  http2Client,
+  open,
+  requestOf,
+} from "./testing/http2-client.ts";
 import { Rig, until } from "./testing/rig.ts";
 
 test("a request by HTTP/2 reaches the agent as HTTP/1.1, and its answer comes back", async () => {
@@ -110,6 +118,17 @@ test("a client that resets its exec's stream kills the command, and the other st
   exec.close(http2.constants.NGHTTP2_CANCEL);
   await until(() => rig.aborted.length === 1);
   expect((await other).body).toBe("other");
+});
+
+test("a client that goes away without a word kills its exec", async () => {
+  await using rig = await Rig.start();
+  rig.onAgent = () => undefined;
+  const socket = await bareHttp2(rig);
+  socket.write(frame(frameTypes.headers, 5, 1, requestOf(rig, "POST", "/v1/exec")));
+  await once(rig.agent, "request");
+  // As the kernel does for a process that was killed.
+  socket.end();
+  await until(() => rig.aborted.length === 1);
 });
 
 test("an answer that breaks off is a reset stream, not a short body", async () => {

@@ -18,6 +18,7 @@ import {
   useUp,
 } from "./file-links.ts";
 import { forward } from "./forward.ts";
+import { forwardToPort, type PortForwarding } from "./forward-port.ts";
 import { Gate } from "./gate.ts";
 import { forwardableHeaders } from "./headers.ts";
 import {
@@ -359,27 +360,23 @@ export class Router {
     const route = await this.#gate.admit(sandboxId, false, { kind, authorise });
     if (exchange.gone || exchange.over) return;
     const asked = `port ${port} of the sandbox`;
-    forward(
-      exchange,
-      {
-        pool: upstreams.port(route, port),
-        headers: [
-          ...forwardableHeaders(request, credentials.dropped),
-          ...portHeaders(request, credentials, place),
-        ],
-        ...(prefix !== undefined && {
-          answer: (headers) => sharedPortAnswer(headers, { prefix, host: request.headers.host ?? "" }),
-        }),
-        explain: (failure) =>
-          failure.cause instanceof PortClosedError
-            ? new ClocheError("unavailable", `nothing listens on ${asked}`, {
-                cause: failure.cause,
-                retryAfterSeconds: 1,
-              })
-            : this.#gate.explain(sandboxId, failure, asked),
-      },
-      limits,
-    );
+    const forwarding: PortForwarding = {
+      headers: [
+        ...forwardableHeaders(request, credentials.dropped),
+        ...portHeaders(request, credentials, place),
+      ],
+      ...(prefix !== undefined && {
+        answer: (headers) => sharedPortAnswer(headers, { prefix, host: request.headers.host ?? "" }),
+      }),
+      explain: (failure) =>
+        failure.cause instanceof PortClosedError
+          ? new ClocheError("unavailable", `nothing listens on ${asked}`, {
+              cause: failure.cause,
+              retryAfterSeconds: 1,
+            })
+          : this.#gate.explain(sandboxId, failure, asked),
+    };
+    forwardToPort(exchange, upstreams.port(route, port), forwarding, limits);
   }
 }
 

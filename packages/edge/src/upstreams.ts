@@ -1,10 +1,11 @@
 /**
- * The pools of connections behind each route: one to the agent, one per port in use. A route's pools live as long as its epoch
+ * The pools of connections behind each route: one to the agent, and for each port in use. A route's pools live as long as its epoch
  * and address; when either changes, or the sandbox is gone, their sockets are dead and are closed at once.
  */
 import { internalHeaders, portTunnelPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import { AgentPool, dialChannel, dialTcp, type Dial } from "./agent-pool.ts";
+import { Http2Port } from "./http2-port.ts";
 import { InnerCredentials } from "./inner-credentials.ts";
 import { dozes, type Sleepers } from "./sleepers.ts";
 import type { AnswerHandlers } from "./agent-connection.ts";
@@ -18,7 +19,15 @@ interface Upstream {
   /** Undefined: an agent of a release before the channel. */
   credentials: InnerCredentials | undefined;
   agent: AgentPool;
-  ports: Map<number, AgentPool>;
+  ports: Map<number, Port>;
+}
+
+/** How a server on a port is asked. */
+export interface Port {
+  http1: AgentPool;
+  http2: Http2Port;
+  /** Seen when it was asked by HTTP/1.1. */
+  speaksHttp2Alone: boolean;
 }
 
 /** The tunnel was refused: nothing listens on that port. */
@@ -53,15 +62,20 @@ export class Upstreams {
     return this.#upstream(route).credentials;
   }
 
-  port(route: Route, port: number): AgentPool {
+  port(route: Route, port: number): Port {
     const upstream = this.#upstream(route);
-    let pool = upstream.ports.get(port);
-    if (pool === undefined) {
+    let known = upstream.ports.get(port);
+    if (known === undefined) {
       const dial = dialTunnel(upstream, route.sandboxId, port, this.#limits.agentAnswerMs);
-      pool = new AgentPool(dial, this.#sleepers.of(route.sandboxId), this.#limits, this.#nowMs);
-      upstream.ports.set(port, pool);
+      const sleeper = this.#sleepers.of(route.sandboxId);
+      known = {
+        http1: new AgentPool(dial, sleeper, this.#limits, this.#nowMs),
+        http2: new Http2Port(dial, sleeper, this.#limits),
+        speaksHttp2Alone: false,
+      };
+      upstream.ports.set(port, known);
     }
-    return pool;
+    return known;
   }
 
   #upstream(route: Route): Upstream {
@@ -103,9 +117,9 @@ export class Upstreams {
   sweep(): void {
     for (const [sandboxId, upstream] of this.#upstreams) {
       upstream.agent.sweep();
-      for (const [port, pool] of upstream.ports) {
-        pool.sweep();
-        if (pool.size === 0) upstream.ports.delete(port);
+      for (const [port, { http1, http2 }] of upstream.ports) {
+        http1.sweep();
+        if (http1.size === 0 && !http2.isOpen) upstream.ports.delete(port);
       }
       if (upstream.agent.size === 0 && upstream.ports.size === 0) this.#upstreams.delete(sandboxId);
     }
@@ -126,7 +140,10 @@ const fits = (upstream: Upstream, route: Route): boolean =>
 const equalBytes = (a: Uint8Array, b: Uint8Array): boolean => a === b || Buffer.compare(a, b) === 0;
 
 function close(upstream: Upstream, why: string): void {
-  for (const pool of upstream.ports.values()) pool.close(new Error(why));
+  for (const { http1, http2 } of upstream.ports.values()) {
+    http1.close(new Error(why));
+    http2.close(new Error(why));
+  }
   upstream.agent.close(new Error(why));
 }
 

@@ -88,3 +88,16 @@ export async function bareHttp2(rig: Rig): Promise<tls.TLSSocket> {
   );
   return socket;
 }
+
+/** Headers without compression (RFC 7541, 6.2.2). */
+export const block = (headers: Record<string, string>): Buffer =>
+  Buffer.concat(
+    Object.entries(headers).flatMap(([name, value]) => [
+      Buffer.of(0, name.length),
+      Buffer.from(name),
+      Buffer.of(value.length),
+      Buffer.from(value),
+    ]),
+  );
+export const requestOf = (rig: Rig, method = "GET", path = "/v1/x"): Buffer =>
+  block({ ":method": method, ":scheme": "https", ":path": path, ":authority": rig.host() });

@@ -157,7 +157,8 @@ export class Rig implements AsyncDisposable {
   }
 
   #tunnel(request: IncomingMessage, socket: net.Socket, head: Buffer): void {
-    const far = net.connect(Number(request.url?.slice(portTunnelPath.length)), "127.0.0.1");
+    const port = Number(request.url?.slice(portTunnelPath.length));
+    const far = net.connect({ port, host: "127.0.0.1", noDelay: true });
     far.once("error", () =>
       socket.end("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"),
     );

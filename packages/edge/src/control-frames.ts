@@ -1,0 +1,18 @@
+import { constants, type Http2Session } from "node:http2";
+
+/** Each ping and each change of settings is answered, so a far end that sends nothing else is cut off. */
+export function boundControlFrames(session: Http2Session, perSecond: number): void {
+  let second = 0;
+  let frames = 0;
+  const count = (): void => {
+    const now = Math.floor(performance.now() / 1_000);
+    if (now !== second) {
+      second = now;
+      frames = 0;
+    }
+    frames += 1;
+    if (frames > perSecond) session.destroy(undefined, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  };
+  session.on("ping", count);
+  session.on("remoteSettings", count);
+}
