@@ -89,13 +89,15 @@ let catalogue: CheckpointCatalogue;
 let round = 0;
 /** How far the catalogue's clock is ahead of the store's. */
 let aheadMs = 0;
+/** Of the base that this host has. */
+let templateName = "t1";
 const dayMs = 24 * 3_600_000;
 
 async function openCatalogue(localImages = 10): Promise<CheckpointCatalogue> {
   const opened = new CheckpointCatalogue({
     dir: checkpointDir,
     archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => Date.now() + aheadMs }),
-    template: async () => ({ name: "t1", image: template }),
+    template: { name: templateName, image: async () => template },
     localImages,
     exclusiveBytes: async (image) => (await native.extents(image)).exclusiveBytes,
     nowMs: () => Date.now(),
@@ -110,6 +112,7 @@ async function openCatalogue(localImages = 10): Promise<CheckpointCatalogue> {
 beforeEach(async () => {
   round += 1;
   aheadMs = 0;
+  templateName = "t1";
   blobFolder = join(home, `blobs-${round}`);
   blobs = new TroubledStore(await openDirectoryStore(blobFolder));
   checkpointDir = join(pool.dir, `checkpoints-${round}`);
@@ -267,6 +270,31 @@ describe("checkpoint catalogue", () => {
       expect(await packsStored()).toEqual([...expected].sort());
     }
     expect(await readdir(checkpointDir)).toHaveLength(1);
+  });
+
+  it("sweeps templates that this host has no more, after a day, and keeps what checkpoints share with them", async () => {
+    const disk = await newDisk();
+    const id = await take(disk);
+    await catalogue.settled();
+    const kept = (await blobs.list("checkpoints/")).map(({ key }) => key);
+    expect(kept).toContain(`checkpoints/template-t1-${diskMb}`);
+    for (const [name, ahead, expected] of [
+      ["t1", dayMs + 60_000, kept],
+      // An update made another.
+      ["t2", dayMs - 60_000, kept],
+      ["t2", dayMs + 60_000, [`checkpoints/${id}`]],
+    ] as const) {
+      await catalogue.stop();
+      templateName = name;
+      aheadMs = ahead;
+      catalogue = await openCatalogue();
+      expect((await blobs.list("checkpoints/")).map(({ key }) => key)).toEqual(expected);
+    }
+    const packs = catalogue.get(team, id).packs.map((pack) => `packs/${pack.id}`);
+    expect(await packsStored()).toEqual(packs.sort());
+    await rm(join(checkpointDir, id, "disk.img"));
+    const leased = await catalogue.lease(team, id);
+    leased.release();
   });
 
   it("sweeps nothing while a checkpoint in storage cannot be read: its packs are not known", async () => {

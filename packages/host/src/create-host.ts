@@ -120,7 +120,7 @@ function openCatalogue(parts: HostParts): CheckpointCatalogue {
   return new CheckpointCatalogue({
     dir: join(parts.poolDir, "checkpoints"),
     archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => clock.nowMs() }),
-    template: async (diskMb) => ({ name: templates.key, image: await templates.ofSize(diskMb) }),
+    template: { name: templates.key, image: (diskMb) => templates.ofSize(diskMb) },
     localImages: LOCAL_IMAGES,
     exclusiveBytes: async (image) => (await diskBlocks(native, image)).exclusiveBytes,
     nowMs: () => clock.nowMs(),

@@ -27,8 +27,8 @@ import {
 
 const packBytes = 32 * 1024 * 1024;
 const chunksAtOnce = 4;
-/** A pack that nobody names is left alone for so long after it was written. */
-export const unnamedPackKeptMs = 24 * 3_600_000;
+/** A pack, or a template's manifest, that nobody names is left alone for so long after it was written. */
+export const unnamedKeptMs = 24 * 3_600_000;
 const compressionLevel = 1;
 const packMagic = Buffer.from("CLOCHEPK\x01\x00\x00\x00\x00\x00\x00\x00", "latin1");
 
@@ -111,9 +111,22 @@ export class CheckpointArchive {
 
   /** Ids of every manifest, templates' included. */
   async list(): Promise<string[]> {
-    return (await this.#options.blobs.list("checkpoints/")).map((entry) =>
-      entry.key.slice("checkpoints/".length),
-    );
+    return (await this.#manifests()).map(({ id }) => id);
+  }
+
+  /** Ids of the manifests that a sweep may take, by the time at which they were written. */
+  async listOld(): Promise<string[]> {
+    return (await this.#manifests()).filter((entry) => this.#isOld(entry)).map(({ id }) => id);
+  }
+
+  async #manifests(): Promise<{ id: string; modifiedAtMs: number }[]> {
+    const entries = await this.#options.blobs.list("checkpoints/");
+    return entries.map(({ key, modifiedAtMs }) => ({ id: key.slice("checkpoints/".length), modifiedAtMs }));
+  }
+
+  /** Infinity: the store does not say when. Such a blob stays. */
+  #isOld({ modifiedAtMs }: { modifiedAtMs: number }): boolean {
+    return this.#options.nowMs() - modifiedAtMs > unnamedKeptMs;
   }
 
   /** Rebuilds the image at `target` (which must not exist), every chunk verified. Leaves nothing when it throws. */
@@ -155,7 +168,7 @@ export class CheckpointArchive {
     return freed;
   }
 
-  /** Removes a manifest that cannot be read. Its packs are swept once nobody names them. */
+  /** Removes a manifest alone. Its packs are swept once nobody names them. */
   async forget(id: string): Promise<void> {
     await this.#options.blobs.delete(manifestKey(id));
   }
@@ -165,16 +178,14 @@ export class CheckpointArchive {
    * once the packs are listed, so that what is named meanwhile counts. Answers how many.
    */
   async sweep(known: () => Promise<Iterable<readonly PackReference[]>>): Promise<number> {
-    const { blobs, nowMs } = this.#options;
+    const { blobs } = this.#options;
     const packs = await blobs.list("packs/");
     const kept = new Set([...(await known())].flatMap((named) => named.map((pack) => pack.id)));
     let removed = 0;
-    for (const { key, modifiedAtMs } of packs) {
-      const id = key.slice("packs/".length);
-      if (kept.has(id) || this.#writing.has(id)) continue;
-      // Infinity: the store does not say when. Such a pack stays.
-      if (!(nowMs() - modifiedAtMs > unnamedPackKeptMs)) continue;
-      await blobs.delete(key);
+    for (const pack of packs) {
+      const id = pack.key.slice("packs/".length);
+      if (kept.has(id) || this.#writing.has(id) || !this.#isOld(pack)) continue;
+      await blobs.delete(pack.key);
       removed += 1;
     }
     return removed;

@@ -34,8 +34,12 @@ export interface CheckpointOptions {
   /** `<pool>/checkpoints`. */
   dir: string;
   archive: CheckpointArchive;
-  /** The template image a disk of that size started from, and a name that changes with its content. */
-  template(diskMb: number): Promise<{ name: string; image: string }>;
+  /** What disks start from. */
+  template: {
+    /** Changes with its content. */
+    readonly name: string;
+    image(diskMb: number): Promise<string>;
+  };
   /** How many images stay on the pool after they are visible. */
   localImages: number;
   /** Called for each exclusive byte count that a deletion frees on the pool. */
@@ -79,6 +83,8 @@ interface Entry {
 }
 
 const longestRetryMs = 60_000;
+/** Ids of templates' manifests begin so; checkpoints' do not (isCheckpointId). */
+const TEMPLATE = "template-";
 
 export class CheckpointCatalogue {
   readonly #options: CheckpointOptions;
@@ -250,6 +256,7 @@ export class CheckpointCatalogue {
 
   async #sweep(): Promise<void> {
     try {
+      await this.#forgetOldTemplates();
       const removed = await this.#options.archive.sweep(() => this.#packsOfOthers(""));
       if (removed > 0)
         this.#options.log.info({ removed }, "packs that nobody names were removed from storage");
@@ -259,6 +266,16 @@ export class CheckpointCatalogue {
         { err: error },
         "no pack was removed from storage, since nobody knows which are needed",
       );
+    }
+  }
+
+  /** Manifests of templates that this host has no more: an update made another. Checkpoints name what they share with one themselves. */
+  async #forgetOldTemplates(): Promise<void> {
+    const { archive, log, template } = this.#options;
+    for (const id of await archive.listOld()) {
+      if (!id.startsWith(TEMPLATE) || id.startsWith(`${TEMPLATE}${template.name}-`)) continue;
+      await archive.forget(id);
+      log.info({ template: id }, "the manifest of a template that is gone was removed from storage");
     }
   }
 
@@ -349,8 +366,9 @@ export class CheckpointCatalogue {
   /** The template's own chunks are stored once, as a manifest that belongs to no team. */
   async #storeTemplate(diskMb: number): Promise<BaseOfCheckpoint> {
     const { archive, template } = this.#options;
-    const { name, image } = await template(diskMb);
-    const id = `template-${name}-${diskMb}`;
+    const { name } = template;
+    const image = await template.image(diskMb);
+    const id = `${TEMPLATE}${name}-${diskMb}`;
     const known = await archive.read(id).catch(() => undefined);
     if (known !== undefined) return { image, manifest: known };
     const header: CheckpointHeader = {
