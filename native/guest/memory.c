@@ -18,7 +18,9 @@
 
 #include "clock.h"
 #include "exec-keeper.h"
+#include "kernel-memory.h"
 #include "process-tree.h"
+#include "sysv.h"
 
 #define MIB (1ull << 20)
 /* The agent's memory comes on top of what was promised: what was in use when it began, and what it grew by since, at most so much. */
@@ -26,6 +28,10 @@
 #define AGENT_GROWTH_MAX (96 * MIB)
 /* The machine's limit lies at least twice as far above ours, and 256 MiB further for each processor (the host's gvisor/unit-limits.ts). */
 #define MARGIN_BYTES (64 * MIB)
+/* Of the kernel's own memory, what every machine needs. The rest counts as what programs use, and may be half of all at most. */
+#define KERNEL_FREE (64 * MIB)
+/* The host has the kernel collect what it no longer uses, five times a second. */
+#define COLLECTED_MS 600
 /* Faster than one processor touches new memory: measured 0.4 to 0.8 MiB a millisecond. */
 #define FILL_BYTES_PER_MS MIB
 #define LOOK_MIN_MS 5
@@ -48,7 +54,8 @@
  * fills a tmpfs). Then one at a time.
  */
 #define WORTH_KILLING (4 * MIB)
-#define CROWD 64 /* more are not looked at one by one */
+/* More of one program are not looked at one by one. While so many end, whoever has little is nobody who takes memory. */
+#define CROWD 64
 #define GROWTH (16 * MIB)
 
 struct watch_state {
@@ -61,6 +68,9 @@ struct watch_state {
   uint64_t used_then;
   uint64_t settled; /* what was in use when growth was last judged, or less */
   bool grew;
+  struct kernel_ledger kernel;
+  uint64_t promised, anonymous, kernel_in_use; /* at this look */
+  int64_t over_since_ms;             /* because of the kernel's memory; 0: not */
   /* Whom we killed last: they take a moment to end. */
   pid_t killed[REMEMBERED];
   size_t killed_count;
@@ -118,6 +128,19 @@ static uint64_t memory_promised(void) {
   return sysinfo(&info) == 0 ? (uint64_t)info.totalram * info.mem_unit : UINT64_MAX / 2;
 }
 
+/* What the kernel holds for programs that live. */
+static uint64_t in_kernel_now(const struct watch_state *g) {
+  uint64_t nobodys = KERNEL_FREE + g->kernel.garbage;
+  return g->kernel_in_use > nobodys ? g->kernel_in_use - nobodys : 0;
+}
+
+/* By how much there is too much: of all, or of the kernel's. `limit`: of all. */
+static uint64_t excess_now(const struct watch_state *g, uint64_t limit) {
+  uint64_t kernel = in_kernel_now(g), used = g->anonymous + kernel, half = g->promised / 2;
+  uint64_t of_all = used > limit ? used - limit : 0, of_kernel = kernel > half ? kernel - half : 0;
+  return of_all > of_kernel ? of_all : of_kernel;
+}
+
 /* The init of the guest that a process is of, and the process of its tree that init started; NULL: none of the users'. */
 static const struct process *guest_of(const struct watch_state *g, const struct process_list *list, const struct process *p,
                                       const struct process **top) {
@@ -144,38 +167,79 @@ static bool was_killed(const struct watch_state *g, pid_t pid) {
   return false;
 }
 
-struct candidate {
-  const struct process *process;
-  pid_t guest;
-  uint32_t exec_id;
-};
-
-static int by_size(const void *a, const void *b) {
-  uint64_t left = ((const struct candidate *)a)->process->rss, right = ((const struct candidate *)b)->process->rss;
-  return left > right ? -1 : left < right;
+static bool is_ours(const void *context, const struct process_list *list, const struct process *p) {
+  const struct process *top = NULL, *init = guest_of(context, list, p, &top);
+  return !init || is_keeper(p, init);
 }
 
-/* Users' processes, largest first. Adds up what the agent's own have, and counts those that were killed and live on. */
-static size_t candidates_of(const struct watch_state *g, const struct process_list *list, struct candidate **found, uint64_t *agent_bytes,
-                            size_t *dying) {
+struct candidate {
+  const struct process *process;
+  uint64_t in_kernel, bytes; /* bytes: all that would be freed */
+  pid_t guest;
+  uint32_t exec_id;
+  uint64_t program; /* the same of all that one exec or service has started; of what outlived its exec, of all of one name */
+  bool in_crowd;    /* of a program of more than CROWD processes */
+};
+
+static bool is_worth_killing(const struct candidate *c) { return c->bytes >= WORTH_KILLING || c->in_crowd; }
+
+static int by_worth(const void *a, const void *b) {
+  const struct candidate *left = a, *right = b;
+  if (is_worth_killing(left) != is_worth_killing(right)) return is_worth_killing(right) ? 1 : -1;
+  return left->bytes > right->bytes ? -1 : left->bytes < right->bytes;
+}
+
+static uint64_t program_of(const struct process *p, const struct process *top, uint32_t exec_id) {
+  if (exec_id != 0) return (uint64_t)top->pid;
+  uint64_t name = 0;
+  memcpy(&name, p->name, sizeof name);
+  return name | 1ull << 63;
+}
+
+static int by_program(const void *a, const void *b) {
+  uint64_t left = ((const struct candidate *)a)->program, right = ((const struct candidate *)b)->program;
+  return left < right ? -1 : left > right;
+}
+
+static void mark_crowds(struct candidate *all, size_t count) {
+  qsort(all, count, sizeof *all, by_program);
+  for (size_t from = 0, to; from < count; from = to) {
+    for (to = from; to < count && all[to].program == all[from].program;) to++;
+    for (size_t i = from; i < to; i++) all[i].in_crowd = to - from > CROWD;
+  }
+}
+
+/* What else a look at all processes tells. */
+struct census {
+  uint64_t agent_bytes;
+  size_t dying;  /* killed by us, and there still */
+  uint64_t dying_bytes;
+  size_t ending; /* without any pages: killed by whoever else, or ending by itself */
+};
+
+/* Users' processes, those first that are worth killing, and of these the largest. */
+static size_t candidates_of(const struct watch_state *g, const struct process_list *list, struct candidate **found, struct census *census) {
   struct candidate *all = calloc(list->count + 1, sizeof *all);
   size_t count = 0;
-  *agent_bytes = 0;
-  *dying = 0;
+  *census = (struct census){0};
   if (!all) _exit(70);
   for (size_t i = 0; i < list->count; i++) {
     const struct process *p = &list->items[i], *top = NULL;
     const struct process *init = guest_of(g, list, p, &top);
-    if (!init) *agent_bytes += p->rss;
+    if (!init) census->agent_bytes += p->rss;
     if (!init || p->dead || is_keeper(p, init)) continue;
+    uint64_t in_kernel = kernel_share(&g->kernel, p->pid);
     if (was_killed(g, p->pid)) {
-      ++*dying;
-      continue;
+      census->dying++;
+      census->dying_bytes += p->rss + in_kernel;
+    } else if (p->rss == 0 && in_kernel == 0) census->ending++;
+    else {
+      uint32_t id = is_keeper(top, init) ? (uint32_t)strtoul(top->name + strlen(KEEPER_NAME), NULL, 16) : 0;
+      all[count++] = (struct candidate){p, in_kernel, p->rss + in_kernel, init->parent, id, program_of(p, top, id), false};
     }
-    uint32_t id = is_keeper(top, init) ? (uint32_t)strtoul(top->name + strlen(KEEPER_NAME), NULL, 16) : 0;
-    all[count++] = (struct candidate){p, init->parent, id};
   }
-  qsort(all, count, sizeof *all, by_size);
+  mark_crowds(all, count);
+  qsort(all, count, sizeof *all, by_worth);
   *found = all;
   return count;
 }
@@ -185,7 +249,7 @@ static void tell(const struct watch_state *g, const struct candidate *c) {
   struct bytes b = {0};
   size_t start = frame_open(&b, F_OUT_OF_MEMORY, 0, c->exec_id);
   put_u32(&b, (uint32_t)c->guest);
-  put_u64(&b, c->process->rss);
+  put_u64(&b, c->bytes);
   put_string(&b, c->process->name);
   frame_close(&b, start);
   g->send(&b);
@@ -193,32 +257,39 @@ static void tell(const struct watch_state *g, const struct candidate *c) {
 }
 
 /* Whether somebody who lives goes on taking memory: what a killed one still took in its last moment does not count. */
-static bool grows_on(struct watch_state *g, uint64_t used, size_t dying, bool grows) {
-  bool again = grows && g->grew && dying == 0;
-  g->grew = grows && dying == 0;
+static bool grows_on(struct watch_state *g, uint64_t used, const struct census *census, bool grows) {
+  bool again = grows && g->grew && census->dying == 0;
+  g->grew = grows && census->dying == 0;
   if (grows) g->settled = used;
   return again;
 }
 
+static void kill_one(struct watch_state *g, const struct candidate *c) {
+  tell(g, c);
+  kill(c->process->pid, SIGKILL);
+  g->killed[g->killed_count++ % REMEMBERED] = c->process->pid;
+  if (c->in_kernel >= WORTH_KILLING) sysv_remove(g->proc_fd, c->guest);
+}
+
 /* False when there was nobody to kill. */
-static bool kill_largest(struct watch_state *g, uint64_t used, uint64_t promised, bool grows) {
+static bool kill_largest(struct watch_state *g, bool grows) {
   struct process_list list = processes_read(g->proc_fd);
+  kernel_forget_ended(&g->kernel, &list);
+  uint64_t used = g->anonymous + in_kernel_now(g);
   struct candidate *candidates;
-  uint64_t agent_bytes, freed = 0;
-  size_t dying, count = candidates_of(g, &list, &candidates, &agent_bytes, &dying);
-  uint64_t grown = agent_bytes > g->agent_at_start ? agent_bytes - g->agent_at_start : 0;
-  uint64_t limit = promised + g->used_at_start + (grown < AGENT_GROWTH_MAX ? grown : AGENT_GROWTH_MAX);
+  struct census census;
+  size_t count = candidates_of(g, &list, &candidates, &census);
+  uint64_t grown = census.agent_bytes > g->agent_at_start ? census.agent_bytes - g->agent_at_start : 0;
+  uint64_t limit = g->promised + g->used_at_start + (grown < AGENT_GROWTH_MAX ? grown : AGENT_GROWTH_MAX);
   if (now_ms() < g->freeing_until_ms && limit < g->used_then) limit = g->used_then; /* the rest is on its way back */
   /* A little more than what is too much: else the next look comes to the same. */
-  uint64_t excess = used > limit ? used - limit + promised / 16 : 0;
-  for (size_t i = 0; i < count && freed < excess; i++) {
-    const struct process *p = candidates[i].process;
-    bool small = p->rss < WORTH_KILLING && count <= CROWD, urgent = grows && used > limit + 2 * MARGIN_BYTES;
-    if (small && (freed > 0 || (!urgent && !grows_on(g, used, dying, grows)))) break;
-    tell(g, &candidates[i]);
-    kill(p->pid, SIGKILL);
-    g->killed[g->killed_count++ % REMEMBERED] = p->pid;
-    freed += p->rss;
+  uint64_t excess = excess_now(g, limit), freed = 0, coming = census.dying_bytes;
+  if (excess > 0) excess += g->promised / 16;
+  for (size_t i = 0; i < count && freed + coming < excess; i++) {
+    bool small = !is_worth_killing(&candidates[i]), urgent = grows && used > limit + 2 * MARGIN_BYTES;
+    if (small && (freed > 0 || census.ending > CROWD || (!urgent && !grows_on(g, used, &census, grows)))) break;
+    kill_one(g, &candidates[i]);
+    freed += candidates[i].bytes;
     if (small) break;
   }
   if (freed > 0) {
@@ -231,19 +302,33 @@ static bool kill_largest(struct watch_state *g, uint64_t used, uint64_t promised
   return freed > 0;
 }
 
+/* What the kernel would give back if it collected now is let be for a moment, where there is room for it. */
+static bool may_be_collected(struct watch_state *g, uint64_t limit) {
+  if (g->anonymous > limit) return false;
+  if (g->over_since_ms == 0) g->over_since_ms = now_ms();
+  return excess_now(g, limit) < MARGIN_BYTES && now_ms() < g->over_since_ms + COLLECTED_MS;
+}
+
 /* One look; how long until the next. */
 static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
-  uint64_t promised = memory_promised(), used = anonymous_memory(g->proc_fd), limit = promised + g->used_at_start;
-  bool grows = used > *before + MIB;
+  g->promised = memory_promised();
+  g->anonymous = anonymous_memory(g->proc_fd);
+  g->kernel_in_use = kernel_look(&g->kernel, g->proc_fd, is_ours, g);
+  uint64_t used = g->anonymous + in_kernel_now(g), limit = g->promised + g->used_at_start;
+  bool grows = used > *before + MIB, too_much = excess_now(g, limit) > 0;
   *before = used;
   bool freeing = now_ms() < g->freeing_until_ms && used < g->used_then + GROWTH;
-  if (used < g->settled || used <= limit || freeing) g->settled = used;
-  if (used > limit) {
-    return freeing || kill_largest(g, used, promised, used > g->settled + WORTH_KILLING) ? LOOK_MIN_MS : LOOK_IN_VAIN_MS;
+  if (used < g->settled || !too_much || freeing) g->settled = used;
+  if (too_much) {
+    if (may_be_collected(g, limit)) return LOOK_MIN_MS;
+    return freeing || kill_largest(g, used > g->settled + WORTH_KILLING) ? LOOK_MIN_MS : LOOK_IN_VAIN_MS;
   }
+  g->over_since_ms = 0;
   if (now_ms() > g->freeing_until_ms) memset(g->killed, 0, sizeof g->killed); /* pids are used again */
   /* In time even where all processors begin now to do nothing but touch memory. */
-  uint64_t ms = ((limit - used) / (unsigned)processors + (grows ? 0 : MARGIN_BYTES)) / FILL_BYTES_PER_MS;
+  uint64_t room = limit > used ? limit - used : 0, half = g->promised / 2, kernel = in_kernel_now(g);
+  if (half - kernel < room) room = half - kernel;
+  uint64_t ms = (room / (unsigned)processors + (grows ? 0 : MARGIN_BYTES)) / FILL_BYTES_PER_MS;
   return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : (int64_t)ms;
 }
 
@@ -251,10 +336,12 @@ static void *guard_memory(void *argument) {
   struct watch_state *g = argument;
   struct candidate *none;
   struct process_list list = processes_read(g->proc_fd);
-  size_t dying;
-  candidates_of(g, &list, &none, &g->agent_at_start, &dying);
+  struct census census;
+  candidates_of(g, &list, &none, &census);
+  g->agent_at_start = census.agent_bytes;
   free(none);
   free(list.items);
+  kernel_begin(&g->kernel, g->proc_fd);
   uint64_t used = anonymous_memory(g->proc_fd);
   g->used_at_start = used < AGENT_START_MAX ? used : AGENT_START_MAX;
   int processors = get_nprocs(), awake = 0;

@@ -11,7 +11,8 @@ struct process {
   pid_t pid, parent, group, session;
   bool inside, known, dead, stopped;
   char name[16];
-  uint64_t rss; /* bytes */
+  uint64_t rss;          /* bytes */
+  uint64_t system_ticks; /* the kernel's work for it and for its children that ended */
 };
 
 struct process_list {

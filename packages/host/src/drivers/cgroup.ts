@@ -75,6 +75,12 @@ export class Cgroup {
     await set("pids", "pids.max", limits.pids);
   }
 
+  /** In place of the limit that it has. Throws where it has more already. */
+  async limitMemory(bytes: number): Promise<void> {
+    const name = this.#version === 2 ? "memory.max" : "memory.limit_in_bytes";
+    await writeFile(this.#file("memory", name), String(bytes));
+  }
+
   /** From here on it has the usual part of the processors. */
   async weighAsUsual(): Promise<void> {
     if (this.#version === 2) await writeFile(this.#file("cpu", "cpu.weight"), String(USUAL_WEIGHT));
@@ -105,7 +111,8 @@ export class Cgroup {
   }
 
   async figures(): Promise<CgroupFigures> {
-    return { ...this.cpuAndMemory(), processes: (await this.pids()).length };
+    const { cpuMs, memoryBytes } = this.cpuAndMemory();
+    return { cpuMs, memoryBytes, processes: (await this.pids()).length };
   }
 
   /** Host tasks, threads each. At once, for it is asked often. Throws where the group is gone. */
@@ -113,19 +120,26 @@ export class Cgroup {
     return Number(readFileSync(this.#file("pids", "pids.current"), "utf8"));
   }
 
-  /** Processor time and memory, as `figures` has them; at once. */
-  cpuAndMemory(): { cpuMs: number; memoryBytes: number } {
+  /** All that counts against its limit, the page cache of files too. At once, and cheap: a number that the kernel keeps. */
+  chargedBytes(): number {
+    const name = this.#version === 2 ? "memory.current" : "memory.usage_in_bytes";
+    return Number(readFileSync(this.#file("memory", name), "utf8"));
+  }
+
+  /** Processor time and memory, as `figures` has them; at once. `privateBytes`: of the memory, what no file holds: its processes' own. */
+  cpuAndMemory(): { cpuMs: number; memoryBytes: number; privateBytes: number } {
     const stat = parseFlat(readFileSync(this.#file("memory", "memory.stat"), "utf8"));
     if (this.#version === 2) {
       const cpu = parseFlat(readFileSync(this.#file("cpu", "cpu.stat"), "utf8"));
-      const memoryBytes = (stat.get("anon") ?? 0) + (stat.get("shmem") ?? 0);
-      return { cpuMs: (cpu.get("usage_usec") ?? 0) / 1_000, memoryBytes };
+      const privateBytes = stat.get("anon") ?? 0;
+      const memoryBytes = privateBytes + (stat.get("shmem") ?? 0);
+      return { cpuMs: (cpu.get("usage_usec") ?? 0) / 1_000, memoryBytes, privateBytes };
     }
     const nanoseconds = Number(readFileSync(this.#file("cpuacct", "cpuacct.usage"), "utf8"));
     // Here the sentry's memory file counts as cache; what it maps of other files is little.
-    const memoryBytes =
-      (stat.get("total_rss") ?? 0) + (stat.get("total_shmem") ?? stat.get("total_cache") ?? 0);
-    return { cpuMs: nanoseconds / 1_000_000, memoryBytes };
+    const privateBytes = stat.get("total_rss") ?? 0;
+    const memoryBytes = privateBytes + (stat.get("total_shmem") ?? stat.get("total_cache") ?? 0);
+    return { cpuMs: nanoseconds / 1_000_000, memoryBytes, privateBytes };
   }
 
   /** Whether the kernel killed a process of it for want of memory. */

@@ -57,6 +57,16 @@ it("kills by pid and by group; one that is gone is no failure", async () => {
   ]);
 });
 
+it("has the sentry collect", async () => {
+  const asked: unknown[] = [];
+  const it = await sentry((request, socket) => {
+    asked.push(request);
+    socket.write(said({}));
+  });
+  await it.collect();
+  expect(asked).toEqual([{ method: "Usage.Reduce", arg: { wait: false, do_not_gc: false } }]);
+});
+
 it("fails when the sentry ends, then and later", async () => {
   const it = await sentry((_request, socket) => socket.destroy());
   await expect(it.kill(5)).rejects.toThrow("closed its control socket");

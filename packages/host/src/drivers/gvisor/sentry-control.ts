@@ -37,7 +37,7 @@ export class SentryControl {
   }
 
   async processes(): Promise<SentryProcess[]> {
-    const answer = await this.#call("Processes", this.#container);
+    const answer = await this.#call("containerManager.Processes", this.#container);
     return Array.isArray(answer) ? answer.filter(isProcess) : [];
   }
 
@@ -50,9 +50,14 @@ export class SentryControl {
     return this.#kill(pgid, TO_PROCESS_GROUP);
   }
 
+  /** Has the sentry free what it no longer uses of its own memory (Go's heap); the kernel gets it back bit by bit. */
+  async collect(): Promise<void> {
+    await this.#call("Usage.Reduce", { wait: false, do_not_gc: false });
+  }
+
   async #kill(pid: number, mode: number): Promise<void> {
     const signal = { CID: this.#container, Signo: SIGKILL, PID: pid, Mode: mode };
-    await this.#call("Signal", signal).catch((error: unknown) => {
+    await this.#call("containerManager.Signal", signal).catch((error: unknown) => {
       if (!(error instanceof SentryRefusal)) throw error;
     });
   }
@@ -65,7 +70,7 @@ export class SentryControl {
     const late = new Error(`${method}: the sentry does not answer`);
     const deadline = setTimeout(() => this.#socket.destroy(late), CALL_DEADLINE_MS);
     try {
-      this.#socket.write(JSON.stringify({ method: `containerManager.${method}`, arg }));
+      this.#socket.write(JSON.stringify({ method, arg }));
       const answer = (await pending.promise) as { success?: unknown; err?: unknown; result?: unknown } | null;
       if (answer?.success !== true)
         throw new SentryRefusal(`${method}: the sentry answered ${String(answer?.err)}`);

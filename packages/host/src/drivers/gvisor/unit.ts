@@ -334,6 +334,12 @@ export class Unit {
     }
   }
 
+  /** Has its sentry free what it no longer uses. */
+  async collect(): Promise<void> {
+    const sentry = new SentryControl(this.socket, this.record.name);
+    await sentry.collect().finally(() => sentry.close());
+  }
+
   async #whileTaken(args: string[]): Promise<string> {
     await this.#held;
     this.#taking += 1;

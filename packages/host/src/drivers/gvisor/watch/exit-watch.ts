@@ -8,6 +8,7 @@ import { type FSWatcher, watch } from "node:fs";
 import { type HealthOptions, HealthWatch } from "../../health-watch.ts";
 import { keepStacks } from "./hang-reports.ts";
 import type { Unit } from "../unit.ts";
+import { CollectWatch } from "./collect-watch.ts";
 import { StormWatch } from "./storm-watch.ts";
 import { WatchedUnit } from "./watched-unit.ts";
 
@@ -33,19 +34,22 @@ export class ExitWatch {
   readonly #options: ExitWatchOptions;
   readonly #health: HealthWatch;
   readonly #storms: StormWatch;
+  readonly #collects: CollectWatch;
   #timer: NodeJS.Timeout | undefined;
 
   constructor(options: ExitWatchOptions) {
     this.#options = options;
     this.#health = new HealthWatch(options.health ?? defaultHealth, systemClock, options.log);
     this.#storms = new StormWatch(options.log);
+    this.#collects = new CollectWatch(options.log);
   }
 
-  /** Looks for those that hang, and for fork bombs, from now on. */
+  /** Looks for those that hang, for fork bombs, and for sentries that keep what nobody uses, from now on. */
   start(): void {
     const machines = (): WatchedUnit[] => [...this.#watched.values()].map(({ machine }) => machine);
     this.#health.start(machines);
     this.#storms.start(machines);
+    this.#collects.start(machines);
   }
 
   onExit(listener: (id: string, reason: string) => void): void {
@@ -81,6 +85,7 @@ export class ExitWatch {
   close(): void {
     this.#health.stop();
     this.#storms.stop();
+    this.#collects.stop();
     clearInterval(this.#timer);
     this.#timer = undefined;
     for (const id of this.#watched.keys()) this.unwatch(id);

@@ -2,11 +2,12 @@
 import type { WatchedMachine } from "../../health-watch.ts";
 import { agentAnswers } from "../../../agent-calls/agent-answer.ts";
 import { type Load, type Memory, type Storm, stormOf } from "./storm.ts";
+import type { CollectedMachine } from "./collect-watch.ts";
 import type { StormyMachine } from "./storm-watch.ts";
 import type { Unit } from "../unit.ts";
 import { processLimit, withHeadroom } from "../unit-limits.ts";
 
-export class WatchedUnit implements WatchedMachine, StormyMachine {
+export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMachine {
   readonly id: string;
   readonly #unit: Unit;
   readonly #hooks: { keepStacks: () => Promise<void>; ended: (reason: string) => void };
@@ -44,7 +45,24 @@ export class WatchedUnit implements WatchedMachine, StormyMachine {
   }
 
   load(atMs: number): Load {
-    return { atMs, tasks: this.tasks(), ...this.#unit.cgroup.cpuAndMemory() };
+    const { cpuMs, memoryBytes } = this.#unit.cgroup.cpuAndMemory();
+    return { atMs, tasks: this.tasks(), cpuMs, memoryBytes };
+  }
+
+  chargedBytes(): number {
+    return this.#unit.cgroup.chargedBytes();
+  }
+
+  sizes(): { memoryBytes: number; privateBytes: number } {
+    return this.#unit.cgroup.cpuAndMemory();
+  }
+
+  limitMemory(bytes: number): Promise<void> {
+    return this.#unit.cgroup.limitMemory(bytes);
+  }
+
+  collect(): Promise<void> {
+    return this.#unit.collect();
   }
 
   endStorm(crowd: number): Promise<Storm | undefined> {

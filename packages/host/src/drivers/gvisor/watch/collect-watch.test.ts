@@ -1,0 +1,89 @@
+import { type Clock, silentLog } from "@cloche/base";
+import { expect, it } from "vitest";
+import { type CollectedMachine, CollectWatch } from "./collect-watch.ts";
+
+const MIB = 1024 * 1024;
+
+class FakeMachine implements CollectedMachine {
+  readonly id = "sbx-a";
+  readonly memory = { promised: 1_024 * MIB, limit: 1_408 * MIB };
+  standsStill = false;
+  chargedMib = 1_200;
+  memoryMib = 1_200;
+  privateMib = 100;
+  collected = 0;
+  collecting: Promise<void> = Promise.resolve();
+  /** In MiB. */
+  readonly limits: number[] = [];
+  chargedBytes(): number {
+    return this.chargedMib * MIB;
+  }
+  sizes(): { memoryBytes: number; privateBytes: number } {
+    return { memoryBytes: this.memoryMib * MIB, privateBytes: this.privateMib * MIB };
+  }
+  collect(): Promise<void> {
+    this.collected += 1;
+    return this.collecting;
+  }
+  async limitMemory(bytes: number): Promise<void> {
+    this.limits.push(bytes / MIB);
+  }
+}
+
+let nowMs = 0;
+const clock: Clock = {
+  nowMs: () => nowMs,
+  monotonicMs: () => nowMs,
+  sleep: () => new Promise(() => undefined),
+};
+
+/** Looks every 200 ms for so long. */
+async function watched(machine: FakeMachine, forMs: number): Promise<number> {
+  const watch = new CollectWatch(silentLog, clock);
+  for (const until = nowMs + forMs; nowMs < until; nowMs += 200)
+    await Promise.race([watch.look(machine), new Promise(setImmediate)]);
+  return machine.collected;
+}
+
+it("collects where a machine has more than was promised, ever more seldom while that helps nothing", async () => {
+  expect(await watched(new FakeMachine(), 200)).toBe(1);
+  expect(await watched(new FakeMachine(), 1_200)).toBe(2);
+  expect(await watched(new FakeMachine(), 60_000)).toBeLessThan(14);
+});
+
+it("collects where the sentry has more than half of the memory for itself", async () => {
+  const holder = Object.assign(new FakeMachine(), { memoryMib: 700, chargedMib: 700, privateMib: 600 });
+  expect(await watched(holder, 200)).toBe(1);
+});
+
+it("lets a machine have what its sentry has not given back yet, up to half of its memory", async () => {
+  const machine = Object.assign(new FakeMachine(), { memoryMib: 900, chargedMib: 900 });
+  const watch = new CollectWatch(silentLog, clock);
+  for (const privateMib of [100, 100, 200, 210, 500, 5_000, 140, 100, 100]) {
+    machine.privateMib = privateMib;
+    await watch.look(machine);
+  }
+  expect(machine.limits).toEqual([1_408, 1_504, 1_792, 2_048, 1_440, 1_408]);
+  // Of one that a service of before may have raised it is set once, however little it has.
+  const idle = Object.assign(new FakeMachine(), { memoryMib: 50, chargedMib: 50, privateMib: 20 });
+  for (let i = 0; i < 3; i += 1) await watch.look(idle);
+  expect(idle.limits).toEqual([1_408]);
+});
+
+it("leaves alone what has little, what only reads files, and what stands still", async () => {
+  const little = Object.assign(new FakeMachine(), { memoryMib: 1_100, chargedMib: 1_100 });
+  const reader = Object.assign(new FakeMachine(), { memoryMib: 300, chargedMib: 1_400 });
+  const frozen = Object.assign(new FakeMachine(), { standsStill: true });
+  for (const machine of [little, reader, frozen]) expect(await watched(machine, 2_000)).toBe(0);
+});
+
+it("waits for a sentry that takes its time, and goes on after one that fails", async () => {
+  const slow = Object.assign(new FakeMachine(), { collecting: new Promise<void>(() => undefined) });
+  expect(await watched(slow, 5_000)).toBe(1);
+  const failing = new FakeMachine();
+  failing.collect = () => {
+    failing.collected += 1;
+    return Promise.reject(new Error("the sentry closed its control socket"));
+  };
+  expect(await watched(failing, 1_200)).toBe(2);
+});
