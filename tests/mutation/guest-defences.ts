@@ -115,6 +115,16 @@ export const guestDefences: readonly Defence[] = [
     heavy: true,
   },
   {
+    what: "root of a virtual machine does not lift the limit of its own processes",
+    file: "native/guest/guest.c",
+    find: 'version == 1 ? "pids" : "nsdelegate"',
+    replace: 'version == 1 ? "pids" : NULL',
+    project: "vm",
+    test: "tests/vm/lock-down.test.ts",
+    named: "a limit of its own",
+    heavy: true,
+  },
+  {
     what: "a virtual machine's agent gives its users a user namespace",
     file: "packages/host/src/drivers/qemu/templates.ts",
     find: "    userNamespace: true,\n",

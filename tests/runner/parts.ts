@@ -54,7 +54,7 @@ export const parts: readonly Part[] = [
     packages: { ...clientPackages, ...imagePackages },
   },
   // What a virtual machine could do otherwise than gVisor, and what can happen to one; all of e2e on them is vm-all.
-  { name: "vm", deadlineMs: 20 * minute, folder: "tests/vm" },
+  { name: "vm", deadlineMs: 20 * minute, folder: "tests/vm", packages: imagePackages },
   {
     name: "oci",
     deadlineMs: 12 * minute,
