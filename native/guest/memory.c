@@ -70,6 +70,7 @@ struct watch_state {
   bool grew;
   struct kernel_ledger kernel;
   uint64_t promised, anonymous, kernel_in_use; /* at this look */
+  int64_t kernel_read_ms;
   int64_t over_since_ms;             /* because of the kernel's memory; 0: not */
   /* Whom we killed last: they take a moment to end. */
   pid_t killed[REMEMBERED];
@@ -309,11 +310,20 @@ static bool may_be_collected(struct watch_state *g, uint64_t limit) {
   return excess_now(g, limit) < MARGIN_BYTES && now_ms() < g->over_since_ms + COLLECTED_MS;
 }
 
+/* To read it stops the whole kernel for a moment: not while it cannot have come to half of what it may. */
+static bool kernel_is_far(const struct watch_state *g, int processors) {
+  uint64_t grown = (uint64_t)(now_ms() - g->kernel_read_ms) * FILL_BYTES_PER_MS * (unsigned)processors;
+  return g->kernel_in_use + grown < KERNEL_FREE + g->promised / 4;
+}
+
 /* One look; how long until the next. */
 static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
   g->promised = memory_promised();
   g->anonymous = anonymous_memory(g->proc_fd);
-  g->kernel_in_use = kernel_look(&g->kernel, g->proc_fd, is_ours, g);
+  if (!kernel_is_far(g, processors)) {
+    g->kernel_in_use = kernel_look(&g->kernel, g->proc_fd, is_ours, g);
+    g->kernel_read_ms = now_ms();
+  }
   uint64_t used = g->anonymous + in_kernel_now(g), limit = g->promised + g->used_at_start;
   bool grows = used > *before + MIB, too_much = excess_now(g, limit) > 0;
   *before = used;
