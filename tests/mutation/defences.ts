@@ -2,6 +2,7 @@
 
 import { bounds } from "./bounds.ts";
 import type { Defence } from "./defence.ts";
+import { e2bDefences } from "./e2b-defences.ts";
 import { guestDefences } from "./guest-defences.ts";
 import { insideDefences } from "./inside-defences.ts";
 import { processDefences } from "./process-defences.ts";
@@ -16,6 +17,7 @@ export const defences: readonly Defence[] = [
   ...channelDefences,
   ...addressDefences,
   ...mcpDefences,
+  ...e2bDefences,
   {
     what: "a token is good for its own sandbox only",
     file: "packages/protocol/src/tokens.ts",

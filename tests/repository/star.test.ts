@@ -16,6 +16,7 @@ const mayImport: Record<string, readonly string[]> = {
   // A client of the public contract, as anybody could write it.
   mcp: ["protocol", "sdk"],
   cli: ["protocol", "sdk", "mcp"],
+  e2b: ["protocol", "base", "sdk"],
   dashboard: ["protocol", "sdk"],
   scripts: ["protocol"],
 };

@@ -26,3 +26,9 @@ export function dataPlaneUrl(config: EdgeSettings): string {
     return `http://${shown(plain.address)}:${plain.port}`;
   return `https://${config.baseDomain}${config.edgePort === 443 ? "" : `:${config.edgePort}`}`;
 }
+
+export const gatewayUrl = (config: Pick<Config, "gatewayHost" | "gatewayPort">): string =>
+  `http://${shown(config.gatewayHost)}:${config.gatewayPort}`;
+
+export const edgeUrl = (config: Pick<Config, "edgeHost" | "edgePort">): string =>
+  `https://${shown(config.edgeHost)}:${config.edgePort}`;

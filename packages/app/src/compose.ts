@@ -29,6 +29,7 @@ import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { agentBuild } from "./agent-build.ts";
 import { restoredMarker } from "./backup.ts";
 import { makeDrivers } from "./drivers.ts";
+import { type LocalE2b, prepareE2b } from "./e2b.ts";
 import { KeyRotation, type Rotated } from "./key-rotation.ts";
 import { ensureLocalTeam } from "./local-team.ts";
 import { startMcp } from "./mcp-endpoint.ts";
@@ -37,7 +38,7 @@ import { Ownership } from "./ownership.ts";
 import { openPlaces } from "./places.ts";
 import { processMetrics } from "./process-metrics.ts";
 import type { ProgressPrinter } from "./progress.ts";
-import { dataPlaneUrl, plainEdge, shown } from "./addresses.ts";
+import { dataPlaneUrl, edgeUrl, gatewayUrl, plainEdge, shown } from "./addresses.ts";
 import { ensureAuthority } from "./setup/authority.ts";
 import { ensureSigningKeys } from "./setup/signing-keys.ts";
 import { readStatus, type ServiceStatus, writeStatus } from "./status-file.ts";
@@ -233,6 +234,7 @@ async function startParts(
   if (serve) await keyRotation.start();
   stopsWith("key rotation", async () => void (await keyRotation.close()));
 
+  const e2b = await prepareE2b(config, gateway, tls, log);
   const { runsc } = artifacts;
   const released = runsc.released?.toISOString().slice(0, 10);
   const status = statusOf(config, tls.caFile, apiKey, {
@@ -240,6 +242,7 @@ async function startParts(
     emulated,
     subnet: network.subnet,
     gvisor: { version: runsc.version, ...(released !== undefined && { released }) },
+    ...(e2b && { e2b: e2b.status }),
   });
   if (serve) {
     let edge: Edge | undefined;
@@ -254,7 +257,7 @@ async function startParts(
       );
       stopsWith("operator endpoint", () => operator.close());
     }
-    edge = await startEdge(config, gateway, host, tls, log, metrics);
+    edge = await startEdge(config, { gateway, host, e2b }, tls, log, metrics);
     stopsWith("edge", async () => edge?.stop(config.drainSeconds * 1_000));
     progress.step("listening");
     await gateway
@@ -268,6 +271,12 @@ async function startParts(
         log.child({ part: "mcp" }),
       ).catch(portTaken("CLOCHE_MCP_PORT", config.mcpPort));
       stopsWith("MCP endpoint", () => closeMcp(config.drainSeconds * 1_000));
+    }
+    if (e2b !== undefined) {
+      await e2b.endpoint
+        .listen(config.e2bPort, e2b.address)
+        .catch(portTaken("CLOCHE_E2B_PORT", config.e2bPort));
+      stopsWith("E2B endpoint", () => e2b.endpoint.close(config.drainSeconds * 1_000));
     }
     // The first step of a stop: who asks is sent elsewhere, who is being answered is answered.
     stopsWith("readiness", async () => {
@@ -310,8 +319,7 @@ async function runningUnits(): Promise<string[]> {
 
 async function startEdge(
   config: Config,
-  gateway: Gateway,
-  host: Host,
+  { gateway, host, e2b }: { gateway: Gateway; host: Host; e2b: LocalE2b | undefined },
   tls: { cert: string; key: string },
   log: Log,
   metrics: Metrics,
@@ -328,6 +336,7 @@ async function startEdge(
     ...(plain && { plain }),
     routes: createClient(RouteService, routes),
     hostDataPlane: host.dataPlane,
+    ...(e2b && { neighbour: e2b.endpoint }),
     limits: { requestsPerSecond: config.maxRequestsPerSecond },
     corsOrigins: parseCorsOrigins(config.corsOrigins),
     clock: systemClock,
@@ -354,11 +363,11 @@ function statusOf(
   config: Config,
   caFile: string,
   apiKey: string,
-  machines: Pick<ServiceStatus, "runtime" | "emulated" | "gvisor" | "subnet">,
+  machines: Pick<ServiceStatus, "runtime" | "emulated" | "gvisor" | "subnet" | "e2b">,
 ): ServiceStatus {
   return {
-    gateway_url: `http://${shown(config.gatewayHost)}:${config.gatewayPort}`,
-    edge_url: `https://${shown(config.edgeHost)}:${config.edgePort}`,
+    gateway_url: gatewayUrl(config),
+    edge_url: edgeUrl(config),
     data_plane_url: dataPlaneUrl(config),
     ...(config.mcpPort > 0 && { mcp_url: `http://${shown(config.gatewayHost)}:${config.mcpPort}/mcp` }),
     base_domain: config.baseDomain,

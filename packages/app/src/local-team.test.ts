@@ -7,7 +7,7 @@ import { createGateway, type Database, type Gateway, openSqlite } from "@cloche/
 import { HostService } from "@cloche/protocol/host";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { ensureLocalTeam } from "./local-team.ts";
+import { ensureE2bKey, ensureLocalTeam } from "./local-team.ts";
 
 let home: string;
 const open: { gateway: Gateway; database: Database }[] = [];
@@ -59,6 +59,19 @@ it("makes the key once, for root alone, and keeps it", async () => {
   expect([readFileSync(file, "utf8"), statSync(file).mode & 0o777]).toEqual([`${key}\n`, 0o600]);
   expect(await keyOf(gateway)).toBe(key);
   expect(await gateway.teams()).toHaveLength(1);
+});
+
+it("makes a key of the form that E2B's clients demand beside it, for the same team", async () => {
+  const { gateway } = await newGateway();
+  const [key, e2bKey] = [await keyOf(gateway), await ensureE2bKey(home, gateway, silentLog)];
+  expect(e2bKey).toMatch(/^e2b_[0-9a-f]{40}$/);
+  expect([await gateway.apiKeyState(key), await gateway.apiKeyState(e2bKey)]).toEqual(["good", "good"]);
+  expect(await ensureE2bKey(home, gateway, silentLog)).toBe(e2bKey);
+  expect(await gateway.teams()).toHaveLength(1);
+  const second = await newGateway();
+  expect(await ensureE2bKey(home, second.gateway, silentLog)).toBe(e2bKey);
+  writeFileSync(join(home, "keys/e2b_api_key"), "e2b_half");
+  expect(await ensureE2bKey(home, gateway, silentLog)).not.toBe(e2bKey);
 });
 
 it("makes it good again on a database that was put in the place of the one that knew it", async () => {

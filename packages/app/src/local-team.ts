@@ -1,36 +1,63 @@
 /**
- * The team of this installation and its first API key, made once. The key lies in `<home>/keys/api_key` (0600), since
- * `status` and the command line show it; the database keeps only its hash. So the two can part, and are brought together at
- * each start: a database that has never had the key (it was replaced, or restored from before) gets it; a key that was
- * revoked, or is none, gives way to a new one.
+ * The team of this installation and its first API keys, made once. Each lies in a file below `<home>/keys` (0600), since `status` and
+ * the command line show it; the database keeps only its hash. So the two can part, and are brought together at each start: a
+ * database that has never had a key (it was replaced, or restored from before) gets it; a key that was revoked, or is none, gives
+ * way to a new one.
  */
+import { randomBytes } from "node:crypto";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Log, writeDurably } from "@cloche/base";
 import { type Gateway, isApiKeySecret } from "@cloche/gateway";
 
 const teamName = "default";
-const keyName = "local operator";
+
+/** One of the keys, as its file has it. */
+interface LocalKey {
+  file: string;
+  /** What the key is called in the team's list. */
+  name: string;
+  isSecret(text: string): boolean;
+  /** Undefined: the gateway makes one of its own form. */
+  newSecret?(): string;
+}
+
+const operatorKey: LocalKey = { file: "api_key", name: "local operator", isSecret: isApiKeySecret };
+/** Of the form that E2B's clients demand. */
+const e2bKey: LocalKey = {
+  file: "e2b_api_key",
+  name: "E2B clients",
+  isSecret: (text) => /^e2b_[0-9a-f]{40}$/.test(text),
+  newSecret: () => `e2b_${randomBytes(20).toString("hex")}`,
+};
 
 export async function ensureLocalTeam(home: string, gateway: Gateway, log: Log): Promise<{ apiKey: string }> {
-  const file = join(home, "keys", "api_key");
+  return { apiKey: await ensureKey(home, gateway, log, operatorKey) };
+}
+
+/** The team's key for the E2B-compatible endpoint. */
+export const ensureE2bKey = (home: string, gateway: Gateway, log: Log): Promise<string> =>
+  ensureKey(home, gateway, log, e2bKey);
+
+async function ensureKey(home: string, gateway: Gateway, log: Log, key: LocalKey): Promise<string> {
+  const file = join(home, "keys", key.file);
   const text = await readFile(file, "utf8").catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT") return "";
     throw error;
   });
-  const kept = isApiKeySecret(text.trim()) ? text.trim() : undefined;
+  const kept = key.isSecret(text.trim()) ? text.trim() : undefined;
   const state = kept === undefined ? "refused" : await gateway.apiKeyState(kept);
-  if (kept !== undefined && state === "good") return { apiKey: kept };
+  if (kept !== undefined && state === "good") return kept;
   const teams = await gateway.teams();
   const team = teams.find((one) => one.name === teamName) ?? (await gateway.addTeam(teamName));
   if (kept !== undefined && state === "unknown") {
-    await gateway.createApiKey(team.id, keyName, 0, kept);
+    await gateway.createApiKey(team.id, key.name, 0, kept);
     log.warn({ file, team: team.name }, "the database did not know this home's API key, and does now");
-    return { apiKey: kept };
+    return kept;
   }
-  const { secret } = await gateway.createApiKey(team.id, keyName);
+  const { secret } = await gateway.createApiKey(team.id, key.name, 0, key.newSecret?.());
   if (text !== "") log.warn({ file }, "this home's API key was revoked, or is none; there is a new one");
   await mkdir(join(home, "keys"), { recursive: true, mode: 0o700 });
   await writeDurably(file, `${secret}\n`, 0o600);
-  return { apiKey: secret };
+  return secret;
 }

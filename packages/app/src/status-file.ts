@@ -27,6 +27,8 @@ export interface ServiceStatus {
   gvisor?: GvisorStatus;
   /** Addresses between host and sandboxes: an IPv4 /16. Absent in the file of an earlier release. */
   subnet?: string;
+  /** For E2B's clients (docs/e2b.md); absent where that endpoint is off. */
+  e2b?: { api_url: string; sandbox_url: string; api_key: string };
   version: string;
   pid: number;
   ready: boolean;

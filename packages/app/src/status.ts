@@ -28,6 +28,7 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
       ["runtime", status.emulated ? `${status.runtime}; virtual machines are emulated` : status.runtime],
       ...(gvisor ? [["gVisor", gvisorText(gvisor, nowMs)] as [string, string]] : []),
       ...(status.subnet === undefined ? [] : [["subnet", status.subnet] as [string, string]]),
+      ...(status.e2b === undefined ? [] : [["E2B", status.e2b.api_url] as [string, string]]),
       ["version", status.version],
       ...(age?.warning === undefined ? [] : [["warning", age.warning] as [string, string]]),
     ];

@@ -108,6 +108,13 @@ const settings = {
     hostNames,
     "lower-case DNS names or IP addresses without ports, separated by commas, or empty",
   ),
+  e2bPort: setting(
+    "CLOCHE_E2B_PORT",
+    "e2b_port",
+    defaults.e2bPort as number,
+    zeroOr(port),
+    "a TCP port from 1 to 65535 for E2B's clients on the loopback, or 0 for no such endpoint",
+  ),
   baseDomain: setting(
     "CLOCHE_BASE_DOMAIN",
     "base_domain",

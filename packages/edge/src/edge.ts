@@ -24,6 +24,7 @@ import { Http2Clients } from "./http2-clients.ts";
 import type { Http2Request } from "./http2-request.ts";
 import type { Http2Response } from "./http2-response.ts";
 import { Listener, type ListenerHandlers, type TlsFiles } from "./listener.ts";
+import { askNeighbour, type Neighbour } from "./neighbour.ts";
 import { answerRaw, endGently, parserProblem } from "./raw-answer.ts";
 import { newId, requestIdOf } from "./request-ids.ts";
 import { RouteTable, type RouteClient } from "./route-table.ts";
@@ -47,6 +48,8 @@ export interface EdgeOptions {
   hostDataPlane: HostDataPlane;
   /** Who may call from a browser; default any origin. */
   corsOrigins?: CorsOrigins;
+  /** What answers for other names below the base domain; default nothing. */
+  neighbour?: Neighbour;
   limits?: Partial<EdgeLimits>;
   clock: Clock;
   log: Log;
@@ -201,7 +204,7 @@ class EdgeServer implements Edge {
       );
       return;
     }
-    this.#router.route(exchange);
+    if (!askNeighbour(this.#options.neighbour, exchange)) this.#router.route(exchange);
   }
 
   #upgrade(request: IncomingMessage, socket: Socket, first: Buffer): void {

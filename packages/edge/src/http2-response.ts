@@ -114,6 +114,12 @@ export class Http2Response extends ServerResponse {
     return this;
   }
 
+  /** Cuts the answer, whose end a client must not take for the whole. */
+  override destroy(error?: Error): this {
+    this.#stream.destroy(error ?? new Error("the answer broke off"));
+    return this;
+  }
+
   override flushHeaders(): void {
     if (!this.#begun) this.writeHead(this.statusCode);
   }

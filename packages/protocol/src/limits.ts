@@ -128,6 +128,8 @@ export const defaults = {
   edgeHttpPort: 7081,
   /** MCP over HTTP, where the gateway listens. */
   mcpPort: 7083,
+  /** For E2B's clients, on the loopback. */
+  e2bPort: 7082,
   baseDomain: "cloche.localhost",
   tokenLifetimeSeconds: 3_600,
   cpus: 2,

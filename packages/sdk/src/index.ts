@@ -19,6 +19,7 @@ export { PortConnection } from "./port-connection.ts";
 export type { OpenWebSocket, WebSocketLike } from "./web-socket.ts";
 export { Services, type ServiceExecResponse } from "./services.ts";
 export { Store } from "./store.ts";
+export { readEvents, type ServerSentEvent } from "./event-stream.ts";
 export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 export type { DataPlaneToken, IssueToken } from "./token-source.ts";
 export type { Fetch, FetchResponse } from "./fetch.ts";

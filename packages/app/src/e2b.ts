@@ -1,0 +1,58 @@
+/** The E2B-compatible endpoint of this installation: its key, its secret, and where it listens. */
+import { randomBytes } from "node:crypto";
+import { mkdir, readFile } from "node:fs/promises";
+import { join } from "node:path";
+import { type Config, type Log, writeDurably } from "@cloche/base";
+import { createE2b, type E2bEndpoint } from "@cloche/e2b";
+import type { Gateway } from "@cloche/gateway";
+import { edgeUrl, gatewayUrl, plainEdge, shown } from "./addresses.ts";
+import { ensureE2bKey } from "./local-team.ts";
+import type { ServiceStatus } from "./status-file.ts";
+
+export interface LocalE2b {
+  endpoint: E2bEndpoint;
+  status: NonNullable<ServiceStatus["e2b"]>;
+  /** An address of the loopback: what it serves is not encrypted there. */
+  address: string;
+}
+
+const secretBytes = 32;
+
+/** Undefined where it is switched off. It does not listen yet. */
+export async function prepareE2b(
+  config: Config,
+  gateway: Gateway,
+  tls: { caFile: string },
+  log: Log,
+): Promise<LocalE2b | undefined> {
+  if (config.e2bPort === 0) return undefined;
+  const ownKey = await ensureE2bKey(config.home, gateway, log);
+  const endpoint = createE2b({
+    gatewayUrl: gatewayUrl(config),
+    edgeUrl: edgeUrl(config),
+    caCert: await readFile(tls.caFile, "utf8"),
+    baseDomain: config.baseDomain,
+    edgePort: config.edgePort,
+    secret: await ensureSecret(config.home),
+    ownKey,
+    log: log.child({ part: "e2b" }),
+  });
+  const address = plainEdge({ ...config, edgeHttpPort: config.e2bPort })?.address ?? "127.0.0.1";
+  const url = `http://${shown(address)}:${config.e2bPort}`;
+  return { endpoint, status: { api_url: url, sandbox_url: url, api_key: ownKey }, address };
+}
+
+/** Seals the tokens of sandboxes: with another one, those that clients hold are good no more. */
+async function ensureSecret(home: string): Promise<Buffer> {
+  const file = join(home, "keys", "e2b_secret");
+  const text = await readFile(file, "utf8").catch((error: NodeJS.ErrnoException) => {
+    if (error.code === "ENOENT") return "";
+    throw error;
+  });
+  const kept = Buffer.from(text.trim(), "hex");
+  if (kept.length === secretBytes) return kept;
+  const secret = randomBytes(secretBytes);
+  await mkdir(join(home, "keys"), { recursive: true, mode: 0o700 });
+  await writeDurably(file, `${secret.toString("hex")}\n`, 0o600);
+  return secret;
+}

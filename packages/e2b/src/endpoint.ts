@@ -1,0 +1,244 @@
+/**
+ * An endpoint that speaks E2B's API, so that E2B's clients work unchanged (docs/e2b.md).
+ *
+ *   client ──▶ Api ──▶ the gateway, with the caller's API key
+ *          └─▶ Envd ─▶ the data plane, with tokens the gateway issues for the key in the sandbox's own token
+ *
+ * Holds no record of its own: what it remembers speeds up or finds, and is gone after a restart. It stands beside gateway and edge as any
+ * other program could, and uses nothing but the public contract.
+ */
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { isIP, type AddressInfo } from "node:net";
+import { type Log, requestIdOf } from "@cloche/base";
+import { isSandboxId, limits } from "@cloche/protocol";
+import { nodeFetch } from "@cloche/sdk/node";
+import { AccessTokens } from "./access-token.ts";
+import { Api } from "./api/api.ts";
+import { trafficName } from "./api/sandbox-view.ts";
+import { E2bError } from "./e2b-error.ts";
+import { Envd } from "./envd/envd.ts";
+import { answerError, answerJson, headerOf } from "./http.ts";
+import { type EdgeAddress, passOn } from "./port-proxy.ts";
+import { Sandboxes } from "./sandboxes.ts";
+
+export interface E2bOptions {
+  gatewayUrl: string;
+  /** Where the edge is reached from here: `https://127.0.0.1:7443`. */
+  edgeUrl: string;
+  /** PEM of the authority of the edge's certificate. */
+  caCert: string;
+  baseDomain: string;
+  /** Of the edge, as sandbox domains name it. */
+  edgePort: number;
+  /** 32 random bytes that stay the same over restarts. */
+  secret: Uint8Array;
+  ownKey: string;
+  log: Log;
+}
+
+export interface E2bEndpoint {
+  /** Plain HTTP; 0 picks a free port. Answers the port. */
+  listen(port: number, address: string): Promise<number>;
+  /** Whether a request at the edge is for this endpoint: `api.<base domain>`, and what E2B's clients ask of a sandbox. */
+  takes(request: IncomingMessage): boolean;
+  answer(request: IncomingMessage, response: ServerResponse): void;
+  /** Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. */
+  close(graceMs?: number): Promise<void>;
+}
+
+const envdPort = 49_983;
+
+export function createE2b(options: E2bOptions): E2bEndpoint {
+  return new Endpoint(options);
+}
+
+class Endpoint implements E2bEndpoint {
+  readonly #options: E2bOptions;
+  readonly #sandboxes: Sandboxes;
+  readonly #api: Api;
+  readonly #envd: Envd;
+  readonly #edge: EdgeAddress;
+  readonly #server = createServer(
+    {
+      maxHeaderSize: limits.headerBytes,
+      headersTimeout: limits.headersTimeoutMs,
+      keepAliveTimeout: limits.idleConnectionMs,
+      requestTimeout: 0,
+      noDelay: true,
+    },
+    (request, response) => this.#answer(request, response, true),
+  );
+  readonly #fetch: ReturnType<typeof nodeFetch>;
+  #open = 0;
+  #onIdle: (() => void) | undefined;
+
+  constructor(options: E2bOptions) {
+    this.#options = options;
+    const { gatewayUrl, edgeUrl, caCert, baseDomain, edgePort, ownKey } = options;
+    this.#fetch = nodeFetch({ caCert, edgeUrl, baseDomain });
+    this.#sandboxes = new Sandboxes({
+      gatewayUrl,
+      fetch: this.#fetch,
+      domain: edgePort === 443 ? baseDomain : `${baseDomain}:${edgePort}`,
+      tokens: new AccessTokens(options.secret),
+      ownKey,
+    });
+    this.#api = new Api(this.#sandboxes);
+    this.#envd = new Envd(this.#sandboxes);
+    this.#edge = { url: new URL(edgeUrl), ca: caCert };
+  }
+
+  async listen(port: number, address: string): Promise<number> {
+    await new Promise<void>((resolve, reject) => {
+      this.#server.once("error", reject);
+      this.#server.listen(port, address, () => resolve());
+    });
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  takes(request: IncomingMessage): boolean {
+    const label = this.#label(request);
+    if (label === "api") return true;
+    const port = portOf(label);
+    return (
+      port?.port === envdPort ||
+      (port !== undefined && headerOf(request, "e2b-traffic-access-token") !== undefined)
+    );
+  }
+
+  answer(request: IncomingMessage, response: ServerResponse): void {
+    this.#answer(request, response, false);
+  }
+
+  /** `isLocal`: it came to the address of all sandboxes, where a signed URL names none and its signature is searched for. */
+  #answer(request: IncomingMessage, response: ServerResponse, isLocal: boolean): void {
+    const beganMs = performance.now();
+    const requestId = requestIdOf(request.headers);
+    response.setHeader("x-request-id", requestId);
+    response.setHeader("access-control-allow-origin", "*");
+    const path = (request.url ?? "").split("?", 1)[0];
+    this.#open += 1;
+    response.once("close", () => {
+      this.#open -= 1;
+      if (this.#open === 0) this.#onIdle?.();
+    });
+    this.#route(request, response, isLocal).then(
+      (error) => {
+        const fields = {
+          request_id: requestId,
+          method: request.method,
+          path,
+          status: error?.status ?? response.statusCode,
+          ms: Math.round((performance.now() - beganMs) * 10) / 10,
+        };
+        if (error === undefined) this.#options.log.info(fields, "answered");
+        else if (error.status === 500) this.#options.log.error({ ...fields, err: error }, "failed");
+        else this.#options.log.info({ ...fields, code: error.code, reason: error.message }, "refused");
+      },
+      (error: unknown) => {
+        this.#options.log.error({ request_id: requestId, err: error }, "a request was not answered");
+        answerError(response, error);
+      },
+    );
+  }
+
+  async close(graceMs = 0): Promise<void> {
+    this.#sandboxes.close();
+    const closed = this.#server.listening
+      ? new Promise<void>((resolve) => void this.#server.close(() => resolve()))
+      : undefined;
+    if (graceMs > 0 && this.#open > 0) await this.#idleWithin(graceMs);
+    this.#server.closeAllConnections();
+    await closed;
+    // What the edge has given to this endpoint ends with the edge.
+    void this.#fetch.close().catch(() => undefined);
+  }
+
+  async #idleWithin(graceMs: number): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const idle = new Promise<void>((resolve) => (this.#onIdle = resolve));
+    await Promise.race([idle, new Promise<void>((resolve) => (timer = setTimeout(resolve, graceMs)))]);
+    clearTimeout(timer);
+  }
+
+  async #route(
+    request: IncomingMessage,
+    response: ServerResponse,
+    isLocal: boolean,
+  ): Promise<E2bError | undefined> {
+    if (request.method === "OPTIONS") return preflight(request, response);
+    let target: { sandboxId: string; port: number } | undefined;
+    try {
+      target = this.#target(request);
+    } catch (error) {
+      return answerError(response, error);
+    }
+    if (target === undefined) {
+      // A signed URL at the address of all sandboxes names none.
+      const isSigned = isLocal && /^\/files\?(.*&)?signature=/.test(request.url ?? "");
+      return isSigned ? this.#envd.answer(request, response, undefined) : this.#api.answer(request, response);
+    }
+    if (target.port === envdPort) return this.#envd.answer(request, response, target.sandboxId);
+    return this.#passOn(request, response, target);
+  }
+
+  /** The sandbox and port that headers or the host name; undefined: the API. */
+  #target(request: IncomingMessage): { sandboxId: string; port: number } | undefined {
+    const sandboxId = headerOf(request, "e2b-sandbox-id");
+    if (sandboxId === undefined) return portOf(this.#label(request));
+    if (!isSandboxId(sandboxId))
+      throw new E2bError(
+        "unavailable",
+        `The sandbox was not found: header E2b-Sandbox-Id is no sandbox's id`,
+        { status: 502 },
+      );
+    const port = Number(headerOf(request, "e2b-sandbox-port") ?? envdPort);
+    if (!Number.isInteger(port) || port < 1 || port > 65_535)
+      throw new E2bError("invalid_argument", "header E2b-Sandbox-Port must be a port from 1 to 65535");
+    return { sandboxId, port };
+  }
+
+  async #passOn(
+    request: IncomingMessage,
+    response: ServerResponse,
+    { sandboxId, port }: { sandboxId: string; port: number },
+  ): Promise<E2bError | undefined> {
+    const traffic = headerOf(request, "e2b-traffic-access-token");
+    const access = headerOf(request, "x-access-token");
+    const apiKey =
+      (traffic === undefined ? undefined : this.#sandboxes.keyIn(traffic, trafficName(sandboxId))) ??
+      (access === undefined ? undefined : this.#sandboxes.keyIn(access, sandboxId));
+    try {
+      const token =
+        apiKey === undefined
+          ? undefined
+          : (await this.#sandboxes.gateway(apiKey).issueDataPlaneToken(sandboxId)).jwt;
+      const host = `${port}-${sandboxId}.${this.#options.baseDomain}`;
+      return await passOn(this.#edge, { host, token }, request, response);
+    } catch (error) {
+      return answerError(response, error);
+    }
+  }
+
+  /** What precedes the base domain in the Host header. */
+  #label(request: IncomingMessage): string {
+    const host = (request.headers.host ?? "").toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "");
+    const suffix = `.${this.#options.baseDomain}`;
+    return isIP(host) === 0 && host.endsWith(suffix) ? host.slice(0, -suffix.length) : "";
+  }
+}
+
+function portOf(label: string): { sandboxId: string; port: number } | undefined {
+  const [, port, sandboxId = ""] = /^([1-9]\d{0,4})-(sbx-.*)$/.exec(label) ?? [];
+  return isSandboxId(sandboxId) && Number(port) <= 65_535 ? { sandboxId, port: Number(port) } : undefined;
+}
+
+/** Every call carries its credential in a header or its URL, never in a cookie, so any page may make it. */
+async function preflight(request: IncomingMessage, response: ServerResponse): Promise<undefined> {
+  answerJson(response, 204, undefined, {
+    "access-control-allow-methods": "GET, HEAD, POST, PUT, DELETE",
+    "access-control-allow-headers": headerOf(request, "access-control-request-headers") ?? "*",
+    "access-control-max-age": "86400",
+  });
+  return undefined;
+}

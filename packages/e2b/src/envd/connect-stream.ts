@@ -1,0 +1,98 @@
+/** Connect's streams over HTTP/1.1, JSON, without compression: messages in envelopes of a flag byte and a length. */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { limits } from "@cloche/protocol";
+import { E2bError } from "../e2b-error.ts";
+import { type Fields, written } from "../http.ts";
+
+const headBytes = 5;
+const endFlag = 0b10;
+const compressedFlag = 0b1;
+export const streamType = "application/connect+json";
+
+/** The messages of a request's body, as they come. */
+export async function* readMessages(request: IncomingMessage): AsyncGenerator<Fields, void> {
+  let held: Buffer = Buffer.alloc(0);
+  for await (const piece of request as AsyncIterable<Buffer>) {
+    held = held.length === 0 ? piece : Buffer.concat([held, piece]);
+    while (held.length >= headBytes) {
+      const length = held.readUInt32BE(1);
+      if (length > limits.jsonBodyBytes)
+        throw new E2bError("resource_exhausted", `a message is larger than ${limits.jsonBodyBytes} bytes`);
+      if (held.length < headBytes + length) break;
+      const flags = held.readUInt8(0);
+      if ((flags & compressedFlag) !== 0)
+        throw new E2bError("unimplemented", "messages are taken without compression");
+      const text = held.toString("utf8", headBytes, headBytes + length);
+      held = held.subarray(headBytes + length);
+      if ((flags & endFlag) !== 0) return;
+      yield parseMessage(text);
+    }
+  }
+  if (held.length > 0) throw new E2bError("invalid_argument", "the body ends within a message");
+}
+
+/** The one message of a call that is answered by a stream. */
+export async function readMessage(request: IncomingMessage): Promise<Fields> {
+  for await (const message of readMessages(request)) return message;
+  throw new E2bError("invalid_argument", "the body must hold one message");
+}
+
+export function parseMessage(text: string): Fields {
+  let parsed: unknown;
+  try {
+    parsed = JSON.parse(text === "" ? "{}" : text);
+  } catch (error) {
+    throw new E2bError("invalid_argument", "the message is not valid JSON", { cause: error });
+  }
+  if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed))
+    throw new E2bError("invalid_argument", "the message must be a JSON object");
+  return parsed as Fields;
+}
+
+/** An answer of many messages. A reader who is slow holds the writer back. */
+export class MessageStream {
+  readonly #response: ServerResponse;
+  #lastMs = performance.now();
+  #keepAlive: NodeJS.Timeout | undefined;
+
+  constructor(response: ServerResponse) {
+    this.#response = response;
+  }
+
+  /** Sends `message` whenever nothing else was sent for so long, so that proxies and clients know the stream lives. */
+  keepAlive(message: Fields, everyMs: number): void {
+    const look = (): void => {
+      if (performance.now() - this.#lastMs >= everyMs && !this.#response.writableNeedDrain)
+        void this.send(message);
+    };
+    this.#keepAlive = setInterval(look, everyMs);
+    this.#response.once("close", () => clearInterval(this.#keepAlive));
+  }
+
+  async send(message: Fields): Promise<void> {
+    this.#begin();
+    this.#lastMs = performance.now();
+    await written(this.#response, envelope(0, message));
+  }
+
+  end(error?: E2bError): void {
+    clearInterval(this.#keepAlive);
+    if (this.#response.destroyed) return;
+    this.#begin();
+    const told = error && { error: { code: error.code, message: error.message } };
+    this.#response.end(envelope(endFlag, told ?? {}));
+  }
+
+  #begin(): void {
+    if (this.#response.headersSent) return;
+    this.#response.writeHead(200, { "content-type": streamType, "cache-control": "no-store" });
+  }
+}
+
+function envelope(flags: number, message: Fields): Buffer {
+  const text = Buffer.from(JSON.stringify(message));
+  const head = Buffer.alloc(headBytes);
+  head.writeUInt8(flags, 0);
+  head.writeUInt32BE(text.length, 1);
+  return Buffer.concat([head, text]);
+}

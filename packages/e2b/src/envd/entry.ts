@@ -1,0 +1,49 @@
+import { posix } from "node:path";
+import type { EntryInfo } from "@cloche/protocol";
+import { ClocheApiError, type SandboxDataPlane } from "@cloche/sdk";
+import type { Fields } from "../http.ts";
+
+const kinds = {
+  file: "FILE_TYPE_FILE",
+  directory: "FILE_TYPE_DIRECTORY",
+  symlink: "FILE_TYPE_SYMLINK",
+} as const;
+
+/** An entry as envd tells it: a symlink has the type of what it leads to, and the absolute path of that. */
+export async function entryOf(plane: SandboxDataPlane, info: EntryInfo, path = info.path): Promise<Fields> {
+  const mode = Number.parseInt(info.permissions, 8);
+  const isLink = info.symlink_target !== "";
+  const target = isLink ? await followed(plane, info.path) : info;
+  return {
+    name: posix.basename(path),
+    type: target === undefined ? kinds.symlink : target.is_dir ? kinds.directory : kinds.file,
+    path,
+    size: String(info.size),
+    mode: mode & 0o777,
+    permissions: modeText(mode, isLink ? "L" : info.is_dir ? "d" : "-"),
+    owner: info.owner,
+    group: info.group,
+    modifiedTime: info.modified_at,
+    ...(isLink && { symlinkTarget: posix.resolve(posix.dirname(info.path), info.symlink_target) }),
+  };
+}
+
+export const stat = (plane: SandboxDataPlane, path: string, follow = false): Promise<EntryInfo> =>
+  plane.dataPlane.json("GET", "/v1/files/stat", { query: { path, ...(follow && { follow }) } });
+
+/** What a path leads to; undefined where that is nothing. */
+export async function followed(plane: SandboxDataPlane, path: string): Promise<EntryInfo | undefined> {
+  try {
+    return await stat(plane, path, true);
+  } catch (error) {
+    // A loop of links is 400.
+    if (error instanceof ClocheApiError && (error.status === 404 || error.status === 400)) return undefined;
+    throw error;
+  }
+}
+
+/** As Go prints a mode: `drwxr-xr-x`. */
+function modeText(mode: number, kind: string): string {
+  const letters = [...(mode & 0o777).toString(2).padStart(9, "0")];
+  return kind + letters.map((bit, at) => (bit === "1" ? "rwx"[at % 3] : "-")).join("");
+}

@@ -1,0 +1,101 @@
+/**
+ * What E2B's clients find at port 49983 of a sandbox: health, files, processes and the file system. Every call
+ * needs the sandbox's token; signed URLs are their own credential.
+ */
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { E2bError, notOffered, notRunning } from "../e2b-error.ts";
+import { answerError, answerJson, headerOf } from "../http.ts";
+import type { OpenSandbox, Sandboxes } from "../sandboxes.ts";
+import { answerCallError, call, isCall } from "./calls.ts";
+import { readFile, writeFiles } from "./files.ts";
+import { readSignature } from "./signed-url.ts";
+
+export class Envd {
+  readonly #sandboxes: Sandboxes;
+
+  constructor(sandboxes: Sandboxes) {
+    this.#sandboxes = sandboxes;
+  }
+
+  /** `sandboxId` is undefined where a signed URL must tell it. Answers the request whatever happens; the error, for the log. */
+  async answer(
+    request: IncomingMessage,
+    response: ServerResponse,
+    sandboxId: string | undefined,
+  ): Promise<E2bError | undefined> {
+    let sandbox: OpenSandbox | undefined;
+    try {
+      const url = new URL(request.url ?? "/", "http://sandbox");
+      sandbox = await this.#authorised(request, url, sandboxId);
+      await this.#dispatch(request, response, url, sandbox);
+      return undefined;
+    } catch (thrown) {
+      const error =
+        sandbox === undefined ? E2bError.from(thrown) : await this.#sandboxes.explain(sandbox, thrown);
+      return answerFailure(request, response, error);
+    }
+  }
+
+  async #authorised(request: IncomingMessage, url: URL, sandboxId: string | undefined): Promise<OpenSandbox> {
+    const token = headerOf(request, "x-access-token");
+    if (token !== undefined && sandboxId !== undefined) {
+      const apiKey = this.#sandboxes.keyIn(token, sandboxId);
+      if (apiKey === undefined)
+        throw new E2bError("unauthenticated", "header X-Access-Token is no token of this sandbox");
+      return this.#sandboxes.open(sandboxId, apiKey);
+    }
+    if (url.pathname === "/files") {
+      const operation = request.method === "POST" ? "write" : "read";
+      const signer = await readSignature(this.#sandboxes, url.searchParams, operation, sandboxId);
+      return this.#sandboxes.open(signer.sandboxId, signer.apiKey);
+    }
+    throw new E2bError(
+      "unauthenticated",
+      "header X-Access-Token is missing; it is the envdAccessToken of a create",
+    );
+  }
+
+  async #dispatch(
+    request: IncomingMessage,
+    response: ServerResponse,
+    url: URL,
+    sandbox: OpenSandbox,
+  ): Promise<void> {
+    const { method } = request;
+    if (method === "POST" && isCall(url.pathname))
+      return call(url.pathname.slice(1), sandbox, request, response);
+    switch (`${method === "HEAD" ? "GET" : method} ${url.pathname}`) {
+      case "GET /health":
+        return this.#health(response, sandbox);
+      case "GET /files":
+        return readFile(await this.#fileCall(request, response, url, sandbox));
+      case "POST /files":
+        return writeFiles(await this.#fileCall(request, response, url, sandbox));
+      case "GET /envs":
+      case "GET /metrics":
+      case "POST /files/compose":
+        throw notOffered(`${url.pathname} of envd`);
+      default:
+        throw new E2bError("not_found", `there is no route ${method} ${url.pathname}`);
+    }
+  }
+
+  async #fileCall(request: IncomingMessage, response: ServerResponse, url: URL, sandbox: OpenSandbox) {
+    const account = await sandbox.accounts.find(url.searchParams.get("username") ?? "");
+    return { plane: sandbox.plane, account, query: url.searchParams, request, response };
+  }
+
+  /** Asks the gateway, so that a look wakes nothing. */
+  async #health(response: ServerResponse, { id, apiKey }: OpenSandbox): Promise<void> {
+    const info = await this.#sandboxes.find(this.#sandboxes.gateway(apiKey), id);
+    if (info?.state !== "SANDBOX_STATE_RUNNING") throw notRunning(id);
+    answerJson(response, 204);
+  }
+}
+
+/** Where a sandbox does not run the status is what tells it; a stream that has begun is cut, so that clients look at its health. */
+function answerFailure(request: IncomingMessage, response: ServerResponse, error: E2bError): E2bError {
+  if (!isCall(request.url ?? "") || error.status === 502) return answerError(response, error);
+  answerCallError(request, response, error);
+  return error;
+}

@@ -1,0 +1,119 @@
+/** `filesystem.Filesystem`. As envd does, it acts as root and gives what it makes to the user; the user says where relative paths begin. */
+import { posix } from "node:path";
+import { eachLimited } from "@cloche/base";
+import { type EntryInfo, limits } from "@cloche/protocol";
+import { ClocheApiError, type SandboxDataPlane } from "@cloche/sdk";
+import { badField, E2bError } from "../e2b-error.ts";
+import type { Fields } from "../http.ts";
+import type { OpenSandbox } from "../sandboxes.ts";
+import type { Account } from "./accounts.ts";
+import type { MessageStream } from "./connect-stream.ts";
+import { entryOf, followed, stat as statOf } from "./entry.ts";
+import { makeDirectories } from "./making.ts";
+import { userPath } from "./user-path.ts";
+import { watchDirectory } from "./watch-events.ts";
+
+const statsAtOnce = 16;
+
+export async function stat({ plane }: OpenSandbox, { path }: Fields, account: Account): Promise<Fields> {
+  return { entry: await entryOf(plane, await statOf(plane, userPath("path", path, account))) };
+}
+
+export async function makeDir({ plane }: OpenSandbox, { path }: Fields, account: Account): Promise<Fields> {
+  const directory = userPath("path", path, account);
+  const there = await followed(plane, directory);
+  if (there?.is_dir === true) throw new E2bError("already_exists", `directory already exists: ${directory}`);
+  if (there !== undefined)
+    throw new E2bError("invalid_argument", `path already exists but it is not a directory: ${directory}`);
+  await makeDirectories(plane, directory, account);
+  return { entry: await entryOf(plane, await statOf(plane, directory)) };
+}
+
+export async function move({ plane }: OpenSandbox, request: Fields, account: Account): Promise<Fields> {
+  const source = userPath("source", request.source, account);
+  const destination = userPath("destination", request.destination, account);
+  await statOf(plane, source);
+  await makeDirectories(plane, posix.dirname(destination), account);
+  return { entry: await entryOf(plane, await plane.files.move(source, destination)) };
+}
+
+/** With all below it; what is not there is removed already. */
+export async function remove({ plane }: OpenSandbox, { path }: Fields, account: Account): Promise<Fields> {
+  try {
+    await plane.files.delete(userPath("path", path, account), { recursive: true });
+  } catch (error) {
+    if (
+      !(
+        error instanceof ClocheApiError &&
+        error.status === 404 &&
+        !error.message.startsWith("there is no sandbox")
+      )
+    )
+      throw error;
+  }
+  return {};
+}
+
+export async function listDir({ plane }: OpenSandbox, request: Fields, account: Account): Promise<Fields> {
+  const depth = Number(request.depth ?? 0) || 1;
+  if (!Number.isInteger(depth) || depth < 1) throw badField("depth", request.depth, "a whole number from 1");
+  const path = userPath("path", request.path, account);
+  const there = await followed(plane, path);
+  if (there === undefined) throw new E2bError("not_found", `path not found: ${path}`);
+  if (!there.is_dir) throw new E2bError("invalid_argument", `path is not a directory: ${path}`);
+  const real = await resolved(plane, path);
+  const { entries, truncated } = await plane.files.list(real, { depth });
+  if (truncated && entries.length >= limits.listEntries)
+    throw new E2bError(
+      "resource_exhausted",
+      `${path} has more than ${limits.listEntries} entries within depth ${depth}`,
+    );
+  const told: Fields[] = Array.from({ length: entries.length });
+  const tell = async ([at, info]: [number, EntryInfo]): Promise<void> => {
+    told[at] = await entryOf(plane, info, posix.join(path, posix.relative(real, info.path)));
+  };
+  await eachLimited([...entries.entries()], tell, statsAtOnce);
+  return { entries: told };
+}
+
+/** Where a directory really lies, if the path's last part is a link. */
+async function resolved(plane: SandboxDataPlane, path: string): Promise<string> {
+  let at = path;
+  for (let hop = 0; hop < 40; hop += 1) {
+    const { symlink_target: target } = await statOf(plane, at);
+    if (target === "") return at;
+    at = posix.resolve(posix.dirname(at), target);
+  }
+  throw new E2bError("invalid_argument", `too many symlinks: ${path}`);
+}
+
+export async function watchDir(
+  { plane }: OpenSandbox,
+  request: Fields,
+  account: Account,
+  stream: MessageStream,
+  signal: AbortSignal,
+): Promise<void> {
+  const path = userPath("path", request.path, account);
+  const { events } = await watchDirectory(plane, path, request.recursive === true, signal);
+  await stream.send({ start: {} });
+  for await (const event of events) await stream.send({ filesystem: event });
+}
+
+export async function createWatcher(
+  { watchers }: OpenSandbox,
+  request: Fields,
+  account: Account,
+): Promise<Fields> {
+  const path = userPath("path", request.path, account);
+  return { watcherId: await watchers.create(path, request.recursive === true) };
+}
+
+export const getWatcherEvents = async ({ watchers }: OpenSandbox, request: Fields): Promise<Fields> => ({
+  events: watchers.take(request.watcherId ?? request.watcher_id),
+});
+
+export async function removeWatcher({ watchers }: OpenSandbox, request: Fields): Promise<Fields> {
+  watchers.remove(request.watcherId ?? request.watcher_id);
+  return {};
+}

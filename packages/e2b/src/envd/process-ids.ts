@@ -1,0 +1,86 @@
+import { ClocheApiError, type ProcessInfo, type SandboxDataPlane, type SandboxProcess } from "@cloche/sdk";
+import { badField, E2bError } from "../e2b-error.ts";
+import type { Fields } from "../http.ts";
+
+/** Above what Linux gives: for a program that had ended before its pid was told. */
+const firstMadeUpPid = 4_194_305;
+const heldPids = 1_000;
+
+/** E2B names processes by pid or tag, Cloche by ids of their own. */
+export class ProcessIds {
+  readonly #plane: SandboxDataPlane;
+  readonly #ids = new Map<number, string>();
+  #madeUp = 0;
+
+  constructor(plane: SandboxDataPlane) {
+    this.#plane = plane;
+  }
+
+  /** Notes a process that was just started; answers the pid to tell. */
+  note({ pid, process_id }: ProcessInfo): number {
+    const told = pid === 0 ? firstMadeUpPid + (this.#madeUp++ % 1_000_000) : pid;
+    this.#ids.delete(told);
+    this.#ids.set(told, process_id);
+    for (const oldest of this.#ids.keys()) {
+      if (this.#ids.size <= heldPids) break;
+      this.#ids.delete(oldest);
+    }
+    return told;
+  }
+
+  /** Does something with the process that a selector names. One that has ended is not found, as for envd. */
+  async with<Answer>(selector: unknown, act: (process: SandboxProcess) => Promise<Answer>): Promise<Answer> {
+    const { process } = await this.find(selector);
+    try {
+      return await act(process);
+    } catch (error) {
+      throw isEnded(error) ? missing(selector) : error;
+    }
+  }
+
+  /** The process that a selector names, and its pid. */
+  async find(selector: unknown): Promise<{ process: SandboxProcess; pid: number }> {
+    const { pid, tag } = readSelector(selector);
+    const known = pid === undefined ? undefined : this.#ids.get(pid);
+    const process = known === undefined ? undefined : await this.#get(known);
+    // Its pid may be another's by now.
+    if (process?.info.status === "running" && process.info.pid === pid) return { process, pid };
+    const listed = (await this.running()).find((one) =>
+      pid === undefined ? one.tag === tag : one.pid === pid,
+    );
+    const found = listed && (await this.#get(listed.process_id));
+    if (listed === undefined || found === undefined) throw missing(selector);
+    return { process: found, pid: this.note(listed) };
+  }
+
+  async #get(id: string): Promise<SandboxProcess | undefined> {
+    try {
+      return await this.#plane.processes.get(id);
+    } catch (error) {
+      if (isEnded(error)) return undefined;
+      throw error;
+    }
+  }
+
+  /** Those that run and that can be named by a pid, oldest first. */
+  async running(): Promise<ProcessInfo[]> {
+    const all = await this.#plane.processes.list({ status: "running" });
+    return all.filter(({ kind, pid }) => pid !== 0 && (kind === "process" || kind === "exec"));
+  }
+}
+
+function readSelector(selector: unknown): { pid?: number; tag?: string } {
+  const { pid, tag } = (selector ?? {}) as Fields;
+  if (Number.isSafeInteger(Number(pid)) && pid !== undefined && pid !== null) return { pid: Number(pid) };
+  if (typeof tag === "string") return { tag };
+  throw badField("process", selector, 'a selector: {"pid": 123} or {"tag": "…"}');
+}
+
+const missing = (selector: unknown): E2bError =>
+  new E2bError("not_found", `process ${JSON.stringify(selector).slice(0, 100)} not found`);
+
+/** A process that is gone; where the sandbox is, that is told otherwise. */
+const isEnded = (error: unknown): boolean =>
+  error instanceof ClocheApiError &&
+  ((error.code === "not_found" && !error.message.startsWith("there is no sandbox")) ||
+    (error.code === "failed_precondition" && / ended/.test(error.message)));

@@ -1,0 +1,36 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { E2bError } from "../e2b-error.ts";
+import type { Sandboxes } from "../sandboxes.ts";
+
+/** Whom a signed URL is for, and by whose key. */
+export interface Signer {
+  sandboxId: string;
+  apiKey: string;
+}
+
+/**
+ * Checks `signature=v1_…`: the SHA-256 of `path:operation:user:token[:expiration]`, with the sandbox's token. The URL names no sandbox
+ * where all have one address; then it is the one whose token fits.
+ */
+export async function readSignature(
+  sandboxes: Sandboxes,
+  query: URLSearchParams,
+  operation: "read" | "write",
+  sandboxId: string | undefined,
+): Promise<Signer> {
+  const signature = query.get("signature");
+  if (signature === null)
+    throw new E2bError("unauthenticated", "missing signature query parameter or X-Access-Token");
+  const expiration = query.get("signature_expiration");
+  if (expiration !== null && !(Number(expiration) > Date.now() / 1_000))
+    throw new E2bError("unauthenticated", "signature is already expired");
+  const shown = Buffer.from(signature);
+  const before = `${query.get("path") ?? ""}:${operation}:${query.get("username") ?? ""}:`;
+  const after = expiration === null ? "" : `:${expiration}`;
+  for (const signer of await sandboxes.signers(sandboxId)) {
+    const digest = createHash("sha256").update(`${before}${signer.token}${after}`).digest("base64");
+    const wanted = Buffer.from(`v1_${digest.replace(/=+$/, "")}`);
+    if (wanted.length === shown.length && timingSafeEqual(wanted, shown)) return signer;
+  }
+  throw new E2bError("unauthenticated", "invalid signature");
+}

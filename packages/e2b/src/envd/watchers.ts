@@ -1,0 +1,91 @@
+import { randomUUID } from "node:crypto";
+import type { SandboxDataPlane } from "@cloche/sdk";
+import { E2bError } from "../e2b-error.ts";
+import type { Fields } from "../http.ts";
+import { watchDirectory } from "./watch-events.ts";
+
+const heldEvents = 10_000;
+const watchersPerSandbox = 64;
+/** A watcher that nobody asks is ended. */
+const idleMs = 3_600_000;
+
+interface Watcher {
+  events: Fields[];
+  /** Why no more come. */
+  ended: E2bError | undefined;
+  leaving: AbortController;
+  idle: NodeJS.Timeout;
+}
+
+/** The watchers of one sandbox that are asked for their events now and then, as Python's client for ordinary programs does. */
+export class Watchers {
+  readonly #plane: SandboxDataPlane;
+  readonly #watchers = new Map<string, Watcher>();
+
+  constructor(plane: SandboxDataPlane) {
+    this.#plane = plane;
+  }
+
+  async create(path: string, recursive: boolean): Promise<string> {
+    if (this.#watchers.size >= watchersPerSandbox)
+      throw new E2bError(
+        "resource_exhausted",
+        `there are ${watchersPerSandbox} watchers already; remove one`,
+      );
+    const leaving = new AbortController();
+    const id = randomUUID();
+    const watcher: Watcher = {
+      events: [],
+      ended: undefined,
+      leaving,
+      idle: setTimeout(() => this.remove(id), idleMs).unref(),
+    };
+    this.#watchers.set(id, watcher);
+    try {
+      const { events } = await watchDirectory(this.#plane, path, recursive, leaving.signal);
+      void this.#gather(watcher, events);
+    } catch (error) {
+      this.remove(id);
+      throw error;
+    }
+    return id;
+  }
+
+  /** What came since the last time. Throws once it has ended and all was told. */
+  take(id: unknown): Fields[] {
+    const watcher = typeof id === "string" ? this.#watchers.get(id) : undefined;
+    if (watcher === undefined)
+      throw new E2bError("not_found", `watcher with id ${String(id).slice(0, 64)} not found`);
+    watcher.idle.refresh();
+    const events = watcher.events.splice(0);
+    if (events.length === 0 && watcher.ended !== undefined) throw watcher.ended;
+    return events;
+  }
+
+  /** Repeatable. */
+  remove(id: unknown): void {
+    const watcher = typeof id === "string" ? this.#watchers.get(id) : undefined;
+    if (watcher === undefined) return;
+    this.#watchers.delete(id as string);
+    clearTimeout(watcher.idle);
+    watcher.leaving.abort();
+  }
+
+  close(): void {
+    for (const id of this.#watchers.keys()) this.remove(id);
+  }
+
+  async #gather(watcher: Watcher, events: AsyncIterable<Fields>): Promise<void> {
+    try {
+      for await (const event of events) {
+        if (watcher.events.length >= heldEvents)
+          throw new E2bError("data_loss", `more than ${heldEvents} events were not asked for`);
+        watcher.events.push(event);
+      }
+      watcher.ended = new E2bError("unavailable", "the watch has ended");
+    } catch (error) {
+      watcher.ended = E2bError.from(error);
+      watcher.leaving.abort();
+    }
+  }
+}

@@ -1,0 +1,75 @@
+/** Bodies and answers of both halves of the endpoint. */
+import { once } from "node:events";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { readJsonBody } from "@cloche/base";
+import { limits } from "@cloche/protocol";
+import { E2bError } from "./e2b-error.ts";
+
+export type Fields = Record<string, unknown>;
+
+export const apiBody = (request: IncomingMessage): Promise<Fields> =>
+  readJsonBody(request, limits.gatewayBodyBytes);
+
+export function answerJson(
+  response: ServerResponse,
+  status: number,
+  body?: unknown,
+  headers: Record<string, string> = {},
+): void {
+  if (response.headersSent || response.destroyed) return;
+  const text = body === undefined ? "" : JSON.stringify(body);
+  response.writeHead(status, {
+    ...headers,
+    ...(body === undefined ? {} : { "content-type": "application/json" }),
+    ...(status === 204 ? {} : { "content-length": Buffer.byteLength(text) }),
+  });
+  response.end(text);
+}
+
+/** E2B's error shape. Where an answer has begun already, the connection is cut: a part must not pass for the whole. */
+export function answerError(response: ServerResponse, thrown: unknown): E2bError {
+  const error = E2bError.from(thrown);
+  if (response.headersSent) {
+    response.destroy();
+    return error;
+  }
+  answerJson(response, error.status, { code: error.status, message: error.message }, errorHeaders(error));
+  return error;
+}
+
+/** What the clients' own repeating goes by: to ask again where nothing runs does not help. */
+export function errorHeaders(error: E2bError): Record<string, string> {
+  return {
+    ...(error.status === 502 && { "should-retry": "false" }),
+    ...(error.retryAfterSeconds !== undefined && {
+      "retry-after": String(Math.ceil(error.retryAfterSeconds)),
+    }),
+    ...(error.status === 413 && { connection: "close" }),
+  };
+}
+
+/** Writes a piece of an answer; a reader who is slow holds the writer back. */
+export async function written(response: ServerResponse, piece: Uint8Array): Promise<void> {
+  if (response.write(piece) || response.destroyed) return;
+  const over = new AbortController();
+  const { signal } = over;
+  const waits = [once(response, "drain", { signal }), once(response, "close", { signal })];
+  await Promise.race(waits).catch(() => undefined);
+  over.abort();
+  await Promise.allSettled(waits);
+}
+
+/** One header as text; undefined where it is absent. */
+export const headerOf = (request: IncomingMessage, name: string): string | undefined => {
+  const value = request.headers[name];
+  return Array.isArray(value) ? value[0] : value;
+};
+
+/** Aborts when the client goes away before its answer is over. */
+export function signalOf(response: ServerResponse): AbortSignal {
+  const leaving = new AbortController();
+  response.once("close", () => {
+    if (!response.writableFinished) leaving.abort(new E2bError("canceled", "the client went away"));
+  });
+  return leaving.signal;
+}

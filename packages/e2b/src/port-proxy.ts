@@ -1,0 +1,71 @@
+/** Requests to other ports of a sandbox by E2B's headers: passed on to the edge, which knows where the sandbox is and which ports are public. */
+import { request as plainRequest, type IncomingMessage, type ServerResponse } from "node:http";
+import { request as tlsRequest, type RequestOptions } from "node:https";
+import { E2bError } from "./e2b-error.ts";
+import { answerError } from "./http.ts";
+
+/** Headers that are between two neighbours, or ours. */
+const own = new Set([
+  "connection",
+  "keep-alive",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+  "host",
+  "e2b-sandbox-id",
+  "e2b-sandbox-port",
+  "x-access-token",
+  "e2b-traffic-access-token",
+]);
+
+export interface EdgeAddress {
+  url: URL;
+  ca: string | undefined;
+}
+
+/** `token`: what opens a port that is not public; undefined: who asks has none. */
+export function passOn(
+  edge: EdgeAddress,
+  { host, token }: { host: string; token: string | undefined },
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<E2bError | undefined> {
+  const headers: Record<string, string | string[]> = { host };
+  for (const [name, value] of Object.entries(request.headers))
+    if (value !== undefined && !own.has(name) && !name.startsWith(":")) headers[name] = value;
+  if (token !== undefined) headers.authorization = `Bearer ${token}`;
+  const { url, ca } = edge;
+  const options: RequestOptions = {
+    host: url.hostname.replaceAll(/^\[|\]$/g, ""),
+    port: url.port || 443,
+    method: request.method,
+    path: request.url,
+    headers,
+    ...(url.protocol === "https:" && { servername: host.replace(/:\d+$/, ""), ca }),
+  };
+  return new Promise((resolve) => {
+    const outgoing = (url.protocol === "https:" ? tlsRequest : plainRequest)(options);
+    const fail = (error: unknown): void => {
+      request.unpipe(outgoing);
+      resolve(
+        answerError(
+          response,
+          new E2bError("unavailable", "The port is not open", { status: 502, cause: error }),
+        ),
+      );
+    };
+    outgoing.once("error", fail);
+    outgoing.once("response", (incoming) => {
+      response.writeHead(incoming.statusCode ?? 502, incoming.statusMessage, incoming.rawHeaders);
+      incoming.pipe(response);
+      incoming.once("error", () => response.destroy());
+    });
+    response.once("close", () => {
+      outgoing.destroy();
+      resolve(undefined);
+    });
+    request.pipe(outgoing);
+  });
+}

@@ -1,0 +1,203 @@
+/**
+ * What the endpoint holds of sandboxes, all in memory and none of it needed again after a restart: their data planes with tokens,
+ * and with whose key each was asked for, by which a signed URL that names no sandbox is found.
+ */
+import { createHash } from "node:crypto";
+import { ClocheApiError, Gateway, openDataPlane, type SandboxDataPlane, type SandboxInfo } from "@cloche/sdk";
+import { isSandboxId } from "@cloche/protocol";
+import type { NodeFetch } from "@cloche/sdk/node";
+import type { AccessTokens } from "./access-token.ts";
+import { E2bError, noSandbox, notRunning, unreachable } from "./e2b-error.ts";
+import { Accounts } from "./envd/accounts.ts";
+import { ProcessIds } from "./envd/process-ids.ts";
+import { Watchers } from "./envd/watchers.ts";
+
+const heldSandboxes = 10_000;
+const heldKeys = 1_000;
+const relistMs = 5_000;
+const listedSandboxes = 10_000;
+
+export interface OpenSandbox {
+  readonly id: string;
+  readonly apiKey: string;
+  readonly plane: SandboxDataPlane;
+  readonly accounts: Accounts;
+  readonly processIds: ProcessIds;
+  readonly watchers: Watchers;
+}
+
+export interface SandboxesOptions {
+  gatewayUrl: string;
+  fetch: NodeFetch;
+  /** `<base domain>`, with a port where the edge is not on 443. */
+  domain: string;
+  tokens: AccessTokens;
+  /** The key that this installation issued for E2B's clients: its sandboxes are found after a restart too. */
+  ownKey: string;
+}
+
+export class Sandboxes {
+  readonly #options: SandboxesOptions;
+  readonly #open = new Map<string, OpenSandbox>();
+  readonly #keysOf = new Map<string, Set<string>>();
+  readonly #keys = new Set<string>();
+  #listedAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(options: SandboxesOptions) {
+    this.#options = options;
+    this.#keys.add(options.ownKey);
+  }
+
+  get domain(): string {
+    return this.#options.domain;
+  }
+
+  get fetch(): NodeFetch {
+    return this.#options.fetch;
+  }
+
+  gateway(apiKey: string): Gateway {
+    return new Gateway(this.#options.gatewayUrl, apiKey, this.#options.fetch);
+  }
+
+  /** The sandbox's token, by which its URLs may be signed from now on. */
+  issueToken(apiKey: string, sandboxId: string): string {
+    this.#remember(apiKey, sandboxId);
+    return this.#options.tokens.issue(apiKey, sandboxId);
+  }
+
+  /** The API key in a token of that sandbox. */
+  keyIn(token: string, sandboxId: string): string | undefined {
+    const apiKey = this.#options.tokens.open(token, sandboxId);
+    if (apiKey !== undefined) this.#remember(apiKey, sandboxId);
+    return apiKey;
+  }
+
+  /** The tokens by which a URL may be signed: of that sandbox, or of every one where none is named. */
+  async signers(
+    sandboxId: string | undefined,
+  ): Promise<{ sandboxId: string; apiKey: string; token: string }[]> {
+    if (sandboxId === undefined) await this.#list();
+    const ids = sandboxId === undefined ? [...this.#keysOf.keys()] : [sandboxId];
+    const { tokens } = this.#options;
+    return ids.flatMap((id) =>
+      [...new Set([...(this.#keysOf.get(id) ?? []), ...(sandboxId === undefined ? [] : this.#keys)])].map(
+        (apiKey) => ({ sandboxId: id, apiKey, token: tokens.issue(apiKey, id) }),
+      ),
+    );
+  }
+
+  open(sandboxId: string, apiKey: string): OpenSandbox {
+    const key = `${sandboxId} ${createHash("sha256").update(apiKey).digest("hex")}`;
+    const held = this.#open.get(key);
+    if (held !== undefined) return held;
+    const { fetch, domain } = this.#options;
+    const gateway = this.gateway(apiKey);
+    const plane = openDataPlane({
+      domain: `${sandboxId}.${domain}`,
+      token: (options) =>
+        gateway.issueDataPlaneToken(sandboxId, options).catch((error: unknown) => {
+          throw isGone(error) ? notRunning(sandboxId) : error;
+        }),
+      fetch,
+      webSocket: fetch.webSocket,
+    });
+    const opened: OpenSandbox = {
+      id: sandboxId,
+      apiKey,
+      plane,
+      accounts: new Accounts(plane),
+      processIds: new ProcessIds(plane),
+      watchers: new Watchers(plane),
+    };
+    this.#open.set(key, opened);
+    for (const [oldest, { watchers }] of this.#open) {
+      if (this.#open.size <= heldSandboxes) break;
+      watchers.close();
+      this.#open.delete(oldest);
+    }
+    return opened;
+  }
+
+  /** Undefined where the team has no such sandbox, or it is on its way out. */
+  async find(gateway: Gateway, sandboxId: string): Promise<SandboxInfo | undefined> {
+    try {
+      const info = await gateway.getSandbox(sandboxId);
+      return info.state === "SANDBOX_STATE_DELETING" ? undefined : info;
+    } catch (error) {
+      if (
+        error instanceof ClocheApiError &&
+        (error.code === "not_found" || error.code === "invalid_argument")
+      )
+        return undefined;
+      throw error;
+    }
+  }
+
+  async get(gateway: Gateway, sandboxId: string): Promise<SandboxInfo> {
+    const info = await this.find(gateway, sandboxId);
+    if (info === undefined) throw noSandbox(sandboxId);
+    return info;
+  }
+
+  /** The data plane refused or gave no answer: tells a sandbox that does not run from all else. */
+  async explain({ id, apiKey }: OpenSandbox, thrown: unknown): Promise<E2bError> {
+    const error = E2bError.from(thrown);
+    const { code, message } = error;
+    const isAway = code === "not_found" && message === `there is no sandbox ${id}`;
+    if (error.status === 502 || (code !== "unavailable" && !isAway)) return error;
+    const info = await this.find(this.gateway(apiKey), id).catch(() => undefined);
+    return info?.state === "SANDBOX_STATE_RUNNING" ? unreachable(id, thrown) : notRunning(id);
+  }
+
+  forget(sandboxId: string): void {
+    this.#keysOf.delete(sandboxId);
+    for (const [key, { id, watchers }] of this.#open) {
+      if (id !== sandboxId) continue;
+      watchers.close();
+      this.#open.delete(key);
+    }
+  }
+
+  close(): void {
+    for (const { watchers } of this.#open.values()) watchers.close();
+    this.#open.clear();
+  }
+
+  #remember(apiKey: string, sandboxId: string): void {
+    if (!isSandboxId(sandboxId)) return;
+    if (this.#keys.size < heldKeys) this.#keys.add(apiKey);
+    let keys = this.#keysOf.get(sandboxId);
+    if (keys === undefined) {
+      keys = new Set();
+      this.#keysOf.set(sandboxId, keys);
+      for (const oldest of this.#keysOf.keys()) {
+        if (this.#keysOf.size <= heldSandboxes) break;
+        this.#keysOf.delete(oldest);
+      }
+    }
+    if (keys.size < heldKeys) keys.add(apiKey);
+  }
+
+  /** The sandboxes of every key that was seen; anybody may ask for it, so not more often than now and then. */
+  async #list(): Promise<void> {
+    const nowMs = performance.now();
+    if (nowMs - this.#listedAtMs < relistMs) return;
+    this.#listedAtMs = nowMs;
+    for (const apiKey of this.#keys) {
+      let count = 0;
+      try {
+        for await (const { id } of this.gateway(apiKey).allSandboxes()) {
+          if ((count += 1) > listedSandboxes) break;
+          this.#remember(apiKey, id);
+        }
+      } catch (error) {
+        // A key that was revoked signs nothing more.
+        if (error instanceof ClocheApiError && error.code === "unauthenticated") this.#keys.delete(apiKey);
+      }
+    }
+  }
+}
+
+const isGone = (error: unknown): boolean =>
+  error instanceof ClocheApiError && (error.code === "not_found" || error.code === "failed_precondition");
