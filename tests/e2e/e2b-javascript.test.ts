@@ -258,6 +258,36 @@ test("a paused sandbox does not run, and goes on when it is connected to", async
   await again.kill();
 });
 
+test("a sandbox that is paused without its memory starts anew from its disk", async () => {
+  const one = await create();
+  await one.files.write("kept.txt", "kept");
+  await one.commands.run("sleep 600", { background: true, timeoutMs: 0 });
+  await one.pause({ keepMemory: false });
+  await one.connect();
+  expect(await one.files.read("kept.txt")).toBe("kept");
+  expect(await one.commands.list()).toEqual([]);
+  await one.kill();
+});
+
+test("a create that is repeated with its idempotency key answers the same sandbox", async () => {
+  const ask = async (metadata: Record<string, string>): Promise<[number, string]> => {
+    const answer = await fetch(`${connection.apiUrl}/v2/sandboxes`, {
+      method: "POST",
+      headers: {
+        "x-api-key": connection.apiKey,
+        "idempotency-key": `once-${sandbox.sandboxId}-${"0".repeat(150)}`,
+      },
+      body: JSON.stringify({ templateID: "base", timeout: 600, metadata }),
+    });
+    const { sandboxID = "" } = (await answer.json()) as { sandboxID?: string };
+    return [answer.status, sandboxID];
+  };
+  const [status, id] = await ask({ n: "1" });
+  made.add(id);
+  expect([status, await ask({ n: "1" })]).toEqual([201, [201, id]]);
+  expect((await ask({ n: "2" }))[0]).toBe(409);
+});
+
 test("a kill ends what runs, and then there is no such sandbox", async () => {
   const one = await create();
   const running = await one.commands.run("sleep 600", { background: true });

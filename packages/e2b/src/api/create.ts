@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { defaults, isCheckpointId, limits } from "@cloche/protocol";
 import { ClocheApiError, type CreateSandboxRequest, type Gateway, type SandboxInfo } from "@cloche/sdk";
 import { badField, E2bError, notOffered } from "../e2b-error.ts";
@@ -9,6 +10,7 @@ import { awaitRunning } from "./waiting.ts";
 
 /** Of E2B's API; its clients send one. */
 const timeoutDefault = 15;
+const idempotencyKeyLength = 128;
 
 /** `POST /v2/sandboxes`, `/sandboxes`. */
 export async function create(call: ApiCall): Promise<ApiAnswer> {
@@ -50,9 +52,13 @@ async function readCreate({ gateway, body, request }: ApiCall): Promise<CreateSa
     auto_resume: resumes === undefined || resumes === null ? false : flag(resumes, "enabled") === true,
     public_ports: isPublicTraffic(network) ? ["*"] : [],
     egress: egressOf(network, flag(body, "allow_internet_access")),
-    ...(idempotencyKey !== undefined && { idempotency_key: idempotencyKey }),
+    ...(idempotencyKey !== undefined && { idempotency_key: shortKey(idempotencyKey) }),
   };
 }
+
+/** E2B's keys may be longer than Cloche's. */
+const shortKey = (key: string): string =>
+  key.length <= idempotencyKeyLength ? key : createHash("sha256").update(key).digest("hex");
 
 function refuseUnoffered(body: Fields): void {
   const { volumeMounts, iam } = body;

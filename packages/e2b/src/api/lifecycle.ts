@@ -1,6 +1,6 @@
 import { limits } from "@cloche/protocol";
-import { ClocheApiError, type SandboxInfo } from "@cloche/sdk";
-import { E2bError, noSandbox, notOffered } from "../e2b-error.ts";
+import type { SandboxInfo } from "@cloche/sdk";
+import { E2bError, notOffered } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
 import { type ApiAnswer, type ApiCall, created, empty, flag, ok, wholeNumber } from "./api-call.ts";
 import { egressOf } from "./network.ts";
@@ -62,14 +62,14 @@ export async function refresh(call: ApiCall): Promise<ApiAnswer> {
   return empty;
 }
 
-/** `POST …/pause`: answers once it is suspended; 409 where it is already. */
+/** `POST …/pause`: answers once it is suspended; 409 where it is already. Without memory it starts anew from its disk. */
 export async function pause(call: ApiCall): Promise<ApiAnswer> {
   let info = await named(call);
-  if (flag(call.body, "memory") === false) throw notOffered("a pause that keeps the disk alone");
+  const memory = flag(call.body, "memory") ?? true;
   if (stateOf(info) === "paused")
     throw new E2bError("failed_precondition", `sandbox ${info.id} is already paused`);
   info = await awaitRunning(call, info);
-  await awaitSuspended(call, await call.gateway.suspendSandbox(info.id));
+  await awaitSuspended(call, await call.gateway.suspendSandbox(info.id, { memory }));
   return empty;
 }
 
@@ -79,24 +79,24 @@ export async function fork(call: ApiCall): Promise<ApiAnswer> {
   const count = wholeNumber(body, "count", { min: 1, max: mostForks }) ?? 1;
   const timeout = Math.max(1, wholeNumber(body, "timeout", seconds) ?? timeoutDefault);
   const source = await named(call);
-  const results: Fields[] = [];
-  for (let made = 0; made < count; made += 1) results.push(await forked(call, source, timeout));
-  return created(results);
+  const answer = await call.gateway.forkSandbox({
+    source_sandbox_id: source.id,
+    timeout_seconds: timeout,
+    count,
+  });
+  return created(await Promise.all(answer.sandboxes.map((info) => forked(call, source, info))));
 }
 
-async function forked(call: ApiCall, source: SandboxInfo, timeout: number): Promise<Fields> {
+/** One entry of the answer: the fork, or why it cannot be used. */
+async function forked(call: ApiCall, source: SandboxInfo, made: SandboxInfo): Promise<Fields> {
   const { gateway, sandboxes, apiKey } = call;
-  let id: string | undefined;
   try {
-    const answer = await gateway.forkSandbox({ source_sandbox_id: source.id, timeout_seconds: timeout });
-    id = answer.sandbox.id;
-    let info = await awaitRunning(call, answer.sandbox);
+    let info = await awaitRunning(call, made);
     // Cloche's forks do not inherit it; E2B's do.
-    if (isPublic(source)) info = await gateway.updateSandbox({ id, public_ports: ["*"] });
+    if (isPublic(source)) info = await gateway.updateSandbox({ id: made.id, public_ports: ["*"] });
     return { sandbox: access(sandboxes, apiKey, info) };
   } catch (thrown) {
-    if (id !== undefined) await gateway.deleteSandbox(id).catch(() => undefined);
-    if (thrown instanceof ClocheApiError && thrown.code === "not_found") throw noSandbox(source.id);
+    await gateway.deleteSandbox(made.id).catch(() => undefined);
     const { status, message } = E2bError.from(thrown);
     return { error: { code: status, message } };
   }
