@@ -3,7 +3,8 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Client } from "@modelcontextprotocol/client";
+import type { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
+import type { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from "vitest";
 import { called, connectHttp, connectStdio, refused } from "../fixtures/mcp-client.ts";
 
@@ -120,12 +121,10 @@ describe.each(Object.keys(connections) as (keyof typeof connections)[])("%s", (h
     );
     call.catch(() => undefined);
     await expect.poll(() => told, { timeout: 30_000 }).toContain("second");
-    const count = async (): Promise<number> =>
-      Number((await exec(keeper, sandbox, "pgrep -fxc 'sleep 4321' || true")).stdout);
-    expect(await count()).toBe(1);
+    expect(await sleepers(sandbox)).toBe(1);
     cancel.abort("enough");
     await expect(call).rejects.toThrow();
-    await expect.poll(count, { timeout: 10_000 }).toBe(0);
+    await expect.poll(() => sleepers(sandbox), { timeout: 10_000 }).toBe(0);
     // The server lives on for the next call.
     expect((await exec(client, sandbox, ["echo", "on"])).stdout).toBe("on\n");
   });
@@ -181,6 +180,32 @@ describe.each(Object.keys(connections) as (keyof typeof connections)[])("%s", (h
     await expect(read("/files/root")).rejects.toThrow(/is a directory; the tool list_files/);
     await exec(client, sandbox, "head -c 1100000 /dev/zero > /root/large");
     await expect(read("/files/root/large")).rejects.toThrow(/1100000 bytes, more than 1048576/);
+  });
+});
+
+const sleepers = async (sandbox: string): Promise<number> =>
+  Number((await exec(keeper, sandbox, "pgrep -fxc 'sleep 4321' || true")).stdout);
+
+describe("a command ends with who runs it", () => {
+  test("a `cloche mcp` that is killed", async () => {
+    const client = await connected("over stdio, 2025");
+    const sandbox = await newSandbox(client);
+    const call = client.callTool({ name: "exec", arguments: { sandbox, command: ["sleep", "4321"] } });
+    call.catch(() => undefined);
+    await expect.poll(() => sleepers(sandbox), { timeout: 30_000 }).toBe(1);
+    process.kill((client.transport as StdioClientTransport).pid as number, "SIGKILL");
+    await expect.poll(() => sleepers(sandbox), { timeout: 10_000 }).toBe(0);
+    await expect(call).rejects.toThrow();
+  });
+
+  test("a session over HTTP that its client ends", async () => {
+    const client = await connected("over HTTP, 2025");
+    const sandbox = await newSandbox(client);
+    const call = client.callTool({ name: "exec", arguments: { sandbox, command: ["sleep", "4321"] } });
+    call.catch(() => undefined);
+    await expect.poll(() => sleepers(sandbox), { timeout: 30_000 }).toBe(1);
+    await (client.transport as StreamableHTTPClientTransport).terminateSession();
+    await expect.poll(() => sleepers(sandbox), { timeout: 10_000 }).toBe(0);
   });
 });
 

@@ -11,7 +11,7 @@ const reach: Readonly<Record<string, RegExp>> = {
   contracts: engine,
   guest: /^native\/guest\/|^packages\/(agent\/src\/(exec|files|processes|spawner)|protocol)\//,
   host: /^packages\/(base|host)\/|^native\//,
-  e2e: /^packages\/|^native\/|^spec\/|^scripts\/|^README\.md$|^docs\/(tour|examples)/,
+  e2e: /^packages\/|^native\/|^spec\/|^scripts\/|^README\.md$|^docs\/(tour|examples|mcp)/,
   vm: /^packages\/(agent|host\/src\/(agent-calls|artifacts|drivers|operations))\/|^native\/(guest|vm)\//,
   oci: /^packages\/agent\/src\/(containers|images|services)\//,
   faults: /^packages\/(base|gateway|host)\/|^native\/keeper\//,
