@@ -10,7 +10,8 @@ export const forkSandbox = tool({
   description:
     "Clones a running sandbox as it is now, files, memory and running programs included; the source runs on unchanged. " +
     "Use it to try several ways from one state side by side: set the machine up once, fork it with `count`, try one way in " +
-    "each fork, keep the best and delete the others. Takes about a second. All forks are made, or none.",
+    "each fork, keep the best and delete the others. Takes about a second. All forks are of one instant, and all are made " +
+    "or none.",
   effect: "adds",
   input: z.object({
     sandbox: sandboxField.describe("The sandbox to clone; it must be running."),
@@ -43,13 +44,11 @@ export const forkSandbox = tool({
     // A fork from a checkpoint needs it in storage, to where its upload may be under way.
     if (checkpoint !== undefined)
       await source.checkpoints.wait(checkpoint, { timeout_secs: 120, signal: call.signal });
-    const forks: Sandbox[] = [];
+    const request = present({ name, checkpoint_id: checkpoint, timeout_seconds });
+    const options = { signal: call.signal };
+    const forks =
+      count === 1 ? [await source.fork(request, options)] : await source.forkMany(count, request, options);
     try {
-      for (let at = 1; at <= count; at += 1) {
-        const forkName = name === undefined || count === 1 ? name : `${name}-${at}`;
-        const request = present({ name: forkName, checkpoint_id: checkpoint, timeout_seconds });
-        forks.push(await source.fork(request, { signal: call.signal }));
-      }
       return { forks: await Promise.all(forks.map((fork) => running(fork, call))) };
     } catch (error) {
       await Promise.allSettled(forks.map((fork) => fork.delete()));
