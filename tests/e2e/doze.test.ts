@@ -107,6 +107,41 @@ onGvisor(
   },
 );
 
+onGvisor("metrics neither wake it nor keep it awake, and go on while it dozes", async () => {
+  const sandbox = await make();
+  interface Sample {
+    at: string;
+    cpu_share: number;
+    memory_bytes: number;
+    processes: number;
+  }
+  const metricsOf = () =>
+    client.gateway<{ now: Sample; history: Sample[] }>("GetSandboxMetrics", { id: sandbox.id });
+  // Asked all the time.
+  const asked = eventually(
+    async () => {
+      await metricsOf();
+      return await frozen(sandbox);
+    },
+    Boolean,
+    60_000,
+  );
+  expect(await asked).toBe(true);
+  const since = new Date().toISOString();
+  const dozing = await eventually(
+    async () => (await metricsOf()).history.filter(({ at }) => at > since),
+    (samples) => samples.length >= 2,
+    60_000,
+  );
+  expect(await frozen(sandbox)).toBe(true);
+  expect(dozing.map(({ cpu_share }) => cpu_share)).toEqual(dozing.map(() => 0));
+  const { now } = await metricsOf();
+  expect(now.memory_bytes).toBe(dozing[0]?.memory_bytes);
+  expect(now.memory_bytes).toBeGreaterThan(1_000_000);
+  expect(await frozen(sandbox)).toBe(true);
+  await says(sandbox, "awake");
+});
+
 onGvisor("requests around the moment of the freeze are all answered", async () => {
   const sandboxes = await Promise.all([make(), make(), make()]);
   await Promise.all(

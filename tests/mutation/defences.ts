@@ -5,6 +5,7 @@ import type { Defence } from "./defence.ts";
 import { e2bDefences } from "./e2b-defences.ts";
 import { guestDefences } from "./guest-defences.ts";
 import { insideDefences } from "./inside-defences.ts";
+import { lifecycleDefences } from "./lifecycle-defences.ts";
 import { processDefences } from "./process-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
 import { storageDefences } from "./storage-defences.ts";
@@ -521,5 +522,6 @@ export const defences: readonly Defence[] = [
   ...runscDefences,
   ...insideDefences,
   ...storageDefences,
+  ...lifecycleDefences,
   ...bounds,
 ];

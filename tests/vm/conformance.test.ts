@@ -53,6 +53,7 @@ const chosen: Record<string, readonly string[]> = {
     "restore brings the services of that time back, needs first, and says so",
     "taking a checkpoint does not stop what runs",
   ],
+  "gateway/metrics.yaml": ["a sandbox says what it uses and has used, also while it is suspended"],
   "gateway/lifecycle.yaml": [
     "suspend freezes a sandbox and resume continues it",
     "a fork with a count makes clones of one instant, of a running and of a suspended sandbox",

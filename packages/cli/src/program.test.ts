@@ -449,6 +449,29 @@ test("open prints a link", async () => {
   expect(service.sent("IssuePortLink")).toEqual({ sandbox_id: sandboxId, port: 8080, path: "/" });
 });
 
+test("metrics are shown as they are now, or of the last hour", async () => {
+  const service = new FakeService();
+  const sample = {
+    at: "2026-01-01T00:00:10.000Z",
+    cpu_share: 0.1234,
+    memory_bytes: 64 * 1024 ** 2,
+    disk_bytes: 1024 ** 3,
+    network_received_bytes: 2_048,
+    network_sent_bytes: 0,
+    processes: 3,
+  };
+  const metrics = { now: sample, history: [sample, { ...sample, processes: 4 }] };
+  service.answers["GetSandboxMetrics"] = () => metrics;
+  const { stdout } = await service.run(["metrics", "demo"]);
+  expect(service.sent("GetSandboxMetrics")).toEqual({ id: sandboxId });
+  expect(stdout).toMatch(/^cpu +12\.3 %$/m);
+  expect(stdout).toMatch(/^memory +64(\.0)? MiB$/m);
+  const table = (await service.run(["metrics", "demo", "--history"])).stdout.trim().split("\n");
+  expect(table).toHaveLength(3);
+  expect(table[2]).toMatch(/^2026-01-01T00:00:10.000Z +12\.3 % .* 4$/);
+  expect(JSON.parse((await service.run(["metrics", "demo", "--json"])).stdout)).toEqual(metrics);
+});
+
 test("egress is set from words, and shown with what was denied", async () => {
   const service = new FakeService();
   const egress = { mode: "allow", domains: ["*.example.org:443"], cidrs: ["203.0.113.0/24"] };

@@ -15,6 +15,7 @@ import { addProcessCommands } from "./commands/processes.ts";
 import { addServiceCommands } from "./commands/services.ts";
 import { addStoreCommands } from "./commands/store.ts";
 import { addTokenAndKeyCommands } from "./commands/tokens-and-keys.ts";
+import { addMetricsCommand } from "./commands/metrics.ts";
 import { addUsageCommand } from "./commands/usage.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import { separateCommand } from "./options.ts";
@@ -64,6 +65,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   addLocalServiceCommands(full);
   addSandboxCommands(full);
   addEgressCommand(full);
+  addMetricsCommand(full);
   addExecCommand(full);
   addProcessCommands(full);
   addCopyCommand(full);

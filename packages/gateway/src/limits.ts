@@ -8,7 +8,7 @@ export const gatewayLimits = {
   hostDestroyMs: 120_000,
   hostQueryMs: 15_000,
   /** A call that fails for a passing reason is tried this often before the operation turns back. */
-  /** Machines of sandboxes that are made together, under way at once. */
+  /** Of sandboxes that are made together: so many machines under way at once. */
   groupForksAtOnce: 8,
   hostAttempts: 4,
   hostRetryMs: 100,

@@ -14,6 +14,7 @@ import { type HostDataPlane, hostDataPlane } from "./api/data-plane.ts";
 import { DozeWatch } from "./idle/doze-watch.ts";
 import { DiskSeeds } from "./operations/disk-seeds.ts";
 import type { OperationParts } from "./operations/operation-parts.ts";
+import { MachineSamples } from "./samples/machine-samples.ts";
 import { GroupSnapshots } from "./operations/group-snapshots.ts";
 import { SharedSnapshots } from "./operations/shared-snapshots.ts";
 import { hostMetrics } from "./machines/host-metrics.ts";
@@ -63,6 +64,7 @@ export function createHost(parts: HostParts): Host {
   const groups = new GroupSnapshots(machines, snapshots);
   const operations: OperationParts = { machines, journal, seeds, snapshots, groups };
   const idle = new IdleWatch(machines);
+  const samples = new MachineSamples(machines);
   const dozes = new DozeWatch(machines, (parts.dozeSeconds ?? 0) * 1_000);
   hostMetrics(machines.metrics, machines, checkpoints);
   const recovered = Promise.withResolvers<void>();
@@ -82,7 +84,7 @@ export function createHost(parts: HostParts): Host {
   };
 
   return {
-    service: hostService(operations, checkpoints, dozes),
+    service: hostService(operations, checkpoints, dozes, samples),
     dataPlane: hostDataPlane({ machines, checkpoints, quota }),
     async start() {
       await journal.open();
@@ -98,9 +100,11 @@ export function createHost(parts: HostParts): Host {
       for (const driver of parts.drivers.values()) await driver.start(readyHooks(machines, driver.runtime));
       idle.start();
       dozes.start();
+      samples.start();
     },
     recovered: recovered.promise,
     async stop({ suspend }) {
+      await samples.stop();
       await dozes.stop();
       await idle.stop();
       isStopping = true;

@@ -50,6 +50,27 @@ export interface EgressDenial {
   last_at: string;
 }
 
+/** What a sandbox used at one moment. Sizes in bytes. */
+export interface MetricsSample {
+  at: string;
+  /** 0 to 1: processor time since the sample before, of what its cpus could have given. */
+  cpu_share: number;
+  memory_bytes: number;
+  /** Allocated, what it shares with its template or source included. */
+  disk_bytes: number;
+  /** Since it last began to run, its data plane's calls included. */
+  network_received_bytes: number;
+  network_sent_bytes: number;
+  /** Of its users, services and containers included. */
+  processes: number;
+}
+export interface SandboxMetrics {
+  /** Of a sandbox that does not run: its disk alone. */
+  now: MetricsSample;
+  /** One each 10 s while it ran in the last hour, oldest first. */
+  history: MetricsSample[];
+}
+
 export interface CreateSandboxRequest {
   name?: string;
   checkpoint_id?: string;

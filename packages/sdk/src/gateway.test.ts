@@ -47,6 +47,7 @@ test("every method goes to its path with the API key and its own field names", a
       { sandbox_id: "i", port: 80 },
       () => gateway.issuePortLink({ sandbox_id: "i", port: 80 }),
     ],
+    ["GetSandboxMetrics", { id: "i" }, () => gateway.getSandboxMetrics("i")],
     ["CreateApiKey", { name: "k" }, () => gateway.createApiKey({ name: "k" })],
     ["ListApiKeys", {}, () => gateway.listApiKeys()],
     ["RevokeApiKey", { id: "k" }, () => gateway.revokeApiKey("k")],

@@ -12,6 +12,7 @@ import type {
   PortLink,
   SandboxEgress,
   SandboxInfo,
+  SandboxMetrics,
   SandboxWithToken,
   TeamCheckpoint,
   UpdateSandboxRequest,
@@ -144,6 +145,10 @@ export class Gateway {
   /** Added: what the sandbox may reach on the network, and what it was denied. */
   getSandboxEgress(id: string, options: CallOptions = {}): Promise<SandboxEgress> {
     return this.#read("GetSandboxEgress", { id }, options);
+  }
+  /** Added: what the sandbox uses now, and used in the last hour. Wakes nothing. */
+  getSandboxMetrics(id: string, options: CallOptions = {}): Promise<SandboxMetrics> {
+    return this.#read("GetSandboxMetrics", { id }, options);
   }
   /** Added: a further API key of the team; `expires_in_seconds` 0: never. */
   createApiKey(

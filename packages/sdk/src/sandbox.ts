@@ -18,6 +18,7 @@ import type {
   PortLink,
   SandboxEgress,
   SandboxInfo,
+  SandboxMetrics,
   SandboxWithToken,
   UpdateSandboxRequest,
 } from "./gateway-types.ts";
@@ -270,6 +271,11 @@ export class Sandbox extends SandboxDataPlane {
   /** What it may reach on the network, and what it was denied since it last started; `update({ egress })` changes it. */
   egress(options: CallOptions = {}): Promise<SandboxEgress> {
     return this.#gateway.getSandboxEgress(this.id, options);
+  }
+
+  /** What it uses now, and used in the last hour. Wakes nothing. */
+  metrics(options: CallOptions = {}): Promise<SandboxMetrics> {
+    return this.#gateway.getSandboxMetrics(this.id, options);
   }
 
   /** The domain, which a sandbox has once it first runs. */

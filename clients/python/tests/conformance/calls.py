@@ -52,6 +52,7 @@ _GATEWAY = {
     "GetUsage": ("get_usage", [], "sandbox_id from to page_size page_token"),
     "ListAuditEntries": ("list_audit_entries", [], "subject page_size page_token"),
     "GetSandboxEgress": ("get_sandbox_egress", ["id"], ""),
+    "GetSandboxMetrics": ("get_sandbox_metrics", ["id"], ""),
     "CreateApiKey": ("create_api_key", ["name"], "expires_in_seconds"),
     "RevokeApiKey": ("revoke_api_key", ["id"], ""),
 }

@@ -21,6 +21,8 @@ export interface GroupFailure {
 }
 
 interface Group {
+  /** Of those whose machines are made. */
+  readonly turns: Turns;
   readonly members: Set<string>;
   readonly waiting: Map<string, PromiseWithResolvers<void>>;
   publish?: Publish;
@@ -33,7 +35,6 @@ export class CreationGroups {
   readonly #groups = new Map<string, Group>();
   /** One decision of a group at a time. */
   readonly #queue = new SerialQueue();
-  readonly #turns = new Turns(gatewayLimits.groupForksAtOnce);
   /** Hears of each group of which nothing is under way any more. */
   onEnded: (group: OperationGroup) => void = () => undefined;
 
@@ -65,9 +66,10 @@ export class CreationGroups {
 
   /** Does `body`, which makes the machine of one, when its turn comes. Throws what turned the group back, instead of beginning. */
   async inTurn(group: OperationGroup, body: () => Promise<void>): Promise<void> {
-    const end = await this.#turns.enter();
+    const own = this.#of(group);
+    const end = await own.turns.enter();
     try {
-      const { failure } = this.#of(group);
+      const { failure } = own;
       if (failure !== undefined) throw failure.error;
       await body();
     } finally {
@@ -119,7 +121,11 @@ export class CreationGroups {
   #of({ id }: OperationGroup): Group {
     const known = this.#groups.get(id);
     if (known !== undefined) return known;
-    const made: Group = { members: new Set(), waiting: new Map() };
+    const made: Group = {
+      turns: new Turns(gatewayLimits.groupForksAtOnce),
+      members: new Set(),
+      waiting: new Map(),
+    };
     this.#groups.set(id, made);
     return made;
   }

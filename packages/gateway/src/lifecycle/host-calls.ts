@@ -11,7 +11,14 @@ import {
   internalHeaders,
   traceparentHeader,
 } from "@cloche/protocol";
-import type { HostCheckpoint, HostInfo, HostService, Machine, MachineEgress } from "@cloche/protocol/host";
+import type {
+  HostCheckpoint,
+  HostInfo,
+  HostService,
+  Machine,
+  MachineEgress,
+  MachineMetrics,
+} from "@cloche/protocol/host";
 import { type CallOptions, type Client, Code, ConnectError } from "@connectrpc/connect";
 import type { VerificationKey } from "@cloche/protocol";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -179,6 +186,15 @@ export class HostCalls {
       (o) => this.#client.getMachineEgress({ sandboxId }, o),
       gatewayLimits.hostQueryMs,
     );
+  }
+
+  /** Undefined: the host has no machine of it. */
+  async metrics(sandboxId: string, context: CallContext): Promise<MachineMetrics | undefined> {
+    const call = (o: CallOptions) => this.#client.getMachineMetrics({ sandboxId }, o);
+    return await this.#retry(context, call, gatewayLimits.hostQueryMs).catch((error: unknown) => {
+      if (error instanceof HostError && error.code === "not_found") return undefined;
+      throw error;
+    });
   }
 
   info(context: CallContext): Promise<HostInfo> {

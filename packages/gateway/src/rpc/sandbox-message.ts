@@ -1,12 +1,18 @@
 import { rfc3339 } from "@cloche/base";
 import type { ValueSchema } from "@bufbuild/protobuf/wkt";
 import { allPorts, humanBytes, type PublicPorts, type SandboxState as StateName } from "@cloche/protocol";
-import type { HostCheckpoint, MachineEgress } from "@cloche/protocol/host";
+import type {
+  HostCheckpoint,
+  MachineEgress,
+  MachineMetrics,
+  MachineSampleSchema,
+} from "@cloche/protocol/host";
 import { type Checkpoint, type Sandbox, SandboxState } from "@cloche/protocol/public";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type {
   CheckpointSchema,
   GetSandboxEgressResponseSchema,
+  GetSandboxMetricsResponseSchema,
   SandboxSchema,
 } from "@cloche/protocol/public";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -89,6 +95,28 @@ export function egressMessage(
     })),
   };
 }
+
+/** `metrics`: what the host measured; undefined while it has no machine of it. */
+export function metricsMessage(
+  metrics: MachineMetrics | undefined,
+  nowMs: number,
+): MessageInitShape<typeof GetSandboxMetricsResponseSchema> {
+  const nothing = { atUnixMs: nowMs, cpuShare: 0, memoryBytes: 0, diskBytes: 0, processes: 0 };
+  return {
+    now: sampleMessage(metrics?.now ?? nothing),
+    history: (metrics?.history ?? []).map(sampleMessage),
+  };
+}
+
+const sampleMessage = ({
+  atUnixMs,
+  ...sample
+}: Omit<MessageInitShape<typeof MachineSampleSchema>, "$typeName" | "$unknown"> & { atUnixMs?: number }) => {
+  const { cpuShare = 0, memoryBytes = 0, diskBytes = 0, processes = 0 } = sample;
+  const { networkReceivedBytes = 0, networkSentBytes = 0 } = sample;
+  const at = rfc3339(atUnixMs ?? 0);
+  return { at, cpuShare, memoryBytes, diskBytes, networkReceivedBytes, networkSentBytes, processes };
+};
 
 export function checkpointMessage(checkpoint: HostCheckpoint): MessageInitShape<typeof CheckpointSchema> {
   const { id, name, sandboxId, createdAt, sizeBytes, visible, runtime } = checkpoint;

@@ -41,6 +41,7 @@ describe("ids", () => {
     ["IssueDataPlaneToken", "sandbox_id"],
     ["IssuePortLink", "sandbox_id"],
     ["GetSandboxEgress", "id"],
+    ["GetSandboxMetrics", "id"],
   ];
   it.each(methods)(
     "%s refuses a missing %s, and does not find unknown ones or another team's",

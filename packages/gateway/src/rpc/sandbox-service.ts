@@ -43,6 +43,7 @@ import {
   checkpointMessage,
   type Domains,
   egressMessage,
+  metricsMessage,
   sandboxDomain,
   sandboxMessage,
   stateName,
@@ -313,6 +314,12 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         ? await host.egress(record.id, callOf(context, caller))
         : undefined;
       return egressMessage(record, denied);
+    },
+
+    async getSandboxMetrics(request, context) {
+      const caller = callerOf(context);
+      const record = await lifecycle.find(caller, request.id, "id");
+      return metricsMessage(await host.metrics(record.id, callOf(context, caller)), clock.nowMs());
     },
   };
 

@@ -17,6 +17,7 @@ import {
   MachineEventSchema,
   MachinePhase,
   MachineSchema,
+  type MachineSampleSchema,
   type MachineSpec,
   type ReadyMachineSchema,
 } from "@cloche/protocol/host";
@@ -59,6 +60,8 @@ export class FakeHost {
   readonly diskOnly = new Set<string>();
   #ready: MessageInitShape<typeof ReadyMachineSchema>[] = [];
   denials: MessageInitShape<typeof EgressDenialSchema>[] = [];
+  /** Of every machine, oldest first. */
+  samples: MessageInitShape<typeof MachineSampleSchema>[] = [];
   runtimes = ["gvisor"];
   #faults: Fault[] = [];
   #epoch = 0n;
@@ -265,6 +268,11 @@ export class FakeHost {
         this.#call("getMachineEgress", sandboxId, () => {
           this.#get(sandboxId);
           return { deniedPackets: 3, deniedNames: 1, recent: this.denials };
+        }),
+      getMachineMetrics: ({ sandboxId }) =>
+        this.#call("getMachineMetrics", sandboxId, () => {
+          this.#get(sandboxId);
+          return { now: this.samples.at(-1), history: this.samples };
         }),
       dozeMachine: ({ sandboxId }) => this.#call("dozeMachine", sandboxId, () => ({})),
       rouseMachine: ({ sandboxId }) =>

@@ -20,6 +20,8 @@ import { applyEgress } from "../operations/apply-egress.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
 import { cutOffAfter } from "../operations/cut-off-after.ts";
 import type { DozeWatch } from "../idle/doze-watch.ts";
+import type { MachineSamples } from "../samples/machine-samples.ts";
+import type { Sample } from "../samples/sample-history.ts";
 import { createMachine } from "../operations/create-machine.ts";
 import { destroyMachine } from "../operations/destroy-machine.ts";
 import { forkMachine } from "../operations/fork-machine.ts";
@@ -37,6 +39,7 @@ export function hostService(
   parts: OperationParts,
   checkpoints: CheckpointCatalogue,
   dozes: DozeWatch,
+  samples: MachineSamples,
 ): ServiceImpl<typeof HostService> {
   const { machines } = parts;
   const { log } = machines.parts;
@@ -115,6 +118,12 @@ export function hostService(
         const shown = recent.map(({ lastAtMs, ...denial }) => ({ ...denial, lastAtUnixMs: lastAtMs }));
         return { deniedPackets, deniedNames, recent: shown };
       }),
+    getMachineMetrics: ({ sandboxId }) =>
+      answer(async () => {
+        const record = machines.get(sandboxId);
+        const now = sampleMessage(await samples.now(record));
+        return { now, history: samples.history(sandboxId).map(sampleMessage) };
+      }),
     dozeMachine: ({ sandboxId, doze }) =>
       answer(async () => {
         await dozes.consent(sandboxId, doze);
@@ -154,6 +163,13 @@ export function hostService(
     }),
   };
 }
+
+const sampleMessage = ({ atMs, receivedBytes, sentBytes, ...sample }: Sample) => ({
+  ...sample,
+  atUnixMs: atMs,
+  networkReceivedBytes: receivedBytes,
+  networkSentBytes: sentBytes,
+});
 
 type Called = Pick<HandlerContext, "requestHeader">;
 

@@ -54,6 +54,11 @@ export class Doze {
     return nap?.isFrozen === true ? nap.activity : undefined;
   }
 
+  /** The same of one that is about to doze, too. */
+  saidOf(id: string): Activity | undefined {
+    return this.#naps.get(id)?.activity;
+  }
+
   isAnnounced(id: string): boolean {
     return this.#naps.has(id);
   }

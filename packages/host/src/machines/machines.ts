@@ -25,6 +25,7 @@ import type { BlobStore } from "../blob/blob-store.ts";
 import type { Templates } from "../disk/template.ts";
 import type { MachineDriver, MachineFiles, Runtime } from "../drivers/driver.ts";
 import type { EgressReport } from "../network/egress-report.ts";
+import type { LinkTraffic } from "../network/traffic.ts";
 import type { Native } from "../sys/native.ts";
 import { Doze } from "../idle/doze.ts";
 import type { HostJournal } from "../operations/journal.ts";
@@ -67,6 +68,8 @@ export interface HostParts {
 export interface EgressControl {
   setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
   reportOf(agentHost: string): Promise<EgressReport>;
+  /** Of every machine that has a link, by its address. */
+  traffic(): Promise<ReadonlyMap<string, LinkTraffic>>;
 }
 
 /** What of a sandbox its agent is told. */

@@ -36,11 +36,13 @@ import {
   openRouter,
   rangesInUse,
   routerInterfaces,
+  routerLinkStatistics,
   routerSubnet,
   slotsPresent,
 } from "./router.ts";
 import type { Denial } from "./sets.ts";
 import type { EgressReport } from "./egress-report.ts";
+import { type LinkTraffic, trafficOfSlots } from "./traffic.ts";
 import { SlotEgress } from "./slot-egress.ts";
 import {
   deleteSlot,
@@ -223,6 +225,13 @@ export class Network {
   /** What the machine of this address was denied since it was made. */
   async reportOf(address: string): Promise<EgressReport> {
     return this.#egress.report(this.#slotOf(address));
+  }
+
+  /** What went over the link of each machine, by its address. */
+  async traffic(): Promise<ReadonlyMap<string, LinkTraffic>> {
+    const slots = trafficOfSlots(await routerLinkStatistics(this.#options.tag));
+    const leased = [...slots].filter(([slot]) => this.#leased.has(slot));
+    return new Map(leased.map(([slot, link]) => [slotAddresses(this.#subnet, slot).address, link]));
   }
 
   /** Packets that the policy dropped, by slot, since each was made. */

@@ -131,6 +131,11 @@ export async function routerInterfaces(tag: string): Promise<Set<string>> {
   return new Set((JSON.parse(stdout) as { ifname: string }[]).map(({ ifname }) => ifname));
 }
 
+/** As JSON of iproute2. */
+export async function routerLinkStatistics(tag: string): Promise<string> {
+  return (await run(["ip", "-s", "-j", "-n", networkNames(tag).router, "link"])).stdout;
+}
+
 /** Slots that have a namespace on this machine, whole or not, with a router or without. */
 export async function slotsPresent(tag: string): Promise<number[]> {
   const slots = (await namespaces()).map((name) => slotOfNamespace(tag, name));

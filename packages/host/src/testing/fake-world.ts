@@ -190,6 +190,7 @@ export class FakeWorld {
       egress: {
         setEgressOf: async () => {},
         reportOf: async () => ({ deniedPackets: 0, deniedNames: 0, recent: [] }),
+        traffic: async () => new Map(),
       },
       clock: this.clock,
       log: this.log,

@@ -17,6 +17,7 @@ from .._models import (
     Restored,
     SandboxEgress,
     SandboxInfo,
+    SandboxMetrics,
     SandboxState,
     SandboxWithToken,
 )
@@ -250,6 +251,10 @@ class AsyncSandbox:
     async def egress(self) -> SandboxEgress:
         """What it may reach on the network, and what it was denied since it last started; `update(egress=…)` changes it."""
         return await self._gateway.get_sandbox_egress(self.id)
+
+    async def metrics(self) -> SandboxMetrics:
+        """What it uses now, and used in the last hour. Wakes nothing."""
+        return await self._gateway.get_sandbox_metrics(self.id)
 
     async def _issue_token(self) -> DataPlaneToken:
         return await self._gateway.issue_data_plane_token(self.id)

@@ -10,9 +10,11 @@ __all__ = [
     "Egress",
     "EgressDenial",
     "ForkedSandboxes",
+    "MetricsSample",
     "PortLink",
     "SandboxEgress",
     "SandboxInfo",
+    "SandboxMetrics",
     "SandboxPage",
     "SandboxState",
     "SandboxWithToken",
@@ -135,6 +137,33 @@ class EgressDenial:
     """0 for dns."""
     count: int
     last_at: str
+
+
+@dataclass(frozen=True)
+class MetricsSample:
+    """What a sandbox used at one moment. Sizes in bytes."""
+
+    at: str
+    cpu_share: float
+    """0 to 1: processor time since the sample before, of what its cpus could have given."""
+    memory_bytes: int
+    disk_bytes: int
+    """Allocated, what it shares with its template or source included."""
+    network_received_bytes: int
+    """Since it last began to run, its data plane's calls included."""
+    network_sent_bytes: int
+    processes: int
+    """Of its users, services and containers included."""
+
+
+@dataclass(frozen=True)
+class SandboxMetrics:
+    """Answer of GetSandboxMetrics."""
+
+    now: MetricsSample
+    """Of a sandbox that does not run: its disk alone."""
+    history: List[MetricsSample] = field(default_factory=lambda: [])
+    """One each 10 s while it ran in the last hour, oldest first."""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from .._models import (
     PortLink,
     SandboxEgress,
     SandboxInfo,
+    SandboxMetrics,
     SandboxPage,
     SandboxWithToken,
     TeamCheckpoint,
@@ -149,6 +150,10 @@ class Gateway:
     def get_sandbox_egress(self, id: str) -> SandboxEgress:
         """What the sandbox may reach on the network, and what it was denied."""
         return decode(SandboxEgress, self.call("GetSandboxEgress", {"id": id}, repeatable=True))
+
+    def get_sandbox_metrics(self, id: str) -> SandboxMetrics:
+        """What the sandbox uses now, and used in the last hour. Wakes nothing."""
+        return decode(SandboxMetrics, self.call("GetSandboxMetrics", {"id": id}, repeatable=True))
 
     def create_api_key(self, name: str, *, expires_in_seconds: Optional[int] = None) -> CreatedApiKey:
         """A further API key of the team; `expires_in_seconds` 0: never."""

@@ -590,6 +590,136 @@ export declare type EgressDenialJson = {
 export declare const EgressDenialSchema: GenMessage<EgressDenial, {jsonType: EgressDenialJson}>;
 
 /**
+ * The fields of the public MetricsSample.
+ *
+ * @generated from message cloche.host.v1.MachineSample
+ */
+export declare type MachineSample = Message<"cloche.host.v1.MachineSample"> & {
+  /**
+   * @generated from field: double at_unix_ms = 1;
+   */
+  atUnixMs: number;
+
+  /**
+   * @generated from field: double cpu_share = 2;
+   */
+  cpuShare: number;
+
+  /**
+   * @generated from field: double memory_bytes = 3;
+   */
+  memoryBytes: number;
+
+  /**
+   * @generated from field: double disk_bytes = 4;
+   */
+  diskBytes: number;
+
+  /**
+   * @generated from field: double network_received_bytes = 5;
+   */
+  networkReceivedBytes: number;
+
+  /**
+   * @generated from field: double network_sent_bytes = 6;
+   */
+  networkSentBytes: number;
+
+  /**
+   * @generated from field: uint32 processes = 7;
+   */
+  processes: number;
+};
+
+/**
+ * The fields of the public MetricsSample.
+ *
+ * @generated from message cloche.host.v1.MachineSample
+ */
+export declare type MachineSampleJson = {
+  /**
+   * @generated from field: double at_unix_ms = 1;
+   */
+  atUnixMs?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double cpu_share = 2;
+   */
+  cpuShare?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double memory_bytes = 3;
+   */
+  memoryBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double disk_bytes = 4;
+   */
+  diskBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double network_received_bytes = 5;
+   */
+  networkReceivedBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double network_sent_bytes = 6;
+   */
+  networkSentBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: uint32 processes = 7;
+   */
+  processes?: number;
+};
+
+/**
+ * Describes the message cloche.host.v1.MachineSample.
+ * Use `create(MachineSampleSchema)` to create a new message.
+ */
+export declare const MachineSampleSchema: GenMessage<MachineSample, {jsonType: MachineSampleJson}>;
+
+/**
+ * @generated from message cloche.host.v1.MachineMetrics
+ */
+export declare type MachineMetrics = Message<"cloche.host.v1.MachineMetrics"> & {
+  /**
+   * @generated from field: cloche.host.v1.MachineSample now = 1;
+   */
+  now?: MachineSample | undefined;
+
+  /**
+   * oldest first
+   *
+   * @generated from field: repeated cloche.host.v1.MachineSample history = 2;
+   */
+  history: MachineSample[];
+};
+
+/**
+ * @generated from message cloche.host.v1.MachineMetrics
+ */
+export declare type MachineMetricsJson = {
+  /**
+   * @generated from field: cloche.host.v1.MachineSample now = 1;
+   */
+  now?: MachineSampleJson;
+
+  /**
+   * oldest first
+   *
+   * @generated from field: repeated cloche.host.v1.MachineSample history = 2;
+   */
+  history?: MachineSampleJson[];
+};
+
+/**
+ * Describes the message cloche.host.v1.MachineMetrics.
+ * Use `create(MachineMetricsSchema)` to create a new message.
+ */
+export declare const MachineMetricsSchema: GenMessage<MachineMetrics, {jsonType: MachineMetricsJson}>;
+
+/**
  * @generated from message cloche.host.v1.Machine
  */
 export declare type Machine = Message<"cloche.host.v1.Machine"> & {
@@ -1884,6 +2014,16 @@ export declare const HostService: GenService<{
     methodKind: "unary";
     input: typeof MachineRefSchema;
     output: typeof MachineEgressSchema;
+  },
+  /**
+   * What the machine uses now, and used in the last hour. Never wakes it.
+   *
+   * @generated from rpc cloche.host.v1.HostService.GetMachineMetrics
+   */
+  getMachineMetrics: {
+    methodKind: "unary";
+    input: typeof MachineRefSchema;
+    output: typeof MachineMetricsSchema;
   },
   /**
    * Every edge knows that the machine is about to doze and sends nothing before it was roused: it may. Repeatable; ignored

@@ -2613,6 +2613,182 @@ export declare type EgressDenialJson = {
 export declare const EgressDenialSchema: GenMessage<EgressDenial, {jsonType: EgressDenialJson}>;
 
 /**
+ * @generated from message cloche.public.v1.GetSandboxMetricsRequest
+ */
+export declare type GetSandboxMetricsRequest = Message<"cloche.public.v1.GetSandboxMetricsRequest"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+};
+
+/**
+ * @generated from message cloche.public.v1.GetSandboxMetricsRequest
+ */
+export declare type GetSandboxMetricsRequestJson = {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+};
+
+/**
+ * Describes the message cloche.public.v1.GetSandboxMetricsRequest.
+ * Use `create(GetSandboxMetricsRequestSchema)` to create a new message.
+ */
+export declare const GetSandboxMetricsRequestSchema: GenMessage<GetSandboxMetricsRequest, {jsonType: GetSandboxMetricsRequestJson}>;
+
+/**
+ * @generated from message cloche.public.v1.GetSandboxMetricsResponse
+ */
+export declare type GetSandboxMetricsResponse = Message<"cloche.public.v1.GetSandboxMetricsResponse"> & {
+  /**
+   * of a sandbox that does not run: its disk alone
+   *
+   * @generated from field: cloche.public.v1.MetricsSample now = 1;
+   */
+  now?: MetricsSample | undefined;
+
+  /**
+   * One each 10 s while it ran in the last hour, oldest first, those before a suspension too; begins anew with the host's service.
+   *
+   * @generated from field: repeated cloche.public.v1.MetricsSample history = 2;
+   */
+  history: MetricsSample[];
+};
+
+/**
+ * @generated from message cloche.public.v1.GetSandboxMetricsResponse
+ */
+export declare type GetSandboxMetricsResponseJson = {
+  /**
+   * of a sandbox that does not run: its disk alone
+   *
+   * @generated from field: cloche.public.v1.MetricsSample now = 1;
+   */
+  now?: MetricsSampleJson;
+
+  /**
+   * One each 10 s while it ran in the last hour, oldest first, those before a suspension too; begins anew with the host's service.
+   *
+   * @generated from field: repeated cloche.public.v1.MetricsSample history = 2;
+   */
+  history?: MetricsSampleJson[];
+};
+
+/**
+ * Describes the message cloche.public.v1.GetSandboxMetricsResponse.
+ * Use `create(GetSandboxMetricsResponseSchema)` to create a new message.
+ */
+export declare const GetSandboxMetricsResponseSchema: GenMessage<GetSandboxMetricsResponse, {jsonType: GetSandboxMetricsResponseJson}>;
+
+/**
+ * @generated from message cloche.public.v1.MetricsSample
+ */
+export declare type MetricsSample = Message<"cloche.public.v1.MetricsSample"> & {
+  /**
+   * @generated from field: string at = 1;
+   */
+  at: string;
+
+  /**
+   * 0 to 1: processor time since the sample before, of what its cpus could have given
+   *
+   * @generated from field: double cpu_share = 2;
+   */
+  cpuShare: number;
+
+  /**
+   * what the host gives it: processes, files in memory, and what the runtime needs
+   *
+   * @generated from field: double memory_bytes = 3;
+   */
+  memoryBytes: number;
+
+  /**
+   * allocated, what it shares with its template or source included
+   *
+   * @generated from field: double disk_bytes = 4;
+   */
+  diskBytes: number;
+
+  /**
+   * since it last began to run, its data plane's calls included
+   *
+   * @generated from field: double network_received_bytes = 5;
+   */
+  networkReceivedBytes: number;
+
+  /**
+   * @generated from field: double network_sent_bytes = 6;
+   */
+  networkSentBytes: number;
+
+  /**
+   * of its users, services and containers included
+   *
+   * @generated from field: uint32 processes = 7;
+   */
+  processes: number;
+};
+
+/**
+ * @generated from message cloche.public.v1.MetricsSample
+ */
+export declare type MetricsSampleJson = {
+  /**
+   * @generated from field: string at = 1;
+   */
+  at?: string;
+
+  /**
+   * 0 to 1: processor time since the sample before, of what its cpus could have given
+   *
+   * @generated from field: double cpu_share = 2;
+   */
+  cpuShare?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * what the host gives it: processes, files in memory, and what the runtime needs
+   *
+   * @generated from field: double memory_bytes = 3;
+   */
+  memoryBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * allocated, what it shares with its template or source included
+   *
+   * @generated from field: double disk_bytes = 4;
+   */
+  diskBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * since it last began to run, its data plane's calls included
+   *
+   * @generated from field: double network_received_bytes = 5;
+   */
+  networkReceivedBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * @generated from field: double network_sent_bytes = 6;
+   */
+  networkSentBytes?: number | "NaN" | "Infinity" | "-Infinity";
+
+  /**
+   * of its users, services and containers included
+   *
+   * @generated from field: uint32 processes = 7;
+   */
+  processes?: number;
+};
+
+/**
+ * Describes the message cloche.public.v1.MetricsSample.
+ * Use `create(MetricsSampleSchema)` to create a new message.
+ */
+export declare const MetricsSampleSchema: GenMessage<MetricsSample, {jsonType: MetricsSampleJson}>;
+
+/**
  * @generated from message cloche.public.v1.ListAuditEntriesRequest
  */
 export declare type ListAuditEntriesRequest = Message<"cloche.public.v1.ListAuditEntriesRequest"> & {
@@ -3031,6 +3207,16 @@ export declare const SandboxService: GenService<{
     methodKind: "unary";
     input: typeof GetSandboxEgressRequestSchema;
     output: typeof GetSandboxEgressResponseSchema;
+  },
+  /**
+   * Added: what the sandbox uses now, and used in the last hour. Wakes nothing, and is no activity.
+   *
+   * @generated from rpc cloche.public.v1.SandboxService.GetSandboxMetrics
+   */
+  getSandboxMetrics: {
+    methodKind: "unary";
+    input: typeof GetSandboxMetricsRequestSchema;
+    output: typeof GetSandboxMetricsResponseSchema;
   },
 }>;
 

@@ -1,0 +1,107 @@
+// Samples of one machine, oldest first, in as little memory as they need: what is the same from sample to sample, as of a machine that
+// dozes, is kept once with how often it came.
+
+/** What a machine used at one moment. Sizes in bytes. */
+export interface Sample {
+  atMs: number;
+  /** Of its cpus, since the sample before: 0 to 1. */
+  cpuShare: number;
+  memoryBytes: number;
+  diskBytes: number;
+  /** Since it last began to run. */
+  receivedBytes: number;
+  sentBytes: number;
+  processes: number;
+}
+
+/** Samples lie so far apart; the time of each is a multiple of it. */
+export const SAMPLE_EVERY_MS = 10_000;
+
+const VALUES = ["cpuShare", "memoryBytes", "diskBytes", "receivedBytes", "sentBytes", "processes"] as const;
+/** The time of the first and how often it came, before the values. */
+const FIELDS = 2 + VALUES.length;
+const FIRST_RUNS = 4;
+
+export class SampleHistory {
+  #runs = new Float64Array(FIRST_RUNS * FIELDS);
+  #begin = 0;
+  #end = 0;
+
+  /** Numbers kept in memory. */
+  get size(): number {
+    return this.#runs.length;
+  }
+
+  get isEmpty(): boolean {
+    return this.#begin === this.#end;
+  }
+
+  /** A sample behind the last one. */
+  add(sample: Sample): void {
+    const last = this.#end - FIELDS;
+    if (last >= this.#begin && this.#goesOn(last, sample)) {
+      this.#runs[last + 1] = this.#at(last + 1) + 1;
+      return;
+    }
+    if (this.#end === this.#runs.length) this.#makeRoom();
+    this.#runs.set([sample.atMs, 1, ...VALUES.map((name) => sample[name])], this.#end);
+    this.#end += FIELDS;
+  }
+
+  /** Forgets those before this time, and the oldest where there are more than `runsMax` different ones in a row. */
+  keep(sinceMs: number, runsMax: number): void {
+    while (this.#begin < this.#end) {
+      const [firstMs, count] = [this.#at(this.#begin), this.#at(this.#begin + 1)];
+      const old = Math.min(count, Math.max(0, Math.ceil((sinceMs - firstMs) / SAMPLE_EVERY_MS)));
+      const isTooMany = this.#end - this.#begin > runsMax * FIELDS;
+      if (old < count && !isTooMany) {
+        this.#runs[this.#begin] = firstMs + old * SAMPLE_EVERY_MS;
+        this.#runs[this.#begin + 1] = count - old;
+        return;
+      }
+      this.#begin += FIELDS;
+    }
+  }
+
+  all(): Sample[] {
+    const samples: Sample[] = [];
+    for (let run = this.#begin; run < this.#end; run += FIELDS) {
+      const first = this.#sample(run);
+      for (let index = 0; index < this.#at(run + 1); index += 1)
+        samples.push({ ...first, atMs: first.atMs + index * SAMPLE_EVERY_MS });
+    }
+    return samples;
+  }
+
+  get last(): Sample | undefined {
+    if (this.isEmpty) return undefined;
+    const run = this.#end - FIELDS;
+    return { ...this.#sample(run), atMs: this.#at(run) + (this.#at(run + 1) - 1) * SAMPLE_EVERY_MS };
+  }
+
+  #goesOn(run: number, sample: Sample): boolean {
+    const isNext = sample.atMs === this.#at(run) + this.#at(run + 1) * SAMPLE_EVERY_MS;
+    return isNext && VALUES.every((name, index) => sample[name] === this.#at(run + 2 + index));
+  }
+
+  #sample(run: number): Sample {
+    const values = VALUES.map((name, index) => [name, this.#at(run + 2 + index)]);
+    return { ...(Object.fromEntries(values) as Omit<Sample, "atMs">), atMs: this.#at(run) };
+  }
+
+  #at(index: number): number {
+    return this.#runs[index] ?? 0;
+  }
+
+  /** In place of what was forgotten, else in half as much memory again: never more than twice what is kept. */
+  #makeRoom(): void {
+    const kept = this.#runs.subarray(this.#begin, this.#end);
+    const hasRoom = kept.length * 4 <= this.#runs.length * 3;
+    const next = hasRoom
+      ? this.#runs
+      : new Float64Array(Math.ceil((this.#runs.length / FIELDS) * 1.5) * FIELDS);
+    next.set(kept);
+    this.#runs = next;
+    [this.#begin, this.#end] = [0, kept.length];
+  }
+}
