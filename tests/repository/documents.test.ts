@@ -1,5 +1,5 @@
 // Documents that stay readable: lines of at most 120 characters (rows of a table may be longer), links and named paths that exist.
-import { existsSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { describe, expect, test } from "vitest";
 import { repositoryPaths, repositoryRoot, type SourceFile, sourceFiles } from "./source-tree.ts";
@@ -45,6 +45,10 @@ describe("documents", () => {
   });
   test("link to pages that exist", () => {
     expect(brokenLinks(pages)).toEqual([]);
+    const path = "docs/llms.txt";
+    const llms = { path, text: readFileSync(join(repositoryRoot, path), "utf8") };
+    expect(llms.text.match(/^- \[/gm)?.length).toBeGreaterThan(10);
+    expect(brokenLinks([llms])).toEqual([]);
     expect(brokenLinks([{ path: "docs/x.md", text: "[a](no-such.md#b) [c](../README.md)" }])).toHaveLength(1);
   });
   test("name files that exist", () => {
