@@ -133,7 +133,8 @@ describe("suspend and resume", () => {
     expect((await f.call("GetSandbox", { id })).body.sandbox.error_message).toBe(
       "resume did not complete: no memory left",
     );
-    f.host.set(id, MachinePhase.FAILED);
+    // A machine that failed keeps its image: that is SUSPENDED again.
+    f.host.lose(id);
     await f.call("ResumeSandbox", { id });
     await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_ERROR");
   });
