@@ -5,6 +5,7 @@ import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { LoadClient } from "./edge-load.ts";
+import { Http2LoadClient } from "./http2-load.ts";
 import type { Cell } from "./runner.ts";
 
 const sandboxId = "sbx-benchbenchbenchbench";
@@ -12,8 +13,10 @@ const servername = `${sandboxId}.cloche.localhost`;
 const connections = 64;
 const requestsPerSample = 4_000;
 
+const path = "/v1/files/stat?path=/root/x";
+const authorization = `Bearer ${"t".repeat(700)}`;
 const request = (): string =>
-  `GET /v1/files/stat?path=/root/x HTTP/1.1\r\nHost: ${servername}\r\nAuthorization: Bearer ${"t".repeat(700)}\r\n` +
+  `GET ${path} HTTP/1.1\r\nHost: ${servername}\r\nAuthorization: ${authorization}\r\n` +
   "Accept: */*\r\nUser-Agent: bench\r\n\r\n";
 
 /** The cells, and what ends their servers. `samples` of each arm. */
@@ -27,7 +30,7 @@ export async function edgeCells(samples = 15): Promise<{ cells: Cell[]; close():
     stdio: "ignore",
   });
   const children: ChildProcess[] = [];
-  const clients: LoadClient[] = [];
+  const clients: (LoadClient | Http2LoadClient)[] = [];
   const serve = async (...words: string[]): Promise<number> => {
     const child = spawn(process.execPath, [new URL("edge-servers.ts", import.meta.url).pathname, ...words], {
       stdio: ["pipe", "pipe", "inherit"],
@@ -58,6 +61,8 @@ export async function edgeCells(samples = 15): Promise<{ cells: Cell[]; close():
     const many = async (port: number): Promise<LoadClient[]> =>
       Promise.all(Array.from({ length: connections }, () => connect({ port, tls: tlsOptions })));
     const all = { echo: await many(echo), edge: await many(edge) };
+    const streams = await Http2LoadClient.connect({ port: edge, tls: tlsOptions }, { path, authorization });
+    clients.push(streams);
     const load = async (from: LoadClient[]): Promise<void> => {
       const left = { count: requestsPerSample };
       await Promise.all(from.map((client) => client.drain(left)));
@@ -85,7 +90,25 @@ export async function edgeCells(samples = 15): Promise<{ cells: Cell[]; close():
       // 0.4 times the requests a second is 2.5 times the time.
       targets: [{ arm: "edge", against: "echo", atMost: 2.5, from: "SPECIFICATION.md, edge" }],
     };
-    return { cells: [latency, throughput], close };
+    const oneConnection: Cell = {
+      name: `edge: ${requestsPerSample} requests on ${connections} streams of one HTTP/2 connection, against ${connections} connections of HTTP/1.1`,
+      samples,
+      warmups: 2,
+      arms: [
+        { name: "HTTP/2, one connection", run: () => streams.drain(requestsPerSample, connections) },
+        { name: "HTTP/1.1", run: () => load(all.edge) },
+      ],
+      // 0.8 times the requests a second is 1.25 times the time.
+      targets: [
+        {
+          arm: "HTTP/2, one connection",
+          against: "HTTP/1.1",
+          atMost: 1.25,
+          from: "SPECIFICATION.md, edge",
+        },
+      ],
+    };
+    return { cells: [latency, throughput, oneConnection], close };
   } catch (error) {
     close();
     throw error;

@@ -47,7 +47,7 @@ export const bareGroups: readonly Group[] = [
   {
     name: "edge",
     about:
-      "a request through the edge against one to the agent; 64 connections against a bare node:https echo",
+      "a request through the edge against one to the agent; 64 connections against a bare node:https echo; 64 streams of HTTP/2",
     open: [(samples) => edgeCells(samples(15))],
   },
   {
