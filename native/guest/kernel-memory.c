@@ -143,7 +143,8 @@ static void enter_growth(struct kernel_ledger *ledger, int proc_fd, kernel_spare
   bool is_slow = grown / SLOW_BYTES_PER_MS < (uint64_t)(now_ms() - ledger->entered_ms);
   uint64_t *descriptors = many_descriptors(ledger, proc_fd);
   const uint64_t *first = is_slow ? descriptors : work, *second = is_slow ? work : descriptors;
-  if (!share_out(ledger, grown, first)) share_out(ledger, grown, second);
+  /* Whoever did it is gone already: what is left of that is nobody's. */
+  if (!share_out(ledger, grown, first) && !share_out(ledger, grown, second)) ledger->garbage += grown;
   free(descriptors);
   free(work);
   free(list.items);

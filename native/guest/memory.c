@@ -54,7 +54,7 @@
  * fills a tmpfs). Then one at a time.
  */
 #define WORTH_KILLING (4 * MIB)
-/* More of one program are not looked at one by one. While so many end, whoever has little is nobody who takes memory. */
+/* More of one program are not looked at one by one. */
 #define CROWD 64
 #define GROWTH (16 * MIB)
 
@@ -288,7 +288,8 @@ static bool kill_largest(struct watch_state *g, bool grows) {
   if (excess > 0) excess += g->promised / 16;
   for (size_t i = 0; i < count && freed + coming < excess; i++) {
     bool small = !is_worth_killing(&candidates[i]), urgent = grows && used > limit + 2 * MARGIN_BYTES;
-    if (small && (freed > 0 || census.ending > CROWD || (!urgent && !grows_on(g, used, &census, grows)))) break;
+    /* While others end, whoever has little is nobody who takes memory. */
+    if (small && (freed > 0 || census.ending > 0 || (!urgent && !grows_on(g, used, &census, grows)))) break;
     kill_one(g, &candidates[i]);
     freed += candidates[i].bytes;
     if (small) break;

@@ -7,14 +7,12 @@
 #include <stdio.h>
 #include <sys/ipc.h>
 #include <sys/msg.h>
-#include <sys/sem.h>
 #include <unistd.h>
 
 #define WORTH_REMOVING (32ull << 20)
-/* What the kernel needs for a message beside its bytes, and for a semaphore. */
+/* What the kernel needs for a message beside its bytes. */
 #define MESSAGE_BYTES 160
-#define SEMAPHORE_BYTES 32
-/* gVisor has no index of them: ids count up, and each is tried. */
+/* gVisor has no index of queues: their ids count up, and each is tried. */
 #define IDS_MAX (1 << 20)
 #define SENDERS_MAX 64
 
@@ -59,39 +57,12 @@ static void remove_queues(void) {
   }
 }
 
-union semaphore_argument {
-  struct semid_ds *set;
-  struct seminfo *info;
-};
-
-/* Semaphores of the largest set; those of `remove_from` and more are removed, for nobody says who made them. 0: none are. */
-static unsigned long largest_set(int sets, unsigned long remove_from) {
-  unsigned long largest = 0;
-  for (int id = 0; sets > 0 && id < IDS_MAX; id++) {
-    struct semid_ds set;
-    if (semctl(id, 0, SEM_STAT, (union semaphore_argument){.set = &set}) < 0) continue;
-    if (set.sem_nsems > largest) largest = set.sem_nsems;
-    if (remove_from > 0 && set.sem_nsems >= remove_from) semctl(id, 0, IPC_RMID);
-    sets--;
-  }
-  return largest;
-}
-
-static void remove_semaphores(void) {
-  struct seminfo info;
-  if (semctl(0, 0, SEM_INFO, (union semaphore_argument){.info = &info}) < 0) return;
-  if ((uint64_t)(unsigned)info.semaem * SEMAPHORE_BYTES < WORTH_REMOVING) return;
-  unsigned long largest = largest_set(info.semusz, 0);
-  if (largest > 0) largest_set(info.semusz, (largest + 1) / 2);
-}
-
 void sysv_remove(int proc_fd, pid_t process) {
   char path[32];
   snprintf(path, sizeof path, "%d/ns/ipc", process);
   int its = openat(proc_fd, path, O_RDONLY | O_CLOEXEC), own = openat(proc_fd, "thread-self/ns/ipc", O_RDONLY | O_CLOEXEC);
   bool moved = its >= 0 && own >= 0 && setns(its, CLONE_NEWIPC) == 0;
   remove_queues();
-  remove_semaphores();
   if (moved && setns(own, CLONE_NEWIPC) != 0) _exit(70);
   if (its >= 0) close(its);
   if (own >= 0) close(own);

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { type Beside, startBeside } from "../fixtures/beside.ts";
-import { type ExecResult, sharedClient } from "../fixtures/client.ts";
+import { type ExecResult, eventually, sharedClient } from "../fixtures/client.ts";
 import { kernelHolders } from "../fixtures/kernel-holders.ts";
 
 const client = sharedClient();
@@ -31,4 +31,16 @@ onGvisor.each(kernelHolders)("of %s", async (_what, program) => {
   expect(next).toMatchObject({ exit_code: 0, stdout: `${128 << 20}\n` });
   expect(performance.now() - died).toBeLessThan(ANSWERS_MS);
   await beside.expectUnharmed();
+});
+
+/** How many there are: MSG_INFO. */
+const left = `import ctypes
+n = (ctypes.c_int * 16)(); ctypes.CDLL(None).msgctl(0, 12, n); print(n[0])`;
+
+onGvisor("SysV queues of such a program do not outlive it", async () => {
+  const [, program = ""] = kernelHolders.find(([what]) => what.includes("queues")) ?? [];
+  await client.exec(box, ["python3", "-c", program], { timeout_ms: 120_000 });
+  // A few thousand, one by one.
+  const count = async (): Promise<string> => (await client.exec(box, ["python3", "-c", left])).stdout;
+  expect(await eventually(count, (queues) => queues === "0\n", ANSWERS_MS)).toBe("0\n");
 });

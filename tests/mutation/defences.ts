@@ -187,7 +187,7 @@ export const defences: readonly Defence[] = [
     what: "memory that the kernel holds for a program is counted to no other",
     file: "native/guest/kernel-memory.c",
     find: "work[count++] = p->system_ticks - seen;",
-    replace: "work[count++] = 100000 - (p->system_ticks - seen);",
+    replace: "work[count++] = p->system_ticks == seen;",
     project: "e2e",
     test: "tests/e2e/kernel-memory.test.ts",
     named: "timers",
@@ -200,7 +200,7 @@ export const defences: readonly Defence[] = [
     replace: "",
     project: "e2e",
     test: "tests/e2e/kernel-memory.test.ts",
-    named: "full SysV message queues",
+    named: "do not outlive it",
     heavy: true,
   },
   {

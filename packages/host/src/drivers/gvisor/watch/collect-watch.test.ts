@@ -64,6 +64,12 @@ it("lets a machine have what its sentry has not given back yet, up to half of it
     await watch.look(machine);
   }
   expect(machine.limits).toEqual([1_408, 1_504, 1_792, 2_048, 1_440, 1_408]);
+  // Who takes too much is about to be ended.
+  for (const memoryMib of [1_025, 1_300, 1_000]) {
+    machine.memoryMib = memoryMib;
+    await watch.look(machine);
+  }
+  expect(machine.limits.slice(-2)).toEqual([2_048, 1_408]);
   // Of one that a service of before may have raised it is set once, however little it has.
   const idle = Object.assign(new FakeMachine(), { memoryMib: 50, chargedMib: 50, privateMib: 20 });
   for (let i = 0; i < 3; i += 1) await watch.look(idle);

@@ -1,7 +1,8 @@
 // What a sentry holds for programs (full sockets, pipes, queues) is memory of Go. When its program has ended it stays until Go next collects,
 // which may take two minutes, and then goes back to the kernel bit by bit. Until it is collected, the guest's memory guard
 // (native/guest/kernel-memory.c) cannot tell what is held from what is left over: so the sentry is told to collect. Until it is back, the
-// machine lacks it: so its limit rises by as much meanwhile. One timer for all machines of a driver.
+// machine lacks it: so its limit rises by as much meanwhile. It rises, too, while the machine has more than was promised and whoever took
+// it is not ended yet. One timer for all machines of a driver.
 import { type Clock, type Log, systemClock } from "@cloche/base";
 import type { Memory } from "./storm.ts";
 
@@ -70,7 +71,7 @@ export class CollectWatch {
       const half = machine.memory.promised / 2;
       if (machine.chargedBytes() < half && seen.raised === 0) return;
       const { memoryBytes, privateBytes } = machine.sizes();
-      await this.#raise(machine, seen, privateBytes);
+      await this.#raise(machine, seen, memoryBytes, privateBytes);
       const hasTooMuch = privateBytes > half || memoryBytes > machine.memory.promised + ABOVE_PROMISE_BYTES;
       if (hasTooMuch) await this.#collect(machine, seen);
       else seen.restMs = REST_MS;
@@ -80,10 +81,16 @@ export class CollectWatch {
     }
   }
 
-  async #raise(machine: CollectedMachine, seen: Seen, privateBytes: number): Promise<void> {
+  async #raise(
+    machine: CollectedMachine,
+    seen: Seen,
+    memoryBytes: number,
+    privateBytes: number,
+  ): Promise<void> {
     const { promised, limit } = machine.memory;
     const most = promised / 2 + PRIVATE_BYTES;
-    const extra = Math.min(most, Math.max(0, privateBytes - PRIVATE_BYTES));
+    // Whoever took more than was promised is about to be ended, by the guard or as a fork bomb: the rest must live until then.
+    const extra = memoryBytes > promised ? most : Math.min(most, Math.max(0, privateBytes - PRIVATE_BYTES));
     const raised = Math.ceil(extra / STEP_BYTES) * STEP_BYTES;
     if (raised === seen.raised) return;
     await machine.limitMemory(limit + raised);
