@@ -3,7 +3,7 @@
 import { chmod, copyFile, mkdir, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { DIES_WITH_US, run } from "../sys/run.ts";
-import { addUser, SANDBOX_RESOLVER, writeSettings } from "./base-settings.ts";
+import { addUser, removeHostKeys, SANDBOX_RESOLVER, writeSettings } from "./base-settings.ts";
 import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
 import { installedVersions } from "./private-apt.ts";
 import { inStep, type Progress } from "./step.ts";
@@ -11,7 +11,7 @@ import { type Artifact, obtainArtifact } from "./store.ts";
 import { ageText, obtainVersioned, type VersionedRequest } from "./versioned.ts";
 
 /** Raise when the recipe below changes in a way that its inputs do not show. */
-const RECIPE = 3;
+const RECIPE = 4;
 
 /** Below an artifact of this kind: what is installed in it. */
 export const DPKG_STATUS = "fs/var/lib/dpkg/status";
@@ -25,6 +25,8 @@ const PACKAGES = [
   "procps psmisc iproute2 iputils-ping netbase less file tree jq sqlite3 nano vim-tiny bash-completion tzdata",
   // other users
   "sudo",
+  // its server is started by nobody but `cloche ssh`, for one connection
+  "openssh-server openssh-sftp-server",
   // services in OCI containers
   "crun",
 ].flatMap((line) => line.split(" "));
@@ -88,6 +90,7 @@ export function baseRootfsRequest(
       await archiveLocale(root);
       await writeSettings(root);
       await addUser(root);
+      await removeHostKeys(root);
       await mkdir(join(dir, "cloche"), { mode: 0o700 });
       return installedVersions(join(dir, DPKG_STATUS));
     },

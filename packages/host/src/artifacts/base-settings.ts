@@ -40,6 +40,9 @@ export async function writeSettings(root: string): Promise<void> {
   // Sandboxes have no CAP_NET_RAW, and a program whose file asks for what it cannot have does not start. Without it ping uses
   // ICMP sockets, which every user may open.
   await run(["chroot", root, "setcap", "-r", "/usr/bin/ping"]);
+  // A shell over SSH begins with its prompt, as every other shell here: no words about the kernel and the licence.
+  await rm(join(root, "etc/update-motd.d/10-uname"), { force: true });
+  await etc("motd", "");
   // One user per machine: the guard against pip in the system's Python only gets in the way.
   await run(["sh", "-c", 'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED', "sh", root]);
 }
@@ -51,4 +54,12 @@ export async function addUser(root: string): Promise<void> {
   await writeFile(rule, `${USER} ALL=(ALL:ALL) NOPASSWD: ALL\n`);
   await chmod(rule, 0o440); // sudo reads no other
   await run(["chroot", root, "visudo", "--check", "--quiet"]);
+}
+
+/**
+ * Debian's package makes SSH host keys where it is installed, which every sandbox would share. Who wants a server of its own runs
+ * `ssh-keygen -A` first.
+ */
+export async function removeHostKeys(root: string): Promise<void> {
+  await run(["sh", "-c", 'rm -f "$1"/etc/ssh/ssh_host_*', "sh", root]);
 }
