@@ -20,8 +20,5 @@ export function parseCopyPath(text: string): CopyPath {
 /** Last part of a path, as a copy into a directory is named. */
 export const baseName = (path: string): string => /([^/]+)\/*$/.exec(path)?.[1] ?? "";
 
-/** The directory that a remote path lies in. */
-export const parentOf = (path: string): string => path.replace(/\/+$/, "").replace(/\/[^/]*$/, "") || "/";
-
 export const joinRemote = (directory: string, name: string): string =>
   `${directory.replace(/\/+$/, "")}/${name}`;

@@ -17,6 +17,7 @@ import { addStoreCommands } from "./commands/store.ts";
 import { addTokenAndKeyCommands } from "./commands/tokens-and-keys.ts";
 import { addMetricsCommand } from "./commands/metrics.ts";
 import { addUsageCommand } from "./commands/usage.ts";
+import { addWatchCommand } from "./commands/watch.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import { separateCommand } from "./options.ts";
 import { printError, type Terminal } from "./terminal.ts";
@@ -69,6 +70,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   addExecCommand(full);
   addProcessCommands(full);
   addCopyCommand(full);
+  addWatchCommand(full);
   addTokenAndKeyCommands(full);
   addUsageCommand(full);
   addAuditCommand(full);

@@ -14,17 +14,12 @@ async function succeeded(child: ChildProcess, what: string): Promise<void> {
   if (code !== 0) throw new Error(`${what}: tar failed: ${said.trim() || `exit code ${code}`}`);
 }
 
-/**
- * A tar of `members` of a local directory as a stream; `dereference` packs what symlinks point to. `done` rejects where tar could not read all of
- * it.
- */
+/** A tar of `members` of a local directory as a stream. `done` rejects where tar could not read all of it. */
 export function packLocal(
   directory: string,
   members: string[],
-  options: { dereference?: boolean } = {},
 ): { stream: ReadableStream<Uint8Array>; done: Promise<void> } {
-  const flags = options.dereference === true ? ["-h"] : [];
-  const child = spawn("tar", ["-C", directory, ...flags, "-cf", "-", "--", ...members], {
+  const child = spawn("tar", ["-C", directory, "-cf", "-", "--", ...members], {
     stdio: ["ignore", "pipe", "pipe"],
   });
   return {

@@ -5,7 +5,15 @@ export type * from "./gateway-types.ts";
 export { openDataPlane, Sandbox, SandboxDataPlane } from "./sandbox.ts";
 export { ClocheApiError, ClocheConnectionError, ClocheSdkError, ClocheWaitError } from "./errors.ts";
 export type { ExecBytesEvent, ExecBytesOptions, ExecEvent, ExecOptions } from "./exec.ts";
-export { Files, type FileContent } from "./files.ts";
+export {
+  Files,
+  type FileContent,
+  type FileHead,
+  type FileOptions,
+  type UploadContent,
+  type WriteOptions,
+} from "./files.ts";
+export { FileWatch, type FileChange } from "./file-watch.ts";
 export { Checkpoints } from "./checkpoints.ts";
 export {
   Processes,
@@ -35,6 +43,9 @@ export type {
   ErrorCode,
   ExecResponse,
   ExistsResponse,
+  FileLink,
+  FileLinkRequest,
+  FileWatchEvent,
   ListResponse,
   OkResponse,
   OnTimeout,

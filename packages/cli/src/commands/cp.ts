@@ -1,18 +1,17 @@
 import { createWriteStream } from "node:fs";
-import { mkdir, mkdtemp, readFile, realpath, rename, rm, stat, symlink } from "node:fs/promises";
-import { tmpdir } from "node:os";
+import { mkdir, open, rename, rm, stat } from "node:fs/promises";
 import { basename, join, resolve } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { ClocheApiError, type Sandbox } from "@cloche/sdk";
-import { baseName, joinRemote, parentOf, parseCopyPath } from "../copy-path.ts";
+import { baseName, joinRemote, parseCopyPath } from "../copy-path.ts";
 import { NotFoundError, UsageError } from "../exit-codes.ts";
 import { packLocal, unpackLocal } from "../tar.ts";
-import { printJson, readAll, write } from "../terminal.ts";
+import { printJson, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
-/** Up to this size a file goes through the plain route, which is atomic. */
-const plainBytes = 1_048_576;
+/** Read of a local file at a time. */
+const pieceBytes = 262_144;
 
 /** cp. */
 export function addCopyCommand(registry: Registry): void {
@@ -76,7 +75,7 @@ const isContentsOf = (path: string): boolean => path === "." || path.endsWith("/
 async function upload(run: Run, source: string, sandbox: Sandbox, destination: string): Promise<string> {
   const { signal } = run;
   if (source === "-") {
-    await sandbox.files.write(destination, await readAll(run.terminal.stdin), { signal });
+    await sandbox.files.upload(destination, run.terminal.stdin, { signal });
     return destination;
   }
   const kind = await localKind(source);
@@ -95,21 +94,10 @@ async function uploadFile(
   target: string,
   signal: AbortSignal,
 ): Promise<void> {
-  const { size, mode } = await stat(source);
-  if (size <= plainBytes) {
-    const octal = (mode & 0o777).toString(8).padStart(4, "0");
-    await sandbox.files.write(target, await readFile(source), { mode: octal, signal });
-    return;
-  }
-  // A larger one goes as a tar of one member, under the name that it shall have there.
-  const folder = await mkdtemp(join(tmpdir(), "cloche-cp-"));
-  try {
-    const name = baseName(target);
-    await symlink(await realpath(source), join(folder, name));
-    await uploadTar(sandbox, parentOf(target), packLocal(folder, [name], { dereference: true }), signal);
-  } finally {
-    await rm(folder, { recursive: true });
-  }
+  await using file = await open(source);
+  const octal = ((await file.stat()).mode & 0o777).toString(8).padStart(4, "0");
+  const content = file.createReadStream({ highWaterMark: pieceBytes, autoClose: false });
+  await sandbox.files.upload(target, content, { mode: octal, signal });
 }
 
 async function uploadTar(
