@@ -2,7 +2,7 @@ import type { FileWatchEvent } from "@cloche/protocol";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { ClocheConnectionError } from "./errors.ts";
 import { readEvents, type ServerSentEvent } from "./event-stream.ts";
-import type { FileOptions } from "./files.ts";
+import type { CallOptions } from "./transport.ts";
 
 /**
  * One change: `renamed` has `from`; `modified` is also said of a file that was replaced by a write; `overflow` says that some
@@ -39,7 +39,7 @@ export class FileWatch implements AsyncIterable<FileChange, void> {
   static async open(
     dataPlane: DataPlane,
     path: string,
-    options: FileOptions & { recursive?: boolean },
+    options: CallOptions & { recursive?: boolean; asUser?: string | undefined },
   ): Promise<FileWatch> {
     const { recursive, asUser, signal } = options;
     const over = new AbortController();
