@@ -1,5 +1,7 @@
 // Schemathesis against the running service: each boundary, type and missing field that the OpenAPI documents imply, with the answers held
 // against them. What no schema can say is in tests/fixtures/contract-tools.
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, inject, test } from "vitest";
 import { contractTools, pythonWithTools, succeeded } from "../fixtures/python-tools.ts";
@@ -9,15 +11,21 @@ const { target } = inject("service");
 let python = "";
 let dataPlane = { url: "", token: "" };
 let sandboxId = "";
+/** Where it keeps what it found. */
+let folder = "";
 
 beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "cloche-schemathesis-"));
   python = await pythonWithTools(join(contractTools, "requirements.txt"));
   const { sandbox, data_plane_token, data_plane_url } = await created();
   sandboxId = sandbox.id;
   dataPlane = { url: `${data_plane_url}/sandboxes/${sandboxId}`, token: data_plane_token };
 });
 
-afterAll(async () => void (await gateway("DeleteSandbox", { id: sandboxId })));
+afterAll(async () => {
+  rmSync(folder, { recursive: true, force: true });
+  await gateway("DeleteSandbox", { id: sandboxId });
+});
 
 interface Created {
   sandbox: { id: string };
@@ -43,6 +51,7 @@ async function tried(document: string, at: { url: string; token: string }, only:
   const bounds = ["--phases", "examples,coverage", "--seed", "1", "--url", at.url, ...only];
   const { PATH } = process.env;
   return await succeeded(python, [...words, ...bounds, "-H", `Authorization: Bearer ${at.token}`], {
+    cwd: folder,
     env: {
       PATH,
       PYTHONDONTWRITEBYTECODE: "1",
