@@ -239,6 +239,13 @@ test("sandboxes are listed by metadata and state, page by page, newest first", a
   const second = await pages.nextItems();
   expect([second.map(({ sandboxId }) => sandboxId), pages.hasNext]).toEqual([[older.sandboxId], false]);
   expect(second[0]).toMatchObject({ metadata, state: "running", templateId: "base" });
+  const { startedAt } = await newer.getInfo();
+  const since = async (time: Date): Promise<string[]> =>
+    (await Sandbox.list({ ...connection, query: { metadata, startedAfter: time } }).nextItems()).map(
+      ({ sandboxId }) => sandboxId,
+    );
+  expect(await since(startedAt)).toEqual([newer.sandboxId]);
+  expect(await since(new Date(startedAt.getTime() + 1_000))).toEqual([]);
   await older.pause();
   const paused = await Sandbox.list({ ...connection, query: { metadata, state: ["paused"] } }).nextItems();
   expect(paused.map(({ sandboxId, state }) => [sandboxId, state])).toEqual([[older.sandboxId, "paused"]]);
@@ -390,6 +397,19 @@ test("a server is reached through its port, by everybody or with the traffic tok
   expect((await ask(closed))[0]).toBe(401);
   expect((await ask(closed, { "e2b-traffic-access-token": "made up" }))[0]).toBe(401);
   await closed.kill();
+});
+
+test("what a sandbox uses is told, the present and the past", async () => {
+  const samples = await eventually(
+    () => sandbox.getMetrics(),
+    ({ length }) => length > 1,
+  );
+  expect(samples.length).toBeGreaterThan(1);
+  const latest = samples.at(-1);
+  expect(latest).toMatchObject({ cpuCount: 2, memTotal: 1_024 * 1_048_576 });
+  expect(latest?.memUsed).toBeGreaterThan(1_048_576);
+  expect(latest?.diskUsed).toBeGreaterThan(0);
+  expect(await sandbox.getMetrics({ start: new Date(Date.now() + 60_000) })).toEqual([]);
 });
 
 test("the network is what was asked for, and can be changed", async () => {

@@ -8,6 +8,7 @@ import { create } from "./create.ts";
 import * as lifecycle from "./lifecycle.ts";
 import { list, listRunning } from "./list.ts";
 import { logs, oldLogs } from "./logs.ts";
+import { metrics, metricsOfMany } from "./metrics.ts";
 import { deleteSnapshot, listSnapshots, snapshot } from "./snapshots.ts";
 import { alias, listTemplates } from "./templates.ts";
 
@@ -25,7 +26,7 @@ const routes: readonly (readonly [string, string, ApiHandler])[] = [
   ["POST", "/sandboxes", create],
   ["GET", "/v2/sandboxes", list],
   ["GET", "/sandboxes", listRunning],
-  ["GET", "/sandboxes/metrics", without("metrics")],
+  ["GET", "/sandboxes/metrics", metricsOfMany],
   ["POST", "/v2/sandboxes/{sandboxID}/connect", lifecycle.connect],
   ["POST", "/sandboxes/{sandboxID}/connect", lifecycle.connect],
   ["POST", "/sandboxes/{sandboxID}/resume", lifecycle.connect],
@@ -37,7 +38,7 @@ const routes: readonly (readonly [string, string, ApiHandler])[] = [
   ["POST", "/sandboxes/{sandboxID}/fork", lifecycle.fork],
   ["PUT", "/sandboxes/{sandboxID}/network", lifecycle.setNetwork],
   ["POST", "/sandboxes/{sandboxID}/snapshots", snapshot],
-  ["GET", "/sandboxes/{sandboxID}/metrics", without("metrics")],
+  ["GET", "/sandboxes/{sandboxID}/metrics", metrics],
   ["GET", "/v2/sandboxes/{sandboxID}/logs", logs],
   ["GET", "/sandboxes/{sandboxID}/logs", oldLogs],
   ["GET", "/snapshots", listSnapshots],

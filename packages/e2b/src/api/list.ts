@@ -59,7 +59,7 @@ function locally(query: URLSearchParams): (info: SandboxInfo) => boolean {
     throw badField("startedAfter", startedAfter, "a time such as 2026-01-31T12:00:00Z");
   return (info) =>
     stateOf(info) !== undefined &&
-    Date.parse(info.created_at) > afterMs &&
+    Date.parse(info.created_at) >= afterMs &&
     (template === null || template === templateOf(info) || template === info.template);
 }
 
