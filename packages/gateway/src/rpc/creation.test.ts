@@ -176,7 +176,7 @@ describe("CreateSandbox", () => {
     [{ name: "a\nb" }, /^name is "a\\nb"; it must be 1 to 64 printable/],
     [{ name: 5 }, /^name: expected string, got 5$/],
     [{ cpus: 0 }, /^cpus is 0; it must be a number from 0.1 to 64$/],
-    [{ cpus: "NaN" }, /^cpus is "NaN"; it must be a number/],
+    [{ cpus: "NaN" }, /^cpus: expected number/],
     [{ cpus: -1 }, /^cpus is -1/],
     [{ memory_mb: 64 }, /^memory_mb is 64; it must be a whole number from 128 to 262144$/],
     [{ memory_mb: -1 }, /^memory_mb: /],
