@@ -10,5 +10,7 @@ export async function clientOf({ status }: TestService): Promise<ReturnType<type
     edgeUrl: status.edge_url,
     baseDomain: status.base_domain,
     caCert: await readFile(status.ca_cert, "utf8"),
+    // What clients elsewhere use: TLS.
+    useDomains: true,
   });
 }

@@ -1,13 +1,13 @@
 // The command line and the SDK with processes that live on: shells on a real pty, cut and attached again, output read through a
 // restart of the service.
 import { join } from "node:path";
-import { connectLocal } from "@cloche/sdk/node";
+import { connect, findConnection } from "@cloche/sdk/node";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { repositoryRoot, runCommand } from "../fixtures/service.ts";
 
 const { env } = inject("service");
 const cli = join(repositoryRoot, "packages/cli/bin/cloche.mjs");
-const cloche = await connectLocal({ ...process.env, ...env });
+const cloche = connect(findConnection({ ...process.env, ...env }));
 let sandbox: Awaited<ReturnType<typeof cloche.create>>;
 beforeAll(async () => {
   sandbox = await cloche.create();

@@ -19,7 +19,7 @@ const code = await run(argv.slice(2), {
   stderr,
   env,
   signal: interrupted.signal,
-  connect: async () => connect(await findConnection(env)),
+  connect: async () => connect(findConnection(env)),
 });
 process.exitCode = code;
 // Standard input may still be open, and nobody reads it any more.

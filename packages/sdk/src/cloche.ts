@@ -1,31 +1,44 @@
 import { Gateway } from "./gateway.ts";
 import type { CreateSandboxRequest, ForkSandboxRequest, ListSandboxesRequest } from "./gateway-types.ts";
+import { requireRuntime } from "./runtime.ts";
+import { isLoopback, serviceAddress } from "./service-address.ts";
 import { Sandbox, type DataPlaneSettings } from "./sandbox.ts";
 import type { Fetch } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
 import type { OpenWebSocket } from "./web-socket.ts";
 
+/** All are optional: what is left out comes from the environment, where the platform has one. */
 export interface ClocheOptions {
-  /** `http://127.0.0.1:7080`, say. */
-  gatewayUrl: string;
-  /** The team's API key: keep it on your backend. */
-  apiKey: string;
-  /** Default: the platform's. In Node, `nodeFetch` of `@cloche/sdk/node` knows the local CA and domains that do not resolve. */
+  /**
+   * Where the gateway is, `http://127.0.0.1:7080` say. Default: CLOCHE_URL, else CLOCHE_GATEWAY_URL, else, in Node, the
+   * service of this machine. None: an error with code `configuration`.
+   */
+  gatewayUrl?: string;
+  /**
+   * The team's API key: keep it on your backend. Default: CLOCHE_API_KEY, else, in Node, that of this machine's service.
+   * None: an error with code `configuration`.
+   */
+  apiKey?: string;
+  /** Default: the platform's; in Node one of its own that knows the service's CA and has no time limit. */
   fetch?: Fetch;
-  /** Default: the platform's. In Node that of `nodeFetch`, as above. */
+  /** Default: the platform's; in Node as `fetch`. */
   webSocket?: OpenWebSocket;
-  /** Store what is no JSON object as `{"v": value}` (spec/contract.md, Data plane: store, rule 6). Default false. */
+  /** Store what is no JSON object as `{"v": value}`, so that a get always answers an object. Default false. */
   wrapStoreValues?: boolean;
+  /**
+   * Reach each sandbox at its own domain, by TLS, also where gateway and sandboxes have plain addresses on this machine's
+   * loopback. Default false; true where CLOCHE_EDGE_URL is set.
+   */
+  useDomains?: boolean;
 }
 
 /**
  * The entry to Cloche.
  *
  * ```ts
- * const cloche = new Cloche({ gatewayUrl, apiKey });
- * const sandbox = await cloche.create({ name: "demo" });
+ * await using cloche = new Cloche();
+ * await using sandbox = await cloche.create({ name: "demo" });
  * const { stdout } = await sandbox.exec(["python3", "-c", "print(6 * 7)"]);
- * await sandbox.delete();
  * ```
  */
 export class Cloche {
@@ -33,13 +46,17 @@ export class Cloche {
   readonly gateway: Gateway;
   readonly #settings: DataPlaneSettings;
 
-  constructor(options: ClocheOptions) {
+  constructor(options: ClocheOptions = {}) {
+    requireRuntime();
+    const { gatewayUrl, apiKey, useDomains } = serviceAddress(options);
     const fetch = options.fetch ?? ((url: string, init: RequestInit) => globalThis.fetch(url, init));
-    this.gateway = new Gateway(options.gatewayUrl, options.apiKey, fetch);
+    this.gateway = new Gateway(gatewayUrl, apiKey, fetch);
     this.#settings = {
       fetch,
       webSocket: options.webSocket,
       wrapStoreValues: options.wrapStoreValues ?? false,
+      // A gateway elsewhere means its own loopback, not ours.
+      plainLoopback: !useDomains && isLoopback(gatewayUrl),
     };
   }
 
@@ -67,8 +84,19 @@ export class Cloche {
     }
   }
 
-  /** One clone; `sandbox.forkMany` makes several. */
+  /** One clone of a sandbox, RUNNING unless that took more than 10 s; `Sandbox.forkMany` makes several. */
   async fork(request: Omit<ForkSandboxRequest, "count">, options: CallOptions = {}): Promise<Sandbox> {
     return Sandbox.withToken(this.gateway, this.#settings, await this.gateway.forkSandbox(request, options));
+  }
+
+  /** Ends the connections that are kept for further calls, in Node. A program ends without it too. */
+  async close(): Promise<void> {
+    const { fetch } = this.#settings as { fetch: Fetch & { close?(): Promise<void> } };
+    await fetch.close?.();
+  }
+
+  /** `await using cloche = new Cloche()` closes it; sandboxes live on. */
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 }

@@ -14,33 +14,32 @@ export interface DataPlaneRequest extends CallOptions {
   repeatable?: boolean;
 }
 
-/**
- * Requests to one sandbox's domain: token, one refresh and repeat on 401, typed errors (spec/contract.md, Authentication;
- * spec/contract.md, Both surfaces).
- */
+/** A token's way to its holder takes less. */
+const noticeableSeconds = 30;
+
+/** Requests to one sandbox: token, one refresh and repeat on 401, typed errors. For routes that the SDK has no method for. */
 export class DataPlane {
   readonly #fetch: Fetch;
   readonly #tokens: TokenSource;
-  readonly #domain: (options: CallOptions) => Promise<string>;
+  readonly #address: (options: CallOptions) => Promise<string>;
   readonly #webSocket: OpenWebSocket;
 
-  /** `domain` answers the sandbox's domain, with its port where it is not 443. */
+  /** `address` answers what comes before `/v1/…` in the sandbox's URLs; it is asked once there is a token. */
   constructor(
     fetch: Fetch,
     tokens: TokenSource,
-    domain: (options: CallOptions) => Promise<string>,
+    address: (options: CallOptions) => Promise<string>,
     webSocket: OpenWebSocket = platformWebSocket,
   ) {
     this.#fetch = fetch;
     this.#tokens = tokens;
-    this.#domain = domain;
+    this.#address = address;
     this.#webSocket = webSocket;
   }
 
   /** Sends a request and answers the 2xx response, its body unread. */
   async request(method: string, path: string, request: DataPlaneRequest = {}): Promise<FetchResponse> {
     const { signal } = request;
-    const url = `https://${await this.#domain({ signal })}${path}${queryString(request.query)}`;
     const headers: Record<string, string> = { ...request.headers };
     let body = request.body;
     if (request.json !== undefined) {
@@ -48,16 +47,17 @@ export class DataPlane {
       body = JSON.stringify(request.json);
     }
     const repeatable = request.repeatable ?? method !== "POST";
-    const attempt = (token: string): Promise<FetchResponse> =>
+    const token = await this.#tokens.get({ signal });
+    const url = `${await this.#address({ signal })}${path}${queryString(request.query)}`;
+    const attempt = (jwt: string): Promise<FetchResponse> =>
       send(this.#fetch, {
         method,
         url,
-        headers: { ...headers, authorization: `Bearer ${token}` },
+        headers: { ...headers, authorization: `Bearer ${jwt}` },
         body,
         signal,
         repeatable,
       });
-    const token = await this.#tokens.get({ signal });
     try {
       return await attempt(token);
     } catch (error) {
@@ -65,8 +65,18 @@ export class DataPlane {
       if (!refused || body instanceof ReadableStream) throw error;
       const fresh = await this.#tokens.replace(token, { signal });
       if (fresh === token) throw error;
-      return attempt(fresh);
+      return attempt(fresh).catch((again: unknown) => Promise.reject(this.#withClock(again)));
     }
+  }
+
+  /** A token that was just issued is refused: most likely the clock of one machine is wrong. */
+  #withClock(error: unknown): unknown {
+    const ahead = this.#tokens.clockAheadSeconds;
+    const isRefused = error instanceof ClocheApiError && error.status === 401;
+    if (!isRefused || Math.abs(ahead) < noticeableSeconds) return error;
+    const side = ahead > 0 ? "ahead of" : "behind";
+    const remedy = `this machine's clock is ${Math.abs(ahead).toFixed(0)} s ${side} the service's; set it`;
+    return new ClocheApiError(`${error.message}; ${remedy}`, error);
   }
 
   /** A WebSocket to one of the sandbox's routes, with the token among its subprotocols: browsers can set no other header. */
@@ -76,9 +86,9 @@ export class DataPlane {
     request: Pick<DataPlaneRequest, "query" | "signal"> = {},
   ): Promise<WebSocketLike> {
     const { signal } = request;
-    const url = `wss://${await this.#domain({ signal })}${path}${queryString(request.query)}`;
     const token = await this.#tokens.get({ signal });
-    return this.#webSocket(url, [...protocols, `cloche.token.${token}`]);
+    const url = `${await this.#address({ signal })}${path}${queryString(request.query)}`;
+    return this.#webSocket(url.replace(/^http/, "ws"), [...protocols, `cloche.token.${token}`]);
   }
 
   async json<Answer>(method: string, path: string, request: DataPlaneRequest = {}): Promise<Answer> {
@@ -87,7 +97,10 @@ export class DataPlane {
       return (await response.json()) as Answer;
     } catch (error) {
       request.signal?.throwIfAborted();
-      throw new ClocheSdkError(`the answer of ${method} ${path} is no JSON`, { cause: error });
+      throw new ClocheSdkError(`the answer of ${method} ${path} is no JSON`, {
+        cause: error,
+        code: "invalid_answer",
+      });
     }
   }
 }

@@ -1,22 +1,53 @@
 import type { ErrorCode } from "@cloche/protocol";
 import type { FetchResponse } from "./fetch.ts";
 
-/** Every error that the SDK throws on its own account; an abort throws the signal's own reason. */
+/**
+ * What went wrong on this side of the wire:
+ * - `unreachable`: nobody answers at the address; nothing was done.
+ * - `untrusted`: the certificate is not valid here: an authority that is not known, another name, or a wrong clock.
+ * - `connection_lost`: the connection ended before the answer; what was asked may have happened.
+ * - `configuration`: no service or no API key is named, or a setting cannot be right.
+ * - `unsupported_runtime`: this JavaScript runtime is too old.
+ * - `usage`: an argument that no service could take.
+ * - `invalid_answer`: what answered is no Cloche service.
+ * - `wait_failed`: a wait for a state cannot end with it any more.
+ * - `wait_timeout`: a wait for a state took longer than its time.
+ */
+export type ClientErrorCode =
+  | "unreachable"
+  | "untrusted"
+  | "connection_lost"
+  | "configuration"
+  | "unsupported_runtime"
+  | "usage"
+  | "invalid_answer"
+  | "wait_failed"
+  | "wait_timeout";
+
+/** Every error that the SDK throws; an abort throws the signal's own reason. `message` says what to do. */
 export class ClocheSdkError extends Error {
-  constructor(message: string, options?: ErrorOptions) {
-    super(message, options);
+  /** Stable, for programs: `error.code === "not_found"`. */
+  readonly code: ErrorCode | ClientErrorCode | "unknown";
+
+  constructor(
+    message: string,
+    options: ErrorOptions & { code?: ErrorCode | ClientErrorCode | "unknown" } = {},
+  ) {
+    const { code = "usage", ...rest } = options;
+    super(message, rest);
     this.name = new.target.name;
+    this.code = code;
   }
 }
 
-/** The service answered with an error (spec/contract.md, Both surfaces). `message` names the field and says what would be right. */
+/** The service answered with an error. `message` names the field and says what would be right. */
 export class ClocheApiError extends ClocheSdkError {
-  /** `not_found`, `failed_precondition`, … */
-  readonly code: ErrorCode | "unknown";
+  declare readonly code: ErrorCode | "unknown";
   /** HTTP status. */
   readonly status: number;
   /** Leads to the service's log line. */
   readonly requestId: string | undefined;
+  /** What the service adds for programs, as it was sent. Default empty. */
   readonly details: readonly unknown[];
   /** How long to wait before trying again, where the service said so. */
   readonly retryAfterSeconds: number | undefined;
@@ -31,8 +62,7 @@ export class ClocheApiError extends ClocheSdkError {
       retryAfterSeconds?: number | undefined;
     },
   ) {
-    super(message);
-    this.code = fields.code;
+    super(message, { code: fields.code });
     this.status = fields.status;
     this.requestId = fields.requestId;
     this.details = fields.details ?? [];
@@ -40,11 +70,26 @@ export class ClocheApiError extends ClocheSdkError {
   }
 }
 
-/** No answer came: the address does not resolve, nobody listens, the connection was lost. What was asked may have happened. */
-export class ClocheConnectionError extends ClocheSdkError {}
+/** No answer came: the address does not resolve, nobody listens, the certificate is not trusted, the connection was lost. */
+export class ClocheConnectionError extends ClocheSdkError {
+  declare readonly code: "unreachable" | "untrusted" | "connection_lost";
+
+  constructor(
+    message: string,
+    options: ErrorOptions & { code?: "unreachable" | "untrusted" | "connection_lost" } = {},
+  ) {
+    super(message, { code: "connection_lost", ...options });
+  }
+}
 
 /** A wait for a state ended without it: too long, or the sandbox went to ERROR or away. */
-export class ClocheWaitError extends ClocheSdkError {}
+export class ClocheWaitError extends ClocheSdkError {
+  declare readonly code: "wait_failed" | "wait_timeout";
+
+  constructor(message: string, options: ErrorOptions & { code?: "wait_failed" | "wait_timeout" } = {}) {
+    super(message, { code: "wait_failed", ...options });
+  }
+}
 
 const codesByStatus: Record<number, ErrorCode> = {
   400: "invalid_argument",

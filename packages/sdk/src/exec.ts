@@ -1,16 +1,13 @@
-import {
-  type ErrorBody,
-  type ExecRequest,
-  type ExecResponse,
-  type ExecStdinRequest,
-  limits,
-} from "@cloche/protocol";
+import type { ErrorBody, ExecRequest, ExecResponse, ExecStdinRequest } from "@cloche/protocol";
 import { fromBase64, toBase64 } from "./base64.ts";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
 import { readEvents } from "./event-stream.ts";
 import type { FetchResponse } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
+
+/** The limit of one write of standard input; the table of all limits would be a tenth of the SDK. */
+const stdinPieceBytes = 1_048_576;
 
 /** Options of a command; fields and meanings are those of the contract (spec/contract.md, Data plane: exec). */
 export type ExecOptions = Omit<ExecRequest, "cmd" | "stdin_base64" | "stdin_stream" | "output_encoding"> &
@@ -126,8 +123,8 @@ function feed(
     dataPlane.json("POST", "/v1/exec/stdin", { json: { stream, ...fields }, signal: over.signal });
   const run = async (): Promise<void> => {
     for (let next = await pieces.next(); next.done !== true; next = await pieces.next()) {
-      for (let at = 0; at < next.value.length; at += limits.execStdinPieceBytes)
-        await write({ data_base64: toBase64(next.value.subarray(at, at + limits.execStdinPieceBytes)) });
+      for (let at = 0; at < next.value.length; at += stdinPieceBytes)
+        await write({ data_base64: toBase64(next.value.subarray(at, at + stdinPieceBytes)) });
     }
     await write({ end: true });
   };

@@ -116,6 +116,8 @@ export interface SandboxWithToken {
   sandbox: SandboxInfo;
   data_plane_token: string;
   data_plane_token_expires_at_unix: number;
+  /** Added: of all sandboxes, `<data_plane_url>/sandboxes/<id>/v1/…`; absent from services before it was added. */
+  data_plane_url?: string;
 }
 
 export interface ForkedSandboxes extends SandboxWithToken {

@@ -220,9 +220,7 @@ export class Gateway {
       signal?.throwIfAborted();
       throw new ClocheSdkError(
         `the gateway's answer to ${method} is no JSON; is ${this.#url} a Cloche gateway?`,
-        {
-          cause: error,
-        },
+        { cause: error, code: "invalid_answer" },
       );
     }
   }

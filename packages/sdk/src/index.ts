@@ -22,8 +22,8 @@ export {
   type Signal,
   type TerminalOptions,
 } from "./processes.ts";
-export { Attachment, type AttachEvent, type AttachOptions } from "./attachment.ts";
-export { PortConnection } from "./port-connection.ts";
+export type { Attachment, AttachEvent, AttachOptions } from "./attachment.ts";
+export type { PortConnection } from "./port-connection.ts";
 export type { OpenWebSocket, WebSocketLike } from "./web-socket.ts";
 export { Services, type ServiceExecResponse } from "./services.ts";
 export { Store } from "./store.ts";

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TLSSocket } from "node:tls";
 import { expect, test } from "vitest";
-import { connect, findConnection, nodeFetch } from "./node.ts";
+import { findConnection, nodeFetch } from "./node.ts";
 import { selfSigned } from "./testing/certificate.ts";
 
 const baseDomain = "sandboxes.invalid";
@@ -78,7 +78,9 @@ test("a call without a body or with text: status, headers, a body read whole or 
 
 test("a connection is found in the environment, else in the local service's status", async () => {
   const home = await mkdtemp(join(tmpdir(), "cloche-sdk-"));
-  await expect(findConnection({ CLOCHE_HOME: home })).rejects.toThrow(/no service found.*npm start/);
+  expect(() => findConnection({ CLOCHE_HOME: home })).toThrow(
+    /no Cloche service found.*npm start.*CLOCHE_URL/,
+  );
   await mkdir(join(home, "run"));
   await writeFile(join(home, "ca.pem"), "PEM");
   const status = {
@@ -89,25 +91,27 @@ test("a connection is found in the environment, else in the local service's stat
     api_key: "k",
   };
   await writeFile(join(home, "run", "status.json"), JSON.stringify(status));
-  expect(await findConnection({ CLOCHE_HOME: home })).toEqual({
+  expect(findConnection({ CLOCHE_HOME: home })).toEqual({
     gatewayUrl: "http://127.0.0.1:1",
     apiKey: "k",
     caCert: "PEM",
     edgeUrl: "https://127.0.0.1:2",
     baseDomain: "b",
+    useDomains: false,
   });
-  const elsewhere = { CLOCHE_HOME: home, CLOCHE_GATEWAY_URL: "https://gateway.example" };
-  await expect(findConnection(elsewhere)).rejects.toThrow(/set CLOCHE_API_KEY/);
-  expect(await findConnection({ ...elsewhere, CLOCHE_API_KEY: "other" })).toMatchObject({
-    apiKey: "other",
-    caCert: undefined,
-    edgeUrl: undefined,
+  for (const name of ["CLOCHE_URL", "CLOCHE_GATEWAY_URL"]) {
+    const elsewhere = { CLOCHE_HOME: home, [name]: "https://gateway.example" };
+    expect(() => findConnection(elsewhere)).toThrow(/set CLOCHE_API_KEY/);
+    const found = findConnection({ ...elsewhere, CLOCHE_API_KEY: "other" });
+    expect(found).toMatchObject({ apiKey: "other", caCert: undefined, edgeUrl: undefined });
+  }
+  const edgeUrl = "https://edge.example";
+  expect(findConnection({ CLOCHE_HOME: home, CLOCHE_EDGE_URL: edgeUrl })).toMatchObject({
+    edgeUrl,
+    useDomains: true,
   });
-  await expect(findConnection({ CLOCHE_HOME: home, CLOCHE_CA_CERT: "/nope" })).rejects.toThrow(
+  expect(() => findConnection({ CLOCHE_HOME: home, CLOCHE_CA_CERT: "/nope" })).toThrow(
     /cannot read the CA certificate/,
   );
-  const cloche = connect(await findConnection({ CLOCHE_HOME: home }));
-  await expect(cloche.get("x")).rejects.toThrow(/no answer from 127\.0\.0\.1:1/);
-  await cloche.close();
   await rm(home, { recursive: true });
 });

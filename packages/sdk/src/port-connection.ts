@@ -44,7 +44,7 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
       options.signal?.throwIfAborted();
       // A WebSocket does not tell what it was refused with.
       const why = `port ${port} of the sandbox cannot be reached; most likely nothing listens on it`;
-      throw new ClocheConnectionError(why, { cause: error });
+      throw new ClocheConnectionError(why, { cause: error, code: "unreachable" });
     }
     return connection;
   }
@@ -63,9 +63,15 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
     this.#send(channels.close, Uint8Array.of(channels.toServer));
   }
 
+  /** Ends it in both directions. */
   close(): void {
     this.#socket.close(1000);
     this.#end();
+  }
+
+  /** `await using connection = await sandbox.connectPort(5432)` closes it. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.close();
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array<ArrayBuffer>, void> {

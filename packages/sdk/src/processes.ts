@@ -5,7 +5,7 @@ import type {
   ProcessRequest,
   ProcessStdinResponse,
 } from "@cloche/protocol";
-import { Attachment, type AttachEvent, type AttachOptions } from "./attachment.ts";
+import type { Attachment, AttachEvent, AttachOptions } from "./attachment.ts";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { fromBase64 } from "./base64.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
@@ -178,7 +178,8 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
   }
 
   /** Input and output over one connection, for terminals. */
-  attach(options: AttachOptions = {}): Promise<Attachment> {
+  async attach(options: AttachOptions = {}): Promise<Attachment> {
+    const { Attachment } = await import("./attachment.ts");
     return Attachment.open(this.#dataPlane, this.id, options);
   }
 

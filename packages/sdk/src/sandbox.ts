@@ -22,8 +22,10 @@ import type {
   SandboxWithToken,
   UpdateSandboxRequest,
 } from "./gateway-types.ts";
-import { PortConnection } from "./port-connection.ts";
+import type { PortConnection } from "./port-connection.ts";
 import { Processes } from "./processes.ts";
+import { requireRuntime } from "./runtime.ts";
+import { isLoopback } from "./service-address.ts";
 import { Services } from "./services.ts";
 import { Store } from "./store.ts";
 import { TokenSource, type DataPlaneToken, type IssueToken } from "./token-source.ts";
@@ -36,11 +38,14 @@ const waitDefaultMs = 120_000;
 const pollFirstMs = 50;
 const pollMostMs = 1_000;
 
+/** How a client reaches the sandboxes that it hands out. */
 export interface DataPlaneSettings {
   fetch: Fetch;
   /** Default: the platform's. */
   webSocket?: OpenWebSocket | undefined;
   wrapStoreValues: boolean;
+  /** Where the service names an address on this machine's loopback, that one is used in place of the sandbox's domain. */
+  plainLoopback?: boolean;
 }
 
 /** What one can do in a sandbox with nothing but its domain and tokens: what a browser or another team's program holds. */
@@ -87,7 +92,9 @@ export class SandboxDataPlane {
   }
 
   /** A TCP connection to a server on the sandbox's loopback, for what is not HTTP. Nothing listening: an error that names the port. */
-  connectPort(port: number, options: CallOptions = {}): Promise<PortConnection> {
+  async connectPort(port: number, options: CallOptions = {}): Promise<PortConnection> {
+    // Few programs need it, and none before it is asked for.
+    const { PortConnection } = await import("./port-connection.ts");
     return PortConnection.open(this.dataPlane, port, options);
   }
 
@@ -108,9 +115,11 @@ export function openDataPlane(settings: {
   webSocket?: OpenWebSocket;
   wrapStoreValues?: boolean;
 }): SandboxDataPlane {
+  requireRuntime();
   const fetch = settings.fetch ?? ((url, init) => globalThis.fetch(url, init));
   const tokens = new TokenSource(settings.token, undefined);
-  const dataPlane = new DataPlane(fetch, tokens, () => Promise.resolve(settings.domain), settings.webSocket);
+  const address = (): Promise<string> => Promise.resolve(`https://${settings.domain}`);
+  const dataPlane = new DataPlane(fetch, tokens, address, settings.webSocket);
   return new SandboxDataPlane(dataPlane, { fetch, wrapStoreValues: settings.wrapStoreValues ?? false });
 }
 
@@ -124,7 +133,7 @@ export class Sandbox extends SandboxDataPlane {
   constructor(gateway: Gateway, settings: DataPlaneSettings, info: SandboxInfo, token?: DataPlaneToken) {
     const tokens = new TokenSource((options) => gateway.issueDataPlaneToken(info.id, options), token);
     super(
-      new DataPlane(settings.fetch, tokens, (options) => this.#knownDomain(options), settings.webSocket),
+      new DataPlane(settings.fetch, tokens, (options) => this.#address(options), settings.webSocket),
       settings,
     );
     this.#gateway = gateway;
@@ -135,7 +144,11 @@ export class Sandbox extends SandboxDataPlane {
 
   /** From the answer of CreateSandbox or ForkSandbox. */
   static withToken(gateway: Gateway, settings: DataPlaneSettings, answer: SandboxWithToken): Sandbox {
-    const token = { jwt: answer.data_plane_token, expires_at_unix: answer.data_plane_token_expires_at_unix };
+    const token: DataPlaneToken = {
+      jwt: answer.data_plane_token,
+      expires_at_unix: answer.data_plane_token_expires_at_unix,
+      ...(answer.data_plane_url !== undefined && { data_plane_url: answer.data_plane_url }),
+    };
     return new Sandbox(gateway, settings, answer.sandbox, token.jwt === "" ? undefined : token);
   }
 
@@ -197,8 +210,16 @@ export class Sandbox extends SandboxDataPlane {
     this.#info = await this.#gateway.updateSandbox({ ...request, id: this.id }, options);
     return this.#info;
   }
+  /** Ends the sandbox for good, in any state; its checkpoints stay. Answers once the deletion is durable. */
   delete(options: CallOptions = {}): Promise<void> {
     return this.#gateway.deleteSandbox(this.id, options);
+  }
+
+  /** `await using sandbox = await cloche.create()` deletes it at the end of the block. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.delete().catch((error: unknown) => {
+      if (!isNotFound(error)) throw error;
+    });
   }
 
   /**
@@ -218,7 +239,7 @@ export class Sandbox extends SandboxDataPlane {
       if (wanted.includes(info.state)) return info;
       const fellBack = before.endsWith("ING") && before !== running && isAtRest(info.state);
       if (info.state === "SANDBOX_STATE_ERROR" || fellBack) throw this.#stuck(wanted);
-      if (Date.now() + waitMs > endMs) throw this.#stuck(wanted, ` after ${timeoutMs} ms`);
+      if (Date.now() + waitMs > endMs) throw this.#stuck(wanted, ` after ${timeoutMs} ms`, "wait_timeout");
       await sleep(waitMs, signal);
     }
   }
@@ -235,7 +256,9 @@ export class Sandbox extends SandboxDataPlane {
         throw error;
       }
       if (Date.now() + waitMs > endMs)
-        throw new ClocheWaitError(`sandbox ${this.id} is still there after ${timeoutMs} ms`);
+        throw new ClocheWaitError(`sandbox ${this.id} is still there after ${timeoutMs} ms`, {
+          code: "wait_timeout",
+        });
       await sleep(waitMs, signal);
     }
   }
@@ -249,10 +272,15 @@ export class Sandbox extends SandboxDataPlane {
     }
   }
 
-  #stuck(wanted: readonly SandboxState[], when = ""): ClocheWaitError {
+  #stuck(
+    wanted: readonly SandboxState[],
+    when = "",
+    code: ClocheWaitError["code"] = "wait_failed",
+  ): ClocheWaitError {
     const { state, error_message: why } = this.#info;
     return new ClocheWaitError(
       `sandbox ${this.id} is ${state}${when}, not ${wanted.join(" or ")}${why === "" ? "" : `: ${why}`}`,
+      { code },
     );
   }
 
@@ -278,11 +306,14 @@ export class Sandbox extends SandboxDataPlane {
     return this.#gateway.getSandboxMetrics(this.id, options);
   }
 
-  /** The domain, which a sandbox has once it first runs. */
-  async #knownDomain(options: CallOptions): Promise<string> {
+  /** The address, which a sandbox has once it first runs. */
+  async #address(options: CallOptions): Promise<string> {
     if (this.#info.domain === "") await this.refresh(options);
     if (this.#info.domain === "") await this.waitFor(running, options);
-    return this.#info.domain;
+    const plain = this.#tokens.latest?.data_plane_url;
+    return this.#settings.plainLoopback === true && plain?.startsWith("http://") && isLoopback(plain)
+      ? `${plain}/sandboxes/${this.id}`
+      : `https://${this.#info.domain}`;
   }
 }
 

@@ -2,38 +2,51 @@ import type { CallOptions } from "./transport.ts";
 
 /** A data plane token and its expiry, as IssueDataPlaneToken answers them. */
 export interface DataPlaneToken {
+  /** RS256, of this one sandbox. */
   jwt: string;
+  /** Unix seconds, by the service's clock. */
   expires_at_unix: number;
+  /** Of all sandboxes: `<data_plane_url>/sandboxes/<id>/v1/…`. Absent from services before it was added. */
+  data_plane_url?: string;
 }
+/** Answers a token for one sandbox: on a backend by IssueDataPlaneToken, in a browser by asking the backend. */
 export type IssueToken = (options: CallOptions) => Promise<DataPlaneToken>;
 
 const refreshMarginSeconds = 30;
 
 /**
- * Holds the token of one sandbox and renews it 30 seconds before it expires (spec/contract.md, Authentication, 6); many callers
- * share one renewal. When a renewal fails, a token that is still good goes on being used.
+ * Holds the token of one sandbox and renews it 30 seconds before it expires; many callers share one renewal. When a renewal
+ * fails, a token that is still good goes on being used. How long a token is good is counted from its receipt, so a clock
+ * that is wrong here does no harm.
  */
 export class TokenSource {
   readonly #issue: IssueToken;
   readonly #nowMs: () => number;
   #token: DataPlaneToken | undefined;
+  #goodUntilMs = 0;
+  #clockAhead = 0;
   #renewal: Promise<DataPlaneToken> | undefined;
 
   constructor(issue: IssueToken, token: DataPlaneToken | undefined, nowMs: () => number = Date.now) {
     this.#issue = issue;
-    this.#token = token;
     this.#nowMs = nowMs;
+    if (token !== undefined) this.#take(token);
+  }
+
+  /** The last token, be it good or not. */
+  get latest(): DataPlaneToken | undefined {
+    return this.#token;
   }
 
   /** A token that is good for a while. */
   async get(options: CallOptions): Promise<string> {
     const token = this.#token;
-    if (token !== undefined && this.#secondsLeft(token) > refreshMarginSeconds) return token.jwt;
+    if (token !== undefined && this.#secondsLeft() > refreshMarginSeconds) return token.jwt;
     try {
       return (await this.#renew(options)).jwt;
     } catch (error) {
       options.signal?.throwIfAborted();
-      if (token !== undefined && this.#secondsLeft(token) > 0) return token.jwt;
+      if (token !== undefined && this.#secondsLeft() > 0) return token.jwt;
       throw error;
     }
   }
@@ -44,14 +57,28 @@ export class TokenSource {
     return (await this.#renew(options)).jwt;
   }
 
-  #secondsLeft(token: DataPlaneToken): number {
-    return token.expires_at_unix - this.#nowMs() / 1000;
+  /** Seconds by which this machine's clock is ahead of the service's, as the token told when it came. */
+  get clockAheadSeconds(): number {
+    return this.#clockAhead;
+  }
+
+  #take(token: DataPlaneToken): DataPlaneToken {
+    const nowSeconds = this.#nowMs() / 1_000;
+    const issuedAt = issuedAtOf(token.jwt) ?? nowSeconds;
+    this.#clockAhead = nowSeconds - issuedAt;
+    this.#goodUntilMs = (token.expires_at_unix + this.#clockAhead) * 1_000;
+    this.#token = token;
+    return token;
+  }
+
+  #secondsLeft(): number {
+    return (this.#goodUntilMs - this.#nowMs()) / 1_000;
   }
 
   /** Not tied to one caller's signal, since others may wait for it too. */
   async #renew(options: CallOptions): Promise<DataPlaneToken> {
     this.#renewal ??= this.#issue({})
-      .then((token) => (this.#token = token))
+      .then((token) => this.#take(token))
       .finally(() => (this.#renewal = undefined));
     const { signal } = options;
     if (signal === undefined) return this.#renewal;
@@ -60,5 +87,16 @@ export class TokenSource {
       signal.addEventListener("abort", () => reject(signal.reason as Error), { once: true });
     });
     return Promise.race([this.#renewal, aborted]);
+  }
+}
+
+/** The claim `iat`; undefined where this is no token of ours. */
+function issuedAtOf(jwt: string): number | undefined {
+  try {
+    const payload = (jwt.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
+    const { iat } = JSON.parse(atob(payload)) as { iat?: unknown };
+    return typeof iat === "number" ? iat : undefined;
+  } catch {
+    return undefined;
   }
 }

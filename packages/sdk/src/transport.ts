@@ -1,5 +1,6 @@
 import type { Fetch, FetchResponse } from "./fetch.ts";
 import { apiErrorOf, ClocheApiError, ClocheConnectionError } from "./errors.ts";
+import { noAnswer } from "./no-answer.ts";
 
 /** Options of every call. */
 export interface CallOptions {
@@ -37,7 +38,8 @@ export async function send(fetch: Fetch, request: TransportRequest): Promise<Fet
 
 /** Undefined: this error is final. */
 function pauseBeforeRetry(error: unknown, waitMs: number): number | undefined {
-  if (error instanceof ClocheConnectionError) return waitMs * (0.5 + Math.random());
+  if (error instanceof ClocheConnectionError)
+    return error.code === "untrusted" ? undefined : waitMs * (0.5 + Math.random());
   if (
     error instanceof ClocheApiError &&
     error.code === "unavailable" &&
@@ -59,20 +61,10 @@ async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<FetchR
     response = await fetch(url, init);
   } catch (error) {
     signal?.throwIfAborted();
-    throw new ClocheConnectionError(`no answer from ${new URL(url).host}: ${innermostMessage(error)}`, {
-      cause: error,
-    });
+    throw noAnswer(error, new URL(url).host);
   }
   if (response.ok) return response;
   throw await apiErrorOf(response);
-}
-
-/** fetch says "fetch failed"; why is further down. */
-function innermostMessage(error: unknown): string {
-  let inner = error;
-  while (inner instanceof Error && inner.cause instanceof Error) inner = inner.cause;
-  if (inner instanceof AggregateError && inner.errors[0] instanceof Error) inner = inner.errors[0];
-  return inner instanceof Error ? inner.message : String(inner);
 }
 
 /** Resolves after `ms`; rejects with the signal's reason when it aborts. */

@@ -1,4 +1,4 @@
-import { ClocheConnectionError } from "./errors.ts";
+import { ClocheConnectionError, ClocheSdkError } from "./errors.ts";
 import type { CallOptions } from "./transport.ts";
 
 /** What the SDK uses of a WebSocket: the browser's and Node's own fit, as does that of `@cloche/sdk/node`. */
@@ -13,13 +13,15 @@ export interface WebSocketLike {
   addEventListener(type: "close", listener: (event: { code: number; reason: string }) => void): void;
 }
 
-export type OpenWebSocket = (url: string, protocols: string[]) => WebSocketLike;
+export type OpenWebSocket = (url: string, protocols: string[]) => WebSocketLike | Promise<WebSocketLike>;
 
 /** The platform's own, where it has one. */
 export const platformWebSocket: OpenWebSocket = (url, protocols) => {
   const Socket = (globalThis as { WebSocket?: new (url: string, protocols: string[]) => unknown }).WebSocket;
   if (Socket === undefined)
-    throw new ClocheConnectionError("this platform has no WebSocket; pass one as `webSocket`");
+    throw new ClocheSdkError("this platform has no WebSocket; pass one as `webSocket`", {
+      code: "unsupported_runtime",
+    });
   return new Socket(url, protocols) as WebSocketLike;
 };
 

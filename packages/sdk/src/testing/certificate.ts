@@ -2,14 +2,17 @@ import "reflect-metadata";
 import * as x509 from "@peculiar/x509";
 import { webcrypto } from "node:crypto";
 
-/** A self-signed certificate for `*.<base domain>`; clients of the tests take it as their CA. */
-export async function selfSigned(baseDomain: string): Promise<{ cert: string; key: string }> {
+/** A self-signed certificate for `*.<base domain>`, good until tomorrow or `until`; clients of the tests take it as their CA. */
+export async function selfSigned(
+  baseDomain: string,
+  until = new Date(Date.now() + 86_400_000),
+): Promise<{ cert: string; key: string }> {
   const algorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
   const keys = (await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"])) as CryptoKeyPair;
   const certificate = await x509.X509CertificateGenerator.createSelfSigned({
     name: `CN=*.${baseDomain}`,
-    notBefore: new Date(Date.now() - 3_600_000),
-    notAfter: new Date(Date.now() + 86_400_000),
+    notBefore: new Date(until.getTime() - 2 * 86_400_000),
+    notAfter: until,
     signingAlgorithm: algorithm,
     keys,
     extensions: [

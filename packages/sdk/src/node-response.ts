@@ -1,0 +1,61 @@
+import type { IncomingMessage } from "node:http";
+import type { FetchResponse } from "./index.ts";
+
+/** An answer of Node's HTTP as the SDK reads it. Without fetch's own streams where the body is read whole: they take a tenth of a brief call. */
+export function responseOf(message: IncomingMessage): FetchResponse {
+  const status = message.statusCode ?? 0;
+  let body: ReadableStream<Uint8Array<ArrayBuffer>> | undefined;
+  return {
+    ok: status >= 200 && status < 300,
+    status,
+    statusText: message.statusMessage ?? "",
+    headers: {
+      get(name) {
+        const value = message.headers[name.toLowerCase()];
+        return Array.isArray(value) ? value.join(", ") : (value ?? null);
+      },
+    },
+    get body() {
+      return (body ??= streamOf(message));
+    },
+    json: async () => JSON.parse((await whole(message)).toString("utf8")) as unknown,
+    text: async () => (await whole(message)).toString("utf8"),
+    arrayBuffer: async () => {
+      const bytes = await whole(message);
+      return bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer;
+    },
+  };
+}
+
+function whole(message: IncomingMessage): Promise<Buffer> {
+  const pieces: Buffer[] = [];
+  return new Promise((resolve, reject) => {
+    message.on("data", (piece: Buffer) => pieces.push(piece));
+    message.once("end", () => resolve(pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces)));
+    message.once("error", reject);
+  });
+}
+
+/** The reader sets the pace; what it cancels ends the connection, and with it the exec that it showed. */
+function streamOf(message: IncomingMessage): ReadableStream<Uint8Array<ArrayBuffer>> {
+  return new ReadableStream<Uint8Array<ArrayBuffer>>(
+    {
+      start(controller) {
+        message.pause();
+        message.on("data", (piece: Buffer<ArrayBuffer>) => {
+          controller.enqueue(new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength));
+          message.pause();
+        });
+        message.once("end", () => controller.close());
+        message.once("error", (error) => controller.error(error));
+      },
+      pull() {
+        message.resume();
+      },
+      cancel() {
+        message.destroy();
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}
