@@ -11,7 +11,7 @@ case "$(uname -m)" in
   *) echo "cloche: no Node build for $(uname -m); x86_64 and aarch64 are supported" >&2; exit 1 ;;
 esac
 stamp=node_modules/.cloche-installed
-want=$(cat package-lock.json "$0" | sha256sum | cut -d' ' -f1)
+want=$(cat package-lock.json scripts/node.sh | sha256sum | cut -d' ' -f1)
 if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$want" ]; then
   (
     flock 9 # two commands on a fresh clone must not install at once

@@ -1,5 +1,5 @@
-import { readFileSync } from "node:fs";
 import { Command, CommanderError } from "commander";
+import manifest from "../package.json" with { type: "json" };
 import { addCheckpointCommands } from "./commands/checkpoints.ts";
 import { addCopyCommand } from "./commands/cp.ts";
 import { addExecCommand } from "./commands/exec.ts";
@@ -21,10 +21,6 @@ import { addWatchCommand } from "./commands/watch.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
 import { separateCommand } from "./options.ts";
 import { printError, type Terminal } from "./terminal.ts";
-
-const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8")) as {
-  version: string;
-};
 
 const afterHelp = `
 The service is found through CLOCHE_GATEWAY_URL, CLOCHE_API_KEY, CLOCHE_CA_CERT, CLOCHE_EDGE_URL and CLOCHE_BASE_DOMAIN, or as the one on
@@ -53,7 +49,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   const { terminal } = registry;
   program
     .description("isolated Linux machines that can be forked, frozen and rewound")
-    .version(version, "-V, --version")
+    .version(manifest.version, "-V, --version")
     .option("--json", "print one JSON value; errors as JSON on standard error")
     .showHelpAfterError("(see --help)")
     .addHelpText("after", afterHelp)

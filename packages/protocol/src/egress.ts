@@ -1,11 +1,14 @@
 /** What a sandbox may reach on the network (docs/network.md). The text forms of the API, checked and taken apart. */
 import { limits } from "./limits.ts";
 
+/** Every mode. */
 export const egressModes = ["open", "none", "allow"] as const;
+/** What a sandbox may reach: everything public, nothing, or what is listed. */
 export type EgressMode = (typeof egressModes)[number];
 
 /** open: every public address. none: nothing, names neither. allow: what the two lists name. */
 export interface Egress {
+  /** What the lists mean. */
   mode: EgressMode;
   /** `example.org` or `*.example.org` (any name below it), each with `:443` or `:8000-8100` or for every port. */
   domains: string[];

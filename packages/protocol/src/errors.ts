@@ -17,14 +17,19 @@ export const errorCodes = [
   "internal",
   "canceled",
 ] as const;
+/** What the service refuses a call with. */
 export type ErrorCode = (typeof errorCodes)[number];
 
 /** Narrows `resource_exhausted`: a body too large (413), a rate or quota (429), a full disk (507). */
 export type ExhaustedResource = "body" | "quota" | "disk";
 
+/** The body of every error. */
 export interface ErrorBody {
+  /** For programs. */
   code: ErrorCode;
+  /** For people: names the field and says what would be right. */
   message: string;
+  /** More for programs; absent: none. */
   details?: unknown[];
 }
 

@@ -2,6 +2,7 @@
 
 /** What happens once `timeout_seconds` are over. */
 export const onTimeouts = ["delete", "suspend"] as const;
+/** What happens to a sandbox once its `timeout_seconds` are over. */
 export type OnTimeout = (typeof onTimeouts)[number];
 
 /** In `public_ports`, alone: every port but the agent's. */

@@ -26,6 +26,7 @@ export const sandboxStates = [
   "SANDBOX_STATE_DELETING",
   "SANDBOX_STATE_ERROR",
 ] as const;
+/** Where a sandbox is in its life. */
 export type SandboxState = (typeof sandboxStates)[number];
 
 export const transitionTriggers = [

@@ -25,9 +25,11 @@ export type AttachEvent =
   | { type: "gap"; stream: "stdout" | "stderr"; from: number; to: number }
   | { type: "exit"; process: ProcessInfo };
 
+/** Options of `SandboxProcess.attach`. */
 export interface AttachOptions extends CallOptions {
   /** Bytes of standard output and error that are known already; default 0: all that is kept. */
   after_stdout?: number;
+  /** As `after_stdout`, of standard error. */
   after_stderr?: number;
   /** Told when the connection was lost, and again when it is there. Default: it is simply made again, for up to a minute. */
   onConnection?: (state: "lost" | "restored") => void;
@@ -56,6 +58,7 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
     this.#offsets = { stdout: options.after_stdout ?? 0, stderr: options.after_stderr ?? 0 };
   }
 
+  /** What `SandboxProcess.attach` calls. */
   static async open(dataPlane: DataPlane, processId: string, options: AttachOptions): Promise<Attachment> {
     const path = `/v1/processes/${encodeURIComponent(processId)}/attach`;
     const attachment = new Attachment(dataPlane, path, options);
@@ -77,6 +80,7 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
     this.#send(channels.close, Uint8Array.of(channels.stdin));
   }
 
+  /** Tells the terminal its size, in characters, 1 to 65,535 each. */
   resize(size: { cols: number; rows: number }): void {
     this.#send(
       channels.resize,

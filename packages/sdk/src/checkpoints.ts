@@ -8,7 +8,7 @@ import type {
 import type { DataPlane } from "./data-plane.ts";
 import type { CallOptions } from "./transport.ts";
 
-/** Checkpoints of a sandbox's whole disk (spec/contract.md, Data plane: checkpoints). */
+/** Checkpoints of a sandbox's whole disk. */
 export class Checkpoints {
   readonly #dataPlane: DataPlane;
 
@@ -52,6 +52,7 @@ export class Checkpoints {
     return this.#dataPlane.json("POST", "/v1/checkpoint/wait", { json, signal, repeatable: true });
   }
 
+  /** Removes a checkpoint from storage. `not_found` where the sandbox has none of this id. */
   delete(checkpointId: string, options: CallOptions = {}): Promise<CheckpointDeleted> {
     const path = `/v1/checkpoint/${encodeURIComponent(checkpointId)}`;
     return this.#dataPlane.json("DELETE", path, { ...options, repeatable: false });

@@ -32,6 +32,9 @@ export interface ClocheOptions {
   useDomains?: boolean;
 }
 
+/** Bun would give up after five minutes; the others know of no `timeout`. */
+const platformFetch: Fetch = (url, init) => globalThis.fetch(url, { ...init, timeout: false } as RequestInit);
+
 /**
  * The entry to Cloche.
  *
@@ -49,7 +52,7 @@ export class Cloche {
   constructor(options: ClocheOptions = {}) {
     requireRuntime();
     const { gatewayUrl, apiKey, useDomains } = serviceAddress(options);
-    const fetch = options.fetch ?? ((url: string, init: RequestInit) => globalThis.fetch(url, init));
+    const fetch = options.fetch ?? platformFetch;
     this.gateway = new Gateway(gatewayUrl, apiKey, fetch);
     this.#settings = {
       fetch,

@@ -4,11 +4,15 @@ import type { Fetch, FetchResponse } from "./fetch.ts";
 import { send, type CallOptions } from "./transport.ts";
 import { type OpenWebSocket, platformWebSocket, type WebSocketLike } from "./web-socket.ts";
 
+/** What a request to a sandbox may carry. */
 export interface DataPlaneRequest extends CallOptions {
+  /** Fields that are undefined are left out. */
   query?: Record<string, string | number | boolean | undefined>;
+  /** Besides the token's and, with `json`, the content type. */
   headers?: Record<string, string>;
   /** Sent as JSON; fields that are undefined are left out. */
   json?: unknown;
+  /** Sent as it is. A stream is sent once: such a request is not repeated. */
   body?: BodyInit;
   /** Default: every method but POST. */
   repeatable?: boolean;
@@ -91,6 +95,7 @@ export class DataPlane {
     return this.#webSocket(url.replace(/^http/, "ws"), [...protocols, `cloche.token.${token}`]);
   }
 
+  /** As `request`, and reads the answer as JSON. `invalid_answer` where it is none. */
   async json<Answer>(method: string, path: string, request: DataPlaneRequest = {}): Promise<Answer> {
     const response = await this.request(method, path, request);
     try {

@@ -35,13 +35,15 @@ export class ClocheSdkError extends Error {
   ) {
     const { code = "usage", ...rest } = options;
     super(message, rest);
-    this.name = new.target.name;
+    // By itself, for a minifier renames classes.
+    this.name = "ClocheSdkError";
     this.code = code;
   }
 }
 
 /** The service answered with an error. `message` names the field and says what would be right. */
 export class ClocheApiError extends ClocheSdkError {
+  /** The service's code; `unknown` where something in between answered. */
   declare readonly code: ErrorCode | "unknown";
   /** HTTP status. */
   readonly status: number;
@@ -63,6 +65,7 @@ export class ClocheApiError extends ClocheSdkError {
     },
   ) {
     super(message, { code: fields.code });
+    this.name = "ClocheApiError";
     this.status = fields.status;
     this.requestId = fields.requestId;
     this.details = fields.details ?? [];
@@ -72,6 +75,7 @@ export class ClocheApiError extends ClocheSdkError {
 
 /** No answer came: the address does not resolve, nobody listens, the certificate is not trusted, the connection was lost. */
 export class ClocheConnectionError extends ClocheSdkError {
+  /** Why there was no answer. */
   declare readonly code: "unreachable" | "untrusted" | "connection_lost";
 
   constructor(
@@ -79,15 +83,18 @@ export class ClocheConnectionError extends ClocheSdkError {
     options: ErrorOptions & { code?: "unreachable" | "untrusted" | "connection_lost" } = {},
   ) {
     super(message, { code: "connection_lost", ...options });
+    this.name = "ClocheConnectionError";
   }
 }
 
 /** A wait for a state ended without it: too long, or the sandbox went to ERROR or away. */
 export class ClocheWaitError extends ClocheSdkError {
+  /** Whether more time would help. */
   declare readonly code: "wait_failed" | "wait_timeout";
 
   constructor(message: string, options: ErrorOptions & { code?: "wait_failed" | "wait_timeout" } = {}) {
     super(message, { code: "wait_failed", ...options });
+    this.name = "ClocheWaitError";
   }
 }
 

@@ -47,7 +47,7 @@ export interface FileHead {
 }
 
 /**
- * Files of a sandbox (docs/files.md). Every path is absolute; all act as root unless `asUser` says otherwise. No such file:
+ * Files of a sandbox. Every path is absolute; all act as root unless `asUser` says otherwise. No such file:
  * `not_found`.
  */
 export class Files {

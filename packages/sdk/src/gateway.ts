@@ -31,7 +31,7 @@ const sandboxService = "cloche.public.v1.SandboxService";
 const apiKeyService = "cloche.public.v1.ApiKeyService";
 
 /**
- * The gateway's methods, one each, in its own field names (spec/contract.md, Gateway). Belongs on a team's backend: it holds the API key.
+ * The gateway's methods, one each, in its own field names. Belongs on a team's backend: it holds the API key.
  * Reading calls and those that are safe to repeat are retried when no answer came; creating ones only with an
  * `idempotency_key`.
  */
@@ -50,9 +50,11 @@ export class Gateway {
   createSandbox(request: CreateSandboxRequest = {}, options: CallOptions = {}): Promise<SandboxWithToken> {
     return this.#make("CreateSandbox", request, options);
   }
+  /** `not_found` where the team has no such sandbox. */
   async getSandbox(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
     return (await this.#read<{ sandbox: SandboxInfo }>("GetSandbox", { id }, options)).sandbox;
   }
+  /** One page of the team's sandboxes. */
   listSandboxes(
     request: ListSandboxesRequest = {},
     options: CallOptions = {},
@@ -89,6 +91,7 @@ export class Gateway {
   forkSandbox(request: ForkSandboxRequest, options: CallOptions = {}): Promise<ForkedSandboxes> {
     return this.#make("ForkSandbox", request, options);
   }
+  /** A token for one sandbox, in any state but DELETING and ERROR (`failed_precondition`). */
   issueDataPlaneToken(sandboxId: string, options: CallOptions = {}): Promise<DataPlaneToken> {
     return this.#read("IssueDataPlaneToken", { sandbox_id: sandboxId }, options);
   }
@@ -157,6 +160,7 @@ export class Gateway {
   ): Promise<CreatedApiKey> {
     return this.#call("CreateApiKey", request, options, apiKeyService);
   }
+  /** The team's keys, without their secrets. */
   async listApiKeys(options: CallOptions = {}): Promise<ApiKey[]> {
     const all: ApiKey[] = [];
     for (let message = {}; ; ) {
@@ -171,6 +175,7 @@ export class Gateway {
       message = { page_token: page.next_page_token };
     }
   }
+  /** Makes a key useless at once. `not_found` where the team has none of this id. */
   async revokeApiKey(id: string, options: CallOptions = {}): Promise<void> {
     await this.#call("RevokeApiKey", { id }, options, apiKeyService);
   }

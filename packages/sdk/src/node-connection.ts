@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ClocheSdkError } from "./index.ts";
 
+/** How Node's connections are made. */
 export interface NodeFetchOptions {
   /** PEM of the authority that signed the edge's certificate; trusted besides the public ones. Default: those alone. */
   caCert?: string | undefined;
@@ -27,12 +28,15 @@ export interface Connection extends NodeFetchOptions {
 
 /** Where a service on this machine is, as `cloche status --json` prints it. */
 export interface LocalService {
+  /** Where the gateway is. */
   gateway_url: string;
+  /** Where to connect for any sandbox domain. */
   edge_url: string;
   /** Of all sandboxes; absent from services before it was added. */
   data_plane_url?: string;
   /** Where MCP clients connect over HTTP; absent where it is switched off. */
   mcp_url?: string;
+  /** Sandboxes are `<id>.<base_domain>`. */
   base_domain: string;
   /** File with the CA's PEM. */
   ca_cert: string;
@@ -40,9 +44,11 @@ export interface LocalService {
   api_key: string;
   /** Of sandboxes that ask for none. */
   runtime: string;
+  /** Of the service. */
   version: string;
   /** 0 or a dead process: it does not run. */
   pid: number;
+  /** False once it was stopped. */
   ready: boolean;
 }
 

@@ -9,10 +9,9 @@ import type { Attachment, AttachEvent, AttachOptions } from "./attachment.ts";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { fromBase64 } from "./base64.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
-import { readEvents } from "./event-stream.ts";
 import { type CallOptions, sleep } from "./transport.ts";
 
-/** Fields of a process to start; shapes, defaults and limits are those of docs/processes.md, Starting. */
+/** Fields of a process to start. */
 export type ProcessOptions = Omit<ProcessRequest, "cmd"> & CallOptions;
 /** Of a terminal; `cols` 80 and `rows` 24 unless given. */
 export type TerminalOptions = Omit<ProcessOptions, "tty" | "stdin" | "merge_output"> & {
@@ -27,7 +26,7 @@ const defaultCells = { cols: 80, rows: 24 };
 const waitSecs = 60;
 const retryForMs = 60_000;
 
-/** Processes that outlive the request that started them (docs/processes.md). */
+/** Processes that outlive the request that started them. */
 export class Processes {
   readonly #dataPlane: DataPlane;
 
@@ -78,6 +77,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     this.#info = info;
   }
 
+  /** `proc-` and 20 characters. */
   get id(): string {
     return this.#info.process_id;
   }
@@ -86,6 +86,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     return this.#info;
   }
 
+  /** Asks the sandbox how it is. `not_found` once it is forgotten. */
   refresh(options: CallOptions = {}): Promise<ProcessInfo> {
     return this.#told(this.#dataPlane.json("GET", pathOf(this.id), options));
   }
@@ -114,6 +115,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     );
   }
 
+  /** Changes the size of its terminal, in characters, 1 to 65,535 each. `failed_precondition` where it has none or has ended. */
   resize(size: { cols: number; rows: number }, options: CallOptions = {}): Promise<ProcessInfo> {
     return this.#told(this.#dataPlane.json("POST", `${pathOf(this.id)}/resize`, { json: size, ...options }));
   }
@@ -128,6 +130,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     return (await answer).bytes;
   }
 
+  /** End of file on its standard input. `failed_precondition` where it is closed, was never open, or the process has ended. */
   endInput(options: CallOptions = {}): Promise<OkResponse> {
     return this.#dataPlane.json("DELETE", `${pathOf(this.id)}/stdin`, options);
   }
@@ -199,6 +202,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     offsets: { stdout: number; stderr: number },
     signal: AbortSignal | undefined,
   ): AsyncGenerator<AttachEvent, void> {
+    const { readEvents } = await import("./event-stream.ts");
     const response = await this.#dataPlane.request("GET", `${pathOf(this.id)}/output`, {
       query: { follow: true, after_stdout: offsets.stdout, after_stderr: offsets.stderr },
       headers: { accept: "text/event-stream" },

@@ -1,18 +1,12 @@
 import { ClocheSdkError } from "./errors.ts";
 
-type Platform = { process?: { versions?: { node?: string } }; crypto?: { randomUUID?: unknown } };
-
-/** Throws in one line where the JavaScript runtime lacks what the SDK stands on. */
+/** Throws in one line where the JavaScript runtime lacks what the SDK stands on. Looks without touching: Node loads much of it on touch. */
 export function requireRuntime(platform: object = globalThis): void {
-  const { process, crypto } = platform as Platform;
-  const has: Record<string, unknown> = {
-    fetch: Reflect.get(platform, "fetch"),
-    ReadableStream: Reflect.get(platform, "ReadableStream"),
-    "AbortSignal.any": (Reflect.get(platform, "AbortSignal") as { any?: unknown } | undefined)?.any,
-    "crypto.randomUUID": crypto?.randomUUID,
-  };
-  const missing = Object.keys(has).filter((name) => typeof has[name] !== "function");
+  const missing = ["fetch", "ReadableStream", "crypto"].filter((name) => !(name in platform));
+  const signals = Reflect.get(platform, "AbortSignal") as { any?: unknown } | undefined;
+  if (typeof signals?.any !== "function") missing.push("AbortSignal.any");
   if (missing.length === 0) return;
+  const { process } = platform as { process?: { versions?: { node?: string } } };
   const node = process?.versions?.node;
   const here = node === undefined ? "this runtime" : `Node ${node}`;
   throw new ClocheSdkError(

@@ -8,8 +8,6 @@ import {
   type ExecBytesOptions,
   type ExecEvent,
   type ExecOptions,
-  execStream,
-  execStreamBytes,
 } from "./exec.ts";
 import { Files } from "./files.ts";
 import { type Gateway, isNotFound, type SuspendOptions } from "./gateway.ts";
@@ -40,9 +38,11 @@ const pollMostMs = 1_000;
 
 /** How a client reaches the sandboxes that it hands out. */
 export interface DataPlaneSettings {
+  /** For every request. */
   fetch: Fetch;
   /** Default: the platform's. */
   webSocket?: OpenWebSocket | undefined;
+  /** Store what is no JSON object as `{"v": value}`. */
   wrapStoreValues: boolean;
   /** Where the service names an address on this machine's loopback, that one is used in place of the sandbox's domain. */
   plainLoopback?: boolean;
@@ -50,10 +50,15 @@ export interface DataPlaneSettings {
 
 /** What one can do in a sandbox with nothing but its domain and tokens: what a browser or another team's program holds. */
 export class SandboxDataPlane {
+  /** Files and directories. */
   readonly files: Files;
+  /** Snapshots of the disk, and going back to them. */
   readonly checkpoints: Checkpoints;
+  /** Programs that outlive the call that started them, and terminals. */
   readonly processes: Processes;
+  /** Supervised background services. */
   readonly services: Services;
+  /** A JSON key-value store on the sandbox's disk. */
   readonly store: Store;
   /** For routes that the SDK has no method for. */
   readonly dataPlane: DataPlane;
@@ -68,7 +73,7 @@ export class SandboxDataPlane {
   }
 
   /**
-   * Runs a command and answers when it has ended; no shell: `cmd` is a program and its arguments (spec/contract.md, Data plane: exec).
+   * Runs a command and answers when it has ended; no shell: `cmd` is a program and its arguments.
    * A non-zero `exit_code` is an answer, not an error. Aborting `signal` kills the command. No time limit unless `timeout_ms` is given.
    */
   exec(cmd: readonly string[], options: ExecOptions = {}): Promise<ExecResponse> {
@@ -76,19 +81,21 @@ export class SandboxDataPlane {
   }
 
   /** Runs a command and yields its output as it comes, at the end one `exit`. Leaving the loop early kills the command. */
-  execStream(cmd: readonly string[], options: ExecOptions = {}): AsyncGenerator<ExecEvent, void> {
-    return execStream(this.dataPlane, cmd, options);
+  async *execStream(cmd: readonly string[], options: ExecOptions = {}): AsyncGenerator<ExecEvent, void> {
+    const { execStream } = await import("./exec-stream.ts");
+    yield* execStream(this.dataPlane, cmd, options);
   }
 
   /**
    * As `execStream`, with input and output as the bytes that they are. `stdin` may come piece by piece while the command runs;
    * the command's end does not wait for it.
    */
-  execStreamBytes(
+  async *execStreamBytes(
     cmd: readonly string[],
     options: ExecBytesOptions = {},
   ): AsyncGenerator<ExecBytesEvent, void> {
-    return execStreamBytes(this.dataPlane, cmd, options);
+    const { execStreamBytes } = await import("./exec-stream.ts");
+    yield* execStreamBytes(this.dataPlane, cmd, options);
   }
 
   /** A TCP connection to a server on the sandbox's loopback, for what is not HTTP. Nothing listening: an error that names the port. */
@@ -152,6 +159,7 @@ export class Sandbox extends SandboxDataPlane {
     return new Sandbox(gateway, settings, answer.sandbox, token.jwt === "" ? undefined : token);
   }
 
+  /** `sbx-` and 20 characters. */
   get id(): string {
     return this.#info.id;
   }
@@ -159,10 +167,12 @@ export class Sandbox extends SandboxDataPlane {
   get info(): SandboxInfo {
     return this.#info;
   }
+  /** `<id>.<base domain>`, with its port where it is not 443; empty until it first ran. */
   get domain(): string {
     return this.#info.domain;
   }
 
+  /** Asks the gateway how it is. `not_found` once it is deleted. */
   async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.#gateway.getSandbox(this.id, options);
     return this.#info;
@@ -183,6 +193,7 @@ export class Sandbox extends SandboxDataPlane {
     this.#info = await this.#gateway.resumeSandbox(this.id, options);
     return this.#info;
   }
+  /** A clone: of memory and disk as they are now, or of the disk of `checkpoint_id`. It answers when the clone runs, or after 10 s. */
   async fork(
     request: Omit<ForkSandboxRequest, "source_sandbox_id" | "count"> = {},
     options: CallOptions = {},
@@ -206,6 +217,7 @@ export class Sandbox extends SandboxDataPlane {
       }),
     );
   }
+  /** Changes what is named; the rest stays. */
   async update(request: Omit<UpdateSandboxRequest, "id">, options: CallOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.#gateway.updateSandbox({ ...request, id: this.id }, options);
     return this.#info;

@@ -1,19 +1,23 @@
 import type { OkResponse, ServiceDefinition, ServiceRecord } from "@cloche/protocol";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { ClocheConnectionError } from "./errors.ts";
-import { readText } from "./event-stream.ts";
 import type { CallOptions } from "./transport.ts";
 
 /** Answer of an exec in a service's container. */
 export interface ServiceExecResponse {
+  /** Bytes that are no UTF-8 are U+FFFD. */
   stdout: string;
+  /** As `stdout`. */
   stderr: string;
+  /** 128 + N: killed by signal N. */
   exit_code: number;
+  /** It was killed because `timeout_secs` were over. */
   timed_out: boolean;
+  /** True where one of its processes was killed because the sandbox's memory was used up. */
   out_of_memory?: boolean;
 }
 
-/** Supervised background services of a sandbox (spec/contract.md, Data plane: services). */
+/** Supervised background services of a sandbox. */
 export class Services {
   readonly #dataPlane: DataPlane;
 
@@ -21,11 +25,13 @@ export class Services {
     this.#dataPlane = dataPlane;
   }
 
+  /** Every defined service, by name. */
   async list(options: CallOptions = {}): Promise<ServiceRecord[]> {
     return (await this.#dataPlane.json<{ services: ServiceRecord[] }>("GET", "/v1/services", options))
       .services;
   }
 
+  /** `not_found` where none of this name is defined. */
   get(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
     return this.#dataPlane.json("GET", pathOf(name), options);
   }
@@ -77,6 +83,7 @@ export class Services {
   ): AsyncGenerator<string, void> {
     const { tail, signal } = options;
     const query = { tail, follow: true };
+    const { readText } = await import("./event-stream.ts");
     const response = await this.#dataPlane.request("GET", `${pathOf(name)}/logs`, { query, signal });
     try {
       yield* readText(bodyOf(response));

@@ -10,12 +10,12 @@ import type { DataPlane } from "./data-plane.ts";
 import { ClocheSdkError } from "./errors.ts";
 import type { CallOptions } from "./transport.ts";
 
-/** The JSON key-value store of a sandbox (spec/contract.md, Data plane: store). */
+/** The JSON key-value store of a sandbox. */
 export class Store {
   readonly #dataPlane: DataPlane;
   readonly #wrap: boolean;
 
-  /** `wrapValues`: what is no JSON object is stored as `{"v": value}`, so that a get always answers an object (rule 6). */
+  /** `wrapValues`: what is no JSON object is stored as `{"v": value}`, so that a get always answers an object. */
   constructor(dataPlane: DataPlane, wrapValues = false) {
     this.#dataPlane = dataPlane;
     this.#wrap = wrapValues;
@@ -37,6 +37,7 @@ export class Store {
     return this.#dataPlane.json("GET", pathOf(key), options);
   }
 
+  /** Removes a key; one that is not there is no error. */
   delete(key: string, options: CallOptions = {}): Promise<StoreDeleteResponse> {
     return this.#dataPlane.json("DELETE", pathOf(key), { ...options, repeatable: false });
   }

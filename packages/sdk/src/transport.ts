@@ -23,7 +23,7 @@ const retryAfterMaxSeconds = 5;
 
 /** Sends a request; answers the response when it is 2xx, throws a typed error else. */
 export async function send(fetch: Fetch, request: TransportRequest): Promise<FetchResponse> {
-  const repeatable = request.repeatable && !(request.body instanceof ReadableStream);
+  const repeatable = request.repeatable && !isStream(request.body);
   for (let attempt = 0; ; attempt += 1) {
     const waitMs = repeatable ? retryWaitsMs[attempt] : undefined;
     try {
@@ -54,7 +54,7 @@ async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<FetchR
   const { method, url, headers, body, signal } = request;
   const init: RequestInit & { duplex?: "half" } = { method, headers, redirect: "error", credentials: "omit" };
   if (body !== undefined) init.body = body;
-  if (body instanceof ReadableStream) init.duplex = "half";
+  if (isStream(body)) init.duplex = "half";
   if (signal !== undefined) init.signal = signal;
   let response: FetchResponse;
   try {
@@ -66,6 +66,10 @@ async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<FetchR
   if (response.ok) return response;
   throw await apiErrorOf(response);
 }
+
+/** Text and nothing first: Node loads its streams for who names them. */
+const isStream = (body: BodyInit | undefined): boolean =>
+  typeof body === "object" && body instanceof ReadableStream;
 
 /** Resolves after `ms`; rejects with the signal's reason when it aborts. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {

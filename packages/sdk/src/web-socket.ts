@@ -3,16 +3,25 @@ import type { CallOptions } from "./transport.ts";
 
 /** What the SDK uses of a WebSocket: the browser's and Node's own fit, as does that of `@cloche/sdk/node`. */
 export interface WebSocketLike {
+  /** Set to `arraybuffer`. */
   binaryType: string;
+  /** 1: open. */
   readonly readyState: number;
+  /** Bytes that are not sent yet. */
   readonly bufferedAmount: number;
+  /** One binary message. */
   send(data: Uint8Array<ArrayBuffer>): void;
+  /** With the code 1000 where none is given. */
   close(code?: number): void;
+  /** As the platform's own. */
   addEventListener(type: "open" | "error", listener: () => void): void;
+  /** As the platform's own. */
   addEventListener(type: "message", listener: (event: { data: unknown }) => void): void;
+  /** As the platform's own. */
   addEventListener(type: "close", listener: (event: { code: number; reason: string }) => void): void;
 }
 
+/** Opens a WebSocket with these subprotocols. */
 export type OpenWebSocket = (url: string, protocols: string[]) => WebSocketLike | Promise<WebSocketLike>;
 
 /** The platform's own, where it has one. */

@@ -1,20 +1,33 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { constants } from "node:os";
+import { existsSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
+import { UsageError } from "../exit-codes.ts";
 import type { Registry } from "./register.ts";
 
-const root = join(dirname(fileURLToPath(import.meta.url)), "..", "..", "..", "..");
-const serviceMain = join(root, "packages", "app", "src", "main.ts");
+const serviceMain = join("packages", "app", "src", "main.ts");
+
+/** The checkout that this command belongs to; the command alone, as a package, has none. */
+function findCheckout(): string | undefined {
+  for (let folder = import.meta.dirname; ; folder = dirname(folder)) {
+    if (existsSync(join(folder, serviceMain))) return folder;
+    if (dirname(folder) === folder) return undefined;
+  }
+}
 
 const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update"]);
 
 /** The service is another trust domain, so it is started as a process of its own, as npm start does. */
 export async function runService(registry: Registry, words: string[]): Promise<void> {
+  const root = findCheckout();
+  if (root === undefined) {
+    const command = `npx cloche ${words.join(" ")}`;
+    throw new UsageError(`this is for the service's own machine: in its checkout, run ${command}`);
+  }
   const json = registry.program.opts<{ json?: boolean }>().json === true;
   const flags = json && answersJson.has(words[0] ?? "") ? ["--json"] : [];
-  const node = ["--disable-warning=ExperimentalWarning", serviceMain, ...words, ...flags];
+  const node = ["--disable-warning=ExperimentalWarning", join(root, serviceMain), ...words, ...flags];
   const child = spawn(process.execPath, node, { cwd: root, env: registry.terminal.env, stdio: "inherit" });
   // Ctrl-C reaches the child too, which ends in its own time; we only must not end before it.
   const wait = (): void => undefined;

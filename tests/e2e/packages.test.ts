@@ -1,0 +1,216 @@
+// The published packages as a stranger has them: packed, installed into an empty folder, run on every runtime, bundled.
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { build as esbuild } from "esbuild";
+import { rolldown } from "rolldown";
+import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
+import { succeeded } from "../fixtures/python-tools.ts";
+import { runtimeProgram } from "../fixtures/runtimes.ts";
+import { repositoryRoot, runCommand } from "../fixtures/service.ts";
+
+const { target, home, runtime } = inject("service");
+const page = readFileSync(join(repositoryRoot, "docs/typescript.md"), "utf8");
+const [, tenLines = ""] = /## Ten lines\n+```ts\n([^]*?)```/.exec(page) ?? [];
+const answer = "45\n\nprint(sum(range(10)))\n\n";
+/** Fewer words of the same kind, for the many places where it must run. */
+const brief = `const cloche = new Cloche();
+const sandbox = await cloche.create();
+let streamed = "";
+for await (const event of sandbox.execStream(["echo", "streamed"])) if (event.type === "stdout") streamed += event.data;
+const shell = await sandbox.processes.terminal(["cat"]);
+const attachment = await shell.attach();
+await attachment.write("typed\\n");
+let typed = "";
+for await (const event of attachment) {
+  if (event.type === "stdout") typed += new TextDecoder().decode(event.data);
+  if (typed.includes("\\n")) break;
+}
+await sandbox.files.write("/root/a", "written");
+console.log(streamed + typed.trim(), await sandbox.files.readText("/root/a"));
+await sandbox.delete();
+await cloche.close();`;
+const briefAnswer = "streamed\ntyped written\n";
+const esm = `import { Cloche } from "@cloche/sdk";\n${brief}\n`;
+const cjs = `const { Cloche } = require("@cloche/sdk");\n(async () => {\n${brief}\n})();\n`;
+
+let folder = "";
+const { PATH, HOME } = process.env;
+/** What a program is told where the service is: its address and key, and on its own machine nothing but the home. */
+const named = {
+  PATH,
+  HOME,
+  CLOCHE_HOME: "/nonexistent",
+  CLOCHE_URL: target.gatewayUrl,
+  CLOCHE_API_KEY: target.apiKey,
+};
+const local = { PATH, HOME, CLOCHE_HOME: home };
+
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "cloche-packages-"));
+  const words = [
+    "pack",
+    "--silent",
+    "-w",
+    "packages/sdk",
+    "-w",
+    "packages/cli",
+    "--pack-destination",
+    folder,
+  ];
+  await succeeded("npm", words, { cwd: repositoryRoot });
+  const tarballs = readdirSync(folder).map((name) => join(folder, name));
+  writeFileSync(join(folder, "package.json"), JSON.stringify({ name: "empty", private: true }));
+  await succeeded("npm", ["install", "--silent", "--prefer-offline", ...tarballs], { cwd: folder });
+  writeFileSync(join(folder, "brief.mjs"), esm);
+  writeFileSync(join(folder, "brief.cjs"), cjs);
+  writeFileSync(join(folder, "ten.mjs"), tenLines);
+});
+
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const run = (program: string, words: string[], env: NodeJS.ProcessEnv = named): Promise<string> =>
+  succeeded(program, words, { cwd: folder, env });
+
+test("a pack leaves the checkout as it was, and the package holds nothing of the workspace", async () => {
+  const changed = await succeeded("git", ["status", "--porcelain", "packages/sdk", "packages/cli"]);
+  expect(changed.split("\n").filter((line) => /package\.json|LICENSE|\.new/.test(line))).toEqual(
+    expect.not.arrayContaining([expect.stringContaining("LICENSE")]),
+  );
+  const manifest = readFileSync(join(repositoryRoot, "packages/sdk/package.json"), "utf8");
+  expect(manifest).toContain("./src/index.ts");
+  const installed = join(folder, "node_modules/@cloche");
+  for (const name of ["sdk", "cli"]) {
+    const dist = join(installed, name, "dist");
+    for (const file of readdirSync(dist))
+      expect(readFileSync(join(dist, file), "utf8")).not.toMatch(/from "@cloche\/|require\("@cloche\//);
+    expect(readdirSync(join(installed, name))).toEqual(
+      expect.arrayContaining(["LICENSE", "README.md", "package.json"]),
+    );
+  }
+});
+
+// What differs is the runtime here, not the one of the sandboxes.
+if (runtime === "gvisor") {
+  describe("the SDK", () => {
+    test("runs the ten lines of docs/typescript.md on the oldest Node, told nothing but where its service's home is", async () => {
+      expect(tenLines.trim().split("\n").filter(Boolean).length).toBeLessThanOrEqual(12);
+      expect(await run(await runtimeProgram("node", "20.20.2"), ["ten.mjs"], local)).toBe(answer);
+    });
+
+    test.each(["20.20.2", "22.23.3", "24.21.0"])("works in Node %s as ESM and CommonJS", async (version) => {
+      const node = version.startsWith("24") ? process.execPath : await runtimeProgram("node", version);
+      expect(await run(node, ["brief.mjs"])).toBe(briefAnswer);
+      expect(await run(node, ["brief.cjs"])).toBe(briefAnswer);
+    });
+
+    test.each([
+      ["bun", "1.4.5", []],
+      ["deno", "2.9.6", ["run", "--allow-env", "--allow-net", "--allow-read", "--no-prompt"]],
+    ] as const)("works in %s %s as ESM and CommonJS", async (name, version, words) => {
+      const program = await runtimeProgram(name, version);
+      expect(await run(program, [...words, "brief.mjs"])).toBe(briefAnswer);
+      expect(await run(program, [...words, "brief.cjs"])).toBe(briefAnswer);
+    });
+
+    test("says in one line that Node 18 is too old", async () => {
+      const node = await runtimeProgram("node", "18.20.8");
+      const { code, stderr } = await runCommand(node, ["ten.mjs"], { cwd: folder, env: named });
+      expect(code).not.toBe(0);
+      expect(stderr).toMatch(
+        /^ClocheSdkError: Node 18\.20\.8 is too old for @cloche\/sdk .*: use Node 20 or newer, .*$/m,
+      );
+      const command = await runCommand(node, ["node_modules/@cloche/cli/dist/cloche.cjs", "ls"], {
+        cwd: folder,
+      });
+      expect([command.code, command.stderr]).toEqual([
+        1,
+        "cloche: Node 20 or newer is needed; this is Node 18.20.8\n",
+      ]);
+    });
+
+    test.each(["node", "browser"] as const)(
+      "is bundled for %s by esbuild and by rolldown",
+      async (platform) => {
+        const input = join(folder, "brief.mjs");
+        const one = join(folder, `esbuild-${platform}.mjs`);
+        await esbuild({
+          entryPoints: [input],
+          outfile: one,
+          bundle: true,
+          format: "esm",
+          platform,
+          external: ["ws"],
+        });
+        const bundle = await rolldown({ input, platform, external: ["ws", /^node:/] });
+        const two = join(folder, `rolldown-${platform}`);
+        await bundle.write({ dir: two, format: "esm", entryFileNames: "main.mjs" });
+        for (const file of [one, join(two, "main.mjs")]) {
+          if (platform === "browser") expect(readFileSync(file, "utf8")).not.toMatch(/["'](node:|ws["'])/);
+          // What a browser has, Node 24 has too.
+          expect(await run(process.execPath, [file])).toBe(briefAnswer);
+        }
+      },
+    );
+
+    test("has types for ESM, CommonJS and bundlers that need none of the workspace's settings", async () => {
+      writeFileSync(join(folder, "a.mts"), tenLines);
+      writeFileSync(
+        join(folder, "b.cts"),
+        'import { Cloche } from "@cloche/sdk";\nexport const c: Cloche = new Cloche({ caCert: "" });\n',
+      );
+      writeFileSync(
+        join(folder, "c.ts"),
+        'import { openDataPlane, type EntryInfo } from "@cloche/sdk";\nexport const f = (token: string): Promise<EntryInfo> =>\n  openDataPlane({ domain: "", token: async () => ({ jwt: token, expires_at_unix: 1 }) }).files.stat("/");\n',
+      );
+      const tsc = join(repositoryRoot, "node_modules/typescript/bin/tsc");
+      const strict = [
+        tsc,
+        "--noEmit",
+        "--strict",
+        "--ignoreConfig",
+        "--target",
+        "es2022",
+        "--lib",
+        "es2022,esnext.disposable,dom,dom.iterable,dom.asynciterable",
+      ];
+      const types = ["--types", "node", "--typeRoots", join(repositoryRoot, "node_modules/@types")];
+      await run(process.execPath, [...strict, ...types, "--module", "nodenext", "a.mts", "b.cts"]);
+      await run(process.execPath, [
+        ...strict,
+        "--types",
+        "",
+        "--module",
+        "esnext",
+        "--moduleResolution",
+        "bundler",
+        "--customConditions",
+        "browser",
+        "c.ts",
+      ]);
+    });
+  });
+
+  describe("the command", () => {
+    const cloche = "node_modules/.bin/cloche";
+    test.each(["20.20.2", "24.21.0"])("works in Node %s from its one file", async (version) => {
+      const node = version.startsWith("24") ? process.execPath : await runtimeProgram("node", version);
+      const { version: own } = JSON.parse(
+        readFileSync(join(repositoryRoot, "packages/cli/package.json"), "utf8"),
+      ) as { version: string };
+      expect(await run(node, [cloche, "--version"])).toBe(`${own}\n`);
+      const id = (JSON.parse(await run(node, [cloche, "create", "--json"])) as { id: string }).id;
+      writeFileSync(join(folder, "copied"), "copied");
+      await run(node, [cloche, "cp", "copied", `${id}:/root/copied`]);
+      expect(await run(node, [cloche, "exec", id, "cat", "/root/copied"])).toBe("copied");
+      const tty = await run(node, [cloche, "exec", "-t", id, "--", "sh", "-c", "test -t 1 && echo yes"]);
+      expect(tty).toContain("yes");
+      await run(node, [cloche, "rm", id]);
+      const up = await runCommand(node, [cloche, "up"], { cwd: folder, env: named });
+      expect([up.code, up.stderr]).toEqual([
+        2,
+        expect.stringContaining("in its checkout, run npx cloche up"),
+      ]);
+    });
+  });
+}
