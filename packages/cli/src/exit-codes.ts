@@ -1,4 +1,4 @@
-import { ClocheApiError, ClocheConnectionError } from "@cloche/sdk";
+import { ClocheApiError, ClocheConnectionError, ClocheSdkError } from "@cloche/sdk";
 
 /** What the command's exit code says; `cloche exec` passes the command's own through, and its own failures are 125. */
 export const exitCodes = {
@@ -22,6 +22,7 @@ export function exitCodeOf(error: unknown): number {
   if (error instanceof UsageError) return exitCodes.usage;
   if (error instanceof NotFoundError) return exitCodes.notFound;
   if (error instanceof ClocheConnectionError) return exitCodes.notReachable;
+  if (error instanceof ClocheSdkError && error.code === "configuration") return exitCodes.notReachable;
   if (!(error instanceof ClocheApiError)) return exitCodes.failed;
   switch (error.code) {
     case "not_found":

@@ -6,14 +6,19 @@ const wholeId = /^sbx-[a-z0-9]{20}$/;
 /** The sandbox that a word names: an id, a name that only one has, or the beginning of an id that only one has. */
 export async function findSandbox(cloche: Cloche, word: string, signal: AbortSignal): Promise<Sandbox> {
   if (wholeId.test(word)) return cloche.get(word, { signal });
-  const byName: Sandbox[] = [];
-  const byPrefix: Sandbox[] = [];
-  for await (const sandbox of cloche.list({}, { signal })) {
-    if (sandbox.info.state === "SANDBOX_STATE_DELETING") continue;
-    if (sandbox.info.name === word) byName.push(sandbox);
-    else if (word.length > "sbx-".length && sandbox.id.startsWith(word)) byPrefix.push(sandbox);
-  }
-  const found = byName.length > 0 ? byName : byPrefix;
+  const matching = async (
+    name: string | undefined,
+    fits: (sandbox: Sandbox) => boolean,
+  ): Promise<Sandbox[]> => {
+    const found: Sandbox[] = [];
+    for await (const sandbox of cloche.list(name === undefined ? {} : { name }, { signal }))
+      if (sandbox.info.state !== "SANDBOX_STATE_DELETING" && fits(sandbox)) found.push(sandbox);
+    return found;
+  };
+  // The service looks for the beginning of a name: of many sandboxes few are sent.
+  let found = await matching(word, ({ info }) => info.name === word);
+  if (found.length === 0 && /^sbx-./.test(word))
+    found = await matching(undefined, ({ id }) => id.startsWith(word));
   if (found.length === 1) return found[0] as Sandbox;
   if (found.length === 0)
     throw new NotFoundError(`there is no sandbox named ${JSON.stringify(word)}; see cloche ls`);

@@ -146,6 +146,7 @@ test("a start tells at a terminal how far the images are that it waits for", asy
 
 test("a person at a terminal is told what is waited for and for how long; programs are not", async () => {
   const service = new FakeService();
+  service.env = { NO_COLOR: "1" };
   const id = "ckpt-aaaaaaaaaaaaaaaaaaaa";
   /** The lines that stay, each with its final time. */
   const lines = (stderr: string): string[] =>

@@ -1,6 +1,7 @@
 import { Command, CommanderError } from "commander";
 import manifest from "../package.json" with { type: "json" };
 import { addCheckpointCommands } from "./commands/checkpoints.ts";
+import { addCompletionCommand, completeWord, printCandidates } from "./commands/completion.ts";
 import { addCopyCommand } from "./commands/cp.ts";
 import { addExecCommand } from "./commands/exec.ts";
 import { addForwardCommand } from "./commands/forward.ts";
@@ -23,7 +24,7 @@ import { separateCommand } from "./options.ts";
 import { printError, type Terminal } from "./terminal.ts";
 
 const afterHelp = `
-The service is found through CLOCHE_GATEWAY_URL, CLOCHE_API_KEY, CLOCHE_CA_CERT, CLOCHE_EDGE_URL and CLOCHE_BASE_DOMAIN, or as the one on
+The service is found through CLOCHE_URL, CLOCHE_API_KEY, CLOCHE_CA_CERT, CLOCHE_EDGE_URL and CLOCHE_BASE_DOMAIN, or as the one on
 this machine (CLOCHE_HOME, default /var/lib/cloche). A sandbox is named by its id, the beginning of it, or its name.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 service not reachable or not running, 4 not found, 5 not allowed, 6 conflict with its state,
@@ -44,7 +45,8 @@ const withCommandLine: Array<[path: string[], operands: number]> = [
   [["service", "define"], 2],
 ];
 
-function createProgram(registry: Omit<Registry, "program">): Registry {
+/** All commands, none of them run. */
+export function createProgram(registry: Omit<Registry, "program">): Registry {
   const program = new Command("cloche");
   const { terminal } = registry;
   program
@@ -76,6 +78,7 @@ function createProgram(registry: Omit<Registry, "program">): Registry {
   addOpenCommand(full);
   addForwardCommand(full);
   addMcpCommand(full);
+  addCompletionCommand(full);
   inheritSettings(program);
   return full;
 }
@@ -105,8 +108,13 @@ function separated(words: readonly string[], program: Command): string[] {
 /** Runs one command line (without node and script); answers the exit code. Never throws. */
 export async function run(words: readonly string[], terminal: Terminal): Promise<number> {
   let exitCode: number = exitCodes.done;
-  const { program } = createProgram({ terminal, setExitCode: (code) => (exitCode = code) });
+  const registry = createProgram({ terminal, setExitCode: (code) => (exitCode = code) });
+  const { program } = registry;
   try {
+    if (words[0] === completeWord) {
+      await printCandidates(registry, words.slice(1));
+      return exitCode;
+    }
     await program.parseAsync(separated(words, program), { from: "user" });
     return exitCode;
   } catch (error) {

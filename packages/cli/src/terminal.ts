@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
-import { ClocheApiError, type Cloche } from "@cloche/sdk";
+import { ClocheSdkError, ClocheApiError, type Cloche } from "@cloche/sdk";
+import { coloured, colourOfState } from "./colours.ts";
 
 /** Where a run of the CLI reads and writes; tests pass their own. */
 export interface Terminal {
@@ -24,17 +25,22 @@ export async function write(stream: Writable, text: string | Uint8Array): Promis
 export const printJson = (terminal: Terminal, value: unknown): Promise<void> =>
   write(terminal.stdout, `${JSON.stringify(value, null, 2)}\n`);
 
+const isState = /^(state|status|result)$/i;
+
 /** Columns padded to their widest cell; nothing at all for no rows but the header. */
 export async function printTable(terminal: Terminal, header: string[], rows: string[][]): Promise<void> {
   const widths = header.map((title, column) =>
     Math.max(title.length, ...rows.map((row) => row[column]?.length ?? 0)),
   );
-  const lines = [header, ...rows].map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join("  ")
-      .trimEnd(),
-  );
+  const lines = [header, ...rows].map((row, at) => {
+    const last = row.findLastIndex((cell) => cell !== "");
+    const shown = row.slice(0, last + 1).map((cell, column) => {
+      const padding = " ".repeat(column === last ? 0 : (widths[column] ?? 0) - cell.length);
+      const colour = at === 0 ? "bold" : isState.test(header[column] ?? "") ? colourOfState(cell) : undefined;
+      return `${coloured(terminal, terminal.stdout, colour, cell)}${padding}`;
+    });
+    return shown.join("  ");
+  });
   await write(terminal.stdout, `${lines.join("\n")}\n`);
 }
 
@@ -42,7 +48,11 @@ export async function printTable(terminal: Terminal, header: string[], rows: str
 export async function printFields(terminal: Terminal, fields: [string, string][]): Promise<void> {
   const shown = fields.filter(([, value]) => value !== "");
   const width = Math.max(...shown.map(([name]) => name.length));
-  await write(terminal.stdout, shown.map(([name, value]) => `${name.padEnd(width)}  ${value}\n`).join(""));
+  const line = (name: string, value: string): string => {
+    const colour = isState.test(name) ? colourOfState(value) : name === "error" ? "red" : undefined;
+    return `${name.padEnd(width)}  ${coloured(terminal, terminal.stdout, colour, value)}\n`;
+  };
+  await write(terminal.stdout, shown.map(([name, value]) => line(name, value)).join(""));
 }
 
 /** An error for people, or with `--json` for programs; to stderr in both cases. */
@@ -51,7 +61,7 @@ export function printError(terminal: Terminal, error: unknown, json: boolean): v
   const api = error instanceof ClocheApiError ? error : undefined;
   if (json) {
     const body = {
-      code: api?.code ?? "failed",
+      code: error instanceof ClocheSdkError ? error.code : "failed",
       message,
       status: api?.status,
       request_id: api?.requestId,
@@ -60,7 +70,7 @@ export function printError(terminal: Terminal, error: unknown, json: boolean): v
     terminal.stderr.write(`${JSON.stringify(body)}\n`);
   } else {
     const where = api?.requestId === undefined ? "" : ` (request ${api.requestId})`;
-    terminal.stderr.write(`cloche: ${message}${where}\n`);
+    terminal.stderr.write(`${coloured(terminal, terminal.stderr, "red", "cloche:")} ${message}${where}\n`);
   }
 }
 

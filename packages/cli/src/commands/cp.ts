@@ -34,6 +34,10 @@ Examples:
       act(registry, async (run, sourceText: string, destinationText: string) => {
         const source = parseCopyPath(sourceText);
         const destination = parseCopyPath(destinationText);
+        if (run.json && destination.path === "-")
+          throw new UsageError(
+            "with --json standard output is not free for a file; name another destination",
+          );
         let target: string;
         if (source.sandbox === undefined && destination.sandbox !== undefined) {
           target = await upload(run, source.path, await run.sandbox(destination.sandbox), destination.path);

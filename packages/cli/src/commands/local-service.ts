@@ -4,6 +4,7 @@ import { constants } from "node:os";
 import { existsSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
 import { UsageError } from "../exit-codes.ts";
+import { printJson } from "../terminal.ts";
 import type { Registry } from "./register.ts";
 
 const serviceMain = join("packages", "app", "src", "main.ts");
@@ -19,7 +20,7 @@ function findCheckout(): string | undefined {
 const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update"]);
 
 /** The service is another trust domain, so it is started as a process of its own, as npm start does. */
-export async function runService(registry: Registry, words: string[]): Promise<void> {
+export async function runService(registry: Registry, words: string[]): Promise<boolean> {
   const root = findCheckout();
   if (root === undefined) {
     const command = `npx cloche ${words.join(" ")}`;
@@ -36,6 +37,14 @@ export async function runService(registry: Registry, words: string[]): Promise<v
   const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
   process.off("SIGINT", wait).off("SIGTERM", passOn);
   registry.setExitCode(code ?? 128 + (signal === null ? 0 : constants.signals[signal]));
+  return code === 0;
+}
+
+/** For those whose program answers in words, to people on standard error: what was done. `up` answers as status does. */
+async function runAndTell(registry: Registry, words: string[], done: object): Promise<void> {
+  const { program, terminal } = registry;
+  const isDone = await runService(registry, words);
+  if (isDone && program.opts<{ json?: boolean }>().json === true) await printJson(terminal, done);
 }
 
 /** up, down, status, rotate-signing-key, prune-cache, take-over, backup. */
@@ -46,32 +55,36 @@ export function addLocalServiceCommands(registry: Registry): void {
     .description("set up and start the service on this machine, as npm start does")
     .option("-d, --detach", "return when it is ready")
     .addHelpText("after", "\nExample:\n  cloche up --detach")
-    .action((options: { detach?: boolean }) =>
-      runService(registry, ["up", ...(options.detach === true ? ["--detach"] : [])]),
-    );
+    .action(async (options: { detach?: boolean }) => {
+      const json = program.opts<{ json?: boolean }>().json === true;
+      if (json && options.detach !== true)
+        throw new UsageError("--json needs --detach: without, up does not end");
+      const isUp = await runService(registry, ["up", ...(options.detach === true ? ["--detach"] : [])]);
+      if (json && isUp) await runService(registry, ["status"]);
+    });
   program
     .command("down")
     .description(
       "stop the service on this machine; sandboxes are suspended and come back with the next start",
     )
-    .action(() => runService(registry, ["down"]));
+    .action(() => runAndTell(registry, ["down"], { stopped: true }));
   program
     .command("status")
     .description(
       "where the service on this machine is and whether it is ready; exit code 3 when it is not running",
     )
     .addHelpText("after", "\nExample:\n  cloche status --json")
-    .action(() => runService(registry, ["status"]));
+    .action(async () => void (await runService(registry, ["status"])));
   program
     .command("rotate-signing-key")
     .description("sign data plane tokens with a new key; those given out stay good until they expire")
     .addHelpText("after", "\nExample:\n  cloche rotate-signing-key --json")
-    .action(() => runService(registry, ["rotate-signing-key"]));
+    .action(async () => void (await runService(registry, ["rotate-signing-key"])));
   program
     .command("prune-cache")
     .description("remove artifacts of earlier versions that nobody on this machine has needed for a month")
     .addHelpText("after", "\nExample:\n  cloche prune-cache")
-    .action(() => runService(registry, ["prune-cache"]));
+    .action(async () => void (await runService(registry, ["prune-cache"])));
   program
     .command("take-over")
     .description(
@@ -80,7 +93,9 @@ export function addLocalServiceCommands(registry: Registry): void {
     .option("--force", "also while a service seems to use them; it ends within a minute")
     .addHelpText("after", "\nExample:\n  cloche take-over && cloche up --detach")
     .action((options: { force?: boolean }) =>
-      runService(registry, ["take-over", ...(options.force === true ? ["--force"] : [])]),
+      runAndTell(registry, ["take-over", ...(options.force === true ? ["--force"] : [])], {
+        taken_over: true,
+      }),
     );
   const backup = program
     .command("backup")
@@ -89,9 +104,13 @@ export function addLocalServiceCommands(registry: Registry): void {
     .command("create <folder>")
     .description("copy them into a new folder; the service may be running")
     .addHelpText("after", "\nExample:\n  cloche backup create /backup/cloche-1")
-    .action((folder: string) => runService(registry, ["backup", resolve(folder)]));
+    .action((folder: string) =>
+      runAndTell(registry, ["backup", resolve(folder)], { backup: resolve(folder) }),
+    );
   backup
     .command("restore <folder>")
     .description("put them back into a home that has none and where no service runs")
-    .action((folder: string) => runService(registry, ["restore-backup", resolve(folder)]));
+    .action((folder: string) =>
+      runAndTell(registry, ["restore-backup", resolve(folder)], { restored: resolve(folder) }),
+    );
 }

@@ -1,4 +1,4 @@
-import type { ProcessInfo, Sandbox, SandboxProcess } from "@cloche/sdk";
+import type { AttachEvent, ProcessInfo, Sandbox, SandboxProcess } from "@cloche/sdk";
 import { NotFoundError, UsageError } from "../exit-codes.ts";
 import { collectPairs, present, wholeNumber } from "../options.ts";
 import { printJson, printTable, write } from "../terminal.ts";
@@ -34,6 +34,10 @@ export function addProcessCommands(registry: Registry): void {
     .description("print what a process wrote, as far as it is kept")
     .option("-f, --follow", "go on until it ends, and pass its exit code through")
     .option("--stderr", "standard error alone")
+    .addHelpText(
+      "after",
+      "\nWith --json: one object; with --follow one a line for each piece of output, and the end.",
+    )
     .action(act(registry, output));
   program
     .command("shell <sandbox>")
@@ -75,6 +79,7 @@ async function kill(run: Run, word: string, id: string, options: { signal?: stri
 }
 
 async function attach(run: Run, word: string, id: string, options: { input: boolean }): Promise<number> {
+  refuseJson(run);
   const process = await find(run, await run.sandbox(word), id);
   return show(run, process, { input: options.input && process.info.stdin === "open" });
 }
@@ -87,8 +92,14 @@ async function output(
 ): Promise<number> {
   const process = await find(run, await run.sandbox(word), id);
   const { stdout, stderr } = run.terminal;
+  const isWanted = (of: string): boolean => options.stderr !== true || of === "stderr";
   if (options.follow === true) {
     for await (const event of process.events({ signal: run.signal })) {
+      if (run.json) {
+        if (!("data" in event) || isWanted(event.type)) await write(stdout, jsonLine(event));
+        if (event.type === "exit") return event.process.exit_code ?? 0;
+        continue;
+      }
       if (event.type === "exit") return event.process.exit_code ?? 0;
       if (event.type === "gap")
         stderr.write(`cloche: ${event.to - event.from} bytes of ${event.stream} are no longer kept\n`);
@@ -98,9 +109,16 @@ async function output(
     return 0;
   }
   const stream = options.stderr === true ? "stderr" : "stdout";
-  await write(stdout, await process.output({ stream, signal: run.signal }));
+  const bytes = await process.output({ stream, signal: run.signal });
+  if (run.json) await printJson(run.terminal, { stream, data: decoder.decode(bytes) });
+  else await write(stdout, bytes);
   return 0;
 }
+
+const decoder = new TextDecoder();
+/** One event a line, output as text. */
+const jsonLine = (event: AttachEvent): string =>
+  `${JSON.stringify("data" in event ? { ...event, data: decoder.decode(event.data) } : event)}\n`;
 
 interface ShellFlags {
   dir?: string;
@@ -114,6 +132,10 @@ async function shell(run: Run, word: string, options: ShellFlags): Promise<numbe
   return onTerminal(run, sandbox, [options.shell, "-l"], present({ ...options, shell: undefined }));
 }
 
+function refuseJson({ json }: Run): void {
+  if (json) throw new UsageError("a terminal and --json do not go together; see cloche output --json");
+}
+
 /** Runs a command on a terminal in the sandbox, shown on this one; answers its exit code. */
 export async function onTerminal(
   run: Run,
@@ -122,8 +144,7 @@ export async function onTerminal(
   options: { dir?: string; env?: Record<string, string>; user?: string; timeout_ms?: number },
 ): Promise<number> {
   const { terminal, signal } = run;
-  if (terminal.stdin.isTTY !== true && run.json)
-    throw new UsageError("a terminal and --json do not go together");
+  refuseJson(run);
   const env = { ...present({ TERM: terminal.env["TERM"] }), ...options.env };
   const size = terminalSize(terminal) ?? {};
   const process = await sandbox.processes.terminal(cmd, { ...present({ ...options, env }), ...size, signal });

@@ -249,7 +249,8 @@ Examples:
           const log = await services.logs(name, request);
           return run.json ? printJson(run.terminal, { log }) : write(run.terminal.stdout, log);
         }
-        for await (const text of services.followLogs(name, request)) await write(run.terminal.stdout, text);
+        for await (const text of services.followLogs(name, request))
+          await write(run.terminal.stdout, run.json ? `${JSON.stringify({ log: text })}\n` : text);
       }),
     );
 

@@ -38,6 +38,9 @@ export class FakeService {
   readonly abort = new AbortController();
   /** Whether standard error is a person's terminal, and what it showed so far. */
   isTerminal = false;
+  /** Whether standard output is. */
+  isOutputTerminal = false;
+  env: NodeJS.ProcessEnv = {};
   shown = (): string => "";
   columns = 0;
 
@@ -126,6 +129,7 @@ export class FakeService {
     const stdout = new Collected();
     const stderr = new Collected();
     stderr.isTTY = this.isTerminal;
+    stdout.isTTY = this.isOutputTerminal;
     stderr.columns = this.columns;
     this.shown = () => stderr.text;
     const cloche = new Cloche({ gatewayUrl: "http://gateway.test", apiKey: "key", fetch: this.#fetch });
@@ -133,7 +137,7 @@ export class FakeService {
       stdin: stdin instanceof Readable ? stdin : Readable.from([Buffer.from(stdin)]),
       stdout,
       stderr,
-      env: {},
+      env: this.env,
       signal: this.abort.signal,
       connect: () => Promise.resolve(Object.assign(cloche, { close: () => Promise.resolve() })),
     });
