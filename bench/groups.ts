@@ -1,6 +1,7 @@
 /** Every group of cells by name: what it measures, what it needs, how it is opened. */
 import type { TestService } from "../tests/fixtures/service.ts";
 import { firstBurstCell, laterBurstCell, staggeredCell } from "./burst-cells.ts";
+import { commandCell } from "./command-cell.ts";
 import { crowdCell, idleCells } from "./density-cells.ts";
 import { edgeCells } from "./edge.ts";
 import { idleConnectionsCell } from "./idle-connections-cell.ts";
@@ -64,6 +65,11 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
     about:
       "exec of true over HTTPS with auth against runsc exec, crun exec, bwrap and a spawn in the sandbox",
     open: [(samples) => execCell(lab(), samples(200))],
+  },
+  {
+    name: "command",
+    about: "the packed cloche command, --version and exec of true, against the same Node with nothing to do",
+    open: [(samples) => commandCell(lab(), samples(100))],
   },
   {
     name: "connections",

@@ -1,11 +1,9 @@
-import type { Terminal } from "./terminal.ts";
-
 const codes = { bold: 1, red: 31, green: 32, yellow: 33 } as const;
 export type Colour = keyof typeof codes;
 
 /** Colours are for people: only on a terminal that has them, and not where NO_COLOR is set (https://no-color.org). */
 export function coloured(
-  { env }: Terminal,
+  env: NodeJS.ProcessEnv,
   stream: { isTTY?: boolean },
   colour: Colour | undefined,
   text: string,

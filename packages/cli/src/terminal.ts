@@ -37,7 +37,7 @@ export async function printTable(terminal: Terminal, header: string[], rows: str
     const shown = row.slice(0, last + 1).map((cell, column) => {
       const padding = " ".repeat(column === last ? 0 : (widths[column] ?? 0) - cell.length);
       const colour = at === 0 ? "bold" : isState.test(header[column] ?? "") ? colourOfState(cell) : undefined;
-      return `${coloured(terminal, terminal.stdout, colour, cell)}${padding}`;
+      return `${coloured(terminal.env, terminal.stdout, colour, cell)}${padding}`;
     });
     return shown.join("  ");
   });
@@ -50,7 +50,7 @@ export async function printFields(terminal: Terminal, fields: [string, string][]
   const width = Math.max(...shown.map(([name]) => name.length));
   const line = (name: string, value: string): string => {
     const colour = isState.test(name) ? colourOfState(value) : name === "error" ? "red" : undefined;
-    return `${name.padEnd(width)}  ${coloured(terminal, terminal.stdout, colour, value)}\n`;
+    return `${name.padEnd(width)}  ${coloured(terminal.env, terminal.stdout, colour, value)}\n`;
   };
   await write(terminal.stdout, shown.map(([name, value]) => line(name, value)).join(""));
 }
@@ -70,7 +70,9 @@ export function printError(terminal: Terminal, error: unknown, json: boolean): v
     terminal.stderr.write(`${JSON.stringify(body)}\n`);
   } else {
     const where = api?.requestId === undefined ? "" : ` (request ${api.requestId})`;
-    terminal.stderr.write(`${coloured(terminal, terminal.stderr, "red", "cloche:")} ${message}${where}\n`);
+    terminal.stderr.write(
+      `${coloured(terminal.env, terminal.stderr, "red", "cloche:")} ${message}${where}\n`,
+    );
   }
 }
 
