@@ -63,6 +63,7 @@ export function printError(terminal: Terminal, error: unknown, json: boolean): v
     const body = {
       code: error instanceof ClocheSdkError ? error.code : "failed",
       message,
+      reason: api?.reason,
       status: api?.status,
       request_id: api?.requestId,
       details: api?.details,

@@ -159,9 +159,15 @@ export class Gate {
   }
 }
 
-function unavailable(message: string, retryAfterSeconds?: number, cause?: unknown): ClocheError {
+function unavailable(
+  message: string,
+  retryAfterSeconds?: number,
+  cause?: unknown,
+  reason?: "not_running",
+): ClocheError {
   return new ClocheError("unavailable", message, {
     cause,
+    ...(reason === undefined ? {} : { reason }),
     ...(retryAfterSeconds === undefined ? {} : { retryAfterSeconds }),
   });
 }
@@ -171,5 +177,6 @@ function notRunning(route: Route, cause?: unknown): ClocheError {
     `sandbox ${route.sandboxId} is ${route.state}; its data plane answers while it is ${running}`,
     passing.has(route.state) ? 1 : undefined,
     cause,
+    "not_running",
   );
 }

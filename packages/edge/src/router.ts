@@ -372,6 +372,7 @@ export class Router {
         failure.cause instanceof PortClosedError
           ? new ClocheError("unavailable", `nothing listens on ${asked}`, {
               cause: failure.cause,
+              reason: "nothing_listens",
               retryAfterSeconds: 1,
             })
           : this.#gate.explain(sandboxId, failure, asked),

@@ -24,6 +24,38 @@ export type ErrorCode = (typeof errorCodes)[number];
 export type ExhaustedResource = "body" | "quota" | "disk";
 
 /** The body of every error. */
+/**
+ * Tells apart what programs handle differently and one code covers; in `details` of the body as `{ "reason": … }`.
+ * `spec/dataplane.openapi.yaml` describes each.
+ */
+export const errorReasons = [
+  "is_directory",
+  "not_directory",
+  "not_empty",
+  "not_regular_file",
+  "in_use",
+  "no_such_user",
+  "no_such_group",
+  "too_large",
+  "limit_reached",
+  "disk_full",
+  "not_running",
+  "nothing_listens",
+  "process_ended",
+  "input_closed",
+  "no_terminal",
+  "needs_unknown",
+  "needs_cycle",
+  "needs_failed",
+] as const;
+export type ErrorReason = (typeof errorReasons)[number];
+
+const reasonOfResource: Record<ExhaustedResource, ErrorReason> = {
+  body: "too_large",
+  quota: "limit_reached",
+  disk: "disk_full",
+};
+
 export interface ErrorBody {
   /** For programs. */
   code: ErrorCode;
@@ -37,6 +69,7 @@ export class ClocheError extends Error {
   readonly code: ErrorCode;
   readonly details: readonly unknown[];
   readonly resource: ExhaustedResource | undefined;
+  readonly reason: ErrorReason | undefined;
   /** Seconds for a Retry-After header, where waiting helps. */
   readonly retryAfterSeconds: number | undefined;
   /** The path is known, and takes these methods alone: 405, and the Allow header (RFC 9110, 15.5.6). */
@@ -49,6 +82,8 @@ export class ClocheError extends Error {
       cause?: unknown;
       details?: unknown[];
       resource?: ExhaustedResource;
+      /** Default: what `resource` says. */
+      reason?: ErrorReason;
       retryAfterSeconds?: number;
       allow?: readonly string[];
     } = {},
@@ -58,6 +93,7 @@ export class ClocheError extends Error {
     this.code = code;
     this.details = options.details ?? [];
     this.resource = options.resource;
+    this.reason = options.reason ?? (options.resource && reasonOfResource[options.resource]);
     this.retryAfterSeconds = options.retryAfterSeconds;
     this.allow = options.allow;
   }
@@ -65,7 +101,8 @@ export class ClocheError extends Error {
   /** The body every surface sends (spec/contract.md, Both surfaces). */
   toBody(): ErrorBody {
     const body: ErrorBody = { code: this.code, message: this.message };
-    if (this.details.length > 0) body.details = [...this.details];
+    const details = [...this.details, ...(this.reason === undefined ? [] : [{ reason: this.reason }])];
+    if (details.length > 0) body.details = details;
     return body;
   }
 

@@ -1,4 +1,4 @@
-import type { ErrorCode } from "@cloche/protocol";
+import type { ErrorCode, ErrorReason } from "@cloche/protocol";
 import type { FetchResponse } from "./fetch.ts";
 
 /**
@@ -49,6 +49,13 @@ export class ClocheApiError extends ClocheSdkError {
   readonly status: number;
   /** Leads to the service's log line. */
   readonly requestId: string | undefined;
+  /**
+   * Which case of `code` it is, where programs handle some differently: `is_directory`, `not_directory`, `not_empty`,
+   * `not_regular_file`, `in_use`, `no_such_user`, `no_such_group`, `too_large`, `limit_reached`, `disk_full`,
+   * `not_running`, `nothing_listens`, `process_ended`, `input_closed`, `no_terminal`, `needs_unknown`, `needs_cycle`,
+   * `needs_failed`. Undefined: the code says all, or the gateway said it.
+   */
+  readonly reason: ErrorReason | (string & {}) | undefined;
   /** What the service adds for programs, as it was sent. Default empty. */
   readonly details: readonly unknown[];
   /** How long to wait before trying again, where the service said so. */
@@ -69,8 +76,14 @@ export class ClocheApiError extends ClocheSdkError {
     this.status = fields.status;
     this.requestId = fields.requestId;
     this.details = fields.details ?? [];
+    this.reason = reasonIn(this.details);
     this.retryAfterSeconds = fields.retryAfterSeconds;
   }
+}
+
+function reasonIn(details: readonly unknown[]): string | undefined {
+  const reasons = details.map((detail) => (detail as { reason?: unknown } | null)?.reason);
+  return reasons.find((reason) => typeof reason === "string");
 }
 
 /** No answer came: the address does not resolve, nobody listens, the certificate is not trusted, the connection was lost. */

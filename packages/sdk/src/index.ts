@@ -41,6 +41,7 @@ export type {
   Egress,
   EntryInfo,
   ErrorCode,
+  ErrorReason,
   ExecResponse,
   ExistsResponse,
   FileLink,

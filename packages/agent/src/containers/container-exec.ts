@@ -49,7 +49,9 @@ export async function execInContainer(
   const timeoutSeconds = optionalInteger(body, "timeout_secs", 1, timeoutSecondsMax);
   const { container } = service;
   if (container === undefined) {
-    throw new ClocheError("failed_precondition", `service "${name}" is not running; start it first`);
+    throw new ClocheError("failed_precondition", `service "${name}" is not running; start it first`, {
+      reason: "not_running",
+    });
   }
   const { guest, env, user, workingDir } = container;
   const command = {

@@ -35,7 +35,9 @@ export class StdinStreams {
       throw new ClocheError("not_found", "stream: no command with this stdin_stream is running");
     }
     if (one.ended)
-      throw new ClocheError("failed_precondition", "stream: this standard input was ended before");
+      throw new ClocheError("failed_precondition", "stream: this standard input was ended before", {
+        reason: "input_closed",
+      });
     if (one.writing) {
       throw new ClocheError(
         "failed_precondition",

@@ -182,7 +182,9 @@ export class Process {
 
   resize(size: TerminalSize): void {
     if (this.spec.tty === undefined)
-      throw new ClocheError("failed_precondition", "the process has no terminal (tty)");
+      throw new ClocheError("failed_precondition", "the process has no terminal (tty)", {
+        reason: "no_terminal",
+      });
     this.#alive("resized").resize(size);
     this.#size = size;
   }
@@ -208,11 +210,14 @@ export class Process {
       throw new ClocheError(
         "failed_precondition",
         'the process was started without standard input; start it with "stdin": "open"',
+        { reason: "input_closed" },
       );
     }
     const running = this.#alive("written to");
     if (this.#stdinClosed)
-      throw new ClocheError("failed_precondition", "the standard input of the process is closed");
+      throw new ClocheError("failed_precondition", "the standard input of the process is closed", {
+        reason: "input_closed",
+      });
     return running;
   }
 
@@ -265,7 +270,9 @@ export class Process {
 
   #alive(what: string): GuestProcess {
     if (this.#running === undefined || this.hasEnded) {
-      throw new ClocheError("failed_precondition", `the process has ended and cannot be ${what}`);
+      throw new ClocheError("failed_precondition", `the process has ended and cannot be ${what}`, {
+        reason: "process_ended",
+      });
     }
     return this.#running;
   }

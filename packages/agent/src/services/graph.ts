@@ -17,6 +17,7 @@ export function checkNeeds(name: string, needsOf: NeedsOf): void {
       throw new ClocheError(
         "failed_precondition",
         `service "${neededBy}" needs "${entered}", which is not defined; create it first`,
+        { reason: "needs_unknown" },
       );
     }
     path.push({ name: entered, rest: [...needs] });
@@ -33,7 +34,9 @@ export function checkNeeds(name: string, needsOf: NeedsOf): void {
       if (onPath.has(need)) {
         const start = path.findIndex((step) => step.name === need);
         const cycle = [...path.slice(start).map((step) => step.name), need].map((step) => `"${step}"`);
-        throw new ClocheError("failed_precondition", `the needs form a cycle: ${cycle.join(" needs ")}`);
+        throw new ClocheError("failed_precondition", `the needs form a cycle: ${cycle.join(" needs ")}`, {
+          reason: "needs_cycle",
+        });
       }
       enter(need, at.name);
     }

@@ -239,6 +239,7 @@ export class Supervisor implements DiskServices {
     return new ClocheError(
       "failed_precondition",
       `service "${name}" was not started: its need "${need}" failed: ${why}`,
+      { reason: "needs_failed" },
     );
   }
 
