@@ -48,6 +48,7 @@ export const errorReasons = [
   "needs_cycle",
   "needs_failed",
 ] as const;
+/** Which case of a code an error is. */
 export type ErrorReason = (typeof errorReasons)[number];
 
 const reasonOfResource: Record<ExhaustedResource, ErrorReason> = {
