@@ -1,8 +1,9 @@
-// The cloche command as it is published: a launcher, and one file with all that it needs, which starts as fast as Node lets it.
+// The cloche command as it is published: a launcher, and one file with all that most commands need, which starts as fast as Node
+// lets it.
 import { chmodSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
-import { build, type Plugin } from "esbuild";
+import { build, type BuildOptions, type Plugin } from "esbuild";
 import { root } from "./sdk-declarations.ts";
 
 const neededMajor = 20;
@@ -52,23 +53,69 @@ if (Number(node.split(".")[0]) < ${neededMajor}) {
 }
 `;
 
+/** Where the command's own imports lead. */
+const sdkOfCli = "@cloche/sdk/node";
+
+const shared: BuildOptions = {
+  bundle: true,
+  platform: "node",
+  target: `node${neededMajor}`,
+  format: "cjs",
+  minifySyntax: true,
+  minifyWhitespace: true,
+  legalComments: "inline",
+  define: { "import.meta.dirname": "__dirname" },
+  external: ["bufferutil", "utf-8-validate"],
+  logLevel: "warning",
+};
+
+/** A package that is imported where it is used, by name, and where it is to be found from. */
+type Late = Map<string, string>;
+const fileOf = (name: string): string => `./${name.replaceAll(/\W+/g, "-").replace(/^-/, "")}.cjs`;
+
+/** What a command alone imports, when it runs, is a file of its own: read by nobody else. */
+const latePackages = (late: Late): Plugin => ({
+  name: "late-packages",
+  setup(plugin) {
+    plugin.onResolve({ filter: /^[@a-z][^:]*$/ }, ({ path, kind, resolveDir }) => {
+      if (kind !== "dynamic-import") return undefined;
+      late.set(path, resolveDir);
+      return { path: fileOf(path), external: true };
+    });
+  },
+});
+
+/** Such a file has its SDK from the main one: there is one of each class. */
+const sdkOfMain: Plugin = {
+  name: "sdk-of-main",
+  setup(plugin) {
+    plugin.onResolve({ filter: /^@cloche\/sdk(\/node)?$/ }, ({ path }) => ({
+      path,
+      namespace: "sdk-of-main",
+    }));
+    plugin.onResolve({ filter: /^\.\/main\.cjs$/ }, ({ path }) => ({ path, external: true }));
+    plugin.onLoad({ filter: /^/, namespace: "sdk-of-main" }, () => ({
+      contents: 'module.exports = require("./main.cjs").sdk;',
+    }));
+  },
+};
+
 export async function buildCli(folder: string): Promise<void> {
   rmSync(folder, { recursive: true, force: true });
+  const late: Late = new Map();
+  const cli = join(root, "packages/cli/src");
+  const main = `import * as sdk from ${JSON.stringify(sdkOfCli)};\nimport "./main.ts";\nexport { sdk };\n`;
   await build({
-    entryPoints: [join(root, "packages/cli/src/main.ts")],
+    ...shared,
+    stdin: { contents: main, resolveDir: cli },
     outfile: join(folder, "main.cjs"),
-    bundle: true,
-    platform: "node",
-    target: `node${neededMajor}`,
-    format: "cjs",
-    minifySyntax: true,
-    minifyWhitespace: true,
-    legalComments: "inline",
-    define: { "import.meta.dirname": "__dirname" },
-    external: ["bufferutil", "utf-8-validate"],
-    plugins: [lazyBuiltins],
-    logLevel: "warning",
+    plugins: [latePackages(late), lazyBuiltins],
   });
+  for (const [name, resolveDir] of late) {
+    const contents = `export * from ${JSON.stringify(name)};`;
+    const outfile = join(folder, fileOf(name));
+    await build({ ...shared, stdin: { contents, resolveDir }, outfile, plugins: [sdkOfMain, lazyBuiltins] });
+  }
   writeFileSync(join(folder, "cloche.cjs"), launcher);
   chmodSync(join(folder, "cloche.cjs"), 0o755);
 }

@@ -46,6 +46,7 @@ keys ls
 keys revoke key-a
 kill demo proc-a
 ls
+metrics demo
 open demo 80
 output demo proc-a
 ps demo
@@ -74,6 +75,7 @@ usage`.split("\n");
 const others: Record<string, string> = {
   attach: "a terminal",
   shell: "a terminal",
+  mcp: "speaks JSON to its client, whatever is asked",
   cp: "its own tests",
   forward: "runs until Ctrl-C; its own tests",
   completion: "prints a script for a shell",
@@ -102,6 +104,7 @@ function answering(): FakeService {
     ListApiKeys: { keys: [] },
     RevokeApiKey: {},
     GetUsage: { usage: [], compute_seconds: 0, from: "", to: "", next_page_token: "" },
+    GetSandboxMetrics: { now: { at: "" }, history: [] },
     IssuePortLink: { url: "u", expires_at_unix: 1 },
     "POST /v1/checkpoint": checkpoint,
     "GET /v1/checkpoint/list": { checkpoints: [], cursor: "" },

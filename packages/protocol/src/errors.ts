@@ -26,7 +26,7 @@ export type ExhaustedResource = "body" | "quota" | "disk";
 /** The body of every error. */
 /**
  * Tells apart what programs handle differently and one code covers; in `details` of the body as `{ "reason": … }`.
- * `spec/dataplane.openapi.yaml` describes each.
+ * The OpenAPI document of the data plane describes each.
  */
 export const errorReasons = [
   "is_directory",

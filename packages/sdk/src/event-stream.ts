@@ -1,6 +1,8 @@
 /** One server-sent event. */
 export interface ServerSentEvent {
+  /** `message` where it names none. */
   event: string;
+  /** Its lines, without a line's end behind the last. */
   data: string;
 }
 

@@ -22,6 +22,7 @@ import type { DataPlaneToken } from "./token-source.ts";
 import type { Fetch } from "./fetch.ts";
 import { send, type CallOptions } from "./transport.ts";
 
+/** Options of a suspend. */
 export type SuspendOptions = CallOptions & {
   /** Default true. */
   memory?: boolean | undefined;

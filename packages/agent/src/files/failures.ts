@@ -59,6 +59,7 @@ const noSuch = (field: string, kind: "user" | "group", name: string): ClocheErro
   );
 
 /** `what` begins the message: the field and the path it is about. */
+// oxlint-disable-next-line max-lines-per-function -- one table, a few lines a case
 export function errnoFailure(number: number, what: string, cause?: unknown): ClocheError {
   const error = (
     code: ConstructorParameters<typeof ClocheError>[0],
