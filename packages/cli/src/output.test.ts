@@ -77,6 +77,7 @@ const others: Record<string, string> = {
   shell: "a terminal",
   mcp: "speaks JSON to its client, whatever is asked",
   cp: "its own tests",
+  watch: "runs until Ctrl-C; its own tests",
   forward: "runs until Ctrl-C; its own tests",
   completion: "prints a script for a shell",
   up: "the service's machine",

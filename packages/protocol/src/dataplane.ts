@@ -219,23 +219,33 @@ export interface ChownRequest {
 }
 /** Data of the events of `GET /v1/files/watch`. */
 export interface FileWatchEvent {
+  /** Absolute. */
   path: string;
+  /** Its bytes, percent-encoded; only where they are not UTF-8. */
   path_encoded?: string;
+  /** What is, or was, there. */
   entry_type: "file" | "directory" | "symlink";
   /** Of `renamed`: where it was. */
   from?: string;
+  /** As `path_encoded`. */
   from_encoded?: string;
 }
+/** What a link shall open. */
 export interface FileLinkRequest {
+  /** Absolute: the one file that it opens. */
   path: string;
+  /** What it is good for. */
   operation: "read" | "write";
   /** 1 to 604,800; default 300. */
   expires_in_seconds?: number;
   /** Good for one read or write. Default false. */
   once?: boolean;
 }
+/** A link to one file. */
 export interface FileLink {
+  /** Works without a token, from a browser of any origin. */
   url: string;
+  /** RFC 3339, UTC. */
   expires_at: string;
 }
 /** Answer of what has nothing to tell. */

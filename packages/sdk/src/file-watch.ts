@@ -22,7 +22,7 @@ const changes: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Changes below a path, as they come (docs/files.md, Watching). The loop ends when what is watched is deleted, or the sandbox is
+ * Changes below a path, as they come. The loop ends when what is watched is deleted, or the sandbox is
  * suspended, restored or started anew; it throws ClocheConnectionError when the connection is lost.
  */
 export class FileWatch implements AsyncIterable<FileChange, void> {
@@ -36,6 +36,7 @@ export class FileWatch implements AsyncIterable<FileChange, void> {
     this.#signal = signal;
   }
 
+  /** What `Files.watch` calls. */
   static async open(
     dataPlane: DataPlane,
     path: string,

@@ -7,7 +7,7 @@ import type {
   OkResponse,
 } from "@cloche/protocol";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
-import { FileWatch } from "./file-watch.ts";
+import type { FileWatch } from "./file-watch.ts";
 import type { FetchResponse } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
 
@@ -32,6 +32,7 @@ export interface WriteOptions extends FileOptions {
   mode?: string | undefined;
   /** Name or number. Default: as it was, else root or `asUser`. */
   owner?: string | undefined;
+  /** Name or number. Default: as `owner`. */
   group?: string | undefined;
   /** SHA-256 of the content in hexadecimal digits. Other content is `invalid_argument` (400) and changes nothing. */
   sha256?: string | undefined;
@@ -43,6 +44,7 @@ export interface FileHead {
   size: number | undefined;
   /** Another one for each version of the content; undefined as `size`. */
   etag: string | undefined;
+  /** Of the content; undefined as `size`. */
   lastModified: Date | undefined;
 }
 
@@ -222,7 +224,8 @@ export class Files {
    * Hears of every change of a file, or of a directory and its entries (`recursive`: of all below it), from the moment at which it
    * resolves. `for await (const event of watch)` yields them; `await using watch = …` ends it with its block.
    */
-  watch(path: string, options: FileOptions & { recursive?: boolean } = {}): Promise<FileWatch> {
+  async watch(path: string, options: FileOptions & { recursive?: boolean } = {}): Promise<FileWatch> {
+    const { FileWatch } = await import("./file-watch.ts");
     return FileWatch.open(this.#dataPlane, path, options);
   }
 

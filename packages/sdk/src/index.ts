@@ -13,7 +13,7 @@ export {
   type UploadContent,
   type WriteOptions,
 } from "./files.ts";
-export { FileWatch, type FileChange } from "./file-watch.ts";
+export type { FileWatch, FileChange } from "./file-watch.ts";
 export { Checkpoints } from "./checkpoints.ts";
 export {
   Processes,
@@ -27,7 +27,8 @@ export type { PortConnection } from "./port-connection.ts";
 export type { OpenWebSocket, WebSocketLike } from "./web-socket.ts";
 export { Services, type ServiceExecResponse } from "./services.ts";
 export { Store } from "./store.ts";
-export { readEvents, type ServerSentEvent } from "./event-stream.ts";
+export { readEvents } from "./late-events.ts";
+export type { ServerSentEvent } from "./event-stream.ts";
 export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 export type { DataPlaneToken, IssueToken } from "./token-source.ts";
 export type { Fetch, FetchResponse } from "./fetch.ts";

@@ -50,6 +50,11 @@ export function connect(
   return new Cloche(connected(connection, options));
 }
 
+/** `new Cloche()` of another environment than the process's own. */
+export async function connectLocal(env: NodeJS.ProcessEnv = process.env): Promise<Cloche> {
+  return connect(findConnection(env));
+}
+
 function connected(connection: Connection, options: ClocheOptions): ClocheOptions {
   const fetch = nodeFetch(connection);
   const { gatewayUrl, apiKey, useDomains = false } = connection;

@@ -9,6 +9,7 @@ import type { Attachment, AttachEvent, AttachOptions } from "./attachment.ts";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
 import { fromBase64 } from "./base64.ts";
 import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
+import { readEvents } from "./late-events.ts";
 import { type CallOptions, sleep } from "./transport.ts";
 
 /** Fields of a process to start. */
@@ -202,7 +203,6 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     offsets: { stdout: number; stderr: number },
     signal: AbortSignal | undefined,
   ): AsyncGenerator<AttachEvent, void> {
-    const { readEvents } = await import("./event-stream.ts");
     const response = await this.#dataPlane.request("GET", `${pathOf(this.id)}/output`, {
       query: { follow: true, after_stdout: offsets.stdout, after_stderr: offsets.stderr },
       headers: { accept: "text/event-stream" },

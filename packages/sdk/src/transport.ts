@@ -1,6 +1,5 @@
 import type { Fetch, FetchResponse } from "./fetch.ts";
 import { apiErrorOf, ClocheApiError, ClocheConnectionError } from "./errors.ts";
-import { noAnswer } from "./no-answer.ts";
 
 /** Options of every call. */
 export interface CallOptions {
@@ -61,6 +60,8 @@ async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<FetchR
     response = await fetch(url, init);
   } catch (error) {
     signal?.throwIfAborted();
+    // Its words are for those who need them.
+    const { noAnswer } = await import("./no-answer.ts");
     throw noAnswer(error, new URL(url).host);
   }
   if (response.ok) return response;
