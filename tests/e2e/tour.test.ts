@@ -42,10 +42,11 @@ describe("the README and the tour", () => {
     ...blocks("Five minutes", "sh"),
     ...blocks("A database and a web server", "sh", tourPage),
     ...blocks("A machine forked while it runs", "sh", tourPage),
+    ...blocks("With the tools you have", "sh", tourPage),
   ];
 
-  test("have four blocks and a client from the contract alone", () => {
-    expect(tour.length).toBe(4);
+  test("have five blocks and a client from the contract alone", () => {
+    expect(tour.length).toBe(5);
     expect(blocks("From the contract alone", "python")).toHaveLength(1);
   });
 
@@ -83,6 +84,15 @@ describe("the README and the tour", () => {
     expect(source).toBeGreaterThan(0);
     expect(lastAgain).toBeGreaterThan(last);
     expect(resumed).toBeGreaterThanOrEqual(source);
+  });
+
+  test("OpenSSH, git, rsync and a watch with a sandbox", async () => {
+    const { code, stdout, stderr } = await type(tour[4] ?? "");
+    expect(code, stdout + stderr).toBe(0);
+    expect(stdout).toMatch(/^<h1>on my desk<\/h1>$/m);
+    expect(stdout).toMatch(/^renamed .* → \/srv\/www\/index.html$/m);
+    for (const left of ["desk.config", "desk.changes", "site"])
+      rmSync(join("/tmp", left), { recursive: true, force: true });
   });
 
   test("the Python client of the standard library", async () => {

@@ -54,4 +54,23 @@ export const insideDefences: readonly Defence[] = [
     project: "unit",
     test: "packages/app/src/local-team.test.ts",
   },
+  {
+    what: "a session's server takes no key but that of its client",
+    file: "packages/cli/src/ssh/server.ts",
+    find: '"AuthorizedKeysCommand /bin/echo $client_key",',
+    replace: '"AuthorizedKeysCommand /bin/echo %t %k",',
+    project: "e2e",
+    test: "tests/e2e/ssh.test.ts",
+    named: "are the only ones",
+    heavy: true,
+  },
+  {
+    what: "a session's client takes no server but the one that was given its key",
+    file: "packages/cli/src/ssh/client-settings.ts",
+    find: '["StrictHostKeyChecking", "yes"],',
+    replace: '["StrictHostKeyChecking", "no"],',
+    project: "unit",
+    test: "packages/cli/src/ssh/client-settings.test.ts",
+    named: "an entry says to ssh",
+  },
 ];

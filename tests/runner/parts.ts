@@ -30,11 +30,14 @@ const imagePackages = {
   "redis-tools": "redis-check-rdb",
 };
 
+/** What people reach a machine with. */
+const sshPackages = { "openssh-client": "ssh", rsync: "rsync", git: "git", curl: "curl" };
+
 /** Clients that are no work of ours. */
 const clientPackages = {
   python3: "python3",
   "python3-requests": "python3 && python3 -c 'import requests'",
-  curl: "curl",
+  ...sshPackages,
 };
 
 export const parts: readonly Part[] = [
@@ -54,7 +57,12 @@ export const parts: readonly Part[] = [
     packages: { ...clientPackages, ...imagePackages },
   },
   // What a virtual machine could do otherwise than gVisor, and what can happen to one; all of e2e on them is vm-all.
-  { name: "vm", deadlineMs: 20 * minute, folder: "tests/vm", packages: imagePackages },
+  {
+    name: "vm",
+    deadlineMs: 20 * minute,
+    folder: "tests/vm",
+    packages: { ...imagePackages, ...sshPackages },
+  },
   {
     name: "oci",
     deadlineMs: 12 * minute,

@@ -14,6 +14,7 @@ import { addEgressCommand } from "./commands/egress.ts";
 import { addSandboxCommands } from "./commands/sandboxes.ts";
 import { addProcessCommands } from "./commands/processes.ts";
 import { addServiceCommands } from "./commands/services.ts";
+import { addSshCommands } from "./commands/ssh.ts";
 import { addStoreCommands } from "./commands/store.ts";
 import { addTokenAndKeyCommands } from "./commands/tokens-and-keys.ts";
 import { addMetricsCommand } from "./commands/metrics.ts";
@@ -41,6 +42,7 @@ Examples:
 /** Commands whose operands end with a command line of the user's, and how many operands come before it. */
 const withCommandLine: Array<[path: string[], operands: number]> = [
   [["exec"], 1],
+  [["ssh"], 1],
   [["service", "exec"], 2],
   [["service", "define"], 2],
 ];
@@ -79,6 +81,7 @@ export function createProgram(registry: Omit<Registry, "program">): Registry {
   addForwardCommand(full);
   addMcpCommand(full);
   addCompletionCommand(full);
+  addSshCommands(full);
   inheritSettings(program);
   return full;
 }

@@ -1,0 +1,192 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm } from "node:fs/promises";
+import { constants, homedir, tmpdir } from "node:os";
+import { join } from "node:path";
+import type { Sandbox } from "@cloche/sdk";
+import { NotFoundError } from "../exit-codes.ts";
+import { collect } from "../options.ts";
+import { clientSettings, hostEntry, type ClientSettings } from "../ssh/client-settings.ts";
+import { keepKeys, makeKeys, readServerKeys } from "../ssh/keys.ts";
+import { startServer } from "../ssh/server.ts";
+import { printJson, write, type Terminal } from "../terminal.ts";
+import { act, type Registry, type Run } from "./register.ts";
+
+/** As exec's. */
+const defaultUser = "root";
+
+/** ssh, ssh-config and the way between them and a sandbox. */
+export function addSshCommands(registry: Registry): void {
+  const { program } = registry;
+  program
+    .command("ssh <sandbox> [command...]")
+    .description(
+      "OpenSSH's own client into a sandbox, as <sandbox> or <user>@<sandbox>; keys are made for it alone",
+    )
+    .option("-l, --login <user>", `default ${defaultUser}; there is also user`)
+    .option("-L <forward>", "[address:]port:host:port, from here into the sandbox; repeatable", collect)
+    .option("-R <forward>", "from the sandbox to here; repeatable", collect)
+    .option("-D <port>", "a SOCKS proxy here that connects from the sandbox; repeatable", collect)
+    .option("-o <setting>", "any of ssh_config's, as Name=value; repeatable", collect)
+    .option("-N", "no command: forwards alone")
+    .option("-t", "a terminal for a command too")
+    .option("-T", "no terminal")
+    .option("-A", "pass the local agent on")
+    .option("-v", "tell what ssh does; repeatable", (_, before: number) => before + 1, 0)
+    .addHelpText(
+      "after",
+      `
+Exit code: the command's own; 255 when the connection failed. For scp, sftp and editors see ssh-config.
+
+Examples:
+  cloche ssh demo
+  cloche ssh user@demo -- uname -a
+  cloche ssh demo -N -L 5432:127.0.0.1:5432
+  rsync -e 'cloche ssh' -a ./site/ demo:/srv/www
+  GIT_SSH_COMMAND='cloche ssh' git clone demo:/srv/repo`,
+    )
+    .action(act(registry, ssh));
+  program
+    .command("ssh-config [sandboxes...]")
+    .description(
+      "print host entries for ~/.ssh/config, with which ssh, scp, sftp, rsync, git and editors find sandboxes",
+    )
+    .option("-l, --login <user>", `default ${defaultUser}; there is also user`)
+    .addHelpText(
+      "after",
+      `
+Without a sandbox: all of the team's. A sandbox is known by its id, and as <name>.cloche where only one has that name.
+
+Examples:
+  cloche ssh-config demo >> ~/.ssh/config && ssh demo.cloche
+  cloche ssh-config > /tmp/boxes && scp -F /tmp/boxes ./file demo.cloche:/root/`,
+    )
+    .action(act(registry, config));
+  program.command("ssh-proxy <sandbox> <keys>", { hidden: true }).action(act(registry, proxy));
+}
+
+interface SshFlags {
+  login?: string;
+  L?: string[];
+  R?: string[];
+  D?: string[];
+  o?: string[];
+  N?: boolean;
+  t?: boolean;
+  T?: boolean;
+  A?: boolean;
+  v: number;
+}
+
+async function ssh(run: Run, word: string, command: string[], flags: SshFlags): Promise<number> {
+  const [, named, name = word] = /^([a-z_][a-z0-9_-]*)@(.+)$/.exec(word) ?? [];
+  const sandbox = await run.sandbox(name);
+  const folder = await mkdtemp(join(tmpdir(), "cloche-ssh-"));
+  try {
+    await makeKeys(folder);
+    const settings = clientSettings(folder, [...ourselves(), "ssh-proxy", sandbox.id, folder]);
+    const words = [
+      ...settings.flatMap(([setting, value]) => ["-o", `${setting}=${value}`]),
+      "-l",
+      flags.login ?? named ?? defaultUser,
+      ...passedOn(flags),
+      "--",
+      sandbox.id,
+      ...command,
+    ];
+    return await runClient(words, run.terminal.env);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+function passedOn(flags: SshFlags): string[] {
+  const repeated = (["L", "R", "D", "o"] as const).flatMap((name) =>
+    (flags[name] ?? []).flatMap((value) => [`-${name}`, value]),
+  );
+  const single = (["N", "t", "T", "A"] as const).flatMap((name) =>
+    flags[name] === true ? [`-${name}`] : [],
+  );
+  return [...repeated, ...single, ...Array<string>(flags.v).fill("-v")];
+}
+
+/** Ctrl-C is the client's to act on: it has the terminal. */
+async function runClient(words: readonly string[], env: NodeJS.ProcessEnv): Promise<number> {
+  const client = spawn("ssh", words, { stdio: "inherit", env });
+  try {
+    const [code, signal] = (await once(client, "exit")) as [number | null, NodeJS.Signals | null];
+    return code ?? 128 + (signal === null ? 0 : constants.signals[signal]);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
+    throw new NotFoundError("there is no ssh; install OpenSSH's client (Debian: openssh-client)");
+  }
+}
+
+/** How this command is run again by others. */
+const ourselves = (): string[] => [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
+
+async function config(run: Run, words: string[], flags: { login?: string }): Promise<void> {
+  const folder = join(configHome(run.terminal.env), "cloche", "ssh");
+  const [all, asked] = await sandboxesOf(run, words);
+  await keepKeys(folder);
+  const names = new Map<string, number>();
+  for (const { info } of all) names.set(info.name, (names.get(info.name) ?? 0) + 1);
+  const hosts = asked.map(({ id, info: { name } }) => {
+    const alias = names.get(name) === 1 && /^[A-Za-z0-9][\w.-]*$/.test(name) ? [`${name}.cloche`] : [];
+    const command = [...settingsOf(run.terminal), ...ourselves(), "ssh-proxy", id, folder];
+    const settings: ClientSettings = [
+      ["User", flags.login ?? defaultUser],
+      ...clientSettings(folder, command),
+    ];
+    return { names: [...alias, id], settings };
+  });
+  if (run.json)
+    return printJson(run.terminal, {
+      hosts: hosts.map((host) => ({ names: host.names, settings: Object.fromEntries(host.settings) })),
+    });
+  await write(run.terminal.stdout, hosts.map((host) => hostEntry(host.names, host.settings)).join("\n"));
+}
+
+/** All that have or will have a disk, and those of them that were asked for. */
+async function sandboxesOf(run: Run, words: readonly string[]): Promise<[Sandbox[], Sandbox[]]> {
+  const all: Sandbox[] = [];
+  for await (const sandbox of run.cloche.list({}, { signal: run.signal })) {
+    const { state } = sandbox.info;
+    if (state !== "SANDBOX_STATE_DELETING" && state !== "SANDBOX_STATE_ERROR") all.push(sandbox);
+  }
+  if (words.length === 0) return [all, all];
+  return [all, await Promise.all(words.map((word) => run.sandbox(word)))];
+}
+
+/** An editor that runs ssh has not the environment of this shell. The API key stays out of a file that others may read. */
+function settingsOf({ env }: Terminal): string[] {
+  const pairs = Object.entries(env).filter(
+    ([name, value]) => name.startsWith("CLOCHE_") && name !== "CLOCHE_API_KEY" && value !== undefined,
+  );
+  return pairs.length === 0 ? [] : ["env", ...pairs.map(([name, value]) => `${name}=${value}`)];
+}
+
+const configHome = (env: NodeJS.ProcessEnv): string =>
+  env["XDG_CONFIG_HOME"] || join(env["HOME"] || homedir(), ".config");
+
+/** What ssh runs as its ProxyCommand: standard input and output are the connection to a server started for it. */
+async function proxy(run: Run, word: string, folder: string): Promise<void> {
+  const over = new AbortController();
+  const signal = AbortSignal.any([run.signal, over.signal]);
+  const keys = await readServerKeys(folder);
+  const sandbox = await run.sandbox(word);
+  const { port } = await startServer(sandbox, keys, signal);
+  const connection = await sandbox.connectPort(port, { signal });
+  const { stdin, stdout } = run.terminal;
+  const up = (async () => {
+    for await (const piece of stdin) await connection.write(piece as Buffer);
+    connection.end();
+  })();
+  up.catch(() => connection.close());
+  for await (const piece of connection) await write(stdout, piece);
+  connection.close();
+  // ssh may still have us wait for words that nobody will hear.
+  stdin.destroy();
+  await up.catch(() => undefined);
+  over.abort();
+}
