@@ -180,7 +180,8 @@ async function proxy(run: Run, word: string, folder: string): Promise<void> {
   const { stdin, stdout } = run.terminal;
   const up = (async () => {
     for await (const piece of stdin) await connection.write(piece as Buffer);
-    connection.end();
+    // Not half of it: ssh has gone, and its server goes too, whatever it waits for.
+    connection.close();
   })();
   up.catch(() => connection.close());
   for await (const piece of connection) await write(stdout, piece);
