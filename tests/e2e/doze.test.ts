@@ -128,11 +128,13 @@ onGvisor("metrics neither wake it nor keep it awake, and go on while it dozes", 
   );
   expect(await asked).toBe(true);
   const since = new Date().toISOString();
-  const dozing = await eventually(
+  // The first of them is of ten seconds that began before it was frozen.
+  const [, ...dozing] = await eventually(
     async () => (await metricsOf()).history.filter(({ at }) => at > since),
-    (samples) => samples.length >= 2,
+    (samples) => samples.length >= 3,
     60_000,
   );
+  expect(dozing.length).toBeGreaterThanOrEqual(2);
   expect(await frozen(sandbox)).toBe(true);
   expect(dozing.map(({ cpu_share }) => cpu_share)).toEqual(dozing.map(() => 0));
   const { now } = await metricsOf();
