@@ -139,8 +139,8 @@ export function createAgent(
       if (path.startsWith("/v1/")) disk.require();
       return path.startsWith(controlPrefix) || path === healthPath ? undefined : identity.beingWritten;
     },
-    // What counts as activity: an open request does, an attachment only while something passes through it. The host's own
-    // questions are no activity of the user's.
+    // What counts as activity: an open request does, an attachment only while something passes through it (it is a process
+    // that then keeps the machine from dozing, and nothing from its idle suspension). The host's own questions do not count.
     track: (path) => {
       if (!path.startsWith("/v1/") && !path.startsWith("/cloche/")) return noop;
       if (!isAttachPath(path)) return activity.begin();

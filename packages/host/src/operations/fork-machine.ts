@@ -92,7 +92,7 @@ export function forkSteps({ machines, snapshots, groups }: OperationParts): Saga
         await cloneDisk(machines.parts.native, image, machines.files(record).diskImage);
       },
     },
-    // From here on the clone has its address.
+    // Gives the clone its address.
     {
       ...restore,
       do: (context) => (isCold(context) ? boot : restore).do(context),
