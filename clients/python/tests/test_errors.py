@@ -11,11 +11,13 @@ import threading
 import time
 from email.utils import formatdate
 
+import httpx
 import pytest
 
 import cloche
 from cloche import Cloche
 from cloche._connection import find_connection
+from cloche._request import Request
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):
@@ -212,6 +214,34 @@ def test_arguments_that_no_service_could_take():
                 sandbox.store.get(key)
         with pytest.raises(cloche.ClocheUsageError, match="not JSON"):
             sandbox.store.set("a", float("nan"))
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_causes_in_a_circle(length):
+    """In a process of its own, which a walk without end would not leave."""
+    program = f"""
+import httpx
+from cloche._failures import no_answer
+errors = [httpx.ReadError("") for _ in range({length})]
+for error, cause in zip(errors, errors[1:] + errors[:1]):
+    error.__cause__ = cause
+print(no_answer(errors[0], "host", gateway=False))
+"""
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=20)
+    assert "no answer from host: ; the connection was lost" in told.stdout, told.stderr
+
+
+@pytest.mark.parametrize("failure", [OSError("no more"), httpx.ReadError("no more"), ValueError("no more")])
+def test_an_iterator_that_fails_is_no_lost_connection(failure):
+    def pieces():
+        yield b"part"
+        raise failure
+
+    with server() as web, Cloche(f"http://127.0.0.1:{web.port}", "k") as client, pytest.raises(type(failure)) as caught:
+        client._transport.send(Request("POST", f"http://127.0.0.1:{web.port}/", body=pieces()))
+    assert caught.value is failure
+    with Cloche("http://127.0.0.1:1", "k") as client, pytest.raises(cloche.ClocheConnectionError, match="refused"):
+        client._transport.send(Request("POST", "http://127.0.0.1:1/", body=pieces()))
 
 
 def test_python_too_old(tmp_path):

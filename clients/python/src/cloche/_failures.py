@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import Optional
+from typing import Iterator, Optional, Set
 
 import httpx
 
@@ -40,13 +40,19 @@ def _remedy(error: Exception, gateway: bool) -> str:
     return "check that the service runs (`cloche status`), and CLOCHE_EDGE_URL where it is on another machine"
 
 
-def _cause(error: Optional[BaseException], kind: type) -> Optional[BaseException]:
-    while error is not None and not isinstance(error, kind):
-        error = error.__cause__ or error.__context__
-    return error
+def _cause(error: BaseException, kind: type) -> Optional[BaseException]:
+    return next((one for one in _chain(error) if isinstance(one, kind)), None)
 
 
 def _words(error: BaseException) -> str:
-    text = str(error)
-    inner = error.__cause__ or error.__context__
-    return text if text or inner is None else _words(inner)
+    return next((text for text in map(str, _chain(error)) if text), "")
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and its causes, outermost first. Each once: a chain can be a circle (`raise error from error`)."""
+    seen: Set[int] = set()
+    following: Optional[BaseException] = error
+    while following is not None and id(following) not in seen:
+        seen.add(id(following))
+        yield following
+        following = following.__cause__ or following.__context__

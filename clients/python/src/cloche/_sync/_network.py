@@ -59,7 +59,10 @@ class _Body(httpx.SyncByteStream):
             for piece in self._answer.iter_stream():
                 yield piece
         except Exception as error:
-            raise _as_httpx(error) from error
+            named = _as_httpx(error)
+            if named is None:
+                raise
+            raise named from error
 
     def close(self) -> None:
         self._answer.close()
@@ -86,7 +89,10 @@ class _Direct(httpx.BaseTransport):
         try:
             answer = self._pool.handle_request(wire)
         except Exception as error:
-            raise _as_httpx(error) from error
+            named = _as_httpx(error)
+            if named is None:
+                raise
+            raise named from error
         return httpx.Response(
             answer.status, headers=answer.headers, stream=_Body(answer), extensions=cast(Any, answer).extensions
         )
@@ -95,7 +101,7 @@ class _Direct(httpx.BaseTransport):
         self._pool.close()
 
 
-def _as_httpx(error: Exception) -> Exception:
-    """httpcore's errors have httpx's names."""
+def _as_httpx(error: Exception) -> Optional[httpx.TransportError]:
+    """httpcore's errors have httpx's names; None for an error of another origin."""
     kind = getattr(httpx, type(error).__name__, None) if type(error).__module__.startswith("httpcore") else None
-    return kind(str(error)) if isinstance(kind, type) and issubclass(kind, httpx.TransportError) else error
+    return kind(str(error)) if isinstance(kind, type) and issubclass(kind, httpx.TransportError) else None

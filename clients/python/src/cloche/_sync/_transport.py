@@ -66,14 +66,19 @@ class Transport:
         self._client.close()
 
     def _send_once(self, request: Request[Body]) -> httpx.Response:
+        source: Optional[_Source] = None
         try:
             message = self._client.build_request(
                 request.method, request.url, headers=request.headers, content=request.body
             )
             if request.target is not None:
                 message.extensions["target"] = request.target
+            if isinstance(message.stream, httpx.SyncByteStream) and not isinstance(request.body, bytes):
+                message.stream = source = _Source(message.stream)
             response = self._client.send(message, stream=True)
         except (httpx.TransportError, httpx.InvalidURL, OSError) as error:
+            if source is not None and source.failure is not None:
+                raise source.failure
             raise no_answer(error, urlsplit(request.url).netloc, gateway=request.gateway) from error
         if self.watch is not None:
             self.watch(response)
@@ -81,3 +86,22 @@ class Transport:
             return response
         body = self.read(response)
         raise error_of_answer(body, response.status_code, response.headers, response.reason_phrase)
+
+
+class _Source(httpx.SyncByteStream):
+    """A body from the caller's iterator. An error of the iterator is the caller's own, never a lost connection."""
+
+    def __init__(self, pieces: httpx.SyncByteStream) -> None:
+        self._pieces = pieces
+        self.failure: Optional[Exception] = None
+
+    def __iter__(self) -> Generator[bytes, None, None]:
+        try:
+            for piece in self._pieces:
+                yield piece
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def close(self) -> None:
+        self._pieces.close()

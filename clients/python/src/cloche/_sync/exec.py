@@ -98,6 +98,8 @@ def _events(
     except ClocheAPIError:
         raise
     except ClocheConnectionError as error:
+        if feed is not None and error is feed.error:
+            raise
         raise _lost() from error
     finally:
         if feed is not None:
@@ -141,16 +143,20 @@ class _Feed:
                     if self._over:
                         return
                     part = piece[start : start + _PIECE_BYTES]
-                    self._write(data_base64=base64.b64encode(part).decode())
-        except NotFoundError:
-            return  # The command has ended and its last event is on the way.
+                    if not self._write(data_base64=base64.b64encode(part).decode()):
+                        return
         except Exception as error:
             self.error = None if self._over else error
         try:
             self._write(end=True)
         except ClocheError as error:
-            if not self._over and not isinstance(error, NotFoundError):
+            if not self._over:
                 self.error = self.error or error
 
-    def _write(self, **fields: object) -> None:
-        self._data_plane.json("POST", "/v1/exec/stdin", json={"stream": self._name, **fields})
+    def _write(self, **fields: object) -> bool:
+        """False: the command has ended and its last event is on the way."""
+        try:
+            self._data_plane.json("POST", "/v1/exec/stdin", json={"stream": self._name, **fields})
+        except NotFoundError:
+            return False
+        return True
