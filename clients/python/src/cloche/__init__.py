@@ -18,6 +18,7 @@ if sys.version_info < (3, 9):
     )
 
 from . import _errors, _models
+from ._async.attachment import AsyncAttachment
 from ._async.checkpoints import AsyncCheckpoints
 from ._async.client import AsyncCloche
 from ._async.data_plane import AsyncDataPlane
@@ -30,6 +31,7 @@ from ._async.store import AsyncStore
 from ._async.stream import AsyncByteStream, AsyncStream
 from ._errors import *
 from ._models import *
+from ._sync.attachment import Attachment
 from ._sync.checkpoints import Checkpoints
 from ._sync.client import Cloche
 from ._sync.data_plane import DataPlane
@@ -43,6 +45,7 @@ from ._sync.stream import ByteStream, Stream
 from ._version import __version__
 
 __all__ = [
+    "AsyncAttachment",
     "AsyncByteStream",
     "AsyncCheckpoints",
     "AsyncCloche",
@@ -54,6 +57,7 @@ __all__ = [
     "AsyncServices",
     "AsyncStore",
     "AsyncStream",
+    "Attachment",
     "ByteStream",
     "Checkpoints",
     "Cloche",

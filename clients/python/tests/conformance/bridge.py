@@ -37,6 +37,22 @@ class Bridge:
         else:
             setattr(self._bridge[1], name, value)
 
+    def __enter__(self):
+        loop, target = self._bridge
+
+        async def entering():
+            return await target.__aenter__()
+
+        return bridged(loop, loop.run(entering()))
+
+    def __exit__(self, *words):
+        loop, target = self._bridge
+
+        async def leaving():
+            return await target.__aexit__(*words)
+
+        return loop.run(leaving())
+
     def __iter__(self):
         loop, target = self._bridge
 

@@ -99,6 +99,13 @@ class Step:
             raise NoMethod
         return words, fields
 
+    def user(self):
+        """Whose rights: one header or parameter."""
+        named = [one for one in (self.headers.get("x-file-user"), self.query.get("as_user")) if one is not None]
+        if len(named) > 1:
+            raise NoMethod
+        return {"as_user": named[0]} if named else {}
+
     def path(self):
         """A path that came percent-encoded byte by byte is bytes."""
         path = self.query.get("path")
@@ -107,7 +114,7 @@ class Step:
         return path
 
 
-_NOT_TEXT = {"depth", "limit", "recursive", "tail", "follow", "after", "after_stdout", "after_stderr"}
+_NOT_TEXT = {"append", "depth", "limit", "recursive", "tail", "follow", "after", "after_stdout", "after_stderr"}
 
 
 def _arguments(fields, names):
@@ -126,22 +133,38 @@ def _exec(step):
     return step.sandbox.exec(cmd, **fields)
 
 
-def _write(step):
-    step.only("path", "x-file-mode")
-    mode = {"mode": step.headers["x-file-mode"]} if "x-file-mode" in step.headers else {}
-    return step.sandbox.files.write(step.path(), step.body or b"", **mode)
+_WISHES = {"x-file-mode": "mode", "x-file-owner": "owner", "x-file-group": "group", "x-content-sha256": "sha256"}
+
+
+def _writes(name, optional=""):
+    def call(step):
+        step.only(f"path as_user {optional}", f"x-file-user {' '.join(_WISHES)}")
+        fields = {_WISHES[name]: value for name, value in step.headers.items() if name in _WISHES}
+        if "append" in step.query:
+            fields["append"] = step.query["append"]
+        return getattr(step.sandbox.files, name)(step.path(), step.body or b"", **fields, **step.user())
+
+    return call
 
 
 def _read(step):
-    step.only("path")
-    return step.sandbox.files.read(step.path())
+    step.only("path as_user", "x-file-user")
+    return step.sandbox.files.read(step.path(), **step.user())
 
 
 def _on_path(name, optional=""):
     def call(step):
-        step.only(f"path {optional}")
-        fields = {key: value for key, value in step.query.items() if key != "path"}
-        return getattr(step.sandbox.files, name)(step.path(), **fields)
+        step.only(f"path as_user {optional}", "x-file-user")
+        fields = {key: value for key, value in step.query.items() if key not in ("path", "as_user")}
+        return getattr(step.sandbox.files, name)(step.path(), **fields, **step.user())
+
+    return call
+
+
+def _changes(name, required, optional=""):
+    def call(step):
+        words, fields = step.only("as_user", "x-file-user").required(required, optional)
+        return getattr(step.sandbox.files, name)(*words, **fields, **step.user())
 
     return call
 
@@ -229,14 +252,19 @@ def _output(step):
 _NAME = "([^/]+)"
 _DATA_PLANE = [
     ("POST", "/v1/exec", _exec),
-    ("POST", "/v1/files", _write),
+    ("POST", "/v1/files", _writes("write")),
+    ("PUT", "/v1/files", _writes("upload", "append")),
     ("GET", "/v1/files", _read),
     ("DELETE", "/v1/files", _on_path("delete", "recursive")),
     ("GET", "/v1/files/exists", _on_path("exists")),
     ("GET", "/v1/files/list", _on_path("list", "depth")),
-    ("GET", "/v1/files/stat", _on_path("stat")),
-    ("POST", "/v1/files/mkdir", _in_body("files", "mkdir", "path", "parents")),
-    ("POST", "/v1/files/move", _in_body("files", "move", "source destination")),
+    ("GET", "/v1/files/stat", _on_path("stat", "follow")),
+    ("POST", "/v1/files/mkdir", _changes("mkdir", "path", "parents")),
+    ("POST", "/v1/files/move", _changes("move", "source destination")),
+    ("POST", "/v1/files/copy", _changes("copy", "source destination", "recursive")),
+    ("POST", "/v1/files/chmod", _changes("chmod", "path mode", "recursive")),
+    ("POST", "/v1/files/chown", _changes("chown", "path", "user group recursive")),
+    ("POST", "/v1/files/link", _changes("link", "path", "operation expires_in_seconds once")),
     ("GET", "/v1/files/archive", _pack),
     ("POST", "/v1/files/archive", _unpack),
     ("POST", "/v1/checkpoint", _in_body("checkpoints", "create", "", "name")),

@@ -1,12 +1,15 @@
 """What comes piece by piece, and what the client does by itself, against the real service through both clients."""
 
+import hashlib
 import io
 import tarfile
 import time
 
 import cloche
+import httpx
 import pytest
 from cloche import AsyncCloche, Cloche
+from cloche._request import Request
 
 from .bridge import Bridge, Loop
 
@@ -74,9 +77,19 @@ def test_bytes_in_and_out_while_it_runs(sandbox, pieces):
     assert sandbox.exec(["od", "-An", "-tx1"], stdin=b"\xff\x00").stdout.split() == ["ff", "00"]
 
 
-def test_input_that_fails_ends_the_command_and_is_told(sandbox, pieces):
-    with pytest.raises(OSError, match="no more of this"):
-        list(sandbox.exec_stream_bytes(["sh", "-c", "cat > /dev/null"], stdin=pieces(b"a", OSError("no more of this"))))
+_FAILURES = [
+    OSError("no more of this"),
+    cloche.ClocheConnectionError("no more of this"),
+    cloche.NotFoundError("no more of this", code="not_found", status=404),
+]
+
+
+@pytest.mark.parametrize("failure", _FAILURES, ids=lambda one: type(one).__name__)
+def test_input_that_fails_ends_the_command_and_is_told(sandbox, pieces, failure):
+    """Also where it fails as the client itself does: the input may be another sandbox's file."""
+    with pytest.raises(type(failure), match="no more of this") as caught:
+        list(sandbox.exec_stream_bytes(["timeout", "10", "sh", "-c", "cat > /dev/null"], stdin=pieces(b"a", failure)))
+    assert caught.value is failure
 
 
 def test_the_end_of_the_command_does_not_wait_for_its_input(sandbox, pieces):
@@ -127,6 +140,90 @@ def test_files_in_parts_and_archives_in_pieces(sandbox, pieces):
     packed = io.BytesIO(b"".join(sandbox.files.pack("/root/unpacked")))
     with tarfile.open(fileobj=packed) as tar:
         assert {member.name.split("/")[-1]: member.size for member in tar if member.isfile()} == {"small": 5, "large": 3_000_000}
+
+
+def test_uploads_of_any_size_and_their_checks(sandbox, pieces):
+    content = bytes(range(256)) * 20_000
+    digest = hashlib.sha256(content).hexdigest()
+    third = len(content) // 3
+    sent = pieces(content[:third], content[third:])
+    entry = sandbox.files.upload("/srv/up/large", sent, mode="0640", owner="user", sha256=digest)
+    assert (entry.size, entry.permissions, entry.owner) == (len(content), "0640", "user")
+    assert sandbox.files.read("/srv/up/large", as_user="user") == content
+    with pytest.raises(cloche.InvalidArgumentError, match="SHA-256"):
+        sandbox.files.upload("/srv/up/large", pieces(b"other"), sha256=digest)
+    for failure in (OSError("no more of this"), httpx.ReadError("no more of this")):
+        with pytest.raises(type(failure), match="no more of this"):
+            sandbox.files.upload("/srv/up/large", pieces(b"part", failure))
+    before = sandbox.files.head("/srv/up/large")
+    assert before.size == len(content) and before.etag and before.last_modified
+    assert sandbox.files.upload("/srv/up/large", "end", append=True).size == len(content) + 3
+    assert sandbox.files.head("/srv/up/large").etag != before.etag
+    with pytest.raises(cloche.PermissionDeniedError):
+        sandbox.files.upload("/etc/new", b"x", as_user="user")
+
+
+def test_a_watch_from_its_first_moment(sandbox):
+    sandbox.files.mkdir("/srv/watched")
+    with sandbox.files.watch("/srv/watched") as changes:
+        sandbox.files.write("/srv/watched/a", "x")
+        sandbox.files.move("/srv/watched/a", "/srv/watched/b")
+        seen = []
+        for change in changes:
+            seen.append(change)
+            if change.type == "renamed":
+                break
+    assert (seen[0].type, seen[0].path, seen[0].entry_type) == ("created", "/srv/watched/a", "file")
+    assert (seen[-1].path, seen[-1].from_) == ("/srv/watched/b", "/srv/watched/a")
+    unread = sandbox.files.watch("/srv/watched")
+    unread.close()
+    ends = sandbox.files.watch("/srv/watched")
+    sandbox.files.delete("/srv/watched", recursive=True)
+    assert [one.type for one in ends][-1] == "deleted"
+
+
+def test_a_link_needs_no_token(client, sandbox):
+    sandbox.files.write("/srv/linked", "by link")
+    link = sandbox.files.link("/srv/linked", once=True)
+    # No header but the client's own; its connections find the sandbox's name and trust its CA.
+    assert client._transport.read(client._transport.send(Request("GET", link.url))) == b"by link"
+    with pytest.raises(cloche.UnauthenticatedError):
+        client._transport.send(Request("GET", link.url))
+
+
+def test_a_terminal_is_a_dialogue(sandbox):
+    shell = sandbox.processes.terminal(["sh"], cols=90, rows=20, env={"PS1": "$ "})
+    with sandbox.processes.attach(shell.process_id) as attached:
+        attached.resize(cols=70, rows=10)
+        attached.write("stty size; read word; echo got $word; exit 4\n")
+        text, answered, end = "", False, None
+        for event in attached:
+            if event.type == "stdout":
+                text += event.data.decode()
+                if "10 70" in text and not answered:
+                    answered = True
+                    attached.write("hello\n")
+            elif event.type == "exit":
+                end = event.process
+    assert "got hello" in text and end is not None and end.exit_code == 4
+    again = sandbox.processes.attach(shell.process_id, after_stdout=attached.offsets["stdout"])
+    assert [event.type for event in again] == ["exit"]
+
+
+def test_an_attached_process_takes_megabytes_and_outlives_its_client(sandbox):
+    sent = bytes(range(256)) * 8_000
+    counter = sandbox.processes.start(["sh", "-c", "wc -c; sleep 1000"], stdin="open")
+    with sandbox.processes.attach(counter.process_id) as attached:
+        attached.write(sent)
+        attached.end_input()
+        first = next(iter(attached))
+    assert first.data.strip() == str(len(sent)).encode()
+    assert sandbox.processes.get(counter.process_id).status == "running"
+    ended = sandbox.processes.attach(counter.process_id, after_stdout=attached.offsets["stdout"])
+    sandbox.processes.signal(counter.process_id, "SIGKILL")
+    assert list(ended)[-1].process.ended_by == "signal"
+    with pytest.raises(cloche.NotFoundError):
+        sandbox.processes.attach("proc-00000000000000000000")
 
 
 def test_a_name_that_is_not_utf_8(sandbox):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List, Literal
+from typing import List, Literal, Optional
 from urllib.parse import unquote_to_bytes
 
 __all__ = [
     "EntryInfo",
     "Exists",
+    "FileChange",
+    "FileHead",
+    "FileLink",
     "FileList",
     "SkippedEntry",
     "Unpacked",
@@ -60,6 +63,39 @@ class FileList:
     truncated: bool
     """There are more, deeper or beyond 10,000."""
     path_encoded: str = ""
+
+
+@dataclass(frozen=True)
+class FileHead:
+    """What the headers of a file say of it."""
+
+    size: Optional[int]
+    """Bytes; None for what the system makes up, as in /proc."""
+    etag: Optional[str]
+    """Another one for each version of the content; None as `size`."""
+    last_modified: Optional[str]
+    """As HTTP writes it: `Tue, 15 Nov 1994 12:45:26 GMT`."""
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """What a watch tells. `overflow`: some changes were lost, list anew what you need."""
+
+    type: Literal["created", "modified", "deleted", "renamed", "attributes", "overflow"]
+    path: str
+    entry_type: Literal["file", "directory", "symlink"]
+    from_: Optional[str] = None
+    """Of `renamed`: where it was."""
+    path_encoded: str = ""
+    """The bytes of the path, percent-encoded, where they are not UTF-8; else empty."""
+    from_encoded: str = ""
+
+
+@dataclass(frozen=True)
+class FileLink:
+    url: str
+    """Opens one file without a token."""
+    expires_at: str
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from .._models import (
 )
 from .._paths import command, compact, segment
 from .._sse import EventParser
+from .attachment import Attachment
 from .data_plane import DataPlane
 from .stream import ByteStream, Stream
 
@@ -64,6 +65,30 @@ class Processes:
             tag=tag,
         )
         return decode(ProcessInfo, self._data_plane.json("POST", "/v1/processes", json=fields))
+
+    def terminal(
+        self,
+        cmd: Sequence[str] = ("bash", "-l"),
+        *,
+        cols: int = 80,
+        rows: int = 24,
+        dir: Optional[str] = None,
+        env: Optional[Mapping[str, str]] = None,
+        user: Optional[str] = None,
+        timeout_ms: Optional[int] = None,
+        tag: Optional[str] = None,
+    ) -> ProcessInfo:
+        """Starts a program on a terminal of its own; by default a login shell. `attach` speaks with it."""
+        size = TerminalSize(cols, rows)
+        return self.start(cmd, dir=dir, env=env, user=user, timeout_ms=timeout_ms, tty=size, tag=tag)
+
+    def attach(
+        self, process_id: str, *, after_stdout: int = 0, after_stderr: int = 0
+    ) -> Attachment:
+        """Input and output over one connection, from these bytes of output on; by default all that is kept."""
+        return Attachment.open(
+            self._data_plane, f"{_path(process_id)}/attach", after_stdout, after_stderr
+        )
 
     def list(self, *, status: Optional[Literal["running", "exited"]] = None) -> List[ProcessInfo]:
         """Oldest first: processes, execs that run or whose client was cut off, and what services run."""

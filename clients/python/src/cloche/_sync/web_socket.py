@@ -1,0 +1,86 @@
+"""A WebSocket to one of a sandbox's routes, over the client's own connections: whole binary messages, the rest is kept from view."""
+
+from __future__ import annotations
+
+from typing import Any, Generator, Mapping, cast
+
+import httpx
+
+from .._errors import ClocheConnectionError
+from .._paths import QueryValue
+from .._web_socket import BINARY, CLOSE, PING, PONG, MessageParser, frame, handshake
+from ._concurrency import Lock
+from .data_plane import DataPlane
+
+_READ_BYTES = 65_536
+_DONE = (1000).to_bytes(2, "big")
+
+
+class WebSocket:
+    """One may read while others write."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._stream: Any = response.extensions["network_stream"]
+        self._writing = Lock()
+        self._closed = False
+
+    @staticmethod
+    def open(
+        data_plane: DataPlane, path: str, *, subprotocol: str, query: Mapping[str, QueryValue]
+    ) -> WebSocket:
+        headers, accept = handshake(subprotocol)
+        response = data_plane.request("GET", path, query=query, headers=headers)
+        if response.headers.get("sec-websocket-accept") != accept:
+            response.close()
+            raise ClocheConnectionError(f"{path} was not answered with a WebSocket; is a proxy in between?")
+        return WebSocket(response)
+
+    def send(self, payload: bytes) -> None:
+        self._write(frame(BINARY, payload))
+
+    def messages(self) -> Generator[bytes, None, None]:
+        """Until the service closes it: with another code than 1000, or none, ClocheConnectionError says why."""
+        parser = MessageParser()
+        while True:
+            try:
+                piece = cast(bytes, self._stream.read(_READ_BYTES))
+            except Exception as error:
+                if self._closed:
+                    return
+                raise ClocheConnectionError(f"the connection was lost: {error}") from error
+            if not piece:
+                if self._closed:
+                    return
+                raise ClocheConnectionError("the connection was lost")
+            for opcode, payload in parser.feed(piece):
+                if opcode == BINARY:
+                    yield payload
+                elif opcode == PING:
+                    self._write(frame(PONG, payload))
+                elif opcode == CLOSE:
+                    self._ended(payload)
+                    return
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with self._writing:
+                self._stream.write(frame(CLOSE, _DONE))
+        except Exception:
+            pass  # It is lost already.
+        self._response.close()
+
+    def _write(self, data: bytes) -> None:
+        try:
+            with self._writing:
+                self._stream.write(data)
+        except Exception as error:
+            raise ClocheConnectionError(f"the connection was lost: {error}") from error
+
+    def _ended(self, payload: bytes) -> None:
+        code = int.from_bytes(payload[:2], "big") if len(payload) >= 2 else 1000
+        if code != 1000 and not self._closed:
+            raise ClocheConnectionError(f"the service ended the connection: {payload[2:].decode('utf-8', 'replace')} ({code})")
