@@ -343,7 +343,7 @@ describe("machines of a host", () => {
     expect(await ask("POST", "/v1/checkpoint/wait", { ...wait, poll_interval_ms: "1" })).toMatchObject({
       status: 400,
     });
-    expect(await ask("GET", "/v1/checkpoint")).toMatchObject({ status: 404 });
+    expect(await ask("GET", "/v1/checkpoint")).toMatchObject({ status: 405 });
     const other = await lab.create();
     const foreign = await lab.caller?.call(
       sandboxId,

@@ -52,7 +52,7 @@ export const parts: readonly Part[] = [
   { name: "host", deadlineMs: 12 * minute, folder: "tests/host" },
   {
     name: "e2e",
-    deadlineMs: 30 * minute,
+    deadlineMs: 40 * minute,
     folder: "tests/e2e",
     packages: { ...clientPackages, ...imagePackages },
   },
@@ -61,7 +61,7 @@ export const parts: readonly Part[] = [
     name: "vm",
     deadlineMs: 20 * minute,
     folder: "tests/vm",
-    packages: { ...imagePackages, ...sshPackages },
+    packages: imagePackages,
   },
   {
     name: "oci",
