@@ -1,3 +1,4 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
@@ -54,6 +55,8 @@ export default defineConfig({
             "bench/**/*.test.ts",
           ],
           pool: "forks",
+          // Vitest leaves one processor free, which on two is half of them.
+          maxWorkers: availableParallelism(),
           testTimeout: 30_000,
         },
       },

@@ -46,7 +46,10 @@ function copyCheckout(): string {
   return copy;
 }
 
-function passes(copy: string, { project, test, named }: Defence): boolean {
+/** The run that a defence's test is: the same for many. */
+type Run = Pick<Defence, "project" | "test" | "named">;
+
+function passes(copy: string, { project, test, named }: Run): boolean {
   const filter = named === undefined ? [] : ["-t", named];
   const { status, stdout } = spawnSync(
     process.execPath,
@@ -69,23 +72,46 @@ function passes(copy: string, { project, test, named }: Defence): boolean {
 
 const copy = copyCheckout();
 const undefended: string[] = [];
+/** What passes with every defence on, by the run: many defences have one test, and the checkout does not change. */
+const defended = new Map<string, boolean>();
+
+function passesDefended(run: Run): boolean {
+  const key = JSON.stringify([run.project, run.test, run.named]);
+  const known = defended.get(key) ?? passes(copy, run);
+  defended.set(key, known);
+  return known;
+}
+
+/** What the test of a defence shows: `shown`, or why it does not. */
+function tryDefence(defence: Defence): { shown: boolean; how: string } {
+  const path = join(copy, defence.file);
+  const source = readFileSync(path, "utf8");
+  if (source.split(defence.find).length !== 2)
+    throw new Error(`${defence.file} must have ${JSON.stringify(defence.find)} exactly once`);
+  if (!passesDefended(defence)) return { shown: false, how: "fails with it" };
+  writeFileSync(
+    path,
+    source.replace(defence.find, () => defence.replace),
+  );
+  try {
+    return passes(copy, defence)
+      ? { shown: false, how: "passes without it" }
+      : { shown: true, how: "fails without it" };
+  } finally {
+    writeFileSync(path, source);
+  }
+}
+
 try {
   for (const defence of chosen) {
-    const path = join(copy, defence.file);
-    const source = readFileSync(path, "utf8");
-    if (source.split(defence.find).length !== 2)
-      throw new Error(`${defence.file} must have ${JSON.stringify(defence.find)} exactly once`);
-    const withIt = passes(copy, defence);
-    writeFileSync(
-      path,
-      source.replace(defence.find, () => defence.replace),
-    );
-    const withoutIt = passes(copy, defence);
-    writeFileSync(path, source);
-    const shown = withIt && !withoutIt;
-    if (!shown) undefended.push(defence.what);
-    const how = withIt ? (withoutIt ? "passes without it" : "fails without it") : "fails with it";
-    console.log(`${shown ? "ok  " : "FAIL"} ${defence.what}: ${defence.test} ${how}`);
+    let result: { shown: boolean; how: string };
+    try {
+      result = tryDefence(defence);
+    } catch (error) {
+      result = { shown: false, how: `could not be tried: ${(error as Error).message}` };
+    }
+    if (!result.shown) undefended.push(defence.what);
+    console.log(`${result.shown ? "ok  " : "FAIL"} ${defence.what}: ${defence.test} ${result.how}`);
   }
 } finally {
   rmSync(copy, { recursive: true, force: true });
