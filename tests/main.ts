@@ -1,17 +1,18 @@
-// `npm test [-- part… [filter…]]`, `-- --changed [base]`, `-- --watch unit [filter…]`: runs the parts in order, cleans the machine whatever happens, and ends with the one line
-// `N passed, N failed` (`, N skipped`). Exits with 1 when anything failed, and in CI when anything was skipped.
+// `npm test [-- part… [filter…]]`, `-- --changed [base]`, `-- --watch unit [filter…]`: runs the parts, two at a time, cleans the
+// machine whatever happens, and ends with the one line `N passed, N failed` (`, N skipped`). Exits with 1 when anything failed,
+// and in CI when anything was skipped.
 import { spawnSync } from "node:child_process";
-import { mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { changedFiles, partsTouchedBy } from "./runner/changed.ts";
 import { ensureDebianPackages } from "./runner/debian-packages.ts";
-import { clearHome, clearHomes, leftLogs, openHomes } from "./runner/homes.ts";
-import { endAll, runPart } from "./runner/part-run.ts";
-import { allPartsDeadlineMs, hasTests, parts } from "./runner/parts.ts";
+import { failed, Lane } from "./runner/lane.ts";
+import { endAll } from "./runner/part-run.ts";
+import { allPartsDeadlineMs, hasTests, type Part, parts } from "./runner/parts.ts";
 import { add, type Counts, closingLine, noCounts } from "./runner/results.ts";
 
 const root = fileURLToPath(new URL("..", import.meta.url));
+/** Many tests wait more than they compute. */
+const LANES = 2;
 const words = process.argv.slice(2);
 const isPart = (word: string): boolean => parts.some(({ name }) => name === word);
 const usage = `usage: npm test [-- part… [filter…]]
@@ -42,60 +43,62 @@ const named = changed ?? words.filter(isPart);
 const filters = changed ? [] : words.filter((word) => !isPart(word));
 
 const isCi = process.env["CI"] === "true";
-const homes = openHomes();
-const outName = "out";
-const out = join(homes, outName);
-const logs = join(out, "logs");
-mkdirSync(logs, { recursive: true });
-const env: NodeJS.ProcessEnv = {
-  ...process.env,
-  CLOCHE_TEST_HOMES: homes,
-  CLOCHE_TEST_LOG: logs,
-  CLOCHE_CACHE: process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache",
-};
+const startedAt = performance.now();
+const wanted = parts.filter(isWanted);
+const total = noCounts();
+const durations: [string, string][] = [];
+const queue = withPackages(wanted);
+const lanes = Array.from(
+  { length: Math.min(LANES, queue.length) },
+  (_, index) => new Lane(index + 1, { root, filters, named: queue.length > 1 }),
+);
 
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
   process.once(signal, () => {
     endAll();
-    clearHomes(homes);
+    for (const lane of lanes) lane.close();
     console.log(`ended by ${signal}`);
     process.exit(130);
   });
 }
 
-const total = noCounts();
-const durations: [string, string][] = [];
-const startedAt = performance.now();
-try {
-  for (const part of parts) {
-    const wanted = named.length > 0 ? named.includes(part.name) : !part.byNameOnly && hasTests(part, root);
-    if (!wanted) continue;
-    const whyNot = part.whyNot?.();
-    if (whyNot !== undefined && !named.includes(part.name)) {
-      console.log(`\n==> ${part.name} is left out: ${whyNot}`);
-      continue;
-    }
-    const left = allPartsDeadlineMs - (performance.now() - startedAt);
-    console.log(`\n==> ${part.name}`);
-    const partStartedAt = performance.now();
-    const counts = await countsOf(part, Math.min(part.deadlineMs, left));
-    const seconds = ((performance.now() - partStartedAt) / 1_000).toFixed(1);
-    durations.push([part.name, `${seconds} s  ${closingLine(counts)}`]);
-    console.log(`==> ${part.name}: ${closingLine(counts)} in ${seconds} s`);
-    if (counts.failed > 0) printLogs();
-    rmSync(logs, { recursive: true, force: true });
-    mkdirSync(logs, { recursive: true });
-    const leaks = clearPart();
-    if (leaks.length > 0) {
-      counts.failed += 1;
-      counts.failures.push(`${part.name} left on the machine:\n    ${leaks.join("\n    ")}`);
-    }
-    add(total, counts);
-  }
-} finally {
-  clearHomes(homes);
-}
+await Promise.all(lanes.map(runQueue));
 report(total);
+
+/** Each lane takes the next part that none has begun. */
+async function runQueue(lane: Lane): Promise<void> {
+  try {
+    for (let part = queue.shift(); part !== undefined; part = queue.shift()) {
+      const leftMs = allPartsDeadlineMs - (performance.now() - startedAt);
+      const { counts, seconds } = await lane.run(part, Math.min(part.deadlineMs, leftMs));
+      durations.push([part.name, `${seconds} s  ${closingLine(counts)}`]);
+      add(total, counts);
+    }
+  } finally {
+    lane.close();
+  }
+}
+
+function isWanted(part: Part): boolean {
+  if (named.length > 0) return named.includes(part.name);
+  if (part.byNameOnly || !hasTests(part, root)) return false;
+  const whyNot = part.whyNot?.();
+  if (whyNot !== undefined) console.log(`\n==> ${part.name} is left out: ${whyNot}`);
+  return whyNot === undefined;
+}
+
+/** Installs what the parts need; a part whose packages cannot be installed has failed. */
+function withPackages(candidates: readonly Part[]): Part[] {
+  return candidates.filter((part) => {
+    try {
+      ensureDebianPackages(part.packages ?? {});
+      return true;
+    } catch (error) {
+      add(total, failed(part, (error as Error).message));
+      return false;
+    }
+  });
+}
 
 function exitWith(words: string): never {
   console.error(words);
@@ -111,32 +114,6 @@ function touchedParts(base: string | undefined): string[] {
   } catch (error) {
     return exitWith(`--changed: ${(error as Error).message}`);
   }
-}
-
-async function countsOf(part: (typeof parts)[number], deadlineMs: number): Promise<Counts> {
-  if (deadlineMs <= 0)
-    return { ...noCounts(), failed: 1, failures: [`${part.name}: no time was left for it`] };
-  try {
-    const whyNot = part.whyNot?.();
-    if (whyNot !== undefined) throw new Error(whyNot);
-    ensureDebianPackages(part.packages ?? {});
-    return await runPart(part, { root, reports: out, filters, deadlineMs, env, clear: clearPart });
-  } catch (error) {
-    return { ...noCounts(), failed: 1, failures: [`${part.name}: ${(error as Error).message}`] };
-  }
-}
-
-/** Homes that a part did not destroy itself, and what their services still had on the machine. */
-function clearPart(): string[] {
-  return readdirSync(homes)
-    .filter((name) => name !== outName)
-    .flatMap((name) => clearHome(join(homes, name)));
-}
-
-function printLogs(): void {
-  for (const name of readdirSync(logs)) console.log(`--- ${name}\n${readFileSync(join(logs, name), "utf8")}`);
-  const left = leftLogs(homes);
-  if (left !== "") console.log(left);
 }
 
 function report(counts: Counts): void {

@@ -18,7 +18,7 @@ export function ensureDebianPackages(wanted: Readonly<Record<string, string>>): 
   if (!hadPolicy) writeFileSync(policyFile, "#!/bin/sh\nexit 101\n", { mode: 0o755 });
   try {
     const apt = (...words: string[]): void => {
-      execFileSync("apt-get", ["-y", "-q", ...words], {
+      execFileSync("apt-get", ["-y", "-q", "-o", "DPkg::Lock::Timeout=300", ...words], {
         stdio: ["ignore", "ignore", "inherit"],
         env: { ...process.env, DEBIAN_FRONTEND: "noninteractive" },
         timeout: 10 * 60_000,

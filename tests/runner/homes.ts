@@ -7,15 +7,13 @@ import { sweep } from "../fixtures/inventory.ts";
 const parent = "/var/tmp";
 const prefix = "cloche-tests-";
 
-export const homesOf = (pid: number): string => join(parent, `${prefix}${pid}`);
-
-/** Makes this run's folder, and removes those of runs that were killed. */
-export function openHomes(): string {
+/** Makes the folder of a lane of this run, and removes those of runs that were killed. */
+export function openHomes(lane: number): string {
   for (const name of readdirSync(parent)) {
-    const pid = name.startsWith(prefix) ? Number(name.slice(prefix.length)) : Number.NaN;
-    if (Number.isInteger(pid) && !isRunner(pid)) clearHomes(homesOf(pid));
+    const pid = name.startsWith(prefix) ? Number.parseInt(name.slice(prefix.length), 10) : Number.NaN;
+    if (Number.isInteger(pid) && !isRunner(pid)) clearHomes(join(parent, name));
   }
-  const homes = homesOf(process.pid);
+  const homes = join(parent, `${prefix}${process.pid}-${lane}`);
   mkdirSync(homes, { recursive: true, mode: 0o700 });
   return homes;
 }

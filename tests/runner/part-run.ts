@@ -1,6 +1,9 @@
 // Runs one part in a process group of its own, so that a part that hangs can be ended whole.
 import { type ChildProcess, spawn } from "node:child_process";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
+import type { Readable } from "node:stream";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Part } from "./parts.ts";
 import { add, type Counts, countPart, type FileCounts, noCounts, readReport } from "./results.ts";
 
@@ -10,6 +13,7 @@ export interface Ran {
 }
 
 const children = new Set<ChildProcess>();
+const LAST_LINES_MS = 2_000;
 
 /** Ends what runs now: for signals. */
 export function endAll(): void {
@@ -22,6 +26,8 @@ interface RunOptions {
   filters: readonly string[];
   deadlineMs: number;
   env: NodeJS.ProcessEnv;
+  /** Takes each line of output; undefined: it goes to the terminal as it is. */
+  print?: ((line: string) => void) | undefined;
   /** Removes what a run left on the machine, and names it. */
   clear(): string[];
 }
@@ -31,8 +37,8 @@ interface RunOptions {
  * process and with a service of their own: what passes then counts as passed and is named at the end of the run.
  */
 export async function runPart(part: Part, options: RunOptions): Promise<Counts> {
-  const { root, env, deadlineMs } = options;
-  if (part.scripts) return await runScripts(part.scripts, root, deadlineMs, env);
+  const { deadlineMs } = options;
+  if (part.scripts) return await runScripts(part.scripts, options);
   const startedAt = performance.now();
   const first = await runVitest(part.name, part, options);
   const counts = countPart(first.files, first.exitCode);
@@ -59,7 +65,7 @@ export async function runPart(part: Part, options: RunOptions): Promise<Counts> 
 async function runVitest(
   reportName: string,
   part: Part,
-  { root, reports, filters, deadlineMs, env }: RunOptions,
+  { root, reports, filters, deadlineMs, env, print }: RunOptions,
 ): Promise<{ files: FileCounts[] | undefined; exitCode: number | undefined }> {
   const report = join(reports, `${reportName}.json`);
   const words = [
@@ -75,19 +81,17 @@ async function runVitest(
     `--outputFile.json=${report}`,
     ...filters,
   ];
-  const { exitCode } = await run(process.execPath, words, { cwd: root, env, deadlineMs });
+  const { exitCode } = await run(process.execPath, words, { cwd: root, env, deadlineMs, print });
   return { files: readReport(report), exitCode };
 }
 
 async function runScripts(
   scripts: readonly string[],
-  root: string,
-  deadlineMs: number,
-  env: NodeJS.ProcessEnv,
+  { root, deadlineMs, env, print }: RunOptions,
 ): Promise<Counts> {
   const counts = noCounts();
   for (const script of scripts) {
-    const { exitCode } = await run("npm", ["run", "--silent", script], { cwd: root, env, deadlineMs });
+    const { exitCode } = await run("npm", ["run", "--silent", script], { cwd: root, env, deadlineMs, print });
     if (exitCode === 0) counts.passed += 1;
     else {
       counts.failed += 1;
@@ -97,25 +101,22 @@ async function runScripts(
   return counts;
 }
 
-function run(
+async function run(
   program: string,
   words: readonly string[],
-  options: { cwd: string; env: NodeJS.ProcessEnv; deadlineMs: number },
+  { cwd, env, deadlineMs, print }: { cwd: string } & Pick<RunOptions, "env" | "deadlineMs" | "print">,
 ): Promise<Ran> {
   const { promise, resolve } = Promise.withResolvers<Ran>();
-  const child = spawn(program, words, {
-    cwd: options.cwd,
-    env: options.env,
-    detached: true,
-    stdio: ["ignore", "inherit", "inherit"],
-  });
+  const output = print ? "pipe" : "inherit";
+  const child = spawn(program, words, { cwd, env, detached: true, stdio: ["ignore", output, output] });
   children.add(child);
+  const printed = print ? [child.stdout, child.stderr].map((stream) => printLines(stream, print)) : [];
   let late = false;
   const timer = setTimeout(() => {
     late = true;
-    console.log(`==> not done after ${Math.round(options.deadlineMs / 1_000)} s: ended`);
+    console.log(`==> not done after ${Math.round(deadlineMs / 1_000)} s: ended`);
     endGroup(child);
-  }, options.deadlineMs);
+  }, deadlineMs);
   const done = (code: number): void => {
     clearTimeout(timer);
     children.delete(child);
@@ -123,7 +124,14 @@ function run(
   };
   child.once("error", () => done(127));
   child.once("exit", (code, signal) => done(code ?? (signal ? 128 : 1)));
-  return promise;
+  const ran = await promise;
+  // A process that a test left behind may hold the pipes open.
+  await Promise.race([Promise.all(printed), sleep(LAST_LINES_MS)]);
+  return ran;
+}
+
+async function printLines(stream: Readable | null, print: (line: string) => void): Promise<void> {
+  if (stream) for await (const line of createInterface({ input: stream })) print(line);
 }
 
 function endGroup(child: ChildProcess): void {
