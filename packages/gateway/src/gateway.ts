@@ -111,6 +111,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const { database, clock, log, randomBytes, config } = options;
   const nowMs = (): number => clock.nowMs();
   const closed = new AbortController();
+  const stopping = new AbortController();
   const listeners: Listener[] = [];
   const metrics = gatewayMetrics(options.metrics ?? new Metrics(), () => database.sandboxes.countByState());
 
@@ -218,6 +219,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     callLimits: new CallLimits(limits, clock),
     corsOrigins: config.corsOrigins,
     ready,
+    stopping: stopping.signal,
     metrics,
     clock,
     log,
@@ -315,6 +317,7 @@ export function createGateway(options: GatewayOptions): Gateway {
 
     async close() {
       isDraining = true;
+      stopping.abort(new Error("the gateway is closing"));
       lifecycle.close();
       await Promise.all(listeners.map((listener) => listener.close()));
       closed.abort(new Error("the gateway is closing"));

@@ -40,4 +40,10 @@ export const gatewayLimits = {
   usagePruneMs: 3_600_000,
   hostInfoCacheMs: 30_000,
   closeMs: 5_000,
+  /** Of the services without an API key: streams open at once, bytes of a message, requests in one stream of reflection. */
+  openStreams: 100,
+  openMessageBytes: 16_384,
+  reflectionRequests: 1_000,
+  /** How often a watch of health looks. */
+  healthWatchMs: 2_000,
 } as const;

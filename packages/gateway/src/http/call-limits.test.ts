@@ -1,3 +1,6 @@
+import { SandboxService } from "@cloche/protocol/public";
+import { createClient } from "@connectrpc/connect";
+import { createGrpcTransport } from "@connectrpc/connect-node";
 import { afterEach, describe, expect, it } from "vitest";
 import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
 import { FakeClock } from "../testing/fake-clock.ts";
@@ -53,6 +56,15 @@ describe("the gateway under limits", () => {
       expect(await f.call("GetSandbox", "no json")).toMatchObject({ status: 400 });
       expect(await f.call("ListSandboxes")).toMatchObject({ status: 200 });
     }
+  });
+
+  it("counts a call by gRPC until it is answered", async () => {
+    f = await openFixture({ config: { limits: { concurrentCalls: 2 } } });
+    const transport = createGrpcTransport({ baseUrl: `http://127.0.0.1:${f.listener.port}` });
+    const client = createClient(SandboxService, transport);
+    const headers = { authorization: `Bearer ${f.secret}` };
+    for (let made = 0; made < 5; made += 1)
+      expect((await client.listSandboxes({}, { headers })).sandboxes).toEqual([]);
   });
 
   it("makes as many sandboxes as a team may have and not one more, until one is deleted", async () => {

@@ -4,14 +4,13 @@
  * with none.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { constants, type Http2ServerResponse } from "node:http2";
 import { type Clock, type Log, logIds, requestIdOf, withRequestIds } from "@cloche/base";
 import { ClocheError, type ErrorCode, gatewayJsonOptions, limits, traceparentOf } from "@cloche/protocol";
-import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
 import {
   ConnectError,
   type ConnectRouter,
   createConnectRouter,
-  createContextKey,
   createContextValues,
   type Interceptor,
 } from "@connectrpc/connect";
@@ -26,6 +25,7 @@ import { type Authenticator, callerKey, requestIdKey } from "../rpc/caller.ts";
 import type { CallLimits } from "./call-limits.ts";
 import { answerCors, type CorsOrigins } from "./cors.ts";
 import { connectErrorFrom, plainMessage } from "./errors.ts";
+import { type CallUnderWay, callKey, openPathOf, openServices, teamServices } from "./open-services.ts";
 import { checkedBody } from "./request-body.ts";
 
 export interface HandlerDependencies {
@@ -35,6 +35,8 @@ export interface HandlerDependencies {
   corsOrigins: CorsOrigins;
   /** Throws a ClocheError naming what is not ready. */
   ready: () => Promise<void>;
+  /** Ends the streams of those who watch. */
+  stopping: AbortSignal;
   metrics: Pick<GatewayMetrics, "calls" | "errors">;
   clock: Clock;
   log: Log;
@@ -42,21 +44,11 @@ export interface HandlerDependencies {
 
 export type GatewayHandler = (request: IncomingMessage, response: ServerResponse) => void;
 
-/** What is to be done when a call that was let in is over. */
-interface CallUnderWay {
-  leave: () => void;
-}
-const callKey = createContextKey<CallUnderWay>(
-  { leave: () => undefined },
-  { description: "the call under way" },
-);
-
 const aliasPrefix = "/svc.public.v1.";
 const ownPrefix = "/cloche.public.v1.";
-const services = [SandboxService, ApiKeyService];
 
 const ownPathOf = (path: string): string =>
-  path.startsWith(aliasPrefix) ? ownPrefix + path.slice(aliasPrefix.length) : path;
+  path.startsWith(aliasPrefix) ? ownPrefix + path.slice(aliasPrefix.length) : openPathOf(path);
 
 // oxlint-disable-next-line max-lines-per-function -- one handler, whose steps share the request
 export function createHandler(needs: HandlerDependencies): GatewayHandler {
@@ -69,12 +61,15 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     else log.debug(fields, "a gateway call was refused");
     return error;
   };
+  const shared = {
+    acceptCompression: [compressionGzip, compressionBrotli],
+    interceptors: [errorsAsConnect(logged)],
+  };
   const router = createConnectRouter({
+    ...shared,
     jsonOptions: gatewayJsonOptions,
     // For what a compressed body unpacks to; checkedBody bounds what comes in.
     readMaxBytes: limits.gatewayBodyBytes,
-    acceptCompression: [compressionGzip, compressionBrotli],
-    interceptors: [errorsAsConnect(logged)],
     async requestGate(context) {
       try {
         const requestId = context.values.get(requestIdKey);
@@ -88,7 +83,10 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     },
   });
   needs.routes(router);
-  const handlers = new Map<string, UniversalHandler>(router.handlers.map((h) => [h.requestPath, h]));
+  const open = openServices(needs, { ...shared, shutdownSignal: needs.stopping });
+  const handlers = new Map<string, UniversalHandler>(
+    [...router.handlers, ...open].map((handler) => [handler.requestPath, handler]),
+  );
 
   return (request, response) => {
     const requestId = requestIdOf(request.headers);
@@ -165,22 +163,33 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     underWay: CallUnderWay,
   ): Promise<void> {
     const contentType = request.headers["content-type"] ?? "";
+    const isStream = handler.method.methodKind === "bidi_streaming";
     const isPlainJson = /^application\/json(?:;|$)/i.test(contentType) && !isCompressed(request);
     const gone = new AbortController();
-    response.once("close", () => gone.abort());
+    const closed = new Promise<void>((resolve) => {
+      response.once("close", () => {
+        gone.abort();
+        resolve();
+      });
+    });
     const answered = await handler({
       httpVersion: request.httpVersion,
       method: "POST",
       url: `http://gateway${handler.requestPath}`,
       header: webHeaders(request),
-      body: checkedBody(request, isPlainJson, handler.method.input),
+      // A stream is read as it comes, by Connect, which bounds each message.
+      body: isStream ? request : checkedBody(request, isPlainJson, handler.method.input),
       signal: gone.signal,
       contextValues: createContextValues().set(requestIdKey, requestId).set(callKey, underWay),
     });
     if (gone.signal.aborted) return;
     const isUnary = /^application\/(?:json|proto)(?:;|$)/i.test(contentType);
     if (isUnary) await sendUnary(request, response, answered);
-    else await universalResponseToNodeResponse(answered, response);
+    else {
+      if (isStream) endWithAnswer(response);
+      // Connect's own promise is not kept after the last byte.
+      await Promise.race([universalResponseToNodeResponse(answered, response), closed]);
+    }
   }
 
   async function answerHealth(
@@ -201,6 +210,16 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     }
     sendJson(response, 200, { status: "ok" });
   }
+}
+
+/** The rest of what a client may still send is not waited for once it has the whole answer. */
+function endWithAnswer(response: ServerResponse): void {
+  const { stream } = response as unknown as Http2ServerResponse;
+  // Not before the trailers are on their way: a stream that is closed drops them.
+  const close = (): void => {
+    if (!stream.readableEnded) stream.close(constants.NGHTTP2_NO_ERROR);
+  };
+  stream.once("wantTrailers", () => setImmediate(close));
 }
 
 function isCompressed(request: IncomingMessage): boolean {
@@ -266,7 +285,7 @@ function webHeaders(request: IncomingMessage): Headers {
 }
 
 function refusePath(response: ServerResponse, path: string, ownPath: string): void {
-  const service = services.find(({ typeName }) => ownPath.startsWith(`/${typeName}/`));
+  const service = teamServices.find(({ typeName }) => ownPath.startsWith(`/${typeName}/`));
   if (service === undefined) {
     const message = `there is nothing at ${shortened(path)}; gateway calls are POST /cloche.public.v1.SandboxService/<Method>`;
     return refuseRequest(response, 404, "not_found", message);
