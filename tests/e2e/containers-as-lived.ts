@@ -1,6 +1,6 @@
 // Services in OCI containers, in sandboxes of either runtime: an image that the sandbox has on its own disk, so that no registry is asked.
 import { execFileSync } from "node:child_process";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { type Client, eventually } from "../fixtures/client.ts";
 import { addBusybox, ImageWorkshop, installTools } from "../oci/registry-fixture.ts";
@@ -78,6 +78,20 @@ export function containersAsLived(client: Client): void {
     expect(stdout).not.toMatch(/^x$/m);
     expect(exit_code).not.toBe(0);
   });
+
+  // Where it is emulated, a bomb takes minutes to reach the limit of processes.
+  if (inject("service").runtime === "gvisor")
+    test("a fork bomb in it dies, and all others live", async () => {
+      const pid = await served(sandbox, "pid");
+      const began = performance.now();
+      expect((await inside(sandbox, "f(){ f|f& };f; sleep 100")).exit_code).toBe(137);
+      expect((await client.exec(sandbox, ["echo", "fine"])).stdout).toBe("fine\n");
+      expect((await inside(sandbox, "echo fine; ps | wc -l")).stdout).toMatch(/^fine\n\d\n$/);
+      expect(performance.now() - began).toBeLessThan(15_000);
+      expect(await served(sandbox, "pid")).toBe(pid);
+      const web = await call(sandbox, "GET", "/v1/services/web");
+      expect(web).toMatchObject({ status: "running", restarts: 0 });
+    });
 
   test("it goes on in a fork, and through its own death", async () => {
     const pid = await served(sandbox, "pid");

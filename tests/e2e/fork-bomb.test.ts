@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { type Beside, startBeside } from "../fixtures/beside.ts";
-import { sharedClient } from "../fixtures/client.ts";
+import { eventually, sharedClient } from "../fixtures/client.ts";
 
 const client = sharedClient();
 const onGvisor = test.runIf(inject("service").runtime === "gvisor");
@@ -21,10 +21,18 @@ const python = `import os
 while True:
   try: os.fork(); os.setsid()
   except OSError: pass`;
+const SHELLS = "f(){ f|f& };f; sleep 100";
 const bombs: readonly (readonly [name: string, cmd: readonly string[]])[] = [
-  ["of shells", ["sh", "-c", "f(){ f|f& };f; sleep 100"]],
+  ["of shells", ["sh", "-c", SHELLS]],
   ["in sessions of their own that fills the memory", ["python3", "-c", python]],
 ];
+
+/** How many processes there are in the end. */
+async function expectCalm(): Promise<void> {
+  await beside.expectUnharmed();
+  const left = await client.shell(box, "ls /proc | grep -c '^[0-9]'");
+  expect(Number(left)).toBeLessThan(20);
+}
 
 async function expectEnded(cmd: readonly string[]): Promise<void> {
   const began = performance.now();
@@ -38,7 +46,20 @@ onGvisor.each(bombs)("a fork bomb %s dies, and the rest lives", async (_name, cm
   // For a second one the sentry has all the threads already: from the host it looks different.
   await expectEnded(cmd);
   await expectEnded(cmd);
-  await beside.expectUnharmed();
-  const left = await client.shell(box, "ls /proc | grep -c '^[0-9]'");
-  expect(Number(left)).toBeLessThan(20);
+  await expectCalm();
+});
+
+onGvisor("a service that is a fork bomb dies each time it is started, and the rest lives", async () => {
+  const bomb = { cmd: "sh", args: ["-c", SHELLS], restart: "always" };
+  await client.call(box, "PUT", "/v1/services/bomb", { json: bomb });
+  await client.call(box, "POST", "/v1/services/bomb/start", { json: {} });
+  const restarts = async (): Promise<number> =>
+    JSON.parse((await client.call(box, "GET", "/v1/services/bomb")).body.toString()).restarts;
+  // Its supervisor heard of its death, and starts it again.
+  expect(await eventually(restarts, (seen) => seen > 0, ANSWERS_MS)).toBeGreaterThan(0);
+  const asked = performance.now();
+  expect((await client.exec(box, ["echo", "fine"])).stdout).toBe("fine\n");
+  expect((await client.call(box, "DELETE", "/v1/services/bomb")).status).toBe(200);
+  expect(performance.now() - asked).toBeLessThan(ANSWERS_MS);
+  await expectCalm();
 });
