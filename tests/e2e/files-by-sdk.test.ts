@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { connectLocal, type FileChange } from "@cloche/sdk/node";
+import { type ClocheApiError, connectLocal, type FileChange } from "@cloche/sdk/node";
 import { afterAll, beforeAll, describe, expect, inject, onTestFinished, test } from "vitest";
 import { eventually } from "../fixtures/client.ts";
 import { repositoryRoot, runCommand } from "../fixtures/service.ts";
@@ -99,6 +99,18 @@ describe("what a file is", () => {
     await sandbox.exec(["ln", "-s", "file", "/srv/copied/link"]);
     expect((await sandbox.files.stat("/srv/copied/link")).symlink_target).toBe("file");
     expect((await sandbox.files.stat("/srv/copied/link", { follow: true })).permissions).toBe("0600");
+  });
+
+  test("errors say which case of a code they are", async () => {
+    const reasonOf = (call: Promise<unknown>) =>
+      call.then(
+        () => "none",
+        (error: ClocheApiError) => error.reason,
+      );
+    expect(await reasonOf(sandbox.files.read("/root"))).toBe("is_directory");
+    expect(await reasonOf(sandbox.files.delete("/etc"))).toBe("not_empty");
+    expect(await reasonOf(sandbox.files.read("/x", { asUser: "nobody-at-all" }))).toBe("no_such_user");
+    expect(await reasonOf(sandbox.files.read("/nothing"))).toBeUndefined();
   });
 
   test("a user's rights, and no more", async () => {

@@ -64,23 +64,23 @@ test("each thing that is wrong is told with its remedy", async () => {
   expect(await run(["-m", "pytest", "-q", "tests/test_errors.py"])).toMatch(/\d+ passed in/);
 });
 
-test.each(["sync", "async"])("streams, bytes, archives and the lifecycle, %s", async (flavour) => {
-  const output = await run(["-m", "pytest", "-q", "tests/conformance/test_streams.py", "--flavour", flavour]);
-  expect(output).toMatch(/^\d+ passed in/m);
+// An empty folder for a home: no CA is found there.
+const nowhere = mkdtempSync(join(tmpdir(), "cloche-no-home-"));
+afterAll(() => rmSync(nowhere, { recursive: true }));
+const byTls = { CLOCHE_EDGE_URL: `https://${target.edgeHost}:${target.edgePort}` };
+test.each([
+  ["sync", "without a CA", { CLOCHE_HOME: nowhere }],
+  ["async", "by TLS", byTls],
+])("streams, bytes, archives and the lifecycle, %s, %s", async (flavour, _name, more) => {
+  const words = ["-m", "pytest", "-q", "tests/conformance/test_streams.py", "--flavour", flavour];
+  expect(await run(words, more)).toMatch(/^\d+ passed in/m);
 });
 
 // The client that is generated from the other: two minutes instead of four. The other runs by `--flavour async`.
 test("every conformance case passes through the client for ordinary programs", async () => {
   const flavours = ["sync"].map(async (flavour) => {
-    const output = await run([
-      "-m",
-      "pytest",
-      "-q",
-      "--tb=short",
-      "tests/conformance/test_cases.py",
-      "--flavour",
-      flavour,
-    ]);
+    const words = ["-q", "--tb=short", "tests/conformance/test_cases.py", "--flavour", flavour];
+    const output = await run(["-m", "pytest", ...words], byTls);
     const count = (word: string): number => Number(new RegExp(`(\\d+) ${word}`).exec(output)?.[1] ?? 0);
     expect(count("passed") + count("xfailed"), output).toBe(caseCount);
     expect(count("xfailed")).toBeLessThanOrEqual(1);

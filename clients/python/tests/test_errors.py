@@ -20,6 +20,9 @@ from cloche._connection import find_connection
 from cloche._request import Request
 
 
+_DONE = b'{"stdout":"","stderr":"","exit_code":0,"ok":true,"duration_ms":1,"timed_out":false}'
+
+
 class _Answer(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -77,10 +80,10 @@ def certificate(folder, name, days=1):
     return context, cert
 
 
-def sandbox_json(domain):
+def sandbox_json(domain, plain=""):
     info = {"id": "sbx-a", "name": "a", "state": "SANDBOX_STATE_RUNNING", "domain": domain}
     info.update(created_at="", updated_at="", source_sandbox_id="")
-    return json.dumps({"sandbox": info, "data_plane_token": "jwt", "data_plane_token_expires_at_unix": 2**31})
+    return json.dumps({"sandbox": info, "data_plane_token": "jwt", "data_plane_token_expires_at_unix": 2**31, "data_plane_url": plain})
 
 
 def test_no_service_and_no_key():
@@ -130,8 +133,7 @@ def test_local_names_by_sni_and_host_and_only_the_given_ca(tmp_path):
     context, cert = certificate(tmp_path, "*.cloche.localhost")
     names = []
     context.sni_callback = lambda _, name, __: names.append(name)
-    done = b'{"stdout":"","stderr":"","exit_code":0,"ok":true,"duration_ms":1,"timed_out":false}'
-    with server(lambda _: (200, done), tls=context) as edge:
+    with server(lambda _: (200, _DONE), tls=context) as edge:
         domain = f"sbx-a.cloche.localhost:{edge.port}"
         with server(lambda _: (200, sandbox_json(domain).encode())) as gateway:
             url = f"http://127.0.0.1:{gateway.port}"
@@ -143,6 +145,40 @@ def test_local_names_by_sni_and_host_and_only_the_given_ca(tmp_path):
                 cloche.ClocheCertificateError, match=r"is not trusted: self.signed.*set CLOCHE_CA_CERT"
             ):
                 client.create().exec(["true"])
+
+
+def test_the_plain_address_on_the_loopback_needs_no_ca(monkeypatch, tmp_path):
+    context, cert = certificate(tmp_path, "*.cloche.localhost")
+    with server(lambda _: (200, _DONE)) as plain, server(lambda _: (200, _DONE), tls=context) as edge:
+        domain = f"sbx-a.cloche.localhost:{edge.port}"
+        told = sandbox_json(domain, f"http://127.0.0.1:{plain.port}").encode()
+        with server(lambda _: (200, told)) as gateway:
+            url = f"http://localhost:{gateway.port}"
+            with Cloche(url, "k") as client:
+                assert client.create().exec(["true"]).ok
+            assert [path for path, _, _ in plain.seen] == ["/sandboxes/sbx-a/v1/exec"] and edge.seen == []
+            monkeypatch.setenv("CLOCHE_EDGE_URL", f"https://127.0.0.1:{edge.port}")
+            with Cloche(url, "k", ca_cert=str(cert)) as client:
+                assert client.create().exec(["true"]).ok
+            assert (len(plain.seen), edge.seen) == (1, [("/v1/exec", domain, "Bearer jwt")])
+
+
+@pytest.mark.parametrize(
+    ("gateway", "plain", "used"),
+    [
+        ("http://127.0.0.1:7080", "http://127.0.0.1:7081", True),
+        ("http://[::1]:7080", "http://localhost:7081", True),
+        # Its loopback is not ours.
+        ("https://gateway.example", "http://127.0.0.1:7081", False),
+        ("http://127.0.0.1.example:7080", "http://127.0.0.1:7081", False),
+        # Nothing goes without TLS to another machine.
+        ("http://127.0.0.1:7080", "http://10.0.0.1:7081", False),
+        ("http://127.0.0.1:7080", "http://127.0.0.1.example", False),
+        ("http://127.0.0.1:7080", "", False),
+    ],
+)
+def test_what_counts_as_the_loopback(gateway, plain, used):
+    assert find_connection(url=gateway, api_key="k").plain_address(plain) is used
 
 
 def test_certificate_that_expired_or_is_of_another_name(tmp_path):

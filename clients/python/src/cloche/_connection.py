@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import dataclass
 from typing import Dict, Mapping, Optional, Tuple, cast
 from urllib.parse import urlsplit
@@ -26,6 +27,16 @@ class Connection:
     edge: Optional[Address] = None
     """Where sandboxes below `base_domain` are reached; None: where their names say."""
     base_domain: str = "cloche.localhost"
+    by_domain: bool = False
+    """Each sandbox at its own domain, by TLS, also where a plain address on the loopback serves."""
+
+    def plain_address(self, data_plane_url: str) -> bool:
+        """Whether the address of all sandboxes that a token came with is used: it needs neither names nor a CA.
+
+        A gateway elsewhere means its own loopback, not this machine's.
+        """
+        plain = data_plane_url.startswith("http://") and _is_loopback(data_plane_url)
+        return plain and not self.by_domain and _is_loopback(self.url)
 
     def route(self, host: str, port: int) -> Address:
         """Where to connect for a host. Names below `.localhost` are this machine's and resolve in few libc."""
@@ -67,6 +78,7 @@ def find_connection(
         api_key_source=source,
         ca_cert=_named_ca(ca_file) if ca_file else _local_ca(local.get("ca_cert")),
         edge=_address("CLOCHE_EDGE_URL", edge) if edge else None,
+        by_domain=bool(env.get("CLOCHE_EDGE_URL")),
         base_domain=(env.get("CLOCHE_BASE_DOMAIN") or local.get("base_domain") or "cloche.localhost").lower(),
     )
 
@@ -89,6 +101,11 @@ def _local_service(home: str) -> Dict[str, str]:
     if not isinstance(status, dict):
         return {}
     return {name: value for name, value in cast(Dict[str, object], status).items() if isinstance(value, str)}
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    return host in _LOOPBACK or re.fullmatch(r"127\.[\d.]+", host) is not None
 
 
 def _same_place(one: str, other: str) -> bool:

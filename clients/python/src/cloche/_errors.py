@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence, Type
+from typing import Dict, List, Optional, Sequence, Type, cast
 
 __all__ = [
     "AbortedError",
@@ -79,8 +79,22 @@ class ClocheAPIError(ClocheError):
         self.request_id = request_id
         """Leads to the service's log line."""
         self.details: List[object] = list(details)
+        """What the service adds for programs, as it was sent."""
+        self.reason: Optional[str] = _reason_in(self.details)
+        """Which case of `code` it is, where programs handle some differently: `is_directory`, `not_directory`, `not_empty`,
+        `not_regular_file`, `in_use`, `no_such_user`, `no_such_group`, `too_large`, `limit_reached`, `disk_full`,
+        `not_running`, `nothing_listens`, `process_ended`, `input_closed`, `no_terminal`, `needs_unknown`, `needs_cycle`,
+        `needs_failed`. None: the code says all, or the gateway said it."""
         self.retry_after_seconds = retry_after_seconds
         """How long to wait before trying again, where the service said so."""
+
+
+def _reason_in(details: Sequence[object]) -> Optional[str]:
+    for detail in details:
+        reason = cast(Dict[str, object], detail).get("reason") if isinstance(detail, dict) else None
+        if isinstance(reason, str):
+            return reason
+    return None
 
 
 class AbortedError(ClocheAPIError):

@@ -226,6 +226,21 @@ def test_an_attached_process_takes_megabytes_and_outlives_its_client(sandbox):
         sandbox.processes.attach("proc-00000000000000000000")
 
 
+def test_errors_say_which_case_they_are(sandbox):
+    ended = sandbox.processes.start(["true"])
+    sandbox.processes.wait(ended.process_id)
+    for reason, call in (
+        ("is_directory", lambda: sandbox.files.read("/root")),
+        ("not_empty", lambda: sandbox.files.delete("/etc")),
+        ("no_such_user", lambda: sandbox.files.read("/etc/passwd", as_user="nobody-at-all")),
+        ("process_ended", lambda: sandbox.processes.signal(ended.process_id, "SIGTERM")),
+        (None, lambda: sandbox.files.read("/nothing")),
+    ):
+        with pytest.raises(cloche.ClocheAPIError) as caught:
+            call()
+        assert caught.value.reason == reason, caught.value
+
+
 def test_a_name_that_is_not_utf_8(sandbox):
     name = b"/root/caf\xe9"
     sandbox.files.write(name, "black")
@@ -254,7 +269,7 @@ def test_every_key_page_after_page(sandbox):
 
 def test_a_refused_token_is_renewed_and_the_call_repeated(client, sandbox):
     fresh = client.get(sandbox.id)
-    fresh._tokens._token = cloche.DataPlaneToken("not-a-token", 2**31)
+    fresh._tokens._token = cloche.DataPlaneToken("not-a-token", 2**31, sandbox._tokens.latest.data_plane_url)
     assert fresh.exec(["echo", "again"]).stdout == "again\n"
 
 

@@ -48,14 +48,15 @@ class AsyncDataPlane:
         if json is not None:
             sent.setdefault("content-type", "application/json")
             body = json_body(json)
-        url = f"{await self._base_url()}{path}{query_string(query or {})}"
         once = repeatable if repeatable is not None else method != "POST"
+
+        token = await self._tokens.get()  # It comes with the address.
+        url = f"{await self._base_url()}{path}{query_string(query or {})}"
 
         async def attempt(jwt: str) -> httpx.Response:
             authorized = {"authorization": f"Bearer {jwt}", **sent}
             return await self._transport.send(Request(method, url, authorized, body, once, target=target))
 
-        token = await self._tokens.get()
         try:
             return await attempt(token)
         except UnauthenticatedError as error:

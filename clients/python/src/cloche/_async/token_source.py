@@ -21,6 +21,11 @@ class AsyncTokenSource:
         self._token = token
         self._lock = AsyncLock()
 
+    @property
+    def latest(self) -> Optional[DataPlaneToken]:
+        """What `get` last answered of."""
+        return self._token
+
     async def get(self) -> str:
         """A token that is good for a while. Where a renewal fails, one that is still good goes on being used."""
         token = self._token

@@ -89,6 +89,8 @@ class SandboxWithToken:
     sandbox: SandboxInfo
     data_plane_token: str = field(repr=False)
     data_plane_token_expires_at_unix: int
+    data_plane_url: str = ""
+    """As in DataPlaneToken."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ class DataPlaneToken:
     jwt: str = field(repr=False)
     expires_at_unix: int
     """By the service's clock."""
+    data_plane_url: str = ""
+    """The address of all sandboxes: `<data_plane_url>/sandboxes/<id>/v1/…`. Empty: the service is older than it."""
 
 
 @dataclass(frozen=True)

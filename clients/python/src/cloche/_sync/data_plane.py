@@ -48,14 +48,15 @@ class DataPlane:
         if json is not None:
             sent.setdefault("content-type", "application/json")
             body = json_body(json)
-        url = f"{self._base_url()}{path}{query_string(query or {})}"
         once = repeatable if repeatable is not None else method != "POST"
+
+        token = self._tokens.get()  # It comes with the address.
+        url = f"{self._base_url()}{path}{query_string(query or {})}"
 
         def attempt(jwt: str) -> httpx.Response:
             authorized = {"authorization": f"Bearer {jwt}", **sent}
             return self._transport.send(Request(method, url, authorized, body, once, target=target))
 
-        token = self._tokens.get()
         try:
             return attempt(token)
         except UnauthenticatedError as error:

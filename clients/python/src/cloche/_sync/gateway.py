@@ -43,7 +43,7 @@ _PAGE_SIZE = 200
 
 class Gateway:
     def __init__(self, connection: Connection, transport: Transport, clock: ServiceClock) -> None:
-        self._connection = connection
+        self.connection = connection
         self._transport = transport
         self._clock = clock
 
@@ -172,17 +172,17 @@ class Gateway:
     ) -> object:
         """The answer of any method, for those that the client has none for."""
         path = f"/{service}/{method}"
-        headers = {"content-type": "application/json", "authorization": f"Bearer {self._connection.api_key}"}
+        headers = {"content-type": "application/json", "authorization": f"Bearer {self.connection.api_key}"}
         request: Request[Body] = Request(
-            "POST", f"{self._connection.url}{path}", headers, json_body(message), repeatable, gateway=True
+            "POST", f"{self.connection.url}{path}", headers, json_body(message), repeatable, gateway=True
         )
         try:
             response = self._transport.send(request)
         except UnauthenticatedError as error:
-            source = self._connection.api_key_source
+            source = self.connection.api_key_source
             raise with_remedy(error, f"the key came from {source}; check that it is one of this service's") from None
         self._clock.learn(response.headers)
-        return json_of(self._transport.read(response), f"the answer of {self._connection.url} to {method}")
+        return json_of(self._transport.read(response), f"the answer of {self.connection.url} to {method}")
 
     def _make(self, method: str, message: Dict[str, object]) -> object:
         return self.call(method, message, repeatable="idempotency_key" in message)

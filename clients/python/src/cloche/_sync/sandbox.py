@@ -264,6 +264,9 @@ class Sandbox:
             self.refresh()
         if not self.domain:
             self.wait_for("SANDBOX_STATE_RUNNING")
+        token = self._tokens.latest
+        if token is not None and self._gateway.connection.plain_address(token.data_plane_url):
+            return f"{token.data_plane_url}/sandboxes/{self.id}"
         return f"https://{self.domain}"
 
     def _stuck(self, wanted: Sequence[SandboxState], when: str = "") -> ClocheWaitError:
@@ -285,5 +288,6 @@ def sandbox_with_token(
 ) -> Sandbox:
     """Of the answer of CreateSandbox or ForkSandbox."""
     jwt = answer.data_plane_token
-    token = DataPlaneToken(jwt, answer.data_plane_token_expires_at_unix) if jwt else None
+    expires = answer.data_plane_token_expires_at_unix
+    token = DataPlaneToken(jwt, expires, answer.data_plane_url) if jwt else None
     return Sandbox(gateway, transport, clock, answer.sandbox, token, wrap_store_values=wrap_store_values)
