@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -17,6 +18,9 @@
 #define TIMES_MAX 1000000 /* directories whose times are set at the end */
 #define REPORTED_MAX 16   /* of the skipped entries, those that are told by name */
 #define READ_CHUNK 65536
+/* What both ext4 and gVisor hold: seconds from 1901 to 2262. */
+#define EARLIEST (-(1ll << 31))
+#define LATEST 9223372035ll
 
 /* One entry, as its headers together have it. */
 struct entry {
@@ -68,6 +72,12 @@ static int set_owner(int at, const char *name, uid_t uid, gid_t gid) {
   return geteuid() != 0 || fchownat(at, name, uid, gid, AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH)) == 0 ? 0 : errno;
 }
 
+/* ext4 says so as well where an attribute is larger than it has room for in any inode. */
+static bool is_full(int fd, int error) {
+  struct statvfs st;
+  return error == EDQUOT || (error == ENOSPC && (fstatvfs(fd, &st) != 0 || st.f_bavail == 0 || st.f_favail == 0));
+}
+
 /* Owner first, for it clears what the others set. Extended attributes that the system does not have are left out. */
 static int dress(int fd, const struct entry *e) {
   int error = set_owner(fd, "", e->uid, e->gid);
@@ -78,7 +88,9 @@ static int dress(int fd, const struct entry *e) {
   if (fchmod(fd, e->mode) != 0) return errno;
   for (size_t i = 0; i < e->extras->xattr_count; i++) {
     const struct tar_xattr *x = &e->extras->xattrs[i];
-    if (fsetxattr(fd, x->name, x->value, x->size, 0) != 0 && (errno == ENOSPC || errno == EDQUOT)) return errno;
+    if (fsetxattr(fd, x->name, x->value, x->size, 0) == 0) continue;
+    error = errno;
+    if (is_full(fd, error)) return error;
   }
   futimens(fd, e->times);
   return 0;
@@ -171,7 +183,7 @@ static void make_later(const struct entry *e) {
 }
 
 static int make_symlink(int at, const char *name, const struct tar_link *link) {
-  int error = clear_place(at, name);
+  int error = *link->target ? clear_place(at, name) : EINVAL;
   if (error) return error;
   if (symlinkat(link->target, at, name) != 0) return errno;
   error = set_owner(at, name, link->uid, link->gid);
@@ -231,13 +243,19 @@ static bool read_owner(bool given, int64_t extra, const char *field, unsigned *i
   return true;
 }
 
+/* The nearest that a file can have. */
+static struct timespec held_time(struct timespec time) {
+  if (time.tv_sec < EARLIEST) return (struct timespec){.tv_sec = EARLIEST};
+  return time.tv_sec > LATEST ? (struct timespec){.tv_sec = LATEST} : time;
+}
+
 /* 0, or why no such entry can be made. */
 static int read_fields(const struct tar_header *h, const struct tar_extras *x, struct entry *e) {
   int64_t mode, seconds, major_number = 0, minor_number = 0;
   bool right = tar_number(h->mode, sizeof h->mode, &mode) && tar_number(h->mtime, sizeof h->mtime, &seconds);
   e->mode = (mode_t)mode & 07777;
-  e->times[1] = x->has_mtime ? x->mtime : (struct timespec){.tv_sec = seconds};
-  e->times[0] = x->has_atime ? x->atime : e->times[1];
+  e->times[1] = held_time(x->has_mtime ? x->mtime : (struct timespec){.tv_sec = seconds});
+  e->times[0] = x->has_atime ? held_time(x->atime) : e->times[1];
   if (e->type == '3' || e->type == '4')
     right = right && tar_number(h->major, sizeof h->major, &major_number) && tar_number(h->minor, sizeof h->minor, &minor_number);
   e->device = makedev((unsigned)major_number, (unsigned)minor_number);

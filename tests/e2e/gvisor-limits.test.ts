@@ -48,6 +48,11 @@ const limits: readonly [row: string, expression: string, found: string][] = [
     "1.0",
   ],
   [
+    "sets a file's time before 1970",
+    "(open('of-time', 'w').close(), [(os.utime('of-time', (t, t)), os.stat('of-time').st_mtime == t)[1] for t in (-1, -1.25, 9300000000)])[1]",
+    "[True, False, False]",
+  ],
+  [
     "opens a symbolic link with `O_DIRECTORY`",
     "(os.symlink('/etc', 'to-etc'), attempt(lambda: os.open('to-etc', os.O_DIRECTORY | os.O_NOFOLLOW)) not in ('ELOOP', 'ENOTDIR'))[1]",
     "True",

@@ -221,6 +221,28 @@ add('global',b''); add('nobody',b'',uid=4294967295)`,
     );
     expect((await archive("POST", "/rest", tar)).json).toMatchObject({ entries: 1, skipped: 6 });
     expect(readFileSync(onDisk("rest/last"), "utf8")).toBe("last");
+    // What no file system can hold, of every kind; a name that would pass for a line of the report.
+    await guest.exec({
+      cmd: ["sh", "-c", "cd /rest; ln -s b a; ln -s a b; ln -s nowhere dangling; echo x > once"],
+    });
+    const odd = pythonTar(
+      "add('empty',type=b'2'); add('endless',type=b'2',linkname='a/'*2100); add('a/x',b'x'); add('dangling/x',b'x'); add('owner',b'x',uid=1<<40,pax_headers={'uid':'4294967295'}); add('c\\rdone 9 9/../..',b'x'); add('attribute',b'x',pax_headers={'SCHILY.xattr.user.a':'y'*60000}); add('before',b'x',pax_headers={'mtime':'-99999999999'}); add('after',b'x',pax_headers={'mtime':'99999999999'})",
+    );
+    expect((await archive("POST", "/rest", odd)).json).toEqual({
+      ok: true,
+      entries: 3,
+      skipped: 6,
+      skipped_entries: [
+        { path: "a/x", reason: "lies behind links that lead in a ring" },
+        { path: "dangling/x", reason: "lies behind a link that leads nowhere" },
+        { path: "owner", reason: "has an owner, a mode or a time that cannot be" },
+        { path: "c\rdone 9 9/../..", reason: "leads outside the directory" },
+        { path: "empty", reason: "links to nothing, or has a name that cannot be" },
+        { path: "endless", reason: "has a name that is too long" },
+      ],
+    });
+    expect(statSync(onDisk("rest/before")).mtimeMs).toBe(-(2 ** 31) * 1_000);
+    expect(statSync(onDisk("rest/after")).mtimeMs).toBe(9_223_372_035_000);
     const many = pythonTar("for i in range(1000): add('../%d' % i,b'x')\nadd('ok',b'')");
     const answer = (await archive("POST", "/rest", many)).json;
     expect(answer).toMatchObject({ entries: 1, skipped: 1_000 });

@@ -330,6 +330,15 @@ export const defences: readonly Defence[] = [
     test: "packages/agent/src/images/image-puller.test.ts",
   },
   {
+    what: "an image's tree is no deeper than a path",
+    file: "packages/agent/src/images/image-tree.ts",
+    find: "if (bytes > imageLimits.pathBytes)",
+    replace: "if (bytes < 0)",
+    project: "unit",
+    test: "packages/agent/src/images/image-puller.test.ts",
+    named: "deeper than a path",
+  },
+  {
     what: "a clone's entropy is mixed in",
     file: "packages/agent/src/snapshot/randomness.ts",
     find: "if (own === undefined) return bytes;",

@@ -88,10 +88,10 @@ export async function unpackArchive(
     throw error;
   }
   if ((await exited) !== 0) throw failure(report, path);
-  const [, entries, skipped] = /^done (\d+) (\d+)/m.exec(report) ?? [];
-  const named = [...report.matchAll(/^skipped (\d+) (.*)$/gm)].map(([, errno, entry]) => ({
-    path: entry ?? "",
-    reason: whySkipped(Number(errno)),
+  const [entries, skipped] = (reported(report, "done")[0] ?? "").split(" ");
+  const named = reported(report, "skipped").map((line) => ({
+    path: line.slice(line.indexOf(" ") + 1),
+    reason: whySkipped(Number.parseInt(line, 10)),
   }));
   return {
     entries: Number(entries ?? 0),
@@ -174,6 +174,13 @@ function gunzip(first: Buffer, rest: AsyncIterator<Buffer>, end: Promise<symbol>
   return unzip[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
 }
 
+/** The lines that begin with a word, without it. A name in one may have whatever other ends of lines there are. */
+const reported = (report: string, word: string): string[] =>
+  report
+    .split("\n")
+    .filter((line) => line.startsWith(`${word} `))
+    .map((line) => line.slice(word.length + 1));
+
 function whySkipped(number: number): string {
   const { errno } = constants;
   if (number === errno.EXDEV) return "leads outside the directory";
@@ -184,14 +191,20 @@ function whySkipped(number: number): string {
   if (number === errno.ENAMETOOLONG) return "has a name that is too long";
   if (number === errno.EOVERFLOW) return "has an owner, a mode or a time that cannot be";
   if (number === errno.EOPNOTSUPP) return "is of an unknown kind";
+  if (number === errno.EINVAL) return "links to nothing, or has a name that cannot be";
+  if (number === errno.ELOOP) return "lies behind links that lead in a ring";
+  if (number === errno.EEXIST) return "lies behind a link that leads nowhere";
+  if (number === errno.EMLINK) return "is one name too many of its file";
+  if (number === errno.EROFS) return "lies where nothing can be written";
   return `cannot be made (errno ${number})`;
 }
 
 function failure(report: string, packed: GuestPath): ClocheError {
   const path = pathText(shownPath(packed));
-  const invalid = /^invalid (.*)/m.exec(report);
-  if (invalid) return new ClocheError("invalid_argument", `the archive cannot be unpacked: ${invalid[1]}`);
-  const failed = /^failed (\d+) (.*)/ms.exec(report);
+  const [invalid] = reported(report, "invalid");
+  if (invalid !== undefined)
+    return new ClocheError("invalid_argument", `the archive cannot be unpacked: ${invalid}`);
+  const failed = /(?:^|\n)failed (\d+) (.*)/s.exec(report);
   if (!failed) return new ClocheError("internal", "the archive could not be processed", { cause: report });
   const entry = (failed[2] ?? "").trimEnd();
   const about = entry === "" || entry === path ? `path: ${clip(path)}` : `archive entry ${clip(entry)}`;

@@ -9,7 +9,13 @@ export const imageLimits = {
   /** Files, directories and links of one image, over all its layers. */
   entries: 2_000_000,
   extendedHeaderBytes: 1024 * 1024,
-  pathBytes: 4_095,
+  /** Of a path below the container's root, which takes the rest of PATH_MAX. */
+  pathBytes: 3_840,
+  linkTargetBytes: 4_095,
+  /** Names of one file: ext4's limit. */
+  hardLinks: 65_000,
+  /** Owners: 2^32-1 means "as it is" to chown. */
+  ownerId: 0xffff_fffe,
   nameBytes: 255,
   symlinkHops: 40,
   redirects: 5,

@@ -19,7 +19,7 @@ export interface Content extends Ownership {
   names: string[];
 }
 type Node =
-  | { kind: "directory"; layer: number; meta: Ownership; children: Map<string, Node> }
+  | { kind: "directory"; layer: number; meta: Ownership; pathBytes: number; children: Map<string, Node> }
   | { kind: "symlink"; layer: number; meta: Ownership; target: string }
   | { kind: "file"; layer: number; content: Content };
 type DirectoryNode = Node & { kind: "directory" };
@@ -40,7 +40,7 @@ const whiteout = ".wh.";
 const opaque = ".wh..wh..opq";
 
 export class ImageTree {
-  readonly #root: DirectoryNode = { kind: "directory", layer: -1, meta: plainDirectory, children: new Map() };
+  readonly #root = directoryNode(-1, plainDirectory, 0);
   readonly #contents: Map<number, Content>[] = [];
   #layer = -1;
   #entries = 0;
@@ -71,8 +71,8 @@ export class ImageTree {
       this.#leftOut += 1;
       return;
     }
-    const made = this.#make(entry, index);
     const parent = this.#directory(parts);
+    const made = this.#make(entry, index, pathBelow(parent, name));
     const present = parent.children.get(name);
     if (made.kind === "directory" && present?.kind === "directory") {
       present.layer = this.#layer;
@@ -97,7 +97,10 @@ export class ImageTree {
           plan.symlinks.push({ path: childPath, target: child.target, meta: child.meta });
         else {
           if (child.content.names.length === 0) plan.totalBytes += child.content.sizeBytes;
-          child.content.names.push(childPath);
+          if (child.content.names.push(childPath) > imageLimits.hardLinks)
+            throw new ImageError(
+              `the image gives ${show(childPath)} more than ${imageLimits.hardLinks} names`,
+            );
         }
       }
     };
@@ -108,12 +111,11 @@ export class ImageTree {
     return plan;
   }
 
-  #make(entry: TarEntry, index: number): Node {
+  #make(entry: TarEntry, index: number, pathBytes: number): Node {
     const layer = this.#layer;
-    if (entry.kind === "directory")
-      return { kind: "directory", layer, meta: ownership(entry), children: new Map() };
+    if (entry.kind === "directory") return directoryNode(layer, ownership(entry), pathBytes);
     if (entry.kind === "symlink")
-      return { kind: "symlink", layer, meta: ownership(entry), target: entry.link };
+      return { kind: "symlink", layer, meta: ownership(entry), target: linkTarget(entry) };
     if (entry.kind === "file") {
       const content: Content = { ...ownership(entry), sizeBytes: entry.sizeBytes, names: [] };
       this.#contents[layer]?.set(index, content);
@@ -161,6 +163,12 @@ export class ImageTree {
     return parent?.kind === "directory" ? parent.children.get(name) : undefined;
   }
 
+  #makeDirectory(parent: DirectoryNode, name: string): DirectoryNode {
+    const made = directoryNode(this.#layer, plainDirectory, pathBelow(parent, name));
+    parent.children.set(name, made);
+    return made;
+  }
+
   #walk(parts: readonly string[], make: boolean): Node | undefined {
     const rest = [...parts].reverse();
     const path: DirectoryNode[] = [this.#root];
@@ -171,7 +179,7 @@ export class ImageTree {
         if (path.length > 1) path.pop();
         continue;
       }
-      let child = at.children.get(name);
+      const child = at.children.get(name);
       if (child?.kind === "symlink") {
         hops += 1;
         if (hops > imageLimits.symlinkHops)
@@ -185,25 +193,48 @@ export class ImageTree {
         );
         continue;
       }
-      if (child?.kind !== "directory") {
-        if (!make) return undefined;
-        child = { kind: "directory", layer: this.#layer, meta: plainDirectory, children: new Map() };
-        at.children.set(name, child);
-      }
-      if (make) child.layer = this.#layer;
-      path.push(child);
+      if (child?.kind !== "directory" && !make) return undefined;
+      const next = child?.kind === "directory" ? child : this.#makeDirectory(at, name);
+      if (make) next.layer = this.#layer;
+      path.push(next);
     }
     return path.at(-1);
   }
 }
 
-function ownership({ mode, uid, gid, modifiedAtSeconds }: TarEntry): Ownership {
+const directoryNode = (layer: number, meta: Ownership, pathBytes: number): DirectoryNode => ({
+  kind: "directory",
+  layer,
+  meta,
+  pathBytes,
+  children: new Map(),
+});
+
+/** The length of a path in a directory, links on the way resolved: no tree is deeper than paths can say. */
+function pathBelow({ pathBytes }: DirectoryNode, name: string): number {
+  const bytes = pathBytes + 1 + name.length;
+  if (bytes > imageLimits.pathBytes) throw new ImageError("a layer has a path that is too long");
+  return bytes;
+}
+
+function ownership({ path, mode, uid, gid, modifiedAtSeconds }: TarEntry): Ownership {
+  for (const id of [uid, gid]) {
+    if (id < 0 || id > imageLimits.ownerId)
+      throw new ImageError(`a layer's ${show(path)} has the owner ${id}, which no file can have`);
+  }
   return { mode, uid, gid, modifiedAtSeconds };
+}
+
+function linkTarget({ path, link }: TarEntry): string {
+  if (link === "" || link.length > imageLimits.linkTargetBytes || link.includes("\0"))
+    throw new ImageError(`a layer's ${show(path)} links to a path that no link can have`);
+  return link;
 }
 
 /** The names of a path, without empty ones and dots. Throws where it would leave the root or is too long. */
 function splitPath(path: string): string[] {
   if (path.length > imageLimits.pathBytes) throw new ImageError("a layer has a path that is too long");
+  if (path.includes("\0")) throw new ImageError(`a layer has the path ${show(path)}, with a NUL in it`);
   const parts = path.split("/").filter((part) => part !== "" && part !== ".");
   for (const part of parts) {
     if (part === "..")
@@ -213,5 +244,6 @@ function splitPath(path: string): string[] {
   return parts;
 }
 
-const show = (path: string): string =>
+/** A path as a message has it. */
+export const show = (path: string): string =>
   JSON.stringify(Buffer.from(path.slice(0, 200), "latin1").toString("utf8"));

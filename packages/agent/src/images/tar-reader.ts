@@ -53,6 +53,7 @@ export class TarReader {
       if (!checksumRight(header)) throw new ImageError("a layer is no tar archive, or damaged");
       const type = String.fromCharCode(header[156] ?? 0);
       const sizeBytes = number(header, 124, 12);
+      if (sizeBytes < 0) throw new ImageError("a layer has an entry whose size is negative");
       if (type === "x" || type === "g" || type === "L" || type === "K") {
         await this.#extended(type, sizeBytes, changes);
         continue;
@@ -163,12 +164,14 @@ function headerPath(header: Buffer): string {
   return prefix === "" ? name : `${prefix}/${name}`;
 }
 
-/** A numeric field: octal text, or (first bit set) base 256. */
+/** A numeric field: octal text, or (first bit set, a mark only) two's complement in base 256. */
 function number(header: Buffer, offset: number, length: number): number {
-  if (((header[offset] ?? 0) & 0x80) !== 0) {
-    if (((header[offset] ?? 0) & 0x40) !== 0) return 0; // negative: a time before 1970
-    let value = (header[offset] ?? 0) & 0x3f;
-    for (let at = 1; at < length; at += 1) value = value * 256 + (header[offset + at] ?? 0);
+  const first = header[offset] ?? 0;
+  if ((first & 0x80) !== 0) {
+    const isNegative = (first & 0x40) !== 0;
+    const bytes = Buffer.from(header.subarray(offset, offset + length));
+    if (!isNegative) bytes[0] = first & 0x7f;
+    const value = Number(BigInt.asIntN(length * 8, BigInt(`0x${bytes.toString("hex")}`)));
     if (!Number.isSafeInteger(value)) throw new ImageError("a layer has a number that is too large");
     return value;
   }
@@ -193,12 +196,14 @@ function readPax(body: Buffer, changes: Partial<TarEntry>): void {
     const record = body.toString("latin1", space + 1, at + length - 1);
     const equals = record.indexOf("=");
     const [key, value] = [record.slice(0, equals), record.slice(equals + 1)];
-    if (key === "path") changes.path = value;
+    if (value === "") {
+      // It takes back what an earlier header said (POSIX).
+    } else if (key === "path") changes.path = value;
     else if (key === "linkpath") changes.link = value;
     else if (key === "size") changes.sizeBytes = paxNumber(value);
     else if (key === "uid") changes.uid = paxNumber(value);
     else if (key === "gid") changes.gid = paxNumber(value);
-    else if (key === "mtime") changes.modifiedAtSeconds = Math.max(0, Number.parseFloat(value) || 0);
+    else if (key === "mtime") changes.modifiedAtSeconds = paxTime(value);
     else if (key.startsWith("GNU.sparse."))
       throw new ImageError("a layer has a sparse file, which is not supported");
     at += length;
@@ -209,4 +214,10 @@ function paxNumber(value: string): number {
   const parsed = /^[0-9]{1,16}$/.test(value) ? Number(value) : Number.NaN;
   if (!Number.isSafeInteger(parsed)) throw new ImageError("a layer has a malformed pax number");
   return parsed;
+}
+
+/** Seconds, perhaps negative, perhaps with a fraction. */
+function paxTime(value: string): number {
+  if (!/^-?[0-9]{1,18}(\.[0-9]*)?$/.test(value)) throw new ImageError("a layer has a malformed pax time");
+  return Number(value);
 }

@@ -16,7 +16,7 @@ import {
   writeSync,
 } from "node:fs";
 import { ImageError } from "./image-error.ts";
-import type { Content, UnpackPlan } from "./image-tree.ts";
+import { type Content, type Ownership, show, type UnpackPlan } from "./image-tree.ts";
 import { TarReader } from "./tar-reader.ts";
 
 const createNew = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY | constants.O_NOFOLLOW;
@@ -34,19 +34,24 @@ export async function unpack(
   const at = (path: string): Buffer =>
     path === "" ? root : Buffer.concat([root, Buffer.from("/"), Buffer.from(path, "latin1")]);
   mkdirSync(root, { mode: 0o700 });
-  for (const { path } of plan.directories) if (path !== "") mkdirSync(at(path), { mode: 0o700 });
+  for (const { path } of plan.directories)
+    if (path !== "") making(path, () => mkdirSync(at(path), { mode: 0o700 }));
   for (const [index, contents] of plan.contents.entries()) {
     if (contents.size > 0) await writeContents(contents, new TarReader(layer(index)), at);
   }
   for (const { path, target, meta } of plan.symlinks) {
-    symlinkSync(Buffer.from(target, "latin1"), at(path));
-    lchownSync(at(path), meta.uid, meta.gid);
-    lutimesSync(at(path), meta.modifiedAtSeconds, meta.modifiedAtSeconds);
+    making(path, () => {
+      symlinkSync(Buffer.from(target, "latin1"), at(path));
+      lchownSync(at(path), meta.uid, meta.gid);
+      lutimesSync(at(path), timeOf(meta), timeOf(meta));
+    });
   }
   for (const { path, meta } of plan.directories.reverse()) {
-    chownSync(at(path), meta.uid, meta.gid);
-    chmodSync(at(path), meta.mode);
-    utimesSync(at(path), meta.modifiedAtSeconds, meta.modifiedAtSeconds);
+    making(path, () => {
+      chownSync(at(path), meta.uid, meta.gid);
+      chmodSync(at(path), meta.mode);
+      utimesSync(at(path), timeOf(meta), timeOf(meta));
+    });
   }
 }
 
@@ -63,17 +68,41 @@ async function writeContents(
     if (content === undefined) continue;
     written += 1;
     const [first = "", ...others] = content.names;
-    const file = openSync(at(first), createNew, 0o600);
+    const file = making(first, () => openSync(at(first), createNew, 0o600));
     try {
       for await (const chunk of reader.data()) {
         for (let done = 0; done < chunk.length; ) done += writeSync(file, chunk, done);
       }
-      fchownSync(file, content.uid, content.gid);
-      fchmodSync(file, content.mode);
-      futimesSync(file, content.modifiedAtSeconds, content.modifiedAtSeconds);
+      making(first, () => {
+        fchownSync(file, content.uid, content.gid);
+        fchmodSync(file, content.mode);
+        futimesSync(file, timeOf(content), timeOf(content));
+      });
     } finally {
       closeSync(file);
     }
-    for (const other of others) linkSync(at(first), at(other));
+    for (const other of others) making(other, () => linkSync(at(first), at(other)));
   }
 }
+
+/** The nearest that a file can have. Node takes a negative number for the present, and a Date for what it is. */
+function timeOf({ modifiedAtSeconds }: Ownership): number | Date {
+  const seconds = Math.min(Math.max(modifiedAtSeconds, earliestSeconds), latestSeconds);
+  return seconds < 0 ? new Date(seconds * 1_000) : seconds;
+}
+/** What both ext4 and gVisor hold: from 1901 to 2262. */
+const earliestSeconds = -(2 ** 31);
+const latestSeconds = 9_223_372_035;
+
+/** What the file system refuses is the image's fault; a full or failing disk is not. */
+function making<T>(path: string, act: () => T): T {
+  try {
+    return act();
+  } catch (error) {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    if (ofMachine.has(code)) throw error;
+    throw new ImageError(`the image's ${show(path)} cannot be made in a sandbox (${code})`, error);
+  }
+}
+
+const ofMachine: ReadonlySet<string> = new Set(["ENOSPC", "EDQUOT", "EIO", "ENOMEM", "EMFILE", "ENFILE"]);

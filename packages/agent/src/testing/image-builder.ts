@@ -14,6 +14,10 @@ export interface MadeEntry {
   uid?: number;
   gid?: number;
   mtime?: number;
+  /** Records of a pax header before it. */
+  pax?: Record<string, string>;
+  /** Written over its header's fields. */
+  raw?: { at: number; bytes: Buffer };
 }
 
 export function makeTar(entries: readonly MadeEntry[]): Buffer {
@@ -27,18 +31,39 @@ export function makeTar(entries: readonly MadeEntry[]): Buffer {
     uid = 0,
     gid = 0,
     mtime = 0,
+    pax = {},
+    raw,
   } of entries) {
     const content = Buffer.from(body);
-    if (path.length > 100) {
-      const record = ` path=${path}\n`;
-      let length = record.length + 1;
-      while (String(length).length + record.length !== length) length = String(length).length + record.length;
-      parts.push(...member({ path: "pax", type: "x" }, Buffer.from(`${length}${record}`, "latin1")));
-    }
-    parts.push(...member({ path: path.slice(0, 100), type, link, mode, uid, gid, mtime }, content));
+    const long = { ...(path.length > 100 && { path }), ...(link.length > 100 && { linkpath: link }) };
+    const records = Object.entries({ ...long, ...pax }).map(paxRecord);
+    if (records.length > 0)
+      parts.push(...member({ path: "pax", type: "x" }, Buffer.from(records.join(""), "latin1")));
+    parts.push(
+      ...member(
+        {
+          path: path.slice(0, 100),
+          type,
+          link: link.slice(0, 100),
+          mode,
+          uid,
+          gid,
+          mtime,
+          ...(raw && { raw }),
+        },
+        content,
+      ),
+    );
   }
   parts.push(Buffer.alloc(1_024));
   return Buffer.concat(parts);
+}
+
+function paxRecord([key, value]: [string, string]): string {
+  const record = ` ${key}=${value}\n`;
+  let length = record.length + 1;
+  while (String(length).length + record.length !== length) length = String(length).length + record.length;
+  return `${length}${record}`;
 }
 
 function member(entry: MadeEntry, content: Buffer): Buffer[] {
@@ -56,6 +81,7 @@ function member(entry: MadeEntry, content: Buffer): Buffer[] {
   header.write(entry.link ?? "", 157, "latin1");
   header.write("ustar\0", 257, "latin1");
   header.write("00", 263, "latin1");
+  entry.raw?.bytes.copy(header, entry.raw.at);
   header.fill(0x20, 148, 156);
   const sum = header.reduce((total, byte) => total + byte, 0);
   header.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
