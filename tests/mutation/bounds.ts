@@ -13,8 +13,8 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a machine that hangs can be destroyed",
-    file: "packages/host/src/operations/cut-off-after.ts",
-    find: "return machines.cutOff(id, why);",
+    file: "packages/host/src/operations/cut-off.ts",
+    find: "return cutOff(parts, id, why);",
     replace: "return undefined;",
     project: "unit",
     test: "packages/host/src/operations/hanging-machines.test.ts",
@@ -294,7 +294,7 @@ export const bounds: readonly Defence[] = [
   {
     what: "the audit log has what the host answered",
     file: "packages/host/src/api/data-plane.ts",
-    find: 'noteAuditEvent(machines, caller, audited(call, answer), "ok");',
+    find: 'noteAuditEvent(call.parts, caller, audited(call, answer), "ok");',
     replace: "",
     project: "unit",
     test: "packages/host/src/api/data-plane.test.ts",
@@ -332,8 +332,7 @@ export const bounds: readonly Defence[] = [
     what: "a wait sleeps once, however short its interval",
     file: "packages/host/src/api/data-plane.ts",
     find: "clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone]))",
-    replace:
-      "clock.sleep(10).then(() => parts.machines.parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone])))",
+    replace: "clock.sleep(10).then(() => parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone])))",
     project: "unit",
     test: "packages/host/src/api/data-plane.test.ts",
     named: "sleeps once",

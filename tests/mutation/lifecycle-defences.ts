@@ -77,7 +77,7 @@ export const lifecycleDefences: readonly Defence[] = [
   {
     what: "a machine that dozes is not looked at",
     file: "packages/host/src/samples/machine-samples.ts",
-    find: "if (this.#machines.doze.activityOf(record.id) === undefined) return undefined;",
+    find: "if (this.#parts.machines.doze.activityOf(record.id) === undefined) return undefined;",
     replace: "return undefined;",
     project: "unit",
     test: "packages/host/src/samples/machine-samples.test.ts",

@@ -1,6 +1,6 @@
 // The host as the composition root sees it: HostService, the handler of the data plane's checkpoint routes, start and stop.
 import { join } from "node:path";
-import { Turns } from "@cloche/base";
+import { Metrics, Turns } from "@cloche/base";
 import type { HostService } from "@cloche/protocol/host";
 import type { ServiceImpl } from "@connectrpc/connect";
 import { CheckpointArchive } from "./checkpoint/archive.ts";
@@ -22,7 +22,11 @@ import { hostService } from "./api/host-service.ts";
 import { FileJournal } from "./operations/journal.ts";
 import { IdleWatch } from "./idle/idle-watch.ts";
 import { readyHooks } from "./machines/ready-hooks.ts";
-import { type HostParts, Machines } from "./machines/machines.ts";
+import { Machines } from "./machines/machines.ts";
+import { OperationQueue } from "./machines/operation-queue.ts";
+import { Agents } from "./agent-calls/agents.ts";
+import { Drivers } from "./drivers/drivers.ts";
+import type { HostParts } from "./host-parts.ts";
 import { coldStart, recover } from "./operations/recovery.ts";
 import { RestartBudget, restartAfterCrash } from "./operations/restart-after-crash.ts";
 import { suspendAll } from "./operations/suspend-all.ts";
@@ -53,20 +57,25 @@ export interface Host {
 }
 
 export function createHost(parts: HostParts): Host {
-  const machines = new Machines(parts);
+  const { metrics = new Metrics(), traceOperations = false } = parts;
+  const drivers = new Drivers(parts.drivers);
+  const machines = new Machines({ ...parts, drivers });
+  const queue = new OperationQueue({ ...parts, metrics, traceOperations });
+  const agents = new Agents({ ...parts, machines });
   const journal = parts.journal ?? new FileJournal(join(parts.runDir, "journal", "sagas"));
-  const snapshots = new SharedSnapshots(machines);
+  const basics = { ...parts, machines, queue, agents, drivers, journal };
+  const snapshots = new SharedSnapshots(basics);
   const checkpoints = openCatalogue(parts);
   const quota = new CheckpointQuota(parts.checkpointLimits ?? defaults.checkpointLimits, (teamId) =>
     checkpoints.list(teamId),
   );
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
-  const groups = new GroupSnapshots(machines, snapshots);
-  const operations: OperationParts = { machines, journal, seeds, snapshots, groups };
-  const idle = new IdleWatch(machines);
-  const samples = new MachineSamples(machines);
-  const dozes = new DozeWatch(machines, (parts.dozeSeconds ?? 0) * 1_000);
-  hostMetrics(machines.metrics, machines, checkpoints);
+  const groups = new GroupSnapshots(snapshots, parts.clock);
+  const operations: OperationParts = { ...basics, seeds, snapshots, groups };
+  const idle = new IdleWatch(basics);
+  const samples = new MachineSamples(basics);
+  const dozes = new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000);
+  hostMetrics({ ...basics, metrics, checkpoints });
   const recovered = Promise.withResolvers<void>();
   let isStopping = false;
   const coldStarts = new Turns(COLD_STARTS_AT_ONCE);
@@ -80,16 +89,16 @@ export function createHost(parts: HostParts): Host {
   const restarts = new RestartBudget(() => parts.clock.nowMs());
 
   const crashed = (id: string, reason: string): void => {
-    void machines.queue.run(id, () => restartAfterCrash(operations, restarts, id, reason));
+    void queue.run(id, () => restartAfterCrash(operations, restarts, id, reason));
   };
 
   return {
     service: hostService(operations, checkpoints, dozes, samples),
-    dataPlane: hostDataPlane({ machines, checkpoints, quota }),
+    dataPlane: hostDataPlane({ ...basics, checkpoints, quota }),
     async start() {
       await journal.open();
-      await machines.loadKeys();
-      for (const driver of parts.drivers.values()) {
+      await agents.keys.load();
+      for (const driver of drivers.all()) {
         driver.onExit(crashed);
         await driver.probe();
       }
@@ -97,7 +106,7 @@ export function createHost(parts: HostParts): Host {
       await checkpoints.start();
       const { finished } = await recover(operations, startCold);
       recovered.resolve(finished);
-      for (const driver of parts.drivers.values()) await driver.start(readyHooks(machines, driver.runtime));
+      for (const driver of drivers.all()) await driver.start(readyHooks(basics, driver.runtime));
       idle.start();
       dozes.start();
       samples.start();
@@ -108,11 +117,11 @@ export function createHost(parts: HostParts): Host {
       await dozes.stop();
       await idle.stop();
       isStopping = true;
-      await bringToRest(machines, { end: suspend });
+      await bringToRest(operations, { end: suspend });
       if (suspend) await suspendAll(operations);
       await checkpoints.stop();
       machines.events.close();
-      for (const driver of parts.drivers.values()) await driver.stop();
+      for (const driver of drivers.all()) await driver.stop();
       await machines.store.close();
       if (suspend) await journal.close();
     },

@@ -1,6 +1,6 @@
 export { createHost, type Host } from "./create-host.ts";
 export type { HostDataPlane } from "./api/data-plane.ts";
-export type { HostParts } from "./machines/machines.ts";
+export type { HostParts } from "./host-parts.ts";
 export type { MachineDriver, Runtime } from "./drivers/driver.ts";
 export { GvisorDriver, type GvisorOptions } from "./drivers/gvisor/driver.ts";
 export { obtainKeeper } from "./drivers/gvisor/keeper.ts";

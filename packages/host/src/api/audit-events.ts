@@ -1,5 +1,6 @@
 // What a token's bearer did to a sandbox by the routes that the host answers, for the team's audit log, which the gateway keeps.
 import { create } from "@bufbuild/protobuf";
+import type { Clock } from "@cloche/base";
 import { AuditEventSchema } from "@cloche/protocol/host";
 import type { Machines } from "../machines/machines.ts";
 
@@ -21,12 +22,12 @@ const TEXT_MAX = 300;
 
 /** `result`: `ok`, or an error code. */
 export function noteAuditEvent(
-  machines: Machines,
+  { machines, clock }: { machines: Machines; clock: Clock },
   caller: DataPlaneCaller,
   audited: AuditedCall,
   result: string,
 ): void {
-  const atUnixMs = BigInt(machines.parts.clock.nowMs());
+  const atUnixMs = BigInt(clock.nowMs());
   const { action, subject, detail } = audited;
   const bounded = { action, subject: subject.slice(0, TEXT_MAX), detail: detail.slice(0, TEXT_MAX) };
   machines.events.note(create(AuditEventSchema, { ...caller, ...bounded, result, atUnixMs }));

@@ -2,6 +2,7 @@
 // because it drives them anyway. The edge passes the request on unread; the token is verified here.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import {
+  type Clock,
   logIds,
   readJsonBody,
   sendError,
@@ -34,7 +35,6 @@ import { type CheckpointParts, takeCheckpoint } from "../operations/checkpoint-m
 import { ownCheckpoint, restoreCheckpoint } from "../operations/restore-checkpoint.ts";
 import { publicError } from "./connect-errors.ts";
 import { type DataPlaneCaller, type AuditedCall, noteAuditEvent } from "./audit-events.ts";
-import type { Machines } from "../machines/machines.ts";
 
 export interface DataPlaneContext {
   sandboxId: string;
@@ -49,9 +49,14 @@ export type HostDataPlane = (
 const POLL_MS_MIN = 10;
 const POLL_MS_MAX = 60_000;
 
+export interface HostDataPlaneParts extends CheckpointParts {
+  clock: Clock;
+  randomBytes: (length: number) => Uint8Array;
+}
+
 type Body = Record<string, unknown>;
 interface Call {
-  parts: CheckpointParts;
+  parts: HostDataPlaneParts;
   sandboxId: string;
   body: Body;
   query: URLSearchParams;
@@ -70,11 +75,11 @@ const routes: Record<string, Handler> = {
   "POST /v1/restore": restore,
 };
 
-export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
-  const { machines } = parts;
+export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
+  const { machines, agents, clock, log } = parts;
   const verifier = new TokenVerifier(
-    () => machines.keys,
-    () => machines.parts.clock.nowMs(),
+    () => agents.keys.current,
+    () => clock.nowMs(),
   );
   return (request, response, { sandboxId, requestId }) => {
     const began = performance.now();
@@ -90,34 +95,29 @@ export function hostDataPlane(parts: CheckpointParts): HostDataPlane {
       const call = { parts, sandboxId, body, query, id, signal: gone.signal };
       const { teamId } = machines.get(sandboxId);
       const caller = { teamId, actor: `token:${claims.jti}`, requestId };
-      sendJson(response, 200, await audited(machines, caller, handler, call));
+      sendJson(response, 200, await audited(caller, handler, call));
     };
     const ids = { requestId, traceparent: traceparentOf(request.headers["traceparent"]) };
     void withRequestIds(ids, answer).catch((thrown: unknown) => {
       const error = sendError(response, publicError(thrown));
       const ms = Math.round(performance.now() - began);
       const fields = { ...logIds(ids), sandbox_id: sandboxId, path: request.url, ms };
-      if (error.code === "internal") machines.parts.log.error({ ...fields, err: thrown }, "request failed");
-      else machines.parts.log.debug({ ...fields, code: error.code }, "request refused");
+      if (error.code === "internal") log.error({ ...fields, err: thrown }, "request failed");
+      else log.debug({ ...fields, code: error.code }, "request refused");
     });
   };
 }
 
 /** What changes something is noted for the team's audit log, refused or done, before it is answered. */
-async function audited(
-  machines: Machines,
-  caller: DataPlaneCaller,
-  handler: Handler,
-  call: Call,
-): Promise<unknown> {
+async function audited(caller: DataPlaneCaller, handler: Handler, call: Call): Promise<unknown> {
   const audited = auditedCalls.get(handler);
   if (audited === undefined) return handler(call);
   try {
     const answer = await handler(call);
-    noteAuditEvent(machines, caller, audited(call, answer), "ok");
+    noteAuditEvent(call.parts, caller, audited(call, answer), "ok");
     return answer;
   } catch (error) {
-    noteAuditEvent(machines, caller, audited(call, {}), publicError(error).code);
+    noteAuditEvent(call.parts, caller, audited(call, {}), publicError(error).code);
     throw error;
   }
 }
@@ -160,11 +160,7 @@ async function create({ parts, sandboxId, body }: Call): Promise<CheckpointCreat
       "invalid_argument",
       `name must be a string of 1 to ${limits.checkpointNameLength} printable characters`,
     );
-  const { info, copyMs } = await takeCheckpoint(
-    parts,
-    sandboxId,
-    name || generateName(parts.machines.parts.randomBytes),
-  );
+  const { info, copyMs } = await takeCheckpoint(parts, sandboxId, name || generateName(parts.randomBytes));
   const duration = Math.round(copyMs);
   return { checkpoint_id: info.id, ok: true, size_bytes: info.size_bytes, copy_duration_ms: duration };
 }
@@ -198,7 +194,7 @@ async function wait({ parts, sandboxId, body, signal }: Call): Promise<Checkpoin
   const pollMs = integer(body, "poll_interval_ms", limits.checkpointWaitPollMs, POLL_MS_MIN, POLL_MS_MAX);
   const most = limits.checkpointWaitTimeoutMaxSeconds;
   const timeoutMs = integer(body, "timeout_secs", limits.checkpointWaitTimeoutSeconds, 0, most) * 1_000;
-  const { clock } = parts.machines.parts;
+  const { clock } = parts;
   const began = clock.monotonicMs();
   // Told when it is visible rather than looking again and again: however short the interval, a wait costs no more.
   const attempts = (waitedMs: number): number => 1 + Math.floor(waitedMs / pollMs);
@@ -214,7 +210,7 @@ async function wait({ parts, sandboxId, body, signal }: Call): Promise<Checkpoin
 
 /** False when it is not visible in time. Rejects with the signal's reason when the client is gone. */
 async function untilVisible(
-  parts: CheckpointParts,
+  parts: HostDataPlaneParts,
   sandboxId: string,
   id: string,
   timeoutMs: number,
@@ -224,7 +220,7 @@ async function untilVisible(
   const over = new AbortController();
   const forget = parts.checkpoints.onceVisible(id, () => over.abort());
   try {
-    await parts.machines.parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone]));
+    await parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone]));
   } catch (error) {
     if (!over.signal.aborted) throw error;
   } finally {

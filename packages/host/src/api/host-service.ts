@@ -18,7 +18,7 @@ import type { MachineEgress, Runtime } from "../drivers/driver.ts";
 import { checkEgress, policyOf } from "../network/egress.ts";
 import { applyEgress } from "../operations/apply-egress.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
-import { cutOffAfter } from "../operations/cut-off-after.ts";
+import { cutOffAfter } from "../operations/cut-off.ts";
 import type { DozeWatch } from "../idle/doze-watch.ts";
 import type { MachineSamples } from "../samples/machine-samples.ts";
 import type { Sample } from "../samples/sample-history.ts";
@@ -41,8 +41,7 @@ export function hostService(
   dozes: DozeWatch,
   samples: MachineSamples,
 ): ServiceImpl<typeof HostService> {
-  const { machines } = parts;
-  const { log } = machines.parts;
+  const { machines, queue, agents, drivers, egress, log } = parts;
 
   /** One operation of a machine at a time; failures are logged with their private cause and leave as Connect errors. */
   const inTurn = <T>(name: string, id: string, context: Called, body: () => Promise<T>): Promise<T> =>
@@ -50,7 +49,7 @@ export function hostService(
       const began = performance.now();
       const fields = { operation: name, sandbox_id: id, ...logIds() };
       try {
-        const answer = await machines.timed(name, id, body);
+        const answer = await queue.timed(name, id, body);
         log.info({ ...fields, ms: Math.round(performance.now() - began) }, "done");
         return answer;
       } catch (error) {
@@ -68,12 +67,12 @@ export function hostService(
 
   return {
     createMachine: async ({ spec }, context) => {
-      const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
+      const record = await answer(() => specRecord(spec, drivers.runtimes));
       return machines.message(await inTurn("create", record.id, context, () => createMachine(parts, record)));
     },
     destroyMachine: async ({ sandboxId }, context) => {
       // Destroying asks nothing of the machine; what goes on with it may.
-      await cutOffAfter(machines, sandboxId, DESTROY_PATIENCE_MS, "the machine is to be destroyed", () =>
+      await cutOffAfter(parts, sandboxId, DESTROY_PATIENCE_MS, "the machine is to be destroyed", () =>
         inTurn("destroy", sandboxId, context, () => destroyMachine(parts, sandboxId)),
       );
       return {};
@@ -85,7 +84,7 @@ export function hostService(
     resumeMachine: async ({ sandboxId }, context) =>
       machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),
     forkMachine: async ({ sourceSandboxId, spec, group }, context) => {
-      const record = await answer(() => specRecord(spec, machines.parts.drivers.keys()));
+      const record = await answer(() => specRecord(spec, drivers.runtimes));
       const fork = (): Promise<MachineRecord> => forkMachine(parts, sourceSandboxId, record, group);
       return machines.message(await inTurn("fork", record.id, context, fork));
     },
@@ -97,9 +96,9 @@ export function hostService(
     getMachine: ({ sandboxId }) => answer(() => machines.message(machines.get(sandboxId))),
     listMachines: () => ({ machines: machines.all().map((record) => machines.message(record)) }),
     watchMachines: (_request, context) => machines.events.watch(context.signal),
-    updateMachine: ({ sandboxId, idleSuspendSeconds, name, egress }, context) =>
+    updateMachine: ({ sandboxId, idleSuspendSeconds, name, egress: policy }, context) =>
       inTurn("update", sandboxId, context, async () => {
-        const wanted = egress === undefined ? undefined : egressRecord(egress);
+        const wanted = policy === undefined ? undefined : egressRecord(policy);
         const fields = {
           ...(idleSuspendSeconds === undefined ? {} : { idleSuspendSeconds }),
           ...(name === undefined ? {} : { name }),
@@ -107,14 +106,14 @@ export function hostService(
         };
         const record = await machines.change(sandboxId, fields, { durable: true });
         // The record first: what a crash leaves undone, the next start does.
-        if (wanted !== undefined) await applyEgress(machines, record);
+        if (wanted !== undefined) await applyEgress(parts, record);
         return machines.message(record);
       }),
     getMachineEgress: ({ sandboxId }) =>
       answer(async () => {
         const { agentHost } = machines.get(sandboxId);
         if (agentHost === "") return {};
-        const { deniedPackets, deniedNames, recent } = await machines.parts.egress.reportOf(agentHost);
+        const { deniedPackets, deniedNames, recent } = await egress.reportOf(agentHost);
         const shown = recent.map(({ lastAtMs, ...denial }) => ({ ...denial, lastAtUnixMs: lastAtMs }));
         return { deniedPackets, deniedNames, recent: shown };
       }),
@@ -135,7 +134,7 @@ export function hostService(
         return {};
       }),
     setVerificationKeys: async ({ issuer, keys }) => {
-      await answer(() => machines.setKeys({ issuer, keys: keys.map(readKey) }));
+      await answer(() => agents.setKeys({ issuer, keys: keys.map(readKey) }));
       return {};
     },
     listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id }) =>
@@ -156,7 +155,7 @@ export function hostService(
     deleteCheckpoint: ({ teamId, id }) =>
       answer(async () => ({ freedBytes: await checkpoints.delete(teamId, id) })),
     getHostInfo: () => ({
-      runtimes: [...machines.parts.drivers.keys()],
+      runtimes: drivers.runtimes,
       templates: ["base"],
       arch: process.arch,
       machines: machines.all().length,
@@ -190,19 +189,18 @@ const checkpointMessage = (info: CheckpointInfo) => ({
   diskMb: info.disk_mb,
 });
 
-function specRecord(spec: MachineSpec | undefined, runtimes: Iterable<Runtime>): MachineSpecRecord {
+function specRecord(spec: MachineSpec | undefined, runtimes: readonly Runtime[]): MachineSpecRecord {
   if (!spec) throw new ClocheError("invalid_argument", "spec is missing");
   if (!isSandboxId(spec.sandboxId))
     throw new ClocheError(
       "invalid_argument",
       `sandbox_id: ${JSON.stringify(spec.sandboxId)} is no sandbox id`,
     );
-  const known = [...runtimes];
-  const runtime = spec.runtime === "" ? known[0] : known.find((one) => one === spec.runtime);
+  const runtime = spec.runtime === "" ? runtimes[0] : runtimes.find((one) => one === spec.runtime);
   if (runtime === undefined)
     throw new ClocheError(
       "failed_precondition",
-      `runtime: ${spec.runtime} is not available on this host; available: ${known.join(", ")}`,
+      `runtime: ${spec.runtime} is not available on this host; available: ${runtimes.join(", ")}`,
     );
   return {
     id: spec.sandboxId,

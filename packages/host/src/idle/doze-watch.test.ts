@@ -2,6 +2,8 @@ import { SerialQueue, silentLog } from "@cloche/base";
 import { describe, expect, it } from "vitest";
 import { type Activity, Doze } from "./doze.ts";
 import { DozeWatch } from "./doze-watch.ts";
+import type { Agents } from "../agent-calls/agents.ts";
+import type { Drivers } from "../drivers/drivers.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 
@@ -28,28 +30,22 @@ function world(afterSeconds: number) {
   const doze = new Doze({ freeze: async () => undefined, changed: () => undefined });
   const queue = new SerialQueue();
   const driver = () => (state.canFreeze ? { freezer: { freeze: async () => undefined } } : {});
-  const machines = {
-    parts: {
-      clock: {
-        nowMs: () => state.nowMs,
-        monotonicMs: () => state.nowMs,
-        sleep: () => new Promise<void>(() => undefined),
-      },
-      drivers: { get: driver },
-      log: silentLog,
+  const clock = {
+    nowMs: () => state.nowMs,
+    monotonicMs: () => state.nowMs,
+    sleep: () => new Promise<void>(() => undefined),
+  };
+  const agent = {
+    getActivity: async () => {
+      state.asked += 1;
+      return state.activity;
     },
-    doze,
-    queue,
-    cutOf: () => undefined,
-    all: () => [state.record, ...state.others],
-    agent: () => ({
-      getActivity: async () => {
-        state.asked += 1;
-        return state.activity;
-      },
-    }),
-  } as unknown as Machines;
-  const watch = new DozeWatch(machines, afterSeconds * 1_000, 1);
+  };
+  const machines = { doze, all: () => [state.record, ...state.others] } as unknown as Machines;
+  const agents = { of: () => agent, ofDozing: () => agent } as unknown as Agents;
+  const drivers = { find: driver } as unknown as Drivers;
+  const parts = { machines, queue, agents, drivers, clock, log: silentLog };
+  const watch = new DozeWatch(parts, afterSeconds * 1_000, 1);
   /** Lets time pass, looking twice a second. */
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds * 2; i += 1) {

@@ -4,9 +4,10 @@
 //
 // Owns only when it looks next; after a restart of the service it looks at every machine anew.
 import { availableParallelism } from "node:os";
-import { Looks } from "@cloche/base";
+import { type Clock, type Log, Looks, type SerialQueue } from "@cloche/base";
 import type { Activity } from "./doze.ts";
-import { GuestClient } from "../agent-calls/guest-client.ts";
+import type { Agents } from "../agent-calls/agents.ts";
+import type { Drivers } from "../drivers/drivers.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { Rounds } from "./rounds.ts";
@@ -25,8 +26,17 @@ interface Plan {
   waitMs: number;
 }
 
+export interface DozeWatchParts {
+  machines: Machines;
+  queue: SerialQueue;
+  agents: Agents;
+  drivers: Drivers;
+  clock: Clock;
+  log: Log;
+}
+
 export class DozeWatch {
-  readonly #machines: Machines;
+  readonly #parts: DozeWatchParts;
   readonly #afterMs: number;
   readonly #crowd: number;
   #isCrowded = false;
@@ -35,12 +45,12 @@ export class DozeWatch {
   readonly #rounds: Rounds;
 
   /** `afterMs` 0: none ever dozes. */
-  constructor(machines: Machines, afterMs: number, cpus = availableParallelism()) {
-    this.#machines = machines;
+  constructor(parts: DozeWatchParts, afterMs: number, cpus = availableParallelism()) {
+    this.#parts = parts;
     this.#afterMs = afterMs;
     this.#crowd = cpus * CROWD_PER_CPU;
-    this.#looks = new Looks(machines.parts.clock);
-    this.#rounds = new Rounds(machines.parts.clock, TICK_MS, () => this.look());
+    this.#looks = new Looks(parts.clock);
+    this.#rounds = new Rounds(parts.clock, TICK_MS, () => this.look());
   }
 
   start(): void {
@@ -53,11 +63,12 @@ export class DozeWatch {
 
   /** Looks at every machine whose turn it is, and announces those that may doze. */
   async look(): Promise<void> {
-    const nowMs = this.#machines.parts.clock.monotonicMs();
-    const able = this.#machines.all().filter((record) => this.#isAble(record));
+    const { machines, clock } = this.#parts;
+    const nowMs = clock.monotonicMs();
+    const able = machines.all().filter((record) => this.#isAble(record));
     const ids = new Set(able.map(({ id }) => id));
     for (const id of this.#plans.keys()) if (!ids.has(id)) this.#plans.delete(id);
-    this.#isCrowded = able.filter(({ id }) => !this.#machines.doze.isAnnounced(id)).length > this.#crowd;
+    this.#isCrowded = able.filter(({ id }) => !machines.doze.isAnnounced(id)).length > this.#crowd;
     await this.#looks.each(
       able.filter((record) => this.#isDue(record, nowMs)),
       (record) => this.#lookAt(record, nowMs),
@@ -67,32 +78,31 @@ export class DozeWatch {
 
   /** Every edge knows that it was announced as `count`. In the machine's turn: no operation runs. */
   async consent(id: string, count: number): Promise<void> {
-    const { doze, queue, parts } = this.#machines;
+    const { machines, queue, agents, log } = this.#parts;
+    const { doze } = machines;
     if (this.#rounds.stopped) return;
     await queue.run(id, async () => {
-      const record = this.#machines.find(id);
+      const record = machines.find(id);
       if (record === undefined || !this.#isAble(record)) return await doze.rouse(id);
       // Not as everybody else asks: that would rouse it.
-      const agent = new GuestClient(record, record.controlSecret, undefined, this.#machines.cutOf(id));
+      const agent = agents.ofDozing(record);
       try {
         await doze.freeze(id, count, async (then) => {
           const now = await agent.getActivity();
           return isQuiet(now) && now.lastActivityUnixMs === then.lastActivityUnixMs;
         });
       } catch (error) {
-        parts.log.debug({ err: error, sandbox_id: id }, "a machine does not doze");
+        log.debug({ err: error, sandbox_id: id }, "a machine does not doze");
       }
     });
   }
 
   #isAble(record: MachineRecord): boolean {
-    return (
-      record.phase === "running" && this.#machines.parts.drivers.get(record.runtime)?.freezer !== undefined
-    );
+    return record.phase === "running" && this.#parts.drivers.find(record.runtime)?.freezer !== undefined;
   }
 
   #isDue(record: MachineRecord, nowMs: number): boolean {
-    const { doze } = this.#machines;
+    const { doze } = this.#parts.machines;
     if (doze.isAnnounced(record.id)) return false;
     const plan = this.#plans.get(record.id);
     if (plan !== undefined && plan.epoch === record.epoch) {
@@ -114,25 +124,25 @@ export class DozeWatch {
   }
 
   async #lookAt(record: MachineRecord, nowMs: number): Promise<void> {
-    const { doze, parts } = this.#machines;
+    const { machines, queue, agents, clock, log } = this.#parts;
     const waitedMs = this.#plans.get(record.id)?.waitMs ?? this.#afterMs;
     const later = (): void => this.#plan(record, nowMs, Math.min(LOOK_EVERY_MAX_MS, waitedMs * 2));
     // An operation runs, or waits.
-    if (this.#machines.queue.isBusy(record.id)) return this.#plan(record, nowMs, this.#afterMs);
+    if (queue.isBusy(record.id)) return this.#plan(record, nowMs, this.#afterMs);
     try {
-      const activity = await this.#machines.agent(record).getActivity();
+      const activity = await agents.of(record).getActivity();
       if (!isQuiet(activity)) return later();
-      const quietMs = parts.clock.nowMs() - Number(activity.lastActivityUnixMs);
+      const quietMs = clock.nowMs() - Number(activity.lastActivityUnixMs);
       const leftMs = Math.min(this.#afterMs, this.#quietForMs - quietMs);
       if (leftMs > 0) return this.#plan(record, nowMs, leftMs);
       if (this.#rounds.stopped) return;
-      doze.announce(record.id, activity);
+      machines.doze.announce(record.id, activity);
       // Roused, it gets its full time again.
       this.#plans.delete(record.id);
     } catch (error) {
       // What does not answer is not frozen.
       later();
-      parts.log.debug({ err: error, sandbox_id: record.id }, "whether a machine may doze is not known");
+      log.debug({ err: error, sandbox_id: record.id }, "whether a machine may doze is not known");
     }
   }
 }

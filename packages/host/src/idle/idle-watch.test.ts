@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { silentLog } from "@cloche/base";
+import type { Agents } from "../agent-calls/agents.ts";
 import { IdleWatch } from "./idle-watch.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
@@ -14,28 +15,26 @@ function world(limitSeconds: number) {
     dozes: false,
     record: { id: "sbx-a", phase: "running", idleSuspendSeconds: limitSeconds, epoch: 1 } as MachineRecord,
   };
-  const machines = {
-    parts: {
-      clock: {
-        nowMs: () => state.nowMs,
-        monotonicMs: () => state.nowMs,
-        sleep: () => new Promise<void>(() => undefined),
-      },
-      log: silentLog,
+  const clock = {
+    nowMs: () => state.nowMs,
+    monotonicMs: () => state.nowMs,
+    sleep: () => new Promise<void>(() => undefined),
+  };
+  const agent = {
+    getActivity: async () => {
+      if (!state.answers) throw new Error("no answer");
+      return state.activity;
     },
+  };
+  const agents = { of: () => agent } as unknown as Agents;
+  const machines = {
     all: () => [state.record],
-    agent: () => ({
-      getActivity: async () => {
-        if (!state.answers) throw new Error("no answer");
-        return state.activity;
-      },
-    }),
     doze: { activityOf: () => (state.dozes ? state.activity : undefined) },
     reportIdle: () => {
       state.reported += 1;
     },
   } as unknown as Machines;
-  const watch = new IdleWatch(machines);
+  const watch = new IdleWatch({ machines, agents, clock, log: silentLog });
   /** Lets time pass, looking each second. */
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds; i += 1) {

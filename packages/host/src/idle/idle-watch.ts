@@ -2,7 +2,8 @@
 // running execs, traffic of services (the agent tells), and the CPU time of users' processes.
 //
 // Owns only what it saw last; after a restart of the service every machine gets its full time again.
-import { Looks } from "@cloche/base";
+import { type Clock, type Log, Looks } from "@cloche/base";
+import type { Agents } from "../agent-calls/agents.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { Rounds } from "./rounds.ts";
@@ -20,16 +21,23 @@ interface Seen {
   cpuMs: number | undefined;
 }
 
+export interface IdleWatchParts {
+  machines: Machines;
+  agents: Agents;
+  clock: Clock;
+  log: Log;
+}
+
 export class IdleWatch {
-  readonly #machines: Machines;
+  readonly #parts: IdleWatchParts;
   readonly #seen = new Map<string, Seen>();
   readonly #looks: Looks;
   readonly #rounds: Rounds;
 
-  constructor(machines: Machines) {
-    this.#machines = machines;
-    this.#looks = new Looks(machines.parts.clock);
-    this.#rounds = new Rounds(machines.parts.clock, LOOK_EVERY_MIN_MS, () => this.look());
+  constructor(parts: IdleWatchParts) {
+    this.#parts = parts;
+    this.#looks = new Looks(parts.clock);
+    this.#rounds = new Rounds(parts.clock, LOOK_EVERY_MIN_MS, () => this.look());
   }
 
   start(): void {
@@ -42,7 +50,7 @@ export class IdleWatch {
 
   /** Looks at every machine whose turn it is, and reports those that are idle. */
   async look(): Promise<void> {
-    const due = this.#machines
+    const due = this.#parts.machines
       .all()
       .filter((record) => record.phase === "running" && record.idleSuspendSeconds > 0);
     for (const id of this.#seen.keys()) if (!due.some((record) => record.id === id)) this.#seen.delete(id);
@@ -54,7 +62,7 @@ export class IdleWatch {
   }
 
   async #lookAt(record: MachineRecord): Promise<void> {
-    const { clock, log } = this.#machines.parts;
+    const { machines, agents, clock, log } = this.#parts;
     const nowMs = clock.monotonicMs();
     const limitMs = record.idleSuspendSeconds * 1_000;
     const everyMs = Math.min(LOOK_EVERY_MAX_MS, Math.max(LOOK_EVERY_MIN_MS, limitMs / LOOKS_PER_LIMIT));
@@ -68,8 +76,7 @@ export class IdleWatch {
     if (nowMs - seen.lookedAtMs < everyMs && nowMs - seen.activeAtMs < limitMs) return;
     try {
       // What dozes is not asked: nothing has happened in it since it was.
-      const activity =
-        this.#machines.doze.activityOf(record.id) ?? (await this.#machines.agent(record).getActivity());
+      const activity = machines.doze.activityOf(record.id) ?? (await agents.of(record).getActivity());
       const sinceMs = nowMs - seen.lookedAtMs;
       const cpuMs = Number(activity.cpuMs);
       const usedMs = seen.cpuMs === undefined ? 0 : cpuMs - seen.cpuMs;
@@ -82,7 +89,7 @@ export class IdleWatch {
       if (nowMs - seen.activeAtMs < limitMs || this.#rounds.stopped) return;
       // Should the suspension fail, it is tried again after as long a time.
       seen.activeAtMs = nowMs;
-      this.#machines.reportIdle(record.id);
+      machines.reportIdle(record.id);
     } catch (error) {
       // An agent that does not answer is not called idle.
       seen.activeAtMs = nowMs;

@@ -3,12 +3,19 @@ import { readFile, statfs } from "node:fs/promises";
 import type { Metrics } from "@cloche/base";
 import type { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
 import type { MachineDriver } from "../drivers/driver.ts";
+import type { Drivers } from "../drivers/drivers.ts";
 import type { Machines } from "./machines.ts";
 
-/** Registers the gauges. */
-export function hostMetrics(metrics: Metrics, machines: Machines, checkpoints: CheckpointCatalogue): void {
-  const { drivers, poolDir } = machines.parts;
+export interface HostMetricsParts {
+  metrics: Metrics;
+  machines: Machines;
+  drivers: Drivers;
+  checkpoints: CheckpointCatalogue;
+  poolDir: string;
+}
 
+/** Registers the gauges. */
+export function hostMetrics({ metrics, machines, drivers, checkpoints, poolDir }: HostMetricsParts): void {
   metrics.gauge("cloche_machines", "Machines of this host by runtime and phase.", () => {
     const counts = new Map<string, { labels: { runtime: string; phase: string }; value: number }>();
     for (const { runtime, phase } of machines.all()) {
@@ -20,7 +27,7 @@ export function hostMetrics(metrics: Metrics, machines: Machines, checkpoints: C
   });
 
   const byKind = (countsOf: (driver: MachineDriver) => Record<string, number> | undefined) => () =>
-    [...drivers.values()].flatMap((driver) =>
+    drivers.all().flatMap((driver) =>
       Object.entries(countsOf(driver) ?? {}).map(([kind, value]) => ({
         labels: { runtime: driver.runtime, kind },
         value,

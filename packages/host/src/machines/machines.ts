@@ -1,112 +1,47 @@
-// Every machine of this host: its record, its queue, what watchers hear of it, and the calls to its agent.
-// Owns the records in memory and on disk. The operations (operations/) change a record only through `change`,
-// and `move` (phases.ts), and only inside the machine's queue: one operation of a machine at a time.
-import { createHash } from "node:crypto";
-import { join } from "node:path";
+// Every machine of this host: its record, and what watchers hear of it. Owns the records in memory and on disk. The operations
+// (operations/) change a record only through `change` and `move` (phases.ts), and only inside the machine's turn
+// (operation-queue.ts): one operation of a machine at a time.
 import { create } from "@bufbuild/protobuf";
-import {
-  channelKeyOf,
-  type Clock,
-  type Histogram,
-  type KeySet,
-  type Log,
-  logIds,
-  Metrics,
-  readJsonFile,
-  SerialQueue,
-  step,
-  traced,
-  writeDurably,
-} from "@cloche/base";
-import { type CheckpointLimits, ClocheError, type Egress } from "@cloche/protocol";
+import { channelKeyOf, type Clock } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
 import { type Machine, MachineEvent_Kind, MachinePhase, MachineSchema } from "@cloche/protocol/host";
-import type { AssignRequestJson } from "@cloche/protocol/guest";
-import type { BlobStore } from "../blob/blob-store.ts";
-import type { Templates } from "../disk/template.ts";
-import type { MachineDriver, MachineFiles, Runtime } from "../drivers/driver.ts";
-import type { EgressReport } from "../network/egress-report.ts";
-import type { LinkTraffic } from "../network/traffic.ts";
-import type { Native } from "../sys/native.ts";
+import type { MachineFiles } from "../drivers/driver.ts";
+import type { Drivers } from "../drivers/drivers.ts";
 import { Doze } from "../idle/doze.ts";
-import type { HostJournal } from "../operations/journal.ts";
-import { operationHistogram } from "./operation-histogram.ts";
-import { GuestClient } from "../agent-calls/guest-client.ts";
 import { MachineEvents } from "./machine-events.ts";
 import { filesOf, type MachineRecord, MachineRecordStore, type MachineSpecRecord } from "./machine-record.ts";
 import { type MachinePhaseName, nextPhase, type PhaseTrigger } from "./phases.ts";
 
-export interface HostParts {
+export interface MachinesParts {
   /** Directory of the reflink pool. */
   poolDir: string;
   /** Of this instance, on a tmpfs: gone after a reboot. */
   runDir: string;
-  /** First: the default runtime. */
-  drivers: ReadonlyMap<Runtime, MachineDriver>;
-  templates: Templates;
-  native: Native;
-  /** Where checkpoints become durable. */
-  blobs: BlobStore;
-  /** Where operations under way are written down; default: files below `runDir`. */
-  journal?: HostJournal;
-  /** Name servers that sandboxes ask. */
-  dnsServers: readonly string[];
-  /** Of one team. Default: `defaults.checkpointLimits`. */
-  checkpointLimits?: CheckpointLimits;
-  /** What machines may reach, by their address. */
-  egress: EgressControl;
+  drivers: Drivers;
   clock: Clock;
-  log: Log;
-  /** Where the host tells of itself; default: nowhere that anybody looks. */
-  metrics?: Metrics;
-  /** After so long a machine in which nothing runs or is asked may doze; default 0: never. */
-  dozeSeconds?: number;
-  /** Logs the steps of each operation with their times. */
-  traceOperations?: boolean;
-  randomBytes: (length: number) => Uint8Array;
 }
-
-export interface EgressControl {
-  setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
-  reportOf(agentHost: string): Promise<EgressReport>;
-  /** Of every machine that has a link, by its address. */
-  traffic(): Promise<ReadonlyMap<string, LinkTraffic>>;
-}
-
-/** What of a sandbox its agent is told. */
-type AssignedTo = Pick<MachineRecord, "id" | "name" | "env" | "blockDevice">;
-
-/** The gateway waits for the agents' answers to new keys before it goes on: no longer than this. */
-const KEYS_PATIENCE_MS = 3_000;
-
-/** Users' processes of one sandbox; the machine's own limit lies far above. */
-export const MAX_PROCESSES = 4_096;
 
 export class Machines {
-  readonly parts: HostParts;
   readonly store: MachineRecordStore;
   readonly events: MachineEvents;
-  readonly queue = new SerialQueue();
   readonly doze: Doze;
-  readonly metrics: Metrics;
-  /** How long operations took, by operation and result. */
-  readonly timings: Histogram;
+  readonly #poolDir: string;
+  readonly #clock: Clock;
   readonly #records = new Map<string, MachineRecord>();
   /** Machines under a restore in place: requests for them answer 503. */
   readonly #busy = new Set<string>();
   /** Ends calls of agents: of machines that are to be destroyed, or that a stop has waited for long enough. */
   readonly #cuts = new Map<string, AbortController>();
-  keys: KeySet = { issuer: "", keys: [] };
 
-  constructor(parts: HostParts) {
-    this.parts = parts;
-    this.metrics = parts.metrics ?? new Metrics();
-    this.timings = operationHistogram(this.metrics);
-    this.store = new MachineRecordStore(parts.poolDir, parts.runDir);
+  constructor({ poolDir, runDir, drivers, clock }: MachinesParts) {
+    this.#poolDir = poolDir;
+    this.#clock = clock;
+    this.store = new MachineRecordStore(poolDir, runDir);
     this.events = new MachineEvents(() => this.all().map((record) => this.message(record)));
     this.doze = new Doze({
       freeze: async (id, frozen) => {
         const record = this.#records.get(id);
-        if (record) await this.driver(record).freezer?.freeze(this.files(record), frozen);
+        if (record) await drivers.of(record).freezer?.freeze(this.files(record), frozen);
       },
       changed: (id) => {
         const record = this.#records.get(id);
@@ -117,33 +52,6 @@ export class Machines {
 
   all(): MachineRecord[] {
     return [...this.#records.values()];
-  }
-
-  /** Runs an operation in the machine's turn and notes how long it took, the wait included. */
-  async timed<T>(operation: string, id: string, body: () => Promise<T>): Promise<T> {
-    const { clock, log, traceOperations } = this.parts;
-    const beganMs = clock.monotonicMs();
-    let result = "failed";
-    const inTurn = async (): Promise<T> => {
-      const turn = Promise.withResolvers<void>();
-      const queued = step("queue", () => turn.promise);
-      const answer = await this.queue.run(id, async () => {
-        turn.resolve();
-        await queued;
-        return await body();
-      });
-      result = "ok";
-      return answer;
-    };
-    try {
-      if (traceOperations !== true) return await inTurn();
-      return await traced(inTurn, (steps) => {
-        const ms = Math.round((clock.monotonicMs() - beganMs) * 10) / 10;
-        log.info({ operation, sandbox_id: id, ...logIds(), result, ms, steps }, "operation trace");
-      });
-    } finally {
-      this.timings.observe({ operation, result }, (clock.monotonicMs() - beganMs) / 1_000);
-    }
   }
 
   find(id: string): MachineRecord | undefined {
@@ -166,27 +74,8 @@ export class Machines {
     );
   }
 
-  driver(record: { runtime: Runtime }): MachineDriver {
-    const driver = this.parts.drivers.get(record.runtime);
-    if (driver) return driver;
-    const known = [...this.parts.drivers.keys()].join(", ");
-    throw new ClocheError(
-      "failed_precondition",
-      `runtime: ${record.runtime} is not available on this host; available: ${known}`,
-    );
-  }
-
   files(record: MachineRecord): MachineFiles {
-    return filesOf(this.parts.poolDir, record);
-  }
-
-  /** Calls wait until a machine that dozes is awake, and keep it so. */
-  agent(record: MachineRecord): GuestClient {
-    return this.#agentKnowing(record.controlSecret, record);
-  }
-
-  #agentKnowing(secret: string, record: MachineRecord): GuestClient {
-    return new GuestClient(record, secret, () => this.doze.hold(record.id), this.cutOf(record.id));
+    return filesOf(this.#poolDir, record);
   }
 
   /** Aborted once its agent is not to be asked any more. */
@@ -196,18 +85,10 @@ export class Machines {
     return cut.signal;
   }
 
-  /**
-   * Nobody waits for its agent any more, and its processes end: what is under way with it fails. For what must come to an end
-   * whatever the machine does; its record stays as it is. Repeatable.
-   */
-  async cutOff(id: string, why: string): Promise<void> {
-    const record = this.#records.get(id);
-    if (record === undefined) return;
+  /** Calls of its agent that are under way fail with `why`, and so do later ones. */
+  cut(id: string, why: string): void {
     this.cutOf(id);
     this.#cuts.get(id)?.abort(new Error(why));
-    await this.driver(record)
-      .endNow(this.files(record))
-      .catch((error: unknown) => this.parts.log.warn({ err: error, sandbox_id: id }, "could not be ended"));
   }
 
   /** Takes a loaded record in, at start. */
@@ -270,7 +151,7 @@ export class Machines {
       (fields.agentHost !== undefined && fields.agentHost !== record.agentHost) ||
       (fields.agentPort !== undefined && fields.agentPort !== record.agentPort);
     const next: MachineRecord = { ...record, ...fields, epoch: record.epoch + (news ? 1 : 0) };
-    if (beginsToRun(record.phase, next.phase)) next.runningSinceMs = this.parts.clock.nowMs();
+    if (beginsToRun(record.phase, next.phase)) next.runningSinceMs = this.#clock.nowMs();
     await this.store.save(next, { durable: options.durable ?? false });
     this.#records.set(id, next);
     // A suspension that has begun goes on to ask its agent.
@@ -279,10 +160,16 @@ export class Machines {
     return next;
   }
 
-  /** Takes an optional field out. */
-  async dropField(id: string, field: "snapshot" | "restore" | "nextControlSecret"): Promise<void> {
+  /** Takes an optional field out, and changes `fields` with it, of which no watcher hears. */
+  async dropField(
+    id: string,
+    field: "snapshot" | "restore" | "nextControlSecret",
+    fields: Pick<Partial<MachineRecord>, "controlSecret"> = {},
+  ): Promise<void> {
     const { [field]: _, ...rest } = this.get(id);
-    await this.#replace(rest as MachineRecord);
+    const record = { ...rest, ...fields } as MachineRecord;
+    await this.store.save(record, { durable: false });
+    this.#records.set(id, record);
   }
 
   /** The machine is gone: its directory too. Repeatable. */
@@ -335,118 +222,6 @@ export class Machines {
       channelKey: hasChannel(record) ? channelKeyOf(record.controlSecret) : new Uint8Array(),
     });
   }
-
-  /**
-   * Tells a machine's agent who it is, and gives it a new control secret. Repeatable after a crash in its middle: the agent
-   * then knows the old secret or the next one.
-   */
-  async assign(
-    id: string,
-    options: { renewIdentity: boolean; startServices: boolean },
-  ): Promise<{ started: string[]; failed: string[] }> {
-    const before = this.get(id);
-    const nextControlSecret = this.newControlSecret();
-    const maybeKnown = [before.controlSecret, before.nextControlSecret].filter((one) => one !== undefined);
-    const record = await this.change(id, { nextControlSecret });
-    const request = this.assignRequest(record, nextControlSecret, options);
-    for (const [index, secret] of maybeKnown.entries()) {
-      try {
-        const answer = await this.#agentKnowing(secret, record).assign(request);
-        const { nextControlSecret: _, ...rest } = this.get(id);
-        await this.#replace({ ...rest, controlSecret: nextControlSecret });
-        return { started: answer.startedServices, failed: answer.failedServices };
-      } catch (error) {
-        const refused = error instanceof ClocheError && error.code === "unauthenticated";
-        if (!refused || index === maybeKnown.length - 1) throw error;
-      }
-    }
-    throw new ClocheError("internal", "no control secret is known");
-  }
-
-  newControlSecret(): string {
-    return Buffer.from(this.parts.randomBytes(32)).toString("base64url");
-  }
-
-  assignRequest(
-    to: AssignedTo,
-    controlSecret: string,
-    options: { renewIdentity: boolean; startServices: boolean },
-  ): AssignRequestJson {
-    const { clock, randomBytes } = this.parts;
-    return {
-      ...this.#told(to),
-      ...options,
-      controlSecret,
-      entropyBase64: Buffer.from(randomBytes(32)).toString("base64"),
-      wallClockMs: clock.nowMs(),
-    };
-  }
-
-  /** Stands for what an Assign tells of the sandbox itself: the same for two that tell the same. */
-  assignmentOf(to: AssignedTo): string {
-    return createHash("sha256")
-      .update(JSON.stringify(this.#told(to)))
-      .digest("hex");
-  }
-
-  #told(to: AssignedTo) {
-    return {
-      sandboxId: to.id,
-      hostname: hostnameOf(to),
-      keys: this.guestKeys(),
-      env: to.env,
-      maxProcesses: MAX_PROCESSES,
-      dnsServers: [...this.parts.dnsServers],
-      blockDevice: to.blockDevice ?? "",
-    };
-  }
-
-  async #replace(record: MachineRecord): Promise<void> {
-    await this.store.save(record, { durable: false });
-    this.#records.set(record.id, record);
-  }
-
-  /** The keys of the last time, for machines adopted before the gateway speaks. */
-  async loadKeys(): Promise<void> {
-    const known = (await readJsonFile(this.#keysPath)) as KeySet | undefined;
-    if (known) this.keys = known;
-  }
-
-  /**
-   * Keeps the key set and pushes it to every agent. Those that are slow are not waited for: they have it a little later, or with
-   * their next Assign.
-   */
-  async setKeys(keys: KeySet): Promise<void> {
-    this.keys = keys;
-    await writeDurably(this.#keysPath, JSON.stringify(keys));
-    const pushes = this.all()
-      // Only these read keys: of the others the edge is told, which verifies for them.
-      .filter(({ phase, channel }) => phase === "running" && channel === undefined)
-      .map((record) => this.#pushKeys(record));
-    const patience = new AbortController();
-    const waited = this.parts.clock.sleep(KEYS_PATIENCE_MS, patience.signal).catch(() => undefined);
-    await Promise.race([Promise.all(pushes), waited]);
-    patience.abort();
-  }
-
-  async #pushKeys(record: MachineRecord): Promise<void> {
-    try {
-      await this.agent(record).setVerificationKeys(this.guestKeys());
-    } catch (error) {
-      this.parts.log.warn({ err: error, sandbox_id: record.id }, "keys not pushed");
-    }
-  }
-
-  get #keysPath(): string {
-    return join(this.parts.poolDir, "verification-keys.json");
-  }
-
-  guestKeys(): { issuer: string; keys: { kid: string; jwkJson: string }[] } {
-    return {
-      issuer: this.keys.issuer,
-      keys: this.keys.keys.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })),
-    };
-  }
 }
 
 /** Before it has a secret there is no agent to reach. */
@@ -468,14 +243,3 @@ const phaseNumbers: Record<MachinePhaseName, MachinePhase> = {
 /** A suspend that failed, or was cut off, had not stopped it. */
 const beginsToRun = (from: MachinePhaseName, to: MachinePhaseName): boolean =>
   to === "running" && from !== "running" && from !== "suspending";
-
-/** The display name as a host name; the sandbox's id where the name has nothing to offer. */
-function hostnameOf(record: { id: string; name: string }): string {
-  const text = record.name
-    .toLowerCase()
-    .replaceAll(/[^a-z0-9-]+/g, "-")
-    .replaceAll(/^-+|-+$/g, "")
-    .slice(0, 63)
-    .replace(/-+$/, "");
-  return text || record.id;
-}

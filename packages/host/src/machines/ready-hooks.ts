@@ -5,13 +5,20 @@ import { defaults, generateName, newSandboxId } from "@cloche/protocol";
 import { ReadyMachineSchema } from "@cloche/protocol/host";
 import { cloneDisk } from "../disk/disk.ts";
 import type { ReadyHooks, Runtime } from "../drivers/driver.ts";
+import { type Agents, MAX_PROCESSES } from "../agent-calls/agents.ts";
 import { GuestClient } from "../agent-calls/guest-client.ts";
-import { MAX_PROCESSES, type Machines } from "./machines.ts";
+import type { HostParts } from "../host-parts.ts";
+import type { Machines } from "./machines.ts";
 
 const ENTROPY_BYTES = 32;
 
-export function readyHooks(machines: Machines, runtime: Runtime): ReadyHooks {
-  const { native, templates, randomBytes } = machines.parts;
+export interface ReadyHooksParts extends Pick<HostParts, "native" | "templates" | "randomBytes"> {
+  machines: Machines;
+  agents: Agents;
+}
+
+export function readyHooks(parts: ReadyHooksParts, runtime: Runtime): ReadyHooks {
+  const { machines, agents, native, templates, randomBytes } = parts;
   return {
     key: JSON.stringify([templates.key, defaults.diskMb, MAX_PROCESSES]),
     async disk(image) {
@@ -21,19 +28,19 @@ export function readyHooks(machines: Machines, runtime: Runtime): ReadyHooks {
       await new GuestClient(agent, secret).prepare({
         entropyBase64: Buffer.from(randomBytes(ENTROPY_BYTES)).toString("base64"),
         maxProcesses: MAX_PROCESSES,
-        keys: machines.guestKeys(),
+        keys: agents.keys.forAgents,
       });
     },
     async assign(agent, secret) {
       const [sandboxId, name] = [newSandboxId(randomBytes), generateName(randomBytes)];
       const to = { id: sandboxId, name, env: {} };
-      const controlSecret = machines.newControlSecret();
-      const request = machines.assignRequest(to, controlSecret, {
+      const controlSecret = agents.newControlSecret();
+      const request = agents.assignRequest(to, controlSecret, {
         renewIdentity: true,
         startServices: false,
       });
       await new GuestClient(agent, secret).assign(request);
-      return { sandboxId, name, secret: controlSecret, assignment: machines.assignmentOf(to) };
+      return { sandboxId, name, secret: controlSecret, assignment: agents.assignmentOf(to) };
     },
     offer(identities) {
       const { template, cpus, memoryMb, diskMb } = defaults;

@@ -1,7 +1,8 @@
 // The host stops: operations under way come to their end for a while. Those that do not are cut off where their machine is to be
 // suspended, and otherwise left to the next start, which finds them in the journal.
-import { type Clock, SerialQueue } from "@cloche/base";
-import type { Machines } from "../machines/machines.ts";
+import type { Clock, SerialQueue } from "@cloche/base";
+import { cutOff } from "./cut-off.ts";
+import type { Parts } from "./parts.ts";
 
 /** A suspension of a large machine takes this long; services that start may take longer, and start again next time. */
 const PATIENCE_MS = 60_000;
@@ -9,15 +10,18 @@ const PATIENCE_MS = 60_000;
 const CUT_PATIENCE_MS = 15_000;
 
 /** Resolves when no operation runs, or when no more is waited for. `end`: machines that hang are to end. */
-export async function bringToRest(machines: Machines, { end }: { end: boolean }): Promise<void> {
-  const { queue, parts } = machines;
-  if (await drains(queue, parts.clock, PATIENCE_MS)) return;
+export async function bringToRest(
+  parts: Parts<"machines" | "queue" | "drivers" | "clock" | "log">,
+  { end }: { end: boolean },
+): Promise<void> {
+  const { queue, clock, log } = parts;
+  if (await drains(queue, clock, PATIENCE_MS)) return;
   const stuck = queue.keys();
-  parts.log.warn({ sandbox_ids: stuck }, "operations do not end: no more is waited for");
+  log.warn({ sandbox_ids: stuck }, "operations do not end: no more is waited for");
   if (!end) return;
-  await Promise.all(stuck.map((id) => machines.cutOff(id, "the service stops")));
-  if (!(await drains(queue, parts.clock, CUT_PATIENCE_MS)))
-    parts.log.error({ sandbox_ids: queue.keys() }, "operations go on though their machines were ended");
+  await Promise.all(stuck.map((id) => cutOff(parts, id, "the service stops")));
+  if (!(await drains(queue, clock, CUT_PATIENCE_MS)))
+    log.error({ sandbox_ids: queue.keys() }, "operations go on though their machines were ended");
 }
 
 async function drains(queue: SerialQueue, clock: Clock, ms: number): Promise<boolean> {

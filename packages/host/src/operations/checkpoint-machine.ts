@@ -3,11 +3,11 @@ import { stat } from "node:fs/promises";
 import { step } from "@cloche/base";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
 import type { CheckpointQuota } from "../checkpoint/quota.ts";
-import type { Machines } from "../machines/machines.ts";
 import { requireSpace } from "../pool/reserve.ts";
+import type { Parts } from "./parts.ts";
 
-export interface CheckpointParts {
-  machines: Machines;
+export interface CheckpointParts
+  extends Parts<"machines" | "queue" | "agents" | "drivers" | "poolDir" | "native" | "log"> {
   checkpoints: CheckpointCatalogue;
   quota: CheckpointQuota;
 }
@@ -25,22 +25,22 @@ export function takeCheckpoint(
 }
 
 function take(
-  { machines, checkpoints }: CheckpointParts,
+  { machines, queue, agents, drivers, poolDir, checkpoints }: CheckpointParts,
   id: string,
   name: string,
 ): Promise<{ info: CheckpointInfo; copyMs: number }> {
-  return machines.timed("checkpoint", id, async () => {
+  return queue.timed("checkpoint", id, async () => {
     const record = machines.require(id, "running");
-    await requireSpace(machines.parts.poolDir);
+    await requireSpace(poolDir);
     const reservation = await checkpoints.reserve();
     try {
       const began = performance.now();
       let services: string[] = [];
       const flush = async (): Promise<void> => {
-        services = (await machines.agent(record).prepareCheckpoint()).runningServices;
+        services = (await agents.of(record).prepareCheckpoint()).runningServices;
       };
       const hooks = { flush, detachDisk: () => Promise.reject(new Error("a checkpoint keeps the disk")) };
-      await machines.driver(record).checkpointDisk(machines.files(record), reservation.image, hooks);
+      await drivers.of(record).checkpointDisk(machines.files(record), reservation.image, hooks);
       const { blocks, size } = await stat(reservation.image);
       const header = {
         name,

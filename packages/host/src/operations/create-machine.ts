@@ -4,10 +4,10 @@ import { ClocheError } from "@cloche/protocol";
 import { cloneDisk, growDisk, growImage } from "../disk/disk.ts";
 import type { RunningMachine } from "../drivers/driver.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
-import type { Machines } from "../machines/machines.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import { commit, DURABLE, machineStep, noteRunning, stopMachine } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
+import type { Parts } from "./parts.ts";
 import { startMachine } from "./start-machine.ts";
 
 export interface CreateContext {
@@ -28,8 +28,8 @@ export async function createMachine(parts: OperationParts, spec: MachineSpecReco
   if (known?.phase === "stopped") return startMachine(parts, spec.id);
   if (known)
     throw new ClocheError("failed_precondition", `machine ${spec.id} exists already and is ${known.phase}`);
-  parts.machines.driver(spec);
-  await requireSpace(parts.machines.parts.poolDir);
+  parts.drivers.of(spec);
+  await requireSpace(parts.poolDir);
   const context: CreateContext = { spec };
   const record = { id: spec.id, kind: "create", begun: [], direction: "forward" as const, context };
   await runSaga(record, createSteps(parts), parts.journal);
@@ -37,7 +37,7 @@ export async function createMachine(parts: OperationParts, spec: MachineSpecReco
 }
 
 export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
-  const { machines, seeds } = parts;
+  const { machines, agents, drivers, seeds, native } = parts;
   return [
     {
       name: "record",
@@ -51,49 +51,52 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
       async do(context) {
         const { spec } = context;
         delete context.assignment;
-        const ready = spec.checkpointId === "" ? await claimReady(machines, spec.id) : undefined;
+        const ready = spec.checkpointId === "" ? await claimReady(parts, spec.id) : undefined;
         context.claimed = ready !== undefined;
         if (ready?.assignment !== undefined) context.assignment = ready.assignment;
         if (context.claimed) return;
         const record = machines.get(spec.id);
         const files = machines.files(record);
-        if (spec.checkpointId === "" && (await machines.driver(record).ready?.freshDisk(files, record)))
-          return;
+        if (spec.checkpointId === "" && (await drivers.of(record).ready?.freshDisk(files, record))) return;
         await seeds.withSeed(spec, async (image, sizeMb) => {
-          await cloneDisk(machines.parts.native, image, files.diskImage);
+          await cloneDisk(native, image, files.diskImage);
           if (sizeMb < spec.diskMb) await grow[spec.runtime](files.diskImage, spec.diskMb);
           // A disk is never made smaller than what it was seeded from.
           else if (sizeMb > spec.diskMb) await machines.change(spec.id, { diskMb: sizeMb });
         });
       },
-      undo: ({ spec }) => stopMachine(machines, spec.id),
+      undo: ({ spec }) => stopMachine(parts, spec.id),
     },
     unless(
       ({ claimed }) => claimed === true,
-      machineStep(machines, ({ spec }) => spec.id),
+      machineStep(parts, ({ spec }) => spec.id),
     ),
     {
       name: "assign",
       // What the checkpoint says should run is started; a template has no services.
       async do({ spec, assignment }) {
-        if (assignment === machines.assignmentOf(machines.get(spec.id))) return;
-        await machines.assign(spec.id, { renewIdentity: true, startServices: true });
+        if (assignment === agents.assignmentOf(machines.get(spec.id))) return;
+        await agents.assign(spec.id, { renewIdentity: true, startServices: true });
       },
     },
     {
       name: "commit",
       // One that was made ahead is durable since it was claimed.
-      do: ({ spec, claimed }) => commit(machines, spec.id, { durable: claimed !== true }),
+      do: ({ spec, claimed }) => commit(parts, spec.id, { durable: claimed !== true }),
     },
   ];
 }
 
 /** A machine made ahead, which becomes this one. It is waited for the disk while that machine wakes up. */
-async function claimReady(machines: Machines, id: string): Promise<RunningMachine | undefined> {
+async function claimReady(
+  parts: Parts<"machines" | "drivers">,
+  id: string,
+): Promise<RunningMachine | undefined> {
+  const { machines, drivers } = parts;
   const record = machines.get(id);
-  return await machines
-    .driver(record)
-    .ready?.claim(machines.files(record), record, (running) => noteRunning(machines, id, running, DURABLE));
+  return await drivers
+    .of(record)
+    .ready?.claim(machines.files(record), record, (running) => noteRunning(parts, id, running, DURABLE));
 }
 
 /** The step, left out where `skip` says so. What it may have done is undone all the same. */

@@ -38,7 +38,7 @@ export async function forkMachine(
     throw new ClocheError("failed_precondition", `machine ${spec.id} exists already and is ${known.phase}`);
   const sourceOfGroup = group === "" ? undefined : await groups.sourceOf(group);
   const source = sourceOfGroup ?? machines.require(sourceId, "running", "suspended");
-  await requireSpace(machines.parts.poolDir);
+  await requireSpace(parts.poolDir);
   // The memory image is of the source's machine: so is all that it was made with.
   const { runtime, template, cpus, memoryMb, diskMb } = source;
   const own: MachineSpecRecord = { ...spec, runtime, template, cpus, memoryMb, diskMb };
@@ -55,14 +55,15 @@ export async function forkMachine(
 const wordsOf = (services: { started: string[]; failed: string[] }): string =>
   withServices(withoutMemory("its source was suspended without it"), services);
 
-export function forkSteps({ machines, snapshots, groups }: OperationParts): SagaStep<ForkContext>[] {
+export function forkSteps(parts: OperationParts): SagaStep<ForkContext>[] {
+  const { machines, agents, snapshots, groups, native } = parts;
   const taken = ({ snapshot }: ForkContext): TakenSnapshot => {
     if (!snapshot) throw new ClocheError("internal", "the snapshot of the source is missing");
     return snapshot;
   };
   const isCold = (context: ForkContext): boolean => taken(context).isDiskOnly === true;
-  const boot = machineStep<ForkContext>(machines, ({ spec }) => spec.id);
-  const restore = restoreStep<ForkContext>(machines, (context) => ({
+  const boot = machineStep<ForkContext>(parts, ({ spec }) => spec.id);
+  const restore = restoreStep<ForkContext>(parts, (context) => ({
     id: context.spec.id,
     from: snapshots.filesOf(taken(context)),
   }));
@@ -89,7 +90,7 @@ export function forkSteps({ machines, snapshots, groups }: OperationParts): Saga
         const { name: _, isDiskOnly: __, ...inherited } = taken(context);
         const record = await machines.change(context.spec.id, inherited);
         const image = snapshotDisk(snapshots.filesOf(taken(context)));
-        await cloneDisk(machines.parts.native, image, machines.files(record).diskImage);
+        await cloneDisk(native, image, machines.files(record).diskImage);
       },
     },
     // Gives the clone its address.
@@ -101,7 +102,7 @@ export function forkSteps({ machines, snapshots, groups }: OperationParts): Saga
       name: "assign",
       async do(context) {
         const startServices = isCold(context);
-        const services = await machines.assign(context.spec.id, { renewIdentity: true, startServices });
+        const services = await agents.assign(context.spec.id, { renewIdentity: true, startServices });
         if (startServices) context.services = services;
       },
     },

@@ -5,10 +5,9 @@
 //   (none) ──first fork──▶ taking ──taken.json──▶ taken ──end, or an hour──▶ (none)
 import { readdir, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { readJsonFile, writeDurably } from "@cloche/base";
+import { type Clock, readJsonFile, writeDurably } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import type { Machines } from "../machines/machines.ts";
 import { groupPrefix, type SharedSnapshots, type TakenSnapshot } from "./shared-snapshots.ts";
 
 /** What its source was made with, as every clone is: the source may be gone by then. */
@@ -24,12 +23,12 @@ const KEPT_MS = 3_600_000;
 const FILE = "taken.json";
 
 export class GroupSnapshots {
-  readonly #machines: Machines;
+  readonly #clock: Clock;
   readonly #snapshots: SharedSnapshots;
   readonly #taking = new Map<string, Promise<GroupSnapshot>>();
 
-  constructor(machines: Machines, snapshots: SharedSnapshots) {
-    this.#machines = machines;
+  constructor(snapshots: SharedSnapshots, clock: Clock) {
+    this.#clock = clock;
     this.#snapshots = snapshots;
   }
 
@@ -57,7 +56,7 @@ export class GroupSnapshots {
 
   /** Removes those that nobody ended in time. */
   async sweep(): Promise<void> {
-    const endMs = this.#machines.parts.clock.nowMs() - KEPT_MS;
+    const endMs = this.#clock.nowMs() - KEPT_MS;
     for (const name of await readdir(this.#snapshots.dir).catch(() => [])) {
       if (!name.startsWith(groupPrefix)) continue;
       const dir = join(this.#snapshots.dir, name);

@@ -3,14 +3,14 @@ import { ClocheError, limits } from "@cloche/protocol";
 import type { PrepareSnapshotResponseJson } from "@cloche/protocol/guest";
 import type { GuestHooks } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import type { Machines } from "../machines/machines.ts";
+import type { Parts } from "./parts.ts";
 
 const PATHS_NAMED = 5;
 const MIB = 1024 * 1024;
 
 /** What a driver asks of the agent in the middle of a snapshot or swap. */
-export function guestHooks(machines: Machines, record: MachineRecord): GuestHooks {
-  const agent = machines.agent(record);
+export function guestHooks({ agents }: Parts<"agents">, record: MachineRecord): GuestHooks {
+  const agent = agents.of(record);
   return {
     async flush() {
       // The agent takes them one after the other; the way there they go together.

@@ -1,35 +1,37 @@
 // Steps that several sagas have: a machine's processes come to be, out of its disk or a memory image, and the record says that it runs.
 import type { SagaStep } from "@cloche/base";
 import type { RunningMachine, SnapshotFiles } from "../drivers/driver.ts";
-import type { Machines } from "../machines/machines.ts";
+import type { Parts } from "./parts.ts";
 
 export const DURABLE = { durable: true };
 
 export function machineStep<Context>(
-  machines: Machines,
+  parts: Parts<"machines" | "drivers">,
   idOf: (context: Context) => string,
 ): SagaStep<Context> {
+  const { machines, drivers } = parts;
   return {
     name: "machine",
     async do(context) {
       const record = machines.get(idOf(context));
-      const running = await machines.driver(record).create(machines.files(record), record);
-      await noteRunning(machines, record.id, running);
+      const running = await drivers.of(record).create(machines.files(record), record);
+      await noteRunning(parts, record.id, running);
     },
-    undo: (context) => stopMachine(machines, idOf(context)),
+    undo: (context) => stopMachine(parts, idOf(context)),
   };
 }
 
 export function restoreStep<Context>(
-  machines: Machines,
+  parts: Parts<"machines" | "drivers">,
   plan: (context: Context) => { id: string; from: SnapshotFiles; controlSecret?: string | undefined },
 ): SagaStep<Context> {
+  const { machines, drivers } = parts;
   return {
     name: "machine",
     async do(context) {
       const { id, from, controlSecret } = plan(context);
       const record = machines.get(id);
-      const running = await machines.driver(record).restore(machines.files(record), from, record);
+      const running = await drivers.of(record).restore(machines.files(record), from, record);
       await machines.change(id, {
         agentHost: running.agentHost,
         agentPort: running.agentPort,
@@ -37,30 +39,31 @@ export function restoreStep<Context>(
         ...(running.blockDevice === undefined ? {} : { blockDevice: running.blockDevice }),
       });
     },
-    async undo(context) {
-      const record = machines.find(plan(context).id);
-      if (record) await machines.driver(record).stopMachine(machines.files(record));
-    },
+    undo: (context) => stopMachine(parts, plan(context).id),
   };
 }
 
 export function commitStep<Context>(
-  machines: Machines,
+  parts: Parts<"machines">,
   idOf: (context: Context) => string,
 ): SagaStep<Context> {
   return {
     name: "commit",
-    do: (context) => commit(machines, idOf(context), DURABLE),
+    do: (context) => commit(parts, idOf(context), DURABLE),
   };
 }
 
-export async function commit(machines: Machines, id: string, options: { durable: boolean }): Promise<void> {
+export async function commit(
+  { machines }: Parts<"machines">,
+  id: string,
+  options: { durable: boolean },
+): Promise<void> {
   await machines.move(id, "started", { errorMessage: "" }, options);
 }
 
 /** From here on a start finds a machine with a disk, which it starts whatever became of it (recovery.ts). */
 export async function noteRunning(
-  machines: Machines,
+  { machines }: Parts<"machines">,
   id: string,
   running: RunningMachine,
   options: { durable?: boolean } = {},
@@ -75,7 +78,11 @@ export async function noteRunning(
   await machines.change(id, fields, options);
 }
 
-export async function stopMachine(machines: Machines, id: string): Promise<void> {
+/** Repeatable; of a machine that is not there nothing is stopped. */
+export async function stopMachine(
+  { machines, drivers }: Parts<"machines" | "drivers">,
+  id: string,
+): Promise<void> {
   const record = machines.find(id);
-  if (record) await machines.driver(record).stopMachine(machines.files(record));
+  if (record) await drivers.of(record).stopMachine(machines.files(record));
 }

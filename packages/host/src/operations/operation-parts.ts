@@ -1,13 +1,10 @@
-// What every operation of a machine works with.
-import type { Machines } from "../machines/machines.ts";
+// What the operations of a machine work with.
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { GroupSnapshots } from "./group-snapshots.ts";
-import type { HostJournal } from "./journal.ts";
+import type { MachineParts } from "./parts.ts";
 import type { SharedSnapshots } from "./shared-snapshots.ts";
 
-export interface OperationParts {
-  machines: Machines;
-  journal: HostJournal;
+export interface OperationParts extends MachineParts {
   seeds: DiskSeeds;
   snapshots: SharedSnapshots;
   groups: GroupSnapshots;

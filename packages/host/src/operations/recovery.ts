@@ -10,6 +10,7 @@ import { createSteps } from "./create-machine.ts";
 import { destroyMachine } from "./destroy-machine.ts";
 import { dropSnapshots } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
+import type { Parts } from "./parts.ts";
 import { resumeSteps } from "./resume-machine.ts";
 import { startMachine, startSteps } from "./start-machine.ts";
 import { withoutMemory } from "./cold-start-words.ts";
@@ -17,7 +18,6 @@ import { finishRestore } from "./restore-checkpoint.ts";
 import { type ForkContext, forkSteps } from "./fork-machine.ts";
 import type { RunningMachine } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import type { Machines } from "../machines/machines.ts";
 import { giveBack, suspendSteps } from "./suspend-machine.ts";
 import { suspendToDiskSteps } from "./suspend-to-disk.ts";
 
@@ -44,12 +44,11 @@ export interface Recovery {
 
 /** `coldStart`: called for each machine that is to be started cold, which may take longer than adoption. */
 export async function recover(parts: OperationParts, coldStart: (id: string) => void): Promise<Recovery> {
-  const { machines, journal } = parts;
-  const { clock, log, poolDir } = machines.parts;
+  const { machines, queue, drivers, journal, clock, log, poolDir } = parts;
   const { records, strays } = await machines.store.load();
   for (const record of records) machines.adopt(record);
   for (const id of strays) await rm(join(poolDir, "machines", id), { recursive: true, force: true });
-  for (const driver of machines.parts.drivers.values()) {
+  for (const driver of drivers.all()) {
     const swept = await driver.sweep(new Set(records.map(({ id }) => id)));
     if (swept.length > 0) log.info({ swept }, "removed what belongs to no machine");
   }
@@ -63,7 +62,7 @@ export async function recover(parts: OperationParts, coldStart: (id: string) => 
   const places = new Turns(AT_ONCE);
   // In their turns from the start on: nobody else's call of a machine comes before.
   const turns = ids.map((id) =>
-    machines.queue.run(id, () =>
+    queue.run(id, () =>
       places.patiently(clock, PLACE_MS, () => recoverOne(parts, id, pending.get(id), coldStart)),
     ),
   );
@@ -72,7 +71,7 @@ export async function recover(parts: OperationParts, coldStart: (id: string) => 
   void finished.then(() => inTime.abort());
   await Promise.race([finished, clock.sleep(PATIENCE_MS, inTime.signal).catch(() => undefined)]);
   if (!inTime.signal.aborted)
-    log.warn({ sandbox_ids: machines.queue.keys() }, "some machines are not recovered yet: starting without");
+    log.warn({ sandbox_ids: queue.keys() }, "some machines are not recovered yet: starting without");
   return { finished };
 }
 
@@ -83,14 +82,13 @@ async function recoverOne(
   saga: SagaRecord<unknown> | undefined,
   coldStart: (id: string) => void,
 ): Promise<void> {
-  const { machines } = parts;
-  const { log } = machines.parts;
+  const { machines, log } = parts;
   try {
     if (saga) await finish(parts, saga);
     const record = machines.find(id);
     if (!record) return;
     if (await settle(parts, record)) coldStart(id);
-    if (machines.find(id)) await tidy(machines, id);
+    if (machines.find(id)) await tidy(parts, id);
   } catch (error) {
     log.error({ err: error, sandbox_id: id }, "machine could not be adopted");
     if (!machines.find(id)) return;
@@ -105,31 +103,28 @@ const snapshotOf = (saga: SagaRecord<unknown>): ForkContext["snapshot"] =>
   saga.kind === "fork" ? (saga.context as ForkContext).snapshot : undefined;
 
 export async function coldStart(parts: OperationParts, id: string): Promise<void> {
-  const { machines } = parts;
+  const { machines, queue, log } = parts;
   try {
-    await machines.queue.run(id, async () => {
+    await queue.run(id, async () => {
       if (machines.find(id)?.phase === "stopped") await startMachine(parts, id);
     });
   } catch (error) {
-    machines.parts.log.error({ err: error, sandbox_id: id }, "machine could not be started");
+    log.error({ err: error, sandbox_id: id }, "machine could not be started");
     const message = `could not be started from its disk: ${ClocheError.from(error).message}`;
     await machines.move(id, "gave_up", { errorMessage: message });
   }
 }
 
 async function finish(parts: OperationParts, saga: SagaRecord<unknown>): Promise<void> {
-  const { machines, journal } = parts;
+  const { journal, log } = parts;
   const steps = sagas[saga.kind]?.(parts);
   if (!steps) throw new Error(`the journal names an unknown operation ${saga.kind}`);
   try {
     await runSaga(saga as SagaRecord<never>, steps, journal);
-    machines.parts.log.info(
-      { operation: saga.kind, id: saga.id },
-      "finished an operation cut off by a crash",
-    );
+    log.info({ operation: saga.kind, id: saga.id }, "finished an operation cut off by a crash");
   } catch (error) {
     const level = error instanceof SagaUndoError ? "error" : "warn";
-    machines.parts.log[level]({ err: error, operation: saga.kind, id: saga.id }, "undid an operation");
+    log[level]({ err: error, operation: saga.kind, id: saga.id }, "undid an operation");
   } finally {
     const snapshot = snapshotOf(saga);
     if (snapshot) await parts.snapshots.release(snapshot);
@@ -137,8 +132,11 @@ async function finish(parts: OperationParts, saga: SagaRecord<unknown>): Promise
 }
 
 /** The machine, where it lives and goes on. One that stays still for good is of no use: it starts from its disk. */
-async function adoptMoving(machines: Machines, record: MachineRecord): Promise<RunningMachine | undefined> {
-  const driver = machines.driver(record);
+async function adoptMoving(
+  { machines, drivers, log }: Parts<"machines" | "drivers" | "log">,
+  record: MachineRecord,
+): Promise<RunningMachine | undefined> {
+  const driver = drivers.of(record);
   const files = machines.files(record);
   const running = await driver.adopt(files);
   if (!running) return undefined;
@@ -146,20 +144,20 @@ async function adoptMoving(machines: Machines, record: MachineRecord): Promise<R
     await driver.unblock(files);
     return running;
   } catch (error) {
-    machines.parts.log.warn({ err: error, sandbox_id: record.id }, "a machine does not go on: it is ended");
+    log.warn({ err: error, sandbox_id: record.id }, "a machine does not go on: it is ended");
     return undefined;
   }
 }
 
 /** Puts one machine where its record says. Answers whether it is to be started cold. */
 async function settle(parts: OperationParts, record: MachineRecord): Promise<boolean> {
-  const { machines } = parts;
-  const driver = machines.driver(record);
+  const { machines, drivers } = parts;
+  const driver = drivers.of(record);
   const files = machines.files(record);
   switch (record.phase) {
     case "running":
     case "suspending": {
-      const running = await adoptMoving(machines, record);
+      const running = await adoptMoving(parts, record);
       if (!running) {
         await driver.stopMachine(files);
         const errorMessage = withoutMemory("its machine had ended when the service started");
@@ -173,8 +171,8 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
         agentPort: running.agentPort,
       });
       // A change may have been written down and cut off before it was in force.
-      await applyEgress(machines, machines.get(record.id));
-      await finishRestore(machines, record.id);
+      await applyEgress(parts, machines.get(record.id));
+      await finishRestore(parts, record.id);
       return false;
     }
     case "starting":
@@ -188,7 +186,7 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
       await machines.move(record.id, "resume_failed");
       return false;
     case "suspended":
-      await giveBack(machines, record.id);
+      await giveBack(parts, record.id);
       return false;
     case "failed":
       await driver.stopMachine(files);
@@ -203,9 +201,10 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
 }
 
 /** Images of an operation that was cut off: those that the record does not name. */
-async function tidy(machines: Machines, id: string): Promise<void> {
+async function tidy(parts: Parts<"machines">, id: string): Promise<void> {
+  const { machines } = parts;
   const { phase, snapshot } = machines.get(id);
-  if (phase === "running" && snapshot !== undefined) await dropSnapshots(machines, id);
+  if (phase === "running" && snapshot !== undefined) await dropSnapshots(parts, id);
   const record = machines.get(id);
   const { dir } = machines.files(record);
   for (const name of await readdir(dir)) {

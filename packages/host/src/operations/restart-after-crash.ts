@@ -1,6 +1,7 @@
 // A machine that ended by itself (its agent died, memory ran out, the guest halted) starts cold from its disk with the services
 // that ran. One that keeps ending is left failed: whatever ends it would do so for ever.
 import { ClocheError } from "@cloche/protocol";
+import { stopMachine } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import { startMachine } from "./start-machine.ts";
 
@@ -35,12 +36,11 @@ export async function restartAfterCrash(
   id: string,
   reason: string,
 ): Promise<void> {
-  const { machines } = parts;
+  const { machines, log } = parts;
   const record = machines.find(id);
   if (record?.phase !== "running") return;
-  const { log } = machines.parts;
   log.warn({ sandbox_id: id, reason }, "machine ended by itself");
-  await machines.driver(record).stopMachine(machines.files(record));
+  await stopMachine(parts, id);
   if (!budget.take(id)) {
     const errorMessage = `${reason}; it had been started again ${restartsMax} times within ten minutes`;
     await machines.move(id, "gave_up", { errorMessage }, { durable: true });

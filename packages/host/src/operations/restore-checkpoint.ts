@@ -9,9 +9,11 @@ import type { CheckpointInfo } from "../checkpoint/catalogue.ts";
 import { cloneDisk } from "../disk/disk.ts";
 import type { MachineFiles } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import type { Machines } from "../machines/machines.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import type { CheckpointParts } from "./checkpoint-machine.ts";
+import type { Parts } from "./parts.ts";
+
+type RestoreParts = Parts<"machines" | "agents" | "drivers" | "log">;
 
 export interface RestoreResult {
   durationMs: number;
@@ -29,23 +31,23 @@ export async function restoreCheckpoint(
   id: string,
   checkpointId: string,
 ): Promise<RestoreResult> {
-  const { machines, checkpoints } = parts;
+  const { machines, queue, agents, checkpoints, log } = parts;
   const own = ownCheckpoint(parts, id, checkpointId);
   const began = performance.now();
-  await requireSpace(machines.parts.poolDir);
+  await requireSpace(parts.poolDir);
   const leased = await checkpoints.lease(own.team_id, checkpointId);
   try {
-    return await machines.timed("restore", id, async () => {
+    return await queue.timed("restore", id, async () => {
       const record = machines.require(id, "running");
       requireRuntime(own, record.runtime);
       const disks = record.disks + 1;
       const disk = `disk-${disks}.ext4`;
       const ran = await CleanupStack.guard(async (cleanup) => {
         const ready = await machines.change(id, { disks });
-        const image = filesWith(machines, ready, disk).diskImage;
+        const image = filesWith(parts, ready, disk).diskImage;
         cleanup.push("disk", () => rm(image, { force: true }));
-        await cloneDisk(machines.parts.native, leased.image, image);
-        const { runningServices } = await machines.agent(ready).prepareCheckpoint();
+        await cloneDisk(parts.native, leased.image, image);
+        const { runningServices } = await agents.of(ready).prepareCheckpoint();
         const restore = { checkpointId, disk, services: own.running_services, ran: runningServices };
         await machines.change(id, { restore }, { durable: true });
         return runningServices;
@@ -53,16 +55,16 @@ export async function restoreCheckpoint(
       machines.setBusy(id, true);
       let letGo = false;
       try {
-        const { started, failed } = await carryOut(machines, id, () => {
+        const { started, failed } = await carryOut(parts, id, () => {
           letGo = true;
         });
         const stopped = ran.filter((name) => !started.includes(name));
         return { durationMs: performance.now() - began, started, stopped, failed };
       } catch (error) {
-        machines.parts.log.warn({ err: error, sandbox_id: id }, "restore failed: going back to the old disk");
+        log.warn({ err: error, sandbox_id: id }, "restore failed: going back to the old disk");
         // A disk that cannot be attached is refused before anything of the sandbox is stopped for it.
-        if (letGo) await turnBack(machines, id);
-        else await forget(machines, id);
+        if (letGo) await turnBack(parts, id);
+        else await forget(parts, id);
         throw error;
       } finally {
         machines.setBusy(id, false);
@@ -74,14 +76,15 @@ export async function restoreCheckpoint(
 }
 
 /** At start: a restore that a crash cut off is carried through, else undone. The machine is adopted already. */
-export async function finishRestore(machines: Machines, id: string): Promise<void> {
+export async function finishRestore(parts: RestoreParts, id: string): Promise<void> {
+  const { machines, log } = parts;
   if (machines.find(id)?.restore === undefined) return;
   machines.setBusy(id, true);
   try {
-    await carryOut(machines, id);
+    await carryOut(parts, id);
   } catch (error) {
-    machines.parts.log.warn({ err: error, sandbox_id: id }, "restore could not be carried through");
-    await turnBack(machines, id);
+    log.warn({ err: error, sandbox_id: id }, "restore could not be carried through");
+    await turnBack(parts, id);
   } finally {
     machines.setBusy(id, false);
   }
@@ -89,13 +92,14 @@ export async function finishRestore(machines: Machines, id: string): Promise<voi
 
 /** From the note on: every step can be repeated, whatever a crash left done. `onLetGo`: the agent is about to stop what runs. */
 async function carryOut(
-  machines: Machines,
+  parts: RestoreParts,
   id: string,
   onLetGo?: () => void,
 ): Promise<{ started: string[]; failed: string[] }> {
+  const { machines, agents, drivers } = parts;
   const record = machines.get(id);
   const note = noteOf(record);
-  const agent = machines.agent(record);
+  const agent = agents.of(record);
   const hooks = {
     flush: async () => undefined,
     detachDisk: () => {
@@ -104,8 +108,8 @@ async function carryOut(
     },
   };
   const old = machines.files(record);
-  const next = filesWith(machines, record, note.disk);
-  await machines.driver(record).swapDisk(old, next.diskImage, hooks);
+  const next = filesWith(parts, record, note.disk);
+  await drivers.of(record).swapDisk(old, next.diskImage, hooks);
   const blockDevice = record.blockDevice ?? "";
   const answer = await agent.attachDisk({ blockDevice, startServices: note.services });
   await machines.change(id, { disk: note.disk }, { durable: true });
@@ -115,31 +119,33 @@ async function carryOut(
 }
 
 /** The sandbox as it was before the restore: its old disk, and the services that ran. */
-async function turnBack(machines: Machines, id: string): Promise<void> {
+async function turnBack(parts: RestoreParts, id: string): Promise<void> {
+  const { machines, agents, drivers } = parts;
   const record = machines.get(id);
   const note = noteOf(record);
-  const agent = machines.agent(record);
+  const agent = agents.of(record);
   const hooks = {
     flush: async () => undefined,
     detachDisk: () => agent.detachDisk().then(() => undefined),
   };
-  const next = filesWith(machines, record, note.disk);
-  await machines.driver(record).swapDisk(next, machines.files(record).diskImage, hooks);
+  const next = filesWith(parts, record, note.disk);
+  await drivers.of(record).swapDisk(next, machines.files(record).diskImage, hooks);
   await agent.attachDisk({ blockDevice: record.blockDevice ?? "", startServices: note.ran });
-  await forget(machines, id);
+  await forget(parts, id);
 }
 
 /** The restore is off, and the disk that was made for it goes. */
-async function forget(machines: Machines, id: string): Promise<void> {
+async function forget(parts: Parts<"machines">, id: string): Promise<void> {
+  const { machines } = parts;
   const record = machines.get(id);
-  const { diskImage } = filesWith(machines, record, noteOf(record).disk);
+  const { diskImage } = filesWith(parts, record, noteOf(record).disk);
   await machines.dropField(id, "restore");
   await rm(diskImage, { force: true });
 }
 
 /** The checkpoint, where it is the sandbox's own; any other id behaves as unknown (spec/contract.md, Data plane: checkpoints). */
 export function ownCheckpoint(
-  { machines, checkpoints }: CheckpointParts,
+  { machines, checkpoints }: Pick<CheckpointParts, "machines" | "checkpoints">,
   id: string,
   checkpointId: string,
 ): CheckpointInfo {
@@ -162,5 +168,5 @@ function noteOf(record: MachineRecord) {
   return record.restore;
 }
 
-const filesWith = (machines: Machines, record: MachineRecord, disk: string): MachineFiles =>
+const filesWith = ({ machines }: Parts<"machines">, record: MachineRecord, disk: string): MachineFiles =>
   machines.files({ ...record, disk });

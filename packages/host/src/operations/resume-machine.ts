@@ -22,17 +22,17 @@ export interface ResumeContext {
 
 /** The machine goes on where it was suspended, at a new address. */
 export async function resumeMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
-  const { machines } = parts;
+  const { machines, drivers } = parts;
   if (machines.find(id)?.phase === "failed") await undoFailed(parts, id);
   const known = machines.require(id, "suspended", "running");
   if (known.phase === "running") return known;
-  await requireSpace(machines.parts.poolDir);
+  await requireSpace(parts.poolDir);
   if (known.snapshot === undefined) return startFromDisk(parts, id);
   const context: ResumeContext = { id, disk: `disk-${known.disks + 1}.ext4` };
   const saga = { id, kind: "resume", begun: [], direction: "forward" as const, context };
   try {
     // Before anything is begun that would have to be undone.
-    await machines.driver(known).requireRestorable(imageOf(machines, id));
+    await drivers.of(known).requireRestorable(imageOf(parts, id));
     await runToAnEnd(parts, saga, resumeSteps(parts));
   } catch (error) {
     if (error instanceof ImageMismatchError) return startFromImage(parts, id, error);
@@ -42,7 +42,7 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
     else await machines.change(id, { errorMessage });
     throw error;
   }
-  await dropSnapshots(machines, id);
+  await dropSnapshots(parts, id);
   return machines.get(id);
 }
 
@@ -52,14 +52,14 @@ async function undoFailed(parts: OperationParts, id: string): Promise<void> {
   if (left === undefined) return;
   // Undone it throws, too: the error that it was undone for.
   await runSaga(left as SagaRecord<ResumeContext>, resumeSteps(parts), parts.journal).catch((err: unknown) =>
-    parts.machines.parts.log.warn({ err, sandbox_id: id }, "what is left of a resume was undone"),
+    parts.log.warn({ err, sandbox_id: id }, "what is left of a resume was undone"),
   );
 }
 
 /** It was suspended without its memory: its disk is in place. */
 async function startFromDisk(parts: OperationParts, id: string): Promise<MachineRecord> {
   const { machines } = parts;
-  await giveBack(machines, id);
+  await giveBack(parts, id);
   const errorMessage = withoutMemory("it was suspended without it");
   await machines.move(id, "ended", { errorMessage }, { durable: true });
   return startMachine(parts, id);
@@ -75,20 +75,18 @@ async function startFromImage(
   const { disks } = machines.get(id);
   const disk = `disk-${disks + 1}.ext4`;
   const record = await machines.change(id, { disk, disks: disks + 1 });
-  const image = snapshotDisk(imageOf(machines, id));
-  await cloneDisk(machines.parts.native, image, machines.files(record).diskImage);
-  machines.parts.log.warn(
-    { err: reason, sandbox_id: id },
-    "memory cannot be restored: starting from the disk",
-  );
+  const image = snapshotDisk(imageOf(parts, id));
+  await cloneDisk(parts.native, image, machines.files(record).diskImage);
+  parts.log.warn({ err: reason, sandbox_id: id }, "memory cannot be restored: starting from the disk");
   const errorMessage = withoutMemory(reason.message);
   await machines.move(id, "ended", { errorMessage }, { durable: true });
   await startMachine(parts, id);
-  await dropSnapshots(machines, id);
+  await dropSnapshots(parts, id);
   return machines.get(id);
 }
 
-export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContext>[] {
+export function resumeSteps(parts: OperationParts): SagaStep<ResumeContext>[] {
+  const { machines, agents, native } = parts;
   return [
     {
       name: "phase",
@@ -103,28 +101,24 @@ export function resumeSteps({ machines }: OperationParts): SagaStep<ResumeContex
       name: "disk",
       async do({ id, disk }) {
         const record = await machines.change(id, { disk, disks: machines.get(id).disks + 1 });
-        await cloneDisk(
-          machines.parts.native,
-          snapshotDisk(imageOf(machines, id)),
-          machines.files(record).diskImage,
-        );
+        await cloneDisk(native, snapshotDisk(imageOf(parts, id)), machines.files(record).diskImage);
       },
       async undo({ id }) {
         await rm(machines.files(machines.get(id)).diskImage, { force: true });
       },
     },
     // A resume that was undone after its Assign must not leave the record with a secret that the image does not know.
-    restoreStep(machines, ({ id }) => ({
+    restoreStep(parts, ({ id }) => ({
       id,
-      from: imageOf(machines, id),
+      from: imageOf(parts, id),
       controlSecret: machines.get(id).snapshotSecret,
     })),
     {
       name: "assign",
       async do({ id }) {
-        await machines.assign(id, { renewIdentity: false, startServices: false });
+        await agents.assign(id, { renewIdentity: false, startServices: false });
       },
     },
-    commitStep(machines, ({ id }) => id),
+    commitStep(parts, ({ id }) => id),
   ];
 }

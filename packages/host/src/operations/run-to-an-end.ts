@@ -7,7 +7,7 @@
 //                          └ fails for a minute, or the machine is to be destroyed ──▶ NotUndoneError
 import { runSaga, type SagaRecord, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import type { OperationParts } from "./operation-parts.ts";
+import type { Parts } from "./parts.ts";
 
 const FIRST_WAIT_MS = 250;
 const LAST_WAIT_MS = 32_000;
@@ -17,7 +17,7 @@ export class NotUndoneError extends ClocheError {}
 
 /** `saga`: of the machine whose id it has. */
 export async function runToAnEnd<Context>(
-  parts: OperationParts,
+  parts: Parts<"machines" | "journal" | "clock" | "log">,
   saga: SagaRecord<Context>,
   steps: readonly SagaStep<Context>[],
 ): Promise<void> {
@@ -33,11 +33,10 @@ export async function runToAnEnd<Context>(
 }
 
 async function undoAgain<Context>(
-  { machines, journal }: OperationParts,
+  { machines, journal, clock, log }: Parts<"machines" | "journal" | "clock" | "log">,
   saga: SagaRecord<Context>,
   steps: readonly SagaStep<Context>[],
 ): Promise<void> {
-  const { clock, log } = machines.parts;
   const cut = machines.cutOf(saga.id);
   let last: unknown;
   for (let waitMs = FIRST_WAIT_MS; waitMs <= LAST_WAIT_MS; waitMs *= 2) {

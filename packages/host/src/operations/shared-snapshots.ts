@@ -6,9 +6,9 @@ import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
 import { ImageMismatchError, snapshotDisk, type SnapshotFiles } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import type { Machines } from "../machines/machines.ts";
 import { guestHooks } from "./guest-hooks.ts";
 import { imageOf } from "./memory-images.ts";
+import type { Parts } from "./parts.ts";
 
 /** A snapshot and what a clone of it inherits. Must be told apart from the source's later state. */
 export interface TakenSnapshot {
@@ -22,6 +22,10 @@ export interface TakenSnapshot {
   isDiskOnly?: true;
 }
 
+type SnapshotParts = Parts<"machines" | "queue" | "agents" | "drivers" | "poolDir" | "native" | "log"> & {
+  randomBytes: (length: number) => Uint8Array;
+};
+
 interface Share {
   taking: Promise<TakenSnapshot>;
   users: number;
@@ -32,17 +36,17 @@ export const groupPrefix = "group-";
 
 /** Snapshots under way or in use, by source. */
 export class SharedSnapshots {
-  readonly #machines: Machines;
+  readonly #parts: SnapshotParts;
   /** Those that have not paused their source yet: a fork may still join. */
   readonly #open = new Map<string, Share>();
   readonly #inUse = new Map<string, Share>();
 
-  constructor(machines: Machines) {
-    this.#machines = machines;
+  constructor(parts: SnapshotParts) {
+    this.#parts = parts;
   }
 
   get dir(): string {
-    return join(this.#machines.parts.poolDir, "snapshots");
+    return join(this.#parts.poolDir, "snapshots");
   }
 
   filesOf(snapshot: TakenSnapshot): SnapshotFiles {
@@ -53,9 +57,9 @@ export class SharedSnapshots {
   async take(sourceId: string): Promise<TakenSnapshot> {
     let share = this.#open.get(sourceId);
     if (!share) {
-      const name = Buffer.from(this.#machines.parts.randomBytes(8)).toString("hex");
+      const name = Buffer.from(this.#parts.randomBytes(8)).toString("hex");
       const close = (): void => void this.#open.delete(sourceId);
-      const taking = this.#machines.queue.run(sourceId, () =>
+      const taking = this.#parts.queue.run(sourceId, () =>
         this.#snapshot(sourceId, name, close).finally(close),
       );
       share = { taking, users: 0 };
@@ -68,8 +72,8 @@ export class SharedSnapshots {
 
   /** One that is shared with nobody who does not know its name, in the source's turn; and the source as it was then. */
   async takeAs(sourceId: string, name: string): Promise<{ snapshot: TakenSnapshot; source: MachineRecord }> {
-    return await this.#machines.queue.run(sourceId, async () => {
-      const source = this.#machines.get(sourceId);
+    return await this.#parts.queue.run(sourceId, async () => {
+      const source = this.#parts.machines.get(sourceId);
       return { snapshot: await this.#snapshot(sourceId, name), source };
     });
   }
@@ -105,14 +109,14 @@ export class SharedSnapshots {
     name: string,
     pausing: () => void = () => undefined,
   ): Promise<TakenSnapshot> {
-    const machines = this.#machines;
+    const { machines, drivers, log } = this.#parts;
     const into = { dir: join(this.dir, name) };
     try {
       const record = machines.require(sourceId, "running", "suspended");
       await mkdir(into.dir, { recursive: true, mode: 0o700 });
       if (record.phase === "suspended") return await this.#ofSuspended(record, into, name);
-      const hooks = guestHooks(machines, record);
-      const { pauseMs } = await machines.driver(record).snapshot(
+      const hooks = guestHooks(this.#parts, record);
+      const { pauseMs } = await drivers.of(record).snapshot(
         machines.files(record),
         into,
         { stop: false },
@@ -122,7 +126,7 @@ export class SharedSnapshots {
         },
       );
       const fields = { sandbox_id: sourceId, pause_ms: Math.round(pauseMs) };
-      machines.parts.log.info(fields, "snapshot for forks");
+      log.info(fields, "snapshot for forks");
       return inheritedFrom(record, name);
     } catch (error) {
       this.#inUse.delete(name);
@@ -133,14 +137,14 @@ export class SharedSnapshots {
 
   /** What its own resume would start from. The files of an image never change: they get a second name each. */
   async #ofSuspended(record: MachineRecord, into: SnapshotFiles, name: string): Promise<TakenSnapshot> {
-    const machines = this.#machines;
+    const { machines, drivers, native } = this.#parts;
     if (record.snapshot === undefined) {
-      await cloneDisk(machines.parts.native, machines.files(record).diskImage, snapshotDisk(into));
+      await cloneDisk(native, machines.files(record).diskImage, snapshotDisk(into));
       return { name, controlSecret: "", isDiskOnly: true };
     }
-    const image = imageOf(machines, record.id);
+    const image = imageOf(this.#parts, record.id);
     try {
-      await machines.driver(record).requireRestorable(image);
+      await drivers.of(record).requireRestorable(image);
     } catch (error) {
       if (!(error instanceof ImageMismatchError)) throw error;
       throw new ClocheError(

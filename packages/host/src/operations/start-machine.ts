@@ -23,7 +23,8 @@ export async function startMachine(parts: OperationParts, id: string): Promise<M
   return parts.machines.get(id);
 }
 
-export function startSteps({ machines }: OperationParts): SagaStep<StartContext>[] {
+export function startSteps(parts: OperationParts): SagaStep<StartContext>[] {
+  const { machines, agents } = parts;
   return [
     {
       name: "phase",
@@ -34,11 +35,11 @@ export function startSteps({ machines }: OperationParts): SagaStep<StartContext>
         await machines.move(id, "start_failed", { errorMessage: words });
       },
     },
-    machineStep(machines, ({ id }) => id),
+    machineStep(parts, ({ id }) => id),
     {
       name: "assign",
       async do(context) {
-        context.services = await machines.assign(context.id, { renewIdentity: false, startServices: true });
+        context.services = await agents.assign(context.id, { renewIdentity: false, startServices: true });
       },
     },
     {

@@ -3,7 +3,8 @@ import { eachPatiently } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { withoutMemory } from "./cold-start-words.ts";
 import type { OperationParts } from "./operation-parts.ts";
-import { cutOffAfter } from "./cut-off-after.ts";
+import type { Parts } from "./parts.ts";
+import { cutOffAfter } from "./cut-off.ts";
 import { suspendMachine } from "./suspend-machine.ts";
 
 /** Suspended side by side: each writes its memory to the disk. */
@@ -14,44 +15,40 @@ const SUSPEND_MS = 180_000;
 const PATIENCE_MS = 10_000;
 
 export async function suspendAll(parts: OperationParts): Promise<void> {
-  const { machines } = parts;
-  const { clock } = machines.parts;
+  const { machines, queue, clock } = parts;
   const running = machines.all().filter(({ phase }) => phase === "running");
-  const ending = await eachPatiently(
-    running,
-    ({ id }) => machines.queue.run(id, () => suspendOrEnd(parts, id)),
-    { clock, atOnce: AT_ONCE, patienceMs: PATIENCE_MS },
-  );
+  const ending = await eachPatiently(running, ({ id }) => queue.run(id, () => suspendOrEnd(parts, id)), {
+    clock,
+    atOnce: AT_ONCE,
+    patienceMs: PATIENCE_MS,
+  });
   // Each is bounded by the deadlines of its steps.
   await Promise.all(ending);
 }
 
 async function suspendOrEnd(parts: OperationParts, id: string): Promise<void> {
-  const { machines } = parts;
+  const { machines, agents, log } = parts;
   if (machines.find(id)?.phase !== "running") return;
   try {
     // One that hangs is not given the minutes that saving may take.
-    const agent = machines.agent(machines.get(id));
+    const agent = agents.of(machines.get(id));
     const silence = await agent.getActivity().then(() => undefined, ClocheError.from);
     if (silence) await end(parts, id, silence, silence);
     else await suspendOrShutDown(parts, id);
   } catch (error) {
-    machines.parts.log.error({ err: error, sandbox_id: id }, "could not be shut down: it goes on");
+    log.error({ err: error, sandbox_id: id }, "could not be shut down: it goes on");
   }
 }
 
 async function suspendOrShutDown(parts: OperationParts, id: string): Promise<void> {
-  const { machines } = parts;
+  const { machines, agents, log } = parts;
   const suspend = (): Promise<unknown> => suspendMachine(parts, id);
   try {
-    await cutOffAfter(machines, id, SUSPEND_MS, "the service stops", suspend);
+    await cutOffAfter(parts, id, SUSPEND_MS, "the service stops", suspend);
   } catch (error) {
-    machines.parts.log.warn(
-      { err: error, sandbox_id: id },
-      "memory could not be saved: shutting down instead",
-    );
-    const refusal = await machines
-      .agent(machines.get(id))
+    log.warn({ err: error, sandbox_id: id }, "memory could not be saved: shutting down instead");
+    const refusal = await agents
+      .of(machines.get(id))
       .shutdown()
       .then(() => undefined, ClocheError.from);
     await end(parts, id, error, refusal);
@@ -63,15 +60,14 @@ async function suspendOrShutDown(parts: OperationParts, id: string): Promise<voi
  * starts cold from its disk, with its services.
  */
 async function end(
-  { machines }: OperationParts,
+  { machines, drivers, log }: Parts<"machines" | "drivers" | "log">,
   id: string,
   why: unknown,
   refusal: ClocheError | undefined,
 ): Promise<void> {
-  const { log } = machines.parts;
   if (refusal) log.warn({ err: refusal, sandbox_id: id }, "it does not shut down by itself: it is ended");
   const record = machines.get(id);
-  await machines.driver(record).stopMachine(machines.files(record));
+  await drivers.of(record).stopMachine(machines.files(record));
   const detail = why instanceof ClocheError ? `: ${why.message}` : "";
   const errorMessage = withoutMemory(`it could not be saved when the service stopped${detail}`);
   await machines.move(id, "ended", { errorMessage }, { durable: true });

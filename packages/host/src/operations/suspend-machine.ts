@@ -3,11 +3,11 @@ import { mkdir, rm } from "node:fs/promises";
 import { type SagaStep, syncDirectory } from "@cloche/base";
 import type { SnapshotFiles } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import type { Machines } from "../machines/machines.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import { guestHooks } from "./guest-hooks.ts";
 import { snapshotOf } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
+import type { Parts } from "./parts.ts";
 import { NotUndoneError, runToAnEnd } from "./run-to-an-end.ts";
 import { withoutMemory } from "./cold-start-words.ts";
 
@@ -24,10 +24,10 @@ export async function suspendMachine(parts: OperationParts, id: string): Promise
   const { machines } = parts;
   const known = machines.require(id, "running", "suspended");
   if (known.phase === "suspended") {
-    await giveBack(machines, id);
+    await giveBack(parts, id);
     return known;
   }
-  await requireSpace(machines.parts.poolDir);
+  await requireSpace(parts.poolDir);
   const context: SuspendContext = { id, snapshot: `snapshot-${known.epoch}` };
   const saga = { id, kind: "suspend", begun: [], direction: "forward" as const, context };
   try {
@@ -36,13 +36,14 @@ export async function suspendMachine(parts: OperationParts, id: string): Promise
     if (error instanceof NotUndoneError) await stopForGood(parts, id);
     throw error;
   }
-  await giveBack(machines, id);
+  await giveBack(parts, id);
   return machines.get(id);
 }
 
-export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendContext>[] {
+export function suspendSteps(parts: OperationParts): SagaStep<SuspendContext>[] {
+  const { machines, drivers } = parts;
   const files = (context: SuspendContext): SnapshotFiles =>
-    snapshotOf(machines, machines.get(context.id), context.snapshot);
+    snapshotOf(parts, machines.get(context.id), context.snapshot);
   return [
     {
       name: "phase",
@@ -57,7 +58,7 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
       name: "snapshot",
       async do(context) {
         const record = machines.get(context.id);
-        const driver = machines.driver(record);
+        const driver = drivers.of(record);
         // Repeated after a crash: the half-written image goes, the machine goes on first.
         await driver.unblock(machines.files(record));
         await rm(files(context).dir, { recursive: true, force: true });
@@ -66,13 +67,13 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
           machines.files(record),
           files(context),
           { stop: true },
-          guestHooks(machines, record),
+          guestHooks(parts, record),
         );
         await syncDirectory(machines.files(record).dir);
       },
       async undo(context) {
         const record = machines.get(context.id);
-        await machines.driver(record).unblock(machines.files(record));
+        await drivers.of(record).unblock(machines.files(record));
         await rm(files(context).dir, { recursive: true, force: true });
       },
     },
@@ -89,26 +90,32 @@ export function suspendSteps({ machines }: OperationParts): SagaStep<SuspendCont
 }
 
 /** It cannot be made to go on: it ends, and starts from its disk when it is asked for. */
-export async function stopForGood({ machines, journal }: OperationParts, id: string): Promise<void> {
+export async function stopForGood(
+  { machines, drivers, journal, log }: Parts<"machines" | "drivers" | "journal" | "log">,
+  id: string,
+): Promise<void> {
   const record = machines.get(id);
   const why = "a suspend failed, and it did not go on";
   try {
-    await machines.driver(record).stopMachine(machines.files(record));
+    await drivers.of(record).stopMachine(machines.files(record));
     await machines.move(id, "ended", { agentHost: "", errorMessage: withoutMemory(why) });
     await journal.remove(id);
   } catch (err) {
-    machines.parts.log.error({ err, sandbox_id: id }, "a machine that did not go on could not be stopped");
+    log.error({ err, sandbox_id: id }, "a machine that did not go on could not be stopped");
     await machines.move(id, "gave_up", { errorMessage: why });
   }
 }
 
 /** Ends what a suspended machine still has: processes, and the disk that an image replaced. Repeatable. */
-export async function giveBack(machines: Machines, id: string): Promise<void> {
+export async function giveBack(
+  { machines, drivers }: Parts<"machines" | "drivers">,
+  id: string,
+): Promise<void> {
   const record = machines.get(id);
   const files = machines.files(record);
   for (let attempt = 1; ; attempt += 1) {
     try {
-      await machines.driver(record).stopMachine(files);
+      await drivers.of(record).stopMachine(files);
       break;
     } catch (error) {
       // The image counts already: there is no way back, only another try; the next suspend or start tries again.

@@ -8,6 +8,7 @@ import type { SagaStep } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import { withoutMemory } from "./cold-start-words.ts";
+import { stopMachine } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import { NotUndoneError, runToAnEnd } from "./run-to-an-end.ts";
 import { giveBack, stopForGood } from "./suspend-machine.ts";
@@ -21,10 +22,10 @@ export async function suspendToDisk(parts: OperationParts, id: string): Promise<
   const { machines } = parts;
   const known = machines.require(id, "running", "suspended");
   if (known.phase === "suspended") {
-    await giveBack(machines, id);
+    await giveBack(parts, id);
     return known;
   }
-  await requireSpace(machines.parts.poolDir);
+  await requireSpace(parts.poolDir);
   const saga = {
     id,
     kind: "suspend_to_disk",
@@ -41,11 +42,8 @@ export async function suspendToDisk(parts: OperationParts, id: string): Promise<
   return machines.get(id);
 }
 
-export function suspendToDiskSteps({ machines }: OperationParts): SagaStep<SuspendToDiskContext>[] {
-  const stop = async (id: string): Promise<void> => {
-    const record = machines.get(id);
-    await machines.driver(record).stopMachine(machines.files(record));
-  };
+export function suspendToDiskSteps(parts: OperationParts): SagaStep<SuspendToDiskContext>[] {
+  const { machines, agents, log } = parts;
   return [
     {
       name: "phase",
@@ -61,24 +59,24 @@ export function suspendToDiskSteps({ machines }: OperationParts): SagaStep<Suspe
       name: "flush",
       // An agent that does not answer keeps its machine running. What was answered before is on the disk from here on.
       async do({ id }) {
-        await machines.agent(machines.get(id)).prepareCheckpoint();
+        await agents.of(machines.get(id)).prepareCheckpoint();
       },
     },
     {
       name: "end",
       async do({ id }) {
         // One that will not end by itself is ended: as in a power cut, after all was flushed. Repeated, its agent may be gone.
-        await machines
-          .agent(machines.get(id))
+        await agents
+          .of(machines.get(id))
           .shutdown()
           .catch((err: unknown) =>
-            machines.parts.log.warn({ err, sandbox_id: id }, "it does not shut down by itself: it is ended"),
+            log.warn({ err, sandbox_id: id }, "it does not shut down by itself: it is ended"),
           );
-        await stop(id);
+        await stopMachine(parts, id);
         await syncFile(machines.files(machines.get(id)).diskImage);
       },
       async undo({ id }) {
-        await stop(id);
+        await stopMachine(parts, id);
         const errorMessage = withoutMemory("a suspend failed, and it did not go on");
         await machines.move(id, "ended", { agentHost: "", errorMessage });
       },

@@ -3,6 +3,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { silentLog } from "@cloche/base";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import type { Agents } from "../agent-calls/agents.ts";
+import { Drivers } from "../drivers/drivers.ts";
 import { Doze } from "../idle/doze.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
@@ -47,25 +49,28 @@ function world(count = 1, runsTotal?: number) {
     state.trafficAsked += 1;
     return new Map([["10.0.0.0", { receivedBytes: 5, sentBytes: 6 }]]);
   };
+  const clock = {
+    nowMs: () => state.nowMs,
+    monotonicMs: () => state.nowMs,
+    sleep: () => new Promise<void>(() => undefined),
+  };
   const machines = {
-    parts: {
-      clock: {
-        nowMs: () => state.nowMs,
-        monotonicMs: () => state.nowMs,
-        sleep: () => new Promise<void>(() => undefined),
-      },
-      egress: { traffic },
-      poolDir: dir,
-      log: silentLog,
-    },
     doze,
     all: () => records,
     find: (id: string) => records.find((one) => one.id === id),
     get: (id: string) => records.find((one) => one.id === id),
     files: (record: MachineRecord) => ({ id: record.id, dir, diskImage: join(dir, record.disk) }),
   } as unknown as Machines;
+  // Nobody but `measure` asks these.
+  const parts = {
+    egress: { traffic },
+    clock,
+    log: silentLog,
+    agents: {} as Agents,
+    drivers: new Drivers(new Map()),
+  };
   const measure = async (
-    _: Machines,
+    _: unknown,
     record: MachineRecord,
     atMs: number,
     links: ReadonlyMap<string, { receivedBytes: number; sentBytes: number }>,
@@ -76,7 +81,7 @@ function world(count = 1, runsTotal?: number) {
     const cpuMs = (atMs - startMs) / 2;
     return { atMs, cpuMs, memoryBytes: atMs, diskBytes: 9, processes: 3, ...link };
   };
-  const samples = new MachineSamples(machines, measure, runsTotal);
+  const samples = new MachineSamples({ ...parts, machines }, measure, runsTotal);
   const pass = async (rounds: number): Promise<void> => {
     for (let round = 0; round < rounds; round += 1) {
       state.nowMs += every;

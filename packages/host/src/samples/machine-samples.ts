@@ -3,11 +3,11 @@
 //
 // Owns the histories, in memory: they survive a suspension, not a restart of the service. Their memory is bounded however many machines
 // there are: with very many, each has fewer samples.
-import { Looks } from "@cloche/base";
+import { type Clock, type Log, Looks } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import type { Machines } from "../machines/machines.ts";
+import type { EgressControl } from "../network/egress-control.ts";
 import type { LinkTraffic } from "../network/traffic.ts";
-import { atRest, measure, type Measured } from "./measure.ts";
+import { atRest, measure, type Measured, type MeasureParts } from "./measure.ts";
 import { SAMPLE_EVERY_MS, type Sample, SampleHistory } from "./sample-history.ts";
 
 const KEPT_MS = 3_600_000;
@@ -25,8 +25,14 @@ interface Known {
   now?: Sample;
 }
 
+export interface MachineSamplesParts extends MeasureParts {
+  egress: Pick<EgressControl, "traffic">;
+  clock: Clock;
+  log: Log;
+}
+
 export class MachineSamples {
-  readonly #machines: Machines;
+  readonly #parts: MachineSamplesParts;
   readonly #measure: typeof measure;
   readonly #runsTotal: number;
   readonly #known = new Map<string, Known>();
@@ -36,11 +42,11 @@ export class MachineSamples {
   #traffic: { untilMs: number; links: Promise<ReadonlyMap<string, LinkTraffic>> } | undefined;
 
   /** `runsTotal`: of all machines together. */
-  constructor(machines: Machines, measureOne: typeof measure = measure, runsTotal = RUNS_TOTAL) {
-    this.#machines = machines;
+  constructor(parts: MachineSamplesParts, measureOne: typeof measure = measure, runsTotal = RUNS_TOTAL) {
+    this.#parts = parts;
     this.#measure = measureOne;
     this.#runsTotal = runsTotal;
-    this.#looks = new Looks(machines.parts.clock);
+    this.#looks = new Looks(parts.clock);
   }
 
   start(): void {
@@ -60,25 +66,25 @@ export class MachineSamples {
   /** Oldest first. */
   history(id: string): Sample[] {
     const { history } = this.#known.get(id) ?? {};
-    history?.keep(this.#machines.parts.clock.nowMs() - KEPT_MS, RUNS_MAX);
+    history?.keep(this.#parts.clock.nowMs() - KEPT_MS, RUNS_MAX);
     return history?.all() ?? [];
   }
 
   async now(record: MachineRecord): Promise<Sample> {
-    const atMs = this.#machines.parts.clock.nowMs();
-    if (record.phase !== "running") return await atRest(this.#machines, record, atMs);
+    const atMs = this.#parts.clock.nowMs();
+    if (record.phase !== "running") return await atRest(this.#parts, record, atMs);
     const known = this.#of(record.id);
     if (known.now !== undefined && atMs - known.now.atMs < FRESH_MS) return known.now;
     const asleep = this.#asleep(record, known, atMs);
     if (asleep !== undefined) return asleep;
-    const measured = await this.#measure(this.#machines, record, atMs, await this.#links());
+    const measured = await this.#measure(this.#parts, record, atMs, await this.#links());
     known.now = this.#sampleOf(record, known, measured);
     return known.now;
   }
 
   /** Takes a sample of every machine that runs. `atMs`: a multiple of SAMPLE_EVERY_MS. */
   async look(atMs: number): Promise<void> {
-    const all = this.#machines.all();
+    const all = this.#parts.machines.all();
     this.#forget(new Set(all.map(({ id }) => id)), atMs);
     const running = all.filter(({ phase }) => phase === "running");
     await this.#looks.each(
@@ -89,7 +95,7 @@ export class MachineSamples {
   }
 
   async #run(): Promise<void> {
-    const { clock } = this.#machines.parts;
+    const { clock } = this.#parts;
     const { signal } = this.#stop;
     while (!signal.aborted) {
       const nextMs = (Math.floor(clock.nowMs() / SAMPLE_EVERY_MS) + 1) * SAMPLE_EVERY_MS;
@@ -103,18 +109,18 @@ export class MachineSamples {
     try {
       const asleep = this.#asleep(record, known, atMs);
       if (asleep !== undefined) return known.history.add(asleep);
-      const measured = await this.#measure(this.#machines, record, atMs, await this.#links());
+      const measured = await this.#measure(this.#parts, record, atMs, await this.#links());
       known.history.add(this.#sampleOf(record, known, measured));
       known.before = { atMs, cpuMs: measured.cpuMs };
     } catch (err) {
       known.before = undefined;
-      this.#machines.parts.log.debug({ err, sandbox_id: record.id }, "no sample of a machine");
+      this.#parts.log.debug({ err, sandbox_id: record.id }, "no sample of a machine");
     }
   }
 
   /** Of one that dozes and of which there is a sample: the same, at no cost. */
   #asleep(record: MachineRecord, { history }: Known, atMs: number): Sample | undefined {
-    if (this.#machines.doze.activityOf(record.id) === undefined) return undefined;
+    if (this.#parts.machines.doze.activityOf(record.id) === undefined) return undefined;
     const { last } = history;
     // It may have run anew since.
     if (last === undefined || last.atMs < (record.runningSinceMs ?? 0)) return undefined;
@@ -136,7 +142,7 @@ export class MachineSamples {
     for (const [id, { history }] of this.#known) {
       // Room for the sample that comes now.
       history.keep(atMs - KEPT_MS + SAMPLE_EVERY_MS, runsMax - 1);
-      const isOver = history.isEmpty && this.#machines.find(id)?.phase !== "running";
+      const isOver = history.isEmpty && this.#parts.machines.find(id)?.phase !== "running";
       if (!ids.has(id) || isOver) this.#known.delete(id);
     }
   }
@@ -149,7 +155,7 @@ export class MachineSamples {
 
   /** Of all machines at once. */
   #links(): Promise<ReadonlyMap<string, LinkTraffic>> {
-    const { clock, egress, log } = this.#machines.parts;
+    const { clock, egress, log } = this.#parts;
     const nowMs = clock.monotonicMs();
     if (this.#traffic === undefined || this.#traffic.untilMs <= nowMs) {
       const links = egress.traffic().catch((err: unknown) => {

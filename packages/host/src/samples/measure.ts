@@ -1,8 +1,9 @@
 // What one machine uses right now: of its cgroup, its disk, its link and its agent. Nothing here wakes a machine that dozes, or keeps it
 // from dozing.
 import { stat } from "node:fs/promises";
-import { GuestClient } from "../agent-calls/guest-client.ts";
+import type { Agents } from "../agent-calls/agents.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
+import type { Drivers } from "../drivers/drivers.ts";
 import type { Machines } from "../machines/machines.ts";
 import { imageOf } from "../operations/memory-images.ts";
 import { snapshotDisk } from "../drivers/driver.ts";
@@ -16,27 +17,38 @@ const BLOCK_BYTES = 512;
 /** A guest's word is not trusted: more than any machine has are none. */
 const PROCESSES_MAX = 4_194_304;
 
+export interface MeasureParts {
+  machines: Machines;
+  agents: Agents;
+  drivers: Drivers;
+}
+
 /** Of a machine that runs. Throws where it does not any more. */
 export async function measure(
-  machines: Machines,
+  parts: MeasureParts,
   record: MachineRecord,
   atMs: number,
   traffic: ReadonlyMap<string, LinkTraffic>,
 ): Promise<Measured> {
+  const { machines, drivers } = parts;
   const [{ cpuMs, memoryBytes }, diskBytes, processes] = await Promise.all([
-    machines.driver(record).stats(machines.files(record)),
+    drivers.of(record).stats(machines.files(record)),
     allocatedBytes(machines.files(record).diskImage),
-    processesOf(machines, record),
+    processesOf(parts, record),
   ]);
   const { receivedBytes = 0, sentBytes = 0 } = traffic.get(record.agentHost) ?? {};
   return { atMs, cpuMs, memoryBytes, diskBytes, receivedBytes, sentBytes, processes };
 }
 
 /** Of one that does not run: its disk alone. */
-export async function atRest(machines: Machines, record: MachineRecord, atMs: number): Promise<Sample> {
+export async function atRest(
+  { machines }: Pick<MeasureParts, "machines">,
+  record: MachineRecord,
+  atMs: number,
+): Promise<Sample> {
   const disk =
     record.phase === "suspended" && record.snapshot !== undefined
-      ? snapshotDisk(imageOf(machines, record.id))
+      ? snapshotDisk(imageOf({ machines }, record.id))
       : machines.files(record).diskImage;
   const nothing = { cpuShare: 0, memoryBytes: 0, receivedBytes: 0, sentBytes: 0, processes: 0 };
   return { ...nothing, atMs, diskBytes: await allocatedBytes(disk) };
@@ -49,12 +61,12 @@ async function allocatedBytes(image: string): Promise<number> {
 }
 
 /** Of its users. An agent that does not answer, or is about to doze, is not waited for: what it said last. */
-async function processesOf(machines: Machines, record: MachineRecord): Promise<number> {
+async function processesOf({ machines, agents }: MeasureParts, record: MachineRecord): Promise<number> {
   const said = machines.doze.saidOf(record.id);
   if (said !== undefined) return plausible(said.processes);
   // Not as everybody else asks: that would keep it awake.
-  const agent = new GuestClient(record, record.controlSecret, undefined, machines.cutOf(record.id));
-  return await agent.getActivity().then(
+  const asked = agents.ofDozing(record).getActivity();
+  return await asked.then(
     ({ processes }) => plausible(processes),
     () => 0,
   );

@@ -1,0 +1,33 @@
+// The keys that data plane tokens are signed with, as the gateway told them last; kept for machines that are adopted before it
+// speaks again. Owns <pool>/verification-keys.json.
+import { join } from "node:path";
+import { type KeySet, readJsonFile, writeDurably } from "@cloche/base";
+
+export class VerificationKeys {
+  readonly #path: string;
+  #current: KeySet = { issuer: "", keys: [] };
+
+  constructor(poolDir: string) {
+    this.#path = join(poolDir, "verification-keys.json");
+  }
+
+  get current(): KeySet {
+    return this.#current;
+  }
+
+  /** As the agents are told. */
+  get forAgents(): { issuer: string; keys: { kid: string; jwkJson: string }[] } {
+    const { issuer, keys } = this.#current;
+    return { issuer, keys: keys.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })) };
+  }
+
+  async load(): Promise<void> {
+    const known = (await readJsonFile(this.#path)) as KeySet | undefined;
+    if (known) this.#current = known;
+  }
+
+  async set(keys: KeySet): Promise<void> {
+    this.#current = keys;
+    await writeDurably(this.#path, JSON.stringify(keys));
+  }
+}

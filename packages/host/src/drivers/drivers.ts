@@ -1,0 +1,34 @@
+// The machine drivers of this host, by runtime; the first one's is the default.
+import { ClocheError } from "@cloche/protocol";
+import type { MachineDriver, Runtime } from "./driver.ts";
+
+export class Drivers {
+  readonly #drivers: ReadonlyMap<Runtime, MachineDriver>;
+
+  constructor(drivers: ReadonlyMap<Runtime, MachineDriver>) {
+    this.#drivers = drivers;
+  }
+
+  get runtimes(): Runtime[] {
+    return [...this.#drivers.keys()];
+  }
+
+  all(): MachineDriver[] {
+    return [...this.#drivers.values()];
+  }
+
+  /** Undefined: a machine of an earlier start, whose runtime this host no longer has. */
+  find(runtime: Runtime): MachineDriver | undefined {
+    return this.#drivers.get(runtime);
+  }
+
+  /** Throws failed_precondition, with the runtimes that there are. */
+  of({ runtime }: { runtime: Runtime }): MachineDriver {
+    const driver = this.#drivers.get(runtime);
+    if (driver) return driver;
+    throw new ClocheError(
+      "failed_precondition",
+      `runtime: ${runtime} is not available on this host; available: ${this.runtimes.join(", ")}`,
+    );
+  }
+}

@@ -1,0 +1,39 @@
+// What a host is made of: the composition root makes these.
+import type { Clock, Log, Metrics } from "@cloche/base";
+import type { CheckpointLimits } from "@cloche/protocol";
+import type { BlobStore } from "./blob/blob-store.ts";
+import type { Templates } from "./disk/template.ts";
+import type { MachineDriver, Runtime } from "./drivers/driver.ts";
+import type { EgressControl } from "./network/egress-control.ts";
+import type { HostJournal } from "./operations/journal.ts";
+import type { Native } from "./sys/native.ts";
+
+export interface HostParts {
+  /** Directory of the reflink pool. */
+  poolDir: string;
+  /** Of this instance, on a tmpfs: gone after a reboot. */
+  runDir: string;
+  /** First: the default runtime. */
+  drivers: ReadonlyMap<Runtime, MachineDriver>;
+  templates: Templates;
+  native: Native;
+  /** Where checkpoints become durable. */
+  blobs: BlobStore;
+  /** Where operations under way are written down; default: files below `runDir`. */
+  journal?: HostJournal;
+  /** Name servers that sandboxes ask. */
+  dnsServers: readonly string[];
+  /** Of one team. Default: `defaults.checkpointLimits`. */
+  checkpointLimits?: CheckpointLimits;
+  /** What machines may reach, by their address. */
+  egress: EgressControl;
+  clock: Clock;
+  log: Log;
+  /** Where the host tells of itself; default: nowhere that anybody looks. */
+  metrics?: Metrics;
+  /** After so long a machine in which nothing runs or is asked may doze; default 0: never. */
+  dozeSeconds?: number;
+  /** Logs the steps of each operation with their times. */
+  traceOperations?: boolean;
+  randomBytes: (length: number) => Uint8Array;
+}

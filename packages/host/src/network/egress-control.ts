@@ -1,0 +1,11 @@
+// What the host asks of the network of its machines, each by its agent's address.
+import type { Egress } from "@cloche/protocol";
+import type { EgressReport } from "./egress-report.ts";
+import type { LinkTraffic } from "./traffic.ts";
+
+export interface EgressControl {
+  setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
+  reportOf(agentHost: string): Promise<EgressReport>;
+  /** Of every machine that has a link, by its address. */
+  traffic(): Promise<ReadonlyMap<string, LinkTraffic>>;
+}
