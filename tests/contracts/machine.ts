@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { defaults } from "@cloche/protocol";
 import { cloneDisk } from "../../packages/host/src/disk/disk.ts";
 import {
-  type GuestHooks,
+  type SnapshotHooks,
   type MachineDriver,
   type MachineFiles,
   type ReadyHooks,
@@ -25,7 +25,7 @@ export interface DriverLab {
   /** How machines are made ahead; absent: the driver makes none, or needs nobody for it. */
   ready?: ReadyHooks;
   /** What the machine's agent does for the driver; a virtual machine must let go of its disk by itself. Default: nothing. */
-  hooks?(machine: RunningMachine): GuestHooks;
+  hooks?(machine: RunningMachine): SnapshotHooks;
   /** What the driver left on this machine: names of processes, mounts, namespaces, cgroups, loop devices. */
   leftovers(): Promise<string[]>;
   /** Resolves when what is made ahead is there. */
@@ -35,7 +35,7 @@ export interface DriverLab {
 
 /** The default shape: drivers keep machines of it ready. */
 const resources = { cpus: defaults.cpus, memoryMb: defaults.memoryMb, diskMb: 1_024 };
-const noHooks: GuestHooks = { flush: async () => {}, detachDisk: async () => {} };
+const noHooks: SnapshotHooks = { flush: async () => {}, detachDisk: async () => {} };
 const ANSWER_MS = 10_000;
 
 interface Ask {
@@ -78,7 +78,7 @@ export function machineContract(name: string, openLab: () => Promise<DriverLab>)
       all.push(files);
       return files;
     };
-    const hooksOf = (machine: RunningMachine): GuestHooks => lab.hooks?.(machine) ?? noHooks;
+    const hooksOf = (machine: RunningMachine): SnapshotHooks => lab.hooks?.(machine) ?? noHooks;
     const newSnapshot = async () => {
       made += 1;
       const dir = join(lab.dir, `snapshot-${made}`);

@@ -10,7 +10,7 @@ import { obtainAgentRoot } from "../../packages/host/src/artifacts/agent-root.ts
 import { type BaseImage, obtainBaseImage } from "../../packages/host/src/artifacts/base-image.ts";
 import { obtainBaseRootfs } from "../../packages/host/src/artifacts/base-rootfs.ts";
 import { obtainBusybox } from "../../packages/host/src/artifacts/busybox.ts";
-import type { GuestHooks, MachineFiles, RunningMachine } from "../../packages/host/src/drivers/driver.ts";
+import type { SnapshotHooks, MachineFiles, RunningMachine } from "../../packages/host/src/drivers/driver.ts";
 import type { Accelerator } from "../../packages/host/src/drivers/qemu/command-line.ts";
 import {
   markedProcesses,
@@ -178,7 +178,7 @@ export function call<T>(machine: AgentAddress, path: string, body = "", timeoutM
 export const MOUNT = "mkdir -p /mnt/disk && mount -t ext4 /dev/vdb /mnt/disk";
 
 /** What the agent does for the driver, by the stand-in. */
-export function hooksOf(machine: RunningMachine): GuestHooks {
+export function hooksOf(machine: RunningMachine): SnapshotHooks {
   const must = async (script: string): Promise<void> => {
     const { code, stderr } = await runIn(machine, script);
     if (code !== 0) throw new Error(`${script}: ${stderr}`);

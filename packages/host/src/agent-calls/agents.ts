@@ -5,7 +5,7 @@ import { ClocheError } from "@cloche/protocol";
 import type { AssignRequestJson } from "@cloche/protocol/guest";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
-import { GuestClient } from "./guest-client.ts";
+import { AgentClient } from "./agent-client.ts";
 import { VerificationKeys } from "./verification-keys.ts";
 
 export interface AgentsParts {
@@ -37,18 +37,18 @@ export class Agents {
   }
 
   /** Calls wait until a machine that dozes is awake, and keep it so. */
-  of(record: MachineRecord): GuestClient {
+  of(record: MachineRecord): AgentClient {
     return this.#knowing(record.controlSecret, record);
   }
 
   /** Calls neither wake a machine that dozes nor keep it awake. */
-  ofDozing(record: MachineRecord): GuestClient {
-    return new GuestClient(record, record.controlSecret, undefined, this.#parts.machines.cutOf(record.id));
+  ofDozing(record: MachineRecord): AgentClient {
+    return new AgentClient(record, record.controlSecret, undefined, this.#parts.machines.cutOf(record.id));
   }
 
-  #knowing(secret: string, record: MachineRecord): GuestClient {
+  #knowing(secret: string, record: MachineRecord): AgentClient {
     const { machines } = this.#parts;
-    return new GuestClient(record, secret, () => machines.doze.hold(record.id), machines.cutOf(record.id));
+    return new AgentClient(record, secret, () => machines.doze.hold(record.id), machines.cutOf(record.id));
   }
 
   /**

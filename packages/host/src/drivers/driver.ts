@@ -93,7 +93,7 @@ export interface MachineStats {
 }
 
 /** What a driver asks of the layer above in the middle of an operation. Times out by itself. */
-export interface GuestHooks {
+export interface SnapshotHooks {
   /** PrepareCheckpoint of the machine's agent: flush and sync. Before a snapshot PrepareSnapshot too. */
   flush(): Promise<void>;
   /** DetachDisk: the users' processes are gone and the disk is not in use when it returns. */
@@ -165,14 +165,14 @@ export interface MachineDriver {
   adopt(files: MachineFiles): Promise<RunningMachine | undefined>;
 
   /** The disk at one crash-consistent, quiesced instant, as a reflink clone at `toImage`, which the caller syncs. The machine goes on. */
-  checkpointDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<{ pauseMs: number }>;
+  checkpointDisk(files: MachineFiles, toImage: string, hooks: SnapshotHooks): Promise<{ pauseMs: number }>;
   /**
    * Replaces the disk under the living agent by the image `toImage`, which the caller made (a clone of a checkpoint) and
    * from then on names as `diskImage`. When it throws, `files.diskImage` is attached again. The caller calls AttachDisk
    * afterwards in either case, and can swap back when the agent refuses the new disk: so the caller keeps the old image
    * until it has committed to the new one.
    */
-  swapDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<void>;
+  swapDisk(files: MachineFiles, toImage: string, hooks: SnapshotHooks): Promise<void>;
 
   /**
    * Memory and disk at one instant into `into`. With `stop` everything in `into` is durable when it answers and the machine
@@ -182,7 +182,7 @@ export interface MachineDriver {
     files: MachineFiles,
     into: SnapshotFiles,
     options: { stop: boolean },
-    hooks: GuestHooks,
+    hooks: SnapshotHooks,
   ): Promise<SnapshotTimes>;
   /** Lets a machine go on that a crash of the service left paused or frozen in the middle of a snapshot. Repeatable. */
   unblock(files: MachineFiles): Promise<void>;

@@ -6,7 +6,7 @@ import { ReadyMachineSchema } from "@cloche/protocol/host";
 import { cloneDisk } from "../disk/disk.ts";
 import type { ReadyHooks, Runtime } from "../drivers/driver.ts";
 import { type Agents, MAX_PROCESSES } from "../agent-calls/agents.ts";
-import { GuestClient } from "../agent-calls/guest-client.ts";
+import { AgentClient } from "../agent-calls/agent-client.ts";
 import type { HostParts } from "../host-parts.ts";
 import type { Machines } from "./machines.ts";
 
@@ -25,7 +25,7 @@ export function readyHooks(parts: ReadyHooksParts, runtime: Runtime): ReadyHooks
       await cloneDisk(native, await templates.ofSize(defaults.diskMb), image);
     },
     async prepare(agent, secret) {
-      await new GuestClient(agent, secret).prepare({
+      await new AgentClient(agent, secret).prepare({
         entropyBase64: Buffer.from(randomBytes(ENTROPY_BYTES)).toString("base64"),
         maxProcesses: MAX_PROCESSES,
         keys: agents.keys.forAgents,
@@ -39,7 +39,7 @@ export function readyHooks(parts: ReadyHooksParts, runtime: Runtime): ReadyHooks
         renewIdentity: true,
         startServices: false,
       });
-      await new GuestClient(agent, secret).assign(request);
+      await new AgentClient(agent, secret).assign(request);
       return { sandboxId, name, secret: controlSecret, assignment: agents.assignmentOf(to) };
     },
     offer(identities) {
@@ -50,12 +50,12 @@ export function readyHooks(parts: ReadyHooksParts, runtime: Runtime): ReadyHooks
       );
     },
     async flush(agent, secret) {
-      const client = new GuestClient(agent, secret);
+      const client = new AgentClient(agent, secret);
       await client.prepareSnapshot();
       await client.prepareCheckpoint();
     },
     async detachDisk(agent, secret) {
-      await new GuestClient(agent, secret).detachDisk();
+      await new AgentClient(agent, secret).detachDisk();
     },
   };
 }

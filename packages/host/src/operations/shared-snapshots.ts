@@ -6,7 +6,7 @@ import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
 import { ImageMismatchError, snapshotDisk, type SnapshotFiles } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
-import { guestHooks } from "./guest-hooks.ts";
+import { snapshotHooks } from "./snapshot-hooks.ts";
 import { imageOf } from "./memory-images.ts";
 import type { Parts } from "./parts.ts";
 
@@ -115,7 +115,7 @@ export class SharedSnapshots {
       const record = machines.require(sourceId, "running", "suspended");
       await mkdir(into.dir, { recursive: true, mode: 0o700 });
       if (record.phase === "suspended") return await this.#ofSuspended(record, into, name);
-      const hooks = guestHooks(this.#parts, record);
+      const hooks = snapshotHooks(this.#parts, record);
       const { pauseMs } = await drivers.of(record).snapshot(
         machines.files(record),
         into,

@@ -4,7 +4,7 @@ import { type SagaStep, syncDirectory } from "@cloche/base";
 import type { SnapshotFiles } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { requireSpace } from "../pool/reserve.ts";
-import { guestHooks } from "./guest-hooks.ts";
+import { snapshotHooks } from "./snapshot-hooks.ts";
 import { snapshotOf } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { Parts } from "./parts.ts";
@@ -67,7 +67,7 @@ export function suspendSteps(parts: OperationParts): SagaStep<SuspendContext>[] 
           machines.files(record),
           files(context),
           { stop: true },
-          guestHooks(parts, record),
+          snapshotHooks(parts, record),
         );
         await syncDirectory(machines.files(record).dir);
       },

@@ -20,7 +20,7 @@ import {
 import { channel, ClocheError } from "@cloche/protocol";
 import { openDirectoryStore } from "../blob/directory-store.ts";
 import {
-  type GuestHooks,
+  type SnapshotHooks,
   ImageMismatchError,
   type MachineDriver,
   type MachineFiles,
@@ -300,7 +300,7 @@ export class FakeWorld {
           blockDevice: undefined,
         };
       },
-      checkpointDisk: async (files, toImage, hooks: GuestHooks) => {
+      checkpointDisk: async (files, toImage, hooks: SnapshotHooks) => {
         await hooks.flush();
         await effect("checkpointDisk", () => copyFile(living(files).disk, toImage));
         return { pauseMs: 1 };

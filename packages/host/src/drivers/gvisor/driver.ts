@@ -12,7 +12,7 @@ import type { Native } from "../../sys/native.ts";
 import { prepareParent, removeGroup } from "../cgroup.ts";
 import {
   type Freezer,
-  type GuestHooks,
+  type SnapshotHooks,
   type MachineDriver,
   type MachineFiles,
   type MachineResources,
@@ -250,14 +250,14 @@ export class GvisorDriver implements MachineDriver, Freezer {
   async checkpointDisk(
     files: MachineFiles,
     toImage: string,
-    hooks: GuestHooks,
+    hooks: SnapshotHooks,
   ): Promise<{ pauseMs: number }> {
     const unit = await this.#machines.living(files);
     await Promise.all([hooks.flush(), unit.writeBackDisk()]);
     return { pauseMs: await unit.cloneDisk(toImage) };
   }
 
-  async swapDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<void> {
+  async swapDisk(files: MachineFiles, toImage: string, hooks: SnapshotHooks): Promise<void> {
     const unit = await this.#machines.living(files);
     await hooks.detachDisk();
     await unit.replaceDisk(toImage);
@@ -267,7 +267,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
     files: MachineFiles,
     into: SnapshotFiles,
     options: { stop: boolean },
-    hooks: GuestHooks,
+    hooks: SnapshotHooks,
   ): Promise<SnapshotTimes> {
     const unit = await this.#machines.living(files);
     const { agentRootDir, runscVersion } = unit.record;

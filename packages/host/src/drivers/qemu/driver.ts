@@ -8,7 +8,7 @@ import { type Clock, type Log, systemClock } from "@cloche/base";
 import { ClocheError, defaults, firstReleaseAgentPort } from "@cloche/protocol";
 import { Cgroup, childGroups } from "../cgroup.ts";
 import {
-  type GuestHooks,
+  type SnapshotHooks,
   ImageMismatchError,
   type MachineDriver,
   type MachineFiles,
@@ -164,12 +164,12 @@ export class QemuDriver implements MachineDriver {
   async checkpointDisk(
     files: MachineFiles,
     toImage: string,
-    hooks: GuestHooks,
+    hooks: SnapshotHooks,
   ): Promise<{ pauseMs: number }> {
     return takeDiskCheckpoint(await this.#must(files), toImage, hooks);
   }
 
-  async swapDisk(files: MachineFiles, toImage: string, hooks: GuestHooks): Promise<void> {
+  async swapDisk(files: MachineFiles, toImage: string, hooks: SnapshotHooks): Promise<void> {
     const vm = await this.#must(files);
     await checkDiskImage(toImage);
     await hooks.detachDisk();
@@ -180,7 +180,7 @@ export class QemuDriver implements MachineDriver {
     files: MachineFiles,
     into: SnapshotFiles,
     options: { stop: boolean },
-    hooks: GuestHooks,
+    hooks: SnapshotHooks,
   ): Promise<{ pauseMs: number }> {
     return takeSnapshot(this.#environment, await this.#must(files), into, options, hooks);
   }

@@ -3,7 +3,7 @@
 import { chmod, chown, copyFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { CleanupStack, syncDirectory, syncFile } from "@cloche/base";
-import type { GuestHooks, SnapshotFiles } from "../driver.ts";
+import type { SnapshotHooks, SnapshotFiles } from "../driver.ts";
 import { vmFiles } from "./command-line.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { MemoryCapture } from "./memory-capture.ts";
@@ -17,7 +17,7 @@ export function takeSnapshot(
   vm: Vm,
   into: SnapshotFiles,
   options: { stop: boolean },
-  hooks: GuestHooks,
+  hooks: SnapshotHooks,
 ): Promise<{ pauseMs: number }> {
   const paths = snapshotPaths(into.dir);
   return CleanupStack.guard(async (stack) => {
@@ -65,7 +65,11 @@ export function takeSnapshot(
 }
 
 /** The disk alone at one instant, as a clone at `toImage`. */
-export function takeDiskCheckpoint(vm: Vm, toImage: string, hooks: GuestHooks): Promise<{ pauseMs: number }> {
+export function takeDiskCheckpoint(
+  vm: Vm,
+  toImage: string,
+  hooks: SnapshotHooks,
+): Promise<{ pauseMs: number }> {
   return CleanupStack.guard(async (stack) => {
     await hooks.flush();
     await needingRoom("a checkpoint", () => syncFile(vm.diskPath));

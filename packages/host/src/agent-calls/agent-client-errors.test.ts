@@ -2,7 +2,7 @@ import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { dataPlaneStatus } from "@cloche/protocol";
 import { expect, it } from "vitest";
-import { GuestClient } from "./guest-client.ts";
+import { AgentClient } from "./agent-client.ts";
 
 it.each([
   [507, "resource_exhausted", 507],
@@ -15,7 +15,7 @@ it.each([
   });
   await new Promise<void>((resolve) => agent.listen(0, "127.0.0.1", resolve));
   const { port } = agent.address() as AddressInfo;
-  const client = new GuestClient({ agentHost: "127.0.0.1", agentPort: port }, "secret");
+  const client = new AgentClient({ agentHost: "127.0.0.1", agentPort: port }, "secret");
   const error = await client.prepareCheckpoint().then(
     () => undefined,
     (thrown: unknown) => thrown,

@@ -43,7 +43,7 @@ const SHUTDOWN_MS = 60_000;
 /** Flushing writes what is dirty: at disk speed, with a full page cache. */
 const FLUSH_MS = 120_000;
 
-export class GuestClient {
+export class AgentClient {
   readonly #address: AgentAddress;
   readonly #secret: string;
   readonly #keepAwake: (() => Promise<() => void>) | undefined;

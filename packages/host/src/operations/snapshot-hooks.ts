@@ -1,7 +1,7 @@
 // What the agent does in the middle of a snapshot: it writes everything out, and tells which files stand in the way.
 import { ClocheError, limits } from "@cloche/protocol";
 import type { PrepareSnapshotResponseJson } from "@cloche/protocol/guest";
-import type { GuestHooks } from "../drivers/driver.ts";
+import type { SnapshotHooks } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Parts } from "./parts.ts";
 
@@ -9,7 +9,7 @@ const PATHS_NAMED = 5;
 const MIB = 1024 * 1024;
 
 /** What a driver asks of the agent in the middle of a snapshot or swap. */
-export function guestHooks({ agents }: Parts<"agents">, record: MachineRecord): GuestHooks {
+export function snapshotHooks({ agents }: Parts<"agents">, record: MachineRecord): SnapshotHooks {
   const agent = agents.of(record);
   return {
     async flush() {
