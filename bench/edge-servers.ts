@@ -1,13 +1,16 @@
 /**
  * Servers of the edge's benchmark, each a process of its own so that none slows another's event loop:
- * `agent` (plain HTTP, answers two bytes), `echo` (bare node:https, the same answer) and `edge` before the agent.
+ * `agent` (plain HTTP, answers two bytes), `echo` (bare node:https, the same answer), `edge` before the agent, and `files` (bare
+ * node:https that writes and reads files of a folder).
  * Prints its port; ends when its stdin does.
  */
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { createReadStream, createWriteStream, readFileSync, statSync } from "node:fs";
 import http, { type IncomingMessage, type ServerResponse } from "node:http";
 import https from "node:https";
 import type { AddressInfo } from "node:net";
+import { basename, join } from "node:path";
+import { pipeline } from "node:stream/promises";
 import { create } from "@bufbuild/protobuf";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { createLog, systemClock } from "@cloche/base";
@@ -15,11 +18,22 @@ import { createEdge } from "@cloche/edge";
 import { RouteEvent_Kind, RouteEventSchema, RouteService } from "@cloche/protocol/edge";
 
 const [kind, certFile = "", keyFile = "", sandboxId = "", agentPort = "0"] = process.argv.slice(2);
+const folder = sandboxId;
 
 const answer = (request: IncomingMessage, response: ServerResponse): void => {
   request.resume();
   response.writeHead(200, ["content-type", "application/json", "content-length", "2"]);
   response.end("{}");
+};
+
+const files = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+  const path = join(folder, basename(request.url ?? ""));
+  if (request.method === "PUT") {
+    await pipeline(request, createWriteStream(path));
+    return answer(request, response);
+  }
+  response.writeHead(200, { "content-length": statSync(path).size });
+  await pipeline(createReadStream(path), response).catch(() => undefined);
 };
 
 async function listen(server: http.Server | https.Server): Promise<number> {
@@ -68,6 +82,8 @@ let port: number;
 if (kind === "agent") port = await listen(http.createServer(answer));
 else if (kind === "echo")
   port = await listen(https.createServer({ ...readTls(), ALPNProtocols: ["http/1.1"] }, answer));
+else if (kind === "files")
+  port = await listen(https.createServer(readTls(), (...both) => void files(...both)));
 else port = (await edge(readTls())).port;
 console.log(port);
 process.once("SIGINT", () => process.exit(0));

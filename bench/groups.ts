@@ -6,6 +6,7 @@ import { crowdCell, idleCells } from "./density-cells.ts";
 import { edgeCells } from "./edge.ts";
 import { idleConnectionsCell } from "./idle-connections-cell.ts";
 import type { Lab } from "./lab.ts";
+import { largeFileCells } from "./large-file-cells.ts";
 import { churn, forkChain, forksAfterRestores, manyCheckpoints } from "./long-cells.ts";
 import { bootCell, forkPauseCell, memoryCell, type QemuBench } from "./qemu-cells.ts";
 import type { Cell } from "./runner.ts";
@@ -80,6 +81,11 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
     name: "files",
     about: "1 MiB written and read against runsc exec with cat",
     open: [(samples) => fileCell(lab(), samples(200))],
+  },
+  {
+    name: "large",
+    about: "256 MiB up and down with curl against a bare node:https server on the same disk",
+    open: [(samples) => largeFileCells(lab(), samples(20))],
   },
   {
     name: "store",

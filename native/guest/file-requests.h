@@ -30,8 +30,8 @@ struct upload_wish {
   const char *owner, *group; /* by name or number; empty: the old one's, else whose the request is. They need no rights of his. */
 };
 
-/* All answer 0 or an errno. `handle` is for the others; `subject` says what an errno of upload_begin is about. */
-int upload_begin(const char *path, const struct upload_wish *wish, uint32_t *handle, enum subject *subject);
+/* All answer 0 or an errno. `handle` is for the others, `fd` is open until it is gone; `subject` says what an errno of upload_begin is about. */
+int upload_begin(const char *path, const struct upload_wish *wish, uint32_t *handle, int *fd, enum subject *subject);
 int upload_write(uint32_t handle, const uint8_t *data, size_t size, uint64_t offset);
 /* The handle is free afterwards, whatever is answered. `path`: as upload_begin had it, for the caller to free. */
 int upload_commit(uint32_t handle, char **path, struct stat *st);

@@ -102,7 +102,7 @@ static ssize_t read_fully(int fd, uint8_t *to, size_t want, off_t offset) {
   return (ssize_t)have;
 }
 
-#define OPENED_HEAD 60
+#define OPENED_HEAD 64
 
 /* What tells this content of a file from any other; zeros for one without a size that has content: the system makes it up. */
 static void put_version(struct bytes *b, const struct stat *st, bool made_up) {
@@ -136,6 +136,7 @@ static ssize_t send_file_data(uint8_t type, uint32_t id, int fd, off_t offset, s
         size = (uint64_t)n;
       }
       put_u32(&b, handle);
+      put_u32(&b, (uint32_t)fd);
       put_u64(&b, size);
       put_version(&b, st, st->st_size == 0 && n > 0);
     }
@@ -226,11 +227,13 @@ static int serve_upload(const struct frame *frame, struct cursor *c, enum subjec
   wish.group = take_string(c);
   if (c->bad || path[0] != '/') return EINVAL;
   uint32_t handle;
-  int error = upload_begin(path, &wish, &handle, subject);
+  int fd;
+  int error = upload_begin(path, &wish, &handle, &fd, subject);
   if (error) return error;
   struct bytes b = {0};
   size_t start = frame_open(&b, F_DATA, 0, frame->id);
   put_u32(&b, handle);
+  put_u32(&b, (uint32_t)fd);
   frame_close(&b, start);
   files_send(&b);
   free(b.data);

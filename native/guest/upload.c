@@ -147,11 +147,12 @@ static int begin(struct upload *u, const char *path, const struct upload_wish *w
   return error ? error : make_temporary(u, temporary_place(u->at));
 }
 
-int upload_begin(const char *path, const struct upload_wish *wish, uint32_t *handle, enum subject *subject) {
+int upload_begin(const char *path, const struct upload_wish *wish, uint32_t *handle, int *fd, enum subject *subject) {
   const struct identity *asked = identity_current();
   struct upload *u = malloc(sizeof *u);
   if (!u) _exit(70);
   int error = begin(u, path, wish, subject);
+  if (!error) *fd = u->fd;
   if (!error && !(*handle = keep(u))) error = EMFILE;
   if (error) drop(u);
   identity_assume(asked);

@@ -6,6 +6,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   statSync,
   symlinkSync,
   writeFileSync,
@@ -15,7 +16,7 @@ import { join } from "node:path";
 import { limits } from "@cloche/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Answer, token } from "../../packages/agent/src/testing/agent-fixture.ts";
-import { type GuestFixture, isRoot, startGuestAgent, until } from "./guest-fixture.ts";
+import { type GuestFixture, isRoot, maxProcesses, startGuestAgent, until } from "./guest-fixture.ts";
 
 let guest: GuestFixture;
 beforeAll(async () => {
@@ -118,6 +119,8 @@ describe.skipIf(!isRoot)("streamed writes", () => {
     writeFileSync(onDisk("cut"), "whole");
     const head = `PUT ${q("/cut")} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${token()}\r\n`;
     const told = `${head}content-length: 700000\r\n\r\n`;
+    // From 1 MiB on the agent opens the file itself.
+    const large = `${head}content-length: 4000000\r\n\r\n`;
     const chunked = `${head}transfer-encoding: chunked\r\n\r\n`;
     const chunk = `${(300_000).toString(16)}\r\n${"c".repeat(300_000)}\r\n`;
     const cuts = [
@@ -126,6 +129,7 @@ describe.skipIf(!isRoot)("streamed writes", () => {
       `${told}x`,
       told + "x".repeat(262_144),
       told + "x".repeat(699_999),
+      ...[1_048_575, 1_048_576, 1_310_720, 3_999_999].map((bytes) => large + "x".repeat(bytes)),
       chunked,
       `${chunked}4`,
       `${chunked}4\r\n`,
@@ -147,6 +151,29 @@ describe.skipIf(!isRoot)("streamed writes", () => {
     // None of them ended only after that.
     expect((await put("/after", "x")).status).toBe(200);
     expect(readFileSync(onDisk("cut"), "utf8")).toBe("whole");
+    expect(leftovers()).toEqual([]);
+  });
+
+  it("hold nothing of the disk once the guest is closed, however large they are", async () => {
+    const held = (): string[] =>
+      readdirSync("/proc/self/fd")
+        .map((name) => (existsSync(`/proc/self/fd/${name}`) ? readlinkSync(`/proc/self/fd/${name}`) : ""))
+        .filter((path) => path.endsWith("/large-one") || path.includes("/.cloche-tmp-"));
+    writeFileSync(onDisk("large-one"), Buffer.alloc(32 * 1_048_576));
+    const heads = [`PUT ${q("/cut")}`, `GET ${q("/large-one")}`].map(
+      (line) => `${line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${token()}\r\n`,
+    );
+    const sockets = heads.map(() => connect(guest.port, "127.0.0.1").on("error", () => undefined));
+    sockets[0]?.write(`${heads[0]}content-length: 4000000\r\n\r\n${"x".repeat(2_500_000)}`);
+    sockets[1]?.write(`${heads[1]}\r\n`);
+    await until("the agent has both files open itself", () => held().length === 2);
+    await guest.native.detach();
+    expect(held()).toEqual([]);
+    for (const socket of sockets) socket.destroy();
+    await guest.native.attach(guest.diskPath, { maxProcesses });
+    expect(
+      (await guest.call("GET", q("/large-one"), { headers: { range: "bytes=1048570-3000000" } })).status,
+    ).toBe(206);
     expect(leftovers()).toEqual([]);
   });
 

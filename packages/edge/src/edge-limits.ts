@@ -8,6 +8,8 @@ export interface EdgeLimits {
   /** A TLS handshake or a request head that takes longer is given up. */
   handshakeTimeoutMs: number;
   headersTimeoutMs: number;
+  /** Of a connection of HTTP/1.1, beyond what the kernel has: what its client has not taken yet, or its sandbox. */
+  clientBufferBytes: number;
   /** A kept-alive client connection without a request. */
   idleConnectionMs: number;
   /** A request body that brings no byte for so long. */
@@ -64,6 +66,7 @@ export const edgeLimits: EdgeLimits = {
   urlBytes: limits.urlBytes,
   handshakeTimeoutMs: 10_000,
   headersTimeoutMs: limits.headersTimeoutMs,
+  clientBufferBytes: 256 * 1024,
   idleConnectionMs: limits.idleConnectionMs,
   bodyStallMs: 30_000,
   bufferedBodyBytes: 64 * 1024,

@@ -31,6 +31,12 @@ const continueWaitMs = 1_000;
  * that wakes the sandbox. So many bytes go on together, or what has come by the end of the event loop's turn.
  */
 const gatheredBytes = 48 * 1024;
+/**
+ * An answer comes from the agent in records of 16 KiB too, four at a time, and goes on together. Smaller pieces are no part of a large file:
+ * events, a terminal's output. They wait for nothing.
+ */
+const recordBytes = 16 * 1024;
+const answerGatheredBytes = 8 * recordBytes;
 
 /**
  * Carries one request to the agent and its answer back, both streaming, with the slower side setting the pace. Bodies of known small size go
@@ -78,6 +84,10 @@ class Carrier implements AnswerHandlers {
   /** What went on of a body that streams, until it is certain that nothing needs it again. */
   #first: Buffer[] | undefined;
   #firstBytes = 0;
+  /** Of the answer's body, not sent on yet; not past the end of the event loop's turn. */
+  #gathered: Buffer[] = [];
+  #gatheredBytes = 0;
+  #turnOver: NodeJS.Immediate | undefined;
   /** The client does not take the answer as fast as it comes. */
   #isHeld = false;
   #sent = false;
@@ -214,29 +224,49 @@ class Carrier implements AnswerHandlers {
   }
 
   onBody(chunk: Buffer): void {
-    const { response } = this.#exchange;
     if (this.#left !== undefined) {
       this.#left -= chunk.length;
       if (this.#left === 0) {
         this.#ended = true;
-        this.#exchange.end(chunk);
+        this.#exchange.end(this.#takeGathered(chunk));
         return;
       }
     }
-    if (response.write(chunk) || this.#isHeld) return;
+    this.#gathered.push(chunk);
+    this.#gatheredBytes += chunk.length;
+    if (chunk.length < recordBytes || this.#gatheredBytes >= answerGatheredBytes) this.#sendGathered();
+    else this.#turnOver ??= setImmediate(this.#sendGathered);
+  }
+
+  /** All that waits, with `chunk` behind it. */
+  #takeGathered(chunk?: Buffer): Buffer | undefined {
+    clearImmediate(this.#turnOver);
+    this.#turnOver = undefined;
+    if (this.#gatheredBytes === 0) return chunk;
+    const pieces = this.#gathered;
+    if (chunk) pieces.push(chunk);
+    this.#gathered = [];
+    this.#gatheredBytes = 0;
+    return pieces.length === 1 ? pieces[0] : Buffer.concat(pieces);
+  }
+
+  readonly #sendGathered = (): void => {
+    const { response } = this.#exchange;
+    const bytes = this.#takeGathered();
+    if (this.#ended || bytes === undefined || response.write(bytes) || this.#isHeld) return;
     this.#isHeld = true;
     this.#connection.pause();
     response.once("drain", () => {
       this.#isHeld = false;
       this.#connection.resume();
     });
-  }
+  };
 
   onDone(): void {
     this.#exchange.onGone = undefined;
     if (this.#ended) return;
     this.#ended = true;
-    this.#exchange.end();
+    this.#exchange.end(this.#takeGathered());
   }
 
   onUpgrade(head: AnswerHead, far: NonNullable<AgentConnection["socket"]>, first: Buffer): void {
@@ -257,6 +287,7 @@ class Carrier implements AnswerHandlers {
   }
 
   onFailure(failure: AnswerFailure): void {
+    this.#sendGathered();
     this.#stop();
     if (failure.kind === "http2" && this.#forwarding.overHttp2 !== undefined)
       return this.#forwarding.overHttp2(this.#first);

@@ -185,6 +185,7 @@ function httpSettings(
     requestTimeout: 0,
     keepAliveTimeout: limits.idleConnectionMs,
     connectionsCheckingInterval: Math.min(limits.headersTimeoutMs, 5_000),
+    highWaterMark: limits.clientBufferBytes,
     requireHostHeader: false,
     insecureHTTPParser: false,
     noDelay: true,

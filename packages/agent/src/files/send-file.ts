@@ -1,9 +1,7 @@
-import { drained } from "../http/drained.ts";
+import type { ServerResponse } from "node:http";
 import type { Exchange } from "../http/exchange.ts";
-import type { GuestFile } from "../spawner/index.ts";
+import { type GuestFile, ownChunkBytes, ownFromBytes } from "../spawner/index.ts";
 import { timeOf } from "./entry-info.ts";
-
-const chunkBytes = 262_144;
 
 export interface ByteRange {
   start: number;
@@ -88,18 +86,35 @@ export async function sendFile(file: GuestFile, exchange: Exchange): Promise<voi
     response.end();
     return;
   }
-  const next = (from: number): Promise<Buffer> =>
-    file.read(from, Math.min(chunkBytes, end === null ? chunkBytes : end - from));
-  let reading = end === 0 || offset === end ? undefined : next(offset);
-  while (reading !== undefined && !response.destroyed) {
-    const chunk = await reading;
-    offset += chunk.length;
-    const last = chunk.length === 0 || offset === end;
-    reading = last ? undefined : next(offset); // read ahead while the client takes this one
-    reading?.catch(() => undefined);
-    if (chunk.length > 0 && !response.write(chunk)) await drained(response);
-  }
-  if (end !== null && offset < end)
+  const sentTo = await sendBytes(file, response, offset, end);
+  if (end !== null && sentTo < end)
     response.destroy(); // it shrank: the client must not take it for whole
   else response.end();
+}
+
+/**
+ * Sends what lies from `offset` to `end` (null: to the end of the file), and says how far it came. While the client takes one chunk the next is
+ * read, into one of two buffers: in gVisor each page of a fresh one is a fault.
+ */
+async function sendBytes(
+  file: GuestFile,
+  response: ServerResponse,
+  offset: number,
+  end: number | null,
+): Promise<number> {
+  const room = end !== null && end - offset >= ownFromBytes ? ownChunkBytes : 0;
+  const buffers = [Buffer.allocUnsafeSlow(room), Buffer.allocUnsafeSlow(room)] as const;
+  const gone = new Promise<void>((resolve) => response.once("close", resolve));
+  let at = offset;
+  let before = Promise.resolve();
+  for (let turn = 0; (end === null || at < end) && !response.destroyed; turn = 1 - turn) {
+    const want = end === null ? ownChunkBytes : Math.min(ownChunkBytes, end - at);
+    const chunk = await file.read(at, want, buffers[turn]);
+    if (chunk.length === 0) break;
+    at += chunk.length;
+    const taken = new Promise<void>((resolve) => response.write(chunk, () => resolve()));
+    await before;
+    before = Promise.race([taken, gone]);
+  }
+  return at;
 }

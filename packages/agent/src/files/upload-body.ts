@@ -1,40 +1,87 @@
+import type { IncomingMessage } from "node:http";
 import { ClocheError, limits } from "@cloche/protocol";
 import type { Exchange } from "../http/exchange.ts";
 
+/** What may wait here while what came before is written. */
+const aheadBytes = 1_048_576;
+
 /**
- * The body of a request as it comes, of any size, read no faster than it is taken. One that stands still for 30 s is 408, a client that
- * goes away before its end is `canceled`: what was read of it is then not the whole.
+ * The body of a request as it comes, of any size, read no faster than it is taken: each time what has come since. One that stands still for
+ * 30 s is 408, a client that goes away before its end is `canceled`: what was read of it is then not the whole.
  */
-export async function* bodyPieces(exchange: Exchange): AsyncGenerator<Buffer, void, undefined> {
-  const body = exchange.openBody();
-  const chunks = body[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
-  for (;;) {
-    const step = await withinStall(chunks.next());
-    if (step.done === true) break;
-    yield step.value;
-  }
-  if (!body.complete) throw gone();
-}
-
-async function withinStall<T>(next: Promise<T>): Promise<T> {
-  const stalled = Promise.withResolvers<never>();
-  const timer = setTimeout(
-    () =>
-      stalled.reject(
-        new ClocheError("deadline_exceeded", "the request body stalled; send it without long pauses"),
-      ),
-    limits.headersTimeoutMs,
-  );
+export async function* bodyPieces(exchange: Exchange): AsyncGenerator<readonly Buffer[], void, undefined> {
+  const body = new UploadBody(exchange.openBody());
   try {
-    return await Promise.race([next, stalled.promise]);
-  } catch (error) {
-    if (error instanceof ClocheError) throw error;
-    throw gone(error);
+    for (;;) {
+      const pieces = await body.next();
+      if (pieces === undefined) return;
+      yield pieces;
+    }
   } finally {
-    clearTimeout(timer);
-    next.catch(() => undefined);
+    body.leave();
   }
 }
 
+class UploadBody {
+  readonly #request: IncomingMessage;
+  #come: Buffer[] = [];
+  #comeBytes = 0;
+  #over: ClocheError | "whole" | undefined;
+  #wake: (() => void) | undefined;
+
+  constructor(request: IncomingMessage) {
+    this.#request = request;
+    if (request.destroyed) this.#over = gone();
+    request
+      .on("data", this.#onData)
+      .on("end", this.#onEnd)
+      .on("error", this.#onGone)
+      .on("close", this.#onGone);
+  }
+
+  /** Undefined: it is whole. */
+  async next(): Promise<readonly Buffer[] | undefined> {
+    if (this.#comeBytes === 0 && this.#over === undefined) await this.#more();
+    const pieces = this.#come;
+    this.#come = [];
+    this.#comeBytes = 0;
+    if (this.#request.isPaused()) this.#request.resume();
+    if (pieces.length > 0) return pieces;
+    if (this.#over instanceof ClocheError) throw this.#over;
+    return undefined;
+  }
+
+  /** What is left of it is anybody's. */
+  leave(): void {
+    this.#request.off("data", this.#onData).off("end", this.#onEnd);
+    this.#request.off("close", this.#onGone);
+    // An error that comes later is nobody's, and must not end the process.
+  }
+
+  async #more(): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#wake = resolve;
+    const stall = setTimeout(() => this.#finish(stalled()), limits.headersTimeoutMs);
+    await promise;
+    clearTimeout(stall);
+  }
+
+  readonly #onData = (chunk: Buffer): void => {
+    this.#come.push(chunk);
+    this.#comeBytes += chunk.length;
+    if (this.#comeBytes >= aheadBytes) this.#request.pause();
+    this.#wake?.();
+  };
+  readonly #onEnd = (): void => this.#finish(this.#request.complete ? "whole" : gone());
+  readonly #onGone = (error?: Error): void => this.#finish(gone(error));
+
+  #finish(how: ClocheError | "whole"): void {
+    this.#over ??= how;
+    this.#wake?.();
+  }
+}
+
+const stalled = (): ClocheError =>
+  new ClocheError("deadline_exceeded", "the request body stalled; send it without long pauses");
 const gone = (cause?: unknown): ClocheError =>
   new ClocheError("canceled", "the client went away before its body was complete", { cause });

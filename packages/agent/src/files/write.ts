@@ -42,9 +42,9 @@ export async function putFile(files: GuestFiles, exchange: Exchange): Promise<En
   const request = readWrite(exchange);
   const hash = request.sha256 === undefined ? undefined : sha();
   return upload(files, exchange, request, async (open) => {
-    for await (const piece of bodyPieces(exchange)) {
-      hash?.update(piece);
-      await open.write([piece]);
+    for await (const pieces of bodyPieces(exchange)) {
+      if (hash) for (const piece of pieces) hash.update(piece);
+      await open.write(pieces);
     }
     if (hash) checkSha256(hash, request.sha256 as string);
   });

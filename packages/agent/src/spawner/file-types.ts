@@ -25,8 +25,8 @@ export interface GuestFile {
   readonly sizeBytes: number | null;
   /** What tells this content from every other that the file had or will have; null where the system makes it up. */
   readonly version: { readonly tag: string; readonly modifiedAtMs: number } | null;
-  /** Up to 262,144 bytes from `offset`; shorter only at the end of the file. */
-  read(offset: number, length: number): Promise<Buffer>;
+  /** Bytes from `offset`, at most `length`, none only at the end of the file. They may lie in `into`, where it has room for them. */
+  read(offset: number, length: number, into?: Buffer): Promise<Buffer>;
   close(): void;
 }
 

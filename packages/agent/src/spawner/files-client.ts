@@ -1,6 +1,7 @@
 import type { GuestUpload, GuestWatch, WriteWish } from "./file-types.ts";
 import { type Answer, FilesChannel } from "./files-channel.ts";
 import { OpenFile, readVersion } from "./open-file.ts";
+import type { OwnFiles } from "./own-files.ts";
 import type { GuestEntry, GuestFile, GuestFiles, GuestPath } from "./file-types.ts";
 import { Upload } from "./upload.ts";
 import {
@@ -21,16 +22,22 @@ const piecesMax = 128;
 /** Asks the file server of one guest, as root or as the user that `as` named. */
 export class FilesClient implements GuestFiles {
   readonly #channel: FilesChannel;
+  readonly #own: OwnFiles;
   readonly #user: string | undefined;
 
   /** `send`: a frame, and what of its payload follows as it is. */
-  constructor(send: FilesChannel | ((frame: Buffer, rest?: readonly Buffer[]) => void), user?: string) {
+  constructor(
+    send: FilesChannel | ((frame: Buffer, rest?: readonly Buffer[]) => void),
+    own: OwnFiles,
+    user?: string,
+  ) {
     this.#channel = send instanceof FilesChannel ? send : new FilesChannel(send);
+    this.#own = own;
     this.#user = user;
   }
 
   as(user: string): GuestFiles {
-    return new FilesClient(this.#channel, user);
+    return new FilesClient(this.#channel, this.#own, user);
   }
 
   async lstat(path: GuestPath): Promise<GuestEntry> {
@@ -45,6 +52,7 @@ export class FilesClient implements GuestFiles {
     const writer = new FrameWriter().string(path).u32(prefetchBytes);
     const answer = new PayloadReader((await this.#ask(frameTypes.open, 0, writer)).payload);
     const handle = answer.u32();
+    const descriptor = answer.u32();
     const size = answer.u64();
     const version = readVersion(answer);
     const start = answer.rest();
@@ -54,8 +62,11 @@ export class FilesClient implements GuestFiles {
       // No size but content: the system makes it up on reading, and it did not fit the first read.
       size === 0 && handle !== 0 && start.length > 0 ? null : size,
       start,
-      (offset, length) => this.#read(handle, offset, length),
-      () => this.#close(handle),
+      {
+        read: (offset, length) => this.#read(handle, offset, length),
+        own: () => this.#own.open(descriptor, "read"),
+        close: () => this.#close(handle),
+      },
     );
   }
 
@@ -123,9 +134,11 @@ export class FilesClient implements GuestFiles {
       .string(owner ?? "")
       .string(group ?? "");
     const { payload } = await this.#ask(frameTypes.upload, append === true ? uploadFlags.append : 0, writer);
-    const handle = payload.readUInt32LE(0);
+    const answer = new PayloadReader(payload);
+    const [handle, descriptor] = [answer.u32(), answer.u32()];
     const channel = this.#channel;
     return new Upload({
+      own: () => this.#own.open(descriptor, "write"),
       data: (offset, pieces, bytes) => {
         const data = new FrameWriter().u32(handle).u64(offset).u32(bytes);
         return channel.ask(frameTypes.uploadData, 0, data, undefined, { pieces: gathered(pieces), bytes });

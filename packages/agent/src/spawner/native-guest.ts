@@ -12,6 +12,7 @@ import { ClocheError } from "@cloche/protocol";
 import { SpawnError } from "./errors.ts";
 import type { GuestPath } from "./file-types.ts";
 import { FilesClient } from "./files-client.ts";
+import { OwnFiles } from "./own-files.ts";
 import { NativeProcess, outputWindowBytes } from "./process.ts";
 import type {
   Guest,
@@ -55,6 +56,7 @@ export class NativeGuest implements Guest {
   readonly #child: ChildProcess;
   readonly #init: Duplex;
   readonly #fileServer: Duplex;
+  readonly #own: OwnFiles;
   readonly #processes = new Map<number, NativeProcess>();
   readonly #opened = Promise.withResolvers<void>();
   #lastId = 0;
@@ -104,7 +106,8 @@ export class NativeGuest implements Guest {
     });
     this.#init = this.#child.stdio[3] as Duplex;
     this.#fileServer = this.#child.stdio[4] as Duplex;
-    this.files = new FilesClient((frame, rest) => this.#write(this.#fileServer, frame, rest));
+    this.#own = new OwnFiles(() => this.pid);
+    this.files = new FilesClient((frame, rest) => this.#write(this.#fileServer, frame, rest), this.#own);
     this.#opened.promise.catch(() => undefined);
     const closed = Promise.withResolvers<void>();
     this.closed = closed.promise;
@@ -115,7 +118,7 @@ export class NativeGuest implements Guest {
       this.#init.destroy();
       this.#fileServer.destroy();
     });
-    this.#child.once("close", closed.resolve);
+    this.#child.once("close", () => void this.#own.letGo(restarted()).then(closed.resolve));
     this.#listen(this.#init, (frame) => this.#onInitFrame(frame));
     this.#listen(this.#fileServer, (frame) => {
       if (frame.type === frameTypes.hello) this.#onHello(frame);
@@ -304,9 +307,7 @@ export class NativeGuest implements Guest {
     this.cause = error;
     for (const process of this.#processes.values()) process.onFailed(lost());
     this.#processes.clear();
-    this.files.onLost(
-      new ClocheError("unavailable", "the sandbox's processes were restarted", { cause: error }),
-    );
+    this.files.onLost(restarted(error));
   }
 }
 
@@ -320,6 +321,10 @@ function optionWords(options: GuestOptions): string[] {
   if (options.userNamespace === true) words.push("--user-namespace", "on");
   if (options.hostname !== undefined) words.push("--hostname", options.hostname);
   return words;
+}
+
+function restarted(cause?: Error): ClocheError {
+  return new ClocheError("unavailable", "the sandbox's processes were restarted", { cause });
 }
 
 function lost(): SpawnError {

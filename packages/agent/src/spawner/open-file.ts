@@ -1,4 +1,5 @@
 import type { GuestFile } from "./file-types.ts";
+import { type OwnFile, ownFromBytes } from "./own-files.ts";
 import { PayloadReader, readMaxBytes } from "./wire.ts";
 
 /** Of a file's version in OPENED. */
@@ -17,13 +18,20 @@ export function readVersion(payload: PayloadReader): GuestFile["version"] {
   };
 }
 
+export interface OpenFileCalls {
+  read(offset: number, length: number): Promise<Buffer>;
+  /** The file itself, for one that is large; undefined: only by `read`. */
+  own(): Promise<OwnFile | undefined>;
+  close(): void;
+}
+
 /** A file whose beginning came with the answer to `open`; small files need no further round trip. */
 export class OpenFile implements GuestFile {
   readonly sizeBytes: number | null;
   readonly version: GuestFile["version"];
   readonly #start: Buffer;
-  readonly #read: (offset: number, length: number) => Promise<Buffer>;
-  readonly #close: () => void;
+  readonly #calls: OpenFileCalls;
+  #own: Promise<OwnFile | undefined> | undefined;
   #handle: number;
   #reading = 0;
   #closing = false;
@@ -33,24 +41,25 @@ export class OpenFile implements GuestFile {
     version: GuestFile["version"],
     sizeBytes: number | null,
     start: Buffer,
-    read: (offset: number, length: number) => Promise<Buffer>,
-    close: () => void,
+    calls: OpenFileCalls,
   ) {
     this.#handle = handle;
     this.version = version;
     this.sizeBytes = sizeBytes;
     this.#start = start;
-    this.#read = read;
-    this.#close = close;
+    this.#calls = calls;
   }
 
-  async read(offset: number, length: number): Promise<Buffer> {
+  async read(offset: number, length: number, into?: Buffer): Promise<Buffer> {
     if (offset < this.#start.length || this.#handle === 0)
       return this.#start.subarray(offset, offset + length);
     if (this.#closing) throw new Error("read after close");
     this.#reading += 1;
     try {
-      return await this.#read(offset, Math.min(length, readMaxBytes));
+      const own = into === undefined || into.length === 0 ? undefined : await this.#large();
+      return own
+        ? await own.read((into as Buffer).subarray(0, length), offset)
+        : await this.#calls.read(offset, Math.min(length, readMaxBytes));
     } finally {
       this.#reading -= 1;
       this.#closeIfIdle();
@@ -62,10 +71,17 @@ export class OpenFile implements GuestFile {
     this.#closeIfIdle();
   }
 
+  async #large(): Promise<OwnFile | undefined> {
+    if (this.sizeBytes === null || this.sizeBytes < ownFromBytes) return undefined;
+    this.#own ??= this.#calls.own();
+    return this.#own;
+  }
+
   /** The number of the handle is given out again after a close, so no read may be on its way. */
   #closeIfIdle(): void {
     if (!this.#closing || this.#reading > 0 || this.#handle === 0) return;
     this.#handle = 0;
-    this.#close();
+    this.#calls.close();
+    void this.#own?.then((own) => own?.close());
   }
 }

@@ -1,21 +1,28 @@
 import type { GuestUpload } from "./file-types.ts";
 import type { GuestEntry } from "./file-types.ts";
+import { type OwnFile, ownChunkBytes, ownFromBytes } from "./own-files.ts";
 
 /** So many bytes go to the file server in one frame, and so many frames are on their way at once. */
 const frameBytes = 262_144;
 const framesOnTheWay = 4;
+/** Writes to the file itself that are under way: one is done while the next is gathered. */
+const writesOnTheWay = 2;
 
 export interface UploadCalls {
   /** Bytes at that offset; frames may be written in any order. */
   data(offset: number, pieces: readonly Buffer[], bytes: number): Promise<unknown>;
+  /** The file itself, once it is large; undefined: only by `data`. */
+  own(): Promise<OwnFile | undefined>;
   commit(): Promise<GuestEntry>;
   abandon(): Promise<unknown>;
 }
 
-/** Gathers what comes into frames, and keeps a few of them on their way. */
+/** Gathers what comes into frames, or chunks of the file itself once it is large, and keeps a few of them on their way. */
 export class Upload implements GuestUpload {
   readonly #calls: UploadCalls;
   readonly #onTheWay = new Set<Promise<void>>();
+  #own: Promise<OwnFile | undefined> | undefined;
+  #file: OwnFile | undefined;
   #gathered: Buffer[] = [];
   #gatheredBytes = 0;
   #offset = 0;
@@ -30,10 +37,14 @@ export class Upload implements GuestUpload {
     for (const piece of pieces) {
       this.#gathered.push(piece);
       this.#gatheredBytes += piece.length;
-      if (this.#gatheredBytes >= frameBytes) this.#flush();
+      if (this.#gatheredBytes >= (this.#file ? ownChunkBytes : frameBytes)) this.#flush();
     }
-    while (this.#onTheWay.size >= framesOnTheWay && this.#failure === undefined)
-      await Promise.race(this.#onTheWay);
+    if (this.#own === undefined && this.#offset >= ownFromBytes) {
+      this.#own = this.#calls.own();
+      this.#file = await this.#own;
+    }
+    const atOnce = this.#file ? writesOnTheWay : framesOnTheWay;
+    while (this.#onTheWay.size >= atOnce && this.#failure === undefined) await Promise.race(this.#onTheWay);
     if (this.#failure) throw this.#failure;
   }
 
@@ -54,6 +65,7 @@ export class Upload implements GuestUpload {
 
   async #settled(): Promise<void> {
     while (this.#onTheWay.size > 0) await Promise.race(this.#onTheWay);
+    await (await this.#own)?.close();
   }
 
   #flush(): void {
@@ -68,7 +80,7 @@ export class Upload implements GuestUpload {
 
   async #send(offset: number, pieces: readonly Buffer[], bytes: number): Promise<void> {
     try {
-      await this.#calls.data(offset, pieces, bytes);
+      await (this.#file?.write(pieces, bytes, offset) ?? this.#calls.data(offset, pieces, bytes));
     } catch (error) {
       this.#failure ??= error as Error;
     }

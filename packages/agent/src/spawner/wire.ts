@@ -1,5 +1,5 @@
 /** Frames between the agent and a guest, as native/guest/PROTOCOL.md describes them; native/guest/wire.c is the other side. */
-export const wireVersion = 1;
+export const wireVersion = 2;
 export const headerBytes = 12;
 export const frameMaxBytes = 4 * 1024 * 1024;
 /** Bytes of stdin that may be sent before the first credit, and what a file read may ask for. */
