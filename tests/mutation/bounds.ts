@@ -228,6 +228,15 @@ export const bounds: readonly Defence[] = [
     heavy: true,
   },
   {
+    what: "a bomb that outlives the service is ended by the next one",
+    file: "packages/host/src/drivers/gvisor/watch/exit-watch.ts",
+    find: "this.#storms.start(machines);",
+    replace: "",
+    project: "faults",
+    test: "tests/faults/attacked-kill.test.ts",
+    heavy: true,
+  },
+  {
     what: "a snapshot waits while the host looks for a fork bomb",
     file: "packages/host/src/drivers/gvisor/unit.ts",
     find: "    await this.#held;\n    this.#taking += 1;",
@@ -265,6 +274,22 @@ export const bounds: readonly Defence[] = [
     test: "tests/host/hangs.test.ts",
     named: "keeper was killed",
     heavy: true,
+  },
+  {
+    what: "a virtual machine that does not go on after a snapshot is one that hangs",
+    file: "packages/host/src/drivers/qemu/vm.ts",
+    find: 'await this.#qmp.execute("cont").finally(',
+    replace: 'await this.#qmp.execute("cont").then(',
+    project: "unit",
+    test: "packages/host/src/drivers/qemu/vm.test.ts",
+  },
+  {
+    what: "more than its connection tells of a virtual machine's end",
+    file: "packages/host/src/drivers/qemu/vm.ts",
+    find: ".finally(() => this.#qmp.close())",
+    replace: "",
+    project: "unit",
+    test: "packages/host/src/drivers/qemu/vm.test.ts",
   },
   {
     what: "a connection whose request may lie unread carries no other",

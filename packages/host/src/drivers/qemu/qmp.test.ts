@@ -1,56 +1,27 @@
 import { mkdtemp, rm } from "node:fs/promises";
-import { createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, describe, expect, it } from "vitest";
+import { type Answering, fakeQemu, type QmpCommand } from "../../testing/fake-qemu.ts";
 import { QmpClient, QmpError, QmpTimeout } from "./qmp.ts";
 
-const GREETING = '{"QMP": {"version": {}, "capabilities": []}}\r\n';
 const closers: (() => Promise<void> | void)[] = [];
 afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close();
 });
 
-interface Command {
-  readonly execute: string;
-  readonly id: number;
-  readonly arguments?: object;
-}
-
-/** A QEMU that says what `answer` says; "" is silence. */
-async function fakeQemu(answer: (command: Command, socket: Socket) => string): Promise<string> {
+async function connectTo(answer: Answering): Promise<QmpClient> {
   const dir = await mkdtemp(join(tmpdir(), "qmp-test-"));
-  const server = createServer((socket) => {
-    socket.on("error", () => undefined);
-    socket.write(GREETING);
-    socket.on("data", (data) => {
-      for (const line of data.toString().trim().split("\n")) {
-        const command = JSON.parse(line) as Command;
-        socket.write(
-          command.execute === "qmp_capabilities"
-            ? `{"return": {}, "id": ${command.id}}\r\n`
-            : answer(command, socket),
-        );
-      }
-    });
-  });
-  await new Promise<void>((resolve) => server.listen(join(dir, "s"), resolve));
-  closers.push(async () => {
-    server.close();
-    await rm(dir, { recursive: true, force: true });
-  });
-  return dir;
-}
-
-async function connectTo(answer: Parameters<typeof fakeQemu>[0]): Promise<QmpClient> {
-  const client = await QmpClient.connect(await fakeQemu(answer), "s");
+  closers.push(() => rm(dir, { recursive: true, force: true }));
+  closers.push(await fakeQemu(join(dir, "s"), answer));
+  const client = await QmpClient.connect(dir, "s");
   closers.push(() => client.close());
   return client;
 }
 
 describe("QmpClient", () => {
   it("gives each command its own answer, whatever their order and however they are cut", async () => {
-    const held: Command[] = [];
+    const held: QmpCommand[] = [];
     const client = await connectTo((command, socket) => {
       held.push(command);
       if (held.length < 2) return "";

@@ -203,10 +203,11 @@ export class Vm {
     await this.#qmp.execute("stop", SAVE_TIMEOUT_MS);
   }
 
-  /** Harmless when it runs. */
+  /** Harmless when it runs. One that does not go on stands still on our behalf no more: it hangs. */
   async resume(): Promise<void> {
-    await this.#qmp.execute("cont");
-    this.pausedByUs = false;
+    await this.#qmp.execute("cont").finally(() => {
+      this.pausedByUs = false;
+    });
   }
 
   /** Paused: writes the state of all devices to <directory>/devices. */
@@ -268,10 +269,10 @@ export class Vm {
     return agentAnswers(this.agentHost, this.agentPort, timeoutMs);
   }
 
-  /** It stopped answering: makes an end of it, which `ended` then tells. */
+  /** It stopped answering: makes an end of it, which `ended` then tells, also of a process that does not end. */
   async endAsHung(): Promise<void> {
     this.#lastEvent = "hung";
-    await this.#killProcess();
+    await this.#killProcess().finally(() => this.#qmp.close());
   }
 
   async #untilAnswers(start: VmStart): Promise<void> {

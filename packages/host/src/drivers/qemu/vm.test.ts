@@ -1,0 +1,78 @@
+// What tells that a machine has ended, and that one hangs, where QEMU does not do as it should: it keeps its connection, or does not go on.
+import { type ChildProcess, spawn } from "node:child_process";
+import { mkdir, mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { silentLog } from "@cloche/base";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import { answered, type Answering, fakeQemu, refused } from "../../testing/fake-qemu.ts";
+import { identify } from "../process-identity.ts";
+import { diskOf, GUEST_DISK_DEVICE, vmFiles } from "./command-line.ts";
+import type { VmEnvironment } from "./environment.ts";
+import { Vm } from "./vm.ts";
+import { hostBootId, saveVmRecord, vmDirectory } from "./vm-record.ts";
+
+let dir: string;
+let qemu: ChildProcess;
+let close: () => void = () => undefined;
+beforeEach(async () => {
+  dir = await mkdtemp(join(tmpdir(), "vm-test-"));
+  await mkdir(vmDirectory(dir));
+  qemu = spawn("sleep", ["600"]);
+});
+afterEach(async () => {
+  qemu.kill("SIGKILL");
+  close();
+  await rm(dir, { recursive: true, force: true });
+});
+
+const disk = { qdev: GUEST_DISK_DEVICE, inserted: { file: `/vm/${diskOf(1).file}` } };
+const answers: Readonly<Record<string, unknown>> = {
+  "query-status": { status: "paused" },
+  "query-block": [disk],
+  "query-named-block-nodes": [],
+};
+const obedient: Answering = (command) => answered(command, answers[command.execute] ?? {});
+
+/** One that a service of before left paused. */
+async function adopted(answer: Answering): Promise<Vm> {
+  close = await fakeQemu(join(vmDirectory(dir), vmFiles.socket), answer);
+  const process = await identify(qemu.pid ?? 0);
+  await saveVmRecord(dir, {
+    id: "sbx-a",
+    shape: { vcpus: 1, memoryMb: 256 },
+    cpus: 1,
+    uid: 1,
+    bootedFrom: { kernel: "", firstRoot: "", systemImage: "" },
+    slot: 1,
+    bootId: await hostBootId(),
+    ...(process && { process }),
+    disks: 1,
+  });
+  const network = { adopt: async () => ({ agentHost: "127.0.0.1" }) };
+  const environment = { tag: "t", network, log: silentLog } as unknown as VmEnvironment;
+  const vm = await Vm.adopt(environment, { id: "sbx-a", dir, diskImage: "" });
+  if (!vm) throw new Error("not adopted");
+  return vm;
+}
+
+it("stands still on our behalf until it goes on", async () => {
+  const vm = await adopted(obedient);
+  expect(vm.standsStill).toBe(true);
+  await vm.resume();
+  expect(vm.standsStill).toBe(false);
+});
+
+it("that does not go on is one that hangs", async () => {
+  const vm = await adopted((command, socket) =>
+    command.execute === "cont" ? refused(command, "no") : obedient(command, socket),
+  );
+  await expect(vm.resume()).rejects.toThrow("cont: no");
+  expect(vm.standsStill).toBe(false);
+});
+
+it("that was ended because it hangs tells of its end, though its connection stays", async () => {
+  const vm = await adopted(obedient);
+  await vm.endAsHung();
+  expect(await vm.ended).toBe("the machine stopped answering");
+});
