@@ -1,7 +1,7 @@
 // The QEMU driver with real virtual machines, emulated so that it runs anywhere. One machine at a time where it can be.
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { readdir, stat, truncate } from "node:fs/promises";
+import { copyFile, readdir, stat, truncate } from "node:fs/promises";
 import { createServer, type Server } from "node:net";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
@@ -11,7 +11,9 @@ import {
   snapshotDisk,
 } from "../../packages/host/src/drivers/driver.ts";
 import type { QemuDriver } from "../../packages/host/src/drivers/qemu/driver.ts";
+import { templateKey, type VmPlatform } from "../../packages/host/src/drivers/qemu/platform.ts";
 import { reflink } from "../../packages/host/src/drivers/qemu/reflink.ts";
+import { shapeOf } from "../../packages/host/src/drivers/qemu/shape.ts";
 import { snapshotPaths } from "../../packages/host/src/drivers/qemu/snapshot-files.ts";
 import { vmCgroupPath } from "../../packages/host/src/drivers/qemu/vm-cgroup.ts";
 import { readVmRecord, saveVmRecord, type VmRecord } from "../../packages/host/src/drivers/qemu/vm-record.ts";
@@ -47,14 +49,16 @@ describe.skipIf(!root)("virtual machines", () => {
     (await readVmRecord(made.dir))?.process?.pid ?? 0;
   const counter = async (machine: RunningMachine): Promise<number> =>
     (await call<{ counter: number }>(machine, "/counter")).counter;
+  let platform: VmPlatform;
   const newDriver = (): QemuDriver => {
-    const made = lab.driver({ health: { intervalMs: 1_000, hungAfterMs: 3_000 } });
+    const made = lab.driver({ platform, health: { intervalMs: 1_000, hungAfterMs: 3_000 } });
     made.onExit((id, reason) => exits.push([id, reason]));
     return made;
   };
 
   beforeAll(async () => {
     lab = await openLab("test", { accelerator: "tcg" });
+    platform = lab.platform;
     driver = newDriver();
     await driver.probe();
     await driver.start();
@@ -281,6 +285,39 @@ describe.skipIf(!root)("virtual machines", () => {
     const resumed = await driver.restore(made, into, LAB_RESOURCES);
     expect(await counter(resumed)).toBe(2);
     expect((await runIn(resumed, "cat /mnt/disk/file")).stdout).toBe("asleep\n");
+  });
+
+  it("runs on where an update made another kernel, which new ones have; a suspended one keeps its own", async () => {
+    const { made, machine } = await create("sbx-old");
+    const { made: asleep, machine: slept } = await create("sbx-asleep");
+    for (const one of [machine, slept]) expect(await counter(one)).toBe(1);
+    const pid = await pidOf(made);
+    const into = { dir: await lab.directory("of-the-old-kernel") };
+    await driver.snapshot(asleep, into, { stop: true }, hooksOf(slept));
+    await driver.stopMachine(asleep);
+
+    // What `cloche update` and the next start make: another artifact, which all that boots comes from.
+    const old = lab.platform.kernel;
+    const another = { ...old, key: `updated-${old.release}`, kernel: join(lab.home, "another-kernel") };
+    await copyFile(old.kernel, another.kernel);
+    platform = { ...lab.platform, kernel: another };
+    await driver.stop();
+    driver = newDriver();
+    await driver.start();
+    // The old template is gone.
+    expect(await readdir(join(lab.pool.dir, "vm-templates"))).toEqual([
+      templateKey(platform, shapeOf(LAB_RESOURCES)),
+    ]);
+
+    const kernelOf = async (one: MachineFiles) => (await readVmRecord(one.dir))?.bootedFrom.kernel;
+    expect(await driver.adopt(made)).toEqual(machine);
+    expect([await pidOf(made), await counter(machine), await kernelOf(made)]).toEqual([pid, 2, old.key]);
+    const { made: fresh, machine: next } = await create("sbx-new");
+    expect([await counter(next), await kernelOf(fresh)]).toEqual([1, another.key]);
+    const resumed = await driver.restore(asleep, into, LAB_RESOURCES);
+    // With its memory, and by that name `cloche prune-cache` keeps the artifact.
+    expect([await counter(resumed), await kernelOf(asleep)]).toEqual([2, old.key]);
+    expect((await runIn(resumed, "uname -r")).stdout).toBe(`${old.release}\n`);
   });
 
   it("has the right time soon after a resume, without being told", async () => {

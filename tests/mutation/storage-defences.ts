@@ -103,4 +103,14 @@ export const storageDefences: readonly Defence[] = [
     project: "host",
     test: "tests/host/update.test.ts",
   },
+  {
+    what: "virtual machines made after an update boot its kernel",
+    file: "packages/host/src/drivers/qemu/platform.ts",
+    find: "commandLine, kernel.key, firstRoot.key, systemImage.key)",
+    replace: "commandLine, kernel.release, firstRoot.key, systemImage.key)",
+    project: "host",
+    test: "tests/host/qemu.test.ts",
+    named: "another kernel",
+    heavy: true,
+  },
 ];
