@@ -1,22 +1,7 @@
 /** The boundary: our errors as Connect's, and the one error shape for what Connect would answer without a body. */
-import type { ClocheError, ErrorCode } from "@cloche/protocol";
-import { Code, ConnectError } from "@connectrpc/connect";
-
-const connectCodes: Record<ErrorCode, Code> = {
-  invalid_argument: Code.InvalidArgument,
-  unauthenticated: Code.Unauthenticated,
-  permission_denied: Code.PermissionDenied,
-  not_found: Code.NotFound,
-  already_exists: Code.AlreadyExists,
-  failed_precondition: Code.FailedPrecondition,
-  aborted: Code.Aborted,
-  deadline_exceeded: Code.DeadlineExceeded,
-  resource_exhausted: Code.ResourceExhausted,
-  unimplemented: Code.Unimplemented,
-  unavailable: Code.Unavailable,
-  internal: Code.Internal,
-  canceled: Code.Canceled,
-};
+import type { ClocheError } from "@cloche/protocol";
+import { connectCodes } from "@cloche/protocol/connect-codes";
+import { ConnectError } from "@connectrpc/connect";
 
 /** The error as Connect sends it: HTTP status, code and message by Connect's own mapping (spec/contract.md, Both surfaces). */
 export function connectErrorFrom(error: ClocheError): ConnectError {

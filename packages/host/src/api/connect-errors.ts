@@ -1,24 +1,9 @@
 // The boundary: whatever was thrown as our errors, and those as Connect's.
-import { ClocheError, type ErrorCode } from "@cloche/protocol";
-import { Code, ConnectError } from "@connectrpc/connect";
+import { ClocheError } from "@cloche/protocol";
+import { connectCodes } from "@cloche/protocol/connect-codes";
+import { ConnectError } from "@connectrpc/connect";
 import { NativeError } from "../sys/native.ts";
 import { CommandError } from "../sys/run.ts";
-
-const connectCodes: Record<ErrorCode, Code> = {
-  invalid_argument: Code.InvalidArgument,
-  unauthenticated: Code.Unauthenticated,
-  permission_denied: Code.PermissionDenied,
-  not_found: Code.NotFound,
-  already_exists: Code.AlreadyExists,
-  failed_precondition: Code.FailedPrecondition,
-  aborted: Code.Aborted,
-  deadline_exceeded: Code.DeadlineExceeded,
-  resource_exhausted: Code.ResourceExhausted,
-  unimplemented: Code.Unimplemented,
-  unavailable: Code.Unavailable,
-  internal: Code.Internal,
-  canceled: Code.Canceled,
-};
 
 /** A joined error (work and its undo failed) answers with the first, which is why it failed. */
 export function publicError(thrown: unknown): ClocheError {
