@@ -3,6 +3,23 @@ import type { Defence } from "./defence.ts";
 
 export const bounds: readonly Defence[] = [
   {
+    what: "connections that ask nothing keep nobody out",
+    file: "packages/edge/src/connection-places.ts",
+    find: "this.#places.size >= this.#most && !this.#closeOne()",
+    replace: "this.#places.size >= this.#most",
+    project: "unit",
+    test: "packages/edge/src/connection-places.test.ts",
+    named: "keep nobody out",
+  },
+  {
+    what: "a connection whose request is under way keeps its place",
+    file: "packages/edge/src/connection-places.ts",
+    find: "if (isBusy(place)) this.#line.delete(key);",
+    replace: "if (this.#most < 0) this.#line.delete(key);",
+    project: "unit",
+    test: "packages/edge/src/connection-places.test.ts",
+  },
+  {
     what: "an answer of an agent has a deadline to its last byte",
     file: "packages/host/src/agent-calls/whole-answer.ts",
     find: "const deadline = setTimeout(() => fail(",

@@ -9,6 +9,7 @@
  */
 import type { Socket } from "node:net";
 import { watchBody } from "./body-stall.ts";
+import { askFor, type ConnectionPlaces } from "./connection-places.ts";
 import { drainRest } from "./drain-rest.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
@@ -19,6 +20,8 @@ interface ClientConnection {
   current: Exchange | undefined;
   queue: Array<() => Exchange>;
   endWatch: (() => void) | undefined;
+  /** Of its current request. */
+  answered: (() => void) | undefined;
   halfClosed: NodeJS.Timeout | undefined;
   /** It carries one request, and what follows that is dropped. */
   takesOne: boolean;
@@ -30,11 +33,13 @@ interface ClientConnection {
 export class ClientConnections {
   readonly #connections = new Map<Socket, ClientConnection>();
   readonly #limits: EdgeLimits;
+  readonly #places: ConnectionPlaces;
   readonly #onOver: (exchange: Exchange) => void;
 
   /** `onOver`: an exchange came to its end, whichever. */
-  constructor(limits: EdgeLimits, onOver: (exchange: Exchange) => void) {
+  constructor(limits: EdgeLimits, places: ConnectionPlaces, onOver: (exchange: Exchange) => void) {
     this.#limits = limits;
+    this.#places = places;
     this.#onOver = onOver;
   }
 
@@ -43,6 +48,7 @@ export class ClientConnections {
       current: undefined,
       queue: [],
       endWatch: undefined,
+      answered: undefined,
       halfClosed: undefined,
       takesOne: false,
       isUsed: false,
@@ -62,10 +68,6 @@ export class ClientConnections {
       current?.clientGone();
       if (current !== undefined) this.#over(socket, connection, current);
     });
-  }
-
-  get size(): number {
-    return this.#connections.size;
   }
 
   current(socket: Socket): Exchange | undefined {
@@ -100,6 +102,7 @@ export class ClientConnections {
   #begin(socket: Socket, connection: ClientConnection, begin: () => Exchange): void {
     const exchange = begin();
     connection.current = exchange;
+    connection.answered = askFor(exchange, this.#places, this.#limits);
     const over = (): void => this.#over(socket, connection, exchange);
     exchange.response.once("finish", over);
     exchange.onOver = over;
@@ -111,6 +114,8 @@ export class ClientConnections {
     connection.current = undefined;
     connection.endWatch?.();
     connection.endWatch = undefined;
+    // A connection that left for another protocol keeps its place.
+    if (!exchange.upgraded) connection.answered?.();
     exchange.over = true;
     this.#onOver(exchange);
     if (exchange.hasBody && !exchange.request.complete && !connection.closing)

@@ -16,6 +16,7 @@ export interface EdgeLimits {
   bodyStallMs: number;
   /** Bodies up to this size reach the agent in one piece, and never before they are whole. */
   bufferedBodyBytes: number;
+  /** Clients' connections of all listeners (connection-places.ts). */
   connections: number;
   /** Of one sandbox, its ports included; five seconds' worth at once. 0: no limit. */
   requestsPerSecond: number;

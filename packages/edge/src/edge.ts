@@ -15,6 +15,7 @@ import { type Clock, type Log, logIds, Metrics } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ClientConnections } from "./client-connections.ts";
 import { type ClientWire, Http1Wire } from "./client-wire.ts";
+import { ConnectionPlaces } from "./connection-places.ts";
 import type { CorsOrigins } from "./cors.ts";
 import { answerHealth, isHealthCheck } from "./health.ts";
 import { edgeMetrics, type MeasureExchange } from "./edge-metrics.ts";
@@ -115,8 +116,9 @@ class EdgeServer implements Edge {
       wallMs: () => this.#clock.nowMs(),
     });
     const onOver = (exchange: Exchange): void => this.#exchangeOver(exchange);
-    this.#clients = new ClientConnections(this.#limits, onOver);
-    this.#http2 = new Http2Clients(this.#limits, (...stream) => this.#beginHttp2(...stream), onOver);
+    const places = new ConnectionPlaces(this.#limits);
+    this.#clients = new ClientConnections(this.#limits, places, onOver);
+    this.#http2 = new Http2Clients(this.#limits, places, (...stream) => this.#beginHttp2(...stream), onOver);
     this.#router = new Router({
       baseDomain: options.baseDomain.toLowerCase(),
       table: this.#table,
@@ -130,12 +132,12 @@ class EdgeServer implements Edge {
     });
     this.#measure = edgeMetrics(options.metrics ?? new Metrics(), () => ({
       requests: this.#open,
-      connections: this.#clients.size + this.#http2.size,
+      connections: places.size,
     }));
     const handlers = this.#handlers();
-    this.#listener = Listener.tls(options.tls, this.#clients, this.#limits, handlers);
+    this.#listener = Listener.tls(options.tls, this.#clients, places, this.#limits, handlers);
     this.#plainListener =
-      options.plain && Listener.plain(options.plain.address, this.#clients, this.#limits, handlers);
+      options.plain && Listener.plain(options.plain.address, this.#clients, places, this.#limits, handlers);
   }
 
   #handlers(): ListenerHandlers {

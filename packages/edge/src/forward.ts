@@ -2,6 +2,7 @@ import { ClocheError } from "@cloche/protocol";
 import type { AgentConnection, AnswerFailure, AnswerHandlers } from "./agent-connection.ts";
 import type { AnswerHead } from "./answer-parser.ts";
 import type { AgentPool } from "./agent-pool.ts";
+import { isKeptUntilWhole } from "./connection-places.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import { type Exchange, joinSockets } from "./exchange.ts";
 import { answerHeaders, type RawHeaders } from "./headers.ts";
@@ -44,11 +45,8 @@ const answerGatheredBytes = 8 * recordBytes;
  * been begun (no connection) or may be repeated (idempotent, body at hand).
  */
 export function forward(exchange: Exchange, forwarding: Forwarding, limits: EdgeLimits): void {
-  const length = Number(exchange.request.headers["content-length"] ?? Number.NaN);
   if (!exchange.hasBody) return send(exchange, forwarding, Buffer.alloc(0));
-  if (length > limits.bufferedBodyBytes || Number.isNaN(length) || exchange.expectsContinue) {
-    return send(exchange, forwarding, undefined);
-  }
+  if (!isKeptUntilWhole(exchange, limits)) return send(exchange, forwarding, undefined);
   const chunks: Buffer[] = [];
   exchange.request.on("data", (chunk: Buffer) => chunks.push(chunk));
   exchange.request.once("end", () => {

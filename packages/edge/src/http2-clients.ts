@@ -16,6 +16,7 @@ import type { IncomingHttpHeaders } from "node:http2";
 import type { Socket } from "node:net";
 import { ClocheError } from "@cloche/protocol";
 import { watchBody } from "./body-stall.ts";
+import { askFor, type ConnectionPlaces } from "./connection-places.ts";
 import { boundControlFrames } from "./control-frames.ts";
 import { drainRest } from "./drain-rest.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
@@ -39,12 +40,19 @@ interface Connection {
 export class Http2Clients {
   readonly #connections = new Map<ServerHttp2Session, Connection>();
   readonly #limits: EdgeLimits;
+  readonly #places: ConnectionPlaces;
   readonly #begin: BeginHttp2;
   readonly #onOver: (exchange: Exchange) => void;
   #isDraining = false;
 
-  constructor(limits: EdgeLimits, begin: BeginHttp2, onOver: (exchange: Exchange) => void) {
+  constructor(
+    limits: EdgeLimits,
+    places: ConnectionPlaces,
+    begin: BeginHttp2,
+    onOver: (exchange: Exchange) => void,
+  ) {
     this.#limits = limits;
+    this.#places = places;
     this.#begin = begin;
     this.#onOver = onOver;
   }
@@ -68,10 +76,6 @@ export class Http2Clients {
       },
     });
     this.#add(session, socket);
-  }
-
-  get size(): number {
-    return this.#connections.size;
   }
 
   #add(session: ServerHttp2Session, socket: Socket): void {
@@ -117,6 +121,7 @@ export class Http2Clients {
     const exchange = this.#begin(request, response, new Http2Wire(stream, socket));
     const { exchanges, idle } = connection;
     exchanges.add(exchange);
+    stream.once("close", askFor(exchange, this.#places, this.#limits));
     const endWatch = exchange.hasBody
       ? watchBody(exchange, this.#limits, () => request.bodyBytes)
       : undefined;

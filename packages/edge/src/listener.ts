@@ -8,6 +8,7 @@ import { type AddressInfo, isIP, type Socket } from "node:net";
 import { ClocheError } from "@cloche/protocol";
 import type { ClientConnections } from "./client-connections.ts";
 import { isTls } from "./client-wire.ts";
+import { connectionKey, type ConnectionPlaces } from "./connection-places.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import { type FirstHeadFailure, readFirstHead } from "./first-head.ts";
 import { answerRaw } from "./raw-answer.ts";
@@ -43,17 +44,20 @@ const headFailures: Record<Exclude<FirstHeadFailure, "none">, ClocheError> = {
 export class Listener {
   readonly #server: http.Server | https.Server;
   readonly #clients: ClientConnections;
+  readonly #places: ConnectionPlaces;
   readonly #limits: EdgeLimits;
   readonly #sockets = new Set<Socket>();
 
   private constructor(
     server: http.Server | https.Server,
     clients: ClientConnections,
+    places: ConnectionPlaces,
     limits: EdgeLimits,
     handlers: ListenerHandlers,
   ) {
     this.#server = server;
     this.#clients = clients;
+    this.#places = places;
     this.#limits = limits;
     this.#serve(handlers);
   }
@@ -61,6 +65,7 @@ export class Listener {
   static tls(
     tls: TlsFiles,
     clients: ClientConnections,
+    places: ConnectionPlaces,
     limits: EdgeLimits,
     handlers: ListenerHandlers,
   ): Listener {
@@ -73,28 +78,28 @@ export class Listener {
       ...httpSettings(limits),
     });
     server.on("tlsClientError", (error) => handlers.handshakeFailed(error));
-    return new Listener(server, clients, limits, handlers);
+    return new Listener(server, clients, places, limits, handlers);
   }
 
   /** Without TLS, at an address of the loopback. */
   static plain(
     address: string,
     clients: ClientConnections,
+    places: ConnectionPlaces,
     limits: EdgeLimits,
     handlers: ListenerHandlers,
   ): Listener {
     if (!isLoopback(address))
       throw new Error(`${address} is not of the loopback; nothing is served there without TLS`);
-    return new Listener(http.createServer(httpSettings(limits)), clients, limits, handlers);
+    return new Listener(http.createServer(httpSettings(limits)), clients, places, limits, handlers);
   }
 
   #serve(handlers: ListenerHandlers): void {
     const server = this.#server;
-    const { connections, lingerMs } = this.#limits;
+    const { lingerMs } = this.#limits;
     server.timeout = 0;
     // Node would drop headers beyond this silently; the router counts and refuses.
     server.maxHeadersCount = 0;
-    server.maxConnections = connections;
     // A FIN is not yet a client that went away; ClientConnections decides.
     (server as http.Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
     // In place of node's own listener, which parses every connection at once.
@@ -106,8 +111,13 @@ export class Listener {
       else this.#open(socket, handlers, () => toParser.forEach((listener) => listener.call(server, socket)));
     });
     server.on("connection", (socket: Socket) => {
+      const key = connectionKey(socket);
+      if (!this.#places.take(key, () => socket.destroy())) return void socket.destroy();
       this.#sockets.add(socket);
-      socket.once("close", () => this.#sockets.delete(socket));
+      socket.once("close", () => {
+        this.#sockets.delete(socket);
+        this.#places.leave(key);
+      });
     });
     server.on("request", (request, response) => handlers.request(request, response, false));
     server.on("checkContinue", (request, response) => handlers.request(request, response, true));

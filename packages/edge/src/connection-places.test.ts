@@ -1,0 +1,131 @@
+import { once } from "node:events";
+import net, { type Socket } from "node:net";
+import { describe, expect, it } from "vitest";
+import { ConnectionPlaces } from "./connection-places.ts";
+import { sandboxA } from "./testing/fake-gateway.ts";
+import { http2Client, open, replyOf } from "./testing/http2-client.ts";
+import { Rig, until } from "./testing/rig.ts";
+
+describe("places", () => {
+  const closed: string[] = [];
+  const filled = (names: string): ConnectionPlaces => {
+    closed.length = 0;
+    const places = new ConnectionPlaces({ connections: names.length });
+    for (const name of names) take(places, name);
+    return places;
+  };
+  const take = (places: ConnectionPlaces, name: string): boolean =>
+    places.take(name, () => closed.push(name));
+  const whole = (): boolean => true;
+
+  it("are given up by who has asked nothing for longest", () => {
+    const places = filled("abc");
+    places.ask("a", whole)();
+    for (const name of "defg") expect(take(places, name)).toBe(true);
+    expect(closed).toEqual(["b", "c", "a", "d"]);
+    expect(places.size).toBe(3);
+  });
+
+  it("are kept by who asks something, and by who left for another protocol", () => {
+    const places = filled("abc");
+    const answered = places.ask("a", whole);
+    places.ask("b", whole);
+    const second = places.ask("a", whole);
+    answered();
+    answered();
+    expect(take(places, "d")).toBe(true);
+    places.ask("d", whole);
+    expect(take(places, "e")).toBe(false);
+    second();
+    expect(take(places, "e")).toBe(true);
+    expect(closed).toEqual(["c", "a"]);
+  });
+
+  it("are not kept by a request that is not whole, which becomes so unnoticed", () => {
+    const places = filled("ab");
+    let isWhole = false;
+    const answered = places.ask("a", () => isWhole);
+    places.ask("b", () => false);
+    isWhole = true;
+    expect(take(places, "c")).toBe(true);
+    answered();
+    expect(take(places, "d")).toBe(true);
+    expect(closed).toEqual(["b", "c"]);
+    expect(take(places, "e")).toBe(true);
+    expect(closed).toEqual(["b", "c", "a"]);
+  });
+
+  it("are free when their connection is closed, however late its answer", () => {
+    const places = filled("a");
+    const answered = places.ask("a", whole);
+    places.leave("a");
+    expect(take(places, "b")).toBe(true);
+    answered();
+    expect(places.size).toBe(1);
+    places.leave("b");
+    expect(places.size).toBe(0);
+  });
+});
+
+describe("connections that ask nothing", () => {
+  const mute = async (port: number, first = ""): Promise<Socket> => {
+    const socket = net.connect(port, "127.0.0.1");
+    socket.on("error", () => undefined);
+    await once(socket, "connect");
+    if (first !== "") socket.write(first);
+    return socket;
+  };
+  const head = `POST /v1/exec HTTP/1.1\r\nhost: 127.0.0.1\r\nx-sandbox-id: ${sandboxA}\r\n`;
+
+  it("keep nobody out, whichever listener they came by and whatever they began to send", async () => {
+    await using rig = await Rig.start({ limits: { connections: 9 } });
+    const answers: (() => void)[] = [];
+    rig.onAgent = (_request, response) => answers.push(() => response.end("late"));
+    const underWay = rig.ask({ path: "/v1/store" });
+    await until(() => answers.length === 1);
+    using session = http2Client(rig);
+    const stream = replyOf(open(rig, session, { ":path": "/v1/store" }));
+    await until(() => answers.length === 2);
+    const socket = await rig.connect();
+    socket.write(
+      `GET /v1/socket HTTP/1.1\r\nhost: ${rig.host()}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n`,
+    );
+    const [hello] = (await once(socket, "data")) as [Buffer];
+    expect(hello.toString()).toContain("101");
+    const ended: string[] = [];
+    const kinds: [string, () => Promise<Socket>][] = [
+      ["plain", () => mute(rig.plainPort)],
+      ["half a head", () => mute(rig.plainPort, head)],
+      ["half a body", () => mute(rig.plainPort, `${head}content-length: 100\r\n\r\n{`)],
+      ["no handshake", () => mute(rig.port)],
+      ["TLS", () => rig.connect()],
+      [
+        "TLS, half a head",
+        async () => {
+          const half = await rig.connect();
+          half.write(head);
+          return half;
+        },
+      ],
+    ];
+    for (const [kind, open] of kinds) (await open()).once("close", () => ended.push(kind));
+    rig.onAgent = undefined;
+    for (let request = 0; request < 3; request += 1) {
+      expect((await rig.ask({ path: "/v1/store" })).status).toBe(200);
+      const shared = { headers: { "x-sandbox-id": sandboxA } };
+      expect((await rig.askPlain("/v1/store", shared)).status).toBe(200);
+    }
+    await until(() => ended.length > 0);
+    for (let more = 0; more < 20; more += 1) await mute(more % 2 === 0 ? rig.port : rig.plainPort);
+    await until(() => ended.length === kinds.length);
+    expect((await rig.ask({ path: "/v1/store" })).status).toBe(200);
+    socket.write("still there");
+    const [echo] = (await once(socket, "data")) as [Buffer];
+    expect(echo.toString()).toContain("still there");
+    for (const answer of answers) answer();
+    expect((await underWay).body).toBe("late");
+    expect((await stream).body).toBe("late");
+    for (let more = 0; more < 10; more += 1) await mute(rig.plainPort);
+    await until(() => session.destroyed);
+  });
+});
