@@ -12,12 +12,14 @@ import { storageDefences } from "./storage-defences.ts";
 
 import { addressDefences } from "./address-defences.ts";
 import { channelDefences } from "./channel-defences.ts";
+import { clusterDefences } from "./cluster-defences.ts";
 import { mcpDefences } from "./mcp-defences.ts";
 
 export const defences: readonly Defence[] = [
   ...channelDefences,
   ...addressDefences,
   ...mcpDefences,
+  ...clusterDefences,
   ...e2bDefences,
   {
     what: "a token is good for its own sandbox only",

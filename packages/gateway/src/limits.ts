@@ -40,6 +40,10 @@ export const gatewayLimits = {
   usagePruneMs: 3_600_000,
   hostInfoCacheMs: 30_000,
   closeMs: 5_000,
+  /** A host's lease, by the database's clock: renewed, run out, and the host taken for lost, all from its last renewal. */
+  hostRenewMs: 5_000,
+  hostLeaseMs: 15_000,
+  hostLostMs: 20_000,
   /** Of the services without an API key: streams open at once, bytes of a message, requests in one stream of reflection. */
   openStreams: 100,
   openMessageBytes: 16_384,

@@ -9,6 +9,7 @@ import { type Dialect, Kysely, sql } from "kysely";
 import { ApiKeys } from "./api-keys.ts";
 import { Audit } from "./audit.ts";
 import { FileLinks } from "./file-links.ts";
+import { Hosts } from "./hosts.ts";
 import { IdempotencyKeys } from "./idempotency-keys.ts";
 import { migrate } from "./migrations.ts";
 import { withOutOfReach } from "./out-of-reach.ts";
@@ -32,6 +33,7 @@ export interface Database {
   readonly idempotencyKeys: IdempotencyKeys;
   readonly audit: Audit;
   readonly usage: Usage;
+  readonly hosts: Hosts;
   /** Opening claims nothing: whoever serves from it does. */
   readonly ownership: OwnedPlace;
   /** True when this start made the schema: nothing was known before. */
@@ -76,6 +78,7 @@ async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Prom
     idempotencyKeys: new IdempotencyKeys(db),
     audit: new Audit(db),
     usage: new Usage(db),
+    hosts: new Hosts(db),
     ownership: new OwnerOfDatabase(db),
     isNew: foundVersion === 0,
     async ping() {

@@ -221,6 +221,23 @@ const migrations: readonly Migration[] = [
       .column("expires_at")
       .execute();
   },
+
+  async function version8(schema) {
+    await schema
+      .createTable("hosts")
+      .addColumn("id", "text", (c) => c.primaryKey())
+      .addColumn("generation", "bigint", (c) => c.notNull())
+      .addColumn("lease_until", "bigint", (c) => c.notNull())
+      .addColumn("lost_at", "bigint")
+      .addColumn("address", "text", (c) => c.notNull())
+      .addColumn("zone", "text", (c) => c.notNull())
+      .addColumn("cpu_class", "text", (c) => c.notNull())
+      .addColumn("capacity_memory_mb", "bigint", (c) => c.notNull())
+      .addColumn("reserved_memory_mb", "bigint", (c) => c.notNull())
+      .addColumn("state", "text", (c) => c.notNull())
+      .addColumn("version", "text", (c) => c.notNull())
+      .execute();
+  },
 ];
 
 const isPostgres = (db: Kysely<unknown>): boolean =>

@@ -150,6 +150,25 @@ export interface OwnerRow {
   seen_at: number;
 }
 
+/** A host of a cluster and its lease. Empty on a single machine. */
+export interface HostRow {
+  id: string;
+  /** Of the process that holds the lease: each registration takes the next. */
+  generation: number;
+  /** By the database's clock, as `lost_at`. */
+  lease_until: number;
+  /** When a gateway declared it lost; null: it is not. */
+  lost_at: number | null;
+  address: string;
+  zone: string;
+  cpu_class: string;
+  capacity_memory_mb: number;
+  reserved_memory_mb: number;
+  /** `open`, `cordoned` or `draining`. */
+  state: string;
+  version: string;
+}
+
 export interface Schema {
   teams: TeamRow;
   api_keys: ApiKeyRow;
@@ -163,4 +182,5 @@ export interface Schema {
   audit: AuditRow;
   usage_intervals: UsageIntervalRow;
   owner: OwnerRow;
+  hosts: HostRow;
 }

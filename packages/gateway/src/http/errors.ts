@@ -1,5 +1,5 @@
 /** The boundary: our errors as Connect's, and the one error shape for what Connect would answer without a body. */
-import type { ClocheError } from "@cloche/protocol";
+import { ClocheError } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import { ConnectError } from "@connectrpc/connect";
 
@@ -9,6 +9,15 @@ export function connectErrorFrom(error: ClocheError): ConnectError {
   if (error.code === "unauthenticated") headers["www-authenticate"] = "Bearer";
   if (error.retryAfterSeconds !== undefined) headers["retry-after"] = String(error.retryAfterSeconds);
   return new ConnectError(error.message, connectCodes[error.code], headers, undefined, error.cause);
+}
+
+/** `body` for a service without interceptors: whatever it throws is thrown as Connect's error. */
+export async function answering<T>(body: () => Promise<T>): Promise<T> {
+  try {
+    return await body();
+  } catch (error) {
+    throw connectErrorFrom(ClocheError.from(error));
+  }
 }
 
 /**

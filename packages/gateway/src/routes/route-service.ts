@@ -4,7 +4,7 @@ import { ClocheError, internalHeaders } from "@cloche/protocol";
 import { RouteEvent_Kind, type RouteService } from "@cloche/protocol/edge";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
-import { connectErrorFrom } from "../http/errors.ts";
+import { answering } from "../http/errors.ts";
 import type { AuditLog } from "../lifecycle/audit-log.ts";
 import type { HostCalls } from "../lifecycle/host-calls.ts";
 import type { Lifecycle } from "../lifecycle/lifecycle.ts";
@@ -109,11 +109,3 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
 
 const requestIdOf = (context: HandlerContext): string =>
   context.requestHeader.get(internalHeaders.requestId) ?? "";
-
-async function answering<T>(body: () => Promise<T>): Promise<T> {
-  try {
-    return await body();
-  } catch (error) {
-    throw connectErrorFrom(ClocheError.from(error));
-  }
-}

@@ -57,6 +57,7 @@ export class Mortal {
       "idempotencyKeys",
       "audit",
       "usage",
+      "hosts",
     ] as const) {
       wrapped[name] = this.#wrap(name, database[name]);
     }

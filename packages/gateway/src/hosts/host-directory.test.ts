@@ -1,0 +1,127 @@
+import { silentLog } from "@cloche/base";
+import { HostRegistryService, HostState } from "@cloche/protocol/host-registry";
+import { Code, createClient, createRouterTransport } from "@connectrpc/connect";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { type Database, openSqlite } from "../database/database.ts";
+import { FakeClock } from "../testing/fake-clock.ts";
+import { HostDirectory } from "./host-directory.ts";
+import { registryService } from "./registry-service.ts";
+
+let clock: FakeClock;
+let db: Database;
+let directory: HostDirectory;
+let lost: string[];
+
+beforeEach(async () => {
+  clock = new FakeClock();
+  db = await openSqlite(":memory:", clock);
+  directory = new HostDirectory(db.hosts, clock, silentLog);
+  lost = [];
+  directory.onLost = ({ id, generation }) => void lost.push(`${id} ${generation}`);
+});
+afterEach(async () => {
+  await directory.close();
+  await db.close();
+});
+
+const aHost = (id: string) => ({
+  id,
+  address: `${id}.example:7090`,
+  zone: "",
+  cpuClass: "",
+  capacityMemoryMb: 1,
+  version: "0.1.0",
+});
+/** The database's clock is the real one: minutes away from any lease's end. */
+const register = (ids: string[], leaseMs = 600_000) =>
+  Promise.all(ids.map((id) => db.hosts.register(aHost(id), leaseMs)));
+const longOverMs = -6_000;
+
+describe("a lost host", () => {
+  it("is declared by who has watched for 20 s", async () => {
+    await register(["a", "b"]);
+    await register(["gone"], longOverMs);
+    directory.start();
+    await clock.advance(19_999);
+    expect(lost).toEqual([]);
+    await clock.advance(1);
+    expect(lost).toEqual(["gone 1"]);
+  });
+
+  it("is not declared before 20 s are over since the database was away, or most leases had run out", async () => {
+    await register(["a", "b"]);
+    await register(["gone"], longOverMs);
+    const leases = db.hosts.leases.bind(db.hosts);
+    directory.start();
+    await clock.advance(15_000);
+    db.hosts.leases = () => Promise.reject(new Error("the database is away"));
+    await clock.advance(5_000);
+    db.hosts.leases = leases;
+    await clock.advance(20_000);
+    expect(lost).toEqual([]);
+    db.hosts.leases = async () => ({ count: 3, expired: 2 });
+    await clock.advance(5_000);
+    db.hosts.leases = leases;
+    await clock.advance(20_000);
+    expect(lost).toEqual([]);
+    await clock.advance(5_000);
+    expect(lost).toEqual(["gone 1"]);
+  });
+
+  it("is not declared before 20 s are over since this gateway stood still", async () => {
+    await register(["a", "b"]);
+    directory.start();
+    await clock.advance(60_000);
+    await register(["gone"], longOverMs);
+    await clock.jump(30_000);
+    await clock.advance(15_000);
+    expect(lost).toEqual([]);
+    await clock.advance(5_000);
+    expect(lost).toEqual(["gone 1"]);
+  });
+});
+
+describe("the registry", () => {
+  const client = (caller: string | undefined) =>
+    createClient(
+      HostRegistryService,
+      createRouterTransport(({ service }) =>
+        service(
+          HostRegistryService,
+          registryService(directory, () => caller),
+        ),
+      ),
+    );
+  const request = { hostId: "a", address: "a.example:7090", capacityMemoryMb: 1_024n };
+
+  it("gives a host its lease, and tells it that it drains", async () => {
+    const first = await client("a").registerHost(request);
+    expect(first).toMatchObject({
+      generation: 1n,
+      validMs: 15_000,
+      renewEveryMs: 5_000,
+      state: HostState.OPEN,
+    });
+    await directory.setState("a", "draining");
+    const again = { hostId: "a", generation: 1n };
+    expect(await client("a").renewHost(again)).toMatchObject({ state: HostState.DRAINING });
+    await client("a").registerHost(request);
+    await expect(client("a").renewHost(again)).rejects.toMatchObject({ code: Code.FailedPrecondition });
+    expect(await directory.all()).toMatchObject([{ id: "a", generation: 2, capacityMemoryMb: 1_024 }]);
+    await expect(directory.setState("b", "open")).rejects.toMatchObject({ code: "not_found" });
+  });
+
+  it("takes the word of a host for itself only", async () => {
+    await client("a").registerHost(request);
+    for (const caller of ["b", undefined]) {
+      await expect(client(caller).registerHost(request)).rejects.toMatchObject({
+        code: Code.PermissionDenied,
+      });
+      const renewal = client(caller).renewHost({ hostId: "a", generation: 1n });
+      await expect(renewal).rejects.toMatchObject({ code: Code.PermissionDenied });
+    }
+    expect(await directory.all()).toMatchObject([{ generation: 1 }]);
+    const nowhere = client("a").registerHost({ ...request, address: "" });
+    await expect(nowhere).rejects.toMatchObject({ code: Code.InvalidArgument });
+  });
+});
