@@ -18,12 +18,15 @@ describe("a host in trouble", () => {
   });
   afterAll(() => lab.close());
 
-  /** Takes every block of the pool; answers the function that gives them back. */
-  const fillPool = (): (() => void) => {
+  const inPool = (name: string): string => join(lab.artifacts.pool.dir, name);
+
+  /** Takes every block of the pool but `spareMib`; answers the function that gives them back. */
+  const fillPool = (spareMib: number): (() => void) => {
     const fillers: string[] = [];
+    execFileSync("fallocate", ["-l", `${spareMib}MiB`, inPool("spare")]);
     for (let bytes = 4 * 1024 ** 3; bytes >= 4_096; bytes /= 2)
       for (let more = true; more; ) {
-        const file = join(lab.artifacts.pool.dir, `filler-${fillers.length}`);
+        const file = inPool(`filler-${fillers.length}`);
         fillers.push(file);
         try {
           execFileSync("fallocate", ["-l", String(bytes), file], { stdio: "ignore" });
@@ -32,6 +35,7 @@ describe("a host in trouble", () => {
         }
       }
     expect(statfsSync(lab.artifacts.pool.dir).bavail).toBeLessThan(1_000);
+    rmSync(inPool("spare"));
     return () => {
       for (const file of fillers) rmSync(file, { force: true });
     };
@@ -42,7 +46,7 @@ describe("a host in trouble", () => {
     await lab.exec(sandboxId, "sh", "-c", "echo kept > /root/note; sync");
     expect((await lab.agent(sandboxId, "PUT", "/v1/store/key", { value: "kept" })).status).toBe(200);
     const full = { code: Code.ResourceExhausted };
-    const giveBack = fillPool();
+    const giveBack = fillPool(1);
     try {
       await expect(lab.client.suspendMachine({ sandboxId })).rejects.toMatchObject(full);
       expect(await lab.phase(sandboxId)).toBe("RUNNING");
@@ -62,6 +66,20 @@ describe("a host in trouble", () => {
     expect((await lab.agent(sandboxId, "GET", "/v1/store/key")).body).toMatchObject({ value: "kept" });
     const fork = await lab.fork(sandboxId);
     expect(await lab.exec(fork.sandboxId, "cat", "/root/more")).toBe("more");
+  });
+
+  it("with a full pool but for what undoing and deleting need, refuses before anything is begun", async () => {
+    const { sandboxId } = await lab.create();
+    const full = { code: Code.ResourceExhausted };
+    // A new machine takes a few blocks, so it is the reserve that refuses it.
+    const giveBack = fillPool(64);
+    try {
+      await expect(lab.create()).rejects.toMatchObject(full);
+      await expect(lab.fork(sandboxId)).rejects.toMatchObject(full);
+      await lab.client.destroyMachine({ sandboxId });
+    } finally {
+      giveBack();
+    }
   });
 
   it("a sandbox that hangs harms no other, and can be deleted all the same", async () => {

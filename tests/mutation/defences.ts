@@ -172,7 +172,7 @@ export const defences: readonly Defence[] = [
     replace: "if (bavail * bsize >= 0) continue;",
     project: "host",
     test: "tests/host/host-faults.test.ts",
-    named: "full pool",
+    named: "refuses before anything is begun",
     heavy: true,
   },
   {
@@ -306,6 +306,7 @@ export const defences: readonly Defence[] = [
     replace: "const result = Promise.resolve().then(task);",
     project: "unit",
     test: "packages/host/src/operations/faults.test.ts",
+    named: "begins when the one before",
   },
   {
     what: "a machine that hangs is ended",

@@ -489,6 +489,16 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
     await expectTruth();
   });
 
+  it("an operation of a machine begins when the one before it has ended", async () => {
+    const id = newSandboxId(randomBytes);
+    await create(client, id);
+    world.effects.length = 0;
+    await Promise.all([suspend(client, id), destroy(client, id)]);
+    const ends = world.effects.filter((name) => name.startsWith("driver ") && name !== "driver unblock");
+    expect(ends).toEqual(["driver snapshot", "driver stopMachine", "driver destroy"]);
+    await expectTruth();
+  });
+
   it("operations of one machine asked for together end in a state that is true", async () => {
     for (let round = 0; round < 10; round += 1) {
       const id = newSandboxId(randomBytes);
