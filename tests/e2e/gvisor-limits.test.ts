@@ -2,7 +2,7 @@
 import { readFileSync } from "node:fs";
 import { afterAll, beforeAll, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
-import { sharedClient } from "../fixtures/client.ts";
+import { eventually, sharedClient } from "../fixtures/client.ts";
 
 const client = sharedClient();
 const onGvisor = test.runIf(inject("service").runtime === "gvisor");
@@ -85,6 +85,20 @@ onGvisor.each(limits)("a program that %s is limited as the table says", async (_
   expect([stdout, stderr]).toEqual([`${found}\n`, ""]);
 });
 
+/** Needs a sandbox of its own. */
+const filling = "fills far more than the sandbox's memory in one call";
+onGvisor(`a program that ${filling} ends the machine, which says so`, async () => {
+  const small = await client.create({ cpus: 1, memory_mb: 256 });
+  const dd = client.exec(small, ["dd", "if=/dev/zero", "of=/dev/null", "bs=1900M", "count=1"]);
+  await dd.catch(() => undefined);
+  const error = async (): Promise<string> =>
+    (await client.gateway<{ sandbox: { error_message: string } }>("GetSandbox", { id: small.id })).sandbox
+      .error_message;
+  expect(await eventually(error, (text) => text !== "", 20_000)).toContain("the machine ran out of memory");
+  expect((await client.exec(small, ["true"])).ok).toBe(true);
+  await client.session.discard(small.id);
+});
+
 test("every row of the table is tried", () => {
   const table = readFileSync(new URL("../../docs/gvisor-limits.md", import.meta.url), "utf8");
   // What is only written down, below the next heading, was tried by hand.
@@ -93,7 +107,8 @@ test("every row of the table is tried", () => {
     .split("\n")
     .filter((line) => line.startsWith("| ") && !/^\| (?:a program that|-)/.test(line));
   // The last one has tests of its own: familiar-programs.test.ts.
-  const untried = rows.slice(0, -1).filter((line) => !limits.some(([row]) => line.includes(row)));
+  const tried = [...limits.map(([row]) => row), filling];
+  const untried = rows.slice(0, -1).filter((line) => !tried.some((row) => line.includes(row)));
   expect(untried).toEqual([]);
-  expect(rows).toHaveLength(limits.length + 1);
+  expect(rows).toHaveLength(tried.length + 1);
 });

@@ -106,6 +106,18 @@ describe("a port of a sandbox", () => {
     expect((await get(8000, path)).status).toBe(401);
   });
 
+  test("lets one of fifty in who open a link at once", async () => {
+    const { url } = await client.gateway<{ url: string }>("IssuePortLink", {
+      sandbox_id: sandbox.id,
+      port: 8000,
+    });
+    const { pathname, search } = new URL(url);
+    const answers = await Promise.all(Array.from({ length: 50 }, () => get(8000, `${pathname}${search}`)));
+    const letIn = answers.filter(({ status }) => status !== 401);
+    expect(letIn.map(({ status }) => status)).toEqual([303]);
+    expect(answers.filter(({ headers }) => headers["set-cookie"] !== undefined)).toEqual(letIn);
+  });
+
   test("a link's cookie opens that port and nothing else", async () => {
     const link = async (): Promise<string> => {
       const { url } = await client.gateway<{ url: string }>("IssuePortLink", {

@@ -12,6 +12,16 @@ export const bounds: readonly Defence[] = [
     named: "keep nobody out",
   },
   {
+    what: "a port link lets one in, however many open it at once",
+    file: "packages/gateway/src/database/port-links.ts",
+    find: '.deleteFrom("port_links")\n      .where("token_hash", "=", tokenHash)\n      .returningAll()',
+    replace: '.selectFrom("port_links").where("token_hash", "=", tokenHash).selectAll()',
+    project: "e2e",
+    test: "tests/e2e/ports.test.ts",
+    named: "lets one of fifty",
+    heavy: true,
+  },
+  {
     what: "a connection whose request is under way keeps its place",
     file: "packages/edge/src/connection-places.ts",
     find: "if (isBusy(place)) this.#line.delete(key);",
