@@ -26,6 +26,7 @@ describe("notExecuted", () => {
     ["cwd", errno.ENOTDIR, "", "invalid_argument", "dir: /somewhere is not a directory"],
     ["cwd", errno.EACCES, "", "invalid_argument", "dir"],
     ["user", errno.ENOENT, "user", "invalid_argument", 'user: there is no such user in the sandbox: "bob"'],
+    ["user", errno.ENOENT, "group", "invalid_argument", "there is no such group"],
     ["user", errno.EPERM, "", "internal", "could not be started"],
     ["fork", errno.EAGAIN, "", "resource_exhausted", "another process"],
     ["exec", errno.ENOMEM, "", "resource_exhausted", "another process"],
@@ -36,5 +37,12 @@ describe("notExecuted", () => {
     expect(() => turn(stage, number, text)).toThrow(
       expect.objectContaining({ code, message: expect.stringContaining(message) }),
     );
+  });
+
+  it.each([
+    ["user", "no_such_user"],
+    ["group", "no_such_group"],
+  ])("says by a reason that there is no such %s", (text, reason) => {
+    expect(() => turn("user", errno.ENOENT, text)).toThrow(expect.objectContaining({ reason }));
   });
 });

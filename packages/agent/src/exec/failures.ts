@@ -50,6 +50,7 @@ export function notExecuted(
         throw new ClocheError(
           "invalid_argument",
           `user: there is no such ${error.message} in the sandbox: ${JSON.stringify(request.user)}`,
+          { reason: error.message === "user" ? "no_such_user" : "no_such_group" },
         );
       }
       break;
