@@ -110,7 +110,7 @@ export async function createWatcher(
 }
 
 export const getWatcherEvents = async ({ watchers }: OpenSandbox, request: Fields): Promise<Fields> => ({
-  events: watchers.take(request.watcherId ?? request.watcher_id),
+  events: await watchers.take(request.watcherId ?? request.watcher_id),
 });
 
 export async function removeWatcher({ watchers }: OpenSandbox, request: Fields): Promise<Fields> {

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { SandboxDataPlane } from "@cloche/sdk";
 import { E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
@@ -8,6 +9,9 @@ const heldEvents = 10_000;
 const watchersPerSandbox = 64;
 /** A watcher that nobody asks is ended. */
 const idleMs = 3_600_000;
+/** An event that follows another comes within this time. */
+const settleMs = 50;
+const settleLooks = 5;
 
 interface Watcher {
   events: Fields[];
@@ -15,6 +19,15 @@ interface Watcher {
   ended: E2bError | undefined;
   leaving: AbortController;
   idle: NodeJS.Timeout;
+}
+
+/** Clients ask right after a change, whose events may be on their way: until none came for a moment, within a bound. */
+async function settled(watcher: Watcher): Promise<void> {
+  let seen = -1;
+  for (let looks = 0; looks < settleLooks && seen !== watcher.events.length; looks++) {
+    seen = watcher.events.length;
+    if (watcher.ended === undefined) await sleep(settleMs);
+  }
 }
 
 /** The watchers of one sandbox that are asked for their events now and then, as Python's client for ordinary programs does. */
@@ -51,12 +64,13 @@ export class Watchers {
     return id;
   }
 
-  /** What came since the last time. Throws once it has ended and all was told. */
-  take(id: unknown): Fields[] {
+  /** What came since the last time, and what is still coming. Throws once it has ended and all was told. */
+  async take(id: unknown): Promise<Fields[]> {
     const watcher = typeof id === "string" ? this.#watchers.get(id) : undefined;
     if (watcher === undefined)
       throw new E2bError("not_found", `watcher with id ${String(id).slice(0, 64)} not found`);
     watcher.idle.refresh();
+    await settled(watcher);
     const events = watcher.events.splice(0);
     if (events.length === 0 && watcher.ended !== undefined) throw watcher.ended;
     return events;
