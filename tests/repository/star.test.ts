@@ -19,6 +19,8 @@ const mayImport: Record<string, readonly string[]> = {
   e2b: ["protocol", "base", "sdk"],
   dashboard: ["protocol", "sdk"],
   scripts: ["protocol"],
+  // Runs others' suites with what the tests have.
+  compat: ["tests"],
 };
 /** The only places that know several trust domains. */
 const importAcross = new Set(["app", "tests", "bench"]);

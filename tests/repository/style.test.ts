@@ -31,7 +31,7 @@ const tooLong = (files: readonly SourceFile[]): string[] =>
 const wronglyNamed = (paths: readonly string[]): string[] =>
   paths.filter((path) =>
     path
-      .replace(/^clients\/python\/(.*\/)?\w+\.py$/, (module) =>
+      .replace(/^(clients|adapters)\/python\/(.*\/)?\w+\.(py|typed)$/, (module) =>
         module.replaceAll(/\b_+|_+\b/g, "").replaceAll("_", "-"),
       )
       .split("/")
