@@ -57,6 +57,7 @@ class ClocheSandboxSession(BaseSandboxSession):
         self.state = state
         self.sandbox = sandbox
         self._client = client
+        self._deleted = False
 
     def _runtime_helpers(self) -> Tuple[RuntimeHelperScript, ...]:
         return (RESOLVE_WORKSPACE_PATH_HELPER,)
@@ -117,6 +118,8 @@ class ClocheSandboxSession(BaseSandboxSession):
             raise WorkspaceArchiveWriteError(path=found, cause=error) from error
 
     async def running(self) -> bool:
+        if self._deleted:
+            return False
         try:
             return (await self.sandbox.refresh()).state == "SANDBOX_STATE_RUNNING"
         except cloche.ClocheError:
@@ -145,10 +148,13 @@ class ClocheSandboxSession(BaseSandboxSession):
         return ExposedPortEndpoint(host=url.hostname or "", port=url.port or 443, tls=True)
 
     async def _shutdown_backend(self) -> None:
+        if self._deleted:
+            return
         try:
             await self.sandbox.delete()
         except cloche.NotFoundError:
             pass
+        self._deleted = True
 
     async def _after_shutdown(self) -> None:
         await self._client.aclose()
