@@ -47,11 +47,16 @@ async function* told(
   }
 }
 
-/** A file that appears was written, before its name could be seen: who waits for its content waits for the write. */
+/**
+ * A file that appears got its owner and its content before its name could be seen. E2B tells each: clients count the three, and who
+ * waits for content waits for the write.
+ */
+const ofNewFile = ["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"];
+
 function typesOf(event: string, { entry_type }: FileWatchEvent): string[] {
   switch (event) {
     case "created":
-      return entry_type === "file" ? ["EVENT_TYPE_CREATE", "EVENT_TYPE_WRITE"] : ["EVENT_TYPE_CREATE"];
+      return entry_type === "file" ? ofNewFile : ["EVENT_TYPE_CREATE"];
     case "modified":
       return ["EVENT_TYPE_WRITE"];
     case "deleted":
