@@ -170,7 +170,7 @@ static void limit_resources(int parent, int group) {
 
 /*
  * What the kernel's memory and the programs' together bear: gVisor's sentry and its stubs hold half a MiB for each process. In
- * gVisor there can be twice as many for a moment, for of each process one fork may be on its way.
+ * gVisor there can be half as many more (look_at_tasks in memory.c).
  */
 #define MEMORY_PER_PROCESS (1ull << 20)
 #define PROCESSES_LEAST 256

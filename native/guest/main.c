@@ -178,7 +178,7 @@ static int run_guest(int argc, char **argv) {
     limit.parent_fd = -1;
   }
   temporary_hide_in(hidden);
-  struct memory_guard guard = {bell, proc, current};
+  struct memory_guard guard = {bell, proc, current, limit.asked};
   files_serve(FILES_FD, init, &limit, bell ? &guard : NULL);
 }
 

@@ -16,8 +16,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "candidates.h"
 #include "clock.h"
-#include "exec-keeper.h"
+#include "guest.h"
 #include "kernel-memory.h"
 #include "process-tree.h"
 #include "sysv.h"
@@ -45,23 +46,23 @@
 #define PROCESSORS_MAX 8
 /* While only small processes run in too much memory (a full tmpfs). */
 #define LOOK_IN_VAIN_MS 25
-#define REMEMBERED 64
 /* What a killed process had is given back at 4 to 6 MiB a millisecond. */
 #define FREE_BYTES_PER_MS (4 * MIB)
 #define FREE_LEAST_MS 40
-/*
- * Killing smaller ones frees nothing: they are spared, so that somebody can clean up, unless memory grows nevertheless (one
- * fills a tmpfs). Then one at a time.
- */
-#define WORTH_KILLING (4 * MIB)
-/* More of one program are not looked at one by one. */
-#define CROWD 64
 #define GROWTH (16 * MIB)
+/* While half of the tasks that may run do. */
+#define LOOK_CROWDED_MS 50
+/* Thousands of threads that were killed end in so long. */
+#define THINNING_MS 5000
 
 struct watch_state {
   struct memory_bell *bell;
   int proc_fd, current_fd;
-  pid_t agent;
+  unsigned asked_processes;
+  /* Of the last ending of a crowd: how many tasks there were, and until when they may still be ending. */
+  int tasks_then;
+  int64_t thinning_until_ms;
+  struct search search;
   uint64_t used_at_start, agent_at_start;
   /* Of the last killing: until when its memory is still being given back, and how much was in use. */
   int64_t freeing_until_ms;
@@ -103,12 +104,13 @@ static bool sleep_until_rung(struct memory_bell *bell, int heard) {
   return __atomic_load_n(&bell->rung, __ATOMIC_SEQ_CST) != heard;
 }
 
-static bool any_program(const struct watch_state *g) {
+/* Processes and threads of users; -1: not known. */
+static int tasks_now(const struct watch_state *g) {
   char text[16];
   ssize_t n = g->current_fd < 0 ? 0 : pread(g->current_fd, text, sizeof text - 1, 0);
-  if (n <= 0) return true; /* not known */
+  if (n <= 0) return -1;
   text[n] = 0;
-  return atoi(text) > 0;
+  return atoi(text);
 }
 
 /* "Active(anon)" of meminfo: in gVisor all anonymous memory and tmpfs of the sandbox, the agent's too. 0 where it cannot be told. */
@@ -140,109 +142,6 @@ static uint64_t excess_now(const struct watch_state *g, uint64_t limit) {
   uint64_t kernel = in_kernel_now(g), used = g->anonymous + kernel, half = g->promised / 2;
   uint64_t of_all = used > limit ? used - limit : 0, of_kernel = kernel > half ? kernel - half : 0;
   return of_all > of_kernel ? of_all : of_kernel;
-}
-
-/* The init of the guest that a process is of, and the process of its tree that init started; NULL: none of the users'. */
-static const struct process *guest_of(const struct watch_state *g, const struct process_list *list, const struct process *p,
-                                      const struct process **top) {
-  for (size_t hops = 0; p && hops <= list->count; hops++) {
-    const struct process *parent = process_find(list, p->parent);
-    const struct process *files = parent ? process_find(list, parent->parent) : NULL;
-    if (files && files->parent == g->agent) {
-      *top = p;
-      return parent;
-    }
-    p = parent;
-  }
-  return NULL;
-}
-
-/* A keeper shares the memory of init. A user's process that calls itself one has memory of its own. */
-static bool is_keeper(const struct process *p, const struct process *init) {
-  return p->parent == init->pid && strncmp(p->name, KEEPER_NAME, strlen(KEEPER_NAME)) == 0 && p->rss <= init->rss + MIB;
-}
-
-static bool was_killed(const struct watch_state *g, pid_t pid) {
-  for (size_t i = 0; i < REMEMBERED; i++)
-    if (g->killed[i] == pid) return true;
-  return false;
-}
-
-static bool is_ours(const void *context, const struct process_list *list, const struct process *p) {
-  const struct process *top = NULL, *init = guest_of(context, list, p, &top);
-  return !init || is_keeper(p, init);
-}
-
-struct candidate {
-  const struct process *process;
-  uint64_t in_kernel, bytes; /* bytes: all that would be freed */
-  pid_t guest;
-  uint32_t exec_id;
-  uint64_t program; /* the same of all that one exec or service has started; of what outlived its exec, of all of one name */
-  bool in_crowd;    /* of a program of more than CROWD processes */
-};
-
-static bool is_worth_killing(const struct candidate *c) { return c->bytes >= WORTH_KILLING || c->in_crowd; }
-
-static int by_worth(const void *a, const void *b) {
-  const struct candidate *left = a, *right = b;
-  if (is_worth_killing(left) != is_worth_killing(right)) return is_worth_killing(right) ? 1 : -1;
-  return left->bytes > right->bytes ? -1 : left->bytes < right->bytes;
-}
-
-static uint64_t program_of(const struct process *p, const struct process *top, uint32_t exec_id) {
-  if (exec_id != 0) return (uint64_t)top->pid;
-  uint64_t name = 0;
-  memcpy(&name, p->name, sizeof name);
-  return name | 1ull << 63;
-}
-
-static int by_program(const void *a, const void *b) {
-  uint64_t left = ((const struct candidate *)a)->program, right = ((const struct candidate *)b)->program;
-  return left < right ? -1 : left > right;
-}
-
-static void mark_crowds(struct candidate *all, size_t count) {
-  qsort(all, count, sizeof *all, by_program);
-  for (size_t from = 0, to; from < count; from = to) {
-    for (to = from; to < count && all[to].program == all[from].program;) to++;
-    for (size_t i = from; i < to; i++) all[i].in_crowd = to - from > CROWD;
-  }
-}
-
-/* What else a look at all processes tells. */
-struct census {
-  uint64_t agent_bytes;
-  size_t dying;  /* killed by us, and there still */
-  uint64_t dying_bytes;
-  size_t ending; /* without any pages: killed by whoever else, or ending by itself */
-};
-
-/* Users' processes, those first that are worth killing, and of these the largest. */
-static size_t candidates_of(const struct watch_state *g, const struct process_list *list, struct candidate **found, struct census *census) {
-  struct candidate *all = calloc(list->count + 1, sizeof *all);
-  size_t count = 0;
-  *census = (struct census){0};
-  if (!all) _exit(70);
-  for (size_t i = 0; i < list->count; i++) {
-    const struct process *p = &list->items[i], *top = NULL;
-    const struct process *init = guest_of(g, list, p, &top);
-    if (!init) census->agent_bytes += p->rss;
-    if (!init || p->dead || is_keeper(p, init)) continue;
-    uint64_t in_kernel = kernel_share(&g->kernel, p->pid);
-    if (was_killed(g, p->pid)) {
-      census->dying++;
-      census->dying_bytes += p->rss + in_kernel;
-    } else if (p->rss == 0 && in_kernel == 0) census->ending++;
-    else {
-      uint32_t id = is_keeper(top, init) ? (uint32_t)strtoul(top->name + strlen(KEEPER_NAME), NULL, 16) : 0;
-      all[count++] = (struct candidate){p, in_kernel, p->rss + in_kernel, init->parent, id, program_of(p, top, id), false};
-    }
-  }
-  mark_crowds(all, count);
-  qsort(all, count, sizeof *all, by_worth);
-  *found = all;
-  return count;
 }
 
 /* Told before the process dies, so that whoever waits for its end knows why. */
@@ -279,7 +178,7 @@ static bool kill_largest(struct watch_state *g, bool grows) {
   uint64_t used = g->anonymous + in_kernel_now(g);
   struct candidate *candidates;
   struct census census;
-  size_t count = candidates_of(g, &list, &candidates, &census);
+  size_t count = candidates_of(&g->search, &list, &candidates, &census);
   uint64_t grown = census.agent_bytes > g->agent_at_start ? census.agent_bytes - g->agent_at_start : 0;
   uint64_t limit = g->promised + g->used_at_start + (grown < AGENT_GROWTH_MAX ? grown : AGENT_GROWTH_MAX);
   if (now_ms() < g->freeing_until_ms && limit < g->used_then) limit = g->used_then; /* the rest is on its way back */
@@ -322,7 +221,7 @@ static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
   g->promised = memory_promised();
   g->anonymous = anonymous_memory(g->proc_fd);
   if (!kernel_is_far(g, processors)) {
-    g->kernel_in_use = kernel_look(&g->kernel, g->proc_fd, is_ours, g);
+    g->kernel_in_use = kernel_look(&g->kernel, g->proc_fd, is_ours, &g->search);
     g->kernel_read_ms = now_ms();
   }
   uint64_t used = g->anonymous + in_kernel_now(g), limit = g->promised + g->used_at_start;
@@ -343,12 +242,39 @@ static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
   return ms < LOOK_MIN_MS ? LOOK_MIN_MS : ms > LOOK_MAX_MS ? LOOK_MAX_MS : (int64_t)ms;
 }
 
+static void end_crowd(struct watch_state *g) {
+  struct process_list list = processes_read(g->proc_fd);
+  struct candidate *all;
+  struct census census;
+  size_t count = candidates_of(&g->search, &list, &all, &census), size;
+  const struct candidate *crowd = crowd_of(all, count, &size);
+  for (size_t i = 0; i < size; i++) kill(crowd[i].process->pid, SIGKILL);
+  free(all);
+  free(list.items);
+}
+
+/*
+ * gVisor asks one of the seven cgroups that a task is in, whichever comes first, whether another may start: at the limit six of
+ * seven tries succeed, and who goes on trying goes on growing. Far above the limit that ends. How long until the next look.
+ */
+static int64_t look_at_tasks(struct watch_state *g, int tasks, int64_t wait_ms) {
+  int limit = (int)process_limit_fitting(g->asked_processes);
+  if (limit == 0 || tasks < limit / 2) return wait_ms;
+  bool thinning = now_ms() < g->thinning_until_ms && tasks < g->tasks_then + limit / 4;
+  if (tasks > limit + limit / 2 && !thinning) {
+    end_crowd(g);
+    g->tasks_then = tasks;
+    g->thinning_until_ms = now_ms() + THINNING_MS;
+  }
+  return wait_ms < LOOK_CROWDED_MS ? wait_ms : LOOK_CROWDED_MS;
+}
+
 static void *guard_memory(void *argument) {
   struct watch_state *g = argument;
   struct candidate *none;
   struct process_list list = processes_read(g->proc_fd);
   struct census census;
-  candidates_of(g, &list, &none, &census);
+  candidates_of(&g->search, &list, &none, &census);
   g->agent_at_start = census.agent_bytes;
   free(none);
   free(list.items);
@@ -360,8 +286,9 @@ static void *guard_memory(void *argument) {
   if (processors > PROCESSORS_MAX) processors = PROCESSORS_MAX;
   for (uint64_t before = 0;;) {
     int heard = __atomic_load_n(&g->bell->rung, __ATOMIC_SEQ_CST);
-    int64_t wait_ms = look(g, &before, processors);
-    awake = any_program(g) ? AWAKE_LOOKS : awake - 1;
+    int tasks = tasks_now(g);
+    int64_t wait_ms = look_at_tasks(g, tasks, look(g, &before, processors));
+    awake = tasks != 0 ? AWAKE_LOOKS : awake - 1;
     if (awake > 0) pause_ms(wait_ms);
     else if (sleep_until_rung(g->bell, heard)) {
       awake = AWAKE_LOOKS;
@@ -377,9 +304,10 @@ bool memory_guard_start(const struct memory_guard *guard, void (*send)(struct by
       .bell = guard->bell,
       .proc_fd = guard->proc_fd,
       .current_fd = guard->current_fd,
-      .agent = getppid(),
+      .asked_processes = guard->asked_processes,
       .send = send,
   };
+  state.search = (struct search){getppid(), &state.kernel, state.killed};
   pthread_t thread;
   return pthread_create(&thread, NULL, guard_memory, &state) == 0;
 }

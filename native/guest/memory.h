@@ -24,6 +24,7 @@ struct memory_guard {
   struct memory_bell *bell;
   int proc_fd;    /* procfs of the agent's pid namespace */
   int current_fd; /* pids.current of the users' cgroup, or -1 */
+  unsigned asked_processes; /* how many may run, however much memory there is */
 };
 
 /* Starts the thread; false when it cannot. A process that it is about to kill is told by `send`, as a frame. */

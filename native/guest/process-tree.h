@@ -11,6 +11,7 @@ struct process {
   pid_t pid, parent, group, session;
   bool inside, known, dead, stopped;
   char name[16];
+  unsigned threads;
   uint64_t rss;          /* bytes */
   uint64_t system_ticks; /* the kernel's work for it and for its children that ended */
 };

@@ -1,5 +1,7 @@
-// How many processes and threads a sandbox may have follows its memory; at the limit programs get an error, and nothing ends.
-import { expect, test } from "vitest";
+// How many processes and threads a sandbox may have follows its memory; at the limit programs get an error, and nothing ends but what
+// goes on trying.
+import { expect, inject, test } from "vitest";
+import { startBeside } from "../fixtures/beside.ts";
 import { sharedClient } from "../fixtures/client.ts";
 
 const client = sharedClient();
@@ -23,3 +25,27 @@ print(n,flush=True); os._exit(0)`;
   expect(reached).toBeLessThan(limit * 1.2);
   expect((await client.exec(sandbox, ["echo", "alive"])).stdout).toBe("alive\n");
 });
+
+// In virtual machines the limit is one that nobody passes, and such a program is held there.
+test.runIf(inject("service").runtime === "gvisor")(
+  "programs that go on trying to start threads are ended far below what the kernel bears, and the rest lives",
+  async () => {
+    const sandbox = await client.create({ cpus: 1, memory_mb: 256 });
+    const beside = await startBeside(client, sandbox);
+    // Each alone would end at 4,095 threads: no program may have more in gVisor.
+    const script = `import os,threading,time
+threading.stack_size(65536)
+for _ in range(7):
+  if os.fork() == 0: break
+while True:
+  try: threading.Thread(target=time.sleep,args=(1000,),daemon=True).start()
+  except RuntimeError: pass`;
+    const began = performance.now();
+    const bomb = await client.exec(sandbox, ["python3", "-c", script], { timeout_ms: 60_000 });
+    expect(bomb).toMatchObject({ exit_code: 137, timed_out: false });
+    expect((await client.exec(sandbox, ["echo", "fine"])).stdout).toBe("fine\n");
+    expect(performance.now() - began).toBeLessThan(15_000);
+    await beside.expectUnharmed();
+    expect((await client.exec(sandbox, ["pgrep", "python3"])).stdout).toBe("");
+  },
+);

@@ -255,6 +255,16 @@ export const bounds: readonly Defence[] = [
     heavy: true,
   },
   {
+    what: "threads far beyond the limit are ended",
+    file: "native/guest/memory.c",
+    find: "    end_crowd(g);\n",
+    replace: "    (void)end_crowd;\n",
+    project: "e2e",
+    test: "tests/e2e/process-limit.test.ts",
+    named: "go on trying",
+    heavy: true,
+  },
+  {
     what: "a bomb that outlives the service is ended by the next one",
     file: "packages/host/src/drivers/gvisor/watch/exit-watch.ts",
     find: "this.#storms.start(machines);",
