@@ -1,7 +1,10 @@
 // Who answers before it has read the request: the answer arrives, and the next request is not held up by what was left unread.
-import { beforeAll, describe, expect, test } from "vitest";
+import { join } from "node:path";
+import { beforeAll, describe, expect, inject, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { sharedClient } from "../fixtures/client.ts";
+import { pythonWithTools } from "../fixtures/python-tools.ts";
+import { repositoryRoot, runCommand } from "../fixtures/service.ts";
 
 const ROUNDS = 40;
 const client = sharedClient();
@@ -18,6 +21,20 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.close_connection = True
     def log_message(self, *words): pass
 http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
+`;
+
+// Sends 20 and 50 MiB where 1 MiB is the most, and prints what it gets.
+const asyncHttpx = `
+import asyncio, httpx, os, ssl
+async def main():
+    context = ssl.create_default_context(cafile=os.environ["CA"])
+    headers = {"authorization": "Bearer " + os.environ["TOKEN"]}
+    for http2 in (False, True):
+        async with httpx.AsyncClient(http2=http2, verify=context, timeout=60) as client:
+            for mib in (20, 50):
+                answer = await client.post(os.environ["TARGET"], content=bytes(mib << 20), headers=headers)
+                print(answer.http_version, answer.status_code, answer.json()["code"])
+asyncio.run(main())
 `;
 
 beforeAll(async () => {
@@ -55,5 +72,18 @@ describe("an answer that comes before the request was read", () => {
     }
     // What was left unread was waited for until the agent gave up, ten seconds later.
     expect(Math.max(...took)).toBeLessThan(8_000);
+  });
+
+  test("is our own 413 to Python's async httpx, by HTTP/1.1 and HTTP/2", async () => {
+    const python = await pythonWithTools(join(repositoryRoot, "tests/fixtures/e2b-requirements.txt"));
+    const { env, home, target } = inject("service");
+    const sent = {
+      CA: join(home, "tls", "ca.pem"),
+      TOKEN: sandbox.token,
+      TARGET: `https://localhost:${target.edgePort}/sandboxes/${sandbox.id}/v1/files?path=/root/large`,
+    };
+    const { stdout, stderr } = await runCommand(python, ["-c", asyncHttpx], { env: { ...env, ...sent } });
+    const of = (version: string): string => `${version} 413 resource_exhausted\n`.repeat(2);
+    expect(stdout, stderr).toBe(of("HTTP/1.1") + of("HTTP/2"));
   });
 });

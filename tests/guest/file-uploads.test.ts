@@ -13,6 +13,7 @@ import {
 } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
+import { text as textOf } from "node:stream/consumers";
 import { limits } from "@cloche/protocol";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Answer, token } from "../../packages/agent/src/testing/agent-fixture.ts";
@@ -175,6 +176,24 @@ describe.skipIf(!isRoot)("streamed writes", () => {
       (await guest.call("GET", q("/large-one"), { headers: { range: "bytes=1048570-3000000" } })).status,
     ).toBe(206);
     expect(leftovers()).toEqual([]);
+  });
+
+  it("take no word from trailers, and nothing of a body that is cut in them", async () => {
+    const head =
+      `PUT ${q("/trailed")} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer ${token()}\r\nconnection: close\r\n` +
+      "transfer-encoding: chunked\r\ntrailer: x-file-mode\r\n\r\n";
+    const send = async (text: string): Promise<string> => {
+      const socket = connect(guest.port, "127.0.0.1");
+      socket.end(text);
+      return textOf(socket);
+    };
+    const body = "5\r\nhello\r\n0\r\nx-file-mode: 4777\r\nx-content-sha256: 00\r\n";
+    await send(head + body);
+    expect(existsSync(onDisk("trailed"))).toBe(false);
+    expect(await send(`${head}${body}\r\n`)).toMatch(/^HTTP\/1.1 200 /);
+    expect(readFileSync(onDisk("trailed"), "utf8")).toBe("hello");
+    expect(statSync(onDisk("trailed")).mode & 0o7777).toBe(0o644);
+    await until("what was begun is gone", () => leftovers().length === 0);
   });
 
   it("are refused where no file can be, and say so before they are whole", async () => {
