@@ -23,7 +23,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Handler).serve_forever()
 `;
 
-// Sends 20 and 50 MiB where 1 MiB is the most, and prints what it gets.
+// Sends 20 and 50 MiB where 1 MiB is the most, and prints what it gets. By HTTP/2 httpx copies all that is left for each frame of 16 KiB.
 const asyncHttpx = `
 import asyncio, httpx, os, ssl
 async def main():
@@ -31,7 +31,7 @@ async def main():
     headers = {"authorization": "Bearer " + os.environ["TOKEN"]}
     for http2 in (False, True):
         async with httpx.AsyncClient(http2=http2, verify=context, timeout=60) as client:
-            for mib in (20, 50):
+            for mib in (20,) if http2 else (20, 50):
                 answer = await client.post(os.environ["TARGET"], content=bytes(mib << 20), headers=headers)
                 print(answer.http_version, answer.status_code, answer.json()["code"])
 asyncio.run(main())
@@ -83,7 +83,9 @@ describe("an answer that comes before the request was read", () => {
       TARGET: `https://localhost:${target.edgePort}/sandboxes/${sandbox.id}/v1/files?path=/root/large`,
     };
     const { stdout, stderr } = await runCommand(python, ["-c", asyncHttpx], { env: { ...env, ...sent } });
-    const of = (version: string): string => `${version} 413 resource_exhausted\n`.repeat(2);
-    expect(stdout, stderr).toBe(of("HTTP/1.1") + of("HTTP/2"));
+    const answers = ["HTTP/1.1", "HTTP/1.1", "HTTP/2"].map(
+      (version) => `${version} 413 resource_exhausted\n`,
+    );
+    expect(stdout, stderr).toBe(answers.join(""));
   });
 });

@@ -33,7 +33,9 @@ const sessionMemoryMb = 64;
 
 interface Connection {
   exchanges: Set<Exchange>;
-  /** Closes it, unless there is an exchange then; begun anew when the last of them is over. */
+  /** Requests that were answered before they were whole, and of which the rest still comes. */
+  rests: number;
+  /** Closes it, unless there is an exchange or such a rest then; begun anew when the last of them is over. */
   idle: NodeJS.Timeout;
 }
 
@@ -82,12 +84,12 @@ export class Http2Clients {
     // What a client sends that asks for nothing, pings included, does not keep its connection.
     const exchanges = new Set<Exchange>();
     const close = (): void => {
-      if (exchanges.size > 0) return;
+      if (exchanges.size > 0 || connection.rests > 0) return;
       session.close();
       endGently(socket, this.#limits.lingerMs);
     };
     const idle = setTimeout(close, this.#limits.idleConnectionMs);
-    const connection: Connection = { exchanges, idle };
+    const connection: Connection = { exchanges, rests: 0, idle };
     this.#connections.set(session, connection);
     session.setLocalWindowSize(this.#limits.connectionWindowBytes);
     session.on("stream", (stream, headers, _flags, rawHeaders) =>
@@ -131,8 +133,14 @@ export class Http2Clients {
       exchange.over = true;
       this.#onOver(exchange);
       // Answered before it was whole: the client is to send no more of it (RFC 9113, 8.1).
-      if (!request.complete && !exchange.upgraded)
-        drainRest(request, this.#limits, () => stream.close(constants.NGHTTP2_NO_ERROR));
+      if (!request.complete && !exchange.upgraded) {
+        connection.rests += 1;
+        drainRest(request, this.#limits, () => {
+          connection.rests -= 1;
+          idle.refresh();
+          stream.close(constants.NGHTTP2_NO_ERROR);
+        });
+      }
       if (exchanges.size === 0) idle.refresh();
       if (this.#isDraining) stream.session?.close();
     };

@@ -127,6 +127,25 @@ test("a connection that asks nothing is closed in time, whatever else it sends",
   await once(trickling, "close");
 });
 
+test("a connection on which the rest of an answered request comes is not idle, however long it takes", async () => {
+  await using rig = await Rig.start({ limits: { idleConnectionMs: 100, lingerMs: 5_000 } });
+  rig.onAgent = (_request, response) => response.writeHead(413).end();
+  using session = http2Client(rig);
+  let closed = false;
+  session.once("close", () => (closed = true)).on("error", () => undefined);
+  const stream = open(rig, session, { ":method": "POST", ":path": "/v1/x" });
+  stream.on("error", () => undefined).resume();
+  const [head] = (await once(stream, "response")) as [http2.IncomingHttpHeaders];
+  expect(head[":status"]).toBe(413);
+  for (let sent = 0; sent < 10; sent += 1) {
+    await new Promise((resolve) => stream.write(Buffer.alloc(1_000), resolve));
+    await new Promise((resolve) => setTimeout(resolve, 30));
+  }
+  expect([closed, session.closed]).toEqual([false, false]);
+  stream.end();
+  await until(() => closed);
+});
+
 test("a body that stops coming is 408, and one that is answered early is not read without end", async () => {
   await using rig = await Rig.start({ limits: { bodyStallMs: 60, lingerBytes: 1_000_000 } });
   using session = http2Client(rig);
