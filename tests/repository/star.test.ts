@@ -19,6 +19,7 @@ const mayImport: Record<string, readonly string[]> = {
   e2b: ["protocol", "base", "sdk"],
   dashboard: ["protocol", "sdk"],
   scripts: ["protocol"],
+  adapters: ["sdk"],
   // Runs others' suites with what the tests have.
   compat: ["tests"],
 };
