@@ -25,7 +25,7 @@ describe.each(databaseKinds)("groups of sandboxes on $name", (kind) => {
       records.map(async (read) => ({
         read,
         patch: { state: "SANDBOX_STATE_RUNNING" as const },
-        write: { end: (await db.operations.ofSandbox(read.id))?.id ?? "" },
+        write: { end: (await db.operations.ofSandbox(read.id)) ?? anOperation() },
       })),
     );
 
@@ -63,7 +63,12 @@ describe.each(databaseKinds)("groups of sandboxes on $name", (kind) => {
     expect((await db.operations.ofGroup(group)).map(({ sandboxId }) => sandboxId).toSorted()).toEqual(
       group.sandboxIds.slice(1).toSorted(),
     );
-    const all = { input: { group, isRefused: true }, begun: ["record", "machine"], failure: "no room" };
+    const all = {
+      owner: "",
+      input: { group, isRefused: true },
+      begun: ["record", "machine"],
+      failure: "no room",
+    };
     await db.operations.turnBack(group, all, nowMs);
     // The first failure counts.
     await db.operations.turnBack(group, { ...all, failure: "later" }, nowMs);

@@ -263,14 +263,14 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
       expect(await db.operations.ofSandbox(read.id)).toEqual(next);
       if (begun === undefined || first === undefined) throw new Error("not written");
       const stale = await db.sandboxes.change(begun, { name: "x" }, nowMs, {
-        end: first.id,
+        end: first,
         audit: anAuditEntry({ subject: "stale" }),
       });
       expect(stale).toBeUndefined();
       expect(await db.sandboxes.get(read.id)).toEqual(begun);
       expect(await db.audit.list({ teamId: "team-a", subject: "stale", limit: 1 })).toEqual([]);
       expect(await db.audit.list({ teamId: "team-a", subject: "begun", limit: 1 })).toHaveLength(1);
-      expect(await db.sandboxes.change(begun, {}, nowMs, { end: next.id })).toBeDefined();
+      expect(await db.sandboxes.change(begun, {}, nowMs, { end: next })).toBeDefined();
       expect(await db.operations.ofSandbox(read.id)).toBeUndefined();
     });
 
@@ -282,11 +282,11 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
         { sandboxId: read.id, teamId: "team-a", port: 1, expiresAtMs: nowMs + 1 },
         nowMs,
       );
-      expect(await db.sandboxes.remove(read, { end: "op-other" })).toBe(false);
+      expect(await db.sandboxes.remove(read, { end: { id: "op-other", attempt: 1 } })).toBe(false);
       const stale = { ...read, generation: 7 };
-      expect(await db.sandboxes.remove(stale, { end: operation?.id ?? "" })).toBe(false);
+      expect(await db.sandboxes.remove(stale, { end: operation ?? anOperation() })).toBe(false);
       expect(await db.operations.ofSandbox(read.id)).toEqual(operation);
-      expect(await db.sandboxes.remove(read, { end: operation?.id ?? "" })).toBe(true);
+      expect(await db.sandboxes.remove(read, { end: operation ?? anOperation() })).toBe(true);
       expect(await db.sandboxes.get(read.id)).toBeUndefined();
       expect(await db.operations.all()).toEqual([]);
       expect(await db.portLinks.take("hash")).toBeUndefined();
@@ -496,7 +496,7 @@ describe("SQLite alone", () => {
     const own = await mkdtemp(join(tmpdir(), "cloche-database-"));
     const file = join(own, "x.db");
     try {
-      const old = new Kysely<unknown>({ dialect: sqliteDialect(file) });
+      const old = new Kysely<unknown>({ dialect: sqliteDialect(file, clock) });
       await migrate(old, nowMs, 1);
       await old.destroy();
       const raw = new DatabaseSync(file);

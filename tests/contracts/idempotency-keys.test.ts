@@ -1,7 +1,7 @@
 /** Idempotency keys on every database: written with the sandboxes that they stand for, by one call of several. */
 import type { Database } from "@cloche/gateway";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { aSandbox } from "../../packages/gateway/src/testing/database-records.ts";
+import { anOperation, aSandbox } from "../../packages/gateway/src/testing/database-records.ts";
 import { databaseKinds, nowMs, rowOf } from "./database-kinds.ts";
 
 describe.each(databaseKinds)("idempotency keys on $name", (kind) => {
@@ -55,7 +55,7 @@ describe.each(databaseKinds)("idempotency keys on $name", (kind) => {
     for (const freesKey of [false, true]) {
       const record = await insertKeyed({ key: `${freesKey}` });
       const operation = await db.operations.ofSandbox(record.id);
-      expect(await db.sandboxes.remove(record, { end: operation?.id ?? "", freesKey })).toBe(true);
+      expect(await db.sandboxes.remove(record, { end: operation ?? anOperation(), freesKey })).toBe(true);
       expect((await db.idempotencyKeys.find("team-a", `${freesKey}`, nowMs)) === undefined).toBe(freesKey);
     }
   });

@@ -2,7 +2,12 @@
 import type { Defence } from "./defence.ts";
 
 const directory = { project: "unit", test: "packages/gateway/src/hosts/host-directory.test.ts" } as const;
-const hosts = { project: "contracts", test: "tests/contracts/hosts.test.ts" } as const;
+const leases = {
+  project: "unit",
+  test: "packages/gateway/src/lifecycle/operation-leases.test.ts",
+} as const;
+const gateways = { project: "contracts", test: "tests/contracts/two-gateways.test.ts" } as const;
+const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } as const;
 
 export const clusterDefences: readonly Defence[] = [
   {
@@ -25,8 +30,8 @@ export const clusterDefences: readonly Defence[] = [
   {
     what: "leases run by the database's clock",
     file: "packages/gateway/src/database/hosts.ts",
-    find: "this.#now = databaseNowMs(db);",
-    replace: "this.#now = sql<number>`${Date.UTC(2026, 0, 1)} + 0`; void databaseNowMs;",
+    find: "return fromDatabaseNow(this.#db, ms);",
+    replace: "return sql<number>`${Date.UTC(2026, 0, 1) + ms} + 0`; void fromDatabaseNow;",
     ...hosts,
     named: "by the database's clock",
   },
@@ -54,5 +59,67 @@ export const clusterDefences: readonly Defence[] = [
     replace: "if (caller === id && false)",
     ...directory,
     named: "for itself only",
+  },
+  {
+    what: "an operation is taken over only when its lease is over",
+    file: "packages/gateway/src/database/operations.ts",
+    find: '.where("lease_until", "<=", fromDatabaseNow(tx));',
+    replace: '.where("lease_until", ">=", 0);',
+    ...hosts,
+    named: "only when their lease is over",
+  },
+  {
+    what: "a former owner of an operation turns nothing back",
+    file: "packages/gateway/src/database/operations.ts",
+    find: '.where("attempt", "=", operation.attempt)',
+    replace: "",
+    ...hosts,
+    named: "former owner",
+  },
+  {
+    what: "a former owner of an operation ends nothing",
+    file: "packages/gateway/src/database/sandboxes.ts",
+    find: '.where("attempt", "=", write.end.attempt)',
+    replace: "",
+    ...hosts,
+    named: "former owner",
+  },
+  {
+    what: "the operations of a gateway that is gone are taken over",
+    file: "packages/gateway/src/lifecycle/operation-leases.ts",
+    find: "      runner.goOn(operation);",
+    replace: "      void operation;",
+    ...leases,
+    named: "suspend is finished once",
+  },
+  {
+    what: "a gateway lets go of operations before their lease is over",
+    file: "packages/gateway/src/lifecycle/operation-leases.ts",
+    find: 'if (renewed === "over") return this.#dropAll();',
+    replace: 'if (renewed === "over") return;',
+    ...leases,
+    named: "before they are over",
+  },
+  {
+    what: "a gateway does not go on with what another is about",
+    file: "packages/gateway/src/lifecycle/reconciler.ts",
+    find: 'if (owner === "") runner.goOn(operation);',
+    replace: "runner.goOn(operation);",
+    ...gateways,
+  },
+  {
+    what: "a look at a machine counts only while its record stays",
+    file: "packages/gateway/src/lifecycle/reconciler.ts",
+    find: "if (record?.generation !== before?.generation) return this.#later(sandboxId);",
+    replace: "void before;",
+    ...leases,
+    named: "overtook",
+  },
+  {
+    what: "a machine made ahead is one gateway's only",
+    file: "packages/gateway/src/rpc/sandbox-service.ts",
+    find: "if (!(error instanceof IdTaken) ||",
+    replace: "if (error instanceof IdTaken ||",
+    ...gateways,
   },
 ];

@@ -294,8 +294,8 @@ export const defences: readonly Defence[] = [
   {
     what: "the gateway goes on with what a kill cut off",
     file: "packages/gateway/src/lifecycle/reconciler.ts",
-    find: "if (operation !== undefined) return runner.goOn(operation);",
-    replace: "if (operation !== undefined) return;",
+    find: 'if (owner === "") runner.goOn(operation);',
+    replace: "void owner;",
     project: "unit",
     test: "packages/gateway/src/lifecycle/faults.test.ts",
   },

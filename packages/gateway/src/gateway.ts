@@ -30,6 +30,7 @@ import { Expiry } from "./lifecycle/expiry.ts";
 import { HostCalls, type HostClient } from "./lifecycle/host-calls.ts";
 import { Lifecycle } from "./lifecycle/lifecycle.ts";
 import { MachineView } from "./lifecycle/machine-view.ts";
+import { OperationLeases } from "./lifecycle/operation-leases.ts";
 import { OperationRunner } from "./lifecycle/operation-runner.ts";
 import { Reconciler } from "./lifecycle/reconciler.ts";
 import { ReadyMachines } from "./lifecycle/ready-machines.ts";
@@ -71,6 +72,11 @@ export interface GatewayOptions {
   clock: Clock;
   log: Log;
   randomBytes: RandomBytes;
+  /**
+   * Where several gateways share the database: names this process among them, another name at every start. Default: it is alone,
+   * and what it finds under way is its own to go on with.
+   */
+  owner?: string;
   /** Where the gateway tells of itself; default: nowhere that anybody looks. */
   metrics?: Metrics;
 }
@@ -135,6 +141,9 @@ export function createGateway(options: GatewayOptions): Gateway {
   });
   const runner = new OperationRunner({ database, records, host, machines, audit, metrics, clock, log });
   const hostId = config.hostId ?? "local";
+  const owner = options.owner ?? "";
+  const { operations } = database;
+  const leases = owner === "" ? undefined : new OperationLeases({ operations, runner, owner, clock, log });
   const { sandboxes: sandboxesMax } = limits;
   const lifecycle = new Lifecycle({
     database,
@@ -146,6 +155,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     randomBytes,
     hostId,
     sandboxesMax,
+    owner,
   });
   const pushKeys = (keys: VerificationKey[] = tokens.verificationKeys): Promise<void> =>
     host.setVerificationKeys(config.issuer, keys, { signal: closed.signal, requestId: "" });
@@ -162,6 +172,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     clock,
     log,
     randomBytes,
+    owner,
     pushKeys: () => pushKeys(),
   });
   const expiry = new Expiry(database, records, lifecycle, clock, log);
@@ -266,6 +277,7 @@ export function createGateway(options: GatewayOptions): Gateway {
         ready: (machines) => readyMachines.offer(machines),
         audit: (event) => void audit.told(event),
       });
+      leases?.start();
       expiry.start();
       audit.start();
     },
@@ -323,6 +335,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       closed.abort(new Error("the gateway is closing"));
       await Promise.all([expiry.close(), machines.close(), reconciler.close(), audit.close()]);
       await runner.close();
+      await leases?.close();
       await usage.close();
     },
   };

@@ -44,6 +44,10 @@ export const gatewayLimits = {
   hostRenewMs: 5_000,
   hostLeaseMs: 15_000,
   hostLostMs: 20_000,
+  /** Of an operation, where a database has several gateways: looked at and renewed this often; let go of before it is over. */
+  operationLeaseMs: 10_000,
+  operationLookMs: 2_500,
+  operationHoldMs: 7_500,
   /** Of the services without an API key: streams open at once, bytes of a message, requests in one stream of reflection. */
   openStreams: 100,
   openMessageBytes: 16_384,

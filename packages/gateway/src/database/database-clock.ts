@@ -2,9 +2,12 @@
 import { type Kysely, type RawBuilder, sql } from "kysely";
 import type { Schema } from "./schema.ts";
 
-/** The time of the statement, not of its transaction, in Unix milliseconds. */
-export function databaseNowMs(db: Kysely<Schema>): RawBuilder<number> {
-  return db.getExecutor().adapter.supportsMultipleConnections === true
-    ? sql<number>`cast(extract(epoch from clock_timestamp()) * 1000 as bigint)`
-    : sql<number>`cast(unixepoch('subsec') * 1000 as integer)`;
+export const isPostgres = <T>(db: Kysely<T>): boolean =>
+  db.getExecutor().adapter.supportsMultipleConnections === true;
+
+/** When the transaction began, the same for all its statements, plus `ms`; in Unix milliseconds. */
+export function fromDatabaseNow(db: Kysely<Schema>, ms = 0): RawBuilder<number> {
+  return isPostgres(db)
+    ? sql<number>`cast(extract(epoch from transaction_timestamp()) * 1000 as bigint) + cast(${ms} as bigint)`
+    : sql<number>`now_ms() + cast(${ms} as integer)`;
 }

@@ -47,7 +47,7 @@ export interface Database {
 export async function openSqlite(path: string, clock: Pick<Clock, "nowMs">): Promise<Database> {
   // It holds the environment of sandboxes. SQLite gives its log the same permissions.
   if (path !== ":memory:") await (await open(path, "a", 0o600)).close();
-  return await openDatabase(sqliteDialect(path), clock);
+  return await openDatabase(sqliteDialect(path, clock), clock);
 }
 
 /** `url` is `postgres://…`. `onIdleError` hears of connections that break while nobody uses them. */

@@ -9,7 +9,7 @@
  * Every time here is the database's. `state` is the operator's word and outlives lease and loss.
  */
 import { type Kysely, type RawBuilder, sql } from "kysely";
-import { databaseNowMs } from "./database-clock.ts";
+import { fromDatabaseNow } from "./database-clock.ts";
 import type { HostRow, Schema } from "./schema.ts";
 
 export type HostState = "open" | "cordoned" | "draining";
@@ -37,11 +37,9 @@ export type HostGeneration = Pick<HostRecord, "id" | "generation">;
 
 export class Hosts {
   readonly #db: Kysely<Schema>;
-  readonly #now: RawBuilder<number>;
 
   constructor(db: Kysely<Schema>) {
     this.#db = db;
-    this.#now = databaseNowMs(db);
   }
 
   /** By id. */
@@ -114,7 +112,7 @@ export class Hosts {
     )`;
     return await this.#db
       .updateTable("hosts")
-      .set({ lost_at: this.#now })
+      .set({ lost_at: this.#fromNow() })
       .where("lost_at", "is", null)
       .where("lease_until", "<=", this.#fromNow(-graceMs))
       .where(isMajorityThere)
@@ -123,11 +121,11 @@ export class Hosts {
   }
 
   get #countExpired(): RawBuilder<number> {
-    return sql<number>`sum(case when lease_until <= ${this.#now} then 1 else 0 end)`;
+    return sql<number>`sum(case when lease_until <= ${this.#fromNow()} then 1 else 0 end)`;
   }
 
-  #fromNow(ms: number): RawBuilder<number> {
-    return sql<number>`${this.#now} + cast(${ms} as bigint)`;
+  #fromNow(ms = 0): RawBuilder<number> {
+    return fromDatabaseNow(this.#db, ms);
   }
 }
 

@@ -3,6 +3,7 @@
  * in a transaction with the row that records it, so a crash leaves the old or the new version whole.
  */
 import { type Kysely, sql } from "kysely";
+import { isPostgres } from "./database-clock.ts";
 
 type Migration = (schema: Kysely<unknown>["schema"], db: Kysely<unknown>, nowMs: number) => Promise<void>;
 
@@ -238,10 +239,37 @@ const migrations: readonly Migration[] = [
       .addColumn("version", "text", (c) => c.notNull())
       .execute();
   },
-];
 
-const isPostgres = (db: Kysely<unknown>): boolean =>
-  db.getExecutor().adapter.supportsMultipleConnections === true;
+  async function version9(schema, db) {
+    await schema
+      .alterTable("operations")
+      .addColumn("owner", "text", (c) => c.notNull().defaultTo(""))
+      .execute();
+    await schema
+      .alterTable("operations")
+      .addColumn("lease_until", "bigint", (c) => c.notNull().defaultTo(0))
+      .execute();
+    await schema
+      .alterTable("operations")
+      .addColumn("attempt", "integer", (c) => c.notNull().defaultTo(1))
+      .execute();
+    // Of two gateways that give one ordinal, the second takes another. Equal ones of earlier releases come to the front.
+    await sql`
+      update sandboxes set ordinal = (select max(ordinal) from sandboxes)
+        + (select count(*) from sandboxes o where o.id <= sandboxes.id)
+      where exists (
+        select 1 from sandboxes o
+        where o.team_id = sandboxes.team_id and o.ordinal = sandboxes.ordinal and o.id < sandboxes.id
+      )`.execute(db);
+    await schema.dropIndex("sandboxes_by_team").execute();
+    await schema
+      .createIndex("sandboxes_by_team")
+      .unique()
+      .on("sandboxes")
+      .columns(["team_id", "ordinal"])
+      .execute();
+  },
+];
 
 export const schemaVersion = migrations.length;
 

@@ -1,4 +1,6 @@
-import type { Kysely } from "kysely";
+import { type Kysely, sql } from "kysely";
+import { gatewayLimits } from "../limits.ts";
+import { fromDatabaseNow, isPostgres } from "./database-clock.ts";
 import type { OperationRow, Schema } from "./schema.ts";
 
 export const operationKinds = ["create", "fork", "suspend", "resume", "delete"] as const;
@@ -22,7 +24,17 @@ export interface OperationRecord {
   requestId: string;
   createdAtMs: number;
   updatedAtMs: number;
+  /** The gateway that runs it; empty: the database has one gateway only, and its operations need no lease. */
+  owner: string;
+  /** Grows with each owner: what a former one still writes is refused. */
+  attempt: number;
 }
+
+/** Whose turn at which operation a write is. */
+export type OperationTurn = Pick<OperationRecord, "id" | "attempt">;
+
+export const isSameTurn = (a: OperationTurn | undefined, b: OperationTurn): boolean =>
+  a?.id === b.id && a.attempt === b.attempt;
 
 /** What an operation needs to know beyond the sandbox's record, and what it noted on its way. */
 export interface OperationInput {
@@ -78,7 +90,7 @@ export class Operations {
   /** Turns all that still make sandboxes of the group back, with the failure and what is known of it. `begun`: their steps. */
   async turnBack(
     { sandboxIds }: OperationGroup,
-    { input, begun, failure }: Pick<OperationRecord, "input" | "begun" | "failure">,
+    { owner, input, begun, failure }: Pick<OperationRecord, "owner" | "input" | "begun" | "failure">,
     nowMs: number,
   ): Promise<void> {
     await this.#db
@@ -93,10 +105,11 @@ export class Operations {
       .where("sandbox_id", "in", sandboxIds)
       .where("kind", "in", makingKinds)
       .where("direction", "=", "forward")
+      .where("owner", "=", owner)
       .execute();
   }
 
-  /** Writes the progress down; false when the operation is no longer the sandbox's. */
+  /** Writes the progress down; false when the operation is no longer the sandbox's, or another's turn at it has begun. */
   async save(operation: OperationRecord, nowMs: number): Promise<boolean> {
     const { direction, begun, input, failure } = operation;
     const result = await this.#db
@@ -110,10 +123,50 @@ export class Operations {
       })
       .where("sandbox_id", "=", operation.sandboxId)
       .where("id", "=", operation.id)
+      .where("attempt", "=", operation.attempt)
       .executeTakeFirst();
     return result.numUpdatedRows === 1n;
   }
+
+  /** Renews the leases of these operations, and answers the ids of those that are still the owner's. */
+  async renew(owner: string, ids: readonly string[]): Promise<string[]> {
+    const rows = await this.#db
+      .updateTable("operations")
+      .set({ lease_until: leaseFromNow(this.#db) })
+      .where("owner", "=", owner)
+      .where("id", "in", ids)
+      .returning("id")
+      .execute();
+    return rows.map(({ id }) => id);
+  }
+
+  /**
+   * Makes all operations whose lease is over the owner's, but `running`, and answers them with their next attempt. All at once,
+   * one gateway after another: those of a group begin in one transaction with one lease, and so get one owner again.
+   */
+  async takeOver(owner: string, running: readonly string[]): Promise<OperationRecord[]> {
+    const rows = await this.#db.transaction().execute(async (tx) => {
+      if (isPostgres(tx)) await sql`select pg_advisory_xact_lock(${takeOverLock})`.execute(tx);
+      let update = tx
+        .updateTable("operations")
+        .set((e) => ({ owner, lease_until: leaseFromNow(tx), attempt: e("attempt", "+", 1) }))
+        .where("lease_until", "<=", fromDatabaseNow(tx));
+      if (running.length > 0) update = update.where("id", "not in", running);
+      return await update.returningAll().execute();
+    });
+    return rows.map(operationFromRow);
+  }
+
+  /** Ends the owner's leases: others may take over at once. */
+  async release(owner: string): Promise<void> {
+    await this.#db.updateTable("operations").set({ lease_until: 0 }).where("owner", "=", owner).execute();
+  }
 }
+
+/** Any number, the same in every release. */
+const takeOverLock = 7_016_352;
+
+const leaseFromNow = (db: Kysely<Schema>) => fromDatabaseNow(db, gatewayLimits.operationLeaseMs);
 
 export async function insertOperation(db: Kysely<Schema>, operation: OperationRecord): Promise<void> {
   await db
@@ -130,6 +183,9 @@ export async function insertOperation(db: Kysely<Schema>, operation: OperationRe
       request_id: operation.requestId,
       created_at: operation.createdAtMs,
       updated_at: operation.updatedAtMs,
+      owner: operation.owner,
+      lease_until: operation.owner === "" ? 0 : leaseFromNow(db),
+      attempt: operation.attempt,
     })
     .execute();
 }
@@ -146,4 +202,6 @@ const operationFromRow = (row: OperationRow): OperationRecord => ({
   requestId: row.request_id,
   createdAtMs: row.created_at,
   updatedAtMs: row.updated_at,
+  owner: row.owner,
+  attempt: row.attempt,
 });

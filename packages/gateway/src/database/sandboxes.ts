@@ -6,7 +6,7 @@ import { ClocheError, type SandboxState } from "@cloche/protocol";
 import { type ExpressionBuilder, type Kysely, sql, type Transaction } from "kysely";
 import { type AuditEntry, insertAudit } from "./audit.ts";
 import { freeKeyOf, insertKey, type KeyedCall } from "./idempotency-keys.ts";
-import { insertOperation, type OperationRecord } from "./operations.ts";
+import { insertOperation, type OperationRecord, type OperationTurn } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
 import type { SandboxRow, Schema } from "./schema.ts";
 import { closeInterval, openInterval } from "./usage.ts";
@@ -14,8 +14,8 @@ import { closeInterval, openInterval } from "./usage.ts";
 export interface SandboxWrite {
   /** Begins this operation; it takes the place of any other of the sandbox. */
   begin?: OperationRecord;
-  /** Ends the operation of this id; when it is no longer the sandbox's, nothing is written. */
-  end?: string;
+  /** Ends this operation; when it is no longer the sandbox's, or another's turn at it has begun, nothing is written. */
+  end?: OperationTurn;
   audit?: AuditEntry;
   /** It ran only until its machine was last seen to run, for that one is gone. */
   ranUntilSeen?: true;
@@ -41,8 +41,8 @@ export interface SandboxChange {
 }
 
 export interface SandboxRemoval {
-  /** Ends the operation of this id; when it is no longer the sandbox's, nothing is removed. */
-  end: string;
+  /** Ends this operation, under the same condition. */
+  end: OperationTurn;
   audit?: AuditEntry;
   /** The call that was to make it made nothing: its idempotency key may be used again. */
   freesKey?: boolean;
@@ -71,6 +71,13 @@ const newestFirst: SandboxOrder = { by: "created_at", isDescending: true };
 
 /** Of a sandbox in a list. New ones change no other's. */
 export type SandboxPosition = Pick<SandboxRecord, "name" | "ordinal">;
+
+/** Another sandbox has the id or the ordinal: another gateway was first. Nothing was written. */
+export class IdTaken extends ClocheError {
+  constructor() {
+    super("aborted", "another call was first to take the id of the new sandbox; try again");
+  }
+}
 
 /** Once the time is up: `suspend` waits for a state that it can act in. */
 const timeoutStates = ["SANDBOX_STATE_RUNNING", "SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_ERROR"] as const;
@@ -170,7 +177,7 @@ export class Sandboxes {
   }
 
   /**
-   * Sandboxes of one team, all or none. Throws KeyTaken, or `resource_exhausted` when there is no room for all of them; nothing is
+   * Sandboxes of one team, all or none. Throws KeyTaken, IdTaken, or `resource_exhausted` when there is no room for all of them; nothing is
    * written then.
    */
   async insert(rows: readonly NewRow[], { ofTeamMax = 0, key }: InsertOptions = {}): Promise<void> {
@@ -181,7 +188,12 @@ export class Sandboxes {
       if (key !== undefined) await insertKey(tx, key, first.createdAtMs);
       if (ofTeamMax > 0) await checkRoom(tx, first.teamId, ofTeamMax, rows.length);
       for (const { record, begin, audit } of rows) {
-        await tx.insertInto("sandboxes").values(sandboxToRow(record)).execute();
+        const { numInsertedOrUpdatedRows } = await tx
+          .insertInto("sandboxes")
+          .values(sandboxToRow(record))
+          .onConflict((conflict) => conflict.doNothing())
+          .executeTakeFirst();
+        if (numInsertedOrUpdatedRows !== 1n) throw new IdTaken();
         await writeMetadata(tx, record.id, record.metadata);
         await insertOperation(tx, begin);
         await insertAudit(tx, audit);
@@ -278,7 +290,8 @@ async function writeRest(db: Kysely<Schema>, sandboxId: string, write: SandboxWr
     const result = await db
       .deleteFrom("operations")
       .where("sandbox_id", "=", sandboxId)
-      .where("id", "=", write.end)
+      .where("id", "=", write.end.id)
+      .where("attempt", "=", write.end.attempt)
       .executeTakeFirst();
     if (result.numDeletedRows !== 1n) return false;
   }

@@ -74,6 +74,12 @@ export interface OperationRow {
   request_id: string;
   created_at: number;
   updated_at: number;
+  /** The gateway that runs it, for as long as its lease holds; empty: the database has one gateway only. */
+  owner: string;
+  /** By the database's clock. */
+  lease_until: number;
+  /** Grows with each owner. */
+  attempt: number;
 }
 
 export interface PortLinkRow {

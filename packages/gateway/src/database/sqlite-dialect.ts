@@ -2,6 +2,7 @@
  * Kysely over node:sqlite. One connection; Kysely's own mutex keeps transactions apart. Statements are cached by their
  * text, since the gateway has a small fixed set of them. WAL with synchronous FULL: what was answered survives a power cut.
  */
+import type { Clock } from "@cloche/base";
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite";
 import {
   CompiledQuery,
@@ -20,11 +21,11 @@ const busyPollMs = 5;
 const sqliteBusy = 5;
 const cachedStatements = 500;
 
-/** `path` is a file, or `:memory:`. */
-export function sqliteDialect(path: string): Dialect {
+/** `path` is a file, or `:memory:`. `clock`: the database's own, in SQL `now_ms()`; it runs in this process. */
+export function sqliteDialect(path: string, clock: Pick<Clock, "nowMs">): Dialect {
   return {
     createAdapter: () => new SqliteAdapter(),
-    createDriver: () => new NodeSqliteDriver(path),
+    createDriver: () => new NodeSqliteDriver(path, clock),
     createIntrospector: (db) => new SqliteIntrospector(db),
     createQueryCompiler: () => new SqliteQueryCompiler(),
   };
@@ -32,16 +33,20 @@ export function sqliteDialect(path: string): Dialect {
 
 class NodeSqliteDriver implements Driver {
   readonly #path: string;
+  readonly #clock: Pick<Clock, "nowMs">;
   #connection: NodeSqliteConnection | undefined;
 
-  constructor(path: string) {
+  constructor(path: string, clock: Pick<Clock, "nowMs">) {
     this.#path = path;
+    this.#clock = clock;
   }
 
   async init(): Promise<void> {
     const database = new DatabaseSync(this.#path, { timeout: 0 });
     await whileBusy(() => database.exec("pragma journal_mode = wal"));
     database.exec("pragma synchronous = full; pragma foreign_keys = on; pragma temp_store = memory");
+    // As a bigint it is an integer to SQLite.
+    database.function("now_ms", () => BigInt(Math.floor(this.#clock.nowMs())));
     this.#connection = new NodeSqliteConnection(database);
   }
 

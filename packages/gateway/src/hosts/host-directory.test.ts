@@ -32,7 +32,6 @@ const aHost = (id: string) => ({
   capacityMemoryMb: 1,
   version: "0.1.0",
 });
-/** The database's clock is the real one: minutes away from any lease's end. */
 const register = (ids: string[], leaseMs = 600_000) =>
   Promise.all(ids.map((id) => db.hosts.register(aHost(id), leaseMs)));
 const longOverMs = -6_000;

@@ -28,6 +28,8 @@ export interface LifecycleDependencies {
   hostId: string;
   /** Of one team; 0: no limit. */
   sandboxesMax: number;
+  /** Of the operations begun here (operation-leases.ts). */
+  owner: string;
 }
 
 /** What create and fork settle before anything is written. */
@@ -80,9 +82,12 @@ export class Lifecycle {
   readonly #needs: LifecycleDependencies;
   readonly #closed = new AbortController();
   #lastOrdinal = 0;
+  /** Keeps the ordinals of several gateways apart, most of the time: IdTaken tells the rest. */
+  #ordinalOffset = 0;
 
   constructor(needs: LifecycleDependencies) {
     this.#needs = needs;
+    if (needs.owner !== "") this.#ordinalOffset = Buffer.from(needs.randomBytes(2)).readUInt16BE() % 1_000;
   }
 
   /** Must be awaited before the first create. */
@@ -109,7 +114,7 @@ export class Lifecycle {
 
   /**
    * Makes sandboxes and answers when all are RUNNING, or have failed, or after 10 s (limits.createAnswerMs) with the states they
-   * then have. Several become RUNNING together, or none stays. Throws what the host refused when nothing was made, and KeyTaken.
+   * then have. Several become RUNNING together, or none stays. Throws what the host refused when nothing was made, and KeyTaken and IdTaken.
    * `fork`: live clones of `sourceSandboxId`.
    */
   async create(
@@ -310,7 +315,7 @@ export class Lifecycle {
 
   #newRecord(caller: Caller, wanted: NewSandbox): SandboxRecord {
     const nowMs = this.#needs.clock.nowMs();
-    this.#lastOrdinal = Math.max(this.#lastOrdinal + 1, nowMs * 1_000);
+    this.#lastOrdinal = Math.max(this.#lastOrdinal + 1, nowMs * 1_000 + this.#ordinalOffset);
     return {
       ...wanted,
       teamId: caller.teamId,
@@ -327,7 +332,7 @@ export class Lifecycle {
   }
 
   #newOperation(caller: Caller, sandboxId: string, kind: OperationKind): OperationRecord {
-    return newOperation(this.#needs.randomBytes, this.#needs.clock.nowMs(), caller, sandboxId, kind);
+    return newOperation(this.#needs, caller, sandboxId, kind);
   }
 
   /** A signal that aborts after `ms`, when the gateway closes, or at `end`. */
@@ -341,12 +346,12 @@ export class Lifecycle {
 }
 
 export function newOperation(
-  randomBytes: RandomBytes,
-  nowMs: number,
+  { clock, owner, randomBytes }: Pick<LifecycleDependencies, "clock" | "owner" | "randomBytes">,
   caller: Caller,
   sandboxId: string,
   kind: OperationKind,
 ): OperationRecord {
+  const nowMs = clock.nowMs();
   return {
     id: `op-${Buffer.from(randomBytes(12)).toString("hex")}`,
     sandboxId,
@@ -359,6 +364,8 @@ export function newOperation(
     requestId: caller.requestId,
     createdAtMs: nowMs,
     updatedAtMs: nowMs,
+    owner,
+    attempt: 1,
   };
 }
 

@@ -4,14 +4,19 @@
  *   queued ──▶ attempt ──done / undone──▶ ended
  *               ▲   │ nobody knows (database, host out of reach)
  *               └ wait (doubles) ◀┘
- *   at any point ──replaced by a delete, or the gateway closes──▶ dropped (the journal keeps what must go on)
+ *   at any point ──replaced by a delete, its lease is over, or the gateway closes──▶ dropped (the journal keeps what must go on)
  *
  * Called by lifecycle.ts for new operations and by reconciler.ts for those a crash left. What survives is in the database.
  */
 import { type Clock, type Log, runSaga, SagaUndoError, SerialQueue } from "@cloche/base";
 import type { ClocheError, SandboxState } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
-import type { OperationGroup, OperationInput, OperationRecord } from "../database/operations.ts";
+import {
+  isSameTurn,
+  type OperationGroup,
+  type OperationInput,
+  type OperationRecord,
+} from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import type { SandboxChange } from "../database/sandboxes.ts";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
@@ -87,6 +92,17 @@ export class OperationRunner {
     }
   }
 
+  /** The ids of the operations that run here. */
+  running(): string[] {
+    return [...this.#launched.values()].map(({ operationId }) => operationId);
+  }
+
+  /** Stops what is no longer this gateway's to run; the database keeps it. */
+  drop(operationIds: readonly string[]): void {
+    for (const { operationId, abort } of this.#launched.values())
+      if (operationIds.includes(operationId)) abort.abort(new Error("its lease is over"));
+  }
+
   /** Goes on with an operation found in the database, unless whoever wrote it is about to start it. */
   goOn(operation: OperationRecord): void {
     if (!this.#beingWritten.has(operation.id)) this.#launch(operation);
@@ -136,7 +152,7 @@ export class OperationRunner {
     if (signal.aborted) return undefined;
     try {
       const found = await this.#needs.database.operations.ofSandbox(operation.sandboxId);
-      return found?.id === operation.id ? found : undefined;
+      return isSameTurn(found, operation) ? found : undefined;
     } catch {
       return operation;
     }
@@ -165,6 +181,8 @@ export class OperationRunner {
         signal.throwIfAborted();
         // Forward progress is not written: every step can be repeated, and each write costs a sync of the disk.
         if (saga.direction === "forward") return;
+        // The undo of the first step ended the operation.
+        if (saga.begun.length === 0) return;
         if (state.isUnknown) throw new Error("the outcome of a step is unknown");
         operation.direction = saga.direction;
         operation.begun = saga.begun;
@@ -172,7 +190,7 @@ export class OperationRunner {
         try {
           if (operation.input.group !== undefined)
             await this.#turnGroupBack(operation, operation.input.group, state);
-          await database.operations.save(operation, clock.nowMs());
+          if (!(await database.operations.save(operation, clock.nowMs()))) throw new NotOurs();
         } catch (error) {
           state.isUnknown = true;
           throw error;
@@ -186,7 +204,7 @@ export class OperationRunner {
       await runSaga({ id, kind, begun: [...begun], direction, failure, context: input }, steps, journal);
       return true;
     } catch (error) {
-      if (signal.aborted) return true;
+      if (signal.aborted || error instanceof NotOurs) return true;
       const fields = { err: error, sandbox_id: operation.sandboxId, request_id: operation.requestId };
       if (state.isUnknown || error instanceof SagaUndoError) {
         log.warn(fields, `${operation.kind} could not go on; it is tried again`);
@@ -232,7 +250,7 @@ export class OperationRunner {
     await this.#whileOwn(operation, from, async (record) => {
       const fields = patch(record);
       const audit = this.#needs.audit.doneEntry(operation, record.teamId, result, fields.errorMessage);
-      const ended = await this.#needs.records.change(record, fields, { end: operation.id, audit });
+      const ended = await this.#needs.records.change(record, fields, { end: operation, audit });
       if (ended !== undefined) this.#measure(operation, result);
       return ended !== undefined;
     });
@@ -253,7 +271,7 @@ export class OperationRunner {
         if (read?.state !== from) continue;
         const fields = patch(read);
         const entry = audit.doneEntry(operation, read.teamId, "ok", fields.errorMessage);
-        changes.push({ read, patch: fields, write: { end: operation.id, audit: entry } });
+        changes.push({ read, patch: fields, write: { end: operation, audit: entry } });
       }
       if (changes.length === 0 || (await records.changeAll(changes)) !== undefined) {
         for (const operation of pending) this.#measure(operation, "ok");
@@ -272,7 +290,12 @@ export class OperationRunner {
     const caller = this.#callers.get(operation.id);
     const isRefused = caller?.isWaiting === true;
     const decided = await this.#groups.turnBack(group, { error: failure, isRefused }, async () => {
-      const all = { input: { group, isRefused }, begun: ["record", "machine"], failure: operation.failure };
+      const all = {
+        owner: operation.owner,
+        input: { group, isRefused },
+        begun: ["record", "machine"],
+        failure: operation.failure,
+      };
       await database.operations.turnBack(group, all, clock.nowMs());
       if (isRefused) caller.refusal = failure;
     });
@@ -292,7 +315,7 @@ export class OperationRunner {
       const result = operation.kind === "delete" ? "ok" : "failed";
       const audit = this.#needs.audit.doneEntry(operation, record.teamId, result);
       const freesKey = operation.kind !== "delete";
-      const isRemoved = await this.#needs.records.remove(record, { end: operation.id, audit, freesKey });
+      const isRemoved = await this.#needs.records.remove(record, { end: operation, audit, freesKey });
       if (isRemoved) this.#measure(operation, result);
       return isRemoved;
     });
@@ -314,11 +337,14 @@ export class OperationRunner {
       if (record === undefined || record.state !== from) return;
       if (await write(record)) return;
       const own = await this.#needs.database.operations.ofSandbox(operation.sandboxId);
-      if (own?.id !== operation.id) return;
+      if (!isSameTurn(own, operation)) return;
     }
     throw new Error(`sandbox ${operation.sandboxId} changed under every attempt to end ${operation.kind}`);
   }
 }
+
+/** Another's turn at the operation has begun, or another operation took its place: nothing more is done here. */
+class NotOurs extends Error {}
 
 interface Attempt {
   failure: ClocheError | undefined;

@@ -34,6 +34,8 @@ export interface ReconcilerDependencies {
   clock: Clock;
   log: Log;
   randomBytes: RandomBytes;
+  /** Of the operations begun here (operation-leases.ts). */
+  owner: string;
   /** The host needs the public keys again whenever it comes back. */
   pushKeys: () => Promise<void>;
 }
@@ -161,13 +163,20 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
   }
 
   async #check(sandboxId: string): Promise<void> {
-    const { database, host, machines, records, runner } = this.#needs;
+    const { database, host, machines, records, runner, owner } = this.#needs;
     if (runner.isBusy(sandboxId)) return;
+    const before = await records.get(sandboxId);
     const operation = await database.operations.ofSandbox(sandboxId);
-    if (operation !== undefined) return runner.goOn(operation);
+    if (operation !== undefined) {
+      // Where there are several gateways, its lease says who goes on with it.
+      if (owner === "") runner.goOn(operation);
+      return;
+    }
     const machine = await host.find(sandboxId, this.#call());
     // After the machine, so that a record that is missing now was never there or is gone for good.
     const record = await records.get(sandboxId);
+    // Another gateway acted meanwhile: the machine may be of before, the record of after.
+    if (record?.generation !== before?.generation) return this.#later(sandboxId);
     if (record === undefined) {
       this.#said.delete(sandboxId);
       return await this.#destroyUnknown(sandboxId, machine);
@@ -266,7 +275,7 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
   }
 
   #operation(caller: Caller, record: SandboxRecord, kind: OperationKind) {
-    return newOperation(this.#needs.randomBytes, this.#needs.clock.nowMs(), caller, record.id, kind);
+    return newOperation(this.#needs, caller, record.id, kind);
   }
 
   #call() {

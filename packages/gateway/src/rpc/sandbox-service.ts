@@ -13,6 +13,7 @@ import { CreateSandboxRequestSchema, ForkSandboxRequestSchema, SandboxState } fr
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
+import { IdTaken } from "../database/sandboxes.ts";
 import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
 import { type CallContext, egressOf, type HostCalls } from "../lifecycle/host-calls.ts";
 import { hasMachine } from "../lifecycle/decide.ts";
@@ -133,8 +134,11 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     const source = await lifecycle.find(caller, request.sourceSandboxId, "source_sandbox_id");
     return await audited(caller, "sandbox.fork", source.id, async () => {
       lifecycle.check(source, "fork");
-      const wanted = await creation.forForks(caller, request, source, call);
-      return await make(caller, request.checkpointId === "" ? "fork" : "create", wanted, key);
+      const kind = request.checkpointId === "" ? "fork" : "create";
+      return await untilFree(async () => {
+        const wanted = await creation.forForks(caller, request, source, call);
+        return await make(caller, kind, wanted, key);
+      });
     });
   }
 
@@ -145,10 +149,11 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         caller.teamId,
         callKey("CreateSandbox", CreateSandboxRequestSchema, request),
         {
-          async make(key) {
-            const wanted = await creation.forCreate(caller, request, callOf(context, caller));
-            return await make(caller, "create", [wanted], key);
-          },
+          make: (key) =>
+            untilFree(async () => {
+              const wanted = await creation.forCreate(caller, request, callOf(context, caller));
+              return await make(caller, "create", [wanted], key);
+            }),
           again: (ids) => madeBefore(caller, ids),
         },
       );
@@ -344,3 +349,14 @@ const callOf = (context: HandlerContext, caller: Caller): CallContext => ({
   signal: context.signal,
   requestId: caller.requestId,
 });
+
+/** Does `body` again, with other ids, where another gateway was first to take one: a machine made ahead is offered to all. */
+async function untilFree<T>(body: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await body();
+    } catch (error) {
+      if (!(error instanceof IdTaken) || attempt === gatewayLimits.changeAttempts) throw error;
+    }
+  }
+}

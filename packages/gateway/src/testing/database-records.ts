@@ -56,6 +56,8 @@ export function anOperation(changes: Partial<OperationRecord> = {}): OperationRe
     requestId: "req-1",
     createdAtMs: atMs,
     updatedAtMs: atMs,
+    owner: "",
+    attempt: 1,
     ...changes,
   };
 }

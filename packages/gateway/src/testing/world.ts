@@ -29,17 +29,27 @@ export class World {
     ({ gateway: this.gateway, mortal: this.mortal, listener: this.#listener } = running);
   }
 
-  static async open(): Promise<World> {
+  /** `owner`: of a gateway that others may join. */
+  static async open(owner = ""): Promise<World> {
     const clock = new FakeClock();
     const database = checkTransitions(await openSqlite(":memory:", clock));
     const host = new FakeHost();
-    const running = await start(database, host, clock);
+    const running = await start(database, host, clock, owner);
     const team = await running.gateway.addTeam("testers");
     const { secret } = await running.gateway.createApiKey(team.id, "test");
     const world = new World(database, running, secret);
     Object.assign(world, { clock, host });
     await world.settle();
     return world;
+  }
+
+  /** Another gateway on the same database and host, with a life of its own. */
+  async join(owner: string): Promise<World> {
+    const { clock, database, host } = this;
+    const other = new World(database, await start(database, host, clock, owner), this.#secret);
+    Object.assign(other, { clock, host });
+    await other.settle();
+    return other;
   }
 
   call(method: string, body: object = {}): Promise<Answer> {
@@ -76,7 +86,7 @@ export class World {
 
   /** kill -9, wherever it stands, and the next start. */
   async restart(): Promise<void> {
-    await this.#kill();
+    await this.kill();
     ({
       gateway: this.gateway,
       mortal: this.mortal,
@@ -99,11 +109,12 @@ export class World {
   }
 
   async close(): Promise<void> {
-    await this.#kill();
+    await this.kill();
     await this.database.close();
   }
 
-  async #kill(): Promise<void> {
+  /** For good. */
+  async kill(): Promise<void> {
     this.mortal.kill();
     // Its clients see their connections end.
     this.#connections.abort();
@@ -153,7 +164,7 @@ interface Running {
   listener: Listener;
 }
 
-async function start(database: Database, host: FakeHost, clock: FakeClock): Promise<Running> {
+async function start(database: Database, host: FakeHost, clock: FakeClock, owner = ""): Promise<Running> {
   const mortal = new Mortal();
   const gateway = createGateway({
     database: mortal.database({ ...database, isNew: false }),
@@ -163,6 +174,7 @@ async function start(database: Database, host: FakeHost, clock: FakeClock): Prom
     clock,
     log: silentLog,
     randomBytes,
+    owner,
   });
   await gateway.start();
   const listener = await gateway.listen("127.0.0.1", 0);
