@@ -15,6 +15,7 @@ import { createCell, execCell, fileCell } from "./sandbox-cells.ts";
 import { chainCell, supervisorMemoryCell } from "./service-cells.ts";
 import { startCell } from "./start-cell.ts";
 import { storeCell } from "./store-cells.ts";
+import { idleTerminalsCell, terminalCells } from "./terminal-cells.ts";
 import { dirtyDataCell, extentsCell, storedDataCell } from "./travel/checkpoint-cells.ts";
 import { forkCell, sharedDiskCell } from "./travel/fork-cells.ts";
 import { suspendCell } from "./travel/suspend-cells.ts";
@@ -86,6 +87,12 @@ export const labGroups = (lab: () => Lab): readonly Group[] => [
     name: "large",
     about: "256 MiB up and down with curl against a bare node:https server on the same disk",
     open: [(samples) => largeFileCells(lab(), samples(20))],
+  },
+  {
+    name: "terminal",
+    about: "first byte of a terminal, a key press to its echo, 1 MiB of replay, 100 idle terminals",
+    parts: ["live", "idle"],
+    open: [(samples) => terminalCells(lab(), samples(200)), () => idleTerminalsCell(lab())],
   },
   {
     name: "store",
