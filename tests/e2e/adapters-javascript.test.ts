@@ -8,28 +8,33 @@ import { repositoryRoot } from "../fixtures/service.ts";
 
 const { target } = inject("service");
 const adapters = join(repositoryRoot, "adapters/javascript");
+const names = ["computesdk", "ai-sdk"];
 let folder = "";
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "cloche-adapters-"));
-  cpSync(join(adapters, "computesdk"), join(folder, "computesdk"), { recursive: true });
+  for (const name of names) cpSync(join(adapters, name), join(folder, name), { recursive: true });
   cpSync(await nodeTools(adapters), join(folder, "node_modules"), { recursive: true });
   mkdirSync(join(folder, "node_modules/@cloche"));
   symlinkSync(join(repositoryRoot, "packages/sdk"), join(folder, "node_modules/@cloche/sdk"));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-test("ComputeSDK's provider has the types of its contract", async () => {
+test.each(names)("%s has the types of its contract", async (name) => {
   const typescript = join(repositoryRoot, "node_modules/.bin/tsc");
-  const words = ["-p", join(folder, "computesdk"), "--noEmit", "--allowImportingTsExtensions"];
+  const words = ["-p", join(folder, name), "--noEmit", "--allowImportingTsExtensions"];
   await succeeded(typescript, words, { cwd: folder });
 });
 
-test("ComputeSDK's provider makes, runs, streams, writes, snapshots and destroys", async () => {
+/** What the program of an adapter prints. */
+async function round(name: string): Promise<unknown> {
   const { PATH } = process.env;
   const env = { PATH, CLOCHE_URL: target.gatewayUrl, CLOCHE_API_KEY: target.apiKey };
-  const output = await succeeded(process.execPath, [join(folder, "computesdk/tests/round.mjs")], { env });
-  expect(JSON.parse(output)).toEqual({
+  return JSON.parse(await succeeded(process.execPath, [join(folder, name, "tests/round.mjs")], { env }));
+}
+
+test("ComputeSDK's provider makes, runs, streams, writes, snapshots and destroys", async () => {
+  expect(await round("computesdk")).toEqual({
     ran: ["compute in /srv\n", "oh\n", 3],
     late: [124, "now\n"],
     who: "user\n",
@@ -37,5 +42,24 @@ test("ComputeSDK's provider makes, runs, streams, writes, snapshots and destroys
     listed: true,
     info: ["running", 300_000, "computesdk"],
     gone: true,
+  });
+});
+
+test("the AI SDK's sandbox runs, spawns, reads and writes as its contract says", async () => {
+  expect(await round("ai-sdk")).toEqual({
+    ran: { exitCode: 3, stdout: "ai in /home/user\n", stderr: "oh\n" },
+    lines: "2\n3\n",
+    last: "4\n",
+    bytes: [70_000, 70_000],
+    refused: "refused",
+    nothing: [null, null, null, null, false],
+    listed: ["lines file", "link symlink"],
+    followed: "file",
+    deleted: [true, 8],
+    directory: "refused",
+    through: ["through", "end\n", 0],
+    killed: ["up\n", 137],
+    left: "0\n",
+    aborted: "enough",
   });
 });
