@@ -62,6 +62,8 @@ export function containersAsLived(client: Client): void {
     expect((await inside(sandbox, "id -u; ls /root; ps -o comm | grep -c httpd")).stdout).toMatch(
       /^0\n[1-9]\n$/,
     );
+    const localhost = "grep ^::1 /etc/hosts; ip -6 addr show lo | grep -c 'inet6 ::1/'";
+    expect((await inside(sandbox, localhost)).stdout).toMatch(/^::1\s+localhost .*\n1\n$/);
     // Its own root and processes: none of the sandbox's.
     expect((await inside(sandbox, "ls /root/web /usr/bin/python3")).exit_code).not.toBe(0);
   });
