@@ -139,6 +139,57 @@ describe.each(databaseKinds)("on $name", (kind) => {
     });
   });
 
+  describe("the log of changes", () => {
+    let shared: Database;
+    let place: string;
+    beforeEach(async () => {
+      place = await kind.newPlace();
+      shared = await kind.open(place, true);
+      await shared.teams.insert({ id: "team-a", name: "A", createdAtMs: nowMs });
+    });
+    afterEach(() => shared.close());
+    const logOf = (database: Database) => {
+      if (database.changes === undefined) throw new Error("it keeps no log");
+      return database.changes;
+    };
+
+    it("names what was written, once it is, and tells the readers", async () => {
+      const log = logOf(shared);
+      let told = 0;
+      const listening = log.listen(() => (told += 1));
+      // PostgreSQL: it hears from here on.
+      if (kind.name !== "SQLite") await expect.poll(() => told, { timeout: 10_000 }).toBe(1);
+      const before = told;
+      const [a, b] = [aSandbox(), aSandbox()];
+      await shared.sandboxes.insert([rowOf(a), rowOf(b)]);
+      await expect.poll(() => told, { timeout: 10_000 }).toBeGreaterThan(before);
+      await expect(shared.sandboxes.insert([rowOf(a)])).rejects.toThrow();
+      const changed = await shared.sandboxes.change(a, { name: "x" }, nowMs);
+      expect(await shared.sandboxes.change(a, { name: "y" }, nowMs)).toBeUndefined();
+      const operation = await shared.operations.ofSandbox(a.id);
+      if (changed === undefined || operation === undefined) throw new Error("not written");
+      await shared.sandboxes.remove(changed, { end: operation });
+      const found = await log.read(0, [], 10);
+      expect(found.map(({ sandboxId }) => sandboxId)).toEqual([a.id, b.id, a.id, a.id]);
+      const sequences = found.map(({ sequence }) => sequence);
+      expect(await log.newest(2)).toEqual(sequences.slice(-2));
+      const [first = 0, , third = 0, last = 0] = sequences;
+      expect((await log.read(third, [first], 10)).map(({ sequence }) => sequence)).toEqual([first, last]);
+      await log.prune(60_000);
+      expect(await log.newest(10)).toHaveLength(4);
+      await log.prune(-60_000);
+      expect(await log.newest(10)).toEqual([]);
+      await listening.close();
+    });
+
+    it("is not kept by a gateway that is alone", async () => {
+      await db.sandboxes.insert([rowOf(aSandbox())]);
+      expect(db.changes).toBeUndefined();
+      await shared.sandboxes.insert([rowOf(aSandbox())]);
+      expect(await logOf(shared).newest(10)).toHaveLength(1);
+    });
+  });
+
   it("an id or an ordinal is given once, whoever is first", async () => {
     const first = aSandbox();
     await db.sandboxes.insert([rowOf(first)]);

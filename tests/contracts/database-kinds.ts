@@ -19,7 +19,7 @@ interface DatabaseKind {
   tearDown(): Promise<void>;
   /** Where the next empty database lies. */
   newPlace(): Promise<string>;
-  open(place: string): Promise<Database>;
+  open(place: string, isShared?: boolean): Promise<Database>;
 }
 
 let folder = "";
@@ -30,7 +30,7 @@ const sqlite: DatabaseKind = {
   },
   tearDown: () => rm(folder, { recursive: true, force: true }),
   newPlace: async () => join(folder, `${(places += 1)}.db`),
-  open: (place) => openSqlite(place, clock),
+  open: (place, isShared = false) => openSqlite(place, clock, { isShared }),
 };
 let places = 0;
 
@@ -42,7 +42,7 @@ const postgres: DatabaseKind = {
   },
   tearDown: () => cluster.stop(),
   newPlace: () => cluster.newDatabase(),
-  open: (place) => openPostgres(place, clock),
+  open: (place, isShared = false) => openPostgres(place, clock, undefined, { isShared }),
 };
 
 export const databaseKinds = [sqlite, postgres];

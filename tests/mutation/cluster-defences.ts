@@ -6,6 +6,10 @@ const leases = {
   project: "unit",
   test: "packages/gateway/src/lifecycle/operation-leases.test.ts",
 } as const;
+const follower = {
+  project: "unit",
+  test: "packages/gateway/src/lifecycle/change-follower.test.ts",
+} as const;
 const gateways = { project: "contracts", test: "tests/contracts/two-gateways.test.ts" } as const;
 const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } as const;
 
@@ -121,5 +125,37 @@ export const clusterDefences: readonly Defence[] = [
     find: "if (!(error instanceof IdTaken) ||",
     replace: "if (error instanceof IdTaken ||",
     ...gateways,
+  },
+  {
+    what: "a change that is committed late is read all the same",
+    file: "packages/gateway/src/lifecycle/change-follower.ts",
+    find: "this.#missing.set(passed, nowMs);",
+    replace: "void nowMs;",
+    ...follower,
+    named: "out of order",
+  },
+  {
+    what: "no older record is told after a newer one",
+    file: "packages/gateway/src/lifecycle/records.ts",
+    find: "if (!told.has(id)) this.#tell(id, records.get(id));",
+    replace: "this.#tell(id, records.get(id));",
+    ...follower,
+    named: "read again",
+  },
+  {
+    what: "who waits hears what another gateway wrote",
+    file: "packages/gateway/src/gateway.ts",
+    find: "hear: (ids) => records.hear(ids),",
+    replace: "hear: async () => undefined,",
+    ...follower,
+    named: "two gateways",
+  },
+  {
+    what: "every write of a record is in the log of changes",
+    file: "packages/gateway/src/database/sandboxes.ts",
+    find: "        await this.#changes?.note(tx, ids);",
+    replace: "        void ids;",
+    ...hosts,
+    named: "names what was written",
   },
 ];

@@ -26,6 +26,7 @@ import { gatewayMetrics } from "./gateway-metrics.ts";
 import { createHandler, type GatewayHandler } from "./http/handler.ts";
 import { listen, type Listener } from "./http/listener.ts";
 import { AuditLog } from "./lifecycle/audit-log.ts";
+import { ChangeFollower } from "./lifecycle/change-follower.ts";
 import { Expiry } from "./lifecycle/expiry.ts";
 import { HostCalls, type HostClient } from "./lifecycle/host-calls.ts";
 import { Lifecycle } from "./lifecycle/lifecycle.ts";
@@ -177,6 +178,17 @@ export function createGateway(options: GatewayOptions): Gateway {
   });
   const expiry = new Expiry(database, records, lifecycle, clock, log);
 
+  const readAll = async (): Promise<void> => table.recordsListed(await database.sandboxes.all());
+  const follower =
+    database.changes &&
+    new ChangeFollower({
+      changes: database.changes,
+      clock,
+      log,
+      hear: (ids) => records.hear(ids),
+      readAll,
+    });
+
   let isDraining = false;
   async function ready(): Promise<void> {
     if (isDraining || closed.signal.aborted) throw new ClocheError("unavailable", "the gateway is stopping");
@@ -254,7 +266,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     async start() {
       linkKeys.secret = await database.fileLinks.secret(randomBytes(LinkKeys.secretBytes));
       records.listen((id, record) => table.recordChanged(id, record));
-      for (const record of await database.sandboxes.all()) table.recordChanged(record.id, record);
+      await (follower === undefined ? readAll() : follower.start());
       await lifecycle.start();
       reconciler.start();
       machines.start({
@@ -333,7 +345,13 @@ export function createGateway(options: GatewayOptions): Gateway {
       lifecycle.close();
       await Promise.all(listeners.map((listener) => listener.close()));
       closed.abort(new Error("the gateway is closing"));
-      await Promise.all([expiry.close(), machines.close(), reconciler.close(), audit.close()]);
+      await Promise.all([
+        follower?.close(),
+        expiry.close(),
+        machines.close(),
+        reconciler.close(),
+        audit.close(),
+      ]);
       await runner.close();
       await leases?.close();
       await usage.close();

@@ -48,6 +48,14 @@ export const gatewayLimits = {
   operationLeaseMs: 10_000,
   operationLookMs: 2_500,
   operationHoldMs: 7_500,
+  /** What other gateways change: looked for this often where nobody tells, so much at once, kept and dropped so often. */
+  changeLookMs: 1_000,
+  changePage: 1_000,
+  changeKeepMs: 3_600_000,
+  changePruneMs: 60_000,
+  /** A sequence that was passed over is asked for this long; at a start those among the newest so many. */
+  changeMissingMs: 60_000,
+  changeOverlap: 1_000,
   /** Of the services without an API key: streams open at once, bytes of a message, requests in one stream of reflection. */
   openStreams: 100,
   openMessageBytes: 16_384,

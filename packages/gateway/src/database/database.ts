@@ -8,6 +8,7 @@ import type { Clock, OwnedPlace } from "@cloche/base";
 import { type Dialect, Kysely, sql } from "kysely";
 import { ApiKeys } from "./api-keys.ts";
 import { Audit } from "./audit.ts";
+import { Changes, type ChangeSignal, signalInProcess } from "./changes.ts";
 import { FileLinks } from "./file-links.ts";
 import { Hosts } from "./hosts.ts";
 import { IdempotencyKeys } from "./idempotency-keys.ts";
@@ -17,6 +18,7 @@ import { Operations } from "./operations.ts";
 import { OwnerOfDatabase } from "./owner-row.ts";
 import { PortLinks } from "./port-links.ts";
 import { postgresDialect } from "./postgres-dialect.ts";
+import { postgresSignal } from "./postgres-signal.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import type { Schema } from "./schema.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
@@ -34,6 +36,8 @@ export interface Database {
   readonly audit: Audit;
   readonly usage: Usage;
   readonly hosts: Hosts;
+  /** Undefined: one gateway has the database for itself. */
+  readonly changes: Changes | undefined;
   /** Opening claims nothing: whoever serves from it does. */
   readonly ownership: OwnedPlace;
   /** True when this start made the schema: nothing was known before. */
@@ -43,11 +47,22 @@ export interface Database {
   close(): Promise<void>;
 }
 
-/** `path` is a file (made when missing, readable by its owner only) or `:memory:`. */
-export async function openSqlite(path: string, clock: Pick<Clock, "nowMs">): Promise<Database> {
+/** `isShared`: several gateways use it at once; each must have an owner's name (GatewayOptions). Default: one does. */
+export interface OpenOptions {
+  isShared?: boolean;
+}
+
+/** `path` is a file (made when missing, readable by its owner only) or `:memory:`. Shared by gateways of this process only. */
+export async function openSqlite(
+  path: string,
+  clock: Pick<Clock, "nowMs">,
+  { isShared = false }: OpenOptions = {},
+): Promise<Database> {
   // It holds the environment of sandboxes. SQLite gives its log the same permissions.
   if (path !== ":memory:") await (await open(path, "a", 0o600)).close();
-  return await openDatabase(sqliteDialect(path, clock), clock);
+  return await openDatabase(sqliteDialect(path, clock), clock, () =>
+    isShared ? signalInProcess() : undefined,
+  );
 }
 
 /** `url` is `postgres://…`. `onIdleError` hears of connections that break while nobody uses them. */
@@ -55,11 +70,19 @@ export async function openPostgres(
   url: string,
   clock: Pick<Clock, "nowMs">,
   onIdleError: (error: Error) => void = () => undefined,
+  { isShared = false }: OpenOptions = {},
 ): Promise<Database> {
-  return await openDatabase(postgresDialect(url, onIdleError), clock);
+  return await openDatabase(postgresDialect(url, onIdleError), clock, (db) => {
+    const notify = async (channel: string) => void (await sql`select pg_notify(${channel}, '')`.execute(db));
+    return isShared ? postgresSignal(url, notify, onIdleError) : undefined;
+  });
 }
 
-async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Promise<Database> {
+async function openDatabase(
+  dialect: Dialect,
+  clock: Pick<Clock, "nowMs">,
+  signalOf: (db: Kysely<Schema>) => ChangeSignal | undefined,
+): Promise<Database> {
   const db = new Kysely<Schema>({ dialect: withOutOfReach(dialect) });
   let foundVersion: number;
   try {
@@ -68,10 +91,12 @@ async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Prom
     await db.destroy();
     throw error;
   }
+  const signal = signalOf(db);
+  const changes = signal && new Changes(db, signal);
   return {
     teams: new Teams(db),
     apiKeys: new ApiKeys(db),
-    sandboxes: new Sandboxes(db),
+    sandboxes: new Sandboxes(db, changes),
     operations: new Operations(db),
     portLinks: new PortLinks(db),
     fileLinks: new FileLinks(db),
@@ -79,6 +104,7 @@ async function openDatabase(dialect: Dialect, clock: Pick<Clock, "nowMs">): Prom
     audit: new Audit(db),
     usage: new Usage(db),
     hosts: new Hosts(db),
+    changes,
     ownership: new OwnerOfDatabase(db),
     isNew: foundVersion === 0,
     async ping() {

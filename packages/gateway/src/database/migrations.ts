@@ -269,6 +269,18 @@ const migrations: readonly Migration[] = [
       .columns(["team_id", "ordinal"])
       .execute();
   },
+
+  async function version10(schema, db) {
+    await schema
+      .createTable("changes")
+      .addColumn("sequence", isPostgres(db) ? "bigserial" : "integer", (c) =>
+        isPostgres(db) ? c.primaryKey() : c.primaryKey().autoIncrement(),
+      )
+      .addColumn("sandbox_id", "text", (c) => c.notNull())
+      .addColumn("at", "bigint", (c) => c.notNull())
+      .execute();
+    await schema.createIndex("changes_by_time").on("changes").column("at").execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

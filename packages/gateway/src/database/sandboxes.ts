@@ -5,6 +5,7 @@
 import { ClocheError, type SandboxState } from "@cloche/protocol";
 import { type ExpressionBuilder, type Kysely, sql, type Transaction } from "kysely";
 import { type AuditEntry, insertAudit } from "./audit.ts";
+import type { Changes } from "./changes.ts";
 import { freeKeyOf, insertKey, type KeyedCall } from "./idempotency-keys.ts";
 import { insertOperation, type OperationRecord, type OperationTurn } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
@@ -84,14 +85,22 @@ const timeoutStates = ["SANDBOX_STATE_RUNNING", "SANDBOX_STATE_SUSPENDED", "SAND
 
 export class Sandboxes {
   readonly #db: Kysely<Schema>;
+  readonly #changes: Changes | undefined;
 
-  constructor(db: Kysely<Schema>) {
+  constructor(db: Kysely<Schema>, changes: Changes | undefined) {
     this.#db = db;
+    this.#changes = changes;
   }
 
   async get(id: string): Promise<SandboxRecord | undefined> {
     const row = await this.#db.selectFrom("sandboxes").selectAll().where("id", "=", id).executeTakeFirst();
     return row && sandboxFromRow(row);
+  }
+
+  /** Those of these that there are. */
+  async some(ids: readonly string[]): Promise<SandboxRecord[]> {
+    const rows = await this.#db.selectFrom("sandboxes").selectAll().where("id", "in", ids).execute();
+    return rows.map(sandboxFromRow);
   }
 
   async list(query: SandboxQuery): Promise<SandboxRecord[]> {
@@ -198,7 +207,12 @@ export class Sandboxes {
         await insertOperation(tx, begin);
         await insertAudit(tx, audit);
       }
+      await this.#changes?.note(
+        tx,
+        rows.map(({ record }) => record.id),
+      );
     });
+    this.#changes?.announce();
   }
 
   /**
@@ -217,7 +231,8 @@ export class Sandboxes {
   /** The same of several sandboxes: all of them, or nothing is written. */
   async changeAll(changes: readonly SandboxChange[], nowMs: number): Promise<SandboxRecord[] | undefined> {
     const nexts: SandboxRecord[] = [];
-    const isWritten = await this.#allOrNothing(async (db) => {
+    const ids = changes.map(({ read }) => read.id);
+    const isWritten = await this.#allOrNothing(ids, async (db) => {
       for (const { read, patch, write } of changes) {
         const next: SandboxRecord = {
           ...read,
@@ -235,7 +250,7 @@ export class Sandboxes {
 
   /** Removes the record with all that belongs to it, under the same conditions as `change`. */
   async remove(read: SandboxRecord, { freesKey, ...write }: SandboxRemoval): Promise<boolean> {
-    return await this.#allOrNothing(async (db) => {
+    return await this.#allOrNothing([read.id], async (db) => {
       if (!(await writeRest(db, read.id, write))) return false;
       if (freesKey === true) await freeKeyOf(db, read.id);
       const result = await db
@@ -248,11 +263,16 @@ export class Sandboxes {
     });
   }
 
-  async #allOrNothing(run: (db: Transaction<Schema>) => Promise<boolean>): Promise<boolean> {
+  async #allOrNothing(
+    ids: readonly string[],
+    run: (db: Transaction<Schema>) => Promise<boolean>,
+  ): Promise<boolean> {
     try {
       await this.#db.transaction().execute(async (tx) => {
         if (!(await run(tx))) throw new MovedOn();
+        await this.#changes?.note(tx, ids);
       });
+      this.#changes?.announce();
       return true;
     } catch (error) {
       if (error instanceof MovedOn) return false;

@@ -2,6 +2,8 @@
  * The tables. Only types that SQLite and PostgreSQL share: text, integers, doubles. Times are Unix milliseconds, booleans
  * 0 or 1, objects JSON text.
  */
+import type { Generated } from "kysely";
+
 export interface TeamRow {
   id: string;
   name: string;
@@ -175,6 +177,14 @@ export interface HostRow {
   version: string;
 }
 
+/** A record that was changed, for other gateways. */
+export interface ChangeRow {
+  sequence: Generated<number>;
+  sandbox_id: string;
+  /** By the database's clock. */
+  at: number;
+}
+
 export interface Schema {
   teams: TeamRow;
   api_keys: ApiKeyRow;
@@ -189,4 +199,5 @@ export interface Schema {
   usage_intervals: UsageIntervalRow;
   owner: OwnerRow;
   hosts: HostRow;
+  changes: ChangeRow;
 }

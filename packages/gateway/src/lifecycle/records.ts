@@ -1,6 +1,6 @@
 /**
  * Every write of a sandbox's record goes through here, so that whoever waits for a state and the routes of the edge hear of
- * it the moment it is durable. Owns the list of waiters; a crash loses only those, with their callers.
+ * it the moment it is durable; those of other gateways through `hear`. Owns the list of waiters; a crash loses only those, with their callers.
  */
 import type { Database } from "../database/database.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
@@ -20,6 +20,9 @@ export class Records {
   readonly #nowMs: () => number;
   readonly #listeners = new Set<RecordListener>();
   readonly #waiters = new Map<string, Set<(record: SandboxRecord | undefined) => void>>();
+
+  /** What is told while records are being read for `hear`: of each reading its own. */
+  readonly #toldMeanwhile = new Set<Set<string>>();
 
   constructor(sandboxes: Database["sandboxes"], nowMs: () => number) {
     this.#sandboxes = sandboxes;
@@ -63,6 +66,18 @@ export class Records {
     return isGone;
   }
 
+  /** Others may have written these: tells what they now are. One that is told meanwhile is read again, so that no older one follows. */
+  async hear(sandboxIds: readonly string[]): Promise<void> {
+    for (let ids = sandboxIds; ids.length > 0; ) {
+      const told = new Set<string>();
+      this.#toldMeanwhile.add(told);
+      const found = await this.#sandboxes.some(ids).finally(() => this.#toldMeanwhile.delete(told));
+      const records = new Map(found.map((record) => [record.id, record]));
+      for (const id of ids) if (!told.has(id)) this.#tell(id, records.get(id));
+      ids = ids.filter((id) => told.has(id));
+    }
+  }
+
   /**
    * Resolves when the record satisfies `isThere` or is gone, or when `signal` aborts; the caller reads what is then true.
    * To miss no write, begin to wait before the write that may lead there.
@@ -91,6 +106,7 @@ export class Records {
   }
 
   #tell(sandboxId: string, record: SandboxRecord | undefined): void {
+    for (const told of this.#toldMeanwhile) told.add(sandboxId);
     for (const listener of this.#listeners) listener(sandboxId, record);
     for (const waiter of this.#waiters.get(sandboxId) ?? []) waiter(record);
   }

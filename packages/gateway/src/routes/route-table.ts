@@ -64,6 +64,13 @@ export class RouteTable {
     this.machineChanged(sandboxId);
   }
 
+  /** These are all that there are. */
+  recordsListed(records: readonly SandboxRecord[]): void {
+    const ids = new Set(records.map(({ id }) => id));
+    for (const id of this.#listed.keys()) if (!ids.has(id)) this.recordChanged(id, undefined);
+    for (const record of records) this.recordChanged(record.id, record);
+  }
+
   machineChanged(sandboxId: string): void {
     const listed = this.#listed.get(sandboxId);
     if (listed === undefined) return;

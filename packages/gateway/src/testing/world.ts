@@ -32,7 +32,7 @@ export class World {
   /** `owner`: of a gateway that others may join. */
   static async open(owner = ""): Promise<World> {
     const clock = new FakeClock();
-    const database = checkTransitions(await openSqlite(":memory:", clock));
+    const database = checkTransitions(await openSqlite(":memory:", clock, { isShared: owner !== "" }));
     const host = new FakeHost();
     const running = await start(database, host, clock, owner);
     const team = await running.gateway.addTeam("testers");

@@ -1,0 +1,76 @@
+/**
+ * LISTEN and NOTIFY between the gateways of a database. A NOTIFY in every transaction makes PostgreSQL commit one after the
+ * other, so each gateway sends one every 20 ms at most, by itself. One that is lost is made up for by the reader's next look.
+ */
+import pg from "pg";
+import type { ChangeSignal } from "./changes.ts";
+
+const channel = "cloche_changes";
+const batchMs = 20;
+const reconnectMs = 1_000;
+
+/** `notify` runs a statement of its own. `onError` hears of what could not be sent or listened to. */
+export function postgresSignal(
+  url: string,
+  notify: (channel: string) => Promise<void>,
+  onError: (error: Error) => void,
+): ChangeSignal {
+  let isPending = false;
+  return {
+    send() {
+      if (isPending) return;
+      isPending = true;
+      setTimeout(() => {
+        isPending = false;
+        notify(channel).catch(onError);
+      }, batchMs).unref();
+    },
+    listen(heard) {
+      const closed = new AbortController();
+      const running = keepListening(url, heard, closed.signal, onError);
+      return {
+        async close() {
+          closed.abort();
+          await running;
+        },
+      };
+    },
+  };
+}
+
+async function keepListening(
+  url: string,
+  heard: () => void,
+  closed: AbortSignal,
+  onError: (error: Error) => void,
+): Promise<void> {
+  while (!closed.aborted) {
+    const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000, keepAlive: true });
+    const over = Promise.withResolvers<void>();
+    client.on("notification", heard);
+    client.on("error", (error) => {
+      onError(error);
+      over.resolve();
+    });
+    client.on("end", over.resolve);
+    const stop = (): void => over.resolve();
+    closed.addEventListener("abort", stop, { once: true });
+    try {
+      await client.connect();
+      await client.query(`listen ${channel}`);
+      // What was told before is not told again.
+      heard();
+      if (!closed.aborted) await over.promise;
+    } catch (error) {
+      onError(error as Error);
+    }
+    closed.removeEventListener("abort", stop);
+    await client.end().catch(() => undefined);
+    if (closed.aborted) return;
+    const again = Promise.withResolvers<void>();
+    const timer = setTimeout(again.resolve, reconnectMs);
+    closed.addEventListener("abort", () => again.resolve(), { once: true });
+    await again.promise;
+    clearTimeout(timer);
+  }
+}
