@@ -290,5 +290,11 @@ export function sshAsLived(client: Client, bytes: number): void {
     });
   });
 
+  test("a session wakes a sandbox that is suspended, with auto_resume", async () => {
+    await done(cloche("update", sandbox.id, "--auto-resume"));
+    await done(cloche("suspend", sandbox.id));
+    expect(await done(ssh(host, "echo awake"))).toBe("awake\n");
+  });
+
   test("nothing of all this is in one's own folder of ssh", () => expect(ownFolder()).toEqual(own));
 }

@@ -2,6 +2,7 @@
 import { beforeAll, describe, expect, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { sharedClient } from "../fixtures/client.ts";
+import { runCommand } from "../fixtures/service.ts";
 import { make, sandboxOf } from "./vm-client.ts";
 
 const client = sharedClient();
@@ -14,6 +15,29 @@ test("has a kernel of its own, and its record says so", async () => {
   expect((await sandboxOf(client, sandbox.id)).runtime).toBe("qemu");
   expect(await client.shell(sandbox, "uname -v")).toContain("Debian");
   expect(await client.shell(sandbox, "grep -c virtio /proc/interrupts || true")).not.toBe("0\n");
+});
+
+/** Ten lines of a stranger's, at the address that needs neither DNS nor a CA. */
+const tenLines = `
+import os, requests
+box = requests.Session()
+box.headers["Authorization"] = "Bearer " + os.environ["TOKEN"]
+at = os.environ["AT"]
+ran = box.post(at + "/v1/exec", json={"cmd": ["sh", "-c", "echo $((6*7)); exit 3"]}).json()
+body = os.urandom(3_000_000)
+made = box.put(at + "/v1/files", params={"path": "/root/by requests"}, data=body).json()
+read = box.get(at + "/v1/files", params={"path": "/root/by requests"}).content
+print(ran["stdout"].strip(), ran["exit_code"], made["size"], read == body)
+`;
+
+test("answers Python's requests at the plain address", async () => {
+  const { data_plane_url: address } = await client.gateway<{ data_plane_url: string }>(
+    "IssueDataPlaneToken",
+    { sandbox_id: sandbox.id },
+  );
+  const env = { ...process.env, AT: `${address}/sandboxes/${sandbox.id}`, TOKEN: sandbox.token };
+  const { stdout, stderr } = await runCommand("python3", ["-c", tenLines], { env });
+  expect(stdout, stderr).toBe("42 3 3000000 True\n");
 });
 
 describe("limits inside", () => {

@@ -1,6 +1,7 @@
 // Virtual machines through the ends of the service: kill -9 and adoption, stop and start, memory that was damaged meanwhile.
 import { statSync, truncateSync } from "node:fs";
 import { afterAll, beforeAll, expect, inject, onTestFailed, test } from "vitest";
+import { counted, ProcessClient } from "../e2e/processes-as-lived.ts";
 import { Client } from "../fixtures/client.ts";
 import { inventory } from "../fixtures/inventory.ts";
 import { TestService } from "../fixtures/service.ts";
@@ -15,6 +16,8 @@ const start = async (): Promise<void> => {
   await service.start();
   serving = true;
 };
+/** A process that says `1`, waits to be told to go on, counts to 2,000 and ends with 9. */
+const build = "echo 1; until [ -e /root/go ]; do sleep 0.2; done; seq 2 2000; exit 9";
 const end = async (how: () => Promise<unknown>): Promise<void> => {
   serving = false;
   await how();
@@ -32,6 +35,8 @@ test("machines run on through kill -9 of the service and are taken over by the n
   onTestFailed(() => console.error(service.logTail()));
   const sandbox = await client.create({ name: "survivor" });
   const before = await startCounter(client, sandbox);
+  const processes = new ProcessClient(client, sandbox);
+  const detached = await processes.start({ cmd: ["sh", "-c", build] });
   const qemu = await qemusOf(home, sandbox);
   expect(qemu).toHaveLength(1);
   await end(() => service.kill9());
@@ -43,6 +48,9 @@ test("machines run on through kill -9 of the service and are taken over by the n
   expect(await qemusOf(home, sandbox)).toEqual([]);
   await resume(client, sandbox);
   await goesOn(client, sandbox, before);
+  await client.shell(sandbox, "touch /root/go");
+  expect(await processes.wait(detached)).toMatchObject({ exit_code: 9, ended_by: "exit" });
+  expect(counted(await processes.output(detached))).toBe(2_000);
 });
 
 test("npm stop suspends them, and a start brings them back with their memory", async () => {
