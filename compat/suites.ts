@@ -4,6 +4,7 @@ import { computesdkProvider } from "./computesdk.ts";
 import { e2bJavascript } from "./e2b-javascript.ts";
 import { e2bPython } from "./e2b-python.ts";
 import { inspectAi } from "./inspect-ai.ts";
+import { langchainDeepagentsJs } from "./langchain-deepagents-js.ts";
 import { langchainDeepagents } from "./langchain-deepagents.ts";
 import type { Suite } from "./suite.ts";
 
@@ -14,4 +15,5 @@ export const suites: readonly Suite[] = [
   e2bPython,
   inspectAi,
   langchainDeepagents,
+  langchainDeepagentsJs,
 ];

@@ -1,5 +1,5 @@
 // The JavaScript adapters against the running service: their types, and a round of each. Upstream's suites run by `npm run compat`.
-import { cpSync, mkdirSync, mkdtempSync, rmSync, symlinkSync } from "node:fs";
+import { cpSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, expect, inject, test } from "vitest";
@@ -8,15 +8,17 @@ import { repositoryRoot } from "../fixtures/service.ts";
 
 const { target } = inject("service");
 const adapters = join(repositoryRoot, "adapters/javascript");
-const names = ["computesdk", "ai-sdk"];
+const names = ["computesdk", "ai-sdk", "deepagents"];
 let folder = "";
 
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "cloche-adapters-"));
   for (const name of names) cpSync(join(adapters, name), join(folder, name), { recursive: true });
-  cpSync(await nodeTools(adapters), join(folder, "node_modules"), { recursive: true });
-  mkdirSync(join(folder, "node_modules/@cloche"));
-  symlinkSync(join(repositoryRoot, "packages/sdk"), join(folder, "node_modules/@cloche/sdk"));
+  const tools = await nodeTools(adapters);
+  const modules = join(folder, "node_modules");
+  mkdirSync(join(modules, "@cloche"), { recursive: true });
+  for (const name of readdirSync(tools)) symlinkSync(join(tools, name), join(modules, name));
+  symlinkSync(join(repositoryRoot, "packages/sdk"), join(modules, "@cloche/sdk"));
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
@@ -61,5 +63,14 @@ test("the AI SDK's sandbox runs, spawns, reads and writes as its contract says",
     killed: ["up\n", 137],
     left: "0\n",
     aborted: "enough",
+  });
+});
+
+test("the backend of Deep Agents runs, reads, writes and searches", async () => {
+  expect(await round("deepagents")).toEqual({
+    ran: [["user", "/home/user"], true, 3],
+    matches: ["/home/user/a.txt:2"],
+    errors: ["file_not_found", "is_directory", "invalid_path", "permission_denied"],
+    isRunning: false,
   });
 });

@@ -22,6 +22,8 @@ const sleeper = await session.spawn({ command: "echo up; sleep 600" });
 const first = await sleeper.stdout.getReader().read();
 await sleeper.kill();
 await sleeper.kill();
+const untilGone =
+  'for n in $(seq 100); do pgrep -fx "sleep 600" >/dev/null || break; sleep 0.1; done; pgrep -cfx "sleep 600"';
 const abort = new AbortController();
 const aborted = await session.spawn({ command: "sleep 600", abortSignal: abort.signal });
 abort.abort(new Error("enough"));
@@ -55,7 +57,7 @@ console.log(
     ),
     through,
     killed: [new TextDecoder().decode(first.value), (await sleeper.wait()).exitCode],
-    left: (await session.run({ command: "pgrep -c sleep" })).stdout,
+    left: (await session.run({ command: untilGone })).stdout,
     aborted: await Promise.resolve(aborted.wait()).then(
       () => "ended",
       (error) => error.message,
