@@ -14,9 +14,25 @@
 #define ENTRY_BYTES (16 * MIB)
 /* Work is counted in hundredths of a second: who did it is seen in so long. */
 #define WORK_MS 50
+/* It goes on growing, if so much in that time. */
+#define GOES_ON_BYTES (4 * MIB)
+/*
+ * Work is looked at so often without an entry, so that an entry does not count what was done long before; less often, the more
+ * processes there are.
+ */
+#define LOOK_MS 200
+#define LOOK_MS_EACH 2
+/* For so long, growth may be of one that ended: it took memory until its last moment. */
+#define ENDED_MS 1000
 /* What grew more slowly is rather with those that hold many descriptors than with those that work. */
 #define SLOW_BYTES_PER_MS 1024
-#define MANY_DESCRIPTORS 256
+/* The size of its table, which is 512 in a program that holds a few. */
+#define MANY_DESCRIPTORS 512
+/*
+ * On a busy host the kernel counts its work late or not at all: who is seen in it worked a hundredth. Who worked for himself
+ * alone is rather the one than who slept.
+ */
+#define SYSTEM_WEIGHT 100
 static size_t read_text(int proc_fd, const char *path, char *text, size_t size) {
   int fd = openat(proc_fd, path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
@@ -91,6 +107,9 @@ static uint64_t *many_descriptors(const struct kernel_ledger *ledger, int proc_f
   return open;
 }
 
+/* Of a pid that is used again, all. */
+static uint64_t ticks_since(uint64_t before, uint64_t now) { return before <= now ? now - before : now; }
+
 /* Brings the holders up to date with `list`; what each has worked since the last look, to be freed by the caller. */
 static uint64_t *look_at_work(struct kernel_ledger *ledger, const struct process_list *list, kernel_spared spared, const void *context) {
   struct holder *holders = calloc(list->count + 1, sizeof *holders);
@@ -102,9 +121,10 @@ static uint64_t *look_at_work(struct kernel_ledger *ledger, const struct process
     const struct process *p = &list->items[i];
     if (p->dead || spared(context, list, p)) continue;
     const struct holder *before = find(ledger, p->pid);
-    uint64_t seen = before && before->system_ticks <= p->system_ticks ? before->system_ticks : 0;
-    holders[count] = (struct holder){p->pid, p->system_ticks, before ? before->bytes : 0};
-    work[count++] = p->system_ticks - seen;
+    uint64_t system = ticks_since(before ? before->system_ticks : 0, p->system_ticks);
+    uint64_t user = ticks_since(before ? before->user_ticks : 0, p->user_ticks);
+    holders[count] = (struct holder){p->pid, p->system_ticks, p->user_ticks, before ? before->bytes : 0};
+    work[count++] = (system + p->runs) * SYSTEM_WEIGHT + user;
   }
   free(ledger->holders);
   ledger->holders = holders;
@@ -114,9 +134,14 @@ static uint64_t *look_at_work(struct kernel_ledger *ledger, const struct process
 }
 
 void kernel_forget_ended(struct kernel_ledger *ledger, const struct process_list *list) {
+  if (now_ms() > ledger->ended_ms + ENDED_MS) ledger->ended = 0;
   for (size_t i = 0; i < ledger->count; i++) {
     const struct process *p = process_find(list, ledger->holders[i].pid);
     if (p && !p->dead) continue;
+    if (ledger->holders[i].bytes >= ENTRY_BYTES) {
+      ledger->ended += ledger->holders[i].bytes;
+      ledger->ended_ms = now_ms();
+    }
     ledger->garbage += ledger->holders[i].bytes;
     ledger->holders[i].bytes = 0;
   }
@@ -131,25 +156,40 @@ static void enter_growth(struct kernel_ledger *ledger, int proc_fd, kernel_spare
   struct process_list list = processes_read(proc_fd);
   bool is_stale = now_ms() - ledger->looked_ms > 2 * WORK_MS;
   uint64_t *work = look_at_work(ledger, &list, spared, context);
+  uint64_t in_use = kernel_memory(proc_fd);
   if (is_stale) {
-    /* Who worked hard at another time is not who does it now. */
-    free(work);
-    free(list.items);
     nanosleep(&(struct timespec){0, WORK_MS * 1000000}, NULL);
-    list = processes_read(proc_fd);
-    work = look_at_work(ledger, &list, spared, context);
+    uint64_t then = in_use;
+    in_use = kernel_memory(proc_fd);
+    if (in_use >= then + GOES_ON_BYTES) {
+      /* Who worked hard at another time is not who does it now. Where nobody does, it was one of those. */
+      free(work);
+      free(list.items);
+      list = processes_read(proc_fd);
+      work = look_at_work(ledger, &list, spared, context);
+    }
   }
-  uint64_t in_use = kernel_memory(proc_fd), grown = in_use > ledger->in_use ? in_use - ledger->in_use : 0;
+  uint64_t grown = in_use > ledger->in_use ? in_use - ledger->in_use : 0;
   bool is_slow = grown / SLOW_BYTES_PER_MS < (uint64_t)(now_ms() - ledger->entered_ms);
   uint64_t *descriptors = many_descriptors(ledger, proc_fd);
   const uint64_t *first = is_slow ? descriptors : work, *second = is_slow ? work : descriptors;
   /* Whoever did it is gone already: what is left of that is nobody's. */
+  uint64_t gone = ledger->ended < grown ? ledger->ended : grown;
+  ledger->garbage += gone;
+  grown -= gone;
   if (!share_out(ledger, grown, first) && !share_out(ledger, grown, second)) ledger->garbage += grown;
   free(descriptors);
   free(work);
   free(list.items);
   ledger->in_use = in_use;
   ledger->entered_ms = now_ms();
+  ledger->ended = 0;
+}
+
+static void look_again(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context) {
+  struct process_list list = processes_read(proc_fd);
+  free(look_at_work(ledger, &list, spared, context));
+  free(list.items);
 }
 
 uint64_t kernel_look(struct kernel_ledger *ledger, int proc_fd, kernel_spared spared, const void *context) {
@@ -163,5 +203,6 @@ uint64_t kernel_look(struct kernel_ledger *ledger, int proc_fd, kernel_spared sp
     ledger->in_use = in_use;
     ledger->entered_ms = now_ms();
   }
+  if (now_ms() > ledger->looked_ms + LOOK_MS + LOOK_MS_EACH * (int64_t)ledger->count) look_again(ledger, proc_fd, spared, context);
   return in_use;
 }

@@ -15,7 +15,7 @@
 
 struct holder {
   pid_t pid;
-  uint64_t system_ticks; /* as last seen */
+  uint64_t system_ticks, user_ticks; /* as last seen */
   uint64_t bytes;
 };
 
@@ -25,6 +25,9 @@ struct kernel_ledger {
   uint64_t in_use;  /* at the last entry */
   uint64_t garbage; /* of processes that ended: the kernel gives it back when it next collects, which the host asks it to */
   int64_t entered_ms, looked_ms; /* the last entry; when work was last looked at */
+  /* Since the last entry: what those held who ended, each much, and when the last of them did. */
+  uint64_t ended;
+  int64_t ended_ms;
 };
 
 /* Bytes in use, the kernel's own and what it has not collected yet included; 0 where it does not say: not gVisor. */

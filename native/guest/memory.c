@@ -37,6 +37,7 @@
 #define FILL_BYTES_PER_MS MIB
 #define LOOK_MIN_MS 5
 #define LOOK_MAX_MS 2000
+#define DEATH_MS 50
 /* Without a program of users only file routes can fill anything, and slowly. */
 #define ASLEEP_MS 5000
 /* A program is let start: it cannot fill the margin in that time. */
@@ -164,11 +165,18 @@ static bool grows_on(struct watch_state *g, uint64_t used, const struct census *
   return again;
 }
 
+/* It goes on making queues until it is dead. */
+static void await_death(pid_t pid) {
+  for (int waited = 0; waited < DEATH_MS && kill(pid, 0) == 0; waited += LOOK_MIN_MS) pause_ms(LOOK_MIN_MS);
+}
+
 static void kill_one(struct watch_state *g, const struct candidate *c) {
   tell(g, c);
   kill(c->process->pid, SIGKILL);
   g->killed[g->killed_count++ % REMEMBERED] = c->process->pid;
-  if (c->in_kernel >= WORTH_KILLING) sysv_remove(g->proc_fd, c->guest);
+  if (c->in_kernel < WORTH_KILLING) return;
+  await_death(c->process->pid);
+  sysv_remove(g->proc_fd, c->guest);
 }
 
 /* False when there was nobody to kill. */
@@ -191,7 +199,8 @@ static bool kill_largest(struct watch_state *g, bool grows) {
     if (small && (freed > 0 || census.ending > 0 || (!urgent && !grows_on(g, used, &census, grows)))) break;
     kill_one(g, &candidates[i]);
     freed += candidates[i].bytes;
-    if (small) break;
+    /* Whose the kernel's memory is, is a guess: the others live until its end has shown how good it was. */
+    if (small || candidates[i].in_kernel > excess / 2) break;
   }
   if (freed > 0) {
     g->used_then = g->settled = used;

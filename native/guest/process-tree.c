@@ -22,17 +22,19 @@ static bool read_process(int proc_fd, const char *name, struct process *p) {
   char *before = strchr(text, '('), *after = strrchr(text, ')'); /* the name between them may contain anything */
   char state;
   int parent, group = 0, session = 0;
-  long pages = 0, ticks = 0, childrens_ticks = 0, threads = 0;
+  long pages = 0, own = 0, ticks = 0, childrens_own = 0, childrens_ticks = 0, threads = 0;
   if (!before || !after || after < before) return false;
-  /* Fields 3 to 6, 15, 17, 20 and 24. */
-  if (sscanf(after + 1, " %c %d %d %d %*s %*s %*s %*s %*s %*s %*s %*s %ld %*s %ld %*s %*s %ld %*s %*s %*s %ld", &state, &parent, &group,
-             &session, &ticks, &childrens_ticks, &threads, &pages) < 2)
+  /* Fields 3 to 6, 14 to 17, 20 and 24. */
+  if (sscanf(after + 1, " %c %d %d %d %*s %*s %*s %*s %*s %*s %*s %ld %ld %ld %ld %*s %*s %ld %*s %*s %*s %ld", &state, &parent, &group,
+             &session, &own, &ticks, &childrens_own, &childrens_ticks, &threads, &pages) < 2)
     return false;
   *p = (struct process){.pid = atoi(name), .parent = parent, .group = group, .session = session};
   p->dead = state == 'Z' || state == 'X';
   p->stopped = state == 'T' || state == 't';
+  p->runs = state == 'R';
   p->system_ticks = (uint64_t)(ticks > 0 ? ticks : 0) + (uint64_t)(childrens_ticks > 0 ? childrens_ticks : 0);
   p->threads = threads > 0 ? (unsigned)threads : 1;
+  p->user_ticks = (uint64_t)(own > 0 ? own : 0) + (uint64_t)(childrens_own > 0 ? childrens_own : 0);
   p->rss = pages > 0 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE) : 0;
   *after = 0;
   snprintf(p->name, sizeof p->name, "%s", before + 1);

@@ -9,11 +9,12 @@
 
 struct process {
   pid_t pid, parent, group, session;
-  bool inside, known, dead, stopped;
+  bool inside, known, dead, stopped, runs;
   char name[16];
   unsigned threads;
   uint64_t rss;          /* bytes */
   uint64_t system_ticks; /* the kernel's work for it and for its children that ended */
+  uint64_t user_ticks;   /* their own */
 };
 
 struct process_list {

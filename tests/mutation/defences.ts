@@ -188,8 +188,8 @@ export const defences: readonly Defence[] = [
   {
     what: "memory that the kernel holds for a program is counted to no other",
     file: "native/guest/kernel-memory.c",
-    find: "work[count++] = p->system_ticks - seen;",
-    replace: "work[count++] = p->system_ticks == seen;",
+    find: "work[count++] = (system + p->runs) * SYSTEM_WEIGHT + user;",
+    replace: "work[count++] = system + p->runs + user == 0;",
     project: "e2e",
     test: "tests/e2e/kernel-memory.test.ts",
     named: "timers",
@@ -198,7 +198,7 @@ export const defences: readonly Defence[] = [
   {
     what: "message queues of a program that took all memory do not outlive it",
     file: "native/guest/memory.c",
-    find: "if (c->in_kernel >= WORTH_KILLING) sysv_remove(g->proc_fd, c->guest);",
+    find: "sysv_remove(g->proc_fd, c->guest);",
     replace: "",
     project: "e2e",
     test: "tests/e2e/kernel-memory.test.ts",
