@@ -190,6 +190,13 @@ describe.each(databaseKinds)("on $name", (kind) => {
     });
   });
 
+  it("a secret is the first that was put there, for all", async () => {
+    const kept = await Promise.all(["1", "2", "3"].map((value) => db.secrets.keep("authority", value)));
+    expect(new Set(kept).size).toBe(1);
+    expect(await db.secrets.keep("authority", "4")).toBe(kept[0]);
+    expect(await db.secrets.keep("another", "5")).toBe("5");
+  });
+
   it("an id or an ordinal is given once, whoever is first", async () => {
     const first = aSandbox();
     await db.sandboxes.insert([rowOf(first)]);

@@ -10,6 +10,7 @@ const follower = {
   project: "unit",
   test: "packages/gateway/src/lifecycle/change-follower.test.ts",
 } as const;
+const trust = { project: "unit", test: "packages/trust/src/trust.test.ts" } as const;
 const gateways = { project: "contracts", test: "tests/contracts/two-gateways.test.ts" } as const;
 const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } as const;
 
@@ -157,5 +158,53 @@ export const clusterDefences: readonly Defence[] = [
     replace: "        void ids;",
     ...hosts,
     named: "names what was written",
+  },
+  {
+    what: "a server of the cluster takes certificates of the installation only",
+    file: "packages/trust/src/tls-settings.ts",
+    find: "requestCert: true, rejectUnauthorized: true,",
+    replace: "requestCert: true, rejectUnauthorized: false,",
+    ...trust,
+    named: "refuses who has no certificate",
+  },
+  {
+    what: "no part of the cluster passes for another role or id",
+    file: "packages/trust/src/tls-settings.ts",
+    find: "if (found?.role === expected.role && (expected.id ?? found.id) === found.id) return undefined;",
+    replace: "if (found !== undefined) return undefined;",
+    ...trust,
+    named: "of another role",
+  },
+  {
+    what: "a certificate of the cluster has one name",
+    file: "packages/trust/src/identity.ts",
+    find: "const uriPattern = /^URI:cloche:\\/\\/([a-z]+)\\/([a-z0-9-]+)$/;",
+    replace: "const uriPattern = /URI:cloche:\\/\\/([a-z]+)\\/([a-z0-9-]+)/;",
+    ...trust,
+    named: "the one name",
+  },
+  {
+    what: "a join token is good once",
+    file: "packages/trust/src/join-token.ts",
+    find: "if (!(await useOnce(id, untilMs))) throw refused();",
+    replace: "void useOnce;",
+    ...trust,
+    named: "good once",
+  },
+  {
+    what: "a join token is for its role and time",
+    file: "packages/trust/src/join-token.ts",
+    find: "if (given.length !== right.length || !timingSafeEqual(given, right)) throw refused();",
+    replace: "void timingSafeEqual;",
+    ...trust,
+    named: "altered",
+  },
+  {
+    what: "what lies sealed opens with its own secret and name only",
+    file: "packages/trust/src/seal.ts",
+    find: "[decipher.update(bytes.subarray(ivBytes + tagBytes)), decipher.final()]",
+    replace: "[decipher.update(bytes.subarray(ivBytes + tagBytes))]",
+    ...trust,
+    named: "not to be read",
   },
 ];

@@ -21,6 +21,7 @@ import { postgresDialect } from "./postgres-dialect.ts";
 import { postgresSignal } from "./postgres-signal.ts";
 import { Sandboxes } from "./sandboxes.ts";
 import type { Schema } from "./schema.ts";
+import { Secrets } from "./secrets.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
 import { Teams } from "./teams.ts";
 import { Usage } from "./usage.ts";
@@ -36,6 +37,7 @@ export interface Database {
   readonly audit: Audit;
   readonly usage: Usage;
   readonly hosts: Hosts;
+  readonly secrets: Secrets;
   /** Undefined: one gateway has the database for itself. */
   readonly changes: Changes | undefined;
   /** Opening claims nothing: whoever serves from it does. */
@@ -104,6 +106,7 @@ async function openDatabase(
     audit: new Audit(db),
     usage: new Usage(db),
     hosts: new Hosts(db),
+    secrets: new Secrets(db),
     changes,
     ownership: new OwnerOfDatabase(db),
     isNew: foundVersion === 0,

@@ -1,5 +1,6 @@
 import type { Kysely } from "kysely";
 import type { Schema } from "./schema.ts";
+import { Secrets } from "./secrets.ts";
 
 const secretName = "file-links";
 
@@ -13,17 +14,8 @@ export class FileLinks {
 
   /** The same for all gateways of a database, for good: `made` at the first call of all. */
   async secret(made: Uint8Array): Promise<Uint8Array> {
-    await this.#db
-      .insertInto("secrets")
-      .values({ name: secretName, value: Buffer.from(made).toString("hex") })
-      .onConflict((conflict) => conflict.column("name").doNothing())
-      .execute();
-    const row = await this.#db
-      .selectFrom("secrets")
-      .select("value")
-      .where("name", "=", secretName)
-      .executeTakeFirstOrThrow();
-    return Buffer.from(row.value, "hex");
+    const kept = await new Secrets(this.#db).keep(secretName, Buffer.from(made).toString("hex"));
+    return Buffer.from(kept, "hex");
   }
 
   /** False: it was used before; of two at once only one gets true. Also drops what has expired, which the edge refuses by itself. */

@@ -96,7 +96,7 @@ export interface PortLinkRow {
 /** What the installation keeps to itself, by name. */
 export interface SecretRow {
   name: string;
-  /** Hex. */
+  /** Text that may go into a column: hex, or sealed. */
   value: string;
 }
 

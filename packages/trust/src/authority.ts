@@ -1,0 +1,124 @@
+/**
+ * The installation's own certificate authority, one for all its gateways. Its key lies sealed in the database, where the
+ * first gateway of all puts it. It signs for a role and an id that the caller has settled: of a request only the key counts.
+ */
+import "reflect-metadata"; // x509 needs it loaded first
+import { webcrypto } from "node:crypto";
+import * as x509 from "@peculiar/x509";
+import { type Identity, uriOf } from "./identity.ts";
+import { seal, unseal } from "./seal.ts";
+
+const dayMs = 86_400_000;
+const authorityDays = 3_650;
+/** A clock that is a little behind takes a fresh certificate all the same. */
+const backdateMs = 300_000;
+const certificateMs = 7 * dayMs;
+const name = "cluster-authority";
+const keyAlgorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
+
+x509.cryptoProvider.set(webcrypto as unknown as Crypto);
+
+/** What a part speaks mutual TLS with; PEM. */
+export interface Credentials {
+  ca: string;
+  cert: string;
+  key: string;
+}
+
+/** The value that the name has from now on: `value`, or what another put there first. */
+export type KeepOnce = (name: string, value: string) => Promise<string>;
+
+export class Authority {
+  /** PEM; what every part trusts. */
+  readonly certificate: string;
+  readonly #cert: x509.X509Certificate;
+  readonly #key: CryptoKey;
+
+  private constructor(cert: x509.X509Certificate, key: CryptoKey) {
+    this.#cert = cert;
+    this.#key = key;
+    this.certificate = `${cert.toString("pem")}\n`;
+  }
+
+  /** `secret`: of the operator, the same for all gateways. Throws when the database's authority was sealed with another. */
+  static async open(keep: KeepOnce, secret: Uint8Array, nowMs: number): Promise<Authority> {
+    const sealed = await keep(name, seal(secret, name, await newAuthority(nowMs)));
+    const [cert = "", key = ""] = JSON.parse(unseal(secret, name, sealed)) as string[];
+    const imported = await webcrypto.subtle.importKey(
+      "pkcs8",
+      Buffer.from(key, "base64"),
+      keyAlgorithm,
+      false,
+      ["sign"],
+    );
+    return new Authority(new x509.X509Certificate(cert), imported as CryptoKey);
+  }
+
+  /** A certificate for a week, PEM. `request`: PKCS#10, PEM. Throws for one that its own key has not signed. */
+  async issue(identity: Identity, request: string, nowMs: number): Promise<string> {
+    const asked = new x509.Pkcs10CertificateRequest(request);
+    if (!(await asked.verify())) throw new Error("the request is not signed with its own key");
+    const cert = await x509.X509CertificateGenerator.create({
+      serialNumber: serialNumber(),
+      subject: `CN=cloche ${identity.role} ${identity.id}`.slice(0, 67),
+      issuer: this.#cert.subject,
+      notBefore: new Date(nowMs - backdateMs),
+      notAfter: new Date(nowMs + certificateMs),
+      signingAlgorithm: keyAlgorithm,
+      publicKey: asked.publicKey,
+      signingKey: this.#key,
+      extensions: [
+        new x509.BasicConstraintsExtension(false, undefined, true),
+        new x509.KeyUsagesExtension(x509.KeyUsageFlags.digitalSignature, true),
+        new x509.ExtendedKeyUsageExtension([
+          x509.ExtendedKeyUsage.serverAuth,
+          x509.ExtendedKeyUsage.clientAuth,
+        ]),
+        new x509.SubjectAlternativeNameExtension([{ type: "url", value: uriOf(identity) }]),
+        await x509.AuthorityKeyIdentifierExtension.create(this.#cert),
+      ],
+    });
+    return `${cert.toString("pem")}\n`;
+  }
+}
+
+/** A new key, which stays with its maker, and the request that goes to the authority; PEM. */
+export async function requestCertificate(): Promise<{ key: string; request: string }> {
+  const keys = await newKeys();
+  const request = await x509.Pkcs10CertificateRequestGenerator.create({
+    name: "CN=cloche",
+    keys,
+    signingAlgorithm: keyAlgorithm,
+  });
+  const der = await webcrypto.subtle.exportKey("pkcs8", keys.privateKey);
+  return { key: `${x509.PemConverter.encode(der, "PRIVATE KEY")}\n`, request: request.toString("pem") };
+}
+
+/** JSON of certificate (PEM) and key (PKCS#8, base64). */
+async function newAuthority(nowMs: number): Promise<string> {
+  const keys = await newKeys();
+  const cert = await x509.X509CertificateGenerator.createSelfSigned({
+    serialNumber: serialNumber(),
+    name: `CN=Cloche cluster authority ${serialNumber().slice(0, 8)}`,
+    notBefore: new Date(nowMs - backdateMs),
+    notAfter: new Date(nowMs + authorityDays * dayMs),
+    signingAlgorithm: keyAlgorithm,
+    keys,
+    extensions: [
+      new x509.BasicConstraintsExtension(true, 0, true),
+      new x509.KeyUsagesExtension(x509.KeyUsageFlags.keyCertSign, true),
+      await x509.SubjectKeyIdentifierExtension.create(keys.publicKey),
+    ],
+  });
+  const der = await webcrypto.subtle.exportKey("pkcs8", keys.privateKey);
+  return JSON.stringify([cert.toString("pem"), Buffer.from(der).toString("base64")]);
+}
+
+const newKeys = async (): Promise<CryptoKeyPair> =>
+  (await webcrypto.subtle.generateKey(keyAlgorithm, true, ["sign", "verify"])) as CryptoKeyPair;
+
+function serialNumber(): string {
+  const bytes = webcrypto.getRandomValues(new Uint8Array(16));
+  bytes[0] = ((bytes[0] ?? 0) & 0x7f) | 0x40;
+  return Buffer.from(bytes).toString("hex");
+}

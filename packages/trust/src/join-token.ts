@@ -1,0 +1,63 @@
+/**
+ * What brings a new part in: good once, for one role, for a short time. It names the authority too, by its SHA-256, so that
+ * the newcomer knows whom it may trust before it has a certificate.
+ *
+ *   issued ──redeem──▶ used, or over: refused
+ */
+import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
+import { ClocheError } from "@cloche/protocol";
+import { isRole, type Role } from "./identity.ts";
+import { derivedKey } from "./seal.ts";
+
+const prefix = "cloche-join";
+
+/** False: it was used before. Of two at once only one gets true. Needs to remember until then. */
+export type UseOnce = (id: string, untilMs: number) => Promise<boolean>;
+
+export class JoinTokens {
+  readonly #key: Buffer;
+  readonly #ca: string;
+
+  /** `secret`: of the operator. `ca`: the authority's certificate, PEM. */
+  constructor(secret: Uint8Array, ca: string) {
+    this.#key = derivedKey(secret, "join");
+    this.#ca = fingerprint(ca);
+  }
+
+  issue(role: Role, lifetimeMs: number, nowMs: number): string {
+    const id = randomBytes(12).toString("hex");
+    const said = [prefix, role, String(nowMs + lifetimeMs), id, this.#ca].join(".");
+    return `${said}.${this.#mac(said)}`;
+  }
+
+  /** The role that the token was issued for. Throws `unauthenticated` for one that is altered, over or used. */
+  async redeem(token: string, nowMs: number, useOnce: UseOnce): Promise<Role> {
+    const end = token.lastIndexOf(".");
+    const said = token.slice(0, Math.max(0, end));
+    const given = Buffer.from(token.slice(end + 1));
+    const right = Buffer.from(this.#mac(said));
+    if (given.length !== right.length || !timingSafeEqual(given, right)) throw refused();
+    const [, role = "", until = "", id = ""] = said.split(".");
+    const untilMs = Number(until);
+    if (!isRole(role) || !(nowMs < untilMs)) throw refused();
+    if (!(await useOnce(id, untilMs))) throw refused();
+    return role;
+  }
+
+  #mac(said: string): string {
+    return createHmac("sha256", this.#key).update(said).digest("base64url");
+  }
+}
+
+/** Whether the certificate (PEM) is of the authority that the token names: the newcomer asks before it sends the token. */
+export function isOfToken(token: string, ca: string): boolean {
+  return token.split(".")[4] === fingerprint(ca);
+}
+
+const fingerprint = (pem: string): string =>
+  createHash("sha256")
+    .update(Buffer.from(pem.replaceAll(/-----[^-]+-----|\s/g, ""), "base64"))
+    .digest("hex");
+
+const refused = (): ClocheError =>
+  new ClocheError("unauthenticated", "the join token is unknown, used or over; make another");
