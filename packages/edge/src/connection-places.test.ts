@@ -128,4 +128,18 @@ describe("connections that ask nothing", () => {
     for (let more = 0; more < 10; more += 1) await mute(rig.plainPort);
     await until(() => session.destroyed);
   });
+
+  it("nor does a body that goes on after its refusal", async () => {
+    await using rig = await Rig.start({ limits: { connections: 2 } });
+    const unknown = "sbx-00000000000000000000";
+    using session = http2Client(rig, unknown);
+    const headers = { ":method": "POST", ":path": "/v1/exec", ":authority": rig.host(unknown) };
+    const stream = open(rig, session, headers, { endStream: false });
+    stream.write("{");
+    const [answer] = (await once(stream, "response")) as [{ ":status": number }];
+    expect(answer[":status"]).toBe(404);
+    stream.write("and so on");
+    for (let more = 0; more < 2; more += 1) await mute(rig.port);
+    await until(() => session.destroyed);
+  });
 });

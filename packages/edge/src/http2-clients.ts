@@ -123,13 +123,16 @@ export class Http2Clients {
     const exchange = this.#begin(request, response, new Http2Wire(stream, socket));
     const { exchanges, idle } = connection;
     exchanges.add(exchange);
-    stream.once("close", askFor(exchange, this.#places, this.#limits));
+    const answered = askFor(exchange, this.#places, this.#limits);
+    stream.once("close", answered);
     const endWatch = exchange.hasBody
       ? watchBody(exchange, this.#limits, () => request.bodyBytes)
       : undefined;
     const over = (): void => {
       if (!exchanges.delete(exchange)) return;
       endWatch?.();
+      // A stream that left for another protocol keeps the place.
+      if (!exchange.upgraded) answered();
       exchange.over = true;
       this.#onOver(exchange);
       // Answered before it was whole: the client is to send no more of it (RFC 9113, 8.1).
