@@ -42,6 +42,23 @@ const path = fc.oneof(
   ),
   fc.string({ maxLength: 12 }),
 );
+/** Of a pax record: what no file system can hold, and what is none. */
+const value = fc.oneof(
+  path,
+  fc.constantFrom(
+    "0",
+    "-1",
+    "1.5",
+    "-1.5",
+    "1e400",
+    "4294967295",
+    "9007199254740993",
+    "-99999999999",
+    "\0",
+    "x\0y",
+  ),
+  fc.constantFrom("a/".repeat(2_100), "d/".repeat(1_500), `link/${"d/".repeat(1_500)}`, "../".repeat(1_000)),
+);
 const entry = fc.record({
   path,
   type: fc.constantFrom("0", "1", "2", "3", "4", "5", "6", "7", "x", "g", "L", "K", "S", "V"),
@@ -50,6 +67,12 @@ const entry = fc.record({
   mode: fc.nat(0o7777),
   uid: fc.constant(owner.uid),
   gid: fc.constant(owner.gid),
+  pax: fc.oneof(
+    { weight: 3, arbitrary: fc.constant({}) },
+    fc.dictionary(fc.constantFrom("path", "linkpath", "size", "uid", "gid", "mtime", "other"), value, {
+      maxKeys: 3,
+    }),
+  ),
 });
 const edit = fc.tuple(fc.nat(4_000), fc.nat(16), fc.uint8Array({ maxLength: 16 }));
 const changed = (bytes: Buffer, edits: readonly [number, number, Uint8Array][]): Buffer =>
