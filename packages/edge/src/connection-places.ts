@@ -79,8 +79,8 @@ export class ConnectionPlaces {
 }
 
 /** The same for a connection and for the TLS over it. */
-export const connectionKey = ({ localPort, remoteAddress, remotePort }: Socket): string =>
-  `${localPort} ${remoteAddress} ${remotePort}`;
+export const connectionKey = ({ localAddress, localPort, remoteAddress, remotePort }: Socket): string =>
+  `${localAddress} ${localPort} ${remoteAddress} ${remotePort}`;
 
 /** A body so small is kept at the edge until it is whole, and only then is anybody asked anything. */
 export function isKeptUntilWhole(exchange: Exchange, { bufferedBodyBytes }: EdgeLimits): boolean {
