@@ -11,6 +11,7 @@ const follower = {
   test: "packages/gateway/src/lifecycle/change-follower.test.ts",
 } as const;
 const trust = { project: "unit", test: "packages/trust/src/trust.test.ts" } as const;
+const relay = { project: "contracts", test: "tests/contracts/relay.test.ts" } as const;
 const gateways = { project: "contracts", test: "tests/contracts/two-gateways.test.ts" } as const;
 const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } as const;
 
@@ -206,5 +207,29 @@ export const clusterDefences: readonly Defence[] = [
     replace: "[decipher.update(bytes.subarray(ivBytes + tagBytes))]",
     ...trust,
     named: "not to be read",
+  },
+  {
+    what: "the relay of a host lets in edges alone",
+    file: "packages/host/src/relay/relay.ts",
+    find: "if (!needs.isEdge(edge)) return void edge.destroy();",
+    replace: "",
+    ...relay,
+    named: "lets in edges alone",
+  },
+  {
+    what: "the relay rouses a machine before a byte goes to it",
+    file: "packages/host/src/relay/relay.ts",
+    find: "const held = await hold(sandboxId);",
+    replace: "const held = (): void => undefined;",
+    ...relay,
+    named: "rouses the machine",
+  },
+  {
+    what: "a first line of a relayed connection is bounded",
+    file: "packages/base/src/read-line.ts",
+    find: 'if (at === -1 || at >= bytesMax) return reject(new Error("the line is too long"));',
+    replace: "if (at === -1) return resolve(read.toString());",
+    ...relay,
+    named: "a line that is none",
   },
 ];

@@ -17,3 +17,4 @@ export * from "./each-limited.ts";
 export * from "./owner.ts";
 export { eachPatiently } from "./each-patiently.ts";
 export { Looks } from "./looks.ts";
+export { readLine } from "./read-line.ts";

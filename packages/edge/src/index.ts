@@ -1,3 +1,4 @@
+export { connectThroughRelay } from "./relays.ts";
 export { createEdge, type Edge, type EdgeOptions, type EdgePorts } from "./edge.ts";
 export type { TlsFiles } from "./listener.ts";
 export { edgeLimits, type EdgeLimits } from "./edge-limits.ts";

@@ -1,3 +1,4 @@
+export { listenRelay } from "./relay/relay.ts";
 export { createHost, type Host } from "./create-host.ts";
 export type { HostDataPlane } from "./api/data-plane.ts";
 export type { HostParts } from "./host-parts.ts";

@@ -12,4 +12,5 @@ export * from "./egress.ts";
 export * from "./trace-context.ts";
 export * from "./json.ts";
 export * from "./bytes.ts";
+export * from "./relay.ts";
 export * from "./sandbox-fields.ts";

@@ -1,0 +1,36 @@
+import type { Duplex } from "node:stream";
+
+/**
+ * The first line of a socket, without its end; what came behind it is put back, and the socket is paused. Throws when it ends
+ * first, when the line is longer than `bytesMax`, or when `signal` aborts.
+ */
+export function readLine(socket: Duplex, bytesMax: number, signal: AbortSignal): Promise<string> {
+  return new Promise((resolve, reject) => {
+    let read = Buffer.alloc(0);
+    const end = (): void => {
+      socket.off("data", onData);
+      socket.off("close", onClose);
+      socket.off("error", onClose);
+      signal.removeEventListener("abort", onClose);
+      socket.pause();
+    };
+    const onClose = (): void => {
+      end();
+      reject(new Error("no line came", { cause: signal.reason }));
+    };
+    const onData = (chunk: Buffer): void => {
+      read = Buffer.concat([read, chunk]);
+      const at = read.indexOf(0x0a);
+      if (at === -1 && read.length < bytesMax) return;
+      end();
+      if (at === -1 || at >= bytesMax) return reject(new Error("the line is too long"));
+      if (at + 1 < read.length) socket.unshift(read.subarray(at + 1));
+      resolve(read.subarray(0, at).toString("latin1"));
+    };
+    socket.on("data", onData);
+    socket.on("close", onClose);
+    socket.on("error", onClose);
+    signal.addEventListener("abort", onClose, { once: true });
+    if (signal.aborted) onClose();
+  });
+}

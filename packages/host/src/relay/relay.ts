@@ -1,0 +1,131 @@
+/**
+ * Carries connections of edges on other computers to the agents of this host's machines, which are reachable from here alone.
+ * Its bytes are those of the encrypted channel (spec: protocol/relay.ts): the relay cannot read them.
+ *
+ *   TLS: an edge? ──▶ line: which machine? ──▶ roused, connected: OK ──▶ bytes both ways, until either side ends
+ *
+ * A machine is roused before a byte goes to it, and held awake from then until it has answered one. So dozing needs no consent of
+ * edges on other computers. Nothing survives a crash; edges connect again.
+ */
+import { once } from "node:events";
+import { connect, type Socket } from "node:net";
+import { createServer, type TLSSocket, type TlsOptions } from "node:tls";
+import { type Log, readLine } from "@cloche/base";
+import { ClocheError, relayAnswer, relayLineBytes, relayRequested } from "@cloche/protocol";
+
+/** An edge keeps some connections to each machine that it serves. */
+const connectionsMax = 20_000;
+/** Of the handshake and the first line; of the connection to the agent. */
+const headMs = 5_000;
+
+export interface RelayNeeds {
+  /** Must ask for a certificate and refuse who has none of the installation (trust's serverSettings). */
+  tls: TlsOptions;
+  /** Whether the certificate is an edge's: nobody else is let in. */
+  isEdge(socket: TLSSocket): boolean;
+  /** Where the machine's agent listens; undefined: no such machine runs here. */
+  agentOf(sandboxId: string): { host: string; port: number } | undefined;
+  /** Rouses the machine and keeps it awake until the answer is called. */
+  hold(sandboxId: string): Promise<() => void>;
+  log: Log;
+}
+
+export interface Relay {
+  readonly port: number;
+  /** Ends all connections. */
+  close(): Promise<void>;
+}
+
+/** Port 0: any free one. */
+export async function listenRelay(needs: RelayNeeds, address: string, port: number): Promise<Relay> {
+  const open = new Set<TLSSocket>();
+  const server = createServer({ ...needs.tls, handshakeTimeout: headMs, noDelay: true }, (edge) => {
+    open.add(edge);
+    edge.on("close", () => open.delete(edge));
+    edge.on("error", () => edge.destroy());
+    void serve(needs, edge).catch((err: unknown) => {
+      needs.log.debug({ err }, "a connection was not relayed");
+      edge.destroy();
+    });
+  });
+  server.maxConnections = connectionsMax;
+  server.on("tlsClientError", (_error, socket) => socket.destroy());
+  server.listen(port, address);
+  await once(server, "listening");
+  const bound = server.address();
+  return {
+    port: typeof bound === "object" && bound !== null ? bound.port : port,
+    async close() {
+      const closed = once(server, "close");
+      server.close();
+      for (const edge of open) edge.destroy();
+      await closed;
+    },
+  };
+}
+
+async function serve(needs: RelayNeeds, edge: TLSSocket): Promise<void> {
+  if (!needs.isEdge(edge)) return void edge.destroy();
+  const sandboxId = relayRequested(await readLine(edge, relayLineBytes, AbortSignal.timeout(headMs)));
+  if (sandboxId === undefined) return void edge.end(relayAnswer("invalid_argument"));
+  let agent: Socket;
+  try {
+    agent = await reach(needs, sandboxId);
+  } catch (error) {
+    return void edge.end(relayAnswer(ClocheError.from(error).code));
+  }
+  edge.write(relayAnswer());
+  carry(needs, sandboxId, edge, agent);
+}
+
+async function reach({ agentOf, hold }: RelayNeeds, sandboxId: string): Promise<Socket> {
+  const target = agentOf(sandboxId);
+  if (target === undefined) throw new ClocheError("not_found", "no such machine runs on this host");
+  const release = await hold(sandboxId);
+  const agent = connect({ ...target, noDelay: true, timeout: headMs });
+  try {
+    agent.once("timeout", () => agent.destroy(new Error("the agent does not answer")));
+    await once(agent, "connect");
+    agent.setTimeout(0);
+    return agent;
+  } catch (cause) {
+    agent.destroy();
+    throw new ClocheError("unavailable", "the agent cannot be reached", { cause });
+  } finally {
+    release();
+  }
+}
+
+function carry({ hold, log }: RelayNeeds, sandboxId: string, edge: TLSSocket, agent: Socket): void {
+  let release: (() => void) | undefined;
+  const answered = (): void => {
+    release?.();
+    release = undefined;
+  };
+  const end = (): void => {
+    answered();
+    edge.destroy();
+    agent.destroy();
+  };
+  agent.on("data", (chunk: Buffer) => {
+    answered();
+    if (!edge.write(chunk)) agent.pause();
+  });
+  edge.on("drain", () => agent.resume());
+  agent.on("end", () => edge.end());
+  for (const socket of [edge, agent]) socket.on("close", end).on("error", end);
+  void (async () => {
+    // One piece after another: the next is read when the machine was awake for this one and has room.
+    for await (const chunk of edge.iterator({ destroyOnReturn: false })) {
+      const held = await hold(sandboxId);
+      if (agent.destroyed) return held();
+      answered();
+      release = held;
+      if (!agent.write(chunk as Buffer)) await once(agent, "drain");
+    }
+    agent.end();
+  })().catch((err: unknown) => {
+    log.debug({ err, sandbox_id: sandboxId }, "a relayed connection ended");
+    end();
+  });
+}
