@@ -1,6 +1,6 @@
 /**
  * Carries connections of edges on other computers to the agents of this host's machines, which are reachable from here alone.
- * Its bytes are those of the encrypted channel (spec: protocol/relay.ts): the relay cannot read them.
+ * Its bytes are those of the encrypted channel, which the relay cannot read; its lines: packages/protocol/src/relay.ts.
  *
  *   TLS: an edge? ──▶ line: which machine? ──▶ roused, connected: OK ──▶ bytes both ways, until either side ends
  *
