@@ -111,7 +111,7 @@ describe.skipIf(!isRoot)("an archive under the sanitizers", () => {
     ["a size beyond all numbers", "99999999999999999999999 path=x\n"],
     ["a negative size", "-9 path=x\n"],
     ["a sign", "+9 path=x\n"],
-    ["white space before the size", "  9 path=x\n"],
+    ["white space before the size", "  12 path=x\n"],
     ["no line break", "9 path=x"],
     ["no value", "8 path\n\n"],
     ["no key", record("=value")],
