@@ -503,11 +503,20 @@ describe("SQLite alone", () => {
       raw.exec(`
         insert into teams values ('team-a', 'A', 0);
         insert into sandboxes values ('sbx-old', 'team-a', 1, 'n', 'SANDBOX_STATE_RUNNING', 7, 'local', 'gvisor', 'base', 2, 1024,
-          8192, '{}', '{}', '[]', '', '', '', 0, 0, null, 0, 0, 0, 0);`);
+          8192, '{}', '{}', '[]', '', '', '', 0, 0, null, 0, 0, 0, 0);
+        insert into sandboxes select 'sbx-twin', team_id, ordinal, name, 'SANDBOX_STATE_SUSPENDED', generation, host_id, runtime,
+          template, cpus, memory_mb, disk_mb, env, metadata, public_ports, source_sandbox_id, source_checkpoint_id,
+          error_message, first_ran_at, timeout_seconds, expires_at, idle_suspend_seconds, auto_resume, created_at, updated_at
+          from sandboxes;`);
       raw.close();
       const db = await openSqlite(file, clock);
       expect(await db.usage.open()).toEqual([{ sandboxId: "sbx-old", startedAtMs: nowMs }]);
       expect(await db.sandboxes.get("sbx-old")).toMatchObject({ onTimeout: "delete", publicPorts: [] });
+      // Two gateways of an earlier release gave one ordinal twice.
+      expect((await db.sandboxes.all()).map(({ id, ordinal }) => [id, ordinal]).toSorted()).toEqual([
+        ["sbx-old", 1],
+        ["sbx-twin", 3],
+      ]);
       await db.close();
     } finally {
       await rm(own, { recursive: true });
