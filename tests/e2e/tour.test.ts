@@ -42,11 +42,12 @@ describe("the README and the tour", () => {
     ...blocks("Five minutes", "sh"),
     ...blocks("A database and a web server", "sh", tourPage),
     ...blocks("A machine forked while it runs", "sh", tourPage),
+    ...blocks("A build that outlives everything", "sh", tourPage),
     ...blocks("With the tools you have", "sh", tourPage),
   ];
 
-  test("have five blocks and a client from the contract alone", () => {
-    expect(tour.length).toBe(5);
+  test("have six blocks and a client from the contract alone", () => {
+    expect(tour.length).toBe(6);
     expect(blocks("From the contract alone", "python")).toHaveLength(1);
   });
 
@@ -86,8 +87,16 @@ describe("the README and the tour", () => {
     expect(resumed).toBeGreaterThanOrEqual(source);
   });
 
-  test("OpenSSH, git, rsync and a watch with a sandbox", async () => {
+  test("a detached build through a suspend and the death of the service", async () => {
     const { code, stdout, stderr } = await type(tour[4] ?? "");
+    expect(code, stdout + stderr).toBe(0);
+    const steps = stdout.split("\n").filter((line) => line.startsWith("step "));
+    expect(steps).toEqual([1, 2, 3, 4, 5, 6].map((step) => `step ${step}`));
+    expect(stdout).toContain("it ended with 7\n");
+  });
+
+  test("OpenSSH, git, rsync and a watch with a sandbox", async () => {
+    const { code, stdout, stderr } = await type(tour[5] ?? "");
     expect(code, stdout + stderr).toBe(0);
     expect(stdout).toMatch(/^<h1>on my desk<\/h1>$/m);
     expect(stdout).toMatch(/^renamed .* → \/srv\/www\/index.html$/m);
