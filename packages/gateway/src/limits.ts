@@ -44,6 +44,8 @@ export const gatewayLimits = {
   hostRenewMs: 5_000,
   hostLeaseMs: 15_000,
   hostLostMs: 20_000,
+  /** The longest that a host may be away on purpose without being taken for lost. */
+  hostAwayMaxMs: 900_000,
   /** Of an operation, where a database has several gateways: looked at and renewed this often; let go of before it is over. */
   operationLeaseMs: 10_000,
   operationLookMs: 2_500,

@@ -13,4 +13,5 @@ export * from "./trace-context.ts";
 export * from "./json.ts";
 export * from "./bytes.ts";
 export * from "./relay.ts";
+export * from "./fence.ts";
 export * from "./sandbox-fields.ts";

@@ -111,6 +111,9 @@ export const internalHeaders = {
   requestId: "x-request-id",
   execId: "x-cloche-exec-id",
   sandboxId: "x-cloche-sandbox-id",
+  /** Gateway to host: fence.ts. */
+  hostGeneration: "x-cloche-host-generation",
+  operation: "x-cloche-operation",
 } as const;
 
 /** Edge -> agent, authorised by the same data plane token as the exec it aborts. */

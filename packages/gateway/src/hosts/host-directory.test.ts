@@ -110,6 +110,16 @@ describe("the registry", () => {
     await expect(directory.setState("b", "open")).rejects.toMatchObject({ code: "not_found" });
   });
 
+  it("does not take a host for lost that said it leaves, for as long as it said", async () => {
+    await register(["a", "b"]);
+    const leave = (awayMs: number) => client("c").leaveHost({ hostId: "c", generation: 1n, awayMs });
+    await client("c").registerHost({ ...request, hostId: "c" });
+    await expect(leave(900_001)).rejects.toMatchObject({ code: Code.InvalidArgument });
+    await leave(300_000);
+    const { leaseUntilMs } = (await directory.all())[2] ?? { leaseUntilMs: 0 };
+    expect(leaseUntilMs - clock.nowMs()).toBeGreaterThan(200_000);
+  });
+
   it("takes the word of a host for itself only", async () => {
     await client("a").registerHost(request);
     for (const caller of ["b", undefined]) {

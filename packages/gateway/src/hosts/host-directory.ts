@@ -50,8 +50,8 @@ export class HostDirectory {
   }
 
   /** Throws `failed_precondition` when the lease is no longer this generation's. */
-  async renew(host: HostGeneration): Promise<HostRecord> {
-    const renewed = await this.#hosts.renew(host, hostLeaseMs);
+  async renew(host: HostGeneration, leaseMs: number = hostLeaseMs): Promise<HostRecord> {
+    const renewed = await this.#hosts.renew(host, leaseMs);
     if (renewed === undefined)
       throw new ClocheError(
         "failed_precondition",

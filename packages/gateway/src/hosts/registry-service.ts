@@ -12,12 +12,12 @@ export function registryService(
   directory: HostDirectory,
   hostOf: (context: HandlerContext) => string | undefined,
 ): ServiceImpl<typeof HostRegistryService> {
-  const asHost = (context: HandlerContext, id: string, call: () => Promise<HostRecord>) =>
+  const asHost = <T>(context: HandlerContext, id: string, call: () => Promise<T>) =>
     answering(async () => {
       const caller = hostOf(context);
       if (caller === undefined || caller !== id)
         throw new ClocheError("permission_denied", "host_id must be the id in the caller's certificate");
-      return leaseOf(await call());
+      return await call();
     });
   return {
     registerHost: ({ hostId, address, zone, cpuClass, capacityMemoryMb, version }, context) =>
@@ -25,17 +25,23 @@ export function registryService(
         if (address === "")
           throw new ClocheError("invalid_argument", "address is missing; it must be host:port");
         const capacity = Number(capacityMemoryMb);
-        return await directory.register({
-          id: hostId,
-          address,
-          zone,
-          cpuClass,
-          capacityMemoryMb: capacity,
-          version,
-        });
+        const host = { id: hostId, address, zone, cpuClass, capacityMemoryMb: capacity, version };
+        return leaseOf(await directory.register(host));
       }),
     renewHost: ({ hostId, generation }, context) =>
-      asHost(context, hostId, () => directory.renew({ id: hostId, generation: Number(generation) })),
+      asHost(context, hostId, async () =>
+        leaseOf(await directory.renew({ id: hostId, generation: Number(generation) })),
+      ),
+    leaveHost: ({ hostId, generation, awayMs }, context) =>
+      asHost(context, hostId, async () => {
+        if (awayMs > gatewayLimits.hostAwayMaxMs)
+          throw new ClocheError(
+            "invalid_argument",
+            `away_ms must be at most ${gatewayLimits.hostAwayMaxMs} (15 minutes)`,
+          );
+        await directory.renew({ id: hostId, generation: Number(generation) }, awayMs);
+        return {};
+      }),
   };
 }
 

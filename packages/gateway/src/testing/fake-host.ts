@@ -255,6 +255,11 @@ export class FakeHost {
           if (!this.diskOnly.delete(sandboxId)) return machine;
           return this.set(sandboxId, MachinePhase.RUNNING, { errorMessage: "without its memory" });
         }),
+      importMachine: ({ spec }) =>
+        this.#call("importMachine", spec?.sandboxId ?? "", () =>
+          this.set(spec?.sandboxId ?? "", MachinePhase.SUSPENDED),
+        ),
+      admitMachines: () => this.#call("admitMachines", "", () => ({})),
       getMachine: ({ sandboxId }) => this.#call("getMachine", sandboxId, () => this.#get(sandboxId)),
       listMachines: () => this.#call("listMachines", "", () => ({ machines: [...this.machines.values()] })),
       watchMachines: (_request, context) => this.#watch(context.signal),

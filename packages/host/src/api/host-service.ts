@@ -34,6 +34,10 @@ import { suspendToDisk } from "../operations/suspend-to-disk.ts";
 /** A suspension or a fork under way is answered, unless it hangs. */
 const DESTROY_PATIENCE_MS = 10_000;
 
+const notBuilt = (): never => {
+  throw new ClocheError("unimplemented", "this host is in no cluster");
+};
+
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function hostService(
   parts: OperationParts,
@@ -83,6 +87,8 @@ export function hostService(
     },
     resumeMachine: async ({ sandboxId }, context) =>
       machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),
+    importMachine: () => answer(notBuilt),
+    admitMachines: () => answer(notBuilt),
     forkMachine: async ({ sourceSandboxId, spec, group }, context) => {
       const record = await answer(() => specRecord(spec, drivers.runtimes));
       const fork = (): Promise<MachineRecord> => forkMachine(parts, sourceSandboxId, record, group);

@@ -144,6 +144,13 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
   hostId: string;
 
   /**
+   * host:port of that host; empty: it is in this process, and agents are reached at agent_host
+   *
+   * @generated from field: string host_address = 15;
+   */
+  hostAddress: string;
+
+  /**
    * @generated from field: string agent_host = 4;
    */
   agentHost: string;
@@ -235,6 +242,13 @@ export declare type RouteJson = {
    * @generated from field: string host_id = 3;
    */
   hostId?: string;
+
+  /**
+   * host:port of that host; empty: it is in this process, and agents are reached at agent_host
+   *
+   * @generated from field: string host_address = 15;
+   */
+  hostAddress?: string;
 
   /**
    * @generated from field: string agent_host = 4;

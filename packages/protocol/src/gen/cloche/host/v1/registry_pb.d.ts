@@ -14,6 +14,672 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_cloche_host_v1_registry: GenFile;
 
 /**
+ * The manifest lies in storage under `checkpoints/<id>`.
+ *
+ * @generated from message cloche.host.v1.NamedCheckpoint
+ */
+export declare type NamedCheckpoint = Message<"cloche.host.v1.NamedCheckpoint"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string team_id = 2;
+   */
+  teamId: string;
+
+  /**
+   * @generated from field: string sandbox_id = 3;
+   */
+  sandboxId: string;
+
+  /**
+   * CheckpointHeader of the host
+   *
+   * @generated from field: string header_json = 4;
+   */
+  headerJson: string;
+
+  /**
+   * @generated from field: repeated cloche.host.v1.CheckpointPack packs = 5;
+   */
+  packs: CheckpointPack[];
+};
+
+/**
+ * The manifest lies in storage under `checkpoints/<id>`.
+ *
+ * @generated from message cloche.host.v1.NamedCheckpoint
+ */
+export declare type NamedCheckpointJson = {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+
+  /**
+   * @generated from field: string team_id = 2;
+   */
+  teamId?: string;
+
+  /**
+   * @generated from field: string sandbox_id = 3;
+   */
+  sandboxId?: string;
+
+  /**
+   * CheckpointHeader of the host
+   *
+   * @generated from field: string header_json = 4;
+   */
+  headerJson?: string;
+
+  /**
+   * @generated from field: repeated cloche.host.v1.CheckpointPack packs = 5;
+   */
+  packs?: CheckpointPackJson[];
+};
+
+/**
+ * Describes the message cloche.host.v1.NamedCheckpoint.
+ * Use `create(NamedCheckpointSchema)` to create a new message.
+ */
+export declare const NamedCheckpointSchema: GenMessage<NamedCheckpoint, {jsonType: NamedCheckpointJson}>;
+
+/**
+ * @generated from message cloche.host.v1.CheckpointPack
+ */
+export declare type CheckpointPack = Message<"cloche.host.v1.CheckpointPack"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: double bytes = 2;
+   */
+  bytes: number;
+};
+
+/**
+ * @generated from message cloche.host.v1.CheckpointPack
+ */
+export declare type CheckpointPackJson = {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+
+  /**
+   * @generated from field: double bytes = 2;
+   */
+  bytes?: number | "NaN" | "Infinity" | "-Infinity";
+};
+
+/**
+ * Describes the message cloche.host.v1.CheckpointPack.
+ * Use `create(CheckpointPackSchema)` to create a new message.
+ */
+export declare const CheckpointPackSchema: GenMessage<CheckpointPack, {jsonType: CheckpointPackJson}>;
+
+/**
+ * @generated from message cloche.host.v1.NameCheckpointRequest
+ */
+export declare type NameCheckpointRequest = Message<"cloche.host.v1.NameCheckpointRequest"> & {
+  /**
+   * @generated from field: cloche.host.v1.NamedCheckpoint checkpoint = 1;
+   */
+  checkpoint?: NamedCheckpoint | undefined;
+};
+
+/**
+ * @generated from message cloche.host.v1.NameCheckpointRequest
+ */
+export declare type NameCheckpointRequestJson = {
+  /**
+   * @generated from field: cloche.host.v1.NamedCheckpoint checkpoint = 1;
+   */
+  checkpoint?: NamedCheckpointJson;
+};
+
+/**
+ * Describes the message cloche.host.v1.NameCheckpointRequest.
+ * Use `create(NameCheckpointRequestSchema)` to create a new message.
+ */
+export declare const NameCheckpointRequestSchema: GenMessage<NameCheckpointRequest, {jsonType: NameCheckpointRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.NameCheckpointResponse
+ */
+export declare type NameCheckpointResponse = Message<"cloche.host.v1.NameCheckpointResponse"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.NameCheckpointResponse
+ */
+export declare type NameCheckpointResponseJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.NameCheckpointResponse.
+ * Use `create(NameCheckpointResponseSchema)` to create a new message.
+ */
+export declare const NameCheckpointResponseSchema: GenMessage<NameCheckpointResponse, {jsonType: NameCheckpointResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.FindCheckpointRequest
+ */
+export declare type FindCheckpointRequest = Message<"cloche.host.v1.FindCheckpointRequest"> & {
+  /**
+   * @generated from field: string team_id = 1;
+   */
+  teamId: string;
+
+  /**
+   * @generated from field: string id = 2;
+   */
+  id: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.FindCheckpointRequest
+ */
+export declare type FindCheckpointRequestJson = {
+  /**
+   * @generated from field: string team_id = 1;
+   */
+  teamId?: string;
+
+  /**
+   * @generated from field: string id = 2;
+   */
+  id?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.FindCheckpointRequest.
+ * Use `create(FindCheckpointRequestSchema)` to create a new message.
+ */
+export declare const FindCheckpointRequestSchema: GenMessage<FindCheckpointRequest, {jsonType: FindCheckpointRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.ListNamedCheckpointsRequest
+ */
+export declare type ListNamedCheckpointsRequest = Message<"cloche.host.v1.ListNamedCheckpointsRequest"> & {
+  /**
+   * @generated from field: string team_id = 1;
+   */
+  teamId: string;
+
+  /**
+   * optional
+   *
+   * @generated from field: string sandbox_id = 2;
+   */
+  sandboxId: string;
+
+  /**
+   * at most so many, newest first; 0: 10000
+   *
+   * @generated from field: uint32 limit = 3;
+   */
+  limit: number;
+
+  /**
+   * optional: next_page_token of the page before
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.ListNamedCheckpointsRequest
+ */
+export declare type ListNamedCheckpointsRequestJson = {
+  /**
+   * @generated from field: string team_id = 1;
+   */
+  teamId?: string;
+
+  /**
+   * optional
+   *
+   * @generated from field: string sandbox_id = 2;
+   */
+  sandboxId?: string;
+
+  /**
+   * at most so many, newest first; 0: 10000
+   *
+   * @generated from field: uint32 limit = 3;
+   */
+  limit?: number;
+
+  /**
+   * optional: next_page_token of the page before
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.ListNamedCheckpointsRequest.
+ * Use `create(ListNamedCheckpointsRequestSchema)` to create a new message.
+ */
+export declare const ListNamedCheckpointsRequestSchema: GenMessage<ListNamedCheckpointsRequest, {jsonType: ListNamedCheckpointsRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.ListNamedCheckpointsResponse
+ */
+export declare type ListNamedCheckpointsResponse = Message<"cloche.host.v1.ListNamedCheckpointsResponse"> & {
+  /**
+   * @generated from field: repeated cloche.host.v1.NamedCheckpoint checkpoints = 1;
+   */
+  checkpoints: NamedCheckpoint[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.ListNamedCheckpointsResponse
+ */
+export declare type ListNamedCheckpointsResponseJson = {
+  /**
+   * @generated from field: repeated cloche.host.v1.NamedCheckpoint checkpoints = 1;
+   */
+  checkpoints?: NamedCheckpointJson[];
+
+  /**
+   * empty: this was the last page
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.ListNamedCheckpointsResponse.
+ * Use `create(ListNamedCheckpointsResponseSchema)` to create a new message.
+ */
+export declare const ListNamedCheckpointsResponseSchema: GenMessage<ListNamedCheckpointsResponse, {jsonType: ListNamedCheckpointsResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.DropCheckpointRequest
+ */
+export declare type DropCheckpointRequest = Message<"cloche.host.v1.DropCheckpointRequest"> & {
+  /**
+   * @generated from field: string team_id = 1;
+   */
+  teamId: string;
+
+  /**
+   * @generated from field: string id = 2;
+   */
+  id: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.DropCheckpointRequest
+ */
+export declare type DropCheckpointRequestJson = {
+  /**
+   * @generated from field: string team_id = 1;
+   */
+  teamId?: string;
+
+  /**
+   * @generated from field: string id = 2;
+   */
+  id?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.DropCheckpointRequest.
+ * Use `create(DropCheckpointRequestSchema)` to create a new message.
+ */
+export declare const DropCheckpointRequestSchema: GenMessage<DropCheckpointRequest, {jsonType: DropCheckpointRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.DropCheckpointResponse
+ */
+export declare type DropCheckpointResponse = Message<"cloche.host.v1.DropCheckpointResponse"> & {
+  /**
+   * of packs that nobody else names
+   *
+   * @generated from field: double freed_bytes = 1;
+   */
+  freedBytes: number;
+};
+
+/**
+ * @generated from message cloche.host.v1.DropCheckpointResponse
+ */
+export declare type DropCheckpointResponseJson = {
+  /**
+   * of packs that nobody else names
+   *
+   * @generated from field: double freed_bytes = 1;
+   */
+  freedBytes?: number | "NaN" | "Infinity" | "-Infinity";
+};
+
+/**
+ * Describes the message cloche.host.v1.DropCheckpointResponse.
+ * Use `create(DropCheckpointResponseSchema)` to create a new message.
+ */
+export declare const DropCheckpointResponseSchema: GenMessage<DropCheckpointResponse, {jsonType: DropCheckpointResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.JoinRequest
+ */
+export declare type JoinRequest = Message<"cloche.host.v1.JoinRequest"> & {
+  /**
+   * @generated from field: string token = 1;
+   */
+  token: string;
+
+  /**
+   * the caller's in the cluster: 1 to 63 of a-z, 0-9 and -
+   *
+   * @generated from field: string id = 2;
+   */
+  id: string;
+
+  /**
+   * PKCS#10, PEM
+   *
+   * @generated from field: string certificate_request = 3;
+   */
+  certificateRequest: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.JoinRequest
+ */
+export declare type JoinRequestJson = {
+  /**
+   * @generated from field: string token = 1;
+   */
+  token?: string;
+
+  /**
+   * the caller's in the cluster: 1 to 63 of a-z, 0-9 and -
+   *
+   * @generated from field: string id = 2;
+   */
+  id?: string;
+
+  /**
+   * PKCS#10, PEM
+   *
+   * @generated from field: string certificate_request = 3;
+   */
+  certificateRequest?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.JoinRequest.
+ * Use `create(JoinRequestSchema)` to create a new message.
+ */
+export declare const JoinRequestSchema: GenMessage<JoinRequest, {jsonType: JoinRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.JoinResponse
+ */
+export declare type JoinResponse = Message<"cloche.host.v1.JoinResponse"> & {
+  /**
+   * PEM
+   *
+   * @generated from field: string certificate = 1;
+   */
+  certificate: string;
+
+  /**
+   * PEM
+   *
+   * @generated from field: string authority = 2;
+   */
+  authority: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.JoinResponse
+ */
+export declare type JoinResponseJson = {
+  /**
+   * PEM
+   *
+   * @generated from field: string certificate = 1;
+   */
+  certificate?: string;
+
+  /**
+   * PEM
+   *
+   * @generated from field: string authority = 2;
+   */
+  authority?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.JoinResponse.
+ * Use `create(JoinResponseSchema)` to create a new message.
+ */
+export declare const JoinResponseSchema: GenMessage<JoinResponse, {jsonType: JoinResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.RenewCertificateRequest
+ */
+export declare type RenewCertificateRequest = Message<"cloche.host.v1.RenewCertificateRequest"> & {
+  /**
+   * PKCS#10, PEM
+   *
+   * @generated from field: string certificate_request = 1;
+   */
+  certificateRequest: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.RenewCertificateRequest
+ */
+export declare type RenewCertificateRequestJson = {
+  /**
+   * PKCS#10, PEM
+   *
+   * @generated from field: string certificate_request = 1;
+   */
+  certificateRequest?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.RenewCertificateRequest.
+ * Use `create(RenewCertificateRequestSchema)` to create a new message.
+ */
+export declare const RenewCertificateRequestSchema: GenMessage<RenewCertificateRequest, {jsonType: RenewCertificateRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.RenewCertificateResponse
+ */
+export declare type RenewCertificateResponse = Message<"cloche.host.v1.RenewCertificateResponse"> & {
+  /**
+   * PEM
+   *
+   * @generated from field: string certificate = 1;
+   */
+  certificate: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.RenewCertificateResponse
+ */
+export declare type RenewCertificateResponseJson = {
+  /**
+   * PEM
+   *
+   * @generated from field: string certificate = 1;
+   */
+  certificate?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.RenewCertificateResponse.
+ * Use `create(RenewCertificateResponseSchema)` to create a new message.
+ */
+export declare const RenewCertificateResponseSchema: GenMessage<RenewCertificateResponse, {jsonType: RenewCertificateResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.GetEdgeCertificateRequest
+ */
+export declare type GetEdgeCertificateRequest = Message<"cloche.host.v1.GetEdgeCertificateRequest"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.GetEdgeCertificateRequest
+ */
+export declare type GetEdgeCertificateRequestJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.GetEdgeCertificateRequest.
+ * Use `create(GetEdgeCertificateRequestSchema)` to create a new message.
+ */
+export declare const GetEdgeCertificateRequestSchema: GenMessage<GetEdgeCertificateRequest, {jsonType: GetEdgeCertificateRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.GetEdgeCertificateResponse
+ */
+export declare type GetEdgeCertificateResponse = Message<"cloche.host.v1.GetEdgeCertificateResponse"> & {
+  /**
+   * PEM, with its chain
+   *
+   * @generated from field: string certificate = 1;
+   */
+  certificate: string;
+
+  /**
+   * PEM
+   *
+   * @generated from field: string key = 2;
+   */
+  key: string;
+
+  /**
+   * PEM: what clients trust
+   *
+   * @generated from field: string authority = 3;
+   */
+  authority: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.GetEdgeCertificateResponse
+ */
+export declare type GetEdgeCertificateResponseJson = {
+  /**
+   * PEM, with its chain
+   *
+   * @generated from field: string certificate = 1;
+   */
+  certificate?: string;
+
+  /**
+   * PEM
+   *
+   * @generated from field: string key = 2;
+   */
+  key?: string;
+
+  /**
+   * PEM: what clients trust
+   *
+   * @generated from field: string authority = 3;
+   */
+  authority?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.GetEdgeCertificateResponse.
+ * Use `create(GetEdgeCertificateResponseSchema)` to create a new message.
+ */
+export declare const GetEdgeCertificateResponseSchema: GenMessage<GetEdgeCertificateResponse, {jsonType: GetEdgeCertificateResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.LeaveHostRequest
+ */
+export declare type LeaveHostRequest = Message<"cloche.host.v1.LeaveHostRequest"> & {
+  /**
+   * @generated from field: string host_id = 1;
+   */
+  hostId: string;
+
+  /**
+   * @generated from field: uint64 generation = 2;
+   */
+  generation: bigint;
+
+  /**
+   * at most 15 minutes
+   *
+   * @generated from field: uint32 away_ms = 3;
+   */
+  awayMs: number;
+};
+
+/**
+ * @generated from message cloche.host.v1.LeaveHostRequest
+ */
+export declare type LeaveHostRequestJson = {
+  /**
+   * @generated from field: string host_id = 1;
+   */
+  hostId?: string;
+
+  /**
+   * @generated from field: uint64 generation = 2;
+   */
+  generation?: string;
+
+  /**
+   * at most 15 minutes
+   *
+   * @generated from field: uint32 away_ms = 3;
+   */
+  awayMs?: number;
+};
+
+/**
+ * Describes the message cloche.host.v1.LeaveHostRequest.
+ * Use `create(LeaveHostRequestSchema)` to create a new message.
+ */
+export declare const LeaveHostRequestSchema: GenMessage<LeaveHostRequest, {jsonType: LeaveHostRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.LeaveHostResponse
+ */
+export declare type LeaveHostResponse = Message<"cloche.host.v1.LeaveHostResponse"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.LeaveHostResponse
+ */
+export declare type LeaveHostResponseJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.LeaveHostResponse.
+ * Use `create(LeaveHostResponseSchema)` to create a new message.
+ */
+export declare const LeaveHostResponseSchema: GenMessage<LeaveHostResponse, {jsonType: LeaveHostResponseJson}>;
+
+/**
  * @generated from message cloche.host.v1.RegisterHostRequest
  */
 export declare type RegisterHostRequest = Message<"cloche.host.v1.RegisterHostRequest"> & {
@@ -54,6 +720,18 @@ export declare type RegisterHostRequest = Message<"cloche.host.v1.RegisterHostRe
    * @generated from field: string version = 6;
    */
   version: string;
+
+  /**
+   * first: the default
+   *
+   * @generated from field: repeated string runtimes = 7;
+   */
+  runtimes: string[];
+
+  /**
+   * @generated from field: map<string, string> labels = 8;
+   */
+  labels: { [key: string]: string };
 };
 
 /**
@@ -97,6 +775,18 @@ export declare type RegisterHostRequestJson = {
    * @generated from field: string version = 6;
    */
   version?: string;
+
+  /**
+   * first: the default
+   *
+   * @generated from field: repeated string runtimes = 7;
+   */
+  runtimes?: string[];
+
+  /**
+   * @generated from field: map<string, string> labels = 8;
+   */
+  labels?: { [key: string]: string };
 };
 
 /**
@@ -166,6 +856,13 @@ export declare type HostLease = Message<"cloche.host.v1.HostLease"> & {
    * @generated from field: cloche.host.v1.HostState state = 4;
    */
   state: HostState;
+
+  /**
+   * Of a registration: the host was declared lost meanwhile. Its machines stay frozen until AdmitMachines names those it still has.
+   *
+   * @generated from field: bool was_lost = 5;
+   */
+  wasLost: boolean;
 };
 
 /**
@@ -193,6 +890,13 @@ export declare type HostLeaseJson = {
    * @generated from field: cloche.host.v1.HostState state = 4;
    */
   state?: HostStateJson;
+
+  /**
+   * Of a registration: the host was declared lost meanwhile. Its machines stay frozen until AdmitMachines names those it still has.
+   *
+   * @generated from field: bool was_lost = 5;
+   */
+  wasLost?: boolean;
 };
 
 /**
@@ -267,6 +971,100 @@ export declare const HostRegistryService: GenService<{
     methodKind: "unary";
     input: typeof RenewHostRequestSchema;
     output: typeof HostLeaseSchema;
+  },
+  /**
+   * The host's program ends on purpose, its machines go on: it is not declared lost for `away_ms`. Its next start registers again.
+   *
+   * @generated from rpc cloche.host.v1.HostRegistryService.LeaveHost
+   */
+  leaveHost: {
+    methodKind: "unary";
+    input: typeof LeaveHostRequestSchema;
+    output: typeof LeaveHostResponseSchema;
+  },
+}>;
+
+/**
+ * Whoever joins or belongs to a cluster -> gateway.
+ *
+ * @generated from service cloche.host.v1.ClusterService
+ */
+export declare const ClusterService: GenService<{
+  /**
+   * The one call that needs no certificate: a join token gives a newcomer its first.
+   *
+   * @generated from rpc cloche.host.v1.ClusterService.Join
+   */
+  join: {
+    methodKind: "unary";
+    input: typeof JoinRequestSchema;
+    output: typeof JoinResponseSchema;
+  },
+  /**
+   * A new certificate for the role and id of the caller's.
+   *
+   * @generated from rpc cloche.host.v1.ClusterService.RenewCertificate
+   */
+  renewCertificate: {
+    methodKind: "unary";
+    input: typeof RenewCertificateRequestSchema;
+    output: typeof RenewCertificateResponseSchema;
+  },
+  /**
+   * What an edge serves clients with: the certificate of the base domain, which all edges share.
+   *
+   * @generated from rpc cloche.host.v1.ClusterService.GetEdgeCertificate
+   */
+  getEdgeCertificate: {
+    methodKind: "unary";
+    input: typeof GetEdgeCertificateRequestSchema;
+    output: typeof GetEdgeCertificateResponseSchema;
+  },
+}>;
+
+/**
+ * Host -> gateway: what lies in storage is named in the database. An object that no row names does not count.
+ *
+ * @generated from service cloche.host.v1.HostStorageService
+ */
+export declare const HostStorageService: GenService<{
+  /**
+   * The checkpoint is whole in storage. Repeatable.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.NameCheckpoint
+   */
+  nameCheckpoint: {
+    methodKind: "unary";
+    input: typeof NameCheckpointRequestSchema;
+    output: typeof NameCheckpointResponseSchema;
+  },
+  /**
+   * `not_found`: no checkpoint of this id is named.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.FindCheckpoint
+   */
+  findCheckpoint: {
+    methodKind: "unary";
+    input: typeof FindCheckpointRequestSchema;
+    output: typeof NamedCheckpointSchema;
+  },
+  /**
+   * @generated from rpc cloche.host.v1.HostStorageService.ListCheckpoints
+   */
+  listCheckpoints: {
+    methodKind: "unary";
+    input: typeof ListNamedCheckpointsRequestSchema;
+    output: typeof ListNamedCheckpointsResponseSchema;
+  },
+  /**
+   * The name goes; a sweep removes packs that nobody names any more. Repeatable.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.DropCheckpoint
+   */
+  dropCheckpoint: {
+    methodKind: "unary";
+    input: typeof DropCheckpointRequestSchema;
+    output: typeof DropCheckpointResponseSchema;
   },
 }>;
 

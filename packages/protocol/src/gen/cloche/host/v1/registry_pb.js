@@ -11,28 +11,147 @@ import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/
  * Describes the file cloche/host/v1/registry.proto.
  */
 export const file_cloche_host_v1_registry = /*@__PURE__*/
-  fileDesc("Ch1jbG9jaGUvaG9zdC92MS9yZWdpc3RyeS5wcm90bxIOY2xvY2hlLmhvc3QudjEihQEKE1JlZ2lzdGVySG9zdFJlcXVlc3QSDwoHaG9zdF9pZBgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgwKBHpvbmUYAyABKAkSEQoJY3B1X2NsYXNzGAQgASgJEhoKEmNhcGFjaXR5X21lbW9yeV9tYhgFIAEoBBIPCgd2ZXJzaW9uGAYgASgJIjcKEFJlbmV3SG9zdFJlcXVlc3QSDwoHaG9zdF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgEInMKCUhvc3RMZWFzZRISCgpnZW5lcmF0aW9uGAEgASgEEhAKCHZhbGlkX21zGAIgASgNEhYKDnJlbmV3X2V2ZXJ5X21zGAMgASgNEigKBXN0YXRlGAQgASgOMhkuY2xvY2hlLmhvc3QudjEuSG9zdFN0YXRlKm4KCUhvc3RTdGF0ZRIaChZIT1NUX1NUQVRFX1VOU1BFQ0lGSUVEEAASEwoPSE9TVF9TVEFURV9PUEVOEAESFwoTSE9TVF9TVEFURV9DT1JET05FRBACEhcKE0hPU1RfU1RBVEVfRFJBSU5JTkcQAzKvAQoTSG9zdFJlZ2lzdHJ5U2VydmljZRJOCgxSZWdpc3Rlckhvc3QSIy5jbG9jaGUuaG9zdC52MS5SZWdpc3Rlckhvc3RSZXF1ZXN0GhkuY2xvY2hlLmhvc3QudjEuSG9zdExlYXNlEkgKCVJlbmV3SG9zdBIgLmNsb2NoZS5ob3N0LnYxLlJlbmV3SG9zdFJlcXVlc3QaGS5jbG9jaGUuaG9zdC52MS5Ib3N0TGVhc2ViBnByb3RvMw");
+  fileDesc("Ch1jbG9jaGUvaG9zdC92MS9yZWdpc3RyeS5wcm90bxIOY2xvY2hlLmhvc3QudjEihgEKD05hbWVkQ2hlY2twb2ludBIKCgJpZBgBIAEoCRIPCgd0ZWFtX2lkGAIgASgJEhIKCnNhbmRib3hfaWQYAyABKAkSEwoLaGVhZGVyX2pzb24YBCABKAkSLQoFcGFja3MYBSADKAsyHi5jbG9jaGUuaG9zdC52MS5DaGVja3BvaW50UGFjayIrCg5DaGVja3BvaW50UGFjaxIKCgJpZBgBIAEoCRINCgVieXRlcxgCIAEoASJMChVOYW1lQ2hlY2twb2ludFJlcXVlc3QSMwoKY2hlY2twb2ludBgBIAEoCzIfLmNsb2NoZS5ob3N0LnYxLk5hbWVkQ2hlY2twb2ludCIYChZOYW1lQ2hlY2twb2ludFJlc3BvbnNlIjQKFUZpbmRDaGVja3BvaW50UmVxdWVzdBIPCgd0ZWFtX2lkGAEgASgJEgoKAmlkGAIgASgJImUKG0xpc3ROYW1lZENoZWNrcG9pbnRzUmVxdWVzdBIPCgd0ZWFtX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSDQoFbGltaXQYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJtChxMaXN0TmFtZWRDaGVja3BvaW50c1Jlc3BvbnNlEjQKC2NoZWNrcG9pbnRzGAEgAygLMh8uY2xvY2hlLmhvc3QudjEuTmFtZWRDaGVja3BvaW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSI0ChVEcm9wQ2hlY2twb2ludFJlcXVlc3QSDwoHdGVhbV9pZBgBIAEoCRIKCgJpZBgCIAEoCSItChZEcm9wQ2hlY2twb2ludFJlc3BvbnNlEhMKC2ZyZWVkX2J5dGVzGAEgASgBIkUKC0pvaW5SZXF1ZXN0Eg0KBXRva2VuGAEgASgJEgoKAmlkGAIgASgJEhsKE2NlcnRpZmljYXRlX3JlcXVlc3QYAyABKAkiNgoMSm9pblJlc3BvbnNlEhMKC2NlcnRpZmljYXRlGAEgASgJEhEKCWF1dGhvcml0eRgCIAEoCSI2ChdSZW5ld0NlcnRpZmljYXRlUmVxdWVzdBIbChNjZXJ0aWZpY2F0ZV9yZXF1ZXN0GAEgASgJIi8KGFJlbmV3Q2VydGlmaWNhdGVSZXNwb25zZRITCgtjZXJ0aWZpY2F0ZRgBIAEoCSIbChlHZXRFZGdlQ2VydGlmaWNhdGVSZXF1ZXN0IlEKGkdldEVkZ2VDZXJ0aWZpY2F0ZVJlc3BvbnNlEhMKC2NlcnRpZmljYXRlGAEgASgJEgsKA2tleRgCIAEoCRIRCglhdXRob3JpdHkYAyABKAkiSAoQTGVhdmVIb3N0UmVxdWVzdBIPCgdob3N0X2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAQSDwoHYXdheV9tcxgDIAEoDSITChFMZWF2ZUhvc3RSZXNwb25zZSKHAgoTUmVnaXN0ZXJIb3N0UmVxdWVzdBIPCgdob3N0X2lkGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDAoEem9uZRgDIAEoCRIRCgljcHVfY2xhc3MYBCABKAkSGgoSY2FwYWNpdHlfbWVtb3J5X21iGAUgASgEEg8KB3ZlcnNpb24YBiABKAkSEAoIcnVudGltZXMYByADKAkSPwoGbGFiZWxzGAggAygLMi8uY2xvY2hlLmhvc3QudjEuUmVnaXN0ZXJIb3N0UmVxdWVzdC5MYWJlbHNFbnRyeRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIjcKEFJlbmV3SG9zdFJlcXVlc3QSDwoHaG9zdF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgEIoUBCglIb3N0TGVhc2USEgoKZ2VuZXJhdGlvbhgBIAEoBBIQCgh2YWxpZF9tcxgCIAEoDRIWCg5yZW5ld19ldmVyeV9tcxgDIAEoDRIoCgVzdGF0ZRgEIAEoDjIZLmNsb2NoZS5ob3N0LnYxLkhvc3RTdGF0ZRIQCgh3YXNfbG9zdBgFIAEoCCpuCglIb3N0U3RhdGUSGgoWSE9TVF9TVEFURV9VTlNQRUNJRklFRBAAEhMKD0hPU1RfU1RBVEVfT1BFThABEhcKE0hPU1RfU1RBVEVfQ09SRE9ORUQQAhIXChNIT1NUX1NUQVRFX0RSQUlOSU5HEAMygQIKE0hvc3RSZWdpc3RyeVNlcnZpY2USTgoMUmVnaXN0ZXJIb3N0EiMuY2xvY2hlLmhvc3QudjEuUmVnaXN0ZXJIb3N0UmVxdWVzdBoZLmNsb2NoZS5ob3N0LnYxLkhvc3RMZWFzZRJICglSZW5ld0hvc3QSIC5jbG9jaGUuaG9zdC52MS5SZW5ld0hvc3RSZXF1ZXN0GhkuY2xvY2hlLmhvc3QudjEuSG9zdExlYXNlElAKCUxlYXZlSG9zdBIgLmNsb2NoZS5ob3N0LnYxLkxlYXZlSG9zdFJlcXVlc3QaIS5jbG9jaGUuaG9zdC52MS5MZWF2ZUhvc3RSZXNwb25zZTKnAgoOQ2x1c3RlclNlcnZpY2USQQoESm9pbhIbLmNsb2NoZS5ob3N0LnYxLkpvaW5SZXF1ZXN0GhwuY2xvY2hlLmhvc3QudjEuSm9pblJlc3BvbnNlEmUKEFJlbmV3Q2VydGlmaWNhdGUSJy5jbG9jaGUuaG9zdC52MS5SZW5ld0NlcnRpZmljYXRlUmVxdWVzdBooLmNsb2NoZS5ob3N0LnYxLlJlbmV3Q2VydGlmaWNhdGVSZXNwb25zZRJrChJHZXRFZGdlQ2VydGlmaWNhdGUSKS5jbG9jaGUuaG9zdC52MS5HZXRFZGdlQ2VydGlmaWNhdGVSZXF1ZXN0GiouY2xvY2hlLmhvc3QudjEuR2V0RWRnZUNlcnRpZmljYXRlUmVzcG9uc2UyngMKEkhvc3RTdG9yYWdlU2VydmljZRJfCg5OYW1lQ2hlY2twb2ludBIlLmNsb2NoZS5ob3N0LnYxLk5hbWVDaGVja3BvaW50UmVxdWVzdBomLmNsb2NoZS5ob3N0LnYxLk5hbWVDaGVja3BvaW50UmVzcG9uc2USWAoORmluZENoZWNrcG9pbnQSJS5jbG9jaGUuaG9zdC52MS5GaW5kQ2hlY2twb2ludFJlcXVlc3QaHy5jbG9jaGUuaG9zdC52MS5OYW1lZENoZWNrcG9pbnQSbAoPTGlzdENoZWNrcG9pbnRzEisuY2xvY2hlLmhvc3QudjEuTGlzdE5hbWVkQ2hlY2twb2ludHNSZXF1ZXN0GiwuY2xvY2hlLmhvc3QudjEuTGlzdE5hbWVkQ2hlY2twb2ludHNSZXNwb25zZRJfCg5Ecm9wQ2hlY2twb2ludBIlLmNsb2NoZS5ob3N0LnYxLkRyb3BDaGVja3BvaW50UmVxdWVzdBomLmNsb2NoZS5ob3N0LnYxLkRyb3BDaGVja3BvaW50UmVzcG9uc2ViBnByb3RvMw");
+
+/**
+ * Describes the message cloche.host.v1.NamedCheckpoint.
+ * Use `create(NamedCheckpointSchema)` to create a new message.
+ */
+export const NamedCheckpointSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 0);
+
+/**
+ * Describes the message cloche.host.v1.CheckpointPack.
+ * Use `create(CheckpointPackSchema)` to create a new message.
+ */
+export const CheckpointPackSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 1);
+
+/**
+ * Describes the message cloche.host.v1.NameCheckpointRequest.
+ * Use `create(NameCheckpointRequestSchema)` to create a new message.
+ */
+export const NameCheckpointRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 2);
+
+/**
+ * Describes the message cloche.host.v1.NameCheckpointResponse.
+ * Use `create(NameCheckpointResponseSchema)` to create a new message.
+ */
+export const NameCheckpointResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 3);
+
+/**
+ * Describes the message cloche.host.v1.FindCheckpointRequest.
+ * Use `create(FindCheckpointRequestSchema)` to create a new message.
+ */
+export const FindCheckpointRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 4);
+
+/**
+ * Describes the message cloche.host.v1.ListNamedCheckpointsRequest.
+ * Use `create(ListNamedCheckpointsRequestSchema)` to create a new message.
+ */
+export const ListNamedCheckpointsRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 5);
+
+/**
+ * Describes the message cloche.host.v1.ListNamedCheckpointsResponse.
+ * Use `create(ListNamedCheckpointsResponseSchema)` to create a new message.
+ */
+export const ListNamedCheckpointsResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 6);
+
+/**
+ * Describes the message cloche.host.v1.DropCheckpointRequest.
+ * Use `create(DropCheckpointRequestSchema)` to create a new message.
+ */
+export const DropCheckpointRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 7);
+
+/**
+ * Describes the message cloche.host.v1.DropCheckpointResponse.
+ * Use `create(DropCheckpointResponseSchema)` to create a new message.
+ */
+export const DropCheckpointResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 8);
+
+/**
+ * Describes the message cloche.host.v1.JoinRequest.
+ * Use `create(JoinRequestSchema)` to create a new message.
+ */
+export const JoinRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 9);
+
+/**
+ * Describes the message cloche.host.v1.JoinResponse.
+ * Use `create(JoinResponseSchema)` to create a new message.
+ */
+export const JoinResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 10);
+
+/**
+ * Describes the message cloche.host.v1.RenewCertificateRequest.
+ * Use `create(RenewCertificateRequestSchema)` to create a new message.
+ */
+export const RenewCertificateRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 11);
+
+/**
+ * Describes the message cloche.host.v1.RenewCertificateResponse.
+ * Use `create(RenewCertificateResponseSchema)` to create a new message.
+ */
+export const RenewCertificateResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 12);
+
+/**
+ * Describes the message cloche.host.v1.GetEdgeCertificateRequest.
+ * Use `create(GetEdgeCertificateRequestSchema)` to create a new message.
+ */
+export const GetEdgeCertificateRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 13);
+
+/**
+ * Describes the message cloche.host.v1.GetEdgeCertificateResponse.
+ * Use `create(GetEdgeCertificateResponseSchema)` to create a new message.
+ */
+export const GetEdgeCertificateResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 14);
+
+/**
+ * Describes the message cloche.host.v1.LeaveHostRequest.
+ * Use `create(LeaveHostRequestSchema)` to create a new message.
+ */
+export const LeaveHostRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 15);
+
+/**
+ * Describes the message cloche.host.v1.LeaveHostResponse.
+ * Use `create(LeaveHostResponseSchema)` to create a new message.
+ */
+export const LeaveHostResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 16);
 
 /**
  * Describes the message cloche.host.v1.RegisterHostRequest.
  * Use `create(RegisterHostRequestSchema)` to create a new message.
  */
 export const RegisterHostRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 0);
+  messageDesc(file_cloche_host_v1_registry, 17);
 
 /**
  * Describes the message cloche.host.v1.RenewHostRequest.
  * Use `create(RenewHostRequestSchema)` to create a new message.
  */
 export const RenewHostRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 1);
+  messageDesc(file_cloche_host_v1_registry, 18);
 
 /**
  * Describes the message cloche.host.v1.HostLease.
  * Use `create(HostLeaseSchema)` to create a new message.
  */
 export const HostLeaseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 2);
+  messageDesc(file_cloche_host_v1_registry, 19);
 
 /**
  * Describes the enum cloche.host.v1.HostState.
@@ -51,4 +170,20 @@ export const HostState = /*@__PURE__*/
  */
 export const HostRegistryService = /*@__PURE__*/
   serviceDesc(file_cloche_host_v1_registry, 0);
+
+/**
+ * Whoever joins or belongs to a cluster -> gateway.
+ *
+ * @generated from service cloche.host.v1.ClusterService
+ */
+export const ClusterService = /*@__PURE__*/
+  serviceDesc(file_cloche_host_v1_registry, 1);
+
+/**
+ * Host -> gateway: what lies in storage is named in the database. An object that no row names does not count.
+ *
+ * @generated from service cloche.host.v1.HostStorageService
+ */
+export const HostStorageService = /*@__PURE__*/
+  serviceDesc(file_cloche_host_v1_registry, 2);
 
