@@ -65,6 +65,8 @@ export default defineConfig({
       onMachine("host", "tests/host"),
       onMachine("oci", "tests/oci"),
       onMachine("e2e", "tests/e2e", onService),
+      onMachine("clients", "tests/clients", onService),
+      onMachine("service", "tests/service", onService),
       onMachine("faults", "tests/faults", { testTimeout: 300_000, hookTimeout: 600_000 }),
       onMachine("upgrade", "tests/upgrade", { testTimeout: 300_000, hookTimeout: 600_000 }),
       onMachine("fuzz", "tests/fuzz", onService),
@@ -73,7 +75,7 @@ export default defineConfig({
         ...onVmService,
         include: ["tests/vm/**/*.test.ts", "tests/e2e/isolation*.test.ts"],
       }),
-      onMachine("vm-all", "tests/e2e", onVmService),
+      onMachine("vm-all", "tests/{e2e,clients,service}", onVmService),
     ],
   },
 });

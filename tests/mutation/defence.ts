@@ -6,7 +6,18 @@ export interface Defence {
   /** Must be in the file exactly once. */
   find: string;
   replace: string;
-  project: "unit" | "contracts" | "host" | "e2e" | "guest" | "vm" | "oci" | "faults" | "fuzz";
+  project:
+    | "unit"
+    | "contracts"
+    | "host"
+    | "e2e"
+    | "service"
+    | "clients"
+    | "guest"
+    | "vm"
+    | "oci"
+    | "faults"
+    | "fuzz";
   test: string;
   /** Part of the test's name; default: the whole file. */
   named?: string;

@@ -515,8 +515,8 @@ export const defences: readonly Defence[] = [
     file: "packages/app/src/compose.ts",
     find: "ending.suspend = nothingRan;",
     replace: "",
-    project: "e2e",
-    test: "tests/e2e/failed-start.test.ts",
+    project: "service",
+    test: "tests/service/failed-start.test.ts",
     heavy: true,
   },
   {

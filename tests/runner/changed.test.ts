@@ -9,9 +9,12 @@ describe("the parts that changed files can break", () => {
   test("are none without a change", () => expect(touched()).toEqual([]));
   test("of a document: the checks and the unit tests", () =>
     expect(touched("docs/network.md")).toEqual(["check", "unit"]));
-  test("of the tour: the test that types it, too", () => expect(touched("docs/tour.md")).toContain("e2e"));
+  test("of the tour: the test that types it, too", () =>
+    expect(touched("docs/tour.md")).toContain("service"));
   test("of the edge: no host, no virtual machine", () =>
-    expect(touched("packages/edge/src/edge.ts")).toEqual(["check", "e2e", "unit", "upgrade", "fuzz"]));
+    expect(touched("packages/edge/src/edge.ts")).toEqual(
+      names.filter((name) => !["contracts", "guest", "host", "vm", "oci", "faults"].includes(name)),
+    ));
   test("of a test: its part", () => expect(touched("tests/oci/pull.test.ts")).toEqual(["check", "oci"]));
   test.each(["package-lock.json", "tests/runner/parts.ts"])("of %s: all", (file) =>
     expect(touched(file)).toEqual(names),

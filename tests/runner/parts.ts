@@ -49,11 +49,20 @@ export const parts: readonly Part[] = [
   },
   {
     name: "e2e",
-    deadlineMs: 40 * minute,
+    deadlineMs: 30 * minute,
     folder: "tests/e2e",
     packages: { ...clientPackages, ...imagePackages },
   },
   { name: "unit", deadlineMs: 12 * minute },
+  // Whole services: started, stopped, killed, taken over.
+  { name: "service", deadlineMs: 20 * minute, folder: "tests/service", packages: clientPackages },
+  // SDKs, adapters, MCP, and the published packages.
+  {
+    name: "clients",
+    deadlineMs: 20 * minute,
+    folder: "tests/clients",
+    packages: { ...clientPackages, ...imagePackages },
+  },
   { name: "contracts", deadlineMs: 15 * minute, folder: "tests/contracts" },
   { name: "guest", deadlineMs: 15 * minute, folder: "tests/guest" },
   { name: "host", deadlineMs: 20 * minute, folder: "tests/host" },

@@ -1,6 +1,6 @@
 // Sandboxes that doze: frozen while nothing runs in them and nobody asks, and awake before anybody could tell.
 import https from "node:https";
-import { afterAll, beforeAll, expect, inject, onTestFailed, onTestFinished, test } from "vitest";
+import { afterAll, beforeAll, expect, inject, test, type TestContext } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { startService, type TestService } from "../fixtures/service.ts";
@@ -8,6 +8,8 @@ import { cgroupOf, isFrozen } from "../fixtures/unit-cgroup.ts";
 
 const { runtime } = inject("service");
 const onGvisor = test.runIf(runtime === "gvisor");
+/** They wait most of their time. */
+const besideOthers = onGvisor.concurrent;
 
 let service: TestService;
 let client: Client;
@@ -21,7 +23,10 @@ afterAll(async () => {
   expect((await service?.destroy()) ?? []).toEqual([]);
 });
 
-async function make(fields: Record<string, unknown> = {}): Promise<TestSandbox> {
+async function make(
+  { onTestFailed, onTestFinished }: TestContext,
+  fields: Record<string, unknown> = {},
+): Promise<TestSandbox> {
   onTestFailed(() => console.error(service.logTail()));
   const sandbox = await client.create(fields);
   onTestFinished(() => client.session.discard(sandbox.id));
@@ -46,10 +51,10 @@ const says = async (sandbox: TestSandbox, word: string): Promise<void> => {
 };
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-onGvisor(
+besideOthers(
   "an idle sandbox is frozen, is still RUNNING, uses no CPU, and the next request finds it awake",
-  async () => {
-    const sandbox = await make();
+  async (context) => {
+    const sandbox = await make(context);
     await client.call(sandbox, "PUT", "/v1/store/kept", { json: { value: "before" } });
     for (let round = 0; round < 3; round += 1) {
       await dozesOff(sandbox);
@@ -68,16 +73,16 @@ onGvisor(
   },
 );
 
-onGvisor(
+besideOthers(
   "a process, a service, an exec and an open stream keep it awake; without them it dozes",
-  async () => {
+  async (context) => {
     const server = "python3 -m http.server 8000 --bind 127.0.0.1";
     const [background, serving, executing, streaming, idle] = await Promise.all([
-      make(),
-      make(),
-      make(),
-      make(),
-      make(),
+      make(context),
+      make(context),
+      make(context),
+      make(context),
+      make(context),
     ]);
     await client.shell(background, "setsid sleep 1000 > /dev/null 2>&1 &");
     await client.call(serving, "PUT", "/v1/services/web", {
@@ -90,7 +95,7 @@ onGvisor(
     // The log of a service that does not run.
     await client.call(streaming, "PUT", "/v1/services/talk", { json: { cmd: "true" } });
     const following = await follow(streaming, "/v1/services/talk/logs?follow=true");
-    onTestFinished(() => following.destroy());
+    context.onTestFinished(() => following.destroy());
     const busy = [background, serving, executing, streaming];
     await Promise.all([idle].map(dozesOff));
     // Several times its time, by the same watch.
@@ -107,8 +112,8 @@ onGvisor(
   },
 );
 
-onGvisor("metrics neither wake it nor keep it awake, and go on while it dozes", async () => {
-  const sandbox = await make();
+besideOthers("metrics neither wake it nor keep it awake, and go on while it dozes", async (context) => {
+  const sandbox = await make(context);
   interface Sample {
     at: string;
     cpu_share: number;
@@ -144,8 +149,8 @@ onGvisor("metrics neither wake it nor keep it awake, and go on while it dozes", 
   await says(sandbox, "awake");
 });
 
-onGvisor("requests around the moment of the freeze are all answered", async () => {
-  const sandboxes = await Promise.all([make(), make(), make()]);
+besideOthers("requests around the moment of the freeze are all answered", async (context) => {
+  const sandboxes = await Promise.all([make(context), make(context), make(context)]);
   await Promise.all(
     sandboxes.map(async (sandbox, seed) => {
       for (let round = 0; round < 25; round += 1) {
@@ -167,64 +172,52 @@ onGvisor("requests around the moment of the freeze are all answered", async () =
   );
 });
 
-onGvisor("one that dozes can be checkpointed, restored, forked, suspended, resumed and deleted", async () => {
-  const sandbox = await make();
-  await client.shell(sandbox, "echo before > /root/note; echo in memory > /dev/shm/note");
-  await dozesOff(sandbox);
-  const checkpoint = await client.call(sandbox, "POST", "/v1/checkpoint", { json: { name: "asleep" } });
-  expect(checkpoint.status, checkpoint.body.toString()).toBe(200);
-  await client.shell(sandbox, "echo after > /root/note");
-  await dozesOff(sandbox);
-  const { checkpoint_id } = JSON.parse(checkpoint.body.toString()) as { checkpoint_id: string };
-  const restored = await client.call(sandbox, "POST", "/v1/restore", { json: { checkpoint_id } });
-  expect(restored.status, restored.body.toString()).toBe(200);
-  expect(await client.shell(sandbox, "cat /root/note")).toBe("before\n");
+besideOthers(
+  "one that dozes can be checkpointed, restored, forked, suspended, resumed and deleted",
+  async (context) => {
+    const sandbox = await make(context);
+    await client.shell(sandbox, "echo before > /root/note; echo in memory > /dev/shm/note");
+    await dozesOff(sandbox);
+    const checkpoint = await client.call(sandbox, "POST", "/v1/checkpoint", { json: { name: "asleep" } });
+    expect(checkpoint.status, checkpoint.body.toString()).toBe(200);
+    await client.shell(sandbox, "echo after > /root/note");
+    await dozesOff(sandbox);
+    const { checkpoint_id } = JSON.parse(checkpoint.body.toString()) as { checkpoint_id: string };
+    const restored = await client.call(sandbox, "POST", "/v1/restore", { json: { checkpoint_id } });
+    expect(restored.status, restored.body.toString()).toBe(200);
+    expect(await client.shell(sandbox, "cat /root/note")).toBe("before\n");
 
-  await dozesOff(sandbox);
-  const { sandbox: clone } = await client.gateway<{ sandbox: { id: string } }>("ForkSandbox", {
-    source_sandbox_id: sandbox.id,
-  });
-  client.session.adopt(clone.id);
-  await comesTo(clone, "SANDBOX_STATE_RUNNING");
-  await dozesOff(clone);
-  await client.gateway("DeleteSandbox", { id: clone.id });
+    await dozesOff(sandbox);
+    const { sandbox: clone } = await client.gateway<{ sandbox: { id: string } }>("ForkSandbox", {
+      source_sandbox_id: sandbox.id,
+    });
+    client.session.adopt(clone.id);
+    await comesTo(clone, "SANDBOX_STATE_RUNNING");
+    await dozesOff(clone);
+    await client.gateway("DeleteSandbox", { id: clone.id });
 
-  await dozesOff(sandbox);
-  await client.gateway("SuspendSandbox", { id: sandbox.id });
-  await comesTo(sandbox, "SANDBOX_STATE_SUSPENDED");
-  await client.gateway("ResumeSandbox", { id: sandbox.id });
-  await comesTo(sandbox, "SANDBOX_STATE_RUNNING");
-  await dozesOff(sandbox);
-  expect(await client.shell(sandbox, "cat /root/note")).toBe("before\n");
-  await dozesOff(sandbox);
-  await client.gateway("DeleteSandbox", { id: sandbox.id });
-});
+    await dozesOff(sandbox);
+    await client.gateway("SuspendSandbox", { id: sandbox.id });
+    await comesTo(sandbox, "SANDBOX_STATE_SUSPENDED");
+    await client.gateway("ResumeSandbox", { id: sandbox.id });
+    await comesTo(sandbox, "SANDBOX_STATE_RUNNING");
+    await dozesOff(sandbox);
+    expect(await client.shell(sandbox, "cat /root/note")).toBe("before\n");
+    await dozesOff(sandbox);
+    await client.gateway("DeleteSandbox", { id: sandbox.id });
+  },
+);
 
-onGvisor(
+besideOthers(
   "one that dozes is suspended when it has been idle for its time, and woken by its data plane",
-  async () => {
-    const sandbox = await make({ auto_resume: true });
+  async (context) => {
+    const sandbox = await make(context, { auto_resume: true });
     await dozesOff(sandbox);
     await client.gateway("UpdateSandbox", { id: sandbox.id, idle_suspend_seconds: 4 });
     await comesTo(sandbox, "SANDBOX_STATE_SUSPENDED");
     await says(sandbox, "woken");
   },
 );
-
-onGvisor("kill -9 of the service leaves none frozen for ever", async () => {
-  const sandbox = await make();
-  await dozesOff(sandbox);
-  await service.kill9();
-  expect(await frozen(sandbox)).toBe(true);
-  await service.start();
-  await says(sandbox, "adopted");
-  await dozesOff(sandbox);
-  await service.terminate();
-  await service.start();
-  // Nobody asks: it dozes again by itself.
-  await dozesOff(sandbox);
-  await says(sandbox, "again");
-});
 
 /** A tar of one file of that many bytes. */
 function tarOf(bytes: number): Buffer {
@@ -241,8 +234,8 @@ function tarOf(bytes: number): Buffer {
   return Buffer.concat([header, Buffer.alloc(bytes, 7), Buffer.alloc(1_024)]);
 }
 
-onGvisor("heavy uploads, big outputs and dozing leave a machine alive", async () => {
-  const sandbox = await make();
+besideOthers("heavy uploads, big outputs and dozing leave a machine alive", async (context) => {
+  const sandbox = await make(context);
   // In memory: gone where the machine was started again from its disk.
   await client.shell(sandbox, "echo here > /dev/shm/witness");
   const tar = tarOf(50 * 1_024 * 1_024);
@@ -257,6 +250,21 @@ onGvisor("heavy uploads, big outputs and dozing leave a machine alive", async ()
   }
   expect(await client.shell(sandbox, "cat /dev/shm/witness")).toBe("here\n");
   expect(await stateOf(sandbox)).toBe("SANDBOX_STATE_RUNNING");
+});
+
+onGvisor("kill -9 of the service leaves none frozen for ever", async (context) => {
+  const sandbox = await make(context);
+  await dozesOff(sandbox);
+  await service.kill9();
+  expect(await frozen(sandbox)).toBe(true);
+  await service.start();
+  await says(sandbox, "adopted");
+  await dozesOff(sandbox);
+  await service.terminate();
+  await service.start();
+  // Nobody asks: it dozes again by itself.
+  await dozesOff(sandbox);
+  await says(sandbox, "again");
 });
 
 /** A request whose answer never ends. */

@@ -1,7 +1,7 @@
 // Two services on one database and one checkpoint storage: the second is refused before it touches anything, and takes over on purpose only.
 import { mkdtempSync, readdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, onTestFailed, test } from "vitest";
+import { afterAll, beforeAll, expect, test } from "vitest";
 import { Client, eventually } from "../fixtures/client.ts";
 import { emptyInventory, inventory } from "../fixtures/inventory.ts";
 import { type PostgresCluster, startPostgres } from "../fixtures/postgres.ts";
@@ -28,7 +28,9 @@ afterAll(async () => {
 
 const packs = (): string[] => readdirSync(join(shared.CLOCHE_BLOB_URL, "packs")).sort();
 
-test("the second is refused, says whose they are, and changes nothing", async () => {
+test.concurrent("the second is refused, says whose they are, and changes nothing", async ({
+  onTestFailed,
+}) => {
   onTestFailed(() => console.error(first.logTail()));
   const sandbox = await client.create();
   await client.shell(sandbox, "head -c 3000000 /dev/urandom > /root/data; sync");
@@ -88,7 +90,8 @@ test("the second is refused, says whose they are, and changes nothing", async ()
   }
 });
 
-test("a service whose database is taken from it ends, and leaves its machines as they are", async () => {
+// It waits a minute for the next look.
+test.concurrent("a service whose database is taken from it ends, and leaves its machines as they are", async () => {
   const service = await startService({ env: { CLOCHE_WARM_POOL: "0" } });
   try {
     const { DatabaseSync } = await import("node:sqlite");

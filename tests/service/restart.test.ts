@@ -7,7 +7,7 @@ import type { TestSandbox } from "../conformance/session.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { emptyInventory, grown, inventory, runFolder } from "../fixtures/inventory.ts";
 import { startService, type TestService } from "../fixtures/service.ts";
-import { counted, counting, ProcessClient } from "./processes-as-lived.ts";
+import { counted, counting, ProcessClient } from "../e2e/processes-as-lived.ts";
 
 let service: TestService;
 let client: Client;
