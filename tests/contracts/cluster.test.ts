@@ -19,6 +19,16 @@ describe.each(databaseKinds)("on $name", (kind) => {
   });
   afterEach(() => db.close());
 
+  it("counts the gateways whose lease holds", async () => {
+    expect(await db.gateways.renew("a", leaseMs)).toBe(1);
+    expect(await db.gateways.renew("b", leaseMs)).toBe(2);
+    expect(await db.gateways.renew("killed", longOverMs)).toBe(2);
+    await db.gateways.leave("b");
+    expect(await db.gateways.renew("a", leaseMs)).toBe(1);
+    const all = await Promise.all(Array.from({ length: 8 }, (_, n) => db.gateways.renew(`n${n}`, leaseMs)));
+    expect(Math.max(...all)).toBe(9);
+  });
+
   describe("hosts", () => {
     const aHost = (id: string) => ({
       id,

@@ -17,6 +17,24 @@ const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } 
 
 export const clusterDefences: readonly Defence[] = [
   {
+    what: "each of several gateways allows its part of the calls a second",
+    file: "packages/gateway/src/http/call-limits.ts",
+    find: "this.#rate.take(actor, gateways)",
+    replace: "this.#rate.take(actor)",
+    project: "unit",
+    test: "packages/gateway/src/http/call-limits.test.ts",
+    named: "each allows its part",
+  },
+  {
+    what: "each of several gateways allows its part of the calls under way",
+    file: "packages/gateway/src/http/call-limits.ts",
+    find: "Math.floor(concurrentCalls / gateways)",
+    replace: "concurrentCalls",
+    project: "unit",
+    test: "packages/gateway/src/http/call-limits.test.ts",
+    named: "each allows its part",
+  },
+  {
     what: "no host is lost while most leases have run out",
     file: "packages/gateway/src/database/hosts.ts",
     find: "${this.#countExpired} * 2 <= count(*)",

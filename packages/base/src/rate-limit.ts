@@ -22,8 +22,8 @@ export class RateLimit {
     this.#options = options;
   }
 
-  /** 0: it may happen now. Otherwise after how many whole seconds it may. */
-  take(key: string): number {
+  /** 0: it may happen now. Otherwise after how many whole seconds it may. `cost`: how many times it counts; at most a burst. */
+  take(key: string, cost = 1): number {
     const { perSecond, burstSeconds, monotonicMs } = this.#options;
     if (perSecond === 0) return 0;
     const nowMs = monotonicMs();
@@ -36,8 +36,9 @@ export class RateLimit {
     }
     bucket.tokens = Math.min(burst, bucket.tokens + ((nowMs - bucket.atMs) / 1_000) * perSecond);
     bucket.atMs = nowMs;
-    if (bucket.tokens < 1) return Math.max(1, Math.ceil((1 - bucket.tokens) / perSecond));
-    bucket.tokens -= 1;
+    const due = Math.min(cost, burst);
+    if (bucket.tokens < due) return Math.max(1, Math.ceil((due - bucket.tokens) / perSecond));
+    bucket.tokens -= due;
     return 0;
   }
 

@@ -21,6 +21,7 @@ import type { ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "./database/database.ts";
 import type { Team } from "./database/teams.ts";
 import { CallLimits } from "./http/call-limits.ts";
+import { GatewayCount } from "./http/gateway-count.ts";
 import type { CorsOrigins } from "./http/cors.ts";
 import { gatewayMetrics } from "./gateway-metrics.ts";
 import { createHandler, type GatewayHandler } from "./http/handler.ts";
@@ -145,6 +146,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const owner = options.owner ?? "";
   const { operations } = database;
   const leases = owner === "" ? undefined : new OperationLeases({ operations, runner, owner, clock, log });
+  const gatewayCount = owner === "" ? undefined : new GatewayCount(database.gateways, owner, clock, log);
   const { sandboxes: sandboxesMax } = limits;
   const lifecycle = new Lifecycle({
     database,
@@ -239,7 +241,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       router.service(ApiKeyService, apiKeyService({ apiKeys: database.apiKeys, audit, clock, randomBytes }));
     },
     authenticator: new Authenticator(database.apiKeys, clock, log),
-    callLimits: new CallLimits(limits, clock),
+    callLimits: new CallLimits(limits, clock, () => gatewayCount?.count ?? 1),
     corsOrigins: config.corsOrigins,
     ready,
     stopping: stopping.signal,
@@ -290,6 +292,7 @@ export function createGateway(options: GatewayOptions): Gateway {
         audit: (event) => void audit.told(event),
       });
       leases?.start();
+      await gatewayCount?.start();
       expiry.start();
       audit.start();
     },
@@ -354,6 +357,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       ]);
       await runner.close();
       await leases?.close();
+      await gatewayCount?.close();
       await usage.close();
     },
   };

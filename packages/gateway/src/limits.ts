@@ -46,6 +46,9 @@ export const gatewayLimits = {
   hostLostMs: 20_000,
   /** The longest that a host may be away on purpose without being taken for lost. */
   hostAwayMaxMs: 900_000,
+  /** Of a gateway, where a database has several: counted so often, and for so long after its last word. */
+  gatewayRenewMs: 5_000,
+  gatewayLeaseMs: 15_000,
   /** Of an operation, where a database has several gateways: looked at and renewed this often; let go of before it is over. */
   operationLeaseMs: 10_000,
   operationLookMs: 2_500,

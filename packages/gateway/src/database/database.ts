@@ -10,6 +10,7 @@ import { ApiKeys } from "./api-keys.ts";
 import { Audit } from "./audit.ts";
 import { Changes, type ChangeSignal, signalInProcess } from "./changes.ts";
 import { FileLinks } from "./file-links.ts";
+import { Gateways } from "./gateways.ts";
 import { Hosts } from "./hosts.ts";
 import { IdempotencyKeys } from "./idempotency-keys.ts";
 import { migrate } from "./migrations.ts";
@@ -36,6 +37,7 @@ export interface Database {
   readonly idempotencyKeys: IdempotencyKeys;
   readonly audit: Audit;
   readonly usage: Usage;
+  readonly gateways: Gateways;
   readonly hosts: Hosts;
   readonly secrets: Secrets;
   /** Undefined: one gateway has the database for itself. */
@@ -105,6 +107,7 @@ async function openDatabase(
     idempotencyKeys: new IdempotencyKeys(db),
     audit: new Audit(db),
     usage: new Usage(db),
+    gateways: new Gateways(db),
     hosts: new Hosts(db),
     secrets: new Secrets(db),
     changes,

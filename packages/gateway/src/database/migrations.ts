@@ -281,6 +281,14 @@ const migrations: readonly Migration[] = [
       .execute();
     await schema.createIndex("changes_by_time").on("changes").column("at").execute();
   },
+
+  async function version11(schema) {
+    await schema
+      .createTable("gateways")
+      .addColumn("owner", "text", (c) => c.primaryKey())
+      .addColumn("lease_until", "bigint", (c) => c.notNull())
+      .execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

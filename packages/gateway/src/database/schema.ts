@@ -177,6 +177,14 @@ export interface HostRow {
   version: string;
 }
 
+/** One of several gateways on this database. */
+export interface GatewayRow {
+  /** Of one process. */
+  owner: string;
+  /** By the database's clock. */
+  lease_until: number;
+}
+
 /** A record that was changed, for other gateways. */
 export interface ChangeRow {
   sequence: Generated<number>;
@@ -200,4 +208,5 @@ export interface Schema {
   owner: OwnerRow;
   hosts: HostRow;
   changes: ChangeRow;
+  gateways: GatewayRow;
 }

@@ -1,10 +1,13 @@
+import { silentLog } from "@cloche/base";
 import { SandboxService } from "@cloche/protocol/public";
 import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { afterEach, describe, expect, it } from "vitest";
 import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
+import { openSqlite } from "../database/database.ts";
 import { FakeClock } from "../testing/fake-clock.ts";
 import { CallLimits } from "./call-limits.ts";
+import { GatewayCount } from "./gateway-count.ts";
 
 const caller = (actor: string, teamId = "team-a") => ({ actor, teamId, requestId: "" });
 const refused = (message: RegExp) =>
@@ -31,6 +34,58 @@ describe("CallLimits", () => {
     calls.enter(caller("key-c", "team-b"));
     leave();
     calls.enter(caller("key-c"));
+  });
+});
+
+describe("over three gateways", () => {
+  it("each allows its part", async () => {
+    const clock = new FakeClock();
+    let gateways = 3;
+    const calls = new CallLimits({ callsPerSecond: 3, concurrentCalls: 7 }, clock, () => gateways);
+    for (let made = 0; made < 5; made += 1) calls.enter(caller("key-a"))();
+    expect(() => calls.enter(caller("key-a"))).toThrow(refused(/at most 3 calls a second$/));
+    await clock.advance(1_000);
+    calls.enter(caller("key-a"));
+    calls.enter(caller("key-b"));
+    expect(() => calls.enter(caller("key-c"))).toThrow(
+      refused(/2 calls under way at this gateway; at most 2/),
+    );
+    gateways = 1;
+    calls.enter(caller("key-c"));
+  });
+
+  it("a limit below their number still lets one through at each", () => {
+    const calls = new CallLimits({ callsPerSecond: 1, concurrentCalls: 1 }, new FakeClock(), () => 20);
+    calls.enter(caller("key-a"))();
+    expect(() => calls.enter(caller("key-a"))).toThrow(refused(/calls too fast/));
+  });
+});
+
+describe("GatewayCount", () => {
+  it("counts those that say that they live, and keeps its count while the database is away", async () => {
+    const clock = new FakeClock();
+    const db = await openSqlite(":memory:", clock);
+    const counts = ["a", "b", "c"].map((owner) => new GatewayCount(db.gateways, owner, clock, silentLog));
+    for (const one of counts) await one.start();
+    expect(counts.map(({ count }) => count)).toEqual([1, 2, 3]);
+    await clock.advance(5_000);
+    expect(counts.map(({ count }) => count)).toEqual([3, 3, 3]);
+    await counts[2]?.close();
+    const renew = db.gateways.renew.bind(db.gateways);
+    db.gateways.renew = () => Promise.reject(new Error("the database is away"));
+    await clock.advance(5_000);
+    expect(counts[0]?.count).toBe(3);
+    db.gateways.renew = renew;
+    await clock.advance(5_000);
+    expect(counts[0]?.count).toBe(2);
+    // One that was killed says nothing more.
+    await db.gateways.renew("killed", 15_000);
+    await clock.advance(5_000);
+    expect(counts[0]?.count).toBe(3);
+    await clock.advance(15_000);
+    expect(counts[0]?.count).toBe(2);
+    await Promise.all(counts.slice(0, 2).map((one) => one.close()));
+    await db.close();
   });
 });
 

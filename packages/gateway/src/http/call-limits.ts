@@ -1,6 +1,6 @@
 /**
  * How fast an API key may call, and how many calls of a team may be under way at once. Owns counters in memory, of one
- * gateway: several of them allow as many times as much. What comes too fast is answered 429 with Retry-After.
+ * gateway; of several each allows its part, so that the limits hold over all (gateway-count.ts). What comes too fast is answered 429 with Retry-After.
  */
 import { type Clock, RateLimit } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -19,9 +19,12 @@ export class CallLimits {
   readonly #settings: CallLimitSettings;
   readonly #rate: RateLimit;
   readonly #underWay = new Map<string, number>();
+  readonly #gateways: () => number;
 
-  constructor(settings: CallLimitSettings, clock: Pick<Clock, "monotonicMs">) {
+  /** `gateways`: how many there are. */
+  constructor(settings: CallLimitSettings, clock: Pick<Clock, "monotonicMs">, gateways = () => 1) {
     this.#settings = settings;
+    this.#gateways = gateways;
     const monotonicMs = (): number => clock.monotonicMs();
     this.#rate = new RateLimit({
       perSecond: settings.callsPerSecond,
@@ -33,12 +36,18 @@ export class CallLimits {
   /** Counts a call; what it answers must be called once when the call is over. Throws `resource_exhausted`. */
   enter({ actor, teamId }: Caller): () => void {
     const { callsPerSecond, concurrentCalls } = this.#settings;
-    const waitSeconds = this.#rate.take(actor);
+    const gateways = this.#gateways();
+    // Each call counts for those that the other gateways may be answering.
+    const waitSeconds = this.#rate.take(actor, gateways);
     if (waitSeconds > 0)
       throw tooMany(`API key ${actor} calls too fast; at most ${callsPerSecond} calls a second`, waitSeconds);
     const underWay = this.#underWay.get(teamId) ?? 0;
-    if (concurrentCalls > 0 && underWay >= concurrentCalls)
-      throw tooMany(`the team has ${underWay} calls under way; at most ${concurrentCalls} are allowed`, 1);
+    const atOnce = Math.max(1, Math.floor(concurrentCalls / gateways));
+    if (concurrentCalls > 0 && underWay >= atOnce)
+      throw tooMany(
+        `the team has ${underWay} calls under way${gateways > 1 ? " at this gateway" : ""}; at most ${atOnce} are allowed`,
+        1,
+      );
     this.#underWay.set(teamId, underWay + 1);
     return () => {
       const left = (this.#underWay.get(teamId) ?? 1) - 1;

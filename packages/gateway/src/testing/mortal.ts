@@ -58,6 +58,7 @@ export class Mortal {
       "audit",
       "usage",
       "hosts",
+      "gateways",
       "secrets",
     ] as const) {
       wrapped[name] = this.#wrap(name, database[name]);

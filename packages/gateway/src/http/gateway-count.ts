@@ -1,0 +1,61 @@
+/**
+ * How many gateways serve from this database, so that limits of a team hold over all of them: each takes its part. Looked at
+ * every 5 s; while the database is away the last count holds. One that starts counts itself before its first call, and the
+ * others know of it within 5 s: so long two may allow more together than one would. One that died counts for 15 s more.
+ */
+import type { Clock, Log } from "@cloche/base";
+import type { Gateways } from "../database/gateways.ts";
+import { gatewayLimits } from "../limits.ts";
+
+const { gatewayLeaseMs, gatewayRenewMs } = gatewayLimits;
+
+export class GatewayCount {
+  readonly #gateways: Gateways;
+  readonly #owner: string;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #stop = new AbortController();
+  #count = 1;
+  #running: Promise<void> | undefined;
+
+  /** `owner`: names this process among the gateways of its database. */
+  constructor(gateways: Gateways, owner: string, clock: Clock, log: Log) {
+    this.#gateways = gateways;
+    this.#owner = owner;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /** At least 1. */
+  get count(): number {
+    return this.#count;
+  }
+
+  async start(): Promise<void> {
+    await this.#look();
+    this.#running = this.#regularly();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await this.#running;
+    await this.#gateways.leave(this.#owner).catch((err: unknown) => {
+      this.#log.debug({ err }, "the other gateways count this one until its lease is over");
+    });
+  }
+
+  async #look(): Promise<void> {
+    this.#count = Math.max(1, await this.#gateways.renew(this.#owner, gatewayLeaseMs));
+  }
+
+  async #regularly(): Promise<void> {
+    const { signal } = this.#stop;
+    for (;;) {
+      await this.#clock.sleep(gatewayRenewMs, signal).catch(() => undefined);
+      if (signal.aborted) return;
+      await this.#look().catch((err: unknown) => {
+        this.#log.warn({ err, count: this.#count }, "gateways could not be counted; the last count holds");
+      });
+    }
+  }
+}
