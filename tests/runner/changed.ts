@@ -17,6 +17,7 @@ const reach: Readonly<Record<string, RegExp>> = {
   vm: /^packages\/(agent|host\/src\/(agent-calls|artifacts|drivers|operations))\/|^native\/(guest|vm)\//,
   oci: /^packages\/agent\/src\/(containers|images|services)\//,
   faults: /^packages\/(base|gateway|host)\/|^native\/keeper\//,
+  cluster: /^packages\/(?!sdk|cli|mcp|e2b)|^native\/|^scripts\/|^tests\/lab\//,
   upgrade: servers,
   fuzz: /^packages\/(agent|edge|gateway|protocol)\/|^native\/guest\//,
 };

@@ -80,6 +80,8 @@ export const parts: readonly Part[] = [
     packages: imagePackages,
   },
   { name: "faults", deadlineMs: 15 * minute, folder: "tests/faults" },
+  // The first run of a machine builds an S3 server: two minutes more.
+  { name: "cluster", deadlineMs: 15 * minute, folder: "tests/cluster" },
   { name: "upgrade", deadlineMs: 6 * minute, folder: "tests/upgrade", whyNot: whyNoLastRelease },
   { name: "fuzz", deadlineMs: 8 * minute, folder: "tests/fuzz" },
   {
