@@ -14,12 +14,14 @@ import { addressDefences } from "./address-defences.ts";
 import { channelDefences } from "./channel-defences.ts";
 import { clusterDefences } from "./cluster-defences.ts";
 import { mcpDefences } from "./mcp-defences.ts";
+import { podDefences } from "./pod-defences.ts";
 
 export const defences: readonly Defence[] = [
   ...channelDefences,
   ...addressDefences,
   ...mcpDefences,
   ...clusterDefences,
+  ...podDefences,
   ...e2bDefences,
   {
     what: "a token is good for its own sandbox only",

@@ -132,6 +132,7 @@ async function startParts(
     cache: config.cache,
     runsc: config.runsc,
     poolGb: config.poolGb,
+    inPod: config.hostInPod,
     agent: agentBuild,
     progress: (step, detail) => progress.step(step, detail),
   });

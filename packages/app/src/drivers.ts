@@ -4,6 +4,8 @@
  *   auto    QEMU first and gVisor beside it where KVM really boots our guest; else gVisor alone
  *   qemu    QEMU first, emulated where it must be (with a warning), and gVisor beside it
  *   gvisor  gVisor alone
+ *
+ * A host in a pod runs gVisor alone: QEMU needs its libraries where the node has none, and would not outlive the pod.
  */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
@@ -19,7 +21,7 @@ import {
   type VmPlatform,
 } from "@cloche/host";
 import type { HostArtifacts } from "@cloche/host/setup";
-import { defaults } from "@cloche/protocol";
+import { ClocheError, defaults } from "@cloche/protocol";
 import type { ProgressPrinter } from "./progress.ts";
 
 export interface DriverParts {
@@ -50,6 +52,11 @@ export async function makeDrivers(parts: DriverParts): Promise<Drivers> {
 }
 
 async function wantsQemu({ config, progress, log }: DriverParts): Promise<boolean> {
+  if (config.hostInPod) {
+    if (config.runtime !== "qemu") return false;
+    const why = "a host in a pod runs gVisor alone; set CLOCHE_RUNTIME to gvisor or auto";
+    throw new ClocheError("failed_precondition", `CLOCHE_RUNTIME is qemu, and ${why}`);
+  }
   if (config.runtime !== "auto") return config.runtime === "qemu";
   const verdict = await kvmVerdict(config.cache, (step, detail) => progress.step(step, detail)).catch(
     // Neither QEMU nor its kernel can be got, say: no reason not to start with what there is.

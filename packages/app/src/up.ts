@@ -1,6 +1,7 @@
 /** `up`: set up what is missing, serve until stopped. */
 import { join } from "node:path";
 import { createLog, type Config, rfc3339 } from "@cloche/base";
+import { holdHome } from "@cloche/host/setup";
 import { printBanner } from "./banner.ts";
 import { startService } from "./compose.ts";
 import { openControlSocket } from "./control-socket.ts";
@@ -27,6 +28,7 @@ export async function up(config: Config, { banner = true }: { banner?: boolean }
     if (running === undefined) throw new Error("the service is starting; try again when it is ready");
     return { ...(await running.pruneCache()) };
   };
+  if (config.hostInPod) await waitForHome(config.home, (text) => log.info({}, text));
   const control = await openControlSocket(config.home, { stop, rotateSigningKey, pruneCache });
   const progress = terminalProgress((step, ms) => log.info({ step, ms }, "start step"));
   running = await startService(config, log, progress);
@@ -51,4 +53,9 @@ export async function up(config: Config, { banner = true }: { banner?: boolean }
   if (lost !== undefined)
     console.error(`cloche: ${lost}. This service has ended; its machines were left as they are`);
   process.exit(lost === undefined ? 0 : 1);
+}
+
+/** A pod that is replaced may still be ending when the next one starts: what runs is adopted by one host at a time. */
+export async function waitForHome(home: string, tell: (text: string) => void): Promise<void> {
+  await holdHome(home, () => tell("another host of this home is still running; waiting for its end"));
 }

@@ -46,6 +46,7 @@ const matching =
     if (!pattern.test(text)) throw new Error("does not match");
     return text;
   };
+const onOrOff: Parse<boolean> = (text) => ["1", "true"].includes(oneOf("1", "true", "0", "false")(text));
 const anyText: Parse<string> = (text) => text;
 const port = integer(1, 65_535);
 const portText = "a TCP port from 1 to 65535";
@@ -170,6 +171,13 @@ const settings = {
     0,
     integer(0, 1_000_000),
     "whole GiB, or 0 for most of the free space",
+  ),
+  hostInPod: setting(
+    "CLOCHE_HOST_IN_POD",
+    "host_in_pod",
+    false,
+    onOrOff,
+    "1 in a pod of Kubernetes that its machines outlive, else 0",
   ),
   maxRequestsPerSecond: setting(
     "CLOCHE_MAX_REQUESTS_PER_SECOND",

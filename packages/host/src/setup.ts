@@ -18,8 +18,12 @@ import { inStep, type Progress } from "./artifacts/step.ts";
 import { obtainArtifact } from "./artifacts/store.ts";
 import { openTemplates, type Templates } from "./disk/template.ts";
 import { obtainKeeper } from "./drivers/gvisor/keeper.ts";
+import { NETNS_DIR } from "./network/names.ts";
 import { openPool, type Pool } from "./pool/pool.ts";
+import { instanceTag } from "./sys/instance.ts";
+import { besideHost, type LaunchPlace, openApartFromPod } from "./sys/launch-place.ts";
 import { Native } from "./sys/native.ts";
+import { requirePodConditions } from "./sys/pod-conditions.ts";
 
 export { type Pruned, pruneArtifacts } from "./artifacts/prune.ts";
 export type { ArtifactState } from "./artifacts/update.ts";
@@ -27,6 +31,7 @@ export { stayInUse } from "./artifacts/store.ts";
 export { SetupError } from "./artifacts/step.ts";
 export { careForPool } from "./pool/pool-care.ts";
 export { closePool } from "./pool/pool.ts";
+export { holdHome } from "./sys/hold-home.ts";
 
 /** How the agent's files are made; the composition root passes it, since the host does not import the agent. */
 export interface AgentBuild {
@@ -44,6 +49,8 @@ export interface HostSetupOptions {
   runsc: string;
   /** GiB of a pool that must be made; 0: most of the free space. */
   poolGb: number;
+  /** The host is a pod of Kubernetes, which its machines outlive (sys/pod-conditions.ts says what it must have). Default false. */
+  inPod?: boolean;
   agent: AgentBuild;
   progress: Progress;
 }
@@ -58,10 +65,12 @@ export interface HostArtifacts {
   native: Native;
 }
 
+const CGROUPS = "/sys/fs/cgroup";
 const AGENT_PROGRAM = "cloche-guest";
 
 export async function setUpHost(options: HostSetupOptions): Promise<HostArtifacts> {
   const { cache, progress } = options;
+  const place = options.inPod ? await outOfPod(options) : besideHost;
   await ensureHostPackages(progress);
   // Either takes a minute or two of a first start, and neither needs the other.
   const [runsc, files] = await sideBySide(progress, "gVisor and base file system", [
@@ -73,7 +82,7 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
     ...(options.poolGb === 0 ? {} : { sizeBytes: options.poolGb * 1024 ** 3 }),
     progress,
   });
-  const native = new Native(files.program);
+  const native = new Native(files.program, place);
   const templates = await openTemplates({
     pool,
     native,
@@ -82,6 +91,15 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
     progress,
   });
   return { runsc, keeper: files.keeper, agentRoot: files.agentRoot, pool, templates, native };
+}
+
+async function outOfPod({ home, cache }: HostSetupOptions): Promise<LaunchPlace> {
+  const tag = instanceTag(home);
+  await requirePodConditions({
+    shared: [home, `/run/cloche-${tag}`, NETNS_DIR],
+    same: [cache, CGROUPS, "/dev"],
+  });
+  return openApartFromPod(tag);
 }
 
 /** What of the artifacts is old by what the Debian mirror has now (artifacts/update.ts). */

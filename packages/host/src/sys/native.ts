@@ -11,6 +11,7 @@ import { once } from "node:events";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { getSystemErrorName } from "node:util";
+import { besideHost, type Command, type LaunchPlace } from "./launch-place.ts";
 import { SYSTEM_PATH } from "./run.ts";
 
 /** An operation of the kernel that failed. `errno` is its name: EBUSY, ENOSPC, EUCLEAN… Private: it names host paths. */
@@ -32,7 +33,9 @@ interface Pending {
 }
 
 export interface ExecRequest {
-  readonly argv: readonly [string, ...string[]];
+  readonly argv: Command;
+  /** It goes on when we end, and needs nothing of our file system but what the computer has at the same path. Default false. */
+  readonly outlives?: boolean;
   /** Files that get stdout and stderr (appended); nothing of ours is inherited. Default /dev/null. */
   readonly stdoutFile?: string;
   readonly stderrFile?: string;
@@ -70,14 +73,16 @@ const KILLED_MS = 10_000;
 
 export class Native {
   readonly #program: string;
+  readonly #place: LaunchPlace;
   #child: ChildProcessByStdio<Writable, Readable, null> | undefined;
   #closed = false;
   #nextId = 1;
   readonly #pending = new Map<string, Pending>();
 
-  /** `program`: the compiled cloche-sys (artifacts/native.ts). */
-  constructor(program: string) {
+  /** `program`: the compiled cloche-sys (artifacts/native.ts). `place`: where it runs, and what it starts. */
+  constructor(program: string, place: LaunchPlace = besideHost) {
     this.#program = program;
+    this.#place = place;
   }
 
   ping(): Promise<string> {
@@ -183,7 +188,8 @@ export class Native {
 
   /** Runs a program in its own session; orphans it leaves are collected at once. A non-zero exit code is no error. */
   async exec(request: ExecRequest): Promise<{ pid: number; exitCode: number }> {
-    const { deadlineMs = 60_000 } = request;
+    const { deadlineMs = 60_000, outlives = false } = request;
+    const argv = outlives ? this.#place.outliving(request.argv) : request.argv;
     const text = await this.#callFor(
       deadlineMs + KILLED_MS,
       "exec",
@@ -192,7 +198,7 @@ export class Native {
       request.stdoutFile ?? "",
       request.stderrFile ?? "",
       String(deadlineMs),
-      ...request.argv,
+      ...argv,
     );
     const [pid, exitCode] = text.split(" ").map(Number);
     return { pid: pid ?? 0, exitCode: exitCode ?? -1 };
@@ -202,10 +208,12 @@ export class Native {
   async close(): Promise<void> {
     this.#closed = true;
     const child = this.#child;
-    if (!child) return;
-    const exited = once(child, "exit");
-    child.stdin.end();
-    await exited;
+    if (child) {
+      const exited = once(child, "exit");
+      child.stdin.end();
+      await exited;
+    }
+    await this.#place.remove();
   }
 
   #call(operation: string, ...args: readonly string[]): Promise<string> {
@@ -233,7 +241,8 @@ export class Native {
   #start(): ChildProcessByStdio<Writable, Readable, null> {
     const home = process.env["CLOCHE_HOME"];
     // A session of its own: Ctrl-C in the terminal must not reach it in the middle of an operation.
-    const child = spawn(this.#program, [], {
+    const [program, ...words] = this.#place.apart([this.#program]);
+    const child = spawn(program, words, {
       stdio: ["pipe", "pipe", "inherit"],
       detached: true,
       // Keepers and gofers outlive us beside their sandbox: a database's password or a bucket's key has no business there. By the

@@ -88,6 +88,7 @@ export class Keeper {
     const argv: [string, ...string[]] = [this.#program, ...args];
     const { exitCode } = await this.#native.exec({
       argv,
+      outlives: true,
       stdoutFile: outFile,
       stderrFile: outFile,
       deadlineMs,

@@ -1,0 +1,86 @@
+// What a pod must have so that machines outlive it, looked at before anything is started in it. Each was found by an
+// attempt without it, after which a machine died, or lived and could not be adopted (docs/adr/0031-machines-outlive-the-pod.md).
+//
+// Process 1 stands for the node: with `hostPID` it is the node's own. A place is the node's when it is the same inode
+// through /proc/1/root; mounts made there by either side reach the other when both mounts are of one peer group.
+import { readFile, readlink, stat } from "node:fs/promises";
+import { ClocheError } from "@cloche/protocol";
+
+export interface PodPlaces {
+  /** The node's, at the same paths; what is mounted below them by the host must reach the node, and the next pod. */
+  readonly shared: readonly string[];
+  /** The node's, at the same paths. */
+  readonly same: readonly string[];
+}
+
+/** Of the kernel, for tests. */
+export interface PodView {
+  /** Text of a file of /proc. */
+  read(path: string): Promise<string>;
+  /** For example `mnt:[4026531840]`. */
+  link(path: string): Promise<string>;
+  /** Device and inode; undefined: not there. */
+  inode(path: string): Promise<string | undefined>;
+}
+
+const kernel: PodView = {
+  read: (path) => readFile(path, "utf8"),
+  link: (path) => readlink(path),
+  inode: (path) =>
+    stat(path).then(
+      ({ dev, ino }) => `${dev}:${ino}`,
+      () => undefined,
+    ),
+};
+
+/** Throws `failed_precondition` that names every condition which is not met, and the field of the pod that meets it. */
+export async function requirePodConditions(places: PodPlaces, view: PodView = kernel): Promise<void> {
+  const problems = await podProblems(places, view);
+  if (problems.length === 0) return;
+  throw new ClocheError(
+    "failed_precondition",
+    `CLOCHE_HOST_IN_POD is set, but machines would not outlive this pod: ${problems.join("; ")}`,
+  );
+}
+
+export async function podProblems(places: PodPlaces, view: PodView = kernel): Promise<string[]> {
+  const isNodes = async (kind: string): Promise<boolean> =>
+    (await view.link(`/proc/1/ns/${kind}`)) === (await view.link(`/proc/self/ns/${kind}`));
+  if (await isNodes("mnt"))
+    return ["process 1 has this pod's mounts, so it is not the node's (hostPID: true)"];
+  const problems: string[] = [];
+  if (!(await isNodes("net")))
+    problems.push("the network is not the node's (hostNetwork: true, hostPID: true)");
+  const [own, nodes] = [await view.read("/proc/self/mountinfo"), await view.read("/proc/1/mountinfo")];
+  for (const path of [...places.shared, ...places.same]) {
+    const inode = await view.inode(path);
+    if (inode === undefined || inode !== (await view.inode(`/proc/1/root${path}`))) {
+      problems.push(`${path} is not the node's ${path} (a hostPath volume mounted at the same path)`);
+    } else if (places.shared.includes(path)) {
+      const group = peerGroup(own, path);
+      if (group === undefined || group !== peerGroup(nodes, path)) {
+        const why = "(mountPropagation: Bidirectional, on a mount that the node shares)";
+        problems.push(`mounts below ${path} do not reach the node ${why}`);
+      }
+    }
+  }
+  return problems;
+}
+
+/** Of the mount that `path` lies on. Undefined: of none. */
+function peerGroup(mountinfo: string, path: string): string | undefined {
+  let found: { length: number; group: string | undefined } | undefined;
+  for (const line of mountinfo.split("\n")) {
+    // 36 35 98:0 /mnt1 /mnt2 rw,noatime shared:7 master:1 - ext3 /dev/root rw
+    const [left = ""] = line.split(" - ");
+    const fields = left.split(" ");
+    const point = fields[4];
+    if (point === undefined) continue;
+    const below = point === "/" || path === point || path.startsWith(`${point}/`);
+    // The last of those that are as long: it lies over the others.
+    if (!below || (found && point.length < found.length)) continue;
+    const group = fields.slice(6).find((field) => field.startsWith("shared:"));
+    found = { length: point.length, group };
+  }
+  return found?.group;
+}
