@@ -1,6 +1,13 @@
 // What the gateway demands of the fields of a request beyond their types, and what it says of those of an answer, as JSON
 // Schema. The numbers are the service's own, so that the document cannot promise others.
-import { defaults, displayNamePattern, egressModes, limits, onTimeouts } from "@cloche/protocol";
+import {
+  defaults,
+  displayNamePattern,
+  egressModes,
+  limits,
+  onHostLosses,
+  onTimeouts,
+} from "@cloche/protocol";
 
 /** Keywords that join those of the field's type; `required` is the field's own, `items` joins that of a list. */
 export interface Constraint {
@@ -19,6 +26,12 @@ const whole = (minimum: number, maximum: number, more: Constraint = {}): Constra
   ...more,
 });
 const seconds = whole(0, limits.timeoutSecondsMax);
+const checkpointEvery: Constraint = {
+  anyOf: [
+    { const: 0 },
+    { minimum: limits.checkpointEverySecondsMin, maximum: limits.checkpointEverySecondsMax },
+  ],
+};
 const displayName = { maxLength: limits.sandboxNameLength, pattern: displayNamePattern };
 const idempotencyKey: Constraint = {
   minLength: 1,
@@ -73,6 +86,7 @@ export const constraints: Readonly<Record<string, Readonly<Record<string, Constr
     source_sandbox_id: idOrEmpty("sbx"),
     source_checkpoint_id: idOrEmpty("ckpt"),
     on_timeout: { enum: [...onTimeouts] },
+    on_host_loss: { enum: [...onHostLosses] },
     public_ports: ports,
   },
   Egress: egress,
@@ -90,6 +104,8 @@ export const constraints: Readonly<Record<string, Readonly<Record<string, Constr
     timeout_seconds: seconds,
     idle_suspend_seconds: seconds,
     on_timeout: { enum: ["", ...onTimeouts] },
+    on_host_loss: { enum: ["", ...onHostLosses] },
+    checkpoint_every_seconds: checkpointEvery,
     public_ports: ports,
     idempotency_key: idempotencyKey,
   },
@@ -108,6 +124,8 @@ export const constraints: Readonly<Record<string, Readonly<Record<string, Constr
     metadata,
     timeout_seconds: seconds,
     idle_suspend_seconds: seconds,
+    on_host_loss: { enum: [...onHostLosses] },
+    checkpoint_every_seconds: checkpointEvery,
     idempotency_key: idempotencyKey,
     count: whole(1, limits.forkCount),
   },
@@ -120,6 +138,8 @@ export const constraints: Readonly<Record<string, Readonly<Record<string, Constr
     timeout_seconds: seconds,
     idle_suspend_seconds: seconds,
     on_timeout: { enum: [...onTimeouts] },
+    on_host_loss: { enum: [...onHostLosses] },
+    checkpoint_every_seconds: checkpointEvery,
   },
   Checkpoint: { id: id("ckpt"), sandbox_id: id("sbx"), created_at: time, size_bytes: countOfBytes },
   ListCheckpointsRequest: { sandbox_id: idOrEmpty("sbx") },

@@ -27,6 +27,7 @@ import { gatewayMetrics } from "./gateway-metrics.ts";
 import { createHandler, type GatewayHandler } from "./http/handler.ts";
 import { listen, type Listener } from "./http/listener.ts";
 import { AuditLog } from "./lifecycle/audit-log.ts";
+import { Checkpointer } from "./lifecycle/checkpointer.ts";
 import { ChangeFollower } from "./lifecycle/change-follower.ts";
 import { Expiry } from "./lifecycle/expiry.ts";
 import { HostCalls, type HostClient } from "./lifecycle/host-calls.ts";
@@ -179,6 +180,8 @@ export function createGateway(options: GatewayOptions): Gateway {
     pushKeys: () => pushKeys(),
   });
   const expiry = new Expiry(database, records, lifecycle, clock, log);
+  const { sandboxes } = database;
+  const checkpointer = new Checkpointer({ sandboxes, host, audit, clock, log, randomBytes });
 
   const readAll = async (): Promise<void> => table.recordsListed(await database.sandboxes.all());
   const follower =
@@ -235,6 +238,7 @@ export function createGateway(options: GatewayOptions): Gateway {
           randomBytes,
           domains: { baseDomain: config.baseDomain, edgePort: config.edgePort },
           dataPlaneUrl: config.dataPlaneUrl,
+          isCluster: owner !== "",
           routesDelivered,
         }),
       );
@@ -294,6 +298,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       leases?.start();
       await gatewayCount?.start();
       expiry.start();
+      checkpointer.start();
       audit.start();
     },
 
@@ -351,6 +356,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       await Promise.all([
         follower?.close(),
         expiry.close(),
+        checkpointer.close(),
         machines.close(),
         reconciler.close(),
         audit.close(),

@@ -6,6 +6,7 @@ export const gatewayLimits = {
   hostSuspendMs: 600_000,
   hostResumeMs: 300_000,
   hostDestroyMs: 120_000,
+  hostCheckpointMs: 60_000,
   hostQueryMs: 15_000,
   /** A call that fails for a passing reason is tried this often before the operation turns back. */
   /** Of sandboxes that are made together: so many machines under way at once. */
@@ -26,6 +27,12 @@ export const gatewayLimits = {
   expiryBatch: 100,
   expiryCheckMs: 60_000,
   idempotencySweepMs: 3_600_000,
+  /** Checkpoints that the service takes: those due are looked for this often, so many are read and taken at once; one that did not
+   *  come about, or whose gateway is gone, is tried again so much later. */
+  checkpointLookMs: 15_000,
+  checkpointBatch: 100,
+  checkpointsAtOnce: 4,
+  checkpointRetryMs: 120_000,
   /** An answer waits this long for the edges to have taken a new route. */
   routeDeliveryMs: 250,
   wakeMs: 120_000,

@@ -93,7 +93,7 @@ export function createHost(parts: HostParts): Host {
   };
 
   return {
-    service: hostService(operations, checkpoints, dozes, samples),
+    service: hostService(operations, { checkpoints, quota }, dozes, samples),
     dataPlane: hostDataPlane({ ...basics, checkpoints, quota }),
     async start() {
       await journal.open();

@@ -81,6 +81,7 @@ export const limits = {
   unpagedList: 10_000,
   auditPageSizeDefault: 100,
   createAnswerMs: 10_000,
+  durableAnswerMs: 60_000,
   /** Clones of one ForkSandbox. */
   forkCount: 100,
   idempotencyKeyLength: 128,
@@ -92,6 +93,11 @@ export const limits = {
   diskMbMin: 1_024,
   diskMbMax: 1_048_576,
   timeoutSecondsMax: 31_536_000,
+  /** Of checkpoint_every_seconds, where it is not 0: never. */
+  checkpointEverySecondsMin: 60,
+  checkpointEverySecondsMax: 86_400,
+  /** Of one sandbox, of those that the service takes by itself. */
+  automaticCheckpoints: 3,
   publicPorts: 64,
   apiKeyNameLength: 64,
   /** Egress (docs/network.md). */

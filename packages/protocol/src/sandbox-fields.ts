@@ -5,6 +5,11 @@ export const onTimeouts = ["delete", "suspend"] as const;
 /** What happens to a sandbox once its `timeout_seconds` are over. */
 export type OnTimeout = (typeof onTimeouts)[number];
 
+/** What happens to a sandbox that runs when its host is lost. */
+export const onHostLosses = ["error", "restart_from_checkpoint"] as const;
+/** What happens to a sandbox that runs when its host is lost. */
+export type OnHostLoss = (typeof onHostLosses)[number];
+
 /** In `public_ports`, alone: every port but the agent's. */
 export const allPorts = "*";
 /** Ports that need no token. */

@@ -1,5 +1,5 @@
 /** Messages of the gateway as they are on the wire (spec/proto/cloche/public/v1/sandbox.proto; spec/contract.md, Resources). */
-import type { Egress, OnTimeout, PublicPorts, SandboxState } from "@cloche/protocol";
+import type { Egress, OnHostLoss, OnTimeout, PublicPorts, SandboxState } from "@cloche/protocol";
 
 /** A sandbox as the gateway knows it. */
 export interface SandboxInfo {
@@ -47,6 +47,12 @@ export interface SandboxInfo {
   public_ports: PublicPorts;
   /** What it may reach on the network. */
   egress: Egress;
+  /** SUSPENDED, and its memory and disk are in storage: it outlives its host. On a single machine never. */
+  durable: boolean;
+  /** What happens when it runs and its host is lost. */
+  on_host_loss: OnHostLoss;
+  /** While it runs, the service takes a checkpoint so often; 0: never. */
+  checkpoint_every_seconds: number;
 }
 
 /** What a sandbox may reach, as requests take it: `domains` and `cidrs` only with mode allow. */
@@ -134,6 +140,10 @@ export interface CreateSandboxRequest {
   public_ports?: PublicPorts;
   /** What it may reach on the network. Default open. */
   egress?: EgressRequest;
+  /** What happens when it runs and its host is lost. Default: error. */
+  on_host_loss?: OnHostLoss;
+  /** While it runs, the service takes a checkpoint so often, 60 to 86,400, and keeps its newest three. Default 0: never. */
+  checkpoint_every_seconds?: number;
   /** 1 to 128 printable characters: a call that repeats it within 24 h answers the same sandbox. With it, a lost answer is asked for again. */
   idempotency_key?: string;
 }
@@ -156,6 +166,10 @@ export interface ForkSandboxRequest {
   auto_resume?: boolean;
   /** Default: the source's. */
   egress?: EgressRequest;
+  /** What happens when it runs and its host is lost. Default: the source's. */
+  on_host_loss?: OnHostLoss;
+  /** 60 to 86,400; 0: never. Default: the source's. */
+  checkpoint_every_seconds?: number;
   /** As of CreateSandbox. */
   idempotency_key?: string;
   /** 1 to 100, default 1: so many clones of one instant, all or none. With a name they are called `name-1`, `name-2`, … */
@@ -225,6 +239,10 @@ export interface UpdateSandboxRequest {
   public_ports?: PublicPorts;
   /** Replaces the policy at once, also of connections that exist. */
   egress?: EgressRequest;
+  /** What happens when it runs and its host is lost. */
+  on_host_loss?: OnHostLoss;
+  /** 60 to 86,400; 0: never. */
+  checkpoint_every_seconds?: number;
 }
 
 /** A checkpoint of the team, also of a sandbox that is deleted. */
@@ -245,6 +263,8 @@ export interface TeamCheckpoint {
   visible: boolean;
   /** What wrote it: `gvisor` or `qemu`. */
   runtime: string;
+  /** Taken by the service, as `checkpoint_every_seconds` says. */
+  automatic: boolean;
 }
 
 /** Whose use is asked for, and of which time. */

@@ -26,6 +26,8 @@ import { send, type CallOptions } from "./transport.ts";
 export type SuspendOptions = CallOptions & {
   /** Default true. */
   memory?: boolean | undefined;
+  /** Answers when it is durable, or after 60 s as it then is. Refused on a single machine. Default false. */
+  waitDurable?: boolean | undefined;
 };
 
 const sandboxService = "cloche.public.v1.SandboxService";
@@ -80,8 +82,12 @@ export class Gateway {
   }
   /** Answers at once with SUSPENDING; see `Sandbox.waitFor`. `memory: false` keeps the disk alone: it resumes cold, with its services. */
   async suspendSandbox(id: string, options: SuspendOptions = {}): Promise<SandboxInfo> {
-    const { memory, ...call } = options;
-    const message = { id, ...(memory !== undefined && { memory }) };
+    const { memory, waitDurable, ...call } = options;
+    const message = {
+      id,
+      ...(memory !== undefined && { memory }),
+      ...(waitDurable !== undefined && { wait_durable: waitDurable }),
+    };
     return (await this.#read<{ sandbox: SandboxInfo }>("SuspendSandbox", message, call)).sandbox;
   }
   /** Answers at once with RESUMING; see `Sandbox.waitFor`. */

@@ -33,7 +33,7 @@ export { DataPlane, type DataPlaneRequest } from "./data-plane.ts";
 export type { DataPlaneToken, IssueToken } from "./token-source.ts";
 export type { Fetch, FetchResponse } from "./fetch.ts";
 export type { CallOptions } from "./transport.ts";
-export { allPorts, humanBytes, onTimeouts } from "@cloche/protocol";
+export { allPorts, humanBytes, onHostLosses, onTimeouts } from "@cloche/protocol";
 export type {
   CheckpointCreated,
   CheckpointDeleted,
@@ -50,6 +50,7 @@ export type {
   FileWatchEvent,
   ListResponse,
   OkResponse,
+  OnHostLoss,
   OnTimeout,
   ProcessInfo,
   ProcessRequest,

@@ -25,6 +25,10 @@ class _Timing(TypedDict, total=False):
     idle_suspend_seconds: int
     """0: never."""
     auto_resume: bool
+    on_host_loss: Literal["error", "restart_from_checkpoint"]
+    """What happens when it runs and its host is lost; default `error`, of a fork the source's."""
+    checkpoint_every_seconds: int
+    """While it runs, the service takes a checkpoint so often, 60 to 86,400, and keeps its newest three; 0: never."""
 
 
 class _Common(_Timing, total=False):

@@ -32,7 +32,9 @@ def gateway_call(gateway, method, fields):
     return getattr(gateway, name)(*words, **arguments)
 
 
-_TIMING = "name metadata egress timeout_seconds idle_suspend_seconds auto_resume"
+_TIMING = (
+    "name metadata egress timeout_seconds idle_suspend_seconds auto_resume on_host_loss checkpoint_every_seconds"
+)
 _GATEWAY = {
     "CreateSandbox": (
         "create_sandbox",
@@ -42,7 +44,7 @@ _GATEWAY = {
     "GetSandbox": ("get_sandbox", ["id"], ""),
     "ListSandboxes": ("list_sandboxes", [], "page_size page_token states metadata order_by name"),
     "DeleteSandbox": ("delete_sandbox", ["id"], ""),
-    "SuspendSandbox": ("suspend_sandbox", ["id"], "memory"),
+    "SuspendSandbox": ("suspend_sandbox", ["id"], "memory wait_durable"),
     "ResumeSandbox": ("resume_sandbox", ["id"], ""),
     "ForkSandbox": ("fork_sandbox", ["source_sandbox_id"], f"{_TIMING} checkpoint_id idempotency_key count"),
     "IssueDataPlaneToken": ("issue_data_plane_token", ["sandbox_id"], ""),

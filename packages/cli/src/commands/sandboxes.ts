@@ -1,4 +1,6 @@
 import {
+  type OnHostLoss,
+  onHostLosses,
   type OnTimeout,
   onTimeouts,
   type PublicPorts,
@@ -37,6 +39,9 @@ async function printSandbox(terminal: Terminal, info: SandboxInfo): Promise<void
     ["size", `${info.cpus} cpus, ${info.memory_mb} MB memory, ${info.disk_mb} MB disk`],
     ["forked from", info.source_sandbox_id],
     ["expires", info.expires_at],
+    ["durable", info.durable ? "yes" : ""],
+    ["on host loss", info.on_host_loss === "restart_from_checkpoint" ? info.on_host_loss : ""],
+    ["checkpoint every", info.checkpoint_every_seconds > 0 ? `${info.checkpoint_every_seconds} s` : ""],
     ["metadata", pairs.join(" ")],
     [
       "egress",
@@ -73,10 +78,17 @@ interface MachineOptions {
   onTimeout?: OnTimeout;
   idleSuspend?: number;
   autoResume?: boolean;
+  onHostLoss?: OnHostLoss;
+  checkpointEvery?: number;
   publicPort?: PublicPorts;
   egress?: string[];
   idempotencyKey?: string;
   wait: boolean;
+}
+interface ChangeOptions {
+  wait: boolean;
+  memory?: boolean;
+  durable?: boolean;
 }
 type ForkOptions = MachineOptions & { checkpoint?: string; count?: number };
 
@@ -87,6 +99,8 @@ const lifetimes = (options: MachineOptions) => ({
   on_timeout: options.onTimeout,
   idle_suspend_seconds: options.idleSuspend,
   auto_resume: options.autoResume,
+  on_host_loss: options.onHostLoss,
+  checkpoint_every_seconds: options.checkpointEvery,
   egress: options.egress === undefined ? undefined : egressOf(options.egress),
   idempotency_key: options.idempotencyKey,
 });
@@ -103,6 +117,12 @@ async function settled(run: Run, sandbox: Sandbox, wait: boolean): Promise<void>
   if (wait) await untilRunning(run, sandbox);
   await show(run, sandbox.info);
 }
+
+const hostLoss = (whenLeftOut: string): Option =>
+  new Option(
+    "--on-host-loss <what>",
+    `what happens when it runs and its host is lost; ${whenLeftOut}`,
+  ).choices(onHostLosses);
 
 /** create, ls, get, rm, suspend, resume, fork, update. */
 // oxlint-disable-next-line max-lines-per-function -- a list of commands, a few lines each
@@ -125,6 +145,8 @@ export function addSandboxCommands(registry: Registry): void {
     .addOption(new Option("--on-timeout <what>", "what happens then; default delete").choices(onTimeouts))
     .option("--idle-suspend <time>", "suspend it after this time without activity; default never", seconds)
     .option("--auto-resume", "wake it when its data plane is called while suspended")
+    .addOption(hostLoss("default error"))
+    .option("--checkpoint-every <time>", "take a checkpoint so often (60 to 24h); default never", seconds)
     .option(
       "--public-port <port>",
       "open this port (*: every port) to anyone, without a token; repeatable",
@@ -225,12 +247,15 @@ export function addSandboxCommands(registry: Registry): void {
       .option("--no-wait", "answer at once")
       .addHelpText("after", `\nExample:\n  cloche ${verb} demo`)
       .action(
-        act(registry, async (run, word: string, options: { wait: boolean; memory?: boolean }) => {
+        act(registry, async (run, word: string, options: ChangeOptions) => {
           const sandbox = await run.sandbox(word);
           // Said only where it is not the default.
-          const memory = options.memory === false ? { memory: false } : {};
+          const said = {
+            ...(options.memory === false && { memory: false }),
+            ...(options.durable === true && { waitDurable: true }),
+          };
           await during(run, stateOf(sandbox), async () => {
-            await sandbox[verb]({ ...memory, signal: run.signal });
+            await sandbox[verb]({ ...said, signal: run.signal });
             if (options.wait) await sandbox.waitFor(to, { signal: run.signal });
           });
           await show(run, sandbox.info);
@@ -241,7 +266,13 @@ export function addSandboxCommands(registry: Registry): void {
     "suspend",
     "SANDBOX_STATE_SUSPENDED",
     "freeze a running sandbox, memory and all, and wait until it is frozen",
-    [new Option("--no-memory", "keep the disk alone: it resumes cold, with the services that ran")],
+    [
+      new Option("--no-memory", "keep the disk alone: it resumes cold, with the services that ran"),
+      new Option(
+        "--durable",
+        "wait up to a minute until it is in storage and outlives its host; in a cluster",
+      ),
+    ],
   );
   change("resume", "SANDBOX_STATE_RUNNING", "let a suspended sandbox run on, and wait until it runs");
 
@@ -254,6 +285,8 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--timeout <time>", "delete the clone after this time", seconds)
     .option("--idle-suspend <time>", "suspend the clone after this time without activity", seconds)
     .option("--auto-resume", "wake the clone when its data plane is called while suspended")
+    .addOption(hostLoss("default the source's"))
+    .option("--checkpoint-every <time>", "default the source's; 0: never", seconds)
     .option(
       "--egress <policy>",
       "what it may reach: open, none, or a domain or address that is allowed; repeatable; default the source's",
@@ -303,6 +336,8 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--idle-suspend <time>", "0: never", seconds)
     .option("--auto-resume")
     .option("--no-auto-resume")
+    .addOption(hostLoss("replaces what was said"))
+    .option("--checkpoint-every <time>", "0: never", seconds)
     .option("--public-port <port>", "replaces all; *: every port; repeatable", collectPorts)
     .option("--no-public-port", "closes all")
     .addHelpText(

@@ -289,6 +289,35 @@ const migrations: readonly Migration[] = [
       .addColumn("lease_until", "bigint", (c) => c.notNull())
       .execute();
   },
+
+  async function version12(schema) {
+    await schema
+      .alterTable("sandboxes")
+      .addColumn("on_host_loss", "text", (c) => c.notNull().defaultTo("error"))
+      .execute();
+    await schema
+      .alterTable("sandboxes")
+      .addColumn("checkpoint_every_seconds", "integer", (c) => c.notNull().defaultTo(0))
+      .execute();
+    await schema.alterTable("sandboxes").addColumn("checkpoint_due_at", "bigint").execute();
+    await schema
+      .alterTable("sandboxes")
+      .addColumn("image", "text", (c) => c.notNull().defaultTo(""))
+      .execute();
+    await schema
+      .createIndex("sandboxes_by_checkpoint_due")
+      .on("sandboxes")
+      .column("checkpoint_due_at")
+      .execute();
+    await schema
+      .createTable("image_packs")
+      .addColumn("sandbox_id", "text", (c) => c.notNull())
+      .addColumn("pack_id", "text", (c) => c.notNull())
+      .addColumn("bytes", "bigint", (c) => c.notNull())
+      .addPrimaryKeyConstraint("image_packs_key", ["sandbox_id", "pack_id"])
+      .execute();
+    await schema.createIndex("image_packs_by_pack").on("image_packs").column("pack_id").execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

@@ -1,4 +1,4 @@
-import type { Egress, OnTimeout, PublicPorts, SandboxState } from "@cloche/protocol";
+import type { Egress, OnHostLoss, OnTimeout, PublicPorts, SandboxState } from "@cloche/protocol";
 import type { SandboxRow } from "./schema.ts";
 
 /** A sandbox as the gateway knows it. Times are Unix milliseconds. */
@@ -30,9 +30,18 @@ export interface SandboxRecord {
   onTimeout: OnTimeout;
   idleSuspendSeconds: number;
   autoResume: boolean;
+  onHostLoss: OnHostLoss;
+  /** 0: never. */
+  checkpointEverySeconds: number;
+  /** Of the present suspension, as JSON of StoredImage: it is durable. Empty: it is not. */
+  image: string;
   createdAtMs: number;
   updatedAtMs: number;
 }
+
+/** Its memory and disk are in storage, and it will go on from there. */
+export const isDurable = ({ state, image }: SandboxRecord): boolean =>
+  state === "SANDBOX_STATE_SUSPENDED" && image !== "";
 
 /** What a write may change; the generation and `updatedAtMs` change by themselves. */
 export type SandboxPatch = Partial<
@@ -50,6 +59,9 @@ export type SandboxPatch = Partial<
     | "onTimeout"
     | "idleSuspendSeconds"
     | "autoResume"
+    | "onHostLoss"
+    | "checkpointEverySeconds"
+    | "image"
     | "runtime"
   >
 >;
@@ -80,6 +92,9 @@ export const sandboxFromRow = (row: SandboxRow): SandboxRecord => ({
   onTimeout: row.on_timeout as OnTimeout,
   idleSuspendSeconds: row.idle_suspend_seconds,
   autoResume: row.auto_resume !== 0,
+  onHostLoss: row.on_host_loss as OnHostLoss,
+  checkpointEverySeconds: row.checkpoint_every_seconds,
+  image: row.image,
   createdAtMs: row.created_at,
   updatedAtMs: row.updated_at,
 });
@@ -110,6 +125,11 @@ export const sandboxToRow = (record: SandboxRecord): SandboxRow => ({
   on_timeout: record.onTimeout,
   idle_suspend_seconds: record.idleSuspendSeconds,
   auto_resume: record.autoResume ? 1 : 0,
+  on_host_loss: record.onHostLoss,
+  checkpoint_every_seconds: record.checkpointEverySeconds,
+  // Set as it begins to run (sandboxes.ts).
+  checkpoint_due_at: null,
+  image: record.image,
   created_at: record.createdAtMs,
   updated_at: record.updatedAtMs,
 });

@@ -10,6 +10,7 @@ import { freeKeyOf, insertKey, type KeyedCall } from "./idempotency-keys.ts";
 import { insertOperation, type OperationRecord, type OperationTurn } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
 import type { SandboxRow, Schema } from "./schema.ts";
+import { nameImagePacks } from "./image-packs.ts";
 import { closeInterval, openInterval } from "./usage.ts";
 
 export interface SandboxWrite {
@@ -176,6 +177,40 @@ export class Sandboxes {
     return row?.next ?? undefined;
   }
 
+  /** Ids of the packs that its image lies in. */
+  async imagePacks(sandboxId: string): Promise<string[]> {
+    const rows = await this.#db
+      .selectFrom("image_packs")
+      .select("pack_id")
+      .where("sandbox_id", "=", sandboxId)
+      .orderBy("pack_id")
+      .execute();
+    return rows.map(({ pack_id }) => pack_id);
+  }
+
+  /** Those that run and are to have a checkpoint taken, those due first, at most `limit`. */
+  async checkpointsDue(nowMs: number, limit: number): Promise<SandboxRecord[]> {
+    const rows = await this.#db
+      .selectFrom("sandboxes")
+      .selectAll()
+      .where("checkpoint_due_at", "<=", nowMs)
+      .orderBy("checkpoint_due_at")
+      .limit(limit)
+      .execute();
+    return rows.map(sandboxFromRow);
+  }
+
+  /** False: it is not due at `nowMs`, or no more. No change of the record: its generation stays. */
+  async moveCheckpoint(id: string, nowMs: number, nextMs: number): Promise<boolean> {
+    const { numUpdatedRows } = await this.#db
+      .updateTable("sandboxes")
+      .set({ checkpoint_due_at: nextMs })
+      .where("id", "=", id)
+      .where("checkpoint_due_at", "<=", nowMs)
+      .executeTakeFirst();
+    return numUpdatedRows === 1n;
+  }
+
   /** The greatest ordinal given so far; 0 when there is none. */
   async lastOrdinal(): Promise<number> {
     const row = await this.#db
@@ -233,7 +268,8 @@ export class Sandboxes {
     const nexts: SandboxRecord[] = [];
     const ids = changes.map(({ read }) => read.id);
     const isWritten = await this.#allOrNothing(ids, async (db) => {
-      for (const { read, patch, write } of changes) {
+      for (const { read, patch: wanted, write } of changes) {
+        const patch = withoutOldImage(read, wanted);
         const next: SandboxRecord = {
           ...read,
           ...patch,
@@ -259,6 +295,7 @@ export class Sandboxes {
         .where("state", "=", read.state)
         .where("generation", "=", read.generation)
         .executeTakeFirst();
+      await nameImagePacks(db, read.id, "");
       return result.numDeletedRows === 1n;
     });
   }
@@ -330,15 +367,32 @@ async function writeChange(
 ): Promise<boolean> {
   const result = await db
     .updateTable("sandboxes")
-    .set(changedColumns(next, patch))
+    .set({ ...changedColumns(next, patch), ...checkpointDue(read, next) })
     .where("id", "=", read.id)
     .where("state", "=", read.state)
     .where("generation", "=", read.generation)
     .executeTakeFirst();
   if (result.numUpdatedRows !== 1n) return false;
   if (patch.metadata !== undefined) await writeMetadata(db, read.id, patch.metadata);
+  if (patch.image !== undefined) await nameImagePacks(db, read.id, patch.image);
   await writeUsage(db, read, next, write);
   return await writeRest(db, read.id, write);
+}
+
+/** States in which a sandbox is to go on from its image. */
+const keepsImage: ReadonlySet<SandboxState> = new Set(["SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RESUMING"]);
+
+/** What an image holds is over once the sandbox ran on. */
+const withoutOldImage = (read: SandboxRecord, patch: SandboxPatch): SandboxPatch =>
+  read.image === "" || keepsImage.has(patch.state ?? read.state) ? patch : { ...patch, image: "" };
+
+/** Counted from when it began to run, or from when how often was changed. */
+function checkpointDue(read: SandboxRecord, next: SandboxRecord): Partial<SandboxRow> {
+  const everySeconds = (record: SandboxRecord): number =>
+    isRunning(record) ? record.checkpointEverySeconds : 0;
+  if (everySeconds(next) === everySeconds(read)) return {};
+  const dueAtMs = next.updatedAtMs + everySeconds(next) * 1_000;
+  return { checkpoint_due_at: everySeconds(next) === 0 ? null : dueAtMs };
 }
 
 const isRunning = ({ state }: SandboxRecord): boolean => state === "SANDBOX_STATE_RUNNING";
@@ -404,6 +458,9 @@ const columnOf: { [Field in keyof Required<SandboxPatch>]: keyof SandboxRow } = 
   onTimeout: "on_timeout",
   idleSuspendSeconds: "idle_suspend_seconds",
   autoResume: "auto_resume",
+  onHostLoss: "on_host_loss",
+  checkpointEverySeconds: "checkpoint_every_seconds",
+  image: "image",
   runtime: "runtime",
 };
 

@@ -52,6 +52,13 @@ export interface SandboxRow {
   on_timeout: string;
   idle_suspend_seconds: number;
   auto_resume: number;
+  /** `error` or `restart_from_checkpoint`. */
+  on_host_loss: string;
+  checkpoint_every_seconds: number;
+  /** When the service takes its next checkpoint; null: it takes none. No write of it counts as a change of the record. */
+  checkpoint_due_at: number | null;
+  /** StoredImage as JSON; empty: none. */
+  image: string;
   created_at: number;
   updated_at: number;
 }
@@ -193,6 +200,13 @@ export interface ChangeRow {
   at: number;
 }
 
+/** A pack in storage that holds a part of a suspended sandbox's image. */
+export interface ImagePackRow {
+  sandbox_id: string;
+  pack_id: string;
+  bytes: number;
+}
+
 export interface Schema {
   teams: TeamRow;
   api_keys: ApiKeyRow;
@@ -209,4 +223,5 @@ export interface Schema {
   hosts: HostRow;
   changes: ChangeRow;
   gateways: GatewayRow;
+  image_packs: ImagePackRow;
 }

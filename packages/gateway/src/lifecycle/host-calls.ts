@@ -149,6 +149,15 @@ export class HostCalls {
     );
   }
 
+  /** Repeatable with the same id: takes one checkpoint. */
+  checkpointMachine(
+    request: { sandboxId: string; checkpointId: string; name: string },
+    context: CallContext,
+  ): Promise<HostCheckpoint> {
+    const call = (o: CallOptions) => this.#client.checkpointMachine(request, o);
+    return this.#retry(context, call, gatewayLimits.hostCheckpointMs);
+  }
+
   /** One page, newest first. */
   async checkpoints(
     query: { teamId: string; sandboxId: string; limit: number; pageToken: string },

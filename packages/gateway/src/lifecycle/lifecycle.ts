@@ -52,6 +52,8 @@ export type NewSandbox = Pick<
   | "onTimeout"
   | "idleSuspendSeconds"
   | "autoResume"
+  | "onHostLoss"
+  | "checkpointEverySeconds"
 >;
 
 /** An idempotency key and what it stands for. */
@@ -66,10 +68,17 @@ export type SandboxSettings = Partial<
     | "onTimeout"
     | "idleSuspendSeconds"
     | "autoResume"
+    | "onHostLoss"
+    | "checkpointEverySeconds"
     | "publicPorts"
     | "egress"
   >
 >;
+
+interface SuspendOptions {
+  diskOnly?: boolean;
+  isDone?: ((record: SandboxRecord) => boolean) | undefined;
+}
 
 interface RequestOptions {
   /** Asked again on every fresh reading of the record. */
@@ -187,9 +196,34 @@ export class Lifecycle {
     return { ...key, teamId, sandboxIds, expiresAtMs };
   }
 
-  /** Answers at once with SUSPENDING; with the sandbox unchanged when it is, or is becoming, SUSPENDED. */
-  suspend(caller: Caller, record: SandboxRecord, { diskOnly = false } = {}): Promise<SandboxRecord> {
-    return this.#request(caller, record, "suspend", { input: diskOnly ? { diskOnly } : {} });
+  /**
+   * Answers at once with SUSPENDING; with the sandbox unchanged when it is, or is becoming, SUSPENDED. `isDone`: answers when that is so,
+   * when the suspend failed, or after 60 s (limits.durableAnswerMs) with the sandbox as it then is.
+   */
+  async suspend(
+    caller: Caller,
+    record: SandboxRecord,
+    { diskOnly = false, isDone }: SuspendOptions = {},
+  ): Promise<SandboxRecord> {
+    const suspending = await this.#request(caller, record, "suspend", {
+      input: diskOnly ? { diskOnly } : {},
+    });
+    return isDone === undefined ? suspending : await this.#suspended(record.id, isDone);
+  }
+
+  async #suspended(id: string, isDone: (record: SandboxRecord) => boolean): Promise<SandboxRecord> {
+    const { records } = this.#needs;
+    const isOver = (r: SandboxRecord): boolean => isDone(r) || !suspendingStates.has(r.state);
+    const deadline = this.#deadline(limits.durableAnswerMs);
+    try {
+      const settled = records.waitFor(id, isOver, deadline.signal);
+      const record = await this.#stillThere(id);
+      if (isOver(record)) return record;
+      await settled;
+    } finally {
+      deadline.end();
+    }
+    return await this.#stillThere(id);
   }
 
   /**
@@ -324,6 +358,7 @@ export class Lifecycle {
       generation: 1,
       hostId: this.#needs.hostId,
       errorMessage: "",
+      image: "",
       firstRanAtMs: null,
       expiresAtMs: expiryOf(wanted.timeoutSeconds, nowMs),
       createdAtMs: nowMs,
@@ -368,6 +403,11 @@ export function newOperation(
     attempt: 1,
   };
 }
+
+const suspendingStates: ReadonlySet<SandboxState> = new Set([
+  "SANDBOX_STATE_SUSPENDING",
+  "SANDBOX_STATE_SUSPENDED",
+]);
 
 const isMade = ({ state }: SandboxRecord): boolean => state !== "SANDBOX_STATE_CREATING";
 

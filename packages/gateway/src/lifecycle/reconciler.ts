@@ -7,7 +7,8 @@
  */
 import { type Clock, type Log, SerialQueue, Turns } from "@cloche/base";
 import type { RandomBytes } from "@cloche/protocol";
-import { type Machine, MachinePhase } from "@cloche/protocol/host";
+import { toJson } from "@bufbuild/protobuf";
+import { type Machine, MachinePhase, StoredImageSchema } from "@cloche/protocol/host";
 import type { Database } from "../database/database.ts";
 import type { OperationKind } from "../database/operations.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -192,6 +193,7 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
     await usage.noted(record.id);
     switch (remedy.kind) {
       case "none":
+        await this.#takeImage(record, machine);
         return await this.#takeWords(caller, record, machine);
       case "bring_back": {
         const operation = this.#operation(caller, record, "resume");
@@ -252,6 +254,14 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
     const entry = this.#needs.audit.entry(caller, "sandbox.restart", record.id, "ok", words);
     const changed = await this.#needs.records.change(record, { errorMessage: words }, { audit: entry });
     if (changed !== undefined) this.#said.set(record.id, words);
+  }
+
+  /** The machine is looked at while the record is SUSPENDED and does not change: its image is of this suspension. */
+  async #takeImage(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
+    if (record.state !== "SANDBOX_STATE_SUSPENDED" || machine?.phase !== MachinePhase.SUSPENDED) return;
+    if (machine.storedImage === undefined) return;
+    const image = JSON.stringify(toJson(StoredImageSchema, machine.storedImage));
+    if (image !== record.image) await this.#needs.records.change(record, { image });
   }
 
   async #destroyUnknown(sandboxId: string, machine: Machine | undefined): Promise<void> {

@@ -17,12 +17,14 @@ import type { NewSandbox } from "../lifecycle/lifecycle.ts";
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
 import { gatewayLimits } from "../limits.ts";
 import {
+  checkpointEvery,
   displayName,
   egress,
   environment,
   metadata,
   numberWithin,
   oneOf,
+  onHostLoss,
   onTimeout,
   ports,
   refuse,
@@ -76,6 +78,11 @@ export class Creation {
         timeoutSecondsMax,
       ),
       autoResume: request.autoResume,
+      onHostLoss: onHostLoss("on_host_loss", request.onHostLoss || "error"),
+      checkpointEverySeconds: checkpointEvery(
+        "checkpoint_every_seconds",
+        request.checkpointEverySeconds ?? 0,
+      ),
     };
     if (request.checkpointId !== "") {
       const checkpoint = await this.#checkpoint(caller, request.checkpointId, "", call);
@@ -140,6 +147,11 @@ export class Creation {
       onTimeout: source.onTimeout,
       idleSuspendSeconds: wholeWithin("idle_suspend_seconds", idleSuspendSeconds, 0, timeoutSecondsMax),
       autoResume: request.autoResume ?? source.autoResume,
+      onHostLoss: onHostLoss("on_host_loss", request.onHostLoss ?? source.onHostLoss),
+      checkpointEverySeconds: checkpointEvery(
+        "checkpoint_every_seconds",
+        request.checkpointEverySeconds ?? source.checkpointEverySeconds,
+      ),
     };
     if (request.checkpointId !== "") {
       const checkpoint = await this.#checkpoint(caller, request.checkpointId, source.id, call);

@@ -9,6 +9,8 @@ import {
   egressModes,
   isDisplayName,
   limits,
+  type OnHostLoss,
+  onHostLosses,
   type OnTimeout,
   onTimeouts,
   OPEN_EGRESS,
@@ -123,6 +125,19 @@ export function onTimeout(field: string, value: string): OnTimeout {
   const found = onTimeouts.find((one) => one === value);
   if (found !== undefined) return found;
   throw refuse(field, value, `one of ${onTimeouts.join(", ")}`);
+}
+
+export function onHostLoss(field: string, value: string): OnHostLoss {
+  const found = onHostLosses.find((one) => one === value);
+  if (found !== undefined) return found;
+  throw refuse(field, value, `one of ${onHostLosses.join(", ")}`);
+}
+
+/** 0: never. */
+export function checkpointEvery(field: string, value: number): number {
+  const { checkpointEverySecondsMin: min, checkpointEverySecondsMax: max } = limits;
+  if (value === 0 || (Number.isInteger(value) && value >= min && value <= max)) return value;
+  throw refuse(field, value, `0 (never) or a whole number from ${min} to ${max}`);
 }
 
 /** The beginning of a name. */

@@ -15,7 +15,7 @@ import type {
   GetSandboxMetricsResponseSchema,
   SandboxSchema,
 } from "@cloche/protocol/public";
-import type { SandboxRecord } from "../database/sandbox-record.ts";
+import { isDurable, type SandboxRecord } from "../database/sandbox-record.ts";
 
 const stateNumbers: Record<StateName, SandboxState> = {
   SANDBOX_STATE_CREATING: SandboxState.CREATING,
@@ -66,6 +66,9 @@ export function sandboxMessage(
     idleSuspendSeconds: record.idleSuspendSeconds,
     autoResume: record.autoResume,
     onTimeout: record.onTimeout,
+    onHostLoss: record.onHostLoss,
+    checkpointEverySeconds: record.checkpointEverySeconds,
+    durable: isDurable(record),
     expiresAt: record.expiresAtMs === null ? "" : rfc3339(record.expiresAtMs),
     sourceCheckpointId: record.sourceCheckpointId,
     publicPorts: record.publicPorts.map(portValue),
@@ -119,7 +122,7 @@ const sampleMessage = ({
 };
 
 export function checkpointMessage(checkpoint: HostCheckpoint): MessageInitShape<typeof CheckpointSchema> {
-  const { id, name, sandboxId, createdAt, sizeBytes, visible, runtime } = checkpoint;
+  const { id, name, sandboxId, createdAt, sizeBytes, visible, runtime, automatic } = checkpoint;
   return {
     id,
     name,
@@ -129,5 +132,6 @@ export function checkpointMessage(checkpoint: HostCheckpoint): MessageInitShape<
     sizeHuman: humanBytes(sizeBytes),
     visible,
     runtime,
+    automatic,
   } satisfies Partial<Checkpoint>;
 }

@@ -471,6 +471,7 @@ describe("checkpoints of the team", () => {
       size_human: "4.7 GiB",
       visible: true,
       runtime: "gvisor",
+      automatic: false,
     });
     expect((await f.call("ListCheckpoints", { sandbox_id: none })).body.checkpoints).toHaveLength(1);
     const page = (await f.call("ListCheckpoints", { page_size: 1 })).body;

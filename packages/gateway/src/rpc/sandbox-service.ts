@@ -12,7 +12,7 @@ import type { ForkSandboxRequest, SandboxService } from "@cloche/protocol/public
 import { CreateSandboxRequestSchema, ForkSandboxRequestSchema, SandboxState } from "@cloche/protocol/public";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
-import type { SandboxRecord } from "../database/sandbox-record.ts";
+import { isDurable, type SandboxRecord } from "../database/sandbox-record.ts";
 import { IdTaken } from "../database/sandboxes.ts";
 import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
 import { type CallContext, egressOf, type HostCalls } from "../lifecycle/host-calls.ts";
@@ -26,10 +26,12 @@ import { listAuditEntries } from "./audit.ts";
 import { callerOf } from "./caller.ts";
 import type { Creation } from "./creation.ts";
 import {
+  checkpointEvery,
   displayName,
   egress,
   metadata,
   namePrefix,
+  onHostLoss,
   onTimeout,
   pageSizeOf,
   ports,
@@ -64,6 +66,8 @@ export interface SandboxServiceDependencies {
   randomBytes: RandomBytes;
   domains: Domains;
   dataPlaneUrl: string;
+  /** Its hosts put suspended sandboxes into storage. */
+  isCluster: boolean;
   /** Resolves when the edges know every route that is known here, or after a short while. */
   routesDelivered: () => Promise<void>;
 }
@@ -217,8 +221,14 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     async suspendSandbox(request, context) {
       const caller = callerOf(context);
       const record = await lifecycle.find(caller, request.id, "id");
+      if (request.waitDurable && !needs.isCluster)
+        throw new ClocheError(
+          "failed_precondition",
+          "wait_durable: suspended sandboxes of a single machine stay on it; only a cluster keeps them in storage",
+        );
       const diskOnly = request.memory === false;
-      return { sandbox: message(await lifecycle.suspend(caller, record, { diskOnly })) };
+      const isDone = request.waitDurable ? isDurable : undefined;
+      return { sandbox: message(await lifecycle.suspend(caller, record, { diskOnly, isDone })) };
     },
 
     async resumeSandbox(request, context) {
@@ -248,6 +258,12 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
           idleSuspendSeconds: seconds("idle_suspend_seconds", idleSuspendSeconds),
         }),
         ...(autoResume !== undefined && { autoResume }),
+        ...(request.onHostLoss !== undefined && {
+          onHostLoss: onHostLoss("on_host_loss", request.onHostLoss),
+        }),
+        ...(request.checkpointEverySeconds !== undefined && {
+          checkpointEverySeconds: checkpointEvery("checkpoint_every_seconds", request.checkpointEverySeconds),
+        }),
         ...(request.publicPorts !== undefined && {
           publicPorts: ports("public_ports", request.publicPorts.ports),
         }),

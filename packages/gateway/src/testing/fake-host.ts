@@ -3,6 +3,7 @@
  * go through the real codec. Any call can be made to fail before or after its effect, or to hang.
  */
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import { rfc3339 } from "@cloche/base";
 import { ClocheError, defaults, isBehind, listPositionText, parseListPosition } from "@cloche/protocol";
 import {
   type Egress,
@@ -63,6 +64,9 @@ export class FakeHost {
   /** Of every machine, oldest first. */
   samples: MessageInitShape<typeof MachineSampleSchema>[] = [];
   runtimes = ["gvisor"];
+  nowMs = (): number => Date.UTC(2026, 0, 1);
+  /** Whether checkpoints that are taken become visible. */
+  uploads = true;
   #faults: Fault[] = [];
   #epoch = 0n;
   #watchers = new Set<{ events: MachineEvent[]; wake: () => void }>();
@@ -156,16 +160,16 @@ export class FakeHost {
     this.#emit(MachineEvent_Kind.CHANGED, next);
   }
 
-  addCheckpoint(checkpoint: Partial<HostCheckpoint> & { id: string; teamId: string }): void {
+  addCheckpoint(checkpoint: Partial<HostCheckpoint> & { id: string; teamId: string }): HostCheckpoint {
     const { $typeName: _type, $unknown: _unknown, ...fields } = checkpoint;
-    this.checkpoints.push(
-      create(HostCheckpointSchema, {
-        visible: true,
-        runtime: "gvisor",
-        createdAt: "2026-01-01T00:00:00.000Z",
-        ...fields,
-      }),
-    );
+    const added = create(HostCheckpointSchema, {
+      visible: true,
+      runtime: "gvisor",
+      createdAt: "2026-01-01T00:00:00.000Z",
+      ...fields,
+    });
+    this.checkpoints.push(added);
+    return added;
   }
 
   /** Ends every stream of machines; the gateway listens anew. */
@@ -181,6 +185,8 @@ export class FakeHost {
     this.#epoch += 1n;
     const { $typeName: _type, $unknown: _unknown, ...fields } = { ...known, ...changes };
     const machine = create(MachineSchema, { ...fields, phase, epoch: this.#epoch });
+    // What an image holds is over once its machine leaves the suspension.
+    if (phase !== MachinePhase.SUSPENDED) delete machine.storedImage;
     this.machines.set(sandboxId, machine);
     this.#emit(MachineEvent_Kind.CHANGED, machine);
     return machine;
@@ -259,6 +265,15 @@ export class FakeHost {
         this.#call("importMachine", spec?.sandboxId ?? "", () =>
           this.set(spec?.sandboxId ?? "", MachinePhase.SUSPENDED),
         ),
+      checkpointMachine: ({ sandboxId, checkpointId, name }) =>
+        this.#call("checkpointMachine", sandboxId, () => {
+          const { teamId } = this.#get(sandboxId);
+          const known = this.checkpoints.find(({ id }) => id === checkpointId);
+          if (known !== undefined) return known;
+          const createdAt = rfc3339(this.nowMs());
+          const taken = { name, teamId, sandboxId, createdAt, visible: this.uploads, automatic: true };
+          return this.addCheckpoint({ id: checkpointId, ...taken });
+        }),
       admitMachines: () => this.#call("admitMachines", "", () => ({})),
       getMachine: ({ sandboxId }) => this.#call("getMachine", sandboxId, () => this.#get(sandboxId)),
       listMachines: () => this.#call("listMachines", "", () => ({ machines: [...this.machines.values()] })),

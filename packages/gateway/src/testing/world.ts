@@ -34,6 +34,7 @@ export class World {
     const clock = new FakeClock();
     const database = checkTransitions(await openSqlite(":memory:", clock, { isShared: owner !== "" }));
     const host = new FakeHost();
+    host.nowMs = () => clock.nowMs();
     const running = await start(database, host, clock, owner);
     const team = await running.gateway.addTeam("testers");
     const { secret } = await running.gateway.createApiKey(team.id, "test");

@@ -4,6 +4,8 @@ import {
   ClocheError,
   egressModes,
   internalHeaders,
+  isCheckpointId,
+  isDisplayName,
   isSandboxId,
   limits,
   listPositionText,
@@ -14,8 +16,10 @@ import {
 import type { Egress, HostService, MachineSpec } from "@cloche/protocol/host";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
+import type { CheckpointQuota } from "../checkpoint/quota.ts";
 import type { MachineEgress, Runtime } from "../drivers/driver.ts";
 import { checkEgress, policyOf } from "../network/egress.ts";
+import { takeAutomaticCheckpoint } from "../operations/checkpoint-machine.ts";
 import { applyEgress } from "../operations/apply-egress.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
 import { cutOffAfter } from "../operations/cut-off.ts";
@@ -41,7 +45,7 @@ const notBuilt = (): never => {
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function hostService(
   parts: OperationParts,
-  checkpoints: CheckpointCatalogue,
+  { checkpoints, quota }: { checkpoints: CheckpointCatalogue; quota: CheckpointQuota },
   dozes: DozeWatch,
   samples: MachineSamples,
 ): ServiceImpl<typeof HostService> {
@@ -143,6 +147,17 @@ export function hostService(
       await answer(() => agents.setKeys({ issuer, keys: keys.map(readKey) }));
       return {};
     },
+    checkpointMachine: ({ sandboxId, checkpointId, name }, context) =>
+      withRequestIds(idsOf(context), () =>
+        answer(async () => {
+          const isNamed = isDisplayName(name, limits.checkpointNameLength);
+          if (!isCheckpointId(checkpointId) || !isNamed)
+            throw new ClocheError("invalid_argument", "checkpoint_id and name must be those of a checkpoint");
+          const wanted = { checkpointId, name };
+          const info = await takeAutomaticCheckpoint({ ...parts, checkpoints, quota }, sandboxId, wanted);
+          return checkpointMessage(info);
+        }),
+      ),
     listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id }) =>
       answer(async () => {
         if (id !== "") {
@@ -193,6 +208,7 @@ const checkpointMessage = (info: CheckpointInfo) => ({
   visible: info.visible,
   runtime: info.runtime,
   diskMb: info.disk_mb,
+  automatic: info.automatic === true,
 });
 
 function specRecord(spec: MachineSpec | undefined, runtimes: readonly Runtime[]): MachineSpecRecord {

@@ -128,9 +128,11 @@ export class CheckpointCatalogue {
     await Promise.all([...this.#entries.values()].map((entry) => entry.upload?.done));
   }
 
-  /** A place for a new checkpoint's image. Nothing is known of it until `commit`. */
-  async reserve(): Promise<Reservation> {
-    const id = newCheckpointId(this.#options.randomBytes);
+  /**
+   * A place for a new checkpoint's image. Nothing is known of it until `commit`. `id`: of one that is not there yet; default: a new
+   * one.
+   */
+  async reserve(id = newCheckpointId(this.#options.randomBytes)): Promise<Reservation> {
     const folder = this.#folder(id);
     await mkdir(folder, { mode: 0o700 });
     return {

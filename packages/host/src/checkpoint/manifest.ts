@@ -40,6 +40,8 @@ export interface CheckpointHeader {
   disk_mb: number;
   /** Services that ran, in dependency order. */
   running_services: string[];
+  /** Taken by the service itself, not by its owner. */
+  automatic?: true;
 }
 
 /** A pack object that holds chunks of this checkpoint; its bytes in storage. */

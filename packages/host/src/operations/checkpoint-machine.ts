@@ -2,6 +2,7 @@
 import { stat } from "node:fs/promises";
 import { step } from "@cloche/base";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
+import type { CheckpointHeader } from "../checkpoint/manifest.ts";
 import type { CheckpointQuota } from "../checkpoint/quota.ts";
 import { requireSpace } from "../pool/reserve.ts";
 import type { Parts } from "./parts.ts";
@@ -21,42 +22,61 @@ export function takeCheckpoint(
   name: string,
 ): Promise<{ info: CheckpointInfo; copyMs: number }> {
   const { teamId } = parts.machines.get(id);
-  return parts.quota.within(teamId, () => take(parts, id, name));
+  return parts.quota.within(teamId, () =>
+    parts.queue.timed("checkpoint", id, () => take(parts, id, { name })),
+  );
 }
 
-function take(
-  { machines, queue, agents, drivers, poolDir, checkpoints }: CheckpointParts,
+/** One that the service takes by itself. Repeatable: one of this id that is there already is answered. */
+export function takeAutomaticCheckpoint(
+  parts: CheckpointParts,
   id: string,
-  name: string,
-): Promise<{ info: CheckpointInfo; copyMs: number }> {
-  return queue.timed("checkpoint", id, async () => {
-    const record = machines.require(id, "running");
-    await requireSpace(poolDir);
-    const reservation = await checkpoints.reserve();
-    try {
-      const began = performance.now();
-      let services: string[] = [];
-      const flush = async (): Promise<void> => {
-        services = (await agents.of(record).prepareCheckpoint()).runningServices;
-      };
-      const hooks = { flush, detachDisk: () => Promise.reject(new Error("a checkpoint keeps the disk")) };
-      await drivers.of(record).checkpointDisk(machines.files(record), reservation.image, hooks);
-      const { blocks, size } = await stat(reservation.image);
-      const header = {
-        name,
-        team_id: record.teamId,
-        sandbox_id: id,
-        size_bytes: blocks * BLOCK_BYTES,
-        runtime: record.runtime,
-        disk_bytes: size,
-        disk_mb: record.diskMb,
-        running_services: services,
-      };
-      const info = await step("commit", () => checkpoints.commit(reservation, header, record.checkpointId));
-      return { info, copyMs: performance.now() - began };
-    } catch (error) {
-      await reservation.abandon();
-      throw error;
-    }
+  { checkpointId, name }: { checkpointId: string; name: string },
+): Promise<CheckpointInfo> {
+  const { teamId } = parts.machines.get(id);
+  const known = (): CheckpointInfo | undefined =>
+    parts.checkpoints.list(teamId, id).find((one) => one.id === checkpointId);
+  return parts.queue.timed("checkpoint", id, async () => {
+    const header = { name, automatic: true } as const;
+    const taken = (): Promise<CheckpointInfo> =>
+      take(parts, id, header, checkpointId).then(({ info }) => info);
+    return known() ?? (await parts.quota.within(teamId, taken));
   });
+}
+
+/** `checkpointId`: default a new one. */
+async function take(
+  { machines, agents, drivers, poolDir, checkpoints }: CheckpointParts,
+  id: string,
+  said: Pick<CheckpointHeader, "name" | "automatic">,
+  checkpointId?: string,
+): Promise<{ info: CheckpointInfo; copyMs: number }> {
+  const record = machines.require(id, "running");
+  await requireSpace(poolDir);
+  const reservation = await checkpoints.reserve(checkpointId);
+  try {
+    const began = performance.now();
+    let services: string[] = [];
+    const flush = async (): Promise<void> => {
+      services = (await agents.of(record).prepareCheckpoint()).runningServices;
+    };
+    const hooks = { flush, detachDisk: () => Promise.reject(new Error("a checkpoint keeps the disk")) };
+    await drivers.of(record).checkpointDisk(machines.files(record), reservation.image, hooks);
+    const { blocks, size } = await stat(reservation.image);
+    const header = {
+      ...said,
+      team_id: record.teamId,
+      sandbox_id: id,
+      size_bytes: blocks * BLOCK_BYTES,
+      runtime: record.runtime,
+      disk_bytes: size,
+      disk_mb: record.diskMb,
+      running_services: services,
+    };
+    const info = await step("commit", () => checkpoints.commit(reservation, header, record.checkpointId));
+    return { info, copyMs: performance.now() - began };
+  } catch (error) {
+    await reservation.abandon();
+    throw error;
+  }
 }

@@ -77,9 +77,15 @@ class AsyncGateway:
         """Answers once the deletion is durable. Its checkpoints stay."""
         await self.call("DeleteSandbox", {"id": id})
 
-    async def suspend_sandbox(self, id: str, *, memory: Optional[bool] = None) -> SandboxInfo:
-        """Answers at once with SUSPENDING; see `Sandbox.wait_for`. `memory=False` keeps the disk alone: it resumes cold."""
-        return _sandbox(await self.call("SuspendSandbox", compact(id=id, memory=memory), repeatable=True))
+    async def suspend_sandbox(
+        self, id: str, *, memory: Optional[bool] = None, wait_durable: Optional[bool] = None
+    ) -> SandboxInfo:
+        """Answers at once with SUSPENDING; see `Sandbox.wait_for`. `memory=False` keeps the disk alone: it resumes cold.
+
+        `wait_durable=True` answers when it is durable, or after 60 s as it then is; refused on a single machine.
+        """
+        message = compact(id=id, memory=memory, wait_durable=wait_durable)
+        return _sandbox(await self.call("SuspendSandbox", message, repeatable=True))
 
     async def resume_sandbox(self, id: str) -> SandboxInfo:
         """Answers at once with RESUMING; see `Sandbox.wait_for`."""

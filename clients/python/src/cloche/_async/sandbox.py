@@ -157,12 +157,17 @@ class AsyncSandbox:
         """A data plane token that is good for at least 30 seconds."""
         return await self._tokens.get()
 
-    async def suspend(self, *, memory: Optional[bool] = None) -> SandboxInfo:
+    async def suspend(
+        self, *, memory: Optional[bool] = None, wait_durable: Optional[bool] = None
+    ) -> SandboxInfo:
         """Freezes it. Answers at once; `wait_for("SANDBOX_STATE_SUSPENDED")` waits.
 
-        `memory=False` keeps the disk alone: the resume starts cold, with the services that ran.
+        `memory=False` keeps the disk alone: the resume starts cold, with the services that ran. `wait_durable=True` answers
+        when it is durable, or after 60 s as it then is; refused on a single machine.
         """
-        self._info = await self._gateway.suspend_sandbox(self.id, memory=memory)
+        self._info = await self._gateway.suspend_sandbox(
+            self.id, memory=memory, wait_durable=wait_durable
+        )
         return self._info
 
     async def resume(self) -> SandboxInfo:

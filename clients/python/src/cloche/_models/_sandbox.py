@@ -80,6 +80,12 @@ class SandboxInfo:
     public_ports: List[Union[int, Literal["*"]]] = field(default_factory=lambda: [])
     """Those that need no token; `["*"]`: every port."""
     egress: Egress = field(default_factory=lambda: Egress("open"))
+    durable: bool = False
+    """SUSPENDED, and its memory and disk are in storage: it outlives its host. On a single machine never."""
+    on_host_loss: str = "error"
+    """What happens when it runs and its host is lost: `error` or `restart_from_checkpoint`."""
+    checkpoint_every_seconds: int = 0
+    """While it runs, the service takes a checkpoint so often; 0: never."""
 
 
 @dataclass(frozen=True)

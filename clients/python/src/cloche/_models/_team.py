@@ -29,6 +29,8 @@ class TeamCheckpoint:
     visible: bool
     """Durable in storage."""
     runtime: str
+    automatic: bool = False
+    """Taken by the service, as `checkpoint_every_seconds` says."""
 
 
 @dataclass(frozen=True)

@@ -77,9 +77,15 @@ class Gateway:
         """Answers once the deletion is durable. Its checkpoints stay."""
         self.call("DeleteSandbox", {"id": id})
 
-    def suspend_sandbox(self, id: str, *, memory: Optional[bool] = None) -> SandboxInfo:
-        """Answers at once with SUSPENDING; see `Sandbox.wait_for`. `memory=False` keeps the disk alone: it resumes cold."""
-        return _sandbox(self.call("SuspendSandbox", compact(id=id, memory=memory), repeatable=True))
+    def suspend_sandbox(
+        self, id: str, *, memory: Optional[bool] = None, wait_durable: Optional[bool] = None
+    ) -> SandboxInfo:
+        """Answers at once with SUSPENDING; see `Sandbox.wait_for`. `memory=False` keeps the disk alone: it resumes cold.
+
+        `wait_durable=True` answers when it is durable, or after 60 s as it then is; refused on a single machine.
+        """
+        message = compact(id=id, memory=memory, wait_durable=wait_durable)
+        return _sandbox(self.call("SuspendSandbox", message, repeatable=True))
 
     def resume_sandbox(self, id: str) -> SandboxInfo:
         """Answers at once with RESUMING; see `Sandbox.wait_for`."""

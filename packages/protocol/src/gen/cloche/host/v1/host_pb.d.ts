@@ -1731,6 +1731,13 @@ export declare type HostCheckpoint = Message<"cloche.host.v1.HostCheckpoint"> & 
    * @generated from field: uint32 disk_mb = 9;
    */
   diskMb: number;
+
+  /**
+   * taken by CheckpointMachine
+   *
+   * @generated from field: bool automatic = 10;
+   */
+  automatic: boolean;
 };
 
 /**
@@ -1781,6 +1788,13 @@ export declare type HostCheckpointJson = {
    * @generated from field: uint32 disk_mb = 9;
    */
   diskMb?: number;
+
+  /**
+   * taken by CheckpointMachine
+   *
+   * @generated from field: bool automatic = 10;
+   */
+  automatic?: boolean;
 };
 
 /**
@@ -1788,6 +1802,52 @@ export declare type HostCheckpointJson = {
  * Use `create(HostCheckpointSchema)` to create a new message.
  */
 export declare const HostCheckpointSchema: GenMessage<HostCheckpoint, {jsonType: HostCheckpointJson}>;
+
+/**
+ * @generated from message cloche.host.v1.CheckpointMachineRequest
+ */
+export declare type CheckpointMachineRequest = Message<"cloche.host.v1.CheckpointMachineRequest"> & {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId: string;
+
+  /**
+   * @generated from field: string checkpoint_id = 2;
+   */
+  checkpointId: string;
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.CheckpointMachineRequest
+ */
+export declare type CheckpointMachineRequestJson = {
+  /**
+   * @generated from field: string sandbox_id = 1;
+   */
+  sandboxId?: string;
+
+  /**
+   * @generated from field: string checkpoint_id = 2;
+   */
+  checkpointId?: string;
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.CheckpointMachineRequest.
+ * Use `create(CheckpointMachineRequestSchema)` to create a new message.
+ */
+export declare const CheckpointMachineRequestSchema: GenMessage<CheckpointMachineRequest, {jsonType: CheckpointMachineRequestJson}>;
 
 /**
  * @generated from message cloche.host.v1.ListHostCheckpointsRequest
@@ -2284,6 +2344,17 @@ export declare const HostService: GenService<{
     methodKind: "unary";
     input: typeof SetVerificationKeysRequestSchema;
     output: typeof SetVerificationKeysResponseSchema;
+  },
+  /**
+   * A checkpoint of a machine that runs, which the service takes by itself. Repeatable: where the machine's team has one of this id
+   * it answers that one. No activity; a machine that dozes is roused.
+   *
+   * @generated from rpc cloche.host.v1.HostService.CheckpointMachine
+   */
+  checkpointMachine: {
+    methodKind: "unary";
+    input: typeof CheckpointMachineRequestSchema;
+    output: typeof HostCheckpointSchema;
   },
   /**
    * @generated from rpc cloche.host.v1.HostService.ListCheckpoints

@@ -151,6 +151,27 @@ export declare type Sandbox = Message<"cloche.public.v1.Sandbox"> & {
    * @generated from field: repeated google.protobuf.Value public_ports = 23;
    */
   publicPorts: Value[];
+
+  /**
+   * SUSPENDED, and its memory and disk are in storage: it outlives its host. On a single machine always false.
+   *
+   * @generated from field: bool durable = 24;
+   */
+  durable: boolean;
+
+  /**
+   * what happens when it runs and its host is lost: error or restart_from_checkpoint
+   *
+   * @generated from field: string on_host_loss = 25;
+   */
+  onHostLoss: string;
+
+  /**
+   * while it runs, the service takes a checkpoint so often; 0: never
+   *
+   * @generated from field: uint32 checkpoint_every_seconds = 26;
+   */
+  checkpointEverySeconds: number;
 };
 
 /**
@@ -290,6 +311,27 @@ export declare type SandboxJson = {
    * @generated from field: repeated google.protobuf.Value public_ports = 23;
    */
   publicPorts?: ValueJson[];
+
+  /**
+   * SUSPENDED, and its memory and disk are in storage: it outlives its host. On a single machine always false.
+   *
+   * @generated from field: bool durable = 24;
+   */
+  durable?: boolean;
+
+  /**
+   * what happens when it runs and its host is lost: error or restart_from_checkpoint
+   *
+   * @generated from field: string on_host_loss = 25;
+   */
+  onHostLoss?: string;
+
+  /**
+   * while it runs, the service takes a checkpoint so often; 0: never
+   *
+   * @generated from field: uint32 checkpoint_every_seconds = 26;
+   */
+  checkpointEverySeconds?: number;
 };
 
 /**
@@ -474,6 +516,22 @@ export declare type CreateSandboxRequest = Message<"cloche.public.v1.CreateSandb
    * @generated from field: optional string idempotency_key = 17;
    */
   idempotencyKey?: string | undefined;
+
+  /**
+   * What happens when it runs and its host is lost, in a cluster: error (default), or restart_from_checkpoint: it starts on another
+   * host from its newest visible checkpoint, under the same id.
+   *
+   * @generated from field: string on_host_loss = 18;
+   */
+  onHostLoss: string;
+
+  /**
+   * 60 to 86,400, default 0: never. While it runs, the service takes a checkpoint so often, keeps the newest three of these and
+   * deletes older ones of these only.
+   *
+   * @generated from field: optional uint32 checkpoint_every_seconds = 19;
+   */
+  checkpointEverySeconds?: number | undefined;
 };
 
 /**
@@ -586,6 +644,22 @@ export declare type CreateSandboxRequestJson = {
    * @generated from field: optional string idempotency_key = 17;
    */
   idempotencyKey?: string;
+
+  /**
+   * What happens when it runs and its host is lost, in a cluster: error (default), or restart_from_checkpoint: it starts on another
+   * host from its newest visible checkpoint, under the same id.
+   *
+   * @generated from field: string on_host_loss = 18;
+   */
+  onHostLoss?: string;
+
+  /**
+   * 60 to 86,400, default 0: never. While it runs, the service takes a checkpoint so often, keeps the newest three of these and
+   * deletes older ones of these only.
+   *
+   * @generated from field: optional uint32 checkpoint_every_seconds = 19;
+   */
+  checkpointEverySeconds?: number;
 };
 
 /**
@@ -906,6 +980,14 @@ export declare type SuspendSandboxRequest = Message<"cloche.public.v1.SuspendSan
    * @generated from field: optional bool memory = 2;
    */
   memory?: boolean | undefined;
+
+  /**
+   * Answers when the sandbox is durable, or after 60 s with the state it then has. failed_precondition on a single machine, where
+   * nothing is durable.
+   *
+   * @generated from field: bool wait_durable = 3;
+   */
+  waitDurable: boolean;
 };
 
 /**
@@ -924,6 +1006,14 @@ export declare type SuspendSandboxRequestJson = {
    * @generated from field: optional bool memory = 2;
    */
   memory?: boolean;
+
+  /**
+   * Answers when the sandbox is durable, or after 60 s with the state it then has. failed_precondition on a single machine, where
+   * nothing is durable.
+   *
+   * @generated from field: bool wait_durable = 3;
+   */
+  waitDurable?: boolean;
 };
 
 /**
@@ -1074,6 +1164,20 @@ export declare type ForkSandboxRequest = Message<"cloche.public.v1.ForkSandboxRe
    * @generated from field: optional uint32 count = 10;
    */
   count?: number | undefined;
+
+  /**
+   * default: the source's
+   *
+   * @generated from field: optional string on_host_loss = 11;
+   */
+  onHostLoss?: string | undefined;
+
+  /**
+   * default: the source's
+   *
+   * @generated from field: optional uint32 checkpoint_every_seconds = 12;
+   */
+  checkpointEverySeconds?: number | undefined;
 };
 
 /**
@@ -1140,6 +1244,20 @@ export declare type ForkSandboxRequestJson = {
    * @generated from field: optional uint32 count = 10;
    */
   count?: number;
+
+  /**
+   * default: the source's
+   *
+   * @generated from field: optional string on_host_loss = 11;
+   */
+  onHostLoss?: string;
+
+  /**
+   * default: the source's
+   *
+   * @generated from field: optional uint32 checkpoint_every_seconds = 12;
+   */
+  checkpointEverySeconds?: number;
 };
 
 /**
@@ -1426,6 +1544,18 @@ export declare type UpdateSandboxRequest = Message<"cloche.public.v1.UpdateSandb
    * @generated from field: optional string on_timeout = 9;
    */
   onTimeout?: string | undefined;
+
+  /**
+   * error or restart_from_checkpoint
+   *
+   * @generated from field: optional string on_host_loss = 10;
+   */
+  onHostLoss?: string | undefined;
+
+  /**
+   * @generated from field: optional uint32 checkpoint_every_seconds = 11;
+   */
+  checkpointEverySeconds?: number | undefined;
 };
 
 /**
@@ -1486,6 +1616,18 @@ export declare type UpdateSandboxRequestJson = {
    * @generated from field: optional string on_timeout = 9;
    */
   onTimeout?: string;
+
+  /**
+   * error or restart_from_checkpoint
+   *
+   * @generated from field: optional string on_host_loss = 10;
+   */
+  onHostLoss?: string;
+
+  /**
+   * @generated from field: optional uint32 checkpoint_every_seconds = 11;
+   */
+  checkpointEverySeconds?: number;
 };
 
 /**
@@ -1567,6 +1709,13 @@ export declare type Checkpoint = Message<"cloche.public.v1.Checkpoint"> & {
    * @generated from field: string runtime = 8;
    */
   runtime: string;
+
+  /**
+   * taken by the service, as checkpoint_every_seconds says
+   *
+   * @generated from field: bool automatic = 9;
+   */
+  automatic: boolean;
 };
 
 /**
@@ -1616,6 +1765,13 @@ export declare type CheckpointJson = {
    * @generated from field: string runtime = 8;
    */
   runtime?: string;
+
+  /**
+   * taken by the service, as checkpoint_every_seconds says
+   *
+   * @generated from field: bool automatic = 9;
+   */
+  automatic?: boolean;
 };
 
 /**

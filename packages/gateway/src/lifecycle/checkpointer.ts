@@ -1,0 +1,119 @@
+/**
+ * Takes the checkpoints that `checkpoint_every_seconds` asks for, of sandboxes that run.
+ *
+ *   due ──claimed: due again in 120 s──▶ taken ──▶ due again after checkpoint_every_seconds
+ *                     └── failed, or its gateway is gone: due again in 120 s
+ *
+ * When one is due lies in the database, and the claim is a conditional write: of several gateways one takes it. Of the
+ * checkpoints that were taken so the newest three stay; those of the owner are left alone.
+ */
+import { type Clock, type Log, rfc3339, Turns } from "@cloche/base";
+import { limits, newCheckpointId, type RandomBytes } from "@cloche/protocol";
+import type { HostCheckpoint } from "@cloche/protocol/host";
+import type { Database } from "../database/database.ts";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+import { gatewayLimits } from "../limits.ts";
+import type { AuditLog } from "./audit-log.ts";
+import { type HostCalls, HostError } from "./host-calls.ts";
+
+export interface CheckpointerDependencies {
+  sandboxes: Database["sandboxes"];
+  host: HostCalls;
+  audit: AuditLog;
+  clock: Clock;
+  log: Log;
+  randomBytes: RandomBytes;
+}
+
+export class Checkpointer {
+  readonly #needs: CheckpointerDependencies;
+  readonly #stop = new AbortController();
+  readonly #turns = new Turns(gatewayLimits.checkpointsAtOnce);
+  #running: Promise<void> | undefined;
+
+  constructor(needs: CheckpointerDependencies) {
+    this.#needs = needs;
+  }
+
+  start(): void {
+    this.#running = this.#run();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log } = this.#needs;
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await clock.sleep(gatewayLimits.checkpointLookMs, signal).catch(() => undefined);
+      if (signal.aborted) return;
+      await this.#takeDue().catch((error: unknown) => {
+        if (!signal.aborted) log.warn({ err: error }, "checkpoints that are due could not be looked for");
+      });
+    }
+  }
+
+  async #takeDue(): Promise<void> {
+    const { clock, sandboxes } = this.#needs;
+    const due = await sandboxes.checkpointsDue(clock.nowMs(), gatewayLimits.checkpointBatch);
+    await Promise.all(due.map((record) => this.#inTurn(record)));
+  }
+
+  async #inTurn(record: SandboxRecord): Promise<void> {
+    const { clock, log, sandboxes } = this.#needs;
+    const release = await this.#turns.enter();
+    try {
+      const nowMs = clock.nowMs();
+      const leaseUntilMs = nowMs + gatewayLimits.checkpointRetryMs;
+      if (this.#stop.signal.aborted) return;
+      if (!(await sandboxes.moveCheckpoint(record.id, nowMs, leaseUntilMs))) return;
+      if (!(await this.#take(record))) return;
+      await sandboxes.moveCheckpoint(record.id, leaseUntilMs, nowMs + record.checkpointEverySeconds * 1_000);
+      await this.#dropOld(record);
+    } catch (error) {
+      if (!this.#stop.signal.aborted)
+        log.warn({ err: error, sandbox_id: record.id }, "a checkpoint that was due could not be taken");
+    } finally {
+      release();
+    }
+  }
+
+  /** True: it was taken, or is not to be tried again before the next is due. */
+  async #take({ id: sandboxId, teamId }: SandboxRecord): Promise<boolean> {
+    const { audit, clock, host, randomBytes } = this.#needs;
+    const checkpointId = newCheckpointId(randomBytes);
+    const name = `automatic ${rfc3339(clock.nowMs())}`;
+    try {
+      await host.checkpointMachine({ sandboxId, checkpointId, name }, this.#call());
+      return true;
+    } catch (error) {
+      if (!(error instanceof HostError) || error.code !== "resource_exhausted") throw error;
+      const caller = { teamId, actor: "system:checkpoint", requestId: "" };
+      await audit.denied(caller, "checkpoint.create", sandboxId, error);
+      return true;
+    }
+  }
+
+  async #dropOld({ id: sandboxId, teamId }: SandboxRecord): Promise<void> {
+    const { host } = this.#needs;
+    const query = { teamId, sandboxId, limit: limits.unpagedList, pageToken: "" };
+    const { checkpoints } = await host.checkpoints(query, this.#call());
+    for (const { id } of surplus(checkpoints)) await host.deleteCheckpoint(teamId, id, this.#call());
+  }
+
+  #call() {
+    return { signal: this.#stop.signal, requestId: "" };
+  }
+}
+
+/** Which of a sandbox's checkpoints, newest first, are to go: older ones of the service's own. The newest that is visible stays. */
+export function surplus(checkpoints: readonly HostCheckpoint[]): HostCheckpoint[] {
+  const newestVisible = checkpoints.find(({ visible }) => visible);
+  return checkpoints
+    .filter(({ automatic }) => automatic)
+    .slice(limits.automaticCheckpoints)
+    .filter((one) => one !== newestVisible);
+}
