@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "exec-keeper.h"
+#include "launcher.h"
 
 #define ACCOUNT_FILE_MAX (1u << 20)
 

@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "exec-keeper.h"
+#include "launcher.h"
 
 #define MIB (1ull << 20)
 /* More of one program are not looked at one by one. */
@@ -25,9 +25,9 @@ static const struct process *guest_of(const struct search *s, const struct proce
   return NULL;
 }
 
-/* A keeper shares the memory of init. A user's process that calls itself one has memory of its own. */
-static bool is_keeper(const struct process *p, const struct process *init) {
-  return p->parent == init->pid && strncmp(p->name, KEEPER_NAME, strlen(KEEPER_NAME)) == 0 && p->rss <= init->rss + MIB;
+/* A launcher shares the memory of init. A user's process that calls itself one has memory of its own. */
+static bool is_launcher(const struct process *p, const struct process *init) {
+  return p->parent == init->pid && strncmp(p->name, LAUNCHER_NAME, strlen(LAUNCHER_NAME)) == 0 && p->rss <= init->rss + MIB;
 }
 
 static bool was_killed(const struct search *s, pid_t pid) {
@@ -38,7 +38,7 @@ static bool was_killed(const struct search *s, pid_t pid) {
 
 bool is_ours(const void *context, const struct process_list *list, const struct process *p) {
   const struct process *top = NULL, *init = guest_of(context, list, p, &top);
-  return !init || is_keeper(p, init);
+  return !init || is_launcher(p, init);
 }
 
 bool is_worth_killing(const struct candidate *c) { return c->bytes >= WORTH_KILLING || c->in_crowd; }
@@ -78,14 +78,14 @@ size_t candidates_of(const struct search *s, const struct process_list *list, st
     const struct process *p = &list->items[i], *top = NULL;
     const struct process *init = guest_of(s, list, p, &top);
     if (!init) census->agent_bytes += p->rss;
-    if (!init || p->dead || is_keeper(p, init)) continue;
+    if (!init || p->dead || is_launcher(p, init)) continue;
     uint64_t in_kernel = kernel_share(s->kernel, p->pid);
     if (was_killed(s, p->pid)) {
       census->dying++;
       census->dying_bytes += p->rss + in_kernel;
     } else if (p->rss == 0 && in_kernel == 0) census->ending++;
     else {
-      uint32_t id = is_keeper(top, init) ? (uint32_t)strtoul(top->name + strlen(KEEPER_NAME), NULL, 16) : 0;
+      uint32_t id = is_launcher(top, init) ? (uint32_t)strtoul(top->name + strlen(LAUNCHER_NAME), NULL, 16) : 0;
       all[count++] = (struct candidate){p, in_kernel, p->rss + in_kernel, init->parent, id, program_of(p, top, id), false};
     }
   }

@@ -40,15 +40,15 @@ void kill_round(struct init *in, int64_t now) {
     if (!e->killing) continue;
     bool running = !e->launch->main_done && e->launch->pid > 0;
     if (running) {
-      /* Most trees are one process group, and that dies at one stroke; the rest is found below the keeper. */
+      /* Most trees are one process group, and that dies at one stroke; the rest is found below the launcher. */
       kill(-e->launch->pid, SIGKILL);
       kill(e->launch->pid, SIGKILL);
     }
-    busy += running || e->keeper;
-    if (!e->keeper) continue;
-    /* Layer by layer: what the dead leave behind comes up below the keeper. Looking through all would take seconds among many that run. */
-    int children = children_signal(in->proc_fd, e->keeper->pid, SIGKILL);
-    alive += children >= 0 ? children : tree_signal(in->proc_fd, e->keeper->pid, SIGKILL);
+    busy += running || e->launcher;
+    if (!e->launcher) continue;
+    /* Layer by layer: what the dead leave behind comes up below the launcher. Looking through all would take seconds among many that run. */
+    int children = children_signal(in->proc_fd, e->launcher->pid, SIGKILL);
+    alive += children >= 0 ? children : tree_signal(in->proc_fd, e->launcher->pid, SIGKILL);
   }
   /* At once again while there are more than before, else with growing patience. */
   if (alive > in->kill_alive) in->kill_pause_ms = 0;
@@ -60,8 +60,8 @@ void kill_round(struct init *in, int64_t now) {
 }
 
 void exec_kill(struct init *in, struct exec *e) {
-  if (e->exit_sent && !e->keeper) return;
-  e->launch->hold = true; /* the keeper now stays until the tree is empty */
+  if (e->exit_sent && !e->launcher) return;
+  e->launch->hold = true; /* the launcher now stays until the tree is empty */
   e->killing = true;
   in->kill_pause_ms = in->kill_alive = in->kill_rounds = 0;
   in->next_kill_ms = now_ms();

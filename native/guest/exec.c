@@ -136,7 +136,7 @@ void exec_spawn(struct init *in, const struct frame *frame) {
   }
   if (stage == STAGE_NONE) {
     struct launch *l = e->launch;
-    snprintf(l->name, sizeof l->name, KEEPER_NAME "%08x", e->id);
+    snprintf(l->name, sizeof l->name, LAUNCHER_NAME "%08x", e->id);
     l->self_fd = in->self_fd;
     l->procs_fd = in->procs_fd;
     l->spared = in->spared;
@@ -144,7 +144,7 @@ void exec_spawn(struct init *in, const struct frame *frame) {
     l->hold = e->flags & SPAWN_HOLD;
     l->notify_start = !(e->flags & SPAWN_QUIET);
     memory_bell_ring(in->bell);
-    if (!keeper_begin(in, e)) {
+    if (!launcher_begin(in, e)) {
       stage = STAGE_FORK;
       error = errno;
     }
@@ -192,7 +192,7 @@ void exec_advance(struct init *in, struct exec *e) {
   for (int i = 0; i < 2; i++)
     if (e->outputs[i].watch.fd >= 0 && !e->outputs[i].drained) return;
   send_exit(in, e);
-  if (e->keeper) { /* held: its children may go on writing */
+  if (e->launcher) { /* held: its children may go on writing */
     e->phase = PHASE_HELD;
     for (int i = 0; i < 2; i++) {
       e->outputs[i].drained = false;
@@ -209,9 +209,9 @@ void exec_advance(struct init *in, struct exec *e) {
   exec_free(in, e);
 }
 
-/* The keeper ended, with `status`, or its launch is over. */
-static void keeper_done(struct init *in, struct exec *e, int status) {
-  e->keeper = NULL;
+/* The launcher ended, with `status`, or its launch is over. */
+static void launcher_done(struct init *in, struct exec *e, int status) {
+  e->launcher = NULL;
   struct launch *l = e->launch;
   if (l->stage != STAGE_NONE) {
     spawn_error(in, e->id, l->stage, l->error, l->required);
@@ -219,7 +219,7 @@ static void keeper_done(struct init *in, struct exec *e, int status) {
     return;
   }
   if (!l->main_done) {
-    /* Somebody inside killed the keeper. The program is now init's own child. */
+    /* Somebody inside killed the launcher. The program is now init's own child. */
     launch_close_ends(l);
     if (l->pid != 0 && kill(l->pid, 0) == 0) return;
     l->status = WIFSIGNALED(status) ? status : SIGKILL;
@@ -235,9 +235,9 @@ static void keeper_done(struct init *in, struct exec *e, int status) {
 void exec_noticed(struct init *in, struct launch *launch) {
   for (struct exec *e = in->execs; e; e = e->next) {
     if (e->launch != launch) continue;
-    if (e->keeper && __atomic_load_n(&launch->over, __ATOMIC_ACQUIRE)) {
-      keeper_rest(in, e->keeper);
-      keeper_done(in, e, 0);
+    if (e->launcher && __atomic_load_n(&launch->over, __ATOMIC_ACQUIRE)) {
+      launcher_rest(in, e->launcher);
+      launcher_done(in, e, 0);
       return;
     }
     send_started(in, e);
@@ -252,33 +252,33 @@ void exec_noticed(struct init *in, struct launch *launch) {
 }
 
 void exec_reaped(struct init *in, pid_t pid, int status) {
-  struct keeper *k = keeper_of(in, pid);
+  struct launcher *k = launcher_of(in, pid);
   if (k) {
     struct exec *e = k->exec;
-    keeper_forget(in, k);
+    launcher_forget(in, k);
     /* Killed before it started the program, as one that waits can be by anybody inside: another does. */
-    bool again = e && e->launch->pid == 0 && e->launch->stage == STAGE_NONE && keeper_begin(in, e);
-    if (e && !again) keeper_done(in, e, status);
+    bool again = e && e->launch->pid == 0 && e->launch->stage == STAGE_NONE && launcher_begin(in, e);
+    if (e && !again) launcher_done(in, e, status);
     return;
   }
   for (struct exec *e = in->execs; e; e = e->next) {
     if (e->launch->pid != pid || e->launch->main_done) continue;
     e->launch->status = status;
     e->launch->main_done = true;
-    if (!e->keeper) keeper_done(in, e, status);
+    if (!e->launcher) launcher_done(in, e, status);
     return;
   }
 }
 
 void exec_stopped(struct init *in, pid_t pid) {
-  if (keeper_of(in, pid)) kill(pid, SIGCONT);
+  if (launcher_of(in, pid)) kill(pid, SIGCONT);
 }
 
 void exec_signal(struct init *in, struct exec *e, int signal, enum signal_scope scope) {
   if (signal <= 0 || signal > 64) return;
   bool running = e->launch->pid > 0 && !e->launch->main_done;
   if (scope == SCOPE_TREE) {
-    if (e->keeper) tree_signal(in->proc_fd, e->keeper->pid, signal);
+    if (e->launcher) tree_signal(in->proc_fd, e->launcher->pid, signal);
   } else if (running && scope == SCOPE_GROUP) {
     if (e->flags & SPAWN_PTY) terminal_signal(in, e, signal);
     else if (kill(-e->launch->pid, signal) < 0) kill(e->launch->pid, signal);

@@ -1,6 +1,6 @@
 /*
  * The state of one exec inside init, and what its files need of one another: init.c (loop), exec.c (life), exec-request.c,
- * exec-kill.c, exec-keeper-pool.c, stream.c (pipes).
+ * exec-kill.c, launcher-pool.c, stream.c (pipes).
  */
 #ifndef CLOCHE_EXEC_H
 #define CLOCHE_EXEC_H
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/ioctl.h>
 
-#include "exec-keeper.h"
+#include "launcher.h"
 #include "wire.h"
 
 enum watch_kind { WATCH_AGENT, WATCH_CHILDREN, WATCH_NOTIFY, WATCH_OUTPUT, WATCH_INPUT, WATCH_SINK };
@@ -42,7 +42,7 @@ struct exec {
   struct launch *launch;
   uint8_t *payload; /* owns the strings launch points to */
   char **vectors;
-  struct keeper *keeper; /* NULL: it is done with this exec */
+  struct launcher *launcher; /* NULL: it is done with this exec */
   bool killing, main_known, exit_sent;
   int64_t pty_deadline_ms; /* of the drain of a pty: when it counts as empty; 0: none */
   int64_t pty_last_ms; /* no drain of it is longer */
@@ -77,10 +77,10 @@ struct init {
   struct exec *execs;
   struct launch *free_launches;
   int free_launch_count;
-  struct keeper *keepers; /* every one that was not reaped yet */
-  struct keeper *idle_keeper; /* the one that waits for the next exec; NULL: there is none */
-  struct keeper *free_keepers;
-  int free_keeper_count;
+  struct launcher *launchers; /* every one that was not reaped yet */
+  struct launcher *idle_launcher; /* the one that waits for the next exec; NULL: there is none */
+  struct launcher *free_launchers;
+  int free_launcher_count;
   void **gone; /* freed at the end of a batch of events, none of which may point to freed memory */
   int gone_count, gone_room;
   int64_t next_kill_ms; /* 0: no tree is being killed */
@@ -108,9 +108,9 @@ void exec_signal(struct init *in, struct exec *e, int signal, enum signal_scope 
 void exec_tell_pid(struct init *in, struct exec *e);
 /* A child of init was reaped. */
 void exec_reaped(struct init *in, pid_t pid, int status);
-/* A child of init was stopped: a keeper goes on. */
+/* A child of init was stopped: a launcher goes on. */
 void exec_stopped(struct init *in, pid_t pid);
-/* The keeper of `launch` has news. */
+/* The launcher of `launch` has news. */
 void exec_noticed(struct init *in, struct launch *launch);
 /* Goes on to the next phase when the outputs allow it; may free the exec. */
 void exec_advance(struct init *in, struct exec *e);
@@ -124,20 +124,20 @@ int exec_read_request(struct exec *e, struct cursor *c, int *error, const char *
 /* exec-kill.c */
 /* Has the whole tree of `e` killed, in rounds that exec_tick begins. */
 void exec_kill(struct init *in, struct exec *e);
-/* One of these rounds, for all trees that are being killed; the killing ends when nothing is left below their keepers. */
+/* One of these rounds, for all trees that are being killed; the killing ends when nothing is left below their launchers. */
 void kill_round(struct init *in, int64_t now);
 
-/* exec-keeper-pool.c */
+/* launcher-pool.c */
 /* Has one wait for the first exec. */
-void keeper_prepare(struct init *in);
+void launcher_prepare(struct init *in);
 /* Has the one that waits, or a new one, carry out the launch of `e`; false with errno. */
-bool keeper_begin(struct init *in, struct exec *e);
+bool launcher_begin(struct init *in, struct exec *e);
 /* Its launch is over: it waits for another, or ends where one waits already. */
-void keeper_rest(struct init *in, struct keeper *keeper);
+void launcher_rest(struct init *in, struct launcher *launcher);
 /* The one with this pid, or NULL. */
-struct keeper *keeper_of(struct init *in, pid_t pid);
+struct launcher *launcher_of(struct init *in, pid_t pid);
 /* Its process was reaped. */
-void keeper_forget(struct init *in, struct keeper *keeper);
+void launcher_forget(struct init *in, struct launcher *launcher);
 
 /* terminal.c */
 /* A new pty of the guest's own devpts: the master for init, the slave for the program; false with errno. */

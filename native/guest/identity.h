@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#include "exec-keeper.h"
+#include "launcher.h"
 
 struct identity {
   uid_t uid;

@@ -261,7 +261,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   static struct init in;
   in.bell = bell;
   in.agent_fd = agent_fd;
-  /* A program moves what it needs to 0..3 (exec-keeper.c): those are taken, so nothing that it moves lies there. */
+  /* A program moves what it needs to 0..3 (launcher.c): those are taken, so nothing that it moves lies there. */
   in.self_fd = fcntl(self_fd, F_DUPFD_CLOEXEC, 10);
   in.procs_fd = limit->procs_fd < 0 ? -1 : fcntl(limit->procs_fd, F_DUPFD_CLOEXEC, 10);
   in.limit_fd = limit->max_fd < 0 ? -1 : fcntl(limit->max_fd, F_DUPFD_CLOEXEC, 10);
@@ -280,7 +280,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   sigprocmask(SIG_SETMASK, &all, NULL); /* nothing a user sends may end or stop pid 1; programs start with an empty mask */
   int notify[2];
   if (pipe2(notify, O_CLOEXEC | O_NONBLOCK) < 0) _exit(72);
-  /* The write end blocks: a keeper that has news waits for init. */
+  /* The write end blocks: a launcher that has news waits for init. */
   fcntl(notify[1], F_SETFL, 0);
   in.notify_read = notify[0];
   in.notify_write = notify[1];
@@ -302,7 +302,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   watch_arm(&in, &in.notices, POLLIN);
   uint32_t version = WIRE_VERSION;
   send_frame(&in, F_HELLO, 0, &version, sizeof version);
-  keeper_prepare(&in);
+  launcher_prepare(&in);
   for (;;) {
     int n = take_ready(&in, exec_tick(&in));
     for (int i = 0; i < n; i++) dispatch(&in, in.ready[i].watch, in.ready[i].events);

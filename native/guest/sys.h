@@ -1,5 +1,5 @@
 /*
- * System calls without libc. The processes made by exec-keeper.c share the memory of init, its thread pointer included, so
+ * System calls without libc. The processes made by launcher.c share the memory of init, its thread pointer included, so
  * libc's errno would be shared too: they may only use what is here. Every call returns -errno on failure.
  */
 #ifndef CLOCHE_SYS_H
@@ -42,7 +42,7 @@ static inline long sys6(long n, long a, long b, long c, long d, long e, long f) 
 #define sys_a5(n, a, b, c, d, e) sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
 #define sys_a6(n, a, b, c, d, e, f) sys6(n, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
 
-/* clone(2) onto a new stack; the child calls fn(arg), which must not return. `pid` is for CLONE_PARENT_SETTID. Assembly in exec-keeper.c. */
+/* clone(2) onto a new stack; the child calls fn(arg), which must not return. `pid` is for CLONE_PARENT_SETTID. Assembly in launcher.c. */
 long sys_clone(unsigned long flags, void *stack_top, void (*fn)(void *), void *arg, volatile int *pid);
 
 /* gVisor refuses a last descriptor above INT_MAX. */

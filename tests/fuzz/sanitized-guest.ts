@@ -14,7 +14,7 @@ import { makeDisk } from "../guest/guest-fixture.ts";
 const sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"];
 const flags = ["-std=gnu17", "-g", "-O1", "-pthread", "-D_GNU_SOURCE", "-fno-stack-protector", "-w"];
 
-/** Kept by its sources. Keepers run beside init on its memory, where no instrumentation may run: exec-keeper.c goes without. */
+/** Kept by its sources. Launchers run beside init on its memory, where no instrumentation may run: launcher.c goes without. */
 export async function sanitizedBinary(): Promise<string> {
   const sources = await nativeSources();
   const hash = createHash("sha256");
@@ -28,20 +28,20 @@ export async function sanitizedBinary(): Promise<string> {
       .filter((path) => path.endsWith(".c"))
       .map(async (path, index) => {
         const object = `${unfinished}-${index}.o`;
-        const with_ = path.endsWith("/exec-keeper.c") ? [] : sanitizers;
+        const with_ = path.endsWith("/launcher.c") ? [] : sanitizers;
         await run("gcc", [...flags, ...with_, "-c", "-o", object, path]);
         return object;
       }),
   );
   // The guest's first act is to let go of its standard error, which is where the sanitizers speak.
-  const keeper = `${unfinished}.c`;
+  const launcher = `${unfinished}.c`;
   writeFileSync(
-    keeper,
+    launcher,
     `int __real_dup2(int, int);
      int __wrap_dup2(int from, int to) { static int kept; return to == 2 && !kept++ ? 2 : __real_dup2(from, to); }`,
   );
-  await run("gcc", [...flags, ...sanitizers, "-Wl,--wrap=dup2", "-o", unfinished, keeper, ...objects]);
-  rmSync(keeper);
+  await run("gcc", [...flags, ...sanitizers, "-Wl,--wrap=dup2", "-o", unfinished, launcher, ...objects]);
+  rmSync(launcher);
   for (const object of objects) rmSync(object);
   renameSync(unfinished, binary);
   return binary;

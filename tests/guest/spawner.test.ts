@@ -189,18 +189,18 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     expect(await victim.exited).toEqual({ code: 137, signal: 9 });
     expect(await run(spawner.guest, { argv: ["echo", "on"] })).toBe("on\n");
     const orphaned = await spawner.guest.spawn({ argv: sh("sleep 0.3; echo end; exit 6"), env });
-    const keeper = (
+    const launcher = (
       await run(spawner.guest, { argv: ["ps", "-o", "ppid=", "-p", String(orphaned.pid)] })
     ).trim();
-    await run(spawner.guest, { argv: ["kill", "-9", keeper] });
+    await run(spawner.guest, { argv: ["kill", "-9", launcher] });
     expect(await orphaned.exited).toEqual({ code: 6, signal: null });
   });
 
-  it("keeps one waiting keeper after many programs at once, and misses none that is killed", async () => {
+  it("keeps one waiting launcher after many programs at once, and misses none that is killed", async () => {
     // The exec that looks takes the one that waits.
     const names = () => run(spawner.guest, { argv: sh("ps -eo comm= | grep ^cloche- | sort") });
     await Promise.all(Array.from({ length: 40 }, () => run(spawner.guest, { argv: ["true"] })));
-    await until("one keeper", async () => /^cloche-[0-9a-f]{8}\ncloche-init\n$/.test(await names()));
+    await until("one launcher", async () => /^cloche-[0-9a-f]{8}\ncloche-init\n$/.test(await names()));
 
     let text = "";
     const looker = await spawner.guest.spawn({
@@ -221,15 +221,15 @@ describe.skipIf(!isRoot)("the native spawner", () => {
     expect(text).toBe("killed\nend\n");
   });
 
-  it("runs a program whose keeper was killed before it could start it", async () => {
+  it("runs a program whose launcher was killed before it could start it", async () => {
     const [files = 0] = childrenOf(process.pid, "cloche-files");
     const [init = 0] = childrenOf(files, "cloche-init");
-    await until("a keeper that waits", () => childrenOf(init, "cloche-waiting").length === 1);
-    const [keeper = 0] = childrenOf(init, "cloche-waiting");
-    // Init learns of the exec and of the keeper's end at once, of the exec first; the file server would let it go on.
+    await until("a launcher that waits", () => childrenOf(init, "cloche-waiting").length === 1);
+    const [launcher = 0] = childrenOf(init, "cloche-waiting");
+    // Init learns of the exec and of the launcher's end at once, of the exec first; the file server would let it go on.
     process.kill(files, "SIGSTOP");
     process.kill(init, "SIGSTOP");
-    process.kill(keeper, "SIGKILL");
+    process.kill(launcher, "SIGKILL");
     const answer = run(spawner.guest, { argv: ["echo", "by another"] });
     await sleep(50);
     process.kill(init, "SIGCONT");

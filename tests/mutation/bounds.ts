@@ -300,7 +300,7 @@ export const bounds: readonly Defence[] = [
     replace: "if (true)",
     project: "unit",
     test: "packages/host/src/drivers/gvisor/watch/storm.test.ts",
-    named: "many keepers",
+    named: "many launchers",
   },
   {
     what: "more than the keeper tells of a machine's end",

@@ -61,7 +61,7 @@ export function parseStat(stat: string, clockTicksPerSecond = 100): ProcessTimes
 
 /** How far below the agent users' processes begin: a guest is its file server, and below that its init. */
 const usersDepth = 3;
-/** A child of a guest's init that waits for the next exec (native/guest/exec-keeper.h): it is no user's. A user's own that takes the name only lets its sandbox sleep. */
+/** A child of a guest's init that waits for the next exec (native/guest/launcher.h): it is no user's. A user's own that takes the name only lets its sandbox sleep. */
 const waitingName = "cloche-waiting";
 
 export interface Descendants {

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 
 /**
- * The processes of one exec: everything below its keeper (native/guest/PROTOCOL.md), as the agent counts them. `guestPid` is the
- * guest's file server, whose child is init, whose children are the keepers. Empty where the keeper has ended.
+ * The processes of one exec: everything below its launcher (native/guest/PROTOCOL.md), as the agent counts them. `guestPid` is the
+ * guest's file server, whose child is init, whose children are the launchers. Empty where the launcher has ended.
  */
 export function treeOf(guestPid: number, execId: number, procPath = "/proc"): number[] {
   const children = new Map<number, { pid: number; name: string }[]>();
@@ -21,10 +21,10 @@ export function treeOf(guestPid: number, execId: number, procPath = "/proc"): nu
     }
   }
   const below = (pid: number): { pid: number; name: string }[] => children.get(pid) ?? [];
-  const keeper = `cloche-${execId.toString(16).padStart(8, "0")}`;
+  const launcher = `cloche-${execId.toString(16).padStart(8, "0")}`;
   const found = below(guestPid)
     .flatMap(({ pid }) => below(pid))
-    .filter(({ name }) => name === keeper)
+    .filter(({ name }) => name === launcher)
     .flatMap(({ pid }) => below(pid));
   for (let at = 0; at < found.length; at += 1) found.push(...below(found[at]?.pid ?? 0));
   return found.map(({ pid }) => pid);

@@ -15,7 +15,7 @@ const AGENT = { pid: 1, ppid: 0, pgid: 1, cmd: "MainThread" };
 const SPAWNER = { pid: 6, ppid: 1, pgid: 1, cmd: "cloche-files" };
 const INIT = { pid: 7, ppid: 6, pgid: 7, cmd: "cloche-init" };
 const ours = [AGENT, SPAWNER, INIT];
-const keeper = (pid: number): SentryProcess => ({ pid, ppid: 7, pgid: 7, cmd: "cloche-waiting" });
+const launcher = (pid: number): SentryProcess => ({ pid, ppid: 7, pgid: 7, cmd: "cloche-waiting" });
 const user = (pid: number, ppid: number, cmd: string, pgid = pid): SentryProcess => ({
   pid,
   ppid,
@@ -27,7 +27,7 @@ const many = (count: number, from: number, make: (pid: number) => SentryProcess)
 
 const waits = user(21, 20, "sleep");
 const counter = user(22, 7, "sh");
-const quiet = [...ours, keeper(20), waits, counter];
+const quiet = [...ours, launcher(20), waits, counter];
 
 describe("stormOf", () => {
   const bomb = user(31, 30, "sh");
@@ -37,39 +37,39 @@ describe("stormOf", () => {
     "an exec whose children stay below it": {
       processes: [
         ...quiet,
-        keeper(30),
+        launcher(30),
         bomb,
         ...many(100, 100, (pid) => user(pid, pid === 100 ? 31 : pid - 1, "sh", 31)),
       ],
       killed: 101,
     },
     "an exec whose orphans have sessions of their own": {
-      processes: [...quiet, keeper(30), ...many(100, 100, (pid) => user(pid, 30, "python3"))],
+      processes: [...quiet, launcher(30), ...many(100, 100, (pid) => user(pid, 30, "python3"))],
       killed: 100,
     },
     "orphans of one name that outlived their exec": {
       processes: [...quiet, ...many(100, 100, (pid) => user(pid, 7, "python3"))],
       killed: 100,
     },
-    "orphans that call themselves as a keeper does": {
+    "orphans that call themselves as a launcher does": {
       processes: [...quiet, ...many(100, 100, (pid) => user(pid, 7, "cloche-waiting"))],
       killed: 100,
     },
     "as many as a crowd has at most": {
-      processes: [...quiet, keeper(30), ...many(CROWD, 100, (pid) => user(pid, 30, "sh"))],
+      processes: [...quiet, launcher(30), ...many(CROWD, 100, (pid) => user(pid, 30, "sh"))],
       killed: 0,
     },
     "two programs of the same size": {
       processes: [
         ...ours,
-        keeper(30),
-        keeper(40),
+        launcher(30),
+        launcher(40),
         ...many(100, 100, (pid) => user(pid, 30, "sh")),
         ...many(100, 300, (pid) => user(pid, 40, "sh")),
       ],
       killed: 0,
     },
-    "many keepers": { processes: [...quiet, ...many(100, 100, keeper)], killed: 0 },
+    "many launchers": { processes: [...quiet, ...many(100, 100, launcher)], killed: 0 },
     "processes that lead to nobody, or in a circle": {
       processes: [
         ...quiet,
@@ -83,13 +83,13 @@ describe("stormOf", () => {
   it.each(Object.entries(cases))("%s", (_name, { processes, killed }) => {
     const pids = stormOf(processes, CROWD)?.pids ?? [];
     expect(pids).toHaveLength(killed);
-    for (const spared of [...ours, keeper(20), waits, counter]) expect(pids).not.toContain(spared.pid);
+    for (const spared of [...ours, launcher(20), waits, counter]) expect(pids).not.toContain(spared.pid);
   });
 
   it("signals a process group as one only where nobody else is in it", () => {
     const stranger = user(50, 7, "tail", 32);
     const inGroups = many(90, 100, (pid) => user(pid, 31, "sh", pid < 150 ? 31 : 32));
-    const storm = stormOf([...ours, keeper(30), bomb, stranger, ...inGroups], CROWD);
+    const storm = stormOf([...ours, launcher(30), bomb, stranger, ...inGroups], CROWD);
     expect(storm?.groups).toEqual([31]);
     expect(storm?.alone).toEqual(many(40, 150, (pid) => user(pid, 31, "sh")).map(({ pid }) => pid));
   });
@@ -97,7 +97,7 @@ describe("stormOf", () => {
   it("tells the commands of most of them", () => {
     const processes = [
       ...ours,
-      keeper(30),
+      launcher(30),
       bomb,
       ...many(80, 100, (pid) => user(pid, 31, pid < 110 ? "a" : "b")),
     ];

@@ -1,4 +1,4 @@
-#include "exec-keeper.h"
+#include "launcher.h"
 
 #include <elf.h>
 #include <errno.h>
@@ -180,13 +180,13 @@ static void program(void *argument) {
 
 static void set_name(const char *name) { sys_call(SYS_prctl, PR_SET_NAME, name, 0, 0, 0); }
 
-static void notify(const struct keeper *k, struct launch *l) {
+static void notify(const struct launcher *k, struct launch *l) {
   while (sys_call(SYS_write, k->notify_fd, &l, sizeof l) == -EINTR) continue;
 }
 
 /* Runs the program to its end, when held to that of all it started. False when children are left. */
-static bool carry_out(const struct keeper *k, struct launch *l) {
-  /* The kernel stores the pid before the program runs: should the keeper be killed meanwhile, init knows whom to wait for, or that nothing ran. */
+static bool carry_out(const struct launcher *k, struct launch *l) {
+  /* The kernel stores the pid before the program runs: should the launcher be killed meanwhile, init knows whom to wait for, or that nothing ran. */
   long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, l->program_stack + STACK_SIZE, program, l, &l->pid);
   launch_close_ends(l);
   if (pid < 0) {
@@ -212,7 +212,7 @@ static bool carry_out(const struct keeper *k, struct launch *l) {
 }
 
 static void keep(void *argument) {
-  struct keeper *k = argument;
+  struct launcher *k = argument;
   sys_call(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   for (;;) {
     if (!__atomic_load_n(&k->called, __ATOMIC_ACQUIRE)) set_name(WAITING_NAME);
@@ -235,9 +235,9 @@ void launch_close_ends(struct launch *l) {
   }
 }
 
-int keeper_start(struct keeper *k) { return (int)sys_clone(CLONE_VM | CLONE_FILES | SIGCHLD, k->stack + STACK_SIZE, keep, k, NULL); }
+int launcher_start(struct launcher *k) { return (int)sys_clone(CLONE_VM | CLONE_FILES | SIGCHLD, k->stack + STACK_SIZE, keep, k, NULL); }
 
-void keeper_call(struct keeper *k, struct launch *l) {
+void launcher_call(struct launcher *k, struct launch *l) {
   k->launch = l;
   __atomic_store_n(&k->called, 1, __ATOMIC_RELEASE);
   sys_call(SYS_futex, &k->called, FUTEX_WAKE_PRIVATE, 1, NULL, 0, 0);
