@@ -78,6 +78,12 @@ describe.each(databaseKinds)("on $name", (kind) => {
       expect(await db.hosts.renew({ id: "none", generation: 1 }, leaseMs)).toBeUndefined();
     });
 
+    it("keep what they were told when they left: a late renewal shortens nothing", async () => {
+      const host = await register("a");
+      const left = await db.hosts.renew(host, 20 * leaseMs);
+      expect(await db.hosts.renew(host, leaseMs)).toMatchObject({ leaseUntilMs: left?.leaseUntilMs });
+    });
+
     it("are lost after the grace, each told to one of many callers", async () => {
       await register("just-over", -1_000);
       await register("over", longOverMs);

@@ -13,6 +13,8 @@ const follower = {
 const trust = { project: "unit", test: "packages/trust/src/trust.test.ts" } as const;
 const relay = { project: "contracts", test: "tests/contracts/relay.test.ts" } as const;
 const gateways = { project: "contracts", test: "tests/contracts/two-gateways.test.ts" } as const;
+const keeper = { project: "unit", test: "packages/host/src/lease/lease-keeper.test.ts" } as const;
+const fence = { project: "unit", test: "packages/host/src/lease/call-fence.test.ts" } as const;
 const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } as const;
 
 export const clusterDefences: readonly Defence[] = [
@@ -83,6 +85,54 @@ export const clusterDefences: readonly Defence[] = [
     replace: "if (caller === id && false)",
     ...directory,
     named: "for itself only",
+  },
+  {
+    what: "a late renewal does not shorten the lease of a host that left",
+    file: "packages/gateway/src/database/hosts.ts",
+    find: "case when lease_until > ${untilMs} then lease_until else ${untilMs} end",
+    replace: "${untilMs}",
+    ...hosts,
+    named: "shortens nothing",
+  },
+  {
+    what: "a term of a lease counts from when its call was sent",
+    file: "packages/host/src/lease/lease-keeper.ts",
+    find: "return { answer, sentMs };",
+    replace: "return { answer, sentMs: bootMs() - 0 * sentMs };",
+    ...keeper,
+    named: "every 5 s",
+  },
+  {
+    what: "machines stand still before a gateway may start them elsewhere",
+    file: "packages/host/src/lease/lease-keeper.ts",
+    find: "Math.max(0, validMs - FREEZE_EARLY_MS)",
+    replace: "validMs",
+    ...keeper,
+    named: "every 5 s",
+  },
+  {
+    what: "a host refuses calls for another generation of it",
+    file: "packages/host/src/lease/call-fence.ts",
+    find: "if (meant === String(generation)) return;",
+    replace: "if (meant !== null) return;",
+    ...fence,
+    named: "own generation only",
+  },
+  {
+    what: "a host refuses operations older than it has seen",
+    file: "packages/host/src/lease/call-fence.ts",
+    find: "if (newest !== undefined && isOlderFence(fence, newest))",
+    replace: "if (newest !== undefined && isOlderFence(newest, fence) && false)",
+    ...fence,
+    named: "no operation older",
+  },
+  {
+    what: "a host whose lease is over changes nothing",
+    file: "packages/host/src/lease/call-fence.ts",
+    find: "      requireLease(this.#lease);",
+    replace: "",
+    ...fence,
+    named: "changes nothing",
   },
   {
     what: "an operation is taken over only when its lease is over",

@@ -69,11 +69,17 @@ export class Hosts {
     return hostFromRow(row);
   }
 
-  /** Undefined: the host is lost or a newer generation registered. A lease that has run out is renewed as any other. */
+  /**
+   * Undefined: the host is lost or a newer generation registered. A lease that has run out is renewed as any other. Never shortens a
+   * lease: a renewal that arrives late must not take back what the host was told when it left.
+   */
   async renew({ id, generation }: HostGeneration, leaseMs: number): Promise<HostRecord | undefined> {
+    const untilMs = this.#fromNow(leaseMs);
     const row = await this.#db
       .updateTable("hosts")
-      .set({ lease_until: this.#fromNow(leaseMs) })
+      .set({
+        lease_until: sql<number>`case when lease_until > ${untilMs} then lease_until else ${untilMs} end`,
+      })
       .where("id", "=", id)
       .where("generation", "=", generation)
       .where("lost_at", "is", null)

@@ -21,6 +21,7 @@ import type { MachineEgress, Runtime } from "../drivers/driver.ts";
 import { checkEgress, policyOf } from "../network/egress.ts";
 import { takeAutomaticCheckpoint } from "../operations/checkpoint-machine.ts";
 import { applyEgress } from "../operations/apply-egress.ts";
+import { type CallGate, openGate } from "../lease/call-fence.ts";
 import { connectErrorFrom } from "./connect-errors.ts";
 import { cutOffAfter } from "../operations/cut-off.ts";
 import type { DozeWatch } from "../idle/doze-watch.ts";
@@ -42,12 +43,21 @@ const notBuilt = (): never => {
   throw new ClocheError("unimplemented", "this host is in no cluster");
 };
 
+/** What a host in a cluster has beside. */
+export interface ClusterCalls {
+  gate: CallGate;
+  /** These machines go on; all others that were here before the host was lost are destroyed. */
+  admit(sandboxIds: ReadonlySet<string>): Promise<void>;
+}
+const noCluster: ClusterCalls = { gate: openGate, admit: async () => notBuilt() };
+
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function hostService(
   parts: OperationParts,
   { checkpoints, quota }: { checkpoints: CheckpointCatalogue; quota: CheckpointQuota },
   dozes: DozeWatch,
   samples: MachineSamples,
+  { gate, admit }: ClusterCalls = noCluster,
 ): ServiceImpl<typeof HostService> {
   const { machines, queue, agents, drivers, egress, log } = parts;
 
@@ -57,7 +67,11 @@ export function hostService(
       const began = performance.now();
       const fields = { operation: name, sandbox_id: id, ...logIds() };
       try {
-        const answer = await queue.timed(name, id, body);
+        const stillMay = gate.change(context.requestHeader, id);
+        const answer = await queue.timed(name, id, () => {
+          stillMay();
+          return body();
+        });
         log.info({ ...fields, ms: Math.round(performance.now() - began) }, "done");
         return answer;
       } catch (error) {
@@ -72,6 +86,16 @@ export function hostService(
       throw connectErrorFrom(error);
     }
   };
+  const looking = <T>({ requestHeader }: Called, body: () => T | Promise<T>): Promise<T> =>
+    answer(() => {
+      gate.look(requestHeader);
+      return body();
+    });
+  const changing = <T>({ requestHeader }: Called, body: () => T | Promise<T>): Promise<T> =>
+    answer(() => {
+      gate.change(requestHeader);
+      return body();
+    });
 
   return {
     createMachine: async ({ spec }, context) => {
@@ -92,20 +116,28 @@ export function hostService(
     resumeMachine: async ({ sandboxId }, context) =>
       machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),
     importMachine: () => answer(notBuilt),
-    admitMachines: () => answer(notBuilt),
+    admitMachines: ({ sandboxIds }, context) =>
+      looking(context, async () => {
+        await admit(new Set(sandboxIds));
+        return {};
+      }),
     forkMachine: async ({ sourceSandboxId, spec, group }, context) => {
       const record = await answer(() => specRecord(spec, drivers.runtimes));
       const fork = (): Promise<MachineRecord> => forkMachine(parts, sourceSandboxId, record, group);
       return machines.message(await inTurn("fork", record.id, context, fork));
     },
-    endForkGroup: ({ group }) =>
-      answer(async () => {
+    endForkGroup: ({ group }, context) =>
+      changing(context, async () => {
         await parts.groups.end(group);
         return {};
       }),
-    getMachine: ({ sandboxId }) => answer(() => machines.message(machines.get(sandboxId))),
-    listMachines: () => ({ machines: machines.all().map((record) => machines.message(record)) }),
-    watchMachines: (_request, context) => machines.events.watch(context.signal),
+    getMachine: ({ sandboxId }, context) => looking(context, () => machines.message(machines.get(sandboxId))),
+    listMachines: (_request, context) =>
+      looking(context, () => ({ machines: machines.all().map((record) => machines.message(record)) })),
+    watchMachines: async function* (_request, context) {
+      await looking(context, () => undefined);
+      yield* machines.events.watch(context.signal);
+    },
     updateMachine: ({ sandboxId, idleSuspendSeconds, name, egress: policy }, context) =>
       inTurn("update", sandboxId, context, async () => {
         const wanted = policy === undefined ? undefined : egressRecord(policy);
@@ -119,37 +151,37 @@ export function hostService(
         if (wanted !== undefined) await applyEgress(parts, record);
         return machines.message(record);
       }),
-    getMachineEgress: ({ sandboxId }) =>
-      answer(async () => {
+    getMachineEgress: ({ sandboxId }, context) =>
+      looking(context, async () => {
         const { agentHost } = machines.get(sandboxId);
         if (agentHost === "") return {};
         const { deniedPackets, deniedNames, recent } = await egress.reportOf(agentHost);
         const shown = recent.map(({ lastAtMs, ...denial }) => ({ ...denial, lastAtUnixMs: lastAtMs }));
         return { deniedPackets, deniedNames, recent: shown };
       }),
-    getMachineMetrics: ({ sandboxId }) =>
-      answer(async () => {
+    getMachineMetrics: ({ sandboxId }, context) =>
+      looking(context, async () => {
         const record = machines.get(sandboxId);
         const now = sampleMessage(await samples.now(record));
         return { now, history: samples.history(sandboxId).map(sampleMessage) };
       }),
-    dozeMachine: ({ sandboxId, doze }) =>
-      answer(async () => {
+    dozeMachine: ({ sandboxId, doze }, context) =>
+      changing(context, async () => {
         await dozes.consent(sandboxId, doze);
         return {};
       }),
-    rouseMachine: ({ sandboxId }) =>
-      answer(async () => {
+    rouseMachine: ({ sandboxId }, context) =>
+      changing(context, async () => {
         await machines.doze.rouse(sandboxId);
         return {};
       }),
-    setVerificationKeys: async ({ issuer, keys }) => {
-      await answer(() => agents.setKeys({ issuer, keys: keys.map(readKey) }));
+    setVerificationKeys: async ({ issuer, keys }, context) => {
+      await changing(context, () => agents.setKeys({ issuer, keys: keys.map(readKey) }));
       return {};
     },
     checkpointMachine: ({ sandboxId, checkpointId, name }, context) =>
       withRequestIds(idsOf(context), () =>
-        answer(async () => {
+        changing(context, async () => {
           const isNamed = isDisplayName(name, limits.checkpointNameLength);
           if (!isCheckpointId(checkpointId) || !isNamed)
             throw new ClocheError("invalid_argument", "checkpoint_id and name must be those of a checkpoint");
@@ -158,8 +190,8 @@ export function hostService(
           return checkpointMessage(info);
         }),
       ),
-    listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id }) =>
-      answer(async () => {
+    listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id }, context) =>
+      looking(context, async () => {
         if (id !== "") {
           const one = checkpoints.list(teamId, sandboxId).filter((info) => info.id === id);
           return { checkpoints: one.map(checkpointMessage), nextPageToken: "" };
@@ -173,14 +205,15 @@ export function hostService(
           nextPageToken: page.next ? listPositionText(page.next) : "",
         };
       }),
-    deleteCheckpoint: ({ teamId, id }) =>
-      answer(async () => ({ freedBytes: await checkpoints.delete(teamId, id) })),
-    getHostInfo: () => ({
-      runtimes: drivers.runtimes,
-      templates: ["base"],
-      arch: process.arch,
-      machines: machines.all().length,
-    }),
+    deleteCheckpoint: ({ teamId, id }, context) =>
+      changing(context, async () => ({ freedBytes: await checkpoints.delete(teamId, id) })),
+    getHostInfo: (_request, context) =>
+      looking(context, () => ({
+        runtimes: drivers.runtimes,
+        templates: ["base"],
+        arch: process.arch,
+        machines: machines.all().length,
+      })),
   };
 }
 

@@ -1,0 +1,207 @@
+/**
+ * Takes and renews this host's lease through any gateway.
+ *
+ *   new ──RegisterHost──▶ held ──RenewHost every renew_every_ms──▶ held
+ *    ▲                     │ no gateway answers, until untilMs has passed: over ──a late renewal──▶ held
+ *    └──a renewal is refused: a newer generation, or declared lost──┘
+ *
+ * A term counts from when its call was sent, by this computer's boot clock: neither a slow answer nor a time that the
+ * computer or this process stood still makes it longer. It ends `FREEZE_EARLY_MS` before the gateways' own, so that machines stand still
+ * before anybody may start them elsewhere. Owns nothing that must survive: a new process registers with a generation of its own.
+ */
+import { type Clock, type Log } from "@cloche/base";
+import { type HostLease, type HostRegistryService, HostState } from "@cloche/protocol/host-registry";
+import { type Client, Code, ConnectError } from "@connectrpc/connect";
+
+export type RegistryClient = Pick<
+  Client<typeof HostRegistryService>,
+  "registerHost" | "renewHost" | "leaveHost"
+>;
+
+/** What the host says of itself. */
+export interface HostDescription {
+  /** As in its certificate. */
+  hostId: string;
+  /** host:port that gateways and edges reach it on. */
+  address: string;
+  zone: string;
+  cpuClass: string;
+  capacityMemoryMb: number;
+  /** Release of the host's program. */
+  version: string;
+  labels: Readonly<Record<string, string>>;
+  /** First: the default. */
+  runtimes: readonly string[];
+}
+
+/** `cordoned`: takes no new machines; `draining`: those it has move elsewhere too. */
+export type HostWord = "open" | "cordoned" | "draining";
+
+export interface Term {
+  generation: number;
+  /** By the boot clock: from then on machines stand still. */
+  untilMs: number;
+  word: HostWord;
+}
+
+export interface LeaseKeeperParts {
+  description: HostDescription;
+  /** In the order they are tried; the one that answered last is asked first. At least one. */
+  gateways: readonly RegistryClient[];
+  clock: Pick<Clock, "sleep">;
+  /** This computer's boot clock, milliseconds. */
+  bootMs: () => number;
+  log: Log;
+  /** Each new generation. */
+  registered(term: Term, wasLost: boolean): void;
+  renewed(term: Term): void;
+}
+
+/** A gateway that has not answered by then is taken for gone; the next is asked. */
+export const CALL_MS = 2_000;
+/** Between two rounds of all gateways, none of which answered. */
+export const RETRY_MS = 1_000;
+/** Of 15 s of a lease 12 s are used. */
+export const FREEZE_EARLY_MS = 3_000;
+const LOG_EVERY_MS = 30_000;
+
+export class LeaseKeeper {
+  readonly #parts: LeaseKeeperParts;
+  readonly #stop = new AbortController();
+  #running: Promise<void> | undefined;
+  #generation: number | undefined;
+  #gateway = 0;
+  /** Since the last good answer. */
+  #failures = 0;
+  #toldAtMs = Number.NEGATIVE_INFINITY;
+
+  constructor(parts: LeaseKeeperParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#running ??= this.#keep();
+  }
+
+  /** No more renewals; the lease runs out by itself. Repeatable. */
+  async stop(): Promise<void> {
+    this.#stop.abort(new Error("the host is stopping"));
+    await this.#running;
+  }
+
+  /**
+   * Instead of `stop`, where the machines go on without this program: the host is not declared lost for `awayMs` (at most 15 minutes).
+   * Answers until when machines may run, by the boot clock; undefined where no gateway agreed, so that the last term stands.
+   */
+  async leave(awayMs: number): Promise<number | undefined> {
+    await this.stop();
+    const generation = this.#generation;
+    if (generation === undefined) return undefined;
+    const { description, gateways, log } = this.#parts;
+    const request = { hostId: description.hostId, generation: BigInt(generation), awayMs };
+    for (const _ of gateways) {
+      try {
+        const { sentMs } = await this.#call((gateway, options) => gateway.leaveHost(request, options));
+        return sentMs + awayMs - FREEZE_EARLY_MS;
+      } catch (err) {
+        log.warn({ err }, "a gateway did not hear that this host leaves");
+        this.#gateway += 1;
+      }
+    }
+    return undefined;
+  }
+
+  async #keep(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      const waitMs = await this.#round().catch((error: unknown) => this.#afterFailure(error));
+      await this.#parts.clock.sleep(waitMs, signal).catch(() => undefined);
+    }
+  }
+
+  /** Answers how long to wait for the next. */
+  async #round(): Promise<number> {
+    const { bootMs, renewed, log } = this.#parts;
+    const generation = this.#generation;
+    if (generation === undefined) return this.#register(false);
+    const request = { hostId: this.#parts.description.hostId, generation: BigInt(generation) };
+    try {
+      const { answer, sentMs } = await this.#call((gateway, options) => gateway.renewHost(request, options));
+      renewed(termOf(answer, sentMs));
+      return Math.max(0, sentMs + answer.renewEveryMs - bootMs());
+    } catch (error) {
+      if (ConnectError.from(error).code !== Code.FailedPrecondition) throw error;
+      log.warn({ err: error, generation }, "this host's lease is no longer its own; it registers again");
+      return this.#register(true);
+    }
+  }
+
+  async #register(wasRefused: boolean): Promise<number> {
+    const { description, bootMs, registered, log } = this.#parts;
+    const { capacityMemoryMb, labels, runtimes, ...rest } = description;
+    const request = {
+      ...rest,
+      capacityMemoryMb: BigInt(capacityMemoryMb),
+      labels: { ...labels },
+      runtimes: [...runtimes],
+    };
+    const { answer, sentMs } = await this.#call((gateway, options) => gateway.registerHost(request, options));
+    const term = termOf(answer, sentMs);
+    this.#generation = term.generation;
+    if (wasRefused && !answer.wasLost)
+      log.error(
+        { host_id: description.hostId },
+        "somebody registered as this host: should it go on, two computers have the same CLOCHE_NODE_ID",
+      );
+    registered(term, answer.wasLost);
+    return Math.max(0, sentMs + answer.renewEveryMs - bootMs());
+  }
+
+  /** The next gateway at once, and a pause when all were asked. */
+  #afterFailure(error: unknown): number {
+    const { gateways, bootMs, log } = this.#parts;
+    this.#gateway += 1;
+    this.#failures += 1;
+    const nowMs = bootMs();
+    if (!this.#stop.signal.aborted && nowMs - this.#toldAtMs >= LOG_EVERY_MS) {
+      this.#toldAtMs = nowMs;
+      log.warn({ err: error, failures: this.#failures }, "a gateway did not renew this host's lease");
+    }
+    return this.#failures % gateways.length === 0 ? RETRY_MS : 0;
+  }
+
+  /** `sentMs`: just before it was sent. Throws what the gateway said, or that it said nothing within `CALL_MS`. */
+  async #call<Answer>(
+    send: (gateway: RegistryClient, options: { signal: AbortSignal }) => Promise<Answer>,
+  ): Promise<{ answer: Answer; sentMs: number }> {
+    const { gateways, clock, bootMs } = this.#parts;
+    const gateway = gateways[this.#gateway % gateways.length];
+    if (gateway === undefined) throw new Error("no gateway is configured");
+    const over = new AbortController();
+    const late = clock.sleep(CALL_MS, over.signal).then(() => {
+      throw new ConnectError(`no answer within ${CALL_MS} ms`, Code.DeadlineExceeded);
+    });
+    late.catch(() => undefined);
+    const sentMs = bootMs();
+    try {
+      const answer = await Promise.race([send(gateway, { signal: over.signal }), late]);
+      this.#failures = 0;
+      this.#toldAtMs = Number.NEGATIVE_INFINITY;
+      return { answer, sentMs };
+    } finally {
+      over.abort(new Error("the call is over"));
+    }
+  }
+}
+
+function termOf({ generation, validMs, state }: HostLease, sentMs: number): Term {
+  const untilMs = sentMs + Math.max(0, validMs - FREEZE_EARLY_MS);
+  return { generation: Number(generation), untilMs, word: words[state] };
+}
+
+const words: Record<HostState, HostWord> = {
+  [HostState.UNSPECIFIED]: "open",
+  [HostState.OPEN]: "open",
+  [HostState.CORDONED]: "cordoned",
+  [HostState.DRAINING]: "draining",
+};
