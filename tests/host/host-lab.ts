@@ -9,6 +9,7 @@ import { defaults, newSandboxId } from "@cloche/protocol";
 import { HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { createHost, GvisorDriver, type Host, obtainKeeper } from "../../packages/host/src/index.ts";
+import type { ClusterParts } from "../../packages/host/src/host-parts.ts";
 import type { HealthOptions } from "../../packages/host/src/drivers/health-watch.ts";
 import { childGroups } from "../../packages/host/src/drivers/cgroup.ts";
 import { type Answer, DataPlaneCaller, testKeys } from "../../packages/host/src/testing/data-plane-caller.ts";
@@ -20,6 +21,15 @@ import { agentBuild } from "../../packages/app/src/agent-build.ts";
 import { askAgent } from "../fixtures/agent-call.ts";
 import { LabNetwork } from "../fixtures/lab-network.ts";
 
+/** Of a second host on this computer, and of one in a cluster. */
+export interface LabPlace {
+  /** Of its home. */
+  suffix?: string;
+  cache?: string;
+  blobsDir?: string;
+  cluster?: ClusterParts;
+}
+
 export class HostLab {
   readonly home: string;
   readonly tag: string;
@@ -28,6 +38,7 @@ export class HostLab {
   readonly #network: LabNetwork;
   readonly #ready: number;
   readonly #health: HealthOptions | undefined;
+  readonly #place: LabPlace;
   host!: Host;
   driver!: GvisorDriver;
   client!: ReturnType<typeof createClient<typeof HostService>>;
@@ -39,7 +50,9 @@ export class HostLab {
     keeper: string,
     ready: number,
     health: HealthOptions | undefined,
+    place: LabPlace,
   ) {
+    this.#place = place;
     this.home = home;
     this.tag = instanceTag(home);
     this.artifacts = artifacts;
@@ -54,14 +67,22 @@ export class HostLab {
   }
 
   /** `ready`: machines kept ready by the driver. `health`: how soon one that hangs is ended; default: never. */
-  static async open(ready = 0, health?: HealthOptions): Promise<HostLab> {
-    const home = `/var/tmp/cloche-host-${process.pid}`;
-    const cache = process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache";
+  static async open(ready = 0, health?: HealthOptions, place: LabPlace = {}): Promise<HostLab> {
+    const home = `/var/tmp/cloche-host-${process.pid}${place.suffix ?? ""}`;
+    const cache = place.cache ?? HostLab.cache;
     const progress = (): void => undefined;
     const artifacts = await setUpHost({ home, cache, runsc: "", poolGb: 16, agent: agentBuild, progress });
-    const lab = new HostLab(home, artifacts, await obtainKeeper(cache, progress), ready, health);
+    const lab = new HostLab(home, artifacts, await obtainKeeper(cache, progress), ready, health, place);
     await lab.restart();
     return lab;
+  }
+
+  static get cache(): string {
+    return process.env["CLOCHE_CACHE"] || "/var/tmp/cloche-cache";
+  }
+
+  get blobsDir(): string {
+    return this.#place.blobsDir ?? join(this.home, "blobs");
   }
 
   get runDir(): string {
@@ -103,7 +124,8 @@ export class HostLab {
       drivers: new Map([["gvisor", driver]]),
       templates,
       native,
-      blobs: await openDirectoryStore(join(this.home, "blobs")),
+      blobs: await openDirectoryStore(this.blobsDir),
+      ...(this.#place.cluster && { cluster: this.#place.cluster }),
       dnsServers: ["198.18.0.53"],
       egress: this.#network,
       clock: systemClock,

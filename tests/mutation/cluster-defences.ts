@@ -17,6 +17,9 @@ const keeper = { project: "unit", test: "packages/host/src/lease/lease-keeper.te
 const fence = { project: "unit", test: "packages/host/src/lease/call-fence.test.ts" } as const;
 const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } as const;
 
+const imports = { project: "unit", test: "packages/host/src/operations/import-machine.test.ts" } as const;
+const uploads = { project: "unit", test: "packages/host/src/images/image-uploads.test.ts" } as const;
+
 export const clusterDefences: readonly Defence[] = [
   {
     what: "each of several gateways allows its part of the calls a second",
@@ -299,5 +302,63 @@ export const clusterDefences: readonly Defence[] = [
     replace: "if (at === -1) return resolve(read.toString());",
     ...relay,
     named: "a line that is none",
+  },
+  {
+    what: "an image is unpacked for its own sandbox and team only",
+    file: "packages/host/src/operations/import-machine.ts",
+    find: "if (record[field] !== spec[field])",
+    replace: "if (record[field] === undefined)",
+    ...imports,
+    named: "is refused under",
+  },
+  {
+    what: "the description of an image is whole",
+    file: "packages/host/src/images/image-description.ts",
+    find: "if (end < 0 || digestOf(text) !== whole.slice(0, end))",
+    replace: "if (end < 0)",
+    ...imports,
+    named: "is told and leaves nothing",
+  },
+  {
+    what: "memory that a host cannot restore is left out",
+    file: "packages/host/src/operations/import-machine.ts",
+    find: "await parts.drivers.of(image.record).requireRestorable(snapshot);",
+    replace: "",
+    ...imports,
+    named: "starts from its disk and says so",
+  },
+  {
+    what: "memory is restored on a CPU of its class only",
+    file: "packages/host/src/drivers/gvisor/memory-image.ts",
+    find: "return memoryClass !== undefined && memoryClass === memoryClassOf(present);",
+    replace: "return memoryClass !== undefined;",
+    project: "unit",
+    test: "packages/host/src/drivers/gvisor/memory-image.test.ts",
+    named: "of another class of CPU",
+  },
+  {
+    what: "an instruction that is not known makes another class of CPU",
+    file: "packages/host/src/images/cpu-class.ts",
+    find: '.filter((flag) => flag !== "" && !KERNELS_OWN.has(flag))',
+    replace: '.filter((flag) => flag === "avx2" && !KERNELS_OWN.has(flag))',
+    project: "unit",
+    test: "packages/host/src/images/cpu-class.test.ts",
+    named: "not known here",
+  },
+  {
+    what: "what is stored of a machine ends with its suspension",
+    file: "packages/host/src/machines/machines.ts",
+    find: 'if (next.phase === "running" || next.phase === "stopped" || next.phase === "starting") delete next.stored;',
+    replace: "",
+    ...uploads,
+    named: "uses no key twice",
+  },
+  {
+    what: "uploads of images are few at once",
+    file: "packages/host/src/images/image-uploads.ts",
+    find: "const UPLOADS_AT_ONCE = 2;",
+    replace: "const UPLOADS_AT_ONCE = 64;",
+    ...uploads,
+    named: "no more than two",
   },
 ];

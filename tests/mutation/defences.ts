@@ -409,7 +409,7 @@ export const defences: readonly Defence[] = [
   {
     what: "a memory image of another runtime is not restored",
     file: "packages/host/src/drivers/gvisor/memory-image.ts",
-    find: "if (madeWith.platform !== present.platform) throw new ImageMismatchError(differenceOf(madeWith, present));",
+    find: "if (!isOfOneKind(madeWith, present)) throw new ImageMismatchError(differenceOf(madeWith, present));",
     replace: "",
     project: "host",
     test: "tests/host/machines.test.ts",

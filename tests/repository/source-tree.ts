@@ -43,7 +43,7 @@ export function importsOf(file: SourceFile): string[] {
   const found = new Set<string>();
   const forms = [
     /\b(?:import|export)\b[^;"'`]*?\bfrom\s*["']([^"']+)["']/g,
-    /\bimport\s*["']([^"']+)["']/g,
+    /\bimport\s*["']([^"'\s]+)["']/g,
     /\b(?:import|require|createRequire\([^)]*\))\s*\(\s*["']([^"']+)["']/g,
   ];
   for (const form of forms) for (const match of code.matchAll(form)) found.add(match[1] ?? "");

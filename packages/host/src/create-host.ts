@@ -20,6 +20,8 @@ import { SharedSnapshots } from "./operations/shared-snapshots.ts";
 import { hostMetrics } from "./machines/host-metrics.ts";
 import { hostService } from "./api/host-service.ts";
 import { FileJournal } from "./operations/journal.ts";
+import { ImageUploads } from "./images/image-uploads.ts";
+import { StoredImages } from "./images/stored-images.ts";
 import { IdleWatch } from "./idle/idle-watch.ts";
 import { readyHooks } from "./machines/ready-hooks.ts";
 import { Machines } from "./machines/machines.ts";
@@ -42,6 +44,8 @@ export interface Host {
   readonly service: ServiceImpl<typeof HostService>;
   /** Answers the data plane's checkpoint and restore routes; the edge hands them over. */
   readonly dataPlane: HostDataPlane;
+  /** What this host is registered with: hosts of one class resume each other's memory. Empty: of none. */
+  memoryClass(): Promise<string>;
   /**
    * Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers, and so does what
    * waits for a machine that hangs.
@@ -71,21 +75,16 @@ export function createHost(parts: HostParts): Host {
   );
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
   const groups = new GroupSnapshots(snapshots, parts.clock);
-  const operations: OperationParts = { ...basics, seeds, snapshots, groups };
+  const images = openImages(parts, checkpoints);
+  const operations: OperationParts = { ...basics, seeds, snapshots, groups, images };
+  const uploads = images && new ImageUploads({ ...basics, images });
   const idle = new IdleWatch(basics);
   const samples = new MachineSamples(basics);
   const dozes = new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000);
   hostMetrics({ ...basics, metrics, checkpoints });
   const recovered = Promise.withResolvers<void>();
   let isStopping = false;
-  const coldStarts = new Turns(COLD_STARTS_AT_ONCE);
-  /** Those that have not begun when the host stops are begun by the next start. */
-  const startCold = (id: string): void => {
-    void coldStarts.patiently(parts.clock, COLD_START_PLACE_MS, async () => {
-      if (!isStopping) await coldStart(operations, id);
-    });
-  };
-
+  const startCold = coldStarter(operations, () => isStopping);
   const restarts = new RestartBudget(() => parts.clock.nowMs());
 
   const crashed = (id: string, reason: string): void => {
@@ -95,6 +94,7 @@ export function createHost(parts: HostParts): Host {
   return {
     service: hostService(operations, { checkpoints, quota }, dozes, samples),
     dataPlane: hostDataPlane({ ...basics, checkpoints, quota }),
+    memoryClass: () => drivers.memoryClass(),
     async start() {
       await journal.open();
       await agents.keys.load();
@@ -110,6 +110,7 @@ export function createHost(parts: HostParts): Host {
       idle.start();
       dozes.start();
       samples.start();
+      uploads?.start();
     },
     recovered: recovered.promise,
     async stop({ suspend }) {
@@ -119,6 +120,7 @@ export function createHost(parts: HostParts): Host {
       isStopping = true;
       await bringToRest(operations, { end: suspend });
       if (suspend) await suspendAll(operations);
+      await uploads?.stop();
       await checkpoints.stop();
       machines.events.close();
       for (const driver of drivers.all()) await driver.stop();
@@ -128,8 +130,34 @@ export function createHost(parts: HostParts): Host {
   };
 }
 
+/** Those that have not begun when the host stops are begun by the next start. */
+function coldStarter(operations: OperationParts, isStopping: () => boolean): (id: string) => void {
+  const coldStarts = new Turns(COLD_STARTS_AT_ONCE);
+  return (id) => {
+    void coldStarts.patiently(operations.clock, COLD_START_PLACE_MS, async () => {
+      if (!isStopping()) await coldStart(operations, id);
+    });
+  };
+}
+
+/** Undefined: the host is in no cluster. */
+function openImages(parts: HostParts, checkpoints: CheckpointCatalogue): StoredImages | undefined {
+  const { blobs, native, clock, randomBytes, cluster } = parts;
+  if (cluster === undefined) return undefined;
+  const nowMs = (): number => clock.nowMs();
+  return new StoredImages({
+    archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs, folder: "images" }),
+    blobs,
+    templates: checkpoints.templates,
+    names: cluster.names,
+    generation: () => cluster.generation(),
+    randomBytes,
+    nowMs,
+  });
+}
+
 function openCatalogue(parts: HostParts): CheckpointCatalogue {
-  const { blobs, native, templates, clock, randomBytes, log } = parts;
+  const { blobs, native, templates, clock, randomBytes, log, cluster } = parts;
   return new CheckpointCatalogue({
     dir: join(parts.poolDir, "checkpoints"),
     archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs: () => clock.nowMs() }),
@@ -139,5 +167,6 @@ function openCatalogue(parts: HostParts): CheckpointCatalogue {
     nowMs: () => clock.nowMs(),
     randomBytes,
     log,
+    ...(cluster && { names: cluster.names }),
   });
 }

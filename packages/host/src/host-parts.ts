@@ -2,11 +2,20 @@
 import type { Clock, Log, Metrics } from "@cloche/base";
 import type { CheckpointLimits } from "@cloche/protocol";
 import type { BlobStore } from "./blob/blob-store.ts";
+import type { CheckpointNames } from "./checkpoint/checkpoint-names.ts";
 import type { Templates } from "./disk/template.ts";
 import type { MachineDriver, Runtime } from "./drivers/driver.ts";
 import type { EgressControl } from "./network/egress-control.ts";
 import type { HostJournal } from "./operations/journal.ts";
 import type { Native } from "./sys/native.ts";
+
+/** What a host of a cluster has beside its own. */
+export interface ClusterParts {
+  /** Of this host's lease, as it is now: keys in storage carry it. */
+  generation(): number;
+  /** What counts of what lies in storage. */
+  names: CheckpointNames;
+}
 
 export interface HostParts {
   /** Directory of the reflink pool. */
@@ -19,6 +28,8 @@ export interface HostParts {
   native: Native;
   /** Where checkpoints become durable. */
   blobs: BlobStore;
+  /** Default: it is alone. */
+  cluster?: ClusterParts;
   /** Where operations under way are written down; default: files below `runDir`. */
   journal?: HostJournal;
   /** Name servers that sandboxes ask. */

@@ -1,7 +1,7 @@
 export { listenRelay } from "./relay/relay.ts";
 export { createHost, type Host } from "./create-host.ts";
 export type { HostDataPlane } from "./api/data-plane.ts";
-export type { HostParts } from "./host-parts.ts";
+export type { ClusterParts, HostParts } from "./host-parts.ts";
 export type { MachineDriver, Runtime } from "./drivers/driver.ts";
 export { GvisorDriver, type GvisorOptions } from "./drivers/gvisor/driver.ts";
 export { obtainKeeper } from "./drivers/gvisor/keeper.ts";

@@ -28,6 +28,7 @@ import type { DozeWatch } from "../idle/doze-watch.ts";
 import type { MachineSamples } from "../samples/machine-samples.ts";
 import type { Sample } from "../samples/sample-history.ts";
 import { createMachine } from "../operations/create-machine.ts";
+import { importMachine } from "../operations/import-machine.ts";
 import { destroyMachine } from "../operations/destroy-machine.ts";
 import { forkMachine } from "../operations/fork-machine.ts";
 import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
@@ -115,7 +116,11 @@ export function hostService(
     },
     resumeMachine: async ({ sandboxId }, context) =>
       machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),
-    importMachine: () => answer(notBuilt),
+    importMachine: async ({ spec, imageKey }, context) => {
+      const record = await answer(() => specRecord(spec, drivers.runtimes));
+      const bring = (): Promise<MachineRecord> => importMachine(parts, record, imageKey);
+      return machines.message(await inTurn("import", record.id, context, bring));
+    },
     admitMachines: ({ sandboxIds }, context) =>
       looking(context, async () => {
         await admit(new Set(sandboxIds));

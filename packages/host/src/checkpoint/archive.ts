@@ -1,5 +1,6 @@
 /**
- * Disk images in the blob store. Owns the blobs `checkpoints/<id>` (manifests) and `packs/<pack id>` (compressed chunks).
+ * Images in the blob store. Owns the blobs `checkpoints/<id>` (manifests) and `packs/<pack id>` (compressed chunks); an archive of
+ * another folder has its manifests there.
  *
  *   image on the pool ──write──▶ packs, then the manifest (only now visible) ──materialise──▶ image
  *
@@ -7,7 +8,7 @@
  * extent maps tell, without reading. A pack lives while any manifest names it. A write that a crash cut off leaves packs
  * that no manifest names; `sweep` removes them when they are a day old: younger ones may be of an upload under way elsewhere.
  */
-import { type FileHandle, open, readFile, rm, truncate, writeFile } from "node:fs/promises";
+import { type FileHandle, open, readFile, rm, writeFile } from "node:fs/promises";
 import { promisify } from "node:util";
 import { constants, zstdCompress, zstdDecompress } from "node:zlib";
 import { ClocheError, type RandomBytes } from "@cloche/protocol";
@@ -46,15 +47,25 @@ export interface ArchiveOptions {
   native: Native;
   randomBytes: RandomBytes;
   nowMs(): number;
+  /** Where manifests lie; default `checkpoints`. */
+  folder?: "checkpoints" | "images";
+}
+
+/** An image on this host's pool, and the SHA-256 of each of its chunks; undefined: all zeros. */
+export interface LocalImage {
+  image: string;
+  hashes: readonly (Buffer | undefined)[];
 }
 
 export class CheckpointArchive {
   readonly #options: ArchiveOptions;
   /** Packs of writes under way, own and inherited: neither swept nor deleted. */
   readonly #writing = new PinnedPacks();
+  readonly #folder: string;
 
   constructor(options: ArchiveOptions) {
     this.#options = options;
+    this.#folder = options.folder ?? "checkpoints";
   }
 
   /** Stores `image`; visible and durable when it resolves. `signal` stops it between chunks. */
@@ -87,7 +98,7 @@ export class CheckpointArchive {
       }
       await packs.flush();
       isNamed = true;
-      await this.#options.blobs.put(manifestKey(header.id), await encodeManifest(manifest));
+      await this.#options.blobs.put(this.#manifestKey(header.id), await encodeManifest(manifest));
       return manifest;
     } catch (error) {
       // A manifest whose write failed may be there all the same: then its packs must be.
@@ -102,7 +113,7 @@ export class CheckpointArchive {
 
   /** The manifest in storage; undefined: not visible. Throws ManifestError when it is damaged. */
   async read(id: string): Promise<Manifest | undefined> {
-    const data = await this.#options.blobs.get(manifestKey(id));
+    const data = await this.#options.blobs.get(this.#manifestKey(id));
     if (data === undefined) return undefined;
     const manifest = await decodeManifest(data);
     if (manifest.header.id !== id) throw new ManifestError("it is another checkpoint's");
@@ -119,9 +130,16 @@ export class CheckpointArchive {
     return (await this.#manifests()).filter((entry) => this.#isOld(entry)).map(({ id }) => id);
   }
 
+  #manifestKey(id: string): string {
+    // A folder of images has one for each file of an image: `<key>/<file>`.
+    const isId = this.#folder === "images" ? /^[a-z0-9-]{1,64}\/[a-z0-9._-]{1,64}$/ : /^[a-z0-9-]{1,64}$/;
+    if (!isId.test(id)) throw new ClocheError("not_found", `checkpoint ${id} does not exist`);
+    return `${this.#folder}/${id}`;
+  }
+
   async #manifests(): Promise<{ id: string; modifiedAtMs: number }[]> {
-    const entries = await this.#options.blobs.list("checkpoints/");
-    return entries.map(({ key, modifiedAtMs }) => ({ id: key.slice("checkpoints/".length), modifiedAtMs }));
+    const entries = await this.#options.blobs.list(`${this.#folder}/`);
+    return entries.map(({ key, modifiedAtMs }) => ({ id: key.slice(this.#folder.length + 1), modifiedAtMs }));
   }
 
   /** Infinity: the store does not say when. Such a blob stays. */
@@ -129,16 +147,32 @@ export class CheckpointArchive {
     return this.#options.nowMs() - modifiedAtMs > unnamedKeptMs;
   }
 
-  /** Rebuilds the image at `target` (which must not exist), every chunk verified. Leaves nothing when it throws. */
-  async materialise(manifest: Manifest, target: string): Promise<void> {
-    const file = await open(target, "wx", 0o600);
+  /**
+   * Rebuilds the image at `target` (which must not exist), every chunk verified, and durable. What `local` has of it is taken from
+   * there, sharing its blocks. Leaves nothing when it throws. `signal` stops it between chunks.
+   */
+  async materialise(
+    manifest: Manifest,
+    target: string,
+    { local, signal }: { local?: LocalImage | undefined; signal?: AbortSignal } = {},
+  ): Promise<void> {
+    const { disk_bytes: bytes } = manifest.header;
+    const known = local?.hashes.length === manifest.chunks.length ? local : undefined;
+    if (known !== undefined) await this.#options.native.clone(known.image, target);
+    const file = await open(target, known === undefined ? "wx" : "r+", 0o600);
     try {
-      await truncate(target, manifest.header.disk_bytes);
-      const due = manifest.chunks.flatMap((chunk, index) => (chunk === undefined ? [] : [{ chunk, index }]));
+      await file.truncate(bytes);
+      const due = manifest.chunks.flatMap((chunk, index) =>
+        isAlike(chunk?.sha256, known?.hashes[index]) ? [] : [{ chunk, index }],
+      );
       for (let at = 0; at < due.length; at += chunksAtOnce) {
+        signal?.throwIfAborted();
         await Promise.all(
           due.slice(at, at + chunksAtOnce).map(async ({ chunk, index }) => {
-            const raw = await this.#readChunk(manifest, chunk, index);
+            const raw =
+              chunk === undefined
+                ? zeros.subarray(0, Math.min(chunkBytes, bytes - index * chunkBytes))
+                : await this.#readChunk(manifest, chunk, index);
             await file.write(raw, 0, raw.length, index * chunkBytes);
           }),
         );
@@ -155,7 +189,7 @@ export class CheckpointArchive {
   /** Removes the manifest, then each of its packs that none of `others` names. Answers the bytes freed in storage. */
   async delete(manifest: Manifest, others: Iterable<readonly PackReference[]>): Promise<number> {
     const { blobs } = this.#options;
-    const key = manifestKey(manifest.header.id);
+    const key = this.#manifestKey(manifest.header.id);
     const [entry] = await blobs.list(key);
     await blobs.delete(key);
     const kept = new Set([...others].flatMap((packs) => packs.map((pack) => pack.id)));
@@ -170,7 +204,7 @@ export class CheckpointArchive {
 
   /** Removes a manifest alone. Its packs are swept once nobody names them. */
   async forget(id: string): Promise<void> {
-    await this.#options.blobs.delete(manifestKey(id));
+    await this.#options.blobs.delete(this.#manifestKey(id));
   }
 
   /**
@@ -191,8 +225,31 @@ export class CheckpointArchive {
     return removed;
   }
 
+  /** What `image`, which must stay as it is, has in each chunk. Reads all of it that is no hole. */
+  async localImage(image: string): Promise<LocalImage> {
+    const marks = await this.#chunkMarks(image, undefined);
+    const hashes = Array.from<Buffer | undefined>({ length: marks.length });
+    const file = await open(image, "r");
+    try {
+      const { size } = await file.stat();
+      const due = [...marks.keys()].filter((index) => marks[index] === 0x64); // "d"
+      for (let at = 0; at < due.length; at += chunksAtOnce) {
+        await Promise.all(
+          due.slice(at, at + chunksAtOnce).map(async (index) => {
+            const raw = await readRaw(file, index, size);
+            if (!isZero(raw)) hashes[index] = await sha256(raw);
+          }),
+        );
+      }
+    } finally {
+      await file.close();
+    }
+    return { image, hashes };
+  }
+
   async #chunkMarks(image: string, base: string | undefined): Promise<Buffer> {
-    const out = `${image}.chunks`;
+    const suffix = Buffer.from(this.#options.randomBytes(4)).toString("hex");
+    const out = `${image}.${suffix}.chunks`;
     try {
       await writeFile(out, "");
       await this.#options.native.chunkMap(image, base, out, chunkBytes);
@@ -333,10 +390,7 @@ async function prepareChunk(
   index: number,
   diskBytes: number,
 ): Promise<PreparedChunk | undefined> {
-  const length = Math.min(chunkBytes, diskBytes - index * chunkBytes);
-  const raw = Buffer.alloc(length);
-  const { bytesRead } = await file.read(raw, 0, length, index * chunkBytes);
-  if (bytesRead !== length) throw new Error(`the image ended in chunk ${index}`);
+  const raw = await readRaw(file, index, diskBytes);
   if (isZero(raw)) return undefined;
   const [stored, digest] = await Promise.all([
     compress(raw, { params: { [constants.ZSTD_c_compressionLevel]: compressionLevel } }),
@@ -345,6 +399,17 @@ async function prepareChunk(
   return { stored, sha256: digest };
 }
 
+async function readRaw(file: FileHandle, index: number, bytes: number): Promise<Buffer> {
+  const length = Math.min(chunkBytes, bytes - index * chunkBytes);
+  const raw = Buffer.alloc(length);
+  const { bytesRead } = await file.read(raw, 0, length, index * chunkBytes);
+  if (bytesRead !== length) throw new Error(`the image ended in chunk ${index}`);
+  return raw;
+}
+
+const isAlike = (one: Buffer | undefined, other: Buffer | undefined): boolean =>
+  one === undefined || other === undefined ? one === other : one.equals(other);
+
 const zeros = Buffer.alloc(chunkBytes);
 const isZero = (raw: Buffer): boolean => raw.equals(zeros.subarray(0, raw.length));
 
@@ -352,8 +417,4 @@ async function sha256(data: Buffer): Promise<Buffer> {
   return Buffer.from(await webcrypto.subtle.digest("SHA-256", data as BufferSource));
 }
 
-const manifestKey = (id: string): string => {
-  if (!/^[a-z0-9-]{1,64}$/.test(id)) throw new ClocheError("not_found", `checkpoint ${id} does not exist`);
-  return `checkpoints/${id}`;
-};
 const packKey = (id: string): string => `packs/${id}`;

@@ -28,18 +28,18 @@ import {
   type RandomBytes,
 } from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive } from "./archive.ts";
+import type { CheckpointNames } from "./checkpoint-names.ts";
 import { type CheckpointHeader, type Manifest, ManifestError, type PackReference } from "./manifest.ts";
+import { type DiskTemplate, TEMPLATE, TemplateBases } from "./template-bases.ts";
 
 export interface CheckpointOptions {
   /** `<pool>/checkpoints`. */
   dir: string;
   archive: CheckpointArchive;
   /** What disks start from. */
-  template: {
-    /** Changes with its content. */
-    readonly name: string;
-    image(diskMb: number): Promise<string>;
-  };
+  template: DiskTemplate;
+  /** Of a host in a cluster: what it finds in storage counts only where this names it. */
+  names?: CheckpointNames;
   /** How many images stay on the pool after they are visible. */
   localImages: number;
   /** Called for each exclusive byte count that a deletion frees on the pool. */
@@ -83,21 +83,20 @@ interface Entry {
 }
 
 const longestRetryMs = 60_000;
-/** Ids of templates' manifests begin so; checkpoints' do not (isCheckpointId). */
-const TEMPLATE = "template-";
 
 export class CheckpointCatalogue {
   readonly #options: CheckpointOptions;
   readonly #entries = new Map<string, Entry>();
   readonly #queue = new SerialQueue();
   readonly #stopping = new AbortController();
-  readonly #templates = new Map<string, Promise<BaseOfCheckpoint>>();
+  readonly #templates: TemplateBases;
   #uploads: Promise<void> = Promise.resolve();
   /** Who waits for a checkpoint to be in storage, by its id. */
   readonly #waiting = new Map<string, Set<() => void>>();
 
   constructor(options: CheckpointOptions) {
     this.#options = options;
+    this.#templates = new TemplateBases({ ...options, signal: this.#stopping.signal });
   }
 
   /** Reads what is there, local and in storage; completes what a crash cut off; begins uploads again. */
@@ -227,6 +226,11 @@ export class CheckpointCatalogue {
     return this.#finishDelete(id, entry);
   }
 
+  /** What disks start from, in storage too. */
+  get templates(): TemplateBases {
+    return this.#templates;
+  }
+
   /** How many wait for their upload or are in it. */
   get uploading(): number {
     return [...this.#entries.values()].filter(({ upload }) => upload !== undefined).length;
@@ -351,41 +355,7 @@ export class CheckpointCatalogue {
       if (manifest !== undefined) return { base: { image: leased.image, manifest }, release: leased.release };
       leased.release();
     }
-    return { base: await this.#templateBase(info.disk_mb), release: () => undefined };
-  }
-
-  #templateBase(diskMb: number): Promise<BaseOfCheckpoint | undefined> {
-    const key = String(diskMb);
-    let base = this.#templates.get(key);
-    if (base === undefined) {
-      base = this.#storeTemplate(diskMb);
-      this.#templates.set(key, base);
-      base.catch(() => this.#templates.delete(key));
-    }
-    return base;
-  }
-
-  /** The template's own chunks are stored once, as a manifest that belongs to no team. */
-  async #storeTemplate(diskMb: number): Promise<BaseOfCheckpoint> {
-    const { archive, template } = this.#options;
-    const { name } = template;
-    const image = await template.image(diskMb);
-    const id = `${TEMPLATE}${name}-${diskMb}`;
-    const known = await archive.read(id).catch(() => undefined);
-    if (known !== undefined) return { image, manifest: known };
-    const header: CheckpointHeader = {
-      id,
-      name,
-      team_id: "",
-      sandbox_id: "",
-      created_at: rfc3339(this.#options.nowMs()),
-      size_bytes: 0,
-      runtime: "",
-      disk_bytes: diskMb * 1024 * 1024,
-      disk_mb: diskMb,
-      running_services: [],
-    };
-    return { image, manifest: await archive.write(header, image, undefined, this.#stopping.signal) };
+    return { base: await this.#templates.of(info.disk_mb), release: () => undefined };
   }
 
   async #fetch(entry: Entry): Promise<void> {
@@ -447,9 +417,7 @@ export class CheckpointCatalogue {
    */
   async #packsOfOthers(id: string): Promise<PackReference[][]> {
     const others = [...this.#entries].filter(([other]) => other !== id).map(([, entry]) => entry.info.packs);
-    const templates = await Promise.allSettled(this.#templates.values());
-    for (const result of templates)
-      if (result.status === "fulfilled") others.push(result.value.manifest.packs);
+    for (const { packs } of await this.#templates.manifests()) others.push(packs);
     for (const other of await this.#options.archive.list()) {
       if (other === id || this.#entries.get(other)?.info.visible) continue;
       const manifest = await this.#options.archive.read(other).catch((error: unknown) => {

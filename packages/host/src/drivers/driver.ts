@@ -189,6 +189,11 @@ export interface MachineDriver {
   /** Throws ImageMismatchError for a snapshot of which `restore` would say so without making a machine. */
   requireRestorable(from: SnapshotFiles): Promise<void>;
   /**
+   * Hosts whose answers are equal restore each other's memory, where both have the agent of that content. `from`: of that snapshot,
+   * else of those made now. Undefined, or no such method: the memory is of use on this host only.
+   */
+  memoryClass?(from?: SnapshotFiles): Promise<string | undefined>;
+  /**
    * A machine from a snapshot: the same one again (resume) or a clone with new files (fork). The caller made
    * `files.diskImage` as a clone of `snapshotDisk(from)`. Never changes `from`.
    */

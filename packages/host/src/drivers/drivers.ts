@@ -31,4 +31,10 @@ export class Drivers {
       `runtime: ${runtime} is not available on this host; available: ${this.runtimes.join(", ")}`,
     );
   }
+
+  /** Hosts of one class resume each other's memory. Empty: of none. */
+  async memoryClass(): Promise<string> {
+    const classes = await Promise.all(this.all().map((driver) => driver.memoryClass?.()));
+    return classes.find((one) => one !== undefined) ?? "";
+  }
 }

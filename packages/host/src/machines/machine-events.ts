@@ -58,6 +58,10 @@ export class MachineEvents {
     this.#closing.abort();
   }
 
+  get isClosed(): boolean {
+    return this.#closing.signal.aborted;
+  }
+
   async *watch(signal: AbortSignal): AsyncGenerator<MachineEvent> {
     const ended = AbortSignal.any([signal, this.#closing.signal]);
     const watcher: Watcher = { events: [], wake: () => undefined };

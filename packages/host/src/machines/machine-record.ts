@@ -12,6 +12,7 @@ import {
   writeDurably,
 } from "@cloche/base";
 import type { MachineFiles, MachineResources, Runtime } from "../drivers/driver.ts";
+import type { StoredImageNote } from "../images/stored-image-note.ts";
 import type { MachinePhaseName } from "./phases.ts";
 
 export interface MachineSpecRecord extends MachineResources {
@@ -54,6 +55,8 @@ export interface MachineRecord extends MachineSpecRecord {
   snapshot?: string;
   /** What the agent in that image accepts. */
   snapshotSecret?: string;
+  /** Of a suspended machine in a cluster, once its image is in storage; gone when it runs. */
+  stored?: StoredImageNote;
   /** A restore in place that was under way: the image that counts until it is done is `disk`. */
   restore?: RestoreNote;
 }

@@ -152,11 +152,13 @@ export class Machines {
       (fields.agentPort !== undefined && fields.agentPort !== record.agentPort);
     const next: MachineRecord = { ...record, ...fields, epoch: record.epoch + (news ? 1 : 0) };
     if (beginsToRun(record.phase, next.phase)) next.runningSinceMs = this.#clock.nowMs();
+    // A resume that fails leaves what was suspended as it was.
+    if (next.phase === "running" || next.phase === "stopped" || next.phase === "starting") delete next.stored;
     await this.store.save(next, { durable: options.durable ?? false });
     this.#records.set(id, next);
     // A suspension that has begun goes on to ask its agent.
     if (next.phase !== "running" && next.phase !== "suspending") this.doze.forget(id);
-    if (news || next.errorMessage !== record.errorMessage) this.#emit(next);
+    if (news || next.errorMessage !== record.errorMessage || next.stored !== record.stored) this.#emit(next);
     return next;
   }
 
@@ -219,6 +221,7 @@ export class Machines {
       busy: this.#busy.has(record.id),
       runningSinceUnixMs: BigInt(record.runningSinceMs ?? 0),
       doze: this.doze.count(record.id),
+      ...(record.phase === "suspended" && record.stored !== undefined && { storedImage: record.stored }),
       channelKey: hasChannel(record) ? channelKeyOf(record.controlSecret) : new Uint8Array(),
     });
   }

@@ -7,6 +7,7 @@
  *      │  └── start_failed ─┘                │ │  └──────────┘ suspend_failed  ▼
  *      └────────────── ended ───────────────┘ └───────────── started ─────── resuming ─resume_failed─▶ suspended
  *
+ *     starting ──imported──▶ suspended
  *     any ──gave_up──▶ failed ──resume_failed──▶ suspended          any ──destroy──▶ destroying ──▶ (no record)
  *
  * Steps of a saga are repeated after a crash, and an undo begins where the last step left off, which may have been the commit:
@@ -35,6 +36,8 @@ export type PhaseTrigger =
   | "suspended"
   | "resume"
   | "resume_failed"
+  /** It came out of an image in storage. */
+  | "imported"
   /** A start of the service found its processes alive. */
   | "adopted"
   /** Its processes are gone, and its memory with them: it starts from its disk. */
@@ -48,7 +51,14 @@ type Row = Partial<Record<PhaseTrigger, MachinePhaseName>>;
 const anywhere: Row = { gave_up: "failed", destroy: "destroying" };
 
 export const phaseTable: Readonly<Record<MachinePhaseName, Row>> = {
-  starting: { ...anywhere, start: "starting", started: "running", start_failed: "stopped", ended: "stopped" },
+  starting: {
+    ...anywhere,
+    start: "starting",
+    started: "running",
+    start_failed: "stopped",
+    imported: "suspended",
+    ended: "stopped",
+  },
   running: {
     ...anywhere,
     started: "running",
@@ -70,6 +80,7 @@ export const phaseTable: Readonly<Record<MachinePhaseName, Row>> = {
   suspended: {
     ...anywhere,
     suspended: "suspended",
+    imported: "suspended",
     suspend_failed: "running",
     resume: "resuming",
     resume_failed: "suspended",

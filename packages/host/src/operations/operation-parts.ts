@@ -1,6 +1,7 @@
 // What the operations of a machine work with.
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { GroupSnapshots } from "./group-snapshots.ts";
+import type { StoredImages } from "../images/stored-images.ts";
 import type { MachineParts } from "./parts.ts";
 import type { SharedSnapshots } from "./shared-snapshots.ts";
 
@@ -8,4 +9,6 @@ export interface OperationParts extends MachineParts {
   seeds: DiskSeeds;
   snapshots: SharedSnapshots;
   groups: GroupSnapshots;
+  /** Of a host in a cluster. */
+  images?: StoredImages | undefined;
 }

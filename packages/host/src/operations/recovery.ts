@@ -8,6 +8,7 @@ import { applyEgress } from "./apply-egress.ts";
 import { ClocheError } from "@cloche/protocol";
 import { createSteps } from "./create-machine.ts";
 import { destroyMachine } from "./destroy-machine.ts";
+import { importSteps } from "./import-machine.ts";
 import { dropSnapshots } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { Parts } from "./parts.ts";
@@ -29,6 +30,7 @@ const sagas: Record<string, Steps> = {
   suspend_to_disk: suspendToDiskSteps as Steps,
   resume: resumeSteps as Steps,
   fork: forkSteps as Steps,
+  import: importSteps as Steps,
 };
 
 /** Recovered side by side, of those that still have their time. */

@@ -56,11 +56,11 @@ async function undoFailed(parts: OperationParts, id: string): Promise<void> {
   );
 }
 
-/** It was suspended without its memory: its disk is in place. */
+/** It was suspended without its memory, or came here without it, which its record says: its disk is in place. */
 async function startFromDisk(parts: OperationParts, id: string): Promise<MachineRecord> {
   const { machines } = parts;
   await giveBack(parts, id);
-  const errorMessage = withoutMemory("it was suspended without it");
+  const errorMessage = machines.get(id).errorMessage || withoutMemory("it was suspended without it");
   await machines.move(id, "ended", { errorMessage }, { durable: true });
   return startMachine(parts, id);
 }

@@ -18,6 +18,7 @@ import {
   systemClock,
 } from "@cloche/base";
 import { channel, ClocheError } from "@cloche/protocol";
+import type { BlobStore } from "../blob/blob-store.ts";
 import { openDirectoryStore } from "../blob/directory-store.ts";
 import {
   type SnapshotHooks,
@@ -32,6 +33,7 @@ import {
 } from "../drivers/driver.ts";
 import type { Native } from "../sys/native.ts";
 import { createHost, type Host } from "../create-host.ts";
+import type { ClusterParts } from "../host-parts.ts";
 import { FileJournal, type HostJournal } from "../operations/journal.ts";
 
 /** What lives in a fake machine: the agent's memory. The disk is a text file. */
@@ -67,6 +69,11 @@ export class FakeWorld {
   keeps: "machine" | "disk" | undefined;
   /** No memory can be restored. */
   imagesAreLost = false;
+  /** Set before `start`: the host is one of a cluster's, whose storage lies in `blobsDir`. */
+  cluster: ClusterParts | undefined;
+  blobsDir: string;
+  /** Kind of processor: what another kind saved cannot be restored. */
+  memoryClass = "cpu-1";
   /** One that was made ahead and assigned, by `makeAhead`. */
   #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
   #hooks: ReadyHooks | undefined;
@@ -82,6 +89,7 @@ export class FakeWorld {
 
   constructor(dir: string) {
     this.dir = dir;
+    this.blobsDir = join(dir, "blobs");
   }
 
   static async open(): Promise<FakeWorld> {
@@ -184,7 +192,8 @@ export class FakeWorld {
       drivers: new Map([["gvisor", this.#driver(generation)]]),
       templates: { key: "t", ofSize: async () => template },
       native,
-      blobs: await openDirectoryStore(join(this.dir, "blobs")),
+      blobs: await this.#blobs(generation),
+      ...(this.cluster && { cluster: this.cluster }),
       journal: this.#journal(generation),
       dnsServers: [],
       egress: {
@@ -198,6 +207,18 @@ export class FakeWorld {
     });
     await this.host.start();
     return this.host;
+  }
+
+  /** Reading is an effect where it belongs to an operation: on a single machine none reads from storage. */
+  async #blobs(generation: number): Promise<BlobStore> {
+    const store = await openDirectoryStore(this.blobsDir);
+    if (this.cluster === undefined) return store;
+    return {
+      put: (key, data) => (generation === this.#generation ? store.put(key, data) : never()),
+      get: (key, range) => this.#effect(generation, "blob get", () => store.get(key, range)),
+      delete: (key) => store.delete(key),
+      list: (prefix) => store.list(prefix),
+    };
   }
 
   async close(): Promise<void> {
@@ -316,7 +337,9 @@ export class FakeWorld {
         await hooks.flush();
         await effect("snapshot", async () => {
           const machine = living(files);
-          await writeFile(join(into.dir, "memory"), JSON.stringify(machine.memory));
+          // More than is kept beside the chunks.
+          await writeFile(join(into.dir, "memory"), JSON.stringify(machine.memory).padEnd(32 * 1024));
+          await writeFile(join(into.dir, "made-with"), this.memoryClass);
           await copyFile(machine.disk, snapshotDisk(into));
           machine.paused = stays;
         });
@@ -327,7 +350,13 @@ export class FakeWorld {
           const machine = this.machines.get(files.id);
           if (machine) machine.paused = false;
         }),
-      requireRestorable: async () => {
+      memoryClass: async (from) =>
+        from === undefined ? this.memoryClass : await readFile(join(from.dir, "made-with"), "utf8"),
+      requireRestorable: async ({ dir }) => {
+        if ((await readFile(join(dir, "made-with"), "utf8")) !== this.memoryClass)
+          throw new ImageMismatchError(
+            "the memory was saved on another kind of processor than this host has",
+          );
         if (this.imagesAreLost) throw new ImageMismatchError("the memory image is damaged");
       },
       restore: (files, from: SnapshotFiles) =>

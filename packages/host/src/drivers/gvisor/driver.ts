@@ -8,6 +8,7 @@ import { dirname, join } from "node:path";
 import { allDone, CleanupStack, step, Turns } from "@cloche/base";
 import { ClocheError, defaults, firstReleaseAgentPort } from "@cloche/protocol";
 import { DiskFault } from "../../disk/disk.ts";
+import { readCpuClass } from "../../images/cpu-class.ts";
 import type { Native } from "../../sys/native.ts";
 import { prepareParent, removeGroup } from "../cgroup.ts";
 import {
@@ -28,7 +29,14 @@ import type { NetworkSlots } from "../network-slots.ts";
 import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { MachineUnits } from "./machine-units.ts";
-import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
+import {
+  memoryClassOf,
+  memoryClassOfImage,
+  noteMadeWith,
+  requireForkable,
+  requireRestorable,
+  restoreError,
+} from "./memory-image.ts";
 import { sweepReadyDisks } from "./pool/ready-disks.ts";
 import { ReadyPool } from "./pool/ready-pool.ts";
 import { type MadeWith, platformKey, type Template, templateKey } from "./pool/template.ts";
@@ -81,6 +89,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
   readonly #exits: ExitWatch;
   /** By version of runsc. */
   readonly #platforms = new Map<string, Promise<string>>();
+  #cpuClass: Promise<string> | undefined;
   #ready: ReadyPool | undefined;
   readonly #turns = new Turns(madeAtOnce());
 
@@ -201,6 +210,10 @@ export class GvisorDriver implements MachineDriver, Freezer {
 
   async requireRestorable(from: SnapshotFiles): Promise<void> {
     await requireRestorable(from.dir, await this.#madeWith());
+  }
+
+  async memoryClass(from?: SnapshotFiles): Promise<string | undefined> {
+    return from === undefined ? memoryClassOf(await this.#madeWith()) : await memoryClassOfImage(from.dir);
   }
 
   async restore(
@@ -350,7 +363,9 @@ export class GvisorDriver implements MachineDriver, Freezer {
   ): Promise<MadeWith> {
     const platform = this.#platforms.get(runscVersion) ?? platformKey(runscVersion);
     this.#platforms.set(runscVersion, platform);
-    return { agentRootDir, platform: await platform, ...(runscVersion !== "" && { runscVersion }) };
+    this.#cpuClass ??= readCpuClass();
+    const cpu = { platform: await platform, cpuClass: await this.#cpuClass };
+    return { agentRootDir, ...cpu, ...(runscVersion !== "" && { runscVersion }) };
   }
 
   #newSecret(): string {

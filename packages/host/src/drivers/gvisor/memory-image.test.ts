@@ -1,4 +1,4 @@
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -49,6 +49,33 @@ describe("requireRestorable", () => {
     const { message, code } = await refusal();
     expect([message, code]).toEqual([expect.stringMatching(words), "failed_precondition"]);
     expect(message).not.toContain("/");
+  });
+
+  const ofClass = { agentRootDir: "/", platform: "p0", cpuClass: "c1", runscVersion: "20260905.0" };
+
+  it("takes an image of this gVisor and class of CPU, whatever other flags its CPU had", async () => {
+    await noteMadeWith(dir, ofClass, false);
+    expect(await requireRestorable(dir, { ...present, cpuClass: "c1" })).toEqual(ofClass);
+  });
+
+  it.each([
+    ["class of CPU", { cpuClass: "c2" }, /another kind of processor/],
+    ["gVisor", { runscVersion: "20260101.0" }, /saved by gVisor 20260101.0/],
+    ["class, of an earlier release", { cpuClass: undefined }, /another kind of processor/],
+  ])("refuses an image of another %s", async (_, difference, words) => {
+    await noteMadeWith(dir, { ...ofClass, ...difference } as typeof ofClass, false);
+    const host = { ...present, cpuClass: "c1" };
+    await expect(requireRestorable(dir, host)).rejects.toThrow(words);
+  });
+
+  it("restores from the agent's root of the same content in this host's cache, wherever that lies", async () => {
+    const root = join(dir, "agent-root-0067e835c1363333");
+    await mkdir(root);
+    await noteMadeWith(dir, { ...present, agentRootDir: "/elsewhere/agent-root-0067e835c1363333" }, false);
+    const host = { ...present, agentRootDir: join(dir, "agent-root-1fa1953859cea02a") };
+    expect((await requireRestorable(dir, host)).agentRootDir).toBe(root);
+    await rm(root, { recursive: true });
+    await expect(requireRestorable(dir, host)).rejects.toThrow(/no longer in this host's cache/);
   });
 
   it.each([

@@ -1,8 +1,9 @@
 // What a memory image was made with, noted beside it in the file `made-with`, and whether this host can restore it. An image
-// belongs to the version of the sentry that wrote it, to the CPU it ran on, and to the agent's root whose files it names.
+// belongs to the version of the sentry that wrote it, to the class of the CPU it ran on, and to the content of the agent's root
+// whose files it names: where that root lies on a host does not matter, gVisor opens its files below whatever root it is given.
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { createDurably, readJsonFile } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { CommandError } from "../../sys/run.ts";
@@ -23,15 +24,38 @@ export async function noteMadeWith(dir: string, madeWith: MadeWith, durable: boo
   await write(join(dir, FILE), JSON.stringify(madeWith));
 }
 
-/** Throws ImageMismatchError, with the reason in public words, for an image that this host can never restore. */
+/**
+ * What it was made with, with the agent's root as it lies on this host. Throws ImageMismatchError, with the reason in public words,
+ * for an image that this host can never restore.
+ */
 export async function requireRestorable(dir: string, present: MadeWith): Promise<MadeWith> {
   const madeWith = await readNote(dir);
-  if (madeWith.platform !== present.platform) throw new ImageMismatchError(differenceOf(madeWith, present));
-  if (!existsSync(madeWith.agentRootDir))
+  if (!isOfOneKind(madeWith, present)) throw new ImageMismatchError(differenceOf(madeWith, present));
+  // The root of that content among this host's own comes first: the path is that of the host that wrote the image.
+  const roots = [join(dirname(present.agentRootDir), basename(madeWith.agentRootDir)), madeWith.agentRootDir];
+  const agentRootDir = roots.find((path) => existsSync(path));
+  if (agentRootDir === undefined)
     throw new ImageMismatchError(
       "the agent that the memory was saved with is no longer in this host's cache",
     );
-  return madeWith;
+  return { ...madeWith, agentRootDir };
+}
+
+/** Whoever has these restores what others of one kind saved. Undefined: no other host can be told apart from those that cannot. */
+export function memoryClassOf({ cpuClass, runscVersion }: MadeWith): string | undefined {
+  return cpuClass === undefined || runscVersion === undefined
+    ? undefined
+    : `${cpuClass}.gvisor-${runscVersion}`;
+}
+
+/** Of an image on disk. */
+export const memoryClassOfImage = async (dir: string): Promise<string | undefined> =>
+  memoryClassOf(await readNote(dir));
+
+function isOfOneKind(madeWith: MadeWith, present: MadeWith): boolean {
+  if (madeWith.platform === present.platform) return true;
+  const memoryClass = memoryClassOf(madeWith);
+  return memoryClass !== undefined && memoryClass === memoryClassOf(present);
 }
 
 async function readNote(dir: string): Promise<MadeWith> {
@@ -56,7 +80,7 @@ const sentryText = (runscVersion: string | undefined): string =>
 
 /** A clone of a machine whose sentry is of another version than those that restore now: refused before it is paused. */
 export function requireForkable(source: MadeWith, present: MadeWith): void {
-  if (source.platform === present.platform) return;
+  if (isOfOneKind(source, present)) return;
   throw new ClocheError(
     "failed_precondition",
     `the source has run since before an upgrade, and its memory cannot be cloned: it is run by ${sentryText(source.runscVersion)}, which gVisor ${present.runscVersion} of this host cannot restore; ` +

@@ -92,10 +92,15 @@ export class TemplateStore {
 
 /** What a memory image needs to be restored, beside itself. */
 export interface MadeWith {
-  /** The agent's root, whose files the image names. Content-addressed: an upgrade makes a new one beside it. */
+  /**
+   * The agent's root, whose files the image names, on the host that wrote it. Its last part is its content's key: the root of
+   * that key in another host's cache is the same. An upgrade makes a new one beside it.
+   */
   agentRootDir: string;
-  /** Of the sentry that wrote it and the CPU: gVisor restores only its own version's images, on a CPU that lacks no feature. */
+  /** Of the sentry that wrote it and the very CPU, all its flags: equal ones restore. */
   platform: string;
+  /** Of that CPU (images/cpu-class.ts): with the same `runscVersion` restores too. Absent: an earlier release wrote it. */
+  cpuClass?: string;
   /** Of that sentry, for words. Absent: an earlier release wrote it, or started the sentry. */
   runscVersion?: string;
   /** Where the agent in it listens, of an image of a machine. Absent: made by the first release. */

@@ -1,0 +1,119 @@
+/**
+ * What uploads and downloads need not carry: the image of a fresh disk, which every host makes itself. Its own chunks are stored
+ * once, as a manifest that belongs to no team.
+ *
+ * On a single machine that manifest is named by the template's key. Hosts of a cluster each build their template, and its
+ * bytes may differ (a file system has an id of its own): there the content itself is in the name, and a chunk counts as the
+ * same only by its SHA-256.
+ */
+import { createHash } from "node:crypto";
+import { stat } from "node:fs/promises";
+import { rfc3339 } from "@cloche/base";
+import type { BaseOfCheckpoint, CheckpointArchive, LocalImage } from "./archive.ts";
+import type { CheckpointNames } from "./checkpoint-names.ts";
+import type { CheckpointHeader, Manifest } from "./manifest.ts";
+
+/** Ids of templates' manifests begin so; checkpoints' do not (isCheckpointId). */
+export const TEMPLATE = "template-";
+
+/** A template's name lasts 30 days after it was last held. */
+const HOLD_AGAIN_MS = 12 * 3_600_000;
+
+/** What disks start from. */
+export interface DiskTemplate {
+  /** Changes with its content. */
+  readonly name: string;
+  image(diskMb: number): Promise<string>;
+}
+
+export interface TemplateBasesOptions {
+  archive: CheckpointArchive;
+  template: DiskTemplate;
+  /** Of a host in a cluster. */
+  names?: Pick<CheckpointNames, "hold"> | undefined;
+  nowMs(): number;
+  /** Ends uploads. */
+  signal: AbortSignal;
+}
+
+export class TemplateBases {
+  readonly #options: TemplateBasesOptions;
+  readonly #bases = new Map<number, Promise<BaseOfCheckpoint>>();
+  readonly #heldAtMs = new Map<number, number>();
+  readonly #locals = new Map<number, Promise<LocalImage>>();
+
+  constructor(options: TemplateBasesOptions) {
+    this.#options = options;
+  }
+
+  /** For an upload: its image, and its manifest in storage. */
+  async of(diskMb: number): Promise<BaseOfCheckpoint> {
+    const base = await kept(this.#bases, diskMb, () => this.#store(diskMb));
+    const { nowMs } = this.#options;
+    if (nowMs() - (this.#heldAtMs.get(diskMb) ?? 0) > HOLD_AGAIN_MS) await this.#hold(diskMb, base.manifest);
+    return base;
+  }
+
+  /** For a download. Undefined on a single machine, where an image that is fetched was evicted, and is stored whole. */
+  async local(diskMb: number): Promise<LocalImage | undefined> {
+    const { names, template, archive } = this.#options;
+    if (names === undefined) return undefined;
+    return await kept(this.#locals, diskMb, async () => archive.localImage(await template.image(diskMb)));
+  }
+
+  /** Those in storage that uploads of this process stand on. */
+  async manifests(): Promise<Manifest[]> {
+    const bases = await Promise.allSettled(this.#bases.values());
+    return bases.flatMap((base) => (base.status === "fulfilled" ? [base.value.manifest] : []));
+  }
+
+  async #store(diskMb: number): Promise<BaseOfCheckpoint> {
+    const { archive, template, nowMs, signal } = this.#options;
+    const image = await template.image(diskMb);
+    const local = await this.local(diskMb);
+    const name = local === undefined ? template.name : digestOf(local);
+    const id = `${TEMPLATE}${name}-${diskMb}`;
+    const known = await archive.read(id).catch(() => undefined);
+    if (known !== undefined) return { image, manifest: known };
+    const header: CheckpointHeader = {
+      id,
+      name: template.name,
+      team_id: "",
+      sandbox_id: "",
+      created_at: rfc3339(nowMs()),
+      size_bytes: 0,
+      runtime: "",
+      disk_bytes: (await stat(image)).size,
+      disk_mb: diskMb,
+      running_services: [],
+    };
+    return { image, manifest: await archive.write(header, image, undefined, signal) };
+  }
+
+  async #hold(diskMb: number, { header, packs }: Manifest): Promise<void> {
+    const { names, nowMs } = this.#options;
+    await names?.hold({ name: `checkpoints/${header.id}`, inherited: [], own: packs });
+    this.#heldAtMs.set(diskMb, nowMs());
+  }
+}
+
+/** Twice the same image: the same; it is kept short, for it is part of a key. */
+function digestOf({ hashes }: LocalImage): string {
+  const digest = createHash("sha256");
+  for (const hash of hashes) digest.update(hash ?? "0");
+  return digest.digest("hex").slice(0, 32);
+}
+
+/** What failed is tried again by the next who asks. */
+function kept<Value>(
+  map: Map<number, Promise<Value>>,
+  key: number,
+  make: () => Promise<Value>,
+): Promise<Value> {
+  const known = map.get(key);
+  if (known !== undefined) return known;
+  const made = make();
+  map.set(key, made);
+  made.catch(() => map.delete(key));
+  return made;
+}

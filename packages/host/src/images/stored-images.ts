@@ -1,0 +1,214 @@
+/**
+ * Suspended machines in storage: disk and memory at one instant, for any host of the cluster.
+ *
+ *   images/<key>/<file>    manifest of one file's chunks (checkpoint/manifest.ts), which lie in packs
+ *   images/<key>/image     what machine it is and which files there are, written last
+ *
+ * A key is used once: a try that failed, or came too late, never shares one with what counts. Of the disk only what differs
+ * from the template is stored and fetched; zeros take nothing. Every chunk is verified by its SHA-256 before it is believed.
+ */
+import { readdir, readFile, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { rfc3339, syncFile } from "@cloche/base";
+import { ClocheError, type RandomBytes } from "@cloche/protocol";
+import type { BlobStore } from "../blob/blob-store.ts";
+import type { BaseOfCheckpoint, CheckpointArchive } from "../checkpoint/archive.ts";
+import type { CheckpointNames } from "../checkpoint/checkpoint-names.ts";
+import {
+  type CheckpointHeader,
+  type Manifest,
+  ManifestError,
+  type PackReference,
+} from "../checkpoint/manifest.ts";
+import type { TemplateBases } from "../checkpoint/template-bases.ts";
+import {
+  decodeDescription,
+  DESCRIPTION_FILE,
+  encodeDescription,
+  type ImageDescription,
+  ImageError,
+  isFileName,
+} from "./image-description.ts";
+import type { StoredImageNote } from "./stored-image-note.ts";
+
+/** Files up to this size lie in the description itself. */
+const SMALL_BYTES = 16 * 1024;
+const DISK_FILE = "disk.ext4";
+
+export interface StoredImagesOptions {
+  /** Of the folder `images`. */
+  archive: CheckpointArchive;
+  blobs: BlobStore;
+  templates: TemplateBases;
+  names?: Pick<CheckpointNames, "hold"> | undefined;
+  /** Of this host's lease. */
+  generation: () => number;
+  randomBytes: RandomBytes;
+  nowMs(): number;
+}
+
+export interface SuspendedFiles {
+  record: ImageDescription["record"];
+  /** Path of the disk image. */
+  disk: string;
+  /** Directory with the memory's files, and the class that restores them. */
+  memory?: { dir: string; cpuClass: string };
+  withoutMemory?: string;
+}
+
+export class StoredImages {
+  readonly #options: StoredImagesOptions;
+
+  constructor(options: StoredImagesOptions) {
+    this.#options = options;
+  }
+
+  /** Whole and durable in storage when it answers. What a failure or `signal` leaves counts for nothing, and is swept. */
+  async store(files: SuspendedFiles, signal: AbortSignal): Promise<StoredImageNote> {
+    const { templates, names, blobs, nowMs } = this.#options;
+    const key = this.#newKey(files.record);
+    const base = await templates.of(files.record.diskMb);
+    const name = `images/${key}`;
+    await names?.hold({ name, inherited: base.manifest.packs });
+    const packs = new Map<string, PackReference>();
+    const write = async (file: string, path: string, from?: BaseOfCheckpoint): Promise<void> => {
+      const manifest = await this.#write(files, `${key}/${file}`, path, from, signal);
+      for (const pack of manifest.packs) packs.set(pack.id, pack);
+    };
+    await write(DISK_FILE, files.disk, base);
+    const memory = files.memory && {
+      cpuClass: files.memory.cpuClass,
+      ...(await this.#storeMemory(files.memory.dir, write)),
+    };
+    signal.throwIfAborted();
+    const inherited = new Set(base.manifest.packs.map(({ id }) => id));
+    const own = [...packs.values()].filter(({ id }) => !inherited.has(id));
+    await names?.hold({ name, inherited: [...packs.values()].filter(({ id }) => inherited.has(id)), own });
+    const bytes = own.reduce((sum, pack) => sum + pack.bytes, 0);
+    const description: ImageDescription = {
+      version: 1,
+      key,
+      storedAtMs: nowMs(),
+      bytes,
+      record: files.record,
+      disk: DISK_FILE,
+      ...(memory !== undefined && { memory }),
+      ...(files.withoutMemory !== undefined && { withoutMemory: files.withoutMemory }),
+    };
+    await blobs.put(`images/${key}/${DESCRIPTION_FILE}`, encodeDescription(description));
+    return { key, cpuClass: files.memory?.cpuClass ?? "", bytes, packs: [...packs.values()] };
+  }
+
+  async #storeMemory(
+    dir: string,
+    write: (file: string, path: string) => Promise<void>,
+  ): Promise<{ files: string[]; small: Record<string, string> }> {
+    const files: string[] = [];
+    const small: Record<string, string> = {};
+    for (const file of (await readdir(dir)).toSorted()) {
+      if (file === DISK_FILE) continue;
+      if (!isFileName(file)) throw new Error(`a memory image has a file that cannot be stored: ${file}`);
+      const path = join(dir, file);
+      if ((await stat(path)).size <= SMALL_BYTES) small[file] = (await readFile(path)).toString("base64");
+      else {
+        files.push(file);
+        await write(file, path);
+      }
+    }
+    return { files, small };
+  }
+
+  async #write(
+    { record }: SuspendedFiles,
+    id: string,
+    path: string,
+    base: BaseOfCheckpoint | undefined,
+    signal: AbortSignal,
+  ) {
+    const { size, blocks } = await stat(path);
+    const header: CheckpointHeader = {
+      id,
+      name: "",
+      team_id: record.teamId,
+      sandbox_id: record.id,
+      created_at: rfc3339(this.#options.nowMs()),
+      size_bytes: blocks * 512,
+      runtime: record.runtime,
+      disk_bytes: size,
+      disk_mb: record.diskMb,
+      running_services: [],
+    };
+    return await this.#options.archive.write(header, path, base, signal);
+  }
+
+  /** Throws failed_precondition where there is none of that key, or it is damaged. */
+  async open(key: string): Promise<ImageDescription> {
+    if (!isImageKey(key)) throw new ClocheError("invalid_argument", "image_key is no key of an image");
+    const data = await this.#options.blobs.get(`images/${key}/${DESCRIPTION_FILE}`);
+    if (data === undefined)
+      throw new ClocheError("failed_precondition", "the suspended image is no longer in storage");
+    return decodeDescription(data, key);
+  }
+
+  /** As the host that stored it noted it. */
+  async noteOf({ key, disk, memory, bytes }: ImageDescription): Promise<StoredImageNote> {
+    const packs = new Map<string, PackReference>();
+    for (const file of [disk, ...(memory?.files ?? [])]) {
+      const manifest = await this.#manifest(`${key}/${file}`);
+      for (const pack of manifest.packs) packs.set(pack.id, pack);
+    }
+    return { key, cpuClass: memory?.cpuClass ?? "", bytes, packs: [...packs.values()] };
+  }
+
+  /** Its disk at `target`, which must not exist; durable, and sharing blocks with this host's template. */
+  async fetchDisk(
+    { key, disk, record }: ImageDescription,
+    target: string,
+    signal: AbortSignal,
+  ): Promise<void> {
+    const local = await this.#options.templates.local(record.diskMb);
+    await this.#fetch(`${key}/${disk}`, target, { local, signal });
+  }
+
+  /** The small files of its memory in the empty directory `dir`: with them a driver knows whether it can restore the others. */
+  async writeSmall({ memory }: ImageDescription, dir: string): Promise<void> {
+    for (const [file, content] of Object.entries(memory?.small ?? {})) {
+      const path = join(dir, file);
+      await writeFile(path, Buffer.from(content, "base64"), { mode: 0o600 });
+      await syncFile(path);
+    }
+  }
+
+  async fetchMemory({ key, memory }: ImageDescription, dir: string, signal: AbortSignal): Promise<void> {
+    for (const file of memory?.files ?? []) await this.#fetch(`${key}/${file}`, join(dir, file), { signal });
+  }
+
+  async #fetch(
+    id: string,
+    target: string,
+    how: Parameters<CheckpointArchive["materialise"]>[2],
+  ): Promise<void> {
+    const manifest = await this.#manifest(id);
+    await this.#options.archive.materialise(manifest, target, how).catch(asImageError);
+  }
+
+  async #manifest(id: string): Promise<Manifest> {
+    const manifest = await this.#options.archive.read(id).catch(asImageError);
+    if (manifest === undefined) throw new ImageError("one of its files is missing");
+    return manifest;
+  }
+
+  /** Of this host's generation, so that a host that was declared lost and comes back never writes what its successor's does. */
+  #newKey({ id, epoch }: ImageDescription["record"]): string {
+    const { generation, randomBytes } = this.#options;
+    const suffix = Buffer.from(randomBytes(6)).toString("hex");
+    return `${id.replace(/^sbx-/, "")}-${generation()}-${epoch}-${suffix}`;
+  }
+}
+
+function asImageError(error: unknown): never {
+  if (error instanceof ManifestError) throw new ImageError("a part of it is not what was written", error);
+  throw error;
+}
+
+export const isImageKey = (key: string): boolean => /^[a-z0-9]{20}-\d{1,10}-\d{1,10}-[0-9a-f]{12}$/.test(key);

@@ -1,0 +1,138 @@
+// Import: a suspended machine out of an image in storage, which another host put there. It is SUSPENDED then, as it was there; what
+// resumes it knows no difference. Its memory is left out where this host can never restore it: it starts from its disk then.
+//
+//   record (starting) ──▶ files ──▶ commit (suspended)
+//        └ a step fails: nothing of it stays
+import { mkdir, rm } from "node:fs/promises";
+import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { ImageMismatchError, snapshotDisk, type SnapshotFiles } from "../drivers/driver.ts";
+import type { ImageDescription } from "../images/image-description.ts";
+import type { StoredImageNote } from "../images/stored-image-note.ts";
+import type { StoredImages } from "../images/stored-images.ts";
+import type { MachineRecord, MachineSpecRecord } from "../machines/machine-record.ts";
+import { requireSpace } from "../pool/reserve.ts";
+import { withoutMemory } from "./cold-start-words.ts";
+import { snapshotOf } from "./memory-images.ts";
+import type { OperationParts } from "./operation-parts.ts";
+
+export interface ImportContext {
+  spec: MachineSpecRecord;
+  stored: StoredImageNote;
+  /** Set once the files are here. `snapshot`: its directory; undefined: the disk alone. */
+  found?: { snapshot?: string; words: string };
+}
+
+/** Directory of the memory, of a machine that has no other. */
+const SNAPSHOT = "snapshot-1";
+
+/** The machine, suspended; one of that id that is here is the answer, whatever it does. `key`: names the image in storage. */
+export async function importMachine(
+  parts: OperationParts,
+  spec: MachineSpecRecord,
+  key: string,
+): Promise<MachineRecord> {
+  const known = parts.machines.find(spec.id);
+  if (known !== undefined) return known;
+  parts.drivers.of(spec);
+  await requireSpace(parts.poolDir);
+  const image = await imagesOf(parts).open(key);
+  const { record } = image;
+  for (const field of ["id", "teamId", "runtime"] as const) {
+    if (record[field] !== spec[field])
+      throw new ClocheError(
+        "failed_precondition",
+        `image_key: it is the image of another machine (${field})`,
+      );
+  }
+  const stored = await imagesOf(parts).noteOf(image);
+  const context: ImportContext = { spec, stored };
+  const saga = { id: spec.id, kind: "import", begun: [], direction: "forward" as const, context };
+  await runSaga(saga, importSteps(parts), parts.journal);
+  return parts.machines.get(spec.id);
+}
+
+export function importSteps(parts: OperationParts): SagaStep<ImportContext>[] {
+  const { machines } = parts;
+  return [
+    {
+      name: "record",
+      async do({ spec }) {
+        if (!machines.find(spec.id)) await machines.add(spec);
+      },
+      undo: ({ spec }) => machines.forget(spec.id),
+    },
+    {
+      name: "files",
+      async do(context) {
+        const image = await imagesOf(parts).open(context.stored.key);
+        context.found = await fetchFiles(parts, context.spec.id, image);
+      },
+    },
+    {
+      name: "commit",
+      async do({ spec, stored, found }) {
+        const { record } = await imagesOf(parts).open(stored.key);
+        const { name, idleSuspendSeconds, egress = record.egress } = spec;
+        const { snapshot, words } = found ?? { words: "" };
+        const own = { name, idleSuspendSeconds, ...(egress !== undefined && { egress }) };
+        // Later than all that was told of it where it was.
+        const epoch = Math.max(record.epoch, machines.get(spec.id).epoch);
+        const { id: _, errorMessage: __, ...travelled } = record;
+        const fields = { ...travelled, ...own, epoch, errorMessage: words, stored };
+        const memory = snapshot === undefined ? {} : { snapshot };
+        await machines.move(spec.id, "imported", { ...fields, ...memory }, { durable: true });
+      },
+    },
+  ];
+}
+
+/** Repeatable: what a try before has left goes first. */
+async function fetchFiles(
+  parts: OperationParts,
+  id: string,
+  image: ImageDescription,
+): Promise<NonNullable<ImportContext["found"]>> {
+  const { machines } = parts;
+  const images = imagesOf(parts);
+  const record = machines.get(id);
+  const files = machines.files(record);
+  const snapshot = snapshotOf(parts, record, SNAPSHOT);
+  const signal = machines.cutOf(id);
+  await rm(snapshot.dir, { recursive: true, force: true });
+  await rm(files.diskImage, { force: true });
+  const why = image.memory === undefined ? (image.withoutMemory ?? "") : await whyNot(parts, image, snapshot);
+  if (image.memory !== undefined && why === "") {
+    await images.fetchMemory(image, snapshot.dir, signal);
+    await images.fetchDisk(image, snapshotDisk(snapshot), signal);
+    await syncDirectory(snapshot.dir);
+    await syncDirectory(files.dir);
+    return { snapshot: SNAPSHOT, words: image.record.errorMessage };
+  }
+  await rm(snapshot.dir, { recursive: true, force: true });
+  await images.fetchDisk(image, files.diskImage, signal);
+  await syncDirectory(files.dir);
+  return { words: why === "" ? image.record.errorMessage : withoutMemory(why) };
+}
+
+/** Why the memory can never be restored here; empty: it can. */
+async function whyNot(
+  parts: OperationParts,
+  image: ImageDescription,
+  snapshot: SnapshotFiles,
+): Promise<string> {
+  await mkdir(snapshot.dir, { mode: 0o700 });
+  await imagesOf(parts).writeSmall(image, snapshot.dir);
+  try {
+    await parts.drivers.of(image.record).requireRestorable(snapshot);
+    return "";
+  } catch (error) {
+    if (error instanceof ImageMismatchError) return error.message;
+    throw error;
+  }
+}
+
+function imagesOf({ images }: OperationParts): StoredImages {
+  if (images === undefined) throw new ClocheError("unimplemented", "this host is in no cluster");
+  return images;
+}
