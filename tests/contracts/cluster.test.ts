@@ -37,6 +37,8 @@ describe.each(databaseKinds)("on $name", (kind) => {
       cpuClass: "x86-64-v3",
       capacityMemoryMb: 2 ** 33,
       version: "0.1.0",
+      runtimes: ["gvisor", "qemu"],
+      labels: { disk: "fast" },
     });
     const register = (id: string, ms = leaseMs) => db.hosts.register(aHost(id), ms);
     const lostIds = async () => (await db.hosts.declareLost(graceMs)).map(({ id }) => id).toSorted();
@@ -48,6 +50,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
         generation: 1,
         leaseUntilMs: first.leaseUntilMs,
         isLost: false,
+        awaitsAdmission: false,
         reservedMemoryMb: 0,
         state: "open",
       });

@@ -51,7 +51,7 @@ describe.each(databaseKinds)("groups of sandboxes on $name", (kind) => {
       Array(3).fill("SANDBOX_STATE_RUNNING"),
     );
     expect(await db.operations.all()).toEqual([]);
-    expect(await db.usage.open()).toHaveLength(3);
+    expect(await db.usage.open(records.map(({ id }) => id))).toHaveLength(3);
   });
 
   it("turn back as one, without those that are deleted or not of the group", async () => {

@@ -109,13 +109,13 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
       await db.usage.startedAnew(record.id, nowMs + 100);
       await db.usage.startedAnew(record.id, nowMs + 90);
       expect(await db.usage.totalMs(query(0, 110))).toBe(50);
-      expect(await db.usage.open()).toEqual([{ sandboxId: record.id, startedAtMs: nowMs + 100 }]);
+      expect(await db.usage.open([record.id])).toEqual([{ sandboxId: record.id, startedAtMs: nowMs + 100 }]);
       await db.usage.seen([record.id], nowMs + 105);
       await db.sandboxes.change(record, { state: "SANDBOX_STATE_ERROR" }, nowMs + 500, {
         ranUntilSeen: true,
       });
       expect(await db.usage.totalMs(query(0, 900))).toBe(45);
-      expect(await db.usage.open()).toEqual([]);
+      expect(await db.usage.open([record.id])).toEqual([]);
       await db.usage.prune(nowMs + 50);
       expect(await db.usage.totalMs(query(0, 900))).toBe(5);
     });
@@ -510,7 +510,9 @@ describe("SQLite alone", () => {
           from sandboxes;`);
       raw.close();
       const db = await openSqlite(file, clock);
-      expect(await db.usage.open()).toEqual([{ sandboxId: "sbx-old", startedAtMs: nowMs }]);
+      expect(await db.usage.open(["sbx-old", "sbx-twin"])).toEqual([
+        { sandboxId: "sbx-old", startedAtMs: nowMs },
+      ]);
       expect(await db.sandboxes.get("sbx-old")).toMatchObject({ onTimeout: "delete", publicPorts: [] });
       // Two gateways of an earlier release gave one ordinal twice.
       expect((await db.sandboxes.all()).map(({ id, ordinal }) => [id, ordinal]).toSorted()).toEqual([

@@ -10,6 +10,7 @@ const follower = {
   project: "unit",
   test: "packages/gateway/src/lifecycle/change-follower.test.ts",
 } as const;
+const fleet = { project: "unit", test: "packages/gateway/src/hosts/fleet.test.ts" } as const;
 const trust = { project: "unit", test: "packages/trust/src/trust.test.ts" } as const;
 const relay = { project: "contracts", test: "tests/contracts/relay.test.ts" } as const;
 const gateways = { project: "contracts", test: "tests/contracts/two-gateways.test.ts" } as const;
@@ -185,9 +186,49 @@ export const clusterDefences: readonly Defence[] = [
     ...gateways,
   },
   {
+    what: "a call says which generation of the host it is meant for",
+    file: "packages/gateway/src/lifecycle/host-calls.ts",
+    find: "String(this.#fence.generation())",
+    replace: '"1"',
+    ...fleet,
+    named: "carry its generation",
+  },
+  {
+    what: "the steps of an operation say which it is",
+    file: "packages/gateway/src/lifecycle/host-calls.ts",
+    find: "[internalHeaders.operation]: fenceText(fence)",
+    replace: "[internalHeaders.operation]: fenceText({ ...fence, number: 1 })",
+    ...fleet,
+    named: "a number that grows",
+  },
+  {
+    what: "a call that the host refuses as too old ends no sandbox",
+    file: "packages/gateway/src/lifecycle/sagas.ts",
+    find: 'if (error.code === "aborted") throw error;',
+    replace: "",
+    ...fleet,
+    named: "end no sandbox",
+  },
+  {
+    what: "a copy of a machine whose record names another host is destroyed",
+    file: "packages/gateway/src/lifecycle/reconciler.ts",
+    find: "if (record === undefined || isElsewhere(record)) {",
+    replace: "if (record === undefined) {",
+    ...fleet,
+    named: "loses copies",
+  },
+  {
+    what: "one gateway at a time watches a host",
+    file: "packages/gateway/src/database/hosts.ts",
+    find: `e("host_watches.watcher", "=", watcher),`,
+    replace: `e("host_watches.watcher", "!=", ""),`,
+    ...fleet,
+    named: "by one gateway at a time",
+  },
+  {
     what: "a look at a machine counts only while its record stays",
     file: "packages/gateway/src/lifecycle/reconciler.ts",
-    find: "if (record?.generation !== before?.generation) return this.#later(sandboxId);",
+    find: "if (record?.generation !== before?.generation) return this.#later(hostId, sandboxId);",
     replace: "void before;",
     ...leases,
     named: "overtook",

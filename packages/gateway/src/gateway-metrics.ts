@@ -1,5 +1,7 @@
 /** What an operator can see of the gateway: sandboxes by state, operations and calls by how long they took, refusals by code. */
 import type { Counter, Histogram, Metrics } from "@cloche/base";
+import type { Fleet } from "./hosts/fleet.ts";
+import { shareOf } from "./hosts/placement.ts";
 import { type SandboxState, sandboxStates } from "@cloche/protocol";
 
 export interface GatewayMetrics {
@@ -9,17 +11,34 @@ export interface GatewayMetrics {
   calls: Histogram;
   /** Label: code. */
   errors: Counter;
+  placementWaits: Counter;
 }
 
 export function gatewayMetrics(
   metrics: Metrics,
   countByState: () => Promise<{ state: SandboxState; count: number }[]>,
+  fleet?: Pick<Fleet, "rows">,
 ): GatewayMetrics {
   metrics.gauge("cloche_sandboxes", "Sandboxes by state.", async () => {
     const counts = new Map((await countByState()).map(({ state, count }) => [state, count]));
     return sandboxStates.map((state) => ({ labels: { state }, value: counts.get(state) ?? 0 }));
   });
+  metrics.gauge(
+    "cloche_host_reserved_share",
+    "Memory that sandboxes have reserved of a host, as a share of its capacity. None in one process.",
+    async () =>
+      [...(fleet?.rows() ?? [])]
+        .filter(({ isLost }) => !isLost)
+        .map((row) => ({
+          labels: { host: row.id, cpu_class: row.cpuClass, state: row.state },
+          value: shareOf(row),
+        })),
+  );
   return {
+    placementWaits: metrics.counter(
+      "cloche_placement_waits_total",
+      "New machines that no host had room for: their callers were answered 503.",
+    ),
     operations: metrics.histogram(
       "cloche_operation_seconds",
       "From the request of an operation to its end, as the owner of the sandbox sees it.",

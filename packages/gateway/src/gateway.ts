@@ -1,5 +1,5 @@
 /**
- * The gateway, put together: database, host client, keys and settings in; the public service, the edge's RouteService and the
+ * The gateway, put together: database, hosts, keys and settings in; the public service, the edge's RouteService and the
  * calls of set-up out.
  *
  *   created ──start──▶ serving (reconciles, expires, answers) ──close──▶ closed
@@ -20,6 +20,10 @@ import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
 import type { ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "./database/database.ts";
 import type { Team } from "./database/teams.ts";
+import { Fleet, type FleetListener } from "./hosts/fleet.ts";
+import type { HostConnector } from "./hosts/fleet-host.ts";
+import { HostWatches, watchesAll } from "./hosts/host-watches.ts";
+import { Placement, type PlacementStrategy } from "./hosts/placement.ts";
 import { CallLimits } from "./http/call-limits.ts";
 import { GatewayCount } from "./http/gateway-count.ts";
 import type { CorsOrigins } from "./http/cors.ts";
@@ -30,9 +34,9 @@ import { AuditLog } from "./lifecycle/audit-log.ts";
 import { Checkpointer } from "./lifecycle/checkpointer.ts";
 import { ChangeFollower } from "./lifecycle/change-follower.ts";
 import { Expiry } from "./lifecycle/expiry.ts";
-import { HostCalls, type HostClient } from "./lifecycle/host-calls.ts";
+import type { HostCalls, HostClient } from "./lifecycle/host-calls.ts";
+import { HostComparison } from "./lifecycle/host-comparison.ts";
 import { Lifecycle } from "./lifecycle/lifecycle.ts";
-import { MachineView } from "./lifecycle/machine-view.ts";
 import { OperationLeases } from "./lifecycle/operation-leases.ts";
 import { OperationRunner } from "./lifecycle/operation-runner.ts";
 import { Reconciler } from "./lifecycle/reconciler.ts";
@@ -62,13 +66,21 @@ export interface GatewayConfig {
   corsOrigins: CorsOrigins;
   /** What one team may have and do. Default: `defaults.teamLimits`. */
   limits?: Partial<TeamLimits>;
-  /** Names the host in records and routes. Default `local`. */
+  /** In one process: names the host in records and routes. Default `local`. */
   hostId?: string;
+  /** In a cluster: which host a new machine goes to (hosts/placement.ts). Default `spread`. */
+  placement?: PlacementStrategy;
 }
 
-export interface GatewayOptions {
+/** One host, called in memory, or those of the table `hosts`, each at its address: then `owner` must be there too. */
+export type GatewayHosts =
+  | { host: HostClient; hosts?: undefined }
+  | { host?: undefined; hosts: HostConnector };
+
+export type GatewayOptions = GatewayHosts & GatewayParts;
+
+export interface GatewayParts {
   database: Database;
-  host: HostClient;
   /** Newest first: the first signs, all verify. */
   signingKeys: readonly SigningKey[];
   config: GatewayConfig;
@@ -122,19 +134,36 @@ export function createGateway(options: GatewayOptions): Gateway {
   const closed = new AbortController();
   const stopping = new AbortController();
   const listeners: Listener[] = [];
-  const metrics = gatewayMetrics(options.metrics ?? new Metrics(), () => database.sandboxes.countByState());
 
   const limits: TeamLimits = { ...defaults.teamLimits, ...config.limits };
   const audit = new AuditLog(database.audit, clock, randomBytes, log);
-  const host = new HostCalls(options.host, clock);
-  const machines = new MachineView(host, clock, log);
+  const hostId = config.hostId ?? "local";
+  const owner = options.owner ?? "";
+  const source =
+    options.hosts === undefined
+      ? { id: hostId, client: options.host }
+      : { hosts: database.hosts, connect: options.hosts };
+  const fleet = new Fleet(source, clock, log);
+  const metrics = gatewayMetrics(
+    options.metrics ?? new Metrics(),
+    () => database.sandboxes.countByState(),
+    fleet,
+  );
+  const reachable = (): string[] => fleet.ids().filter((id) => fleet.isSyncedWith(id));
+  const ownWatches = fleet.isCluster
+    ? new HostWatches({ hosts: database.hosts, owner, reachable, clock, log })
+    : undefined;
+  const placement = new Placement({
+    fleet,
+    strategy: config.placement ?? "spread",
+    randomBytes,
+    onRefused: () => metrics.placementWaits.add({}),
+  });
+  const watches = ownWatches ?? watchesAll;
   const records = new Records(database.sandboxes, nowMs);
   const readyMachines = new ReadyMachines(records);
   const linkKeys = new LinkKeys();
-  const table = new RouteTable(
-    (id) => machines.get(id),
-    (id) => linkKeys.of(id),
-  );
+  const table = new RouteTable(fleet, (id) => linkKeys.of(id));
   const tokens = new TokenIssuer({
     issuer: config.issuer,
     keys: options.signingKeys,
@@ -142,9 +171,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     nowMs,
     randomBytes,
   });
-  const runner = new OperationRunner({ database, records, host, machines, audit, metrics, clock, log });
-  const hostId = config.hostId ?? "local";
-  const owner = options.owner ?? "";
+  const runner = new OperationRunner({ database, records, fleet, audit, metrics, clock, log });
   const { operations } = database;
   const leases = owner === "" ? undefined : new OperationLeases({ operations, runner, owner, clock, log });
   const gatewayCount = owner === "" ? undefined : new GatewayCount(database.gateways, owner, clock, log);
@@ -157,11 +184,11 @@ export function createGateway(options: GatewayOptions): Gateway {
     clock,
     log,
     randomBytes,
-    hostId,
+    isCluster: fleet.isCluster,
     sandboxesMax,
     owner,
   });
-  const pushKeys = (keys: VerificationKey[] = tokens.verificationKeys): Promise<void> =>
+  const pushKeys = (host: HostCalls, keys: VerificationKey[] = tokens.verificationKeys): Promise<void> =>
     host.setVerificationKeys(config.issuer, keys, { signal: closed.signal, requestId: "" });
   const usage = new UsageWatch(database.usage, clock, log);
   const reconciler = new Reconciler({
@@ -169,19 +196,29 @@ export function createGateway(options: GatewayOptions): Gateway {
     records,
     runner,
     lifecycle,
-    host,
-    machines,
+    fleet,
+    watches,
     usage,
     audit,
     clock,
     log,
     randomBytes,
     owner,
-    pushKeys: () => pushKeys(),
   });
+  const comparison = new HostComparison({
+    database,
+    fleet,
+    watches,
+    reconciler,
+    usage,
+    clock,
+    log,
+    pushKeys: (host) => pushKeys(host),
+  });
+  if (ownWatches !== undefined) ownWatches.onGained = (id) => comparison.gained(id);
   const expiry = new Expiry(database, records, lifecycle, clock, log);
   const { sandboxes } = database;
-  const checkpointer = new Checkpointer({ sandboxes, host, audit, clock, log, randomBytes });
+  const checkpointer = new Checkpointer({ sandboxes, fleet, audit, clock, log, randomBytes });
 
   const readAll = async (): Promise<void> => table.recordsListed(await database.sandboxes.all());
   const follower =
@@ -198,7 +235,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   async function ready(): Promise<void> {
     if (isDraining || closed.signal.aborted) throw new ClocheError("unavailable", "the gateway is stopping");
     await database.ping();
-    if (!machines.isSynced) throw new ClocheError("unavailable", "the host has not told of its machines yet");
+    if (!fleet.isSynced) throw new ClocheError("unavailable", "no host has told of its machines yet");
   }
 
   async function routesDelivered(): Promise<void> {
@@ -209,17 +246,45 @@ export function createGateway(options: GatewayOptions): Gateway {
   }
 
   /** A machine that is about to doze may once every edge knows: from then on they rouse it before they send anything. */
-  function mayDoze(sandboxId: string): void {
-    const doze = machines.get(sandboxId)?.doze ?? 0;
-    if (doze % 2 === 0) return;
+  function mayDoze(sandboxId: string, host: string): void {
+    const doze = fleet.machine(sandboxId, host)?.doze ?? 0;
+    // In a cluster the host decides: its relay rouses.
+    if (doze % 2 === 0 || fleet.isCluster) return;
     const context = { signal: closed.signal, requestId: "" };
     void table
       .delivered()
-      .then(() => host.doze(sandboxId, doze, context))
+      .then(() => fleet.calls(host).doze(sandboxId, doze, context))
       .catch((error: unknown) => {
         if (!closed.signal.aborted) log.debug({ err: error, sandbox_id: sandboxId }, "it stays awake");
       });
   }
+
+  const heard: FleetListener = {
+    synced(host) {
+      table.hostChanged(host);
+      for (const { sandboxId } of fleet.all(host)) mayDoze(sandboxId, host);
+      comparison.synced(host);
+    },
+    changed(host, id) {
+      if (watches.isMine(host)) usage.changed(id, fleet.machine(id, host));
+      table.machineChanged(id);
+      mayDoze(id, host);
+      reconciler.changed(host, id);
+    },
+    dozeChanged(host, id) {
+      table.machineChanged(id);
+      mayDoze(id, host);
+    },
+    idle: (host, id) => reconciler.idle(host, id),
+    ready: (host, machines) => readyMachines.offer(host, machines),
+    audit(host, event) {
+      if (watches.isMine(host)) void audit.told(event);
+    },
+    hostChanged(host) {
+      table.hostChanged(host);
+      if (fleet.row(host)?.awaitsAdmission === true) comparison.gained(host);
+    },
+  };
 
   const handler = createHandler({
     routes(router) {
@@ -228,9 +293,10 @@ export function createGateway(options: GatewayOptions): Gateway {
         sandboxService({
           database,
           lifecycle,
-          creation: new Creation(host, readyMachines, clock, randomBytes),
+          placement,
+          creation: new Creation(fleet, readyMachines, clock, randomBytes),
           ready: readyMachines,
-          host,
+          fleet,
           tokens,
           audit,
           clock,
@@ -259,7 +325,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     routeService: routeService({
       table,
       lifecycle,
-      host,
+      fleet,
       records,
       portLinks: database.portLinks,
       fileLinks: database.fileLinks,
@@ -275,26 +341,9 @@ export function createGateway(options: GatewayOptions): Gateway {
       await (follower === undefined ? readAll() : follower.start());
       await lifecycle.start();
       reconciler.start();
-      machines.start({
-        synced() {
-          table.machinesListed();
-          for (const { sandboxId } of machines.all()) mayDoze(sandboxId);
-          reconciler.synced();
-        },
-        changed(id) {
-          usage.changed(id, machines.get(id));
-          table.machineChanged(id);
-          mayDoze(id);
-          reconciler.changed(id);
-        },
-        dozeChanged(id) {
-          table.machineChanged(id);
-          mayDoze(id);
-        },
-        idle: (id) => reconciler.idle(id),
-        ready: (machines) => readyMachines.offer(machines),
-        audit: (event) => void audit.told(event),
-      });
+      comparison.start();
+      await fleet.start(heard);
+      ownWatches?.start();
       leases?.start();
       await gatewayCount?.start();
       expiry.start();
@@ -314,7 +363,7 @@ export function createGateway(options: GatewayOptions): Gateway {
 
     async rotateKeys(keys) {
       await tokens.rotate(keys, async (verification) => {
-        await pushKeys(verification);
+        await fleet.everywhere("a change of keys", (host) => pushKeys(host, verification));
         table.keysChanged();
         await routesDelivered();
       });
@@ -345,7 +394,10 @@ export function createGateway(options: GatewayOptions): Gateway {
     drain() {
       isDraining = true;
     },
-    settled: () => reconciler.settle(),
+    async settled() {
+      await comparison.settle();
+      await reconciler.settle();
+    },
 
     async close() {
       isDraining = true;
@@ -357,13 +409,15 @@ export function createGateway(options: GatewayOptions): Gateway {
         follower?.close(),
         expiry.close(),
         checkpointer.close(),
-        machines.close(),
+        comparison.close(),
+        fleet.close(),
         reconciler.close(),
         audit.close(),
       ]);
       await runner.close();
       await leases?.close();
       await gatewayCount?.close();
+      await ownWatches?.close();
       await usage.close();
     },
   };

@@ -51,6 +51,23 @@ export const gatewayLimits = {
   hostRenewMs: 5_000,
   hostLeaseMs: 15_000,
   hostLostMs: 20_000,
+  /** In a cluster the rows of all hosts are read this often. */
+  hostLookMs: 2_000,
+  /** A gateway's watch of a host, by the database's clock; renewed, and let go of, by its own. */
+  hostWatchMs: 15_000,
+  hostWatchRenewMs: 5_000,
+  hostWatchHoldMs: 10_000,
+  /** Comparisons of whole hosts side by side. */
+  hostsComparedAtOnce: 8,
+  /** Where a new machine goes: hosts that are tried, looked at by each strategy, and how full one gets while others are free. */
+  placementTries: 3,
+  placementSpreadOf: 2,
+  placementPackedOf: 8,
+  placementPackedShare: 0.85,
+  /** So many times what is reserved fits into the hosts that are packed: views are old, and bursts come. */
+  placementPackedSlack: 1.2,
+  /** What Retry-After says where no host can take a machine now. */
+  noHostRetrySeconds: 5,
   /** The longest that a host may be away on purpose without being taken for lost. */
   hostAwayMaxMs: 900_000,
   /** Of a gateway, where a database has several: counted so often, and for so long after its last word. */

@@ -4,7 +4,7 @@
  *   registered ──renewed in time──▶ registered
  *       │  lease runs out: still its own; a late renewal holds
  *       ▼
- *     lost ──registers again, next generation──▶ registered
+ *     lost ──registers again, next generation──▶ registered, awaits admission ──told which machines are its own──▶ registered
  *
  * Every time here is the database's. `state` is the operator's word and outlives lease and loss.
  */
@@ -23,12 +23,17 @@ export interface HostDescription {
   cpuClass: string;
   capacityMemoryMb: number;
   version: string;
+  /** First: its default. */
+  runtimes: readonly string[];
+  labels: Readonly<Record<string, string>>;
 }
 
 export interface HostRecord extends HostDescription {
   generation: number;
   leaseUntilMs: number;
   isLost: boolean;
+  /** It was lost, and has not been told since which of its machines are still its own. */
+  awaitsAdmission: boolean;
   reservedMemoryMb: number;
   state: HostState;
 }
@@ -55,14 +60,27 @@ export class Hosts {
       cpu_class: host.cpuClass,
       capacity_memory_mb: host.capacityMemoryMb,
       version: host.version,
+      runtimes: JSON.stringify(host.runtimes),
+      labels: JSON.stringify(host.labels),
       lease_until: this.#fromNow(leaseMs),
       lost_at: null,
     };
     const row = await this.#db
       .insertInto("hosts")
-      .values({ ...said, id: host.id, generation: 1, reserved_memory_mb: 0, state: "open" })
+      .values({
+        ...said,
+        id: host.id,
+        generation: 1,
+        reserved_memory_mb: 0,
+        state: "open",
+        awaits_admission: 0,
+      })
       .onConflict((conflict) =>
-        conflict.column("id").doUpdateSet({ ...said, generation: sql`hosts.generation + 1` }),
+        conflict.column("id").doUpdateSet({
+          ...said,
+          generation: sql`hosts.generation + 1`,
+          awaits_admission: sql`case when hosts.lost_at is null then hosts.awaits_admission else 1 end`,
+        }),
       )
       .returningAll()
       .executeTakeFirstOrThrow();
@@ -86,6 +104,51 @@ export class Hosts {
       .returningAll()
       .executeTakeFirst();
     return row && hostFromRow(row);
+  }
+
+  /** This generation was told which machines are its own; false: it is over. */
+  async admitted({ id, generation }: HostGeneration): Promise<boolean> {
+    const { numUpdatedRows } = await this.#db
+      .updateTable("hosts")
+      .set({ awaits_admission: 0 })
+      .where("lost_at", "is", null)
+      .where("id", "=", id)
+      .where("generation", "=", generation)
+      .executeTakeFirst();
+    return numUpdatedRows === 1n;
+  }
+
+  /** Takes and renews the watch of these hosts where nobody else holds it, and answers those that are now the watcher's. */
+  async watch(watcher: string, hostIds: readonly string[], leaseMs: number): Promise<string[]> {
+    if (hostIds.length === 0) return [];
+    const watch_until = this.#fromNow(leaseMs);
+    const rows = await this.#db
+      .insertInto("host_watches")
+      // In one order, so that two watchers never wait for each other.
+      .values(hostIds.toSorted().map((host_id) => ({ host_id, watcher, watch_until })))
+      .onConflict((conflict) =>
+        conflict
+          .column("host_id")
+          .doUpdateSet({ watcher, watch_until })
+          .where((e) =>
+            e.or([
+              e("host_watches.watcher", "=", watcher),
+              e("host_watches.watch_until", "<=", this.#fromNow()),
+            ]),
+          ),
+      )
+      .returning("host_id")
+      .execute();
+    return rows.map(({ host_id }) => host_id);
+  }
+
+  /** Others may watch at once what it watched. */
+  async unwatch(watcher: string): Promise<void> {
+    await this.#db
+      .updateTable("host_watches")
+      .set({ watch_until: 0 })
+      .where("watcher", "=", watcher)
+      .execute();
   }
 
   /** False: there is no such host. */
@@ -140,6 +203,7 @@ const hostFromRow = (row: HostRow): HostRecord => ({
   generation: row.generation,
   leaseUntilMs: row.lease_until,
   isLost: row.lost_at !== null,
+  awaitsAdmission: row.awaits_admission !== 0,
   address: row.address,
   zone: row.zone,
   cpuClass: row.cpu_class,
@@ -147,4 +211,6 @@ const hostFromRow = (row: HostRow): HostRecord => ({
   reservedMemoryMb: row.reserved_memory_mb,
   state: row.state as HostState,
   version: row.version,
+  runtimes: JSON.parse(row.runtimes) as string[],
+  labels: JSON.parse(row.labels) as Record<string, string>,
 });

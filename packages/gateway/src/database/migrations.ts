@@ -318,6 +318,36 @@ const migrations: readonly Migration[] = [
       .execute();
     await schema.createIndex("image_packs_by_pack").on("image_packs").column("pack_id").execute();
   },
+
+  async function version13(schema, db) {
+    await schema
+      .alterTable("operations")
+      .addColumn("number", "integer", (c) => c.notNull().defaultTo(0))
+      .execute();
+    // At least the generation that they began with: what is under way goes on, and what comes later has a greater one.
+    await sql`
+      update operations set number =
+        (select generation from sandboxes where sandboxes.id = operations.sandbox_id)`.execute(db);
+    await schema.createIndex("sandboxes_by_host").on("sandboxes").column("host_id").execute();
+    for (const [name, empty] of [
+      ["runtimes", "[]"],
+      ["labels", "{}"],
+    ] as const)
+      await schema
+        .alterTable("hosts")
+        .addColumn(name, "text", (c) => c.notNull().defaultTo(empty))
+        .execute();
+    await schema
+      .alterTable("hosts")
+      .addColumn("awaits_admission", "integer", (c) => c.notNull().defaultTo(0))
+      .execute();
+    await schema
+      .createTable("host_watches")
+      .addColumn("host_id", "text", (c) => c.primaryKey())
+      .addColumn("watcher", "text", (c) => c.notNull())
+      .addColumn("watch_until", "bigint", (c) => c.notNull())
+      .execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

@@ -28,6 +28,8 @@ export interface OperationRecord {
   owner: string;
   /** Grows with each owner: what a former one still writes is refused. */
   attempt: number;
+  /** The generation that the record has with it: grows from one operation of a sandbox to the next (fence.ts of protocol). */
+  number: number;
 }
 
 /** Whose turn at which operation a write is. */
@@ -52,6 +54,8 @@ export interface OperationGroup {
   /** 20 hexadecimal digits. */
   id: string;
   sandboxIds: readonly string[];
+  /** Of forks: where their source is. */
+  hostId?: string;
 }
 
 export class Operations {
@@ -64,6 +68,17 @@ export class Operations {
   /** Every operation that has not ended, oldest first. */
   async all(): Promise<OperationRecord[]> {
     const rows = await this.#db.selectFrom("operations").selectAll().orderBy("created_at").execute();
+    return rows.map(operationFromRow);
+  }
+
+  /** Those of the host's sandboxes. */
+  async ofHost(hostId: string): Promise<OperationRecord[]> {
+    const rows = await this.#db
+      .selectFrom("operations")
+      .selectAll("operations")
+      .innerJoin("sandboxes", "sandboxes.id", "operations.sandbox_id")
+      .where("sandboxes.host_id", "=", hostId)
+      .execute();
     return rows.map(operationFromRow);
   }
 
@@ -186,6 +201,7 @@ export async function insertOperation(db: Kysely<Schema>, operation: OperationRe
       owner: operation.owner,
       lease_until: operation.owner === "" ? 0 : leaseFromNow(db),
       attempt: operation.attempt,
+      number: operation.number,
     })
     .execute();
 }
@@ -204,4 +220,5 @@ const operationFromRow = (row: OperationRow): OperationRecord => ({
   updatedAtMs: row.updated_at,
   owner: row.owner,
   attempt: row.attempt,
+  number: row.number,
 });

@@ -47,6 +47,7 @@ export const isDurable = ({ state, image }: SandboxRecord): boolean =>
 export type SandboxPatch = Partial<
   Pick<
     SandboxRecord,
+    | "hostId"
     | "name"
     | "state"
     | "metadata"

@@ -6,6 +6,7 @@ import { ClocheError, type SandboxState } from "@cloche/protocol";
 import { type ExpressionBuilder, type Kysely, sql, type Transaction } from "kysely";
 import { type AuditEntry, insertAudit } from "./audit.ts";
 import type { Changes } from "./changes.ts";
+import { holdLost, reserve, type Room } from "./host-reservations.ts";
 import { freeKeyOf, insertKey, type KeyedCall } from "./idempotency-keys.ts";
 import { insertOperation, type OperationRecord, type OperationTurn } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
@@ -21,6 +22,10 @@ export interface SandboxWrite {
   audit?: AuditEntry;
   /** It ran only until its machine was last seen to run, for that one is gone. */
   ranUntilSeen?: true;
+  /** What its host must have for what the change takes of it; in a cluster. */
+  room?: Room;
+  /** Nothing is written unless the host that the record named is lost: the sandbox moves away from it. */
+  leavesLostHost?: true;
 }
 
 /** A sandbox with the operation that makes it and the audit entry that tells of it. */
@@ -34,6 +39,8 @@ export interface InsertOptions {
   /** Sandboxes that the team may have, deleted ones left out; default 0: no limit. */
   ofTeamMax?: number;
   key?: KeyedCall | undefined;
+  /** What their hosts must have for them; in a cluster. */
+  room?: Room | undefined;
 }
 
 export interface SandboxChange {
@@ -154,6 +161,11 @@ export class Sandboxes {
     return (await this.#db.selectFrom("sandboxes").selectAll().execute()).map(sandboxFromRow);
   }
 
+  async ofHost(hostId: string): Promise<SandboxRecord[]> {
+    const rows = await this.#db.selectFrom("sandboxes").selectAll().where("host_id", "=", hostId).execute();
+    return rows.map(sandboxFromRow);
+  }
+
   /** Those whose time is up, those due first, at most `limit`. */
   async expired(nowMs: number, limit: number): Promise<SandboxRecord[]> {
     const rows = await this.#db
@@ -221,10 +233,10 @@ export class Sandboxes {
   }
 
   /**
-   * Sandboxes of one team, all or none. Throws KeyTaken, IdTaken, or `resource_exhausted` when there is no room for all of them; nothing is
-   * written then.
+   * Sandboxes of one team, all or none. Throws KeyTaken, IdTaken, NoRoom, or `resource_exhausted` when the team has no room for all of them;
+   * nothing is written then.
    */
-  async insert(rows: readonly NewRow[], { ofTeamMax = 0, key }: InsertOptions = {}): Promise<void> {
+  async insert(rows: readonly NewRow[], { ofTeamMax = 0, key, room }: InsertOptions = {}): Promise<void> {
     await this.#db.transaction().execute(async (tx) => {
       const first = rows[0]?.record;
       if (first === undefined) return;
@@ -246,6 +258,8 @@ export class Sandboxes {
         tx,
         rows.map(({ record }) => record.id),
       );
+      const reservations = rows.map(({ record }) => ({ before: undefined, after: record }));
+      if (this.#isShared) await reserve(tx, reservations, room);
     });
     this.#changes?.announce();
   }
@@ -267,47 +281,76 @@ export class Sandboxes {
   async changeAll(changes: readonly SandboxChange[], nowMs: number): Promise<SandboxRecord[] | undefined> {
     const nexts: SandboxRecord[] = [];
     const ids = changes.map(({ read }) => read.id);
-    const isWritten = await this.#allOrNothing(ids, async (db) => {
-      for (const { read, patch: wanted, write } of changes) {
-        const patch = withoutOldImage(read, wanted);
-        const next: SandboxRecord = {
-          ...read,
-          ...patch,
-          generation: read.generation + 1,
-          updatedAtMs: Math.max(nowMs, read.updatedAtMs),
-        };
-        nexts.push(next);
-        if (!(await writeChange(db, { read, patch, write }, next))) return false;
-      }
-      return true;
-    });
+    const isWritten = await this.#allOrNothing(
+      ids,
+      async (db) => {
+        for (const { read, patch: wanted, write } of changes) {
+          const patch = withoutOldImage(read, wanted);
+          const next: SandboxRecord = {
+            ...read,
+            ...patch,
+            generation: read.generation + 1,
+            updatedAtMs: Math.max(nowMs, read.updatedAtMs),
+          };
+          nexts.push(next);
+          if (!(await writeChange(db, { read, patch, write }, next))) return false;
+        }
+        return true;
+      },
+      (db) => this.#reserve(db, changes, nexts),
+    );
     return isWritten ? nexts : undefined;
   }
 
   /** Removes the record with all that belongs to it, under the same conditions as `change`. */
   async remove(read: SandboxRecord, { freesKey, ...write }: SandboxRemoval): Promise<boolean> {
-    return await this.#allOrNothing([read.id], async (db) => {
-      if (!(await writeRest(db, read.id, write))) return false;
-      if (freesKey === true) await freeKeyOf(db, read.id);
-      const result = await db
-        .deleteFrom("sandboxes")
-        .where("id", "=", read.id)
-        .where("state", "=", read.state)
-        .where("generation", "=", read.generation)
-        .executeTakeFirst();
-      await nameImagePacks(db, read.id, "");
-      return result.numDeletedRows === 1n;
-    });
+    return await this.#allOrNothing(
+      [read.id],
+      async (db) => {
+        if (!(await writeRest(db, read.id, write))) return false;
+        if (freesKey === true) await freeKeyOf(db, read.id);
+        const result = await db
+          .deleteFrom("sandboxes")
+          .where("id", "=", read.id)
+          .where("state", "=", read.state)
+          .where("generation", "=", read.generation)
+          .executeTakeFirst();
+        await nameImagePacks(db, read.id, "");
+        return result.numDeletedRows === 1n;
+      },
+      async (db) => {
+        await reserve(db, [{ before: read, after: undefined }]);
+        return true;
+      },
+    );
+  }
+
+  async #reserve(
+    db: Transaction<Schema>,
+    changes: readonly SandboxChange[],
+    nexts: readonly SandboxRecord[],
+  ): Promise<boolean> {
+    const reservations = changes.map(({ read }, index) => ({ before: read, after: nexts[index] }));
+    for (const { read, write } of changes)
+      if (write.leavesLostHost === true && !(await holdLost(db, read.hostId))) return false;
+    await reserve(db, reservations, changes.find(({ write }) => write.room !== undefined)?.write.room);
+    return true;
+  }
+
+  get #isShared(): boolean {
+    return this.#changes !== undefined;
   }
 
   async #allOrNothing(
     ids: readonly string[],
     run: (db: Transaction<Schema>) => Promise<boolean>,
+    reserveRoom: (db: Transaction<Schema>) => Promise<boolean>,
   ): Promise<boolean> {
     try {
       await this.#db.transaction().execute(async (tx) => {
         if (!(await run(tx))) throw new MovedOn();
         await this.#changes?.note(tx, ids);
+        if (this.#isShared && !(await reserveRoom(tx))) throw new MovedOn();
       });
       this.#changes?.announce();
       return true;
@@ -446,6 +489,7 @@ async function checkRoom(
 }
 
 const columnOf: { [Field in keyof Required<SandboxPatch>]: keyof SandboxRow } = {
+  hostId: "host_id",
   name: "name",
   state: "state",
   metadata: "metadata",

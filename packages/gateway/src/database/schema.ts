@@ -89,6 +89,8 @@ export interface OperationRow {
   lease_until: number;
   /** Grows with each owner. */
   attempt: number;
+  /** The generation of the record that it began with. */
+  number: number;
 }
 
 export interface PortLinkRow {
@@ -182,6 +184,20 @@ export interface HostRow {
   /** `open`, `cordoned` or `draining`. */
   state: string;
   version: string;
+  /** JSON: a list, the default first. */
+  runtimes: string;
+  /** JSON: an object of texts. */
+  labels: string;
+  /** 1: it registered after it had been declared lost, and has not been told yet which machines are still its own. */
+  awaits_admission: number;
+}
+
+/** Which gateway compares the machines of a host with their records, for as long as its lease holds. */
+export interface HostWatchRow {
+  host_id: string;
+  watcher: string;
+  /** By the database's clock. */
+  watch_until: number;
 }
 
 /** One of several gateways on this database. */
@@ -221,6 +237,7 @@ export interface Schema {
   usage_intervals: UsageIntervalRow;
   owner: OwnerRow;
   hosts: HostRow;
+  host_watches: HostWatchRow;
   changes: ChangeRow;
   gateways: GatewayRow;
   image_packs: ImagePackRow;

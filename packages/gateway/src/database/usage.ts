@@ -81,13 +81,19 @@ export class Usage {
     return row !== undefined;
   }
 
-  async open(): Promise<OpenInterval[]> {
-    const rows = await this.#db
-      .selectFrom("usage_intervals")
-      .select(["sandbox_id", "started_at"])
-      .where("ended_at", "is", null)
-      .execute();
-    return rows.map((row) => ({ sandboxId: row.sandbox_id, startedAtMs: row.started_at }));
+  /** Of those of these sandboxes that are RUNNING. */
+  async open(sandboxIds: readonly string[]): Promise<OpenInterval[]> {
+    const found: OpenInterval[] = [];
+    for (let start = 0; start < sandboxIds.length; start += idsPerStatement) {
+      const rows = await this.#db
+        .selectFrom("usage_intervals")
+        .select(["sandbox_id", "started_at"])
+        .where("sandbox_id", "in", sandboxIds.slice(start, start + idsPerStatement))
+        .where("ended_at", "is", null)
+        .execute();
+      for (const row of rows) found.push({ sandboxId: row.sandbox_id, startedAtMs: row.started_at });
+    }
+    return found;
   }
 
   /** The machines of these sandboxes run at this time. */

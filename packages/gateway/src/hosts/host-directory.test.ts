@@ -31,6 +31,8 @@ const aHost = (id: string) => ({
   cpuClass: "",
   capacityMemoryMb: 1,
   version: "0.1.0",
+  runtimes: ["gvisor"],
+  labels: {},
 });
 const register = (ids: string[], leaseMs = 600_000) =>
   Promise.all(ids.map((id) => db.hosts.register(aHost(id), leaseMs)));

@@ -20,13 +20,15 @@ export function registryService(
       return await call();
     });
   return {
-    registerHost: ({ hostId, address, zone, cpuClass, capacityMemoryMb, version }, context) =>
-      asHost(context, hostId, async () => {
+    registerHost: (request, context) =>
+      asHost(context, request.hostId, async () => {
+        const { hostId: id, address, zone, cpuClass, version, runtimes, labels } = request;
         if (address === "")
           throw new ClocheError("invalid_argument", "address is missing; it must be host:port");
-        const capacity = Number(capacityMemoryMb);
-        const host = { id: hostId, address, zone, cpuClass, capacityMemoryMb: capacity, version };
-        return leaseOf(await directory.register(host));
+        const capacityMemoryMb = Number(request.capacityMemoryMb);
+        const said = { id, address, zone, cpuClass, capacityMemoryMb, version, runtimes, labels };
+        const host = await directory.register(said);
+        return { ...leaseOf(host), wasLost: host.awaitsAdmission };
       }),
     renewHost: ({ hostId, generation }, context) =>
       asHost(context, hostId, async () =>

@@ -13,12 +13,13 @@ import type { HostCheckpoint } from "@cloche/protocol/host";
 import type { Database } from "../database/database.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
+import type { Fleet } from "../hosts/fleet.ts";
 import type { AuditLog } from "./audit-log.ts";
-import { type HostCalls, HostError } from "./host-calls.ts";
+import { HostError } from "./host-calls.ts";
 
 export interface CheckpointerDependencies {
   sandboxes: Database["sandboxes"];
-  host: HostCalls;
+  fleet: Pick<Fleet, "calls">;
   audit: AuditLog;
   clock: Clock;
   log: Log;
@@ -82,12 +83,12 @@ export class Checkpointer {
   }
 
   /** True: it was taken, or is not to be tried again before the next is due. */
-  async #take({ id: sandboxId, teamId }: SandboxRecord): Promise<boolean> {
-    const { audit, clock, host, randomBytes } = this.#needs;
+  async #take({ id: sandboxId, teamId, hostId }: SandboxRecord): Promise<boolean> {
+    const { audit, clock, fleet, randomBytes } = this.#needs;
     const checkpointId = newCheckpointId(randomBytes);
     const name = `automatic ${rfc3339(clock.nowMs())}`;
     try {
-      await host.checkpointMachine({ sandboxId, checkpointId, name }, this.#call());
+      await fleet.calls(hostId).checkpointMachine({ sandboxId, checkpointId, name }, this.#call());
       return true;
     } catch (error) {
       if (!(error instanceof HostError) || error.code !== "resource_exhausted") throw error;
@@ -97,8 +98,8 @@ export class Checkpointer {
     }
   }
 
-  async #dropOld({ id: sandboxId, teamId }: SandboxRecord): Promise<void> {
-    const { host } = this.#needs;
+  async #dropOld({ id: sandboxId, teamId, hostId }: SandboxRecord): Promise<void> {
+    const host = this.#needs.fleet.calls(hostId);
     const query = { teamId, sandboxId, limit: limits.unpagedList, pageToken: "" };
     const { checkpoints } = await host.checkpoints(query, this.#call());
     for (const { id } of surplus(checkpoints)) await host.deleteCheckpoint(teamId, id, this.#call());

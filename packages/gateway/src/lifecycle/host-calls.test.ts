@@ -12,7 +12,7 @@ it("tells the host the request's ids, and the trace that the caller named", asyn
       return { machines: [] };
     },
   } as unknown as HostClient;
-  const calls = new HostCalls(client, new FakeClock());
+  const calls = new HostCalls(() => client, new FakeClock());
   const call = { signal: new AbortController().signal, requestId: "req-1" };
   const traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
   await withRequestIds({ requestId: "req-1", traceparent }, () => calls.list(call));

@@ -1,12 +1,14 @@
 /**
- * The gateway's calls to the host: deadlines, repeated tries where the failure may pass, and one kind of error. What a
- * machine answered is noted in the machine view.
+ * The gateway's calls to one host: deadlines, repeated tries where the failure may pass, and one kind of error. What a
+ * machine answered is noted in the machine view. To a host of a cluster each call says which generation it is meant for.
  */
 import { type Clock, requestIds } from "@cloche/base";
 import {
   ClocheError,
   type Egress,
   type ErrorCode,
+  type Fence,
+  fenceText,
   errorCodes,
   internalHeaders,
   traceparentHeader,
@@ -29,6 +31,15 @@ export type HostClient = Client<typeof HostService>;
 export interface CallContext {
   signal: AbortSignal;
   requestId: string;
+  /** Of the operation that the call is a step of. */
+  fence?: Fence;
+}
+
+/** Of a host in a cluster, which refuses calls that are meant for another generation of it. */
+export interface HostFence {
+  generation(): number;
+  /** It refused a call as too old; resolves when its row was read again. */
+  refused(): Promise<void>;
 }
 
 /** What the host answered instead of doing it. The message is public. */
@@ -46,12 +57,19 @@ const passingCodes: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 export class HostCalls {
-  readonly #client: HostClient;
+  readonly #clientOf: () => HostClient;
   readonly #clock: Clock;
+  readonly #fence: HostFence | undefined;
 
-  constructor(client: HostClient, clock: Clock) {
-    this.#client = client;
+  /** `clientOf`: asked for each attempt, since the connection may have been made anew. */
+  constructor(clientOf: () => HostClient, clock: Clock, fence?: HostFence) {
+    this.#clientOf = clientOf;
     this.#clock = clock;
+    this.#fence = fence;
+  }
+
+  get #client(): HostClient {
+    return this.#clientOf();
   }
 
   create(record: SandboxRecord, context: CallContext): Promise<Machine> {
@@ -115,6 +133,12 @@ export class HostCalls {
       gatewayLimits.hostQueryMs,
     );
     return answer.machines;
+  }
+
+  /** The host was lost, and these machines are still its own. */
+  async admit(sandboxIds: string[], context: CallContext): Promise<void> {
+    const call = (o: CallOptions) => this.#client.admitMachines({ sandboxIds }, o);
+    await this.#retry(context, call, gatewayLimits.hostDestroyMs);
   }
 
   async update(
@@ -212,7 +236,7 @@ export class HostCalls {
 
   /** The stream of machine events, without deadline. */
   watch(signal: AbortSignal): ReturnType<HostClient["watchMachines"]> {
-    return this.#client.watchMachines({}, { signal });
+    return this.#client.watchMachines({}, { signal, headers: this.#headers({ signal, requestId: "" }) });
   }
 
   async #retry<T>(
@@ -220,25 +244,27 @@ export class HostCalls {
     call: (options: CallOptions) => Promise<T>,
     timeoutMs: number,
   ): Promise<T> {
-    const { traceparent } = requestIds();
-    const options: CallOptions = {
-      signal: context.signal,
-      timeoutMs,
-      headers: {
-        [internalHeaders.requestId]: context.requestId,
-        ...(traceparent !== "" && { [traceparentHeader]: traceparent }),
-      },
-    };
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return await call(options);
+        return await call({ signal: context.signal, timeoutMs, headers: this.#headers(context) });
       } catch (thrown) {
         context.signal.throwIfAborted();
         const error = hostErrorFrom(thrown);
         if (!error.isPassing || attempt >= gatewayLimits.hostAttempts) throw error;
+        if (error.code === "aborted") await this.#fence?.refused();
         await this.#clock.sleep(gatewayLimits.hostRetryMs * 2 ** (attempt - 1), context.signal);
       }
     }
+  }
+
+  #headers({ requestId, fence }: CallContext): Record<string, string> {
+    const { traceparent } = requestIds();
+    return {
+      [internalHeaders.requestId]: requestId,
+      ...(traceparent !== "" && { [traceparentHeader]: traceparent }),
+      ...(this.#fence && { [internalHeaders.hostGeneration]: String(this.#fence.generation()) }),
+      ...(this.#fence && fence && { [internalHeaders.operation]: fenceText(fence) }),
+    };
   }
 }
 

@@ -25,7 +25,8 @@ export interface LifecycleDependencies {
   clock: Clock;
   log: Log;
   randomBytes: RandomBytes;
-  hostId: string;
+  /** Machines are placed on hosts that must have the room. */
+  isCluster: boolean;
   /** Of one team; 0: no limit. */
   sandboxesMax: number;
   /** Of the operations begun here (operation-leases.ts). */
@@ -36,6 +37,7 @@ export interface LifecycleDependencies {
 export type NewSandbox = Pick<
   SandboxRecord,
   | "id"
+  | "hostId"
   | "name"
   | "runtime"
   | "template"
@@ -132,11 +134,14 @@ export class Lifecycle {
     kind: "create" | "fork",
     key?: CallKey,
   ): Promise<SandboxRecord[]> {
-    const { records, runner, sandboxesMax } = this.#needs;
+    const { isCluster, records, runner, sandboxesMax } = this.#needs;
     const ids = wanted.map(({ id }) => id);
     const rows = this.#newRows(caller, wanted, kind);
     const keyed = key && this.#keyed(caller, key, ids);
-    const insert = () => records.insert(rows, { ofTeamMax: sandboxesMax, key: keyed }).then(() => true);
+    const insert = () =>
+      records
+        .insert(rows, { ofTeamMax: sandboxesMax, key: keyed, room: isCluster ? "new" : undefined })
+        .then(() => true);
     const waiting: WaitingCaller = { isWaiting: true };
     const deadline = this.#deadline(limits.createAnswerMs);
     const settled = Promise.all(ids.map((id) => records.waitFor(id, isMade, deadline.signal)));
@@ -158,13 +163,12 @@ export class Lifecycle {
   #newRows(caller: Caller, wanted: readonly NewSandbox[], kind: "create" | "fork"): NewRow[] {
     const { audit, randomBytes } = this.#needs;
     const id = Buffer.from(randomBytes(10)).toString("hex");
-    const group = { id, sandboxIds: wanted.map((one) => one.id) };
+    const group = { id, sandboxIds: wanted.map((one) => one.id), hostId: wanted[0]?.hostId ?? "" };
+    const input = wanted.length > 1 ? { group } : {};
     return wanted.map((one) => ({
       record: this.#newRecord(caller, one),
-      begin: {
-        ...this.#newOperation(caller, one.id, kind),
-        input: wanted.length > 1 ? { group } : {},
-      },
+      // What the record has once it is written.
+      begin: { ...newOperation(this.#needs, caller, { id: one.id, generation: 0 }, kind), input },
       audit: audit.entry(caller, `sandbox.${kind}`, one.id),
     }));
   }
@@ -323,7 +327,7 @@ export class Lifecycle {
     request: "suspend" | "resume" | "delete",
     { stillWanted = () => true, alsoSet = {}, input = {} }: RequestOptions = {},
   ): Promise<SandboxRecord> {
-    const { audit, records, runner } = this.#needs;
+    const { audit, isCluster, records, runner } = this.#needs;
     let read = record;
     for (let attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
       const verdict = decideRequest(read, request);
@@ -332,13 +336,14 @@ export class Lifecycle {
         await audit.denied(caller, `sandbox.${request}`, read.id, verdict.error);
         throw verdict.error;
       }
-      const operation = { ...this.#newOperation(caller, read.id, verdict.operation), input };
+      const operation = { ...newOperation(this.#needs, caller, read, verdict.operation), input };
       const patch: SandboxPatch = { ...alsoSet, state: verdict.to };
       if (request !== "delete") patch.errorMessage = "";
       const entry = audit.entry(caller, `sandbox.${request}`, read.id);
       let changed: SandboxRecord | undefined;
       await runner.begin(operation, async () => {
-        changed = await records.change(read, patch, { begin: operation, audit: entry });
+        const room = isCluster && request === "resume" ? { room: "kept" as const } : {};
+        changed = await records.change(read, patch, { begin: operation, audit: entry, ...room });
         return changed !== undefined;
       });
       if (changed !== undefined) return changed;
@@ -356,7 +361,6 @@ export class Lifecycle {
       ordinal: this.#lastOrdinal,
       state: "SANDBOX_STATE_CREATING",
       generation: 1,
-      hostId: this.#needs.hostId,
       errorMessage: "",
       image: "",
       firstRanAtMs: null,
@@ -364,10 +368,6 @@ export class Lifecycle {
       createdAtMs: nowMs,
       updatedAtMs: nowMs,
     };
-  }
-
-  #newOperation(caller: Caller, sandboxId: string, kind: OperationKind): OperationRecord {
-    return newOperation(this.#needs, caller, sandboxId, kind);
   }
 
   /** A signal that aborts after `ms`, when the gateway closes, or at `end`. */
@@ -380,16 +380,17 @@ export class Lifecycle {
   }
 }
 
+/** `read`: the record that the write which begins the operation compares with. */
 export function newOperation(
   { clock, owner, randomBytes }: Pick<LifecycleDependencies, "clock" | "owner" | "randomBytes">,
   caller: Caller,
-  sandboxId: string,
+  read: Pick<SandboxRecord, "id" | "generation">,
   kind: OperationKind,
 ): OperationRecord {
   const nowMs = clock.nowMs();
   return {
     id: `op-${Buffer.from(randomBytes(12)).toString("hex")}`,
-    sandboxId,
+    sandboxId: read.id,
     kind,
     direction: "forward",
     begun: [],
@@ -401,6 +402,7 @@ export function newOperation(
     updatedAtMs: nowMs,
     owner,
     attempt: 1,
+    number: read.generation + 1,
   };
 }
 

@@ -41,6 +41,7 @@ export class MachineView {
   #machines = new Map<string, Machine>();
   #listener: MachineListener | undefined;
   #isSynced = false;
+  #stream = new AbortController();
   #following: Promise<void> | undefined;
 
   constructor(host: HostCalls, clock: Clock, log: Log) {
@@ -79,6 +80,11 @@ export class MachineView {
     this.#following = this.#follow();
   }
 
+  /** Listens anew, at once; what is known stays until the host has told all again. */
+  reconnect(): void {
+    this.#stream.abort(new Error("the host is connected anew"));
+  }
+
   async close(): Promise<void> {
     this.#stop.abort(new Error("the gateway is closing"));
     await this.#following;
@@ -94,18 +100,24 @@ export class MachineView {
         });
         this.#log.warn({}, "the host ended its stream of machines");
       } catch (error) {
-        if (!signal.aborted) this.#log.warn({ err: error }, "the host's stream of machines broke");
+        const isWanted = signal.aborted || this.#stream.signal.aborted;
+        if (!isWanted) this.#log.warn({ err: error }, "the host's stream of machines broke");
       }
       this.#isSynced = false;
       this.#listener?.ready([]);
-      await this.#clock.sleep(waitMs, signal).catch(() => undefined);
+      if (this.#stream.signal.aborted) {
+        this.#stream = new AbortController();
+        waitMs = gatewayLimits.watchRetryMs;
+        continue;
+      }
+      await this.#clock.sleep(waitMs, AbortSignal.any([signal, this.#stream.signal])).catch(() => undefined);
       waitMs = Math.min(waitMs * 2, gatewayLimits.watchRetryMaxMs);
     }
   }
 
   async #followOnce(onSynced: () => void): Promise<void> {
     const listing = new Map<string, Machine>();
-    for await (const event of this.#host.watch(this.#stop.signal)) {
+    for await (const event of this.#host.watch(AbortSignal.any([this.#stop.signal, this.#stream.signal]))) {
       if (event.kind === MachineEvent_Kind.PRESENT && event.machine !== undefined) {
         listing.set(event.machine.sandboxId, event.machine);
       } else if (event.kind === MachineEvent_Kind.SYNCED) {

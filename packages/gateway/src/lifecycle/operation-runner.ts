@@ -22,17 +22,15 @@ import type { SandboxChange } from "../database/sandboxes.ts";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog } from "./audit-log.ts";
+import type { Fleet } from "../hosts/fleet.ts";
 import { CreationGroups } from "./creation-groups.ts";
-import type { HostCalls } from "./host-calls.ts";
-import type { MachineView } from "./machine-view.ts";
 import type { Records } from "./records.ts";
 import { type SagaWorld, stepsOf, TurnBack } from "./sagas.ts";
 
 export interface RunnerDependencies {
   database: Database;
   records: Records;
-  host: HostCalls;
-  machines: MachineView;
+  fleet: Fleet;
   audit: AuditLog;
   metrics: Pick<GatewayMetrics, "operations">;
   clock: Clock;
@@ -162,7 +160,14 @@ export class OperationRunner {
   async #attempt(operation: OperationRecord, signal: AbortSignal): Promise<boolean> {
     const { clock, database, log } = this.#needs;
     const state: Attempt = { failure: undefined, isUnknown: false };
-    const world = this.#world(operation, signal, state);
+    const hostId = await this.#hostOf(operation).catch((error: unknown) => {
+      log.warn(
+        { err: error, sandbox_id: operation.sandboxId },
+        `${operation.kind} could not begin; it is tried again`,
+      );
+    });
+    if (hostId === undefined) return false;
+    const world = this.#world(operation, hostId, signal, state);
     const steps = stepsOf(operation.kind, world).map((step) => ({
       ...step,
       do: (input: OperationInput) =>
@@ -215,14 +220,25 @@ export class OperationRunner {
     }
   }
 
-  #world(operation: OperationRecord, signal: AbortSignal, attempt: Attempt): SagaWorld {
-    const { clock, host, machines, records } = this.#needs;
+  /** In one process every record is of its host. A record that is gone has none. */
+  async #hostOf({ sandboxId }: OperationRecord): Promise<string> {
+    const { fleet, records } = this.#needs;
+    return fleet.isCluster ? ((await records.get(sandboxId))?.hostId ?? "") : "";
+  }
+
+  #world(operation: OperationRecord, hostId: string, signal: AbortSignal, attempt: Attempt): SagaWorld {
+    const { clock, fleet, records } = this.#needs;
     const { sandboxId, requestId } = operation;
     return {
       operation,
-      host,
-      machines,
-      call: { signal, requestId },
+      get host() {
+        return fleet.calls(hostId);
+      },
+      get isHostLost() {
+        return fleet.isLost(hostId);
+      },
+      machines: fleet.machinesOf(hostId),
+      call: { signal, requestId, fence: operation },
       nowMs: () => clock.nowMs(),
       read: () => records.get(sandboxId),
       inTurn: (body) =>
@@ -305,9 +321,10 @@ export class OperationRunner {
   async #endForkGroup(group: OperationGroup): Promise<void> {
     if (this.#isClosed) return;
     const call = { signal: AbortSignal.timeout(gatewayLimits.hostQueryMs), requestId: "" };
-    await this.#needs.host
-      .endForkGroup(group.id, call)
-      .catch((err: unknown) => this.#needs.log.warn({ err }, "a snapshot of forks is left to be swept"));
+    const end = async () => await this.#needs.fleet.calls(group.hostId ?? "").endForkGroup(group.id, call);
+    await end().catch((err: unknown) =>
+      this.#needs.log.warn({ err }, "a snapshot of forks is left to be swept"),
+    );
   }
 
   async #endGone(operation: OperationRecord, from: SandboxState): Promise<void> {

@@ -1,10 +1,10 @@
 /**
- * Machines that the host has made ahead, each under an id and a name that are nobody's yet: a new sandbox of that shape takes
+ * Machines that hosts have made ahead, each under an id and a name that are nobody's yet: a new sandbox of that shape takes
  * them over, and finds its machine assigned already.
  *
  *   offered ──take──▶ taken (while its record is being written) ──release──▶ offered, or a sandbox's: its record tells
  *
- * Fed by the host's stream. A hint and no more: what is offered may be gone by the time the host is asked for it.
+ * Fed by the hosts' streams. A hint and no more: what is offered may be gone by the time the host is asked for it.
  */
 import type { ReadyMachine } from "@cloche/protocol/host";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -15,20 +15,27 @@ export type ReadyShape = Pick<SandboxRecord, "runtime" | "template" | "cpus" | "
 export class ReadyMachines {
   readonly #records: Pick<Records, "get">;
   readonly #taken = new Set<string>();
-  #offered: readonly ReadyMachine[] = [];
+  readonly #offered = new Map<string, readonly ReadyMachine[]>();
 
   constructor(records: Pick<Records, "get">) {
     this.#records = records;
   }
 
-  /** These are all that there are now. */
-  offer(ready: readonly ReadyMachine[]): void {
-    this.#offered = ready;
+  /** These are all that the host has now. */
+  offer(hostId: string, ready: readonly ReadyMachine[]): void {
+    if (ready.length === 0) this.#offered.delete(hostId);
+    else this.#offered.set(hostId, ready);
   }
 
-  /** One of that shape that is nobody's, the caller's until `release`. */
-  async take(shape: ReadyShape): Promise<ReadyMachine | undefined> {
-    for (const ready of this.#offered) {
+  /** Whether the host offers one of that shape that nobody here has taken. */
+  has(hostId: string, shape: ReadyShape): boolean {
+    const offered = this.#offered.get(hostId) ?? [];
+    return offered.some((ready) => fits(ready, shape) && !this.#taken.has(ready.sandboxId));
+  }
+
+  /** One of the host's of that shape that is nobody's, the caller's until `release`. */
+  async take(hostId: string, shape: ReadyShape): Promise<ReadyMachine | undefined> {
+    for (const ready of this.#offered.get(hostId) ?? []) {
       const id = ready.sandboxId;
       if (!fits(ready, shape) || this.#taken.has(id)) continue;
       this.#taken.add(id);

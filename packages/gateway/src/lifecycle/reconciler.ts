@@ -1,23 +1,24 @@
 /**
- * Compares records with what really runs: of every sandbox when the host's listing is complete, of one when its machine
- * changed or its operation ended, of all again every minute. Goes on with operations that a crash left, brings back what
- * should run, tells the truth about what is lost, destroys machines that no record knows. Idle machines are suspended.
+ * Compares a record with what really runs: when the sandbox's machine changed, when its operation ended, and when a look at its whole
+ * host found a difference (host-comparison.ts). Goes on with operations that a crash left, brings back what should run, tells the
+ * truth about what is lost, destroys machines that no record knows, and copies on hosts that the record does not name. Idle machines
+ * are suspended. Acts only on hosts that this gateway watches.
  *
  * Owns nothing that must survive: every check reads record, operation and machine afresh.
  */
 import { type Clock, type Log, SerialQueue, Turns } from "@cloche/base";
-import type { RandomBytes } from "@cloche/protocol";
+import type { RandomBytes, SandboxState } from "@cloche/protocol";
 import { toJson } from "@bufbuild/protobuf";
 import { type Machine, MachinePhase, StoredImageSchema } from "@cloche/protocol/host";
 import type { Database } from "../database/database.ts";
 import type { OperationKind } from "../database/operations.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
+import type { Fleet } from "../hosts/fleet.ts";
+import type { Watches } from "../hosts/host-watches.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog, Caller } from "./audit-log.ts";
 import { decideRemedy, type MachineSight, type Remedy } from "./decide.ts";
-import type { HostCalls } from "./host-calls.ts";
 import { type Lifecycle, newOperation } from "./lifecycle.ts";
-import type { MachineListener, MachineView } from "./machine-view.ts";
 import type { OperationRunner } from "./operation-runner.ts";
 import type { Records } from "./records.ts";
 import { countedAnew } from "./sagas.ts";
@@ -28,8 +29,8 @@ export interface ReconcilerDependencies {
   records: Records;
   runner: OperationRunner;
   lifecycle: Lifecycle;
-  host: HostCalls;
-  machines: MachineView;
+  fleet: Fleet;
+  watches: Watches;
   usage: UsageWatch;
   audit: AuditLog;
   clock: Clock;
@@ -37,20 +38,16 @@ export interface ReconcilerDependencies {
   randomBytes: RandomBytes;
   /** Of the operations begun here (operation-leases.ts). */
   owner: string;
-  /** The host needs the public keys again whenever it comes back. */
-  pushKeys: () => Promise<void>;
 }
 
-export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready" | "audit"> {
+export class Reconciler {
   readonly #needs: ReconcilerDependencies;
   readonly #queue = new SerialQueue();
   readonly #stop = new AbortController();
   /** Bounds how many sandboxes are compared at once. */
   readonly #turns = new Turns(gatewayLimits.reconcileConcurrency);
-  #regularly: Promise<void> | undefined;
-  #firstPass: Promise<void> | undefined;
   /** Machines that were there before a database that is new: it cannot know whether they are wanted. */
-  #spared: ReadonlySet<string> | undefined;
+  readonly #spared = new Set<string>();
   /** What machines that run said last of how they came to. In memory: after a restart it is taken once more. */
   readonly #said = new Map<string, string>();
 
@@ -59,28 +56,28 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
   }
 
   start(): void {
-    this.#needs.runner.onEnded = (sandboxId) => this.#later(sandboxId);
-    this.#regularly = this.#checkRegularly();
+    const { fleet, records, runner } = this.#needs;
+    runner.onEnded = (sandboxId) => void this.#ended(sandboxId);
+    // The operations of a cluster end at any gateway.
+    if (fleet.isCluster) records.listen((_id, record) => this.#recordChanged(record));
   }
 
   async close(): Promise<void> {
     this.#stop.abort(new Error("the gateway is closing"));
-    await Promise.all([this.#regularly, this.#firstPass, this.#queue.drain()]);
+    await this.#queue.drain();
   }
 
-  synced(): void {
-    const { database, machines } = this.#needs;
-    this.#spared ??= new Set(database.isNew ? [...machines.all()].map((one) => one.sandboxId) : []);
-    this.#firstPass = this.#checkAll().catch((error: unknown) => {
-      this.#needs.log.warn({ err: error }, "the comparison with the host's machines could not be completed");
-    });
+  /** These machines are destroyed by no comparison. */
+  spare(sandboxIds: readonly string[]): void {
+    for (const id of sandboxIds) this.#spared.add(id);
   }
 
-  changed(sandboxId: string): void {
-    if (!this.#needs.runner.isBusy(sandboxId)) this.#later(sandboxId);
+  changed(hostId: string, sandboxId: string): void {
+    if (!this.#needs.runner.isBusy(sandboxId)) this.#later(hostId, sandboxId);
   }
 
-  idle(sandboxId: string): void {
+  idle(hostId: string, sandboxId: string): void {
+    if (!this.#needs.watches.isMine(hostId)) return;
     void this.#suspendIdle(sandboxId).catch((error: unknown) => {
       this.#needs.log.warn({ err: error, sandbox_id: sandboxId }, "an idle sandbox could not be suspended");
     });
@@ -88,68 +85,33 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
 
   /** Resolves when nothing is being compared any more; for tests. */
   async settle(): Promise<void> {
-    await this.#firstPass;
     await this.#queue.drain();
   }
 
-  async #checkRegularly(): Promise<void> {
-    const { signal } = this.#stop;
-    while (!signal.aborted) {
-      await this.#needs.clock.sleep(gatewayLimits.reconcileEveryMs, signal).catch(() => undefined);
-      if (!signal.aborted && this.#needs.machines.isSynced) {
-        await this.#compareAll().catch((error: unknown) => {
-          this.#needs.log.warn({ err: error }, "the regular comparison with the host failed");
-        });
-      }
-    }
+  async #ended(sandboxId: string): Promise<void> {
+    const { fleet, records } = this.#needs;
+    const [only = ""] = fleet.ids();
+    const record = fleet.isCluster ? await records.get(sandboxId).catch(() => undefined) : undefined;
+    if (record !== undefined || !fleet.isCluster) this.#later(record?.hostId ?? only, sandboxId);
   }
 
-  async #checkAll(): Promise<void> {
-    await this.#needs.pushKeys();
-    await this.#compareAll();
-    await this.#pushIdleLimits();
+  #recordChanged(record: SandboxRecord | undefined): void {
+    const { fleet, watches } = this.#needs;
+    if (record === undefined || !settledStates.has(record.state) || !watches.isMine(record.hostId)) return;
+    const sight = fleet.machine(record.id, record.hostId)?.phase ?? "absent";
+    if (remedyFor(record, sight).kind !== "none") this.changed(record.hostId, record.id);
   }
 
-  async #compareAll(): Promise<void> {
-    const { database, host } = this.#needs;
-    // Machines first: a sandbox made in between is then unknown to the list of machines, not to the records.
-    const machines = await host.list(this.#call());
-    await this.#needs.usage.compare(machines);
-    const records = new Map((await database.sandboxes.all()).map((one) => [one.id, one]));
-    const underWay = new Set((await database.operations.all()).map((one) => one.sandboxId));
-    const phases = new Map(machines.map((one) => [one.sandboxId, one.phase]));
-    const differing = [...new Set([...phases.keys(), ...records.keys()])].filter((id) => {
-      const record = records.get(id);
-      if (record === undefined || underWay.has(id)) return true;
-      return remedyFor(record, phases.get(id) ?? "absent").kind !== "none";
-    });
-    await Promise.all(differing.map((id) => this.#enqueue(id)));
+  #later(hostId: string, sandboxId: string): void {
+    if (!this.#stop.signal.aborted && this.#needs.watches.isMine(hostId)) void this.check(hostId, sandboxId);
   }
 
-  /** The host may have missed a change of the limit when it or we went down. */
-  async #pushIdleLimits(): Promise<void> {
-    const { database, host, machines } = this.#needs;
-    const limited = (await database.sandboxes.all()).filter(
-      (record) => record.idleSuspendSeconds > 0 && machines.get(record.id)?.phase === MachinePhase.RUNNING,
-    );
-    // Side by side: a machine in the middle of something takes its limit when its turn comes.
-    const pushes = limited.map(({ id, idleSuspendSeconds }) =>
-      host.update(id, { idleSuspendSeconds }, this.#call()).catch((error: unknown) => {
-        this.#needs.log.warn({ err: error, sandbox_id: id }, "the idle limit could not be set");
-      }),
-    );
-    await Promise.all(pushes);
-  }
-
-  #later(sandboxId: string): void {
-    if (!this.#stop.signal.aborted) void this.#enqueue(sandboxId);
-  }
-
-  async #enqueue(sandboxId: string): Promise<void> {
+  /** Compares the host's machine of this id. Never throws: what could not be done is done at the next look. */
+  async check(hostId: string, sandboxId: string): Promise<void> {
     await this.#queue.run(sandboxId, async () => {
       const release = await this.#turns.enter();
       try {
-        if (!this.#stop.signal.aborted) await this.#check(sandboxId);
+        if (!this.#stop.signal.aborted) await this.#check(hostId, sandboxId);
       } catch (error) {
         if (!this.#stop.signal.aborted) {
           this.#needs.log.warn(
@@ -163,26 +125,29 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
     });
   }
 
-  async #check(sandboxId: string): Promise<void> {
-    const { database, host, machines, records, runner, owner } = this.#needs;
-    if (runner.isBusy(sandboxId)) return;
+  async #check(hostId: string, sandboxId: string): Promise<void> {
+    const { database, fleet, records, runner, owner } = this.#needs;
+    const isElsewhere = (record?: SandboxRecord): boolean => fleet.isCluster && record?.hostId !== hostId;
     const before = await records.get(sandboxId);
-    const operation = await database.operations.ofSandbox(sandboxId);
-    if (operation !== undefined) {
-      // Where there are several gateways, its lease says who goes on with it.
-      if (owner === "") runner.goOn(operation);
-      return;
+    if (!isElsewhere(before)) {
+      if (runner.isBusy(sandboxId)) return;
+      const operation = await database.operations.ofSandbox(sandboxId);
+      if (operation !== undefined) {
+        // Where there are several gateways, its lease says who goes on with it.
+        if (owner === "") runner.goOn(operation);
+        return;
+      }
     }
-    const machine = await host.find(sandboxId, this.#call());
+    const machine = await fleet.calls(hostId).find(sandboxId, this.#call());
     // After the machine, so that a record that is missing now was never there or is gone for good.
     const record = await records.get(sandboxId);
     // Another gateway acted meanwhile: the machine may be of before, the record of after.
-    if (record?.generation !== before?.generation) return this.#later(sandboxId);
-    if (record === undefined) {
-      this.#said.delete(sandboxId);
-      return await this.#destroyUnknown(sandboxId, machine);
+    if (record?.generation !== before?.generation) return this.#later(hostId, sandboxId);
+    if (record === undefined || isElsewhere(record)) {
+      if (record === undefined) this.#said.delete(sandboxId);
+      return await this.#destroyUnknown(hostId, sandboxId, machine);
     }
-    if (machine === undefined) machines.forget(sandboxId);
+    if (machine === undefined) fleet.machinesOf(hostId).forget(sandboxId);
     if (!runner.isBusy(sandboxId)) await this.#remedy(record, machine);
   }
 
@@ -264,17 +229,18 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
     if (image !== record.image) await this.#needs.records.change(record, { image });
   }
 
-  async #destroyUnknown(sandboxId: string, machine: Machine | undefined): Promise<void> {
-    const { host, log, machines } = this.#needs;
-    if (machine === undefined) return machines.forget(sandboxId);
-    if (this.#spared?.has(sandboxId)) {
+  async #destroyUnknown(hostId: string, sandboxId: string, machine: Machine | undefined): Promise<void> {
+    const { fleet, log } = this.#needs;
+    const fields = { sandbox_id: sandboxId, host_id: hostId };
+    if (machine === undefined) return fleet.machinesOf(hostId).forget(sandboxId);
+    if (this.#spared.has(sandboxId)) {
       // Better a leftover than the loss of every disk.
-      log.error({ sandbox_id: sandboxId }, "the database is newer than this machine; it is left alone");
+      log.error(fields, "the database is newer than this machine; it is left alone");
       return;
     }
-    log.warn({ sandbox_id: sandboxId }, "no sandbox has this machine; it is destroyed");
-    await host.destroy(sandboxId, this.#call());
-    machines.forget(sandboxId);
+    log.warn(fields, "no sandbox has this machine here; it is destroyed");
+    await fleet.calls(hostId).destroy(sandboxId, this.#call());
+    fleet.machinesOf(hostId).forget(sandboxId);
   }
 
   async #suspendIdle(sandboxId: string): Promise<void> {
@@ -285,7 +251,7 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
   }
 
   #operation(caller: Caller, record: SandboxRecord, kind: OperationKind) {
-    return newOperation(this.#needs, caller, record.id, kind);
+    return newOperation(this.#needs, caller, record, kind);
   }
 
   #call() {
@@ -293,7 +259,13 @@ export class Reconciler implements Omit<MachineListener, "dozeChanged" | "ready"
   }
 }
 
-function remedyFor(record: SandboxRecord, sight: MachineSight): Remedy {
+/** Those that a sandbox rests in. */
+const settledStates: ReadonlySet<SandboxState> = new Set<SandboxState>([
+  "SANDBOX_STATE_RUNNING",
+  "SANDBOX_STATE_SUSPENDED",
+]);
+
+export function remedyFor(record: SandboxRecord, sight: MachineSight): Remedy {
   const isLiveFork = record.sourceSandboxId !== "" && record.sourceCheckpointId === "";
   return decideRemedy(record.state, isLiveFork, sight);
 }

@@ -20,9 +20,9 @@ import type {
   OperationRecord,
 } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import type { HostMachines } from "../hosts/fleet.ts";
 import { follow } from "./decide.ts";
 import { type CallContext, type HostCalls, HostError } from "./host-calls.ts";
-import type { MachineView } from "./machine-view.ts";
 
 /** The host decided against this step; the message is public. */
 export class TurnBack extends ClocheError {
@@ -34,8 +34,11 @@ export class TurnBack extends ClocheError {
 /** What the steps work with; made anew for each attempt. */
 export interface SagaWorld {
   operation: OperationRecord;
-  host: HostCalls;
-  machines: MachineView;
+  /** Of the host that the record named when the attempt began; throws `unavailable` while it cannot be reached. */
+  readonly host: HostCalls;
+  /** That host was declared lost: whatever it still has of the sandbox it destroys before it serves again. */
+  readonly isHostLost: boolean;
+  machines: HostMachines;
   call: CallContext;
   nowMs: () => number;
   /** The record, or undefined when it is gone. */
@@ -205,6 +208,7 @@ function deletionSteps(world: SagaWorld): Step[] {
     {
       name: "machine",
       async do() {
+        if (world.isHostLost) return;
         await world.host.destroy(world.operation.sandboxId, world.call);
         world.machines.forget(world.operation.sandboxId);
       },
@@ -266,6 +270,8 @@ async function reach(world: SagaWorld, phase: MachinePhase, call: () => Promise<
     if (machine.phase === phase) return;
   } catch (error) {
     if (!(error instanceof HostError)) throw error;
+    // It was meant for a host or an attempt of before: nothing is decided.
+    if (error.code === "aborted") throw error;
     machine = await look(world);
     if (machine?.phase === phase) return;
     throw TurnBack.because(error);

@@ -58,8 +58,10 @@ class Observed {
     const { database, clock } = this.world;
     const teamId = (await database.teams.all())[0]?.id ?? "";
     const nowMs = clock.nowMs();
-    const open = (await database.usage.open()).map(({ sandboxId }) => sandboxId);
-    const running = (await database.sandboxes.all()).filter(({ state }) => state === "SANDBOX_STATE_RUNNING");
+    const records = await database.sandboxes.all();
+    const ids = [...this.ids, ...records.map(({ id }) => id)];
+    const open = (await database.usage.open([...new Set(ids)])).map(({ sandboxId }) => sandboxId);
+    const running = records.filter(({ state }) => state === "SANDBOX_STATE_RUNNING");
     expect(open.toSorted()).toEqual(running.map(({ id }) => id).toSorted());
     for (const id of this.ids) {
       const counted = await database.usage.totalMs({ teamId, sandboxId: id, fromMs: 0, toMs: nowMs });

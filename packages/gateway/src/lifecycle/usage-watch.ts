@@ -40,17 +40,15 @@ export class UsageWatch {
     await this.#queue.run(sandboxId, () => Promise.resolve());
   }
 
-  /** A complete listing of the host's machines. */
+  /** A complete listing of a host's machines. */
   async compare(machines: readonly Machine[]): Promise<void> {
     const nowMs = this.#clock.nowMs();
     const running = new Map(
       machines.filter(({ phase }) => phase === MachinePhase.RUNNING).map((one) => [one.sandboxId, one]),
     );
     const ranThrough: string[] = [];
-    for (const { sandboxId, startedAtMs } of await this.#usage.open()) {
-      const machine = running.get(sandboxId);
-      if (machine === undefined) continue;
-      const sinceMs = Number(machine.runningSinceUnixMs);
+    for (const { sandboxId, startedAtMs } of await this.#usage.open([...running.keys()])) {
+      const sinceMs = Number(running.get(sandboxId)?.runningSinceUnixMs ?? 0);
       if (sinceMs > startedAtMs) await this.#usage.startedAnew(sandboxId, sinceMs);
       else ranThrough.push(sandboxId);
     }

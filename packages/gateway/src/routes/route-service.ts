@@ -4,9 +4,9 @@ import { ClocheError, internalHeaders } from "@cloche/protocol";
 import { RouteEvent_Kind, type RouteService } from "@cloche/protocol/edge";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "../database/database.ts";
+import type { Fleet } from "../hosts/fleet.ts";
 import { answering } from "../http/errors.ts";
 import type { AuditLog } from "../lifecycle/audit-log.ts";
-import type { HostCalls } from "../lifecycle/host-calls.ts";
 import type { Lifecycle } from "../lifecycle/lifecycle.ts";
 import type { Records } from "../lifecycle/records.ts";
 import type { TokenIssuer } from "../tokens/token-issuer.ts";
@@ -15,7 +15,7 @@ import type { RouteTable } from "./route-table.ts";
 export interface RouteServiceDependencies {
   table: RouteTable;
   lifecycle: Lifecycle;
-  host: HostCalls;
+  fleet: Fleet;
   records: Records;
   portLinks: Database["portLinks"];
   fileLinks: Database["fileLinks"];
@@ -61,10 +61,11 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
 
     rouseSandbox: (request, context) =>
       answering(async () => {
-        await needs.host.rouse(request.sandboxId, {
-          signal: context.signal,
-          requestId: requestIdOf(context),
-        });
+        const { sandboxId } = request;
+        const call = { signal: context.signal, requestId: requestIdOf(context) };
+        const hostId = table.get(sandboxId)?.hostId;
+        // Harmless for one that is unknown.
+        if (hostId !== undefined) await needs.fleet.calls(hostId).rouse(sandboxId, call);
         return {};
       }),
 

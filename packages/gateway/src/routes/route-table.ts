@@ -6,8 +6,9 @@
 import { create, equals } from "@bufbuild/protobuf";
 import { allPorts, type PublicPorts, type SandboxState } from "@cloche/protocol";
 import { type Route, RouteSchema } from "@cloche/protocol/edge";
-import { type Machine, MachinePhase } from "@cloche/protocol/host";
+import { MachinePhase } from "@cloche/protocol/host";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
+import type { Fleet } from "../hosts/fleet.ts";
 
 /** What a route needs of the record. */
 interface Listed {
@@ -25,19 +26,20 @@ export type RouteChange =
   | { kind: "remove"; sandboxId: string }
   | { kind: "keys" };
 
+/** Where machines are. In a cluster edges reach agents through a relay on the host, which rouses those that doze. */
+export type RouteHosts = Pick<Fleet, "machine" | "addressOf" | "isCluster">;
+
 export class RouteTable {
-  readonly #machineOf: (sandboxId: string) => Machine | undefined;
+  readonly #hosts: RouteHosts;
   readonly #linkKeyOf: (sandboxId: string) => Uint8Array;
   readonly #listed = new Map<string, Listed>();
+  readonly #ofHost = new Map<string, Set<string>>();
   readonly #routes = new Map<string, Route>();
   readonly #watchers = new Set<RouteWatcher>();
 
   /** `linkKeyOf`: what signs the links to a sandbox's files. */
-  constructor(
-    machineOf: (sandboxId: string) => Machine | undefined,
-    linkKeyOf: (sandboxId: string) => Uint8Array,
-  ) {
-    this.#machineOf = machineOf;
+  constructor(hosts: RouteHosts, linkKeyOf: (sandboxId: string) => Uint8Array) {
+    this.#hosts = hosts;
     this.#linkKeyOf = linkKeyOf;
   }
 
@@ -52,7 +54,7 @@ export class RouteTable {
   /** A record is new or has changed; `undefined`: it is gone. */
   recordChanged(sandboxId: string, record: SandboxRecord | undefined): void {
     if (record === undefined) {
-      this.#listed.delete(sandboxId);
+      this.#list(sandboxId, undefined);
       if (this.#routes.delete(sandboxId)) this.#tell({ kind: "remove", sandboxId });
       return;
     }
@@ -60,7 +62,7 @@ export class RouteTable {
     if (known !== undefined && known.generation > record.generation) return;
     const { teamId, state, hostId, autoResume, publicPorts, generation } = record;
     const linkKey = known?.linkKey ?? this.#linkKeyOf(sandboxId);
-    this.#listed.set(sandboxId, { teamId, state, hostId, autoResume, publicPorts, generation, linkKey });
+    this.#list(sandboxId, { teamId, state, hostId, autoResume, publicPorts, generation, linkKey });
     this.machineChanged(sandboxId);
   }
 
@@ -74,15 +76,31 @@ export class RouteTable {
   machineChanged(sandboxId: string): void {
     const listed = this.#listed.get(sandboxId);
     if (listed === undefined) return;
-    const route = routeOf(sandboxId, listed, this.#machineOf(sandboxId));
+    const route = routeOf(sandboxId, listed, this.#hosts);
     const known = this.#routes.get(sandboxId);
     if (known !== undefined && equals(RouteSchema, known, route)) return;
     this.#routes.set(sandboxId, route);
     this.#tell({ kind: "set", route });
   }
 
-  machinesListed(): void {
-    for (const sandboxId of this.#listed.keys()) this.machineChanged(sandboxId);
+  /** All machines of the host are known anew, or it is somewhere else. */
+  hostChanged(hostId: string): void {
+    for (const sandboxId of this.#ofHost.get(hostId) ?? []) this.machineChanged(sandboxId);
+  }
+
+  #list(sandboxId: string, listed: Listed | undefined): void {
+    const before = this.#listed.get(sandboxId)?.hostId;
+    if (listed === undefined) this.#listed.delete(sandboxId);
+    else this.#listed.set(sandboxId, listed);
+    if (before === listed?.hostId) return;
+    if (before !== undefined) {
+      const ids = this.#ofHost.get(before);
+      ids?.delete(sandboxId);
+      if (ids?.size === 0) this.#ofHost.delete(before);
+    }
+    if (listed === undefined) return;
+    const ids = this.#ofHost.get(listed.hostId) ?? new Set();
+    this.#ofHost.set(listed.hostId, ids.add(sandboxId));
   }
 
   keysChanged(): void {
@@ -112,13 +130,15 @@ export class RouteTable {
   }
 }
 
-function routeOf(sandboxId: string, listed: Listed, machine: Machine | undefined): Route {
+function routeOf(sandboxId: string, listed: Listed, hosts: RouteHosts): Route {
+  const machine = hosts.machine(sandboxId, listed.hostId);
   const runs = machine?.phase === MachinePhase.RUNNING;
   return create(RouteSchema, {
     sandboxId,
     teamId: listed.teamId,
     state: listed.state,
     hostId: listed.hostId,
+    hostAddress: hosts.addressOf(listed.hostId),
     agentHost: machine?.agentHost ?? "",
     agentPort: machine?.agentPort ?? 0,
     autoResume: listed.autoResume,
@@ -127,7 +147,7 @@ function routeOf(sandboxId: string, listed: Listed, machine: Machine | undefined
     // RUNNING without a machine that runs lasts only until the reconciler has looked.
     busy: machine?.busy === true || (listed.state === "SANDBOX_STATE_RUNNING" && !runs),
     epoch: machine?.epoch ?? 0n,
-    doze: machine?.doze ?? 0,
+    doze: hosts.isCluster ? 0 : (machine?.doze ?? 0),
     channelKey: machine?.channelKey ?? new Uint8Array(),
     linkKey: listed.linkKey,
   });

@@ -12,7 +12,9 @@ import type { HostCheckpoint, HostInfo } from "@cloche/protocol/host";
 import type { CreateSandboxRequest, ForkSandboxRequest } from "@cloche/protocol/public";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Caller } from "../lifecycle/audit-log.ts";
-import type { CallContext, HostCalls } from "../lifecycle/host-calls.ts";
+import type { Fleet } from "../hosts/fleet.ts";
+import type { Choose } from "../hosts/placement.ts";
+import type { CallContext } from "../lifecycle/host-calls.ts";
 import type { NewSandbox } from "../lifecycle/lifecycle.ts";
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
 import { gatewayLimits } from "../limits.ts";
@@ -34,24 +36,30 @@ import {
 export const runtimes = ["gvisor", "qemu"] as const;
 
 export class Creation {
-  readonly #host: HostCalls;
+  readonly #fleet: Fleet;
   readonly #ready: ReadyMachines;
   readonly #clock: Clock;
   readonly #randomBytes: RandomBytes;
   #info: { value: HostInfo; untilMs: number } | undefined;
 
-  constructor(host: HostCalls, ready: ReadyMachines, clock: Clock, randomBytes: RandomBytes) {
-    this.#host = host;
+  constructor(fleet: Fleet, ready: ReadyMachines, clock: Clock, randomBytes: RandomBytes) {
+    this.#fleet = fleet;
     this.#ready = ready;
     this.#clock = clock;
     this.#randomBytes = randomBytes;
   }
 
   /** The id may be that of a machine made ahead, to be released once the record is written (ready-machines.ts). */
-  async forCreate(caller: Caller, request: CreateSandboxRequest, call: CallContext): Promise<NewSandbox> {
+  async forCreate(
+    caller: Caller,
+    request: CreateSandboxRequest,
+    call: CallContext,
+    choose: Choose,
+  ): Promise<NewSandbox> {
     const { timeoutSecondsMax } = limits;
     const wanted: NewSandbox = {
       id: "",
+      hostId: "",
       name: request.name && displayName("name", request.name),
       runtime: request.runtime === "" ? "" : oneOf("runtime", request.runtime, runtimes),
       template: request.template || defaults.template,
@@ -92,7 +100,10 @@ export class Creation {
     }
     await this.#checkHostHas(wanted, request.template, call);
     // A machine made ahead has an empty disk.
-    const ready = request.checkpointId === "" ? await this.#ready.take(wanted) : undefined;
+    const mayBeReady = request.checkpointId === "";
+    const prefers = (hostId: string): boolean => mayBeReady && this.#ready.has(hostId, wanted);
+    wanted.hostId = choose({ ...wanted, prefers });
+    const ready = mayBeReady ? await this.#ready.take(wanted.hostId, wanted) : undefined;
     wanted.id = ready?.sandboxId ?? newSandboxId(this.#randomBytes);
     wanted.name ||= ready?.name ?? generateName(this.#randomBytes);
     return wanted;
@@ -104,15 +115,19 @@ export class Creation {
     request: ForkSandboxRequest,
     source: SandboxRecord,
     call: CallContext,
+    choose: Choose,
   ): Promise<NewSandbox[]> {
     const count = wholeWithin("count", request.count ?? 1, 1, limits.forkCount);
     const first = await this.#forFork(caller, request, source, call);
-    if (count === 1) return [first];
+    const prefers = (hostId: string): boolean => hostId === source.hostId;
+    const hostOf = (): string => choose({ ...first, prefers });
+    if (count === 1) return [{ ...first, hostId: hostOf() }];
     const longest = limits.sandboxNameLength - `-${count}`.length;
     if ([...request.name].length > longest)
       throw refuse("name", request.name, `at most ${longest} characters with count ${count}`);
     return Array.from({ length: count }, (_, index) => ({
       ...first,
+      hostId: hostOf(),
       id: newSandboxId(this.#randomBytes),
       name: request.name === "" ? generateName(this.#randomBytes) : `${request.name}-${index + 1}`,
     }));
@@ -131,6 +146,7 @@ export class Creation {
     const idleSuspendSeconds = request.idleSuspendSeconds ?? source.idleSuspendSeconds;
     const wanted: NewSandbox = {
       id: newSandboxId(this.#randomBytes),
+      hostId: "",
       name: request.name === "" ? generateName(this.#randomBytes) : displayName("name", request.name),
       runtime: source.runtime,
       template: source.template,
@@ -166,7 +182,7 @@ export class Creation {
     sandboxId: string,
     call: CallContext,
   ): Promise<HostCheckpoint> {
-    const checkpoint = await this.#host.checkpoint(caller.teamId, id, call);
+    const checkpoint = await this.#fleet.any().checkpoint(caller.teamId, id, call);
     if (checkpoint === undefined || (sandboxId !== "" && checkpoint.sandboxId !== sandboxId)) {
       const whose = sandboxId === "" ? "the team" : `sandbox ${sandboxId}`;
       throw new ClocheError("not_found", `checkpoint_id: ${whose} has no checkpoint ${JSON.stringify(id)}`);
@@ -202,7 +218,9 @@ export class Creation {
   async #hostInfo(call: CallContext): Promise<HostInfo> {
     const nowMs = this.#clock.nowMs();
     if (this.#info === undefined || this.#info.untilMs <= nowMs) {
-      this.#info = { value: await this.#host.info(call), untilMs: nowMs + gatewayLimits.hostInfoCacheMs };
+      const value = await this.#fleet.any().info(call);
+      if (this.#fleet.isCluster) value.runtimes = this.#fleet.runtimes();
+      this.#info = { value, untilMs: nowMs + gatewayLimits.hostInfoCacheMs };
     }
     return this.#info.value;
   }

@@ -15,7 +15,10 @@ import type { Database } from "../database/database.ts";
 import { isDurable, type SandboxRecord } from "../database/sandbox-record.ts";
 import { IdTaken } from "../database/sandboxes.ts";
 import type { AuditLog, Caller } from "../lifecycle/audit-log.ts";
-import { type CallContext, egressOf, type HostCalls } from "../lifecycle/host-calls.ts";
+import { NoRoom } from "../database/host-reservations.ts";
+import type { Fleet } from "../hosts/fleet.ts";
+import type { Choose, Placement } from "../hosts/placement.ts";
+import { type CallContext, egressOf } from "../lifecycle/host-calls.ts";
 import { hasMachine } from "../lifecycle/decide.ts";
 import type { CallKey, Lifecycle, NewSandbox, SandboxSettings } from "../lifecycle/lifecycle.ts";
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
@@ -56,9 +59,10 @@ import { getUsage } from "./usage.ts";
 export interface SandboxServiceDependencies {
   database: Database;
   lifecycle: Lifecycle;
+  placement: Placement;
   creation: Creation;
   ready: ReadyMachines;
-  host: HostCalls;
+  fleet: Fleet;
   tokens: TokenIssuer;
   audit: AuditLog;
   clock: Clock;
@@ -74,7 +78,7 @@ export interface SandboxServiceDependencies {
 
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<typeof SandboxService> {
-  const { database, lifecycle, creation, ready, host, tokens, audit, clock, domains } = needs;
+  const { database, lifecycle, placement, creation, ready, fleet, tokens, audit, clock, domains } = needs;
   const message = (record: SandboxRecord) => sandboxMessage(record, domains);
   const idempotency = new Idempotency(database.idempotencyKeys, clock);
 
@@ -139,9 +143,14 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     return await audited(caller, "sandbox.fork", source.id, async () => {
       lifecycle.check(source, "fork");
       const kind = request.checkpointId === "" ? "fork" : "create";
-      return await untilFree(async () => {
-        const wanted = await creation.forForks(caller, request, source, call);
-        return await make(caller, kind, wanted, key);
+      const forks = (choose: Choose) =>
+        untilFree(async () => {
+          const wanted = await creation.forForks(caller, request, source, call, choose);
+          return await make(caller, kind, wanted, key);
+        });
+      if (kind === "create") return await placement.place(forks);
+      return await forks(() => source.hostId).catch((error: unknown) => {
+        throw error instanceof NoRoom ? noRoomForForks(placement.refused(error)) : error;
       });
     });
   }
@@ -154,10 +163,12 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         callKey("CreateSandbox", CreateSandboxRequestSchema, request),
         {
           make: (key) =>
-            untilFree(async () => {
-              const wanted = await creation.forCreate(caller, request, callOf(context, caller));
-              return await make(caller, "create", [wanted], key);
-            }),
+            placement.place((choose) =>
+              untilFree(async () => {
+                const wanted = await creation.forCreate(caller, request, callOf(context, caller), choose);
+                return await make(caller, "create", [wanted], key);
+              }),
+            ),
           again: (ids) => madeBefore(caller, ids),
         },
       );
@@ -276,7 +287,9 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       if (settings.idleSuspendSeconds !== undefined || settings.name !== undefined)
         tellHost(updated, settings);
       if (settings.egress !== undefined)
-        await host.update(updated.id, { egress: egressOf(updated) }, callOf(context, caller));
+        await fleet
+          .calls(updated.hostId)
+          .update(updated.id, { egress: egressOf(updated) }, callOf(context, caller));
       return { sandbox: message(updated) };
     },
 
@@ -285,7 +298,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const { sandboxId, pageToken } = request;
       if (pageToken !== "") parseListPosition("page_token", pageToken);
       const query = { teamId: caller.teamId, sandboxId, limit: pageSizeOf(request), pageToken };
-      const { checkpoints, nextPageToken } = await host.checkpoints(query, callOf(context, caller));
+      const { checkpoints, nextPageToken } = await fleet.any().checkpoints(query, callOf(context, caller));
       return { checkpoints: checkpoints.map(checkpointMessage), nextPageToken };
     },
 
@@ -297,7 +310,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       return await audited(caller, "checkpoint.delete", id, async () => {
         if (!isCheckpointId(id))
           throw new ClocheError("not_found", `id: there is no checkpoint ${JSON.stringify(id)}`);
-        const freedBytes = await host.deleteCheckpoint(caller.teamId, id, callOf(context, caller));
+        const freedBytes = await fleet.any().deleteCheckpoint(caller.teamId, id, callOf(context, caller));
         await database.audit.insert(audit.entry(caller, "checkpoint.delete", id));
         return { freedBytes };
       });
@@ -332,7 +345,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const caller = callerOf(context);
       const record = await lifecycle.find(caller, request.id, "id");
       const denied = hasMachine(record.state)
-        ? await host.egress(record.id, callOf(context, caller))
+        ? await fleet.calls(record.hostId).egress(record.id, callOf(context, caller))
         : undefined;
       return egressMessage(record, denied);
     },
@@ -340,7 +353,8 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     async getSandboxMetrics(request, context) {
       const caller = callerOf(context);
       const record = await lifecycle.find(caller, request.id, "id");
-      return metricsMessage(await host.metrics(record.id, callOf(context, caller)), clock.nowMs());
+      const measured = await fleet.calls(record.hostId).metrics(record.id, callOf(context, caller));
+      return metricsMessage(measured, clock.nowMs());
     },
   };
 
@@ -352,7 +366,8 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       ...(name !== undefined && { name }),
     };
     const call = { signal: AbortSignal.timeout(gatewayLimits.hostQueryMs), requestId: "" };
-    host.update(record.id, change, call).catch((error: unknown) => {
+    const tell = async () => await fleet.calls(record.hostId).update(record.id, change, call);
+    tell().catch((error: unknown) => {
       needs.log.warn({ err: error, sandbox_id: record.id }, "the host could not be told of changed settings");
     });
   }
@@ -365,6 +380,14 @@ const callOf = (context: HandlerContext, caller: Caller): CallContext => ({
   signal: context.signal,
   requestId: caller.requestId,
 });
+
+/** Live forks share memory and disk with their source, so that they begin on its host. */
+const noRoomForForks = ({ retryAfterSeconds }: NoRoom): ClocheError =>
+  new ClocheError(
+    "unavailable",
+    "source_sandbox_id: its host has no room for a fork now; try again later, or save a checkpoint and fork that",
+    retryAfterSeconds === undefined ? {} : { retryAfterSeconds },
+  );
 
 /** Does `body` again, with other ids, where another gateway was first to take one: a machine made ahead is offered to all. */
 async function untilFree<T>(body: () => Promise<T>): Promise<T> {

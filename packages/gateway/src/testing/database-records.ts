@@ -61,6 +61,7 @@ export function anOperation(changes: Partial<OperationRecord> = {}): OperationRe
     updatedAtMs: atMs,
     owner: "",
     attempt: 1,
+    number: 1,
     ...changes,
   };
 }

@@ -4,7 +4,17 @@
  */
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { rfc3339 } from "@cloche/base";
-import { ClocheError, defaults, isBehind, listPositionText, parseListPosition } from "@cloche/protocol";
+import {
+  ClocheError,
+  defaults,
+  type Fence,
+  fenceOf,
+  internalHeaders,
+  isBehind,
+  isOlderFence,
+  listPositionText,
+  parseListPosition,
+} from "@cloche/protocol";
 import {
   type Egress,
   type EgressDenialSchema,
@@ -28,6 +38,8 @@ import {
   createClient,
   createRouterTransport,
   type ServiceImpl,
+  type StreamRequest,
+  type UnaryRequest,
 } from "@connectrpc/connect";
 import { connectErrorFrom } from "../http/errors.ts";
 import type { HostClient } from "../lifecycle/host-calls.ts";
@@ -67,6 +79,14 @@ export class FakeHost {
   nowMs = (): number => Date.UTC(2026, 0, 1);
   /** Whether checkpoints that are taken become visible. */
   uploads = true;
+  /** As a host of a cluster: it refuses calls that are meant for another generation; undefined: it takes all. */
+  generation: number | undefined;
+  /** Nobody reaches it. */
+  isCutOff = false;
+  /** Of the operations' steps that it took, by sandbox: the newest. */
+  readonly fences = new Map<string, Fence>();
+  /** It was told that these are still its own. */
+  admitted: string[][] = [];
   #faults: Fault[] = [];
   #epoch = 0n;
   #watchers = new Set<{ events: MachineEvent[]; wake: () => void }>();
@@ -74,10 +94,30 @@ export class FakeHost {
   #letGo = Promise.withResolvers<void>();
 
   constructor() {
-    const transport = createRouterTransport((router) => {
-      router.service(HostService, this.#service());
-    });
+    const transport = createRouterTransport(
+      (router) => {
+        router.service(HostService, this.#service());
+      },
+      { transport: { interceptors: [(next) => (request) => this.#admits(request) ?? next(request)] } },
+    );
     this.client = createClient(HostService, transport);
+  }
+
+  /** Throws for a call that is meant for another process of it, or is older than one it has taken. */
+  #admits(request: UnaryRequest | StreamRequest): undefined {
+    if (this.isCutOff) throw new ConnectError("no route to host", Code.Unavailable);
+    if (this.generation === undefined) return undefined;
+    const generation = request.header.get(internalHeaders.hostGeneration);
+    if (generation !== String(this.generation))
+      throw new ConnectError(`this is generation ${this.generation}, not ${generation}`, Code.Aborted);
+    const fence = fenceOf(request.header.get(internalHeaders.operation) ?? "");
+    const sandboxId = request.stream ? "" : sandboxOf(request.message);
+    if (fence === undefined || sandboxId === "") return undefined;
+    const newest = this.fences.get(sandboxId);
+    if (newest !== undefined && isOlderFence(fence, newest))
+      throw new ConnectError("a later operation has been here", Code.Aborted);
+    this.fences.set(sandboxId, { number: fence.number, attempt: fence.attempt });
+    return undefined;
   }
 
   /** The next `times` calls of `method` fail at `point`. */
@@ -274,7 +314,11 @@ export class FakeHost {
           const taken = { name, teamId, sandboxId, createdAt, visible: this.uploads, automatic: true };
           return this.addCheckpoint({ id: checkpointId, ...taken });
         }),
-      admitMachines: () => this.#call("admitMachines", "", () => ({})),
+      admitMachines: ({ sandboxIds }) =>
+        this.#call("admitMachines", "", () => {
+          this.admitted.push(sandboxIds.toSorted());
+          return {};
+        }),
       getMachine: ({ sandboxId }) => this.#call("getMachine", sandboxId, () => this.#get(sandboxId)),
       listMachines: () => this.#call("listMachines", "", () => ({ machines: [...this.machines.values()] })),
       watchMachines: (_request, context) => this.#watch(context.signal),
@@ -403,4 +447,10 @@ export class FakeHost {
       this.#watchers.delete(watcher);
     }
   }
+}
+
+/** The sandbox that a request changes the machine of. */
+function sandboxOf(message: object): string {
+  const { sandboxId = "", spec } = message as { sandboxId?: string; spec?: { sandboxId: string } };
+  return spec?.sandboxId ?? sandboxId;
 }

@@ -1,0 +1,71 @@
+/**
+ * One host, as a gateway reaches it: the connection, the calls over it, and the view of its machines. In a cluster it goes with
+ * its row: a new address is a new connection, and with a new generation its stream of machines begins anew; what its machines
+ * were doing is kept until it has told again.
+ */
+import type { Clock, Log } from "@cloche/base";
+import type { HostRecord } from "../database/hosts.ts";
+import { HostCalls, type HostClient } from "../lifecycle/host-calls.ts";
+import { type MachineListener, MachineView } from "../lifecycle/machine-view.ts";
+
+export interface HostConnection {
+  client: HostClient;
+  close(): void;
+}
+
+/** Connects to a host of a cluster; nothing is sent before the first call. `address`: host:port. */
+export type HostConnector = (host: { id: string; address: string }) => HostConnection;
+
+export interface FleetHostDependencies {
+  clock: Clock;
+  log: Log;
+  /** Resolves when the rows of the hosts were read again. */
+  look: () => Promise<void>;
+}
+
+export class FleetHost {
+  readonly id: string;
+  readonly calls: HostCalls;
+  readonly view: MachineView;
+  /** What it can make machines from without fetching anything; empty until it has told. */
+  templates: ReadonlySet<string> = new Set();
+  #connection: HostConnection;
+  #row: HostRecord | undefined;
+
+  /** `row`: of a host in a cluster. */
+  constructor(id: string, connection: HostConnection, needs: FleetHostDependencies, row?: HostRecord) {
+    this.id = id;
+    this.#connection = connection;
+    this.#row = row;
+    const clientOf = (): HostClient => this.#connection.client;
+    const fence = { generation: () => this.#row?.generation ?? 0, refused: needs.look };
+    this.calls = new HostCalls(clientOf, needs.clock, row && fence);
+    this.view = new MachineView(this.calls, needs.clock, needs.log);
+  }
+
+  /** As it last registered; undefined: it is in this process. */
+  get row(): HostRecord | undefined {
+    return this.#row;
+  }
+
+  start(listener: MachineListener): void {
+    this.view.start(listener);
+  }
+
+  /** Its row is now this one. */
+  follow(row: HostRecord, connect: HostConnector): void {
+    const before = this.#row;
+    this.#row = row;
+    const isMoved = before?.address !== row.address;
+    if (isMoved) {
+      this.#connection.close();
+      this.#connection = connect({ id: this.id, address: row.address });
+    }
+    if (isMoved || before.generation !== row.generation) this.view.reconnect();
+  }
+
+  async close(): Promise<void> {
+    await this.view.close();
+    this.#connection.close();
+  }
+}

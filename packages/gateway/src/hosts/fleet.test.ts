@@ -1,0 +1,222 @@
+import { createClient, createRouterTransport } from "@connectrpc/connect";
+import { RouteService } from "@cloche/protocol/edge";
+import { MachinePhase } from "@cloche/protocol/host";
+import { newSandboxId } from "@cloche/protocol";
+import { randomBytes } from "node:crypto";
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { quiet } from "../testing/fake-clock.ts";
+import { type FleetGateway, FleetWorld } from "../testing/fleet-world.ts";
+
+const R = "SANDBOX_STATE_RUNNING";
+const S = "SANDBOX_STATE_SUSPENDED";
+
+let world: FleetWorld;
+let a: FleetGateway;
+beforeEach(async () => {
+  world = await FleetWorld.open(["h-1", "h-2", "h-3"]);
+  a = await world.start("a");
+});
+afterEach(() => world.close());
+
+const record = async (id: string) => {
+  const found = await world.database.sandboxes.get(id);
+  if (found === undefined) throw new Error("there is no such record");
+  return found;
+};
+const create = async (body: object = {}) => {
+  const answer = await a.call("CreateSandbox", body);
+  expect(answer).toMatchObject({ status: 200 });
+  return await record(answer.body.sandbox.id);
+};
+const stateOf = async (id: string) => (await record(id)).state;
+const route = async (gateway: FleetGateway, id: string) => {
+  const client = createClient(
+    RouteService,
+    createRouterTransport(({ service }) => service(RouteService, gateway.gateway.routeService)),
+  );
+  for await (const event of client.watchRoutes({})) if (event.route?.sandboxId === id) return event.route;
+  return undefined;
+};
+
+describe("hosts of a cluster", () => {
+  it("each make the machines that their records name, and are asked for no others", async () => {
+    const made = [];
+    for (let index = 0; index < 6; index += 1) made.push(await create());
+    for (const { id, hostId } of made) {
+      const having = [...world.hosts].filter(([, host]) => host.machines.has(id)).map(([name]) => name);
+      expect(having).toEqual([hostId]);
+    }
+    expect(new Set(made.map(({ hostId }) => hostId)).size).toBeGreaterThan(1);
+    const [one] = made;
+    if (one === undefined) throw new Error("nothing was made");
+    await a.call("SuspendSandbox", { id: one.id });
+    await expect.poll(() => stateOf(one.id)).toBe(S);
+    expect(world.host(one.hostId).phase(one.id)).toBe(MachinePhase.SUSPENDED);
+    expect((await a.call("GetSandboxMetrics", { id: one.id })).status).toBe(200);
+    await a.call("DeleteSandbox", { id: one.id });
+    await expect.poll(() => world.host(one.hostId).machines.has(one.id)).toBe(false);
+  });
+
+  it("are told in routes by their address, and nothing that dozes has to be roused by edges", async () => {
+    const { id, hostId } = await create();
+    world.host(hostId).doze(id);
+    await quiet();
+    expect(await route(a, id)).toMatchObject({ hostId, hostAddress: `${hostId}.example:7090`, doze: 0 });
+    await world.register(hostId, { address: "elsewhere.example:1" });
+    await world.clock.advance(2_000);
+    expect(await route(a, id)).toMatchObject({ hostAddress: "elsewhere.example:1", busy: false });
+    expect(world.connections.filter((one) => one.startsWith(`${hostId} `))).toEqual([
+      `${hostId} elsewhere.example:1`,
+    ]);
+    expect(world.host(hostId).calls).not.toContain(`dozeMachine ${id}`);
+  });
+
+  it("that cannot be reached hold up nobody else", async () => {
+    const { id, hostId } = await create();
+    world.host(hostId).isCutOff = true;
+    world.host(hostId).breakStreams();
+    await world.lose(["h-1", "h-2", "h-3"].find((one) => one !== hostId) ?? "");
+    await a.gateway.ready();
+    const suspended = a.call("SuspendSandbox", { id });
+    await suspended;
+    const other = await create();
+    expect(other.hostId).not.toBe(hostId);
+    await world.clock.advance(60_000);
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_SUSPENDING");
+    world.host(hostId).isCutOff = false;
+    await world.clock.advance(31_000);
+    expect(await stateOf(id)).toBe(S);
+  });
+
+  it("get the public keys each, when they come too", async () => {
+    const late = await world.register("h-4");
+    await world.clock.advance(2_000);
+    for (const host of world.hosts.values()) expect(host.keys.kids).toEqual(["test-key"]);
+    expect(late.keys.kids).toEqual(["test-key"]);
+  });
+
+  it("are none at first: the gateway is ready, and says that it has none", async () => {
+    const empty = await FleetWorld.open([]);
+    const gateway = await empty.start("a");
+    await gateway.gateway.ready();
+    const answer = await gateway.call("CreateSandbox");
+    expect([answer.status, answer.body.code, answer.headers.get("retry-after")]).toEqual([
+      503,
+      "unavailable",
+      "5",
+    ]);
+    await empty.close();
+  });
+});
+
+describe("calls of a host", () => {
+  it("carry its generation, which is read again when the host refuses it", async () => {
+    const { id, hostId } = await create();
+    // Another gateway heard of it, this one not yet.
+    await world.register(hostId);
+    expect((await a.call("SuspendSandbox", { id })).status).toBe(200);
+    await world.clock.advance(500);
+    await expect.poll(() => stateOf(id)).toBe(S);
+    expect(world.host(hostId).generation).toBe(2);
+  });
+
+  it("of operations carry a number that grows from one to the next", async () => {
+    const { id, hostId } = await create();
+    const seen = [world.host(hostId).fences.get(id)];
+    for (const [method, state] of [
+      ["SuspendSandbox", S],
+      ["ResumeSandbox", R],
+    ] as const) {
+      await a.call(method, { id });
+      await expect.poll(() => stateOf(id)).toBe(state);
+      seen.push(world.host(hostId).fences.get(id));
+    }
+    expect(seen.map((one) => one?.number)).toEqual([1, 3, 5]);
+    expect(seen.map((one) => one?.attempt)).toEqual([1, 1, 1]);
+  });
+
+  it("that the host refuses as too old end no sandbox", async () => {
+    const { id, hostId } = await create();
+    world.host(hostId).fences.set(id, { number: 99, attempt: 1 });
+    await a.call("SuspendSandbox", { id });
+    await world.clock.advance(5_000);
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_SUSPENDING");
+    world.host(hostId).fences.delete(id);
+    await world.clock.advance(31_000);
+    expect(await stateOf(id)).toBe(S);
+  });
+});
+
+describe("a host that is watched", () => {
+  it("is compared by one gateway at a time, and by the other when that one is gone", async () => {
+    const { id, hostId } = await create();
+    const b = await world.start("b");
+    const lists = () => world.host(hostId).calls.filter((call) => call === "listMachines").length;
+    const before = lists();
+    await world.clock.advance(60_000);
+    expect(lists() - before).toBe(1);
+    await a.gateway.close();
+    world.host(hostId).lose(id);
+    await world.clock.advance(5_000);
+    await b.gateway.settled();
+    expect(await stateOf(id)).toBe("SANDBOX_STATE_ERROR");
+  });
+
+  it("loses copies of machines whose records name another host", async () => {
+    const { id, hostId } = await create();
+    const other = ["h-1", "h-2"].find((one) => one !== hostId) ?? "";
+    world.host(other).add({ sandboxId: id });
+    await quiet();
+    await a.gateway.settled();
+    expect(world.host(other).machines.has(id)).toBe(false);
+    expect(world.host(hostId).phase(id)).toBe(MachinePhase.RUNNING);
+    expect(await stateOf(id)).toBe(R);
+  });
+
+  it("tells its audit events once", async () => {
+    const b = await world.start("b");
+    const { id, hostId, teamId } = await create();
+    world.host(hostId).tellAudit({ teamId, subject: id, action: "checkpoint.create", atUnixMs: 1n });
+    await quiet();
+    const entries = await world.database.audit.list({ teamId, subject: id, limit: 20 });
+    expect(entries.filter(({ action }) => action === "checkpoint.create")).toHaveLength(1);
+    await b.gateway.close();
+  });
+});
+
+describe("a host that was lost and is back", () => {
+  it("is told which machines are still its own, after copies of others are gone", async () => {
+    const { id, hostId } = await create();
+    const gone = newSandboxId(randomBytes);
+    await world.lose(hostId);
+    expect((await a.call("GetSandboxMetrics", { id })).status).toBe(503);
+    expect(await route(a, id)).toMatchObject({ busy: true, hostAddress: "" });
+    const host = world.host(hostId);
+    host.add({ sandboxId: gone });
+    host.isCutOff = false;
+    await world.register(hostId);
+    expect(await world.row(hostId)).toMatchObject({ generation: 3, awaitsAdmission: true });
+    // Registering again before it was admitted changes nothing of that.
+    await world.register(hostId);
+    expect(await world.row(hostId)).toMatchObject({ generation: 4, awaitsAdmission: true });
+    await world.clock.advance(8_000);
+    await a.gateway.settled();
+    expect(host.admitted).toEqual([[id]]);
+    expect(host.machines.has(gone)).toBe(false);
+    expect(await world.row(hostId)).toMatchObject({ awaitsAdmission: false });
+    expect(await stateOf(id)).toBe(R);
+  });
+
+  it("is not needed to delete what it had", async () => {
+    const { id, hostId } = await create();
+    await world.lose(hostId);
+    expect((await a.call("DeleteSandbox", { id })).status).toBe(200);
+    await expect.poll(() => world.database.sandboxes.get(id)).toBeUndefined();
+    const host = world.host(hostId);
+    host.isCutOff = false;
+    await world.register(hostId);
+    await world.clock.advance(8_000);
+    await a.gateway.settled();
+    expect([host.machines.size, host.admitted]).toEqual([0, [[]]]);
+  });
+});

@@ -1,0 +1,283 @@
+/**
+ * The hosts of this gateway. In one process: a single host that is always there, whatever a record calls it. In a cluster: those
+ * of the table `hosts`, whose rows are read every 2 s and whenever a host refused a call as of another generation.
+ *
+ *   unknown ──registered──▶ followed ──lost, or its row is gone──▶ unknown
+ *                             │  ▲
+ *                             └──┘ new address or generation: connected anew, its machines are kept until it has told
+ *
+ * One host that does not answer holds up nobody but those who ask for it. Owns the connections and what the hosts said last; nothing
+ * that must survive.
+ */
+import type { Clock, Log } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import type { AuditEvent, Machine, ReadyMachine } from "@cloche/protocol/host";
+import type { HostRecord, Hosts } from "../database/hosts.ts";
+import type { CallContext, HostCalls, HostClient } from "../lifecycle/host-calls.ts";
+import { gatewayLimits } from "../limits.ts";
+import { FleetHost, type HostConnector } from "./fleet-host.ts";
+
+export type FleetSource = { id: string; client: HostClient } | { hosts: Hosts; connect: HostConnector };
+
+/** What the hosts tell; each word of a MachineListener, and whose it is. */
+export interface FleetListener {
+  synced(hostId: string): void;
+  changed(hostId: string, sandboxId: string): void;
+  dozeChanged(hostId: string, sandboxId: string): void;
+  idle(hostId: string, sandboxId: string): void;
+  ready(hostId: string, machines: readonly ReadyMachine[]): void;
+  audit(hostId: string, event: AuditEvent): void;
+  /** Its row says something else, or it is gone: nothing is known of its machines any more. */
+  hostChanged(hostId: string): void;
+}
+
+/** What is known of a host's machines. */
+export type HostMachines = Pick<HostMachinesOfView, "get" | "note" | "forget">;
+type HostMachinesOfView = FleetHost["view"];
+
+const noMachines: HostMachines = { get: () => undefined, note() {}, forget() {} };
+
+export class Fleet {
+  /** Hosts are other computers, behind relays, and come and go. */
+  readonly isCluster: boolean;
+  readonly #source: FleetSource;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #stop = new AbortController();
+  readonly #hosts = new Map<string, FleetHost>();
+  /** By id, as last read; empty in one process. */
+  #rows: ReadonlyMap<string, HostRecord> = new Map();
+  #listener: FleetListener | undefined;
+  #following: Promise<void> | undefined;
+  #looking: Promise<void> | undefined;
+  readonly #closing = new Set<Promise<void>>();
+  #turn = 0;
+
+  constructor(source: FleetSource, clock: Clock, log: Log) {
+    this.#source = source;
+    this.#clock = clock;
+    this.#log = log;
+    this.isCluster = "hosts" in source;
+    if ("client" in source) {
+      const connection = { client: source.client, close() {} };
+      this.#hosts.set(source.id, new FleetHost(source.id, connection, this.#needs));
+    }
+  }
+
+  /** Of the host; throws `unavailable` for one that is unknown or lost. */
+  calls(hostId: string): HostCalls {
+    return this.#find(hostId).calls;
+  }
+
+  /** Of a host that can say what all know: the same questions may go to another one each time. Throws `unavailable`: there is none. */
+  any(): HostCalls {
+    const [only] = this.#hosts.values();
+    if (!this.isCluster && only !== undefined) return only.calls;
+    const open = [...this.#hosts.values()].filter(({ row, view }) => view.isSynced && isOpen(row));
+    this.#turn += 1;
+    const chosen = open[this.#turn % Math.max(1, open.length)];
+    if (chosen === undefined) throw noHost("no host of the cluster can be reached");
+    return chosen.calls;
+  }
+
+  /** Ids of the hosts that can be called. */
+  ids(): string[] {
+    return [...this.#hosts.keys()];
+  }
+
+  /** Every host that has ever registered, lost ones too; of a cluster only. */
+  rows(): IterableIterator<HostRecord> {
+    return this.#rows.values();
+  }
+
+  row(hostId: string): HostRecord | undefined {
+    return this.#rows.get(hostId);
+  }
+
+  /** Those of the hosts that take new machines: first the default of the first host. */
+  runtimes(): string[] {
+    return [...new Set([...this.#rows.values()].filter(isOpen).flatMap(({ runtimes }) => runtimes))];
+  }
+
+  /** Whether a gateway declared it lost. */
+  isLost(hostId: string): boolean {
+    return this.#rows.get(hostId)?.isLost === true;
+  }
+
+  /** Where edges reach it, host:port; empty: in this process, or nowhere now. */
+  addressOf(hostId: string): string {
+    const row = this.#rows.get(hostId);
+    return row === undefined || row.isLost ? "" : row.address;
+  }
+
+  templatesOf(hostId: string): ReadonlySet<string> {
+    return this.#hosts.get(hostId)?.templates ?? new Set();
+  }
+
+  machine(sandboxId: string, hostId: string): Machine | undefined {
+    return this.machinesOf(hostId).get(sandboxId);
+  }
+
+  machinesOf(hostId: string): HostMachines {
+    return this.#known(hostId)?.view ?? noMachines;
+  }
+
+  /** Every machine of the host that is known. */
+  all(hostId: string): Iterable<Machine> {
+    return this.#known(hostId)?.view.all() ?? [];
+  }
+
+  /** Whether all machines of the host are known now. */
+  isSyncedWith(hostId: string): boolean {
+    return this.#known(hostId)?.view.isSynced ?? false;
+  }
+
+  /** Whether enough is known to serve: the machines of one host, or that there is none. */
+  get isSynced(): boolean {
+    const hosts = [...this.#hosts.values()];
+    return (this.isCluster && hosts.length === 0) || hosts.some(({ view }) => view.isSynced);
+  }
+
+  /** Throws only where there is one host. What a host of a cluster missed it is told when it is reached again. */
+  async everywhere(what: string, call: (host: HostCalls) => Promise<void>): Promise<void> {
+    const calls = [...this.#hosts.values()].map(async ({ id, calls: host }) => {
+      try {
+        await call(host);
+      } catch (error) {
+        if (!this.isCluster) throw error;
+        this.#log.warn({ err: error, host_id: id }, `${what} could not be told to a host`);
+      }
+    });
+    await Promise.all(calls);
+  }
+
+  async start(listener: FleetListener): Promise<void> {
+    this.#listener = listener;
+    for (const host of this.#hosts.values()) this.#listen(host);
+    if (!this.isCluster) return;
+    await this.look();
+    this.#following = this.#follow();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await Promise.all([this.#following, this.#looking]);
+    for (const host of this.#hosts.values()) this.#end(host);
+    await Promise.all(this.#closing);
+  }
+
+  /** Reads the rows again, and resolves when they are followed. Never throws: what was known stays. */
+  look(): Promise<void> {
+    this.#looking ??= this.#look()
+      .catch((error: unknown) => this.#log.warn({ err: error }, "the hosts could not be read"))
+      .finally(() => (this.#looking = undefined));
+    return this.#looking;
+  }
+
+  async #follow(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await this.#clock.sleep(gatewayLimits.hostLookMs, signal).catch(() => undefined);
+      if (!signal.aborted) await this.look();
+    }
+  }
+
+  async #look(): Promise<void> {
+    if (!("hosts" in this.#source)) return;
+    const { hosts, connect } = this.#source;
+    const before = this.#rows;
+    const rows = new Map((await hosts.all()).map((row) => [row.id, row]));
+    if (this.#stop.signal.aborted) return;
+    this.#rows = rows;
+    for (const [id, host] of this.#hosts) {
+      const row = rows.get(id);
+      if (row !== undefined && isThere(row)) host.follow(row, connect);
+      else this.#drop(host);
+    }
+    for (const row of rows.values()) {
+      const { id, address } = row;
+      if (isThere(row) && !this.#hosts.has(id))
+        this.#add(new FleetHost(id, connect({ id, address }), this.#needs, row));
+      if (differs(before.get(id), row)) this.#listener?.hostChanged(id);
+    }
+    for (const id of before.keys()) if (!rows.has(id)) this.#listener?.hostChanged(id);
+  }
+
+  #add(host: FleetHost): void {
+    this.#hosts.set(host.id, host);
+    this.#listen(host);
+  }
+
+  #drop(host: FleetHost): void {
+    this.#hosts.delete(host.id);
+    this.#end(host);
+    this.#listener?.ready(host.id, []);
+  }
+
+  #end(host: FleetHost): void {
+    const closing = host.close().finally(() => this.#closing.delete(closing));
+    this.#closing.add(closing);
+  }
+
+  #listen(host: FleetHost): void {
+    const { id } = host;
+    const listener = this.#listener;
+    if (listener === undefined) return;
+    const isCurrent = (): boolean => this.#hosts.get(id) === host;
+    const tell = (word: () => void): void => (isCurrent() ? word() : undefined);
+    host.start({
+      synced: () =>
+        tell(() => {
+          if (this.isCluster) this.#ask(host);
+          listener.synced(id);
+        }),
+      changed: (sandboxId) => tell(() => listener.changed(id, sandboxId)),
+      dozeChanged: (sandboxId) => tell(() => listener.dozeChanged(id, sandboxId)),
+      idle: (sandboxId) => tell(() => listener.idle(id, sandboxId)),
+      ready: (machines) => tell(() => listener.ready(id, machines)),
+      audit: (event) => tell(() => listener.audit(id, event)),
+    });
+  }
+
+  /** For placement, which prefers who has what it needs. */
+  #ask(host: FleetHost): void {
+    const call: CallContext = { signal: this.#stop.signal, requestId: "" };
+    host.calls.info(call).then(
+      ({ templates }) => (host.templates = new Set(templates)),
+      (error: unknown) =>
+        this.#log.debug({ err: error, host_id: host.id }, "it is not known what the host has"),
+    );
+  }
+
+  #find(hostId: string): FleetHost {
+    const host = this.#known(hostId);
+    if (host === undefined)
+      throw noHost(`host ${JSON.stringify(hostId)} of the sandbox cannot be reached now`);
+    return host;
+  }
+
+  #known(hostId: string): FleetHost | undefined {
+    return this.isCluster ? this.#hosts.get(hostId) : this.#hosts.values().next().value;
+  }
+
+  get #needs() {
+    return { clock: this.#clock, log: this.#log, look: () => this.look() };
+  }
+}
+
+const isThere = ({ isLost, address }: HostRecord): boolean => !isLost && address !== "";
+
+/** Takes new machines. */
+export const isOpen = (row: HostRecord | undefined): boolean =>
+  row?.state === "open" && !row.isLost && !row.awaitsAdmission;
+
+const differs = (before: HostRecord | undefined, after: HostRecord): boolean =>
+  before === undefined ||
+  before.address !== after.address ||
+  before.isLost !== after.isLost ||
+  before.state !== after.state ||
+  before.awaitsAdmission !== after.awaitsAdmission ||
+  before.generation !== after.generation;
+
+const noHost = (message: string): ClocheError =>
+  new ClocheError("unavailable", message, { retryAfterSeconds: gatewayLimits.noHostRetrySeconds });

@@ -1,0 +1,174 @@
+/**
+ * Compares all machines of a host with the records: when its listing is complete, when this gateway begins to watch it, and every
+ * minute. Machines of a host that was lost and is back stay frozen until it was told which are still its own:
+ *
+ *   registered again ──▶ awaits admission ──copies that are no longer its own are destroyed──▶ admitted ──▶ compared as any other
+ *
+ * A sandbox moves away from a host only while that one is lost, in a transaction that says so (`leavesLostHost`, database/sandboxes.ts): what
+ * the records name after it has registered is its own. Owns nothing that must survive.
+ */
+import { type Clock, type Log, Turns } from "@cloche/base";
+import { type Machine, MachinePhase } from "@cloche/protocol/host";
+import type { Database } from "../database/database.ts";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+import type { Fleet } from "../hosts/fleet.ts";
+import type { Watches } from "../hosts/host-watches.ts";
+import { gatewayLimits } from "../limits.ts";
+import type { CallContext, HostCalls } from "./host-calls.ts";
+import { type Reconciler, remedyFor } from "./reconciler.ts";
+import type { UsageWatch } from "./usage-watch.ts";
+
+export interface HostComparisonDependencies {
+  database: Database;
+  fleet: Fleet;
+  watches: Watches;
+  reconciler: Reconciler;
+  usage: UsageWatch;
+  clock: Clock;
+  log: Log;
+  /** A host needs the public keys again whenever it comes back. */
+  pushKeys: (host: HostCalls) => Promise<void>;
+}
+
+export class HostComparison {
+  readonly #needs: HostComparisonDependencies;
+  readonly #stop = new AbortController();
+  readonly #turns = new Turns(gatewayLimits.hostsComparedAtOnce);
+  readonly #passes = new Set<Promise<void>>();
+  readonly #seen = new Set<string>();
+  #regularly: Promise<void> | undefined;
+
+  constructor(needs: HostComparisonDependencies) {
+    this.#needs = needs;
+  }
+
+  start(): void {
+    this.#regularly = this.#checkRegularly();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await Promise.all([this.#regularly, ...this.#passes]);
+  }
+
+  /** All machines of the host are known. */
+  synced(hostId: string): void {
+    const { database, fleet, reconciler } = this.#needs;
+    if (database.isNew && !this.#seen.has(hostId))
+      reconciler.spare([...fleet.all(hostId)].map((one) => one.sandboxId));
+    this.#seen.add(hostId);
+    this.#pass(hostId, async () => {
+      await this.#needs.pushKeys(fleet.calls(hostId));
+      await this.#checkAll(hostId);
+    });
+  }
+
+  /** This gateway watches the host from here on, or its row has changed. */
+  gained(hostId: string): void {
+    this.#pass(hostId, () => this.#checkAll(hostId));
+  }
+
+  /** Resolves when no host is being compared; for tests. */
+  async settle(): Promise<void> {
+    while (this.#passes.size > 0) await Promise.all(this.#passes);
+  }
+
+  #pass(hostId: string, body: () => Promise<void>): void {
+    const pass = body()
+      .catch((error: unknown) => {
+        if (this.#stop.signal.aborted) return;
+        const fields = { err: error, host_id: hostId };
+        this.#needs.log.warn(fields, "the comparison with the host's machines could not be completed");
+      })
+      .finally(() => this.#passes.delete(pass));
+    this.#passes.add(pass);
+  }
+
+  async #checkRegularly(): Promise<void> {
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await this.#needs.clock.sleep(gatewayLimits.reconcileEveryMs, signal).catch(() => undefined);
+      if (signal.aborted) return;
+      const compared = this.#needs.fleet.ids().map((hostId) =>
+        this.#compareAll(hostId).catch((error: unknown) => {
+          const fields = { err: error, host_id: hostId };
+          this.#needs.log.warn(fields, "the regular comparison with the host failed");
+        }),
+      );
+      await Promise.all(compared);
+    }
+  }
+
+  async #checkAll(hostId: string): Promise<void> {
+    await this.#compareAll(hostId);
+    if (this.#isWatched(hostId)) await this.#pushIdleLimits(hostId);
+  }
+
+  #isWatched(hostId: string): boolean {
+    const { fleet, watches } = this.#needs;
+    return !this.#stop.signal.aborted && fleet.isSyncedWith(hostId) && watches.isMine(hostId);
+  }
+
+  async #compareAll(hostId: string): Promise<void> {
+    const release = await this.#turns.enter();
+    try {
+      if (this.#isWatched(hostId)) await this.#compare(hostId);
+    } finally {
+      release();
+    }
+  }
+
+  async #compare(hostId: string): Promise<void> {
+    const { database, fleet, usage, reconciler } = this.#needs;
+    const row = fleet.row(hostId);
+    // Machines first: a sandbox made in between is then unknown to the list of machines, not to the records.
+    const machines = await fleet.calls(hostId).list(this.#call());
+    await usage.compare(machines);
+    const records = new Map((await database.sandboxes.ofHost(hostId)).map((one) => [one.id, one]));
+    if (row?.awaitsAdmission === true) await this.#admit(row, machines, records);
+    const underWay = new Set((await database.operations.ofHost(hostId)).map((one) => one.sandboxId));
+    const phases = new Map(machines.map((one) => [one.sandboxId, one.phase]));
+    const differing = [...new Set([...phases.keys(), ...records.keys()])].filter((id) => {
+      const record = records.get(id);
+      if (record === undefined || underWay.has(id)) return true;
+      return remedyFor(record, phases.get(id) ?? "absent").kind !== "none";
+    });
+    await Promise.all(differing.map((id) => reconciler.check(hostId, id)));
+  }
+
+  async #admit(
+    row: { id: string; generation: number },
+    machines: readonly Machine[],
+    records: ReadonlyMap<string, SandboxRecord>,
+  ): Promise<void> {
+    const { database, fleet, log, reconciler } = this.#needs;
+    const own = machines.map(({ sandboxId }) => sandboxId).filter((id) => records.has(id));
+    const strangers = machines.filter(({ sandboxId }) => !records.has(sandboxId));
+    await Promise.all(strangers.map(({ sandboxId }) => reconciler.check(row.id, sandboxId)));
+    await fleet.calls(row.id).admit(own, this.#call());
+    if (!(await database.hosts.admitted(row))) return;
+    log.warn({ host_id: row.id, machines: own.length }, "a host that was lost is back");
+    await fleet.look();
+  }
+
+  /** The host may have missed a change of the limit when it or we went down. */
+  async #pushIdleLimits(hostId: string): Promise<void> {
+    const { database, fleet, log } = this.#needs;
+    const limited = (await database.sandboxes.ofHost(hostId)).filter(
+      (record) =>
+        record.idleSuspendSeconds > 0 && fleet.machine(record.id, hostId)?.phase === MachinePhase.RUNNING,
+    );
+    const host = fleet.calls(hostId);
+    // Side by side: a machine in the middle of something takes its limit when its turn comes.
+    const pushes = limited.map(({ id, idleSuspendSeconds }) =>
+      host.update(id, { idleSuspendSeconds }, this.#call()).catch((error: unknown) => {
+        log.warn({ err: error, sandbox_id: id }, "the idle limit could not be set");
+      }),
+    );
+    await Promise.all(pushes);
+  }
+
+  #call(): CallContext {
+    return { signal: this.#stop.signal, requestId: "" };
+  }
+}

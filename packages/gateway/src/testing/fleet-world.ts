@@ -1,0 +1,126 @@
+/** Gateways and hosts of a cluster on one database, for tests: hosts register, are lost and come back, and gateways come and go. */
+import { randomBytes } from "node:crypto";
+import { silentLog } from "@cloche/base";
+import { type Database, openSqlite } from "../database/database.ts";
+import type { HostDescription } from "../database/hosts.ts";
+import { createGateway, type Gateway, type GatewayConfig } from "../gateway.ts";
+import type { Listener } from "../http/listener.ts";
+import { FakeClock, quiet } from "./fake-clock.ts";
+import { FakeHost } from "./fake-host.ts";
+import { type Answer, postCall, testConfig, testSigningKey } from "./gateway-fixture.ts";
+
+/** Longer ago than any grace. */
+const longOverMs = -60_000;
+const leaseMs = 24 * 3_600_000;
+
+export interface FleetGateway {
+  gateway: Gateway;
+  call(method: string, body?: object): Promise<Answer>;
+}
+
+export class FleetWorld {
+  readonly clock: FakeClock;
+  readonly database: Database;
+  readonly hosts = new Map<string, FakeHost>();
+  /** Every connection that was made, and has not been closed: host and address. */
+  readonly connections: string[] = [];
+  teamId = "";
+  #secret = "";
+  readonly #running: { gateway: Gateway; listener: Listener }[] = [];
+
+  private constructor(clock: FakeClock, database: Database) {
+    this.clock = clock;
+    this.database = database;
+  }
+
+  /** With these hosts registered, and no gateway. */
+  static async open(hostIds: readonly string[]): Promise<FleetWorld> {
+    const clock = new FakeClock();
+    const world = new FleetWorld(clock, await openSqlite(":memory:", clock, { isShared: true }));
+    for (const id of hostIds) await world.register(id);
+    return world;
+  }
+
+  host(id: string): FakeHost {
+    const host = this.hosts.get(id);
+    if (host === undefined) throw new Error(`there is no host ${id}`);
+    return host;
+  }
+
+  /** A host begins, or begins again. */
+  async register(id: string, said: Partial<HostDescription> = {}): Promise<FakeHost> {
+    const host = this.hosts.get(id) ?? new FakeHost();
+    host.nowMs = () => this.clock.nowMs();
+    this.hosts.set(id, host);
+    const row = await this.database.hosts.register({ ...aHost(id), ...said }, leaseMs);
+    host.generation = row.generation;
+    host.breakStreams();
+    return host;
+  }
+
+  /** It is gone for the gateways. */
+  async lose(id: string): Promise<void> {
+    this.host(id).isCutOff = true;
+    this.host(id).breakStreams();
+    // A lease is never shortened: the last that it took was over long ago.
+    await this.database.hosts.register(await this.row(id), longOverMs);
+    await this.database.hosts.declareLost(0);
+    await this.clock.advance(2_000);
+  }
+
+  async row(id: string) {
+    const row = (await this.database.hosts.all()).find((one) => one.id === id);
+    if (row === undefined) throw new Error(`there is no host ${id}`);
+    return row;
+  }
+
+  async start(owner: string, config: Partial<GatewayConfig> = {}): Promise<FleetGateway> {
+    const gateway = createGateway({
+      database: { ...this.database, isNew: false },
+      hosts: ({ id, address }) => this.#connect(id, address),
+      owner,
+      signingKeys: [testSigningKey()],
+      config: { ...testConfig, ...config },
+      clock: this.clock,
+      log: silentLog,
+      randomBytes,
+    });
+    await gateway.start();
+    const listener = await gateway.listen("127.0.0.1", 0);
+    this.#running.push({ gateway, listener });
+    if (this.#secret === "") {
+      this.teamId = (await gateway.addTeam("testers")).id;
+      this.#secret = (await gateway.createApiKey(this.teamId, "test")).secret;
+    }
+    await quiet();
+    // Hosts are watched.
+    await this.clock.advance(5_000);
+    await gateway.settled();
+    const call = (method: string, body = {}) =>
+      postCall(listener.port, method, body, { secret: this.#secret });
+    return { gateway, call };
+  }
+
+  #connect(id: string, address: string) {
+    const connection = `${id} ${address}`;
+    this.connections.push(connection);
+    const close = (): void => void this.connections.splice(this.connections.indexOf(connection), 1);
+    return { client: this.host(id).client, close };
+  }
+
+  async close(): Promise<void> {
+    for (const { gateway } of this.#running) await gateway.close();
+    await this.database.close();
+  }
+}
+
+export const aHost = (id: string): HostDescription => ({
+  id,
+  address: `${id}.example:7090`,
+  zone: "",
+  cpuClass: "",
+  capacityMemoryMb: 8_192,
+  version: "0.1.0",
+  runtimes: ["gvisor"],
+  labels: {},
+});
