@@ -61,6 +61,7 @@ export default defineConfig({
         },
       },
       onMachine("contracts", "tests/contracts"),
+      onMachine("deploy", "tests/deploy"),
       onMachine("guest", "tests/guest"),
       onMachine("host", "tests/host"),
       onMachine("oci", "tests/oci"),

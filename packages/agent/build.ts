@@ -1,11 +1,12 @@
 import { fileURLToPath } from "node:url";
-import { build } from "esbuild";
 
 /**
  * Bundles the agent into the one file that every sandbox runs: CommonJS, because Node starts it fastest, and minified
  * without renaming, so that stacks in the log stay readable. Answers the bundle's size in bytes.
  */
 export async function buildAgent(outFile: string): Promise<number> {
+  // Only a build needs it: images of the service come without.
+  const { build } = await import("esbuild");
   const result = await build({
     entryPoints: [fileURLToPath(new URL("./src/main.ts", import.meta.url))],
     outfile: outFile,

@@ -20,7 +20,7 @@ const imports =
     );
 
 /** Tests, benchmarks and scripts may do what they must to check the rest. */
-const testing = ["tests/", "bench/", "scripts/"];
+const testing = ["tests/", "bench/", "scripts/", "deploy/"];
 
 const capabilities: readonly Capability[] = [
   {

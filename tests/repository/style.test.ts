@@ -19,6 +19,10 @@ const customNames = new Set([
   "Dockerfile",
   // Of clangd.
   "compile_flags.txt",
+  // Of Helm.
+  "Chart.yaml",
+  "NOTES.txt",
+  "_parts.tpl",
 ]);
 
 const tooLong = (files: readonly SourceFile[]): string[] =>

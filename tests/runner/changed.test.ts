@@ -13,7 +13,7 @@ describe("the parts that changed files can break", () => {
     expect(touched("docs/tour.md")).toContain("service"));
   test("of the edge: no host, no virtual machine", () =>
     expect(touched("packages/edge/src/edge.ts")).toEqual(
-      names.filter((name) => !["contracts", "guest", "host", "vm", "oci", "faults"].includes(name)),
+      names.filter((name) => !["contracts", "deploy", "guest", "host", "vm", "oci", "faults"].includes(name)),
     ));
   test("of a test: its part", () => expect(touched("tests/oci/pull.test.ts")).toEqual(["check", "oci"]));
   test.each(["package-lock.json", "tests/runner/parts.ts"])("of %s: all", (file) =>

@@ -9,6 +9,7 @@ const reach: Readonly<Record<string, RegExp>> = {
   check: /./,
   unit: /^packages\/|^bench\/|^spec\/|\.md$|^tests\/(repository|conformance|fixtures|runner)\//,
   contracts: engine,
+  deploy: /^deploy\/|^packages\/host\/src\/sys\//,
   guest: /^native\/guest\/|^packages\/(agent\/src\/(exec|files|processes|spawner)|protocol)\//,
   host: /^packages\/(base|host)\/|^native\//,
   e2e: /^packages\/|^native\/|^spec\//,

@@ -64,6 +64,8 @@ export const parts: readonly Part[] = [
     packages: { ...clientPackages, ...imagePackages },
   },
   { name: "contracts", deadlineMs: 15 * minute, folder: "tests/contracts" },
+  // The Helm chart and the images' format, without a cluster.
+  { name: "deploy", deadlineMs: 5 * minute, folder: "tests/deploy", packages: { python3: "python3" } },
   { name: "guest", deadlineMs: 15 * minute, folder: "tests/guest" },
   { name: "host", deadlineMs: 20 * minute, folder: "tests/host" },
   // What a virtual machine could do otherwise than gVisor, and what can happen to one; all of e2e on them is vm-all.

@@ -133,6 +133,7 @@ async function startParts(
     runsc: config.runsc,
     poolGb: config.poolGb,
     inPod: config.hostInPod,
+    artifacts: config.artifacts,
     agent: agentBuild,
     progress: (step, detail) => progress.step(step, detail),
   });

@@ -78,6 +78,13 @@ function setting<T>(env: string, key: string, fallback: T, parse: Parse<T>, expe
 const settings = {
   home: setting("CLOCHE_HOME", "home", "/var/lib/cloche", absolutePath, "an absolute path"),
   cache: setting("CLOCHE_CACHE", "cache", "", optionalPath, "an absolute path, or empty for <home>/cache"),
+  artifacts: setting(
+    "CLOCHE_ARTIFACTS",
+    "artifacts",
+    "",
+    optionalPath,
+    "an absolute path of a folder with artifacts that are built already, or empty",
+  ),
   gatewayHost: setting(
     "CLOCHE_GATEWAY_HOST",
     "gateway_host",

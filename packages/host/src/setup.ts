@@ -15,7 +15,8 @@ import { obtainRunsc, type Runsc } from "./artifacts/runsc.ts";
 import { type ArtifactState, checkArtifacts, updatables, updateArtifacts } from "./artifacts/update.ts";
 import { sideBySide } from "./artifacts/side-by-side.ts";
 import { inStep, type Progress } from "./artifacts/step.ts";
-import { obtainArtifact } from "./artifacts/store.ts";
+import { obtainArtifact, obtainedNames } from "./artifacts/store.ts";
+import { takeArtifacts } from "./artifacts/take-artifacts.ts";
 import { openTemplates, type Templates } from "./disk/template.ts";
 import { obtainKeeper } from "./drivers/gvisor/keeper.ts";
 import { NETNS_DIR } from "./network/names.ts";
@@ -51,6 +52,8 @@ export interface HostSetupOptions {
   poolGb: number;
   /** The host is a pod of Kubernetes, which its machines outlive (sys/pod-conditions.ts says what it must have). Default false. */
   inPod?: boolean;
+  /** Folder with artifacts that were built elsewhere: what the cache lacks is copied from there. Default: none. */
+  artifacts?: string;
   agent: AgentBuild;
   progress: Progress;
 }
@@ -71,7 +74,9 @@ const AGENT_PROGRAM = "cloche-guest";
 export async function setUpHost(options: HostSetupOptions): Promise<HostArtifacts> {
   const { cache, progress } = options;
   const place = options.inPod ? await outOfPod(options) : besideHost;
-  await ensureHostPackages(progress);
+  if (options.artifacts) await takeArtifacts(options.artifacts, cache, progress);
+  // What an image comes with is all that there is in a pod.
+  if (!options.inPod) await ensureHostPackages(progress);
   // Either takes a minute or two of a first start, and neither needs the other.
   const [runsc, files] = await sideBySide(progress, "gVisor and base file system", [
     (told) => obtainRunsc(cache, options.runsc || undefined, told),
@@ -91,6 +96,17 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
     progress,
   });
   return { runsc, keeper: files.keeper, agentRoot: files.agentRoot, pool, templates, native };
+}
+
+/** Everything that `setUpHost` needs in the cache, without a pool. Answers the names of its folders. */
+export async function buildArtifacts(
+  options: Pick<HostSetupOptions, "cache" | "agent" | "progress">,
+): Promise<string[]> {
+  const { cache, agent, progress } = options;
+  await ensureHostPackages(progress);
+  await obtainRunsc(cache, undefined, progress);
+  await obtainFiles(cache, agent, progress);
+  return obtainedNames();
 }
 
 async function outOfPod({ home, cache }: HostSetupOptions): Promise<LaunchPlace> {

@@ -1,0 +1,36 @@
+// Artifacts that were built elsewhere, such as those that an image comes with: copied into the cache, where machines that
+// outlive this host find them at the same path. Nothing in the cache is replaced.
+//
+//   lacking ──copy to .tmp-take-…──▶ rename ──▶ present
+//
+// What survives a crash: what was renamed. A half-made copy is removed by the next start.
+import { readdir, rename, rm } from "node:fs/promises";
+import { join } from "node:path";
+import { run } from "../sys/run.ts";
+import { isPresent, withKindLock } from "./store.ts";
+import type { Progress } from "./step.ts";
+
+const COPY_DEADLINE_MS = 10 * 60_000;
+const TEMPORARY = ".tmp-take-";
+
+/** Answers the names that were copied. */
+export function takeArtifacts(from: string, cache: string, progress: Progress): Promise<string[]> {
+  return withKindLock(cache, "take", progress, async () => {
+    for (const name of await readdir(cache))
+      if (name.startsWith(TEMPORARY)) await rm(join(cache, name), { recursive: true, force: true });
+    const taken: string[] = [];
+    // A folder before the note about it (`<folder>.made-from.json`): a note speaks of what is there.
+    for (const name of (await readdir(from)).toSorted()) {
+      const target = join(cache, name);
+      if (await isPresent(target)) continue;
+      progress("artifacts of the image", name);
+      const temporary = join(cache, `${TEMPORARY}${name}`);
+      const argv = ["cp", "-a", "--sparse=always", "--reflink=auto", join(from, name), temporary] as const;
+      await run([...argv], { deadlineMs: COPY_DEADLINE_MS });
+      await run(["sync", "-f", temporary], { deadlineMs: COPY_DEADLINE_MS });
+      await rename(temporary, target);
+      taken.push(name);
+    }
+    return taken;
+  });
+}

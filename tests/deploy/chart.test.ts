@@ -1,0 +1,140 @@
+// The chart without a cluster: lint, both sets of values rendered and checked against the API of 1.37, values that cannot work
+// refused, and what must hold of each pod so that machines outlive their host's.
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { parseAllDocuments, parse } from "yaml";
+import { tagOfPath } from "../../packages/host/src/sys/instance.ts";
+import { succeeded } from "../fixtures/python-tools.ts";
+import { repositoryRoot, runCommand } from "../fixtures/service.ts";
+import { obtainTools, type Tools } from "./tools.ts";
+
+const chart = join(repositoryRoot, "deploy/helm/cloche");
+const values = { minimal: join(chart, "ci/minimal-values.yaml"), full: join(chart, "ci/full-values.yaml") };
+
+interface Manifest {
+  kind: string;
+  metadata: { name: string };
+  // oxlint-disable-next-line typescript/no-explicit-any -- its shape is Kubernetes' own, checked by kubernetes-validate
+  spec?: any;
+  automountServiceAccountToken?: boolean;
+}
+
+let tools: Tools;
+let folder: string;
+beforeAll(async () => {
+  tools = await obtainTools();
+  folder = mkdtempSync(join(tmpdir(), "cloche-chart-"));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const template = (...words: string[]) => runCommand(tools.helm, ["template", "demo", chart, ...words]);
+
+async function rendered(file: string): Promise<Manifest[]> {
+  const text = await succeeded(tools.helm, ["template", "demo", chart, "--values", file]);
+  return parseAllDocuments(text).map((one) => one.toJS() as Manifest);
+}
+
+describe.each(Object.entries(values))("with the %s values", (name, file) => {
+  it("is lint-free", async () => {
+    await succeeded(tools.helm, ["lint", "--strict", chart, "--values", file]);
+  });
+
+  it("is what Kubernetes 1.37 takes, field by field", async () => {
+    const path = join(folder, `${name}.yaml`);
+    writeFileSync(path, await succeeded(tools.helm, ["template", "demo", chart, "--values", file]));
+    const words = ["-m", "kubernetes_validate", "--strict", "--kubernetes-version", "1.37", path];
+    await succeeded(tools.python, words);
+    writeFileSync(path, readFileSync(path, "utf8").replace("hostPID: true", "hostPIDs: true"));
+    expect((await runCommand(tools.python, words)).code).not.toBe(0);
+  });
+
+  it("gives no pod an API token, and no variables of services", async () => {
+    const pods = (await rendered(file)).filter(({ spec }) => spec?.template !== undefined);
+    expect(pods.map(({ kind }) => kind).sort()).toEqual(["DaemonSet", "Deployment", "Deployment"]);
+    for (const { spec } of pods) {
+      expect(spec.template.spec.automountServiceAccountToken).toBe(false);
+      // A service named <release>-gateway would set CLOCHE_GATEWAY_PORT to a URL.
+      expect(spec.template.spec.enableServiceLinks).toBe(false);
+    }
+    const accounts = (await rendered(file)).filter(({ kind }) => kind === "ServiceAccount");
+    expect(accounts.map((one) => one.automountServiceAccountToken)).toEqual([false, false, false]);
+  });
+
+  it("gives the host's pod what its machines need to outlive it", async () => {
+    const { spec } = (await rendered(file)).find(({ kind }) => kind === "DaemonSet") as Manifest;
+    const home = (parse(readFileSync(file, "utf8")) as { host?: { home: string } }).host?.home;
+    const path = home ?? "/var/lib/cloche";
+    expect(spec.updateStrategy).toEqual({ type: "OnDelete" });
+    const pod = spec.template.spec;
+    expect(pod).toMatchObject({ hostPID: true, hostNetwork: true });
+    const [container] = pod.containers;
+    expect(container.securityContext.privileged).toBe(true);
+    expect(container.env).toContainEqual({ name: "CLOCHE_HOST_IN_POD", value: "1" });
+    const shared = [path, `/run/cloche-${tagOfPath(path)}`, "/run/netns"];
+    for (const place of [...shared, "/sys/fs/cgroup", "/dev"]) {
+      const mount = container.volumeMounts.find((one: { mountPath: string }) => one.mountPath === place);
+      expect(mount?.mountPropagation, place).toBe(shared.includes(place) ? "Bidirectional" : undefined);
+      const volume = pod.volumes.find((one: { name: string }) => one.name === mount?.name);
+      expect(volume?.hostPath?.path).toBe(place);
+    }
+  });
+
+  it("gives hosts and edges no way to the database", async () => {
+    const pods = (await rendered(file)).filter(({ spec }) => spec?.template !== undefined);
+    const withDatabase = pods.filter(({ spec }) => /CLOCHE_DATABASE_URL/.test(JSON.stringify(spec)));
+    expect(withDatabase.map(({ metadata }) => metadata.name)).toEqual(["demo-gateway"]);
+    const withSecret = pods.filter(({ spec }) => /CLOCHE_CLUSTER_SECRET_FILE/.test(JSON.stringify(spec)));
+    expect(withSecret.map(({ metadata }) => metadata.name)).toEqual(["demo-gateway"]);
+  });
+});
+
+describe("values", () => {
+  it.each([
+    ["no base domain", ["--set", "baseDomain="], /baseDomain/],
+    ["a base domain in capitals", ["--set", "baseDomain=Example.com"], /baseDomain/],
+    ["a storage that is not shared", ["--set", "storage.url=/var/blobs"], /storage/],
+    ["a name that is unknown", ["--set", "gatway.replicas=3"], /gatway/],
+    ["no gateways", ["--set", "gateway.replicas=0"], /replicas/],
+    ["hosts on every node", ["--set-json", 'host.nodeSelector={"cloche-host":null}'], /nodeSelector/],
+    ["a home with a slash at its end", ["--set", "host.home=/data/"], /home/],
+    ["a strategy of placement that is none", ["--set", "gateway.placement=random"], /placement/],
+  ])("with %s are refused by name", async (_, words, named) => {
+    const { code, stderr } = await template("--values", values.minimal, ...words);
+    expect(code).not.toBe(0);
+    expect(stderr).toMatch(named);
+  });
+
+  it("are each described, and each in the chart's README", () => {
+    const schema = JSON.parse(readFileSync(join(chart, "values.schema.json"), "utf8")) as object;
+    const readme = readFileSync(join(chart, "README.md"), "utf8");
+    const leaves = leavesOf(parse(readFileSync(join(chart, "values.yaml"), "utf8")) as object);
+    for (const path of leaves) {
+      expect(descriptionOf(schema, path), path.join(".")).toMatch(/\w/);
+      expect(readme).toContain(`\`${path.join(".")}\``);
+    }
+  });
+});
+
+interface Schema {
+  description?: string;
+  properties?: Record<string, Schema>;
+}
+
+/** Undefined where the schema does not know the value, or says nothing of it. */
+function descriptionOf(schema: Schema, path: readonly string[]): string | undefined {
+  const [first, ...rest] = path;
+  if (first === undefined) return schema.description;
+  const below = schema.properties?.[first];
+  return below && descriptionOf(below, rest);
+}
+
+/** Paths of the values that are no groups. What an operator fills with names of his own is one value. */
+function leavesOf(value: object, path: readonly string[] = []): string[][] {
+  const whole = ["resources", "nodeSelector", "annotations", "labels"];
+  return Object.entries(value).flatMap(([name, one]) => {
+    const isGroup = one !== null && typeof one === "object" && !Array.isArray(one) && !whole.includes(name);
+    return isGroup ? leavesOf(one as object, [...path, name]) : [[...path, name]];
+  });
+}
