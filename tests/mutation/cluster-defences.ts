@@ -10,6 +10,7 @@ const follower = {
   project: "unit",
   test: "packages/gateway/src/lifecycle/change-follower.test.ts",
 } as const;
+const reservations = { project: "contracts", test: "tests/contracts/host-reservations.test.ts" } as const;
 const fleet = { project: "unit", test: "packages/gateway/src/hosts/fleet.test.ts" } as const;
 const trust = { project: "unit", test: "packages/trust/src/trust.test.ts" } as const;
 const relay = { project: "contracts", test: "tests/contracts/relay.test.ts" } as const;
@@ -222,8 +223,56 @@ export const clusterDefences: readonly Defence[] = [
     file: "packages/gateway/src/database/hosts.ts",
     find: `e("host_watches.watcher", "=", watcher),`,
     replace: `e("host_watches.watcher", "!=", ""),`,
+    ...reservations,
+    named: "one gateway watches",
+  },
+  {
+    what: "a host that another gateway watches is not compared",
+    file: "packages/gateway/src/lifecycle/host-comparison.ts",
+    find: "fleet.isSyncedWith(hostId) && watches.isMine(hostId)",
+    replace: "fleet.isSyncedWith(hostId)",
     ...fleet,
     named: "by one gateway at a time",
+  },
+  {
+    what: "a host gives no memory that it has not",
+    file: "packages/gateway/src/database/host-reservations.ts",
+    find: "reserved_memory_mb + ${mb} <= capacity_memory_mb",
+    replace: "${mb} <= capacity_memory_mb",
+    ...reservations,
+    named: "never twice",
+  },
+  {
+    what: "a host that is cordoned, or does not know its own, takes no new machine",
+    file: "packages/gateway/src/database/host-reservations.ts",
+    find: `update = update.where("state", "=", "open").where("awaits_admission", "=", 0)`,
+    replace: "void 0",
+    ...reservations,
+    named: "by open hosts alone",
+  },
+  {
+    what: "two moves between the same hosts do not wait for each other",
+    file: "packages/gateway/src/database/host-reservations.ts",
+    find: ".toSorted(([a], [b]) => (a < b ? -1 : 1))",
+    replace: "",
+    ...reservations,
+    named: "from the one host to the other",
+  },
+  {
+    what: "a sandbox leaves a lost host only while that is lost",
+    file: "packages/gateway/src/database/host-reservations.ts",
+    find: `.where("lost_at", "is not", null)`,
+    replace: "",
+    ...reservations,
+    named: "only while that is lost",
+  },
+  {
+    what: "a lost host stays frozen over further registrations",
+    file: "packages/gateway/src/database/hosts.ts",
+    find: "then hosts.awaits_admission else 1 end",
+    replace: "then 0 else 1 end",
+    ...reservations,
+    named: "awaits admission",
   },
   {
     what: "a look at a machine counts only while its record stays",

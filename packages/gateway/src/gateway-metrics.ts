@@ -27,7 +27,7 @@ export function gatewayMetrics(
     "cloche_host_reserved_share",
     "Memory that sandboxes have reserved of a host, as a share of its capacity. None in one process.",
     async () =>
-      [...(fleet?.rows() ?? [])]
+      [...(fleet?.rows().values() ?? [])]
         .filter(({ isLost }) => !isLost)
         .map((row) => ({
           labels: { host: row.id, cpu_class: row.cpuClass, state: row.state },

@@ -235,7 +235,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   async function ready(): Promise<void> {
     if (isDraining || closed.signal.aborted) throw new ClocheError("unavailable", "the gateway is stopping");
     await database.ping();
-    if (!fleet.isSynced) throw new ClocheError("unavailable", "no host has told of its machines yet");
+    const silent = fleet.isCluster ? "no host has" : "the host has not";
+    if (!fleet.isSynced) throw new ClocheError("unavailable", `${silent} told of its machines yet`);
   }
 
   async function routesDelivered(): Promise<void> {

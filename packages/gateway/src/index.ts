@@ -3,6 +3,8 @@ export { schemaVersion } from "./database/migrations.ts";
 export { checkSqlite, copySqlite } from "./database/sqlite-copy.ts";
 export type { Team } from "./database/teams.ts";
 export { createGateway, type Gateway, type GatewayConfig, type GatewayOptions } from "./gateway.ts";
+export type { HostConnection, HostConnector } from "./hosts/fleet-host.ts";
+export type { PlacementStrategy } from "./hosts/placement.ts";
 export { HostDirectory } from "./hosts/host-directory.ts";
 export { registryService } from "./hosts/registry-service.ts";
 export { type CorsOrigins, parseCorsOrigins } from "./http/cors.ts";

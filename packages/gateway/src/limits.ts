@@ -64,8 +64,8 @@ export const gatewayLimits = {
   placementSpreadOf: 2,
   placementPackedOf: 8,
   placementPackedShare: 0.85,
-  /** So many times what is reserved fits into the hosts that are packed: views are old, and bursts come. */
-  placementPackedSlack: 1.2,
+  /** The share of all memory that is left below it in the hosts that are packed: views are old, and bursts come. */
+  placementPackedRoom: 0.15,
   /** What Retry-After says where no host can take a machine now. */
   noHostRetrySeconds: 5,
   /** The longest that a host may be away on purpose without being taken for lost. */

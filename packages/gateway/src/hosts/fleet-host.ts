@@ -27,8 +27,6 @@ export class FleetHost {
   readonly id: string;
   readonly calls: HostCalls;
   readonly view: MachineView;
-  /** What it can make machines from without fetching anything; empty until it has told. */
-  templates: ReadonlySet<string> = new Set();
   #connection: HostConnection;
   #row: HostRecord | undefined;
 

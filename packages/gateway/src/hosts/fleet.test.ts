@@ -220,3 +220,66 @@ describe("a host that was lost and is back", () => {
     expect([host.machines.size, host.admitted]).toEqual([0, [[]]]);
   });
 });
+
+describe("a new machine", () => {
+  const all = ["h-1", "h-2", "h-3"];
+  const capacityMb = 8_192;
+
+  it("goes where the database has room, whatever this gateway thinks", async () => {
+    await world.take("h-1", capacityMb);
+    await world.take("h-3", capacityMb - 512);
+    for (let index = 0; index < 8; index += 1) expect((await create()).hostId).toBe("h-2");
+    expect((await world.row("h-2")).reservedMemoryMb).toBe(capacityMb);
+  });
+
+  it("is refused with Retry-After where there is none, counted, and made once there is", async () => {
+    const { id, hostId } = await create();
+    for (const host of all) await world.take(host, host === hostId ? capacityMb - 1_024 : capacityMb);
+    for (let index = 1; index <= 2; index += 1) {
+      const refused = await a.call("CreateSandbox");
+      expect([refused.status, refused.body.code, refused.headers.get("retry-after")]).toEqual([
+        503,
+        "unavailable",
+        "5",
+      ]);
+    }
+    await world.clock.advance(2_000);
+    const metrics = await a.metrics.text();
+    expect(metrics).toContain("cloche_placement_waits_total 2\n");
+    expect(metrics).toContain(`cloche_host_reserved_share{host="${hostId}",cpu_class="",state="open"} 1\n`);
+    await a.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe(S);
+    await world.clock.advance(2_000);
+    expect((await create()).hostId).toBe(hostId);
+    // Its own memory is another's now.
+    const resumed = await a.call("ResumeSandbox", { id });
+    expect([resumed.status, await stateOf(id)]).toEqual([503, S]);
+  });
+
+  it("of a fork begins on the host of its source, or is refused", async () => {
+    const { id, hostId } = await create();
+    const fork = (count: number) => a.call("ForkSandbox", { source_sandbox_id: id, count });
+    const made = (await fork(3)).body.sandboxes as { id: string }[];
+    for (const one of made) expect((await record(one.id)).hostId).toBe(hostId);
+    expect([...world.host(hostId).forkGroups]).toEqual([]);
+    const refused = await fork(5);
+    expect([refused.status, refused.body.message, refused.headers.get("retry-after")]).toEqual([
+      503,
+      expect.stringMatching(/^source_sandbox_id: its host has no room for a fork now/),
+      "5",
+    ]);
+    expect((await fork(4)).status).toBe(200);
+  });
+
+  it("is one that was made ahead where a host has such", async () => {
+    const ready = { sandboxId: newSandboxId(randomBytes), name: "made-ahead" };
+    world.host("h-2").offer([ready]);
+    await quiet();
+    expect(await create()).toMatchObject({ id: ready.sandboxId, name: "made-ahead", hostId: "h-2" });
+  });
+
+  it("goes to no host that is cordoned", async () => {
+    for (const host of ["h-1", "h-3"]) await world.database.hosts.setState(host, "cordoned");
+    for (let index = 0; index < 4; index += 1) expect((await create()).hostId).toBe("h-2");
+  });
+});

@@ -50,6 +50,7 @@ export class Fleet {
   #listener: FleetListener | undefined;
   #following: Promise<void> | undefined;
   #looking: Promise<void> | undefined;
+  readonly #having = new Map<string, Set<string>>();
   readonly #closing = new Set<Promise<void>>();
   #turn = 0;
 
@@ -85,9 +86,9 @@ export class Fleet {
     return [...this.#hosts.keys()];
   }
 
-  /** Every host that has ever registered, lost ones too; of a cluster only. */
-  rows(): IterableIterator<HostRecord> {
-    return this.#rows.values();
+  /** Every host that has ever registered, by id, lost ones too; of a cluster only. Another map for each reading. */
+  rows(): ReadonlyMap<string, HostRecord> {
+    return this.#rows;
   }
 
   row(hostId: string): HostRecord | undefined {
@@ -110,8 +111,10 @@ export class Fleet {
     return row === undefined || row.isLost ? "" : row.address;
   }
 
-  templatesOf(hostId: string): ReadonlySet<string> {
-    return this.#hosts.get(hostId)?.templates ?? new Set();
+  /** Ids of the hosts that can make machines of the template without fetching anything; none where all can. */
+  having(template: string): ReadonlySet<string> {
+    const ids = this.#having.get(template) ?? new Set();
+    return ids.size < this.#hosts.size ? ids : new Set();
   }
 
   machine(sandboxId: string, hostId: string): Machine | undefined {
@@ -210,6 +213,7 @@ export class Fleet {
 
   #drop(host: FleetHost): void {
     this.#hosts.delete(host.id);
+    this.#has(host.id, []);
     this.#end(host);
     this.#listener?.ready(host.id, []);
   }
@@ -243,10 +247,17 @@ export class Fleet {
   #ask(host: FleetHost): void {
     const call: CallContext = { signal: this.#stop.signal, requestId: "" };
     host.calls.info(call).then(
-      ({ templates }) => (host.templates = new Set(templates)),
+      ({ templates }) => this.#has(host.id, templates),
       (error: unknown) =>
         this.#log.debug({ err: error, host_id: host.id }, "it is not known what the host has"),
     );
+  }
+
+  #has(hostId: string, templates: readonly string[]): void {
+    for (const ids of this.#having.values()) ids.delete(hostId);
+    for (const template of templates)
+      this.#having.set(template, (this.#having.get(template) ?? new Set()).add(hostId));
+    for (const [template, ids] of this.#having) if (ids.size === 0) this.#having.delete(template);
   }
 
   #find(hostId: string): FleetHost {

@@ -4,15 +4,20 @@
  * another host, three in all.
  *
  *   spread   of two hosts at random, the one that has less reserved
- *   packed   of eight at random among the first hosts that together are enough for everything, the fullest that stays below 85 %:
- *            the hosts behind them empty, and an autoscaler can take them away
+ *   packed   of eight at random among the first hosts that together have some room left, the fullest that stays below 85 %: the
+ *            hosts behind them empty, and an autoscaler can take them away
+ *
+ * Hosts that have a machine made ahead come first, then those that have the template. No choice looks at all hosts while random
+ * ones fit.
  */
 import type { RandomBytes } from "@cloche/protocol";
 import { NoRoom } from "../database/host-reservations.ts";
 import type { HostRecord } from "../database/hosts.ts";
-import type { Fleet } from "./fleet.ts";
-import { isOpen } from "./fleet.ts";
 import { gatewayLimits } from "../limits.ts";
+import { type Fleet, isOpen } from "./fleet.ts";
+
+const { placementPackedOf, placementPackedRoom, placementPackedShare, placementSpreadOf, placementTries } =
+  gatewayLimits;
 
 export type PlacementStrategy = "packed" | "spread";
 
@@ -24,23 +29,33 @@ export interface Need {
   template?: string;
   /** Of the CPU that its memory was saved on; default: any. */
   cpuClass?: string;
-  /** Hosts that would have it sooner than others. */
-  prefers?: (hostId: string) => boolean;
+  /** Ids of the hosts that would have it sooner than others. */
+  preferred?: Iterable<string>;
 }
 
-/** Chooses a host that was not tried before. Throws `unavailable` when there is none. */
+/** Chooses a host that was not tried before. Throws NoRoom when there is none. */
 export type Choose = (need: Need) => string;
 
 export interface PlacementDependencies {
-  fleet: Pick<Fleet, "isCluster" | "ids" | "rows" | "templatesOf">;
+  fleet: Pick<Fleet, "isCluster" | "ids" | "rows" | "having">;
   strategy: PlacementStrategy;
   randomBytes: RandomBytes;
   /** Hears of each machine that no host had room for. */
   onRefused: () => void;
 }
 
+/** Made once for each reading of the rows. */
+interface Pool {
+  rows: ReadonlyMap<string, HostRecord>;
+  open: readonly HostRecord[];
+  /** The first of them, which are packed. */
+  prefix: readonly HostRecord[];
+  prefixIds: ReadonlySet<string>;
+}
+
 export class Placement {
   readonly #needs: PlacementDependencies;
+  #pool: Pool | undefined;
 
   constructor(needs: PlacementDependencies) {
     this.#needs = needs;
@@ -57,8 +72,9 @@ export class Placement {
         return await body((need) => this.choose(need, tried));
       } catch (error) {
         if (!(error instanceof NoRoom)) throw error;
+        if (error.hostId === "" || attempt === placementTries) throw this.refused(error);
         tried.add(error.hostId);
-        if (error.hostId === "" || attempt === gatewayLimits.placementTries) throw this.refused(error);
+        this.#isFull(error.hostId);
       }
     }
   }
@@ -71,78 +87,116 @@ export class Placement {
 
   /** Throws NoRoom when no host but those of `except` fits. In one process: its host. */
   choose(need: Need, except: ReadonlySet<string> = new Set()): string {
-    const { fleet, strategy } = this.#needs;
+    const { fleet } = this.#needs;
     if (!fleet.isCluster) return fleet.ids()[0] ?? "";
-    const hosts = [...fleet.rows()].filter(
-      (host) => isOpen(host) && !except.has(host.id) && serves(host, need),
-    );
-    const chosen = strategy === "packed" ? this.#packed(hosts, need) : this.#spread(hosts, need);
+    const pool = this.#poolNow();
+    const serves = (host: HostRecord): boolean => !except.has(host.id) && hasWhat(host, need);
+    // Who was refused looks for room: what is fullest here is fuller elsewhere.
+    const order = except.size === 0 ? most : least;
+    const chosen = this.#chosen(pool, need, serves, order);
     if (chosen === undefined) throw new NoRoom("");
     // Until the row is read again: what this gateway places meanwhile counts.
     chosen.reservedMemoryMb += need.memoryMb;
     return chosen.id;
   }
 
-  #spread(hosts: readonly HostRecord[], need: Need): HostRecord | undefined {
-    const fitting = this.#preferred(hosts.filter(hasRoom(need, 1)), need);
-    const two = this.#some(fitting, gatewayLimits.placementSpreadOf);
-    return two.toSorted((a, b) => shareOf(a) - shareOf(b))[0];
+  #chosen(
+    pool: Pool,
+    need: Need,
+    serves: (host: HostRecord) => boolean,
+    packing: Order,
+  ): HostRecord | undefined {
+    const { strategy, fleet } = this.#needs;
+    const rowsOf = (ids: Iterable<string>): HostRecord[] =>
+      [...ids]
+        .map((id) => pool.rows.get(id))
+        .filter((row) => row !== undefined && isOpen(row)) as HostRecord[];
+    const having = need.template === undefined ? [] : fleet.having(need.template);
+    const groups = [rowsOf(need.preferred ?? []), rowsOf(having), pool.open];
+    const below = (share: number) => (host: HostRecord) =>
+      serves(host) && host.reservedMemoryMb + need.memoryMb <= host.capacityMemoryMb * share;
+    if (strategy === "spread") return this.#first(groups, below(1), placementSpreadOf, least);
+    const { prefix, prefixIds } = pool;
+    const inPrefix = groups.map((group) =>
+      group === pool.open ? prefix : group.filter(({ id }) => prefixIds.has(id)),
+    );
+    return (
+      this.#first(inPrefix, below(placementPackedShare), placementPackedOf, packing) ??
+      this.#first(groups, below(placementPackedShare), placementPackedOf, packing) ??
+      this.#first(groups, below(1), placementSpreadOf, least)
+    );
   }
 
-  #packed(hosts: readonly HostRecord[], need: Need): HostRecord | undefined {
-    const below = hosts.filter(hasRoom(need, gatewayLimits.placementPackedShare));
-    const first = packedPrefix(hosts, need.memoryMb);
-    const inPrefix = below.filter(({ id }) => first.has(id));
-    for (const group of [inPrefix, below, hosts.filter(hasRoom(need, 1))]) {
-      if (group.length === 0) continue;
-      const eight = this.#some(this.#preferred(group, need), gatewayLimits.placementPackedOf);
-      return eight.toSorted((a, b) => shareOf(b) - shareOf(a))[0];
+  /** Of the first group that has any that fits: of `count` at random, the one that is first in that order. */
+  #first(
+    groups: readonly (readonly HostRecord[])[],
+    fits: (host: HostRecord) => boolean,
+    count: number,
+    order: Order,
+  ): HostRecord | undefined {
+    for (const group of groups) {
+      const [chosen] = this.#some(group, fits, count).toSorted(order);
+      if (chosen !== undefined) return chosen;
     }
     return undefined;
   }
 
-  /** Those that would have it sooner, where there are any. */
-  #preferred(hosts: HostRecord[], { prefers, template }: Need): HostRecord[] {
-    const { fleet } = this.#needs;
-    const ready = prefers ? hosts.filter(({ id }) => prefers(id)) : [];
-    if (ready.length > 0) return ready;
-    const having = template ? hosts.filter(({ id }) => fleet.templatesOf(id).has(template)) : [];
-    return having.length > 0 ? having : hosts;
+  /** At most so many that fit, at random. */
+  #some(hosts: readonly HostRecord[], fits: (host: HostRecord) => boolean, count: number): HostRecord[] {
+    const found = new Set<HostRecord>();
+    for (let look = 0; look < 4 * count && found.size < count && hosts.length > 0; look += 1) {
+      const host = hosts[this.#random(hosts.length)];
+      if (host !== undefined && fits(host)) found.add(host);
+    }
+    if (found.size > 0) return [...found];
+    const fitting = hosts.filter(fits);
+    const start = this.#random(Math.max(1, fitting.length));
+    return [...fitting.slice(start), ...fitting.slice(0, start)].slice(0, count);
   }
 
-  /** So many of them at random. */
-  #some(hosts: HostRecord[], count: number): HostRecord[] {
-    for (let index = 0; index < Math.min(count, hosts.length); index += 1) {
-      const random = Buffer.from(this.#needs.randomBytes(4)).readUInt32BE();
-      const other = index + (random % (hosts.length - index));
-      [hosts[index], hosts[other]] = [hosts[other] as HostRecord, hosts[index] as HostRecord];
+  #random(below: number): number {
+    return Buffer.from(this.#needs.randomBytes(4)).readUInt32BE() % below;
+  }
+
+  #poolNow(): Pool {
+    const rows = this.#needs.fleet.rows();
+    if (this.#pool?.rows !== rows) {
+      const open = [...rows.values()].filter(isOpen);
+      const prefix = packedPrefix(open);
+      this.#pool = { rows, open, prefix, prefixIds: new Set(prefix.map(({ id }) => id)) };
     }
-    return hosts.slice(0, count);
+    return this.#pool;
+  }
+
+  /** Others have taken what was thought free. */
+  #isFull(hostId: string): void {
+    const row = this.#needs.fleet.rows().get(hostId);
+    if (row !== undefined) row.reservedMemoryMb = Math.max(row.reservedMemoryMb, row.capacityMemoryMb);
   }
 }
 
 export const shareOf = ({ reservedMemoryMb, capacityMemoryMb }: HostRecord): number =>
   capacityMemoryMb === 0 ? 1 : reservedMemoryMb / capacityMemoryMb;
 
-const serves = (host: HostRecord, { runtime, cpuClass }: Need): boolean =>
+type Order = (a: HostRecord, b: HostRecord) => number;
+const least: Order = (a, b) => shareOf(a) - shareOf(b);
+const most: Order = (a, b) => shareOf(b) - shareOf(a);
+
+const hasWhat = (host: HostRecord, { runtime, cpuClass }: Need): boolean =>
   (runtime === "" || host.runtimes.includes(runtime)) &&
   (cpuClass === undefined || host.cpuClass === cpuClass);
 
-const hasRoom =
-  ({ memoryMb }: Need, share: number) =>
-  ({ reservedMemoryMb, capacityMemoryMb }: HostRecord): boolean =>
-    reservedMemoryMb + memoryMb <= capacityMemoryMb * share;
-
-/** The first hosts, by id, that together have room for all that is reserved and some more. */
-function packedPrefix(hosts: readonly HostRecord[], moreMb: number): ReadonlySet<string> {
-  const { placementPackedShare, placementPackedSlack } = gatewayLimits;
-  const reservedMb = hosts.reduce((sum, host) => sum + host.reservedMemoryMb, 0);
-  let leftMb = (reservedMb * placementPackedSlack + moreMb) / placementPackedShare;
-  const ids = new Set<string>();
-  for (const { id, capacityMemoryMb } of hosts) {
-    if (leftMb <= 0 && ids.size >= gatewayLimits.placementPackedOf) break;
-    ids.add(id);
-    leftMb -= capacityMemoryMb;
-  }
-  return ids;
+/** The first hosts, by id, that together have this share of all memory left below 85 %: enough for bursts while views are old. */
+function packedPrefix(open: readonly HostRecord[]): readonly HostRecord[] {
+  const roomOf = (host: HostRecord): number =>
+    Math.max(0, host.capacityMemoryMb * placementPackedShare - host.reservedMemoryMb);
+  let wantedMb = open.reduce((sum, host) => sum + host.capacityMemoryMb, 0) * placementPackedRoom;
+  let withRoom = 0;
+  const end = open.findIndex((host) => {
+    if (wantedMb <= 0 && withRoom >= placementPackedOf) return true;
+    wantedMb -= roomOf(host);
+    if (roomOf(host) > 0) withRoom += 1;
+    return false;
+  });
+  return end < 0 ? open : open.slice(0, end);
 }

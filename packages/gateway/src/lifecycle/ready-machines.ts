@@ -15,7 +15,8 @@ export type ReadyShape = Pick<SandboxRecord, "runtime" | "template" | "cpus" | "
 export class ReadyMachines {
   readonly #records: Pick<Records, "get">;
   readonly #taken = new Set<string>();
-  readonly #offered = new Map<string, readonly ReadyMachine[]>();
+  /** By shape, then by host. */
+  readonly #offered = new Map<string, Map<string, ReadyMachine[]>>();
 
   constructor(records: Pick<Records, "get">) {
     this.#records = records;
@@ -23,21 +24,27 @@ export class ReadyMachines {
 
   /** These are all that the host has now. */
   offer(hostId: string, ready: readonly ReadyMachine[]): void {
-    if (ready.length === 0) this.#offered.delete(hostId);
-    else this.#offered.set(hostId, ready);
+    for (const [key, byHost] of this.#offered) {
+      byHost.delete(hostId);
+      if (byHost.size === 0) this.#offered.delete(key);
+    }
+    for (const one of ready) {
+      const key = keyOf(one);
+      const byHost = this.#offered.get(key) ?? new Map<string, ReadyMachine[]>();
+      this.#offered.set(key, byHost.set(hostId, [...(byHost.get(hostId) ?? []), one]));
+    }
   }
 
-  /** Whether the host offers one of that shape that nobody here has taken. */
-  has(hostId: string, shape: ReadyShape): boolean {
-    const offered = this.#offered.get(hostId) ?? [];
-    return offered.some((ready) => fits(ready, shape) && !this.#taken.has(ready.sandboxId));
+  /** Ids of the hosts that offer one of that shape. */
+  hosts(shape: ReadyShape): Iterable<string> {
+    return this.#offered.get(keyOf(shape))?.keys() ?? [];
   }
 
   /** One of the host's of that shape that is nobody's, the caller's until `release`. */
   async take(hostId: string, shape: ReadyShape): Promise<ReadyMachine | undefined> {
-    for (const ready of this.#offered.get(hostId) ?? []) {
+    for (const ready of this.#offered.get(keyOf(shape))?.get(hostId) ?? []) {
       const id = ready.sandboxId;
-      if (!fits(ready, shape) || this.#taken.has(id)) continue;
+      if (this.#taken.has(id)) continue;
       this.#taken.add(id);
       if ((await this.#records.get(id)) === undefined) return ready;
       this.#taken.delete(id);
@@ -51,9 +58,5 @@ export class ReadyMachines {
   }
 }
 
-const fits = (ready: ReadyMachine, shape: ReadyShape): boolean =>
-  ready.runtime === shape.runtime &&
-  ready.template === shape.template &&
-  ready.cpus === shape.cpus &&
-  ready.memoryMb === shape.memoryMb &&
-  ready.diskMb === shape.diskMb;
+const keyOf = ({ runtime, template, cpus, memoryMb, diskMb }: ReadyShape): string =>
+  JSON.stringify([runtime, template, cpus, memoryMb, diskMb]);

@@ -101,8 +101,7 @@ export class Creation {
     await this.#checkHostHas(wanted, request.template, call);
     // A machine made ahead has an empty disk.
     const mayBeReady = request.checkpointId === "";
-    const prefers = (hostId: string): boolean => mayBeReady && this.#ready.has(hostId, wanted);
-    wanted.hostId = choose({ ...wanted, prefers });
+    wanted.hostId = choose({ ...wanted, preferred: mayBeReady ? this.#ready.hosts(wanted) : [] });
     const ready = mayBeReady ? await this.#ready.take(wanted.hostId, wanted) : undefined;
     wanted.id = ready?.sandboxId ?? newSandboxId(this.#randomBytes);
     wanted.name ||= ready?.name ?? generateName(this.#randomBytes);
@@ -119,8 +118,7 @@ export class Creation {
   ): Promise<NewSandbox[]> {
     const count = wholeWithin("count", request.count ?? 1, 1, limits.forkCount);
     const first = await this.#forFork(caller, request, source, call);
-    const prefers = (hostId: string): boolean => hostId === source.hostId;
-    const hostOf = (): string => choose({ ...first, prefers });
+    const hostOf = (): string => choose({ ...first, preferred: [source.hostId] });
     if (count === 1) return [{ ...first, hostId: hostOf() }];
     const longest = limits.sandboxNameLength - `-${count}`.length;
     if ([...request.name].length > longest)

@@ -1,10 +1,11 @@
 /** Gateways and hosts of a cluster on one database, for tests: hosts register, are lost and come back, and gateways come and go. */
 import { randomBytes } from "node:crypto";
-import { silentLog } from "@cloche/base";
+import { Metrics, silentLog } from "@cloche/base";
 import { type Database, openSqlite } from "../database/database.ts";
 import type { HostDescription } from "../database/hosts.ts";
 import { createGateway, type Gateway, type GatewayConfig } from "../gateway.ts";
 import type { Listener } from "../http/listener.ts";
+import { anAuditEntry, anOperation, aSandbox } from "./database-records.ts";
 import { FakeClock, quiet } from "./fake-clock.ts";
 import { FakeHost } from "./fake-host.ts";
 import { type Answer, postCall, testConfig, testSigningKey } from "./gateway-fixture.ts";
@@ -15,6 +16,7 @@ const leaseMs = 24 * 3_600_000;
 
 export interface FleetGateway {
   gateway: Gateway;
+  metrics: Metrics;
   call(method: string, body?: object): Promise<Answer>;
 }
 
@@ -68,6 +70,13 @@ export class FleetWorld {
     await this.clock.advance(2_000);
   }
 
+  /** Takes memory of a host without a word to any gateway. */
+  async take(hostId: string, memoryMb: number): Promise<void> {
+    const record = aSandbox({ hostId, memoryMb, teamId: this.teamId });
+    const begin = anOperation({ sandboxId: record.id, owner: "another" });
+    await this.database.sandboxes.insert([{ record, begin, audit: anAuditEntry() }], { room: "new" });
+  }
+
   async row(id: string) {
     const row = (await this.database.hosts.all()).find((one) => one.id === id);
     if (row === undefined) throw new Error(`there is no host ${id}`);
@@ -75,7 +84,9 @@ export class FleetWorld {
   }
 
   async start(owner: string, config: Partial<GatewayConfig> = {}): Promise<FleetGateway> {
+    const metrics = new Metrics();
     const gateway = createGateway({
+      metrics,
       database: { ...this.database, isNew: false },
       hosts: ({ id, address }) => this.#connect(id, address),
       owner,
@@ -98,7 +109,7 @@ export class FleetWorld {
     await gateway.settled();
     const call = (method: string, body = {}) =>
       postCall(listener.port, method, body, { secret: this.#secret });
-    return { gateway, call };
+    return { gateway, metrics, call };
   }
 
   #connect(id: string, address: string) {
