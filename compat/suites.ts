@@ -6,7 +6,10 @@ import { e2bPython } from "./e2b-python.ts";
 import { inspectAi } from "./inspect-ai.ts";
 import { langchainDeepagentsJs } from "./langchain-deepagents-js.ts";
 import { langchainDeepagents } from "./langchain-deepagents.ts";
+import { mastraWorkspace } from "./mastra-workspace.ts";
+import { miniSweAgent } from "./mini-swe-agent.ts";
 import type { Suite } from "./suite.ts";
+import { sweRex } from "./swe-rex.ts";
 
 export const suites: readonly Suite[] = [
   computesdkProvider,
@@ -16,4 +19,7 @@ export const suites: readonly Suite[] = [
   inspectAi,
   langchainDeepagents,
   langchainDeepagentsJs,
+  mastraWorkspace,
+  miniSweAgent,
+  sweRex,
 ];

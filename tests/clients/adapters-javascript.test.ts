@@ -8,7 +8,7 @@ import { repositoryRoot } from "../fixtures/service.ts";
 
 const { target } = inject("service");
 const adapters = join(repositoryRoot, "adapters/javascript");
-const names = ["computesdk", "ai-sdk", "deepagents"];
+const names = ["computesdk", "ai-sdk", "deepagents", "mastra"];
 let folder = "";
 
 beforeAll(async () => {
@@ -72,5 +72,24 @@ test("the backend of Deep Agents runs, reads, writes and searches", async () => 
     matches: ["/home/user/a.txt:2"],
     errors: ["file_not_found", "is_directory", "invalid_path", "permission_denied"],
     isRunning: false,
+  });
+});
+
+test("Mastra's sandbox runs, stops with what runs in it, goes on in another object and comes back when it was deleted", async () => {
+  expect(await round("mastra")).toEqual({
+    before: "pending",
+    told: "mastra in /home/user as user",
+    ran: ["you\n", "o h\n", 3, false],
+    late: ["now\n", 124, true],
+    empty: 0,
+    file: "file\n",
+    url: true,
+    stopped: ["stopped", "SANDBOX_STATE_SUSPENDED"],
+    kept: [true, "thröugh\n", "cat; sleep 60", true],
+    killed: [true, null, false, "thröugh\n"],
+    resumed: "2\n",
+    anew: "",
+    cloned: "mastra1\n",
+    left: [],
   });
 });

@@ -1,5 +1,5 @@
 // The Python adapters against the running service, by the suites that upstream publishes: all of Inspect's, LangChain's but the asyncio
-// twins and the large files (`npm run compat` runs all), and an agent each of mini-swe-agent and the OpenAI Agents SDK.
+// twins and the large files (`npm run compat` runs all), an agent each of mini-swe-agent and the OpenAI Agents SDK, and SWE-ReX.
 import { join } from "node:path";
 import { beforeAll, expect, inject, test } from "vitest";
 import { pythonByUv, succeeded } from "../fixtures/python-tools.ts";
@@ -20,6 +20,7 @@ test.concurrent.each([
   ["inspect", [], 44],
   ["mini_swe_agent", [], 2],
   ["openai_agents", [], 3],
+  ["swe_rex", [], 4],
 ] as const)("%s passes the cases of its upstream", async (name, words, atLeast) => {
   const { PATH } = process.env;
   const service = { CLOCHE_URL: target.gatewayUrl, CLOCHE_API_KEY: target.apiKey };

@@ -2,6 +2,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, normalize } from "node:path";
 import { describe, expect, test } from "vitest";
+import { withSummary } from "../../compat/table.ts";
 import { repositoryPaths, repositoryRoot, type SourceFile, sourceFiles } from "./source-tree.ts";
 
 const MAX_COLUMNS = 120;
@@ -57,4 +58,13 @@ describe("documents", () => {
     const map = pages.find(({ path }) => path === "ARCHITECTURE.md");
     expect(map?.text.split("\n").length).toBeLessThanOrEqual(MAP_LINES);
   });
+});
+
+test("the README's table of suites has the numbers of docs/compatibility.md", () => {
+  const [readme, page] = ["README.md", "docs/compatibility.md"].map((path) =>
+    readFileSync(join(repositoryRoot, path), "utf8"),
+  ) as [string, string];
+  expect(readme).toContain("<!-- compatibility -->");
+  expect(withSummary(readme, page)).toBe(readme);
+  expect(withSummary(readme, page.replace("| 566 |", "| 565 |"))).not.toBe(readme);
 });

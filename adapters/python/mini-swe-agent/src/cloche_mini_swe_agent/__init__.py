@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any, Dict, List, Optional
 
 import cloche
@@ -37,8 +38,8 @@ class ClocheEnvironment:
         self.sandbox = self._start()
         self.sandbox.wait_for("SANDBOX_STATE_RUNNING")
         names = ["system", "node", "release", "version", "machine"]
-        values = [self.sandbox.exec(["uname", flag]).stdout.strip() for flag in ("-s", "-n", "-r", "-v", "-m")]
-        self._uname = dict(zip(names, values))
+        told = self.sandbox.exec(["sh", "-c", "for flag in s n r v m; do uname -$flag; done"]).stdout
+        self._uname = dict(zip(names, told.splitlines()))
 
     def _start(self) -> cloche.Sandbox:
         source, checkpoint = self.config.source_sandbox_id, self.config.checkpoint_id
@@ -53,7 +54,7 @@ class ClocheEnvironment:
         try:
             result = self.sandbox.exec(
                 [*self.config.interpreter, command],
-                dir=cwd or self.config.cwd,
+                dir=cwd or self.config.cwd or None,
                 env=self.config.env,
                 user=self.config.user,
                 timeout_ms=seconds * 1000,
@@ -61,7 +62,7 @@ class ClocheEnvironment:
         except cloche.ClocheError as error:
             return _failed("", error)
         if result.timed_out:
-            return _failed(result.stdout, TimeoutError(f"it took longer than {seconds} seconds"))
+            return _failed(result.stdout, subprocess.TimeoutExpired(action.get("command", ""), seconds))
         output = {"output": result.stdout, "returncode": result.exit_code, "exception_info": ""}
         self._check_finished(output)
         return output
