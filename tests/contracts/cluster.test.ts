@@ -216,6 +216,23 @@ describe.each(databaseKinds)("on $name", (kind) => {
     expect(await db.secrets.keep("another", "5")).toBe("5");
   });
 
+  it("of those that use a name at once one is first, and of those that replace a value one", async () => {
+    const { secrets } = db;
+    const added = await Promise.all(["1", "2", "3"].map((value) => secrets.add("used/a", value)));
+    expect(added.filter(Boolean)).toHaveLength(1);
+    await secrets.add("used/b", "4");
+    await secrets.add("unused", "5");
+    const names = async () => (await secrets.list("used/")).map(({ name }) => name);
+    expect(await names()).toEqual(["used/a", "used/b"]);
+    const found = { name: "used/b", value: "4" };
+    const replaced = await Promise.all(["6", "7"].map((next) => secrets.replace(found, next)));
+    expect(replaced.filter(Boolean)).toHaveLength(1);
+    expect(await secrets.replace(found, "8")).toBe(false);
+    expect((await secrets.list("used/b"))[0]?.value).toMatch(/^[67]$/);
+    await secrets.remove("used/b");
+    expect(await names()).toEqual(["used/a"]);
+  });
+
   it("an id or an ordinal is given once, whoever is first", async () => {
     const first = aSandbox();
     await db.sandboxes.insert([rowOf(first)]);

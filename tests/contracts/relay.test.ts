@@ -6,14 +6,14 @@ import type { Duplex } from "node:stream";
 import { connect } from "node:tls";
 import { silentLog } from "@cloche/base";
 import { connectThroughRelay } from "@cloche/edge";
-import { listenRelay } from "@cloche/host";
-import { newSandboxId } from "@cloche/protocol";
+import { relay } from "@cloche/host";
+import { newSandboxId, relayProtocol } from "@cloche/protocol";
 import {
   Authority,
   clientSettings,
+  ClusterPort,
   type Credentials,
   type Identity,
-  identityOf,
   requestCertificate,
   serverSettings,
 } from "@cloche/trust";
@@ -23,7 +23,7 @@ const id = newSandboxId(randomBytes);
 const hostIdentity = { role: "host", id: "h-1" } as const;
 let authority: Authority;
 let ofHost: Credentials;
-let relay: Awaited<ReturnType<typeof listenRelay>>;
+let hostPort: ClusterPort;
 let agent: Server;
 /** What happened at host and agent, in order. */
 let seen: string[] = [];
@@ -47,23 +47,24 @@ beforeAll(async () => {
   agent.listen(0, "127.0.0.1");
   await once(agent, "listening");
   const { port } = agent.address() as AddressInfo;
-  relay = await listenRelay(
-    {
-      tls: serverSettings(ofHost),
-      isEdge: (socket) => identityOf(socket)?.role === "edge",
-      agentOf: (sandboxId) => (sandboxId === id ? { host: "127.0.0.1", port } : undefined),
-      async hold() {
-        seen.push("awake");
-        return () => void seen.push("may doze");
-      },
-      log: silentLog,
+  const needs = {
+    agentOf: (sandboxId: string) => (sandboxId === id ? { host: "127.0.0.1", port } : undefined),
+    async hold() {
+      seen.push("awake");
+      return () => void seen.push("may doze");
     },
-    "127.0.0.1",
-    0,
-  );
+    log: silentLog,
+  };
+  hostPort = await ClusterPort.listen({
+    tls: serverSettings(ofHost),
+    protocols: { [relayProtocol]: { roles: ["edge"], serve: (socket) => relay(needs, socket) } },
+    address: "127.0.0.1",
+    port: 0,
+    log: silentLog,
+  });
 });
 afterAll(async () => {
-  await relay.close();
+  await hostPort.close();
   agent.close();
 });
 beforeEach(() => {
@@ -76,7 +77,7 @@ const through = async (
   expected: Identity = hostIdentity,
 ): Promise<Duplex> => {
   const tls = clientSettings(await credentials(caller), expected);
-  return await connectThroughRelay({ host: "127.0.0.1", port: relay.port, tls }, sandboxId);
+  return await connectThroughRelay({ host: "127.0.0.1", port: hostPort.port, tls }, sandboxId);
 };
 const edge: Identity = { role: "edge", id: "e-1" };
 
@@ -123,7 +124,8 @@ it("refuses a machine that is not here, and a line that is none", async () => {
     ["GET / HTTP/1.1\r\n", "NO invalid_argument\n"],
     ["x".repeat(500), ""],
   ]) {
-    const socket = connect({ ...tls, host: "127.0.0.1", port: relay.port });
+    const at = { host: "127.0.0.1", port: hostPort.port, ALPNProtocols: [relayProtocol] };
+    const socket = connect({ ...tls, ...at });
     socket.on("error", () => undefined);
     let got = "";
     socket.on("data", (chunk) => {

@@ -13,6 +13,8 @@ const follower = {
 const reservations = { project: "contracts", test: "tests/contracts/host-reservations.test.ts" } as const;
 const fleet = { project: "unit", test: "packages/gateway/src/hosts/fleet.test.ts" } as const;
 const trust = { project: "unit", test: "packages/trust/src/trust.test.ts" } as const;
+const ports = { project: "unit", test: "packages/trust/src/cluster-port.test.ts" } as const;
+const edgeToHost = { project: "contracts", test: "tests/contracts/edge-to-host.test.ts" } as const;
 const relay = { project: "contracts", test: "tests/contracts/relay.test.ts" } as const;
 const gateways = { project: "contracts", test: "tests/contracts/two-gateways.test.ts" } as const;
 const keeper = { project: "unit", test: "packages/host/src/lease/lease-keeper.test.ts" } as const;
@@ -348,7 +350,7 @@ export const clusterDefences: readonly Defence[] = [
   {
     what: "a join token is good once",
     file: "packages/trust/src/join-token.ts",
-    find: "if (!(await useOnce(id, untilMs))) throw refused();",
+    find: "if (kind !== reusablePrefix && !(await useOnce(id, untilMs))) throw refused();",
     replace: "void useOnce;",
     ...trust,
     named: "good once",
@@ -371,9 +373,9 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "the relay of a host lets in edges alone",
-    file: "packages/host/src/relay/relay.ts",
-    find: "if (!needs.isEdge(edge)) return void edge.destroy();",
-    replace: "",
+    file: "packages/trust/src/cluster-port.ts",
+    find: 'if (roles !== "anybody" && (caller === undefined || !roles.includes(caller.role)))',
+    replace: 'if (roles === "anybody" && caller === undefined && false)',
     ...relay,
     named: "lets in edges alone",
   },
@@ -450,5 +452,61 @@ export const clusterDefences: readonly Defence[] = [
     replace: "const UPLOADS_AT_ONCE = 64;",
     ...uploads,
     named: "no more than two",
+  },
+  {
+    what: "a newcomer shows its token to no other authority",
+    file: "packages/trust/src/newcomer.ts",
+    find: "shown.find((pem) => isOfToken(token, pem))",
+    replace: "shown.at(-1)",
+    ...ports,
+    named: "no gateway of another authority",
+  },
+  {
+    what: "a reusable token is one that was issued as such",
+    file: "packages/trust/src/join-token.ts",
+    find: "const said = [kind, role,",
+    replace: "const said = [prefix, role,",
+    ...ports,
+    named: "as often as it is shown",
+  },
+  {
+    what: "the services of a gateway's port are for their roles",
+    file: "packages/trust/src/rpc-server.ts",
+    find: "if (caller !== undefined && allowed.includes(caller.role)) return await next(request);",
+    replace: "if (caller !== undefined || allowed.length > 0) return await next(request);",
+    ...ports,
+    named: "are for the roles",
+  },
+  {
+    what: "edges alone get the key that clients are served with",
+    file: "packages/trust/src/cluster-service.ts",
+    find: 'if (callerOf(context)?.role !== "edge") throw stranger();',
+    replace: 'if (callerOf(context)?.role === "gateway") throw stranger();',
+    ...ports,
+    named: "are for the roles",
+  },
+  {
+    what: "a certificate is renewed for the caller alone",
+    file: "packages/trust/src/cluster-service.ts",
+    find: "if (caller === undefined) throw stranger();",
+    replace: "if (caller === undefined) return { certificate: authority.certificate };",
+    ...ports,
+    named: "or one that does not count",
+  },
+  {
+    what: "an edge asks no other host than the route names",
+    file: "packages/edge/src/upstreams.ts",
+    find: "tls: links.tlsTo(hostId) });",
+    replace: "tls: { ...links.tlsTo(hostId), checkServerIdentity: () => undefined } });",
+    ...edgeToHost,
+    named: "no other host",
+  },
+  {
+    what: "a host's checkpoint routes know whose request it is",
+    file: "packages/host/src/api/data-plane-server.ts",
+    find: 'if (typeof sandboxId !== "string" || !isSandboxId(sandboxId))',
+    replace: 'if (sandboxId === "none" || typeof sandboxId === "number")',
+    ...edgeToHost,
+    named: "does not say whose",
   },
 ];

@@ -515,7 +515,7 @@ export const defences: readonly Defence[] = [
   {
     what: "a failed start is undone",
     file: "packages/app/src/compose.ts",
-    find: "ending.suspend = nothingRan;",
+    find: "stops.suspend = nothingRan;",
     replace: "",
     project: "service",
     test: "tests/service/failed-start.test.ts",

@@ -9,7 +9,7 @@ const mayImport: Record<string, readonly string[]> = {
   base: ["protocol"],
   gateway: ["protocol", "base"],
   edge: ["protocol", "base"],
-  trust: ["protocol"],
+  trust: ["protocol", "base"],
   host: ["protocol", "base"],
   // Bundled into one small file that starts with every sandbox: nothing of the servers' plumbing.
   agent: ["protocol"],

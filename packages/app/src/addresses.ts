@@ -19,12 +19,16 @@ export function plainEdge(config: EdgeSettings): { port: number; address: string
   };
 }
 
+/** The address of all sandboxes for who is on another computer. */
+export const publicDataPlaneUrl = ({ baseDomain, edgePort }: EdgeSettings): string =>
+  `https://${baseDomain}${edgePort === 443 ? "" : `:${edgePort}`}`;
+
 /** The address of all sandboxes: one that needs neither DNS nor trust where clients are on this machine, else one for everybody. */
 export function dataPlaneUrl(config: EdgeSettings): string {
   const plain = plainEdge(config);
   if (plain !== undefined && isLoopback(config.edgeHost))
     return `http://${shown(plain.address)}:${plain.port}`;
-  return `https://${config.baseDomain}${config.edgePort === 443 ? "" : `:${config.edgePort}`}`;
+  return publicDataPlaneUrl(config);
 }
 
 export const gatewayUrl = (config: Pick<Config, "gatewayHost" | "gatewayPort">): string =>

@@ -1,4 +1,4 @@
-/** `up --detach`: starts the service in a process of its own. Loads none of the parts itself, so that only one process pays for them. */
+/** `--detach` of `up` and of the roles: starts it in a process of its own. Loads none of the parts itself, so that only one process pays for them. */
 import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -6,21 +6,21 @@ import { fileURLToPath } from "node:url";
 import type { Config } from "@cloche/base";
 import { printBanner } from "./banner.ts";
 import { AlreadyRunning, pingControl } from "./control-socket.ts";
-import { readStatus } from "./status-file.ts";
+import { isOfRole, readStatus } from "./status-file.ts";
 
 class StartFailed extends Error {
   override readonly name = "StartFailed";
 }
 
 /** Returns when it is ready; what it prints until then is shown here. */
-export async function upDetached(config: Config): Promise<void> {
+export async function startDetached(config: Config, command: string): Promise<void> {
   if (await pingControl(config.home))
     throw new AlreadyRunning(`a service of ${config.home} is running already`);
   mkdirSync(join(config.home, "log"), { recursive: true, mode: 0o700 });
   const consoleFile = join(config.home, "log", "console.log");
   const output = openSync(consoleFile, "w", 0o600);
   const main = fileURLToPath(new URL("main.ts", import.meta.url));
-  const child = spawn(process.execPath, [...process.execArgv, main, "up", "--no-banner"], {
+  const child = spawn(process.execPath, [...process.execArgv, main, command, "--no-banner"], {
     detached: true,
     stdio: ["ignore", output, output],
   });
@@ -41,7 +41,8 @@ export async function upDetached(config: Config): Promise<void> {
     const status = await readStatus(config.home);
     if (status?.ready && status.pid === child.pid) {
       child.unref();
-      return printBanner(config, status);
+      if (!isOfRole(status)) await printBanner(config, status);
+      return;
     }
     if (exitCode !== undefined) {
       show();

@@ -6,7 +6,7 @@ import { createLog, type Config } from "@cloche/base";
 import { startService } from "./compose.ts";
 import { requestStop } from "./control-socket.ts";
 import { terminalProgress } from "./progress.ts";
-import { readStatus } from "./status-file.ts";
+import { isOfRole, readStatus } from "./status-file.ts";
 
 export async function down(config: Config): Promise<void> {
   const pid = (await readStatus(config.home))?.pid ?? 0;
@@ -15,7 +15,16 @@ export async function down(config: Config): Promise<void> {
     console.error("stopped; running sandboxes are suspended and come back with the next start");
     return;
   }
-  if ((await readStatus(config.home)) === undefined) {
+  const status = await readStatus(config.home);
+  if (status !== undefined && isOfRole(status)) {
+    console.error(
+      status.role === "host"
+        ? `no host is running with CLOCHE_HOME=${config.home}; start it and stop it again to suspend what it had left running`
+        : `nothing to stop: no ${status.role} is running with CLOCHE_HOME=${config.home}`,
+    );
+    return;
+  }
+  if (status === undefined) {
     console.error(`nothing to stop: no service has run with CLOCHE_HOME=${config.home}`);
     return;
   }

@@ -1,10 +1,11 @@
-/** `node packages/app/src/main.ts up [--detach] | down | status [--json] | rotate-signing-key | prune-cache | update | take-over | backup | restore-backup`: what npm start, npm stop and the CLI call. */
+/** `node packages/app/src/main.ts <command>`: what npm start, npm stop and the CLI call; `usage` names the commands. */
 import { resolve } from "node:path";
 import { ConfigError, loadConfig, type Config } from "@cloche/base";
 import { AlreadyRunning } from "./control-socket.ts";
 import { printStatus } from "./status.ts";
 
 const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-key [--json] | prune-cache [--json] | update [--check] [--json] | take-over [--force] | backup <folder> | restore-backup <folder>
+       gateway | edge | host [--detach] | join-token <host|edge> [--reusable] [--hours N] | hosts [--json] | cordon | uncordon | drain <host id>
   up        set up what is missing, then serve until stopped; --detach returns when ready
   down      stop the service; running sandboxes are suspended and come back with the next start
   status    what runs and where; --json prints one JSON object
@@ -14,62 +15,127 @@ const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-ke
             uses them; --check: only says what is old, exit code 100 when something is
   take-over  makes database and checkpoint storage this home's, whoever's they were; --force: also while a service seems to use them
   backup    copies database, keys, authority and settings into a new folder; also while it serves
-  restore-backup  puts such a folder back into a home in which nothing serves`;
+  restore-backup  puts such a folder back into a home in which nothing serves
+Of a cluster (docs/clusters.md):
+  gateway, edge, host  serve as one part of it until stopped; --detach returns when ready
+  join-token  prints what brings a new host or edge in, once; --reusable: any number of them; --hours: how long (1; reusable: 8760)
+  hosts     the hosts, their states and their memory
+  cordon, uncordon, drain  a host takes no new sandboxes; takes them again; takes none and moves those it has`;
 
 /** Errors whose message says all that an operator needs; of others the stack is shown. */
 const toldByMessage = new Set(["ClocheError", "SetupError", "StartFailed"]);
 
 const exitCodes = { failure: 1, usage: 2, notRunning: 3, old: 100 } as const;
 
-async function main(words: string[]): Promise<number> {
-  const [command, ...options] = words;
-  const folder = command === "backup" || command === "restore-backup" ? options.shift() : undefined;
-  const unknown = options.find(
-    (word) => !["--detach", "--json", "--no-banner", "--force", "--check"].includes(word),
-  );
-  if (unknown !== undefined) {
-    console.error(`unknown option ${unknown}\n${usage}`);
-    return exitCodes.usage;
-  }
+/** Commands whose first word is what they are for. */
+const takesName = new Set(["backup", "restore-backup", "join-token", "cordon", "uncordon", "drain"]);
+const flags = new Set(["--detach", "--json", "--no-banner", "--force", "--check", "--reusable"]);
+const hoursMax = 8_760;
+
+/** What stands behind the command. */
+interface Options {
+  has(flag: string): boolean;
+  /** Of `takesName`. */
+  name: string;
+  hours: number | undefined;
+}
+
+/** Undefined: something is wrong with them, and was said. */
+function readOptions(command: string | undefined, words: string[]): Options | undefined {
+  const rest = [...words];
+  const name = takesName.has(command ?? "") ? rest.shift() : "";
+  const hoursAt = rest.indexOf("--hours");
+  const [, text] = hoursAt === -1 ? [] : rest.splice(hoursAt, 2);
+  const hours = hoursAt === -1 ? undefined : Number(text);
+  const unknown = rest.find((word) => !flags.has(word));
+  if (unknown !== undefined) console.error(`unknown option ${unknown}\n${usage}`);
+  else if (hours !== undefined && !(hours > 0 && hours <= hoursMax))
+    console.error(`--hours must be a number above 0 and at most ${hoursMax}\n${usage}`);
+  else if (name === undefined) console.error(usage);
+  else return { has: (flag) => rest.includes(flag), name, hours };
+  return undefined;
+}
+
+async function main([command, ...words]: string[]): Promise<number> {
+  const options = readOptions(command, words);
+  if (options === undefined) return exitCodes.usage;
   const config: Config = loadConfig(process.env);
-  // Each command loads only what it needs: the parts of the service take most of a second.
+  const done = (await ofService(command, config, options)) ?? (await ofCluster(command, config, options));
+  if (done === undefined) console.error(usage);
+  return done ?? exitCodes.usage;
+}
+
+/** Each command loads only what it needs: the parts of the service take most of a second. Undefined: it is none of these. */
+async function ofService(
+  command: string | undefined,
+  config: Config,
+  { has, name }: Options,
+): Promise<number | undefined> {
   switch (command) {
     case "up":
-      if (options.includes("--detach")) await (await import("./detach.ts")).upDetached(config);
-      else await (await import("./up.ts")).up(config, { banner: !options.includes("--no-banner") });
+      if (has("--detach")) await (await import("./detach.ts")).startDetached(config, command);
+      else await (await import("./up.ts")).up(config, { banner: !has("--no-banner") });
       return 0;
     case "down":
       await (await import("./down.ts")).down(config);
       return 0;
     case "backup":
     case "restore-backup": {
-      if (folder === undefined) break;
       const { backUp, restoreBackup } = await import("./backup.ts");
-      await (command === "backup" ? backUp : restoreBackup)(config, resolve(folder));
+      await (command === "backup" ? backUp : restoreBackup)(config, resolve(name));
       return 0;
     }
     case "update": {
       const { update } = await import("./update.ts");
-      const check = options.includes("--check");
-      const isOld = await update(config, { check, json: options.includes("--json") });
+      const check = has("--check");
+      const isOld = await update(config, { check, json: has("--json") });
       return check && isOld ? exitCodes.old : 0;
     }
     case "take-over":
-      await (await import("./take-over.ts")).takeOverPlaces(config, options.includes("--force"));
+      await (await import("./take-over.ts")).takeOverPlaces(config, has("--force"));
       return 0;
     case "rotate-signing-key": {
       const { rotateSigningKey } = await import("./rotate-signing-key.ts");
-      return (await rotateSigningKey(config, options.includes("--json"))) ? 0 : exitCodes.notRunning;
+      return (await rotateSigningKey(config, has("--json"))) ? 0 : exitCodes.notRunning;
     }
     case "prune-cache": {
       const { pruneCache } = await import("./prune-cache.ts");
-      return (await pruneCache(config, options.includes("--json"))) ? 0 : exitCodes.notRunning;
+      return (await pruneCache(config, has("--json"))) ? 0 : exitCodes.notRunning;
     }
     case "status":
-      return (await printStatus(config, options.includes("--json"))) ? 0 : exitCodes.notRunning;
+      return (await printStatus(config, has("--json"))) ? 0 : exitCodes.notRunning;
   }
-  console.error(usage);
-  return exitCodes.usage;
+  return undefined;
+}
+
+/** Of a cluster. Undefined: it is none of these. */
+async function ofCluster(
+  command: string | undefined,
+  config: Config,
+  { has, name, hours }: Options,
+): Promise<number | undefined> {
+  switch (command) {
+    case "gateway":
+    case "edge":
+    case "host":
+      if (has("--detach")) await (await import("./detach.ts")).startDetached(config, command);
+      else await (await import("./roles/run-role.ts")).runRole(config, command);
+      return 0;
+    case "join-token": {
+      const { printJoinToken } = await import("./cluster/operator-commands.ts");
+      await printJoinToken(config, name, { isReusable: has("--reusable"), hours });
+      return 0;
+    }
+    case "hosts":
+      await (await import("./cluster/operator-commands.ts")).printHosts(config, has("--json"));
+      return 0;
+    case "cordon":
+    case "uncordon":
+    case "drain":
+      await (await import("./cluster/operator-commands.ts")).orderHost(config, command, name);
+      return 0;
+  }
+  return undefined;
 }
 
 try {

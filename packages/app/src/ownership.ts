@@ -13,6 +13,8 @@ import { ensureInstallation } from "./setup/installation.ts";
 
 export interface OwnershipParts {
   home: string;
+  /** Of a cluster: the id of its installation. All its gateways are one owner, and each of them may claim at any time. */
+  cluster?: string;
   database: Place;
   store: Place;
   /** Shuts the store for writing, and opens it: host/src/blob/guarded-store.ts. */
@@ -41,7 +43,7 @@ export class Ownership {
     const ownership = new Ownership(parts, me);
     const ofDatabase = await lookAt(database, me, clock.nowMs());
     const ofStore = await lookAt(store, me, clock.nowMs()).catch(outOfReach);
-    if (!(await database.owned.replaceOwner(ofDatabase, me))) throw quicker(database);
+    if (!(await claimPlace(database, ofDatabase, me))) throw quicker(database);
     try {
       if (ofStore !== "out of reach") await ownership.#claimStore(ofStore);
     } catch (error) {
@@ -79,7 +81,9 @@ export class Ownership {
     this.#stopping.abort();
     await this.#watching;
     this.#parts.guard("the service is stopped");
-    const { database, store, log } = this.#parts;
+    const { database, store, log, cluster } = this.#parts;
+    // The other gateways go on.
+    if (cluster !== undefined) return;
     for (const { owned, name } of this.#hasStore ? [database, store] : [database]) {
       // The next start, or three minutes, do as well.
       await owned.ownerSeen(this.#me.session, 0).catch((error: unknown) => {
@@ -109,7 +113,7 @@ export class Ownership {
 
   async #claimStore(found: Owner | undefined): Promise<void> {
     const { store, guard } = this.#parts;
-    if (!(await store.owned.replaceOwner(found, this.#me))) throw quicker(store);
+    if (!(await claimPlace(store, found, this.#me))) throw quicker(store);
     this.#hasStore = true;
     guard(undefined);
   }
@@ -140,6 +144,12 @@ export async function takeOver(parts: OwnershipParts, force: boolean): Promise<s
   return lines;
 }
 
+/** False: another was quicker, who is none of ours. */
+async function claimPlace({ owned }: Place, found: Owner | undefined, me: Owner): Promise<boolean> {
+  const isOurs = (owner: Owner | undefined): boolean => owner?.session === me.session;
+  return isOurs(found) || (await owned.replaceOwner(found, me)) || isOurs(await owned.owner());
+}
+
 /** What is found there, when it may be claimed. */
 async function lookAt(place: Place, me: Owner, nowMs: number): Promise<Owner | undefined> {
   const found = await place.owned.owner();
@@ -159,8 +169,9 @@ function outOfReach(error: unknown): "out of reach" {
   throw error;
 }
 
-async function whoAmI({ home, clock, randomBytes }: OwnershipParts): Promise<Owner> {
+async function whoAmI({ home, cluster, clock, randomBytes }: OwnershipParts): Promise<Owner> {
   const nowMs = clock.nowMs();
+  if (cluster !== undefined) return ownerOfCluster(cluster, nowMs);
   return {
     installation: await ensureInstallation(home, randomBytes),
     home,
@@ -171,6 +182,17 @@ async function whoAmI({ home, clock, randomBytes }: OwnershipParts): Promise<Own
     seenAtMs: nowMs,
   };
 }
+
+/** The same from every gateway. */
+const ownerOfCluster = (installation: string, nowMs: number): Owner => ({
+  installation,
+  home: "of a cluster",
+  host: "its gateways",
+  machine: "cluster",
+  session: installation.replace(/^ins-/, "run-"),
+  claimedAtMs: nowMs,
+  seenAtMs: nowMs,
+});
 
 /** Containers often have none: the host's name must do. */
 async function machineId(): Promise<string> {

@@ -12,11 +12,11 @@ export interface Places {
   storePlace: Place;
 }
 
-/** Opens both. Claims neither. */
-export async function openPlaces(config: Config): Promise<Places> {
+/** Opens both. Claims neither. `isShared`: with the other gateways of a cluster. */
+export async function openPlaces(config: Config, isShared = false): Promise<Places> {
   const file = join(config.home, "cloche.db");
   const database = config.databaseUrl
-    ? await openPostgres(config.databaseUrl, systemClock)
+    ? await openPostgres(config.databaseUrl, systemClock, undefined, { isShared })
     : await openSqlite(file, systemClock);
   const blobs = await openBlobStore(config.blobUrl, config.home, process.env).catch(
     async (error: unknown) => {

@@ -34,19 +34,34 @@ export interface ServiceStatus {
   ready: boolean;
 }
 
+/** Of a part of a cluster. What it does not have is absent. */
+export interface RoleStatus extends Partial<Omit<ServiceStatus, "version" | "pid" | "ready">> {
+  role: "gateway" | "edge" | "host";
+  /** CLOCHE_NODE_ID. */
+  id: string;
+  /** Of a gateway or a host: where the others of the cluster reach it. */
+  cluster_address?: string;
+  version: string;
+  pid: number;
+  ready: boolean;
+}
+
 export const statusPath = (home: string): string => join(home, "run", "status.json");
 
-export async function writeStatus(home: string, status: ServiceStatus): Promise<void> {
+export async function writeStatus(home: string, status: ServiceStatus | RoleStatus): Promise<void> {
   await mkdir(join(home, "run"), { recursive: true, mode: 0o755 });
   await writeDurably(statusPath(home), `${JSON.stringify(status, null, 2)}\n`, 0o600);
 }
 
 /** The status as it is now: `ready` only when the process that wrote it lives. Undefined: never started. */
-export async function readStatus(home: string): Promise<ServiceStatus | undefined> {
-  const status = (await readJsonFile(statusPath(home))) as ServiceStatus | undefined;
+export async function readStatus(home: string): Promise<ServiceStatus | RoleStatus | undefined> {
+  const status = (await readJsonFile(statusPath(home))) as ServiceStatus | RoleStatus | undefined;
   if (status === undefined) return undefined;
   return (await isServiceProcess(status.pid)) ? status : { ...status, pid: 0, ready: false };
 }
+
+/** Whether it is of a part of a cluster, rather than of a whole service. */
+export const isOfRole = (status: ServiceStatus | RoleStatus): status is RoleStatus => "role" in status;
 
 /** The second is that of releases to 0.1.0, which may still run. */
 const MAIN_PROGRAMS = ["packages/app/src/main.ts", "service/src/main.ts"];

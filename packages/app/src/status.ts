@@ -1,6 +1,6 @@
 import type { Config } from "@cloche/base";
 import { gvisorAge, gvisorText } from "./gvisor-age.ts";
-import { readStatus } from "./status-file.ts";
+import { isOfRole, readStatus, type RoleStatus } from "./status-file.ts";
 
 /** Prints the status of the service of this home; false when none is ready. */
 export async function printStatus(config: Config, json: boolean): Promise<boolean> {
@@ -14,6 +14,8 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
   const age = gvisor && gvisorAge(gvisor, nowMs);
   if (json) {
     console.log(JSON.stringify({ ...status, ...(gvisor && { gvisor: { ...gvisor, ...age } }) }, null, 2));
+  } else if (isOfRole(status)) {
+    for (const [name, value] of Object.entries(roleLines(status))) console.log(`${name.padEnd(8)} ${value}`);
   } else {
     const lines: [string, string][] = [
       ["state", status.ready ? `ready (pid ${status.pid})` : "not running"],
@@ -35,4 +37,18 @@ export async function printStatus(config: Config, json: boolean): Promise<boolea
     for (const [name, value] of lines) console.log(`${name.padEnd(8)} ${value}`);
   }
   return status.ready;
+}
+
+function roleLines(status: RoleStatus): Record<string, string> {
+  const { gateway_url: gateway, edge_url: edge, cluster_address: cluster } = status;
+  return {
+    state: status.ready ? `ready (pid ${status.pid})` : "not running",
+    role: `${status.role} ${status.id}`,
+    ...(gateway !== undefined && { gateway }),
+    ...(edge !== undefined && { edge }),
+    ...(cluster !== undefined && { cluster }),
+    ...(status.ca_cert !== undefined && { ca: status.ca_cert }),
+    ...(status.runtime !== undefined && { runtime: status.runtime }),
+    version: status.version,
+  };
 }

@@ -1,6 +1,7 @@
 // The callers' end of the channel to an agent (protocol's channel.ts): keys, connections, inner tokens.
 import { createHmac, hkdfSync } from "node:crypto";
 import type { TcpNetConnectOpts } from "node:net";
+import type { Duplex } from "node:stream";
 import {
   type ConnectionOptions,
   connect,
@@ -35,6 +36,22 @@ let context: SecureContext | undefined;
  * the key there is no handshake, and no certificate is taken instead of it, whoever signed it.
  */
 export function connectToAgent({ host, port, key }: ChannelAddress): TLSSocket {
+  const options: ConnectionOptions & TcpNetConnectOpts = {
+    ...channelSettings(key),
+    host,
+    port,
+    noDelay: true,
+    keepAlive: true,
+    keepAliveInitialDelay: 30_000,
+  };
+  return connect(options);
+}
+
+/** The same over a connection that leads there already: through the relay of another computer. */
+export const connectToAgentOver = (socket: Duplex, key: Uint8Array): TLSSocket =>
+  connect({ ...channelSettings(key), socket });
+
+function channelSettings(key: Uint8Array): ConnectionOptions & { allowHalfOpen: boolean } {
   const psk = preSharedKeyOf(key);
   context ??= createSecureContext({
     ca: [],
@@ -43,19 +60,13 @@ export function connectToAgent({ host, port, key }: ChannelAddress): TLSSocket {
     minVersion: channel.version,
     maxVersion: channel.version,
   });
-  const options: ConnectionOptions & TcpNetConnectOpts = {
-    host,
-    port,
+  return {
     secureContext: context,
     pskCallback: () => ({ psk, identity: channel.identity }),
     checkServerIdentity: (_host, certificate) =>
       Object.keys(certificate).length === 0 ? undefined : new Error("the agent showed a certificate"),
     allowHalfOpen: true,
-    noDelay: true,
-    keepAlive: true,
-    keepAliveInitialDelay: 30_000,
   };
-  return connect(options);
 }
 
 /** Whether who listens there does not have the key (or is no agent at all), rather than nobody being there. */

@@ -61,7 +61,8 @@ describe("loadConfig", () => {
 });
 
 describe("a setting's default", () => {
-  const source = readFileSync(new URL("./config.ts", import.meta.url), "utf8");
+  const read = (file: string): string => readFileSync(new URL(file, import.meta.url), "utf8");
+  const source = read("./config.ts") + read("./cluster-settings.ts");
   // name: setting("CLOCHE_NAME", "name", default, parse, words)
   const found = [...source.matchAll(/^ {2}(\w+): setting\(\s*"(CLOCHE_\w+)",\s*"(\w+)",\s*([^,]+),/gm)];
   const config = loadConfig({}, noFile);

@@ -1,8 +1,26 @@
 import { readFileSync } from "node:fs";
-import { isIP } from "node:net";
 import { availableParallelism, totalmem } from "node:os";
 import { defaults } from "@cloche/protocol";
 import { parse as parseYaml } from "yaml";
+import { clusterSettings } from "./cluster-settings.ts";
+import {
+  absolutePath,
+  anyText,
+  dnsName,
+  hostNames,
+  integer,
+  ipAddresses,
+  limitText,
+  matching,
+  onOrOff,
+  oneOf,
+  optionalPath,
+  port,
+  portText,
+  type Setting,
+  setting,
+  zeroOr,
+} from "./setting.ts";
 
 /** A setting that cannot be used: names it and says what would be right. */
 export class ConfigError extends Error {
@@ -12,68 +30,6 @@ export class ConfigError extends Error {
 /** What a machine kept ready takes, beside what it shares with the others, and the part of the memory that all of them may. */
 const WARM_MACHINE_BYTES = 40 * 1_048_576;
 const WARM_POOL_PART = 6;
-
-type Parse<T> = (text: string) => T;
-interface Setting<T> {
-  env: string;
-  /** Key in the config file. */
-  key: string;
-  default: T;
-  parse: Parse<T>;
-  expects: string;
-}
-
-const integer =
-  (min: number, max: number): Parse<number> =>
-  (text) => {
-    const value = Number(text);
-    if (!/^-?\d+$/.test(text) || value < min || value > max) throw new Error("out of range");
-    return value;
-  };
-const zeroOr =
-  (parse: Parse<number>): Parse<number> =>
-  (text) =>
-    text === "0" ? 0 : parse(text);
-const oneOf =
-  <T extends string>(...values: readonly T[]): Parse<T> =>
-  (text) => {
-    if (!(values as readonly string[]).includes(text)) throw new Error("not one of them");
-    return text as T;
-  };
-const matching =
-  (pattern: RegExp): Parse<string> =>
-  (text) => {
-    if (!pattern.test(text)) throw new Error("does not match");
-    return text;
-  };
-const onOrOff: Parse<boolean> = (text) => ["1", "true"].includes(oneOf("1", "true", "0", "false")(text));
-const anyText: Parse<string> = (text) => text;
-const port = integer(1, 65_535);
-const portText = "a TCP port from 1 to 65535";
-
-const ipAddresses: Parse<string[]> = (text) => {
-  const addresses = text.split(",").map((one) => one.trim());
-  if (addresses.some((one) => isIP(one) === 0)) throw new Error("no address");
-  return addresses;
-};
-
-const isDnsName = /^(?=.{1,200}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/;
-/** As they stand in a Host header: an IPv6 address in brackets. */
-const hostNames: Parse<string[]> = (text) => {
-  const names = text.split(",").map((one) => one.trim());
-  if (names.some((one) => isIP(one) === 0 && !isDnsName.test(one))) throw new Error("no name");
-  return names.map((one) => (isIP(one) === 6 ? `[${one}]` : one));
-};
-
-const limitText = "a whole number from 0 (no limit) to 1000000";
-
-const absolutePath = matching(/^\/[^\0]*$/);
-const optionalPath = matching(/^(\/[^\0]*)?$/);
-const dnsName = matching(isDnsName);
-
-function setting<T>(env: string, key: string, fallback: T, parse: Parse<T>, expects: string): Setting<T> {
-  return { env, key, default: fallback, parse, expects };
-}
 
 const settings = {
   home: setting("CLOCHE_HOME", "home", "/var/lib/cloche", absolutePath, "an absolute path"),
@@ -305,6 +261,7 @@ const settings = {
     integer(0, 1_000),
     "how many machines are kept ready at most after a burst, 0 to 1000",
   ),
+  ...clusterSettings,
 } as const;
 
 export type Config = { [Name in keyof typeof settings]: ReturnType<(typeof settings)[Name]["parse"]> };

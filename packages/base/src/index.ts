@@ -15,6 +15,7 @@ export * from "./token-verifier.ts";
 export * from "./turns.ts";
 export * from "./each-limited.ts";
 export * from "./owner.ts";
+export { parseAddress } from "./host-address.ts";
 export { eachPatiently } from "./each-patiently.ts";
 export { Looks } from "./looks.ts";
 export { readLine } from "./read-line.ts";

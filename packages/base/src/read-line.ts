@@ -9,6 +9,7 @@ export function readLine(socket: Duplex, bytesMax: number, signal: AbortSignal):
     let read = Buffer.alloc(0);
     const end = (): void => {
       socket.off("data", onData);
+      socket.off("end", onClose);
       socket.off("close", onClose);
       socket.off("error", onClose);
       signal.removeEventListener("abort", onClose);
@@ -28,6 +29,7 @@ export function readLine(socket: Duplex, bytesMax: number, signal: AbortSignal):
       resolve(read.subarray(0, at).toString("latin1"));
     };
     socket.on("data", onData);
+    socket.on("end", onClose);
     socket.on("close", onClose);
     socket.on("error", onClose);
     signal.addEventListener("abort", onClose, { once: true });

@@ -4,8 +4,10 @@
  */
 import net from "node:net";
 import type { Duplex } from "node:stream";
-import { type ChannelAddress, connectToAgent } from "@cloche/base";
+import type { TLSSocket } from "node:tls";
+import { type ChannelAddress, connectToAgent, connectToAgentOver } from "@cloche/base";
 import { AgentConnection, type AnswerFailure } from "./agent-connection.ts";
+import { connectThroughRelay, type RelayAddress } from "./relays.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
 /** Opens one raw connection; calls back once, with a socket that may still be connecting. */
@@ -35,23 +37,36 @@ export function dialTcp(host: string, port: number, timeoutMs: number): Dial {
 
 /** Through the channel to the agent that has its key; calls back when that is certain. */
 export function dialChannel(address: ChannelAddress, timeoutMs: number): Dial {
-  return (done) => {
-    const socket = connectToAgent(address);
-    const failed = (error: unknown): void => {
-      clearTimeout(timer);
-      done(error);
-    };
-    const timer = setTimeout(
-      () => socket.destroy(new Error(`no handshake within ${timeoutMs} ms`)),
-      timeoutMs,
+  return (done) => whenCertain(connectToAgent(address), timeoutMs, done);
+}
+
+/** The same through the relay of the sandbox's host, which is another computer. */
+export function dialRelayed(
+  relay: () => RelayAddress,
+  sandboxId: string,
+  key: Uint8Array,
+  timeoutMs: number,
+): Dial {
+  return (answer) => {
+    connectThroughRelay(relay(), sandboxId).then(
+      (socket) => whenCertain(connectToAgentOver(socket, key), timeoutMs, answer),
+      answer,
     );
-    socket.once("error", failed);
-    socket.once("secureConnect", () => {
-      clearTimeout(timer);
-      socket.off("error", failed);
-      done(undefined, socket, true);
-    });
   };
+}
+
+function whenCertain(socket: TLSSocket, timeoutMs: number, done: Parameters<Dial>[0]): void {
+  const failed = (error: unknown): void => {
+    clearTimeout(timer);
+    done(error);
+  };
+  const timer = setTimeout(() => socket.destroy(new Error(`no handshake within ${timeoutMs} ms`)), timeoutMs);
+  socket.once("error", failed);
+  socket.once("secureConnect", () => {
+    clearTimeout(timer);
+    socket.off("error", failed);
+    done(undefined, socket, true);
+  });
 }
 
 /** Whether what is at the other end dozes, and how it is roused; `rouse` answers when it is awake. */

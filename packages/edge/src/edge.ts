@@ -27,6 +27,7 @@ import type { Http2Response } from "./http2-response.ts";
 import { Listener, type ListenerHandlers, type TlsFiles } from "./listener.ts";
 import { askNeighbour, type Neighbour } from "./neighbour.ts";
 import { answerRaw, endGently, parserProblem } from "./raw-answer.ts";
+import type { HostLinks } from "./relays.ts";
 import { newId, requestIdOf } from "./request-ids.ts";
 import { RouteTable, type RouteClient } from "./route-table.ts";
 import { Router, type HostDataPlane } from "./router.ts";
@@ -47,6 +48,8 @@ export interface EdgeOptions {
   routes: RouteClient;
   /** Answers `/v1/checkpoint*` and `/v1/restore`; it verifies the token. */
   hostDataPlane: HostDataPlane;
+  /** Where sandboxes are on other computers: how their hosts are reached. Default: all are on this one. */
+  links?: HostLinks;
   /** Who may call from a browser; default any origin. */
   corsOrigins?: CorsOrigins;
   /** What answers for other names below the base domain; default nothing. */
@@ -111,10 +114,12 @@ class EdgeServer implements Edge {
     this.#clock = options.clock;
     this.#table = new RouteTable((sandboxId, route) => this.#upstreams.routeChanged(sandboxId, route));
     const sleepers = new Sleepers(this.#table, options.routes, this.#limits.wakeMs, this.#log);
-    this.#upstreams = new Upstreams(sleepers, this.#limits, () => this.#clock.monotonicMs(), {
+    const tunnels = {
       issuer: () => this.#table.keys?.issuer ?? "",
       wallMs: () => this.#clock.nowMs(),
-    });
+    };
+    const monotonicMs = (): number => this.#clock.monotonicMs();
+    this.#upstreams = new Upstreams(sleepers, this.#limits, monotonicMs, tunnels, options.links);
     const onOver = (exchange: Exchange): void => this.#exchangeOver(exchange);
     const places = new ConnectionPlaces(this.#limits);
     this.#clients = new ClientConnections(this.#limits, places, onOver);

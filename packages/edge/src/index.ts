@@ -1,4 +1,5 @@
-export { connectThroughRelay } from "./relays.ts";
+export { connectThroughRelay, type HostLinks } from "./relays.ts";
+export { hostDataPlane } from "./host-data-plane.ts";
 export { createEdge, type Edge, type EdgeOptions, type EdgePorts } from "./edge.ts";
 export type { TlsFiles } from "./listener.ts";
 export { edgeLimits, type EdgeLimits } from "./edge-limits.ts";

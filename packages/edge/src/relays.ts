@@ -3,9 +3,22 @@ import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { connect, type ConnectionOptions } from "node:tls";
 import { readLine } from "@cloche/base";
-import { ClocheError, relayLineBytes, relayRefusal, relayRequest } from "@cloche/protocol";
+import { ClocheError, relayLineBytes, relayProtocol, relayRefusal, relayRequest } from "@cloche/protocol";
 
 const connectMs = 5_000;
+
+const wire = {
+  ALPNProtocols: [relayProtocol],
+  allowHalfOpen: true,
+  keepAlive: true,
+  keepAliveInitialDelay: 15_000,
+};
+
+/** How an edge reaches hosts on other computers. */
+export interface HostLinks {
+  /** TLS settings that refuse whoever is not that host (trust's clientSettings). */
+  tlsTo(hostId: string): ConnectionOptions;
+}
 
 export interface RelayAddress {
   host: string;
@@ -17,7 +30,7 @@ export interface RelayAddress {
 /** A connection to the machine's agent, as if it had been connected to itself; paused. Throws the relay's refusal; `unavailable`: no relay. */
 export async function connectThroughRelay(relay: RelayAddress, sandboxId: string): Promise<Duplex> {
   const { host, port, tls } = relay;
-  const socket = connect({ ...tls, host, port });
+  const socket = connect({ ...tls, host, port, ...wire });
   const signal = AbortSignal.timeout(connectMs);
   try {
     await once(socket, "secureConnect", { signal });

@@ -9,8 +9,8 @@ import type { RouteClient, RouteTable } from "./route-table.ts";
 
 const ROUSE_AGAIN_MS = 1_000;
 
-/** From the announcement on: it need not be frozen yet. */
-export const dozes = (route: Route): boolean => route.doze % 2 === 1;
+/** From the announcement on: it need not be frozen yet. On another computer the relay rouses it, whatever the route says. */
+export const dozes = ({ doze, hostAddress }: Route): boolean => doze % 2 === 1 && hostAddress === "";
 
 export class Sleepers {
   readonly #table: RouteTable;

@@ -2,17 +2,22 @@
  * The pools of connections behind each route: one to the agent, and for each port in use. A route's pools live as long as its epoch
  * and address; when either changes, or the sandbox is gone, their sockets are dead and are closed at once.
  */
-import { internalHeaders, portTunnelPath } from "@cloche/protocol";
+import { parseAddress } from "@cloche/base";
+import { ClocheError, internalHeaders, portTunnelPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
-import { AgentPool, dialChannel, dialTcp, type Dial } from "./agent-pool.ts";
+import { AgentPool, dialChannel, dialRelayed, dialTcp, type Dial } from "./agent-pool.ts";
 import { Http2Port } from "./http2-port.ts";
 import { InnerCredentials } from "./inner-credentials.ts";
+import type { HostLinks, RelayAddress } from "./relays.ts";
 import { dozes, type Sleepers } from "./sleepers.ts";
 import type { AnswerHandlers } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
 interface Upstream {
   epoch: bigint;
+  hostId: string;
+  /** Of the host that relays; empty: the agent is reached from here. */
+  hostAddress: string;
   host: string;
   port: number;
   channelKey: Uint8Array;
@@ -39,18 +44,21 @@ export class Upstreams {
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
   readonly #tunnels: { issuer: () => string; wallMs: () => number };
+  readonly #links: HostLinks | undefined;
 
-  /** `nowMs`: monotonic. `tunnels`: what their credentials say. */
+  /** `nowMs`: monotonic. `tunnels`: what their credentials say. `links`: where sandboxes are on other computers. */
   constructor(
     sleepers: Sleepers,
     limits: EdgeLimits,
     nowMs: () => number,
     tunnels: { issuer: () => string; wallMs: () => number },
+    links?: HostLinks,
   ) {
     this.#sleepers = sleepers;
     this.#limits = limits;
     this.#nowMs = nowMs;
     this.#tunnels = tunnels;
+    this.#links = links;
   }
 
   agent(route: Route): AgentPool {
@@ -82,14 +90,13 @@ export class Upstreams {
     const known = this.#upstreams.get(route.sandboxId);
     if (known !== undefined && fits(known, route)) return known;
     if (known !== undefined) close(known, "the sandbox moved");
-    const { epoch, agentHost: host, agentPort: port, channelKey: key } = route;
-    const { agentConnectMs } = this.#limits;
+    const { epoch, hostId, hostAddress, agentHost: host, agentPort: port, channelKey: key } = route;
     const isOld = key.length === 0;
-    const dial = isOld
-      ? dialTcp(host, port, agentConnectMs)
-      : dialChannel({ host, port, key }, agentConnectMs);
+    const dial = this.#dial(route);
     const upstream: Upstream = {
       epoch,
+      hostId,
+      hostAddress,
       host,
       port,
       channelKey: key,
@@ -99,6 +106,19 @@ export class Upstreams {
     };
     this.#upstreams.set(route.sandboxId, upstream);
     return upstream;
+  }
+
+  #dial({ sandboxId, hostId, hostAddress, agentHost: host, agentPort: port, channelKey: key }: Route): Dial {
+    const { agentConnectMs } = this.#limits;
+    if (hostAddress === "") {
+      if (key.length === 0) return dialTcp(host, port, agentConnectMs);
+      return dialChannel({ host, port, key }, agentConnectMs);
+    }
+    const links = this.#links;
+    if (links === undefined) throw new ClocheError("unavailable", "this edge reaches no other computers");
+    // A renewed certificate counts from the next connection on.
+    const relay = (): RelayAddress => ({ ...parseAddress(hostAddress), tls: links.tlsTo(hostId) });
+    return dialRelayed(relay, sandboxId, key, agentConnectMs);
   }
 
   /** Drops what the change of a route has made stale. One about to doze that is being asked is roused: it shall not. */
@@ -133,6 +153,8 @@ export class Upstreams {
 
 const fits = (upstream: Upstream, route: Route): boolean =>
   upstream.epoch === route.epoch &&
+  upstream.hostId === route.hostId &&
+  upstream.hostAddress === route.hostAddress &&
   upstream.host === route.agentHost &&
   upstream.port === route.agentPort &&
   equalBytes(upstream.channelKey, route.channelKey);

@@ -11,5 +11,5 @@ export { type CorsOrigins, parseCorsOrigins } from "./http/cors.ts";
 export type { GatewayHandler } from "./http/handler.ts";
 export type { Listener } from "./http/listener.ts";
 export type { HostClient } from "./lifecycle/host-calls.ts";
-export { type CreatedApiKey, isApiKeySecret } from "./rpc/api-key-service.ts";
+export { type CreatedApiKey, isApiKeySecret, newApiKeySecret } from "./rpc/api-key-service.ts";
 export type { SigningKey } from "./tokens/signing-keys.ts";

@@ -29,6 +29,7 @@ import { OperationQueue } from "./machines/operation-queue.ts";
 import { Agents } from "./agent-calls/agents.ts";
 import { Drivers } from "./drivers/drivers.ts";
 import type { HostParts } from "./host-parts.ts";
+import type { RelayNeeds } from "./relay/relay.ts";
 import { coldStart, recover } from "./operations/recovery.ts";
 import { RestartBudget, restartAfterCrash } from "./operations/restart-after-crash.ts";
 import { suspendAll } from "./operations/suspend-all.ts";
@@ -46,6 +47,8 @@ export interface Host {
   readonly dataPlane: HostDataPlane;
   /** What this host is registered with: hosts of one class resume each other's memory. Empty: of none. */
   memoryClass(): Promise<string>;
+  /** What a relay of edges' connections needs of the machines (relay/relay.ts). */
+  readonly reach: Pick<RelayNeeds, "agentOf" | "hold">;
   /**
    * Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers, and so does what
    * waits for a machine that hangs.
@@ -80,7 +83,7 @@ export function createHost(parts: HostParts): Host {
   const uploads = images && new ImageUploads({ ...basics, images });
   const idle = new IdleWatch(basics);
   const samples = new MachineSamples(basics);
-  const dozes = new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000);
+  const dozes = new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000, parts.isRelayed !== true);
   hostMetrics({ ...basics, metrics, checkpoints });
   const recovered = Promise.withResolvers<void>();
   let isStopping = false;
@@ -95,6 +98,7 @@ export function createHost(parts: HostParts): Host {
     service: hostService(operations, { checkpoints, quota }, dozes, samples),
     dataPlane: hostDataPlane({ ...basics, checkpoints, quota }),
     memoryClass: () => drivers.memoryClass(),
+    reach: reachOf(machines),
     async start() {
       await journal.open();
       await agents.keys.load();
@@ -170,3 +174,11 @@ function openCatalogue(parts: HostParts): CheckpointCatalogue {
     ...(cluster && { names: cluster.names }),
   });
 }
+
+const reachOf = (machines: Machines): Host["reach"] => ({
+  agentOf(id) {
+    const record = machines.find(id);
+    return record?.phase === "running" ? { host: record.agentHost, port: record.agentPort } : undefined;
+  },
+  hold: (id) => machines.doze.hold(id),
+});

@@ -44,6 +44,11 @@ export interface HostParts {
   metrics?: Metrics;
   /** After so long a machine in which nothing runs or is asked may doze; default 0: never. */
   dozeSeconds?: number;
+  /**
+   * Edges reach the agents through the relay alone, which rouses a machine before it sends anything (relay/relay.ts): a machine then
+   * dozes without their consent, and nobody is told of it. Default false.
+   */
+  isRelayed?: boolean;
   /** Logs the steps of each operation with their times. */
   traceOperations?: boolean;
   randomBytes: (length: number) => Uint8Array;

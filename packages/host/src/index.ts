@@ -1,4 +1,6 @@
-export { listenRelay } from "./relay/relay.ts";
+export { relay, type RelayNeeds } from "./relay/relay.ts";
+export { serveDataPlane } from "./api/data-plane-server.ts";
+export { LeaseKeeper, type LeaseKeeperParts } from "./lease/lease-keeper.ts";
 export { createHost, type Host } from "./create-host.ts";
 export type { HostDataPlane } from "./api/data-plane.ts";
 export type { ClusterParts, HostParts } from "./host-parts.ts";

@@ -7,6 +7,9 @@
 import { type ErrorCode, errorCodes } from "./errors.ts";
 import { isSandboxId } from "./ids.ts";
 
+/** How the TLS handshake names it (ALPN): a host's port has other protocols beside. */
+export const relayProtocol = "cloche-relay";
+
 const opening = "CLOCHE-RELAY/1 ";
 /** Of either line, its end included. */
 export const relayLineBytes = 128;

@@ -3,7 +3,7 @@
  * first gateway of all puts it. It signs for a role and an id that the caller has settled: of a request only the key counts.
  */
 import "reflect-metadata"; // x509 needs it loaded first
-import { webcrypto } from "node:crypto";
+import { createPrivateKey, createPublicKey, webcrypto } from "node:crypto";
 import * as x509 from "@peculiar/x509";
 import { type Identity, uriOf } from "./identity.ts";
 import { seal, unseal } from "./seal.ts";
@@ -56,8 +56,7 @@ export class Authority {
 
   /** A certificate for a week, PEM. `request`: PKCS#10, PEM. Throws for one that its own key has not signed. */
   async issue(identity: Identity, request: string, nowMs: number): Promise<string> {
-    const asked = new x509.Pkcs10CertificateRequest(request);
-    if (!(await asked.verify())) throw new Error("the request is not signed with its own key");
+    const asked = await checkRequest(request);
     const cert = await x509.X509CertificateGenerator.create({
       serialNumber: serialNumber(),
       subject: `CN=cloche ${identity.role} ${identity.id}`.slice(0, 67),
@@ -82,9 +81,24 @@ export class Authority {
   }
 }
 
-/** A new key, which stays with its maker, and the request that goes to the authority; PEM. */
-export async function requestCertificate(): Promise<{ key: string; request: string }> {
-  const keys = await newKeys();
+/** Throws, saying what is wrong, for what is no request or was not signed with its own key. */
+export async function checkRequest(request: string): Promise<x509.Pkcs10CertificateRequest> {
+  let asked: x509.Pkcs10CertificateRequest;
+  try {
+    asked = new x509.Pkcs10CertificateRequest(request);
+  } catch (cause) {
+    throw new Error("the request is no PKCS#10 in PEM", { cause });
+  }
+  if (await asked.verify()) return asked;
+  throw new Error("the request is not signed with its own key");
+}
+
+/**
+ * A new key, which stays with its maker, and the request that goes to the authority; PEM. `known`: a key to go on with, which a
+ * certificate is renewed for.
+ */
+export async function requestCertificate(known?: string): Promise<{ key: string; request: string }> {
+  const keys = known === undefined ? await newKeys() : await keysOf(known);
   const request = await x509.Pkcs10CertificateRequestGenerator.create({
     name: "CN=cloche",
     keys,
@@ -112,6 +126,17 @@ async function newAuthority(nowMs: number): Promise<string> {
   });
   const der = await webcrypto.subtle.exportKey("pkcs8", keys.privateKey);
   return JSON.stringify([cert.toString("pem"), Buffer.from(der).toString("base64")]);
+}
+
+/** Of a private key, PEM. */
+async function keysOf(pem: string): Promise<CryptoKeyPair> {
+  const der = createPrivateKey(pem).export({ type: "pkcs8", format: "der" });
+  const spki = createPublicKey(pem).export({ type: "spki", format: "der" });
+  const { subtle } = webcrypto;
+  return {
+    privateKey: await subtle.importKey("pkcs8", der, keyAlgorithm, true, ["sign"]),
+    publicKey: await subtle.importKey("spki", spki, keyAlgorithm, true, ["verify"]),
+  } as CryptoKeyPair;
 }
 
 const newKeys = async (): Promise<CryptoKeyPair> =>

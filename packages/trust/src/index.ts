@@ -1,5 +1,11 @@
 export { Authority, type Credentials, requestCertificate } from "./authority.ts";
+export { ClusterPort, type ClusterPortOptions, type PortProtocol } from "./cluster-port.ts";
+export { clusterService, type ClusterServiceNeeds } from "./cluster-service.ts";
+export { openCredentials, writeCredentials } from "./credential-files.ts";
 export { type Identity, identityOf, type Role, roles } from "./identity.ts";
 export { JoinTokens } from "./join-token.ts";
+export { KeptCredentials } from "./kept-credentials.ts";
+export { connectTo, connectToGateways, type RpcConnection } from "./rpc-client.ts";
+export { idOf, onlyFor, RpcServer } from "./rpc-server.ts";
 export { seal, unseal } from "./seal.ts";
-export { clientSettings, serverSettings } from "./tls-settings.ts";
+export { clientSettings, openServerSettings, serverSettings } from "./tls-settings.ts";

@@ -1,8 +1,8 @@
 /**
- * What brings a new part in: good once, for one role, for a short time. It names the authority too, by its SHA-256, so that
- * the newcomer knows whom it may trust before it has a certificate.
+ * What brings a new part in: good once, or as often as it is shown where it is marked reusable, for one role, for a short
+ * time. It names the authority too, by its SHA-256, so that the newcomer knows whom it may trust before it has a certificate.
  *
- *   issued ──redeem──▶ used, or over: refused
+ *   issued ──redeem──▶ used, or over: refused        reusable ──redeem──▶ reusable, until it is over
  */
 import { createHash, createHmac, randomBytes, timingSafeEqual } from "node:crypto";
 import { ClocheError } from "@cloche/protocol";
@@ -10,6 +10,8 @@ import { isRole, type Role } from "./identity.ts";
 import { derivedKey } from "./seal.ts";
 
 const prefix = "cloche-join";
+/** The first word of a token says that it is good more than once. */
+const reusablePrefix = "cloche-join-reusable";
 
 /** False: it was used before. Of two at once only one gets true. Needs to remember until then. */
 export type UseOnce = (id: string, untilMs: number) => Promise<boolean>;
@@ -24,9 +26,11 @@ export class JoinTokens {
     this.#ca = fingerprint(ca);
   }
 
-  issue(role: Role, lifetimeMs: number, nowMs: number): string {
+  /** `isReusable`: good for any number of newcomers until it is over. */
+  issue(role: Role, lifetimeMs: number, nowMs: number, isReusable = false): string {
     const id = randomBytes(12).toString("hex");
-    const said = [prefix, role, String(nowMs + lifetimeMs), id, this.#ca].join(".");
+    const kind = isReusable ? reusablePrefix : prefix;
+    const said = [kind, role, String(nowMs + lifetimeMs), id, this.#ca].join(".");
     return `${said}.${this.#mac(said)}`;
   }
 
@@ -37,10 +41,10 @@ export class JoinTokens {
     const given = Buffer.from(token.slice(end + 1));
     const right = Buffer.from(this.#mac(said));
     if (given.length !== right.length || !timingSafeEqual(given, right)) throw refused();
-    const [, role = "", until = "", id = ""] = said.split(".");
+    const [kind, role = "", until = "", id = ""] = said.split(".");
     const untilMs = Number(until);
     if (!isRole(role) || !(nowMs < untilMs)) throw refused();
-    if (!(await useOnce(id, untilMs))) throw refused();
+    if (kind !== reusablePrefix && !(await useOnce(id, untilMs))) throw refused();
     return role;
   }
 

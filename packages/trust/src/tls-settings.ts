@@ -8,6 +8,15 @@ export function serverSettings({ ca, cert, key }: Credentials): TlsOptions {
   return { ca, cert, key, requestCert: true, rejectUnauthorized: true, minVersion: "TLSv1.3" };
 }
 
+/**
+ * Lets in whoever has no certificate too, since a newcomer has none: what is served must ask `identityOf` of each caller. The
+ * authority's certificate goes with the server's own, so that a newcomer can compare it with its token.
+ */
+export function openServerSettings(credentials: Credentials): TlsOptions {
+  const { ca, cert } = credentials;
+  return { ...serverSettings(credentials), cert: `${cert}${ca}`, rejectUnauthorized: false };
+}
+
 /** `expected`: whom to reach; without an id any of the role. */
 export function clientSettings(
   { ca, cert, key }: Credentials,

@@ -25,10 +25,16 @@ export async function ensureSigningKeys(home: string, nowMs: number): Promise<Si
 /** Makes the next signing key. Those before it go on verifying. */
 export async function addSigningKey(home: string, nowMs: number): Promise<SigningKeyFile> {
   await mkdir(signingKeyFolder(home), { recursive: true, mode: 0o700 });
+  const { kid, privateKeyPem } = await newSigningKey(nowMs);
+  await writeDurably(join(signingKeyFolder(home), `${kid}.pem`), privateKeyPem, 0o600);
+  return { kid, privateKeyPem };
+}
+
+/** That nobody keeps yet. */
+export async function newSigningKey(nowMs: number): Promise<SigningKeyFile> {
   const { privateKey } = await generate("rsa", { modulusLength: 2_048 });
   const kid = `${Math.floor(nowMs / 1000).toString(36)}-${randomBytes(6).toString("hex")}`;
   const privateKeyPem = privateKey.export({ type: "pkcs8", format: "pem" }) as string;
-  await writeDurably(join(signingKeyFolder(home), `${kid}.pem`), privateKeyPem, 0o600);
   return { kid, privateKeyPem };
 }
 

@@ -1,6 +1,11 @@
-/** What the gateways of a database keep for themselves, by name: the first value counts, for good. */
+/** What the gateways of a database keep for themselves, by name. What must not be read there is sealed before (trust's seal). */
 import type { Kysely } from "kysely";
 import type { Schema } from "./schema.ts";
+
+export interface Secret {
+  name: string;
+  value: string;
+}
 
 export class Secrets {
   readonly #db: Kysely<Schema>;
@@ -9,18 +14,49 @@ export class Secrets {
     this.#db = db;
   }
 
-  /** The value of the name: `value` at the first call of all, else what that one put there. */
+  /** The value of the name: `value` at the first call of all, else what is there. */
   async keep(name: string, value: string): Promise<string> {
-    await this.#db
-      .insertInto("secrets")
-      .values({ name, value })
-      .onConflict((conflict) => conflict.column("name").doNothing())
-      .execute();
+    await this.add(name, value);
     const row = await this.#db
       .selectFrom("secrets")
       .select("value")
       .where("name", "=", name)
       .executeTakeFirstOrThrow();
     return row.value;
+  }
+
+  /** False: the name has a value already, which stays. */
+  async add(name: string, value: string): Promise<boolean> {
+    const { numInsertedOrUpdatedRows } = await this.#db
+      .insertInto("secrets")
+      .values({ name, value })
+      .onConflict((conflict) => conflict.column("name").doNothing())
+      .executeTakeFirst();
+    return numInsertedOrUpdatedRows === 1n;
+  }
+
+  /** Compare-and-set. False: the value is not `found` any more. */
+  async replace({ name, value }: Secret, next: string): Promise<boolean> {
+    const { numUpdatedRows } = await this.#db
+      .updateTable("secrets")
+      .set({ value: next })
+      .where("name", "=", name)
+      .where("value", "=", value)
+      .executeTakeFirst();
+    return numUpdatedRows === 1n;
+  }
+
+  /** Whose name begins with `prefix`, by name. `prefix`: letters, digits, `-` and `/`. */
+  async list(prefix: string): Promise<Secret[]> {
+    return await this.#db
+      .selectFrom("secrets")
+      .selectAll()
+      .where("name", "like", `${prefix}%`)
+      .orderBy("name")
+      .execute();
+  }
+
+  async remove(name: string): Promise<void> {
+    await this.#db.deleteFrom("secrets").where("name", "=", name).execute();
   }
 }

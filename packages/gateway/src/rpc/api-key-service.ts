@@ -37,6 +37,9 @@ const secretBytes = 32;
 export const isApiKeySecret = (text: string): boolean =>
   text.startsWith(secretStart) && /^[\w-]{43}$/.test(text.slice(secretStart.length));
 
+export const newApiKeySecret = (randomBytes: RandomBytes): string =>
+  secretStart + Buffer.from(randomBytes(secretBytes)).toString("base64url");
+
 /** `expiresInSeconds` 0: never. The name is generated when empty, and so is the secret when there is none. */
 export async function createApiKey(
   needs: ApiKeyDependencies,
@@ -45,7 +48,7 @@ export async function createApiKey(
 ): Promise<CreatedApiKey> {
   const { apiKeys, audit, clock, randomBytes } = needs;
   const nowMs = clock.nowMs();
-  const secret = wanted.secret ?? secretStart + Buffer.from(randomBytes(secretBytes)).toString("base64url");
+  const secret = wanted.secret ?? newApiKeySecret(randomBytes);
   const key: ApiKeyRecord = {
     id: newApiKeyId(randomBytes),
     teamId: caller.teamId,

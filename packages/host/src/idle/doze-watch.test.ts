@@ -11,7 +11,7 @@ import type { Machines } from "../machines/machines.ts";
  * One machine, whose agent answers what the test says, on a clock that the test moves; and others, which an operation has, so that
  * they are awake for good.
  */
-function world(afterSeconds: number) {
+function world(afterSeconds: number, needsConsent = true) {
   const state = {
     nowMs: 1_000_000,
     asked: 0,
@@ -41,11 +41,12 @@ function world(afterSeconds: number) {
       return state.activity;
     },
   };
-  const machines = { doze, all: () => [state.record, ...state.others] } as unknown as Machines;
+  const find = (id: string) => (id === state.record.id ? state.record : undefined);
+  const machines = { doze, find, all: () => [state.record, ...state.others] } as unknown as Machines;
   const agents = { of: () => agent, ofDozing: () => agent } as unknown as Agents;
   const drivers = { find: driver } as unknown as Drivers;
   const parts = { machines, queue, agents, drivers, clock, log: silentLog };
-  const watch = new DozeWatch(parts, afterSeconds * 1_000, 1);
+  const watch = new DozeWatch(parts, afterSeconds * 1_000, needsConsent, 1);
   /** Lets time pass, looking twice a second. */
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds * 2; i += 1) {
@@ -68,6 +69,17 @@ describe("DozeWatch", () => {
     expect(announced()).toBe(false);
     await pass(2);
     expect(announced()).toBe(true);
+  });
+
+  it("freezes it at once where nobody needs to consent", async () => {
+    const { doze, pass, announced } = world(4, false);
+    await pass(4);
+    expect([announced(), doze.dozing]).toEqual([false, 0]);
+    await pass(1);
+    expect([announced(), doze.dozing]).toEqual([true, 1]);
+    const { doze: consented, ...withConsent } = world(4);
+    await withConsent.pass(20);
+    expect(consented.dozing).toBe(0);
   });
 
   it("counts from the last activity that the agent tells of", async () => {

@@ -39,15 +39,17 @@ export class DozeWatch {
   readonly #parts: DozeWatchParts;
   readonly #afterMs: number;
   readonly #crowd: number;
+  readonly #needsConsent: boolean;
   #isCrowded = false;
   readonly #plans = new Map<string, Plan>();
   readonly #looks: Looks;
   readonly #rounds: Rounds;
 
-  /** `afterMs` 0: none ever dozes. */
-  constructor(parts: DozeWatchParts, afterMs: number, cpus = availableParallelism()) {
+  /** `afterMs` 0: none ever dozes. `needsConsent`: of the edges, since they send to agents past the relay. */
+  constructor(parts: DozeWatchParts, afterMs: number, needsConsent = true, cpus = availableParallelism()) {
     this.#parts = parts;
     this.#afterMs = afterMs;
+    this.#needsConsent = needsConsent;
     this.#crowd = cpus * CROWD_PER_CPU;
     this.#looks = new Looks(parts.clock);
     this.#rounds = new Rounds(parts.clock, TICK_MS, () => this.look());
@@ -139,6 +141,7 @@ export class DozeWatch {
       machines.doze.announce(record.id, activity);
       // Roused, it gets its full time again.
       this.#plans.delete(record.id);
+      if (!this.#needsConsent) await this.consent(record.id, machines.doze.count(record.id));
     } catch (error) {
       // What does not answer is not frozen.
       later();

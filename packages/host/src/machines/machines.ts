@@ -19,6 +19,8 @@ export interface MachinesParts {
   runDir: string;
   drivers: Drivers;
   clock: Clock;
+  /** host-parts.ts: nobody is told who dozes. Default false. */
+  isRelayed?: boolean;
 }
 
 export class Machines {
@@ -27,15 +29,17 @@ export class Machines {
   readonly doze: Doze;
   readonly #poolDir: string;
   readonly #clock: Clock;
+  readonly #isRelayed: boolean;
   readonly #records = new Map<string, MachineRecord>();
   /** Machines under a restore in place: requests for them answer 503. */
   readonly #busy = new Set<string>();
   /** Ends calls of agents: of machines that are to be destroyed, or that a stop has waited for long enough. */
   readonly #cuts = new Map<string, AbortController>();
 
-  constructor({ poolDir, runDir, drivers, clock }: MachinesParts) {
+  constructor({ poolDir, runDir, drivers, clock, isRelayed = false }: MachinesParts) {
     this.#poolDir = poolDir;
     this.#clock = clock;
+    this.#isRelayed = isRelayed;
     this.store = new MachineRecordStore(poolDir, runDir);
     this.events = new MachineEvents(() => this.all().map((record) => this.message(record)));
     this.doze = new Doze({
@@ -45,7 +49,7 @@ export class Machines {
       },
       changed: (id) => {
         const record = this.#records.get(id);
-        if (record) this.#emit(record);
+        if (record && !isRelayed) this.#emit(record);
       },
     });
   }
@@ -220,8 +224,8 @@ export class Machines {
       diskMb: record.diskMb,
       busy: this.#busy.has(record.id),
       runningSinceUnixMs: BigInt(record.runningSinceMs ?? 0),
-      doze: this.doze.count(record.id),
       ...(record.phase === "suspended" && record.stored !== undefined && { storedImage: record.stored }),
+      doze: this.#isRelayed ? 0 : this.doze.count(record.id),
       channelKey: hasChannel(record) ? channelKeyOf(record.controlSecret) : new Uint8Array(),
     });
   }

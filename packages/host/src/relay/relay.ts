@@ -2,27 +2,22 @@
  * Carries connections of edges on other computers to the agents of this host's machines, which are reachable from here alone.
  * Its bytes are those of the encrypted channel, which the relay cannot read; its lines: packages/protocol/src/relay.ts.
  *
- *   TLS: an edge? ──▶ line: which machine? ──▶ roused, connected: OK ──▶ bytes both ways, until either side ends
+ *   an edge's TLS connection ──▶ line: which machine? ──▶ roused, connected: OK ──▶ bytes both ways, until both sides end
  *
- * A machine is roused before a byte goes to it, and held awake from then until it has answered one. So dozing needs no consent of
- * edges on other computers. Nothing survives a crash; edges connect again.
+ * Whoever accepts the connections lets edges in alone (trust's ClusterPort). A machine is roused before a byte goes to it, and held
+ * awake from then until it has answered one. So dozing needs no consent of edges on other computers. Nothing survives a crash; edges
+ * connect again.
  */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
-import { createServer, type TLSSocket, type TlsOptions } from "node:tls";
+import type { TLSSocket } from "node:tls";
 import { type Log, readLine } from "@cloche/base";
 import { ClocheError, relayAnswer, relayLineBytes, relayRequested } from "@cloche/protocol";
 
-/** An edge keeps some connections to each machine that it serves. */
-const connectionsMax = 20_000;
-/** Of the handshake and the first line; of the connection to the agent. */
+/** Of the first line; of the connection to the agent. */
 const headMs = 5_000;
 
 export interface RelayNeeds {
-  /** Must ask for a certificate and refuse who has none of the installation (trust's serverSettings). */
-  tls: TlsOptions;
-  /** Whether the certificate is an edge's: nobody else is let in. */
-  isEdge(socket: TLSSocket): boolean;
   /** Where the machine's agent listens; undefined: no such machine runs here. */
   agentOf(sandboxId: string): { host: string; port: number } | undefined;
   /** Rouses the machine and keeps it awake until the answer is called. */
@@ -30,42 +25,16 @@ export interface RelayNeeds {
   log: Log;
 }
 
-export interface Relay {
-  readonly port: number;
-  /** Ends all connections. */
-  close(): Promise<void>;
-}
-
-/** Port 0: any free one. */
-export async function listenRelay(needs: RelayNeeds, address: string, port: number): Promise<Relay> {
-  const open = new Set<TLSSocket>();
-  const server = createServer({ ...needs.tls, handshakeTimeout: headMs, noDelay: true }, (edge) => {
-    open.add(edge);
-    edge.on("close", () => open.delete(edge));
-    edge.on("error", () => edge.destroy());
-    void serve(needs, edge).catch((err: unknown) => {
-      needs.log.debug({ err }, "a connection was not relayed");
-      edge.destroy();
-    });
+/** Relays an edge's connection. The socket is the relay's from here on. */
+export function relay(needs: RelayNeeds, edge: TLSSocket): void {
+  edge.on("error", () => edge.destroy());
+  void serve(needs, edge).catch((err: unknown) => {
+    needs.log.debug({ err }, "a connection was not relayed");
+    edge.destroy();
   });
-  server.maxConnections = connectionsMax;
-  server.on("tlsClientError", (_error, socket) => socket.destroy());
-  server.listen(port, address);
-  await once(server, "listening");
-  const bound = server.address();
-  return {
-    port: typeof bound === "object" && bound !== null ? bound.port : port,
-    async close() {
-      const closed = once(server, "close");
-      server.close();
-      for (const edge of open) edge.destroy();
-      await closed;
-    },
-  };
 }
 
 async function serve(needs: RelayNeeds, edge: TLSSocket): Promise<void> {
-  if (!needs.isEdge(edge)) return void edge.destroy();
   const sandboxId = relayRequested(await readLine(edge, relayLineBytes, AbortSignal.timeout(headMs)));
   if (sandboxId === undefined) return void edge.end(relayAnswer("invalid_argument"));
   let agent: Socket;
@@ -82,7 +51,7 @@ async function reach({ agentOf, hold }: RelayNeeds, sandboxId: string): Promise<
   const target = agentOf(sandboxId);
   if (target === undefined) throw new ClocheError("not_found", "no such machine runs on this host");
   const release = await hold(sandboxId);
-  const agent = connect({ ...target, noDelay: true, timeout: headMs });
+  const agent = connect({ ...target, noDelay: true, timeout: headMs, allowHalfOpen: true });
   try {
     agent.once("timeout", () => agent.destroy(new Error("the agent does not answer")));
     await once(agent, "connect");

@@ -1,0 +1,59 @@
+/** What every gateway of a cluster, and every command for its operator, opens first: the shared secrets and the authority. */
+import { type Clock, type Config, type Log, systemClock } from "@cloche/base";
+import type { Database } from "@cloche/gateway";
+import {
+  Authority,
+  type Credentials,
+  type Identity,
+  JoinTokens,
+  KeptCredentials,
+  requestCertificate,
+} from "@cloche/trust";
+import type { Stops } from "../parts/stops.ts";
+import { readSecret, SharedSecrets } from "./shared-secrets.ts";
+
+export interface ClusterPart {
+  secrets: SharedSecrets;
+  authority: Authority;
+  tokens: JoinTokens;
+}
+
+/** Throws when the database's authority was sealed with another secret than the file has. */
+export async function openCluster(config: Config, database: Database): Promise<ClusterPart> {
+  const secret = await readSecret(config.clusterSecretFile);
+  const keep = database.secrets.keep.bind(database.secrets);
+  const authority = await Authority.open(keep, secret, systemClock.nowMs());
+  return {
+    secrets: new SharedSecrets(database.secrets, secret),
+    authority,
+    tokens: new JoinTokens(secret, authority.certificate),
+  };
+}
+
+/** Of a gateway, which has the authority's key: it issues its own at each start, and again while it runs. */
+export async function ownCredentials(
+  authority: Authority,
+  identity: Identity,
+  log: Log,
+  stops: Stops,
+  clock: Clock = systemClock,
+): Promise<KeptCredentials> {
+  const { key, request } = await requestCertificate();
+  const issue = (asked: string): Promise<string> => authority.issue(identity, asked, clock.nowMs());
+  const first: Credentials = { ca: authority.certificate, key, cert: await issue(request) };
+  const kept = new KeptCredentials({ first, renew: issue, clock, log: log.child({ part: "certificate" }) });
+  kept.start();
+  stops.add("certificate", () => kept.close());
+  return kept;
+}
+
+const usedPrefix = "used-join-token/";
+
+/** Remembers the tokens that were used until they are over. */
+export async function useTokenOnce(database: Database, id: string, untilMs: number): Promise<boolean> {
+  const nowMs = systemClock.nowMs();
+  const isFirst = await database.secrets.add(usedPrefix + id, String(untilMs));
+  for (const { name, value } of await database.secrets.list(usedPrefix))
+    if (Number(value) < nowMs) await database.secrets.remove(name);
+  return isFirst;
+}

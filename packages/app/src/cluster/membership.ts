@@ -1,0 +1,91 @@
+/** How a host or an edge belongs to its cluster: its certificate, kept fresh, and its way to any of the gateways. */
+import { join } from "node:path";
+import { type Clock, type Config, type Log, systemClock } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { ClusterService } from "@cloche/protocol/host-registry";
+import {
+  connectToGateways,
+  type Credentials,
+  KeptCredentials,
+  openCredentials,
+  type Role,
+  type RpcConnection,
+  writeCredentials,
+} from "@cloche/trust";
+import { type Client, createClient } from "@connectrpc/connect";
+import type { Stops } from "../parts/stops.ts";
+
+export interface Membership {
+  /** The certificate of now. */
+  readonly credentials: () => Credentials;
+  onRenewed(listener: (renewed: Credentials) => void): void;
+  readonly gateways: RpcConnection;
+  readonly cluster: Client<typeof ClusterService>;
+}
+
+/** Joins where it has not yet; waits for a gateway that answers. */
+export async function becomeMember(
+  config: Config,
+  role: Exclude<Role, "gateway">,
+  log: Log,
+  stops: Stops,
+): Promise<Membership> {
+  const folder = join(config.home, "cluster");
+  const { nodeId: id, clusterGateways, joinToken: token } = config;
+  const first = await untilReached(systemClock, log, () =>
+    openCredentials({
+      folder,
+      identity: { role, id },
+      gateways: clusterGateways,
+      token,
+      nowMs: systemClock.nowMs(),
+    }),
+  );
+  const gateways = connectToGateways(clusterGateways, () => kept.current);
+  const cluster = createClient(ClusterService, gateways.transport);
+  const kept = new KeptCredentials({
+    first,
+    async renew(certificateRequest) {
+      const { certificate } = await cluster.renewCertificate({ certificateRequest }, { timeoutMs: renewMs });
+      return certificate;
+    },
+    save: (renewed) => writeCredentials(folder, renewed),
+    clock: systemClock,
+    log: log.child({ part: "certificate" }),
+  });
+  kept.start();
+  stops.add("certificate", async () => {
+    await kept.close();
+    gateways.close();
+  });
+  return {
+    credentials: () => kept.current,
+    onRenewed: (listener) => kept.onRenewed(listener),
+    gateways,
+    cluster,
+  };
+}
+
+const renewMs = 15_000;
+const againMs = 1_000;
+const tellEveryMs = 30_000;
+
+/** Again and again while no gateway answers: the parts of a cluster start in any order. Other refusals are thrown. */
+export async function untilReached<T>(
+  clock: Pick<Clock, "sleep" | "monotonicMs">,
+  log: Log,
+  call: () => Promise<T>,
+): Promise<T> {
+  for (let toldAtMs = Number.NEGATIVE_INFINITY; ; ) {
+    try {
+      return await call();
+    } catch (error) {
+      if (!(error instanceof ClocheError) || error.code !== "unavailable") throw error;
+      if (clock.monotonicMs() - toldAtMs >= tellEveryMs) {
+        toldAtMs = clock.monotonicMs();
+        log.warn({ err: error }, "no gateway answers; trying again");
+      }
+      await clock.sleep(againMs);
+    }
+  }
+}

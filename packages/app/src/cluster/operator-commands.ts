@@ -1,0 +1,94 @@
+/** Commands of a cluster's operator, on a computer with a gateway's settings: join tokens, and which hosts there are and may do. */
+import { type Config, ConfigError, rfc3339, silentLog, systemClock } from "@cloche/base";
+import { type Database, HostDirectory } from "@cloche/gateway";
+import { openPlaces } from "../places.ts";
+import { checkRole } from "../roles/role-settings.ts";
+import { openCluster } from "./cluster-part.ts";
+
+const hourMs = 3_600_000;
+/** Pods without a disk of their own join anew for as long as they are replaced. */
+const yearHours = 8_760;
+const joining = ["host", "edge"] as const;
+
+async function withDatabase<T>(config: Config, work: (database: Database) => Promise<T>): Promise<T> {
+  checkRole("gateway", config);
+  const { database } = await openPlaces(config, true);
+  try {
+    return await work(database);
+  } finally {
+    await database.close();
+  }
+}
+
+/** Prints the token alone to standard output; what it is good for to standard error. `hours`: default 1, of a reusable one a year. */
+export async function printJoinToken(
+  config: Config,
+  role: string,
+  { isReusable, hours = isReusable ? yearHours : 1 }: { isReusable: boolean; hours?: number | undefined },
+): Promise<void> {
+  const known = joining.find((one) => one === role);
+  if (known === undefined)
+    throw new ConfigError(`${role} needs no join token: it is made for ${joining.join(" or ")}`);
+  await withDatabase(config, async (database) => {
+    const { tokens } = await openCluster(config, database);
+    const nowMs = systemClock.nowMs();
+    const until = rfc3339(nowMs + hours * hourMs);
+    console.log(tokens.issue(known, hours * hourMs, nowMs, isReusable));
+    console.error(
+      isReusable
+        ? `for any number of ${known}s until ${until}: keep it as you keep a password`
+        : `for one ${known}, once, until ${until}`,
+    );
+  });
+}
+
+export async function printHosts(config: Config, json: boolean): Promise<void> {
+  const hosts = await withDatabase(config, (database) => database.hosts.all());
+  if (json) {
+    const shown = hosts.map((host) => ({
+      id: host.id,
+      state: host.isLost ? "lost" : host.state,
+      address: host.address,
+      zone: host.zone,
+      generation: host.generation,
+      cpu_class: host.cpuClass,
+      reserved_memory_mb: host.reservedMemoryMb,
+      capacity_memory_mb: host.capacityMemoryMb,
+      version: host.version,
+    }));
+    console.log(JSON.stringify({ hosts: shown }, null, 2));
+    return;
+  }
+  const rows = hosts.map((host) => [
+    host.id,
+    host.isLost ? "lost" : host.state,
+    host.address,
+    host.zone || "-",
+    `${host.reservedMemoryMb}/${host.capacityMemoryMb} MiB`,
+    host.version,
+  ]);
+  const table = [["HOST", "STATE", "ADDRESS", "ZONE", "RESERVED", "VERSION"], ...rows];
+  const widths = table[0]?.map((_, at) => Math.max(...table.map((row) => row[at]?.length ?? 0))) ?? [];
+  for (const row of table)
+    console.log(
+      row
+        .map((cell, at) => cell.padEnd(widths[at] ?? 0))
+        .join("  ")
+        .trimEnd(),
+    );
+}
+
+const states = { cordon: "cordoned", uncordon: "open", drain: "draining" } as const;
+const words = {
+  cordoned: "takes no new sandboxes; those it has stay",
+  open: "takes sandboxes",
+  draining: "takes no new sandboxes, and those it has move to other hosts",
+};
+
+export async function orderHost(config: Config, order: keyof typeof states, id: string): Promise<void> {
+  const state = states[order];
+  await withDatabase(config, async (database) => {
+    await new HostDirectory(database.hosts, systemClock, silentLog).setState(id, state);
+  });
+  console.error(`host ${id} is ${state}: it ${words[state]}`);
+}

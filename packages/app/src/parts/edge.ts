@@ -1,0 +1,30 @@
+/** The edge as its settings say. Of `up` and of the role `edge`. */
+import { type Config, type Log, type Metrics, systemClock } from "@cloche/base";
+import { createEdge, type Edge, type EdgeOptions } from "@cloche/edge";
+import { parseCorsOrigins } from "@cloche/gateway";
+import { plainEdge } from "../addresses.ts";
+import { portTaken } from "./ports.ts";
+
+type Given = Pick<EdgeOptions, "tls" | "routes" | "hostDataPlane" | "links" | "neighbour">;
+
+/** Resolves when it listens and knows its routes. */
+export async function startEdge(config: Config, given: Given, log: Log, metrics: Metrics): Promise<Edge> {
+  const plain = plainEdge(config);
+  const edge: Edge = createEdge({
+    ...given,
+    baseDomain: config.baseDomain,
+    port: config.edgePort,
+    address: config.edgeHost,
+    ...(plain && { plain }),
+    limits: { requestsPerSecond: config.maxRequestsPerSecond },
+    corsOrigins: parseCorsOrigins(config.corsOrigins),
+    clock: systemClock,
+    log,
+    metrics,
+  });
+  await edge.start().catch((error: NodeJS.ErrnoException & { port?: number }) => {
+    if (error.port === plain?.port) portTaken("CLOCHE_EDGE_HTTP_PORT", config.edgeHttpPort)(error);
+    else portTaken("CLOCHE_EDGE_PORT", config.edgePort)(error);
+  });
+  return edge;
+}

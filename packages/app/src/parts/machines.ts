@@ -1,0 +1,163 @@
+/** The machines of this computer: artifacts, pool, network, drivers and the host over them. Of `up` and of the role `host`. */
+import { randomBytes } from "node:crypto";
+import { existsSync } from "node:fs";
+import { readdir } from "node:fs/promises";
+import { join } from "node:path";
+import { type Config, type Log, type Metrics, removeEmptyFolder, systemClock } from "@cloche/base";
+import {
+  createHost,
+  destroyNetwork,
+  type Host,
+  type HostParts,
+  instanceTag,
+  type Network,
+  openNetwork,
+  type Runtime,
+  SANDBOX_RESOLVER,
+} from "@cloche/host";
+import {
+  careForPool,
+  closePool,
+  type HostArtifacts,
+  type Pruned,
+  pruneArtifacts,
+  setUpHost,
+  stayInUse,
+} from "@cloche/host/setup";
+import { agentBuild } from "../agent-build.ts";
+import { makeDrivers } from "../drivers.ts";
+import type { GvisorStatus } from "../gvisor-age.ts";
+import type { ProgressPrinter } from "../progress.ts";
+import type { Stops } from "./stops.ts";
+
+export interface MachinesNeeds {
+  config: Config;
+  log: Log;
+  metrics: Metrics;
+  progress: ProgressPrinter;
+  stops: Stops;
+  /** What a host is given beyond what this computer has. */
+  host: Pick<HostParts, "blobs"> & Partial<HostParts>;
+}
+
+export interface LocalMachines {
+  host: Host;
+  /** First: the default. */
+  runtimes: readonly Runtime[];
+  emulated: boolean;
+  gvisor: GvisorStatus;
+  subnet: string;
+  /** Removes artifacts that neither this service nor any record of a machine needs. */
+  pruneCache(): Promise<Pruned>;
+}
+
+/** Whether machines of an earlier start may be there. */
+export const hasRunBefore = (home: string): boolean => existsSync(networkState(instanceTag(home)));
+
+/** Starts the host, which adopts what runs. */
+export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines> {
+  const { config, log, metrics, progress, stops } = needs;
+  const tag = instanceTag(config.home);
+  const artifacts = await openArtifacts(needs);
+  const { native, pool, runsc } = artifacts;
+  const runDir = `/run/cloche-${tag}`;
+  const network = await startNetwork(needs, tag, runDir, artifacts);
+  progress.step("machines");
+  const { drivers, emulated } = await makeDrivers({ config, artifacts, tag, network, progress, log });
+  const host = createHost({
+    poolDir: pool.dir,
+    runDir,
+    drivers,
+    templates: artifacts.templates,
+    native,
+    dnsServers: [SANDBOX_RESOLVER],
+    egress: network,
+    checkpointLimits: { count: config.maxCheckpoints, bytes: config.maxCheckpointGb * 1024 ** 3 },
+    clock: systemClock,
+    log: log.child({ part: "host" }),
+    metrics,
+    dozeSeconds: config.dozeSeconds,
+    traceOperations: config.trace === "operations",
+    randomBytes,
+    ...needs.host,
+  });
+  stops.add("host", () => host.stop({ suspend: stops.suspend }));
+  await host.start();
+  // What a machine that is not recovered yet may have is not given back.
+  void host.recovered
+    .then(() => network.reclaim())
+    .catch((error: unknown) => log.warn({ err: error }, "network that nobody has was not given back"));
+  const released = runsc.released?.toISOString().slice(0, 10);
+  return {
+    host,
+    runtimes: [...drivers.keys()],
+    emulated,
+    gvisor: { version: runsc.version, ...(released !== undefined && { released }) },
+    subnet: network.subnet,
+    async pruneCache() {
+      // Machines of all services on this host, and what this one has suspended.
+      const records = [join(pool.dir, "machines"), ...(await runningUnits())];
+      const pruned = await pruneArtifacts({ cache: config.cache, records, nowMs: systemClock.nowMs() });
+      log.info({ ...pruned }, "artifacts that nobody needs were removed");
+      return pruned;
+    },
+  };
+}
+
+async function openArtifacts({ config, log, progress, stops }: MachinesNeeds): Promise<HostArtifacts> {
+  const artifacts = await setUpHost({
+    home: config.home,
+    cache: config.cache,
+    runsc: config.runsc,
+    poolGb: config.poolGb,
+    inPod: config.hostInPod,
+    artifacts: config.artifacts,
+    agent: agentBuild,
+    progress: (step, detail) => progress.step(step, detail),
+  });
+  const endUse = stayInUse();
+  stops.add("artifacts", async () => endUse());
+  const endPoolCare = careForPool(artifacts.pool, artifacts.native, (error) =>
+    log.warn({ err: error }, "giving back free space of the pool"),
+  );
+  stops.add("pool", async () => {
+    await endPoolCare();
+    await artifacts.native.close();
+    if (stops.suspend) await closePool(config.home);
+  });
+  return artifacts;
+}
+
+async function startNetwork(
+  { config, log, progress, stops }: MachinesNeeds,
+  tag: string,
+  runDir: string,
+  { native }: HostArtifacts,
+): Promise<Network> {
+  stops.add("run folder", async () => {
+    if (stops.suspend) await removeEmptyFolder(runDir);
+  });
+  const place = { tag, stateDir: networkState(tag), native };
+  stops.add("what is left of the network", async () => {
+    if (stops.suspend) await destroyNetwork(place);
+  });
+  const network = await openNetwork({
+    ...place,
+    subnet: config.subnet,
+    subnetFile: join(config.home, "subnet"),
+    ...(config.dnsServers.length > 0 && { resolvers: async () => config.dnsServers }),
+    progress: (step, detail) => progress.step(step, detail),
+    onError: (error) => log.warn({ err: error }, "network"),
+  });
+  stops.add("network", () => network.close());
+  return network;
+}
+
+/** Is there from the first start on until a stop that leaves nothing. */
+const networkState = (tag: string): string => join(`/run/cloche-${tag}`, "network");
+
+/** Where gVisor's drivers note what runs. */
+async function runningUnits(): Promise<string[]> {
+  const names = (await readdir("/run")).filter((name) => name.startsWith("cloche-"));
+  return names.map((name) => join("/run", name, "gvisor", "units"));
+}

@@ -1,0 +1,215 @@
+/**
+ * The role `gateway`: the public API for clients, and a port for the other parts of the cluster (routes for edges, leases and names in storage
+ * for hosts, certificates for all). Any number of them share one database; each issues its own certificate at each start.
+ */
+import { randomBytes } from "node:crypto";
+import { mkdir } from "node:fs/promises";
+import { join } from "node:path";
+import { type Config, type Log, type Metrics, systemClock, writeDurably } from "@cloche/base";
+import { createGateway, type Database, type Gateway, HostDirectory, registryService } from "@cloche/gateway";
+import { newSessionId } from "@cloche/protocol";
+import { RouteService } from "@cloche/protocol/edge";
+import { HostService } from "@cloche/protocol/host";
+import { ClusterService, HostRegistryService } from "@cloche/protocol/host-registry";
+import {
+  ClusterPort,
+  clusterService,
+  connectTo,
+  idOf,
+  type KeptCredentials,
+  onlyFor,
+  openServerSettings,
+  RpcServer,
+} from "@cloche/trust";
+import { createClient } from "@connectrpc/connect";
+import { gatewayUrl, publicDataPlaneUrl } from "../addresses.ts";
+import { type ClusterPart, openCluster, ownCredentials, useTokenOnce } from "../cluster/cluster-part.ts";
+import { sharedEdgeCertificate } from "../cluster/edge-certificate.ts";
+import { ensureSharedApiKey } from "../cluster/shared-api-key.ts";
+import { SharedSigningKeys } from "../cluster/shared-signing-keys.ts";
+import { Ownership } from "../ownership.ts";
+import { gatewayConfig } from "../parts/gateway-settings.ts";
+import { newMetrics, startOperatorPort } from "../parts/operator.ts";
+import { portTaken } from "../parts/ports.ts";
+import { Stops } from "../parts/stops.ts";
+import { openPlaces, type Places } from "../places.ts";
+import type { ProgressPrinter } from "../progress.ts";
+import type { Running } from "../serve.ts";
+import { checkRole } from "./role-settings.ts";
+import { tellStatus } from "./role-status.ts";
+
+export async function startGatewayRole(
+  config: Config,
+  log: Log,
+  progress: ProgressPrinter,
+): Promise<Running> {
+  checkRole("gateway", config);
+  const stops = new Stops(log);
+  try {
+    const { keys, lost } = await startParts(config, log, progress, stops);
+    return { lost, stop: () => stops.unwind(), rotateSigningKey: () => keys.rotate() };
+  } catch (error) {
+    await stops
+      .unwind()
+      .catch((problem: unknown) => log.error({ err: problem }, "undoing a failed start failed"));
+    throw error;
+  }
+}
+
+async function startParts(config: Config, log: Log, progress: ProgressPrinter, stops: Stops) {
+  const metrics = newMetrics();
+  progress.step("database and checkpoint storage");
+  const places = await openPlaces(config, true);
+  const { database } = places;
+  stops.add("database", () => database.close());
+  const cluster = await openCluster(config, database);
+  const installation = await cluster.secrets.installation();
+  const { lost } = await claim(config, places, installation, log, stops);
+  const identity = { role: "gateway", id: config.nodeId } as const;
+  const credentials = await ownCredentials(cluster.authority, identity, log, stops);
+  const keys = new SharedSigningKeys({
+    secrets: cluster.secrets,
+    tokenLifetimeSeconds: config.tokenLifetimeSeconds,
+    clock: systemClock,
+    log: log.child({ part: "keys" }),
+  });
+  progress.step("gateway");
+  const gateway = await start(config, { database, credentials, keys, installation, log, metrics, stops });
+  const apiKey = await ensureSharedApiKey(config.home, gateway, cluster.secrets);
+  keys.start((next) => gateway.rotateKeys(next));
+  stops.add("signing keys", () => keys.close());
+  await startOperatorPort(config, metrics, stops, () => gateway.ready());
+
+  progress.step("listening");
+  const port = await listen(config, { database, cluster, credentials, gateway, log, stops });
+  await gateway
+    .listen(config.gatewayHost, config.gatewayPort)
+    .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
+  stops.add("readiness", async () => gateway.drain());
+  const says = {
+    gateway_url: gatewayUrl(config),
+    edge_url: publicDataPlaneUrl(config),
+    data_plane_url: publicDataPlaneUrl(config),
+    base_domain: config.baseDomain,
+    ca_cert: await writeTrusted(config, cluster),
+    api_key: apiKey,
+    cluster_address: `${config.clusterAddress}:${port.port}`,
+  };
+  await tellStatus(config, "gateway", says, stops);
+  log.info({ gateway: says.gateway_url, node_id: config.nodeId }, "ready");
+  return { keys, lost };
+}
+
+/** As a cluster, so that a whole service refuses them and another gateway of this cluster does not. Answers when they are lost. */
+async function claim(
+  config: Config,
+  { databasePlace, storePlace, blobs }: Places,
+  installation: string,
+  log: Log,
+  stops: Stops,
+): Promise<{ lost: Promise<string> }> {
+  const ownership = await Ownership.claim({
+    home: config.home,
+    cluster: installation,
+    database: databasePlace,
+    store: storePlace,
+    guard: (why) => blobs.guard(why),
+    clock: systemClock,
+    log: log.child({ part: "ownership" }),
+    randomBytes,
+  });
+  stops.add("ownership", () => ownership.release());
+  const lost = Promise.withResolvers<string>();
+  ownership.watch(lost.resolve);
+  return { lost: lost.promise };
+}
+
+interface Parts {
+  database: Database;
+  credentials: KeptCredentials;
+  log: Log;
+  stops: Stops;
+}
+
+interface GatewayNeeds extends Parts {
+  keys: SharedSigningKeys;
+  installation: string;
+  metrics: Metrics;
+}
+
+async function start(config: Config, needs: GatewayNeeds): Promise<Gateway> {
+  const { database, credentials, keys, installation, log, metrics, stops } = needs;
+  const issuer = `cloche-${installation}`;
+  const gateway = createGateway({
+    database,
+    hosts({ id, address }) {
+      const { transport, close } = connectTo(address, { role: "host", id }, () => credentials.current);
+      return { client: createClient(HostService, transport), close };
+    },
+    owner: newSessionId(randomBytes),
+    signingKeys: await keys.current(),
+    config: {
+      ...gatewayConfig(config, issuer, publicDataPlaneUrl(config)),
+      placement: config.placement,
+    },
+    clock: systemClock,
+    log: log.child({ part: "gateway" }),
+    metrics,
+    randomBytes,
+  });
+  stops.add("gateway", () => gateway.close());
+  await gateway.start();
+  return gateway;
+}
+
+interface PortNeeds extends Parts {
+  cluster: ClusterPart;
+  gateway: Gateway;
+}
+
+/** The port for edges, hosts and newcomers. */
+async function listen(config: Config, needs: PortNeeds): Promise<ClusterPort> {
+  const { database, cluster, credentials, gateway, log, stops } = needs;
+  const directory = new HostDirectory(database.hosts, systemClock, log.child({ part: "hosts" }));
+  directory.start();
+  stops.add("hosts", () => directory.close());
+  const nowMs = (): number => systemClock.nowMs();
+  const joining = clusterService({
+    authority: cluster.authority,
+    tokens: cluster.tokens,
+    useOnce: (id, untilMs) => useTokenOnce(database, id, untilMs),
+    edgeCertificate: () => sharedEdgeCertificate(cluster.secrets, config.baseDomain, nowMs()),
+    nowMs,
+    joined: (role, id) => log.info({ role, id }, "a part has joined the cluster"),
+  });
+  const rpc = new RpcServer((router) => {
+    router.service(ClusterService, joining);
+    router.service(RouteService, gateway.routeService, { interceptors: [onlyFor("edge")] });
+    const registry = registryService(directory, (context) => idOf(context, "host"));
+    router.service(HostRegistryService, registry, { interceptors: [onlyFor("host")] });
+  });
+  const port = await ClusterPort.listen({
+    tls: openServerSettings(credentials.current),
+    protocols: { h2: { roles: "anybody", serve: (socket) => rpc.serve(socket) } },
+    address: config.clusterAddress,
+    port: config.clusterPort,
+    log: log.child({ part: "cluster port" }),
+  }).catch(portTaken("CLOCHE_CLUSTER_PORT", config.clusterPort));
+  credentials.onRenewed((renewed) => port.setTls(openServerSettings(renewed)));
+  stops.add("cluster port", async () => {
+    port.stopListening();
+    await rpc.close();
+    await port.close();
+  });
+  return port;
+}
+
+/** What clients of the edges trust, where they find it on this computer. */
+async function writeTrusted(config: Config, { secrets }: ClusterPart): Promise<string> {
+  const { authority } = await sharedEdgeCertificate(secrets, config.baseDomain, systemClock.nowMs());
+  const folder = join(config.home, "tls");
+  await mkdir(folder, { recursive: true, mode: 0o755 });
+  const file = join(folder, "ca.pem");
+  await writeDurably(file, authority, 0o644);
+  return file;
+}

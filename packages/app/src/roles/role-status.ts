@@ -1,0 +1,26 @@
+/** What a part of a cluster says of itself in its home's status file, for `cloche status` and for who starts it detached. */
+import type { Config } from "@cloche/base";
+import type { Role } from "@cloche/trust";
+import { packageVersion } from "../parts/operator.ts";
+import type { Stops } from "../parts/stops.ts";
+import { type RoleStatus, writeStatus } from "../status-file.ts";
+
+/** Written when it is ready, and again when it stops. */
+export async function tellStatus(
+  config: Config,
+  role: Role,
+  says: Partial<RoleStatus>,
+  stops: Stops,
+): Promise<RoleStatus> {
+  const status: RoleStatus = {
+    role,
+    id: config.nodeId,
+    ...says,
+    version: packageVersion(),
+    pid: process.pid,
+    ready: true,
+  };
+  await writeStatus(config.home, status);
+  stops.add("status", () => writeStatus(config.home, { ...status, ready: false, pid: 0 }));
+  return status;
+}

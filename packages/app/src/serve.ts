@@ -1,0 +1,87 @@
+/**
+ * One program of this home until it is stopped: log file, control socket, signals. SIGTERM and SIGINT end it and leave machines
+ * running; the control socket's stop (`down`) suspends them.
+ */
+import { join } from "node:path";
+import { type Config, createLog, type Log, rfc3339 } from "@cloche/base";
+import { openControlSocket } from "./control-socket.ts";
+import type { Rotated } from "./key-rotation.ts";
+import { type ProgressPrinter, terminalProgress } from "./progress.ts";
+
+export interface Running {
+  /** Resolves when it must stop serving, since another has taken its place. Says why. */
+  readonly lost?: Promise<string>;
+  /** With `suspend` every running machine is suspended first; without, machines go on for the next start. */
+  stop(options: { suspend: boolean }): Promise<void>;
+  /** Absent: it signs no tokens. */
+  rotateSigningKey?(): Promise<Rotated>;
+  /** Absent: it has no artifacts. */
+  pruneCache?(): Promise<object>;
+}
+
+export interface Served<R extends Running> {
+  start(log: Log, progress: ProgressPrinter): Promise<R>;
+  /** Told when it serves. */
+  ready(running: R): Promise<void>;
+  /** Before anything of the home is touched; `tell` notes what it waits for. */
+  before?(tell: (text: string) => void): Promise<void>;
+}
+
+/** Ends the process. */
+export async function serve<R extends Running>(
+  config: Config,
+  { start, ready, before }: Served<R>,
+): Promise<void> {
+  const log = createLog({ level: config.logLevel, file: join(config.home, "log", "service.log") });
+  let stopping: Promise<void> | undefined;
+  let running: R | undefined;
+  const stop = (options: { suspend: boolean }): Promise<void> => {
+    stopping ??= (async () => {
+      await running?.stop(options);
+      control.close();
+    })();
+    return stopping;
+  };
+  await before?.((text) => log.info({}, text));
+  const control = await openControlSocket(config.home, {
+    stop,
+    async rotateSigningKey() {
+      const { kid, retiring } = await offered(running, running?.rotateSigningKey, "signs tokens").call(
+        running,
+      );
+      return { kid, retiring: retiring.map((one) => ({ kid: one.kid, removed_at: rfc3339(one.atMs) })) };
+    },
+    pruneCache: async () => ({
+      ...(await offered(running, running?.pruneCache, "has artifacts").call(running)),
+    }),
+  });
+  const progress = terminalProgress((step, ms) => log.info({ step, ms }, "start step"));
+  running = await start(log, progress);
+  progress.done();
+  let lost: string | undefined;
+  const ended = new Promise<void>((resolve) => {
+    // Its machines stay as they are: whose they are now is not for this service to say.
+    void running?.lost?.then((why) => {
+      lost = why;
+      log.error({ why }, "this service ends: another has taken its place");
+      void stop({ suspend: false }).finally(resolve);
+    });
+    const end = (): void => void stop({ suspend: false }).finally(resolve);
+    process.once("SIGTERM", end);
+    process.once("SIGINT", end);
+    control.once("close", resolve);
+  });
+  await ready(running);
+  await ended;
+  await stopping;
+  log.info({}, "service stopped");
+  if (lost !== undefined)
+    console.error(`cloche: ${lost}. This service has ended; its machines were left as they are`);
+  process.exit(lost === undefined ? 0 : 1);
+}
+
+function offered<T>(running: Running | undefined, order: T | undefined, does: string): T {
+  if (running === undefined) throw new Error("the service is starting; try again when it is ready");
+  if (order === undefined) throw new Error(`this part of the cluster is not the one that ${does}`);
+  return order;
+}

@@ -1,0 +1,43 @@
+// The data plane's checkpoint and restore routes for edges on other computers: HTTP/1.1 on connections that somebody else accepted
+// (trust's ClusterPort lets edges in alone). Two headers name the sandbox and the request, as an edge in this process would in memory.
+import { createServer } from "node:http";
+import type { Socket } from "node:net";
+import { sendError } from "@cloche/base";
+import { ClocheError, internalHeaders, isSandboxId, limits } from "@cloche/protocol";
+import type { HostDataPlane } from "./data-plane.ts";
+
+const requestIdLengthMax = 128;
+
+export interface DataPlaneServer {
+  /** Speaks HTTP/1.1 on it from here on. */
+  serve(socket: Socket): void;
+  close(): void;
+}
+
+export function serveDataPlane(dataPlane: HostDataPlane): DataPlaneServer {
+  const server = createServer(
+    {
+      maxHeaderSize: limits.headerBytes,
+      headersTimeout: limits.headersTimeoutMs,
+      // A wait for a checkpoint is long, and edges end connections that they do not need.
+      requestTimeout: 0,
+      keepAliveTimeout: limits.idleConnectionMs,
+      requireHostHeader: false,
+    },
+    (request, response) => {
+      const sandboxId = request.headers[internalHeaders.sandboxId];
+      const requestId = request.headers[internalHeaders.requestId];
+      if (typeof sandboxId !== "string" || !isSandboxId(sandboxId))
+        return void sendError(response, new ClocheError("invalid_argument", "the request names no sandbox"));
+      if (typeof requestId !== "string" || requestId.length > requestIdLengthMax)
+        return void sendError(response, new ClocheError("invalid_argument", "the request has no id"));
+      dataPlane(request, response, { sandboxId, requestId });
+    },
+  );
+  // It never listens itself; this begins its watch over connections that are slow or idle.
+  server.emit("listening");
+  return {
+    serve: (socket) => void server.emit("connection", socket),
+    close: () => void server.close(),
+  };
+}

@@ -1,0 +1,103 @@
+/**
+ * The one TLS port that a part of a cluster serves the others on. What is spoken on a connection is agreed on in the
+ * handshake (ALPN), and each protocol gets the connection with the identity that the certificate proved.
+ *
+ *   TCP ──handshake──▶ protocol known? may this role speak it? ──▶ its handler owns the socket
+ *                         └── no: closed
+ *
+ * Owns every socket that it accepted until it closes. Nothing survives a crash; callers connect again.
+ */
+import { once } from "node:events";
+import type { AddressInfo, Socket } from "node:net";
+import { createServer, type Server, type TLSSocket, type TlsOptions } from "node:tls";
+import type { Log } from "@cloche/base";
+import { type Identity, identityOf, type Role } from "./identity.ts";
+
+export interface PortProtocol {
+  /** Whose certificates may speak it; `anybody`: who has none, too. What is served then asks for itself. */
+  roles: readonly Role[] | "anybody";
+  /** The socket is the handler's: it listens for errors, reads and ends it. */
+  serve(socket: TLSSocket, caller: Identity | undefined): void;
+}
+
+export interface ClusterPortOptions {
+  /** serverSettings, or openServerSettings where a protocol is for anybody. */
+  tls: TlsOptions;
+  /** By ALPN name. */
+  protocols: Readonly<Record<string, PortProtocol>>;
+  /** An IP address. */
+  address: string;
+  /** 0: any free one. */
+  port: number;
+  log: Log;
+}
+
+/** An edge keeps some connections to each machine that it serves. */
+const connectionsMax = 20_000;
+const handshakeMs = 5_000;
+const keepAliveMs = 15_000;
+
+export class ClusterPort {
+  readonly #server: Server;
+  /** As TCP has them: those in their handshake, too. */
+  readonly #sockets = new Set<Socket>();
+
+  private constructor({ tls, protocols, log }: Pick<ClusterPortOptions, "tls" | "protocols" | "log">) {
+    const settings = { handshakeTimeout: handshakeMs, noDelay: true, allowHalfOpen: true };
+    const keepAlive = { keepAlive: true, keepAliveInitialDelay: keepAliveMs };
+    const known = { ALPNProtocols: Object.keys(protocols) };
+    this.#server = createServer({ ...tls, ...settings, ...keepAlive, ...known }, (socket) => {
+      const refuse = (why: string): void => {
+        log.warn({ why, address: socket.remoteAddress }, "a connection to the cluster's port was refused");
+        socket.on("error", () => undefined);
+        socket.destroy();
+      };
+      const protocol = protocols[socket.alpnProtocol || ""];
+      if (protocol === undefined) return refuse("it speaks no protocol of this port");
+      const caller = identityOf(socket);
+      const { roles } = protocol;
+      if (roles !== "anybody" && (caller === undefined || !roles.includes(caller.role)))
+        return refuse(`${socket.alpnProtocol} is for ${roles.join(", ")}; it is ${caller?.role ?? "nobody"}`);
+      protocol.serve(socket, caller);
+    });
+    this.#server.maxConnections = connectionsMax;
+    this.#server.on("connection", (socket) => {
+      this.#sockets.add(socket);
+      socket.once("close", () => this.#sockets.delete(socket));
+    });
+    this.#server.on("tlsClientError", (err, socket) => {
+      log.debug({ err }, "a handshake on the cluster's port failed");
+      socket.destroy();
+    });
+  }
+
+  /** Rejects when the port cannot be had. */
+  static async listen(options: ClusterPortOptions): Promise<ClusterPort> {
+    const opened = new ClusterPort(options);
+    opened.#server.listen(options.port, options.address);
+    await once(opened.#server, "listening");
+    return opened;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** New connections get the new certificate; those that are open go on. */
+  setTls(tls: TlsOptions): void {
+    this.#server.setSecureContext(tls);
+  }
+
+  /** Takes no further connections; those that are open go on. */
+  stopListening(): void {
+    this.#server.close();
+  }
+
+  /** Ends all connections. */
+  async close(): Promise<void> {
+    const closed = this.#server.listening ? once(this.#server, "close") : undefined;
+    if (closed !== undefined) this.#server.close();
+    for (const socket of this.#sockets) socket.destroy();
+    await closed;
+  }
+}

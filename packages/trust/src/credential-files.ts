@@ -1,0 +1,85 @@
+/**
+ * The credentials of a host or an edge between its starts: `ca.pem`, `key.pem`, `cert.pem` in a folder of its own, 0600.
+ * `cert.pem` is written last, so where it fits the key the three are whole.
+ */
+import { createPrivateKey, X509Certificate } from "node:crypto";
+import { mkdir, readFile } from "node:fs/promises";
+import { join as joinPath } from "node:path";
+import { writeDurably } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import type { Credentials } from "./authority.ts";
+import type { Identity } from "./identity.ts";
+import { isOfToken } from "./join-token.ts";
+import { identityOfCertificate, lifeOf } from "./kept-credentials.ts";
+import { join } from "./newcomer.ts";
+
+export interface CredentialPlace {
+  folder: string;
+  identity: Identity;
+  /** host:port of each gateway's port for the cluster. */
+  gateways: readonly string[];
+  /** Empty: it must have joined before. */
+  token: string;
+  nowMs: number;
+}
+
+/** Those of an earlier start, where they are good; else it joins with the token and keeps what it got. */
+export async function openCredentials(place: CredentialPlace): Promise<Credentials> {
+  const { folder, identity, gateways, token, nowMs } = place;
+  const found = await readCredentials(folder);
+  const problem = found === undefined ? "there are none" : problemOf(found, place);
+  if (found !== undefined && problem === undefined) return found;
+  if (token === "")
+    throw new ClocheError(
+      "failed_precondition",
+      `the credentials in ${folder} cannot be used: ${problem}. Set CLOCHE_JOIN_TOKEN to what \`cloche join-token ${identity.role}\` prints on a gateway`,
+    );
+  const joined = await join(gateways, token, identity.id);
+  const given = identityOfCertificate(joined.cert);
+  if (given?.role !== identity.role)
+    throw new ClocheError(
+      "failed_precondition",
+      `CLOCHE_JOIN_TOKEN is for the role ${given?.role}; make one for the role ${identity.role}`,
+    );
+  if (lifeOf(joined.cert).untilMs <= nowMs)
+    throw new ClocheError(
+      "failed_precondition",
+      "the certificate is over already: set this computer's clock",
+    );
+  await writeCredentials(folder, joined);
+  return joined;
+}
+
+/** Undefined: they are good. */
+function problemOf(found: Credentials, { identity, token, nowMs }: CredentialPlace): string | undefined {
+  const known = identityOfCertificate(found.cert);
+  if (known?.role !== identity.role || known.id !== identity.id)
+    return `they are of ${known?.role} ${known?.id}, not of ${identity.role} ${identity.id}`;
+  if (lifeOf(found.cert).untilMs <= nowMs) return "their certificate is over";
+  if (token !== "" && !isOfToken(token, found.ca))
+    return "they are of another cluster than CLOCHE_JOIN_TOKEN";
+  return undefined;
+}
+
+export async function writeCredentials(folder: string, { ca, cert, key }: Credentials): Promise<void> {
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  await writeDurably(joinPath(folder, "ca.pem"), ca, 0o600);
+  await writeDurably(joinPath(folder, "key.pem"), key, 0o600);
+  await writeDurably(joinPath(folder, "cert.pem"), cert, 0o600);
+}
+
+/** Undefined: none, or not whole. */
+async function readCredentials(folder: string): Promise<Credentials | undefined> {
+  const read = async (name: string): Promise<string> =>
+    await readFile(joinPath(folder, name), "utf8").catch((error: NodeJS.ErrnoException) => {
+      if (error.code === "ENOENT") return "";
+      throw error;
+    });
+  const [ca, cert, key] = await Promise.all(["ca.pem", "cert.pem", "key.pem"].map(read));
+  if (!ca || !cert || !key) return undefined;
+  try {
+    return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key)) ? { ca, cert, key } : undefined;
+  } catch {
+    return undefined;
+  }
+}

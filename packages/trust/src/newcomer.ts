@@ -1,0 +1,100 @@
+/**
+ * How a newcomer becomes a part of a cluster: it meets a gateway that it cannot trust yet, compares the authority that it
+ * shows with the SHA-256 in the token, and only then sends the token, over a connection that this authority vouches for.
+ */
+import { once } from "node:events";
+import { X509Certificate } from "node:crypto";
+import { connect, type DetailedPeerCertificate } from "node:tls";
+import { parseAddress } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
+import { ClusterService } from "@cloche/protocol/host-registry";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
+import { type Credentials, requestCertificate } from "./authority.ts";
+import { isOfToken } from "./join-token.ts";
+import { connectWith } from "./rpc-client.ts";
+import { clientSettings } from "./tls-settings.ts";
+
+const meetMs = 5_000;
+const joinMs = 15_000;
+
+/** Throws `unavailable` when no gateway answers, `unauthenticated` when they refuse the token or have another authority. */
+export async function join(gateways: readonly string[], token: string, id: string): Promise<Credentials> {
+  let away: ClocheError | undefined;
+  for (const address of gateways) {
+    try {
+      return await joinThrough(address, token, id);
+    } catch (thrown) {
+      const error = ClocheError.from(thrown);
+      if (error.code !== "unavailable") throw error;
+      away = error;
+    }
+  }
+  throw away ?? new ClocheError("failed_precondition", "no gateway is named");
+}
+
+async function joinThrough(address: string, token: string, id: string): Promise<Credentials> {
+  const ca = await authorityOf(address, token);
+  const { key, request } = await requestCertificate();
+  // A gateway's certificate of this authority, as everywhere; none of its own yet.
+  const {
+    cert: _cert,
+    key: _key,
+    ...settings
+  } = clientSettings({ ca, cert: "", key: "" }, { role: "gateway" });
+  const connection = connectWith(address, () => settings);
+  try {
+    const client = createClient(ClusterService, connection.transport);
+    const { certificate } = await client.join(
+      { token, id, certificateRequest: request },
+      { timeoutMs: joinMs },
+    );
+    return { ca, cert: certificate, key };
+  } catch (thrown) {
+    const { code, rawMessage } = ConnectError.from(thrown);
+    if (code === Code.Unauthenticated)
+      throw new ClocheError("unauthenticated", rawMessage, { cause: thrown });
+    if (code === Code.InvalidArgument)
+      throw new ClocheError("invalid_argument", rawMessage, { cause: thrown });
+    throw new ClocheError("unavailable", `the gateway at ${address} does not answer`, { cause: thrown });
+  } finally {
+    connection.close();
+  }
+}
+
+/** The certificate of the authority that the token names, PEM, as the gateway shows it. */
+async function authorityOf(address: string, token: string): Promise<string> {
+  const { host, port } = parseAddress(address);
+  // Nothing is sent on this connection, and what it shows counts only when the token names it.
+  const socket = connect({
+    host,
+    port,
+    rejectUnauthorized: false,
+    minVersion: "TLSv1.3",
+    ALPNProtocols: ["h2"],
+  });
+  try {
+    await once(socket, "secureConnect", { signal: AbortSignal.timeout(meetMs) });
+    const shown = pemOf(socket.getPeerCertificate(true));
+    const ca = shown.find((pem) => isOfToken(token, pem));
+    if (ca !== undefined) return ca;
+  } catch (cause) {
+    throw new ClocheError("unavailable", `the gateway at ${address} cannot be reached`, { cause });
+  } finally {
+    socket.destroy();
+  }
+  throw new ClocheError(
+    "unauthenticated",
+    `${address} is no gateway of the cluster that the join token names: nothing was sent to it`,
+  );
+}
+
+/** What was shown, from the leaf on. */
+function pemOf(leaf: DetailedPeerCertificate): string[] {
+  const shown: string[] = [];
+  const seen = new Set<DetailedPeerCertificate>();
+  for (let at = leaf; at?.raw !== undefined && !seen.has(at); at = at.issuerCertificate) {
+    seen.add(at);
+    shown.push(new X509Certificate(at.raw).toString());
+  }
+  return shown;
+}

@@ -1,0 +1,117 @@
+/**
+ * Connect services over HTTP/2 on the sockets of a ClusterPort. Handlers learn who calls from `callerOf`; the certificate
+ * is read once a connection. A connection whose other side does not answer a PING is ended, so that the streams of a
+ * computer that is gone do not stay.
+ */
+import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
+import type { TLSSocket } from "node:tls";
+import {
+  Code,
+  ConnectError,
+  type ConnectRouter,
+  createContextKey,
+  createContextValues,
+  type HandlerContext,
+  type Interceptor,
+} from "@connectrpc/connect";
+import { connectNodeAdapter } from "@connectrpc/connect-node";
+import { type Identity, identityOf, type Role } from "./identity.ts";
+
+const pingEveryMs = 5_000;
+/** Of a request or a message of one. The largest are lists of packs. */
+const messageBytesMax = 32 * 1024 * 1024;
+/** Streams that one connection may have open at once. */
+const streamsMax = 10_000;
+/** What runs may end in that time after `close`. */
+const closeMs = 2_000;
+
+const callerKey = createContextKey<Identity | undefined>(undefined, { description: "caller" });
+
+/** Who makes the call; undefined: a caller without a certificate. */
+export const callerOf = ({ values }: HandlerContext): Identity | undefined => values.get(callerKey);
+
+/** The id of the caller, whose role must be `role`; undefined: it has another one. */
+export function idOf(context: HandlerContext, role: Role): string | undefined {
+  const caller = callerOf(context);
+  return caller?.role === role ? caller.id : undefined;
+}
+
+/** Refuses the calls of a service to callers of all roles but these: `router.service(…, { interceptors: [onlyFor("edge")] })`. */
+export const onlyFor =
+  (...allowed: readonly Role[]): Interceptor =>
+  (next) =>
+  async (request) => {
+    const caller = request.contextValues.get(callerKey);
+    if (caller !== undefined && allowed.includes(caller.role)) return await next(request);
+    throw new ConnectError(
+      `this call is for parts of the cluster with the role ${allowed.join(" or ")}`,
+      Code.PermissionDenied,
+    );
+  };
+
+export class RpcServer {
+  readonly #server: Http2Server;
+  readonly #sessions = new Set<ServerHttp2Session>();
+  readonly #callers = new WeakMap<object, Identity>();
+
+  constructor(routes: (router: ConnectRouter) => void) {
+    const handler = connectNodeAdapter({
+      routes,
+      readMaxBytes: messageBytesMax,
+      contextValues: (request) => {
+        const { stream } = request as unknown as { stream?: { session?: object } };
+        return createContextValues().set(callerKey, this.#callers.get(stream?.session ?? this));
+      },
+    });
+    this.#server = createServer(
+      { settings: { maxConcurrentStreams: streamsMax, initialWindowSize: 1024 * 1024 } },
+      handler,
+    );
+    this.#server.on("session", (session) => this.#opened(session));
+    this.#server.on("sessionError", () => undefined);
+  }
+
+  /** Speaks HTTP/2 on it from here on. */
+  serve(socket: TLSSocket): void {
+    socket.on("error", () => socket.destroy());
+    this.#server.emit("connection", socket);
+  }
+
+  #opened(session: ServerHttp2Session): void {
+    this.#sessions.add(session);
+    const caller = identityOf(session.socket as TLSSocket);
+    if (caller !== undefined) this.#callers.set(session, caller);
+    let isAnswered = true;
+    const pinging = setInterval(() => {
+      if (session.closed || session.destroyed) return clearInterval(pinging);
+      if (!isAnswered) return session.destroy(new ConnectError("no answer to a ping", Code.Unavailable));
+      isAnswered = false;
+      session.ping(() => {
+        isAnswered = true;
+      });
+    }, pingEveryMs);
+    pinging.unref();
+    session.on("error", () => session.destroy());
+    session.once("close", () => {
+      clearInterval(pinging);
+      this.#sessions.delete(session);
+    });
+  }
+
+  /** How many are open. */
+  get connections(): number {
+    return this.#sessions.size;
+  }
+
+  /** Calls under way get a moment to end. */
+  async close(): Promise<void> {
+    const closed = [...this.#sessions].map(
+      (session) => new Promise<void>((resolve) => void session.close(resolve)),
+    );
+    const timer = setTimeout(() => {
+      for (const session of this.#sessions) session.destroy();
+    }, closeMs);
+    await Promise.all(closed);
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,178 @@
+/** An edge and a host on other computers of one cluster: agents through the relay, checkpoint routes over HTTP/1.1, on one port. */
+import { once } from "node:events";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { hostDataPlane } from "@cloche/edge";
+import { type HostDataPlane, relay, serveDataPlane } from "@cloche/host";
+import { relayProtocol } from "@cloche/protocol";
+import {
+  Authority,
+  clientSettings,
+  ClusterPort,
+  type Identity,
+  requestCertificate,
+  serverSettings,
+} from "@cloche/trust";
+import { silentLog } from "@cloche/base";
+import { afterAll, beforeAll, beforeEach, expect, it } from "vitest";
+import { sandboxA } from "../../packages/edge/src/testing/fake-gateway.ts";
+import { Rig, until } from "../../packages/edge/src/testing/rig.ts";
+
+const host: Identity = { role: "host", id: "h-1" };
+let authority: Authority;
+let rig: Rig;
+let port: ClusterPort;
+let held = 0;
+let opened = 0;
+/** What the host does with a request of the data plane. */
+let onHost: HostDataPlane;
+
+async function credentials(identity: Identity) {
+  const { key, request } = await requestCertificate();
+  return { ca: authority.certificate, key, cert: await authority.issue(identity, request, Date.now()) };
+}
+
+beforeAll(async () => {
+  authority = await Authority.open(async (_name, value) => value, Buffer.alloc(32, 7), Date.now());
+  const edge = await credentials({ role: "edge", id: "e-1" });
+  const links = { tlsTo: (id: string) => clientSettings(edge, { role: "host", id }) };
+  const limits = { halfClosedGraceMs: 50 };
+  rig = await Rig.startChannel({ links, limits, hostDataPlane: hostDataPlane(links) });
+  const needs = {
+    agentOf: () => ({ host: "127.0.0.1", port: rig.agentPort }),
+    async hold() {
+      held += 1;
+      return () => undefined;
+    },
+    log: silentLog,
+  };
+  const dataPlane = serveDataPlane((...call) => onHost(...call));
+  port = await ClusterPort.listen({
+    tls: serverSettings(await credentials(host)),
+    protocols: {
+      [relayProtocol]: {
+        roles: ["edge"],
+        serve(socket) {
+          opened += 1;
+          relay(needs, socket);
+        },
+      },
+      "http/1.1": { roles: ["edge"], serve: (socket) => dataPlane.serve(socket) },
+    },
+    address: "127.0.0.1",
+    port: 0,
+    log: silentLog,
+  });
+});
+afterAll(async () => {
+  await rig[Symbol.asyncDispose]();
+  await port.close();
+});
+beforeEach(() => {
+  held = 0;
+  opened = 0;
+  rig.seen.length = 0;
+  rig.gateway.set({
+    sandboxId: sandboxA,
+    hostId: "h-1",
+    hostAddress: `127.0.0.1:${port.port}`,
+    agentHost: "192.0.2.1",
+  });
+});
+
+it("asks the agent through the relay, on connections that are kept", async () => {
+  const headers = await rig.bearer();
+  for (let i = 0; i < 3; i += 1) {
+    const answer = await rig.ask({ method: "PUT", path: "/v1/store/a", headers, body: `body ${i}` });
+    expect(answer.status, answer.body).toBe(200);
+  }
+  expect(rig.seen.map(({ body }) => body)).toEqual(["body 0", "body 1", "body 2"]);
+  expect(opened).toBe(1);
+  expect(held).toBeGreaterThan(3);
+});
+
+it("carries large bodies both ways, and rouses nothing through the gateway", async () => {
+  rig.gateway.set({ sandboxId: sandboxA, doze: 1 });
+  rig.onAgent = (request, response) => void request.pipe(response);
+  const body = Buffer.alloc(3_000_000, "x");
+  const headers = await rig.bearer();
+  const answer = await rig.ask({ method: "PUT", path: "/v1/files/content?path=/a", headers, body });
+  rig.onAgent = undefined;
+  expect([answer.status, answer.body.length]).toEqual([200, body.length]);
+  expect(rig.gateway.roused).toEqual([]);
+});
+
+it("reaches no other host than the route names", async () => {
+  rig.gateway.set({ sandboxId: sandboxA, hostId: "h-2" });
+  const headers = await rig.bearer();
+  const agent = await rig.ask({ path: "/v1/store/a", headers });
+  expect([agent.status, JSON.parse(agent.body).code, agent.headers["retry-after"]]).toEqual([
+    503,
+    "unavailable",
+    "1",
+  ]);
+  let isAsked = false;
+  onHost = () => void (isAsked = true);
+  const checkpoints = await rig.ask({ path: "/v1/checkpoint/list", headers });
+  expect([checkpoints.status, JSON.parse(checkpoints.body).code]).toEqual([503, "unavailable"]);
+  expect([isAsked, opened, rig.seen]).toEqual([false, 0, []]);
+});
+
+it("passes checkpoint routes on to the host as they are, and its answers back", async () => {
+  const seen: [string, string, string][] = [];
+  onHost = (request: IncomingMessage, response: ServerResponse, { sandboxId, requestId }) => {
+    void (async () => {
+      let body = "";
+      for await (const chunk of request) body += String(chunk);
+      seen.push([
+        `${request.method} ${request.url} ${request.headers.authorization}`,
+        body,
+        `${sandboxId} ${requestId}`,
+      ]);
+      response.setHeader("retry-after", "7");
+      response.writeHead(409, { "content-type": "application/json" });
+      response.end('{"code":"aborted"}');
+    })();
+  };
+  const named = { "x-request-id": "asked-1", origin: "https://app.example" };
+  const headers = { ...(await rig.bearer()), ...named, "content-type": "application/json" };
+  const answer = await rig.ask({ method: "POST", path: "/v1/checkpoint?a=b", headers, body: '{"name":"x"}' });
+  expect([answer.status, answer.body]).toEqual([409, '{"code":"aborted"}']);
+  expect(answer.headers).toMatchObject({
+    "retry-after": "7",
+    "x-request-id": "asked-1",
+    "access-control-allow-origin": "*",
+  });
+  expect(seen).toEqual([
+    [`POST /v1/checkpoint?a=b ${headers.authorization}`, '{"name":"x"}', `${sandboxA} asked-1`],
+  ]);
+});
+
+it("tells the host when the client has gone, and the client when the host has", async () => {
+  let isGone = false;
+  onHost = (request, response) => {
+    response.once("close", () => (isGone = true));
+    if (request.method === "DELETE") request.socket.destroy();
+  };
+  const headers = await rig.bearer();
+  const asking = rig.request({ method: "POST", path: "/v1/checkpoint/wait", headers });
+  asking.on("error", () => undefined);
+  asking.end("{}");
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  asking.destroy();
+  await until(() => isGone);
+  const cut = await rig.ask({ method: "DELETE", path: "/v1/checkpoint/ckpt-1", headers });
+  expect([cut.status, JSON.parse(cut.body).code]).toEqual([503, "unavailable"]);
+});
+
+it("the host takes no request that does not say whose it is", async () => {
+  const tls = clientSettings(await credentials({ role: "edge", id: "e-1" }), host);
+  const { connect } = await import("node:tls");
+  const socket = connect({ ...tls, host: "127.0.0.1", port: port.port, ALPNProtocols: ["http/1.1"] });
+  await once(socket, "secureConnect");
+  let answer = "";
+  socket.on("data", (chunk) => (answer += String(chunk)));
+  socket.write("GET /v1/checkpoint/list HTTP/1.1\r\nConnection: close\r\n\r\n");
+  await once(socket, "end");
+  socket.destroy();
+  expect(answer).toMatch(/^HTTP\/1.1 400 .*names no sandbox/s);
+});
