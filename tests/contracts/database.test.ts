@@ -125,20 +125,42 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
       expect(await db.sandboxes.change(record, { state: "SANDBOX_STATE_ERROR" }, nowMs + 70)).toBeUndefined();
       expect(await db.usage.totalMs(query(0, 900))).toBe(10);
     });
-
-    it("counts sandboxes by state", async () => {
-      await run(0, Infinity);
-      await run(0, Infinity, { teamId: "team-b" });
-      await insert({});
-      const counts = (await db.sandboxes.countByState()).toSorted((a, b) => (a.state < b.state ? -1 : 1));
-      expect(counts).toEqual([
-        { state: "SANDBOX_STATE_CREATING", count: 1 },
-        { state: "SANDBOX_STATE_RUNNING", count: 2 },
-      ]);
-    });
   });
 
   describe("sandboxes", () => {
+    it("of a team are as many as it may have, those being deleted left out, whoever is first", async () => {
+      const most = 5;
+      const make = () => {
+        const record = aSandbox();
+        return db.sandboxes.insert([rowOf(record)], { ofTeamMax: most }).then(() => record);
+      };
+      const tries = await Promise.allSettled(Array.from({ length: 12 }, make));
+      const made = tries.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+      expect(made).toHaveLength(most);
+      await expect(make()).rejects.toThrow("the team has 5 sandboxes; at most 5 are allowed");
+      const [refused, deleted] = made;
+      if (refused === undefined || deleted === undefined) throw new Error("nothing was made");
+      const operation = await db.operations.ofSandbox(refused.id);
+      if (operation === undefined) throw new Error("it has no operation");
+      await db.sandboxes.remove(refused, { end: operation });
+      await make();
+      const begin = anOperation({ sandboxId: deleted.id, kind: "delete" });
+      const going = await db.sandboxes.change(deleted, { state: "SANDBOX_STATE_DELETING" }, nowMs, { begin });
+      await make();
+      await db.sandboxes.remove(going ?? deleted, { end: begin });
+      await expect(make()).rejects.toMatchObject({ code: "resource_exhausted" });
+    });
+
+    it("are read in pages, by id", async () => {
+      const ids = [];
+      for (let index = 0; index < 5; index += 1) ids.push((await insert({})).id);
+      const pages: string[][] = [];
+      for (let after = ""; pages.at(-1)?.length !== 0; after = pages.at(-1)?.at(-1) ?? "")
+        pages.push((await db.sandboxes.page(after, 2)).map(({ id }) => id));
+      expect(pages.map((page) => page.length)).toEqual([2, 2, 1, 0]);
+      expect(pages.flat()).toEqual(ids.toSorted());
+    });
+
     it("come back as they were written, whatever characters they hold", async () => {
       const text = `"quotes" 'single' \\ %_ ; -- \u{1f514} 日本`;
       const record = await insert({

@@ -16,11 +16,11 @@ export interface GatewayMetrics {
 
 export function gatewayMetrics(
   metrics: Metrics,
-  countByState: () => Promise<{ state: SandboxState; count: number }[]>,
+  countByState: () => ReadonlyMap<SandboxState, number>,
   fleet?: Pick<Fleet, "rows">,
 ): GatewayMetrics {
   metrics.gauge("cloche_sandboxes", "Sandboxes by state.", async () => {
-    const counts = new Map((await countByState()).map(({ state, count }) => [state, count]));
+    const counts = countByState();
     return sandboxStates.map((state) => ({ labels: { state }, value: counts.get(state) ?? 0 }));
   });
   metrics.gauge(

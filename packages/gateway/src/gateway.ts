@@ -144,11 +144,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       ? { id: hostId, client: options.host }
       : { hosts: database.hosts, connect: options.hosts };
   const fleet = new Fleet(source, clock, log);
-  const metrics = gatewayMetrics(
-    options.metrics ?? new Metrics(),
-    () => database.sandboxes.countByState(),
-    fleet,
-  );
+  const metrics = gatewayMetrics(options.metrics ?? new Metrics(), () => table.countByState(), fleet);
   const reachable = (): string[] => fleet.ids().filter((id) => fleet.isSyncedWith(id));
   const ownWatches = fleet.isCluster
     ? new HostWatches({ hosts: database.hosts, owner, reachable, clock, log })
@@ -220,7 +216,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const { sandboxes } = database;
   const checkpointer = new Checkpointer({ sandboxes, fleet, audit, clock, log, randomBytes });
 
-  const readAll = async (): Promise<void> => table.recordsListed(await database.sandboxes.all());
+  const readAll = (): Promise<void> => records.readAll(table.ids());
   const follower =
     database.changes &&
     new ChangeFollower({

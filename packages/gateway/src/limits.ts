@@ -80,6 +80,8 @@ export const gatewayLimits = {
   /** What other gateways change: looked for this often where nobody tells, so much at once, kept and dropped so often. */
   changeLookMs: 1_000,
   changePage: 1_000,
+  /** Records that are read at once where all are. */
+  recordsPage: 500,
   changeKeepMs: 3_600_000,
   changePruneMs: 60_000,
   /** A sequence that was passed over is asked for this long; at a start those among the newest so many. */

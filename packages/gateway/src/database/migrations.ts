@@ -348,6 +348,17 @@ const migrations: readonly Migration[] = [
       .addColumn("watch_until", "bigint", (c) => c.notNull())
       .execute();
   },
+
+  async function version14(schema, db) {
+    await schema
+      .alterTable("teams")
+      .addColumn("sandboxes", "integer", (c) => c.notNull().defaultTo(0))
+      .execute();
+    await sql`
+      update teams set sandboxes = (
+        select count(*) from sandboxes where team_id = teams.id and state <> 'SANDBOX_STATE_DELETING'
+      )`.execute(db);
+  },
 ];
 
 export const schemaVersion = migrations.length;

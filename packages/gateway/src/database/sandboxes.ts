@@ -12,6 +12,8 @@ import { insertOperation, type OperationRecord, type OperationTurn } from "./ope
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
 import type { SandboxRow, Schema } from "./schema.ts";
 import { nameImagePacks } from "./image-packs.ts";
+import { listSandboxes, type SandboxQuery } from "./sandbox-list.ts";
+import { countSandboxes } from "./team-count.ts";
 import { closeInterval, openInterval } from "./usage.ts";
 
 export interface SandboxWrite {
@@ -57,30 +59,6 @@ export interface SandboxRemoval {
   freesKey?: boolean;
 }
 
-export interface SandboxQuery {
-  teamId: string;
-  states: readonly SandboxState[];
-  metadata: Readonly<Record<string, string>>;
-  /** Only names that begin with it. */
-  namePrefix?: string;
-  /** Default: newest first. */
-  order?: SandboxOrder;
-  /** Only sandboxes behind this one, in that order. */
-  after?: SandboxPosition;
-  limit?: number;
-}
-
-export interface SandboxOrder {
-  /** Sandboxes of one name: by age. */
-  by: "created_at" | "name";
-  isDescending: boolean;
-}
-
-const newestFirst: SandboxOrder = { by: "created_at", isDescending: true };
-
-/** Of a sandbox in a list. New ones change no other's. */
-export type SandboxPosition = Pick<SandboxRecord, "name" | "ordinal">;
-
 /** Another sandbox has the id or the ordinal: another gateway was first. Nothing was written. */
 export class IdTaken extends ClocheError {
   constructor() {
@@ -111,54 +89,26 @@ export class Sandboxes {
     return rows.map(sandboxFromRow);
   }
 
-  async list(query: SandboxQuery): Promise<SandboxRecord[]> {
-    const { by, isDescending } = query.order ?? newestFirst;
-    const direction = isDescending ? "desc" : "asc";
-    let select = this.#db.selectFrom("sandboxes as s").selectAll("s").where("team_id", "=", query.teamId);
-    if (by === "name") select = select.orderBy("name", direction);
-    select = select.orderBy("ordinal", direction);
-    if (query.states.length > 0) select = select.where("state", "in", query.states);
-    if (query.namePrefix) {
-      const end = behindPrefix(query.namePrefix);
-      select = select.where("name", ">=", query.namePrefix);
-      if (end !== undefined) select = select.where("name", "<", end);
-    }
-    if (query.after !== undefined) {
-      const { name, ordinal } = query.after;
-      const behind = sql.raw(isDescending ? "<" : ">");
-      const row = by === "name" ? sql`(s.name, s.ordinal)` : sql`s.ordinal`;
-      const last =
-        by === "name" ? sql`(${name}, cast(${ordinal} as bigint))` : sql`cast(${ordinal} as bigint)`;
-      select = select.where(sql<boolean>`${row} ${behind} ${last}`);
-    }
-    if (query.limit !== undefined) select = select.limit(query.limit);
-    for (const [key, value] of Object.entries(query.metadata)) {
-      select = select.where(({ exists, selectFrom }) =>
-        exists(
-          selectFrom("sandbox_metadata as m")
-            .select("m.key")
-            .whereRef("m.sandbox_id", "=", "s.id")
-            .where("m.key", "=", key)
-            .where("m.value", "=", value),
-        ),
-      );
-    }
-    return (await select.execute()).map(sandboxFromRow);
-  }
-
-  /** Of every team. */
-  async countByState(): Promise<{ state: SandboxState; count: number }[]> {
-    const rows = await this.#db
-      .selectFrom("sandboxes")
-      .select((e) => ["state", e.fn.countAll().as("count")])
-      .groupBy("state")
-      .execute();
-    return rows.map(({ state, count }) => ({ state: state as SandboxState, count: Number(count) }));
+  /** Of a team: those that the query is about, in its order. */
+  list(query: SandboxQuery): Promise<SandboxRecord[]> {
+    return listSandboxes(this.#db, query);
   }
 
   /** Of every team. */
   async all(): Promise<SandboxRecord[]> {
     return (await this.#db.selectFrom("sandboxes").selectAll().execute()).map(sandboxFromRow);
+  }
+
+  /** Of every team, by id, those behind `afterId`: at most `limit`. */
+  async page(afterId: string, limit: number): Promise<SandboxRecord[]> {
+    const rows = await this.#db
+      .selectFrom("sandboxes")
+      .selectAll()
+      .where("id", ">", afterId)
+      .orderBy("id")
+      .limit(limit)
+      .execute();
+    return rows.map(sandboxFromRow);
   }
 
   async ofHost(hostId: string): Promise<SandboxRecord[]> {
@@ -240,9 +190,8 @@ export class Sandboxes {
     await this.#db.transaction().execute(async (tx) => {
       const first = rows[0]?.record;
       if (first === undefined) return;
-      // Before the room: what was made already needs none.
+      // First: what was made already needs no room.
       if (key !== undefined) await insertKey(tx, key, first.createdAtMs);
-      if (ofTeamMax > 0) await checkRoom(tx, first.teamId, ofTeamMax, rows.length);
       for (const { record, begin, audit } of rows) {
         const { numInsertedOrUpdatedRows } = await tx
           .insertInto("sandboxes")
@@ -259,6 +208,7 @@ export class Sandboxes {
         rows.map(({ record }) => record.id),
       );
       const reservations = rows.map(({ record }) => ({ before: undefined, after: record }));
+      await countSandboxes(tx, reservations, ofTeamMax);
       if (this.#isShared) await reserve(tx, reservations, room);
     });
     this.#changes?.announce();
@@ -297,7 +247,7 @@ export class Sandboxes {
         }
         return true;
       },
-      (db) => this.#reserve(db, changes, nexts),
+      (db) => this.#account(db, changes, nexts),
     );
     return isWritten ? nexts : undefined;
   }
@@ -319,18 +269,22 @@ export class Sandboxes {
         return result.numDeletedRows === 1n;
       },
       async (db) => {
-        await reserve(db, [{ before: read, after: undefined }]);
+        const gone = [{ before: read, after: undefined }];
+        await countSandboxes(db, gone);
+        if (this.#isShared) await reserve(db, gone);
         return true;
       },
     );
   }
 
-  async #reserve(
+  async #account(
     db: Transaction<Schema>,
     changes: readonly SandboxChange[],
     nexts: readonly SandboxRecord[],
   ): Promise<boolean> {
     const reservations = changes.map(({ read }, index) => ({ before: read, after: nexts[index] }));
+    await countSandboxes(db, reservations);
+    if (!this.#isShared) return true;
     for (const { read, write } of changes)
       if (write.leavesLostHost === true && !(await holdLost(db, read.hostId))) return false;
     await reserve(db, reservations, changes.find(({ write }) => write.room !== undefined)?.write.room);
@@ -344,13 +298,13 @@ export class Sandboxes {
   async #allOrNothing(
     ids: readonly string[],
     run: (db: Transaction<Schema>) => Promise<boolean>,
-    reserveRoom: (db: Transaction<Schema>) => Promise<boolean>,
+    account: (db: Transaction<Schema>) => Promise<boolean>,
   ): Promise<boolean> {
     try {
       await this.#db.transaction().execute(async (tx) => {
         if (!(await run(tx))) throw new MovedOn();
         await this.#changes?.note(tx, ids);
-        if (this.#isShared && !(await reserveRoom(tx))) throw new MovedOn();
+        if (!(await account(tx))) throw new MovedOn();
       });
       this.#changes?.announce();
       return true;
@@ -369,18 +323,6 @@ const isActedOn = ({ and, eb, or }: ExpressionBuilder<Schema, "sandboxes">) =>
     ]),
     and([eb("on_timeout", "=", "suspend"), eb("state", "in", timeoutStates)]),
   ]);
-
-/** The least text behind all that begin with `prefix`, in the order of their bytes; undefined: there is none. */
-function behindPrefix(prefix: string): string | undefined {
-  const points = [...prefix].map((one) => one.codePointAt(0) as number);
-  for (let last = points.pop(); last !== undefined; last = points.pop()) {
-    if (last === 0x10_ff_ff) continue;
-    // Surrogates are no characters of their own.
-    const next = last === 0xd7_ff ? 0xe0_00 : last + 1;
-    return String.fromCodePoint(...points, next);
-  }
-  return undefined;
-}
 
 /** Rolls the transaction back; never leaves this file. */
 class MovedOn extends Error {}
@@ -459,33 +401,6 @@ async function writeMetadata(
   await db.deleteFrom("sandbox_metadata").where("sandbox_id", "=", sandboxId).execute();
   const rows = Object.entries(metadata).map(([key, value]) => ({ sandbox_id: sandboxId, key, value }));
   if (rows.length > 0) await db.insertInto("sandbox_metadata").values(rows).execute();
-}
-
-async function checkRoom(
-  tx: Transaction<Schema>,
-  teamId: string,
-  max: number,
-  wanted: number,
-): Promise<void> {
-  // Holds the team's row: of two that take the last place, one waits and then counts the other.
-  await tx
-    .updateTable("teams")
-    .set((e) => ({ name: e.ref("name") }))
-    .where("id", "=", teamId)
-    .execute();
-  const { count } = await tx
-    .selectFrom("sandboxes")
-    .select((e) => e.fn.countAll().as("count"))
-    .where("team_id", "=", teamId)
-    .where("state", "!=", "SANDBOX_STATE_DELETING")
-    .executeTakeFirstOrThrow();
-  const more = wanted === 1 ? "" : `, and ${wanted} more are asked for`;
-  if (Number(count) + wanted > max)
-    throw new ClocheError(
-      "resource_exhausted",
-      `the team has ${count} sandboxes${more}; at most ${max} are allowed: delete some first`,
-      { resource: "quota" },
-    );
 }
 
 const columnOf: { [Field in keyof Required<SandboxPatch>]: keyof SandboxRow } = {

@@ -8,6 +8,8 @@ export interface TeamRow {
   id: string;
   name: string;
   created_at: number;
+  /** How many it has, those being deleted left out. */
+  sandboxes: number;
 }
 
 export interface ApiKeyRow {

@@ -17,7 +17,7 @@ export class Teams {
   async insert(team: Team): Promise<void> {
     await this.#db
       .insertInto("teams")
-      .values({ id: team.id, name: team.name, created_at: team.createdAtMs })
+      .values({ id: team.id, name: team.name, created_at: team.createdAtMs, sandboxes: 0 })
       .execute();
   }
 

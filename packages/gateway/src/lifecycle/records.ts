@@ -4,6 +4,7 @@
  */
 import type { Database } from "../database/database.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import { gatewayLimits } from "../limits.ts";
 import type {
   InsertOptions,
   NewRow,
@@ -76,6 +77,28 @@ export class Records {
       for (const id of ids) if (!told.has(id)) this.#tell(id, records.get(id));
       ids = ids.filter((id) => told.has(id));
     }
+  }
+
+  /** Tells of every record that there is; a page at a time, so that nothing else waits for long. */
+  async readAll(known: Iterable<string>): Promise<void> {
+    const left = new Set(known);
+    for (let afterId = ""; ; ) {
+      const told = new Set<string>();
+      this.#toldMeanwhile.add(told);
+      const page = await this.#sandboxes
+        .page(afterId, gatewayLimits.recordsPage)
+        .finally(() => this.#toldMeanwhile.delete(told));
+      for (const record of page) {
+        left.delete(record.id);
+        if (!told.has(record.id)) this.#tell(record.id, record);
+      }
+      const last = page.at(-1);
+      if (last === undefined) break;
+      afterId = last.id;
+    }
+    const gone = [...left];
+    for (let start = 0; start < gone.length; start += gatewayLimits.recordsPage)
+      await this.hear(gone.slice(start, start + gatewayLimits.recordsPage));
   }
 
   /**

@@ -34,6 +34,7 @@ export class RouteTable {
   readonly #linkKeyOf: (sandboxId: string) => Uint8Array;
   readonly #listed = new Map<string, Listed>();
   readonly #ofHost = new Map<string, Set<string>>();
+  readonly #counts = new Map<SandboxState, number>();
   readonly #routes = new Map<string, Route>();
   readonly #watchers = new Set<RouteWatcher>();
 
@@ -66,11 +67,14 @@ export class RouteTable {
     this.machineChanged(sandboxId);
   }
 
-  /** These are all that there are. */
-  recordsListed(records: readonly SandboxRecord[]): void {
-    const ids = new Set(records.map(({ id }) => id));
-    for (const id of this.#listed.keys()) if (!ids.has(id)) this.recordChanged(id, undefined);
-    for (const record of records) this.recordChanged(record.id, record);
+  /** Of every team, those that there are. */
+  countByState(): ReadonlyMap<SandboxState, number> {
+    return this.#counts;
+  }
+
+  /** Ids of all records that are known. */
+  ids(): IterableIterator<string> {
+    return this.#listed.keys();
   }
 
   machineChanged(sandboxId: string): void {
@@ -89,7 +93,10 @@ export class RouteTable {
   }
 
   #list(sandboxId: string, listed: Listed | undefined): void {
-    const before = this.#listed.get(sandboxId)?.hostId;
+    const known = this.#listed.get(sandboxId);
+    const before = known?.hostId;
+    if (known !== undefined) this.#count(known.state, -1);
+    if (listed !== undefined) this.#count(listed.state, 1);
     if (listed === undefined) this.#listed.delete(sandboxId);
     else this.#listed.set(sandboxId, listed);
     if (before === listed?.hostId) return;
@@ -101,6 +108,10 @@ export class RouteTable {
     if (listed === undefined) return;
     const ids = this.#ofHost.get(listed.hostId) ?? new Set();
     this.#ofHost.set(listed.hostId, ids.add(sandboxId));
+  }
+
+  #count(state: SandboxState, more: number): void {
+    this.#counts.set(state, (this.#counts.get(state) ?? 0) + more);
   }
 
   keysChanged(): void {

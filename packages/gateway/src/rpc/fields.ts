@@ -18,7 +18,7 @@ import {
   parseAllowedDomain,
   type PublicPorts,
 } from "@cloche/protocol";
-import type { SandboxOrder } from "../database/sandboxes.ts";
+import type { SandboxOrder } from "../database/sandbox-list.ts";
 
 const shown = (value: unknown): string => {
   const text = JSON.stringify(value) ?? String(value);

@@ -1,7 +1,7 @@
 /** Opaque page tokens: where the last page ended, and a mark of the filters and the order it was made with. */
 import { createHash } from "node:crypto";
 import { ClocheError } from "@cloche/protocol";
-import type { SandboxPosition, SandboxQuery } from "../database/sandboxes.ts";
+import type { SandboxPosition, SandboxQuery } from "../database/sandbox-list.ts";
 
 /** What a token belongs to; with anything else it is refused. */
 export type PageFilters = Required<Pick<SandboxQuery, "states" | "metadata" | "order" | "namePrefix">>;
