@@ -49,9 +49,9 @@ export const lifecycleDefences: readonly Defence[] = [
   },
   {
     what: "the quota is that of all clones",
-    file: "packages/gateway/src/database/sandboxes.ts",
-    find: "if (Number(count) + wanted > max)",
-    replace: "if (Number(count) >= max)",
+    file: "packages/gateway/src/database/team-count.ts",
+    find: `e(e("sandboxes", "+", more), "<=", max)`,
+    replace: `e("sandboxes", "<", max)`,
     project: "unit",
     test: "packages/gateway/src/rpc/fork-count.test.ts",
     named: "no room for all",

@@ -3,7 +3,7 @@
  * in one transaction with the operation it begins or ends and the audit entry that tells of it.
  */
 import { ClocheError, type SandboxState } from "@cloche/protocol";
-import { type ExpressionBuilder, type Kysely, sql, type Transaction } from "kysely";
+import { type ExpressionBuilder, type Kysely, type Transaction } from "kysely";
 import { type AuditEntry, insertAudit } from "./audit.ts";
 import type { Changes } from "./changes.ts";
 import { holdLost, reserve, type Room } from "./host-reservations.ts";
