@@ -5,7 +5,7 @@ import { AlreadyRunning } from "./control-socket.ts";
 import { printStatus } from "./status.ts";
 
 const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-key [--json] | prune-cache [--json] | update [--check] [--json] | take-over [--force] | backup <folder> | restore-backup <folder>
-       gateway | edge | host [--detach] | join-token <host|edge> [--reusable] [--hours N] | hosts [--json] | cordon | uncordon | drain <host id>
+       gateway | edge | host [--detach] | join-token <host|edge> [--reusable] [--hours N] [--json] | hosts [--json] | cordon | uncordon | drain <host id>
   up        set up what is missing, then serve until stopped; --detach returns when ready
   down      stop the service; running sandboxes are suspended and come back with the next start
   status    what runs and where; --json prints one JSON object
@@ -123,7 +123,7 @@ async function ofCluster(
       return 0;
     case "join-token": {
       const { printJoinToken } = await import("./cluster/operator-commands.ts");
-      await printJoinToken(config, name, { isReusable: has("--reusable"), hours });
+      await printJoinToken(config, name, { isReusable: has("--reusable"), json: has("--json"), hours });
       return 0;
     }
     case "hosts":

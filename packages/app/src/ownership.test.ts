@@ -249,3 +249,33 @@ async function copyInstallation(from: string, to: string): Promise<void> {
   await mkdir(to, { recursive: true });
   await cp(join(from, "installation.json"), join(to, "installation.json"));
 }
+
+describe("a cluster", () => {
+  const ofCluster = async (name: string, cluster: string) => {
+    const one = await service(name);
+    return { ...one, claim: () => Ownership.claim({ ...one.parts, cluster }) };
+  };
+  const id = "ins-aaaaaaaaaaaaaaaaaaaa";
+
+  it("has its places for all its gateways, at any time, and lets no other have them", async () => {
+    const [one, two] = [await ofCluster("one", id), await ofCluster("two", id)];
+    const owned = await Promise.all([one.claim(), two.claim()]);
+    await put(one.blobs);
+    await put(two.blobs);
+    const third = await ofCluster("three", id);
+    owned.push(await third.claim());
+    // A gateway that stops takes nothing from the others.
+    await owned.shift()?.release();
+    expect((await database.ownership.owner())?.seenAtMs).toBeGreaterThan(0);
+    await expect((await service("single")).claim()).rejects.toThrow(/belongs to another installation/);
+    await expect((await ofCluster("four", "ins-bbbbbbbbbbbbbbbbbbbb")).claim()).rejects.toThrow(
+      /belongs to another installation: installation ins-a+, home of a cluster on host its gateways/,
+    );
+    for (const rest of owned) await rest.release();
+  });
+
+  it("takes nothing that a single machine has", async () => {
+    await (await (await service("single")).claim()).release();
+    await expect((await ofCluster("one", id)).claim()).rejects.toThrow(/belongs to another installation/);
+  });
+});

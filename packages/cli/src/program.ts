@@ -5,6 +5,7 @@ import { addCompletionCommand, completeWord, printCandidates } from "./commands/
 import { addCopyCommand } from "./commands/cp.ts";
 import { addExecCommand } from "./commands/exec.ts";
 import { addForwardCommand } from "./commands/forward.ts";
+import { addClusterCommands } from "./commands/cluster.ts";
 import { addLocalServiceCommands } from "./commands/local-service.ts";
 import { addMcpCommand } from "./commands/mcp.ts";
 import { addOpenCommand } from "./commands/open.ts";
@@ -64,6 +65,7 @@ export function createProgram(registry: Omit<Registry, "program">): Registry {
     });
   const full: Registry = { ...registry, program };
   addLocalServiceCommands(full);
+  addClusterCommands(full);
   addSandboxCommands(full);
   addEgressCommand(full);
   addMetricsCommand(full);

@@ -20,11 +20,17 @@ async function withDatabase<T>(config: Config, work: (database: Database) => Pro
   }
 }
 
+export interface JoinTokenOptions {
+  isReusable: boolean;
+  json: boolean;
+  hours: number | undefined;
+}
+
 /** Prints the token alone to standard output; what it is good for to standard error. `hours`: default 1, of a reusable one a year. */
 export async function printJoinToken(
   config: Config,
   role: string,
-  { isReusable, hours = isReusable ? yearHours : 1 }: { isReusable: boolean; hours?: number | undefined },
+  { isReusable, json, hours = isReusable ? yearHours : 1 }: JoinTokenOptions,
 ): Promise<void> {
   const known = joining.find((one) => one === role);
   if (known === undefined)
@@ -33,7 +39,9 @@ export async function printJoinToken(
     const { tokens } = await openCluster(config, database);
     const nowMs = systemClock.nowMs();
     const until = rfc3339(nowMs + hours * hourMs);
-    console.log(tokens.issue(known, hours * hourMs, nowMs, isReusable));
+    const token = tokens.issue(known, hours * hourMs, nowMs, isReusable);
+    if (json) return console.log(JSON.stringify({ token, role, reusable: isReusable, expires_at: until }));
+    console.log(token);
     console.error(
       isReusable
         ? `for any number of ${known}s until ${until}: keep it as you keep a password`

@@ -17,7 +17,7 @@ function findCheckout(): string | undefined {
   }
 }
 
-const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update"]);
+const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update", "hosts", "join-token"]);
 
 /** The service is another trust domain, so it is started as a process of its own, as npm start does. */
 export async function runService(registry: Registry, words: string[]): Promise<boolean> {
@@ -41,7 +41,7 @@ export async function runService(registry: Registry, words: string[]): Promise<b
 }
 
 /** For those whose program answers in words, to people on standard error: what was done. `up` answers as status does. */
-async function runAndTell(registry: Registry, words: string[], done: object): Promise<void> {
+export async function runAndTell(registry: Registry, words: string[], done: object): Promise<void> {
   const { program, terminal } = registry;
   const isDone = await runService(registry, words);
   if (isDone && program.opts<{ json?: boolean }>().json === true) await printJson(terminal, done);
