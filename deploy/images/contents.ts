@@ -45,14 +45,14 @@ export function modulePaths(): string[] {
   const lock = JSON.parse(readFileSync(join(checkout, "package-lock.json"), "utf8")) as {
     packages: Record<string, Locked>;
   };
-  return (
-    Object.entries(lock.packages)
-      .filter(([path, one]) => path.startsWith("node_modules/") && !one.dev && !one.devOptional)
-      .map(([path]) => path)
-      // Node itself lies elsewhere in the image, and the other architecture's is not installed.
-      .filter((path) => !path.startsWith("node_modules/node-linux-") && isThere(path))
-      .toSorted()
-  );
+  const paths = Object.entries(lock.packages)
+    .filter(([path, one]) => path.startsWith("node_modules/") && !one.dev && !one.devOptional)
+    .map(([path]) => path)
+    // Node itself lies elsewhere in the image, and the other architecture's is not installed.
+    .filter((path) => !path.startsWith("node_modules/node-linux-") && isThere(path))
+    .toSorted();
+  // One below another comes with it; twice in an archive it would be a link to itself.
+  return paths.filter((path) => !paths.some((other) => path.startsWith(`${other}/`)));
 }
 
 const isThere = (path: string): boolean =>

@@ -57,6 +57,11 @@ describe("an image", () => {
     expect(manifest.layers.map(({ digest, size }) => blob(digest).length === size)).toEqual([true]);
   });
 
+  it("has nothing twice, which would be a link to itself", () => {
+    const paths = modulePaths();
+    expect(paths.filter((path) => paths.some((other) => path.startsWith(`${other}/`)))).toEqual([]);
+  });
+
   it("has the code of the service without its tests", () => {
     const files = codeFiles();
     expect(files).toContain("packages/app/src/main.ts");

@@ -15,6 +15,8 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { identify } from "../../packages/host/src/drivers/process-identity.ts";
+import { mountAt } from "../../packages/host/src/sys/mounts.ts";
+import { run } from "../../packages/host/src/sys/run.ts";
 import { cgroupTrees } from "../../packages/host/src/sys/launch-place.ts";
 import { cannotRun, inHome, type Lab, openLab } from "./lab.ts";
 
@@ -49,13 +51,28 @@ describe.skipIf(cannotRun)("a program that outlives the pod of its host", () => 
     const { host, pid } = await startPod([]);
     const before = await identify(pid);
     expect(before).toBeDefined();
+    const ended = once(host, "exit");
     await endPod();
-    expect(host.exitCode ?? host.signalCode).toBe("SIGKILL");
+    expect((await ended)[1]).toBe("SIGKILL");
     expect(await identify(pid)).toEqual(before);
     expect(readlinkSync(`/proc/${pid}/ns/mnt`)).toBe(readlinkSync("/proc/self/ns/mnt"));
     expect(readFileSync(`/proc/${pid}/cgroup`, "utf8")).not.toContain("kubepods");
     // Nothing keeps the pod in Terminating.
     expect(pods.filter((pod) => existsSync(pod))).toEqual([]);
+  });
+
+  it("finds the file of a mounted disk by its name again, which a loop device of the pod's mounts loses", async () => {
+    const [image, mountPoint] = [inHome(lab, "disk.ext4"), inHome(lab, "disk")];
+    mkdirSync(mountPoint);
+    await run(["truncate", "--size=16M", image]);
+    await run(["mke2fs", "-q", "-t", "ext4", "-b", "4096", image]);
+    await startPod([], [image, mountPoint]);
+    await endPod();
+    const request = { image, mountPoint, flags: 0, options: "errors=remount-ro", directIo: false };
+    expect(await mountAt(mountPoint)).toBeDefined();
+    // Attached there already is success, and anything else an error.
+    await expect(lab.native.attach(request)).resolves.toMatch(/^\/dev\/loop/);
+    await lab.native.detach(mountPoint);
   });
 
   it("dies with the pod where one tree is not left, which is why every one is", async () => {
@@ -67,14 +84,21 @@ describe.skipIf(cannotRun)("a program that outlives the pod of its host", () => 
 });
 
 /** A host in the pod that has started its program. */
-async function startPod(leave: readonly string[]): Promise<{ host: ChildProcess; pid: number }> {
+async function startPod(
+  leave: readonly string[],
+  disk: readonly string[] = ["", ""],
+): Promise<{ host: ChildProcess; pid: number }> {
   const words = [process.execPath, HOST, lab.nativeProgram, inHome(lab, "pid"), lab.tag];
   const node = String(process.pid);
-  const host = spawn("sh", ["-c", ENTER, "pod", ...words, node, ...leave], {
+  const host = spawn("sh", ["-c", ENTER, "pod", ...words, node, ...disk, ...leave], {
     env: { ...process.env, PODS: pods.join(" ") },
     stdio: ["pipe", "pipe", "inherit"],
   });
-  const [said] = (await once(host.stdout, "data")) as [Buffer];
+  const failed = once(host, "exit").then(([code]) =>
+    Promise.reject(new Error(`the host ended with ${code}`)),
+  );
+  failed.catch(() => undefined);
+  const [said] = (await Promise.race([once(host.stdout, "data"), failed])) as [Buffer];
   const pid = Number(said.toString());
   started.push(pid);
   return { host, pid };

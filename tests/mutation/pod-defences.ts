@@ -10,8 +10,8 @@ export const podDefences: readonly Defence[] = [
   {
     what: "what outlives a pod leaves its cgroups in every tree",
     file,
-    find: `apart: (argv) => ["sh", "-c", ENTER, "cloche-apart", ...groups, "--", ...argv],`,
-    replace: `apart: (argv) => ["sh", "-c", ENTER, "cloche-apart", ...groups.slice(1), "--", ...argv],`,
+    find: `["sh", "-c", ENTER, "cloche-apart", ...groups, "--", ...argv]`,
+    replace: `["sh", "-c", ENTER, "cloche-apart", ...groups.slice(1), "--", ...argv]`,
     ...outlive,
   },
   {
@@ -20,6 +20,15 @@ export const podDefences: readonly Defence[] = [
     find: `["nsenter", "--target", String(nodePid), "--mount", "--", ...argv]`,
     replace: `["env", "--", ...argv]`,
     ...outlive,
+  },
+  {
+    what: "disks are mounted from the node's mounts, whose names a loop device keeps",
+    file: "packages/host/src/sys/native.ts",
+    find: "return (this.#outliving ?? this).#callFor(OPERATION_MS, operation, ...args);",
+    replace: "return this.#callFor(OPERATION_MS, operation, ...args);",
+    project: "host",
+    test: "tests/host/outlive.test.ts",
+    named: "finds the file",
   },
   {
     what: "the unified tree of a hybrid is one of those that are left",

@@ -2,7 +2,7 @@
  * Everything the host builds once per machine, in the order a newcomer sees it. Each artifact is keyed by what goes into
  * it, so a second start only looks; a failed step names its repair, and running again goes on where it stopped.
  */
-import { readFile } from "node:fs/promises";
+import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { defaults } from "@cloche/protocol";
 import { AGENT_CLOCK, type AgentRoot, obtainAgentRoot } from "./artifacts/agent-root.ts";
@@ -85,6 +85,7 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
   const pool = await openPool({
     home: options.home,
     ...(options.poolGb === 0 ? {} : { sizeBytes: options.poolGb * 1024 ** 3 }),
+    place,
     progress,
   });
   const native = new Native(files.program, place);
@@ -111,6 +112,7 @@ export async function buildArtifacts(
 
 async function outOfPod({ home, cache }: HostSetupOptions): Promise<LaunchPlace> {
   const tag = instanceTag(home);
+  await mkdir(cache, { recursive: true, mode: 0o755 });
   await requirePodConditions({
     shared: [home, `/run/cloche-${tag}`, NETNS_DIR],
     same: [cache, CGROUPS, "/dev"],

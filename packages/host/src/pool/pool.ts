@@ -11,6 +11,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ClocheError } from "@cloche/protocol";
 import { inStep, type Progress, SetupError } from "../artifacts/step.ts";
+import { besideHost, type LaunchPlace } from "../sys/launch-place.ts";
 import { listLoopDevices, mountAt } from "../sys/mounts.ts";
 import type { Native } from "../sys/native.ts";
 import { run } from "../sys/run.ts";
@@ -39,6 +40,8 @@ export interface OpenPoolOptions {
   readonly home: string;
   /** Size of the image; grows an existing one, never shrinks it. Default: 80 % of the free space when it is made. */
   readonly sizeBytes?: number;
+  /** Where the image is mounted from. Default: here. */
+  readonly place?: LaunchPlace;
   readonly progress: Progress;
 }
 
@@ -59,7 +62,7 @@ export function openPool(options: OpenPoolOptions): Promise<Pool> {
       detail(`growing from ${gib(imageBytes)} to ${gib(options.sizeBytes)}`);
       await truncate(image, options.sizeBytes);
     }
-    await mountImage(image, dir);
+    await mountImage(image, dir, options.place ?? besideHost);
     // Machines of any instance hold a slave copy of every mount: only from a shared one does our unmount reach them.
     await run(["mount", "--make-shared", dir]);
     await growToImage(image, dir);
@@ -150,7 +153,7 @@ async function makeImage(image: string, sizeBytes: number | undefined, detail: (
  * Buffered I/O below this one mount, direct I/O below the disks on it: what clones share is then cached once for all of
  * them (measured: the first read of a program in a new clone is 3 times faster than with direct I/O here).
  */
-async function mountImage(image: string, dir: string): Promise<void> {
+async function mountImage(image: string, dir: string, place: LaunchPlace): Promise<void> {
   // The shared mount below, alone: a start was killed before the image came on it.
   const bound = (await stat(dir)).dev === (await stat(join(dir, ".."))).dev;
   if (bound && (await mountAt(dir))) await run(["umount", dir]);
@@ -167,7 +170,8 @@ async function mountImage(image: string, dir: string): Promise<void> {
   await checkMagic(image);
   await shareUnmounts(dir);
   try {
-    await run(["mount", "-t", "xfs", "-o", "loop,noatime,nodev,nosuid,noexec", image, dir]);
+    const options = "loop,noatime,nodev,nosuid,noexec";
+    await run(place.outliving(["mount", "-t", "xfs", "-o", options, image, dir]));
   } catch (error) {
     await run(["umount", dir]);
     throw new SetupError(

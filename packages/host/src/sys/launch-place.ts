@@ -4,11 +4,13 @@
 // Kubernetes the kubelet ends everything in the pod's cgroups, in every tree, and takes the container's file system from
 // under what still runs on it. So there are two steps out of a pod:
 //
-//   host (pod) ──apart──▶ cloche-sys: cgroups /cloche-<tag>-apart of every tree; the pod's mounts
-//                             └──outliving──▶ keeper, QEMU, guard: the node's mounts, too
+//   host (pod) ──apart──▶ cloche-sys of the pod: cgroups /cloche-<tag>-apart of every tree; the pod's mounts, nft
+//        └──outliving──▶ cloche-sys of the node: the same cgroups and the node's mounts; keepers, the lease's guard
 //
-// A tree that is not left is enough to be killed with the pod, or to keep the pod in Terminating. Made once, when the host
-// sets itself up. What survives a crash: the groups and what is in them; the next start finds both.
+// A tree that is not left is enough to be killed with the pod, or to keep the pod in Terminating. What is mounted from a
+// file is mounted by the second one, too: a loop device knows its file by the mount that it was opened on, and one of the
+// pod's is nameless when the pod has gone. Made once, when the host sets itself up. What survives a crash: the groups and
+// what is in them; the next start finds both.
 import { existsSync } from "node:fs";
 import { mkdir, readdir, readFile, realpath, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,16 +20,17 @@ export type Command = readonly [string, ...string[]];
 export interface LaunchPlace {
   /** Of a program that must not be killed in the middle of its work; our mounts. */
   apart(argv: Command): Command;
-  /** Of a program that `apart` started: one that goes on for good. Paths are the computer's own. */
+  /** Of a program that goes on for good, or starts such. Paths are the computer's own. The same as `apart`: on a machine of its own. */
   outliving(argv: Command): Command;
   /** The groups, which are empty by now, go. Repeatable. */
   remove(): Promise<void>;
 }
 
+const unchanged = (argv: Command): Command => argv;
 /** On a machine of its own. */
 export const besideHost: LaunchPlace = {
-  apart: (argv) => argv,
-  outliving: (argv) => argv,
+  apart: unchanged,
+  outliving: unchanged,
   remove: async () => undefined,
 };
 
@@ -48,9 +51,10 @@ export async function openApartFromPod(tag: string, options: PodOptions = {}): P
   const { trees = await cgroupTrees(), nodePid = 1 } = options;
   const groups = trees.map((tree) => join(tree, `cloche-${tag}-apart`));
   for (const group of groups) await makeGroup(group);
+  const apart = (argv: Command): Command => ["sh", "-c", ENTER, "cloche-apart", ...groups, "--", ...argv];
   return {
-    apart: (argv) => ["sh", "-c", ENTER, "cloche-apart", ...groups, "--", ...argv],
-    outliving: (argv) => ["nsenter", "--target", String(nodePid), "--mount", "--", ...argv],
+    apart,
+    outliving: (argv) => apart(["nsenter", "--target", String(nodePid), "--mount", "--", ...argv]),
     remove: () => removeGroups(groups),
   };
 }

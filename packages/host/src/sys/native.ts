@@ -1,5 +1,6 @@
 // Client of cloche-sys (native/sys/main.c): kernel operations that Node cannot do, without a spawn for each.
-// Owns one child process, started at first use and again should it ever die. Requests run concurrently in it.
+// Owns one child process, started at first use and again should it ever die. Requests run concurrently in it. In a pod it owns
+// two: one has the node's mounts, for what outlives the pod and for mounts themselves (launch-place.ts).
 //
 //   idle ──first request──▶ running ──child exits──▶ idle (requests under way fail, the next one starts it anew)
 //                              └──close()──▶ closed
@@ -74,6 +75,8 @@ const KILLED_MS = 10_000;
 export class Native {
   readonly #program: string;
   readonly #place: LaunchPlace;
+  /** The child for what outlives us; undefined: ours is that one. */
+  readonly #outliving: Native | undefined;
   #child: ChildProcessByStdio<Writable, Readable, null> | undefined;
   #closed = false;
   #nextId = 1;
@@ -83,6 +86,9 @@ export class Native {
   constructor(program: string, place: LaunchPlace = besideHost) {
     this.#program = program;
     this.#place = place;
+    const outliving: LaunchPlace = { ...place, apart: place.outliving, outliving: place.outliving };
+    const isOne = place.apart === place.outliving;
+    this.#outliving = isOne ? undefined : new Native(program, outliving);
   }
 
   ping(): Promise<string> {
@@ -189,7 +195,7 @@ export class Native {
   /** Runs a program in its own session; orphans it leaves are collected at once. A non-zero exit code is no error. */
   async exec(request: ExecRequest): Promise<{ pid: number; exitCode: number }> {
     const { deadlineMs = 60_000, outlives = false } = request;
-    const argv = outlives ? this.#place.outliving(request.argv) : request.argv;
+    if (outlives && this.#outliving) return this.#outliving.exec(request);
     const text = await this.#callFor(
       deadlineMs + KILLED_MS,
       "exec",
@@ -198,7 +204,7 @@ export class Native {
       request.stdoutFile ?? "",
       request.stderrFile ?? "",
       String(deadlineMs),
-      ...argv,
+      ...request.argv,
     );
     const [pid, exitCode] = text.split(" ").map(Number);
     return { pid: pid ?? 0, exitCode: exitCode ?? -1 };
@@ -207,6 +213,7 @@ export class Native {
   /** Waits for what runs, then ends the child. */
   async close(): Promise<void> {
     this.#closed = true;
+    await this.#outliving?.close();
     const child = this.#child;
     if (child) {
       const exited = once(child, "exit");
@@ -217,7 +224,7 @@ export class Native {
   }
 
   #call(operation: string, ...args: readonly string[]): Promise<string> {
-    return this.#callFor(OPERATION_MS, operation, ...args);
+    return (this.#outliving ?? this).#callFor(OPERATION_MS, operation, ...args);
   }
 
   #callFor(deadlineMs: number, operation: string, ...args: readonly string[]): Promise<string> {

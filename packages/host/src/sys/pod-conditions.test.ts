@@ -10,6 +10,7 @@ function pod(change: {
   links?: Record<string, string>;
   inodes?: Record<string, string | undefined>;
   homeMount?: string;
+  nodeMounts?: string;
 }): PodView {
   const links: Record<string, string> = {
     "/proc/1/ns/mnt": "mnt:[1]",
@@ -27,7 +28,7 @@ function pod(change: {
   };
   const homeMount = change.homeMount ?? "shared:1";
   const texts: Record<string, string> = {
-    "/proc/1/mountinfo": "20 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n",
+    "/proc/1/mountinfo": change.nodeMounts ?? "20 1 8:1 / / rw shared:1 - ext4 /dev/sda1 rw\n",
     "/proc/self/mountinfo": [
       "40 39 0:50 / / rw - overlay overlay rw",
       `41 40 8:1 ${HOME} ${HOME} rw ${homeMount} - ext4 /dev/sda1 rw`,
@@ -61,6 +62,16 @@ describe("what a pod must have", () => {
     const problems = await podProblems(places, pod(change));
     expect(problems).toHaveLength(1);
     expect(problems[0]).toMatch(words);
+  });
+
+  it("is judged by the mount that a path leads to, not by one that lies under it", async () => {
+    const nodeMounts = [
+      "20 1 8:1 / / rw shared:9 - ext4 /dev/sda1 rw",
+      `21 20 8:1 /old ${HOME} rw shared:8 - ext4 /dev/sda1 rw`,
+      "22 20 0:5 / /var rw shared:1 - ext4 /dev/sdb1 rw",
+      "",
+    ].join("\n");
+    expect(await podProblems(places, pod({ nodeMounts }))).toEqual([]);
   });
 
   it("is named in one error, each with the field that meets it", async () => {

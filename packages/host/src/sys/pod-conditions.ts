@@ -67,20 +67,33 @@ export async function podProblems(places: PodPlaces, view: PodView = kernel): Pr
   return problems;
 }
 
-/** Of the mount that `path` lies on. Undefined: of none. */
-function peerGroup(mountinfo: string, path: string): string | undefined {
-  let found: { length: number; group: string | undefined } | undefined;
-  for (const line of mountinfo.split("\n")) {
-    // 36 35 98:0 /mnt1 /mnt2 rw,noatime shared:7 master:1 - ext3 /dev/root rw
-    const [left = ""] = line.split(" - ");
-    const fields = left.split(" ");
-    const point = fields[4];
-    if (point === undefined) continue;
-    const below = point === "/" || path === point || path.startsWith(`${point}/`);
-    // The last of those that are as long: it lies over the others.
-    if (!below || (found && point.length < found.length)) continue;
-    const group = fields.slice(6).find((field) => field.startsWith("shared:"));
-    found = { length: point.length, group };
-  }
-  return found?.group;
+interface MountPoint {
+  readonly id: string;
+  readonly parent: string;
+  readonly point: string;
+  readonly group: string | undefined;
 }
+
+/** Of the mount that a walk along `path` ends on, as the kernel goes it: mounts that lie under another are not met. */
+function peerGroup(mountinfo: string, path: string): string | undefined {
+  const mounts = mountinfo.split("\n").map(parseMount);
+  const ids = new Set(mounts.map(({ id }) => id));
+  let current = mounts.find(({ parent, point }) => point === "/" && !ids.has(parent));
+  while (current !== undefined) {
+    const { id } = current;
+    const met = mounts.filter(({ parent, point }) => parent === id && isOnWay(point, path));
+    const next = met.toSorted((one, other) => one.point.length - other.point.length)[0];
+    if (next === undefined) return current.group;
+    current = next;
+  }
+  return undefined;
+}
+
+/** 36 35 98:0 /mnt1 /mnt2 rw,noatime shared:7 master:1 - ext3 /dev/root rw */
+function parseMount(line: string): MountPoint {
+  const [id = "", parent = "", , , point = "", , ...optional] = (line.split(" - ")[0] ?? "").split(" ");
+  return { id, parent, point, group: optional.find((field) => field.startsWith("shared:")) };
+}
+
+const isOnWay = (point: string, path: string): boolean =>
+  point === "/" || path === point || path.startsWith(`${point}/`);
