@@ -19,7 +19,7 @@ test.concurrent.each([
   ["deepagents", ["-k", `not (${outOfLangchain.join(" or ")})`], 30],
   ["inspect", [], 44],
   ["mini_swe_agent", [], 2],
-  ["openai_agents", [], 3],
+  ["openai_agents", [], 4],
   ["swe_rex", [], 4],
 ] as const)("%s passes the cases of its upstream", async (name, words, atLeast) => {
   const { PATH } = process.env;

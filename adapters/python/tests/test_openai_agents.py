@@ -8,7 +8,12 @@ from agents import ModelResponse, Runner, RunConfig, Usage
 from agents.models.interface import Model
 from agents.sandbox import Manifest, SandboxAgent, SandboxRunConfig
 from agents.sandbox.entries import File
-from agents.sandbox.errors import ExecTimeoutError, InvalidManifestPathError, WorkspaceReadNotFoundError
+from agents.sandbox.errors import (
+    ExecTimeoutError,
+    InvalidManifestPathError,
+    PtySessionNotFoundError,
+    WorkspaceReadNotFoundError,
+)
 from agents.sandbox.snapshot import LocalSnapshotSpec
 from cloche_openai_agents import ClocheSandboxClient, ClocheSandboxClientOptions
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
@@ -58,6 +63,39 @@ async def test_a_session_goes_on_in_its_machine_and_from_its_snapshot(manifest, 
     await anew.start()
     assert (await anew.read(Path("kept"))).read() == b"kept"
     await client.delete(anew)
+
+
+async def test_terminals_take_input_and_are_told_of_their_end(manifest):
+    client = ClocheSandboxClient()
+    session = await client.create(manifest=manifest)
+    async with session:
+        assert session.supports_pty()
+        quick = await session.pty_exec_start("tty; echo $WHO; cat notes/hello.txt; exit 3", tty=True, yield_time_s=20)
+        assert (quick.process_id, quick.exit_code) == (None, 3)
+        assert quick.output.startswith(b"/dev/pts/") and quick.output.endswith(b"agents\r\nhello")
+        shell = await session.pty_exec_start("python3", "-q", shell=False, tty=True, yield_time_s=1)
+        assert b">>> " in shell.output and shell.exit_code is None
+        told = await session.pty_write_stdin(session_id=shell.process_id, chars="print(6 * 7)\n", yield_time_s=1)
+        assert b"\n42\r\n" in told.output
+        sandbox = session._inner.sandbox
+        await sandbox.suspend()
+        await sandbox.wait_for("SANDBOX_STATE_SUSPENDED")
+        await sandbox.resume()
+        await sandbox.wait_for("SANDBOX_STATE_RUNNING")
+        end = await session.pty_write_stdin(session_id=shell.process_id, chars="exit(4)\n", yield_time_s=20)
+        assert (end.process_id, end.exit_code) == (None, 4)
+        with pytest.raises(PtySessionNotFoundError):
+            await session.pty_write_stdin(session_id=shell.process_id, chars="")
+        plain = await session.pty_exec_start("[ -t 1 ] || echo plain; echo oh >&2; sleep 60", yield_time_s=1)
+        assert plain.output == b"plain\noh\n"
+        with pytest.raises(RuntimeError):
+            await session.pty_write_stdin(session_id=plain.process_id, chars="x")
+        late = await session.pty_exec_start("sleep 60", timeout=0.3, yield_time_s=20)
+        assert late.process_id is None and late.exit_code != 0
+        assert len(await sandbox.processes.list(status="running")) == 1
+        await session.pty_terminate_all()
+        assert await sandbox.processes.list(status="running") == []
+    await client.delete(session)
 
 
 class _Canned(Model):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import uuid
 from pathlib import Path
-from typing import Any, Dict, Literal, Optional, Tuple, Union
+from typing import Any, Dict, List, Literal, Optional, Tuple, Union
 from urllib.parse import urlsplit
 
 import cloche
@@ -21,12 +21,15 @@ from agents.sandbox.manifest import Manifest
 from agents.sandbox.session import SandboxSession, SandboxSessionState
 from agents.sandbox.session.base_sandbox_session import BaseSandboxSession
 from agents.sandbox.session.manager import Instrumentation
+from agents.sandbox.session.pty_types import PtyExecUpdate
 from agents.sandbox.session.runtime_helpers import RESOLVE_WORKSPACE_PATH_HELPER, RuntimeHelperScript
 from agents.sandbox.session.sandbox_client import BaseSandboxClient, BaseSandboxClientOptions
 from agents.sandbox.session.tar_workspace import shell_tar_exclude_args
 from agents.sandbox.snapshot import SnapshotBase, SnapshotSpec, resolve_snapshot
 from agents.sandbox.types import ExecResult, ExposedPortEndpoint, User
 from agents.sandbox.util.tar_utils import UnsafeTarMemberError, validate_tar_bytes
+
+from ._terminals import Terminals
 
 __all__ = ["ClocheSandboxClient", "ClocheSandboxClientOptions", "ClocheSandboxSession", "ClocheSandboxSessionState"]
 
@@ -58,6 +61,7 @@ class ClocheSandboxSession(BaseSandboxSession):
         self.sandbox = sandbox
         self._client = client
         self._deleted = False
+        self._terminals = Terminals()
 
     def _runtime_helpers(self) -> Tuple[RuntimeHelperScript, ...]:
         return (RESOLVE_WORKSPACE_PATH_HELPER,)
@@ -96,6 +100,53 @@ class ClocheSandboxSession(BaseSandboxSession):
         except cloche.ClocheError as error:
             raise ExecTransportError(command=cmd, cause=error) from error
         raise ExecTransportError(command=cmd, message="the command did not end")
+
+    def supports_pty(self) -> bool:
+        return True
+
+    async def pty_exec_start(
+        self,
+        *command: Union[str, Path],
+        timeout: Optional[float] = None,
+        shell: Union[bool, List[str]] = True,
+        user: Union[str, User, None] = None,
+        tty: bool = False,
+        yield_time_s: Optional[float] = None,
+        max_output_tokens: Optional[int] = None,
+    ) -> PtyExecUpdate:
+        cmd = [str(word) for word in self._prepare_exec_command(*command, shell=shell, user=user)]
+        env = await self.state.manifest.environment.resolve()
+        root = self._workspace_root_path().as_posix()
+        try:
+            return await self._terminals.start(
+                self.sandbox,
+                cmd,
+                tty=tty,
+                dir=root if self.state.workspace_root_ready else None,
+                env=env,
+                timeout_ms=None if timeout is None else max(1, int(timeout * 1000)),
+                yield_time_s=yield_time_s,
+                max_output_tokens=max_output_tokens,
+            )
+        except cloche.ClocheError as error:
+            raise ExecTransportError(command=cmd, cause=error) from error
+
+    async def pty_write_stdin(
+        self,
+        *,
+        session_id: int,
+        chars: str,
+        yield_time_s: Optional[float] = None,
+        max_output_tokens: Optional[int] = None,
+    ) -> PtyExecUpdate:
+        limits = {"yield_time_s": yield_time_s, "max_output_tokens": max_output_tokens}
+        try:
+            return await self._terminals.write(self.sandbox, session_id, chars, **limits)
+        except cloche.ClocheError as error:
+            raise ExecTransportError(command=[], cause=error) from error
+
+    async def pty_terminate_all(self) -> None:
+        await self._terminals.end_all(self.sandbox)
 
     async def read(self, path: Union[Path, str], *, user: Union[str, User, None] = None) -> io.IOBase:
         if user is not None:
