@@ -190,14 +190,14 @@ describe("checkpoint catalogue", () => {
     const newestFirst = catalogue.list(team, "sbx-1").map((info) => info.id);
     expect([...newestFirst].sort()).toEqual([...ids].sort());
     const seen: string[] = [];
-    let after: ReturnType<typeof catalogue.page>["next"];
+    let after: Awaited<ReturnType<typeof catalogue.page>>["next"];
     do {
-      const page = catalogue.page(team, "sbx-1", { limit: 2, after });
+      const page = await catalogue.page(team, "sbx-1", { limit: 2, after });
       seen.push(...page.checkpoints.map((info) => info.id));
       after = page.next;
     } while (after !== undefined);
     expect(seen).toEqual(newestFirst);
-    expect(catalogue.page(team, "sbx-1", { limit: 3 }).next).toBeUndefined();
+    expect((await catalogue.page(team, "sbx-1", { limit: 3 })).next).toBeUndefined();
   });
 
   it("stores the template once and then only what differs", async () => {

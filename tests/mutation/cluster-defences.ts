@@ -22,6 +22,8 @@ const fence = { project: "unit", test: "packages/host/src/lease/call-fence.test.
 const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } as const;
 
 const imports = { project: "unit", test: "packages/host/src/operations/import-machine.test.ts" } as const;
+const storage = { project: "unit", test: "packages/gateway/src/storage/storage-service.test.ts" } as const;
+const stored = { project: "contracts", test: "tests/contracts/stored-names.test.ts" } as const;
 const uploads = { project: "unit", test: "packages/host/src/images/image-uploads.test.ts" } as const;
 
 export const clusterDefences: readonly Defence[] = [
@@ -508,5 +510,69 @@ export const clusterDefences: readonly Defence[] = [
     replace: 'if (sandboxId === "none" || typeof sandboxId === "number")',
     ...edgeToHost,
     named: "does not say whose",
+  },
+  {
+    what: "hosts alone name what lies in storage",
+    file: "packages/gateway/src/storage/storage-service.ts",
+    find: "if (caller === undefined)",
+    replace: "if (caller === 'nobody')",
+    ...storage,
+    named: "by hosts alone",
+  },
+  {
+    what: "a pack that nobody names is inherited by nobody",
+    file: "packages/gateway/src/database/stored-packs.ts",
+    find: "if (lost !== undefined)",
+    replace: "if (lost === null)",
+    ...stored,
+    named: "can never be inherited",
+  },
+  {
+    what: "packs that are inherited stay locked until they are held",
+    file: "packages/gateway/src/database/stored-packs.ts",
+    find: "const rows = await (isPostgres(tx) ? select.forShare() : select).execute();",
+    replace: "const rows = await select.execute();",
+    ...stored,
+    named: "holds and drops at once",
+  },
+  {
+    what: "a checkpoint is named by the host that holds it",
+    file: "packages/gateway/src/database/stored-names.ts",
+    find: '.where("host_id", "=", hostId)',
+    replace: "",
+    ...stored,
+    named: "by the host that holds it alone",
+  },
+  {
+    what: "a hold that ran out names nothing",
+    file: "packages/gateway/src/database/stored-names.ts",
+    find: '.where("keep_until", ">", this.#fromNow())',
+    replace: "",
+    ...stored,
+    named: "left alone for too long",
+  },
+  {
+    what: "a checkpoint is named for the team of its sandbox",
+    file: "packages/gateway/src/database/stored-names.ts",
+    find: "await requireTeam(tx, teamId, sandboxId);",
+    replace: "void requireTeam;",
+    ...stored,
+    named: "for a team's own sandbox",
+  },
+  {
+    what: "a dropped pack that another name needs stays",
+    file: "packages/gateway/src/database/stored-packs.ts",
+    find: "const gone = some.filter(({ id }) => !named.has(id));",
+    replace: "const gone = [...some]; void named;",
+    ...stored,
+    named: "stays as long as anything names it",
+  },
+  {
+    what: "one host sweeps at a time",
+    file: "packages/gateway/src/database/storage-sweep.ts",
+    find: 'e("lease_until", "<=", this.#fromNow())',
+    replace: 'e("lease_until", ">=", 0)',
+    ...stored,
+    named: "one host's at a time",
   },
 ];

@@ -53,7 +53,7 @@ export const storageDefences: readonly Defence[] = [
   },
   {
     what: "a template that this host has no more does not stay in storage",
-    file: "packages/host/src/checkpoint/catalogue.ts",
+    file: "packages/host/src/checkpoint/manifest-names.ts",
     find: "await this.#forgetOldTemplates();",
     replace: "",
     project: "host",
@@ -62,8 +62,8 @@ export const storageDefences: readonly Defence[] = [
   },
   {
     what: "the template that this host has stays in storage, however old",
-    file: "packages/host/src/checkpoint/catalogue.ts",
-    find: "if (!id.startsWith(TEMPLATE) || id.startsWith(`${TEMPLATE}${template.name}-`)) continue;",
+    file: "packages/host/src/checkpoint/manifest-names.ts",
+    find: "if (!id.startsWith(TEMPLATE) || id.startsWith(`${TEMPLATE}${templateName}-`)) continue;",
     replace: "if (!id.startsWith(TEMPLATE) || template.name === undefined) continue;",
     project: "host",
     test: "tests/host/checkpoint.test.ts",
@@ -71,8 +71,8 @@ export const storageDefences: readonly Defence[] = [
   },
   {
     what: "what an unknown checkpoint in storage needs is kept",
-    file: "packages/host/src/checkpoint/catalogue.ts",
-    find: "if (other === id || this.#entries.get(other)?.info.visible) continue;",
+    file: "packages/host/src/checkpoint/manifest-names.ts",
+    find: "if (other === id || this.#options.known().get(other)?.visible) continue;",
     replace: "if (other === id || isCheckpointId(other)) continue;",
     project: "host",
     test: "tests/host/checkpoint.test.ts",

@@ -17,7 +17,8 @@ import {
 } from "@cloche/protocol";
 import type { RouteService } from "@cloche/protocol/edge";
 import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
-import type { ServiceImpl } from "@connectrpc/connect";
+import type { HostStorageService } from "@cloche/protocol/host-registry";
+import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { Database } from "./database/database.ts";
 import type { Team } from "./database/teams.ts";
 import { Fleet, type FleetListener } from "./hosts/fleet.ts";
@@ -51,6 +52,8 @@ import { apiKeyService, createApiKey, type CreatedApiKey } from "./rpc/api-key-s
 import { Authenticator, secretHash } from "./rpc/caller.ts";
 import { Creation } from "./rpc/creation.ts";
 import { sandboxService } from "./rpc/sandbox-service.ts";
+import { storageService } from "./storage/storage-service.ts";
+import { teamCheckpoints } from "./storage/team-checkpoints.ts";
 import type { SigningKey } from "./tokens/signing-keys.ts";
 import { TokenIssuer } from "./tokens/token-issuer.ts";
 
@@ -104,6 +107,13 @@ export interface Gateway {
   listen(host: string, port: number): Promise<Listener>;
   /** Implementation of cloche.edge.v1.RouteService, for a router in memory or behind mutual TLS. */
   readonly routeService: ServiceImpl<typeof RouteService>;
+  /**
+   * Implementation of cloche.host.v1.HostStorageService, behind mutual TLS. `hostOf`: the host of the caller's certificate;
+   * undefined: the caller is none.
+   */
+  storageService(
+    hostOf: (context: HandlerContext) => string | undefined,
+  ): ServiceImpl<typeof HostStorageService>;
   readonly verificationKeys: VerificationKey[];
   /** Signs with the first key once host and edges know it; keys left out no longer verify afterwards. */
   rotateKeys(keys: readonly SigningKey[]): Promise<void>;
@@ -214,7 +224,8 @@ export function createGateway(options: GatewayOptions): Gateway {
   if (ownWatches !== undefined) ownWatches.onGained = (id) => comparison.gained(id);
   const expiry = new Expiry(database, records, lifecycle, clock, log);
   const { sandboxes } = database;
-  const checkpointer = new Checkpointer({ sandboxes, fleet, audit, clock, log, randomBytes });
+  const checkpoints = teamCheckpoints(fleet, database.storedNames);
+  const checkpointer = new Checkpointer({ sandboxes, fleet, checkpoints, audit, clock, log, randomBytes });
 
   const readAll = (): Promise<void> => records.readAll(table.ids());
   const follower =
@@ -291,8 +302,9 @@ export function createGateway(options: GatewayOptions): Gateway {
           database,
           lifecycle,
           placement,
-          creation: new Creation(fleet, readyMachines, clock, randomBytes),
+          creation: new Creation(fleet, checkpoints, readyMachines, clock, randomBytes),
           ready: readyMachines,
+          checkpoints,
           fleet,
           tokens,
           audit,
@@ -331,6 +343,8 @@ export function createGateway(options: GatewayOptions): Gateway {
       nowMs,
       closed: closed.signal,
     }),
+
+    storageService: (hostOf) => storageService(database, hostOf),
 
     async start() {
       linkKeys.secret = await database.fileLinks.secret(randomBytes(LinkKeys.secretBytes));

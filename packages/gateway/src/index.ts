@@ -12,4 +12,5 @@ export type { GatewayHandler } from "./http/handler.ts";
 export type { Listener } from "./http/listener.ts";
 export type { HostClient } from "./lifecycle/host-calls.ts";
 export { type CreatedApiKey, isApiKeySecret, newApiKeySecret } from "./rpc/api-key-service.ts";
+export { storageService } from "./storage/storage-service.ts";
 export type { SigningKey } from "./tokens/signing-keys.ts";

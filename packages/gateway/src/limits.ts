@@ -73,6 +73,16 @@ export const gatewayLimits = {
   /** Of a gateway, where a database has several: counted so often, and for so long after its last word. */
   gatewayRenewMs: 5_000,
   gatewayLeaseMs: 15_000,
+  /** An object in storage is held for so long before it is named, and a template's between two hosts that start; packs of an
+   *  object that is held are younger than a sweep looks at. */
+  storageHoldMs: 24 * 3_600_000,
+  templateHoldMs: 30 * 24 * 3_600_000,
+  /** Whoever reads what is dropped has so long to end. */
+  storageGarbageMs: 3_600_000,
+  /** Of the host that sweeps; how much it is given at once, and how often it lists the whole store. */
+  sweepLeaseMs: 600_000,
+  sweepBatch: 1_000,
+  sweepListMs: 24 * 3_600_000,
   /** Of an operation, where a database has several gateways: looked at and renewed this often; let go of before it is over. */
   operationLeaseMs: 10_000,
   operationLookMs: 2_500,

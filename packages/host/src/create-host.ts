@@ -7,6 +7,7 @@ import { CheckpointArchive } from "./checkpoint/archive.ts";
 import { defaults } from "@cloche/protocol";
 import { CheckpointQuota } from "./checkpoint/quota.ts";
 import { CheckpointCatalogue } from "./checkpoint/catalogue.ts";
+import { StorageSweeper } from "./checkpoint/storage-sweeper.ts";
 import { diskBlocks } from "./disk/disk.ts";
 import { bringToRest } from "./operations/bring-to-rest.ts";
 import { checkpointSeeds } from "./operations/checkpoint-seeds.ts";
@@ -74,13 +75,14 @@ export function createHost(parts: HostParts): Host {
   const snapshots = new SharedSnapshots(basics);
   const checkpoints = openCatalogue(parts);
   const quota = new CheckpointQuota(parts.checkpointLimits ?? defaults.checkpointLimits, (teamId) =>
-    checkpoints.list(teamId),
+    checkpoints.totals(teamId),
   );
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
   const groups = new GroupSnapshots(snapshots, parts.clock);
   const images = openImages(parts, checkpoints);
   const operations: OperationParts = { ...basics, seeds, snapshots, groups, images };
   const uploads = images && new ImageUploads({ ...basics, images });
+  const sweeper = parts.cluster && new StorageSweeper({ ...parts, words: parts.cluster.names });
   const idle = new IdleWatch(basics);
   const samples = new MachineSamples(basics);
   const dozes = new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000, parts.isRelayed !== true);
@@ -115,6 +117,7 @@ export function createHost(parts: HostParts): Host {
       dozes.start();
       samples.start();
       uploads?.start();
+      sweeper?.start();
     },
     recovered: recovered.promise,
     async stop({ suspend }) {
@@ -124,6 +127,7 @@ export function createHost(parts: HostParts): Host {
       isStopping = true;
       await bringToRest(operations, { end: suspend });
       if (suspend) await suspendAll(operations);
+      await sweeper?.stop();
       await uploads?.stop();
       await checkpoints.stop();
       machines.events.close();

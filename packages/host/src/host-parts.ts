@@ -2,7 +2,7 @@
 import type { Clock, Log, Metrics } from "@cloche/base";
 import type { CheckpointLimits } from "@cloche/protocol";
 import type { BlobStore } from "./blob/blob-store.ts";
-import type { CheckpointNames } from "./checkpoint/checkpoint-names.ts";
+import type { CheckpointNames, SweepWords } from "./checkpoint/checkpoint-names.ts";
 import type { Templates } from "./disk/template.ts";
 import type { MachineDriver, Runtime } from "./drivers/driver.ts";
 import type { EgressControl } from "./network/egress-control.ts";
@@ -14,7 +14,7 @@ export interface ClusterParts {
   /** Of this host's lease, as it is now: keys in storage carry it. */
   generation(): number;
   /** What counts of what lies in storage. */
-  names: CheckpointNames;
+  names: CheckpointNames & SweepWords;
 }
 
 export interface HostParts {

@@ -3,6 +3,7 @@ export { serveDataPlane } from "./api/data-plane-server.ts";
 export { LeaseKeeper, type LeaseKeeperParts } from "./lease/lease-keeper.ts";
 export { createHost, type Host } from "./create-host.ts";
 export type { HostDataPlane } from "./api/data-plane.ts";
+export { gatewayNames } from "./checkpoint/gateway-names.ts";
 export type { ClusterParts, HostParts } from "./host-parts.ts";
 export type { MachineDriver, Runtime } from "./drivers/driver.ts";
 export { GvisorDriver, type GvisorOptions } from "./drivers/gvisor/driver.ts";

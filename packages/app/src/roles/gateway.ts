@@ -10,7 +10,7 @@ import { createGateway, type Database, type Gateway, HostDirectory, registryServ
 import { newSessionId } from "@cloche/protocol";
 import { RouteService } from "@cloche/protocol/edge";
 import { HostService } from "@cloche/protocol/host";
-import { ClusterService, HostRegistryService } from "@cloche/protocol/host-registry";
+import { ClusterService, HostRegistryService, HostStorageService } from "@cloche/protocol/host-registry";
 import {
   ClusterPort,
   clusterService,
@@ -187,6 +187,8 @@ async function listen(config: Config, needs: PortNeeds): Promise<ClusterPort> {
     router.service(RouteService, gateway.routeService, { interceptors: [onlyFor("edge")] });
     const registry = registryService(directory, (context) => idOf(context, "host"));
     router.service(HostRegistryService, registry, { interceptors: [onlyFor("host")] });
+    const storage = gateway.storageService((context) => idOf(context, "host"));
+    router.service(HostStorageService, storage, { interceptors: [onlyFor("host")] });
   });
   const port = await ClusterPort.listen({
     tls: openServerSettings(credentials.current),

@@ -6,11 +6,18 @@
  */
 import { hostname, totalmem, uptime } from "node:os";
 import { type Config, type Log, systemClock } from "@cloche/base";
-import { LeaseKeeper, openBlobStore, relay, serveDataPlane } from "@cloche/host";
+import {
+  type ClusterParts,
+  gatewayNames,
+  LeaseKeeper,
+  openBlobStore,
+  relay,
+  serveDataPlane,
+} from "@cloche/host";
 import { ClocheError, relayProtocol } from "@cloche/protocol";
 import { HostService } from "@cloche/protocol/host";
-import { HostRegistryService } from "@cloche/protocol/host-registry";
-import { ClusterPort, connectTo, onlyFor, RpcServer, serverSettings } from "@cloche/trust";
+import { HostRegistryService, HostStorageService } from "@cloche/protocol/host-registry";
+import { ClusterPort, connectTo, connectToGateways, onlyFor, RpcServer, serverSettings } from "@cloche/trust";
 import { createClient } from "@connectrpc/connect";
 import { becomeMember, type Membership } from "../cluster/membership.ts";
 import { hasRunBefore, type LocalMachines, startMachines } from "../parts/machines.ts";
@@ -54,16 +61,35 @@ async function startParts(
   progress.step("joining the cluster");
   const member = await becomeMember(config, "host", log, stops);
   const blobs = await openBlobStore(config.blobUrl, config.home, process.env);
-  const host = { blobs, isRelayed: true };
+  const term: Term = { generation: undefined };
+  const host = { blobs, isRelayed: true, cluster: clusterParts(config, member, term, stops) };
   const machines = await startMachines({ config, log, metrics, progress, stops, host });
   progress.step("listening");
   const port = await listen(config, machines, member, log, stops);
   const cpuClass = await machines.host.memoryClass();
-  const lease = keepLease(config, { ...machines, cpuClass }, port, member, log, stops);
+  const lease = keepLease(config, { ...machines, cpuClass, term }, port, member, log, stops);
   await startOperatorPort(config, metrics, stops, async () => lease.check());
   const status = await tellStatus(config, "host", statusOf(config, machines, port), stops);
   log.info({ cluster: status.cluster_address, node_id: config.nodeId }, "ready");
   return machines;
+}
+
+/** Of this host's lease, once it has one. */
+interface Term {
+  generation: number | undefined;
+}
+
+/** What lies in storage is named by gateways. */
+function clusterParts(config: Config, member: Membership, term: Term, stops: Stops): ClusterParts {
+  const gateways = connectToGateways(config.clusterGateways, member.credentials);
+  stops.add("names of storage", async () => gateways.close());
+  return {
+    generation() {
+      if (term.generation !== undefined) return term.generation;
+      throw new ClocheError("unavailable", "this host has not registered with a gateway yet");
+    },
+    names: gatewayNames(createClient(HostStorageService, gateways.transport)),
+  };
 }
 
 const statusOf = (
@@ -116,7 +142,7 @@ const awayMs = 600_000;
 /** `check` throws where this host has no lease. */
 function keepLease(
   config: Config,
-  { runtimes, cpuClass }: LocalMachines & { cpuClass: string },
+  { runtimes, cpuClass, term: own }: LocalMachines & { cpuClass: string; term: Term },
   port: ClusterPort,
   member: Membership,
   log: Log,
@@ -143,6 +169,7 @@ function keepLease(
     bootMs,
     log: log.child({ part: "lease" }),
     registered(term) {
+      own.generation = term.generation;
       untilMs = term.untilMs;
       log.info({ generation: term.generation }, "registered with the cluster");
     },

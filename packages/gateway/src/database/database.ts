@@ -24,6 +24,8 @@ import { Sandboxes } from "./sandboxes.ts";
 import type { Schema } from "./schema.ts";
 import { Secrets } from "./secrets.ts";
 import { sqliteDialect } from "./sqlite-dialect.ts";
+import { StorageSweep } from "./storage-sweep.ts";
+import { StoredNames } from "./stored-names.ts";
 import { Teams } from "./teams.ts";
 import { Usage } from "./usage.ts";
 
@@ -40,6 +42,8 @@ export interface Database {
   readonly gateways: Gateways;
   readonly hosts: Hosts;
   readonly secrets: Secrets;
+  readonly storedNames: StoredNames;
+  readonly storageSweep: StorageSweep;
   /** Undefined: one gateway has the database for itself. */
   readonly changes: Changes | undefined;
   /** Opening claims nothing: whoever serves from it does. */
@@ -110,6 +114,8 @@ async function openDatabase(
     gateways: new Gateways(db),
     hosts: new Hosts(db),
     secrets: new Secrets(db),
+    storedNames: new StoredNames(db),
+    storageSweep: new StorageSweep(db),
     changes,
     ownership: new OwnerOfDatabase(db),
     isNew: foundVersion === 0,

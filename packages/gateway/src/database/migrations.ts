@@ -4,6 +4,7 @@
  */
 import { type Kysely, sql } from "kysely";
 import { isPostgres } from "./database-clock.ts";
+import { makeStorageTables } from "./storage-tables.ts";
 
 type Migration = (schema: Kysely<unknown>["schema"], db: Kysely<unknown>, nowMs: number) => Promise<void>;
 
@@ -359,6 +360,8 @@ const migrations: readonly Migration[] = [
         select count(*) from sandboxes where team_id = teams.id and state <> 'SANDBOX_STATE_DELETING'
       )`.execute(db);
   },
+
+  makeStorageTables,
 ];
 
 export const schemaVersion = migrations.length;

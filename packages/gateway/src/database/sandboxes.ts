@@ -11,9 +11,9 @@ import { freeKeyOf, insertKey, type KeyedCall } from "./idempotency-keys.ts";
 import { insertOperation, type OperationRecord, type OperationTurn } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
 import type { SandboxRow, Schema } from "./schema.ts";
-import { nameImagePacks } from "./image-packs.ts";
 import { listSandboxes, type SandboxQuery } from "./sandbox-list.ts";
 import { countSandboxes } from "./team-count.ts";
+import { imagePacks, nameImage } from "./stored-images.ts";
 import { closeInterval, openInterval } from "./usage.ts";
 
 export interface SandboxWrite {
@@ -141,13 +141,7 @@ export class Sandboxes {
 
   /** Ids of the packs that its image lies in. */
   async imagePacks(sandboxId: string): Promise<string[]> {
-    const rows = await this.#db
-      .selectFrom("image_packs")
-      .select("pack_id")
-      .where("sandbox_id", "=", sandboxId)
-      .orderBy("pack_id")
-      .execute();
-    return rows.map(({ pack_id }) => pack_id);
+    return await imagePacks(this.#db, sandboxId);
   }
 
   /** Those that run and are to have a checkpoint taken, those due first, at most `limit`. */
@@ -265,7 +259,7 @@ export class Sandboxes {
           .where("state", "=", read.state)
           .where("generation", "=", read.generation)
           .executeTakeFirst();
-        await nameImagePacks(db, read.id, "");
+        await nameImage(db, read.id, "");
         return result.numDeletedRows === 1n;
       },
       async (db) => {
@@ -359,7 +353,7 @@ async function writeChange(
     .executeTakeFirst();
   if (result.numUpdatedRows !== 1n) return false;
   if (patch.metadata !== undefined) await writeMetadata(db, read.id, patch.metadata);
-  if (patch.image !== undefined) await nameImagePacks(db, read.id, patch.image);
+  if (patch.image !== undefined) await nameImage(db, read.id, patch.image);
   await writeUsage(db, read, next, write);
   return await writeRest(db, read.id, write);
 }

@@ -218,11 +218,48 @@ export interface ChangeRow {
   at: number;
 }
 
-/** A pack in storage that holds a part of a suspended sandbox's image. */
-export interface ImagePackRow {
+/** A manifest in storage, or the folder of an image. */
+export interface StoredNameRow {
+  name: string;
+  /** That holds or held it. */
+  host_id: string;
+  /** Whose image it is; empty: no image's. */
   sandbox_id: string;
+  /** 0: held until `keep_until`. */
+  is_named: number;
+  keep_until: number;
+}
+
+/** A pack that a manifest needs. */
+export interface StoredPackRow {
   pack_id: string;
+  name: string;
   bytes: number;
+}
+
+export interface CheckpointRow {
+  id: string;
+  team_id: string;
+  sandbox_id: string;
+  /** RFC 3339: the order of lists. */
+  created_at: string;
+  size_bytes: number;
+  header: string;
+}
+
+/** To be removed from storage. A key that ends in `/`: all below it. */
+export interface StorageGarbageRow {
+  key: string;
+  at: number;
+}
+
+/** One row: the host that sweeps. */
+export interface StorageSweepRow {
+  id: number;
+  host_id: string;
+  lease_until: number;
+  /** When the whole store was listed last. */
+  listed_at: number;
 }
 
 export interface Schema {
@@ -242,5 +279,9 @@ export interface Schema {
   host_watches: HostWatchRow;
   changes: ChangeRow;
   gateways: GatewayRow;
-  image_packs: ImagePackRow;
+  stored_names: StoredNameRow;
+  stored_packs: StoredPackRow;
+  checkpoints: CheckpointRow;
+  storage_garbage: StorageGarbageRow;
+  storage_sweep: StorageSweepRow;
 }

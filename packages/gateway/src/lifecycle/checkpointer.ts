@@ -14,12 +14,14 @@ import type { Database } from "../database/database.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { Fleet } from "../hosts/fleet.ts";
+import type { TeamCheckpoints } from "../storage/team-checkpoints.ts";
 import type { AuditLog } from "./audit-log.ts";
 import { HostError } from "./host-calls.ts";
 
 export interface CheckpointerDependencies {
   sandboxes: Database["sandboxes"];
   fleet: Pick<Fleet, "calls">;
+  checkpoints: TeamCheckpoints;
   audit: AuditLog;
   clock: Clock;
   log: Log;
@@ -98,11 +100,11 @@ export class Checkpointer {
     }
   }
 
-  async #dropOld({ id: sandboxId, teamId, hostId }: SandboxRecord): Promise<void> {
-    const host = this.#needs.fleet.calls(hostId);
+  async #dropOld({ id: sandboxId, teamId }: SandboxRecord): Promise<void> {
+    const known = this.#needs.checkpoints;
     const query = { teamId, sandboxId, limit: limits.unpagedList, pageToken: "" };
-    const { checkpoints } = await host.checkpoints(query, this.#call());
-    for (const { id } of surplus(checkpoints)) await host.deleteCheckpoint(teamId, id, this.#call());
+    const { checkpoints } = await known.checkpoints(query, this.#call());
+    for (const { id } of surplus(checkpoints)) await known.deleteCheckpoint(teamId, id, this.#call());
   }
 
   #call() {

@@ -16,6 +16,7 @@ import type { Fleet } from "../hosts/fleet.ts";
 import type { Choose } from "../hosts/placement.ts";
 import type { CallContext } from "../lifecycle/host-calls.ts";
 import type { NewSandbox } from "../lifecycle/lifecycle.ts";
+import type { TeamCheckpoints } from "../storage/team-checkpoints.ts";
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
 import { gatewayLimits } from "../limits.ts";
 import {
@@ -37,13 +38,21 @@ export const runtimes = ["gvisor", "qemu"] as const;
 
 export class Creation {
   readonly #fleet: Fleet;
+  readonly #checkpoints: TeamCheckpoints;
   readonly #ready: ReadyMachines;
   readonly #clock: Clock;
   readonly #randomBytes: RandomBytes;
   #info: { value: HostInfo; untilMs: number } | undefined;
 
-  constructor(fleet: Fleet, ready: ReadyMachines, clock: Clock, randomBytes: RandomBytes) {
+  constructor(
+    fleet: Fleet,
+    checkpoints: TeamCheckpoints,
+    ready: ReadyMachines,
+    clock: Clock,
+    randomBytes: RandomBytes,
+  ) {
     this.#fleet = fleet;
+    this.#checkpoints = checkpoints;
     this.#ready = ready;
     this.#clock = clock;
     this.#randomBytes = randomBytes;
@@ -180,7 +189,7 @@ export class Creation {
     sandboxId: string,
     call: CallContext,
   ): Promise<HostCheckpoint> {
-    const checkpoint = await this.#fleet.any().checkpoint(caller.teamId, id, call);
+    const checkpoint = await this.#checkpoints.checkpoint(caller.teamId, id, call);
     if (checkpoint === undefined || (sandboxId !== "" && checkpoint.sandboxId !== sandboxId)) {
       const whose = sandboxId === "" ? "the team" : `sandbox ${sandboxId}`;
       throw new ClocheError("not_found", `checkpoint_id: ${whose} has no checkpoint ${JSON.stringify(id)}`);

@@ -24,6 +24,7 @@ import type { CallKey, Lifecycle, NewSandbox, SandboxSettings } from "../lifecyc
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
 import { gatewayLimits } from "../limits.ts";
 import { linkTokenHash } from "../routes/route-service.ts";
+import type { TeamCheckpoints } from "../storage/team-checkpoints.ts";
 import type { IssuedToken, TokenIssuer } from "../tokens/token-issuer.ts";
 import { listAuditEntries } from "./audit.ts";
 import { callerOf } from "./caller.ts";
@@ -63,6 +64,7 @@ export interface SandboxServiceDependencies {
   creation: Creation;
   ready: ReadyMachines;
   fleet: Fleet;
+  checkpoints: TeamCheckpoints;
   tokens: TokenIssuer;
   audit: AuditLog;
   clock: Clock;
@@ -79,6 +81,7 @@ export interface SandboxServiceDependencies {
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<typeof SandboxService> {
   const { database, lifecycle, placement, creation, ready, fleet, tokens, audit, clock, domains } = needs;
+  const known = needs.checkpoints;
   const message = (record: SandboxRecord) => sandboxMessage(record, domains);
   const idempotency = new Idempotency(database.idempotencyKeys, clock);
 
@@ -298,7 +301,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       const { sandboxId, pageToken } = request;
       if (pageToken !== "") parseListPosition("page_token", pageToken);
       const query = { teamId: caller.teamId, sandboxId, limit: pageSizeOf(request), pageToken };
-      const { checkpoints, nextPageToken } = await fleet.any().checkpoints(query, callOf(context, caller));
+      const { checkpoints, nextPageToken } = await known.checkpoints(query, callOf(context, caller));
       return { checkpoints: checkpoints.map(checkpointMessage), nextPageToken };
     },
 
@@ -310,7 +313,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
       return await audited(caller, "checkpoint.delete", id, async () => {
         if (!isCheckpointId(id))
           throw new ClocheError("not_found", `id: there is no checkpoint ${JSON.stringify(id)}`);
-        const freedBytes = await fleet.any().deleteCheckpoint(caller.teamId, id, callOf(context, caller));
+        const freedBytes = await known.deleteCheckpoint(caller.teamId, id, callOf(context, caller));
         await database.audit.insert(audit.entry(caller, "checkpoint.delete", id));
         return { freedBytes };
       });

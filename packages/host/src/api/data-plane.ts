@@ -171,7 +171,7 @@ async function list({ parts, sandboxId, query }: Call): Promise<CheckpointList> 
   const most = limits.unpagedList;
   const limit = integer({ limit: wholeNumber(query.get("limit")) }, "limit", most, 1, most);
   const after = cursor === "" ? undefined : parseListPosition("cursor", cursor);
-  const { checkpoints, next } = parts.checkpoints.page(teamId, sandboxId, { limit, after });
+  const { checkpoints, next } = await parts.checkpoints.page(teamId, sandboxId, { limit, after });
   return { checkpoints: checkpoints.map(publicRecord), cursor: next ? listPositionText(next) : "" };
 }
 
@@ -216,9 +216,10 @@ async function untilVisible(
   timeoutMs: number,
   gone: AbortSignal,
 ): Promise<boolean> {
-  if (isVisible(parts, sandboxId, id)) return true;
+  if (await isVisible(parts, sandboxId, id)) return true;
   const over = new AbortController();
-  const forget = parts.checkpoints.onceVisible(id, () => over.abort());
+  const { teamId } = parts.machines.get(sandboxId);
+  const forget = parts.checkpoints.onceVisible(teamId, id, () => over.abort());
   try {
     await parts.clock.sleep(timeoutMs, AbortSignal.any([over.signal, gone]));
   } catch (error) {
@@ -226,19 +227,19 @@ async function untilVisible(
   } finally {
     forget();
   }
-  return isVisible(parts, sandboxId, id);
+  return await isVisible(parts, sandboxId, id);
 }
 
-function isVisible(parts: CheckpointParts, sandboxId: string, id: string): boolean {
+async function isVisible(parts: CheckpointParts, sandboxId: string, id: string): Promise<boolean> {
   try {
-    return ownCheckpoint(parts, sandboxId, id).visible;
+    return (await ownCheckpoint(parts, sandboxId, id)).visible;
   } catch {
     return false;
   }
 }
 
 async function remove({ parts, sandboxId, id }: Call): Promise<CheckpointDeleted> {
-  const { team_id } = ownCheckpoint(parts, sandboxId, id);
+  const { team_id } = await ownCheckpoint(parts, sandboxId, id);
   return { ok: true, freed_bytes: await parts.checkpoints.delete(team_id, id) };
 }
 

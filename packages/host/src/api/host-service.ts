@@ -198,10 +198,11 @@ export function hostService(
     listCheckpoints: ({ teamId, sandboxId, limit, pageToken, id }, context) =>
       looking(context, async () => {
         if (id !== "") {
-          const one = checkpoints.list(teamId, sandboxId).filter((info) => info.id === id);
-          return { checkpoints: one.map(checkpointMessage), nextPageToken: "" };
+          const one = await checkpoints.find(teamId, id).catch(onlyUnknown);
+          const isMeant = one !== undefined && (sandboxId === "" || one.sandbox_id === sandboxId);
+          return { checkpoints: isMeant ? [checkpointMessage(one)] : [], nextPageToken: "" };
         }
-        const page = checkpoints.page(teamId, sandboxId, {
+        const page = await checkpoints.page(teamId, sandboxId, {
           limit: Math.min(limit || limits.unpagedList, limits.unpagedList),
           after: pageToken === "" ? undefined : parseListPosition("page_token", pageToken),
         });
@@ -228,6 +229,10 @@ const sampleMessage = ({ atMs, receivedBytes, sentBytes, ...sample }: Sample) =>
   networkReceivedBytes: receivedBytes,
   networkSentBytes: sentBytes,
 });
+
+function onlyUnknown(error: unknown): undefined {
+  if (ClocheError.from(error).code !== "not_found") throw error;
+}
 
 type Called = Pick<HandlerContext, "requestHeader">;
 

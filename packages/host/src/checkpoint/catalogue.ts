@@ -1,5 +1,6 @@
 /**
- * Every checkpoint this host knows. Owns `<pool>/checkpoints/<id>/`: `record.json` and, while it is recent, `disk.img`, a
+ * The checkpoints that this host knows: all of them on a single machine; in a cluster those of its own pool, and by the names in the
+ * database (checkpoint-names.ts) those of every host. Owns `<pool>/checkpoints/<id>/`: `record.json` and, while it is recent, `disk.img`, a
  * reflink clone from which a restore is instant.
  *
  *   reserve ──(caller clones the disk)──▶ commit ──▶ taken ──upload──▶ visible ──evict──▶ visible, image in storage only
@@ -28,9 +29,13 @@ import {
   type RandomBytes,
 } from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive } from "./archive.ts";
-import type { CheckpointNames } from "./checkpoint-names.ts";
-import { type CheckpointHeader, type Manifest, ManifestError, type PackReference } from "./manifest.ts";
-import { type DiskTemplate, TEMPLATE, TemplateBases } from "./template-bases.ts";
+import type { CheckpointInfo } from "./checkpoint-info.ts";
+import type { CheckpointNames, NamedCheckpoint } from "./checkpoint-names.ts";
+import type { CheckpointHeader, Manifest, PackReference } from "./manifest.ts";
+import { ManifestNames } from "./manifest-names.ts";
+import { type DiskTemplate, TemplateBases } from "./template-bases.ts";
+
+export type { CheckpointInfo } from "./checkpoint-info.ts";
 
 export interface CheckpointOptions {
   /** `<pool>/checkpoints`. */
@@ -49,17 +54,6 @@ export interface CheckpointOptions {
   log: Log;
   /** First wait before a failed upload is tried again; doubles up to a minute. */
   retryMs?: number;
-}
-
-/** What `record.json` holds. */
-export interface CheckpointInfo extends CheckpointHeader {
-  visible: boolean;
-  /** `disk.img` is there. */
-  local: boolean;
-  /** Checkpoint whose image this disk may share blocks with; empty: the template. */
-  parent: string;
-  deleted: boolean;
-  packs: PackReference[];
 }
 
 export interface Reservation {
@@ -83,6 +77,7 @@ interface Entry {
 }
 
 const longestRetryMs = 60_000;
+const namedLookMs = 1_000;
 
 export class CheckpointCatalogue {
   readonly #options: CheckpointOptions;
@@ -90,6 +85,7 @@ export class CheckpointCatalogue {
   readonly #queue = new SerialQueue();
   readonly #stopping = new AbortController();
   readonly #templates: TemplateBases;
+  readonly #manifests: ManifestNames;
   #uploads: Promise<void> = Promise.resolve();
   /** Who waits for a checkpoint to be in storage, by its id. */
   readonly #waiting = new Map<string, Set<() => void>>();
@@ -97,6 +93,12 @@ export class CheckpointCatalogue {
   constructor(options: CheckpointOptions) {
     this.#options = options;
     this.#templates = new TemplateBases({ ...options, signal: this.#stopping.signal });
+    this.#manifests = new ManifestNames({
+      ...options,
+      templates: this.#templates,
+      templateName: options.template.name,
+      known: () => new Map([...this.#entries].map(([id, { info }]) => [id, info])),
+    });
   }
 
   /** Reads what is there, local and in storage; completes what a crash cut off; begins uploads again. */
@@ -109,12 +111,14 @@ export class CheckpointCatalogue {
         await rm(join(dir, id), { recursive: true, force: true });
       else this.#entries.set(id, { info, leases: 0, upload: undefined, onDrained: undefined });
     }
-    await this.#adoptStored().catch((error: unknown) => {
-      log.error(
-        { err: error },
-        "checkpoint storage could not be read at start; checkpoints known locally work",
-      );
-    });
+    if (this.#options.names === undefined)
+      await this.#adoptStored().catch((error: unknown) => {
+        log.error(
+          { err: error },
+          "checkpoint storage could not be read at start; checkpoints known locally work",
+        );
+      });
+    else void this.#forgetDropped();
     for (const [id, entry] of this.#entries) {
       if (entry.info.deleted) void this.#finishDelete(id, entry).catch(this.#reportDelete(id));
       else if (!entry.info.visible) this.#beginUpload(entry);
@@ -159,9 +163,7 @@ export class CheckpointCatalogue {
     };
     const record = join(this.#folder(info.id), "record.json");
     await createDurably(record, JSON.stringify(info), 0o600, () => syncFile(reservation.image));
-    const entry: Entry = { info, leases: 0, upload: undefined, onDrained: undefined };
-    this.#entries.set(info.id, entry);
-    this.#beginUpload(entry);
+    this.#beginUpload(this.#adopt(info));
     return info;
   }
 
@@ -178,31 +180,74 @@ export class CheckpointCatalogue {
       );
   }
 
-  /** At most `limit` of the list, behind `after`. `next`: where it ended; undefined: it is the last page. */
-  page(
+  /** At most `limit` of the list, behind `after`. `next`: where it ended; undefined: it is the last page. In a cluster of all hosts. */
+  async page(
     teamId: string,
     sandboxId: string,
     { limit, after }: { limit: number; after?: ListPosition | undefined },
-  ): { checkpoints: CheckpointInfo[]; next: ListPosition | undefined } {
-    const all = this.list(teamId, sandboxId);
-    const rest = after === undefined ? all : all.filter((info) => isBehind(info, after));
-    const checkpoints = rest.slice(0, limit);
-    return { checkpoints, next: rest.length > limit ? checkpoints.at(-1) : undefined };
+  ): Promise<{ checkpoints: CheckpointInfo[]; next: ListPosition | undefined }> {
+    const known = this.list(teamId, sandboxId);
+    const named = await this.#options.names?.list(teamId, sandboxId, { limit, after });
+    // Those that no other host knows yet.
+    const here = named === undefined ? known : known.filter(({ visible }) => !visible);
+    const rest = after === undefined ? here : here.filter((info) => isBehind(info, after));
+    // One may be named at this very moment.
+    const others = (named?.checkpoints ?? []).filter(
+      ({ header }) => !rest.some(({ id }) => id === header.id),
+    );
+    const all = [...rest, ...others.map((one) => this.#infoOf(one))];
+    const checkpoints = all.toSorted((a, b) => (isBehind(a, b) ? 1 : -1)).slice(0, limit);
+    const hasMore = all.length > limit || named?.next !== undefined;
+    return { checkpoints, next: hasMore ? checkpoints.at(-1) : undefined };
+  }
+
+  /** How many the team has, and the size of their disks together; in a cluster of all hosts. */
+  async totals(teamId: string): Promise<{ count: number; bytes: number }> {
+    const { names } = this.#options;
+    const named = await names?.totals(teamId);
+    const here = this.list(teamId).filter(({ visible }) => named === undefined || !visible);
+    return {
+      count: here.length + (named?.count ?? 0),
+      bytes: here.reduce((sum, { size_bytes }) => sum + size_bytes, named?.bytes ?? 0),
+    };
+  }
+
+  /** The team's checkpoint, in a cluster of any host; not_found for another team's as for what does not exist. */
+  async find(teamId: string, id: string): Promise<CheckpointInfo> {
+    const { names } = this.#options;
+    const here = this.#entries.get(id)?.info;
+    if (names === undefined || (here !== undefined && (!here.visible || here.deleted)))
+      return this.get(teamId, id);
+    const named = await names.find(teamId, id);
+    if (named !== undefined) return this.#infoOf(named);
+    if (here?.team_id === teamId) await this.#forgetElsewhereDropped(id);
+    throw noCheckpoint(id);
+  }
+
+  async #forgetElsewhereDropped(id: string): Promise<void> {
+    await this.#queue.run(id, async () => {
+      const entry = this.#entries.get(id);
+      if (entry !== undefined && entry.leases === 0 && entry.info.visible) await this.#forget(id);
+    });
+  }
+
+  #infoOf({ header, packs }: NamedCheckpoint): CheckpointInfo {
+    const here = this.#entries.get(header.id)?.info;
+    return here ?? { ...header, visible: true, local: false, parent: "", deleted: false, packs };
   }
 
   /** The team's checkpoint; not_found for another team's as for what does not exist. */
   get(teamId: string, id: string): CheckpointInfo {
     const info = this.#entries.get(id)?.info;
-    if (info === undefined || info.deleted || info.team_id !== teamId) {
-      throw new ClocheError("not_found", `checkpoint_id ${JSON.stringify(id)} does not exist`);
-    }
+    if (info === undefined || info.deleted || info.team_id !== teamId) throw noCheckpoint(id);
     return info;
   }
 
   /** The image of a checkpoint on the pool, fetched from storage when it was evicted. It cannot be deleted until released. */
   async lease(teamId: string, id: string): Promise<LeasedImage> {
-    const info = this.get(teamId, id);
-    const entry = this.#entries.get(id) as Entry;
+    const info = this.#options.names === undefined ? this.get(teamId, id) : await this.find(teamId, id);
+    const entry = this.#entries.get(id) ?? this.#adopt(info);
+    if (entry.info.deleted) throw noCheckpoint(id);
     entry.leases += 1;
     const release = (): void => {
       entry.leases -= 1;
@@ -214,13 +259,15 @@ export class CheckpointCatalogue {
       release();
       throw error;
     }
-    return { image: join(this.#folder(id), "disk.img"), info, release };
+    return { image: join(this.#folder(id), "disk.img"), info: entry.info, release };
   }
 
   /** Gone from every list when it resolves; waits for readers and stops its upload. Answers the bytes freed. */
   async delete(teamId: string, id: string): Promise<number> {
-    this.get(teamId, id);
-    const entry = this.#entries.get(id) as Entry;
+    const info = this.#options.names === undefined ? this.get(teamId, id) : await this.find(teamId, id);
+    const entry = this.#entries.get(id);
+    // On no pool of this host.
+    if (entry === undefined) return await this.#dropStored(info);
     entry.info.deleted = true;
     await this.#save(entry.info);
     return this.#finishDelete(id, entry);
@@ -242,46 +289,24 @@ export class CheckpointCatalogue {
   }
 
   async #adoptStored(): Promise<void> {
-    const { archive, log } = this.#options;
-    const stored = new Set(await archive.list());
-    for (const id of stored) {
-      if (!isCheckpointId(id) || this.#entries.has(id)) continue;
-      const manifest = await archive.read(id).catch((error: unknown) => {
-        log.error({ err: error, checkpoint_id: id }, "a checkpoint in storage cannot be read");
-      });
-      if (!manifest) continue;
-      const { header, packs } = manifest;
-      const info = { ...header, visible: true, local: false, parent: "", deleted: false, packs };
-      this.#entries.set(id, { info, leases: 0, upload: undefined, onDrained: undefined });
-    }
+    for (const info of await this.#manifests.adopt()) this.#adopt(info);
+    await this.#manifests.sweep();
+  }
+
+  #adopt(info: CheckpointInfo): Entry {
+    const entry: Entry = { info, leases: 0, upload: undefined, onDrained: undefined };
+    this.#entries.set(info.id, entry);
+    return entry;
+  }
+
+  /** Images on the pool of checkpoints that were dropped while this host was away. */
+  async #forgetDropped(): Promise<void> {
     for (const { info } of this.#entries.values()) {
-      if (info.visible && !stored.has(info.id) && info.local && !info.deleted) info.visible = false; // storage lost it: again
-    }
-    await this.#sweep();
-  }
-
-  async #sweep(): Promise<void> {
-    try {
-      await this.#forgetOldTemplates();
-      const removed = await this.#options.archive.sweep(() => this.#packsOfOthers(""));
-      if (removed > 0)
-        this.#options.log.info({ removed }, "packs that nobody names were removed from storage");
-    } catch (error) {
-      if (!(error instanceof UnknownPacks)) throw error;
-      this.#options.log.error(
-        { err: error },
-        "no pack was removed from storage, since nobody knows which are needed",
-      );
-    }
-  }
-
-  /** Manifests of templates that this host has no more: an update made another. Checkpoints name what they share with one themselves. */
-  async #forgetOldTemplates(): Promise<void> {
-    const { archive, log, template } = this.#options;
-    for (const id of await archive.listOld()) {
-      if (!id.startsWith(TEMPLATE) || id.startsWith(`${TEMPLATE}${template.name}-`)) continue;
-      await archive.forget(id);
-      log.info({ template: id }, "the manifest of a template that is gone was removed from storage");
+      if (!info.visible || info.deleted || this.#stopping.signal.aborted) continue;
+      await this.find(info.team_id, info.id).catch((error: unknown) => {
+        if (ClocheError.from(error).code !== "not_found")
+          this.#options.log.warn({ err: error, checkpoint_id: info.id }, "a checkpoint was not looked up");
+      });
     }
   }
 
@@ -313,31 +338,38 @@ export class CheckpointCatalogue {
   }
 
   async #upload(entry: Entry, signal: AbortSignal): Promise<void> {
-    const { archive } = this.#options;
+    const { names } = this.#options;
     const { info } = entry;
-    const { visible: _, local: _local, parent: _parent, deleted: _deleted, packs: _packs, ...header } = info;
-    const base = await this.#baseOf(info);
-    try {
-      const manifest = await archive.write(
-        header,
-        join(this.#folder(info.id), "disk.img"),
-        base.base,
-        signal,
-      );
-      info.packs = manifest.packs;
-      info.visible = true;
-      await this.#save(info);
-    } finally {
-      base.release();
-    }
+    // It may have been named before a crash: what is named is never written again.
+    const named = await names?.find(info.team_id, info.id);
+    info.packs = named?.packs ?? (await this.#write(info, signal));
+    info.visible = true;
+    await this.#save(info);
     const waiting = this.#waiting.get(info.id);
     this.#waiting.delete(info.id);
     for (const wake of waiting ?? []) wake();
     await this.#evict();
   }
 
+  /** Into storage, and named where names are. Answers its packs. */
+  async #write(info: CheckpointInfo, signal: AbortSignal): Promise<PackReference[]> {
+    const { archive, names } = this.#options;
+    const { visible: _, local: _local, parent: _parent, deleted: _deleted, packs: _packs, ...header } = info;
+    const base = await this.#baseOf(info);
+    try {
+      const image = join(this.#folder(info.id), "disk.img");
+      const { packs } = await archive.write(header, image, base.base, signal);
+      signal.throwIfAborted();
+      await names?.name({ header, packs });
+      return packs;
+    } finally {
+      base.release();
+    }
+  }
+
   /** Calls back once when it becomes visible; the answer of this function takes the wish back. */
-  onceVisible(id: string, wake: () => void): () => void {
+  onceVisible(teamId: string, id: string, wake: () => void): () => void {
+    if (this.#options.names !== undefined && !this.#entries.has(id)) return this.#onceNamed(teamId, id, wake);
     const waiting = this.#waiting.get(id) ?? new Set();
     this.#waiting.set(id, waiting.add(wake));
     return () => {
@@ -346,16 +378,46 @@ export class CheckpointCatalogue {
     };
   }
 
+  /** Of one that another host uploads: nobody tells. */
+  #onceNamed(teamId: string, id: string, wake: () => void): () => void {
+    const look = (): void => void this.find(teamId, id).then(wake, () => undefined);
+    const timer = setInterval(look, namedLookMs);
+    return () => clearInterval(timer);
+  }
+
   /** The nearest image on the pool whose manifest is in storage: the parent's, else the template's. */
   async #baseOf(info: CheckpointInfo): Promise<{ base: BaseOfCheckpoint | undefined; release: () => void }> {
     const parent = this.#entries.get(info.parent);
     if (parent?.info.visible && parent.info.local && !parent.info.deleted) {
-      const leased = await this.lease(parent.info.team_id, parent.info.id);
-      const manifest = await this.#options.archive.read(parent.info.id).catch(() => undefined);
-      if (manifest !== undefined) return { base: { image: leased.image, manifest }, release: leased.release };
-      leased.release();
+      const leased = await this.#leaseOf(parent.info);
+      const manifest = leased && (await this.#options.archive.read(parent.info.id).catch(() => undefined));
+      if (leased && manifest !== undefined && (await this.#holds(info, manifest)))
+        return { base: { image: leased.image, manifest }, release: leased.release };
+      leased?.release();
     }
-    return { base: await this.#templates.of(info.disk_mb), release: () => undefined };
+    const base = await this.#templates.of(info.disk_mb);
+    if (await this.#holds(info, base.manifest)) return { base, release: () => undefined };
+    this.#templates.forget(info.disk_mb);
+    throw new ClocheError("unavailable", "the template in storage was swept: it is stored again");
+  }
+
+  /** Undefined: it was dropped, on another host too. */
+  async #leaseOf(info: CheckpointInfo): Promise<LeasedImage | undefined> {
+    if (this.#options.names === undefined) return await this.lease(info.team_id, info.id);
+    return await this.lease(info.team_id, info.id).catch(() => undefined);
+  }
+
+  /** Whether the upload may inherit the packs of `base`, which are not swept from now on. */
+  async #holds({ id }: CheckpointInfo, base: Manifest): Promise<boolean> {
+    const { names } = this.#options;
+    if (names === undefined) return true;
+    try {
+      await names.hold({ name: `checkpoints/${id}`, inherited: base.packs });
+      return true;
+    } catch (error) {
+      if (ClocheError.from(error).code === "failed_precondition") return false;
+      throw error;
+    }
   }
 
   async #fetch(entry: Entry): Promise<void> {
@@ -368,7 +430,8 @@ export class CheckpointCatalogue {
     await mkdir(this.#folder(info.id), { recursive: true, mode: 0o700 });
     const image = join(this.#folder(info.id), "disk.img");
     await rm(image, { force: true });
-    await this.#options.archive.materialise(manifest, image);
+    const local = await this.#templates.local(info.disk_mb);
+    await this.#options.archive.materialise(manifest, image, { local });
     info.local = true;
     await this.#save(info);
   }
@@ -398,48 +461,26 @@ export class CheckpointCatalogue {
     }
     return this.#queue.run(id, async () => {
       if (!this.#entries.has(id)) return 0; // a second deletion at the same time
-      const { archive, exclusiveBytes } = this.#options;
+      const { exclusiveBytes } = this.#options;
       const image = join(this.#folder(id), "disk.img");
-      let freed = entry.info.local ? await exclusiveBytes(image).catch(() => 0) : 0;
-      const manifest = await archive.read(id).catch(onlyDamage);
-      if (manifest === "damaged") await archive.forget(id);
-      else if (manifest !== undefined)
-        freed += await archive.delete(manifest, await this.#packsKept(id, manifest));
-      await rm(this.#folder(id), { recursive: true, force: true });
-      this.#entries.delete(id);
-      return freed;
+      const local = entry.info.local ? await exclusiveBytes(image).catch(() => 0) : 0;
+      const freed = await this.#dropStored(entry.info);
+      await this.#forget(id);
+      return local + freed;
     });
   }
 
-  /**
-   * What every checkpoint but this one needs, also those in storage that are not known here, and templates. Throws UnknownPacks where a
-   * manifest cannot be read: then no pack may be removed.
-   */
-  async #packsOfOthers(id: string): Promise<PackReference[][]> {
-    const others = [...this.#entries].filter(([other]) => other !== id).map(([, entry]) => entry.info.packs);
-    for (const { packs } of await this.#templates.manifests()) others.push(packs);
-    for (const other of await this.#options.archive.list()) {
-      if (other === id || this.#entries.get(other)?.info.visible) continue;
-      const manifest = await this.#options.archive.read(other).catch((error: unknown) => {
-        throw new UnknownPacks(`checkpoint ${other} in storage cannot be read`, { cause: error });
-      });
-      if (manifest !== undefined) others.push(manifest.packs);
-    }
-    return others;
+  async #dropStored({ team_id: teamId, id }: CheckpointInfo): Promise<number> {
+    const { names } = this.#options;
+    if (names === undefined) return await this.#manifests.drop(id);
+    const freed = await names.drop(teamId, id);
+    await names.release(`checkpoints/${id}`);
+    return freed;
   }
 
-  /** Where it cannot be known what others need, all of this one's packs stay; a later start sweeps them. */
-  async #packsKept(id: string, manifest: Manifest): Promise<PackReference[][]> {
-    try {
-      return await this.#packsOfOthers(id);
-    } catch (error) {
-      if (!(error instanceof UnknownPacks)) throw error;
-      this.#options.log.error(
-        { err: error, checkpoint_id: id },
-        "packs of a deleted checkpoint stay in storage",
-      );
-      return [manifest.packs];
-    }
+  async #forget(id: string): Promise<void> {
+    await rm(this.#folder(id), { recursive: true, force: true });
+    this.#entries.delete(id);
   }
 
   #newestOf(sandboxId: string): CheckpointInfo | undefined {
@@ -471,14 +512,8 @@ export class CheckpointCatalogue {
   }
 }
 
-/** Storage that cannot be reached is no reason to forget what lies there: a later start would find it again. */
-function onlyDamage(error: unknown): "damaged" {
-  if (error instanceof ManifestError) return "damaged";
-  throw error;
-}
-
-/** It cannot be told which packs in storage are needed. Never leaves this file. */
-class UnknownPacks extends Error {}
+const noCheckpoint = (id: string): ClocheError =>
+  new ClocheError("not_found", `checkpoint_id ${JSON.stringify(id)} does not exist`);
 
 /** One that a crash left in part was never answered: later changes replace it whole. */
 async function readRecord(path: string): Promise<CheckpointInfo | undefined> {

@@ -26,6 +26,8 @@ export interface NamedCheckpoint {
 export interface CheckpointNames {
   /** Throws failed_precondition where one of `inherited` is named by nobody any more. Repeatable: it is held a day longer. */
   hold(hold: Hold): Promise<void>;
+  /** An upload came to nothing; what is named stays. Repeatable. */
+  release(name: string): Promise<void>;
   /** The checkpoint is whole in storage; it was held before. From now on every host finds it. Repeatable. */
   name(checkpoint: NamedCheckpoint): Promise<void>;
   /** Undefined: no such checkpoint of the team is named. */
@@ -36,6 +38,19 @@ export interface CheckpointNames {
     sandboxId: string,
     page: { limit: number; after?: ListPosition | undefined },
   ): Promise<{ checkpoints: NamedCheckpoint[]; next: ListPosition | undefined }>;
+  /** How many the team has, and the size of their disks together. */
+  totals(teamId: string): Promise<{ count: number; bytes: number }>;
   /** It is found no more. Answers the bytes of packs that nobody else names. Repeatable. */
   drop(teamId: string, id: string): Promise<number>;
 }
+
+/** What a host that sweeps the store is told. */
+export interface SweepWords {
+  /** Undefined: another host sweeps. `garbage`: keys to be removed; one that ends in `/`: all below it. */
+  claim(): Promise<{ garbage: string[]; isListDue: boolean } | undefined>;
+  /** Of keys, at most `KEYS_AT_ONCE`, of objects that are more than a day old: those that nobody names. */
+  unnamed(keys: readonly string[]): Promise<string[]>;
+  swept(keys: readonly string[], isListed: boolean): Promise<void>;
+}
+
+export const KEYS_AT_ONCE = 1_000;

@@ -3,7 +3,10 @@ import { CheckpointQuota } from "./quota.ts";
 
 const sizes: Record<string, number[]> = { a: [], b: [] };
 const quotaOf = (limits: { count: number; bytes: number }) =>
-  new CheckpointQuota(limits, (team) => (sizes[team] ?? []).map((size_bytes) => ({ size_bytes })));
+  new CheckpointQuota(limits, async (team) => {
+    const all = sizes[team] ?? [];
+    return { count: all.length, bytes: all.reduce((sum, bytes) => sum + bytes, 0) };
+  });
 const refused = (message: RegExp) =>
   expect.objectContaining({
     code: "resource_exhausted",

@@ -1,30 +1,29 @@
 // How many checkpoints a team may have, and how large they may be together. Pure but for the counts of those being taken.
 import { type CheckpointLimits, ClocheError, humanBytes } from "@cloche/protocol";
 
+/** Of those that a team has, in a cluster on every host. */
+export type TeamTotals = (teamId: string) => Promise<{ count: number; bytes: number }>;
+
 export class CheckpointQuota {
   readonly #limits: CheckpointLimits;
-  readonly #list: (teamId: string) => readonly { size_bytes: number }[];
+  readonly #totals: TeamTotals;
   readonly #underWay = new Map<string, number>();
 
-  constructor(
-    limits: CheckpointLimits,
-    list: (teamId: string) => readonly { readonly size_bytes: number }[],
-  ) {
+  constructor(limits: CheckpointLimits, totals: TeamTotals) {
     this.#limits = limits;
-    this.#list = list;
+    this.#totals = totals;
   }
 
   /** Runs `take` where the team may have one more; throws resource_exhausted (429) where not. */
   async within<T>(teamId: string, take: () => Promise<T>): Promise<T> {
     const { count, bytes } = this.#limits;
-    const known = this.#list(teamId);
+    const known = await this.#totals(teamId);
     const underWay = this.#underWay.get(teamId) ?? 0;
-    if (count > 0 && known.length + underWay >= count)
-      throw exhausted(`the team has ${known.length + underWay} checkpoints; at most ${count} are allowed`);
-    const total = known.reduce((sum, one) => sum + one.size_bytes, 0);
-    if (bytes > 0 && total >= bytes)
+    if (count > 0 && known.count + underWay >= count)
+      throw exhausted(`the team has ${known.count + underWay} checkpoints; at most ${count} are allowed`);
+    if (bytes > 0 && known.bytes >= bytes)
       throw exhausted(
-        `the team's checkpoints take ${humanBytes(total)}; a new one may be made below ${humanBytes(bytes)}`,
+        `the team's checkpoints take ${humanBytes(known.bytes)}; a new one may be made below ${humanBytes(bytes)}`,
       );
     this.#underWay.set(teamId, underWay + 1);
     try {

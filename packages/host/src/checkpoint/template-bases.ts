@@ -9,6 +9,7 @@
 import { createHash } from "node:crypto";
 import { stat } from "node:fs/promises";
 import { rfc3339 } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive, LocalImage } from "./archive.ts";
 import type { CheckpointNames } from "./checkpoint-names.ts";
 import type { CheckpointHeader, Manifest } from "./manifest.ts";
@@ -48,9 +49,10 @@ export class TemplateBases {
 
   /** For an upload: its image, and its manifest in storage. */
   async of(diskMb: number): Promise<BaseOfCheckpoint> {
-    const base = await kept(this.#bases, diskMb, () => this.#store(diskMb));
     const { nowMs } = this.#options;
-    if (nowMs() - (this.#heldAtMs.get(diskMb) ?? 0) > HOLD_AGAIN_MS) await this.#hold(diskMb, base.manifest);
+    if (nowMs() - (this.#heldAtMs.get(diskMb) ?? nowMs()) > HOLD_AGAIN_MS) this.forget(diskMb);
+    const base = await kept(this.#bases, diskMb, () => this.#store(diskMb));
+    this.#heldAtMs.set(diskMb, this.#heldAtMs.get(diskMb) ?? nowMs());
     return base;
   }
 
@@ -61,6 +63,12 @@ export class TemplateBases {
     return await kept(this.#locals, diskMb, async () => archive.localImage(await template.image(diskMb)));
   }
 
+  /** It is no longer in storage. */
+  forget(diskMb: number): void {
+    this.#bases.delete(diskMb);
+    this.#heldAtMs.delete(diskMb);
+  }
+
   /** Those in storage that uploads of this process stand on. */
   async manifests(): Promise<Manifest[]> {
     const bases = await Promise.allSettled(this.#bases.values());
@@ -68,13 +76,13 @@ export class TemplateBases {
   }
 
   async #store(diskMb: number): Promise<BaseOfCheckpoint> {
-    const { archive, template, nowMs, signal } = this.#options;
+    const { archive, template, names, nowMs, signal } = this.#options;
     const image = await template.image(diskMb);
     const local = await this.local(diskMb);
     const name = local === undefined ? template.name : digestOf(local);
     const id = `${TEMPLATE}${name}-${diskMb}`;
     const known = await archive.read(id).catch(() => undefined);
-    if (known !== undefined) return { image, manifest: known };
+    if (known !== undefined && (await this.#isStillNamed(known))) return { image, manifest: known };
     const header: CheckpointHeader = {
       id,
       name: template.name,
@@ -87,13 +95,21 @@ export class TemplateBases {
       disk_mb: diskMb,
       running_services: [],
     };
-    return { image, manifest: await archive.write(header, image, undefined, signal) };
+    const manifest = await archive.write(header, image, undefined, signal);
+    await names?.hold({ name: `checkpoints/${id}`, inherited: [], own: manifest.packs });
+    return { image, manifest };
   }
 
-  async #hold(diskMb: number, { header, packs }: Manifest): Promise<void> {
-    const { names, nowMs } = this.#options;
-    await names?.hold({ name: `checkpoints/${header.id}`, inherited: [], own: packs });
-    this.#heldAtMs.set(diskMb, nowMs());
+  /** Its packs are held on. False: nobody held it for a month, and they may be swept already. */
+  async #isStillNamed({ header, packs }: Manifest): Promise<boolean> {
+    const { names } = this.#options;
+    try {
+      await names?.hold({ name: `checkpoints/${header.id}`, inherited: packs });
+      return true;
+    } catch (error) {
+      if (ClocheError.from(error).code === "failed_precondition") return false;
+      throw error;
+    }
   }
 }
 

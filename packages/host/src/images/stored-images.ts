@@ -40,7 +40,7 @@ export interface StoredImagesOptions {
   archive: CheckpointArchive;
   blobs: BlobStore;
   templates: TemplateBases;
-  names?: Pick<CheckpointNames, "hold"> | undefined;
+  names: Pick<CheckpointNames, "hold" | "release">;
   /** Of this host's lease. */
   generation: () => number;
   randomBytes: RandomBytes;
@@ -65,11 +65,23 @@ export class StoredImages {
 
   /** Whole and durable in storage when it answers. What a failure or `signal` leaves counts for nothing, and is swept. */
   async store(files: SuspendedFiles, signal: AbortSignal): Promise<StoredImageNote> {
-    const { templates, names, blobs, nowMs } = this.#options;
     const key = this.#newKey(files.record);
+    try {
+      return await this.#store(key, files, signal);
+    } catch (error) {
+      await this.#options.names.release(`images/${key}`).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  async #store(key: string, files: SuspendedFiles, signal: AbortSignal): Promise<StoredImageNote> {
+    const { templates, names, blobs, nowMs } = this.#options;
     const base = await templates.of(files.record.diskMb);
     const name = `images/${key}`;
-    await names?.hold({ name, inherited: base.manifest.packs });
+    await names.hold({ name, inherited: base.manifest.packs }).catch((error: unknown) => {
+      templates.forget(files.record.diskMb);
+      throw error;
+    });
     const packs = new Map<string, PackReference>();
     const write = async (file: string, path: string, from?: BaseOfCheckpoint): Promise<void> => {
       const manifest = await this.#write(files, `${key}/${file}`, path, from, signal);
@@ -80,10 +92,10 @@ export class StoredImages {
       cpuClass: files.memory.cpuClass,
       ...(await this.#storeMemory(files.memory.dir, write)),
     };
-    signal.throwIfAborted();
     const inherited = new Set(base.manifest.packs.map(({ id }) => id));
     const own = [...packs.values()].filter(({ id }) => !inherited.has(id));
-    await names?.hold({ name, inherited: [...packs.values()].filter(({ id }) => inherited.has(id)), own });
+    await names.hold({ name, inherited: [...packs.values()].filter(({ id }) => inherited.has(id)), own });
+    signal.throwIfAborted();
     const bytes = own.reduce((sum, pack) => sum + pack.bytes, 0);
     const description: ImageDescription = {
       version: 1,

@@ -34,6 +34,7 @@ export function takeAutomaticCheckpoint(
   { checkpointId, name }: { checkpointId: string; name: string },
 ): Promise<CheckpointInfo> {
   const { teamId } = parts.machines.get(id);
+  // Where it was taken it is known, whole in storage or not yet.
   const known = (): CheckpointInfo | undefined =>
     parts.checkpoints.list(teamId, id).find((one) => one.id === checkpointId);
   return parts.queue.timed("checkpoint", id, async () => {

@@ -7,7 +7,7 @@ import type { CheckpointSeeds } from "./disk-seeds.ts";
 export function checkpointSeeds(checkpoints: CheckpointCatalogue): CheckpointSeeds {
   return {
     async withImage(checkpointId, spec, use) {
-      const info = checkpoints.get(spec.teamId, checkpointId);
+      const info = await checkpoints.find(spec.teamId, checkpointId);
       if (!info.visible)
         throw new ClocheError(
           "failed_precondition",

@@ -32,7 +32,7 @@ export async function restoreCheckpoint(
   checkpointId: string,
 ): Promise<RestoreResult> {
   const { machines, queue, agents, checkpoints, log } = parts;
-  const own = ownCheckpoint(parts, id, checkpointId);
+  const own = await ownCheckpoint(parts, id, checkpointId);
   const began = performance.now();
   await requireSpace(parts.poolDir);
   const leased = await checkpoints.lease(own.team_id, checkpointId);
@@ -144,12 +144,12 @@ async function forget(parts: Parts<"machines">, id: string): Promise<void> {
 }
 
 /** The checkpoint, where it is the sandbox's own; any other id behaves as unknown (spec/contract.md, Data plane: checkpoints). */
-export function ownCheckpoint(
+export async function ownCheckpoint(
   { machines, checkpoints }: Pick<CheckpointParts, "machines" | "checkpoints">,
   id: string,
   checkpointId: string,
-): CheckpointInfo {
-  const info = checkpoints.get(machines.get(id).teamId, checkpointId);
+): Promise<CheckpointInfo> {
+  const info = await checkpoints.find(machines.get(id).teamId, checkpointId);
   if (info.sandbox_id === id) return info;
   throw new ClocheError("not_found", `checkpoint_id ${JSON.stringify(checkpointId)} does not exist`);
 }

@@ -1,11 +1,11 @@
 // The names of a cluster's storage, in memory: what the gateways' database says (packages/gateway/src/storage), for tests of hosts.
 import { ClocheError, isBehind } from "@cloche/protocol";
-import type { CheckpointNames, Hold, NamedCheckpoint } from "../checkpoint/checkpoint-names.ts";
+import type { CheckpointNames, Hold, NamedCheckpoint, SweepWords } from "../checkpoint/checkpoint-names.ts";
 import type { PackReference } from "../checkpoint/manifest.ts";
 
 const idsOf = (packs: readonly PackReference[]): string[] => packs.map(({ id }) => id);
 
-export class FakeNames implements CheckpointNames {
+export class FakeNames implements CheckpointNames, SweepWords {
   /** Packs by the name that holds them. */
   readonly holds = new Map<string, Set<string>>();
   readonly checkpoints = new Map<string, NamedCheckpoint>();
@@ -15,6 +15,15 @@ export class FakeNames implements CheckpointNames {
     if (inherited.some(({ id }) => !named.has(id)))
       throw new ClocheError("failed_precondition", "a pack is named by nobody any more");
     this.holds.set(name, new Set([...(this.holds.get(name) ?? []), ...idsOf(inherited), ...idsOf(own)]));
+  }
+
+  async release(name: string): Promise<void> {
+    if (!this.checkpoints.has(name.slice("checkpoints/".length))) this.holds.delete(name);
+  }
+
+  async totals(teamId: string): Promise<{ count: number; bytes: number }> {
+    const mine = [...this.checkpoints.values()].filter(({ header }) => header.team_id === teamId);
+    return { count: mine.length, bytes: mine.reduce((sum, { header }) => sum + header.size_bytes, 0) };
   }
 
   async name(checkpoint: NamedCheckpoint): Promise<void> {
@@ -45,6 +54,13 @@ export class FakeNames implements CheckpointNames {
     const checkpoints = all.slice(0, limit);
     return { checkpoints, next: all.length > limit ? checkpoints.at(-1)?.header : undefined };
   }
+
+  /** Nothing is garbage: tests of the database have it (tests/contracts). */
+  async claim(): Promise<undefined> {}
+  async unnamed(): Promise<string[]> {
+    return [];
+  }
+  async swept(): Promise<void> {}
 
   async drop(teamId: string, id: string): Promise<number> {
     const known = await this.find(teamId, id);

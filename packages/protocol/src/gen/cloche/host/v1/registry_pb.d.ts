@@ -14,6 +14,370 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_cloche_host_v1_registry: GenFile;
 
 /**
+ * `name`: the key of a manifest, `checkpoints/<id>`, or the folder of an image, `images/<key>`.
+ *
+ * @generated from message cloche.host.v1.HoldObjectRequest
+ */
+export declare type HoldObjectRequest = Message<"cloche.host.v1.HoldObjectRequest"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * of others: each must be named at present
+   *
+   * @generated from field: repeated cloche.host.v1.CheckpointPack inherited = 2;
+   */
+  inherited: CheckpointPack[];
+
+  /**
+   * that the caller has written for it
+   *
+   * @generated from field: repeated cloche.host.v1.CheckpointPack own = 3;
+   */
+  own: CheckpointPack[];
+};
+
+/**
+ * `name`: the key of a manifest, `checkpoints/<id>`, or the folder of an image, `images/<key>`.
+ *
+ * @generated from message cloche.host.v1.HoldObjectRequest
+ */
+export declare type HoldObjectRequestJson = {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name?: string;
+
+  /**
+   * of others: each must be named at present
+   *
+   * @generated from field: repeated cloche.host.v1.CheckpointPack inherited = 2;
+   */
+  inherited?: CheckpointPackJson[];
+
+  /**
+   * that the caller has written for it
+   *
+   * @generated from field: repeated cloche.host.v1.CheckpointPack own = 3;
+   */
+  own?: CheckpointPackJson[];
+};
+
+/**
+ * Describes the message cloche.host.v1.HoldObjectRequest.
+ * Use `create(HoldObjectRequestSchema)` to create a new message.
+ */
+export declare const HoldObjectRequestSchema: GenMessage<HoldObjectRequest, {jsonType: HoldObjectRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.HoldObjectResponse
+ */
+export declare type HoldObjectResponse = Message<"cloche.host.v1.HoldObjectResponse"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.HoldObjectResponse
+ */
+export declare type HoldObjectResponseJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.HoldObjectResponse.
+ * Use `create(HoldObjectResponseSchema)` to create a new message.
+ */
+export declare const HoldObjectResponseSchema: GenMessage<HoldObjectResponse, {jsonType: HoldObjectResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.ReleaseObjectRequest
+ */
+export declare type ReleaseObjectRequest = Message<"cloche.host.v1.ReleaseObjectRequest"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.ReleaseObjectRequest
+ */
+export declare type ReleaseObjectRequestJson = {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.ReleaseObjectRequest.
+ * Use `create(ReleaseObjectRequestSchema)` to create a new message.
+ */
+export declare const ReleaseObjectRequestSchema: GenMessage<ReleaseObjectRequest, {jsonType: ReleaseObjectRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.ReleaseObjectResponse
+ */
+export declare type ReleaseObjectResponse = Message<"cloche.host.v1.ReleaseObjectResponse"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.ReleaseObjectResponse
+ */
+export declare type ReleaseObjectResponseJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.ReleaseObjectResponse.
+ * Use `create(ReleaseObjectResponseSchema)` to create a new message.
+ */
+export declare const ReleaseObjectResponseSchema: GenMessage<ReleaseObjectResponse, {jsonType: ReleaseObjectResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.CountCheckpointsRequest
+ */
+export declare type CountCheckpointsRequest = Message<"cloche.host.v1.CountCheckpointsRequest"> & {
+  /**
+   * @generated from field: string team_id = 1;
+   */
+  teamId: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.CountCheckpointsRequest
+ */
+export declare type CountCheckpointsRequestJson = {
+  /**
+   * @generated from field: string team_id = 1;
+   */
+  teamId?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.CountCheckpointsRequest.
+ * Use `create(CountCheckpointsRequestSchema)` to create a new message.
+ */
+export declare const CountCheckpointsRequestSchema: GenMessage<CountCheckpointsRequest, {jsonType: CountCheckpointsRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.CountCheckpointsResponse
+ */
+export declare type CountCheckpointsResponse = Message<"cloche.host.v1.CountCheckpointsResponse"> & {
+  /**
+   * @generated from field: uint64 count = 1;
+   */
+  count: bigint;
+
+  /**
+   * @generated from field: double bytes = 2;
+   */
+  bytes: number;
+};
+
+/**
+ * @generated from message cloche.host.v1.CountCheckpointsResponse
+ */
+export declare type CountCheckpointsResponseJson = {
+  /**
+   * @generated from field: uint64 count = 1;
+   */
+  count?: string;
+
+  /**
+   * @generated from field: double bytes = 2;
+   */
+  bytes?: number | "NaN" | "Infinity" | "-Infinity";
+};
+
+/**
+ * Describes the message cloche.host.v1.CountCheckpointsResponse.
+ * Use `create(CountCheckpointsResponseSchema)` to create a new message.
+ */
+export declare const CountCheckpointsResponseSchema: GenMessage<CountCheckpointsResponse, {jsonType: CountCheckpointsResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.ClaimSweepRequest
+ */
+export declare type ClaimSweepRequest = Message<"cloche.host.v1.ClaimSweepRequest"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.ClaimSweepRequest
+ */
+export declare type ClaimSweepRequestJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.ClaimSweepRequest.
+ * Use `create(ClaimSweepRequestSchema)` to create a new message.
+ */
+export declare const ClaimSweepRequestSchema: GenMessage<ClaimSweepRequest, {jsonType: ClaimSweepRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.ClaimSweepResponse
+ */
+export declare type ClaimSweepResponse = Message<"cloche.host.v1.ClaimSweepResponse"> & {
+  /**
+   * @generated from field: bool is_claimed = 1;
+   */
+  isClaimed: boolean;
+
+  /**
+   * keys; one that ends in `/`: all below it
+   *
+   * @generated from field: repeated string garbage = 2;
+   */
+  garbage: string[];
+
+  /**
+   * a list of the whole store is due too
+   *
+   * @generated from field: bool list_due = 3;
+   */
+  listDue: boolean;
+};
+
+/**
+ * @generated from message cloche.host.v1.ClaimSweepResponse
+ */
+export declare type ClaimSweepResponseJson = {
+  /**
+   * @generated from field: bool is_claimed = 1;
+   */
+  isClaimed?: boolean;
+
+  /**
+   * keys; one that ends in `/`: all below it
+   *
+   * @generated from field: repeated string garbage = 2;
+   */
+  garbage?: string[];
+
+  /**
+   * a list of the whole store is due too
+   *
+   * @generated from field: bool list_due = 3;
+   */
+  listDue?: boolean;
+};
+
+/**
+ * Describes the message cloche.host.v1.ClaimSweepResponse.
+ * Use `create(ClaimSweepResponseSchema)` to create a new message.
+ */
+export declare const ClaimSweepResponseSchema: GenMessage<ClaimSweepResponse, {jsonType: ClaimSweepResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.FindUnnamedRequest
+ */
+export declare type FindUnnamedRequest = Message<"cloche.host.v1.FindUnnamedRequest"> & {
+  /**
+   * at most 1000
+   *
+   * @generated from field: repeated string keys = 1;
+   */
+  keys: string[];
+};
+
+/**
+ * @generated from message cloche.host.v1.FindUnnamedRequest
+ */
+export declare type FindUnnamedRequestJson = {
+  /**
+   * at most 1000
+   *
+   * @generated from field: repeated string keys = 1;
+   */
+  keys?: string[];
+};
+
+/**
+ * Describes the message cloche.host.v1.FindUnnamedRequest.
+ * Use `create(FindUnnamedRequestSchema)` to create a new message.
+ */
+export declare const FindUnnamedRequestSchema: GenMessage<FindUnnamedRequest, {jsonType: FindUnnamedRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.FindUnnamedResponse
+ */
+export declare type FindUnnamedResponse = Message<"cloche.host.v1.FindUnnamedResponse"> & {
+  /**
+   * @generated from field: repeated string keys = 1;
+   */
+  keys: string[];
+};
+
+/**
+ * @generated from message cloche.host.v1.FindUnnamedResponse
+ */
+export declare type FindUnnamedResponseJson = {
+  /**
+   * @generated from field: repeated string keys = 1;
+   */
+  keys?: string[];
+};
+
+/**
+ * Describes the message cloche.host.v1.FindUnnamedResponse.
+ * Use `create(FindUnnamedResponseSchema)` to create a new message.
+ */
+export declare const FindUnnamedResponseSchema: GenMessage<FindUnnamedResponse, {jsonType: FindUnnamedResponseJson}>;
+
+/**
+ * @generated from message cloche.host.v1.ReportSweptRequest
+ */
+export declare type ReportSweptRequest = Message<"cloche.host.v1.ReportSweptRequest"> & {
+  /**
+   * @generated from field: repeated string keys = 1;
+   */
+  keys: string[];
+
+  /**
+   * @generated from field: bool listed = 2;
+   */
+  listed: boolean;
+};
+
+/**
+ * @generated from message cloche.host.v1.ReportSweptRequest
+ */
+export declare type ReportSweptRequestJson = {
+  /**
+   * @generated from field: repeated string keys = 1;
+   */
+  keys?: string[];
+
+  /**
+   * @generated from field: bool listed = 2;
+   */
+  listed?: boolean;
+};
+
+/**
+ * Describes the message cloche.host.v1.ReportSweptRequest.
+ * Use `create(ReportSweptRequestSchema)` to create a new message.
+ */
+export declare const ReportSweptRequestSchema: GenMessage<ReportSweptRequest, {jsonType: ReportSweptRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.ReportSweptResponse
+ */
+export declare type ReportSweptResponse = Message<"cloche.host.v1.ReportSweptResponse"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.ReportSweptResponse
+ */
+export declare type ReportSweptResponseJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.ReportSweptResponse.
+ * Use `create(ReportSweptResponseSchema)` to create a new message.
+ */
+export declare const ReportSweptResponseSchema: GenMessage<ReportSweptResponse, {jsonType: ReportSweptResponseJson}>;
+
+/**
  * The manifest lies in storage under `checkpoints/<id>`.
  *
  * @generated from message cloche.host.v1.NamedCheckpoint
@@ -1025,11 +1389,36 @@ export declare const ClusterService: GenService<{
 /**
  * Host -> gateway: what lies in storage is named in the database. An object that no row names does not count.
  *
+ *   HoldObject ──(upload)──▶ NameCheckpoint ──▶ named ──DropCheckpoint──▶ garbage, which a sweep removes
+ *       └ 24 h without another hold (a template's: 30 days) ──▶ garbage
+ *
  * @generated from service cloche.host.v1.HostStorageService
  */
 export declare const HostStorageService: GenService<{
   /**
-   * The checkpoint is whole in storage. Repeatable.
+   * Before and after an upload: no pack that it names is swept for a day. Repeatable; a name that another host holds is refused.
+   * `failed_precondition`: one of `inherited` is named by nobody any more; the upload must do without.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.HoldObject
+   */
+  holdObject: {
+    methodKind: "unary";
+    input: typeof HoldObjectRequestSchema;
+    output: typeof HoldObjectResponseSchema;
+  },
+  /**
+   * An upload came to nothing. What is named stays. Repeatable.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.ReleaseObject
+   */
+  releaseObject: {
+    methodKind: "unary";
+    input: typeof ReleaseObjectRequestSchema;
+    output: typeof ReleaseObjectResponseSchema;
+  },
+  /**
+   * The checkpoint, which the caller holds, is whole in storage. Repeatable. `failed_precondition`: it is not held any more, since
+   * it was dropped meanwhile or the upload took a day.
    *
    * @generated from rpc cloche.host.v1.HostStorageService.NameCheckpoint
    */
@@ -1057,6 +1446,16 @@ export declare const HostStorageService: GenService<{
     output: typeof ListNamedCheckpointsResponseSchema;
   },
   /**
+   * How many the team has, and how large their disks are together: for its quota.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.CountCheckpoints
+   */
+  countCheckpoints: {
+    methodKind: "unary";
+    input: typeof CountCheckpointsRequestSchema;
+    output: typeof CountCheckpointsResponseSchema;
+  },
+  /**
    * The name goes; a sweep removes packs that nobody names any more. Repeatable.
    *
    * @generated from rpc cloche.host.v1.HostStorageService.DropCheckpoint
@@ -1065,6 +1464,36 @@ export declare const HostStorageService: GenService<{
     methodKind: "unary";
     input: typeof DropCheckpointRequestSchema;
     output: typeof DropCheckpointResponseSchema;
+  },
+  /**
+   * One host at a time sweeps the store: gateways have no access to it. Answers nothing to do where another host does.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.ClaimSweep
+   */
+  claimSweep: {
+    methodKind: "unary";
+    input: typeof ClaimSweepRequestSchema;
+    output: typeof ClaimSweepResponseSchema;
+  },
+  /**
+   * Which of these keys, of objects that are more than a day old, nobody names: they can be removed.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.FindUnnamed
+   */
+  findUnnamed: {
+    methodKind: "unary";
+    input: typeof FindUnnamedRequestSchema;
+    output: typeof FindUnnamedResponseSchema;
+  },
+  /**
+   * These are removed, and with `listed` so is all that a list of the whole store had.
+   *
+   * @generated from rpc cloche.host.v1.HostStorageService.ReportSwept
+   */
+  reportSwept: {
+    methodKind: "unary";
+    input: typeof ReportSweptRequestSchema;
+    output: typeof ReportSweptResponseSchema;
   },
 }>;
 

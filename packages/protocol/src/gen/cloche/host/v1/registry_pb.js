@@ -11,147 +11,231 @@ import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/
  * Describes the file cloche/host/v1/registry.proto.
  */
 export const file_cloche_host_v1_registry = /*@__PURE__*/
-  fileDesc("Ch1jbG9jaGUvaG9zdC92MS9yZWdpc3RyeS5wcm90bxIOY2xvY2hlLmhvc3QudjEihgEKD05hbWVkQ2hlY2twb2ludBIKCgJpZBgBIAEoCRIPCgd0ZWFtX2lkGAIgASgJEhIKCnNhbmRib3hfaWQYAyABKAkSEwoLaGVhZGVyX2pzb24YBCABKAkSLQoFcGFja3MYBSADKAsyHi5jbG9jaGUuaG9zdC52MS5DaGVja3BvaW50UGFjayIrCg5DaGVja3BvaW50UGFjaxIKCgJpZBgBIAEoCRINCgVieXRlcxgCIAEoASJMChVOYW1lQ2hlY2twb2ludFJlcXVlc3QSMwoKY2hlY2twb2ludBgBIAEoCzIfLmNsb2NoZS5ob3N0LnYxLk5hbWVkQ2hlY2twb2ludCIYChZOYW1lQ2hlY2twb2ludFJlc3BvbnNlIjQKFUZpbmRDaGVja3BvaW50UmVxdWVzdBIPCgd0ZWFtX2lkGAEgASgJEgoKAmlkGAIgASgJImUKG0xpc3ROYW1lZENoZWNrcG9pbnRzUmVxdWVzdBIPCgd0ZWFtX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSDQoFbGltaXQYAyABKA0SEgoKcGFnZV90b2tlbhgEIAEoCSJtChxMaXN0TmFtZWRDaGVja3BvaW50c1Jlc3BvbnNlEjQKC2NoZWNrcG9pbnRzGAEgAygLMh8uY2xvY2hlLmhvc3QudjEuTmFtZWRDaGVja3BvaW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSI0ChVEcm9wQ2hlY2twb2ludFJlcXVlc3QSDwoHdGVhbV9pZBgBIAEoCRIKCgJpZBgCIAEoCSItChZEcm9wQ2hlY2twb2ludFJlc3BvbnNlEhMKC2ZyZWVkX2J5dGVzGAEgASgBIkUKC0pvaW5SZXF1ZXN0Eg0KBXRva2VuGAEgASgJEgoKAmlkGAIgASgJEhsKE2NlcnRpZmljYXRlX3JlcXVlc3QYAyABKAkiNgoMSm9pblJlc3BvbnNlEhMKC2NlcnRpZmljYXRlGAEgASgJEhEKCWF1dGhvcml0eRgCIAEoCSI2ChdSZW5ld0NlcnRpZmljYXRlUmVxdWVzdBIbChNjZXJ0aWZpY2F0ZV9yZXF1ZXN0GAEgASgJIi8KGFJlbmV3Q2VydGlmaWNhdGVSZXNwb25zZRITCgtjZXJ0aWZpY2F0ZRgBIAEoCSIbChlHZXRFZGdlQ2VydGlmaWNhdGVSZXF1ZXN0IlEKGkdldEVkZ2VDZXJ0aWZpY2F0ZVJlc3BvbnNlEhMKC2NlcnRpZmljYXRlGAEgASgJEgsKA2tleRgCIAEoCRIRCglhdXRob3JpdHkYAyABKAkiSAoQTGVhdmVIb3N0UmVxdWVzdBIPCgdob3N0X2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAQSDwoHYXdheV9tcxgDIAEoDSITChFMZWF2ZUhvc3RSZXNwb25zZSKHAgoTUmVnaXN0ZXJIb3N0UmVxdWVzdBIPCgdob3N0X2lkGAEgASgJEg8KB2FkZHJlc3MYAiABKAkSDAoEem9uZRgDIAEoCRIRCgljcHVfY2xhc3MYBCABKAkSGgoSY2FwYWNpdHlfbWVtb3J5X21iGAUgASgEEg8KB3ZlcnNpb24YBiABKAkSEAoIcnVudGltZXMYByADKAkSPwoGbGFiZWxzGAggAygLMi8uY2xvY2hlLmhvc3QudjEuUmVnaXN0ZXJIb3N0UmVxdWVzdC5MYWJlbHNFbnRyeRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIjcKEFJlbmV3SG9zdFJlcXVlc3QSDwoHaG9zdF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgEIoUBCglIb3N0TGVhc2USEgoKZ2VuZXJhdGlvbhgBIAEoBBIQCgh2YWxpZF9tcxgCIAEoDRIWCg5yZW5ld19ldmVyeV9tcxgDIAEoDRIoCgVzdGF0ZRgEIAEoDjIZLmNsb2NoZS5ob3N0LnYxLkhvc3RTdGF0ZRIQCgh3YXNfbG9zdBgFIAEoCCpuCglIb3N0U3RhdGUSGgoWSE9TVF9TVEFURV9VTlNQRUNJRklFRBAAEhMKD0hPU1RfU1RBVEVfT1BFThABEhcKE0hPU1RfU1RBVEVfQ09SRE9ORUQQAhIXChNIT1NUX1NUQVRFX0RSQUlOSU5HEAMygQIKE0hvc3RSZWdpc3RyeVNlcnZpY2USTgoMUmVnaXN0ZXJIb3N0EiMuY2xvY2hlLmhvc3QudjEuUmVnaXN0ZXJIb3N0UmVxdWVzdBoZLmNsb2NoZS5ob3N0LnYxLkhvc3RMZWFzZRJICglSZW5ld0hvc3QSIC5jbG9jaGUuaG9zdC52MS5SZW5ld0hvc3RSZXF1ZXN0GhkuY2xvY2hlLmhvc3QudjEuSG9zdExlYXNlElAKCUxlYXZlSG9zdBIgLmNsb2NoZS5ob3N0LnYxLkxlYXZlSG9zdFJlcXVlc3QaIS5jbG9jaGUuaG9zdC52MS5MZWF2ZUhvc3RSZXNwb25zZTKnAgoOQ2x1c3RlclNlcnZpY2USQQoESm9pbhIbLmNsb2NoZS5ob3N0LnYxLkpvaW5SZXF1ZXN0GhwuY2xvY2hlLmhvc3QudjEuSm9pblJlc3BvbnNlEmUKEFJlbmV3Q2VydGlmaWNhdGUSJy5jbG9jaGUuaG9zdC52MS5SZW5ld0NlcnRpZmljYXRlUmVxdWVzdBooLmNsb2NoZS5ob3N0LnYxLlJlbmV3Q2VydGlmaWNhdGVSZXNwb25zZRJrChJHZXRFZGdlQ2VydGlmaWNhdGUSKS5jbG9jaGUuaG9zdC52MS5HZXRFZGdlQ2VydGlmaWNhdGVSZXF1ZXN0GiouY2xvY2hlLmhvc3QudjEuR2V0RWRnZUNlcnRpZmljYXRlUmVzcG9uc2UyngMKEkhvc3RTdG9yYWdlU2VydmljZRJfCg5OYW1lQ2hlY2twb2ludBIlLmNsb2NoZS5ob3N0LnYxLk5hbWVDaGVja3BvaW50UmVxdWVzdBomLmNsb2NoZS5ob3N0LnYxLk5hbWVDaGVja3BvaW50UmVzcG9uc2USWAoORmluZENoZWNrcG9pbnQSJS5jbG9jaGUuaG9zdC52MS5GaW5kQ2hlY2twb2ludFJlcXVlc3QaHy5jbG9jaGUuaG9zdC52MS5OYW1lZENoZWNrcG9pbnQSbAoPTGlzdENoZWNrcG9pbnRzEisuY2xvY2hlLmhvc3QudjEuTGlzdE5hbWVkQ2hlY2twb2ludHNSZXF1ZXN0GiwuY2xvY2hlLmhvc3QudjEuTGlzdE5hbWVkQ2hlY2twb2ludHNSZXNwb25zZRJfCg5Ecm9wQ2hlY2twb2ludBIlLmNsb2NoZS5ob3N0LnYxLkRyb3BDaGVja3BvaW50UmVxdWVzdBomLmNsb2NoZS5ob3N0LnYxLkRyb3BDaGVja3BvaW50UmVzcG9uc2ViBnByb3RvMw");
+  fileDesc("Ch1jbG9jaGUvaG9zdC92MS9yZWdpc3RyeS5wcm90bxIOY2xvY2hlLmhvc3QudjEigQEKEUhvbGRPYmplY3RSZXF1ZXN0EgwKBG5hbWUYASABKAkSMQoJaW5oZXJpdGVkGAIgAygLMh4uY2xvY2hlLmhvc3QudjEuQ2hlY2twb2ludFBhY2sSKwoDb3duGAMgAygLMh4uY2xvY2hlLmhvc3QudjEuQ2hlY2twb2ludFBhY2siFAoSSG9sZE9iamVjdFJlc3BvbnNlIiQKFFJlbGVhc2VPYmplY3RSZXF1ZXN0EgwKBG5hbWUYASABKAkiFwoVUmVsZWFzZU9iamVjdFJlc3BvbnNlIioKF0NvdW50Q2hlY2twb2ludHNSZXF1ZXN0Eg8KB3RlYW1faWQYASABKAkiOAoYQ291bnRDaGVja3BvaW50c1Jlc3BvbnNlEg0KBWNvdW50GAEgASgEEg0KBWJ5dGVzGAIgASgBIhMKEUNsYWltU3dlZXBSZXF1ZXN0IksKEkNsYWltU3dlZXBSZXNwb25zZRISCgppc19jbGFpbWVkGAEgASgIEg8KB2dhcmJhZ2UYAiADKAkSEAoIbGlzdF9kdWUYAyABKAgiIgoSRmluZFVubmFtZWRSZXF1ZXN0EgwKBGtleXMYASADKAkiIwoTRmluZFVubmFtZWRSZXNwb25zZRIMCgRrZXlzGAEgAygJIjIKElJlcG9ydFN3ZXB0UmVxdWVzdBIMCgRrZXlzGAEgAygJEg4KBmxpc3RlZBgCIAEoCCIVChNSZXBvcnRTd2VwdFJlc3BvbnNlIoYBCg9OYW1lZENoZWNrcG9pbnQSCgoCaWQYASABKAkSDwoHdGVhbV9pZBgCIAEoCRISCgpzYW5kYm94X2lkGAMgASgJEhMKC2hlYWRlcl9qc29uGAQgASgJEi0KBXBhY2tzGAUgAygLMh4uY2xvY2hlLmhvc3QudjEuQ2hlY2twb2ludFBhY2siKwoOQ2hlY2twb2ludFBhY2sSCgoCaWQYASABKAkSDQoFYnl0ZXMYAiABKAEiTAoVTmFtZUNoZWNrcG9pbnRSZXF1ZXN0EjMKCmNoZWNrcG9pbnQYASABKAsyHy5jbG9jaGUuaG9zdC52MS5OYW1lZENoZWNrcG9pbnQiGAoWTmFtZUNoZWNrcG9pbnRSZXNwb25zZSI0ChVGaW5kQ2hlY2twb2ludFJlcXVlc3QSDwoHdGVhbV9pZBgBIAEoCRIKCgJpZBgCIAEoCSJlChtMaXN0TmFtZWRDaGVja3BvaW50c1JlcXVlc3QSDwoHdGVhbV9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEg0KBWxpbWl0GAMgASgNEhIKCnBhZ2VfdG9rZW4YBCABKAkibQocTGlzdE5hbWVkQ2hlY2twb2ludHNSZXNwb25zZRI0CgtjaGVja3BvaW50cxgBIAMoCzIfLmNsb2NoZS5ob3N0LnYxLk5hbWVkQ2hlY2twb2ludBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiNAoVRHJvcENoZWNrcG9pbnRSZXF1ZXN0Eg8KB3RlYW1faWQYASABKAkSCgoCaWQYAiABKAkiLQoWRHJvcENoZWNrcG9pbnRSZXNwb25zZRITCgtmcmVlZF9ieXRlcxgBIAEoASJFCgtKb2luUmVxdWVzdBINCgV0b2tlbhgBIAEoCRIKCgJpZBgCIAEoCRIbChNjZXJ0aWZpY2F0ZV9yZXF1ZXN0GAMgASgJIjYKDEpvaW5SZXNwb25zZRITCgtjZXJ0aWZpY2F0ZRgBIAEoCRIRCglhdXRob3JpdHkYAiABKAkiNgoXUmVuZXdDZXJ0aWZpY2F0ZVJlcXVlc3QSGwoTY2VydGlmaWNhdGVfcmVxdWVzdBgBIAEoCSIvChhSZW5ld0NlcnRpZmljYXRlUmVzcG9uc2USEwoLY2VydGlmaWNhdGUYASABKAkiGwoZR2V0RWRnZUNlcnRpZmljYXRlUmVxdWVzdCJRChpHZXRFZGdlQ2VydGlmaWNhdGVSZXNwb25zZRITCgtjZXJ0aWZpY2F0ZRgBIAEoCRILCgNrZXkYAiABKAkSEQoJYXV0aG9yaXR5GAMgASgJIkgKEExlYXZlSG9zdFJlcXVlc3QSDwoHaG9zdF9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgEEg8KB2F3YXlfbXMYAyABKA0iEwoRTGVhdmVIb3N0UmVzcG9uc2UihwIKE1JlZ2lzdGVySG9zdFJlcXVlc3QSDwoHaG9zdF9pZBgBIAEoCRIPCgdhZGRyZXNzGAIgASgJEgwKBHpvbmUYAyABKAkSEQoJY3B1X2NsYXNzGAQgASgJEhoKEmNhcGFjaXR5X21lbW9yeV9tYhgFIAEoBBIPCgd2ZXJzaW9uGAYgASgJEhAKCHJ1bnRpbWVzGAcgAygJEj8KBmxhYmVscxgIIAMoCzIvLmNsb2NoZS5ob3N0LnYxLlJlZ2lzdGVySG9zdFJlcXVlc3QuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASI3ChBSZW5ld0hvc3RSZXF1ZXN0Eg8KB2hvc3RfaWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoBCKFAQoJSG9zdExlYXNlEhIKCmdlbmVyYXRpb24YASABKAQSEAoIdmFsaWRfbXMYAiABKA0SFgoOcmVuZXdfZXZlcnlfbXMYAyABKA0SKAoFc3RhdGUYBCABKA4yGS5jbG9jaGUuaG9zdC52MS5Ib3N0U3RhdGUSEAoId2FzX2xvc3QYBSABKAgqbgoJSG9zdFN0YXRlEhoKFkhPU1RfU1RBVEVfVU5TUEVDSUZJRUQQABITCg9IT1NUX1NUQVRFX09QRU4QARIXChNIT1NUX1NUQVRFX0NPUkRPTkVEEAISFwoTSE9TVF9TVEFURV9EUkFJTklORxADMoECChNIb3N0UmVnaXN0cnlTZXJ2aWNlEk4KDFJlZ2lzdGVySG9zdBIjLmNsb2NoZS5ob3N0LnYxLlJlZ2lzdGVySG9zdFJlcXVlc3QaGS5jbG9jaGUuaG9zdC52MS5Ib3N0TGVhc2USSAoJUmVuZXdIb3N0EiAuY2xvY2hlLmhvc3QudjEuUmVuZXdIb3N0UmVxdWVzdBoZLmNsb2NoZS5ob3N0LnYxLkhvc3RMZWFzZRJQCglMZWF2ZUhvc3QSIC5jbG9jaGUuaG9zdC52MS5MZWF2ZUhvc3RSZXF1ZXN0GiEuY2xvY2hlLmhvc3QudjEuTGVhdmVIb3N0UmVzcG9uc2UypwIKDkNsdXN0ZXJTZXJ2aWNlEkEKBEpvaW4SGy5jbG9jaGUuaG9zdC52MS5Kb2luUmVxdWVzdBocLmNsb2NoZS5ob3N0LnYxLkpvaW5SZXNwb25zZRJlChBSZW5ld0NlcnRpZmljYXRlEicuY2xvY2hlLmhvc3QudjEuUmVuZXdDZXJ0aWZpY2F0ZVJlcXVlc3QaKC5jbG9jaGUuaG9zdC52MS5SZW5ld0NlcnRpZmljYXRlUmVzcG9uc2USawoSR2V0RWRnZUNlcnRpZmljYXRlEikuY2xvY2hlLmhvc3QudjEuR2V0RWRnZUNlcnRpZmljYXRlUmVxdWVzdBoqLmNsb2NoZS5ob3N0LnYxLkdldEVkZ2VDZXJ0aWZpY2F0ZVJlc3BvbnNlMr0HChJIb3N0U3RvcmFnZVNlcnZpY2USUwoKSG9sZE9iamVjdBIhLmNsb2NoZS5ob3N0LnYxLkhvbGRPYmplY3RSZXF1ZXN0GiIuY2xvY2hlLmhvc3QudjEuSG9sZE9iamVjdFJlc3BvbnNlElwKDVJlbGVhc2VPYmplY3QSJC5jbG9jaGUuaG9zdC52MS5SZWxlYXNlT2JqZWN0UmVxdWVzdBolLmNsb2NoZS5ob3N0LnYxLlJlbGVhc2VPYmplY3RSZXNwb25zZRJfCg5OYW1lQ2hlY2twb2ludBIlLmNsb2NoZS5ob3N0LnYxLk5hbWVDaGVja3BvaW50UmVxdWVzdBomLmNsb2NoZS5ob3N0LnYxLk5hbWVDaGVja3BvaW50UmVzcG9uc2USWAoORmluZENoZWNrcG9pbnQSJS5jbG9jaGUuaG9zdC52MS5GaW5kQ2hlY2twb2ludFJlcXVlc3QaHy5jbG9jaGUuaG9zdC52MS5OYW1lZENoZWNrcG9pbnQSbAoPTGlzdENoZWNrcG9pbnRzEisuY2xvY2hlLmhvc3QudjEuTGlzdE5hbWVkQ2hlY2twb2ludHNSZXF1ZXN0GiwuY2xvY2hlLmhvc3QudjEuTGlzdE5hbWVkQ2hlY2twb2ludHNSZXNwb25zZRJlChBDb3VudENoZWNrcG9pbnRzEicuY2xvY2hlLmhvc3QudjEuQ291bnRDaGVja3BvaW50c1JlcXVlc3QaKC5jbG9jaGUuaG9zdC52MS5Db3VudENoZWNrcG9pbnRzUmVzcG9uc2USXwoORHJvcENoZWNrcG9pbnQSJS5jbG9jaGUuaG9zdC52MS5Ecm9wQ2hlY2twb2ludFJlcXVlc3QaJi5jbG9jaGUuaG9zdC52MS5Ecm9wQ2hlY2twb2ludFJlc3BvbnNlElMKCkNsYWltU3dlZXASIS5jbG9jaGUuaG9zdC52MS5DbGFpbVN3ZWVwUmVxdWVzdBoiLmNsb2NoZS5ob3N0LnYxLkNsYWltU3dlZXBSZXNwb25zZRJWCgtGaW5kVW5uYW1lZBIiLmNsb2NoZS5ob3N0LnYxLkZpbmRVbm5hbWVkUmVxdWVzdBojLmNsb2NoZS5ob3N0LnYxLkZpbmRVbm5hbWVkUmVzcG9uc2USVgoLUmVwb3J0U3dlcHQSIi5jbG9jaGUuaG9zdC52MS5SZXBvcnRTd2VwdFJlcXVlc3QaIy5jbG9jaGUuaG9zdC52MS5SZXBvcnRTd2VwdFJlc3BvbnNlYgZwcm90bzM");
+
+/**
+ * Describes the message cloche.host.v1.HoldObjectRequest.
+ * Use `create(HoldObjectRequestSchema)` to create a new message.
+ */
+export const HoldObjectRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 0);
+
+/**
+ * Describes the message cloche.host.v1.HoldObjectResponse.
+ * Use `create(HoldObjectResponseSchema)` to create a new message.
+ */
+export const HoldObjectResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 1);
+
+/**
+ * Describes the message cloche.host.v1.ReleaseObjectRequest.
+ * Use `create(ReleaseObjectRequestSchema)` to create a new message.
+ */
+export const ReleaseObjectRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 2);
+
+/**
+ * Describes the message cloche.host.v1.ReleaseObjectResponse.
+ * Use `create(ReleaseObjectResponseSchema)` to create a new message.
+ */
+export const ReleaseObjectResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 3);
+
+/**
+ * Describes the message cloche.host.v1.CountCheckpointsRequest.
+ * Use `create(CountCheckpointsRequestSchema)` to create a new message.
+ */
+export const CountCheckpointsRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 4);
+
+/**
+ * Describes the message cloche.host.v1.CountCheckpointsResponse.
+ * Use `create(CountCheckpointsResponseSchema)` to create a new message.
+ */
+export const CountCheckpointsResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 5);
+
+/**
+ * Describes the message cloche.host.v1.ClaimSweepRequest.
+ * Use `create(ClaimSweepRequestSchema)` to create a new message.
+ */
+export const ClaimSweepRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 6);
+
+/**
+ * Describes the message cloche.host.v1.ClaimSweepResponse.
+ * Use `create(ClaimSweepResponseSchema)` to create a new message.
+ */
+export const ClaimSweepResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 7);
+
+/**
+ * Describes the message cloche.host.v1.FindUnnamedRequest.
+ * Use `create(FindUnnamedRequestSchema)` to create a new message.
+ */
+export const FindUnnamedRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 8);
+
+/**
+ * Describes the message cloche.host.v1.FindUnnamedResponse.
+ * Use `create(FindUnnamedResponseSchema)` to create a new message.
+ */
+export const FindUnnamedResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 9);
+
+/**
+ * Describes the message cloche.host.v1.ReportSweptRequest.
+ * Use `create(ReportSweptRequestSchema)` to create a new message.
+ */
+export const ReportSweptRequestSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 10);
+
+/**
+ * Describes the message cloche.host.v1.ReportSweptResponse.
+ * Use `create(ReportSweptResponseSchema)` to create a new message.
+ */
+export const ReportSweptResponseSchema = /*@__PURE__*/
+  messageDesc(file_cloche_host_v1_registry, 11);
 
 /**
  * Describes the message cloche.host.v1.NamedCheckpoint.
  * Use `create(NamedCheckpointSchema)` to create a new message.
  */
 export const NamedCheckpointSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 0);
+  messageDesc(file_cloche_host_v1_registry, 12);
 
 /**
  * Describes the message cloche.host.v1.CheckpointPack.
  * Use `create(CheckpointPackSchema)` to create a new message.
  */
 export const CheckpointPackSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 1);
+  messageDesc(file_cloche_host_v1_registry, 13);
 
 /**
  * Describes the message cloche.host.v1.NameCheckpointRequest.
  * Use `create(NameCheckpointRequestSchema)` to create a new message.
  */
 export const NameCheckpointRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 2);
+  messageDesc(file_cloche_host_v1_registry, 14);
 
 /**
  * Describes the message cloche.host.v1.NameCheckpointResponse.
  * Use `create(NameCheckpointResponseSchema)` to create a new message.
  */
 export const NameCheckpointResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 3);
+  messageDesc(file_cloche_host_v1_registry, 15);
 
 /**
  * Describes the message cloche.host.v1.FindCheckpointRequest.
  * Use `create(FindCheckpointRequestSchema)` to create a new message.
  */
 export const FindCheckpointRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 4);
+  messageDesc(file_cloche_host_v1_registry, 16);
 
 /**
  * Describes the message cloche.host.v1.ListNamedCheckpointsRequest.
  * Use `create(ListNamedCheckpointsRequestSchema)` to create a new message.
  */
 export const ListNamedCheckpointsRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 5);
+  messageDesc(file_cloche_host_v1_registry, 17);
 
 /**
  * Describes the message cloche.host.v1.ListNamedCheckpointsResponse.
  * Use `create(ListNamedCheckpointsResponseSchema)` to create a new message.
  */
 export const ListNamedCheckpointsResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 6);
+  messageDesc(file_cloche_host_v1_registry, 18);
 
 /**
  * Describes the message cloche.host.v1.DropCheckpointRequest.
  * Use `create(DropCheckpointRequestSchema)` to create a new message.
  */
 export const DropCheckpointRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 7);
+  messageDesc(file_cloche_host_v1_registry, 19);
 
 /**
  * Describes the message cloche.host.v1.DropCheckpointResponse.
  * Use `create(DropCheckpointResponseSchema)` to create a new message.
  */
 export const DropCheckpointResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 8);
+  messageDesc(file_cloche_host_v1_registry, 20);
 
 /**
  * Describes the message cloche.host.v1.JoinRequest.
  * Use `create(JoinRequestSchema)` to create a new message.
  */
 export const JoinRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 9);
+  messageDesc(file_cloche_host_v1_registry, 21);
 
 /**
  * Describes the message cloche.host.v1.JoinResponse.
  * Use `create(JoinResponseSchema)` to create a new message.
  */
 export const JoinResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 10);
+  messageDesc(file_cloche_host_v1_registry, 22);
 
 /**
  * Describes the message cloche.host.v1.RenewCertificateRequest.
  * Use `create(RenewCertificateRequestSchema)` to create a new message.
  */
 export const RenewCertificateRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 11);
+  messageDesc(file_cloche_host_v1_registry, 23);
 
 /**
  * Describes the message cloche.host.v1.RenewCertificateResponse.
  * Use `create(RenewCertificateResponseSchema)` to create a new message.
  */
 export const RenewCertificateResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 12);
+  messageDesc(file_cloche_host_v1_registry, 24);
 
 /**
  * Describes the message cloche.host.v1.GetEdgeCertificateRequest.
  * Use `create(GetEdgeCertificateRequestSchema)` to create a new message.
  */
 export const GetEdgeCertificateRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 13);
+  messageDesc(file_cloche_host_v1_registry, 25);
 
 /**
  * Describes the message cloche.host.v1.GetEdgeCertificateResponse.
  * Use `create(GetEdgeCertificateResponseSchema)` to create a new message.
  */
 export const GetEdgeCertificateResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 14);
+  messageDesc(file_cloche_host_v1_registry, 26);
 
 /**
  * Describes the message cloche.host.v1.LeaveHostRequest.
  * Use `create(LeaveHostRequestSchema)` to create a new message.
  */
 export const LeaveHostRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 15);
+  messageDesc(file_cloche_host_v1_registry, 27);
 
 /**
  * Describes the message cloche.host.v1.LeaveHostResponse.
  * Use `create(LeaveHostResponseSchema)` to create a new message.
  */
 export const LeaveHostResponseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 16);
+  messageDesc(file_cloche_host_v1_registry, 28);
 
 /**
  * Describes the message cloche.host.v1.RegisterHostRequest.
  * Use `create(RegisterHostRequestSchema)` to create a new message.
  */
 export const RegisterHostRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 17);
+  messageDesc(file_cloche_host_v1_registry, 29);
 
 /**
  * Describes the message cloche.host.v1.RenewHostRequest.
  * Use `create(RenewHostRequestSchema)` to create a new message.
  */
 export const RenewHostRequestSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 18);
+  messageDesc(file_cloche_host_v1_registry, 30);
 
 /**
  * Describes the message cloche.host.v1.HostLease.
  * Use `create(HostLeaseSchema)` to create a new message.
  */
 export const HostLeaseSchema = /*@__PURE__*/
-  messageDesc(file_cloche_host_v1_registry, 19);
+  messageDesc(file_cloche_host_v1_registry, 31);
 
 /**
  * Describes the enum cloche.host.v1.HostState.
@@ -181,6 +265,9 @@ export const ClusterService = /*@__PURE__*/
 
 /**
  * Host -> gateway: what lies in storage is named in the database. An object that no row names does not count.
+ *
+ *   HoldObject ──(upload)──▶ NameCheckpoint ──▶ named ──DropCheckpoint──▶ garbage, which a sweep removes
+ *       └ 24 h without another hold (a template's: 30 days) ──▶ garbage
  *
  * @generated from service cloche.host.v1.HostStorageService
  */

@@ -1,0 +1,100 @@
+/**
+ * Removes from a cluster's storage what nobody names. Every host looks from time to time; a gateway lets one of them sweep
+ * (SweepWords). Twice removes no more than once, and what is unnamed stays so, whoever else sweeps.
+ *
+ *   look ──not ours──▶ wait
+ *     └ claimed ──▶ garbage, in batches ──▶ once a day: list the store, ask, remove ──▶ wait
+ *
+ * Owns nothing that must survive: a sweep that was cut off is done again.
+ */
+import type { Clock, Log } from "@cloche/base";
+import type { BlobStore } from "../blob/blob-store.ts";
+import { unnamedKeptMs } from "./archive.ts";
+import { KEYS_AT_ONCE, type SweepWords } from "./checkpoint-names.ts";
+
+const LOOK_EVERY_MS = 600_000;
+/** Of one look: what is left waits for the next. */
+const BATCHES_MAX = 100;
+const FOLDERS = ["packs/", "checkpoints/", "images/"] as const;
+
+export interface StorageSweeperParts {
+  blobs: BlobStore;
+  words: SweepWords;
+  clock: Clock;
+  log: Log;
+}
+
+export class StorageSweeper {
+  readonly #parts: StorageSweeperParts;
+  readonly #stopping = new AbortController();
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(parts: StorageSweeperParts) {
+    this.#parts = parts;
+  }
+
+  start(): void {
+    this.#running = this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort(new Error("the host is stopping"));
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log } = this.#parts;
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      await clock.sleep(LOOK_EVERY_MS, signal).catch(() => undefined);
+      if (signal.aborted) return;
+      await this.sweep().catch((error: unknown) => {
+        if (!signal.aborted) log.warn({ err: error }, "storage could not be swept; trying again");
+      });
+    }
+  }
+
+  /** Answers how many objects were removed; 0 where another host sweeps. */
+  async sweep(): Promise<number> {
+    const { words, log } = this.#parts;
+    let removed = 0;
+    let isListDue = false;
+    for (let batch = 0; batch < BATCHES_MAX; batch += 1) {
+      this.#stopping.signal.throwIfAborted();
+      const claim = await words.claim();
+      if (claim === undefined) return removed;
+      isListDue = claim.isListDue;
+      if (claim.garbage.length === 0) break;
+      for (const key of claim.garbage) removed += await this.#remove(key);
+      await words.swept(claim.garbage, false);
+    }
+    if (isListDue) {
+      for (const folder of FOLDERS) removed += await this.#sweepFolder(folder);
+      await words.swept([], true);
+    }
+    if (removed > 0) log.info({ removed }, "objects that nobody names were removed from storage");
+    return removed;
+  }
+
+  /** A key that ends in `/`: all below it. */
+  async #remove(key: string): Promise<number> {
+    const { blobs } = this.#parts;
+    const keys = key.endsWith("/") ? (await blobs.list(key)).map((entry) => entry.key) : [key];
+    for (const one of keys) await blobs.delete(one);
+    return keys.length;
+  }
+
+  async #sweepFolder(folder: string): Promise<number> {
+    const { blobs, words, clock } = this.#parts;
+    const isOld = ({ modifiedAtMs }: { modifiedAtMs: number }): boolean =>
+      clock.nowMs() - modifiedAtMs > unnamedKeptMs;
+    const old = (await blobs.list(folder)).filter(isOld).map(({ key }) => key);
+    let removed = 0;
+    for (let at = 0; at < old.length; at += KEYS_AT_ONCE) {
+      this.#stopping.signal.throwIfAborted();
+      for (const key of await words.unnamed(old.slice(at, at + KEYS_AT_ONCE)))
+        removed += await this.#remove(key);
+    }
+    return removed;
+  }
+}
