@@ -3,6 +3,7 @@
  * is read once a connection. A connection whose other side does not answer a PING is ended, so that the streams of a
  * computer that is gone do not stay.
  */
+import { once } from "node:events";
 import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
 import type { TLSSocket } from "node:tls";
 import {
@@ -52,6 +53,7 @@ export const onlyFor =
 export class RpcServer {
   readonly #server: Http2Server;
   readonly #sessions = new Set<ServerHttp2Session>();
+  readonly #sockets = new Set<TLSSocket>();
   readonly #callers = new WeakMap<object, Identity>();
 
   constructor(routes: (router: ConnectRouter) => void) {
@@ -74,6 +76,8 @@ export class RpcServer {
   /** Speaks HTTP/2 on it from here on. */
   serve(socket: TLSSocket): void {
     socket.on("error", () => socket.destroy());
+    this.#sockets.add(socket);
+    socket.once("close", () => this.#sockets.delete(socket));
     this.#server.emit("connection", socket);
   }
 
@@ -103,13 +107,15 @@ export class RpcServer {
     return this.#sessions.size;
   }
 
-  /** Calls under way get a moment to end. */
+  /**
+   * Calls under way get a moment to end. Then the sockets are destroyed, not the sessions: of a session that was asked to close, or
+   * that its other side has closed, Node only ends the socket, and waits for a computer that may be gone.
+   */
   async close(): Promise<void> {
-    const closed = [...this.#sessions].map(
-      (session) => new Promise<void>((resolve) => void session.close(resolve)),
-    );
+    const closed = [...this.#sockets].map((socket) => once(socket, "close"));
+    for (const session of this.#sessions) session.close();
     const timer = setTimeout(() => {
-      for (const session of this.#sessions) session.destroy();
+      for (const socket of this.#sockets) socket.destroy();
     }, closeMs);
     await Promise.all(closed);
     clearTimeout(timer);
