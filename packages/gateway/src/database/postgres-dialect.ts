@@ -22,5 +22,7 @@ export function postgresDialect(url: string, onIdleError: (error: Error) => void
   });
   // Without a listener a connection that breaks while idle would end the process.
   pool.on("error", onIdleError);
+  // So would one that breaks between two statements of a transaction: the next statement fails, and says so to its caller.
+  pool.on("connect", (client) => void client.on("error", () => undefined));
   return new PostgresDialect({ pool });
 }
