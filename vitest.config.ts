@@ -69,7 +69,11 @@ export default defineConfig({
       onMachine("clients", "tests/clients", onService),
       onMachine("service", "tests/service", onService),
       onMachine("faults", "tests/faults", { testTimeout: 300_000, hookTimeout: 600_000 }),
-      onMachine("cluster", "tests/cluster", { testTimeout: 180_000, hookTimeout: 600_000 }),
+      onMachine("cluster", "tests/cluster", {
+        globalSetup: ["tests/cluster/shared-lab.ts"],
+        testTimeout: 180_000,
+        hookTimeout: 600_000,
+      }),
       onMachine("upgrade", "tests/upgrade", { testTimeout: 300_000, hookTimeout: 600_000 }),
       onMachine("fuzz", "tests/fuzz", onService),
       // Every attack runs on every runtime.

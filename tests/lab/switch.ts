@@ -77,6 +77,14 @@ export class Switch {
     }
   }
 
+  /** All packets pass again. */
+  async mend(): Promise<void> {
+    for (const node of this.#nodes) {
+      await run([...(this.on(node) as ["nsenter"]), "nft", "flush", "set", "inet", "lab", "cut"]);
+      await this.plug(node, true);
+    }
+  }
+
   /** Pulls the node's plug, or puts it back: nobody reaches it. */
   async plug(node: string, isIn: boolean): Promise<void> {
     await run(["ip", "-n", this.#switch, "link", "set", "dev", node, isIn ? "up" : "down"]);
