@@ -1,8 +1,7 @@
 /** An edge and a host on other computers of one cluster: agents through the relay, checkpoint routes over HTTP/1.1, on one port. */
 import { once } from "node:events";
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { hostDataPlane } from "@cloche/edge";
-import { type HostDataPlane, relay, serveDataPlane } from "@cloche/host";
+import { type HostDataPlane, Relay, type RelayNeeds, serveDataPlane } from "@cloche/host";
 import { relayProtocol } from "@cloche/protocol";
 import {
   Authority,
@@ -21,6 +20,15 @@ const host: Identity = { role: "host", id: "h-1" };
 let authority: Authority;
 let rig: Rig;
 let port: ClusterPort;
+let relay: Relay;
+const needs: RelayNeeds = {
+  agentOf: () => ({ host: "127.0.0.1", port: rig.agentPort }),
+  async hold() {
+    held += 1;
+    return () => undefined;
+  },
+  log: silentLog,
+};
 let held = 0;
 let opened = 0;
 /** What the host does with a request of the data plane. */
@@ -35,16 +43,9 @@ beforeAll(async () => {
   authority = await Authority.open(async (_name, value) => value, Buffer.alloc(32, 7), Date.now());
   const edge = await credentials({ role: "edge", id: "e-1" });
   const links = { tlsTo: (id: string) => clientSettings(edge, { role: "host", id }) };
-  const limits = { halfClosedGraceMs: 50 };
-  rig = await Rig.startChannel({ links, limits, hostDataPlane: hostDataPlane(links) });
-  const needs = {
-    agentOf: () => ({ host: "127.0.0.1", port: rig.agentPort }),
-    async hold() {
-      held += 1;
-      return () => undefined;
-    },
-    log: silentLog,
-  };
+  const limits = { halfClosedGraceMs: 50, relayWaitMs: 500 };
+  rig = await Rig.startChannel({ links, limits }, false);
+  relay = new Relay(needs);
   const dataPlane = serveDataPlane((...call) => onHost(...call));
   port = await ClusterPort.listen({
     tls: serverSettings(await credentials(host)),
@@ -53,7 +54,7 @@ beforeAll(async () => {
         roles: ["edge"],
         serve(socket) {
           opened += 1;
-          relay(needs, socket);
+          relay.serve(socket);
         },
       },
       "http/1.1": { roles: ["edge"], serve: (socket) => dataPlane.serve(socket) },
@@ -86,7 +87,8 @@ it("asks the agent through the relay, on connections that are kept", async () =>
     expect(answer.status, answer.body).toBe(200);
   }
   expect(rig.seen.map(({ body }) => body)).toEqual(["body 0", "body 1", "body 2"]);
-  expect(opened).toBe(1);
+  // And the watch.
+  expect(opened).toBe(2);
   expect(held).toBeGreaterThan(3);
 });
 
@@ -175,4 +177,43 @@ it("the host takes no request that does not say whose it is", async () => {
   await once(socket, "end");
   socket.destroy();
   expect(answer).toMatch(/^HTTP\/1.1 400 .*names no sandbox/s);
+});
+
+it("waits while the host's program is replaced, and sends nothing to the one that ends", async () => {
+  const headers = await rig.bearer();
+  const ask = (path: string) => rig.ask({ path, headers });
+  // Two connections, of which one stays idle.
+  const both = await Promise.all([ask("/v1/store/a"), ask("/v1/store/b")]);
+  expect(both.map(({ status }) => status)).toEqual([200, 200]);
+  let answer: (() => void) | undefined;
+  rig.onAgent = (request, response) => {
+    if (request.url === "/v1/store/slow") answer = () => response.end("done");
+    else response.end("ok");
+  };
+  const slow = ask("/v1/store/slow");
+  await until(() => answer !== undefined);
+  const before = relay;
+  const drained = before.drain(5_000);
+  const next = ask("/v1/store/b");
+  // The idle connection is closed, the one in use is not, and the request waits.
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  relay = new Relay(needs);
+  expect((await next).body).toBe("ok");
+  answer?.();
+  expect((await slow).body).toBe("done");
+  const beganMs = performance.now();
+  await drained;
+  expect(performance.now() - beganMs).toBeLessThan(2_000);
+  rig.onAgent = undefined;
+});
+
+it("waits no longer than its limit for a host that does not come back", async () => {
+  const headers = await rig.bearer();
+  await relay.drain(0);
+  const beganMs = performance.now();
+  const refused = await rig.ask({ path: "/v1/store/a", headers });
+  expect([refused.status, JSON.parse(refused.body).code]).toEqual([503, "unavailable"]);
+  expect(performance.now() - beganMs).toBeGreaterThan(450);
+  relay = new Relay(needs);
+  expect((await rig.ask({ path: "/v1/store/a", headers })).status).toBe(200);
 });

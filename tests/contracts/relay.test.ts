@@ -6,7 +6,7 @@ import type { Duplex } from "node:stream";
 import { connect } from "node:tls";
 import { silentLog } from "@cloche/base";
 import { connectThroughRelay } from "@cloche/edge";
-import { relay } from "@cloche/host";
+import { Relay } from "@cloche/host";
 import { newSandboxId, relayProtocol } from "@cloche/protocol";
 import {
   Authority,
@@ -55,9 +55,10 @@ beforeAll(async () => {
     },
     log: silentLog,
   };
+  const relay = new Relay(needs);
   hostPort = await ClusterPort.listen({
     tls: serverSettings(ofHost),
-    protocols: { [relayProtocol]: { roles: ["edge"], serve: (socket) => relay(needs, socket) } },
+    protocols: { [relayProtocol]: { roles: ["edge"], serve: (socket) => relay.serve(socket) } },
     address: "127.0.0.1",
     port: 0,
     log: silentLog,

@@ -497,9 +497,9 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "an edge asks no other host than the route names",
-    file: "packages/edge/src/upstreams.ts",
-    find: "tls: links.tlsTo(hostId) });",
-    replace: "tls: { ...links.tlsTo(hostId), checkServerIdentity: () => undefined } });",
+    file: "packages/edge/src/relays.ts",
+    find: "tls: links.tlsTo(hostId),",
+    replace: "tls: { ...links.tlsTo(hostId), checkServerIdentity: () => undefined },",
     ...edgeToHost,
     named: "no other host",
   },
@@ -574,5 +574,13 @@ export const clusterDefences: readonly Defence[] = [
     replace: 'e("lease_until", ">=", 0)',
     ...stored,
     named: "one host's at a time",
+  },
+  {
+    what: "an edge sends nothing to a host's program that is about to end",
+    file: "packages/edge/src/upstreams.ts",
+    find: "      upstream.agent.retire();\n",
+    replace: "",
+    ...edgeToHost,
+    named: "is replaced",
   },
 ];

@@ -5,13 +5,15 @@
 import net from "node:net";
 import type { Duplex } from "node:stream";
 import type { TLSSocket } from "node:tls";
-import { type ChannelAddress, connectToAgent, connectToAgentOver } from "@cloche/base";
+import { type ChannelAddress, connectToAgent } from "@cloche/base";
 import { AgentConnection, type AnswerFailure } from "./agent-connection.ts";
-import { connectThroughRelay, type RelayAddress } from "./relays.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
-/** Opens one raw connection; calls back once, with a socket that may still be connecting. */
-export type Dial = (done: (error: unknown, socket?: Duplex, connected?: boolean) => void) => void;
+/** Opens one raw connection; calls back once, with a socket that may still be connecting. `isWanted`: whether to go on trying. */
+export type Dial = (
+  done: (error: unknown, socket?: Duplex, connected?: boolean) => void,
+  isWanted: () => boolean,
+) => void;
 
 type Acquired = (connection: AgentConnection | undefined, failure?: AnswerFailure) => void;
 
@@ -38,21 +40,6 @@ export function dialTcp(host: string, port: number, timeoutMs: number): Dial {
 /** Through the channel to the agent that has its key; calls back when that is certain. */
 export function dialChannel(address: ChannelAddress, timeoutMs: number): Dial {
   return (done) => whenCertain(connectToAgent(address), timeoutMs, done);
-}
-
-/** The same through the relay of the sandbox's host, which is another computer. */
-export function dialRelayed(
-  relay: () => RelayAddress,
-  sandboxId: string,
-  key: Uint8Array,
-  timeoutMs: number,
-): Dial {
-  return (answer) => {
-    connectThroughRelay(relay(), sandboxId).then(
-      (socket) => whenCertain(connectToAgentOver(socket, key), timeoutMs, answer),
-      answer,
-    );
-  };
 }
 
 function whenCertain(socket: TLSSocket, timeoutMs: number, done: Parameters<Dial>[0]): void {
@@ -83,6 +70,7 @@ export class AgentPool {
   /** Last used, first reused, so that the others can grow old. */
   readonly #idle: AgentConnection[] = [];
   readonly #all = new Set<AgentConnection>();
+  readonly #retired = new WeakSet<AgentConnection>();
   #opening = 0;
   #closed: unknown;
 
@@ -119,23 +107,26 @@ export class AgentPool {
       return refuse("exhausted", new Error("too many connections to this sandbox"));
     }
     this.#opening += 1;
-    this.#dial((error, socket, connected) => {
-      this.#opening -= 1;
-      if (socket === undefined) return refuse("connect", error);
-      if (this.#closed !== undefined) {
-        socket.destroy();
-        return refuse("closed", this.#closed);
-      }
-      const connection = new AgentConnection(socket, {
-        connected: connected === true,
-        headBytes: this.#limits.answerHeadBytes,
-        onIdle: this.#release,
-      });
-      if (!connection.connected) socket.once("connect", () => (connection.connected = true));
-      this.#all.add(connection);
-      socket.once("close", () => this.#all.delete(connection));
-      done(connection);
-    });
+    this.#dial(
+      (error, socket, connected) => {
+        this.#opening -= 1;
+        if (this.#closed !== undefined) {
+          socket?.destroy();
+          return refuse("closed", this.#closed);
+        }
+        if (socket === undefined) return refuse("connect", error);
+        const connection = new AgentConnection(socket, {
+          connected: connected === true,
+          headBytes: this.#limits.answerHeadBytes,
+          onIdle: this.#release,
+        });
+        if (!connection.connected) socket.once("connect", () => (connection.connected = true));
+        this.#all.add(connection);
+        socket.once("close", () => this.#all.delete(connection));
+        done(connection);
+      },
+      () => this.#closed === undefined,
+    );
   }
 
   #pop(): AgentConnection | undefined {
@@ -147,8 +138,19 @@ export class AgentPool {
     }
   }
 
+  /** What is at the other end is about to go: idle connections are closed, and those in use are not kept. */
+  retire(): void {
+    for (const connection of this.#idle) connection.socket.destroy();
+    this.#idle.length = 0;
+    for (const connection of this.#all) this.#retired.add(connection);
+  }
+
   readonly #release = (connection: AgentConnection): void => {
-    if (this.#closed !== undefined || this.#idle.length >= this.#limits.agentIdleConnections) {
+    if (
+      this.#closed !== undefined ||
+      this.#retired.has(connection) ||
+      this.#idle.length >= this.#limits.agentIdleConnections
+    ) {
       connection.socket.destroy();
       return;
     }

@@ -42,6 +42,8 @@ export interface EdgeLimits {
   /** ...and how long at all. */
   lingerWholeMs: number;
   agentConnectMs: number;
+  /** How long a connection to a host on another computer is tried for, whose program may be starting again. */
+  relayWaitMs: number;
   /** What the edge asks an agent for itself: a tunnel to a port, the end of an exec. */
   agentAnswerMs: number;
   /** Kept-alive connections to one sandbox; idle ones are closed before the agent's own keep-alive ends. */
@@ -86,6 +88,7 @@ export const edgeLimits: EdgeLimits = {
   lingerMs: 5_000,
   lingerWholeMs: 120_000,
   agentConnectMs: 5_000,
+  relayWaitMs: 20_000,
   agentAnswerMs: 10_000,
   agentConnections: 1_024,
   agentIdleConnections: 128,

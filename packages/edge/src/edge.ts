@@ -21,6 +21,8 @@ import { answerHealth, isHealthCheck } from "./health.ts";
 import { edgeMetrics, type MeasureExchange } from "./edge-metrics.ts";
 import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 import { Exchange } from "./exchange.ts";
+import { hostDataPlane } from "./host-data-plane.ts";
+import { HostRelays } from "./host-relays.ts";
 import { Http2Clients } from "./http2-clients.ts";
 import type { Http2Request } from "./http2-request.ts";
 import type { Http2Response } from "./http2-response.ts";
@@ -46,8 +48,8 @@ export interface EdgeOptions {
   plain?: { port: number; address: string };
   /** In memory (createRouterTransport) or over the network. */
   routes: RouteClient;
-  /** Answers `/v1/checkpoint*` and `/v1/restore`; it verifies the token. */
-  hostDataPlane: HostDataPlane;
+  /** Answers `/v1/checkpoint*` and `/v1/restore`; it verifies the token. Default: the sandbox's host does, by `links`. */
+  hostDataPlane?: HostDataPlane;
   /** Where sandboxes are on other computers: how their hosts are reached. Default: all are on this one. */
   links?: HostLinks;
   /** Who may call from a browser; default any origin. */
@@ -82,6 +84,12 @@ export interface Edge {
 
 const sweepMs = 5_000;
 
+function hostDataPlaneOf({ hostDataPlane: own }: EdgeOptions, relays: HostRelays | undefined): HostDataPlane {
+  if (own !== undefined) return own;
+  if (relays === undefined) throw new Error("an edge needs hostDataPlane or links");
+  return hostDataPlane(relays);
+}
+
 export function createEdge(options: EdgeOptions): Edge {
   return new EdgeServer(options);
 }
@@ -92,6 +100,7 @@ class EdgeServer implements Edge {
   readonly #log: Log;
   readonly #clock: Clock;
   readonly #table: RouteTable;
+  readonly #relays: HostRelays | undefined;
   readonly #upstreams: Upstreams;
   readonly #clients: ClientConnections;
   readonly #http2: Http2Clients;
@@ -119,7 +128,8 @@ class EdgeServer implements Edge {
       wallMs: () => this.#clock.nowMs(),
     };
     const monotonicMs = (): number => this.#clock.monotonicMs();
-    this.#upstreams = new Upstreams(sleepers, this.#limits, monotonicMs, tunnels, options.links);
+    this.#relays = options.links && new HostRelays(options.links, this.#limits, this.#clock);
+    this.#upstreams = new Upstreams(sleepers, this.#limits, monotonicMs, tunnels, this.#relays);
     const onOver = (exchange: Exchange): void => this.#exchangeOver(exchange);
     const places = new ConnectionPlaces(this.#limits);
     this.#clients = new ClientConnections(this.#limits, places, onOver);
@@ -129,7 +139,7 @@ class EdgeServer implements Edge {
       table: this.#table,
       client: options.routes,
       upstreams: this.#upstreams,
-      hostDataPlane: options.hostDataPlane,
+      hostDataPlane: hostDataPlaneOf(options, this.#relays),
       corsOrigins: options.corsOrigins ?? "*",
       limits: this.#limits,
       clock: options.clock,
@@ -328,6 +338,7 @@ class EdgeServer implements Edge {
     this.#clients.closeAll();
     this.#http2.closeAll();
     this.#upstreams.close();
+    this.#relays?.close();
     this.#listener.destroyConnections();
     this.#plainListener?.destroyConnections();
     await ended;

@@ -4,41 +4,43 @@
  *
  *   client ⇄ edge ⇄ host         client gone: the request to the host is ended; host gone: 503 before the answer, cut within it
  *
- * A connection of its own for each: these calls are few and long.
+ * A connection of its own for each, since these calls are few and long; it is tried for as one to an agent is.
  */
-import type { IncomingMessage, ServerResponse } from "node:http";
-import { request as httpsRequest, type RequestOptions } from "node:https";
-import type { ConnectionOptions } from "node:tls";
-import { parseAddress, sendError } from "@cloche/base";
+import { type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
+import type { TLSSocket } from "node:tls";
+import { sendError } from "@cloche/base";
 import { ClocheError, internalHeaders } from "@cloche/protocol";
 import { answerHeaders, forwardableHeaders } from "./headers.ts";
-import type { HostLinks } from "./relays.ts";
+import type { HostRelays } from "./host-relays.ts";
 import type { HostDataPlane, HostRequestContext } from "./router.ts";
 
-const connectMs = 5_000;
-
-export function hostDataPlane(links: HostLinks): HostDataPlane {
+export function hostDataPlane(relays: HostRelays): HostDataPlane {
   return (request, response, context) => {
-    const { hostAddress, hostId } = context.route;
-    if (hostAddress === "") throw new ClocheError("unavailable", "the sandbox has no host yet", again);
-    passOn(request, response, context, { ...links.tlsTo(hostId), ...parseAddress(hostAddress) });
+    // Nothing is sent before there is a connection, so that it may be tried for a while.
+    relays
+      .toHost(context.route, () => !response.destroyed)
+      .then(
+        (host) => passOn(request, response, context, host),
+        (cause: unknown) => refuse(response, cause, "the sandbox's host cannot be reached"),
+      );
   };
 }
 
-const again = { retryAfterSeconds: 1 };
+function refuse(response: ServerResponse, cause: unknown, message: string): void {
+  if (response.headersSent || response.destroyed) response.destroy();
+  else sendError(response, new ClocheError("unavailable", message, { cause, retryAfterSeconds: 1 }));
+}
 
 function passOn(
   request: IncomingMessage,
   response: ServerResponse,
   { sandboxId, requestId }: HostRequestContext,
-  host: ConnectionOptions,
+  host: TLSSocket,
 ): void {
+  if (response.destroyed) return void host.destroy();
   const { "content-length": length, "transfer-encoding": coding } = request.headers;
-  const tls = { ...host, ALPNProtocols: ["http/1.1"] } as RequestOptions;
-  const options: RequestOptions = {
-    ...tls,
-    servername: "",
-    agent: false,
+  const upstream = httpRequest({
+    createConnection: () => host,
     method: request.method,
     path: request.url,
     headers: [
@@ -49,17 +51,13 @@ function passOn(
       sandboxId,
       internalHeaders.requestId,
       requestId,
+      "connection",
+      "close",
     ],
-  };
-  const upstream = httpsRequest(options);
-  const slow = setTimeout(() => upstream.destroy(new Error("the host does not answer")), connectMs);
-  upstream.once("socket", (socket) => socket.once("secureConnect", () => clearTimeout(slow)));
-  upstream.once("close", () => clearTimeout(slow));
-  upstream.on("error", (cause) => {
-    if (response.headersSent || response.destroyed) return void response.destroy();
-    const message = "the sandbox's host cannot be reached; what was asked may run on";
-    sendError(response, new ClocheError("unavailable", message, { cause, ...again }));
   });
+  upstream.on("error", (cause) =>
+    refuse(response, cause, "the sandbox's host gave no answer; what was asked may run on"),
+  );
   upstream.once("response", (answer: IncomingMessage) => {
     const headers = answerHeaders(answer.rawHeaders);
     for (let index = 0; index + 1 < headers.length; index += 2)

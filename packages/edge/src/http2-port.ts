@@ -80,7 +80,10 @@ export class Http2Port {
 
   #dialed(): Promise<Duplex> {
     const { promise, resolve, reject } = Promise.withResolvers<Duplex>();
-    this.#dial((error, socket) => (socket === undefined ? reject(error) : resolve(socket)));
+    this.#dial(
+      (error, socket) => (socket === undefined ? reject(error) : resolve(socket)),
+      () => true,
+    );
     return promise;
   }
 

@@ -1,5 +1,4 @@
 export { connectThroughRelay, type HostLinks } from "./relays.ts";
-export { hostDataPlane } from "./host-data-plane.ts";
 export { createEdge, type Edge, type EdgeOptions, type EdgePorts } from "./edge.ts";
 export type { TlsFiles } from "./listener.ts";
 export { edgeLimits, type EdgeLimits } from "./edge-limits.ts";

@@ -1,18 +1,20 @@
-/** Connections to agents on other computers, through the relay of their host (host/src/relay). */
+/** Connections to hosts on other computers: to agents through the host's relay (host/src/relay), and its word that it is about to end. */
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
-import { connect, type ConnectionOptions } from "node:tls";
-import { readLine } from "@cloche/base";
-import { ClocheError, relayLineBytes, relayProtocol, relayRefusal, relayRequest } from "@cloche/protocol";
+import { connect, type ConnectionOptions, type TLSSocket } from "node:tls";
+import { parseAddress, readLine } from "@cloche/base";
+import {
+  ClocheError,
+  relayDraining,
+  relayLineBytes,
+  relayProtocol,
+  relayRefusal,
+  relayRequest,
+  relayWatch,
+} from "@cloche/protocol";
 
 const connectMs = 5_000;
-
-const wire = {
-  ALPNProtocols: [relayProtocol],
-  allowHalfOpen: true,
-  keepAlive: true,
-  keepAliveInitialDelay: 15_000,
-};
+const wire = { allowHalfOpen: true, keepAlive: true, keepAliveInitialDelay: 15_000 };
 
 /** How an edge reaches hosts on other computers. */
 export interface HostLinks {
@@ -27,24 +29,64 @@ export interface RelayAddress {
   tls: ConnectionOptions;
 }
 
+/** `address`: host:port. */
+export const relayAddressOf = (links: HostLinks, hostId: string, address: string): RelayAddress => ({
+  ...parseAddress(address),
+  tls: links.tlsTo(hostId),
+});
+
 /** A connection to the machine's agent, as if it had been connected to itself; paused. Throws the relay's refusal; `unavailable`: no relay. */
-export async function connectThroughRelay(relay: RelayAddress, sandboxId: string): Promise<Duplex> {
-  const { host, port, tls } = relay;
-  const socket = connect({ ...tls, host, port, ...wire });
-  const signal = AbortSignal.timeout(connectMs);
+export const connectThroughRelay = (relay: RelayAddress, sandboxId: string): Promise<Duplex> =>
+  ask(relay, relayRequest(sandboxId), `sandbox ${JSON.stringify(sandboxId)}`);
+
+/** Tells once when the host's program is about to end. `ended`: the connection is over, whatever the reason. */
+export async function watchRelay(
+  relay: RelayAddress,
+  draining: () => void,
+  ended: () => void,
+): Promise<{ close(): void }> {
+  const socket = await ask(relay, relayWatch, "its relay");
+  let said = "";
+  socket.on("data", (chunk: Buffer) => {
+    said += chunk.toString("latin1");
+    if (said === relayDraining) draining();
+    // The next program of the host is watched anew.
+    if (said.length >= relayDraining.length) socket.destroy();
+  });
+  socket.once("end", () => socket.destroy());
+  socket.on("error", () => socket.destroy());
+  socket.once("close", ended);
+  // It comes paused.
+  socket.resume();
+  return { close: () => void socket.destroy() };
+}
+
+async function ask(relay: RelayAddress, line: string, what: string): Promise<Duplex> {
+  const socket = await connectToHost(relay, relayProtocol);
   try {
-    await once(socket, "secureConnect", { signal });
-    socket.setNoDelay(true);
-    socket.write(relayRequest(sandboxId));
-    const refusal = relayRefusal(await readLine(socket, relayLineBytes, signal));
+    socket.write(line);
+    const refusal = relayRefusal(await readLine(socket, relayLineBytes, AbortSignal.timeout(connectMs)));
     if (refusal === undefined) return socket;
-    throw new ClocheError(refusal, `the host refused to reach sandbox ${JSON.stringify(sandboxId)}`);
+    throw new ClocheError(refusal, `the host refused to reach ${what}`);
   } catch (cause) {
     socket.destroy();
-    if (cause instanceof ClocheError) throw cause;
-    throw new ClocheError("unavailable", "the sandbox's host cannot be reached", {
-      cause,
-      retryAfterSeconds: 1,
-    });
+    throw cause instanceof ClocheError ? cause : unreachable(cause);
   }
 }
+
+/** `protocol`: of the host's port, by ALPN. Throws `unavailable`. */
+export async function connectToHost({ host, port, tls }: RelayAddress, protocol: string): Promise<TLSSocket> {
+  const options: ConnectionOptions = { ...tls, host, port, ALPNProtocols: [protocol], ...wire };
+  const socket = connect(options);
+  try {
+    await once(socket, "secureConnect", { signal: AbortSignal.timeout(connectMs) });
+    socket.setNoDelay(true);
+    return socket;
+  } catch (cause) {
+    socket.destroy();
+    throw unreachable(cause);
+  }
+}
+
+const unreachable = (cause: unknown): ClocheError =>
+  new ClocheError("unavailable", "the sandbox's host cannot be reached", { cause, retryAfterSeconds: 1 });

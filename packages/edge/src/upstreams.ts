@@ -2,13 +2,12 @@
  * The pools of connections behind each route: one to the agent, and for each port in use. A route's pools live as long as its epoch
  * and address; when either changes, or the sandbox is gone, their sockets are dead and are closed at once.
  */
-import { parseAddress } from "@cloche/base";
 import { ClocheError, internalHeaders, portTunnelPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
-import { AgentPool, dialChannel, dialRelayed, dialTcp, type Dial } from "./agent-pool.ts";
+import { AgentPool, dialChannel, dialTcp, type Dial } from "./agent-pool.ts";
+import type { HostRelays } from "./host-relays.ts";
 import { Http2Port } from "./http2-port.ts";
 import { InnerCredentials } from "./inner-credentials.ts";
-import type { HostLinks, RelayAddress } from "./relays.ts";
 import { dozes, type Sleepers } from "./sleepers.ts";
 import type { AnswerHandlers } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
@@ -44,21 +43,22 @@ export class Upstreams {
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
   readonly #tunnels: { issuer: () => string; wallMs: () => number };
-  readonly #links: HostLinks | undefined;
+  readonly #relays: HostRelays | undefined;
 
-  /** `nowMs`: monotonic. `tunnels`: what their credentials say. `links`: where sandboxes are on other computers. */
+  /** `nowMs`: monotonic. `tunnels`: what their credentials say. `relays`: where sandboxes are on other computers. */
   constructor(
     sleepers: Sleepers,
     limits: EdgeLimits,
     nowMs: () => number,
     tunnels: { issuer: () => string; wallMs: () => number },
-    links?: HostLinks,
+    relays?: HostRelays,
   ) {
     this.#sleepers = sleepers;
     this.#limits = limits;
     this.#nowMs = nowMs;
     this.#tunnels = tunnels;
-    this.#links = links;
+    this.#relays = relays;
+    if (relays !== undefined) relays.onDraining = (hostId) => this.#retire(hostId);
   }
 
   agent(route: Route): AgentPool {
@@ -108,17 +108,27 @@ export class Upstreams {
     return upstream;
   }
 
-  #dial({ sandboxId, hostId, hostAddress, agentHost: host, agentPort: port, channelKey: key }: Route): Dial {
+  #dial(route: Route): Dial {
+    const { hostAddress, agentHost: host, agentPort: port, channelKey: key } = route;
     const { agentConnectMs } = this.#limits;
     if (hostAddress === "") {
       if (key.length === 0) return dialTcp(host, port, agentConnectMs);
       return dialChannel({ host, port, key }, agentConnectMs);
     }
-    const links = this.#links;
-    if (links === undefined) throw new ClocheError("unavailable", "this edge reaches no other computers");
-    // A renewed certificate counts from the next connection on.
-    const relay = (): RelayAddress => ({ ...parseAddress(hostAddress), tls: links.tlsTo(hostId) });
-    return dialRelayed(relay, sandboxId, key, agentConnectMs);
+    const relays = this.#relays;
+    if (relays === undefined) throw new ClocheError("unavailable", "this edge reaches no other computers");
+    return (answer, isWanted) => {
+      relays.toAgent(route, isWanted).then((socket) => answer(undefined, socket, true), answer);
+    };
+  }
+
+  /** The host's program is about to end: connections through it are not kept. */
+  #retire(hostId: string): void {
+    for (const upstream of this.#upstreams.values()) {
+      if (upstream.hostId !== hostId) continue;
+      upstream.agent.retire();
+      for (const { http1 } of upstream.ports.values()) http1.retire();
+    }
   }
 
   /** Drops what the change of a route has made stale. One about to doze that is being asked is roused: it shall not. */

@@ -1,4 +1,4 @@
-export { relay, type RelayNeeds } from "./relay/relay.ts";
+export { Relay, type RelayNeeds } from "./relay/relay.ts";
 export { serveDataPlane } from "./api/data-plane-server.ts";
 export { LeaseKeeper, type LeaseKeeperParts } from "./lease/lease-keeper.ts";
 export { createHost, type Host } from "./create-host.ts";

@@ -3,6 +3,7 @@
  * agent follow: one line each way, within mutual TLS.
  *
  *   edge:  CLOCHE-RELAY/1 sbx-…\n        relay:  OK\n   or   NO not_found\n
+ *   edge:  CLOCHE-RELAY/1 watch\n        relay:  OK\n   and, when its program is about to end,   DRAINING\n
  */
 import { type ErrorCode, errorCodes } from "./errors.ts";
 import { isSandboxId } from "./ids.ts";
@@ -21,6 +22,15 @@ export function relayRequested(line: string): string | undefined {
   const id = line.startsWith(opening) ? line.slice(opening.length) : "";
   return isSandboxId(id) ? id : undefined;
 }
+
+/** Of a connection on which the relay says that it is about to end. */
+export const relayWatch = `${opening}watch\n`;
+
+/** Whether the line, without its end, asks for that. */
+export const isRelayWatch = (line: string): boolean => `${line}\n` === relayWatch;
+
+/** Said on such a connection: what is under way may end, and nothing new begins before another relay answers. */
+export const relayDraining = "DRAINING\n";
 
 export const relayAnswer = (refusal?: ErrorCode): string =>
   refusal === undefined ? "OK\n" : `NO ${refusal}\n`;

@@ -4,7 +4,7 @@
  */
 import { join } from "node:path";
 import { type Config, type Log, systemClock } from "@cloche/base";
-import { type Edge, type HostLinks, hostDataPlane, type TlsFiles } from "@cloche/edge";
+import { type Edge, type HostLinks, type TlsFiles } from "@cloche/edge";
 import { ClocheError } from "@cloche/protocol";
 import { RouteService } from "@cloche/protocol/edge";
 import { clientSettings } from "@cloche/trust";
@@ -51,7 +51,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   };
   progress.step("routes");
   const routes = createClient(RouteService, member.gateways.transport);
-  const given = { tls, routes, links, hostDataPlane: hostDataPlane(links) };
+  const given = { tls, routes, links };
   edge = await startEdge(config, given, log, metrics);
   const started = edge;
   stops.add("edge", () => started.stop(config.drainSeconds * 1_000));

@@ -11,7 +11,7 @@ import {
   gatewayNames,
   LeaseKeeper,
   openBlobStore,
-  relay,
+  Relay,
   serveDataPlane,
 } from "@cloche/host";
 import { ClocheError, relayProtocol } from "@cloche/protocol";
@@ -115,12 +115,12 @@ async function listen(
     router.service(HostService, host.service, { interceptors: [onlyFor("gateway")] });
   });
   const dataPlane = serveDataPlane(host.dataPlane);
-  const reach = { ...host.reach, log: log.child({ part: "relay" }) };
+  const relay = new Relay({ ...host.reach, log: log.child({ part: "relay" }) });
   const port = await ClusterPort.listen({
     tls: serverSettings(member.credentials()),
     protocols: {
       h2: { roles: ["gateway"], serve: (socket) => rpc.serve(socket) },
-      [relayProtocol]: { roles: ["edge"], serve: (socket) => relay(reach, socket) },
+      [relayProtocol]: { roles: ["edge"], serve: (socket) => relay.serve(socket) },
       "http/1.1": { roles: ["edge"], serve: (socket) => dataPlane.serve(socket) },
     },
     address: config.clusterAddress,
@@ -129,7 +129,8 @@ async function listen(
   }).catch(portTaken("CLOCHE_CLUSTER_PORT", config.clusterPort));
   member.onRenewed((renewed) => port.setTls(serverSettings(renewed)));
   stops.add("cluster port", async () => {
-    dataPlane.close();
+    const graceMs = config.drainSeconds * 1_000;
+    await Promise.all([relay.drain(graceMs), dataPlane.drain(graceMs)]);
     await rpc.close();
     await port.close();
   });

@@ -63,11 +63,12 @@ export class Rig implements AsyncDisposable {
     return Rig.#start(options, false);
   }
 
-  static async startChannel(options: Partial<EdgeOptions> = {}): Promise<Rig> {
-    return Rig.#start(options, true);
+  /** `ownHost`: it answers checkpoint routes itself. */
+  static async startChannel(options: Partial<EdgeOptions> = {}, ownHost = true): Promise<Rig> {
+    return Rig.#start(options, true, ownHost);
   }
 
-  static async #start(options: Partial<EdgeOptions>, throughChannel: boolean): Promise<Rig> {
+  static async #start(options: Partial<EdgeOptions>, throughChannel: boolean, ownHost = true): Promise<Rig> {
     const gateway = await FakeGateway.start();
     const certificate = await selfSigned(baseDomain);
     const secure = { ciphers: channel.cipher, pskCallback: () => preSharedKeyOf(channelKey) };
@@ -82,11 +83,13 @@ export class Rig implements AsyncDisposable {
       address: "127.0.0.1",
       plain: { port: 0, address: "127.0.0.1" },
       routes: gateway.client,
-      hostDataPlane: (request, response, context) => {
-        rig?.hostSeen.push(`${request.method} ${request.url} ${context.sandboxId}`);
-        response.writeHead(200, { "content-type": "application/json" });
-        response.end(JSON.stringify({ answeredBy: "host", requestId: context.requestId }));
-      },
+      ...(ownHost && {
+        hostDataPlane: (request, response, context) => {
+          rig?.hostSeen.push(`${request.method} ${request.url} ${context.sandboxId}`);
+          response.writeHead(200, { "content-type": "application/json" });
+          response.end(JSON.stringify({ answeredBy: "host", requestId: context.requestId }));
+        },
+      }),
       clock: systemClock,
       log: silentLog,
       ...options,

@@ -1,6 +1,6 @@
 // The data plane's checkpoint and restore routes for edges on other computers: HTTP/1.1 on connections that somebody else accepted
 // (trust's ClusterPort lets edges in alone). Two headers name the sandbox and the request, as an edge in this process would in memory.
-import { createServer } from "node:http";
+import { createServer, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { sendError } from "@cloche/base";
 import { ClocheError, internalHeaders, isSandboxId, limits } from "@cloche/protocol";
@@ -11,10 +11,13 @@ const requestIdLengthMax = 128;
 export interface DataPlaneServer {
   /** Speaks HTTP/1.1 on it from here on. */
   serve(socket: Socket): void;
-  close(): void;
+  /** Takes no further requests; what is under way may go on for `graceMs` at most. */
+  drain(graceMs: number): Promise<void>;
 }
 
 export function serveDataPlane(dataPlane: HostDataPlane): DataPlaneServer {
+  const open = new Set<ServerResponse>();
+  let onEnded = (): void => undefined;
   const server = createServer(
     {
       maxHeaderSize: limits.headerBytes,
@@ -31,6 +34,11 @@ export function serveDataPlane(dataPlane: HostDataPlane): DataPlaneServer {
         return void sendError(response, new ClocheError("invalid_argument", "the request names no sandbox"));
       if (typeof requestId !== "string" || requestId.length > requestIdLengthMax)
         return void sendError(response, new ClocheError("invalid_argument", "the request has no id"));
+      open.add(response);
+      response.once("close", () => {
+        open.delete(response);
+        if (open.size === 0) onEnded();
+      });
       dataPlane(request, response, { sandboxId, requestId });
     },
   );
@@ -38,6 +46,13 @@ export function serveDataPlane(dataPlane: HostDataPlane): DataPlaneServer {
   server.emit("listening");
   return {
     serve: (socket) => void server.emit("connection", socket),
-    close: () => void server.close(),
+    async drain(graceMs) {
+      server.close();
+      if (open.size === 0) return;
+      await new Promise<void>((resolve) => {
+        onEnded = resolve;
+        setTimeout(resolve, graceMs).unref();
+      });
+    },
   };
 }

@@ -12,7 +12,14 @@ import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { type Log, readLine } from "@cloche/base";
-import { ClocheError, relayAnswer, relayLineBytes, relayRequested } from "@cloche/protocol";
+import {
+  ClocheError,
+  isRelayWatch,
+  relayAnswer,
+  relayDraining,
+  relayLineBytes,
+  relayRequested,
+} from "@cloche/protocol";
 
 /** Of the first line; of the connection to the agent. */
 const headMs = 5_000;
@@ -25,26 +32,74 @@ export interface RelayNeeds {
   log: Log;
 }
 
-/** Relays an edge's connection. The socket is the relay's from here on. */
-export function relay(needs: RelayNeeds, edge: TLSSocket): void {
-  edge.on("error", () => edge.destroy());
-  void serve(needs, edge).catch((err: unknown) => {
-    needs.log.debug({ err }, "a connection was not relayed");
-    edge.destroy();
-  });
-}
+/**
+ *   serving ──drain: edges that watch are told──▶ draining (refuses new ones) ──▶ the last has ended, or the grace is over
+ */
+export class Relay {
+  readonly #needs: RelayNeeds;
+  readonly #watching = new Set<TLSSocket>();
+  readonly #carrying = new Set<TLSSocket>();
+  #isDraining = false;
+  #onEnded: () => void = () => undefined;
 
-async function serve(needs: RelayNeeds, edge: TLSSocket): Promise<void> {
-  const sandboxId = relayRequested(await readLine(edge, relayLineBytes, AbortSignal.timeout(headMs)));
-  if (sandboxId === undefined) return void edge.end(relayAnswer("invalid_argument"));
-  let agent: Socket;
-  try {
-    agent = await reach(needs, sandboxId);
-  } catch (error) {
-    return void edge.end(relayAnswer(ClocheError.from(error).code));
+  constructor(needs: RelayNeeds) {
+    this.#needs = needs;
   }
-  edge.write(relayAnswer());
-  carry(needs, sandboxId, edge, agent);
+
+  /** Relays an edge's connection. The socket is the relay's from here on. */
+  serve(edge: TLSSocket): void {
+    edge.on("error", () => edge.destroy());
+    void this.#serve(edge).catch((err: unknown) => {
+      this.#needs.log.debug({ err }, "a connection was not relayed");
+      edge.destroy();
+    });
+  }
+
+  /** What is under way may go on for `graceMs` at most. */
+  async drain(graceMs: number): Promise<void> {
+    this.#isDraining = true;
+    for (const edge of this.#watching) edge.write(relayDraining);
+    const ended = new Promise<void>((resolve) => {
+      this.#onEnded = resolve;
+    });
+    if (this.#carrying.size === 0) return;
+    let timer: NodeJS.Timeout | undefined;
+    const over = new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, graceMs);
+    });
+    await Promise.race([ended, over]);
+    clearTimeout(timer);
+  }
+
+  async #serve(edge: TLSSocket): Promise<void> {
+    const line = await readLine(edge, relayLineBytes, AbortSignal.timeout(headMs));
+    if (this.#isDraining) return void edge.end(relayAnswer("unavailable"));
+    if (isRelayWatch(line)) return this.#watch(edge);
+    const sandboxId = relayRequested(line);
+    if (sandboxId === undefined) return void edge.end(relayAnswer("invalid_argument"));
+    this.#carrying.add(edge);
+    edge.once("close", () => {
+      this.#carrying.delete(edge);
+      if (this.#carrying.size === 0) this.#onEnded();
+    });
+    let agent: Socket;
+    try {
+      agent = await reach(this.#needs, sandboxId);
+    } catch (error) {
+      return void edge.end(relayAnswer(ClocheError.from(error).code));
+    }
+    edge.write(relayAnswer());
+    carry(this.#needs, sandboxId, edge, agent);
+  }
+
+  #watch(edge: TLSSocket): void {
+    this.#watching.add(edge);
+    edge.once("close", () => this.#watching.delete(edge));
+    // It says nothing more; its end ends the connection.
+    edge.once("end", () => edge.end());
+    edge.resume();
+    edge.write(relayAnswer());
+  }
 }
 
 async function reach({ agentOf, hold }: RelayNeeds, sandboxId: string): Promise<Socket> {
