@@ -23,9 +23,6 @@ export const e2bJavascript: Suite = {
     ],
     "answered by the edge with statuses of its own: 503 where the sandbox does not run, 401 without a token":
       ["ping server in non-running sandbox", "sandbox requires traffic access token"],
-    "a request without a token wakes nothing; passes where the client's open stream woke it before": [
-      "auto-resume wakes paused sandbox on http request",
-    ],
     "a policy lists what may be reached, not single addresses that may not": ["deny specific IP address"],
     "nothing looks into traffic or changes it": [
       "injected header is reflected by the httpbin sidecar",

@@ -19,9 +19,6 @@ export const e2bPython: Suite = {
       "test_update_network_clears_existing_rules",
     ],
     "answered by the edge with a status of its own: 401 without a token": ["test_allow_public_traffic_false"],
-    "a request without a token wakes nothing; passes where the client's open stream woke it before": [
-      "test_auto_resume_wakes_on_http_request",
-    ],
     "a policy lists what may be reached, not single addresses that may not": ["test_deny_specific_ip"],
     "nothing looks into traffic or changes it": [
       "test_firewall_transform_injects_headers",

@@ -114,6 +114,28 @@ test("files, input, watches, ports and a kill work by domain", async () => {
   expect(await run(process.execPath, [file], "domain")).toBe("true\ntrue\nthrough\ntrue\nserved\ntrue\n");
 });
 
+/** An open stream does not keep a paused sandbox awake; who visits a port of one of auto-resume wakes it. */
+const pausedWithStream = `
+import { Sandbox } from "e2b";
+import { setTimeout as sleep } from "node:timers/promises";
+const sandbox = await Sandbox.create({ timeoutMs: 300_000, lifecycle: { onTimeout: "pause", autoResume: true } });
+const server = await sandbox.commands.run("cd /etc; python3 -m http.server 8000", { background: true });
+const visit = () => fetch("https://" + sandbox.getHost(8000) + "/hostname").catch(() => undefined);
+for (let n = 0; n < 300 && !(await visit())?.ok; n++) await sleep(100);
+await sandbox.pause();
+console.log(await server.wait().then(() => "ended", () => "cut"));
+await sleep(1_500);
+console.log((await sandbox.getInfo()).state);
+console.log((await visit()).status, (await sandbox.getInfo()).state);
+await sandbox.kill();
+`;
+
+test("a paused sandbox stays so beside an open stream, and wakes for a visitor", async () => {
+  const file = join(folder, "paused.mjs");
+  writeFileSync(file, pausedWithStream);
+  expect(await run(process.execPath, [file], "domain")).toBe("cut\npaused\n200 running\n");
+});
+
 test("the Python quickstart runs by addresses", async () => {
   expect(await run(python, ["-c", pythonQuickstart()], "addresses")).toBe("Hello from E2B!\n\n");
 });

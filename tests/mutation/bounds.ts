@@ -216,6 +216,15 @@ export const bounds: readonly Defence[] = [
     named: "visitors of a public port",
   },
   {
+    what: "a preflight, or who has no token for a port that is not public, wakes nothing",
+    file: "packages/edge/src/router.ts",
+    find: "const mayWake = isPublic ? letIn : authorise;",
+    replace: "void authorise; const mayWake = letIn;",
+    project: "unit",
+    test: "packages/edge/src/gate.test.ts",
+    named: "visitors of a public port wake",
+  },
+  {
     what: "a request that is refused is no activity of its sandbox",
     file: "packages/agent/src/http/server.ts",
     find: "await options.authorize(exchange);\n    trackUntilClosed(exchange, exchange.response);",

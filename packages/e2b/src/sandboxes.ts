@@ -24,6 +24,8 @@ export interface OpenSandbox {
   readonly accounts: Accounts;
   readonly processIds: ProcessIds;
   readonly watchers: Watchers;
+  /** Asks the gateway, so that a look wakes nothing. */
+  isRunning(): Promise<boolean>;
 }
 
 export interface SandboxesOptions {
@@ -109,6 +111,7 @@ export class Sandboxes {
       accounts: new Accounts(plane),
       processIds: new ProcessIds(plane),
       watchers: new Watchers(plane),
+      isRunning: async () => (await this.find(gateway, sandboxId))?.state === "SANDBOX_STATE_RUNNING",
     };
     this.#open.set(key, opened);
     for (const [oldest, { watchers }] of this.#open) {

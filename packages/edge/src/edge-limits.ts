@@ -56,7 +56,7 @@ export interface EdgeLimits {
   /** Requests with a token that wait for that, of one sandbox and of all of one team. */
   waitingOfSandbox: number;
   waitingOfTeam: number;
-  /** Visitors of public ports, who have no token, apart from those: they wait for a restore, and wake nothing. */
+  /** Visitors of public ports, who have no token, apart from those: they wait for a restore and for a sandbox to wake. */
   visitorsOfSandbox: number;
   visitorsOfTeam: number;
   /** The head of an agent's answer. */

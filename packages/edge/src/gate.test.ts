@@ -208,6 +208,35 @@ test("visitors of a public port wait apart from who has a token, and the port's 
   expect(statuses.sort()).toEqual([200, 200, 503]);
 });
 
+test("visitors of a public port wake a sandbox of auto_resume, in their own places; a port that is not public wakes nothing", async () => {
+  await using rig = await Rig.start({ limits: { waitingOfSandbox: 1, visitorsOfSandbox: 2 } });
+  const user = createServer((_, response) => response.end())
+    .listen(0, "127.0.0.1")
+    .unref();
+  await once(user, "listening");
+  const { port } = user.address() as AddressInfo;
+  const suspended = { sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", publicPorts: [port] };
+  rig.gateway.set({ ...suspended, autoResume: false });
+  await until(async () => (await rig.ask({ label: `${port}-${sandboxA}` })).status === 503);
+  rig.gateway.set({ ...suspended, autoResume: true });
+  const preflight = { origin: "https://example.com", "access-control-request-method": "GET" };
+  const closed = { label: `${port + 1}-${sandboxA}` };
+  await until(async () => (await rig.ask(closed)).status === 401);
+  expect((await rig.ask({ ...closed, method: "OPTIONS", headers: preflight })).status).toBe(401);
+  expect((await rig.ask({ path: "/v1/x" })).status).toBe(401);
+  expect(rig.gateway.woken).toEqual([]);
+
+  const wake = rig.gateway.onWake;
+  const { promise, resolve: go } = Promise.withResolvers<void>();
+  rig.gateway.onWake = async (id) => promise.then(() => wake(id));
+  const visits = [1, 2, 3].map(() => rig.ask({ label: `${port}-${sandboxA}` }));
+  expect((await Promise.race(visits)).body).toContain("too many requests wait");
+  go();
+  const statuses = (await Promise.all(visits)).map(({ status }) => status);
+  expect(statuses.sort()).toEqual([200, 200, 503]);
+  expect(rig.gateway.woken).toEqual([sandboxA]);
+});
+
 test("a sandbox suspended or deleted during a restore is told as such", async () => {
   await using rig = await Rig.start();
   rig.gateway.set({ sandboxId: sandboxA, busy: true });

@@ -15,14 +15,14 @@ const wakeable = new Set(["SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_SUSPENDED",
 /** Who asks. */
 export interface GateCaller {
   kind: Waiter;
-  /** Throws where the caller has no good token. */
+  /** Throws where the caller has no good token and is none that the owner lets in without. */
   authorise: () => Promise<unknown>;
 }
 
 /**
  * Decides whether a sandbox can be asked now (spec/contract.md, The running system): unknown 404; not RUNNING 503 naming the state, unless it has
  * auto_resume and the caller a valid token, which wakes it; RUNNING but in the middle of a restore: a bounded wait. Who has no token
- * neither waits nor wakes anything, a sandbox that dozes included; visitors of a public port do wait for a restore and rouse it.
+ * neither waits nor wakes anything, a sandbox that dozes included; visitors of a public port, whom its owner lets in, do as who has one.
  */
 export class Gate {
   readonly #table: RouteTable;
@@ -59,7 +59,7 @@ export class Gate {
       // Another request may have woken it while this one's token was looked at.
       route = this.#known(sandboxId);
       if (route.state !== running)
-        route = await this.#waiting.within(route, "bearer", () => this.#wake(sandboxId));
+        route = await this.#waiting.within(route, kind, () => this.#wake(sandboxId));
       if (route.state !== running) throw notRunning(route);
     } else if (!ofHost && kind === "bearer") {
       await authorise();

@@ -357,7 +357,9 @@ export class Router {
     // An unknown sandbox is 404 before any question of tokens, as on its own domain.
     if (known !== undefined && !isOpen) await authorise();
     const kind = isOpen ? await visitorOrBearer(credentials, authorise) : "bearer";
-    const route = await this.#gate.admit(sandboxId, false, { kind, authorise });
+    // Who asks before a call (CORS) of a port that is not public is let through to it, and wakes nothing.
+    const mayWake = isPublic ? letIn : authorise;
+    const route = await this.#gate.admit(sandboxId, false, { kind, authorise: mayWake });
     if (exchange.gone || exchange.over) return;
     const asked = `port ${port} of the sandbox`;
     const forwarding: PortForwarding = {
@@ -398,6 +400,8 @@ async function visitorOrBearer(
     () => "visitor",
   );
 }
+
+const letIn = (): Promise<void> => Promise.resolve();
 
 const agentsPort = (port: number): ClocheError =>
   new ClocheError(

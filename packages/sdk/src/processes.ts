@@ -148,12 +148,13 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
 
   /**
    * Output from the given offsets on (default: all that is kept), as it comes, and at the end `exit`. A lost connection is made
-   * again from where it was, for up to a minute. Leaving the loop harms nothing.
+   * again from where it was, for up to a minute, which wakes a sandbox of `auto_resume`; with `reconnect: false` it is the end
+   * (ClocheConnectionError). Leaving the loop harms nothing.
    */
   async *events(
-    options: CallOptions & { after_stdout?: number; after_stderr?: number } = {},
+    options: CallOptions & { after_stdout?: number; after_stderr?: number; reconnect?: boolean } = {},
   ): AsyncGenerator<AttachEvent, void> {
-    const { signal, after_stdout = 0, after_stderr = 0 } = options;
+    const { signal, after_stdout = 0, after_stderr = 0, reconnect = true } = options;
     const offsets = { stdout: after_stdout, stderr: after_stderr };
     let lostMs: number | undefined;
     for (;;) {
@@ -170,8 +171,9 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
         signal?.throwIfAborted();
         if (error instanceof ClocheApiError && error.code !== "unavailable") throw error;
         lostMs ??= Date.now();
-        if (Date.now() - lostMs > retryForMs) throw lost(error);
+        if (!reconnect || Date.now() - lostMs > retryForMs) throw lost(error);
       }
+      if (!reconnect) throw lost(undefined);
       lostMs ??= Date.now();
       await sleep(200, signal);
     }

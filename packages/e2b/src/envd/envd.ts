@@ -85,10 +85,8 @@ export class Envd {
     return { plane: sandbox.plane, account, query: url.searchParams, request, response };
   }
 
-  /** Asks the gateway, so that a look wakes nothing. */
-  async #health(response: ServerResponse, { id, apiKey }: OpenSandbox): Promise<void> {
-    const info = await this.#sandboxes.find(this.#sandboxes.gateway(apiKey), id);
-    if (info?.state !== "SANDBOX_STATE_RUNNING") throw notRunning(id);
+  async #health(response: ServerResponse, { id, isRunning }: OpenSandbox): Promise<void> {
+    if (!(await isRunning())) throw notRunning(id);
     answerJson(response, 204);
   }
 }

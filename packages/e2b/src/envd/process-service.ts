@@ -1,8 +1,9 @@
 /** `process.Process`: E2B's commands and terminals on Cloche's processes (docs/processes.md). */
 import type { ServerResponse } from "node:http";
 import { limits } from "@cloche/protocol";
-import type { AttachEvent, ProcessInfo, SandboxProcess } from "@cloche/sdk";
-import { badField, E2bError } from "../e2b-error.ts";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type AttachEvent, ClocheConnectionError, type ProcessInfo, type SandboxProcess } from "@cloche/sdk";
+import { badField, E2bError, notRunning } from "../e2b-error.ts";
 import { type Fields, signalOf } from "../http.ts";
 import type { OpenSandbox } from "../sandboxes.ts";
 import type { MessageStream } from "./connect-stream.ts";
@@ -44,7 +45,7 @@ export async function start(
     ...(timeoutMs !== undefined && { timeout_ms: timeoutMs }),
   });
   await stream.send({ event: { start: { pid: sandbox.processIds.note(process.info) } } });
-  await follow(process, process.events({ signal: signalOf(response) }), stream);
+  await follow(sandbox, process, { stdout: 0, stderr: 0 }, stream, signalOf(response));
 }
 
 /** What a running process writes from now on, and its end. */
@@ -55,19 +56,48 @@ export async function connect(
   response: ServerResponse,
 ): Promise<void> {
   const { process, pid } = await sandbox.processIds.find(request.process);
-  const { stdout_bytes: after_stdout, stderr_bytes: after_stderr } = process.info;
+  const { stdout_bytes: stdout, stderr_bytes: stderr } = process.info;
   await stream.send({ event: { start: { pid } } });
-  await follow(process, process.events({ after_stdout, after_stderr, signal: signalOf(response) }), stream);
+  await follow(sandbox, process, { stdout, stderr }, stream, signalOf(response));
 }
 
+const againMs = 200;
+
+/** A lost connection is made again while the sandbox runs. The stream of one that was paused is cut, as E2B's is: it would wake it. */
 async function follow(
+  { id, isRunning }: OpenSandbox,
+  process: SandboxProcess,
+  seen: { stdout: number; stderr: number },
+  stream: MessageStream,
+  signal: AbortSignal,
+): Promise<void> {
+  for (;;) {
+    const from = { after_stdout: seen.stdout, after_stderr: seen.stderr };
+    const events = process.events({ ...from, signal, reconnect: false });
+    try {
+      if (await pass(process, events, seen, stream)) return;
+    } catch (error) {
+      signal.throwIfAborted();
+      if (!(error instanceof ClocheConnectionError)) throw error;
+    }
+    if (!(await isRunning())) throw notRunning(id);
+    await sleep(againMs, undefined, { signal });
+  }
+}
+
+/** Whether it came to the end of the process. */
+async function pass(
   process: SandboxProcess,
   events: AsyncIterable<AttachEvent>,
+  seen: { stdout: number; stderr: number },
   stream: MessageStream,
-): Promise<void> {
+): Promise<boolean> {
   const isTerminal = process.info.tty !== null;
   for await (const event of events) {
-    if (event.type === "exit") return stream.send({ event: { end: endOf(event.process) } });
+    if (event.type === "exit") {
+      await stream.send({ event: { end: endOf(event.process) } });
+      return true;
+    }
     if (event.type === "gap") {
       const { from, to } = event;
       throw new E2bError(
@@ -75,9 +105,11 @@ async function follow(
         `output was read too slowly: ${to - from} bytes of ${event.stream} are lost`,
       );
     }
+    seen[event.type] = event.offset + event.data.length;
     const data = Buffer.from(event.data).toString("base64");
     await stream.send({ event: { data: { [isTerminal ? "pty" : event.type]: data } } });
   }
+  return false;
 }
 
 export async function list({ processIds }: OpenSandbox): Promise<Fields> {

@@ -637,7 +637,7 @@ export declare const RouteService: GenService<{
     output: typeof RouteEventSchema;
   },
   /**
-   * Wakes a SUSPENDED sandbox that has auto_resume; answers when it runs. The edge verified the caller's token before.
+   * Wakes a SUSPENDED sandbox that has auto_resume; answers when it runs. The edge verified the caller's token before, or the port is public.
    *
    * @generated from rpc cloche.edge.v1.RouteService.WakeSandbox
    */
