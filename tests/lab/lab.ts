@@ -103,14 +103,15 @@ export class Lab {
     return new Lab(base, Switch.found(tagOf(base), state.prefix, NODES), state);
   }
 
-  /** Ends and removes all of a lab, whatever state it is in. Answers what the hosts left behind that an orderly stop should not. */
+  /** Ends and removes all of a lab, whatever state it is in. */
   static async remove(base: string): Promise<void> {
     const file = join(base, "lab.json");
     const state = existsSync(file) ? (JSON.parse(readFileSync(file, "utf8")) as LabState) : undefined;
     const homes = ROLES.map((node) => homeOf(base, node));
     for (const home of homes) sweep(home);
-    sweep(base);
+    // Before the rest: it knows what else was noted of its namespaces.
     await Switch.found(tagOf(base), "", NODES).close();
+    sweep(base);
     for (const folder of [...homes, base, ...(state ? [state.database.folder] : [])])
       rmSync(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
   }
