@@ -1,7 +1,7 @@
-// An upgrade of gateways and edges: each is ended and started again, one after the other, under load. Behind a load balancer no request
+// An upgrade of the cluster: each program is ended and started again, one after the other, under load. Behind a load balancer no request
 // fails, and machines keep their processes.
 import { afterAll, expect, it } from "vitest";
-import { EDGES, GATEWAYS } from "../lab/lab.ts";
+import { EDGES, GATEWAYS, HOSTS } from "../lab/lab.ts";
 import { Counter, theCluster } from "./cluster.ts";
 import { Load } from "./load.ts";
 
@@ -13,6 +13,7 @@ afterAll(() => load?.end());
 it.each([
   ["gateways", GATEWAYS],
   ["edges", EDGES],
+  ["hosts", HOSTS],
 ])("of all %s fails no request, and machines keep their pids", async (_, nodes) => {
   const { client } = cluster;
   const boxes = (await cluster.oneOnEach()).map(({ box }) => box);
