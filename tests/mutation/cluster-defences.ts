@@ -239,6 +239,14 @@ export const clusterDefences: readonly Defence[] = [
     named: "by one gateway at a time",
   },
   {
+    what: "a gateway that dies loses no audit event of its hosts",
+    file: "packages/gateway/src/hosts/told-events.ts",
+    find: "for (const { event } of this.#fresh(hostId)) this.#note(event);",
+    replace: "",
+    ...fleet,
+    named: "watches it next",
+  },
+  {
     what: "a host gives no memory that it has not",
     file: "packages/gateway/src/database/host-reservations.ts",
     find: "reserved_memory_mb + ${mb} <= capacity_memory_mb",

@@ -24,6 +24,7 @@ import type { Team } from "./database/teams.ts";
 import { Fleet, type FleetListener } from "./hosts/fleet.ts";
 import type { HostConnector } from "./hosts/fleet-host.ts";
 import { HostWatches, watchesAll } from "./hosts/host-watches.ts";
+import { ToldEvents } from "./hosts/told-events.ts";
 import { Placement, type PlacementStrategy } from "./hosts/placement.ts";
 import { CallLimits } from "./http/call-limits.ts";
 import { GatewayCount } from "./http/gateway-count.ts";
@@ -221,7 +222,12 @@ export function createGateway(options: GatewayOptions): Gateway {
     log,
     pushKeys: (host) => pushKeys(host),
   });
-  if (ownWatches !== undefined) ownWatches.onGained = (id) => comparison.gained(id);
+  const toldEvents = new ToldEvents(watches, (event) => void audit.told(event, fleet.isCluster), clock);
+  if (ownWatches !== undefined)
+    ownWatches.onGained = (id) => {
+      toldEvents.gained(id);
+      comparison.gained(id);
+    };
   const expiry = new Expiry(database, records, lifecycle, clock, log);
   const { sandboxes } = database;
   const checkpoints = teamCheckpoints(fleet, database.storedNames);
@@ -285,9 +291,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     },
     idle: (host, id) => reconciler.idle(host, id),
     ready: (host, machines) => readyMachines.offer(host, machines),
-    audit(host, event) {
-      if (watches.isMine(host)) void audit.told(event);
-    },
+    audit: (host, event) => toldEvents.told(host, event),
     hostChanged(host) {
       table.hostChanged(host);
       if (fleet.row(host)?.awaitsAdmission === true) comparison.gained(host);

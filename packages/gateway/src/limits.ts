@@ -57,6 +57,9 @@ export const gatewayLimits = {
   hostWatchMs: 15_000,
   hostWatchRenewMs: 5_000,
   hostWatchHoldMs: 10_000,
+  /** Audit events of hosts that others watch are remembered so long, longer than a watch takes to pass on, and so many. */
+  toldEventsMs: 30_000,
+  toldEventsMax: 1_000,
   /** Comparisons of whole hosts side by side. */
   hostsComparedAtOnce: 8,
   /** Where a new machine goes: hosts that are tried, looked at by each strategy, and how full one gets while others are free. */

@@ -105,6 +105,8 @@ export async function insertAudit(db: Kysely<Schema>, entry: AuditEntry): Promis
       result: clip(entry.result, textMax.other),
       detail: clip(entry.detail, textMax.detail),
     })
+    // The same event, told to another gateway too.
+    .onConflict((conflict) => conflict.column("id").doNothing())
     .execute();
 }
 

@@ -1,4 +1,5 @@
 /** Who did what, when, in which request, with which result. Kept 90 days, of each team its newest entries. */
+import { createHash } from "node:crypto";
 import type { Clock, Log } from "@cloche/base";
 import { ClocheError, type RandomBytes } from "@cloche/protocol";
 import type { AuditEvent } from "@cloche/protocol/host";
@@ -6,6 +7,14 @@ import type { AuditEntry } from "../database/audit.ts";
 import type { Database } from "../database/database.ts";
 import type { OperationRecord } from "../database/operations.ts";
 import { gatewayLimits } from "../limits.ts";
+
+/** The same for the same event, whoever hears of it. Sorts by time. */
+function idOfEvent(entry: AuditEntry): string {
+  const { atMs, teamId, actor, action, subject, requestId, result, detail } = entry;
+  const text = JSON.stringify([atMs, teamId, actor, action, subject, requestId, result, detail]);
+  const digest = createHash("sha256").update(text).digest("hex").slice(0, 22);
+  return `aud-${atMs.toString(36).padStart(9, "0")}-${digest}`;
+}
 
 /** On whose behalf something is done. */
 export interface Caller {
@@ -53,19 +62,13 @@ export class AuditLog {
     await this.write(this.entry(caller, action, subject, error.code, error.message));
   }
 
-  /** Notes what the host answered by itself. Never throws: it has been done. */
-  async told({
-    atUnixMs,
-    teamId,
-    actor,
-    action,
-    subject,
-    requestId,
-    result,
-    detail,
-  }: AuditEvent): Promise<void> {
+  /** Notes what the host answered by itself; `once`: whatever gateways it told. Never throws: it has been done. */
+  async told(event: AuditEvent, once = false): Promise<void> {
+    const { teamId, actor, action, subject, requestId, result, detail } = event;
+    const atMs = Number(event.atUnixMs);
     const entry = this.entry({ teamId, actor, requestId }, action, subject, result, detail);
-    await this.write({ ...entry, atMs: Number(atUnixMs) });
+    const id = once ? idOfEvent({ ...entry, atMs }) : entry.id;
+    await this.write({ ...entry, id, atMs });
   }
 
   /** Never throws: what is noted has been done, whether it could be noted or not. */
