@@ -164,7 +164,10 @@ describe.each(databaseKinds)("on $name", (kind) => {
     expect(await db.hosts.watch(watcher, ["h-1"], longOverMs)).toEqual(["h-1"]);
     expect(await db.hosts.watch(other, ["h-1"], leaseMs)).toEqual(["h-1"]);
     expect(await db.hosts.watch(watcher, ["h-1"], leaseMs)).toEqual([]);
-    await db.hosts.unwatch(other);
+    expect(await db.hosts.watchedByOthers(watcher)).toContain("h-1");
+    expect(await db.hosts.renewWatches(watcher, leaseMs)).not.toContain("h-1");
+    await db.hosts.unwatch(other, ["h-1"]);
+    expect(await db.hosts.renewWatches(other, leaseMs)).not.toContain("h-1");
     expect(await db.hosts.watch(watcher, ["h-1"], leaseMs)).toEqual(["h-1"]);
     expect(await db.hosts.watch(watcher, [], leaseMs)).toEqual([]);
   });

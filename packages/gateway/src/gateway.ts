@@ -157,8 +157,13 @@ export function createGateway(options: GatewayOptions): Gateway {
   const fleet = new Fleet(source, clock, log);
   const metrics = gatewayMetrics(options.metrics ?? new Metrics(), () => table.countByState(), fleet);
   const reachable = (): string[] => fleet.ids().filter((id) => fleet.isSyncedWith(id));
+  const onGained = (id: string): void => {
+    toldEvents.gained(id);
+    comparison.gained(id);
+  };
+  const gateways = (): number => gatewayCount?.count ?? 1;
   const ownWatches = fleet.isCluster
-    ? new HostWatches({ hosts: database.hosts, owner, reachable, clock, log })
+    ? new HostWatches({ hosts: database.hosts, owner, reachable, onGained, gateways, clock, log })
     : undefined;
   const placement = new Placement({
     fleet,
@@ -223,11 +228,6 @@ export function createGateway(options: GatewayOptions): Gateway {
     pushKeys: (host) => pushKeys(host),
   });
   const toldEvents = new ToldEvents(watches, (event) => void audit.told(event, fleet.isCluster), clock);
-  if (ownWatches !== undefined)
-    ownWatches.onGained = (id) => {
-      toldEvents.gained(id);
-      comparison.gained(id);
-    };
   const expiry = new Expiry(database, records, lifecycle, clock, log);
   const { sandboxes } = database;
   const checkpoints = teamCheckpoints(fleet, database.storedNames);
@@ -324,7 +324,7 @@ export function createGateway(options: GatewayOptions): Gateway {
       router.service(ApiKeyService, apiKeyService({ apiKeys: database.apiKeys, audit, clock, randomBytes }));
     },
     authenticator: new Authenticator(database.apiKeys, clock, log),
-    callLimits: new CallLimits(limits, clock, () => gatewayCount?.count ?? 1),
+    callLimits: new CallLimits(limits, clock, gateways),
     corsOrigins: config.corsOrigins,
     ready,
     stopping: stopping.signal,
@@ -358,9 +358,9 @@ export function createGateway(options: GatewayOptions): Gateway {
       reconciler.start();
       comparison.start();
       await fleet.start(heard);
-      ownWatches?.start();
       leases?.start();
       await gatewayCount?.start();
+      ownWatches?.start();
       expiry.start();
       checkpointer.start();
       audit.start();

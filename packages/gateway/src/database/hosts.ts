@@ -118,7 +118,7 @@ export class Hosts {
     return numUpdatedRows === 1n;
   }
 
-  /** Takes and renews the watch of these hosts where nobody else holds it, and answers those that are now the watcher's. */
+  /** Takes the watch of these hosts where nobody else holds it, and answers those that are now the watcher's. */
   async watch(watcher: string, hostIds: readonly string[], leaseMs: number): Promise<string[]> {
     if (hostIds.length === 0) return [];
     const watch_until = this.#fromNow(leaseMs);
@@ -142,13 +142,35 @@ export class Hosts {
     return rows.map(({ host_id }) => host_id);
   }
 
-  /** Others may watch at once what it watched. */
-  async unwatch(watcher: string): Promise<void> {
-    await this.#db
+  /** Renews all that it watches, and answers them; one that ran out and that nobody took is still its own. */
+  async renewWatches(watcher: string, leaseMs: number): Promise<string[]> {
+    const rows = await this.#db
       .updateTable("host_watches")
-      .set({ watch_until: 0 })
+      .set({ watch_until: this.#fromNow(leaseMs) })
       .where("watcher", "=", watcher)
+      .where("watch_until", ">", 0)
+      .returning("host_id")
       .execute();
+    return rows.map(({ host_id }) => host_id);
+  }
+
+  /** Ids of the hosts that others watch. */
+  async watchedByOthers(watcher: string): Promise<string[]> {
+    const rows = await this.#db
+      .selectFrom("host_watches")
+      .select("host_id")
+      .where("watcher", "!=", watcher)
+      .where("watch_until", ">", this.#fromNow())
+      .execute();
+    return rows.map(({ host_id }) => host_id);
+  }
+
+  /** Others may watch at once what it watched; default: all of it. */
+  async unwatch(watcher: string, hostIds?: readonly string[]): Promise<void> {
+    if (hostIds?.length === 0) return;
+    let update = this.#db.updateTable("host_watches").set({ watch_until: 0 }).where("watcher", "=", watcher);
+    if (hostIds !== undefined) update = update.where("host_id", "in", hostIds);
+    await update.execute();
   }
 
   /** False: there is no such host. */

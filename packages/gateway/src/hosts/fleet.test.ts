@@ -162,6 +162,26 @@ describe("a host that is watched", () => {
     expect(await stateOf(id)).toBe("SANDBOX_STATE_ERROR");
   });
 
+  it("is one of those that a gateway gives away to another that has come", async () => {
+    for (let index = 4; index <= 12; index += 1) await world.register(`h-${index}`);
+    await world.clock.advance(12_000);
+    const b = await world.start("b");
+    await world.clock.advance(20_000);
+    const watched = async (owner: string) => await world.database.hosts.renewWatches(owner, 15_000);
+    const [ofA, ofB] = [await watched("a"), await watched("b")];
+    expect(new Set([...ofA, ...ofB]).size).toBe(12);
+    expect(ofA.length + ofB.length).toBe(12);
+    expect(Math.min(ofA.length, ofB.length)).toBeGreaterThanOrEqual(4);
+    // One that cannot reach a host does not watch it.
+    await b.gateway.close();
+    world.host("h-5").isCutOff = true;
+    world.host("h-5").breakStreams();
+    await world.clock.advance(20_000);
+    expect((await watched("a")).toSorted()).toEqual(
+      [...world.hosts.keys()].filter((id) => id !== "h-5").toSorted(),
+    );
+  });
+
   it("loses copies of machines whose records name another host", async () => {
     const { id, hostId } = await create();
     const other = ["h-1", "h-2"].find((one) => one !== hostId) ?? "";

@@ -9,6 +9,7 @@
  * One host that does not answer holds up nobody but those who ask for it. Owns the connections and what the hosts said last; nothing
  * that must survive.
  */
+import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock, Log } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { AuditEvent, Machine, ReadyMachine } from "@cloche/protocol/host";
@@ -197,10 +198,16 @@ export class Fleet {
       if (row !== undefined && isThere(row)) host.follow(row, connect);
       else this.#drop(host);
     }
+    let connected = 0;
     for (const row of rows.values()) {
       const { id, address } = row;
-      if (isThere(row) && !this.#hosts.has(id))
+      if (isThere(row) && !this.#hosts.has(id)) {
         this.#add(new FleetHost(id, connect({ id, address }), this.#needs, row));
+        connected += 1;
+        // At a start there may be a thousand: nothing else waits for all of them.
+        if (connected % gatewayLimits.hostsConnectedAtOnce === 0) await nextTurn();
+        if (this.#stop.signal.aborted) return;
+      }
       if (differs(before.get(id), row)) this.#listener?.hostChanged(id);
     }
     for (const id of before.keys()) if (!rows.has(id)) this.#listener?.hostChanged(id);
