@@ -3,15 +3,16 @@
 import { randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
-import { createClient, createRouterTransport } from "@connectrpc/connect";
+import type { Client } from "@connectrpc/connect";
 import { createLog, silentLog, systemClock } from "@cloche/base";
 import { defaults, newSandboxId } from "@cloche/protocol";
-import { HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
+import { type HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { createHost, GvisorDriver, type Host, obtainKeeper } from "../../packages/host/src/index.ts";
 import type { ClusterParts } from "../../packages/host/src/host-parts.ts";
 import type { HealthOptions } from "../../packages/host/src/drivers/health-watch.ts";
 import { childGroups } from "../../packages/host/src/drivers/cgroup.ts";
+import { clientOf, mortalGateways } from "../../packages/host/src/testing/fake-cluster.ts";
 import { type Answer, DataPlaneCaller, testKeys } from "../../packages/host/src/testing/data-plane-caller.ts";
 import { closePool } from "../../packages/host/src/pool/pool.ts";
 import { type HostArtifacts, setUpHost } from "../../packages/host/src/setup.ts";
@@ -27,7 +28,10 @@ export interface LabPlace {
   suffix?: string;
   cache?: string;
   blobsDir?: string;
-  cluster?: ClusterParts;
+  /** Asked anew by each host. */
+  cluster?: (lab: HostLab) => ClusterParts;
+  /** Of a host that another process began. */
+  home?: string;
 }
 
 export class HostLab {
@@ -41,7 +45,7 @@ export class HostLab {
   readonly #place: LabPlace;
   host!: Host;
   driver!: GvisorDriver;
-  client!: ReturnType<typeof createClient<typeof HostService>>;
+  client!: Client<typeof HostService>;
   caller: DataPlaneCaller | undefined;
 
   constructor(
@@ -68,7 +72,7 @@ export class HostLab {
 
   /** `ready`: machines kept ready by the driver. `health`: how soon one that hangs is ended; default: never. */
   static async open(ready = 0, health?: HealthOptions, place: LabPlace = {}): Promise<HostLab> {
-    const home = `/var/tmp/cloche-host-${process.pid}${place.suffix ?? ""}`;
+    const home = place.home ?? `/var/tmp/cloche-host-${process.pid}${place.suffix ?? ""}`;
     const cache = place.cache ?? HostLab.cache;
     const progress = (): void => undefined;
     const artifacts = await setUpHost({ home, cache, runsc: "", poolGb: 16, agent: agentBuild, progress });
@@ -118,6 +122,7 @@ export class HostLab {
       onExit((id, reason) => {
         if (this.driver === driver) listener(id, reason);
       });
+    const cluster = this.#place.cluster?.(this);
     this.host = createHost({
       poolDir: pool.dir,
       runDir: this.runDir,
@@ -125,7 +130,9 @@ export class HostLab {
       templates,
       native,
       blobs: await openDirectoryStore(this.blobsDir),
-      ...(this.#place.cluster && { cluster: this.#place.cluster }),
+      ...(cluster && {
+        cluster: { ...cluster, gateways: mortalGateways(cluster, () => this.driver === driver) },
+      }),
       dnsServers: ["198.18.0.53"],
       egress: this.#network,
       clock: systemClock,
@@ -133,12 +140,7 @@ export class HostLab {
       randomBytes,
     });
     const { host } = this;
-    this.client = createClient(
-      HostService,
-      createRouterTransport((router) => {
-        router.service(HostService, host.service);
-      }),
-    );
+    this.client = clientOf(host);
     await host.start();
     await this.client.setVerificationKeys(testKeys);
     this.caller = await DataPlaneCaller.open(() => host);

@@ -5,10 +5,16 @@ import { basename, join } from "node:path";
 import { MachinePhase } from "@cloche/protocol/host";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { diskBlocks } from "../../packages/host/src/disk/disk.ts";
+import type { ClusterParts } from "../../packages/host/src/index.ts";
+import { FakeCluster } from "../../packages/host/src/testing/fake-cluster.ts";
 import { FakeNames } from "../../packages/host/src/testing/fake-names.ts";
 import { HostLab } from "./host-lab.ts";
 
-const cluster = { generation: () => 1, names: new FakeNames() };
+const names = new FakeNames();
+const clusterOf = (): (() => ClusterParts) => {
+  const parts = new FakeCluster(names).parts();
+  return () => parts;
+};
 const place = `/var/tmp/cloche-images-${process.pid}`;
 let here: HostLab;
 let there: HostLab;
@@ -26,9 +32,14 @@ async function secondCache(agentRootDir: string): Promise<string> {
 }
 
 beforeAll(async () => {
-  here = await HostLab.open(0, undefined, { suffix: "-a", cluster });
+  here = await HostLab.open(0, undefined, { suffix: "-a", cluster: clusterOf() });
   const cache = await secondCache(here.artifacts.agentRoot.dir);
-  there = await HostLab.open(0, undefined, { suffix: "-b", cache, blobsDir: here.blobsDir, cluster });
+  there = await HostLab.open(0, undefined, {
+    suffix: "-b",
+    cache,
+    blobsDir: here.blobsDir,
+    cluster: clusterOf(),
+  });
 }, 600_000);
 afterAll(async () => {
   await there?.destroyAll();

@@ -246,8 +246,8 @@ export const bounds: readonly Defence[] = [
   {
     what: "a sandbox that stands still on our behalf is no sandbox that hangs",
     file: "packages/host/src/drivers/gvisor/unit.ts",
-    find: "return this.#isFrozen || this.#taking > 0;",
-    replace: "return false;",
+    find: "return this.#isFrozen || this.#taking > 0 ||",
+    replace: "return false &&",
     project: "host",
     test: "tests/host/hangs.test.ts",
     named: "left alone",

@@ -17,8 +17,6 @@ const ports = { project: "unit", test: "packages/trust/src/cluster-port.test.ts"
 const edgeToHost = { project: "contracts", test: "tests/contracts/edge-to-host.test.ts" } as const;
 const relay = { project: "contracts", test: "tests/contracts/relay.test.ts" } as const;
 const gateways = { project: "contracts", test: "tests/contracts/two-gateways.test.ts" } as const;
-const keeper = { project: "unit", test: "packages/host/src/lease/lease-keeper.test.ts" } as const;
-const fence = { project: "unit", test: "packages/host/src/lease/call-fence.test.ts" } as const;
 const hosts = { project: "contracts", test: "tests/contracts/cluster.test.ts" } as const;
 
 const imports = { project: "unit", test: "packages/host/src/operations/import-machine.test.ts" } as const;
@@ -104,46 +102,6 @@ export const clusterDefences: readonly Defence[] = [
     named: "shortens nothing",
   },
   {
-    what: "a term of a lease counts from when its call was sent",
-    file: "packages/host/src/lease/lease-keeper.ts",
-    find: "return { answer, sentMs };",
-    replace: "return { answer, sentMs: bootMs() - 0 * sentMs };",
-    ...keeper,
-    named: "every 5 s",
-  },
-  {
-    what: "machines stand still before a gateway may start them elsewhere",
-    file: "packages/host/src/lease/lease-keeper.ts",
-    find: "Math.max(0, validMs - FREEZE_EARLY_MS)",
-    replace: "validMs",
-    ...keeper,
-    named: "every 5 s",
-  },
-  {
-    what: "a host refuses calls for another generation of it",
-    file: "packages/host/src/lease/call-fence.ts",
-    find: "if (meant === String(generation)) return;",
-    replace: "if (meant !== null) return;",
-    ...fence,
-    named: "own generation only",
-  },
-  {
-    what: "a host refuses operations older than it has seen",
-    file: "packages/host/src/lease/call-fence.ts",
-    find: "if (newest !== undefined && isOlderFence(fence, newest))",
-    replace: "if (newest !== undefined && isOlderFence(newest, fence) && false)",
-    ...fence,
-    named: "no operation older",
-  },
-  {
-    what: "a host whose lease is over changes nothing",
-    file: "packages/host/src/lease/call-fence.ts",
-    find: "      requireLease(this.#lease);",
-    replace: "",
-    ...fence,
-    named: "changes nothing",
-  },
-  {
     what: "an operation is taken over only when its lease is over",
     file: "packages/gateway/src/database/operations.ts",
     find: '.where("lease_until", "<=", fromDatabaseNow(tx));',
@@ -197,14 +155,6 @@ export const clusterDefences: readonly Defence[] = [
     replace: '"1"',
     ...fleet,
     named: "carry its generation",
-  },
-  {
-    what: "the steps of an operation say which it is",
-    file: "packages/gateway/src/lifecycle/host-calls.ts",
-    find: "[internalHeaders.operation]: fenceText(fence)",
-    replace: "[internalHeaders.operation]: fenceText({ ...fence, number: 1 })",
-    ...fleet,
-    named: "a number that grows",
   },
   {
     what: "a call that the host refuses as too old ends no sandbox",
@@ -590,5 +540,13 @@ export const clusterDefences: readonly Defence[] = [
     replace: "",
     ...edgeToHost,
     named: "is replaced",
+  },
+  {
+    what: "the steps of an operation say which it is",
+    file: "packages/gateway/src/lifecycle/host-calls.ts",
+    find: "[internalHeaders.operation]: fenceText(fence)",
+    replace: "[internalHeaders.operation]: fenceText({ ...fence, number: 1 })",
+    ...fleet,
+    named: "a number that grows",
   },
 ];

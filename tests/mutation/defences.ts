@@ -13,6 +13,7 @@ import { storageDefences } from "./storage-defences.ts";
 import { addressDefences } from "./address-defences.ts";
 import { channelDefences } from "./channel-defences.ts";
 import { clusterDefences } from "./cluster-defences.ts";
+import { leaseDefences } from "./lease-defences.ts";
 import { mcpDefences } from "./mcp-defences.ts";
 import { podDefences } from "./pod-defences.ts";
 
@@ -21,6 +22,7 @@ export const defences: readonly Defence[] = [
   ...addressDefences,
   ...mcpDefences,
   ...clusterDefences,
+  ...leaseDefences,
   ...podDefences,
   ...e2bDefences,
   {

@@ -14,6 +14,7 @@ import { checkpointSeeds } from "./operations/checkpoint-seeds.ts";
 import { type HostDataPlane, hostDataPlane } from "./api/data-plane.ts";
 import { DozeWatch } from "./idle/doze-watch.ts";
 import { DiskSeeds } from "./operations/disk-seeds.ts";
+import type { MachineParts } from "./operations/parts.ts";
 import type { OperationParts } from "./operations/operation-parts.ts";
 import { MachineSamples } from "./samples/machine-samples.ts";
 import { GroupSnapshots } from "./operations/group-snapshots.ts";
@@ -31,7 +32,9 @@ import { Agents } from "./agent-calls/agents.ts";
 import { Drivers } from "./drivers/drivers.ts";
 import type { HostParts } from "./host-parts.ts";
 import type { RelayNeeds } from "./relay/relay.ts";
-import { coldStart, recover } from "./operations/recovery.ts";
+import type { HostLease } from "./lease/host-lease.ts";
+import { Member } from "./lease/member.ts";
+import { coldStart, loadMachines, recover } from "./operations/recovery.ts";
 import { RestartBudget, restartAfterCrash } from "./operations/restart-after-crash.ts";
 import { suspendAll } from "./operations/suspend-all.ts";
 
@@ -46,27 +49,34 @@ export interface Host {
   readonly service: ServiceImpl<typeof HostService>;
   /** Answers the data plane's checkpoint and restore routes; the edge hands them over. */
   readonly dataPlane: HostDataPlane;
+  /** Of a host in a cluster. */
+  readonly lease?: Pick<HostLease, "generation" | "isHeld" | "word" | "wasLost" | "awaitsAdmission">;
   /** What this host is registered with: hosts of one class resume each other's memory. Empty: of none. */
   memoryClass(): Promise<string>;
   /** What a relay of edges' connections needs of the machines (relay/relay.ts). */
   readonly reach: Pick<RelayNeeds, "agentOf" | "hold">;
   /**
    * Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers, and so does what
-   * waits for a machine that hangs.
+   * waits for a machine that hangs. In a cluster it registers first, and waits until machines may run: `service` must be served
+   * before, since a host that was lost is told by AdmitMachines which of its machines go on.
    */
   start(): Promise<void>;
   /** Resolves, after `start`, when every machine is where its record says: what none of them has is nobody's then. */
   readonly recovered: Promise<void>;
   /**
    * Ends streams and watchers once the operations under way have ended. With `suspend` every running machine is suspended
-   * first (one whose memory cannot be saved is shut down, its disk kept); without, machines go on for the next start.
+   * first (one whose memory cannot be saved is shut down, its disk kept); without, machines go on for the next start: in a cluster
+   * for ten minutes. One whose lease is over suspends nothing, for its machines are frozen, and stay so.
    */
   stop(options: { suspend: boolean }): Promise<void>;
 }
 
 export function createHost(parts: HostParts): Host {
   const { metrics = new Metrics(), traceOperations = false } = parts;
-  const drivers = new Drivers(parts.drivers);
+  const member = Member.of(parts, metrics, () => describe(drivers));
+  const { lease } = member ?? {};
+  const requireMayChange = (): void => member?.requireLease();
+  const drivers = new Drivers(parts.drivers, requireMayChange);
   const machines = new Machines({ ...parts, drivers });
   const queue = new OperationQueue({ ...parts, metrics, traceOperations });
   const agents = new Agents({ ...parts, machines });
@@ -79,45 +89,39 @@ export function createHost(parts: HostParts): Host {
   );
   const seeds = new DiskSeeds(parts.templates, checkpointSeeds(checkpoints));
   const groups = new GroupSnapshots(snapshots, parts.clock);
-  const images = openImages(parts, checkpoints);
+  const images = openImages(parts, checkpoints, () => member?.generation ?? 0);
   const operations: OperationParts = { ...basics, seeds, snapshots, groups, images };
   const uploads = images && new ImageUploads({ ...basics, images });
   const sweeper = parts.cluster && new StorageSweeper({ ...parts, words: parts.cluster.names });
-  const idle = new IdleWatch(basics);
-  const samples = new MachineSamples(basics);
-  const dozes = new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000, parts.isRelayed !== true);
+  const { idle, samples, dozes } = watchesOf(parts, basics);
   hostMetrics({ ...basics, metrics, checkpoints });
   const recovered = Promise.withResolvers<void>();
   let isStopping = false;
-  const startCold = coldStarter(operations, () => isStopping);
-  const restarts = new RestartBudget(() => parts.clock.nowMs());
-
-  const crashed = (id: string, reason: string): void => {
-    void queue.run(id, () => restartAfterCrash(operations, restarts, id, reason));
-  };
+  const { startCold, crashed } = revivals(operations, () => isStopping, lease);
 
   return {
-    service: hostService(operations, { checkpoints, quota }, dozes, samples),
-    dataPlane: hostDataPlane({ ...basics, checkpoints, quota }),
+    service: hostService(operations, { checkpoints, quota }, dozes, samples, member?.calls(operations)),
+    dataPlane: hostDataPlane({ ...basics, checkpoints, quota, requireMayChange }),
+    ...(lease && { lease }),
     memoryClass: () => drivers.memoryClass(),
-    reach: reachOf(machines),
+    reach: reachOf(machines, requireMayChange),
     async start() {
+      await lease?.open();
       await journal.open();
       await agents.keys.load();
-      for (const driver of drivers.all()) {
-        driver.onExit(crashed);
-        await driver.probe();
-      }
+      await probeAll(drivers, crashed, lease);
       // Before recovery: a create that goes on may need a checkpoint.
       await checkpoints.start();
-      const { finished } = await recover(operations, startCold);
-      recovered.resolve(finished);
+      await loadMachines(operations);
+      await member?.mayGoOn();
+      recovered.resolve((await recover(operations, startCold)).finished);
       for (const driver of drivers.all()) await driver.start(readyHooks(basics, driver.runtime));
       idle.start();
       dozes.start();
       samples.start();
       uploads?.start();
       sweeper?.start();
+      if (member) member.isStarted = true;
     },
     recovered: recovered.promise,
     async stop({ suspend }) {
@@ -125,31 +129,73 @@ export function createHost(parts: HostParts): Host {
       await dozes.stop();
       await idle.stop();
       isStopping = true;
-      await bringToRest(operations, { end: suspend });
-      if (suspend) await suspendAll(operations);
+      const ends = suspend && (lease?.isHeld ?? true);
+      await bringToRest(operations, { end: ends });
+      if (ends) await suspendAll(operations);
       await sweeper?.stop();
       await uploads?.stop();
       await checkpoints.stop();
       machines.events.close();
       for (const driver of drivers.all()) await driver.stop();
       await machines.store.close();
-      if (suspend) await journal.close();
+      if (ends) await journal.close();
+      await lease?.close({ machinesGoOn: !ends });
     },
   };
 }
 
-/** Those that have not begun when the host stops are begun by the next start. */
-function coldStarter(operations: OperationParts, isStopping: () => boolean): (id: string) => void {
+const describe = async (drivers: Drivers) => ({
+  runtimes: drivers.runtimes,
+  cpuClass: await drivers.memoryClass(),
+});
+
+const watchesOf = (parts: HostParts, basics: MachineParts) => ({
+  idle: new IdleWatch(basics),
+  samples: new MachineSamples(basics),
+  dozes: new DozeWatch(basics, (parts.dozeSeconds ?? 0) * 1_000, parts.isRelayed !== true),
+});
+
+async function probeAll(
+  drivers: Drivers,
+  crashed: (id: string, reason: string) => void,
+  lease: HostLease | undefined,
+): Promise<void> {
+  for (const driver of drivers.all()) {
+    driver.onExit(crashed);
+    if (lease) driver.standStillWhile?.(() => !lease.isHeld);
+    await driver.probe();
+  }
+}
+
+/** How machines without processes run again; in a cluster not before they may. */
+function revivals(operations: OperationParts, isStopping: () => boolean, lease: HostLease | undefined) {
+  const { queue, clock } = operations;
   const coldStarts = new Turns(COLD_STARTS_AT_ONCE);
-  return (id) => {
-    void coldStarts.patiently(operations.clock, COLD_START_PLACE_MS, async () => {
-      if (!isStopping()) await coldStart(operations, id);
-    });
+  const restarts = new RestartBudget(() => clock.nowMs());
+  return {
+    /** Those that have not begun when the host stops are begun by the next start. */
+    startCold(id: string): void {
+      void coldStarts.patiently(clock, COLD_START_PLACE_MS, async () => {
+        await lease?.whenHeld();
+        if (!isStopping()) await coldStart(operations, id);
+      });
+    },
+    crashed(id: string, reason: string): void {
+      void (async () => {
+        // Not in its turn: that is needed to destroy it meanwhile.
+        await lease?.whenHeld();
+        await queue.run(id, () => restartAfterCrash(operations, restarts, id, reason));
+      })();
+    },
   };
 }
 
 /** Undefined: the host is in no cluster. */
-function openImages(parts: HostParts, checkpoints: CheckpointCatalogue): StoredImages | undefined {
+function openImages(
+  parts: HostParts,
+  checkpoints: CheckpointCatalogue,
+  generation: () => number,
+): StoredImages | undefined {
   const { blobs, native, clock, randomBytes, cluster } = parts;
   if (cluster === undefined) return undefined;
   const nowMs = (): number => clock.nowMs();
@@ -158,7 +204,7 @@ function openImages(parts: HostParts, checkpoints: CheckpointCatalogue): StoredI
     blobs,
     templates: checkpoints.templates,
     names: cluster.names,
-    generation: () => cluster.generation(),
+    generation,
     randomBytes,
     nowMs,
   });
@@ -179,8 +225,10 @@ function openCatalogue(parts: HostParts): CheckpointCatalogue {
   });
 }
 
-const reachOf = (machines: Machines): Host["reach"] => ({
+const reachOf = (machines: Machines, requireMayRun: () => void): Host["reach"] => ({
   agentOf(id) {
+    // It would hang, and the machine may run elsewhere.
+    requireMayRun();
     const record = machines.find(id);
     return record?.phase === "running" ? { host: record.agentHost, port: record.agentPort } : undefined;
   },

@@ -6,13 +6,19 @@ import type { CheckpointNames, SweepWords } from "./checkpoint/checkpoint-names.
 import type { Templates } from "./disk/template.ts";
 import type { MachineDriver, Runtime } from "./drivers/driver.ts";
 import type { EgressControl } from "./network/egress-control.ts";
+import type { LeaseGuard } from "./lease/host-lease.ts";
+import type { HostDescription, RegistryClient } from "./lease/lease-keeper.ts";
 import type { HostJournal } from "./operations/journal.ts";
 import type { Native } from "./sys/native.ts";
 
 /** What a host of a cluster has beside its own. */
 export interface ClusterParts {
-  /** Of this host's lease, as it is now: keys in storage carry it. */
-  generation(): number;
+  /** What this host says of itself, asked when it first registers; runtimes and CPU class it finds out. */
+  registration(): Omit<HostDescription, "runtimes" | "cpuClass">;
+  /** Clients of every gateway that there is to ask, in the order they are tried. */
+  gateways: readonly RegistryClient[];
+  /** Freezes this host's machines when its lease is over: a `Guard`. */
+  guard: LeaseGuard;
   /** What counts of what lies in storage. */
   names: CheckpointNames & SweepWords;
 }

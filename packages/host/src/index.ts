@@ -1,12 +1,12 @@
 export { Relay, type RelayNeeds } from "./relay/relay.ts";
 export { serveDataPlane } from "./api/data-plane-server.ts";
-export { LeaseKeeper, type LeaseKeeperParts } from "./lease/lease-keeper.ts";
 export { createHost, type Host } from "./create-host.ts";
 export type { HostDataPlane } from "./api/data-plane.ts";
 export { gatewayNames } from "./checkpoint/gateway-names.ts";
 export type { ClusterParts, HostParts } from "./host-parts.ts";
 export type { MachineDriver, Runtime } from "./drivers/driver.ts";
 export { GvisorDriver, type GvisorOptions } from "./drivers/gvisor/driver.ts";
+export { Guard } from "./lease/guard.ts";
 export { obtainKeeper } from "./drivers/gvisor/keeper.ts";
 export { openNetwork, destroyNetwork, type Network } from "./network/network.ts";
 export { instanceTag } from "./sys/instance.ts";

@@ -10,7 +10,7 @@ import { obtainBaseImage } from "./artifacts/base-image.ts";
 import { obtainBaseRootfs } from "./artifacts/base-rootfs.ts";
 import { obtainBusybox } from "./artifacts/busybox.ts";
 import { ensureHostPackages } from "./artifacts/host-packages.ts";
-import { obtainNative } from "./artifacts/native.ts";
+import { obtainGuard, obtainNative } from "./artifacts/native.ts";
 import { obtainRunsc, type Runsc } from "./artifacts/runsc.ts";
 import { type ArtifactState, checkArtifacts, updatables, updateArtifacts } from "./artifacts/update.ts";
 import { sideBySide } from "./artifacts/side-by-side.ts";
@@ -62,6 +62,8 @@ export interface HostArtifacts {
   runsc: Runsc;
   /** Path of the program that keeps gVisor's processes (drivers/gvisor/keeper.ts). */
   keeper: string;
+  /** Path of the guard of a cluster's lease (lease/guard.ts). */
+  guard: string;
   agentRoot: AgentRoot;
   pool: Pool;
   templates: Templates;
@@ -96,7 +98,8 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
     sizesMb: [defaults.diskMb],
     progress,
   });
-  return { runsc, keeper: files.keeper, agentRoot: files.agentRoot, pool, templates, native };
+  const { keeper, guard, agentRoot } = files;
+  return { runsc, keeper, guard, agentRoot, pool, templates, native };
 }
 
 /** Everything that `setUpHost` needs in the cache, without a pool. Answers the names of its folders. */
@@ -143,6 +146,7 @@ async function obtainFiles(cache: string, agent: AgentBuild, progress: Progress)
   const base = await obtainBaseImage(cache, rootfs, progress);
   const program = await obtainNative(cache, progress);
   const keeper = await obtainKeeper(cache, progress);
+  const guard = await obtainGuard(cache, progress);
   const agentFiles = await obtainAgentFiles(cache, agent, progress);
   const agentRoot = await obtainAgentRoot(
     cache,
@@ -158,7 +162,7 @@ async function obtainFiles(cache: string, agent: AgentBuild, progress: Progress)
     },
     progress,
   );
-  return { base, program, keeper, agentRoot };
+  return { base, program, keeper, guard, agentRoot };
 }
 
 /** The agent's bundle, native program and addon, compiled again only when a source changed. */

@@ -5,6 +5,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { type Config, type Log, type Metrics, removeEmptyFolder, systemClock } from "@cloche/base";
 import {
+  type ClusterParts,
   createHost,
   destroyNetwork,
   type Host,
@@ -38,6 +39,10 @@ export interface MachinesNeeds {
   stops: Stops;
   /** What a host is given beyond what this computer has. */
   host: Pick<HostParts, "blobs"> & Partial<HostParts>;
+  /** Of a host in a cluster. */
+  cluster?(own: Pick<HostArtifacts, "guard" | "native"> & { runDir: string; tag: string }): ClusterParts;
+  /** Called with the host before it starts. */
+  made?(host: Host): Promise<void>;
 }
 
 export interface LocalMachines {
@@ -79,9 +84,11 @@ export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines
     dozeSeconds: config.dozeSeconds,
     traceOperations: config.trace === "operations",
     randomBytes,
+    ...(needs.cluster && { cluster: needs.cluster({ ...artifacts, runDir, tag }) }),
     ...needs.host,
   });
   stops.add("host", () => host.stop({ suspend: stops.suspend }));
+  await needs.made?.(host);
   await host.start();
   // What a machine that is not recovered yet may have is not given back.
   void host.recovered

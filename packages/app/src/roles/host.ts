@@ -4,12 +4,14 @@
  *
  * SIGTERM leaves the lease for a while and the machines running, for the next start to adopt; `cloche down` suspends them.
  */
-import { hostname, totalmem, uptime } from "node:os";
+import { hostname, totalmem } from "node:os";
+import { join } from "node:path";
 import { type Config, type Log, systemClock } from "@cloche/base";
 import {
   type ClusterParts,
   gatewayNames,
-  LeaseKeeper,
+  Guard,
+  type Host,
   openBlobStore,
   Relay,
   serveDataPlane,
@@ -20,7 +22,7 @@ import { HostRegistryService, HostStorageService } from "@cloche/protocol/host-r
 import { ClusterPort, connectTo, connectToGateways, onlyFor, RpcServer, serverSettings } from "@cloche/trust";
 import { createClient } from "@connectrpc/connect";
 import { becomeMember, type Membership } from "../cluster/membership.ts";
-import { hasRunBefore, type LocalMachines, startMachines } from "../parts/machines.ts";
+import { hasRunBefore, type LocalMachines, type MachinesNeeds, startMachines } from "../parts/machines.ts";
 import { newMetrics, packageVersion, startOperatorPort } from "../parts/operator.ts";
 import { portTaken } from "../parts/ports.ts";
 import { Stops } from "../parts/stops.ts";
@@ -38,7 +40,8 @@ export async function startHostRole(config: Config, log: Log, progress: Progress
     return {
       pruneCache: () => machines.pruneCache(),
       async stop({ suspend }) {
-        stops.suspend = suspend;
+        // Frozen machines cannot be suspended: they stay as they are.
+        stops.suspend = suspend && machines.host.lease?.isHeld !== false;
         await stops.unwind();
       },
     };
@@ -61,43 +64,61 @@ async function startParts(
   progress.step("joining the cluster");
   const member = await becomeMember(config, "host", log, stops);
   const blobs = await openBlobStore(config.blobUrl, config.home, process.env);
-  const term: Term = { generation: undefined };
-  const host = { blobs, isRelayed: true, cluster: clusterParts(config, member, term, stops) };
-  const machines = await startMachines({ config, log, metrics, progress, stops, host });
-  progress.step("listening");
-  const port = await listen(config, machines, member, log, stops);
-  const cpuClass = await machines.host.memoryClass();
-  const lease = keepLease(config, { ...machines, cpuClass, term }, port, member, log, stops);
-  await startOperatorPort(config, metrics, stops, async () => lease.check());
+  // It listens before it starts: gateways tell a host that was lost which machines are still its own.
+  let port: ClusterPort | undefined;
+  const machines = await startMachines({
+    config,
+    log,
+    metrics,
+    progress,
+    stops,
+    host: { blobs, isRelayed: true },
+    cluster: clusterParts(config, member, log.child({ part: "lease" }), stops, () => port),
+    async made(host) {
+      port = await listen(config, host, member, log, stops);
+      progress.step("machines", "waiting for a gateway's word that they may run");
+    },
+  });
+  const { host } = machines;
+  await startOperatorPort(config, metrics, stops, async () => requireHeld(host));
   const status = await tellStatus(config, "host", statusOf(config, machines, port), stops);
   log.info({ cluster: status.cluster_address, node_id: config.nodeId }, "ready");
   return machines;
 }
 
-/** Of this host's lease, once it has one. */
-interface Term {
-  generation: number | undefined;
-}
+type Own = Parameters<NonNullable<MachinesNeeds["cluster"]>>[0];
 
-/** What lies in storage is named by gateways. */
-function clusterParts(config: Config, member: Membership, term: Term, stops: Stops): ClusterParts {
-  const gateways = connectToGateways(config.clusterGateways, member.credentials);
-  stops.add("names of storage", async () => gateways.close());
-  return {
-    generation() {
-      if (term.generation !== undefined) return term.generation;
-      throw new ClocheError("unavailable", "this host has not registered with a gateway yet");
-    },
-    names: gatewayNames(createClient(HostStorageService, gateways.transport)),
-  };
+/** `port`: where this host listens by the time it registers. */
+function clusterParts(
+  config: Config,
+  member: Membership,
+  log: Log,
+  stops: Stops,
+  port: () => ClusterPort | undefined,
+): (own: Own) => ClusterParts {
+  // Each by itself: the lease says which gateway is asked, and how long it is waited for.
+  const gateways = config.clusterGateways.map((address) =>
+    connectTo(address, { role: "gateway" }, member.credentials),
+  );
+  const storage = connectToGateways(config.clusterGateways, member.credentials);
+  stops.add("connections to gateways", async () => {
+    for (const connection of [...gateways, storage]) connection.close();
+  });
+  return ({ guard: program, native, runDir, tag }) => ({
+    registration: () => registrationOf(config, port()?.port ?? config.clusterPort),
+    gateways: gateways.map(({ transport }) => createClient(HostRegistryService, transport)),
+    guard: new Guard({ program, directory: join(runDir, "guard"), tag, native, clock: systemClock, log }),
+    // What lies in storage is named by gateways.
+    names: gatewayNames(createClient(HostStorageService, storage.transport)),
+  });
 }
 
 const statusOf = (
   config: Config,
   { runtimes, emulated, gvisor, subnet }: LocalMachines,
-  port: ClusterPort,
+  port: ClusterPort | undefined,
 ) => ({
-  cluster_address: advertised(config, port.port),
+  cluster_address: advertised(config, port?.port ?? config.clusterPort),
   runtime: runtimes[0] ?? "none",
   emulated,
   gvisor,
@@ -106,7 +127,7 @@ const statusOf = (
 
 async function listen(
   config: Config,
-  { host }: LocalMachines,
+  host: Host,
   member: Membership,
   log: Log,
   stops: Stops,
@@ -137,58 +158,18 @@ async function listen(
   return port;
 }
 
-/** How long gateways wait for the next start of a host that was stopped with its machines running. */
-const awayMs = 600_000;
+const registrationOf = (config: Config, port: number): ReturnType<ClusterParts["registration"]> => ({
+  hostId: config.nodeId,
+  address: advertised(config, port),
+  zone: config.zone,
+  capacityMemoryMb: capacityMb(config),
+  version: packageVersion(),
+  labels: Object.fromEntries(config.hostLabels.map((label) => label.split("=") as [string, string])),
+});
 
-/** `check` throws where this host has no lease. */
-function keepLease(
-  config: Config,
-  { runtimes, cpuClass, term: own }: LocalMachines & { cpuClass: string; term: Term },
-  port: ClusterPort,
-  member: Membership,
-  log: Log,
-  stops: Stops,
-): { check(): void } {
-  let untilMs = Number.NEGATIVE_INFINITY;
-  const bootMs = (): number => uptime() * 1_000;
-  const connections = config.clusterGateways.map((address) =>
-    connectTo(address, { role: "gateway" }, member.credentials),
-  );
-  const keeper = new LeaseKeeper({
-    description: {
-      hostId: config.nodeId,
-      address: advertised(config, port.port),
-      zone: config.zone,
-      cpuClass,
-      capacityMemoryMb: capacityMb(config),
-      version: packageVersion(),
-      labels: Object.fromEntries(config.hostLabels.map((label) => label.split("=") as [string, string])),
-      runtimes,
-    },
-    gateways: connections.map(({ transport }) => createClient(HostRegistryService, transport)),
-    clock: systemClock,
-    bootMs,
-    log: log.child({ part: "lease" }),
-    registered(term) {
-      own.generation = term.generation;
-      untilMs = term.untilMs;
-      log.info({ generation: term.generation }, "registered with the cluster");
-    },
-    renewed(term) {
-      untilMs = term.untilMs;
-    },
-  });
-  keeper.start();
-  stops.add("lease", async () => {
-    if (stops.suspend) await keeper.stop();
-    else await keeper.leave(awayMs);
-    for (const connection of connections) connection.close();
-  });
-  return {
-    check() {
-      if (bootMs() > untilMs) throw new ClocheError("unavailable", "this host has no lease from a gateway");
-    },
-  };
+function requireHeld({ lease }: Host): void {
+  if (lease?.isHeld) return;
+  throw new ClocheError("unavailable", "this host has no lease from a gateway: its machines are frozen");
 }
 
 /** Where gateways and edges reach this host. */

@@ -50,6 +50,8 @@ const POLL_MS_MIN = 10;
 const POLL_MS_MAX = 60_000;
 
 export interface HostDataPlaneParts extends CheckpointParts {
+  /** Throws while nothing may be changed here; default: it never does. */
+  requireMayChange?: () => void;
   clock: Clock;
   randomBytes: (length: number) => Uint8Array;
 }
@@ -92,6 +94,7 @@ export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
       const { handler, id } = route(request);
       const body = request.method === "POST" ? await readJsonBody(request, limits.jsonBodyBytes) : {};
       const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
+      if (request.method !== "GET") parts.requireMayChange?.();
       const call = { parts, sandboxId, body, query, id, signal: gone.signal };
       const { teamId } = machines.get(sandboxId);
       const caller = { teamId, actor: `token:${claims.jti}`, requestId };

@@ -48,7 +48,7 @@ const notBuilt = (): never => {
 export interface ClusterCalls {
   gate: CallGate;
   /** These machines go on; all others that were here before the host was lost are destroyed. */
-  admit(sandboxIds: ReadonlySet<string>): Promise<void>;
+  admit(headers: Headers, sandboxIds: ReadonlySet<string>): Promise<void>;
 }
 const noCluster: ClusterCalls = { gate: openGate, admit: async () => notBuilt() };
 
@@ -122,8 +122,8 @@ export function hostService(
       return machines.message(await inTurn("import", record.id, context, bring));
     },
     admitMachines: ({ sandboxIds }, context) =>
-      looking(context, async () => {
-        await admit(new Set(sandboxIds));
+      answer(async () => {
+        await admit(context.requestHeader, new Set(sandboxIds));
         return {};
       }),
     forkMachine: async ({ sourceSandboxId, spec, group }, context) => {
@@ -181,7 +181,8 @@ export function hostService(
         return {};
       }),
     setVerificationKeys: async ({ issuer, keys }, context) => {
-      await changing(context, () => agents.setKeys({ issuer, keys: keys.map(readKey) }));
+      // Of a host whose lease is over, too: it is told once, when a gateway first reaches it.
+      await looking(context, () => agents.setKeys({ issuer, keys: keys.map(readKey) }));
       return {};
     },
     checkpointMachine: ({ sandboxId, checkpointId, name }, context) =>

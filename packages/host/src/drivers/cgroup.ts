@@ -7,8 +7,10 @@ import { join } from "node:path";
 const MOUNT = "/sys/fs/cgroup";
 const CPU_PERIOD_US = 100_000;
 const MIB = 1024 * 1024;
-/** Name of the group of what is frozen. */
+/** Name of the group of what is frozen: by the guard of the host's lease as a whole (native/guard), */
 const ISOLATED = "sentry";
+/** and by us, when the machine dozes, in this group below it. The kernel puts the two together. */
+const DOZING = "doze";
 const GONE_TRIES = 200;
 const GONE_PAUSE_MS = 10;
 
@@ -93,19 +95,24 @@ export class Cgroup {
    * is counted twice then ends the stub, and with it the user's process (gVisor's issue 14429). Repeatable.
    */
   async isolate(pid: number): Promise<void> {
-    if (existsSync(this.#freezer)) return;
-    await mkdir(this.#freezer);
-    await writeFile(join(this.#freezer, "cgroup.procs"), String(pid));
+    const directory = this.#file("freezer", join(ISOLATED, DOZING));
+    if (existsSync(directory)) return;
+    await mkdir(directory, { recursive: true });
+    await writeFile(join(directory, "cgroup.procs"), String(pid));
   }
 
+  /** Of a machine that an earlier release made: the group of its sentry, or of all of it, is frozen when it dozes. */
   get #freezer(): string {
-    return this.#file("freezer", ISOLATED);
+    const nested = [join(ISOLATED, DOZING), ISOLATED].map((name) => this.#file("freezer", name));
+    return nested.find((directory) => existsSync(directory)) ?? this.#file("freezer", "");
   }
 
-  /** What was isolated uses no CPU while frozen; it goes on where it was. */
+  /** What was isolated uses no CPU while frozen; it goes on where it was, unless the guard of the lease has it frozen. */
   async freeze(frozen: boolean): Promise<void> {
-    // A machine that an earlier release made, and froze as a whole, has none of it isolated.
-    const directory = existsSync(this.#freezer) ? this.#freezer : this.#file("freezer", "");
+    await this.#setFrozen(this.#freezer, frozen);
+  }
+
+  async #setFrozen(directory: string, frozen: boolean): Promise<void> {
     if (this.#version === 2) await writeFile(join(directory, "cgroup.freeze"), frozen ? "1" : "0");
     else await writeFile(join(directory, "freezer.state"), frozen ? "FROZEN" : "THAWED");
   }
@@ -151,19 +158,24 @@ export class Cgroup {
 
   async pids(): Promise<number[]> {
     // On v2 the isolated one is in a group below.
-    const files = [
-      this.#file("memory", "cgroup.procs"),
-      this.#file("memory", join(ISOLATED, "cgroup.procs")),
-    ];
+    const groups = ["", ISOLATED, join(ISOLATED, DOZING)];
+    const files = groups.map((group) => this.#file("memory", join(group, "cgroup.procs")));
     const texts = await Promise.all(files.map((file) => readFile(file, "utf8").catch(() => "")));
     return texts.join("\n").split("\n").filter(Boolean).map(Number);
   }
 
-  /** Kills everything in it. */
+  /** Kills everything in it, whoever has it frozen. */
   async kill(): Promise<void> {
     // What is frozen is killed first and thawed then: it must not get a turn in between.
     for (const pid of await this.pids()) kill(pid);
-    await this.freeze(false).catch(() => undefined);
+    await this.#thawKilled();
+  }
+
+  /** So that they die. Of v1 a frozen process does not, and the guard of the lease freezes again what it finds thawed. */
+  async #thawKilled(): Promise<void> {
+    const outer = this.#file("freezer", existsSync(this.#file("freezer", ISOLATED)) ? ISOLATED : "");
+    for (const directory of [this.#freezer, outer])
+      await this.#setFrozen(directory, false).catch(() => undefined);
   }
 
   /** Kills everything in it and removes it from every tree. Repeatable. */
@@ -173,8 +185,10 @@ export class Cgroup {
       const pids = await this.pids();
       if (pids.length === 0) break;
       for (const pid of pids) kill(pid);
+      await this.#thawKilled();
       await pause();
     }
+    await removeGroup(join(this.#path, ISOLATED, DOZING));
     await removeGroup(join(this.#path, ISOLATED));
     await removeGroup(this.#path);
   }

@@ -141,6 +141,11 @@ export interface ReadyMachines {
   wanted(): Record<string, number>;
 }
 
+/** Whether all machines of a driver are frozen from outside. */
+export interface Standstill {
+  isOn(): boolean;
+}
+
 /** Stops or continues everything in a machine, at once and without a trace in it. Repeatable. */
 export interface Freezer {
   freeze(files: MachineFiles, frozen: boolean): Promise<void>;
@@ -152,6 +157,8 @@ export interface MachineDriver {
   readonly ready?: ReadyMachines | undefined;
   /** Of a driver whose machines can stand still. */
   readonly freezer?: Freezer | undefined;
+  /** While `isStill` says so, machines are frozen from outside: that they do not answer says nothing of them. */
+  standStillWhile?(isStill: () => boolean): void;
   /** Self-test on this machine; throws failed_precondition in public wording when it cannot run here. */
   probe(): Promise<void>;
   /** Builds or finds the template, starts keeping machines ready. Called once, after probe. */

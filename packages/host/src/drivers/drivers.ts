@@ -5,8 +5,12 @@ import type { MachineDriver, Runtime } from "./driver.ts";
 export class Drivers {
   readonly #drivers: ReadonlyMap<Runtime, MachineDriver>;
 
-  constructor(drivers: ReadonlyMap<Runtime, MachineDriver>) {
+  readonly #requireMayRun: () => void;
+
+  /** `requireMayRun` throws while no machine of this host may begin to run; default: it never does. */
+  constructor(drivers: ReadonlyMap<Runtime, MachineDriver>, requireMayRun = (): void => undefined) {
     this.#drivers = drivers;
+    this.#requireMayRun = requireMayRun;
   }
 
   get runtimes(): Runtime[] {
@@ -30,6 +34,12 @@ export class Drivers {
       "failed_precondition",
       `runtime: ${runtime} is not available on this host; available: ${this.runtimes.join(", ")}`,
     );
+  }
+
+  /** The driver, for something that makes a machine run. */
+  toRun(record: { runtime: Runtime }): MachineDriver {
+    this.#requireMayRun();
+    return this.of(record);
   }
 
   /** Hosts of one class resume each other's memory. Empty: of none. */

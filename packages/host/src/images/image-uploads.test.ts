@@ -1,14 +1,15 @@
 import { randomBytes } from "node:crypto";
-import { createClient, createRouterTransport } from "@connectrpc/connect";
+import type { Client } from "@connectrpc/connect";
 import { newSandboxId } from "@cloche/protocol";
-import { HostService, MachineEvent_Kind } from "@cloche/protocol/host";
+import { type HostService, MachineEvent_Kind } from "@cloche/protocol/host";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { testKeys } from "../testing/data-plane-caller.ts";
+import { clientOf, FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeNames } from "../testing/fake-names.ts";
 import { FakeWorld } from "../testing/fake-world.ts";
 
 let world: FakeWorld;
-let client: ReturnType<typeof createClient<typeof HostService>>;
+let client: Client<typeof HostService>;
 /** Uploads stand still at their begin while it is there. */
 let gate: PromiseWithResolvers<void> | undefined;
 let underWay = 0;
@@ -30,19 +31,14 @@ class GatedNames extends FakeNames {
 
 async function start(): Promise<void> {
   const { host } = await world.start().then(() => world);
-  client = createClient(
-    HostService,
-    createRouterTransport((router) => {
-      router.service(HostService, host.service);
-    }),
-  );
+  client = clientOf(host);
   await client.setVerificationKeys(testKeys);
 }
 
 beforeEach(async () => {
   [gate, underWay, most, failures] = [undefined, 0, 0, 0];
   world = await FakeWorld.open();
-  world.cluster = { generation: () => 3, names: new GatedNames() };
+  world.cluster = new FakeCluster(new GatedNames(), 2).parts();
   await start();
 });
 afterEach(async () => {

@@ -83,6 +83,24 @@ export class CallFence implements CallGate {
   }
 }
 
+/** Until the host has started, what it would say of its machines is not true. */
+export function startingGate(gate: CallGate, isTrue: () => boolean): CallGate {
+  const requireStarted = (): void => {
+    if (!isTrue()) throw new ClocheError("unavailable", "this host is starting; try again");
+  };
+  return {
+    look(headers) {
+      gate.look(headers);
+      requireStarted();
+    },
+    change(headers, sandboxId) {
+      const check = gate.change(headers, sandboxId);
+      requireStarted();
+      return check;
+    },
+  };
+}
+
 /** Throws where the machines stand still. */
 export function requireLease(lease: Pick<FencedLease, "isHeld">): void {
   if (lease.isHeld) return;

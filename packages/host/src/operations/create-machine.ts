@@ -95,7 +95,7 @@ async function claimReady(
   const { machines, drivers } = parts;
   const record = machines.get(id);
   return await drivers
-    .of(record)
+    .toRun(record)
     .ready?.claim(machines.files(record), record, (running) => noteRunning(parts, id, running, DURABLE));
 }
 

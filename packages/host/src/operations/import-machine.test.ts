@@ -1,15 +1,16 @@
 import { randomBytes } from "node:crypto";
 import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { createClient, createRouterTransport } from "@connectrpc/connect";
+import type { Client as ConnectClient } from "@connectrpc/connect";
 import { newSandboxId } from "@cloche/protocol";
-import { HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
+import { type HostService, type Machine, MachinePhase } from "@cloche/protocol/host";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { testKeys } from "../testing/data-plane-caller.ts";
+import { clientOf, FakeCluster } from "../testing/fake-cluster.ts";
 import { FakeNames } from "../testing/fake-names.ts";
 import { type FaultMode, FakeWorld } from "../testing/fake-world.ts";
 
-type Client = ReturnType<typeof createClient<typeof HostService>>;
+type Client = ConnectClient<typeof HostService>;
 
 const shape = { name: "t", runtime: "gvisor", template: "base", cpus: 1, memoryMb: 256, diskMb: 1_024 };
 const spec = (sandboxId: string, fields: object = {}) => ({
@@ -27,13 +28,7 @@ let names: FakeNames;
 let onHere: Client;
 let onThere: Client;
 
-const connect = ({ host }: FakeWorld): Client =>
-  createClient(
-    HostService,
-    createRouterTransport((router) => {
-      router.service(HostService, host.service);
-    }),
-  );
+const connect = ({ host }: FakeWorld): Client => clientOf(host);
 
 async function restart(world: FakeWorld): Promise<Client> {
   await world.start();
@@ -47,7 +42,7 @@ beforeEach(async () => {
   here = await FakeWorld.open();
   there = await FakeWorld.open();
   there.blobsDir = here.blobsDir;
-  for (const world of [here, there]) world.cluster = { generation: () => 7, names };
+  for (const world of [here, there]) world.cluster = new FakeCluster(names, 6).parts();
   onHere = await restart(here);
   onThere = await restart(there);
 });

@@ -14,7 +14,7 @@ export function machineStep<Context>(
     name: "machine",
     async do(context) {
       const record = machines.get(idOf(context));
-      const running = await drivers.of(record).create(machines.files(record), record);
+      const running = await drivers.toRun(record).create(machines.files(record), record);
       await noteRunning(parts, record.id, running);
     },
     undo: (context) => stopMachine(parts, idOf(context)),
@@ -31,7 +31,7 @@ export function restoreStep<Context>(
     async do(context) {
       const { id, from, controlSecret } = plan(context);
       const record = machines.get(id);
-      const running = await drivers.of(record).restore(machines.files(record), from, record);
+      const running = await drivers.toRun(record).restore(machines.files(record), from, record);
       await machines.change(id, {
         agentHost: running.agentHost,
         agentPort: running.agentPort,

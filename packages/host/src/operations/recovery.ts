@@ -44,9 +44,9 @@ export interface Recovery {
   finished: Promise<void>;
 }
 
-/** `coldStart`: called for each machine that is to be started cold, which may take longer than adoption. */
-export async function recover(parts: OperationParts, coldStart: (id: string) => void): Promise<Recovery> {
-  const { machines, queue, drivers, journal, clock, log, poolDir } = parts;
+/** Every record that there is, and nothing that belongs to none. Touches no machine. */
+export async function loadMachines(parts: Parts<"machines" | "drivers" | "log" | "poolDir">): Promise<void> {
+  const { machines, drivers, log, poolDir } = parts;
   const { records, strays } = await machines.store.load();
   for (const record of records) machines.adopt(record);
   for (const id of strays) await rm(join(poolDir, "machines", id), { recursive: true, force: true });
@@ -54,6 +54,12 @@ export async function recover(parts: OperationParts, coldStart: (id: string) => 
     const swept = await driver.sweep(new Set(records.map(({ id }) => id)));
     if (swept.length > 0) log.info({ swept }, "removed what belongs to no machine");
   }
+}
+
+/** `coldStart`: called for each machine that is to be started cold, which may take longer than adoption. */
+export async function recover(parts: OperationParts, coldStart: (id: string) => void): Promise<Recovery> {
+  const { machines, queue, journal, clock, log } = parts;
+  const records = machines.all();
   const pending = new Map((await journal.pending()).map((saga) => [saga.id, saga]));
   await parts.snapshots.sweep([...pending.values()].flatMap((saga) => snapshotOf(saga) ?? []));
   await parts.groups.sweep();

@@ -34,6 +34,7 @@ import {
 import type { Native } from "../sys/native.ts";
 import { createHost, type Host } from "../create-host.ts";
 import type { ClusterParts } from "../host-parts.ts";
+import { mortalGateways } from "./fake-cluster.ts";
 import { FileJournal, type HostJournal } from "../operations/journal.ts";
 
 /** What lives in a fake machine: the agent's memory. The disk is a text file. */
@@ -193,7 +194,7 @@ export class FakeWorld {
       templates: { key: "t", ofSize: async () => template },
       native,
       blobs: await this.#blobs(generation),
-      ...(this.cluster && { cluster: this.cluster }),
+      ...(this.cluster && { cluster: this.#mortal(this.cluster, generation) }),
       journal: this.#journal(generation),
       dnsServers: [],
       egress: {
@@ -210,6 +211,11 @@ export class FakeWorld {
   }
 
   /** Reading is an effect where it belongs to an operation: on a single machine none reads from storage. */
+  /** Gateways hear nothing more of a host that was killed. */
+  #mortal(cluster: ClusterParts, generation: number): ClusterParts {
+    return { ...cluster, gateways: mortalGateways(cluster, () => generation === this.#generation) };
+  }
+
   async #blobs(generation: number): Promise<BlobStore> {
     const store = await openDirectoryStore(this.blobsDir);
     if (this.cluster === undefined) return store;

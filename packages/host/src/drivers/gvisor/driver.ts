@@ -23,6 +23,7 @@ import {
   type RunningMachine,
   type SnapshotFiles,
   snapshotDisk,
+  type Standstill,
   type SnapshotTimes,
 } from "../driver.ts";
 import type { NetworkSlots } from "../network-slots.ts";
@@ -92,10 +93,11 @@ export class GvisorDriver implements MachineDriver, Freezer {
   #cpuClass: Promise<string> | undefined;
   #ready: ReadyPool | undefined;
   readonly #turns = new Turns(madeAtOnce());
+  readonly #standstill: Standstill = { isOn: () => false };
 
   constructor(options: GvisorOptions) {
     this.#options = options;
-    this.#units = new Units(options);
+    this.#units = new Units({ ...options, standstill: this.#standstill });
     this.#exits = new ExitWatch(options);
     this.#machines = new MachineUnits(this.#units, this.#exits, options.network);
   }
@@ -143,6 +145,10 @@ export class GvisorDriver implements MachineDriver, Freezer {
 
   get freezer(): Freezer {
     return this;
+  }
+
+  standStillWhile(isStill: () => boolean): void {
+    this.#standstill.isOn = isStill;
   }
 
   /** Resolves when what is to be kept ready is; for tests and benchmarks. */
@@ -256,6 +262,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
   async adopt(files: MachineFiles): Promise<RunningMachine | undefined> {
     const unit = await this.#machines.find(files);
     if (!unit || !(await unit.isAlive())) return undefined;
+    await unit.isolate();
     this.#machines.watch(unit, files.id);
     return unit.asMachine(files.id, undefined);
   }

@@ -18,6 +18,7 @@ import type { Native } from "../../sys/native.ts";
 import { mountAt } from "../../sys/mounts.ts";
 import type { AgentAddress, RunningMachine, SnapshotTimes } from "../driver.ts";
 import { Cgroup, type CgroupLimits, type CpuWeight } from "../cgroup.ts";
+import type { Standstill } from "../driver.ts";
 import type { NetworkLease } from "../network-slots.ts";
 import { identify, isAlive, type ProcessIdentity } from "../process-identity.ts";
 import { type AgentRoot, writeBundle } from "./bundle.ts";
@@ -40,6 +41,8 @@ export interface UnitEnvironment {
   keeper: string;
   native: Native;
   agentRoot: AgentRoot;
+  /** Absent: never. */
+  standstill?: Standstill;
 }
 
 export interface UnitRecord {
@@ -252,6 +255,12 @@ export class Unit {
     this.#isFrozen = frozen;
   }
 
+  /** So that the guard of a lease can freeze it: a machine that an earlier release made lacks the groups. Repeatable. */
+  async isolate(): Promise<void> {
+    const { sandbox } = this.record;
+    if (sandbox) await this.cgroup.isolate(sandbox.pid);
+  }
+
   /** After a crash of the service in the middle of a snapshot: neither stopped nor frozen. Harmless otherwise. */
   async unblock(): Promise<void> {
     await this.freeze(false).catch(() => undefined);
@@ -306,7 +315,7 @@ export class Unit {
 
   /** Its agent does not answer because of us: it is frozen, or its memory or disk is being taken. */
   get standsStill(): boolean {
-    return this.#isFrozen || this.#taking > 0;
+    return this.#isFrozen || this.#taking > 0 || (this.#environment.standstill?.isOn() ?? false);
   }
 
   /**

@@ -29,19 +29,23 @@ export class Units {
     this.#options = options;
   }
 
-  /** `ahead`: for nobody yet, so that it gives way to all others until it is kept. `argv`: in place of the agent. */
+  /**
+   * `ahead`: for nobody yet, so that it gives way to all others until it is kept. `argv`: in place of the agent; it never is a machine,
+   * and by its name the guard of the lease lets it run.
+   */
   async make(
     limits: CgroupLimits,
     {
       agentRootDir = this.#options.agentRoot.dir,
       agentPort = defaults.agentPort as number,
       ahead = false,
-      argv = this.#options.agentRoot.argv,
-    } = {},
+      argv,
+    }: { agentRootDir?: string; agentPort?: number; ahead?: boolean; argv?: readonly string[] } = {},
   ): Promise<Unit> {
     const lease = await step("network slot", () => this.#options.network.lease());
-    const name = `u${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
-    const environment = { ...this.#options, agentRoot: { ...this.#options.agentRoot, argv } };
+    const name = `${argv === undefined ? "u" : "probe-"}${Buffer.from(this.#options.randomBytes(6)).toString("hex")}`;
+    const { agentRoot } = this.#options;
+    const environment = { ...this.#options, agentRoot: { ...agentRoot, argv: argv ?? agentRoot.argv } };
     const { runscVersion } = this.#options;
     const record = { name, slot: lease.slot, limits, agentRootDir, agentPort, runscVersion };
     const unit = new Unit(environment, record, lease);

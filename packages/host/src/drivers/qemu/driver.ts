@@ -16,6 +16,7 @@ import {
   type MachineStats,
   type RunningMachine,
   type SnapshotFiles,
+  type Standstill,
 } from "../driver.ts";
 import { HealthWatch } from "../health-watch.ts";
 import type { Native } from "../../sys/native.ts";
@@ -52,6 +53,7 @@ export interface QemuDriverOptions {
 export class QemuDriver implements MachineDriver {
   readonly runtime = "qemu";
   readonly #environment: VmEnvironment;
+  readonly #standstill: Standstill = { isOn: () => false };
   readonly #templates: VmTemplates;
   readonly #health: HealthWatch;
   readonly #firstShape: VmShape | undefined;
@@ -67,6 +69,7 @@ export class QemuDriver implements MachineDriver {
       network,
       native,
       log,
+      standstill: this.#standstill,
       agentPort: options.agentPort ?? defaults.agentPort,
       // Emulated, a boot is ten seconds of computing, which a host that shares its processors with much else may stretch far.
       bootTimeoutMs: emulated ? 200_000 : 60_000,
@@ -76,6 +79,10 @@ export class QemuDriver implements MachineDriver {
     const health = options.health ?? { intervalMs: 10_000, hungAfterMs: emulated ? 300_000 : 60_000 };
     this.#health = new HealthWatch(health, options.clock ?? systemClock, log);
     this.#firstShape = options.makeReadyFor && shapeOf(options.makeReadyFor);
+  }
+
+  standStillWhile(isStill: () => boolean): void {
+    this.#standstill.isOn = isStill;
   }
 
   /** Boots, saves and restores nothing yet: `start` does, with what it keeps. */

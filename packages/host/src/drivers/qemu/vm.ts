@@ -102,7 +102,7 @@ export class Vm {
     return this.files.id;
   }
   get standsStill(): boolean {
-    return this.pausedByUs;
+    return this.pausedByUs || (this.#environment.standstill?.isOn() ?? false);
   }
   get agentHost(): string {
     return this.#lease.agentHost;
@@ -340,7 +340,7 @@ export class Vm {
   }
 
   async #killProcess(): Promise<void> {
-    await killRecorded(this.record);
+    await killRecorded(this.record, this.cgroup);
   }
 
   /** Forgets it: it goes on by itself, and the next service (or the next call) adopts it. */
@@ -358,14 +358,15 @@ export class Vm {
 /** Takes away whatever there is of a machine, running or half-made, except its disk image. Repeatable; works without a Vm. */
 export async function removeMachine(environment: VmEnvironment, files: MachineFiles): Promise<void> {
   const record = await readVmRecord(files.dir);
-  if (record) await killRecorded(record);
+  const cgroup = new Cgroup(vmCgroupPath(environment.tag, files.id));
+  if (record) await killRecorded(record, cgroup);
   // Catches a QEMU that was started but not yet written down.
-  await new Cgroup(vmCgroupPath(environment.tag, files.id)).destroy();
+  await cgroup.destroy();
   if (record?.slot !== undefined) await environment.network.release(record.slot);
   await removeVmFiles(files.dir);
 }
 
-async function killRecorded(record: VmRecord): Promise<void> {
+async function killRecorded(record: VmRecord, cgroup: Cgroup): Promise<void> {
   const { process: identity } = record;
   if (!identity || !(await recordedProcessLives(record))) return;
   try {
@@ -375,6 +376,8 @@ async function killRecorded(record: VmRecord): Promise<void> {
   }
   for (let i = 0; i < END_TRIES; i += 1) {
     if (!(await isAlive(identity))) return;
+    // Frozen by the guard of the lease, it does not die.
+    await cgroup.kill();
     await new Promise((resolve) => setTimeout(resolve, END_PAUSE_MS));
   }
   throw new Error(`process ${identity.pid} of machine ${record.id} does not end`);
