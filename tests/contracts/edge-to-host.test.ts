@@ -217,3 +217,16 @@ it("waits no longer than its limit for a host that does not come back", async ()
   relay = new Relay(needs);
   expect((await rig.ask({ path: "/v1/store/a", headers })).status).toBe(200);
 });
+
+it("follows a sandbox that moves to another host while a request waits for the first", async () => {
+  const headers = await rig.bearer();
+  const here = `127.0.0.1:${port.port}`;
+  // Nobody listens there.
+  rig.gateway.set({ sandboxId: sandboxA, hostId: "h-1", hostAddress: "127.0.0.1:1", epoch: 7n });
+  const asked = rig.ask({ method: "PUT", path: "/v1/store/a", headers, body: "moved" });
+  await new Promise((resolve) => setTimeout(resolve, 150));
+  rig.gateway.set({ sandboxId: sandboxA, hostId: "h-1", hostAddress: here, epoch: 8n });
+  const answer = await asked;
+  expect(answer.status, answer.body).toBe(200);
+  expect(rig.seen.map(({ body }) => body)).toEqual(["moved"]);
+});

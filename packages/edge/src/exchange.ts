@@ -40,6 +40,8 @@ export class Exchange {
   onGone: (() => void) | undefined;
   /** Told when the socket left for an upgraded protocol, which ends the exchange. */
   onOver: (() => void) | undefined;
+  /** How often its sandbox moved before anything was sent. */
+  moves = 0;
   continued = false;
   gone = false;
   over = false;

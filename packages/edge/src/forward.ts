@@ -17,6 +17,8 @@ export interface Forwarding {
   answer?: (headers: RawHeaders) => RawHeaders;
   /** The server speaks HTTP/2 alone, which came out now: sends the request so. `first`: what was read of its body. */
   overHttp2?: (first: readonly Buffer[] | undefined) => void;
+  /** The sandbox moved before anything was sent: it is asked anew. `body`: the whole of it; undefined: it streams. Default: an error. */
+  again?: (body: Buffer | undefined) => void;
   /** What the client is told when there is no answer. */
   explain: (failure: AnswerFailure) => ClocheError;
   /** The client went away after the whole request had been sent. */
@@ -42,9 +44,15 @@ const answerGatheredBytes = 8 * recordBytes;
 /**
  * Carries one request to the agent and its answer back, both streaming, with the slower side setting the pace. Bodies of known small size go
  * in one piece once they are whole. Where nothing was answered, a kept-alive connection that had died is replaced once, if the request cannot have
- * been begun (no connection) or may be repeated (idempotent, body at hand).
+ * been begun (no connection) or may be repeated (idempotent, body at hand). `whole`: a body that was read already.
  */
-export function forward(exchange: Exchange, forwarding: Forwarding, limits: EdgeLimits): void {
+export function forward(
+  exchange: Exchange,
+  forwarding: Forwarding,
+  limits: EdgeLimits,
+  whole?: Buffer,
+): void {
+  if (whole !== undefined) return send(exchange, forwarding, whole);
   if (!exchange.hasBody) return send(exchange, forwarding, Buffer.alloc(0));
   if (!isKeptUntilWhole(exchange, limits)) return send(exchange, forwarding, undefined);
   const chunks: Buffer[] = [];
@@ -65,6 +73,7 @@ function send(exchange: Exchange, forwarding: Forwarding, body: Buffer | undefin
       return;
     }
     if (connection === undefined) {
+      if (failure?.kind === "closed" && forwarding.again !== undefined) return forwarding.again(body);
       exchange.fail(forwarding.explain(failure as AnswerFailure));
       return;
     }

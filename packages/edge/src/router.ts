@@ -67,6 +67,8 @@ export interface RouterParts {
 }
 
 const BURST_SECONDS = 5;
+/** How often a request follows a sandbox that moves before anything was sent to it. */
+const movesMax = 3;
 
 /** Paths between edge and agent, closed to clients. */
 const isInternalPath = (path: string): boolean => /^\/+cloche(?:[./]|$)/i.test(path);
@@ -178,16 +180,16 @@ export class Router {
     );
   }
 
-  /** To agent or host, once the sandbox can be asked. */
-  #dispatch(exchange: Exchange, sandboxId: string, toHost: boolean): void {
+  /** To agent or host, once the sandbox can be asked. `body`: of a request that was read already. */
+  #dispatch(exchange: Exchange, sandboxId: string, toHost: boolean, body?: Buffer): void {
     const route = this.#gate.now(sandboxId, toHost);
-    if (route !== undefined) return this.#send(exchange, route, toHost);
+    if (route !== undefined) return this.#send(exchange, route, toHost, body);
     const authorise = async (): Promise<void> => {
       this.#verifier.verify(bearerToken(authorizationOf(exchange.request)), sandboxId);
     };
     this.#gate.admit(sandboxId, toHost, { kind: "bearer", authorise }).then(
       (admitted) => {
-        if (!exchange.gone && !exchange.over) this.#send(exchange, admitted, toHost);
+        if (!exchange.gone && !exchange.over) this.#send(exchange, admitted, toHost, body);
       },
       (error: unknown) => exchange.fail(ClocheError.from(error)),
     );
@@ -261,18 +263,18 @@ export class Router {
     return undefined;
   }
 
-  #send(exchange: Exchange, route: Route, toHost: boolean): void {
+  #send(exchange: Exchange, route: Route, toHost: boolean, body?: Buffer): void {
     if (toHost) return this.#sendToHost(exchange, route);
     const shown = authorizationOf(exchange.request);
     // An agent of a release before the channel verifies the owner's token itself.
     if (this.#parts.upstreams.credentials(route) === undefined)
-      return this.#sendToAgent(exchange, route, shown);
+      return this.#sendToAgent(exchange, route, shown, body);
     this.#innerAuthorization(shown, route).then(
       (authorization) => {
         if (exchange.gone || exchange.over) return;
         // It may have moved while the token was looked at.
-        if (this.#gate.isStill(route)) this.#sendToAgent(exchange, route, authorization);
-        else this.#dispatch(exchange, route.sandboxId, false);
+        if (this.#gate.isStill(route)) this.#sendToAgent(exchange, route, authorization, body);
+        else this.#dispatch(exchange, route.sandboxId, false, body);
       },
       (error: unknown) => exchange.fail(ClocheError.from(error)),
     );
@@ -285,7 +287,7 @@ export class Router {
     return this.#parts.upstreams.credentials(route)?.forOwner(token as string, claims);
   }
 
-  #sendToAgent(exchange: Exchange, route: Route, authorization = ""): void {
+  #sendToAgent(exchange: Exchange, route: Route, authorization = "", whole?: Buffer): void {
     const { upstreams, limits, clock, log } = this.#parts;
     const { request, requestId } = exchange;
     const { sandboxId } = route;
@@ -308,9 +310,17 @@ export class Router {
         pool,
         headers,
         explain: (failure) => this.#gate.explain(sandboxId, failure),
+        ...(route.hostAddress !== "" &&
+          exchange.moves < movesMax && {
+            again: (body) => {
+              exchange.moves += 1;
+              this.#dispatch(exchange, sandboxId, false, body);
+            },
+          }),
         ...(onAbort === undefined ? {} : { onAbort }),
       },
       limits,
+      whole,
     );
   }
 
