@@ -36,7 +36,8 @@ export class RateLimit {
     }
     bucket.tokens = Math.min(burst, bucket.tokens + ((nowMs - bucket.atMs) / 1_000) * perSecond);
     bucket.atMs = nowMs;
-    const due = Math.min(cost, burst);
+    // A burst of less than one never lets anything through.
+    const due = Math.min(cost, Math.max(1, burst));
     if (bucket.tokens < due) return Math.max(1, Math.ceil((due - bucket.tokens) / perSecond));
     bucket.tokens -= due;
     return 0;
