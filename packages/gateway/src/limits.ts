@@ -97,7 +97,7 @@ export const gatewayLimits = {
   changeLookMs: 1_000,
   changePage: 1_000,
   /** Records that are read at once where all are. */
-  recordsPage: 500,
+  recordsPage: 200,
   changeKeepMs: 3_600_000,
   changePruneMs: 60_000,
   /** A sequence that was passed over is asked for this long; at a start those among the newest so many. */
