@@ -58,7 +58,7 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a resume that the host could not undo is no end of its sandbox",
-    file: "packages/gateway/src/lifecycle/sagas.ts",
+    file: "packages/gateway/src/lifecycle/machine-steps.ts",
     find: 'machine?.phase === MachinePhase.FAILED ? "suspended" : fateOf(machine)',
     replace: "fateOf(machine)",
     project: "unit",

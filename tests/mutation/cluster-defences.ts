@@ -158,7 +158,7 @@ export const clusterDefences: readonly Defence[] = [
   },
   {
     what: "a call that the host refuses as too old ends no sandbox",
-    file: "packages/gateway/src/lifecycle/sagas.ts",
+    file: "packages/gateway/src/lifecycle/machine-steps.ts",
     find: 'if (error.code === "aborted") throw error;',
     replace: "",
     ...fleet,

@@ -5,6 +5,7 @@ import type { Defence } from "./defence.ts";
 import { e2bDefences } from "./e2b-defences.ts";
 import { guestDefences } from "./guest-defences.ts";
 import { insideDefences } from "./inside-defences.ts";
+import { lossDefences } from "./loss-defences.ts";
 import { lifecycleDefences } from "./lifecycle-defences.ts";
 import { processDefences } from "./process-defences.ts";
 import { runscDefences } from "./runsc-defences.ts";
@@ -539,5 +540,6 @@ export const defences: readonly Defence[] = [
   ...insideDefences,
   ...storageDefences,
   ...lifecycleDefences,
+  ...lossDefences,
   ...bounds,
 ];

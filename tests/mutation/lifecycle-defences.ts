@@ -130,9 +130,9 @@ export const lifecycleDefences: readonly Defence[] = [
   },
   {
     what: "a sandbox that ran on has no image of before",
-    file: "packages/gateway/src/database/sandboxes.ts",
-    find: 'read.image === "" || keepsImage.has(patch.state ?? read.state) ? patch : { ...patch, image: "" };',
-    replace: "read.image === null || keepsImage === undefined ? { ...patch, image: '' } : patch;",
+    file: "packages/gateway/src/database/record-rules.ts",
+    find: '...(read.image !== "" && !keepsImage.has(state) && { image: "" }),',
+    replace: "",
     project: "unit",
     test: "packages/gateway/src/rpc/durability.test.ts",
     named: "until it runs on",

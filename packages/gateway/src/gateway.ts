@@ -38,6 +38,9 @@ import { ChangeFollower } from "./lifecycle/change-follower.ts";
 import { Expiry } from "./lifecycle/expiry.ts";
 import type { HostCalls, HostClient } from "./lifecycle/host-calls.ts";
 import { HostComparison } from "./lifecycle/host-comparison.ts";
+import { Drains } from "./lifecycle/drains.ts";
+import { LostHosts } from "./lifecycle/lost-hosts.ts";
+import { Relocation } from "./lifecycle/relocation.ts";
 import { Lifecycle } from "./lifecycle/lifecycle.ts";
 import { OperationLeases } from "./lifecycle/operation-leases.ts";
 import { OperationRunner } from "./lifecycle/operation-runner.ts";
@@ -183,7 +186,8 @@ export function createGateway(options: GatewayOptions): Gateway {
     nowMs,
     randomBytes,
   });
-  const runner = new OperationRunner({ database, records, fleet, audit, metrics, clock, log });
+  const relocation = new Relocation({ fleet, placement, records });
+  const runner = new OperationRunner({ database, records, fleet, relocation, audit, metrics, clock, log });
   const { operations } = database;
   const leases = owner === "" ? undefined : new OperationLeases({ operations, runner, owner, clock, log });
   const gatewayCount = owner === "" ? undefined : new GatewayCount(database.gateways, owner, clock, log);
@@ -197,6 +201,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     log,
     randomBytes,
     isCluster: fleet.isCluster,
+    relocation,
     sandboxesMax,
     owner,
   });
@@ -231,6 +236,11 @@ export function createGateway(options: GatewayOptions): Gateway {
   const expiry = new Expiry(database, records, lifecycle, clock, log);
   const { sandboxes } = database;
   const checkpoints = teamCheckpoints(fleet, database.storedNames);
+  const shared = { database, records, runner, lifecycle, fleet, watches, placement, audit, clock, log };
+  const lostHosts = fleet.isCluster
+    ? new LostHosts({ ...shared, checkpoints, randomBytes, owner })
+    : undefined;
+  const drains = fleet.isCluster ? new Drains(shared) : undefined;
   const checkpointer = new Checkpointer({ sandboxes, fleet, checkpoints, audit, clock, log, randomBytes });
 
   const readAll = (): Promise<void> => records.readAll(table.ids());
@@ -295,6 +305,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     hostChanged(host) {
       table.hostChanged(host);
       if (fleet.row(host)?.awaitsAdmission === true) comparison.gained(host);
+      if (fleet.isLost(host)) lostHosts?.hostLost(host);
     },
   };
 
@@ -317,7 +328,7 @@ export function createGateway(options: GatewayOptions): Gateway {
           randomBytes,
           domains: { baseDomain: config.baseDomain, edgePort: config.edgePort },
           dataPlaneUrl: config.dataPlaneUrl,
-          isCluster: owner !== "",
+          isCluster: fleet.isCluster,
           routesDelivered,
         }),
       );
@@ -363,6 +374,8 @@ export function createGateway(options: GatewayOptions): Gateway {
       ownWatches?.start();
       expiry.start();
       checkpointer.start();
+      lostHosts?.start();
+      drains?.start();
       audit.start();
     },
 
@@ -424,6 +437,8 @@ export function createGateway(options: GatewayOptions): Gateway {
         follower?.close(),
         expiry.close(),
         checkpointer.close(),
+        lostHosts?.close(),
+        drains?.close(),
         comparison.close(),
         fleet.close(),
         reconciler.close(),

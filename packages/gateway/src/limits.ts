@@ -5,6 +5,7 @@ export const gatewayLimits = {
   hostForkMs: 300_000,
   hostSuspendMs: 600_000,
   hostResumeMs: 300_000,
+  hostImportMs: 600_000,
   hostDestroyMs: 120_000,
   hostCheckpointMs: 60_000,
   hostQueryMs: 15_000,
@@ -53,6 +54,17 @@ export const gatewayLimits = {
   hostLostMs: 20_000,
   /** In a cluster the rows of all hosts are read this often. */
   hostLookMs: 2_000,
+  /** Sandboxes of a lost host: looked for so often, so many at once. */
+  lostHostLookMs: 2_000,
+  lostHostBatch: 100,
+  /** Moves off a host that drains: looked at so often, so many at once of each host, and tried again after waits that double. One whose
+   *  image is not in storage by then goes on where it is. */
+  drainLookMs: 1_000,
+  drainBatch: 100,
+  drainAtOnce: 4,
+  drainStoreMs: 600_000,
+  drainRetryMs: 10_000,
+  drainRetryMaxMs: 600_000,
   /** A gateway's watch of a host, by the database's clock; renewed, and let go of, by its own. */
   hostWatchMs: 15_000,
   hostWatchRenewMs: 5_000,

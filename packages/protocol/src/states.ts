@@ -16,6 +16,8 @@
  *     └── passing reason ─┘ └─▶ RUNNING   │
  *                                         │
  * any ──delete──▶ DELETING ──▶ (gone)   ◀─┘ delete
+ *
+ * In a cluster: ERROR for the loss of its host alone ──the host is back with its machine──▶ RUNNING
  */
 export const sandboxStates = [
   "SANDBOX_STATE_CREATING",
@@ -40,6 +42,7 @@ export const transitionTriggers = [
   "resume_failed",
   "resume_failed_for_good",
   "crashed",
+  "host_returned",
   "delete",
 ] as const;
 export type TransitionTrigger = (typeof transitionTriggers)[number];
@@ -75,6 +78,7 @@ export const transitions: Table = {
   },
   SANDBOX_STATE_DELETING: {},
   SANDBOX_STATE_ERROR: {
+    host_returned: "SANDBOX_STATE_RUNNING",
     delete: "SANDBOX_STATE_DELETING",
   },
 };

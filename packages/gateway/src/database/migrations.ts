@@ -362,6 +362,15 @@ const migrations: readonly Migration[] = [
   },
 
   makeStorageTables,
+
+  async function version16(schema) {
+    for (const name of ["is_moving", "is_host_lost"])
+      await schema
+        .alterTable("sandboxes")
+        .addColumn(name, "integer", (c) => c.notNull().defaultTo(0))
+        .execute();
+    await schema.createIndex("sandboxes_by_moving").on("sandboxes").columns(["is_moving", "state"]).execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

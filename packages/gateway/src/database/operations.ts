@@ -46,6 +46,10 @@ export interface OperationInput {
   group?: OperationGroup;
   /** Of a group that turned back while its caller waited: no record of it stays. */
   isRefused?: boolean;
+  /** Resume: the host that the record named before, where a copy may be. */
+  movedFrom?: string;
+  /** Resume: not what was suspended, but this checkpoint; it ran when its host was lost. */
+  checkpoint?: { id: string; createdAt: string };
   /** Suspend and resume that turned back: what the machine then was. */
   fate?: "running" | "suspended" | "lost";
 }

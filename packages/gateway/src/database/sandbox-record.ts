@@ -35,6 +35,10 @@ export interface SandboxRecord {
   checkpointEverySeconds: number;
   /** Of the present suspension, as JSON of StoredImage: it is durable. Empty: it is not. */
   image: string;
+  /** The service moves it to another host, where it will run again: requests wait for it. */
+  isMoving: boolean;
+  /** SUSPENDED or ERROR, and its host was lost: told in errorMessage, until the host is back. */
+  isHostLost: boolean;
   createdAtMs: number;
   updatedAtMs: number;
 }
@@ -42,6 +46,15 @@ export interface SandboxRecord {
 /** Its memory and disk are in storage, and it will go on from there. */
 export const isDurable = ({ state, image }: SandboxRecord): boolean =>
   state === "SANDBOX_STATE_SUSPENDED" && image !== "";
+
+/** What another host needs to go on with it; undefined: it is not durable. */
+export function imageOf({
+  image,
+}: Pick<SandboxRecord, "image">): { key: string; cpuClass: string } | undefined {
+  if (image === "") return undefined;
+  const { key = "", cpuClass = "" } = JSON.parse(image) as { key?: string; cpuClass?: string };
+  return { key, cpuClass };
+}
 
 /** What a write may change; the generation and `updatedAtMs` change by themselves. */
 export type SandboxPatch = Partial<
@@ -63,6 +76,8 @@ export type SandboxPatch = Partial<
     | "onHostLoss"
     | "checkpointEverySeconds"
     | "image"
+    | "isMoving"
+    | "isHostLost"
     | "runtime"
   >
 >;
@@ -96,6 +111,8 @@ export const sandboxFromRow = (row: SandboxRow): SandboxRecord => ({
   onHostLoss: row.on_host_loss as OnHostLoss,
   checkpointEverySeconds: row.checkpoint_every_seconds,
   image: row.image,
+  isMoving: row.is_moving !== 0,
+  isHostLost: row.is_host_lost !== 0,
   createdAtMs: row.created_at,
   updatedAtMs: row.updated_at,
 });
@@ -131,6 +148,8 @@ export const sandboxToRow = (record: SandboxRecord): SandboxRow => ({
   // Set as it begins to run (sandboxes.ts).
   checkpoint_due_at: null,
   image: record.image,
+  is_moving: record.isMoving ? 1 : 0,
+  is_host_lost: record.isHostLost ? 1 : 0,
   created_at: record.createdAtMs,
   updated_at: record.updatedAtMs,
 });

@@ -11,6 +11,7 @@ import { freeKeyOf, insertKey, type KeyedCall } from "./idempotency-keys.ts";
 import { insertOperation, type OperationRecord, type OperationTurn } from "./operations.ts";
 import { type SandboxPatch, type SandboxRecord, sandboxFromRow, sandboxToRow } from "./sandbox-record.ts";
 import type { SandboxRow, Schema } from "./schema.ts";
+import { checkpointDue, isRunning, withoutPast } from "./record-rules.ts";
 import { listSandboxes, type SandboxQuery } from "./sandbox-list.ts";
 import { countSandboxes } from "./team-count.ts";
 import { imagePacks, nameImage } from "./stored-images.ts";
@@ -26,8 +27,10 @@ export interface SandboxWrite {
   ranUntilSeen?: true;
   /** What its host must have for what the change takes of it; in a cluster. */
   room?: Room;
-  /** Nothing is written unless the host that the record named is lost: the sandbox moves away from it. */
+  /** Nothing is written unless the host that the record named is lost, and stays so until it is written. */
   leavesLostHost?: true;
+  /** A step of this operation, which goes on with this input: nothing is written when it is no longer the sandbox's, or another's turn at it has begun. */
+  during?: OperationRecord;
 }
 
 /** A sandbox with the operation that makes it and the audit entry that tells of it. */
@@ -113,6 +116,50 @@ export class Sandboxes {
 
   async ofHost(hostId: string): Promise<SandboxRecord[]> {
     const rows = await this.#db.selectFrom("sandboxes").selectAll().where("host_id", "=", hostId).execute();
+    return rows.map(sandboxFromRow);
+  }
+
+  /** Those that are suspended on their way to another host, at most `limit`. */
+  async moving(limit: number): Promise<SandboxRecord[]> {
+    const rows = await this.#db
+      .selectFrom("sandboxes")
+      .selectAll()
+      .where("is_moving", "=", 1)
+      .where("state", "=", "SANDBOX_STATE_SUSPENDED")
+      .limit(limit)
+      .execute();
+    return rows.map(sandboxFromRow);
+  }
+
+  /**
+   * Those of a host that is lost for which something is to be done, at most `limit`: what ran, what is only there and was not told of
+   * it, and what lost its operation. All others are dealt with by their operations, or when they are asked for.
+   */
+  async toRescue(hostId: string, limit: number): Promise<SandboxRecord[]> {
+    const rows = await this.#db
+      .selectFrom("sandboxes as s")
+      .selectAll("s")
+      .where("s.host_id", "=", hostId)
+      .where(({ and, eb, exists, not, or, selectFrom }) =>
+        or([
+          eb("s.state", "in", ["SANDBOX_STATE_RUNNING", "SANDBOX_STATE_SUSPENDING"]),
+          and([
+            eb("s.state", "=", "SANDBOX_STATE_SUSPENDED"),
+            eb("s.image", "=", ""),
+            eb("s.is_host_lost", "=", 0),
+          ]),
+          and([
+            eb("s.state", "in", [
+              "SANDBOX_STATE_CREATING",
+              "SANDBOX_STATE_RESUMING",
+              "SANDBOX_STATE_DELETING",
+            ]),
+            not(exists(selectFrom("operations as o").select("o.id").whereRef("o.sandbox_id", "=", "s.id"))),
+          ]),
+        ]),
+      )
+      .limit(limit)
+      .execute();
     return rows.map(sandboxFromRow);
   }
 
@@ -229,7 +276,7 @@ export class Sandboxes {
       ids,
       async (db) => {
         for (const { read, patch: wanted, write } of changes) {
-          const patch = withoutOldImage(read, wanted);
+          const patch = withoutPast(read, wanted);
           const next: SandboxRecord = {
             ...read,
             ...patch,
@@ -331,6 +378,16 @@ async function writeRest(db: Kysely<Schema>, sandboxId: string, write: SandboxWr
       .executeTakeFirst();
     if (result.numDeletedRows !== 1n) return false;
   }
+  if (write.during !== undefined) {
+    const { numUpdatedRows } = await db
+      .updateTable("operations")
+      .set({ input: JSON.stringify(write.during.input) })
+      .where("sandbox_id", "=", sandboxId)
+      .where("id", "=", write.during.id)
+      .where("attempt", "=", write.during.attempt)
+      .executeTakeFirst();
+    if (numUpdatedRows !== 1n) return false;
+  }
   if (write.begin !== undefined) {
     await db.deleteFrom("operations").where("sandbox_id", "=", sandboxId).execute();
     await insertOperation(db, write.begin);
@@ -357,24 +414,6 @@ async function writeChange(
   await writeUsage(db, read, next, write);
   return await writeRest(db, read.id, write);
 }
-
-/** States in which a sandbox is to go on from its image. */
-const keepsImage: ReadonlySet<SandboxState> = new Set(["SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RESUMING"]);
-
-/** What an image holds is over once the sandbox ran on. */
-const withoutOldImage = (read: SandboxRecord, patch: SandboxPatch): SandboxPatch =>
-  read.image === "" || keepsImage.has(patch.state ?? read.state) ? patch : { ...patch, image: "" };
-
-/** Counted from when it began to run, or from when how often was changed. */
-function checkpointDue(read: SandboxRecord, next: SandboxRecord): Partial<SandboxRow> {
-  const everySeconds = (record: SandboxRecord): number =>
-    isRunning(record) ? record.checkpointEverySeconds : 0;
-  if (everySeconds(next) === everySeconds(read)) return {};
-  const dueAtMs = next.updatedAtMs + everySeconds(next) * 1_000;
-  return { checkpoint_due_at: everySeconds(next) === 0 ? null : dueAtMs };
-}
-
-const isRunning = ({ state }: SandboxRecord): boolean => state === "SANDBOX_STATE_RUNNING";
 
 async function writeUsage(
   db: Kysely<Schema>,
@@ -414,6 +453,8 @@ const columnOf: { [Field in keyof Required<SandboxPatch>]: keyof SandboxRow } = 
   onHostLoss: "on_host_loss",
   checkpointEverySeconds: "checkpoint_every_seconds",
   image: "image",
+  isMoving: "is_moving",
+  isHostLost: "is_host_lost",
   runtime: "runtime",
 };
 

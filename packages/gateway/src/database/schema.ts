@@ -61,6 +61,8 @@ export interface SandboxRow {
   checkpoint_due_at: number | null;
   /** StoredImage as JSON; empty: none. */
   image: string;
+  is_moving: number;
+  is_host_lost: number;
   created_at: number;
   updated_at: number;
 }

@@ -228,7 +228,7 @@ describe("a host that was lost and is back", () => {
     const gone = newSandboxId(randomBytes);
     await world.lose(hostId);
     expect((await a.call("GetSandboxMetrics", { id })).status).toBe(503);
-    expect(await route(a, id)).toMatchObject({ busy: true, hostAddress: "" });
+    expect(await route(a, id)).toMatchObject({ state: "SANDBOX_STATE_ERROR", hostAddress: "" });
     const host = world.host(hostId);
     host.add({ sandboxId: gone });
     host.isCutOff = false;

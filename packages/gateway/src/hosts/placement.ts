@@ -100,6 +100,13 @@ export class Placement {
     return chosen.id;
   }
 
+  /** Whether a host has room for so much, as far as this gateway knows. Reserves nothing. */
+  fits(need: Need): boolean {
+    return this.#poolNow().open.some(
+      (host) => hasWhat(host, need) && host.reservedMemoryMb + need.memoryMb <= host.capacityMemoryMb,
+    );
+  }
+
   #chosen(
     pool: Pool,
     need: Need,

@@ -124,6 +124,14 @@ export function decideRemedy(state: SandboxState, sourceIsLive: boolean, sight: 
   }
 }
 
+/** What ran when its host was lost, and was told so in ERROR: now that the host is back. */
+export function decideReturn(sight: MachineSight): Remedy {
+  const state = follow("SANDBOX_STATE_ERROR", "host_returned");
+  const remedy = remedyWhileRunning(sight);
+  if (sight === MachinePhase.RUNNING) return { kind: "adopt", to: state };
+  return remedy.kind === "fail" ? none : remedy;
+}
+
 function remedyWhileRunning(sight: MachineSight): Remedy {
   const state = "SANDBOX_STATE_RUNNING";
   switch (sight) {

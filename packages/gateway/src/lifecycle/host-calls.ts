@@ -104,6 +104,12 @@ export class HostCalls {
     );
   }
 
+  /** Repeatable. The machine of the image in storage, suspended; one of the sandbox that the host has is the answer. */
+  import(record: SandboxRecord, imageKey: string, context: CallContext): Promise<Machine> {
+    const request = { spec: specOf(record), imageKey };
+    return this.#retry(context, (o) => this.#client.importMachine(request, o), gatewayLimits.hostImportMs);
+  }
+
   async destroy(sandboxId: string, context: CallContext): Promise<void> {
     await this.#retry(
       context,

@@ -15,7 +15,7 @@ import type { Fleet } from "../hosts/fleet.ts";
 import type { Watches } from "../hosts/host-watches.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { CallContext, HostCalls } from "./host-calls.ts";
-import { type Reconciler, remedyFor } from "./reconciler.ts";
+import { isDue, type Reconciler } from "./reconciler.ts";
 import type { UsageWatch } from "./usage-watch.ts";
 
 export interface HostComparisonDependencies {
@@ -127,11 +127,10 @@ export class HostComparison {
     const records = new Map((await database.sandboxes.ofHost(hostId)).map((one) => [one.id, one]));
     if (row?.awaitsAdmission === true) await this.#admit(row, machines, records);
     const underWay = new Set((await database.operations.ofHost(hostId)).map((one) => one.sandboxId));
-    const phases = new Map(machines.map((one) => [one.sandboxId, one.phase]));
-    const differing = [...new Set([...phases.keys(), ...records.keys()])].filter((id) => {
+    const found = new Map(machines.map((one) => [one.sandboxId, one]));
+    const differing = [...new Set([...found.keys(), ...records.keys()])].filter((id) => {
       const record = records.get(id);
-      if (record === undefined || underWay.has(id)) return true;
-      return remedyFor(record, phases.get(id) ?? "absent").kind !== "none";
+      return record === undefined || underWay.has(id) || isDue(record, found.get(id));
     });
     await Promise.all(differing.map((id) => reconciler.check(hostId, id)));
   }

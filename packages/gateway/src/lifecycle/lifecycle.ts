@@ -16,6 +16,8 @@ import type { AuditLog, Caller } from "./audit-log.ts";
 import { decideRequest, type LifecycleRequest } from "./decide.ts";
 import type { OperationRunner, WaitingCaller } from "./operation-runner.ts";
 import type { Records } from "./records.ts";
+import type { Place, Relocation } from "./relocation.ts";
+import { wakeSandbox } from "./wake.ts";
 
 export interface LifecycleDependencies {
   database: Database;
@@ -27,6 +29,7 @@ export interface LifecycleDependencies {
   randomBytes: RandomBytes;
   /** Machines are placed on hosts that must have the room. */
   isCluster: boolean;
+  relocation: Relocation;
   /** Of one team; 0: no limit. */
   sandboxesMax: number;
   /** Of the operations begun here (operation-leases.ts). */
@@ -249,8 +252,20 @@ export class Lifecycle {
       });
     } else if (stillWanted(record)) {
       // One that changed meanwhile is looked at again.
-      await this.#needs.records.change(record, { expiresAtMs: null });
+      await this.#needs.records.change(record, { expiresAtMs: null, isMoving: false });
     }
+  }
+
+  /** Suspends it to resume it on another host; false: it does not run, or is no longer on `hostId`. */
+  async suspendToMove(caller: Caller, record: SandboxRecord): Promise<boolean> {
+    const runsThere = ({ state, hostId }: SandboxRecord): boolean =>
+      state === "SANDBOX_STATE_RUNNING" && hostId === record.hostId;
+    const stillWanted = runsThere;
+    const moving = await this.#request(caller, record, "suspend", {
+      stillWanted,
+      alsoSet: { isMoving: true },
+    });
+    return moving.isMoving;
   }
 
   /** Answers at once with RESUMING; with the sandbox unchanged when it is, or is becoming, RUNNING. */
@@ -290,32 +305,13 @@ export class Lifecycle {
     throw tooBusy(record.id);
   }
 
-  /**
-   * Runs a sandbox for a data plane request that came while it was suspended (spec/contract.md, The running system). Answers when
-   * it is RUNNING; `unavailable` naming the state where auto_resume is off or it cannot run.
-   */
+  /** Runs a sandbox for a data plane request that came while it was suspended (wake.ts). */
   async wake(sandboxId: string, requestId: string): Promise<SandboxRecord> {
     const deadline = this.#deadline(gatewayLimits.wakeMs);
-    let hasTried = false;
     try {
-      for (;;) {
-        // Listening begins before the reading, so that no change falls between.
-        const change = this.#needs.records.waitFor(sandboxId, () => true, deadline.signal);
-        const record = await this.#needs.records.get(sandboxId);
-        if (record === undefined) {
-          throw new ClocheError("not_found", `there is no sandbox ${JSON.stringify(sandboxId)}`);
-        }
-        const step = wakeStep(record.state, record.autoResume, hasTried);
-        if (step === "runs") return record;
-        if (step === "refuse" || deadline.signal.aborted) throw cannotWake(record);
-        if (step === "resume") {
-          hasTried = true;
-          const caller = { teamId: record.teamId, actor: "system:wake", requestId };
-          await this.#request(caller, record, "resume");
-        } else {
-          await change;
-        }
-      }
+      return await wakeSandbox(this.#needs.records, sandboxId, deadline.signal, (record) =>
+        this.resume({ teamId: record.teamId, actor: "system:wake", requestId }, record),
+      );
     } finally {
       deadline.end();
     }
@@ -327,29 +323,54 @@ export class Lifecycle {
     request: "suspend" | "resume" | "delete",
     { stillWanted = () => true, alsoSet = {}, input = {} }: RequestOptions = {},
   ): Promise<SandboxRecord> {
-    const { audit, isCluster, records, runner } = this.#needs;
+    const { audit, records } = this.#needs;
     let read = record;
     for (let attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
       const verdict = decideRequest(read, request);
-      if (verdict.kind === "unchanged" || !stillWanted(read)) return read;
+      if (!stillWanted(read)) return read;
+      if (verdict.kind === "unchanged") {
+        // Its owner wants it suspended: it is not to run again elsewhere.
+        if (request !== "suspend" || !read.isMoving) return read;
+        const stays = await records.change(read, { isMoving: false });
+        if (stays !== undefined) return stays;
+        read = await this.find(caller, read.id, "id");
+        continue;
+      }
       if (verdict.kind === "deny") {
         await audit.denied(caller, `sandbox.${request}`, read.id, verdict.error);
         throw verdict.error;
       }
-      const operation = { ...newOperation(this.#needs, caller, read, verdict.operation), input };
       const patch: SandboxPatch = { ...alsoSet, state: verdict.to };
       if (request !== "delete") patch.errorMessage = "";
-      const entry = audit.entry(caller, `sandbox.${request}`, read.id);
-      let changed: SandboxRecord | undefined;
-      await runner.begin(operation, async () => {
-        const room = isCluster && request === "resume" ? { room: "kept" as const } : {};
-        changed = await records.change(read, patch, { begin: operation, audit: entry, ...room });
-        return changed !== undefined;
-      });
+      const operation = { ...newOperation(this.#needs, caller, read, verdict.operation), input };
+      const changed = await this.#begin(caller, request, { read, patch, operation });
       if (changed !== undefined) return changed;
       read = await this.find(caller, read.id, "id");
     }
     throw tooBusy(record.id);
+  }
+
+  /** Undefined: the sandbox has moved on since it was read. */
+  async #begin(
+    caller: Caller,
+    request: "suspend" | "resume" | "delete",
+    { read, patch, operation }: { read: SandboxRecord; patch: SandboxPatch; operation: OperationRecord },
+  ): Promise<SandboxRecord | undefined> {
+    const { audit, records, relocation, runner } = this.#needs;
+    const entry = audit.entry(caller, `sandbox.${request}`, read.id);
+    const write = async ({ hostId, room }: Place): Promise<SandboxRecord | undefined> => {
+      const isMoved = hostId !== read.hostId;
+      const input = { ...operation.input, ...(isMoved && { movedFrom: read.hostId }) };
+      const begin = { ...operation, input };
+      let changed: SandboxRecord | undefined;
+      await runner.begin(begin, async () => {
+        const fields = isMoved ? { ...patch, hostId } : patch;
+        changed = await records.change(read, fields, { begin, audit: entry, ...(room && { room }) });
+        return changed !== undefined;
+      });
+      return changed;
+    };
+    return request === "resume" ? await relocation.resume(read, write) : await write({ hostId: read.hostId });
   }
 
   #newRecord(caller: Caller, wanted: NewSandbox): SandboxRecord {
@@ -363,6 +384,8 @@ export class Lifecycle {
       generation: 1,
       errorMessage: "",
       image: "",
+      isMoving: false,
+      isHostLost: false,
       firstRanAtMs: null,
       expiresAtMs: expiryOf(wanted.timeoutSeconds, nowMs),
       createdAtMs: nowMs,
@@ -415,24 +438,6 @@ const isMade = ({ state }: SandboxRecord): boolean => state !== "SANDBOX_STATE_C
 
 const expiryOf = (timeoutSeconds: number, nowMs: number): number | null =>
   timeoutSeconds === 0 ? null : nowMs + timeoutSeconds * 1_000;
-
-/** What a wake-up does next. A resume that failed once is not tried again within the same wake-up. */
-function wakeStep(
-  state: SandboxState,
-  autoResume: boolean,
-  hasTried: boolean,
-): "runs" | "wait" | "resume" | "refuse" {
-  if (state === "SANDBOX_STATE_RUNNING") return "runs";
-  if (state === "SANDBOX_STATE_RESUMING") return "wait";
-  if (!autoResume || hasTried) return "refuse";
-  if (state === "SANDBOX_STATE_SUSPENDING") return "wait";
-  return state === "SANDBOX_STATE_SUSPENDED" ? "resume" : "refuse";
-}
-
-function cannotWake(record: SandboxRecord): ClocheError {
-  const why = record.errorMessage === "" ? "" : `: ${record.errorMessage}`;
-  return new ClocheError("unavailable", `sandbox ${JSON.stringify(record.id)} is in ${record.state}${why}`);
-}
 
 const tooBusy = (id: string): ClocheError =>
   new ClocheError("aborted", `sandbox ${JSON.stringify(id)} changes too fast; try again`);

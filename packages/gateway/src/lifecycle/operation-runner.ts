@@ -25,12 +25,15 @@ import type { AuditLog } from "./audit-log.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import { CreationGroups } from "./creation-groups.ts";
 import type { Records } from "./records.ts";
-import { type SagaWorld, stepsOf, TurnBack } from "./sagas.ts";
+import type { Relocation } from "./relocation.ts";
+import { type SagaWorld, TurnBack } from "./saga-world.ts";
+import { stepsOf } from "./sagas.ts";
 
 export interface RunnerDependencies {
   database: Database;
   records: Records;
   fleet: Fleet;
+  relocation: Pick<Relocation, "leaveLost">;
   audit: AuditLog;
   metrics: Pick<GatewayMetrics, "operations">;
   clock: Clock;
@@ -55,9 +58,12 @@ export class OperationRunner {
   readonly #callers = new Map<string, WaitingCaller>();
   readonly #beingWritten = new Set<string>();
   readonly #groups: CreationGroups;
+  /** By host, of the calls under way. */
+  readonly #calling = new Map<string, AbortController>();
+  #hurry = new AbortController();
   #isClosed = false;
-  /** Hears of each sandbox whose operation ended. */
-  onEnded: (sandboxId: string) => void = () => undefined;
+  /** Hears of each sandbox whose operation ended; `movedFrom`: the host where a copy may be. */
+  onEnded: (sandboxId: string, movedFrom?: string) => void = () => undefined;
 
   constructor(needs: RunnerDependencies) {
     this.#needs = needs;
@@ -101,6 +107,21 @@ export class OperationRunner {
       if (operationIds.includes(operationId)) abort.abort(new Error("its lease is over"));
   }
 
+  /** It will not answer any more: calls of it are given up, and operations that wait to be tried again are, at once. */
+  hostLost(hostId: string): void {
+    this.#calling.get(hostId)?.abort(new Error(`host ${hostId} is lost`));
+    this.#calling.delete(hostId);
+    this.#hurry.abort();
+    this.#hurry = new AbortController();
+  }
+
+  /** Aborted when the host is lost. */
+  #whileThere(hostId: string): AbortSignal {
+    const calling = this.#calling.get(hostId) ?? new AbortController();
+    this.#calling.set(hostId, calling);
+    return calling.signal;
+  }
+
   /** Goes on with an operation found in the database, unless whoever wrote it is about to start it. */
   goOn(operation: OperationRecord): void {
     if (!this.#beingWritten.has(operation.id)) this.#launch(operation);
@@ -134,7 +155,9 @@ export class OperationRunner {
     while (current !== undefined && !signal.aborted) {
       const hasEnded = await this.#attempt(current, signal);
       if (hasEnded) break;
-      await this.#needs.clock.sleep(waitMs, signal).catch(() => undefined);
+      await this.#needs.clock
+        .sleep(waitMs, AbortSignal.any([signal, this.#hurry.signal]))
+        .catch(() => undefined);
       waitMs = Math.min(waitMs * 2, gatewayLimits.operationRetryMaxMs);
       current = await this.#readAgain(current, signal);
     }
@@ -142,7 +165,7 @@ export class OperationRunner {
     const { group } = operation.input;
     if (group !== undefined) this.#groups.leave(group, operation.sandboxId);
     if (this.#launched.get(operation.sandboxId) === launched) this.#launched.delete(operation.sandboxId);
-    if (!this.#isClosed) this.onEnded(operation.sandboxId);
+    if (!this.#isClosed) this.onEnded(operation.sandboxId, operation.input.movedFrom);
   }
 
   /** The operation as it is written down; undefined when it ended or another took its place. */
@@ -226,9 +249,11 @@ export class OperationRunner {
     return fleet.isCluster ? ((await records.get(sandboxId))?.hostId ?? "") : "";
   }
 
-  #world(operation: OperationRecord, hostId: string, signal: AbortSignal, attempt: Attempt): SagaWorld {
-    const { clock, fleet, records } = this.#needs;
+  #world(operation: OperationRecord, ofHost: string, signal: AbortSignal, attempt: Attempt): SagaWorld {
+    const { clock, fleet, records, relocation } = this.#needs;
     const { sandboxId, requestId } = operation;
+    const whileThere = (id: string): AbortSignal => this.#whileThere(id);
+    let hostId = ofHost;
     return {
       operation,
       get host() {
@@ -237,8 +262,19 @@ export class OperationRunner {
       get isHostLost() {
         return fleet.isLost(hostId);
       },
-      machines: fleet.machinesOf(hostId),
-      call: { signal, requestId, fence: operation },
+      async leaveLostHost(record) {
+        const moved = await relocation.leaveLost(record, operation);
+        if (moved === undefined) throw new Error(`sandbox ${sandboxId} has moved on, or its host is back`);
+        operation.input.movedFrom = hostId;
+        hostId = moved.hostId;
+        return moved;
+      },
+      get machines() {
+        return fleet.machinesOf(hostId);
+      },
+      get call() {
+        return { signal: AbortSignal.any([signal, whileThere(hostId)]), requestId, fence: operation };
+      },
       nowMs: () => clock.nowMs(),
       read: () => records.get(sandboxId),
       inTurn: (body) =>

@@ -12,12 +12,12 @@ import { toJson } from "@bufbuild/protobuf";
 import { type Machine, MachinePhase, StoredImageSchema } from "@cloche/protocol/host";
 import type { Database } from "../database/database.ts";
 import type { OperationKind } from "../database/operations.ts";
-import type { SandboxRecord } from "../database/sandbox-record.ts";
+import { imageOf, type SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { Watches } from "../hosts/host-watches.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog, Caller } from "./audit-log.ts";
-import { decideRemedy, type MachineSight, type Remedy } from "./decide.ts";
+import { decideRemedy, decideReturn, type MachineSight, type Remedy } from "./decide.ts";
 import { type Lifecycle, newOperation } from "./lifecycle.ts";
 import type { OperationRunner } from "./operation-runner.ts";
 import type { Records } from "./records.ts";
@@ -57,7 +57,7 @@ export class Reconciler {
 
   start(): void {
     const { fleet, records, runner } = this.#needs;
-    runner.onEnded = (sandboxId) => void this.#ended(sandboxId);
+    runner.onEnded = (sandboxId, movedFrom) => void this.#ended(sandboxId, movedFrom);
     // The operations of a cluster end at any gateway.
     if (fleet.isCluster) records.listen((_id, record) => this.#recordChanged(record));
   }
@@ -88,8 +88,10 @@ export class Reconciler {
     await this.#queue.drain();
   }
 
-  async #ended(sandboxId: string): Promise<void> {
+  async #ended(sandboxId: string, movedFrom = ""): Promise<void> {
     const { fleet, records } = this.#needs;
+    // Whoever watches that host: a copy of a sandbox that is elsewhere now is nobody's.
+    if (fleet.ids().includes(movedFrom)) void this.check(movedFrom, sandboxId);
     const [only = ""] = fleet.ids();
     const record = fleet.isCluster ? await records.get(sandboxId).catch(() => undefined) : undefined;
     if (record !== undefined || !fleet.isCluster) this.#later(record?.hostId ?? only, sandboxId);
@@ -98,8 +100,7 @@ export class Reconciler {
   #recordChanged(record: SandboxRecord | undefined): void {
     const { fleet, watches } = this.#needs;
     if (record === undefined || !settledStates.has(record.state) || !watches.isMine(record.hostId)) return;
-    const sight = fleet.machine(record.id, record.hostId)?.phase ?? "absent";
-    if (remedyFor(record, sight).kind !== "none") this.changed(record.hostId, record.id);
+    if (isDue(record, fleet.machine(record.id, record.hostId))) this.changed(record.hostId, record.id);
   }
 
   #later(hostId: string, sandboxId: string): void {
@@ -156,6 +157,7 @@ export class Reconciler {
     const remedy = remedyFor(record, machine?.phase ?? "absent");
     const caller: Caller = { teamId: record.teamId, actor: "system:reconciler", requestId: "" };
     await usage.noted(record.id);
+    if (record.isHostLost && remedy.kind === "none") return await this.#hostReturned(caller, record);
     switch (remedy.kind) {
       case "none":
         await this.#takeImage(record, machine);
@@ -221,12 +223,17 @@ export class Reconciler {
     if (changed !== undefined) this.#said.set(record.id, words);
   }
 
+  /** Its host is back, and is compared: what was said of its loss is over. What did not come back with it stays in ERROR. */
+  async #hostReturned(caller: Caller, record: SandboxRecord): Promise<void> {
+    const words = record.state === "SANDBOX_STATE_SUSPENDED" ? { errorMessage: "" } : {};
+    const entry = this.#needs.audit.entry(caller, "sandbox.host_returned", record.id);
+    await this.#needs.records.change(record, { isHostLost: false, ...words }, { audit: entry });
+  }
+
   /** The machine is looked at while the record is SUSPENDED and does not change: its image is of this suspension. */
   async #takeImage(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
-    if (record.state !== "SANDBOX_STATE_SUSPENDED" || machine?.phase !== MachinePhase.SUSPENDED) return;
-    if (machine.storedImage === undefined) return;
-    const image = JSON.stringify(toJson(StoredImageSchema, machine.storedImage));
-    if (image !== record.image) await this.#needs.records.change(record, { image });
+    const image = newImageOf(record, machine);
+    if (image !== undefined) await this.#needs.records.change(record, { image });
   }
 
   async #destroyUnknown(hostId: string, sandboxId: string, machine: Machine | undefined): Promise<void> {
@@ -265,7 +272,23 @@ const settledStates: ReadonlySet<SandboxState> = new Set<SandboxState>([
   "SANDBOX_STATE_SUSPENDED",
 ]);
 
-export function remedyFor(record: SandboxRecord, sight: MachineSight): Remedy {
+/** What the machine's storage says that the record does not know yet. */
+function newImageOf(record: SandboxRecord, machine: Machine | undefined): string | undefined {
+  if (record.state !== "SANDBOX_STATE_SUSPENDED" || machine?.phase !== MachinePhase.SUSPENDED)
+    return undefined;
+  const { storedImage } = machine;
+  if (storedImage === undefined || storedImage.key === imageOf(record)?.key) return undefined;
+  return JSON.stringify(toJson(StoredImageSchema, storedImage));
+}
+
+/** Whether a closer look is called for. */
+export const isDue = (record: SandboxRecord, machine: Machine | undefined): boolean =>
+  record.isHostLost ||
+  remedyFor(record, machine?.phase ?? "absent").kind !== "none" ||
+  newImageOf(record, machine) !== undefined;
+
+function remedyFor(record: SandboxRecord, sight: MachineSight): Remedy {
+  if (record.isHostLost && record.state === "SANDBOX_STATE_ERROR") return decideReturn(sight);
   const isLiveFork = record.sourceSandboxId !== "" && record.sourceCheckpointId === "";
   return decideRemedy(record.state, isLiveFork, sight);
 }

@@ -7,60 +7,29 @@
  *   create, fork   record · machine · publish       back: destroy the machine, then ERROR (or gone, when refused at once);
  *                                                   of a group: published, or turned back, all together
  *   suspend        record · machine · publish       back: what the machine then is decides: RUNNING, SUSPENDED or ERROR
- *   resume         record · machine · publish       back: likewise
+ *   resume         record · machine · publish       back: likewise; never ERROR for what is durable
  *   delete         machine · gone                   never turns back
+ *
+ * Where the host of the record is lost, create and resume first move the record to another host; a delete ends without it.
  */
 import type { SagaStep } from "@cloche/base";
-import { ClocheError, type SandboxState, type TransitionTrigger } from "@cloche/protocol";
+import type { SandboxState, TransitionTrigger } from "@cloche/protocol";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";
-import type {
-  OperationGroup,
-  OperationInput,
-  OperationKind,
-  OperationRecord,
-} from "../database/operations.ts";
+import type { OperationInput, OperationKind } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
-import type { HostMachines } from "../hosts/fleet.ts";
 import { follow } from "./decide.ts";
-import { type CallContext, type HostCalls, HostError } from "./host-calls.ts";
-
-/** The host decided against this step; the message is public. */
-export class TurnBack extends ClocheError {
-  static because(error: HostError): TurnBack {
-    return new TurnBack(error.code, error.message, { cause: error });
-  }
-}
-
-/** What the steps work with; made anew for each attempt. */
-export interface SagaWorld {
-  operation: OperationRecord;
-  /** Of the host that the record named when the attempt began; throws `unavailable` while it cannot be reached. */
-  readonly host: HostCalls;
-  /** That host was declared lost: whatever it still has of the sandbox it destroys before it serves again. */
-  readonly isHostLost: boolean;
-  machines: HostMachines;
-  call: CallContext;
-  nowMs: () => number;
-  /** The record, or undefined when it is gone. */
-  read(): Promise<SandboxRecord | undefined>;
-  /**
-   * Ends the operation in one transaction with the patch of the record, which must be in state `from`; does nothing when the
-   * operation was ended or replaced before.
-   */
-  end(from: SandboxState, result: string, patch: (record: SandboxRecord) => SandboxPatch): Promise<void>;
-  /** Of a group: does `body` when its turn comes. Else at once. */
-  inTurn(body: () => Promise<void>): Promise<void>;
-  /** As `end`, of all sandboxes of the group in one transaction, once each has come so far; throws what turned the group back. */
-  endTogether(
-    group: OperationGroup,
-    from: SandboxState,
-    patch: (record: SandboxRecord) => SandboxPatch,
-  ): Promise<void>;
-  /** Ends the operation and removes the record. */
-  endGone(from: SandboxState): Promise<void>;
-  /** True when the caller still waits and takes the failure as its answer: then no record of the attempt stays. */
-  tellCaller(): boolean;
-}
+import { lostWhileForked, restartedFrom } from "./host-loss-words.ts";
+import {
+  afterResume,
+  bringBack,
+  destroyMachine,
+  type Fate,
+  placed,
+  reach,
+  resumeMachine,
+  runningAfter,
+} from "./machine-steps.ts";
+import { type SagaWorld, TurnBack } from "./saga-world.ts";
 
 type Step = SagaStep<OperationInput>;
 
@@ -104,14 +73,13 @@ function creationSteps(kind: "create" | "fork", world: SagaWorld): Step[] {
     {
       name: "machine",
       async do() {
-        const record = await world.read();
+        const isClone = kind === "fork";
+        if (isClone && world.isHostLost) throw new TurnBack("unavailable", lostWhileForked);
+        const record = await placed(world);
         if (record === undefined) return;
         await world.inTurn(() => runningAfter(world, () => call(record)));
       },
-      async undo() {
-        await world.host.destroy(world.operation.sandboxId, world.call);
-        world.machines.forget(world.operation.sandboxId);
-      },
+      undo: () => destroyMachine(world),
     },
     {
       name: "publish",
@@ -182,21 +150,21 @@ function resumeSteps(world: SagaWorld): Step[] {
     {
       name: "machine",
       async do() {
-        await runMachine(world);
+        await resumeMachine(world);
       },
       async undo(input) {
-        const machine = await look(world);
-        // Its image stays until a resume has succeeded, and the host undoes what is left of this one before the next: SUSPENDED is true
-        // again then, and ERROR would be for good.
-        input.fate = machine?.phase === MachinePhase.FAILED ? "suspended" : fateOf(machine);
+        input.fate = await afterResume(world);
       },
     },
     {
       name: "publish",
       async do() {
+        const { checkpoint } = world.operation.input;
+        const words = checkpoint && { errorMessage: restartedFrom(checkpoint) };
         await world.end(from, "ok", (record) => ({
           state: follow(from, "resumed"),
           ...ranNow(world, record),
+          ...words,
         }));
       },
     },
@@ -207,11 +175,7 @@ function deletionSteps(world: SagaWorld): Step[] {
   return [
     {
       name: "machine",
-      async do() {
-        if (world.isHostLost) return;
-        await world.host.destroy(world.operation.sandboxId, world.call);
-        world.machines.forget(world.operation.sandboxId);
-      },
+      do: () => destroyMachine(world),
     },
     {
       name: "gone",
@@ -238,89 +202,9 @@ const ranNow = (world: SagaWorld, record: SandboxRecord): SandboxPatch => ({
   errorMessage: world.machines.get(record.id)?.errorMessage ?? "",
 });
 
-/** From memory image, or from its disk where the machine has none: after a reboot of the host. */
-async function runMachine(world: SagaWorld): Promise<void> {
-  const { sandboxId } = world.operation;
-  const isStopped = world.machines.get(sandboxId)?.phase === MachinePhase.STOPPED;
-  if (isStopped) return await startCold(world);
-  try {
-    await runningAfter(world, () => world.host.resume(sandboxId, world.call));
-  } catch (error) {
-    if (!(error instanceof TurnBack)) throw error;
-    if ((await look(world))?.phase !== MachinePhase.STOPPED) throw error;
-    await startCold(world);
-  }
-}
-
-async function startCold(world: SagaWorld): Promise<void> {
-  const record = await world.read();
-  if (record === undefined) return;
-  await runningAfter(world, () => world.host.create(record, world.call));
-}
-
-const runningAfter = (world: SagaWorld, call: () => Promise<Machine>): Promise<void> =>
-  reach(world, MachinePhase.RUNNING, call);
-
-/** Calls the host; a refusal counts only when the machine did not get there all the same. */
-async function reach(world: SagaWorld, phase: MachinePhase, call: () => Promise<Machine>): Promise<void> {
-  let machine: Machine | undefined;
-  try {
-    machine = await call();
-    world.machines.note(machine);
-    if (machine.phase === phase) return;
-  } catch (error) {
-    if (!(error instanceof HostError)) throw error;
-    // It was meant for a host or an attempt of before: nothing is decided.
-    if (error.code === "aborted") throw error;
-    machine = await look(world);
-    if (machine?.phase === phase) return;
-    throw TurnBack.because(error);
-  }
-  throw new TurnBack("internal", machine.errorMessage || "the machine did not get there");
-}
-
-async function look(world: SagaWorld): Promise<Machine | undefined> {
-  const machine = await world.host.find(world.operation.sandboxId, world.call);
-  if (machine === undefined) world.machines.forget(world.operation.sandboxId);
-  else world.machines.note(machine);
-  return machine;
-}
-
-type Fate = NonNullable<OperationInput["fate"]>;
-
 /** A suspend that failed ends where the machine is; one that cannot run but kept its disk can be resumed later. */
 const afterSuspend: Record<Fate, TransitionTrigger> = {
   running: "suspend_failed",
   suspended: "suspended",
   lost: "crashed",
 };
-
-/** Throws while the machine is on its way: the undo is then tried again. */
-function fateOf(machine: Machine | undefined): Fate {
-  switch (machine?.phase) {
-    case MachinePhase.RUNNING:
-      return "running";
-    case MachinePhase.SUSPENDED:
-    case MachinePhase.STOPPED:
-      return "suspended";
-    case undefined:
-    case MachinePhase.FAILED:
-    case MachinePhase.DESTROYED:
-      return "lost";
-    default:
-      throw new Error(`the machine is still in phase ${machine?.phase}`);
-  }
-}
-
-/** After a suspend that failed: makes the machine run again where that can be. */
-async function bringBack(world: SagaWorld): Promise<Fate> {
-  const fate = fateOf(await look(world));
-  if (fate !== "suspended") return fate;
-  try {
-    await runMachine(world);
-    return "running";
-  } catch (error) {
-    if (!(error instanceof TurnBack)) throw error;
-    return fateOf(await look(world));
-  }
-}

@@ -61,7 +61,9 @@ export class RouteTable {
     }
     const known = this.#listed.get(sandboxId);
     if (known !== undefined && known.generation > record.generation) return;
-    const { teamId, state, hostId, autoResume, publicPorts, generation } = record;
+    const { teamId, state, hostId, publicPorts, generation } = record;
+    // Requests wait for what the service moves.
+    const autoResume = record.autoResume || record.isMoving;
     const linkKey = known?.linkKey ?? this.#linkKeyOf(sandboxId);
     this.#list(sandboxId, { teamId, state, hostId, autoResume, publicPorts, generation, linkKey });
     this.machineChanged(sandboxId);

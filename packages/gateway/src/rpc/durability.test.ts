@@ -1,10 +1,8 @@
 /** What an owner says and sees of the loss of a host: on_host_loss, checkpoint_every_seconds, durable, wait_durable. */
-import { create } from "@bufbuild/protobuf";
-import { MachinePhase, StoredImageSchema } from "@cloche/protocol/host";
 import { Code } from "@connectrpc/connect";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
-import { World } from "../testing/world.ts";
+import { LossWorld } from "../testing/loss-world.ts";
 
 const S = "SANDBOX_STATE_SUSPENDED";
 const R = "SANDBOX_STATE_RUNNING";
@@ -65,56 +63,63 @@ describe("on_host_loss and checkpoint_every_seconds", () => {
 });
 
 describe("durable", () => {
-  let world: World;
+  let world: LossWorld;
   let id: string;
-  const image = create(StoredImageSchema, { key: "h-1.1.k", cpuClass: "c", packs: [{ id: "p1", bytes: 7 }] });
-  const store = (): void => void world.host.set(id, MachinePhase.SUSPENDED, { storedImage: image });
-  const sandbox = async () => (await world.call("GetSandbox", { id })).body.sandbox;
+  const sandbox = () => world.sandbox(id);
+  const store = async () => (await world.hostOf(id)).store(id);
+  /** Answers after `ms` at the latest. */
+  async function answered(body: object, ms: number) {
+    const answer = world.gateway.call("SuspendSandbox", { id, ...body });
+    await expect.poll(async () => (await world.record(id)).state).not.toBe(R);
+    await world.fleet.clock.advance(ms);
+    return (await answer).body.sandbox;
+  }
 
   beforeEach(async () => {
-    world = await World.open("a");
-    id = (await world.call("CreateSandbox")).body.sandbox.id;
+    world = await LossWorld.open();
+    for (const host of world.fleet.hosts.values()) host.stores = false;
+    id = await world.create();
   });
   afterEach(() => world.close());
 
   it("is so once the image is in storage, until it runs on", async () => {
-    await world.call("SuspendSandbox", { id });
-    await world.settle();
+    await world.suspend(id);
     expect(await sandbox()).toMatchObject({ state: S, durable: false });
-    store();
+    await store();
     await world.settle();
     expect(await sandbox()).toMatchObject({ state: S, durable: true });
-    expect(await world.database.sandboxes.imagePacks(id)).toEqual(["p1"]);
-    await world.call("ResumeSandbox", { id });
+    expect(await world.fleet.database.sandboxes.imagePacks(id)).toHaveLength(1);
+    await world.gateway.call("ResumeSandbox", { id });
     await world.settle();
     expect(await sandbox()).toMatchObject({ state: R, durable: false });
-    expect(await world.database.sandboxes.get(id)).toMatchObject({ image: "" });
-    await world.call("SuspendSandbox", { id });
-    await world.settle();
+    expect(await world.record(id)).toMatchObject({ image: "" });
+    await world.suspend(id);
     expect(await sandbox()).toMatchObject({ state: S, durable: false });
   });
 
   it("wait_durable answers when it is, or at once where it is already", async () => {
-    const answer = world.call("SuspendSandbox", { id, wait_durable: true });
-    await world.settle();
-    store();
+    const answer = world.gateway.call("SuspendSandbox", { id, wait_durable: true });
+    await expect.poll(async () => (await world.record(id)).state).toBe(S);
+    await store();
     expect((await answer).body.sandbox).toMatchObject({ state: S, durable: true });
-    const again = await world.call("SuspendSandbox", { id, wait_durable: true });
+    const again = await world.gateway.call("SuspendSandbox", { id, wait_durable: true });
     expect(again.body.sandbox).toMatchObject({ state: S, durable: true });
   });
 
   it("wait_durable answers after a minute with what is", async () => {
-    const began = world.clock.nowMs();
-    const answer = await world.callPassingTime("SuspendSandbox", { id, wait_durable: true });
-    expect(answer?.body.sandbox).toMatchObject({ state: S, durable: false });
-    expect(world.clock.nowMs() - began).toBeGreaterThanOrEqual(60_000);
-    expect(world.clock.nowMs() - began).toBeLessThan(70_000);
+    expect(await answered({ wait_durable: true }, 60_000)).toMatchObject({ state: S, durable: false });
   });
 
   it("wait_durable answers when the suspend fails", async () => {
-    world.host.fault("suspendMachine", "before", Code.FailedPrecondition, 1, "files are held open");
-    const answer = await world.callPassingTime("SuspendSandbox", { id, wait_durable: true });
-    expect(answer?.body.sandbox).toMatchObject({
+    (await world.hostOf(id)).fault(
+      "suspendMachine",
+      "before",
+      Code.FailedPrecondition,
+      1,
+      "files are held open",
+    );
+    const answer = await world.gateway.call("SuspendSandbox", { id, wait_durable: true });
+    expect(answer.body.sandbox).toMatchObject({
       state: R,
       error_message: expect.stringMatching(/held open/),
     });

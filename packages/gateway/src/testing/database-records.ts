@@ -39,6 +39,8 @@ export function aSandbox(changes: Partial<SandboxRecord> = {}): SandboxRecord {
     onHostLoss: "error",
     checkpointEverySeconds: 0,
     image: "",
+    isMoving: false,
+    isHostLost: false,
     createdAtMs: atMs,
     updatedAtMs: atMs,
     ...changes,

@@ -28,6 +28,7 @@ import {
   MachineEventSchema,
   MachinePhase,
   MachineSchema,
+  StoredImageSchema,
   type MachineSampleSchema,
   type MachineSpec,
   type ReadyMachineSchema,
@@ -43,6 +44,7 @@ import {
 } from "@connectrpc/connect";
 import { connectErrorFrom } from "../http/errors.ts";
 import type { HostClient } from "../lifecycle/host-calls.ts";
+import { FakeStorage } from "./fake-storage.ts";
 
 export type HostMethod = Exclude<keyof HostClient, "watchMachines">;
 
@@ -57,9 +59,20 @@ interface Fault {
   times: number;
 }
 
+let memoriesMade = 0;
+
 export class FakeHost {
   readonly machines = new Map<string, Machine>();
-  readonly checkpoints: HostCheckpoint[] = [];
+  storage = new FakeStorage();
+  /** Puts suspended machines into storage at once. */
+  stores = false;
+  cpuClass = "";
+  /** What is in the memory of each machine, other than that of any machine that began anew: its sandbox goes on where it has this. */
+  readonly memories = new Map<string, string>();
+  /** The checkpoint that each machine's disk began as. */
+  readonly seeds = new Map<string, string>();
+  /** It was lost, and its machines wait to be told whose they are. */
+  isFrozen = false;
   /** Every call that arrived: `method sandbox-id`. */
   readonly calls: string[] = [];
   readonly client: HostClient;
@@ -120,6 +133,22 @@ export class FakeHost {
       throw new ConnectError("a later operation has been here", Code.Aborted);
     this.fences.set(sandboxId, { number: fence.number, attempt: fence.attempt });
     return undefined;
+  }
+
+  get checkpoints(): HostCheckpoint[] {
+    return this.storage.checkpoints;
+  }
+
+  /** Those that run now. */
+  running(): string[] {
+    const running = [...this.machines.values()].filter(({ phase }) => phase === MachinePhase.RUNNING);
+    return this.isFrozen ? [] : running.map(({ sandboxId }) => sandboxId);
+  }
+
+  /** Its image is in storage now. */
+  store(sandboxId: string): void {
+    const stored = this.storage.store(sandboxId, this.memories.get(sandboxId) ?? "", this.cpuClass);
+    this.set(sandboxId, MachinePhase.SUSPENDED, { storedImage: stored });
   }
 
   /** The next `times` calls of `method` fail at `point`. */
@@ -246,6 +275,8 @@ export class FakeHost {
       diskMb: spec.diskMb ?? 1024,
     });
     this.machines.set(spec.sandboxId, machine);
+    this.memories.set(spec.sandboxId, `memory ${(memoriesMade += 1)}`);
+    this.seeds.set(spec.sandboxId, spec.checkpointId ?? "");
     if (spec.egress !== undefined) this.egress.set(spec.sandboxId, spec.egress);
     return this.set(spec.sandboxId, phase);
   }
@@ -285,17 +316,16 @@ export class FakeHost {
         }),
       destroyMachine: ({ sandboxId }) =>
         this.#call("destroyMachine", sandboxId, () => {
-          const machine = this.machines.get(sandboxId);
-          if (machine !== undefined) {
-            this.set(sandboxId, MachinePhase.DESTROYED);
-            this.machines.delete(sandboxId);
-          }
+          this.#destroy(sandboxId);
           return {};
         }),
       suspendMachine: ({ sandboxId, diskOnly }) =>
         this.#call("suspendMachine", sandboxId, () => {
           if (diskOnly && this.phase(sandboxId) === MachinePhase.RUNNING) this.diskOnly.add(sandboxId);
-          return this.#move(sandboxId, MachinePhase.RUNNING, MachinePhase.SUSPENDED);
+          if (this.diskOnly.has(sandboxId)) this.memories.set(sandboxId, "");
+          this.#move(sandboxId, MachinePhase.RUNNING, MachinePhase.SUSPENDED);
+          if (this.stores && this.#get(sandboxId).storedImage === undefined) this.store(sandboxId);
+          return this.#get(sandboxId);
         }),
       resumeMachine: ({ sandboxId }) =>
         this.#call("resumeMachine", sandboxId, () => {
@@ -303,10 +333,11 @@ export class FakeHost {
           if (!this.diskOnly.delete(sandboxId)) return machine;
           return this.set(sandboxId, MachinePhase.RUNNING, { errorMessage: "without its memory" });
         }),
-      importMachine: ({ spec }) =>
-        this.#call("importMachine", spec?.sandboxId ?? "", () =>
-          this.set(spec?.sandboxId ?? "", MachinePhase.SUSPENDED),
-        ),
+      importMachine: ({ spec, imageKey }) =>
+        this.#call("importMachine", spec?.sandboxId ?? "", () => {
+          if (spec === undefined) throw new ClocheError("invalid_argument", "spec is missing");
+          return this.machines.get(spec.sandboxId) ?? this.#import(spec, imageKey);
+        }),
       checkpointMachine: ({ sandboxId, checkpointId, name }) =>
         this.#call("checkpointMachine", sandboxId, () => {
           const { teamId } = this.#get(sandboxId);
@@ -319,6 +350,8 @@ export class FakeHost {
       admitMachines: ({ sandboxIds }) =>
         this.#call("admitMachines", "", () => {
           this.admitted.push(sandboxIds.toSorted());
+          for (const id of this.machines.keys()) if (!sandboxIds.includes(id)) this.#destroy(id);
+          this.isFrozen = false;
           return {};
         }),
       getMachine: ({ sandboxId }) => this.#call("getMachine", sandboxId, () => this.#get(sandboxId)),
@@ -410,6 +443,27 @@ export class FakeHost {
     const machine = this.machines.get(sandboxId);
     if (machine === undefined) throw new ClocheError("not_found", `there is no machine ${sandboxId}`);
     return machine;
+  }
+
+  #destroy(sandboxId: string): void {
+    if (!this.machines.has(sandboxId)) return;
+    this.set(sandboxId, MachinePhase.DESTROYED);
+    this.machines.delete(sandboxId);
+    this.memories.delete(sandboxId);
+    this.diskOnly.delete(sandboxId);
+  }
+
+  #import(spec: MachineSpec, key: string): Machine {
+    const memory = this.storage.images.get(key);
+    if (memory === undefined)
+      throw new ClocheError("failed_precondition", "the suspended image is no longer in storage");
+    const cpuClass = this.storage.classOf(key);
+    this.add(spec, MachinePhase.SUSPENDED);
+    const isRestorable = memory !== "" && cpuClass === this.cpuClass;
+    if (isRestorable) this.memories.set(spec.sandboxId, memory);
+    else this.diskOnly.add(spec.sandboxId);
+    const storedImage = create(StoredImageSchema, { key, cpuClass, bytes: 1_000 });
+    return this.set(spec.sandboxId, MachinePhase.SUSPENDED, { storedImage });
   }
 
   #move(sandboxId: string, from: MachinePhase, to: MachinePhase): Machine {

@@ -8,7 +8,9 @@ import type { Listener } from "../http/listener.ts";
 import { anAuditEntry, anOperation, aSandbox } from "./database-records.ts";
 import { FakeClock, quiet } from "./fake-clock.ts";
 import { FakeHost } from "./fake-host.ts";
+import { FakeStorage } from "./fake-storage.ts";
 import { type Answer, postCall, testConfig, testSigningKey } from "./gateway-fixture.ts";
+import { Mortal } from "./mortal.ts";
 
 /** Longer ago than any grace. */
 const longOverMs = -60_000;
@@ -18,6 +20,8 @@ export interface FleetGateway {
   gateway: Gateway;
   metrics: Metrics;
   call(method: string, body?: object): Promise<Answer>;
+  /** kill -9. */
+  kill(): Promise<void>;
 }
 
 export class FleetWorld {
@@ -26,6 +30,7 @@ export class FleetWorld {
   readonly hosts = new Map<string, FakeHost>();
   /** Every connection that was made, and has not been closed: host and address. */
   readonly connections: string[] = [];
+  readonly storage = new FakeStorage();
   teamId = "";
   #secret = "";
   readonly #running: { gateway: Gateway; listener: Listener }[] = [];
@@ -54,6 +59,9 @@ export class FleetWorld {
     const host = this.hosts.get(id) ?? new FakeHost();
     host.nowMs = () => this.clock.nowMs();
     this.hosts.set(id, host);
+    host.storage = this.storage;
+    host.nowMs = () => this.clock.nowMs();
+    host.isCutOff = false;
     const row = await this.database.hosts.register({ ...aHost(id), ...said }, leaseMs);
     host.generation = row.generation;
     host.breakStreams();
@@ -63,6 +71,7 @@ export class FleetWorld {
   /** It is gone for the gateways. */
   async lose(id: string): Promise<void> {
     this.host(id).isCutOff = true;
+    this.host(id).isFrozen = true;
     this.host(id).breakStreams();
     // A lease is never shortened: the last that it took was over long ago.
     await this.database.hosts.register(await this.row(id), longOverMs);
@@ -83,12 +92,20 @@ export class FleetWorld {
     return row;
   }
 
-  async start(owner: string, config: Partial<GatewayConfig> = {}): Promise<FleetGateway> {
+  /** `mortal`: of a gateway that is to be killed. */
+  async start(
+    owner: string,
+    config: Partial<GatewayConfig> = {},
+    mortal = new Mortal(),
+  ): Promise<FleetGateway> {
     const metrics = new Metrics();
     const gateway = createGateway({
       metrics,
-      database: { ...this.database, isNew: false },
-      hosts: ({ id, address }) => this.#connect(id, address),
+      database: mortal.database({ ...this.database, isNew: false }),
+      hosts: ({ id, address }) => {
+        const { client, close } = this.#connect(id, address);
+        return { client: mortal.host(client), close };
+      },
       owner,
       signingKeys: [testSigningKey()],
       config: { ...testConfig, ...config },
@@ -109,7 +126,11 @@ export class FleetWorld {
     await gateway.settled();
     const call = (method: string, body = {}) =>
       postCall(listener.port, method, body, { secret: this.#secret });
-    return { gateway, metrics, call };
+    const kill = async (): Promise<void> => {
+      mortal.kill();
+      await gateway.close();
+    };
+    return { gateway, metrics, call, kill };
   }
 
   #connect(id: string, address: string) {

@@ -58,6 +58,7 @@ export class Mortal {
       "audit",
       "usage",
       "hosts",
+      "storedNames",
       "gateways",
       "secrets",
     ] as const) {

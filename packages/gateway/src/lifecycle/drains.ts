@@ -1,0 +1,127 @@
+/**
+ * Empties hosts that drain, and finishes every move to another host that was begun.
+ *
+ *   RUNNING ──suspended by this, a few at once──▶ SUSPENDED, moving ──durable──▶ RESUMING elsewhere ──▶ RUNNING
+ *      ▲                                              └── not durable in time, or no room elsewhere: resumed where it is ──┐
+ *      └───────────────────────────────── tried again later, with waits that double ◀──────────────────────────────────┘
+ *
+ * `isMoving` of the record says that it is on its way, so that requests wait for it and a crash loses no move; a suspension that its
+ * owner asks for meanwhile ends the move. Suspended sandboxes stay with the host until they are resumed: durable ones elsewhere.
+ * Acts on hosts that this gateway watches; on what moves from a host that is lost, whoever is first.
+ */
+import type { Clock, Log } from "@cloche/base";
+import type { Database } from "../database/database.ts";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+import type { Fleet } from "../hosts/fleet.ts";
+import type { Watches } from "../hosts/host-watches.ts";
+import type { Placement } from "../hosts/placement.ts";
+import { gatewayLimits } from "../limits.ts";
+import type { Caller } from "./audit-log.ts";
+import type { Lifecycle } from "./lifecycle.ts";
+
+const { drainRetryMs, drainRetryMaxMs } = gatewayLimits;
+
+export interface DrainsDependencies {
+  database: Database;
+  lifecycle: Lifecycle;
+  fleet: Fleet;
+  watches: Watches;
+  placement: Placement;
+  clock: Clock;
+  log: Log;
+}
+
+interface Retry {
+  atMs: number;
+  waitMs: number;
+}
+
+export class Drains {
+  readonly #needs: DrainsDependencies;
+  readonly #stop = new AbortController();
+  /** By sandbox, of those whose move did not come about; in memory: another gateway tries at once. */
+  readonly #retries = new Map<string, Retry>();
+  #running: Promise<void> | undefined;
+
+  constructor(needs: DrainsDependencies) {
+    this.#needs = needs;
+  }
+
+  start(): void {
+    this.#running = this.#run();
+  }
+
+  async close(): Promise<void> {
+    this.#stop.abort(new Error("the gateway is closing"));
+    await this.#running;
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log } = this.#needs;
+    const { signal } = this.#stop;
+    while (!signal.aborted) {
+      await this.#look().catch((error: unknown) => {
+        if (!signal.aborted) log.warn({ err: error }, "moves to other hosts could not be looked at");
+      });
+      await clock.sleep(gatewayLimits.drainLookMs, signal).catch(() => undefined);
+    }
+  }
+
+  async #look(): Promise<void> {
+    const { database, fleet } = this.#needs;
+    const moving = await database.sandboxes.moving(gatewayLimits.drainBatch);
+    await Promise.all(moving.filter((one) => this.#isOurs(one)).map((one) => this.#resume(one)));
+    for (const { id, state } of fleet.rows().values())
+      if (state === "draining" && this.#isMine(id)) await this.#drain(id);
+  }
+
+  #isMine(hostId: string): boolean {
+    const { fleet, watches } = this.#needs;
+    return !this.#stop.signal.aborted && fleet.isSyncedWith(hostId) && watches.isMine(hostId);
+  }
+
+  #isOurs({ hostId }: SandboxRecord): boolean {
+    return this.#needs.fleet.isLost(hostId) || this.#isMine(hostId);
+  }
+
+  async #resume(record: SandboxRecord): Promise<void> {
+    const { clock, lifecycle, log } = this.#needs;
+    const { id, image, isHostLost, updatedAtMs } = record;
+    // It is in storage, or it will not be soon: then it goes on where it is.
+    const isLate = clock.nowMs() - updatedAtMs >= gatewayLimits.drainStoreMs;
+    if ((image === "" && !isLate) || isHostLost || this.#isTooSoon(id)) return;
+    this.#later(id);
+    await lifecycle
+      .resume(callerOf(record), record)
+      .catch((error: unknown) =>
+        log.warn({ err: error, sandbox_id: id }, "a sandbox on its way to another host waits"),
+      );
+  }
+
+  async #drain(hostId: string): Promise<void> {
+    const { database, lifecycle, placement } = this.#needs;
+    const records = await database.sandboxes.ofHost(hostId);
+    let slots = gatewayLimits.drainAtOnce - records.filter(({ isMoving }) => isMoving).length;
+    for (const record of records) {
+      if (record.state !== "SANDBOX_STATE_RUNNING" || this.#isTooSoon(record.id)) continue;
+      if (slots <= 0) return;
+      if (placement.fits(record) && (await lifecycle.suspendToMove(callerOf(record), record))) slots -= 1;
+    }
+  }
+
+  #isTooSoon(sandboxId: string): boolean {
+    const retry = this.#retries.get(sandboxId);
+    return retry !== undefined && this.#needs.clock.nowMs() < retry.atMs;
+  }
+
+  /** Forgotten by whoever has moved, since nobody asks again. */
+  #later(sandboxId: string): void {
+    const nowMs = this.#needs.clock.nowMs();
+    const before = this.#retries.get(sandboxId)?.waitMs ?? drainRetryMs / 2;
+    const waitMs = Math.min(before * 2, drainRetryMaxMs);
+    this.#retries.set(sandboxId, { waitMs, atMs: nowMs + waitMs });
+    for (const [id, { atMs }] of this.#retries) if (nowMs - atMs > drainRetryMaxMs) this.#retries.delete(id);
+  }
+}
+
+const callerOf = ({ teamId }: SandboxRecord): Caller => ({ teamId, actor: "system:drain", requestId: "" });

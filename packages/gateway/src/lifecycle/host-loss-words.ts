@@ -1,0 +1,13 @@
+/** What owners are told of the loss of a host. */
+
+/** Of a SUSPENDED sandbox that is not durable. */
+export const waitsForHost =
+  "its host is lost, and what was suspended is only there: it can be resumed when that host is back";
+
+export const lostWithHost = "its host was lost while it ran";
+export const lostWithoutCheckpoint =
+  "its host was lost while it ran, and it has no checkpoint to restart from";
+export const lostWhileForked = "its host was lost while it was cloned";
+
+export const restartedFrom = ({ id, createdAt }: { id: string; createdAt: string }): string =>
+  `its host was lost while it ran: restarted from checkpoint ${id} of ${createdAt}; what came after that, and its memory, are lost`;

@@ -1,0 +1,104 @@
+/**
+ * On which host a suspended sandbox is resumed, and where one goes whose host was lost.
+ *
+ *   its host is open               there; elsewhere where it has no room
+ *   cordoned or draining           elsewhere; there where nothing else has room
+ *   lost, or not admitted yet      elsewhere
+ *
+ * Elsewhere only what is durable can go. The record's host changes in the compare-and-set that reserves the room on the new one;
+ * the copy that stays behind is destroyed when a comparison finds it.
+ */
+import { ClocheError } from "@cloche/protocol";
+import type { OperationRecord } from "../database/operations.ts";
+import { NoRoom, type Room } from "../database/host-reservations.ts";
+import { imageOf, type SandboxRecord } from "../database/sandbox-record.ts";
+import type { Fleet } from "../hosts/fleet.ts";
+import type { Need, Placement } from "../hosts/placement.ts";
+import { gatewayLimits } from "../limits.ts";
+import { waitsForHost } from "./host-loss-words.ts";
+import type { Records } from "./records.ts";
+
+export interface Place {
+  hostId: string;
+  /** In a cluster: what the host must have. */
+  room?: Room;
+}
+
+export interface RelocationDependencies {
+  fleet: Pick<Fleet, "isCluster" | "row" | "rows">;
+  placement: Placement;
+  records: Records;
+}
+
+export class Relocation {
+  readonly #needs: RelocationDependencies;
+
+  constructor(needs: RelocationDependencies) {
+    this.#needs = needs;
+  }
+
+  /**
+   * Does `write`, which moves the SUSPENDED record to RESUMING, with the host that it is to run on; again with another while it throws NoRoom.
+   * Throws `unavailable` when there is none.
+   */
+  async resume<T>(record: SandboxRecord, write: (place: Place) => Promise<T>): Promise<T> {
+    const { fleet, placement } = this.#needs;
+    const { hostId } = record;
+    if (!fleet.isCluster) return await write({ hostId });
+    const stay = (): Promise<T> => write({ hostId, room: "kept" });
+    const own = this.#own(record);
+    if (record.image === "") {
+      if (own === "never")
+        throw new ClocheError("unavailable", `sandbox ${JSON.stringify(record.id)} waits: ${waitsForHost}`, {
+          retryAfterSeconds: gatewayLimits.noHostRetrySeconds,
+        });
+      return await stay();
+    }
+    if (own === "first") {
+      const found = await withRoom(stay);
+      if (found !== undefined) return found.answer;
+    }
+    const elsewhere = (): Promise<T> =>
+      placement.place((choose) => write({ hostId: choose(this.#need(record)), room: "new" }));
+    if (own !== "last") return await elsewhere();
+    return (await withRoom(elsewhere))?.answer ?? (await stay());
+  }
+
+  /**
+   * Moves the record of a host that is lost to another one, and answers it; undefined: the sandbox has moved on, or that host is
+   * back. Throws NoRoom.
+   */
+  async leaveLost(record: SandboxRecord, turn: OperationRecord): Promise<SandboxRecord | undefined> {
+    const { placement, records } = this.#needs;
+    return await placement.place(async (choose) => {
+      const hostId = choose(this.#need(record));
+      const during = { ...turn, input: { ...turn.input, movedFrom: record.hostId } };
+      return await records.change(record, { hostId }, { room: "new", leavesLostHost: true, during });
+    });
+  }
+
+  #own(record: SandboxRecord): "first" | "last" | "never" {
+    const row = this.#needs.fleet.row(record.hostId);
+    if (row === undefined || row.isLost || row.awaitsAdmission) return "never";
+    return row.state === "open" ? "first" : "last";
+  }
+
+  /** Memory is restored on a CPU of its class only: elsewhere it starts from its disk. */
+  #need(record: SandboxRecord): Need {
+    const { memoryMb, runtime, template } = record;
+    const cpuClass = imageOf(record)?.cpuClass ?? "";
+    if (cpuClass === "") return { memoryMb, runtime, template };
+    const alike = [...this.#needs.fleet.rows().values()].filter((row) => row.cpuClass === cpuClass);
+    return { memoryMb, runtime, template, preferred: alike.map(({ id }) => id) };
+  }
+}
+
+/** Undefined: there was no room. */
+async function withRoom<T>(write: () => Promise<T>): Promise<{ answer: T } | undefined> {
+  try {
+    return { answer: await write() };
+  } catch (error) {
+    if (error instanceof NoRoom) return undefined;
+    throw error;
+  }
+}

@@ -1,0 +1,47 @@
+/** Runs a sandbox for a data plane request that came while it was suspended (spec/contract.md, The running system). */
+import { ClocheError } from "@cloche/protocol";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
+import type { Records } from "./records.ts";
+
+/** Answers when it is RUNNING; `unavailable` naming the state where auto_resume is off, it cannot run, or `signal` aborts. */
+export async function wakeSandbox(
+  records: Records,
+  sandboxId: string,
+  signal: AbortSignal,
+  resume: (record: SandboxRecord) => Promise<unknown>,
+): Promise<SandboxRecord> {
+  for (let hasTried = false; ; ) {
+    // Listening begins before the reading, so that no change falls between.
+    const change = records.waitFor(sandboxId, () => true, signal);
+    const record = await records.get(sandboxId);
+    if (record === undefined) {
+      throw new ClocheError("not_found", `there is no sandbox ${JSON.stringify(sandboxId)}`);
+    }
+    const step = wakeStep(record, hasTried);
+    if (step === "runs") return record;
+    if (step === "refuse" || signal.aborted) throw cannotWake(record);
+    if (step === "resume") {
+      hasTried = true;
+      await resume(record);
+    } else {
+      await change;
+    }
+  }
+}
+
+/** What a wake-up does next. A resume that failed once is not tried again within the same wake-up; what moves, runs by itself. */
+function wakeStep(
+  { state, autoResume, isMoving }: SandboxRecord,
+  hasTried: boolean,
+): "runs" | "wait" | "resume" | "refuse" {
+  if (state === "SANDBOX_STATE_RUNNING") return "runs";
+  if (state === "SANDBOX_STATE_RESUMING" || isMoving) return "wait";
+  if (!autoResume || hasTried) return "refuse";
+  if (state === "SANDBOX_STATE_SUSPENDING") return "wait";
+  return state === "SANDBOX_STATE_SUSPENDED" ? "resume" : "refuse";
+}
+
+function cannotWake(record: SandboxRecord): ClocheError {
+  const why = record.errorMessage === "" ? "" : `: ${record.errorMessage}`;
+  return new ClocheError("unavailable", `sandbox ${JSON.stringify(record.id)} is in ${record.state}${why}`);
+}

@@ -1,0 +1,26 @@
+/** The storage that the fake hosts of a cluster share: images of suspended machines, and checkpoints. */
+import { create } from "@bufbuild/protobuf";
+import { type HostCheckpoint, type StoredImage, StoredImageSchema } from "@cloche/protocol/host";
+
+export class FakeStorage {
+  readonly checkpoints: HostCheckpoint[] = [];
+  /** What was in the memory of the machine that was suspended, by the image's key; empty: it was suspended without. */
+  readonly images = new Map<string, string>();
+  readonly #classes = new Map<string, string>();
+  #made = 0;
+
+  /** Of the CPU that its memory was saved on. */
+  classOf(key: string): string {
+    return this.#classes.get(key) ?? "";
+  }
+
+  /** Puts an image there, and answers what names it. */
+  store(sandboxId: string, memory: string, cpuClass: string): StoredImage {
+    this.#made += 1;
+    const key = `${sandboxId}-${this.#made}`;
+    this.images.set(key, memory);
+    this.#classes.set(key, memory === "" ? "" : cpuClass);
+    const packs = [{ id: `pack-${this.#made}`, bytes: 1_000 }];
+    return create(StoredImageSchema, { key, cpuClass: this.classOf(key), bytes: 1_000, packs });
+  }
+}
