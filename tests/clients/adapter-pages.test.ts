@@ -52,12 +52,15 @@ beforeAll(async () => {
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
+/** A framework may keep a program alive. What a block disposes of at its end is deleted before. */
+const soon = "setTimeout(() => process.exit(0), 5_000).unref();";
+
 /** What a block of the page prints, between what it takes for granted and what looks at its effect. */
 async function run(name: string, before: string, code: string, after: string): Promise<string> {
   const { PATH } = process.env;
   const env = { PATH, HOME: folder, CLOCHE_URL: target.gatewayUrl, CLOCHE_API_KEY: target.apiKey };
   const program = join(folder, `${name}.mjs`);
-  writeFileSync(program, `${before}\n${code}\n${after}\nprocess.exit(0);`);
+  writeFileSync(program, `${before}\n${code}\n${after}\n${soon}`);
   return succeeded(process.execPath, [program], { env, cwd: folder });
 }
 
