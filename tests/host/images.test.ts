@@ -135,3 +135,22 @@ it("an image that this gVisor cannot restore starts from its disk, with its word
   await there.client.resumeMachine({ sandboxId: id });
   expect(await there.exec(id, "cat", "/root/mine")).toBe("mine");
 });
+
+it("a checkpoint of one host is found, listed, seeded from and dropped on the other", async () => {
+  const source = here.spec();
+  await here.client.createMachine({ spec: source });
+  await here.exec(source.sandboxId, "sh", "-c", "echo saved > /root/note; sync");
+  const made = await here.checkpoint(source.sandboxId, "POST", "/v1/checkpoint", { name: "c" });
+  const id = String(made.body["checkpoint_id"]);
+  const { teamId } = source;
+  const visible = async (): Promise<boolean> => {
+    const { checkpoints } = await there.client.listCheckpoints({ teamId });
+    return checkpoints.some((one) => one.id === id && one.visible);
+  };
+  await expect.poll(visible, { timeout: 60_000, interval: 50 }).toBe(true);
+  const clone = await there.create({ checkpointId: id });
+  expect(await there.exec(clone.sandboxId, "cat", "/root/note")).toBe("saved");
+  await there.client.deleteCheckpoint({ teamId, id });
+  expect((await here.client.listCheckpoints({ teamId, id })).checkpoints).toEqual([]);
+  await expect(here.create({ checkpointId: id })).rejects.toThrow(/does not exist/);
+});

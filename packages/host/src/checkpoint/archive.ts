@@ -28,6 +28,8 @@ import {
 
 const packBytes = 32 * 1024 * 1024;
 const chunksAtOnce = 4;
+/** A fetch waits for the store more than for the processor. */
+const readsAtOnce = 16;
 /** A pack, or a template's manifest, that nobody names is left alone for so long after it was written. */
 export const unnamedKeptMs = 24 * 3_600_000;
 const compressionLevel = 1;
@@ -165,10 +167,10 @@ export class CheckpointArchive {
       const due = manifest.chunks.flatMap((chunk, index) =>
         isAlike(chunk?.sha256, known?.hashes[index]) ? [] : [{ chunk, index }],
       );
-      for (let at = 0; at < due.length; at += chunksAtOnce) {
+      for (let at = 0; at < due.length; at += readsAtOnce) {
         signal?.throwIfAborted();
         await Promise.all(
-          due.slice(at, at + chunksAtOnce).map(async ({ chunk, index }) => {
+          due.slice(at, at + readsAtOnce).map(async ({ chunk, index }) => {
             const raw =
               chunk === undefined
                 ? zeros.subarray(0, Math.min(chunkBytes, bytes - index * chunkBytes))

@@ -28,10 +28,11 @@ import {
   newCheckpointId,
   type RandomBytes,
 } from "@cloche/protocol";
-import type { BaseOfCheckpoint, CheckpointArchive } from "./archive.ts";
+import type { CheckpointArchive } from "./archive.ts";
 import type { CheckpointInfo } from "./checkpoint-info.ts";
 import type { CheckpointNames, NamedCheckpoint } from "./checkpoint-names.ts";
 import type { CheckpointHeader, Manifest, PackReference } from "./manifest.ts";
+import { CheckpointWriter } from "./checkpoint-writer.ts";
 import { ManifestNames } from "./manifest-names.ts";
 import { type DiskTemplate, TemplateBases } from "./template-bases.ts";
 
@@ -86,6 +87,7 @@ export class CheckpointCatalogue {
   readonly #stopping = new AbortController();
   readonly #templates: TemplateBases;
   readonly #manifests: ManifestNames;
+  readonly #writer: CheckpointWriter;
   #uploads: Promise<void> = Promise.resolve();
   /** Who waits for a checkpoint to be in storage, by its id. */
   readonly #waiting = new Map<string, Set<() => void>>();
@@ -93,6 +95,7 @@ export class CheckpointCatalogue {
   constructor(options: CheckpointOptions) {
     this.#options = options;
     this.#templates = new TemplateBases({ ...options, signal: this.#stopping.signal });
+    this.#writer = new CheckpointWriter({ ...options, templates: this.#templates });
     this.#manifests = new ManifestNames({
       ...options,
       templates: this.#templates,
@@ -351,19 +354,12 @@ export class CheckpointCatalogue {
     await this.#evict();
   }
 
-  /** Into storage, and named where names are. Answers its packs. */
   async #write(info: CheckpointInfo, signal: AbortSignal): Promise<PackReference[]> {
-    const { archive, names } = this.#options;
-    const { visible: _, local: _local, parent: _parent, deleted: _deleted, packs: _packs, ...header } = info;
-    const base = await this.#baseOf(info);
+    const parent = await this.#parentOf(info);
     try {
-      const image = join(this.#folder(info.id), "disk.img");
-      const { packs } = await archive.write(header, image, base.base, signal);
-      signal.throwIfAborted();
-      await names?.name({ header, packs });
-      return packs;
+      return await this.#writer.write(info, join(this.#folder(info.id), "disk.img"), parent, signal);
     } finally {
-      base.release();
+      parent?.release();
     }
   }
 
@@ -385,39 +381,13 @@ export class CheckpointCatalogue {
     return () => clearInterval(timer);
   }
 
-  /** The nearest image on the pool whose manifest is in storage: the parent's, else the template's. */
-  async #baseOf(info: CheckpointInfo): Promise<{ base: BaseOfCheckpoint | undefined; release: () => void }> {
-    const parent = this.#entries.get(info.parent);
-    if (parent?.info.visible && parent.info.local && !parent.info.deleted) {
-      const leased = await this.#leaseOf(parent.info);
-      const manifest = leased && (await this.#options.archive.read(parent.info.id).catch(() => undefined));
-      if (leased && manifest !== undefined && (await this.#holds(info, manifest)))
-        return { base: { image: leased.image, manifest }, release: leased.release };
-      leased?.release();
-    }
-    const base = await this.#templates.of(info.disk_mb);
-    if (await this.#holds(info, base.manifest)) return { base, release: () => undefined };
-    this.#templates.forget(info.disk_mb);
-    throw new ClocheError("unavailable", "the template in storage was swept: it is stored again");
-  }
-
-  /** Undefined: it was dropped, on another host too. */
-  async #leaseOf(info: CheckpointInfo): Promise<LeasedImage | undefined> {
-    if (this.#options.names === undefined) return await this.lease(info.team_id, info.id);
-    return await this.lease(info.team_id, info.id).catch(() => undefined);
-  }
-
-  /** Whether the upload may inherit the packs of `base`, which are not swept from now on. */
-  async #holds({ id }: CheckpointInfo, base: Manifest): Promise<boolean> {
-    const { names } = this.#options;
-    if (names === undefined) return true;
-    try {
-      await names.hold({ name: `checkpoints/${id}`, inherited: base.packs });
-      return true;
-    } catch (error) {
-      if (ClocheError.from(error).code === "failed_precondition") return false;
-      throw error;
-    }
+  /** On the pool and in storage; undefined: there is none, or it was dropped on another host meanwhile. */
+  async #parentOf({ parent }: CheckpointInfo): Promise<(LeasedImage & { id: string }) | undefined> {
+    const known = this.#entries.get(parent)?.info;
+    if (!known?.visible || !known.local || known.deleted) return undefined;
+    const leasing = this.lease(known.team_id, parent);
+    const leased = await (this.#options.names === undefined ? leasing : leasing.catch(() => undefined));
+    return leased && { ...leased, id: parent };
   }
 
   async #fetch(entry: Entry): Promise<void> {

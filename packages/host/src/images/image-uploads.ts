@@ -9,6 +9,7 @@
  * the record; every suspended machine without it is uploaded after a start.
  */
 import { type Clock, type Log, Turns } from "@cloche/base";
+import { defaults } from "@cloche/protocol";
 import { MachineEvent_Kind, MachinePhase } from "@cloche/protocol/host";
 import { ImageMismatchError, snapshotDisk } from "../drivers/driver.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
@@ -47,6 +48,11 @@ export class ImageUploads {
   }
 
   start(): void {
+    const { images, log } = this.#parts;
+    // So that the first import need not wait for it.
+    void images
+      .warm(defaults.diskMb)
+      .catch((err: unknown) => log.warn({ err }, "the template could not be read"));
     this.#following = this.#follow();
   }
 

@@ -153,6 +153,11 @@ export class StoredImages {
     return await this.#options.archive.write(header, path, base, signal);
   }
 
+  /** Reads what this host's template of that size has, which fetches need not carry. */
+  async warm(diskMb: number): Promise<void> {
+    await this.#options.templates.local(diskMb);
+  }
+
   /** Throws failed_precondition where there is none of that key, or it is damaged. */
   async open(key: string): Promise<ImageDescription> {
     if (!isImageKey(key)) throw new ClocheError("invalid_argument", "image_key is no key of an image");
