@@ -259,8 +259,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
       known.flatMap((manifest) => (manifest?.packs ?? []).map(({ id }) => `packs/${id}`)),
     );
     const packs = left.filter((key) => key.startsWith("packs/"));
-    // A template that two stored at once has the packs of both.
-    expect(packs.filter((key) => !needed.has(key)).length).toBeLessThanOrEqual(2);
+    expect(packs.filter((key) => !needed.has(key))).toEqual([]);
     for (const key of needed) expect(packs).toContain(key);
     for (const { catalogue } of hosts) await catalogue.stop();
   });

@@ -150,6 +150,14 @@ describe.each(databaseKinds)("on $name", (kind) => {
       expect(await unnamed("p")).toEqual(["packs/pack-p"]);
     });
 
+    it("of a template that is stored anew is garbage, unless a checkpoint has inherited it", async () => {
+      const template = { isShared: true };
+      await hold("checkpoints/template-t-1", { own: ["s", "t"] }, template);
+      await named(["s"], ["s", "t"]);
+      await hold("checkpoints/template-t-1", { own: ["u"] }, { ...template, hostId: "host-2" });
+      expect(await unnamed("s", "t", "u")).toEqual(["packs/pack-t"]);
+    });
+
     it("of a hold that was left alone for too long is garbage", async () => {
       const id = newCheckpointId(randomBytes);
       await hold(`checkpoints/${id}`, { own: ["p"] });
@@ -212,7 +220,7 @@ describe.each(databaseKinds)("on $name", (kind) => {
   it("of many holds and drops at once nothing that is held becomes garbage", {
     timeout: 60_000,
   }, async () => {
-    for (let round = 0; round < 12; round += 1) {
+    for (let round = 0; round < 20; round += 1) {
       const base = await named([`b${round}`, `c${round}`]);
       const ids = Array.from({ length: 6 }, () => newCheckpointId(randomBytes));
       const inherited = [`b${round}`, `c${round}`];
@@ -227,6 +235,8 @@ describe.each(databaseKinds)("on $name", (kind) => {
       expect(await unnamed(...inherited)).toEqual(
         held.length > 0 ? [] : inherited.map((id) => `packs/pack-${id}`),
       );
+      const gone = await garbage();
+      if (held.length > 0) for (const id of inherited) expect(gone).not.toContain(`packs/pack-${id}`);
       for (const id of held) {
         await db.storedNames.nameCheckpoint("host-1", checkpoint(id, inherited));
         expect(idsOf((await db.storedNames.checkpoint("team-a", id))?.packs ?? [])).toEqual(

@@ -62,6 +62,8 @@ export class StoredNames {
         .onConflict((conflict) => conflict.column("name").doUpdateSet(keep))
         .execute();
       await addPacks(tx, name, [...inherited, ...own]);
+      // Stored anew: what it had before is its no longer.
+      if (isShared && own.length > 0) await keepPacks(tx, name, own);
       await tx.deleteFrom("storage_garbage").where("key", "=", name).execute();
     });
   }

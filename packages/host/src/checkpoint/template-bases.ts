@@ -12,7 +12,7 @@ import { rfc3339 } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive, LocalImage } from "./archive.ts";
 import type { CheckpointNames } from "./checkpoint-names.ts";
-import type { CheckpointHeader, Manifest } from "./manifest.ts";
+import { type CheckpointHeader, type Manifest, ManifestError } from "./manifest.ts";
 
 /** Ids of templates' manifests begin so; checkpoints' do not (isCheckpointId). */
 export const TEMPLATE = "template-";
@@ -81,7 +81,10 @@ export class TemplateBases {
     const local = await this.local(diskMb);
     const name = local === undefined ? template.name : digestOf(local);
     const id = `${TEMPLATE}${name}-${diskMb}`;
-    const known = await archive.read(id).catch(() => undefined);
+    const known = await archive.read(id).catch((error: unknown) => {
+      // In a cluster one that could only not be read now is not stored anew, beside that of the others.
+      if (names !== undefined && !(error instanceof ManifestError)) throw error;
+    });
     if (known !== undefined && (await this.#isStillNamed(known))) return { image, manifest: known };
     const header: CheckpointHeader = {
       id,
