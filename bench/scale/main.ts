@@ -141,8 +141,14 @@ async function run(url: string): Promise<void> {
 }
 
 const postgres = await startPostgres();
+const stopped = new Promise<never>((_resolve, reject) => {
+  for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => reject(new Error(signal)));
+});
 try {
-  await run(await postgres.newDatabase());
+  const running = run(await postgres.newDatabase());
+  // Once it is stopped, its parts end under it.
+  running.catch(() => undefined);
+  await Promise.race([running, stopped]);
 } finally {
   for (const child of children) child.kill("SIGKILL");
   await postgres.stop();
