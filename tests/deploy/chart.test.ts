@@ -62,6 +62,12 @@ describe.each(Object.entries(values))("with the %s values", (name, file) => {
     expect(accounts.map((one) => one.automountServiceAccountToken)).toEqual([false, false, false]);
   });
 
+  it("lets gateways and edges be left before they refuse", async () => {
+    const deployments = (await rendered(file)).filter(({ kind }) => kind === "Deployment");
+    const sleeps = deployments.map(({ spec }) => spec.template.spec.containers[0].lifecycle.preStop.sleep);
+    expect(sleeps).toEqual([{ seconds: 5 }, { seconds: 5 }]);
+  });
+
   it("gives the host's pod what its machines need to outlive it", async () => {
     const { spec } = (await rendered(file)).find(({ kind }) => kind === "DaemonSet") as Manifest;
     const home = (parse(readFileSync(file, "utf8")) as { host?: { home: string } }).host?.home;
