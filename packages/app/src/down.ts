@@ -9,10 +9,13 @@ import { terminalProgress } from "./progress.ts";
 import { isOfRole, readStatus } from "./status-file.ts";
 
 export async function down(config: Config): Promise<void> {
-  const pid = (await readStatus(config.home))?.pid ?? 0;
+  const before = await readStatus(config.home);
   if (await requestStop(config.home)) {
-    await whenGone(pid);
-    console.error("stopped; running sandboxes are suspended and come back with the next start");
+    await whenGone(before?.pid ?? 0);
+    const hasMachines = before === undefined || !isOfRole(before) || before.role === "host";
+    console.error(
+      hasMachines ? "stopped; running sandboxes are suspended and come back with the next start" : "stopped",
+    );
     return;
   }
   const status = await readStatus(config.home);
