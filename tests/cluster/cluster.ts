@@ -69,6 +69,16 @@ export class Cluster {
     return (await client.gateway<{ sandbox: Seen }>("GetSandbox", { id })).sandbox;
   }
 
+  /** Waits until the checkpoint is whole in storage. */
+  async visible(checkpoint: string): Promise<void> {
+    const look = async () => {
+      type List = { checkpoints: { id: string; visible: boolean }[] };
+      const { checkpoints } = await this.client.gateway<List>("ListCheckpoints", {});
+      return checkpoints.find(({ id }) => id === checkpoint)?.visible ?? false;
+    };
+    expect(await eventually(look, Boolean, 60_000)).toBe(true);
+  }
+
   async close(): Promise<void> {
     for (const client of this.clients) await client.close();
   }
