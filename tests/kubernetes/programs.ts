@@ -110,7 +110,7 @@ async function ownMainModule(
   const { Dir: source } = JSON.parse(await go(["mod", "download", "-json", wanted])) as { Dir: string };
   const published = `v0.${KUBERNETES.replace(/^1\./, "")}`;
   const text = (await readFile(join(source, "go.mod"), "utf8"))
-    .replace(/^module .*/, "module cloche.test/kubernetes")
+    .replace(/^module .*/m, "module cloche.test/kubernetes")
     .replaceAll(/^(\s*k8s\.io\/[a-z-]+ )v0\.0\.0(?=\s|$)/gm, `$1${published}`)
     .replaceAll(/=> \.\/staging\/src\/(k8s\.io\/[a-z-]+)/g, `=> $1 ${published}`);
   await writeFile(join(folder, "go.mod"), `${text}\nrequire k8s.io/kubernetes v${KUBERNETES}\n`);
