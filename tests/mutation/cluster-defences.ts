@@ -26,6 +26,24 @@ const uploads = { project: "unit", test: "packages/host/src/images/image-uploads
 
 export const clusterDefences: readonly Defence[] = [
   {
+    what: "nobody joins under the id of another",
+    file: "packages/trust/src/cluster-service.ts",
+    find: "if (!(await members.mayHave({ role: shown, id }, key, nowMs()))) throw taken(shown, id);",
+    replace: "",
+    project: "unit",
+    test: "packages/trust/src/cluster-port.test.ts",
+    named: "takes no id that another key has",
+  },
+  {
+    what: "whose id another has since renews no certificate",
+    file: "packages/trust/src/cluster-service.ts",
+    find: "if (!(await members.take(caller, key, nowMs(), nowMs() + certificateMs))) throw stranger();",
+    replace: "",
+    project: "unit",
+    test: "packages/trust/src/cluster-port.test.ts",
+    named: "takes no id that another key has",
+  },
+  {
     what: "each of several gateways allows its part of the calls a second",
     file: "packages/gateway/src/http/call-limits.ts",
     find: "this.#rate.take(actor, gateways)",

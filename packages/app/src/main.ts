@@ -5,7 +5,7 @@ import { AlreadyRunning } from "./control-socket.ts";
 import { printStatus } from "./status.ts";
 
 const usage = `usage: up [--detach] | down | status [--json] | rotate-signing-key [--json] | prune-cache [--json] | update [--check] [--json] | take-over [--force] | backup <folder> | restore-backup <folder>
-       gateway | edge | host [--detach] | join-token <host|edge> [--reusable] [--hours N] [--json] | hosts [--json] | cordon | uncordon | drain <host id>
+       gateway | edge | host [--detach] | join-token <host|edge> [--reusable] [--hours N] [--json] | hosts [--json] | cordon | uncordon | drain <host id> | forget <host|edge>/<id>
   up        set up what is missing, then serve until stopped; --detach returns when ready
   down      stop the service; running sandboxes are suspended and come back with the next start
   status    what runs and where; --json prints one JSON object
@@ -20,7 +20,8 @@ Of a cluster (docs/clusters.md):
   gateway, edge, host  serve as one part of it until stopped; --detach returns when ready
   join-token  prints what brings a new host or edge in, once; --reusable: any number of them; --hours: how long (1; reusable: 8760)
   hosts     the hosts, their states and their memory
-  cordon, uncordon, drain  a host takes no new sandboxes; takes them again; takes none and moves those it has`;
+  cordon, uncordon, drain  a host takes no new sandboxes; takes them again; takes none and moves those it has
+  forget    another computer may join under that id: the one that had it is gone for good`;
 
 /** Errors whose message says all that an operator needs; of others the stack is shown. */
 const toldByMessage = new Set(["ClocheError", "SetupError", "StartFailed"]);
@@ -28,7 +29,15 @@ const toldByMessage = new Set(["ClocheError", "SetupError", "StartFailed"]);
 const exitCodes = { failure: 1, usage: 2, notRunning: 3, old: 100 } as const;
 
 /** Commands whose first word is what they are for. */
-const takesName = new Set(["backup", "restore-backup", "join-token", "cordon", "uncordon", "drain"]);
+const takesName = new Set([
+  "backup",
+  "restore-backup",
+  "join-token",
+  "cordon",
+  "uncordon",
+  "drain",
+  "forget",
+]);
 const flags = new Set(["--detach", "--json", "--no-banner", "--force", "--check", "--reusable"]);
 const hoursMax = 8_760;
 
@@ -128,6 +137,9 @@ async function ofCluster(
     }
     case "hosts":
       await (await import("./cluster/operator-commands.ts")).printHosts(config, has("--json"));
+      return 0;
+    case "forget":
+      await (await import("./cluster/operator-commands.ts")).forgetMember(config, name);
       return 0;
     case "cordon":
     case "uncordon":

@@ -97,6 +97,7 @@ const others: Record<string, string> = {
   cordon: "the service's machine",
   uncordon: "the service's machine",
   drain: "the service's machine",
+  forget: "the service's machine",
   "backup create": "the service's machine",
   "backup restore": "the service's machine",
 };

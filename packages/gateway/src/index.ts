@@ -1,6 +1,7 @@
 export { type Database, openPostgres, openSqlite } from "./database/database.ts";
 export { schemaVersion } from "./database/migrations.ts";
 export { checkSqlite, copySqlite } from "./database/sqlite-copy.ts";
+export type { Secret } from "./database/secrets.ts";
 export type { Team } from "./database/teams.ts";
 export { createGateway, type Gateway, type GatewayConfig, type GatewayOptions } from "./gateway.ts";
 export type { HostConnection, HostConnector } from "./hosts/fleet-host.ts";

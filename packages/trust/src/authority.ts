@@ -3,7 +3,7 @@
  * first gateway of all puts it. It signs for a role and an id that the caller has settled: of a request only the key counts.
  */
 import "reflect-metadata"; // x509 needs it loaded first
-import { createPrivateKey, createPublicKey, webcrypto } from "node:crypto";
+import { createHash, createPrivateKey, createPublicKey, webcrypto } from "node:crypto";
 import * as x509 from "@peculiar/x509";
 import { type Identity, uriOf } from "./identity.ts";
 import { seal, unseal } from "./seal.ts";
@@ -12,7 +12,7 @@ const dayMs = 86_400_000;
 const authorityDays = 3_650;
 /** A clock that is a little behind takes a fresh certificate all the same. */
 const backdateMs = 300_000;
-const certificateMs = 7 * dayMs;
+export const certificateMs = 7 * dayMs;
 const name = "cluster-authority";
 const keyAlgorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as const;
 
@@ -106,6 +106,12 @@ export async function requestCertificate(known?: string): Promise<{ key: string;
   });
   const der = await webcrypto.subtle.exportKey("pkcs8", keys.privateKey);
   return { key: `${x509.PemConverter.encode(der, "PRIVATE KEY")}\n`, request: request.toString("pem") };
+}
+
+/** SHA-256 of the public key of a request, hex: who it is that asks. */
+export async function keyOfRequest(request: string): Promise<string> {
+  const { publicKey } = await checkRequest(request);
+  return createHash("sha256").update(Buffer.from(publicKey.rawData)).digest("hex");
 }
 
 /** JSON of certificate (PEM) and key (PKCS#8, base64). */

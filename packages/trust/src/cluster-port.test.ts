@@ -9,6 +9,7 @@ import { ClusterService, HostRegistryService } from "@cloche/protocol/host-regis
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
 import { ClusterPort } from "./cluster-port.ts";
+import { requestCertificate } from "./authority.ts";
 import { openCredentials } from "./credential-files.ts";
 import type { Identity } from "./identity.ts";
 import { KeptCredentials } from "./kept-credentials.ts";
@@ -151,7 +152,7 @@ describe("a port of several protocols", () => {
 describe("a newcomer", () => {
   const placeOf = (name: string, token: string, address = gateway.address) => ({
     folder: joinPath(folder, name),
-    identity: hostIdentity,
+    identity: { role: "host", id: `h-${name}` } as Identity,
     gateways: [address],
     token,
     nowMs: Date.now(),
@@ -160,14 +161,14 @@ describe("a newcomer", () => {
   it("joins with a token, once, and finds its credentials at the next start", async () => {
     const token = installation.tokens.issue("host", 60_000, Date.now());
     const joined = await openCredentials(placeOf("a", token));
-    expect(new X509Certificate(joined.cert).subjectAltName).toBe("URI:cloche://host/h-1");
+    expect(new X509Certificate(joined.cert).subjectAltName).toBe("URI:cloche://host/h-a");
     expect(await openCredentials(placeOf("a", ""))).toEqual(joined);
     expect(await openCredentials(placeOf("a", token))).toEqual(joined);
     await expect(openCredentials(placeOf("b", token))).rejects.toMatchObject({ code: "unauthenticated" });
     const renewed = { ...placeOf("a", ""), nowMs: Date.now() + 8 * 86_400_000 };
     await expect(openCredentials(renewed)).rejects.toThrow(/certificate is over.*join-token host/);
     await expect(openCredentials({ ...placeOf("a", ""), identity: edgeIdentity })).rejects.toThrow(
-      /of host h-1/,
+      /of host h-a/,
     );
   });
 
@@ -184,13 +185,43 @@ describe("a newcomer", () => {
     await expect(openCredentials(placeOf("e", altered))).rejects.toMatchObject({ code: "unauthenticated" });
   });
 
+  it("takes no id that another key has, until that one is forgotten", async () => {
+    const token = installation.tokens.issue("host", 60_000, Date.now(), true);
+    const identity = { role: "host", id: "h-taken" } as const;
+    const rightful = await openCredentials({ ...placeOf("rightful", token), identity });
+    const intruder = { ...placeOf("intruder", token), identity };
+    await expect(openCredentials(intruder)).rejects.toThrow(
+      /h-taken belongs to another host.*forget host\/h-taken/,
+    );
+    const once = installation.tokens.issue("host", 60_000, Date.now());
+    await expect(openCredentials({ ...intruder, token: once })).rejects.toMatchObject({
+      code: "already_exists",
+    });
+    // The token was not used up by it.
+    await openCredentials(placeOf("h", once));
+    // Its answer was lost: it tries again with its key.
+    await rm(joinPath(folder, "rightful", "cert.pem"));
+    const again = await openCredentials({ ...placeOf("rightful", token), identity });
+    expect(again.key).toBe(rightful.key);
+
+    installation.members.delete("cloche://host/h-taken");
+    await openCredentials(intruder);
+    const renewal = connectTo(gateway.address, { role: "gateway" }, () => rightful);
+    const { request } = await requestCertificate(rightful.key);
+    const renewed = createClient(ClusterService, renewal.transport).renewCertificate({
+      certificateRequest: request,
+    });
+    await expect(renewed).rejects.toMatchObject({ code: Code.PermissionDenied });
+    renewal.close();
+  });
+
   it("sends its token to no gateway of another authority than the token names", async () => {
     const other = await TestInstallation.open();
     const token = new JoinTokens(secret, other.authority.certificate).issue("host", 60_000, Date.now());
     // The gateway would take it: both have one secret here.
     const problem = await openCredentials(placeOf("f", token)).catch((error: Error) => error.message);
     expect(problem).toContain("nothing was sent to it");
-    expect(await readdir(folder)).not.toContain("f");
+    expect(await readdir(joinPath(folder, "f"))).toEqual(["key.pem"]);
   });
 
   it("is told when its token is for another role", async () => {

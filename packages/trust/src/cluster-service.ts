@@ -3,15 +3,24 @@ import { ClocheError } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import type { ClusterService } from "@cloche/protocol/host-registry";
 import { ConnectError, type ServiceImpl } from "@connectrpc/connect";
-import { type Authority, checkRequest } from "./authority.ts";
-import { uriOf } from "./identity.ts";
+import { type Authority, certificateMs, keyOfRequest } from "./authority.ts";
+import { type Identity, uriOf } from "./identity.ts";
 import type { JoinTokens, UseOnce } from "./join-token.ts";
 import { callerOf } from "./rpc-server.ts";
+
+/** Whose each id of a cluster is: the key's that joined under it, for as long as its certificate is good. */
+export interface Members {
+  /** Whether nobody else's key has the id at `nowMs`. `key`: SHA-256, hex. */
+  mayHave(identity: Identity, key: string, nowMs: number): Promise<boolean>;
+  /** The id is the key's until then. False: it is another's. Of two at once one gets true. */
+  take(identity: Identity, key: string, nowMs: number, untilMs: number): Promise<boolean>;
+}
 
 export interface ClusterServiceNeeds {
   authority: Authority;
   tokens: JoinTokens;
   useOnce: UseOnce;
+  members: Members;
   /** What edges serve clients with, PEM: the certificate with its chain, its key, and what clients trust. */
   edgeCertificate(): Promise<{ certificate: string; key: string; authority: string }>;
   nowMs(): number;
@@ -20,16 +29,19 @@ export interface ClusterServiceNeeds {
 }
 
 export function clusterService(needs: ClusterServiceNeeds): ServiceImpl<typeof ClusterService> {
-  const { authority, tokens, useOnce, nowMs } = needs;
+  const { authority, tokens, useOnce, members, nowMs } = needs;
   return {
     join: ({ token, id, certificateRequest }) =>
       answering(async () => {
         // A token is not used up by a request that could not be answered.
-        await checked(async () => {
+        const key = await checked(async () => {
           uriOf({ role: "host", id });
-          await checkRequest(certificateRequest);
+          return await keyOfRequest(certificateRequest);
         });
+        const shown = tokens.roleOf(token, nowMs());
+        if (!(await members.mayHave({ role: shown, id }, key, nowMs()))) throw taken(shown, id);
         const role = await tokens.redeem(token, nowMs(), useOnce);
+        if (!(await members.take({ role, id }, key, nowMs(), nowMs() + certificateMs))) throw taken(role, id);
         const certificate = await authority.issue({ role, id }, certificateRequest, nowMs());
         needs.joined(role, id);
         return { certificate, authority: authority.certificate };
@@ -39,7 +51,9 @@ export function clusterService(needs: ClusterServiceNeeds): ServiceImpl<typeof C
       answering(async () => {
         const caller = callerOf(context);
         if (caller === undefined) throw stranger();
-        await checked(() => checkRequest(certificateRequest));
+        const key = await checked(() => keyOfRequest(certificateRequest));
+        // One that was forgotten, and whose id another has since, is no part of the cluster any more.
+        if (!(await members.take(caller, key, nowMs(), nowMs() + certificateMs))) throw stranger();
         return { certificate: await authority.issue(caller, certificateRequest, nowMs()) };
       }),
 
@@ -54,9 +68,16 @@ export function clusterService(needs: ClusterServiceNeeds): ServiceImpl<typeof C
 const stranger = (): ClocheError =>
   new ClocheError("permission_denied", "the caller's certificate does not allow this call");
 
-async function checked(check: () => Promise<unknown>): Promise<void> {
+const taken = (role: string, id: string): ClocheError =>
+  new ClocheError(
+    "already_exists",
+    `the id ${id} belongs to another ${role}: choose another CLOCHE_NODE_ID, or, where that one is gone for good, run ` +
+      `\`cloche forget ${role}/${id}\` on a gateway first`,
+  );
+
+async function checked<T>(check: () => Promise<T>): Promise<T> {
   try {
-    await check();
+    return await check();
   } catch (cause) {
     throw new ClocheError("invalid_argument", (cause as Error).message, { cause });
   }

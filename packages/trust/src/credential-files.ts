@@ -1,13 +1,14 @@
 /**
  * The credentials of a host or an edge between its starts: `ca.pem`, `key.pem`, `cert.pem` in a folder of its own, 0600.
- * `cert.pem` is written last, so where it fits the key the three are whole.
+ * `key.pem` comes first, before the newcomer joins: the id is that key's from then on, whatever becomes of the answer. `cert.pem`
+ * is written last, so where it fits the key the three are whole.
  */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { mkdir, readFile } from "node:fs/promises";
 import { join as joinPath } from "node:path";
 import { writeDurably } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
-import type { Credentials } from "./authority.ts";
+import { type Credentials, requestCertificate } from "./authority.ts";
 import type { Identity } from "./identity.ts";
 import { isOfToken } from "./join-token.ts";
 import { identityOfCertificate, lifeOf } from "./kept-credentials.ts";
@@ -34,7 +35,7 @@ export async function openCredentials(place: CredentialPlace): Promise<Credentia
       "failed_precondition",
       `the credentials in ${folder} cannot be used: ${problem}. Set CLOCHE_JOIN_TOKEN to what \`cloche join-token ${identity.role}\` prints on a gateway`,
     );
-  const joined = await join(gateways, token, identity.id);
+  const joined = await join(gateways, token, identity.id, await ownKey(folder));
   const given = identityOfCertificate(joined.cert);
   if (given?.role !== identity.role)
     throw new ClocheError(
@@ -48,6 +49,20 @@ export async function openCredentials(place: CredentialPlace): Promise<Credentia
     );
   await writeCredentials(folder, joined);
   return joined;
+}
+
+/** The key in the folder, or a new one that is kept there. */
+async function ownKey(folder: string): Promise<string> {
+  const file = joinPath(folder, "key.pem");
+  const known = await readFile(file, "utf8").catch(() => "");
+  try {
+    return createPrivateKey(known).export({ type: "pkcs8", format: "pem" }) as string;
+  } catch {
+    const { key } = await requestCertificate();
+    await mkdir(folder, { recursive: true, mode: 0o700 });
+    await writeDurably(file, key, 0o600);
+    return key;
+  }
 }
 
 /** Undefined: they are good. */

@@ -1,6 +1,6 @@
 export { Authority, type Credentials, requestCertificate } from "./authority.ts";
 export { ClusterPort, type ClusterPortOptions, type PortProtocol } from "./cluster-port.ts";
-export { clusterService, type ClusterServiceNeeds } from "./cluster-service.ts";
+export { clusterService, type ClusterServiceNeeds, type Members } from "./cluster-service.ts";
 export { openCredentials, writeCredentials } from "./credential-files.ts";
 export { type Identity, identityOf, type Role, roles } from "./identity.ts";
 export { JoinTokens } from "./join-token.ts";

@@ -36,16 +36,26 @@ export class JoinTokens {
 
   /** The role that the token was issued for. Throws `unauthenticated` for one that is altered, over or used. */
   async redeem(token: string, nowMs: number, useOnce: UseOnce): Promise<Role> {
+    const { kind, role, id, untilMs } = this.#read(token, nowMs);
+    if (kind !== reusablePrefix && !(await useOnce(id, untilMs))) throw refused();
+    return role;
+  }
+
+  /** The same, whether it was used or not, and without using it. */
+  roleOf(token: string, nowMs: number): Role {
+    return this.#read(token, nowMs).role;
+  }
+
+  #read(token: string, nowMs: number): { kind: string; role: Role; id: string; untilMs: number } {
     const end = token.lastIndexOf(".");
     const said = token.slice(0, Math.max(0, end));
     const given = Buffer.from(token.slice(end + 1));
     const right = Buffer.from(this.#mac(said));
     if (given.length !== right.length || !timingSafeEqual(given, right)) throw refused();
-    const [kind, role = "", until = "", id = ""] = said.split(".");
+    const [kind = "", role = "", until = "", id = ""] = said.split(".");
     const untilMs = Number(until);
     if (!isRole(role) || !(nowMs < untilMs)) throw refused();
-    if (kind !== reusablePrefix && !(await useOnce(id, untilMs))) throw refused();
-    return role;
+    return { kind, role, id, untilMs };
   }
 
   #mac(said: string): string {

@@ -17,12 +17,20 @@ import { clientSettings } from "./tls-settings.ts";
 const meetMs = 5_000;
 const joinMs = 15_000;
 
-/** Throws `unavailable` when no gateway answers, `unauthenticated` when they refuse the token or have another authority. */
-export async function join(gateways: readonly string[], token: string, id: string): Promise<Credentials> {
+/**
+ * Throws `unavailable` when no gateway answers, `unauthenticated` when they refuse the token or have another authority, and
+ * `already_exists` when the id belongs to another key. `key`: PEM; the same at every try, since the id is its from then on.
+ */
+export async function join(
+  gateways: readonly string[],
+  token: string,
+  id: string,
+  key: string,
+): Promise<Credentials> {
   let away: ClocheError | undefined;
   for (const address of gateways) {
     try {
-      return await joinThrough(address, token, id);
+      return await joinThrough(address, token, id, key);
     } catch (thrown) {
       const error = ClocheError.from(thrown);
       if (error.code !== "unavailable") throw error;
@@ -32,9 +40,9 @@ export async function join(gateways: readonly string[], token: string, id: strin
   throw away ?? new ClocheError("failed_precondition", "no gateway is named");
 }
 
-async function joinThrough(address: string, token: string, id: string): Promise<Credentials> {
+async function joinThrough(address: string, token: string, id: string, ownKey: string): Promise<Credentials> {
   const ca = await authorityOf(address, token);
-  const { key, request } = await requestCertificate();
+  const { key, request } = await requestCertificate(ownKey);
   // A gateway's certificate of this authority, as everywhere; none of its own yet.
   const {
     cert: _cert,
@@ -53,6 +61,7 @@ async function joinThrough(address: string, token: string, id: string): Promise<
     const { code, rawMessage } = ConnectError.from(thrown);
     if (code === Code.Unauthenticated)
       throw new ClocheError("unauthenticated", rawMessage, { cause: thrown });
+    if (code === Code.AlreadyExists) throw new ClocheError("already_exists", rawMessage, { cause: thrown });
     if (code === Code.InvalidArgument)
       throw new ClocheError("invalid_argument", rawMessage, { cause: thrown });
     throw new ClocheError("unavailable", `the gateway at ${address} does not answer`, { cause: thrown });

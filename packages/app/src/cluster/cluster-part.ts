@@ -1,12 +1,13 @@
 /** What every gateway of a cluster, and every command for its operator, opens first: the shared secrets and the authority. */
 import { type Clock, type Config, type Log, systemClock } from "@cloche/base";
-import type { Database } from "@cloche/gateway";
+import type { Database, Secret } from "@cloche/gateway";
 import {
   Authority,
   type Credentials,
   type Identity,
   JoinTokens,
   KeptCredentials,
+  type Members,
   requestCertificate,
 } from "@cloche/trust";
 import type { Stops } from "../parts/stops.ts";
@@ -45,6 +46,39 @@ export async function ownCredentials(
   kept.start();
   stops.add("certificate", () => kept.close());
   return kept;
+}
+
+const memberPrefix = "member/";
+
+/** Whose each id is, in the table of secrets: the SHA-256 of a key, and until when. */
+export function membersIn(
+  secrets: Database["secrets"],
+): Members & { forget(identity: Identity): Promise<boolean> } {
+  const nameOf = ({ role, id }: Identity): string => `${memberPrefix}${role}/${id}`;
+  const find = async (identity: Identity): Promise<Secret | undefined> =>
+    (await secrets.list(nameOf(identity))).find(({ name }) => name === nameOf(identity));
+  const isFor = (found: Secret, key: string, nowMs: number): boolean => {
+    const [known, until] = found.value.split(" ");
+    return known === key || Number(until) < nowMs;
+  };
+  return {
+    async mayHave(identity, key, nowMs) {
+      const found = await find(identity);
+      return found === undefined || isFor(found, key, nowMs);
+    },
+    async take(identity, key, nowMs, untilMs) {
+      const value = `${key} ${untilMs}`;
+      if (await secrets.add(nameOf(identity), value)) return true;
+      const found = await find(identity);
+      return found !== undefined && isFor(found, key, nowMs) && (await secrets.replace(found, value));
+    },
+    /** False: nobody had it. */
+    async forget(identity) {
+      if ((await find(identity)) === undefined) return false;
+      await secrets.remove(nameOf(identity));
+      return true;
+    },
+  };
 }
 
 const usedPrefix = "used-join-token/";

@@ -3,7 +3,7 @@ import { type Config, ConfigError, rfc3339, silentLog, systemClock } from "@cloc
 import { type Database, HostDirectory } from "@cloche/gateway";
 import { openPlaces } from "../places.ts";
 import { checkRole } from "../roles/role-settings.ts";
-import { openCluster } from "./cluster-part.ts";
+import { membersIn, openCluster } from "./cluster-part.ts";
 
 const hourMs = 3_600_000;
 /** Pods without a disk of their own join anew for as long as they are replaced. */
@@ -84,6 +84,21 @@ export async function printHosts(config: Config, json: boolean): Promise<void> {
         .join("  ")
         .trimEnd(),
     );
+}
+
+/** Another key may join under the id. */
+export async function forgetMember(config: Config, name: string): Promise<void> {
+  const [role, id = ""] = name.split("/");
+  const known = joining.find((one) => one === role);
+  if (known === undefined)
+    throw new ConfigError(`${name} is no part that joined: name one as host/<id> or edge/<id>`);
+  const wasThere = await withDatabase(config, (database) =>
+    membersIn(database.secrets).forget({ role: known, id }),
+  );
+  if (!wasThere) throw new ConfigError(`no ${known} has joined as ${JSON.stringify(id)}`);
+  console.error(
+    `another computer may join as ${known} ${id}; the certificate that is out is not renewed then`,
+  );
 }
 
 const states = { cordon: "cordoned", uncordon: "open", drain: "draining" } as const;

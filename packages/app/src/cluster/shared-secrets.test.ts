@@ -8,6 +8,8 @@ import { FakeClock } from "@cloche/base/testing";
 import { createGateway, type Database, type HostClient, openSqlite } from "@cloche/gateway";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { SigningKeyFile } from "../setup/signing-keys.ts";
+import type { Identity } from "@cloche/trust";
+import { membersIn } from "./cluster-part.ts";
 import { sharedEdgeCertificate } from "./edge-certificate.ts";
 import { ensureSharedApiKey } from "./shared-api-key.ts";
 import { readSecret, SharedSecrets } from "./shared-secrets.ts";
@@ -37,6 +39,26 @@ describe("the operator's secret", () => {
     await expect(readSecret(file)).rejects.toThrow(/fewer than 32 bytes; make it once with/);
     await writeFile(file, `${"a".repeat(32)}\n`);
     expect(Buffer.from(await readSecret(file)).toString()).toBe("a".repeat(32));
+  });
+});
+
+describe("the ids of members", () => {
+  const host: Identity = { role: "host", id: "h-1" };
+
+  it("belong to the first key of two at once, until its certificate is over or it is forgotten", async () => {
+    const members = membersIn(database.secrets);
+    const taken = await Promise.all(["a", "b"].map((key) => members.take(host, key, 1_000, 2_000)));
+    expect(taken.filter(Boolean)).toHaveLength(1);
+    const [first, second] = taken[0] ? ["a", "b"] : ["b", "a"];
+    expect(await members.mayHave(host, second as string, 1_500)).toBe(false);
+    expect(await members.take(host, first as string, 1_500, 3_000)).toBe(true);
+    expect(await members.take(host, second as string, 2_500, 9_000)).toBe(false);
+    expect(await members.take({ ...host, id: "h-10" }, second as string, 2_500, 9_000)).toBe(true);
+    expect(await members.take({ ...host, role: "edge" }, second as string, 2_500, 9_000)).toBe(true);
+    expect(await members.mayHave(host, second as string, 3_001)).toBe(true);
+    expect(await members.forget(host)).toBe(true);
+    expect(await members.forget(host)).toBe(false);
+    expect(await members.take(host, second as string, 2_500, 9_000)).toBe(true);
   });
 });
 

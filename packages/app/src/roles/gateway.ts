@@ -23,7 +23,13 @@ import {
 } from "@cloche/trust";
 import { createClient } from "@connectrpc/connect";
 import { gatewayUrl, publicDataPlaneUrl } from "../addresses.ts";
-import { type ClusterPart, openCluster, ownCredentials, useTokenOnce } from "../cluster/cluster-part.ts";
+import {
+  type ClusterPart,
+  membersIn,
+  openCluster,
+  ownCredentials,
+  useTokenOnce,
+} from "../cluster/cluster-part.ts";
 import { sharedEdgeCertificate } from "../cluster/edge-certificate.ts";
 import { ensureSharedApiKey } from "../cluster/shared-api-key.ts";
 import { SharedSigningKeys } from "../cluster/shared-signing-keys.ts";
@@ -178,6 +184,7 @@ async function listen(config: Config, needs: PortNeeds): Promise<ClusterPort> {
     authority: cluster.authority,
     tokens: cluster.tokens,
     useOnce: (id, untilMs) => useTokenOnce(database, id, untilMs),
+    members: membersIn(database.secrets),
     edgeCertificate: () => sharedEdgeCertificate(cluster.secrets, config.baseDomain, nowMs()),
     nowMs,
     joined: (role, id) => log.info({ role, id }, "a part has joined the cluster"),

@@ -15,7 +15,7 @@ const orders = {
   drain: "a host of the cluster takes no new sandboxes, and those it has move to others",
 };
 
-/** gateway, edge, host, join-token, hosts, cordon, uncordon, drain: of a cluster, on the computer of the part. */
+/** gateway, edge, host, join-token, hosts, cordon, uncordon, drain, forget: of a cluster, on the computer of the part. */
 export function addClusterCommands(registry: Registry): void {
   const { program } = registry;
   for (const [role, does] of Object.entries(roles))
@@ -52,4 +52,10 @@ export function addClusterCommands(registry: Registry): void {
       .argument("<host>", "its id, as `cloche hosts` shows it")
       .addHelpText("after", `\nExample:\n  cloche ${order} host-1`)
       .action((host: string) => runAndTell(registry, [order, host], { host, done: order }));
+  program
+    .command("forget")
+    .description("another computer may join under the id of one that is gone for good; on a gateway")
+    .argument("<part>", "host/<id> or edge/<id>")
+    .addHelpText("after", "\nExample:\n  cloche forget host/host-1")
+    .action((part: string) => runAndTell(registry, ["forget", part], { part, done: "forget" }));
 }

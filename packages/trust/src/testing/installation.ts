@@ -4,7 +4,7 @@ import { ClusterService, HostRegistryService } from "@cloche/protocol/host-regis
 import { Authority, type Credentials, requestCertificate } from "../authority.ts";
 import { ClusterPort } from "../cluster-port.ts";
 import { clusterService } from "../cluster-service.ts";
-import type { Identity } from "../identity.ts";
+import { type Identity, uriOf } from "../identity.ts";
 import { JoinTokens } from "../join-token.ts";
 import { onlyFor, RpcServer } from "../rpc-server.ts";
 import { openServerSettings } from "../tls-settings.ts";
@@ -25,6 +25,8 @@ export class TestInstallation {
   readonly authority: Authority;
   readonly tokens: JoinTokens;
   readonly #used = new Set<string>();
+  /** By role and id: the key. */
+  readonly members = new Map<string, string>();
 
   private constructor(authority: Authority) {
     this.authority = authority;
@@ -43,11 +45,21 @@ export class TestInstallation {
 
   async gateway(id: string, port = 0): Promise<TestGateway> {
     const renewals: string[] = [];
-    const { authority, tokens } = this;
+    const { authority, tokens, members } = this;
+    const mayHave = async (identity: Identity, key: string): Promise<boolean> =>
+      (members.get(uriOf(identity)) ?? key) === key;
     const service = clusterService({
       authority,
       tokens,
       useOnce: async (token) => this.#used.size !== this.#used.add(token).size,
+      members: {
+        mayHave,
+        async take(identity, key) {
+          if (!(await mayHave(identity, key))) return false;
+          members.set(uriOf(identity), key);
+          return true;
+        },
+      },
       edgeCertificate: async () => edgeCertificate,
       nowMs: () => Date.now(),
       joined: () => undefined,
