@@ -75,7 +75,8 @@ export class OciLayout {
     const temporary = join(this.#dir, "blobs/layer.new");
     const [plain, packed] = [new Measured(), new Measured()];
     const params = { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL };
-    await pipeline(archive, plain, createZstdCompress({ params }), packed, createWriteStream(temporary));
+    const steps = [plain, new EvenPieces(), createZstdCompress({ params }), packed] as const;
+    await pipeline(archive, ...steps, createWriteStream(temporary));
     await rename(temporary, this.#blob(packed.digest));
     return {
       mediaType: `${TYPE}.layer.v1.tar+zstd`,
@@ -149,6 +150,33 @@ class Measured extends Transform {
 
   override _flush(done: () => void): void {
     this.digest = digestOf(this.#hash);
+    done();
+  }
+}
+
+const PIECE_BYTES = 1024 * 1024;
+
+/** Pieces of one size: what the compressor makes of the same bytes depends on how they come. */
+class EvenPieces extends Transform {
+  #parts: Buffer[] = [];
+  #bytes = 0;
+
+  override _transform(chunk: Buffer, _encoding: string, done: () => void): void {
+    this.#parts.push(chunk);
+    this.#bytes += chunk.length;
+    if (this.#bytes >= PIECE_BYTES) {
+      const all = Buffer.concat(this.#parts);
+      let from = 0;
+      for (; all.length - from >= PIECE_BYTES; from += PIECE_BYTES)
+        this.push(all.subarray(from, from + PIECE_BYTES));
+      this.#parts = [all.subarray(from)];
+      this.#bytes = all.length - from;
+    }
+    done();
+  }
+
+  override _flush(done: () => void): void {
+    if (this.#bytes > 0) this.push(Buffer.concat(this.#parts));
     done();
   }
 }

@@ -4,6 +4,7 @@ import { createHash } from "node:crypto";
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { Readable } from "node:stream";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { codeFiles, modulePaths } from "../../deploy/images/contents.ts";
 import { OciLayout } from "../../deploy/images/oci-layout.ts";
@@ -40,6 +41,18 @@ describe("an image", () => {
     const first = await layoutOf("first", ["a", "b"], 1_000_000_000);
     const second = await layoutOf("second", ["b", "a"], 1_700_000_000);
     expect(second).toEqual(first);
+  });
+
+  it("has the same layer however its archive comes", async () => {
+    const bytes = Buffer.alloc(3_000_000, "some words that compress ");
+    const digests: string[] = [];
+    for (const size of [1_000, 65_536, 3_000_000]) {
+      const layout = await OciLayout.open(join(folder, `pieces-${size}`));
+      const count = Math.ceil(bytes.length / size);
+      const pieces = Array.from({ length: count }, (_, i) => bytes.subarray(i * size, (i + 1) * size));
+      digests.push((await layout.layer(Readable.from(pieces))).digest);
+    }
+    expect(new Set(digests).size).toBe(1);
   });
 
   it("names every blob by its SHA-256, down to the layer's archive", async () => {
