@@ -276,6 +276,9 @@ export class Lab {
 
   async #launch(node: string): Promise<void> {
     const place = this.#placeOf(node);
+    const isAnother = this.#state.processes[node] !== undefined && !existsSync(place.home);
+    // A new computer by the name of one that burnt down, as an operator brings it in.
+    if (isAnother && roleOf(node) !== "gateway") await this.command(["forget", `${roleOf(node)}/${node}`]);
     mkdirSync(place.home, { recursive: true, mode: 0o700 });
     const settings = roleSettings(this.#state.places, place);
     const argv = [...this.#network.on(node), "sh", "scripts/run.sh", roleOf(node)];
