@@ -24,7 +24,7 @@ it.each([
     await lab.start(node);
   }
   const report = await load.end();
-  expect(report.failed).toEqual([]);
+  expect(report.failed.join("\n")).toBe("");
   expect(report.asked).toBeGreaterThan(50);
   for (const counter of counters) await counter.expectSame(client);
   for (const { id } of boxes) await client.session.discard(id);

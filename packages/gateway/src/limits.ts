@@ -63,6 +63,8 @@ export const gatewayLimits = {
   drainBatch: 100,
   drainAtOnce: 4,
   drainStoreMs: 600_000,
+  /** What is being answered when a move begins gets so long. */
+  drainGraceMs: 300,
   drainRetryMs: 10_000,
   drainRetryMaxMs: 600_000,
   /** A gateway's watch of a host, by the database's clock; renewed, and let go of, by its own. */

@@ -42,6 +42,8 @@ export const isSameTurn = (a: OperationTurn | undefined, b: OperationTurn): bool
 export interface OperationInput {
   /** Suspend: the memory is not kept. */
   diskOnly?: true;
+  /** Suspend: it is to go on on another host. */
+  isForMove?: true;
   /** Create and fork: the sandboxes that are made together with this one, which is one of them. */
   group?: OperationGroup;
   /** Of a group that turned back while its caller waited: no record of it stays. */

@@ -264,6 +264,7 @@ export class Lifecycle {
     const moving = await this.#request(caller, record, "suspend", {
       stillWanted,
       alsoSet: { isMoving: true },
+      input: { isForMove: true },
     });
     return moving.isMoving;
   }

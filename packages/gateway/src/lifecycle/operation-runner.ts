@@ -276,6 +276,7 @@ export class OperationRunner {
         return { signal: AbortSignal.any([signal, whileThere(hostId)]), requestId, fence: operation };
       },
       nowMs: () => clock.nowMs(),
+      pause: (ms) => clock.sleep(ms, signal),
       read: () => records.get(sandboxId),
       inTurn: (body) =>
         operation.input.group === undefined ? body() : this.#groups.inTurn(operation.input.group, body),

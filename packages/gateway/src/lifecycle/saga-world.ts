@@ -27,6 +27,7 @@ export interface SagaWorld {
   readonly machines: HostMachines;
   readonly call: CallContext;
   nowMs: () => number;
+  pause(ms: number): Promise<void>;
   /** The record, or undefined when it is gone. */
   read(): Promise<SandboxRecord | undefined>;
   /**

@@ -17,6 +17,7 @@ import type { SandboxState, TransitionTrigger } from "@cloche/protocol";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";
 import type { OperationInput, OperationKind } from "../database/operations.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
+import { gatewayLimits } from "../limits.ts";
 import { follow } from "./decide.ts";
 import { lostWhileForked, restartedFrom } from "./host-loss-words.ts";
 import {
@@ -112,6 +113,8 @@ function suspendSteps(world: SagaWorld): Step[] {
       name: "machine",
       async do() {
         const diskOnly = world.operation.input.diskOnly === true;
+        // Edges hold what comes from here on, and what is being answered may be: nobody asked for this suspension.
+        if (world.operation.input.isForMove === true) await world.pause(gatewayLimits.drainGraceMs);
         await reach(world, MachinePhase.SUSPENDED, () => world.host.suspend(sandboxId, diskOnly, world.call));
       },
       async undo(input) {
