@@ -170,7 +170,7 @@ describe("machines of a host", () => {
         { platform: "another", runscVersion: "20260101.0" },
         /saved by gVisor 20260101.0, and gVisor 2026\S+ of this host cannot restore it/,
       ],
-      ["on another CPU", { platform: "another" }, /saved on another kind of processor/],
+      ["on another CPU", { platform: "another", cpuClass: "another" }, /saved on another kind of processor/],
       [
         "with an agent that is gone",
         { agentRootDir: "/gone" },
