@@ -97,6 +97,8 @@ export class Cgroup {
   async isolate(pid: number): Promise<void> {
     const directory = this.#file("freezer", join(ISOLATED, DOZING));
     if (existsSync(directory)) return;
+    // Where an earlier release has it frozen, nothing would thaw it once the group below is there.
+    await this.#setFrozen(this.#freezer, false);
     await mkdir(directory, { recursive: true });
     await writeFile(join(directory, "cgroup.procs"), String(pid));
   }
