@@ -255,11 +255,15 @@ export function createGateway(options: GatewayOptions): Gateway {
     });
 
   let isDraining = false;
+  let hasServed = false;
   async function ready(): Promise<void> {
     if (isDraining || closed.signal.aborted) throw new ClocheError("unavailable", "the gateway is stopping");
     await database.ping();
     const silent = fleet.isCluster ? "no host has" : "the host has not";
-    if (!fleet.isSynced) throw new ClocheError("unavailable", `${silent} told of its machines yet`);
+    hasServed ||= fleet.isSynced;
+    // Of a cluster whose hosts are all away, the gateway still answers all that needs none.
+    if (!(fleet.isCluster ? hasServed : fleet.isSynced))
+      throw new ClocheError("unavailable", `${silent} told of its machines yet`);
   }
 
   async function routesDelivered(): Promise<void> {

@@ -88,6 +88,18 @@ describe("hosts of a cluster", () => {
     expect(await stateOf(id)).toBe(S);
   });
 
+  it("that are all away leave a gateway ready that has served", async () => {
+    const { id } = await create();
+    await a.gateway.ready();
+    for (const host of world.hosts.values()) {
+      host.isCutOff = true;
+      host.breakStreams();
+    }
+    await world.clock.advance(6_000);
+    await a.gateway.ready();
+    expect((await a.call("GetSandbox", { id })).status).toBe(200);
+  });
+
   it("get the public keys each, when they come too", async () => {
     const late = await world.register("h-4");
     await world.clock.advance(2_000);
