@@ -40,7 +40,7 @@ import { suspendToDisk } from "../operations/suspend-to-disk.ts";
 /** A suspension or a fork under way is answered, unless it hangs. */
 const DESTROY_PATIENCE_MS = 10_000;
 
-const notBuilt = (): never => {
+const inNoCluster = (): never => {
   throw new ClocheError("unimplemented", "this host is in no cluster");
 };
 
@@ -50,7 +50,7 @@ export interface ClusterCalls {
   /** These machines go on; all others that were here before the host was lost are destroyed. */
   admit(headers: Headers, sandboxIds: ReadonlySet<string>): Promise<void>;
 }
-const noCluster: ClusterCalls = { gate: openGate, admit: async () => notBuilt() };
+const noCluster: ClusterCalls = { gate: openGate, admit: async () => inNoCluster() };
 
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function hostService(
