@@ -9,7 +9,7 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { isIP, type AddressInfo } from "node:net";
-import { type Log, requestIdOf } from "@cloche/base";
+import { HttpDrain, type Log, requestIdOf, stopListening } from "@cloche/base";
 import { isSandboxId, limits } from "@cloche/protocol";
 import { nodeFetch } from "@cloche/sdk/node";
 import { AccessTokens } from "./access-token.ts";
@@ -42,8 +42,11 @@ export interface E2bEndpoint {
   /** Whether a request at the edge is for this endpoint: `api.<base domain>`, and what E2B's clients ask of a sandbox. */
   takes(request: IncomingMessage): boolean;
   answer(request: IncomingMessage, response: ServerResponse): void;
-  /** Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. */
-  close(graceMs?: number): Promise<void>;
+  /**
+   * Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. Answers requests on
+   * connections that were used less than `idleMs` ago (default 0), and ends them with that.
+   */
+  close(graceMs?: number, idleMs?: number): Promise<void>;
 }
 
 const envdPort = 49_983;
@@ -68,6 +71,7 @@ class Endpoint implements E2bEndpoint {
     },
     (request, response) => this.#answer(request, response, true),
   );
+  readonly #drain = new HttpDrain(this.#server);
   readonly #fetch: ReturnType<typeof nodeFetch>;
   #open = 0;
   #onIdle: (() => void) | undefined;
@@ -142,13 +146,14 @@ class Endpoint implements E2bEndpoint {
     );
   }
 
-  async close(graceMs = 0): Promise<void> {
+  async close(graceMs = 0, idleMs = 0): Promise<void> {
+    this.#drain.begin();
+    const closed = this.#server.listening ? stopListening(this.#server) : undefined;
+    await this.#drain.quiet(idleMs);
     this.#sandboxes.close();
-    const closed = this.#server.listening
-      ? new Promise<void>((resolve) => void this.#server.close(() => resolve()))
-      : undefined;
     if (graceMs > 0 && this.#open > 0) await this.#idleWithin(graceMs);
     this.#server.closeAllConnections();
+    this.#server.close();
     await closed;
     // What the edge has given to this endpoint ends with the edge.
     void this.#fetch.close().catch(() => undefined);

@@ -143,6 +143,13 @@ export class ClientConnections {
     else endGently(socket, this.#limits.lingerMs);
   }
 
+  /** The answers to what was asked end their connections. */
+  drain(): void {
+    for (const { current, queue } of this.#connections.values())
+      if (current !== undefined && queue.length === 0 && !current.response.headersSent)
+        current.response.shouldKeepAlive = false;
+  }
+
   /** Ends every connection as our own doing: what runs in sandboxes runs on. */
   closeAll(): void {
     for (const [socket, { current }] of this.#connections) {

@@ -11,7 +11,7 @@
 import { type IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { type Clock, type Log, logIds, Metrics } from "@cloche/base";
+import { type Clock, KeptConnections, type Log, logIds, Metrics, whenQuiet } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ClientConnections } from "./client-connections.ts";
 import { type ClientWire, Http1Wire } from "./client-wire.ts";
@@ -78,8 +78,11 @@ export interface Edge {
   ready(): void;
   /** From here on it is not ready and each answer ends its connection; requests are answered still. */
   drain(): void;
-  /** Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. */
-  stop(graceMs?: number): Promise<void>;
+  /**
+   * Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. In that time a
+   * connection is kept until `idleMs` (default 0) after its last answer: its client may be sending the next request.
+   */
+  stop(graceMs?: number, idleMs?: number): Promise<void>;
 }
 
 const sweepMs = 5_000;
@@ -111,7 +114,7 @@ class EdgeServer implements Edge {
   readonly #refused = new WeakSet<Duplex>();
   readonly #stopping = new AbortController();
   #sweep: NodeJS.Timeout | undefined;
-  #onIdle: (() => void) | undefined;
+  readonly #kept = new KeptConnections();
   #open = 0;
   #isSynced = false;
   #isDraining = false;
@@ -266,7 +269,8 @@ class EdgeServer implements Edge {
     this.#open -= 1;
     const tookMs = this.#clock.monotonicMs() - exchange.startedMs;
     if (!exchange.isHealthCheck) this.#noteOver(exchange, tookMs);
-    if (this.#open === 0) this.#onIdle?.();
+    const { upgraded, wire, response } = exchange;
+    if (!upgraded && (wire.isHttp2 || response.shouldKeepAlive)) this.#kept.answered(wire.socket);
   }
 
   #noteOver(exchange: Exchange, tookMs: number): void {
@@ -319,22 +323,16 @@ class EdgeServer implements Edge {
 
   drain(): void {
     this.#isDraining = true;
+    this.#clients.drain();
     this.#http2.drain();
-    this.#listener.closeIdleConnections();
-    this.#plainListener?.closeIdleConnections();
   }
 
-  async stop(graceMs = 0): Promise<void> {
+  async stop(graceMs = 0, idleMs = 0): Promise<void> {
     this.drain();
+    const ended = Promise.all([this.#listener.close(), this.#plainListener?.close()]);
+    await whenQuiet(() => this.#open === 0 && !this.#kept.answeredWithin(idleMs), graceMs);
     this.#stopping.abort();
     clearInterval(this.#sweep);
-    const ended = Promise.all([this.#listener.close(), this.#plainListener?.close()]);
-    if (graceMs > 0 && this.#open > 0) {
-      await Promise.race([
-        new Promise<void>((resolve) => (this.#onIdle = resolve)),
-        this.#clock.sleep(graceMs),
-      ]);
-    }
     this.#clients.closeAll();
     this.#http2.closeAll();
     this.#upstreams.close();

@@ -25,25 +25,6 @@ it("answers health on the base domain and on addresses, never on a sandbox's dom
   expect(rig.seen.map(({ url }) => url)).toEqual(["/healthz"]);
 });
 
-it("is not ready while it drains, and ends each connection with its answer", async () => {
-  await using rig = await Rig.start();
-  let release: (() => void) | undefined;
-  rig.onAgent = (_request, response) => {
-    release = () => response.end("late");
-  };
-  const underWay = rig.ask({ path: "/v1/store" });
-  await until(() => release !== undefined);
-  rig.edge.drain();
-  const ready = await rig.ask({ path: "/readyz", headers: { host: baseDomain } });
-  expect(ready.status).toBe(503);
-  expect(ready.body).toContain("the edge is stopping");
-  expect(ready.headers.connection).toBe("close");
-  const stopped = rig.edge.stop(30_000);
-  release?.();
-  expect((await underWay).body).toBe("late");
-  await stopped;
-});
-
 it("counts requests by route and status, refusals by code, and no health checks", async () => {
   const metrics = new Metrics();
   await using rig = await Rig.start({ metrics });

@@ -2,7 +2,7 @@
  * The clients' HTTP/2 connections: each stream is an exchange of its own, none waits for another. Who went away is told by the end of the
  * stream.
  *
- *   open ──stream──▶ exchange ──answered──▶ over        without a stream for a while, or the edge drains ──GOAWAY──▶ closed
+ *   open ──stream──▶ exchange ──answered──▶ over        without a stream for a while, or answered while the edge drains ──GOAWAY──▶ closed
  *    │                 └── reset by the client, or the connection ended: Exchange.clientGone
  *    └── too many resets, pings or settings ──GOAWAY (ENHANCE_YOUR_CALM)──▶ closed
  */
@@ -107,7 +107,6 @@ export class Http2Clients {
       const cut = setTimeout(() => socket.destroy(), this.#limits.halfClosedExecGraceMs);
       socket.once("close", () => clearTimeout(cut));
     });
-    if (this.#isDraining) session.close();
   }
 
   #stream(
@@ -123,6 +122,8 @@ export class Http2Clients {
     const exchange = this.#begin(request, response, new Http2Wire(stream, socket));
     const { exchanges, idle } = connection;
     exchanges.add(exchange);
+    // No further stream begins on it (GOAWAY); this one is answered.
+    if (this.#isDraining) stream.session?.close();
     const answered = askFor(exchange, this.#places, this.#limits);
     stream.once("close", answered);
     const endWatch = exchange.hasBody
@@ -145,7 +146,6 @@ export class Http2Clients {
         });
       }
       if (exchanges.size === 0) idle.refresh();
-      if (this.#isDraining) stream.session?.close();
     };
     exchange.onOver = over;
     response.once("finish", over);
@@ -157,10 +157,13 @@ export class Http2Clients {
     if (request.problem !== undefined) exchange.refuse(new ClocheError("invalid_argument", request.problem));
   }
 
-  /** Streams that are open go on; the client takes another connection for what it asks next. */
+  /**
+   * Streams that are open go on; the client takes another connection for what it asks next. A connection without one is told so with
+   * its next stream: GOAWAY alone would refuse what the client is sending at this moment.
+   */
   drain(): void {
     this.#isDraining = true;
-    for (const session of this.#connections.keys()) session.close();
+    for (const [session, { exchanges }] of this.#connections) if (exchanges.size > 0) session.close();
   }
 
   /** Ends every connection as our own doing: what runs in sandboxes runs on. */

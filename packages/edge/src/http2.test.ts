@@ -191,21 +191,6 @@ test("an answer before the whole body was read is heard, and the connection goes
   expect((await askHttp2(rig, session, { ":path": "/v1/x" })).body).toBe("ok");
 });
 
-test("a drain sends GOAWAY, open streams are answered, an idle connection is closed", async () => {
-  await using rig = await Rig.start({ limits: { idleConnectionMs: 100 } });
-  rig.onAgent = (_request, response) => void setTimeout(() => response.end("late"), 50);
-  using idle = http2Client(rig);
-  await once(idle, "connect");
-  await once(idle, "close");
-  using session = http2Client(rig);
-  const late = askHttp2(rig, session, { ":path": "/v1/x" });
-  await once(rig.agent, "request");
-  const gone = once(session, "goaway");
-  rig.edge.drain();
-  expect((await late).body).toBe("late");
-  await gone;
-});
-
 test("HEAD, 204 and 304 end with their head, and a request without a body is whole", async () => {
   await using rig = await Rig.start();
   rig.onAgent = (request, response) => {
@@ -236,16 +221,4 @@ test("HTTP/2 with prior knowledge is spoken without TLS, beside HTTP/1.1", async
   }
   expect((await rig.askPlain(path)).status).toBe(200);
   session.destroy();
-});
-
-test("stop lets open streams end, then ends their connection", async () => {
-  await using rig = await Rig.start();
-  rig.onAgent = (_request, response) => void setTimeout(() => response.end("late"), 50);
-  using session = http2Client(rig);
-  const late = askHttp2(rig, session, { ":path": "/v1/x" });
-  await once(rig.agent, "request");
-  const closed = once(session, "close");
-  await rig.edge.stop(5_000);
-  expect((await late).body).toBe("late");
-  await closed;
 });

@@ -5,6 +5,7 @@
 import http, { type IncomingMessage, type ServerResponse } from "node:http";
 import https from "node:https";
 import { type AddressInfo, isIP, type Socket } from "node:net";
+import { stopListening } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { ClientConnections } from "./client-connections.ts";
 import { isTls } from "./client-wire.ts";
@@ -172,17 +173,15 @@ export class Listener {
       this.#server.setSecureContext({ ...tls, minVersion: "TLSv1.2" });
   }
 
-  closeIdleConnections(): void {
-    this.#server.closeIdleConnections();
-  }
-
   /** Stops listening; resolves when the last connection is gone. */
   close(): Promise<void> {
-    return new Promise<void>((resolve) => void this.#server.close(() => resolve()));
+    return stopListening(this.#server);
   }
 
   destroyConnections(): void {
     for (const socket of this.#sockets) socket.destroy();
+    // It ends node's watch over connections, too.
+    this.#server.close();
   }
 }
 

@@ -134,11 +134,12 @@ export interface Gateway {
   apiKeyState(secret: string): Promise<"good" | "refused" | "unknown">;
   /** Throws a ClocheError naming what is not ready. */
   ready(): Promise<void>;
-  /** From here on it is not ready; requests are answered still. */
+  /** From here on it is not ready and each answer ends its connection; calls are answered still. */
   drain(): void;
   /** Resolves when the records agree with the host as far as one look could bring it; for set-up and tests. */
   settled(): Promise<void>;
-  close(): Promise<void>;
+  /** Ends it. Before, it takes no new connections, and answers calls on those that were used less than `idleMs` ago (default 0). */
+  close(idleMs?: number): Promise<void>;
 }
 
 // oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order: a cut would only pass them along
@@ -255,6 +256,10 @@ export function createGateway(options: GatewayOptions): Gateway {
     });
 
   let isDraining = false;
+  const drain = (): void => {
+    isDraining = true;
+    for (const listener of listeners) listener.drain();
+  };
   let hasServed = false;
   async function ready(): Promise<void> {
     if (isDraining || closed.signal.aborted) throw new ClocheError("unavailable", "the gateway is stopping");
@@ -423,16 +428,15 @@ export function createGateway(options: GatewayOptions): Gateway {
     },
 
     ready,
-    drain() {
-      isDraining = true;
-    },
+    drain,
     async settled() {
       await comparison.settle();
       await reconciler.settle();
     },
 
-    async close() {
-      isDraining = true;
+    async close(idleMs = 0) {
+      drain();
+      if (idleMs > 0) await Promise.all(listeners.map((listener) => listener.quiet(idleMs)));
       stopping.abort(new Error("the gateway is closing"));
       lifecycle.close();
       await Promise.all(listeners.map((listener) => listener.close()));

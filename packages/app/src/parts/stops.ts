@@ -1,5 +1,11 @@
 /** How what was started is stopped: the last first, each tried, what failed joined. */
-import { type Log, systemClock } from "@cloche/base";
+import { type Config, type Log, systemClock } from "@cloche/base";
+
+/** A client of a cluster that has just been answered on its connection is answered there for so long, where a whole service stops at once. */
+const keptMsMax = 2_000;
+
+/** As the settings allow. */
+export const keptMs = ({ drainSeconds }: Config): number => Math.min(keptMsMax, drainSeconds * 1_000);
 
 export class Stops {
   /** Running machines are suspended and nothing stays; without, machines go on for the next start, with disks and network. */

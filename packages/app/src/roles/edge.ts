@@ -13,7 +13,7 @@ import { edgeUrl } from "../addresses.ts";
 import { becomeMember, type Membership, untilReached } from "../cluster/membership.ts";
 import { startEdge } from "../parts/edge.ts";
 import { newMetrics, startOperatorPort } from "../parts/operator.ts";
-import { Stops } from "../parts/stops.ts";
+import { keptMs, Stops } from "../parts/stops.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { readPair } from "../setup/authority.ts";
@@ -54,7 +54,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   const given = { tls, routes, links };
   edge = await startEdge(config, given, log, metrics);
   const started = edge;
-  stops.add("edge", () => started.stop(config.drainSeconds * 1_000));
+  stops.add("edge", () => started.stop(config.drainSeconds * 1_000, keptMs(config)));
   followCertificate(config, member, tls, (next) => started.setTls(next), log, stops);
   stops.add("readiness", async () => started.drain());
   const says = { edge_url: edgeUrl(config), base_domain: config.baseDomain };

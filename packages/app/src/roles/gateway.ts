@@ -37,7 +37,7 @@ import { Ownership } from "../ownership.ts";
 import { gatewayConfig } from "../parts/gateway-settings.ts";
 import { newMetrics, startOperatorPort } from "../parts/operator.ts";
 import { portTaken } from "../parts/ports.ts";
-import { Stops } from "../parts/stops.ts";
+import { keptMs, Stops } from "../parts/stops.ts";
 import { openPlaces, type Places } from "../places.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
@@ -163,7 +163,7 @@ async function start(config: Config, needs: GatewayNeeds): Promise<Gateway> {
     metrics,
     randomBytes,
   });
-  stops.add("gateway", () => gateway.close());
+  stops.add("gateway", () => gateway.close(keptMs(config)));
   await gateway.start();
   return gateway;
 }

@@ -6,6 +6,7 @@ import { createServer as createHttp1, type IncomingMessage, type ServerResponse 
 import { createServer as createHttp2, type ServerHttp2Session } from "node:http2";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { randomBytes } from "node:crypto";
+import { HttpDrain } from "@cloche/base";
 import { limits, newRequestId } from "@cloche/protocol";
 import { gatewayLimits } from "../limits.ts";
 import type { GatewayHandler } from "./handler.ts";
@@ -13,6 +14,10 @@ import type { GatewayHandler } from "./handler.ts";
 export interface Listener {
   /** The port it listens on: of use where 0 was asked for. */
   port: number;
+  /** From here on each answer ends its connection. */
+  drain(): void;
+  /** Takes no new connections; resolves when no client of a kept one is about to call, in `idleMs` at most. */
+  quiet(idleMs: number): Promise<void>;
   /** Stops listening, lets what runs finish for a short while, then closes. */
   close(): Promise<void>;
 }
@@ -40,6 +45,7 @@ export async function listen(handler: GatewayHandler, host: string, port: number
   const http2 = createHttp2({ maxHeaderListPairs: limits.headerCount }, (request, response) => {
     handler(request as unknown as IncomingMessage, response as unknown as ServerResponse);
   });
+  const draining = new HttpDrain(http1, http2);
   const sessions = new Set<ServerHttp2Session>();
   http2.on("session", (session) => {
     sessions.add(session);
@@ -60,12 +66,17 @@ export async function listen(handler: GatewayHandler, host: string, port: number
     server.once("error", reject);
     server.listen(port, host, () => resolve());
   });
+  let closed: Promise<void> | undefined;
+  const stop = (): Promise<void> => (closed ??= new Promise((resolve) => server.close(() => resolve())));
   return {
     port: (server.address() as AddressInfo).port,
+    drain: () => draining.begin(),
+    quiet(idleMs) {
+      void stop();
+      return draining.quiet(idleMs);
+    },
     async close() {
-      const closed = new Promise<void>((resolve) => {
-        server.close(() => resolve());
-      });
+      const ended = stop();
       // http1 itself never listened, but knows which of its connections are idle; those that wait for a first byte it does not.
       http1.closeIdleConnections();
       for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
@@ -74,7 +85,7 @@ export async function listen(handler: GatewayHandler, host: string, port: number
         for (const socket of sockets) socket.destroy();
       }, gatewayLimits.closeMs);
       const idle = setInterval(() => http1.closeIdleConnections(), 10);
-      await closed;
+      await ended;
       http1.close();
       clearTimeout(timer);
       clearInterval(idle);

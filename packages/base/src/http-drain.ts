@@ -1,0 +1,84 @@
+/**
+ * How an HTTP server stops without failing a request. A client that keeps its connection may be sending the next request at the moment
+ * at which the server closes it. So a draining server ends each connection with an answer, and closes one that was answered a moment
+ * ago only when its client has had time to ask again.
+ *
+ *   serving ──begin──▶ draining: each answer ends its connection ──quiet──▶ what is left may be closed
+ */
+import type { Server, ServerResponse } from "node:http";
+import type { Http2Server, Http2ServerRequest, Http2ServerResponse } from "node:http2";
+import net from "node:net";
+
+const lookEveryMs = 20;
+
+/** A socket, or a session of HTTP/2. */
+interface Connection {
+  readonly destroyed: boolean;
+  once(event: "close", listener: () => void): unknown;
+}
+
+/** Connections on which a client may ask again, and when each was answered last. */
+export class KeptConnections {
+  readonly #answeredMs = new Map<Connection, number>();
+
+  /** An answer on it is over that did not end it. */
+  answered(connection: Connection): void {
+    if (connection.destroyed) return;
+    if (!this.#answeredMs.has(connection))
+      connection.once("close", () => this.#answeredMs.delete(connection));
+    this.#answeredMs.set(connection, performance.now());
+  }
+
+  /** Whether one that is open was answered less than `ms` ago. */
+  answeredWithin(ms: number): boolean {
+    const sinceMs = performance.now() - ms;
+    return [...this.#answeredMs.values()].some((answeredMs) => answeredMs > sinceMs);
+  }
+}
+
+/** Resolves when `isQuiet`, or after `graceMs`. */
+export async function whenQuiet(isQuiet: () => boolean, graceMs: number): Promise<void> {
+  const untilMs = performance.now() + graceMs;
+  while (!isQuiet() && performance.now() < untilMs)
+    await new Promise((resolve) => setTimeout(resolve, lookEveryMs));
+}
+
+/** Takes no new connections; resolves when the last one is gone. Node's own `close` of an HTTP server cuts idle ones at once. */
+export function stopListening(server: net.Server): Promise<void> {
+  return new Promise((resolve) => void net.Server.prototype.close.call(server, () => resolve()));
+}
+
+/** The drain of a server of HTTP/1.1, and of the one for HTTP/2 on the same port. Made before the first request. */
+export class HttpDrain {
+  readonly #kept = new KeptConnections();
+  readonly #open = new Set<ServerResponse>();
+  #isDraining = false;
+
+  constructor(server: Server, http2?: Http2Server) {
+    http2?.prependListener("request", (request: Http2ServerRequest, response: Http2ServerResponse) => {
+      const { session } = request.stream;
+      // No further stream begins on it (GOAWAY); this one is answered.
+      if (this.#isDraining) session?.close();
+      else if (session !== undefined) response.once("close", () => this.#kept.answered(session));
+    });
+    server.prependListener("request", (request, response) => {
+      if (this.#isDraining) response.shouldKeepAlive = false;
+      this.#open.add(response);
+      response.once("close", () => {
+        this.#open.delete(response);
+        if (response.shouldKeepAlive) this.#kept.answered(request.socket);
+      });
+    });
+  }
+
+  /** From here on each answer ends its connection. */
+  begin(): void {
+    this.#isDraining = true;
+    for (const response of this.#open) if (!response.headersSent) response.shouldKeepAlive = false;
+  }
+
+  /** After `begin`: resolves when no connection that was answered before is left on which a client is about to ask, in `idleMs` at most. */
+  quiet(idleMs: number): Promise<void> {
+    return whenQuiet(() => !this.#kept.answeredWithin(idleMs), idleMs);
+  }
+}
