@@ -67,6 +67,7 @@ describe.skipIf(cannotRun)("the guard", () => {
   afterEach(async () => {
     for (const guard of guards) guard.close();
     await (await newGuard()).end();
+    expect(existsSync(directory())).toBe(false);
     for (const shell of shells) shell.kill("SIGKILL");
     for (const name of ["a", "b"]) await new Cgroup(`/cloche-${lab.tag}/${name}`).destroy();
     await new Cgroup(`/cloche-${lab.tag}-vm/v`).destroy();
@@ -109,8 +110,11 @@ describe.skipIf(cannotRun)("the guard", () => {
     const guard = await newGuard();
     expect(await guard.open()).toMatchObject({ untilMs: 0 });
     const a = machine("a");
-    await expect.poll(() => guard.status()).toMatchObject({ machines: 1, frozen: 1 });
-    expect(await a.runs()).toBe(false);
+    const processes = join(TREE, `cloche-${lab.tag}/a/sentry/doze/cgroup.procs`);
+    await expect.poll(() => readFileSync(processes, "utf8")).not.toBe("");
+    // Nobody speaks to the guard meanwhile: it looks by itself.
+    await expect.poll(() => a.runs(), { timeout: 5_000 }).toBe(false);
+    expect(await guard.status()).toMatchObject({ machines: 1, frozen: 1 });
   });
 
   it("that is killed is replaced at once by the host, with the deadline", async () => {

@@ -27,7 +27,6 @@ import {
   CLUSTER_PORT,
   EDGE_PORT,
   GATEWAY_PORT,
-  gatewaySettings,
   type LabPlaces,
   roleOf,
   roleSettings,
@@ -214,10 +213,9 @@ export class Lab {
     return text.split("\n").filter(Boolean);
   }
 
-  /** `cloche <words>` with a gateway's settings, as an operator runs it there. Throws when it fails; answers its output. */
-  async command(words: string[]): Promise<string> {
-    const node = "g1";
-    const settings = gatewaySettings(this.#state.places, this.#placeOf(node));
+  /** `cloche <words>` with a node's settings, as an operator runs it there. Throws when it fails; answers its output. */
+  async command(words: string[], node = "g1"): Promise<string> {
+    const settings = roleSettings(this.#state.places, this.#placeOf(node));
     const [program = "", ...rest] = [...this.#network.on(node), "sh", "scripts/run.sh", ...words];
     const { code, stdout, stderr } = await runCommand(program, rest, {
       cwd: repositoryRoot,

@@ -43,8 +43,7 @@ export function roleOf(node: string): Role {
   return role;
 }
 
-/** Of the gateways, and of commands that have their settings (`join-token`, `hosts`, `drain`). */
-export function gatewaySettings(places: LabPlaces, place: RolePlace): Record<string, string> {
+function gatewaySettings(places: LabPlaces, place: RolePlace): Record<string, string> {
   return {
     ...common(places, place),
     CLOCHE_DATABASE_URL: places.databaseUrl,

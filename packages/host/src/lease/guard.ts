@@ -9,7 +9,7 @@
  *
  * Owns <directory>: the guard's socket, lock, deadline and log, on a tmpfs. All of it, and the guard, survive this process.
  */
-import { mkdir, readFile } from "node:fs/promises";
+import { mkdir, readFile, rm } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -84,7 +84,7 @@ export class Guard {
     this.#connection?.socket.destroy();
   }
 
-  /** Ends the guard: of a host without machines. */
+  /** Ends the guard, of which nothing stays: of a host without machines. */
   async end(): Promise<void> {
     this.#closed.abort(new Error("the host is stopping"));
     await this.#turns.run("", async () => {
@@ -95,6 +95,7 @@ export class Guard {
       socket?.write("end\n");
       await this.#inTime(answers?.next());
       socket?.destroy();
+      await rm(this.#parts.directory, { recursive: true, force: true });
     });
   }
 
