@@ -448,7 +448,7 @@ export const defences: readonly Defence[] = [
   },
   {
     what: "the audit log tells of memory that was lost",
-    file: "packages/gateway/src/lifecycle/operation-runner.ts",
+    file: "packages/gateway/src/lifecycle/operation-ends.ts",
     find: "doneEntry(operation, record.teamId, result, fields.errorMessage)",
     replace: "doneEntry(operation, record.teamId, result)",
     project: "unit",

@@ -22,7 +22,7 @@ export const lifecycleDefences: readonly Defence[] = [
   },
   {
     what: "a call that was refused frees its idempotency key",
-    file: "packages/gateway/src/lifecycle/operation-runner.ts",
+    file: "packages/gateway/src/lifecycle/operation-ends.ts",
     find: 'const freesKey = operation.kind !== "delete";',
     replace: "const freesKey = false;",
     project: "unit",

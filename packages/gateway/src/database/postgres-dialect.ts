@@ -1,4 +1,8 @@
-/** Kysely over pg. 64-bit integers are read as numbers: ours are milliseconds, counters and ordinals below 2^53. */
+/**
+ * Kysely over pg. 64-bit integers are read as numbers: ours are milliseconds, counters and ordinals below 2^53. Writes that answer no
+ * rows are prepared once on each connection. Those that answer rows are not: a column that a newer gateway adds to the table would
+ * fail them ("cached plan must not change result type") until this one ends.
+ */
 import { type Dialect, PostgresDialect } from "kysely";
 import pg from "pg";
 
@@ -6,6 +10,21 @@ const connectionsMax = 10;
 const connectTimeoutMs = 5_000;
 const statementTimeoutMs = 30_000;
 const int8Oid = 20;
+/** More different statements than there are; a server keeps each of them for every connection. */
+const preparedMax = 200;
+
+const prepared = new Map<string, string>();
+/** A list has as many forms as lengths. */
+const isPrepared = (sql: string): boolean =>
+  /^(?:insert|update|delete) /.test(sql) && !/ returning | in \(/.test(sql);
+
+function nameOf(sql: string): string | undefined {
+  const known = prepared.get(sql);
+  if (known !== undefined || prepared.size >= preparedMax || !isPrepared(sql)) return known;
+  const name = `write-${prepared.size}`;
+  prepared.set(sql, name);
+  return name;
+}
 
 /** `url` is `postgres://user:password@host:port/database`; options such as `?host=/socket/folder` as pg reads them. */
 export function postgresDialect(url: string, onIdleError: (error: Error) => void): Dialect {
@@ -22,7 +41,22 @@ export function postgresDialect(url: string, onIdleError: (error: Error) => void
   });
   // Without a listener a connection that breaks while idle would end the process.
   pool.on("error", onIdleError);
-  // So would one that breaks between two statements of a transaction: the next statement fails, and says so to its caller.
-  pool.on("connect", (client) => void client.on("error", () => undefined));
+  pool.on("connect", (client) => {
+    // So would one that breaks between two statements of a transaction: the next statement fails, and says so to its caller.
+    client.on("error", () => undefined);
+    prepareWrites(client);
+  });
   return new PostgresDialect({ pool });
+}
+
+/** As Kysely asks: by the text and the values of one statement. */
+type Ask = (sql: string, values?: unknown[]) => Promise<pg.QueryResult>;
+
+function prepareWrites(client: pg.PoolClient): void {
+  const query = client.query.bind(client) as Ask & ((config: pg.QueryConfig) => Promise<pg.QueryResult>);
+  const ask: Ask = (sql, values) => {
+    const name = nameOf(sql);
+    return name === undefined ? query(sql, values) : query({ name, text: sql, values: values ?? [] });
+  };
+  client.query = ask as typeof client.query;
 }

@@ -240,7 +240,7 @@ export class Sandboxes {
           .onConflict((conflict) => conflict.doNothing())
           .executeTakeFirst();
         if (numInsertedOrUpdatedRows !== 1n) throw new IdTaken();
-        await writeMetadata(tx, record.id, record.metadata);
+        await insertMetadata(tx, record.id, record.metadata);
         await insertOperation(tx, begin);
         await insertAudit(tx, audit);
       }
@@ -432,6 +432,14 @@ async function writeMetadata(
   metadata: Record<string, string>,
 ): Promise<void> {
   await db.deleteFrom("sandbox_metadata").where("sandbox_id", "=", sandboxId).execute();
+  await insertMetadata(db, sandboxId, metadata);
+}
+
+async function insertMetadata(
+  db: Kysely<Schema>,
+  sandboxId: string,
+  metadata: Record<string, string>,
+): Promise<void> {
   const rows = Object.entries(metadata).map(([key, value]) => ({ sandbox_id: sandboxId, key, value }));
   if (rows.length > 0) await db.insertInto("sandbox_metadata").values(rows).execute();
 }

@@ -147,6 +147,7 @@ export class Lifecycle {
         .then(() => true);
     const waiting: WaitingCaller = { isWaiting: true };
     const deadline = this.#deadline(limits.createAnswerMs);
+    let made: readonly (SandboxRecord | undefined)[];
     const settled = Promise.all(ids.map((id) => records.waitFor(id, isMade, deadline.signal)));
     try {
       await runner.beginAll(
@@ -154,12 +155,15 @@ export class Lifecycle {
         insert,
         waiting,
       );
-      await settled;
+      made = await settled;
     } finally {
       waiting.isWaiting = false;
       deadline.end();
     }
     if (waiting.refusal !== undefined) throw waiting.refusal;
+    // Of several, one may have changed while the others were made.
+    const [only] = made;
+    if (only !== undefined && made.length === 1) return [only];
     return await Promise.all(ids.map((id) => this.#stillThere(id)));
   }
 
@@ -398,7 +402,7 @@ export class Lifecycle {
   #deadline(ms: number): { signal: AbortSignal; end(): void } {
     const over = new AbortController();
     const signal = AbortSignal.any([over.signal, this.#closed.signal]);
-    const end = (): void => over.abort();
+    const end = (): void => over.abort(deadlineOver);
     void this.#needs.clock.sleep(ms, signal).then(end, () => undefined);
     return { signal, end };
   }
@@ -429,6 +433,9 @@ export function newOperation(
     number: read.generation + 1,
   };
 }
+
+/** Nobody reads it. Made once: without a reason each abort makes an error with its stack. */
+const deadlineOver = new Error("the wait is over");
 
 const suspendingStates: ReadonlySet<SandboxState> = new Set([
   "SANDBOX_STATE_SUSPENDING",

@@ -9,7 +9,7 @@
  * Called by lifecycle.ts for new operations and by reconciler.ts for those a crash left. What survives is in the database.
  */
 import { type Clock, type Log, runSaga, SagaUndoError, SerialQueue } from "@cloche/base";
-import type { ClocheError, SandboxState } from "@cloche/protocol";
+import type { ClocheError } from "@cloche/protocol";
 import type { Database } from "../database/database.ts";
 import {
   isSameTurn,
@@ -17,8 +17,7 @@ import {
   type OperationInput,
   type OperationRecord,
 } from "../database/operations.ts";
-import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
-import type { SandboxChange } from "../database/sandboxes.ts";
+import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { AuditLog } from "./audit-log.ts";
@@ -26,6 +25,7 @@ import type { Fleet } from "../hosts/fleet.ts";
 import { CreationGroups } from "./creation-groups.ts";
 import type { Records } from "./records.ts";
 import type { Relocation } from "./relocation.ts";
+import { OperationEnds } from "./operation-ends.ts";
 import { type SagaWorld, TurnBack } from "./saga-world.ts";
 import { stepsOf } from "./sagas.ts";
 
@@ -46,9 +46,19 @@ export interface WaitingCaller {
   refusal?: ClocheError;
 }
 
+export interface EndedOperation {
+  sandboxId: string;
+  /** The host where a copy may be. */
+  movedFrom: string | undefined;
+  /** As the operation's end wrote it; undefined: whoever wants to know it has to read it. */
+  record: SandboxRecord | undefined;
+}
+
 interface Launched {
   operationId: string;
   abort: AbortController;
+  /** As its end wrote it. */
+  record?: SandboxRecord | undefined;
 }
 
 export class OperationRunner {
@@ -58,15 +68,17 @@ export class OperationRunner {
   readonly #callers = new Map<string, WaitingCaller>();
   readonly #beingWritten = new Set<string>();
   readonly #groups: CreationGroups;
+  readonly #ends: OperationEnds;
   /** By host, of the calls under way. */
   readonly #calling = new Map<string, AbortController>();
   #hurry = new AbortController();
   #isClosed = false;
-  /** Hears of each sandbox whose operation ended; `movedFrom`: the host where a copy may be. */
-  onEnded: (sandboxId: string, movedFrom?: string) => void = () => undefined;
+  /** Hears of each sandbox whose operation ended. */
+  onEnded: (ended: EndedOperation) => void = () => undefined;
 
   constructor(needs: RunnerDependencies) {
     this.#needs = needs;
+    this.#ends = new OperationEnds(needs);
     this.#groups = new CreationGroups(needs.database.operations, needs.log);
     this.#groups.onEnded = (group) => void this.#endForkGroup(group);
   }
@@ -153,7 +165,7 @@ export class OperationRunner {
     let current: OperationRecord | undefined = operation;
     let waitMs: number = gatewayLimits.operationRetryMs;
     while (current !== undefined && !signal.aborted) {
-      const hasEnded = await this.#attempt(current, signal);
+      const hasEnded = await this.#attempt(current, launched);
       if (hasEnded) break;
       await this.#needs.clock
         .sleep(waitMs, AbortSignal.any([signal, this.#hurry.signal]))
@@ -165,7 +177,9 @@ export class OperationRunner {
     const { group } = operation.input;
     if (group !== undefined) this.#groups.leave(group, operation.sandboxId);
     if (this.#launched.get(operation.sandboxId) === launched) this.#launched.delete(operation.sandboxId);
-    if (!this.#isClosed) this.onEnded(operation.sandboxId, operation.input.movedFrom);
+    const { movedFrom } = operation.input;
+    const ended = { sandboxId: operation.sandboxId, movedFrom, record: launched.record };
+    if (!this.#isClosed) this.onEnded(ended);
   }
 
   /** The operation as it is written down; undefined when it ended or another took its place. */
@@ -180,17 +194,18 @@ export class OperationRunner {
   }
 
   /** True when the operation is over: done, undone or replaced. */
-  async #attempt(operation: OperationRecord, signal: AbortSignal): Promise<boolean> {
-    const { clock, database, log } = this.#needs;
-    const state: Attempt = { failure: undefined, isUnknown: false };
-    const hostId = await this.#hostOf(operation).catch((error: unknown) => {
-      log.warn(
-        { err: error, sandbox_id: operation.sandboxId },
-        `${operation.kind} could not begin; it is tried again`,
-      );
-    });
-    if (hostId === undefined) return false;
-    const world = this.#world(operation, hostId, signal, state);
+  async #attempt(operation: OperationRecord, launched: Launched): Promise<boolean> {
+    const { clock, database, log, records } = this.#needs;
+    const { signal } = launched.abort;
+    const state: Attempt = { launched, failure: undefined, isUnknown: false };
+    try {
+      state.unread = state.known = await records.get(operation.sandboxId);
+    } catch (error) {
+      const fields = { err: error, sandbox_id: operation.sandboxId };
+      log.warn(fields, `${operation.kind} could not begin; it is tried again`);
+      return false;
+    }
+    const world = this.#world(operation, state);
     const steps = stepsOf(operation.kind, world).map((step) => ({
       ...step,
       do: (input: OperationInput) =>
@@ -243,17 +258,13 @@ export class OperationRunner {
     }
   }
 
-  /** In one process every record is of its host. A record that is gone has none. */
-  async #hostOf({ sandboxId }: OperationRecord): Promise<string> {
-    const { fleet, records } = this.#needs;
-    return fleet.isCluster ? ((await records.get(sandboxId))?.hostId ?? "") : "";
-  }
-
-  #world(operation: OperationRecord, ofHost: string, signal: AbortSignal, attempt: Attempt): SagaWorld {
+  #world(operation: OperationRecord, attempt: Attempt): SagaWorld {
     const { clock, fleet, records, relocation } = this.#needs;
     const { sandboxId, requestId } = operation;
+    const { signal } = attempt.launched.abort;
     const whileThere = (id: string): AbortSignal => this.#whileThere(id);
-    let hostId = ofHost;
+    // A record that is gone has none. In one process all are of its host.
+    let hostId = attempt.known?.hostId ?? "";
     return {
       operation,
       get host() {
@@ -267,6 +278,7 @@ export class OperationRunner {
         if (moved === undefined) throw new Error(`sandbox ${sandboxId} has moved on, or its host is back`);
         operation.input.movedFrom = hostId;
         hostId = moved.hostId;
+        attempt.known = moved;
         return moved;
       },
       get machines() {
@@ -277,13 +289,21 @@ export class OperationRunner {
       },
       nowMs: () => clock.nowMs(),
       pause: (ms) => clock.sleep(ms, signal),
-      read: () => records.get(sandboxId),
+      async read() {
+        // What the attempt began with is fresh once.
+        attempt.known = attempt.unread ?? (await records.get(sandboxId));
+        attempt.unread = undefined;
+        return attempt.known;
+      },
       inTurn: (body) =>
         operation.input.group === undefined ? body() : this.#groups.inTurn(operation.input.group, body),
-      end: (from, result, patch) => this.#end(operation, from, result, patch),
+      end: async (from, result, patch) => {
+        const { known } = attempt;
+        attempt.launched.record = await this.#ends.end(operation, { from, result, patch, known });
+      },
       endTogether: (group, from, patch) =>
-        this.#groups.arrive(group, sandboxId, signal, (all) => this.#publish(all, group, from, patch)),
-      endGone: (from) => this.#endGone(operation, from),
+        this.#groups.arrive(group, sandboxId, signal, (all) => this.#ends.publish(all, group, from, patch)),
+      endGone: (from) => this.#ends.gone(operation, from, attempt.known),
       tellCaller: () => {
         const caller = this.#callers.get(operation.id);
         if (!caller?.isWaiting || attempt.failure === undefined || !refusalCodes.has(attempt.failure.code))
@@ -292,47 +312,6 @@ export class OperationRunner {
         return true;
       },
     };
-  }
-
-  async #end(
-    operation: OperationRecord,
-    from: SandboxState,
-    result: string,
-    patch: (record: SandboxRecord) => SandboxPatch,
-  ): Promise<void> {
-    await this.#whileOwn(operation, from, async (record) => {
-      const fields = patch(record);
-      const audit = this.#needs.audit.doneEntry(operation, record.teamId, result, fields.errorMessage);
-      const ended = await this.#needs.records.change(record, fields, { end: operation, audit });
-      if (ended !== undefined) this.#measure(operation, result);
-      return ended !== undefined;
-    });
-  }
-
-  /** Those that their owners deleted meanwhile are left out. */
-  async #publish(
-    all: readonly OperationRecord[],
-    group: OperationGroup,
-    from: SandboxState,
-    patch: (record: SandboxRecord) => SandboxPatch,
-  ): Promise<void> {
-    const { audit, database, records } = this.#needs;
-    for (let pending = all, attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
-      const changes: SandboxChange[] = [];
-      for (const operation of pending) {
-        const read = await records.get(operation.sandboxId);
-        if (read?.state !== from) continue;
-        const fields = patch(read);
-        const entry = audit.doneEntry(operation, read.teamId, "ok", fields.errorMessage);
-        changes.push({ read, patch: fields, write: { end: operation, audit: entry } });
-      }
-      if (changes.length === 0 || (await records.changeAll(changes)) !== undefined) {
-        for (const operation of pending) this.#measure(operation, "ok");
-        return;
-      }
-      pending = await database.operations.ofGroup(group);
-    }
-    throw new Error(`the sandboxes of group ${group.id} changed under every attempt to publish them`);
   }
 
   /** The first failure of a group is that of all; whether its caller takes it as the answer is decided once. */
@@ -363,44 +342,17 @@ export class OperationRunner {
       this.#needs.log.warn({ err }, "a snapshot of forks is left to be swept"),
     );
   }
-
-  async #endGone(operation: OperationRecord, from: SandboxState): Promise<void> {
-    await this.#whileOwn(operation, from, async (record) => {
-      const result = operation.kind === "delete" ? "ok" : "failed";
-      const audit = this.#needs.audit.doneEntry(operation, record.teamId, result);
-      const freesKey = operation.kind !== "delete";
-      const isRemoved = await this.#needs.records.remove(record, { end: operation, audit, freesKey });
-      if (isRemoved) this.#measure(operation, result);
-      return isRemoved;
-    });
-  }
-
-  #measure({ kind, createdAtMs }: OperationRecord, result: string): void {
-    const tookMs = Math.max(0, this.#needs.clock.nowMs() - createdAtMs);
-    this.#needs.metrics.operations.observe({ operation: kind, result }, tookMs / 1_000);
-  }
-
-  /** Repeats read and compare-and-set until it holds, for as long as the sandbox is this operation's. */
-  async #whileOwn(
-    operation: OperationRecord,
-    from: SandboxState,
-    write: (record: SandboxRecord) => Promise<boolean>,
-  ): Promise<void> {
-    for (let attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
-      const record = await this.#needs.records.get(operation.sandboxId);
-      if (record === undefined || record.state !== from) return;
-      if (await write(record)) return;
-      const own = await this.#needs.database.operations.ofSandbox(operation.sandboxId);
-      if (!isSameTurn(own, operation)) return;
-    }
-    throw new Error(`sandbox ${operation.sandboxId} changed under every attempt to end ${operation.kind}`);
-  }
 }
 
 /** Another's turn at the operation has begun, or another operation took its place: nothing more is done here. */
 class NotOurs extends Error {}
 
 interface Attempt {
+  readonly launched: Launched;
+  /** As last read; undefined: it is gone, or was not read. */
+  known?: SandboxRecord | undefined;
+  /** What the attempt began with, until a step has taken it. */
+  unread?: SandboxRecord | undefined;
   failure: ClocheError | undefined;
   /** A step ended in neither success nor a decision of the host. */
   isUnknown: boolean;

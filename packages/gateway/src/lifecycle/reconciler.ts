@@ -19,7 +19,7 @@ import { gatewayLimits } from "../limits.ts";
 import type { AuditLog, Caller } from "./audit-log.ts";
 import { decideRemedy, decideReturn, type MachineSight, type Remedy } from "./decide.ts";
 import { type Lifecycle, newOperation } from "./lifecycle.ts";
-import type { OperationRunner } from "./operation-runner.ts";
+import type { EndedOperation, OperationRunner } from "./operation-runner.ts";
 import type { Records } from "./records.ts";
 import { countedAnew } from "./sagas.ts";
 import type { UsageWatch } from "./usage-watch.ts";
@@ -57,7 +57,7 @@ export class Reconciler {
 
   start(): void {
     const { fleet, records, runner } = this.#needs;
-    runner.onEnded = (sandboxId, movedFrom) => void this.#ended(sandboxId, movedFrom);
+    runner.onEnded = (ended) => void this.#ended(ended);
     // The operations of a cluster end at any gateway.
     if (fleet.isCluster) records.listen((_id, record) => this.#recordChanged(record));
   }
@@ -88,12 +88,14 @@ export class Reconciler {
     await this.#queue.drain();
   }
 
-  async #ended(sandboxId: string, movedFrom = ""): Promise<void> {
+  async #ended({ sandboxId, movedFrom = "", record: written }: EndedOperation): Promise<void> {
     const { fleet, records } = this.#needs;
     // Whoever watches that host: a copy of a sandbox that is elsewhere now is nobody's.
     if (fleet.ids().includes(movedFrom)) void this.check(movedFrom, sandboxId);
+    if (written !== undefined && isAsItShould(written, fleet.machine(sandboxId, written.hostId))) return;
     const [only = ""] = fleet.ids();
-    const record = fleet.isCluster ? await records.get(sandboxId).catch(() => undefined) : undefined;
+    const record =
+      written ?? (fleet.isCluster ? await records.get(sandboxId).catch(() => undefined) : undefined);
     if (record !== undefined || !fleet.isCluster) this.#later(record?.hostId ?? only, sandboxId);
   }
 
@@ -286,6 +288,10 @@ export const isDue = (record: SandboxRecord, machine: Machine | undefined): bool
   record.isHostLost ||
   remedyFor(record, machine?.phase ?? "absent").kind !== "none" ||
   newImageOf(record, machine) !== undefined;
+
+/** Of one whose operation has just ended: what its host told meanwhile leaves nothing to be done. */
+const isAsItShould = (record: SandboxRecord, machine: Machine | undefined): boolean =>
+  settledStates.has(record.state) && machine?.errorMessage === "" && !isDue(record, machine);
 
 function remedyFor(record: SandboxRecord, sight: MachineSight): Remedy {
   if (record.isHostLost && record.state === "SANDBOX_STATE_ERROR") return decideReturn(sight);

@@ -102,29 +102,30 @@ export class Records {
   }
 
   /**
-   * Resolves when the record satisfies `isThere` or is gone, or when `signal` aborts; the caller reads what is then true.
-   * To miss no write, begin to wait before the write that may lead there.
+   * Resolves with the record when it satisfies `isThere`; with undefined when it is gone, or when `signal` aborts: the caller reads what is
+   * then true. To miss no write, begin to wait before the write that may lead there.
    */
   waitFor(
     sandboxId: string,
     isThere: (record: SandboxRecord) => boolean,
     signal: AbortSignal,
-  ): Promise<void> {
+  ): Promise<SandboxRecord | undefined> {
     return new Promise((resolve) => {
-      const finish = (): void => {
-        signal.removeEventListener("abort", finish);
+      const giveUp = (): void => finish(undefined);
+      const finish = (record: SandboxRecord | undefined): void => {
+        signal.removeEventListener("abort", giveUp);
         waiters.delete(look);
         if (waiters.size === 0 && this.#waiters.get(sandboxId) === waiters) this.#waiters.delete(sandboxId);
-        resolve();
+        resolve(record);
       };
       const look = (record: SandboxRecord | undefined): void => {
-        if (record === undefined || isThere(record)) finish();
+        if (record === undefined || isThere(record)) finish(record);
       };
       const waiters = this.#waiters.get(sandboxId) ?? new Set();
       this.#waiters.set(sandboxId, waiters);
       waiters.add(look);
-      if (signal.aborted) finish();
-      else signal.addEventListener("abort", finish, { once: true });
+      if (signal.aborted) giveUp();
+      else signal.addEventListener("abort", giveUp, { once: true });
     });
   }
 

@@ -96,6 +96,17 @@ describe("CreateSandbox", () => {
     await expect.poll(() => stateOf(body.sandbox.id)).toBe("SANDBOX_STATE_RUNNING");
   });
 
+  it("becomes RUNNING with what was changed while it was made", async () => {
+    f.host.fault("createMachine", "hang");
+    const answer = f.call("CreateSandbox", { name: "old" });
+    await expect.poll(() => f.host.calls).toContainEqual(expect.stringMatching(/^createMachine/));
+    const [made] = (await f.call("ListSandboxes")).body.sandboxes;
+    await f.call("UpdateSandbox", { id: made.id, name: "new" });
+    f.host.letGo();
+    await f.clock.advance(1_000);
+    expect((await answer).body.sandbox).toMatchObject({ state: "SANDBOX_STATE_RUNNING", name: "new" });
+  });
+
   it("answers at once with the state that is, when the gateway closes", async () => {
     f.host.fault("createMachine", "hang");
     const answer = f.call("CreateSandbox");
