@@ -64,6 +64,5 @@ process.on("message", (question) => {
   }
   const longest = { maxMs: Math.max(...turnsMs), p999Ms: percentile(turnsMs, 99.9) };
   turnsMs = [];
-  const { user, system } = process.cpuUsage();
-  process.send?.({ ...longest, cpuMs: (user + system) / 1_000, rssMb: process.memoryUsage().rss / 2 ** 20 });
+  process.send?.({ ...longest, rssMb: process.memoryUsage().rss / 2 ** 20 });
 });

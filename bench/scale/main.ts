@@ -11,6 +11,7 @@ import { once } from "node:events";
 import { loadavg } from "node:os";
 import { parseArgs } from "node:util";
 import { startPostgres } from "../../tests/fixtures/postgres.ts";
+import { cpuSeconds, processTrees } from "../process-figures.ts";
 import { percentile } from "../statistics.ts";
 import { fill, sandboxIdOf } from "./records.ts";
 
@@ -32,7 +33,6 @@ const creatorsOfEach = 16;
 interface Turns {
   maxMs: number;
   p999Ms: number;
-  cpuMs: number;
   rssMb: number;
 }
 interface Started {
@@ -78,17 +78,50 @@ async function timesOf(count: number, body: () => Promise<unknown>): Promise<num
   return timesMs;
 }
 
-/** Answers the processor time that the gateways have spent. */
-async function turns(gateways: readonly Started[], when: string): Promise<number> {
-  let spentMs = 0;
+async function turns(gateways: readonly Started[], when: string): Promise<void> {
   for (const [index, gateway] of gateways.entries()) {
-    const { maxMs, p999Ms, cpuMs, rssMb } = await said<Turns>(gateway.process, "turns");
-    spentMs += cpuMs;
+    const { maxMs, p999Ms, rssMb } = await said<Turns>(gateway.process, "turns");
     console.log(
       `${when}, gateway ${index + 1}: longest turn ${fixed(maxMs)} ms, p99.9 ${fixed(p999Ms)} ms; ${fixed(rssMb)} MiB`,
     );
   }
-  return spentMs;
+}
+
+/** Processor time, in milliseconds so far, of each part of the creates. */
+type Spent = ReadonlyMap<string, number>;
+
+/** `folder`: of PostgreSQL, whose processes name it. */
+function spent(gateways: readonly Started[], simulated: ChildProcess, folder: string): Spent {
+  const of = (children: readonly ChildProcess[]): number =>
+    cpuSeconds(children.flatMap(({ pid }) => pid ?? [])) * 1_000;
+  return new Map([
+    ["gateways", of(gateways.map((gateway) => gateway.process))],
+    ["PostgreSQL", cpuSeconds(processTrees(folder)) * 1_000],
+    ["simulated hosts", of([simulated])],
+    ["callers", cpuSeconds([process.pid]) * 1_000],
+  ]);
+}
+
+/** 15 s of creates by callers of both gateways. */
+async function measureCreates(gateways: readonly Started[], spentNow: () => Spent): Promise<void> {
+  const before = spentNow();
+  const untilMs = performance.now() + 15_000;
+  const creates: number[] = [];
+  const creators = gateways.flatMap((gateway) =>
+    Array.from({ length: creatorsOfEach }, async () => {
+      while (performance.now() < untilMs)
+        creates.push(...(await timesOf(1, () => call(gateway, "CreateSandbox", { memory_mb: 512 }))));
+    }),
+  );
+  await Promise.all(creators);
+  const costs = [...spentNow()].map(
+    ([part, ms]) => `${part} ${fixed((ms - (before.get(part) ?? 0)) / creates.length)}`,
+  );
+  await turns(gateways, "creates");
+  console.log(
+    `creates: ${fixed(creates.length / 15)} a second by ${2 * creatorsOfEach} callers, p50 ${fixed(percentile(creates, 50))} ms`,
+  );
+  console.log(`milliseconds of processor time of each: ${costs.join(", ")}`);
 }
 
 async function run(url: string): Promise<void> {
@@ -120,20 +153,9 @@ async function run(url: string): Promise<void> {
     console.log(`${name}: p50 ${fixed(percentile(times, 50))} ms, p95 ${fixed(percentile(times, 95))} ms`);
   }
 
-  const spentMs = await turns(gateways, "get and list");
-  const untilMs = performance.now() + 15_000;
-  const creates: number[] = [];
-  const creators = gateways.flatMap((gateway) =>
-    Array.from({ length: creatorsOfEach }, async () => {
-      while (performance.now() < untilMs)
-        creates.push(...(await timesOf(1, () => call(gateway, "CreateSandbox", { memory_mb: 512 }))));
-    }),
-  );
-  await Promise.all(creators);
-  const costMs = ((await turns(gateways, "creates")) - spentMs) / creates.length;
-  console.log(
-    `creates: ${fixed(creates.length / 15)} a second by ${2 * creatorsOfEach} callers, ${fixed(costMs)} ms of processor time of the gateways each; p50 ${fixed(percentile(creates, 50))} ms`,
-  );
+  await turns(gateways, "get and list");
+  const folder = new URL(url).searchParams.get("host") ?? "";
+  await measureCreates(gateways, () => spent(gateways, simulated, folder));
   for (const { process: child } of gateways) {
     child.send("close");
     await once(child, "exit");

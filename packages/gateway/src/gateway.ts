@@ -142,6 +142,9 @@ export interface Gateway {
   close(idleMs?: number): Promise<void>;
 }
 
+/** Of every create: made once, for each error takes a stack. */
+const isDelivered = new Error("the edges know the routes");
+
 // oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order: a cut would only pass them along
 export function createGateway(options: GatewayOptions): Gateway {
   const { database, clock, log, randomBytes, config } = options;
@@ -275,7 +278,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     const enough = new AbortController();
     const waited = clock.sleep(gatewayLimits.routeDeliveryMs, enough.signal).catch(() => undefined);
     await Promise.race([table.delivered(), waited]);
-    enough.abort();
+    enough.abort(isDelivered);
   }
 
   /** A machine that is about to doze may once every edge knows: from then on they rouse it before they send anything. */

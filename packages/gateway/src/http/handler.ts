@@ -63,6 +63,8 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
   };
   const shared = {
     acceptCompression: [compressionGzip, compressionBrotli],
+    // To pack one sandbox with its token takes longer than to send it; a list is packed.
+    compressMinBytes: 8 * 1_024,
     interceptors: [errorsAsConnect(logged)],
   };
   const router = createConnectRouter({
@@ -168,7 +170,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     const gone = new AbortController();
     const closed = new Promise<void>((resolve) => {
       response.once("close", () => {
-        gone.abort();
+        gone.abort(isClosed);
         resolve();
       });
     });
@@ -211,6 +213,9 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     sendJson(response, 200, { status: "ok" });
   }
 }
+
+/** Of every answer: made once, for each error takes a stack. */
+const isClosed = new Error("the connection of the call is closed");
 
 /** The rest of what a client may still send is not waited for once it has the whole answer. */
 function endWithAnswer(response: ServerResponse): void {

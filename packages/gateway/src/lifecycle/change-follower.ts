@@ -24,6 +24,9 @@ export interface ChangeFollowerDependencies {
   readAll(): Promise<void>;
 }
 
+/** Of every notice: made once, for each error takes a stack. */
+const isTold = new Error("there are changes");
+
 export class ChangeFollower {
   readonly #needs: ChangeFollowerDependencies;
   readonly #stop = new AbortController();
@@ -57,7 +60,7 @@ export class ChangeFollower {
 
   #told(): void {
     this.#isTold = true;
-    this.#wake.abort();
+    this.#wake.abort(isTold);
   }
 
   /** Takes its stand before all is read, with an overlap for what is being committed. */
