@@ -73,7 +73,7 @@ export const gatewayLimits = {
   hostWatchHoldMs: 10_000,
   /** Taken in one statement; and hosts that are connected to in one turn of the event loop. */
   hostWatchesAtOnce: 50,
-  hostsConnectedAtOnce: 10,
+  hostsConnectedAtOnce: 3,
   /** Audit events of hosts that others watch are remembered so long, longer than a watch takes to pass on, and so many. */
   toldEventsMs: 30_000,
   toldEventsMax: 1_000,
