@@ -18,5 +18,6 @@ export * from "./each-limited.ts";
 export * from "./owner.ts";
 export { parseAddress } from "./host-address.ts";
 export { eachPatiently } from "./each-patiently.ts";
+export { regularly } from "./regularly.ts";
 export { Looks } from "./looks.ts";
 export { readLine } from "./read-line.ts";

@@ -6,7 +6,7 @@
  *
  * A gateway that has not reached the database for that long takes tokens of the new key only once it has.
  */
-import { type Clock, type Log, SerialQueue } from "@cloche/base";
+import { type Clock, type Log, regularly, SerialQueue } from "@cloche/base";
 import type { Rotated } from "../key-rotation.ts";
 import { newSigningKey, type SigningKeyFile } from "../setup/signing-keys.ts";
 import type { SharedSecrets } from "./shared-secrets.ts";
@@ -61,15 +61,10 @@ export class SharedSigningKeys {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
     this.#use = use;
-    this.#running = (async () => {
-      while (!signal.aborted) {
-        await clock.sleep(lookEveryMs, signal).catch(() => undefined);
-        if (signal.aborted) return;
-        await this.#inTurn(() => this.#look()).catch((error: unknown) => {
-          if (!signal.aborted) log.warn({ err: error }, "the signing keys could not be looked at, or told");
-        });
-      }
-    })();
+    const failed = (err: unknown) => log.warn({ err }, "the signing keys could not be looked at, or told");
+    this.#running = regularly({ everyMs: lookEveryMs, first: "later", clock, signal, failed }, () =>
+      this.#inTurn(() => this.#look()),
+    );
   }
 
   async close(): Promise<void> {

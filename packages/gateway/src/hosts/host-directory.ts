@@ -6,7 +6,7 @@
  * database answered, and at most half of the leases had run out. So an outage of the database or of this gateway ends with
  * every host having had the time to renew. Owns nothing that must survive.
  */
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, regularly } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { HostDescription, HostGeneration, HostRecord, Hosts, HostState } from "../database/hosts.ts";
 import { gatewayLimits } from "../limits.ts";
@@ -67,14 +67,13 @@ export class HostDirectory {
   }
 
   async #watch(): Promise<void> {
+    const failed = (err: unknown): void => {
+      this.#watchingSinceMs = undefined;
+      this.#log.warn({ err }, "the leases of hosts could not be looked at");
+    };
     const { signal } = this.#stop;
-    while (!signal.aborted) {
-      await this.#look().catch((error: unknown) => {
-        this.#watchingSinceMs = undefined;
-        this.#log.warn({ err: error }, "the leases of hosts could not be looked at");
-      });
-      await this.#clock.sleep(hostRenewMs, signal).catch(() => undefined);
-    }
+    const regular = { everyMs: hostRenewMs, first: "now", clock: this.#clock, signal, failed } as const;
+    await regularly(regular, () => this.#look());
   }
 
   async #look(): Promise<void> {

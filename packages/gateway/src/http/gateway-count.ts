@@ -3,7 +3,7 @@
  * every 5 s; while the database is away the last count holds. One that starts counts itself before its first call, and the
  * others know of it within 5 s: so long two may allow more together than one would. One that died counts for 15 s more.
  */
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, regularly } from "@cloche/base";
 import type { Gateways } from "../database/gateways.ts";
 import { gatewayLimits } from "../limits.ts";
 
@@ -50,12 +50,9 @@ export class GatewayCount {
 
   async #regularly(): Promise<void> {
     const { signal } = this.#stop;
-    for (;;) {
-      await this.#clock.sleep(gatewayRenewMs, signal).catch(() => undefined);
-      if (signal.aborted) return;
-      await this.#look().catch((err: unknown) => {
-        this.#log.warn({ err, count: this.#count }, "gateways could not be counted; the last count holds");
-      });
-    }
+    const failed = (err: unknown) =>
+      this.#log.warn({ err, count: this.#count }, "gateways could not be counted; the last count holds");
+    const regular = { everyMs: gatewayRenewMs, first: "later", clock: this.#clock, signal, failed } as const;
+    await regularly(regular, () => this.#look());
   }
 }

@@ -1,6 +1,6 @@
 /** Who did what, when, in which request, with which result. Kept 90 days, of each team its newest entries. */
 import { createHash } from "node:crypto";
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, regularly } from "@cloche/base";
 import { ClocheError, type RandomBytes } from "@cloche/protocol";
 import type { AuditEvent } from "@cloche/protocol/host";
 import type { AuditEntry } from "../database/audit.ts";
@@ -92,15 +92,12 @@ export class AuditLog {
 
   async #pruneRegularly(): Promise<void> {
     const { signal } = this.#stop;
-    while (!signal.aborted) {
-      try {
-        const before = this.#clock.nowMs() - gatewayLimits.auditKeepMs;
-        await this.#audit.prune(before, gatewayLimits.auditKeepOfTeam);
-      } catch (error) {
-        this.#log.warn({ err: error }, "old audit entries could not be dropped");
-      }
-      await this.#clock.sleep(gatewayLimits.auditPruneMs, signal).catch(() => undefined);
-    }
+    const failed = (err: unknown) => this.#log.warn({ err }, "old audit entries could not be dropped");
+    const everyMs = gatewayLimits.auditPruneMs;
+    await regularly({ everyMs, first: "now", clock: this.#clock, signal, failed }, async () => {
+      const before = this.#clock.nowMs() - gatewayLimits.auditKeepMs;
+      await this.#audit.prune(before, gatewayLimits.auditKeepOfTeam);
+    });
   }
 
   /** Sorts by time; the random end keeps entries of one millisecond apart. */

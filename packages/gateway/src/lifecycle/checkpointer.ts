@@ -7,7 +7,7 @@
  * When one is due lies in the database, and the claim is a conditional write: of several gateways one takes it. Of the
  * checkpoints that were taken so the newest three stay; those of the owner are left alone.
  */
-import { type Clock, type Log, rfc3339, Turns } from "@cloche/base";
+import { type Clock, type Log, regularly, rfc3339, Turns } from "@cloche/base";
 import { limits, newCheckpointId, type RandomBytes } from "@cloche/protocol";
 import type { HostCheckpoint } from "@cloche/protocol/host";
 import type { Database } from "../database/database.ts";
@@ -50,13 +50,9 @@ export class Checkpointer {
   async #run(): Promise<void> {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
-    while (!signal.aborted) {
-      await clock.sleep(gatewayLimits.checkpointLookMs, signal).catch(() => undefined);
-      if (signal.aborted) return;
-      await this.#takeDue().catch((error: unknown) => {
-        if (!signal.aborted) log.warn({ err: error }, "checkpoints that are due could not be looked for");
-      });
-    }
+    const failed = (err: unknown) => log.warn({ err }, "checkpoints that are due could not be looked for");
+    const everyMs = gatewayLimits.checkpointLookMs;
+    await regularly({ everyMs, first: "later", clock, signal, failed }, () => this.#takeDue());
   }
 
   async #takeDue(): Promise<void> {

@@ -9,7 +9,7 @@
  * owner asks for meanwhile ends the move. Suspended sandboxes stay with the host until they are resumed: durable ones elsewhere.
  * Acts on hosts that this gateway watches; on what moves from a host that is lost, whoever is first.
  */
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, regularly } from "@cloche/base";
 import type { Database } from "../database/database.ts";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
@@ -59,12 +59,9 @@ export class Drains {
   async #run(): Promise<void> {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
-    while (!signal.aborted) {
-      await this.#look().catch((error: unknown) => {
-        if (!signal.aborted) log.warn({ err: error }, "moves to other hosts could not be looked at");
-      });
-      await clock.sleep(gatewayLimits.drainLookMs, signal).catch(() => undefined);
-    }
+    const failed = (err: unknown) => log.warn({ err }, "moves to other hosts could not be looked at");
+    const everyMs = gatewayLimits.drainLookMs;
+    await regularly({ everyMs, first: "now", clock, signal, failed }, () => this.#look());
   }
 
   async #look(): Promise<void> {

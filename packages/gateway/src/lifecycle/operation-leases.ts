@@ -9,7 +9,7 @@
  * An attempt number fences: whatever a former owner still writes names an attempt that is over (database/operations.ts). Steps
  * can be repeated, so the next owner begins again. A gateway that is alone on its database has none of this.
  */
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, regularly } from "@cloche/base";
 import type { Operations } from "../database/operations.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { OperationRunner } from "./operation-runner.ts";
@@ -57,12 +57,8 @@ export class OperationLeases {
   async #regularly(look: () => Promise<void>): Promise<void> {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
-    while (!signal.aborted) {
-      await look().catch((err: unknown) => {
-        if (!signal.aborted) log.warn({ err }, "the leases of operations could not be looked at");
-      });
-      await clock.sleep(operationLookMs, signal).catch(() => undefined);
-    }
+    const failed = (err: unknown) => log.warn({ err }, "the leases of operations could not be looked at");
+    await regularly({ everyMs: operationLookMs, first: "now", clock, signal, failed }, look);
   }
 
   async #renew(): Promise<void> {

@@ -7,7 +7,7 @@
  *
  * Owns nothing that must survive: a sweep that was cut off is done again.
  */
-import type { Clock, Log } from "@cloche/base";
+import { type Clock, type Log, regularly } from "@cloche/base";
 import type { BlobStore } from "../blob/blob-store.ts";
 import { unnamedKeptMs } from "./archive.ts";
 import { KEYS_AT_ONCE, type SweepWords } from "./checkpoint-names.ts";
@@ -45,13 +45,8 @@ export class StorageSweeper {
   async #run(): Promise<void> {
     const { clock, log } = this.#parts;
     const { signal } = this.#stopping;
-    while (!signal.aborted) {
-      await clock.sleep(LOOK_EVERY_MS, signal).catch(() => undefined);
-      if (signal.aborted) return;
-      await this.sweep().catch((error: unknown) => {
-        if (!signal.aborted) log.warn({ err: error }, "storage could not be swept; trying again");
-      });
-    }
+    const failed = (err: unknown) => log.warn({ err }, "storage could not be swept; trying again");
+    await regularly({ everyMs: LOOK_EVERY_MS, first: "later", clock, signal, failed }, () => this.sweep());
   }
 
   /** Answers how many objects were removed; 0 where another host sweeps. */
