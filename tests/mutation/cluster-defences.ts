@@ -124,9 +124,9 @@ export const clusterDefences: readonly Defence[] = [
   {
     what: "after an outage of the database hosts have the time to renew",
     file: "packages/gateway/src/hosts/host-directory.ts",
-    find: `      await this.#look().catch((error: unknown) => {
-        this.#watchingSinceMs = undefined;`,
-    replace: `      await this.#look().catch((error: unknown) => {`,
+    find: `    const failed = (err: unknown): void => {
+      this.#watchingSinceMs = undefined;`,
+    replace: `    const failed = (err: unknown): void => {`,
     ...directory,
     named: "the database was away",
   },
