@@ -93,6 +93,7 @@ test("rm deletes each, suspend and resume wait, update changes only what was nam
   const service = new FakeService();
   service.sandboxes.push(service.sandbox(otherId, "other"));
   expect((await service.run(["rm", "demo", "other"])).stdout).toBe(`${sandboxId}\n${otherId}\n`);
+  expect((await service.run(["delete", "other"])).stdout).toBe(`${otherId}\n`);
   service.answers.GetSandbox = () => ({
     sandbox: service.sandbox(sandboxId, "demo", { state: "SANDBOX_STATE_SUSPENDED" }),
   });

@@ -218,6 +218,7 @@ export function addSandboxCommands(registry: Registry): void {
 
   program
     .command("rm <sandbox...>")
+    .alias("delete")
     .description("delete sandboxes for good; their checkpoints stay")
     .option("--wait", "wait until they are gone")
     .addHelpText("after", "\nExample:\n  cloche rm demo sbx-4k2")
