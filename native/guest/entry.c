@@ -26,12 +26,12 @@ static enum kind kind_of(mode_t mode) {
   }
 }
 
-void put_entry(struct bytes *b, const char *path, const struct stat *st, int at, const char *name, struct account_names *names) {
+void put_entry(struct bytes *b, const char *path, const struct stat *st, enum entry_attributes attributes, struct account_names *names) {
   char owner[64], group[64], target[PATH_ROOM] = "";
   account_name(names, false, st->st_uid, owner);
   account_name(names, true, st->st_gid, group);
   if (S_ISLNK(st->st_mode)) {
-    ssize_t n = readlinkat(at, name, target, sizeof target - 1);
+    ssize_t n = readlink(path, target, sizeof target - 1);
     target[n > 0 ? n : 0] = 0;
   }
   put_u8(b, kind_of(st->st_mode));
@@ -42,6 +42,8 @@ void put_entry(struct bytes *b, const char *path, const struct stat *st, int at,
   put_string(b, owner);
   put_string(b, group);
   put_string(b, target);
+  if (attributes == NO_ATTRIBUTES) put_u32(b, 0);
+  else put_attributes(b, path, attributes == OF_TARGET);
 }
 
 /* The smallest paths seen so far, as a heap with the largest on top: a directory of millions needs no more memory than the limit. */
@@ -175,7 +177,7 @@ static const struct visitor lister = {list_entry, list_enter, list_leave, list_m
 
 static int by_path(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, bool *truncated) {
+int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, enum entry_attributes attributes, bool *truncated) {
   struct stat st;
   /* Neither exists nor stat nor list follow a final symlink (spec/contract.md, files). */
   if (lstat(path, &st) != 0) return errno;
@@ -204,7 +206,7 @@ int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, 
     for (uint32_t i = 0; i < l.count; i++) {
       if (lstat(l.paths[i], &st) != 0) continue; /* gone meanwhile */
       if (b.size == 0) start = frame_open(&b, F_ENTRIES, 0, id);
-      put_entry(&b, l.paths[i], &st, AT_FDCWD, l.paths[i], &names);
+      put_entry(&b, l.paths[i], &st, attributes, &names);
       if (b.size < BATCH) continue;
       frame_close(&b, start);
       files_send(&b);

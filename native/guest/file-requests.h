@@ -7,8 +7,17 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-/* What of a request an errno is about: EINVAL of the last three says that there is no such one. */
-enum subject { SUBJECT_PATH = 0, SUBJECT_DESTINATION = 1, SUBJECT_USER = 2, SUBJECT_OWNER = 3, SUBJECT_GROUP = 4 };
+#include "attributes.h"
+
+/* What of a request an errno is about: EINVAL of user, owner and group says that there is no such one. */
+enum subject {
+  SUBJECT_PATH = 0,
+  SUBJECT_DESTINATION = 1,
+  SUBJECT_USER = 2,
+  SUBJECT_OWNER = 3,
+  SUBJECT_GROUP = 4,
+  SUBJECT_ATTRIBUTES = 5,
+};
 
 /*
  * A file that is being written: filled under a temporary name, given its owner and its mode, and put in place in one step. Until
@@ -28,6 +37,7 @@ struct upload_wish {
   int mode;    /* -1: that of the file in its place, else 0644 */
   bool append; /* to the end of the file that is there, and not in its place */
   const char *owner, *group; /* by name or number; empty: the old one's, else whose the request is. They need no rights of his. */
+  struct attributes attributes; /* all that it shall have; taken over by upload_begin. Not of a file that is appended to */
 };
 
 /* All answer 0 or an errno. `handle` is for the others, `fd` is open until it is gone; `subject` says what an errno of upload_begin is about. */

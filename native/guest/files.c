@@ -55,17 +55,19 @@ static void send_done(uint32_t id, uint8_t flags) {
   free(b.data);
 }
 
-static void send_entry(uint32_t id, const char *path, const struct stat *st) {
+static void send_entry_with(uint32_t id, const char *path, const struct stat *st, enum entry_attributes attributes) {
   struct account_names names = {0};
   struct bytes b = {0};
   size_t start = frame_open(&b, F_ENTRIES, 0, id);
-  put_entry(&b, path, st, AT_FDCWD, path, &names);
+  put_entry(&b, path, st, attributes, &names);
   frame_close(&b, start);
   frame_close(&b, frame_open(&b, F_DONE, 0, id));
   files_send(&b);
   account_names_free(&names);
   free(b.data);
 }
+
+static void send_entry(uint32_t id, const char *path, const struct stat *st) { send_entry_with(id, path, st, NO_ATTRIBUTES); }
 
 static uint32_t handle_keep(int fd) {
   pthread_mutex_lock(&handle_lock);
@@ -225,7 +227,14 @@ static int serve_upload(const struct frame *frame, struct cursor *c, enum subjec
   struct upload_wish wish = {.mode = mode < 0 ? -1 : mode & 07777, .append = frame->flags & 1};
   wish.owner = take_string(c);
   wish.group = take_string(c);
-  if (c->bad || path[0] != '/') return EINVAL;
+  if (!attributes_take(c, &wish.attributes)) {
+    *subject = SUBJECT_ATTRIBUTES;
+    return EINVAL;
+  }
+  if (path[0] != '/') {
+    attributes_free(&wish.attributes);
+    return EINVAL;
+  }
   uint32_t handle;
   int fd;
   int error = upload_begin(path, &wish, &handle, &fd, subject);
@@ -359,7 +368,7 @@ static void serve(const struct frame *frame) {
     switch (frame->type) {
       case F_LSTAT:
         error = (frame->flags & 1 ? stat(path, &st) : lstat(path, &st)) == 0 ? 0 : errno;
-        if (!error) send_entry(id, path, &st);
+        if (!error) send_entry_with(id, path, &st, frame->flags & 2 ? frame->flags & 1 ? OF_TARGET : OF_ENTRY : NO_ATTRIBUTES);
         break;
       case F_OPEN: error = open_file(id, path, take_u32(&c)); break;
       case F_REMOVE:
@@ -369,7 +378,7 @@ static void serve(const struct frame *frame) {
       case F_LIST: {
         uint32_t depth = take_u32(&c), limit = take_u32(&c);
         bool truncated = false;
-        error = list_entries(id, path, depth, limit, &truncated);
+        error = list_entries(id, path, depth, limit, frame->flags & 1 ? OF_ENTRY : NO_ATTRIBUTES, &truncated);
         if (!error) send_done(id, truncated);
         break;
       }

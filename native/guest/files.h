@@ -22,8 +22,11 @@ _Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit
 /* An open frame to the agent, see files.c. */
 void files_send(struct bytes *frame);
 
-/* entry.c: the wire form of an entry. `path` is what the agent asked for; `at` and `name` are where to read the link. */
-void put_entry(struct bytes *b, const char *path, const struct stat *st, int at, const char *name, struct account_names *names);
+/* Whose extended attributes are told with an entry: nobody's, its own, or those of what it leads to. */
+enum entry_attributes { NO_ATTRIBUTES, OF_ENTRY, OF_TARGET };
+
+/* entry.c: the wire form of an entry. */
+void put_entry(struct bytes *b, const char *path, const struct stat *st, enum entry_attributes attributes, struct account_names *names);
 
 /* The operations; 0 or an errno. */
 int make_directories(const char *path);
@@ -40,6 +43,6 @@ int change_owner(const char *path, uid_t uid, gid_t gid, bool recursive);
 /* By name or number; empty: -1. False, with which of the two, where there is no such one. */
 bool owner_find(const char *user, const char *group, uid_t *uid, gid_t *gid, enum subject *subject);
 /* Streams F_ENTRIES frames for the first `limit` entries by path down to `depth`. */
-int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, bool *truncated);
+int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, enum entry_attributes attributes, bool *truncated);
 
 #endif

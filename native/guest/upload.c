@@ -26,6 +26,7 @@ struct upload {
   bool append, has_owner, has_group, acts;
   uid_t uid; /* has_owner */
   gid_t gid; /* has_group */
+  struct attributes attributes;
   struct identity identity; /* acts */
   bool exists;
   struct stat old; /* exists */
@@ -45,6 +46,7 @@ static void drop(struct upload *u) {
   if (u->fd >= 0 && !u->is_placed) unlinkat(u->place, u->temporary, 0);
   if (u->fd >= 0) close(u->fd);
   if (u->at >= 0) close(u->at);
+  attributes_free(&u->attributes);
   free(u->path);
   free(u);
 }
@@ -132,8 +134,17 @@ static int make_temporary(struct upload *u, int place) {
   return 0;
 }
 
+/* As root, who may in a file that nobody else sees. */
+static int set_attributes(struct upload *u) {
+  identity_assume(NULL);
+  int error = attributes_set(u->fd, &u->attributes);
+  act(u);
+  return error;
+}
+
 static int begin(struct upload *u, const char *path, const struct upload_wish *wish, enum subject *subject) {
   *u = (struct upload){.references = 1, .at = -1, .fd = -1, .place = -1, .mode = wish->mode, .append = wish->append};
+  u->attributes = wish->attributes;
   *subject = SUBJECT_PATH;
   u->acts = identity_current() != NULL;
   if (u->acts) u->identity = *identity_current();
@@ -144,7 +155,11 @@ static int begin(struct upload *u, const char *path, const struct upload_wish *w
   u->path = strdup(path);
   if (!u->path) _exit(70);
   int error = open_place(u, path);
-  return error ? error : make_temporary(u, temporary_place(u->at));
+  if (!error) error = make_temporary(u, temporary_place(u->at));
+  if (error) return error;
+  error = set_attributes(u);
+  if (error) *subject = SUBJECT_ATTRIBUTES;
+  return error;
 }
 
 int upload_begin(const char *path, const struct upload_wish *wish, uint32_t *handle, int *fd, enum subject *subject) {
@@ -233,6 +248,7 @@ static int move_beside(struct upload *u, struct stat *st) {
   int error = make_temporary(u, u->at);
   off_t written;
   if (!error) error = copy_bytes(fd, u->fd, &written);
+  if (!error) error = set_attributes(u);
   identity_assume(NULL);
   if (!error) error = dress(u, st);
   unlinkat(place, name, 0);

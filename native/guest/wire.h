@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WIRE_VERSION 2
+#define WIRE_VERSION 3
 #define FRAME_HEADER 12
 #define FRAME_MAX (4u << 20)  /* of a whole frame, header included */
 #define CHUNK_MAX 65536u      /* output bytes of one frame */

@@ -54,6 +54,63 @@ describe.skipIf(!isRoot)("streamed writes", () => {
     expect(leftovers()).toEqual([]);
   });
 
+  it("give it the extended attributes that the header names, and a later write none", async () => {
+    const attributes = { "user.colour": "Z3JlZW4=", "user.empty": "" };
+    const headers = { "x-file-attributes": JSON.stringify(attributes), "x-file-owner": "ann" };
+    const told = async (path: string, more = ""): Promise<unknown> =>
+      (await guest.call("GET", `/v1/files/stat?path=${path}&attributes=true${more}`)).json["attributes"];
+    for (const method of ["PUT", "POST"]) {
+      const path = `/attributed-${method}`;
+      const written = await guest.call(method, q(path), { raw: "x", headers });
+      expect(written).toMatchObject({ status: 200, json: { attributes, owner: "ann" } });
+      expect(await told(path)).toEqual(attributes);
+    }
+    symlinkSync("attributed-PUT", onDisk("to-attributed"));
+    expect([await told("/to-attributed"), await told("/to-attributed", "&follow=true")]).toEqual([
+      {},
+      attributes,
+    ]);
+    const listed = await guest.call("GET", "/v1/files/list?path=/&attributes=true");
+    const entries = listed.json["entries"] as { name: string; attributes: unknown }[];
+    expect(entries.find(({ name }) => name === "attributed-POST")?.attributes).toEqual(attributes);
+    expect(entries.find(({ name }) => name === "etc")?.attributes).toEqual({});
+    await put("/attributed-PUT", "y");
+    expect(await told("/attributed-PUT")).toEqual({});
+  });
+
+  it.each([
+    ["no JSON", "user.note=1"],
+    ["a list", "[]"],
+    ["another's name", '{"security.capability":""}'],
+    ["a name that is the prefix", '{"user.":""}'],
+    ["what is no base64", '{"user.note":"a"}'],
+    ["a number", '{"user.note":1}'],
+    ["a name too long", JSON.stringify({ [`user.${"n".repeat(251)}`]: "" })],
+  ])("refuse attributes of %s and write nothing", async (_what, header) => {
+    const answer = await put("/no-attributes", "x", { "x-file-attributes": header });
+    expect(answer.status).toBe(400);
+    expect(answer.json["message"]).toContain("x-file-attributes");
+    expect(existsSync(onDisk("no-attributes"))).toBe(false);
+  });
+
+  it("refuse more attributes than a disk keeps of a file, and take as many as it does", async () => {
+    const header = (bytes: number): Record<string, string> => {
+      const names = Array.from({ length: 100 }, (_none, at) => `user.${String(at).padStart(4, "0")}`);
+      const each = Math.floor(bytes / names.length) - 29;
+      const value = Buffer.alloc(each, "v").toString("base64");
+      return { "x-file-attributes": JSON.stringify(Object.fromEntries(names.map((name) => [name, value]))) };
+    };
+    expect(await put("/many-attributes", "x", header(limits.fileAttributesBytes))).toMatchObject({
+      status: 200,
+    });
+    const { json } = await guest.call("GET", "/v1/files/stat?path=/many-attributes&attributes=true");
+    expect(Object.keys(json["attributes"] as object)).toHaveLength(100);
+    const more = await put("/many-attributes", "y", header(limits.fileAttributesBytes + 100));
+    expect(more.status).toBe(413);
+    expect(readFileSync(onDisk("many-attributes"), "utf8")).toBe("x");
+    expect(leftovers()).toEqual([]);
+  });
+
   it("give it the mode, the owner and the group that the headers name", async () => {
     const headers = { "x-file-mode": "4710", "x-file-owner": "ann", "x-file-group": "2000" };
     for (const method of ["PUT", "POST"]) {

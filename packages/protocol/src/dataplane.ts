@@ -172,6 +172,8 @@ export interface EntryInfo {
   symlink_target: string;
   /** As `path_encoded`. Added. */
   symlink_target_encoded?: string;
+  /** Extended attributes of `user.*` by name, values in base64; only where they were asked for, or given to a write. Added. */
+  attributes?: Record<string, string>;
 }
 /** Answer of `Files.exists`. */
 export interface ExistsResponse {

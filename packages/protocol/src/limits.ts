@@ -11,6 +11,9 @@ export const limits = {
   listEntries: 10_000,
   /** Of a Unix user's or group's name, with `:group` where that may follow. */
   accountNameBytes: 255,
+  /** Of an extended attribute, `user.` included; of all of one file, as `x-file-attributes` counts them. */
+  attributeNameBytes: 255,
+  fileAttributesBytes: 4_000,
   /** Streamed writes and watches of one sandbox at once, directories of one watch (native/guest/file-requests.h). */
   uploads: 256,
   watches: 64,

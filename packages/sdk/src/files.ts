@@ -34,6 +34,11 @@ export interface WriteOptions extends FileOptions {
   owner?: string | undefined;
   /** Name or number. Default: as `owner`. */
   group?: string | undefined;
+  /**
+   * Extended attributes, all that it shall have: names of ASCII that begin with `user.`, values in base64. Names, values and 20
+   * bytes for each: at most 4,000 bytes, more is `resource_exhausted` (413). Not of `append`. Default: none.
+   */
+  attributes?: Record<string, string> | undefined;
   /** SHA-256 of the content in hexadecimal digits. Other content is `invalid_argument` (400) and changes nothing. */
   sha256?: string | undefined;
 }
@@ -148,17 +153,29 @@ export class Files {
     });
   }
 
-  /** Entries of a directory, sorted by path; `depth` defaults to 1. `truncated`: there are more, deeper or beyond 10,000. */
-  list(path: string, options: FileOptions & { depth?: number } = {}): Promise<ListResponse> {
-    const { depth, asUser, signal } = options;
-    return this.#dataPlane.json("GET", "/v1/files/list", { query: { path, depth, as_user: asUser }, signal });
+  /**
+   * Entries of a directory, sorted by path; `depth` defaults to 1. `truncated`: there are more, deeper or beyond 10,000.
+   * `attributes`: with their extended attributes.
+   */
+  list(
+    path: string,
+    options: FileOptions & { depth?: number; attributes?: boolean } = {},
+  ): Promise<ListResponse> {
+    const { depth, attributes, asUser, signal } = options;
+    return this.#dataPlane.json("GET", "/v1/files/list", {
+      query: { path, depth, attributes, as_user: asUser },
+      signal,
+    });
   }
 
-  /** Of a final symlink what it is itself, or with `follow` what it leads to. */
-  stat(path: string, options: FileOptions & { follow?: boolean } = {}): Promise<EntryInfo> {
-    const { follow, asUser, signal } = options;
+  /** Of a final symlink what it is itself, or with `follow` what it leads to. `attributes`: with its extended attributes. */
+  stat(
+    path: string,
+    options: FileOptions & { follow?: boolean; attributes?: boolean } = {},
+  ): Promise<EntryInfo> {
+    const { follow, attributes, asUser, signal } = options;
     return this.#dataPlane.json("GET", "/v1/files/stat", {
-      query: { path, follow, as_user: asUser },
+      query: { path, follow, attributes, as_user: asUser },
       signal,
     });
   }
@@ -259,11 +276,12 @@ export class Files {
   }
 }
 
-function writeHeaders({ mode, owner, group, sha256 }: WriteOptions): Record<string, string> {
+function writeHeaders({ mode, owner, group, attributes, sha256 }: WriteOptions): Record<string, string> {
   const wishes = {
     "x-file-mode": mode,
     "x-file-owner": owner,
     "x-file-group": group,
+    "x-file-attributes": attributes && JSON.stringify(attributes),
     "x-content-sha256": sha256,
   };
   const given = Object.entries(wishes).filter((one): one is [string, string] => one[1] !== undefined);

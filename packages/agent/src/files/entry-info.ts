@@ -10,9 +10,13 @@ export const timeOf = (ms: number): Date => new Date(Math.min(Math.max(ms, earli
 
 /**
  * EntryInfo of spec/contract.md. `path` is shown instead of the entry's own where the request named it. Names that are
- * not UTF-8 come percent-encoded as well.
+ * not UTF-8 come percent-encoded as well. `withAttributes`: they were asked for.
  */
-export function entryInfo(entry: GuestEntry, path: GuestPath = entry.path): EntryInfo {
+export function entryInfo(
+  entry: GuestEntry,
+  path: GuestPath = entry.path,
+  withAttributes = false,
+): EntryInfo {
   const text = pathText(path);
   const encoded = encodedPath(path);
   const target = encodedPath(entry.symlinkTarget);
@@ -31,5 +35,9 @@ export function entryInfo(entry: GuestEntry, path: GuestPath = entry.path): Entr
     group: entry.group,
     symlink_target: entry.symlinkTarget.toString("utf8"),
     ...(target !== undefined && { symlink_target_encoded: target }),
+    ...(withAttributes && { attributes: attributesText(entry) }),
   };
 }
+
+const attributesText = ({ attributes }: GuestEntry): Record<string, string> =>
+  Object.fromEntries(attributes.map(({ name, value }) => [name, value.toString("base64")]));

@@ -17,6 +17,7 @@ export interface FailureSubjects {
   /** Whose the file shall be. */
   owner?: Subject;
   group?: Subject;
+  attributes?: Subject;
   /** In place of what is usually said where a directory, a socket, or too much, was met. */
   directory?: string;
   socket?: string;
@@ -31,6 +32,12 @@ export function fileFailure(thrown: unknown, subjects: FailureSubjects): unknown
   if (subject === "user" || subject === "owner") return noSuchUser(field, value);
   if (subject === "group") return noSuch(field, "group", value);
   const what = `${field}: ${clip(value)}`;
+  if (subject === "attributes" && number === errno.EOPNOTSUPP)
+    return new ClocheError(
+      "failed_precondition",
+      `${what} lies on a file system that keeps no extended attributes`,
+      { cause: thrown },
+    );
   if (number === errno.EISDIR && subjects.directory !== undefined)
     return new ClocheError("invalid_argument", `${what} ${subjects.directory}`, {
       cause: thrown,

@@ -92,16 +92,17 @@ async function exists(files: GuestFiles, exchange: Exchange): Promise<ExistsResp
 async function list(files: GuestFiles, exchange: Exchange): Promise<ListResponse> {
   const path = shownPath(queryPath(exchange));
   const depth = queryInteger(exchange.query, "depth", 1, Number.MAX_SAFE_INTEGER) ?? 1;
+  const withAttributes = queryBoolean(exchange.query, "attributes") ?? false;
   const { entries, truncated } = await about(
     exchange,
     path,
-    files.list(path, Math.min(depth, depthMax), limits.listEntries),
+    files.list(path, Math.min(depth, depthMax), limits.listEntries, withAttributes),
   );
   const encoded = encodedPath(path);
   return {
     path: pathText(path),
     ...(encoded !== undefined && { path_encoded: encoded }),
-    entries: entries.map((entry) => entryInfo(entry)),
+    entries: entries.map((entry) => entryInfo(entry, entry.path, withAttributes)),
     truncated,
   };
 }
@@ -109,8 +110,9 @@ async function list(files: GuestFiles, exchange: Exchange): Promise<ListResponse
 async function stat(files: GuestFiles, exchange: Exchange): Promise<EntryInfo> {
   const path = queryPath(exchange);
   const follow = queryBoolean(exchange.query, "follow") ?? false;
-  const entry = about(exchange, path, follow ? files.stat(path) : files.lstat(path));
-  return entryInfo(await entry, shownPath(path));
+  const withAttributes = queryBoolean(exchange.query, "attributes") ?? false;
+  const asked = follow ? files.stat(path, withAttributes) : files.lstat(path, withAttributes);
+  return entryInfo(await about(exchange, path, asked), shownPath(path), withAttributes);
 }
 
 async function unpack(guest: Guest, exchange: Exchange): Promise<{ ok: true } & Unpacked> {

@@ -8,9 +8,10 @@ import type { Exchange } from "../http/exchange.ts";
 import { queryBoolean } from "../http/query.ts";
 import type { GuestFiles, GuestPath, GuestUpload, WriteWish } from "../spawner/index.ts";
 import { about, accountName } from "./acting.ts";
+import { readAttributes } from "./attributes.ts";
 import { entryInfo } from "./entry-info.ts";
 import type { FailureSubjects } from "./failures.ts";
-import { endsInSlash, queryPath } from "./path.ts";
+import { endsInSlash, pathText, queryPath } from "./path.ts";
 import { bodyPieces } from "./upload-body.ts";
 
 /** What a request says of the file it writes. */
@@ -31,9 +32,9 @@ export async function postFile(files: GuestFiles, exchange: Exchange): Promise<E
       body.reduce((hash, piece) => hash.update(piece), sha()),
       sha256,
     );
-  const { mode, append, owner, group } = wish;
+  const { mode, append, owner, group, attributes } = wish;
   // In one frame, and one round trip, where nothing is asked that this cannot do.
-  if (append !== true && owner === undefined && group === undefined)
+  if (append !== true && owner === undefined && group === undefined && attributes === undefined)
     return entryInfo(await about(exchange, path, files.write(path, body, mode)), path);
   return upload(files, exchange, request, async (open) => open.write(body));
 }
@@ -60,7 +61,11 @@ async function upload(
   const open = await about(exchange, path, files.upload(path, wish), subjects);
   try {
     await about(exchange, path, fill(open), subjects);
-    return entryInfo(await about(exchange, path, open.commit(), subjects), path);
+    const { attributes } = wish;
+    const written = await about(exchange, path, open.commit(), subjects);
+    return attributes === undefined
+      ? entryInfo(written, path)
+      : entryInfo({ ...written, attributes }, path, true);
   } catch (error) {
     await open.abandon().catch(() => undefined); // its guest is gone, and the file with it
     throw error;
@@ -73,16 +78,25 @@ function readWrite(exchange: Exchange): WriteRequest {
     throw new ClocheError("invalid_argument", "path must name a file, not end with a slash");
   const { "x-file-mode": mode } = exchange.request.headers;
   const [owner, group] = [account(exchange, "x-file-owner"), account(exchange, "x-file-group")];
+  const append = queryBoolean(exchange.query, "append") ?? false;
+  const attributes = readAttributes(exchange.request.headers["x-file-attributes"]);
+  if (append && attributes !== undefined)
+    throw new ClocheError("invalid_argument", "x-file-attributes cannot be given with append=true");
   return {
     path,
     wish: {
       mode: mode === undefined ? undefined : readMode(mode, "x-file-mode"),
-      append: queryBoolean(exchange.query, "append") ?? false,
+      append,
       owner,
       group,
+      attributes,
     },
     sha256: readSha256(exchange.request.headers["x-content-sha256"]),
-    subjects: { owner: ["x-file-owner", owner ?? ""], group: ["x-file-group", group ?? ""] },
+    subjects: {
+      owner: ["x-file-owner", owner ?? ""],
+      group: ["x-file-group", group ?? ""],
+      attributes: ["x-file-attributes", pathText(path)],
+    },
   };
 }
 

@@ -13,8 +13,8 @@ export class SpawnError extends Error {
   }
 }
 
-/** What of a file request an errno is about; EINVAL of the last three: there is no such one. */
-export type FileSubject = "path" | "destination" | "user" | "owner" | "group";
+/** What of a file request an errno is about; EINVAL of user, owner and group: there is no such one. */
+export type FileSubject = "path" | "destination" | "user" | "owner" | "group" | "attributes";
 
 /** A file operation that failed inside the guest. */
 export class GuestFileError extends Error {

@@ -17,6 +17,14 @@ export interface GuestEntry {
   readonly group: string;
   /** Empty where it is no symlink. */
   readonly symlinkTarget: Buffer;
+  /** Its extended attributes of `user.*`; none unless they were asked for. */
+  readonly attributes: readonly FileAttribute[];
+}
+
+export interface FileAttribute {
+  /** `user.note`. */
+  readonly name: string;
+  readonly value: Buffer;
 }
 
 /** An open file. `close` it whatever happens. */
@@ -32,15 +40,20 @@ export interface GuestFile {
 
 /** File operations inside a guest, as its root user (but for `as`). All reject with `GuestFileError`. */
 export interface GuestFiles extends GuestFileChanges {
-  lstat(path: GuestPath): Promise<GuestEntry>;
+  lstat(path: GuestPath, withAttributes?: boolean): Promise<GuestEntry>;
   /** As lstat, of what a final symlink leads to. */
-  stat(path: GuestPath): Promise<GuestEntry>;
+  stat(path: GuestPath, withAttributes?: boolean): Promise<GuestEntry>;
   /** Opens a regular file for reading, symlinks followed. Anything else is EISDIR or EINVAL and never blocks. */
   open(path: GuestPath, prefetchBytes?: number): Promise<GuestFile>;
   /** Replaces or creates a file in one step (symlinks followed, parents created). `mode` absent: kept, else 0644. Owner is kept. */
   write(path: GuestPath, data: Buffer | readonly Buffer[], mode?: number): Promise<GuestEntry>;
   remove(path: GuestPath, recursive: boolean): Promise<void>;
-  list(path: GuestPath, depth: number, limit: number): Promise<{ entries: GuestEntry[]; truncated: boolean }>;
+  list(
+    path: GuestPath,
+    depth: number,
+    limit: number,
+    withAttributes?: boolean,
+  ): Promise<{ entries: GuestEntry[]; truncated: boolean }>;
   mkdir(path: GuestPath, parents: boolean): Promise<GuestEntry>;
   /** rename(2), and a copy across file systems. A destination that is a directory is EEXIST. */
   move(source: GuestPath, destination: GuestPath): Promise<GuestEntry>;
@@ -62,6 +75,8 @@ export interface WriteWish {
   /** By name or number; these need no rights of the one it is done as. */
   readonly owner?: string | undefined;
   readonly group?: string | undefined;
+  /** All that it shall have; absent: none. Not where it is appended to. */
+  readonly attributes?: readonly FileAttribute[] | undefined;
 }
 
 /** A file that is being written; nothing of it can be seen before `commit`, nothing is left after `abandon`. */

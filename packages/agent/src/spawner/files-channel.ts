@@ -4,7 +4,7 @@ import type { EntryKind, GuestEntry } from "./file-types.ts";
 import { type Frame, frameTypes, FrameWriter, headerBytes, PayloadReader } from "./wire.ts";
 
 const kinds: readonly EntryKind[] = ["file", "directory", "symlink", "fifo", "socket", "device"];
-const subjects: readonly FileSubject[] = ["path", "destination", "user", "owner", "group"];
+const subjects: readonly FileSubject[] = ["path", "destination", "user", "owner", "group", "attributes"];
 const eventKinds: readonly FileEventKind[] = [
   "created",
   "modified",
@@ -156,6 +156,10 @@ function readEntry(payload: PayloadReader): GuestEntry {
     owner: payload.bytes().toString(),
     group: payload.bytes().toString(),
     symlinkTarget: payload.bytes(),
+    attributes: Array.from({ length: payload.u32() }, () => ({
+      name: payload.bytes().toString(),
+      value: payload.bytes(),
+    })),
   };
 }
 

@@ -8,6 +8,7 @@ import {
   type Frame,
   frameTypes,
   FrameWriter,
+  listFlags,
   PayloadReader,
   readMaxBytes,
   statFlags,
@@ -40,12 +41,14 @@ export class FilesClient implements GuestFiles {
     return new FilesClient(this.#channel, this.#own, user);
   }
 
-  async lstat(path: GuestPath): Promise<GuestEntry> {
-    return only(await this.#ask(frameTypes.lstat, 0, new FrameWriter().string(path)));
+  async lstat(path: GuestPath, withAttributes = false): Promise<GuestEntry> {
+    const flags = withAttributes ? statFlags.attributes : 0;
+    return only(await this.#ask(frameTypes.lstat, flags, new FrameWriter().string(path)));
   }
 
-  async stat(path: GuestPath): Promise<GuestEntry> {
-    return only(await this.#ask(frameTypes.lstat, statFlags.follow, new FrameWriter().string(path)));
+  async stat(path: GuestPath, withAttributes = false): Promise<GuestEntry> {
+    const flags = statFlags.follow | (withAttributes ? statFlags.attributes : 0);
+    return only(await this.#ask(frameTypes.lstat, flags, new FrameWriter().string(path)));
   }
 
   async open(path: GuestPath, prefetchBytes = readMaxBytes): Promise<GuestFile> {
@@ -105,9 +108,11 @@ export class FilesClient implements GuestFiles {
     path: GuestPath,
     depth: number,
     limit: number,
+    withAttributes = false,
   ): Promise<{ entries: GuestEntry[]; truncated: boolean }> {
     const writer = new FrameWriter().string(path).u32(depth).u32(limit);
-    const { entries, flags } = await this.#ask(frameTypes.list, 0, writer);
+    const wanted = withAttributes ? listFlags.attributes : 0;
+    const { entries, flags } = await this.#ask(frameTypes.list, wanted, writer);
     return { entries, truncated: flags !== 0 };
   }
 
@@ -127,12 +132,17 @@ export class FilesClient implements GuestFiles {
     await this.#ask(frameTypes.hostname, 0, new FrameWriter().string(hostname));
   }
 
-  async upload(path: GuestPath, { mode, append, owner, group }: WriteWish): Promise<GuestUpload> {
+  async upload(
+    path: GuestPath,
+    { mode, append, owner, group, attributes = [] }: WriteWish,
+  ): Promise<GuestUpload> {
     const writer = new FrameWriter()
       .string(path)
       .u32(mode ?? 0xffffffff)
       .string(owner ?? "")
-      .string(group ?? "");
+      .string(group ?? "")
+      .u32(attributes.length);
+    for (const { name, value } of attributes) writer.string(name).u32(value.length).raw(value);
     const { payload } = await this.#ask(frameTypes.upload, append === true ? uploadFlags.append : 0, writer);
     const answer = new PayloadReader(payload);
     const [handle, descriptor] = [answer.u32(), answer.u32()];

@@ -1,5 +1,5 @@
 /** Frames between the agent and a guest, as native/guest/PROTOCOL.md describes them; native/guest/wire.c is the other side. */
-export const wireVersion = 2;
+export const wireVersion = 3;
 export const headerBytes = 12;
 export const frameMaxBytes = 4 * 1024 * 1024;
 /** Bytes of stdin that may be sent before the first credit, and what a file read may ask for. */
@@ -61,7 +61,9 @@ export const frameTypes = {
 
 /** Of `write`: answered without an entry. */
 export const writeFlags = { quiet: 1 } as const;
-export const statFlags = { follow: 1 } as const;
+/** `attributes`: the entries come with their extended attributes. */
+export const statFlags = { follow: 1, attributes: 2 } as const;
+export const listFlags = { attributes: 1 } as const;
 export const uploadFlags = { append: 1 } as const;
 export const uploadEndFlags = { abandon: 1 } as const;
 export const spawnFlags = { stdin: 1, pty: 2, hold: 4, self: 8, quiet: 16, merge: 32 } as const;

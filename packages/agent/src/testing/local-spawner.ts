@@ -191,6 +191,7 @@ export class LocalGuest implements Guest {
         owner: "root",
         group: "root",
         symlinkTarget: Buffer.alloc(0),
+        attributes: [],
       };
       return entry;
     };

@@ -33,13 +33,15 @@ class AsyncFiles:
         mode: Optional[str] = None,
         owner: Optional[str] = None,
         group: Optional[str] = None,
+        attributes: Optional[Mapping[str, str]] = None,
         sha256: Optional[str] = None,
         as_user: Optional[str] = None,
     ) -> EntryInfo:
         """Writes a file of up to 1,048,576 bytes, atomically; missing parent directories are created.
 
         `mode`: octal, `"0755"`; by default as it is, else 0644. `owner` and `group`: names or numbers; by default as they
-        are. `sha256`: of the content, in hexadecimal digits; other content changes nothing. Larger content:
+        are. `attributes`: extended attributes, all that it shall have: names that begin with `user.`, values in base64.
+        `sha256`: of the content, in hexadecimal digits; other content changes nothing. Larger content:
         ResourceExhaustedError; use `upload`.
         """
         body = content.encode() if isinstance(content, str) else content
@@ -48,7 +50,7 @@ class AsyncFiles:
             "POST",
             "/v1/files",
             query={"path": path, "as_user": as_user},
-            headers=_wishes(mode, owner, group, sha256),
+            headers=_wishes(mode, owner, group, attributes, sha256),
             body=body,
             repeatable=True,
         )
@@ -63,6 +65,7 @@ class AsyncFiles:
         mode: Optional[str] = None,
         owner: Optional[str] = None,
         group: Optional[str] = None,
+        attributes: Optional[Mapping[str, str]] = None,
         sha256: Optional[str] = None,
         as_user: Optional[str] = None,
     ) -> EntryInfo:
@@ -75,7 +78,7 @@ class AsyncFiles:
             "PUT",
             "/v1/files",
             query={"path": path, "append": append or None, "as_user": as_user},
-            headers=_wishes(mode, owner, group, sha256),
+            headers=_wishes(mode, owner, group, attributes, sha256),
             body=body,
             repeatable=not append,
         )
@@ -108,17 +111,30 @@ class AsyncFiles:
         return FileHead(None if size is None else int(size), etag, modified)
 
     async def list(
-        self, path: Path, *, depth: Optional[int] = None, as_user: Optional[str] = None
+        self,
+        path: Path,
+        *,
+        depth: Optional[int] = None,
+        attributes: Optional[bool] = None,
+        as_user: Optional[str] = None,
     ) -> FileList:
-        """Entries of a directory; `depth` defaults to 1."""
-        query = {"path": path, "depth": depth, "as_user": as_user}
+        """Entries of a directory, with `attributes` their extended attributes too; `depth` defaults to 1."""
+        query = {"path": path, "depth": depth, "attributes": attributes, "as_user": as_user}
         return decode(FileList, await self._data_plane.json("GET", "/v1/files/list", query=query))
 
     async def stat(
-        self, path: Path, *, follow: Optional[bool] = None, as_user: Optional[str] = None
+        self,
+        path: Path,
+        *,
+        follow: Optional[bool] = None,
+        attributes: Optional[bool] = None,
+        as_user: Optional[str] = None,
     ) -> EntryInfo:
-        """Of a final symlink what it is itself, or with `follow` what it leads to. NotFoundError where there is nothing."""
-        query = {"path": path, "follow": follow, "as_user": as_user}
+        """Of a final symlink what it is itself, or with `follow` what it leads to. NotFoundError where there is nothing.
+
+        `attributes`: with its extended attributes.
+        """
+        query = {"path": path, "follow": follow, "attributes": attributes, "as_user": as_user}
         return decode(EntryInfo, await self._data_plane.json("GET", "/v1/files/stat", query=query))
 
     async def exists(self, path: Path, *, as_user: Optional[str] = None) -> Exists:
@@ -227,9 +243,19 @@ class AsyncFiles:
 
 
 def _wishes(
-    mode: Optional[str], owner: Optional[str], group: Optional[str], sha256: Optional[str]
+    mode: Optional[str],
+    owner: Optional[str],
+    group: Optional[str],
+    attributes: Optional[Mapping[str, str]],
+    sha256: Optional[str],
 ) -> Dict[str, str]:
-    wishes = {"x-file-mode": mode, "x-file-owner": owner, "x-file-group": group, "x-content-sha256": sha256}
+    wishes = {
+        "x-file-mode": mode,
+        "x-file-owner": owner,
+        "x-file-group": group,
+        "x-file-attributes": None if attributes is None else json.dumps(dict(attributes)),
+        "x-content-sha256": sha256,
+    }
     given = {name: value for name, value in wishes.items() if value is not None}
     return {"content-type": "application/octet-stream", **given}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import List, Literal, Optional
+from typing import Dict, List, Literal, Optional
 from urllib.parse import unquote_to_bytes
 
 __all__ = [
@@ -36,6 +36,8 @@ class EntryInfo:
     path_encoded: str = ""
     """The bytes of the path, percent-encoded, where they are not UTF-8; else empty."""
     symlink_target_encoded: str = ""
+    attributes: Dict[str, str] = field(default_factory=lambda: {})
+    """Extended attributes of `user.*` by name, values in base64; only where they were asked for, or given to a write."""
 
     @property
     def path_bytes(self) -> bytes:
