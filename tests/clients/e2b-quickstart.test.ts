@@ -84,6 +84,8 @@ const size = 5_000_000;
 const content = new Blob(["x".repeat(size)]).stream();
 await sandbox.files.write("big", content);
 console.log((await sandbox.files.read("big", { format: "bytes" })).length === size);
+const metadata = { author: "mish" };
+console.log((await sandbox.files.write("told", "1", { metadata })).metadata?.author, (await sandbox.files.getInfo("told")).metadata?.author);
 console.log(await (await fetch(await sandbox.downloadUrl("/etc/hostname"))).text() === await sandbox.files.read("/etc/hostname"));
 const cat = await sandbox.commands.run("cat", { background: true, stdin: true });
 await cat.sendStdin("through");
@@ -111,7 +113,9 @@ console.log(await sleeper.wait().catch((error) => error instanceof TimeoutError)
 test("files, input, watches, ports and a kill work by domain", async () => {
   const file = join(folder, "by-domain.mjs");
   writeFileSync(file, byDomain);
-  expect(await run(process.execPath, [file], "domain")).toBe("true\ntrue\nthrough\ntrue\nserved\ntrue\n");
+  expect(await run(process.execPath, [file], "domain")).toBe(
+    "true\nmish mish\ntrue\nthrough\ntrue\nserved\ntrue\n",
+  );
 });
 
 /** An open stream does not keep a paused sandbox awake; who visits a port of one of auto-resume wakes it. */

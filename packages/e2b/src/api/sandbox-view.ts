@@ -3,8 +3,8 @@ import type { SandboxInfo } from "@cloche/sdk";
 import type { Fields } from "../http.ts";
 import type { Sandboxes } from "../sandboxes.ts";
 
-/** What clients may ask of port 49983: later versions promise file metadata and entries in watch events. */
-const envdVersion = "0.5.7";
+/** What clients may ask of port 49983. */
+export const envdVersion = "0.6.4";
 /** E2B's sandboxes all end some day. */
 const never = "9999-12-31T23:59:59.000Z";
 const clientID = "cloche";

@@ -3,6 +3,7 @@ import { defaults } from "@cloche/protocol";
 import type { Fields } from "../http.ts";
 import { type ApiAnswer, type ApiCall, ok } from "./api-call.ts";
 import { noTemplate } from "./create.ts";
+import { envdVersion } from "./sandbox-view.ts";
 
 /** `GET /templates`, `/v2/templates`. */
 export async function listTemplates(): Promise<ApiAnswer> {
@@ -33,7 +34,7 @@ function base(): Fields {
     lastSpawnedAt: null,
     spawnCount: 0,
     buildCount: 1,
-    envdVersion: "0.5.7",
+    envdVersion,
     aliases: [defaults.template],
     names: [defaults.template],
     buildStatus: "ready",

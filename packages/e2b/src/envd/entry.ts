@@ -2,6 +2,7 @@ import { posix } from "node:path";
 import type { EntryInfo } from "@cloche/protocol";
 import { ClocheApiError, type SandboxDataPlane } from "@cloche/sdk";
 import type { Fields } from "../http.ts";
+import { metadataIn } from "./metadata.ts";
 
 const kinds = {
   file: "FILE_TYPE_FILE",
@@ -14,6 +15,7 @@ export async function entryOf(plane: SandboxDataPlane, info: EntryInfo, path = i
   const mode = Number.parseInt(info.permissions, 8);
   const isLink = info.symlink_target !== "";
   const target = isLink ? await followed(plane, info.path) : info;
+  const metadata = metadataIn(info);
   return {
     name: posix.basename(path),
     type: target === undefined ? kinds.symlink : target.is_dir ? kinds.directory : kinds.file,
@@ -24,12 +26,13 @@ export async function entryOf(plane: SandboxDataPlane, info: EntryInfo, path = i
     owner: info.owner,
     group: info.group,
     modifiedTime: info.modified_at,
+    ...(metadata && { metadata }),
     ...(isLink && { symlinkTarget: posix.resolve(posix.dirname(info.path), info.symlink_target) }),
   };
 }
 
 export const stat = (plane: SandboxDataPlane, path: string, follow = false): Promise<EntryInfo> =>
-  plane.dataPlane.json("GET", "/v1/files/stat", { query: { path, ...(follow && { follow }) } });
+  plane.files.stat(path, { follow, attributes: true });
 
 /** What a path leads to; undefined where that is nothing. */
 export async function followed(plane: SandboxDataPlane, path: string): Promise<EntryInfo | undefined> {

@@ -5,10 +5,11 @@ import { Readable } from "node:stream";
 import { createGunzip } from "node:zlib";
 import type { EntryInfo } from "@cloche/protocol";
 import type { SandboxDataPlane } from "@cloche/sdk";
-import { E2bError } from "../e2b-error.ts";
+import { E2bError, notOffered } from "../e2b-error.ts";
 import { answerJson, headerOf, signalOf, written } from "../http.ts";
 import type { Account } from "./accounts.ts";
 import { makeDirectories } from "./making.ts";
+import { attributesHeader, type Metadata, metadataIn, metadataOf } from "./metadata.ts";
 import { uploads } from "./multipart.ts";
 import { userPath } from "./user-path.ts";
 
@@ -46,22 +47,23 @@ export async function writeFiles(call: FileCall): Promise<void> {
   const path = query.get("path") ?? "";
   const type = headerOf(request, "content-type") ?? "";
   const body = plainBody(request);
+  const metadata = metadataOf(request);
   const written: EntryInfo[] = [];
   if (type.startsWith("multipart/form-data")) {
     const isAlone = path !== "";
     for await (const { name, content } of uploads(body, type)) {
       if (isAlone && written.length > 0)
         throw new E2bError("invalid_argument", `you cannot upload multiple files to the same path '${path}'`);
-      written.push(await writeFile(call, isAlone ? path : name, content));
+      written.push(await writeFile(call, isAlone ? path : name, content, metadata));
     }
     if (written.length === 0) throw new E2bError("invalid_argument", "the body has no part named file");
   } else if (path === "") {
     throw new E2bError("invalid_argument", "path is missing; it names the file to write");
-  } else written.push(await writeFile(call, path, body));
+  } else written.push(await writeFile(call, path, body, metadata));
   answerJson(
     response,
     200,
-    written.map((info) => ({ name: info.name, path: info.path, type: "file" })),
+    written.map((info) => ({ name: info.name, path: info.path, type: "file", metadata: metadataIn(info) })),
   );
 }
 
@@ -69,20 +71,25 @@ async function writeFile(
   { plane, account, response }: FileCall,
   name: string,
   content: Readable,
+  metadata: Metadata,
 ): Promise<EntryInfo> {
   const path = userPath("path", name, account);
   await makeDirectories(plane, posix.dirname(path), account);
-  return plane.dataPlane.json<EntryInfo>("PUT", "/v1/files", {
+  const info = await plane.dataPlane.json<EntryInfo>("PUT", "/v1/files", {
     query: { path },
     headers: {
       "content-type": "application/octet-stream",
       "x-file-owner": account.uid,
       "x-file-group": account.gid,
+      ...attributesHeader(metadata),
     },
     body: Readable.toWeb(content) as ReadableStream<Uint8Array<ArrayBuffer>>,
     signal: signalOf(response),
     repeatable: false,
   });
+  if (Object.keys(metadata).length > 0 && info.attributes === undefined)
+    throw notOffered("metadata in a sandbox that an earlier release has started");
+  return info;
 }
 
 function plainBody(request: IncomingMessage): Readable {

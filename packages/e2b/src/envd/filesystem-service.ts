@@ -11,7 +11,7 @@ import type { MessageStream } from "./connect-stream.ts";
 import { entryOf, followed, stat as statOf } from "./entry.ts";
 import { makeDirectories } from "./making.ts";
 import { userPath } from "./user-path.ts";
-import { watchDirectory } from "./watch-events.ts";
+import { watchDirectory, type WatchWish } from "./watch-events.ts";
 
 const statsAtOnce = 16;
 
@@ -34,7 +34,8 @@ export async function move({ plane }: OpenSandbox, request: Fields, account: Acc
   const destination = userPath("destination", request.destination, account);
   await statOf(plane, source);
   await makeDirectories(plane, posix.dirname(destination), account);
-  return { entry: await entryOf(plane, await plane.files.move(source, destination)) };
+  await plane.files.move(source, destination);
+  return { entry: await entryOf(plane, await statOf(plane, destination)) };
 }
 
 /** With all below it; what is not there is removed already. */
@@ -62,7 +63,7 @@ export async function listDir({ plane }: OpenSandbox, request: Fields, account: 
   if (there === undefined) throw new E2bError("not_found", `path not found: ${path}`);
   if (!there.is_dir) throw new E2bError("invalid_argument", `path is not a directory: ${path}`);
   const real = await resolved(plane, path);
-  const { entries, truncated } = await plane.files.list(real, { depth });
+  const { entries, truncated } = await plane.files.list(real, { depth, attributes: true });
   if (truncated && entries.length >= limits.listEntries)
     throw new E2bError(
       "resource_exhausted",
@@ -87,6 +88,12 @@ async function resolved(plane: SandboxDataPlane, path: string): Promise<string> 
   throw new E2bError("invalid_argument", `too many symlinks: ${path}`);
 }
 
+/** There are no network mounts in a sandbox that `allowNetworkMounts` could ask for. */
+const watchWish = (request: Fields): WatchWish => ({
+  recursive: request.recursive === true,
+  withEntries: (request.includeEntry ?? request.include_entry) === true,
+});
+
 export async function watchDir(
   { plane }: OpenSandbox,
   request: Fields,
@@ -95,7 +102,7 @@ export async function watchDir(
   signal: AbortSignal,
 ): Promise<void> {
   const path = userPath("path", request.path, account);
-  const { events } = await watchDirectory(plane, path, request.recursive === true, signal);
+  const { events } = await watchDirectory(plane, path, watchWish(request), signal);
   await stream.send({ start: {} });
   for await (const event of events) await stream.send({ filesystem: event });
 }
@@ -106,7 +113,7 @@ export async function createWatcher(
   account: Account,
 ): Promise<Fields> {
   const path = userPath("path", request.path, account);
-  return { watcherId: await watchers.create(path, request.recursive === true) };
+  return { watcherId: await watchers.create(path, watchWish(request)) };
 }
 
 export const getWatcherEvents = async ({ watchers }: OpenSandbox, request: Fields): Promise<Fields> => ({

@@ -1,20 +1,26 @@
 import { posix } from "node:path";
 import type { FileWatchEvent } from "@cloche/protocol";
-import { readEvents, type SandboxDataPlane } from "@cloche/sdk";
+import { ClocheApiError, readEvents, type SandboxDataPlane } from "@cloche/sdk";
 import { E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
-import { followed } from "./entry.ts";
+import { entryOf, followed, stat } from "./entry.ts";
 
 /** A watch that runs: told once it hears everything. */
 export interface DirectoryWatch {
   events: AsyncGenerator<Fields, void>;
 }
 
+export interface WatchWish {
+  recursive: boolean;
+  /** Each event with what its path is by then, where it is anything. */
+  withEntries: boolean;
+}
+
 /** `FilesystemEvent`s of a directory. Throws where there is none; its end is an error when some events were lost. */
 export async function watchDirectory(
   plane: SandboxDataPlane,
   path: string,
-  recursive: boolean,
+  { recursive, withEntries }: WatchWish,
   signal: AbortSignal,
 ): Promise<DirectoryWatch> {
   const there = await followed(plane, path);
@@ -29,21 +35,34 @@ export async function watchDirectory(
   const first = await events.next();
   if (first.done === true || first.value.event !== "ready")
     throw new E2bError("unavailable", `the watch of ${path} ended at once`);
-  return { events: told(events, path) };
+  return { events: told(events, path, withEntries ? plane : undefined) };
 }
 
 async function* told(
   events: AsyncGenerator<{ event: string; data: string }>,
   root: string,
+  plane: SandboxDataPlane | undefined,
 ): AsyncGenerator<Fields, void> {
   for await (const { event, data } of events) {
     if (event === "overflow")
       throw new E2bError("data_loss", `changes below ${root} came too fast: some were lost`);
     const change = JSON.parse(data) as FileWatchEvent;
+    const entry = plane && event !== "deleted" ? await entryAt(plane, change.path) : undefined;
     for (const type of typesOf(event, change)) {
-      const path = type === "EVENT_TYPE_RENAME" ? (change.from ?? change.path) : change.path;
-      yield { name: posix.relative(root, path), type };
+      const isLeft = type === "EVENT_TYPE_RENAME";
+      const path = isLeft ? (change.from ?? change.path) : change.path;
+      yield { name: posix.relative(root, path), type, ...(entry && !isLeft && { entry }) };
     }
+  }
+}
+
+/** Undefined where it is gone by now. */
+async function entryAt(plane: SandboxDataPlane, path: string): Promise<Fields | undefined> {
+  try {
+    return await entryOf(plane, await stat(plane, path));
+  } catch (error) {
+    if (error instanceof ClocheApiError && error.status === 404) return undefined;
+    throw error;
   }
 }
 

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { SandboxDataPlane } from "@cloche/sdk";
 import { E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
-import { watchDirectory } from "./watch-events.ts";
+import { watchDirectory, type WatchWish } from "./watch-events.ts";
 
 const heldEvents = 10_000;
 const watchersPerSandbox = 64;
@@ -21,10 +21,10 @@ interface Watcher {
   idle: NodeJS.Timeout;
 }
 
-/** Clients ask right after a change, whose events may be on their way: until none came for a moment, within a bound. */
+/** Clients ask right after a change, whose events may be on their way: until some came and then none for a moment, within a bound. */
 async function settled(watcher: Watcher): Promise<void> {
   let seen = -1;
-  for (let looks = 0; looks < settleLooks && seen !== watcher.events.length; looks++) {
+  for (let looks = 0; looks < settleLooks && (seen !== watcher.events.length || seen === 0); looks++) {
     seen = watcher.events.length;
     if (watcher.ended === undefined) await sleep(settleMs);
   }
@@ -39,7 +39,7 @@ export class Watchers {
     this.#plane = plane;
   }
 
-  async create(path: string, recursive: boolean): Promise<string> {
+  async create(path: string, wish: WatchWish): Promise<string> {
     if (this.#watchers.size >= watchersPerSandbox)
       throw new E2bError(
         "resource_exhausted",
@@ -55,7 +55,7 @@ export class Watchers {
     };
     this.#watchers.set(id, watcher);
     try {
-      const { events } = await watchDirectory(this.#plane, path, recursive, leaving.signal);
+      const { events } = await watchDirectory(this.#plane, path, wish, leaving.signal);
       void this.#gather(watcher, events);
     } catch (error) {
       this.remove(id);
