@@ -3,6 +3,7 @@ import type { Clock, Log } from "@cloche/base";
 import {
   ClocheError,
   isCheckpointId,
+  isSandboxId,
   limits,
   parseListPosition,
   portLinkPath,
@@ -299,6 +300,8 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     async listCheckpoints(request, context) {
       const caller = callerOf(context);
       const { sandboxId, pageToken } = request;
+      if (sandboxId !== "" && !isSandboxId(sandboxId))
+        throw refuse("sandbox_id", sandboxId, "the id of a sandbox");
       if (pageToken !== "") parseListPosition("page_token", pageToken);
       const query = { teamId: caller.teamId, sandboxId, limit: pageSizeOf(request), pageToken };
       const { checkpoints, nextPageToken } = await known.checkpoints(query, callOf(context, caller));
