@@ -62,7 +62,7 @@ async function tried(document: string, at: { url: string; token: string }, only:
   });
 }
 
-test.each(["exec", "processes", "checkpoints", "services", "store"])(
+test.each(["exec", "processes", "files", "checkpoints", "services", "store"])(
   "finds nothing in the %s of a sandbox",
   async (tag) => {
     const output = await tried("dataplane.openapi.yaml", dataPlane, ["--include-tag", tag]);
@@ -71,8 +71,9 @@ test.each(["exec", "processes", "checkpoints", "services", "store"])(
   },
 );
 
-test("finds nothing in the team's API keys", async () => {
+test.each(["SandboxService", "ApiKeyService"])("finds nothing in the gateway's %s", async (tag) => {
   const at = { url: target.gatewayUrl, token: target.apiKey };
-  const output = await tried("gateway.openapi.yaml", at, ["--include-tag", "ApiKeyService"]);
+  const output = await tried("gateway.openapi.yaml", at, ["--include-tag", tag]);
   expect(output).toMatch(/No issues found/);
+  expect(Number(/(\d+) generated/.exec(output)?.[1])).toBeGreaterThan(20);
 });
