@@ -1,4 +1,7 @@
-/** Who did what, when, in which request, with which result. Kept 90 days, of each team its newest entries. */
+/**
+ * The audit log: who did what, when, in which request, with which result. Entries are kept for 90 days, and of each
+ * team only the newest (gatewayLimits.auditKeepOfTeam).
+ */
 import { createHash } from "node:crypto";
 import { type Clock, type Log, regularly } from "@cloche/base";
 import { ClocheError, type RandomBytes } from "@cloche/protocol";
@@ -8,7 +11,7 @@ import type { Database } from "../database/database.ts";
 import type { OperationRecord } from "../database/operations.ts";
 import { gatewayLimits } from "../limits.ts";
 
-/** The same for the same event, whoever hears of it. Sorts by time. */
+/** An id that all gateways compute alike for the same event. Sorts by time. */
 function idOfEvent(entry: AuditEntry): string {
   const { atMs, teamId, actor, action, subject, requestId, result, detail } = entry;
   const text = JSON.stringify([atMs, teamId, actor, action, subject, requestId, result, detail]);
@@ -44,7 +47,9 @@ export class AuditLog {
     return { ...caller, id: this.#newId(atMs), atMs, action, subject, result, detail };
   }
 
-  /** The end of an operation that was asked for earlier. `words`: what the sandbox says since, where nothing failed. */
+  /**
+   * The entry for the end of an operation. `words`: the sandbox's new message, used when the operation did not fail.
+   */
   doneEntry(operation: OperationRecord, teamId: string, result: string, words = ""): AuditEntry {
     const caller = { teamId, actor: operation.actor, requestId: operation.requestId };
     return this.entry(
@@ -56,13 +61,16 @@ export class AuditLog {
     );
   }
 
-  /** Notes a request that was denied. Never throws: the denial is the answer, whether it could be noted or not. */
+  /** Writes an entry for a denied request. Never throws: the caller gets the denial in any case. */
   async denied(caller: Caller, action: string, subject: string, thrown: unknown): Promise<void> {
     const error = ClocheError.from(thrown);
     await this.write(this.entry(caller, action, subject, error.code, error.message));
   }
 
-  /** Notes what the host answered by itself; `once`: whatever gateways it told. Never throws: it has been done. */
+  /**
+   * Writes an event that a host reported. `once`: one entry, even if several gateways write it. Never throws: it has
+   * happened.
+   */
   async told(event: AuditEvent, once = false): Promise<void> {
     const { teamId, actor, action, subject, requestId, result, detail } = event;
     const atMs = Number(event.atUnixMs);
@@ -71,7 +79,7 @@ export class AuditLog {
     await this.write({ ...entry, id, atMs });
   }
 
-  /** Never throws: what is noted has been done, whether it could be noted or not. */
+  /** Never throws: the audited action has happened already, and a failed write is only logged. */
   async write(entry: AuditEntry): Promise<void> {
     try {
       await this.#audit.insert(entry);

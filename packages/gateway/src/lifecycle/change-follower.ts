@@ -1,11 +1,13 @@
 /**
- * Follows what other gateways of the database write: waiters and routes hear of it as of what is written here.
+ * Follows records that other gateways of the database write, so that waiters and routes hear of them as of writes made
+ * here.
  *
- *   told, or a second passed ──▶ reads what is new and what was missing ──▶ Records.hear
+ *   notified, or a second passed ──▶ new and missing sequence numbers are read ──▶ Records.hear
  *
- * Sequences are given before their transactions commit. One that is passed over is missing: it is asked for again until it is
- * there, or a minute is over, in which every transaction has ended. After half an hour without a look everything is read anew.
- * Owns where it stands, in memory: the next start reads all records.
+ * A change gets its sequence number before its transaction commits, so a lower number may appear later. A number that
+ * was passed over is missing: the follower asks for it again for a minute, by when every transaction has ended. After
+ * half an hour without a successful look all records are read anew. The position is kept in memory; the next start
+ * reads all records.
  */
 import type { Clock, Log } from "@cloche/base";
 import type { Changes } from "../database/changes.ts";
@@ -18,13 +20,13 @@ export interface ChangeFollowerDependencies {
   changes: Changes;
   clock: Clock;
   log: Log;
-  /** Tells what these sandboxes now are. */
+  /** Reads these records and tells their listeners. */
   hear(sandboxIds: readonly string[]): Promise<void>;
-  /** Tells what all are; those that are gone too. */
+  /** The same for all records, and for those that are gone. */
   readAll(): Promise<void>;
 }
 
-/** Of every notice: made once, for each error takes a stack. */
+/** The abort reason of every notification. Created once, because creating an error captures a stack. */
 const isTold = new Error("there are changes");
 
 export class ChangeFollower {
@@ -33,7 +35,7 @@ export class ChangeFollower {
   #wake = new AbortController();
   #isTold = false;
   #last = 0;
-  /** Sequences passed over, with when they were. */
+  /** Sequence numbers that were passed over, and when. */
   readonly #missing = new Map<number, number>();
   #lookedAtMs = 0;
   #prunedAtMs: number;
@@ -45,7 +47,7 @@ export class ChangeFollower {
     this.#prunedAtMs = needs.clock.monotonicMs();
   }
 
-  /** Resolves when all records were read once; from then on it follows. */
+  /** Resolves when all records were read once, and follows from then on. */
   async start(): Promise<void> {
     this.#signal = this.#needs.changes.listen(() => this.#told());
     await this.#begin();
@@ -63,7 +65,10 @@ export class ChangeFollower {
     this.#wake.abort(isTold);
   }
 
-  /** Takes its stand before all is read, with an overlap for what is being committed. */
+  /**
+   * Sets the position, then reads all records. Gaps among the newest numbers are missing: their transactions may still
+   * commit.
+   */
   async #begin(): Promise<void> {
     const { changes, clock, readAll } = this.#needs;
     const newest = await changes.newest(changeOverlap);
@@ -90,7 +95,7 @@ export class ChangeFollower {
   async #look(): Promise<void> {
     const { changes, clock, hear } = this.#needs;
     const nowMs = clock.monotonicMs();
-    // The log reaches no further back than that.
+    // Older changes may have been pruned.
     if (nowMs - this.#lookedAtMs > changeKeepMs / 2) await this.#begin();
     for (const [sequence, sinceMs] of this.#missing)
       if (nowMs - sinceMs > changeMissingMs) this.#missing.delete(sequence);

@@ -1,11 +1,11 @@
 /**
- * Takes the checkpoints that `checkpoint_every_seconds` asks for, of sandboxes that run.
+ * Takes a checkpoint of each running sandbox every `checkpoint_every_seconds`.
  *
  *   due ──claimed: due again in 120 s──▶ taken ──▶ due again after checkpoint_every_seconds
  *                     └── failed, or its gateway is gone: due again in 120 s
  *
- * When one is due lies in the database, and the claim is a conditional write: of several gateways one takes it. Of the
- * checkpoints that were taken so the newest three stay; those of the owner are left alone.
+ * The due time is in the database, and a claim is a conditional write, so only one of several gateways takes the
+ * checkpoint. The newest three automatic checkpoints of a sandbox are kept; checkpoints of the owner are left alone.
  */
 import { type Clock, type Log, regularly, rfc3339, Turns } from "@cloche/base";
 import { limits, newCheckpointId, type RandomBytes } from "@cloche/protocol";
@@ -80,7 +80,10 @@ export class Checkpointer {
     }
   }
 
-  /** True: it was taken, or is not to be tried again before the next is due. */
+  /**
+   * True: the checkpoint was taken, or was refused with `resource_exhausted` and is not tried again before the next is
+   * due.
+   */
   async #take({ id: sandboxId, teamId, hostId }: SandboxRecord): Promise<boolean> {
     const { audit, clock, fleet, randomBytes } = this.#needs;
     const checkpointId = newCheckpointId(randomBytes);
@@ -108,7 +111,10 @@ export class Checkpointer {
   }
 }
 
-/** Which of a sandbox's checkpoints, newest first, are to go: older ones of the service's own. The newest that is visible stays. */
+/**
+ * The automatic checkpoints to delete, of a sandbox's checkpoints, newest first. The newest visible checkpoint is
+ * always kept.
+ */
 export function surplus(checkpoints: readonly HostCheckpoint[]): HostCheckpoint[] {
   const newestVisible = checkpoints.find(({ visible }) => visible);
   return checkpoints

@@ -1,11 +1,11 @@
 /**
- * Sandboxes that are made together: none is RUNNING before the machines of all run, and when one fails, none stays.
+ * Groups of sandboxes that are made together: none is RUNNING before all machines run, and if one fails, none is kept.
  *
  *   working ──the machines of all run──▶ published, in one transaction
  *      └────── one of them fails ──────▶ turned back: written on every operation in one transaction, each then undoes its own
  *
- * A sandbox that its owner deletes meanwhile no longer counts. Owns, in memory, which operations of a group run here and which of
- * them wait for the others; what was decided is in the database, so a crash loses nothing.
+ * A sandbox that its owner deletes meanwhile leaves the group. This class keeps, in memory, which operations of a group
+ * run here and which of them wait for the others. The decision is in the database, so a crash loses nothing.
  */
 import { type Log, SerialQueue, Turns } from "@cloche/base";
 import type { Database } from "../database/database.ts";
@@ -21,7 +21,7 @@ export interface GroupFailure {
 }
 
 interface Group {
-  /** Of those whose machines are made. */
+  /** Bounds how many machines of the group are made at once. */
   readonly turns: Turns;
   readonly members: Set<string>;
   readonly waiting: Map<string, PromiseWithResolvers<void>>;
@@ -33,9 +33,9 @@ export class CreationGroups {
   readonly #operations: Database["operations"];
   readonly #log: Log;
   readonly #groups = new Map<string, Group>();
-  /** One decision of a group at a time. */
+  /** Serializes the decisions of each group. */
   readonly #queue = new SerialQueue();
-  /** Hears of each group of which nothing is under way any more. */
+  /** Called when no operation of the group is left. */
   onEnded: (group: OperationGroup) => void = () => undefined;
 
   constructor(operations: Database["operations"], log: Log) {
@@ -48,7 +48,7 @@ export class CreationGroups {
     this.#of(group).members.add(sandboxId);
   }
 
-  /** It runs no more: it has ended, or another took its place, and the others wait for it no longer. */
+  /** The operation no longer runs here. If it also ended or was replaced, the others stop waiting for it. */
   leave(group: OperationGroup, sandboxId: string): void {
     const own = this.#of(group);
     own.members.delete(sandboxId);
@@ -64,7 +64,7 @@ export class CreationGroups {
       );
   }
 
-  /** Does `body`, which makes the machine of one, when its turn comes. Throws what turned the group back, instead of beginning. */
+  /** Runs `body`, which makes one machine, in turn. If the group has turned back, throws its failure instead. */
   async inTurn(group: OperationGroup, body: () => Promise<void>): Promise<void> {
     const own = this.#of(group);
     const end = await own.turns.enter();
@@ -77,7 +77,10 @@ export class CreationGroups {
     }
   }
 
-  /** The machine of this sandbox runs. Resolves when all are published; throws what turned the group back. */
+  /**
+   * Call it when this sandbox's machine runs. Resolves when the group is published; throws its failure when it turned
+   * back.
+   */
   async arrive(
     group: OperationGroup,
     sandboxId: string,
@@ -101,7 +104,7 @@ export class CreationGroups {
     }
   }
 
-  /** What turned the group back, once `write` has written it on every operation: the first failure counts. */
+  /** Turns the group back: `write` writes the first failure on every operation. Returns that first failure. */
   async turnBack(
     group: OperationGroup,
     failure: GroupFailure,
@@ -130,7 +133,7 @@ export class CreationGroups {
     return made;
   }
 
-  /** Publishes the group where every one that is still being made waits. */
+  /** Publishes the group if every sandbox of it that is still being made waits here. */
   async #publishWhole(group: OperationGroup, { waiting, publish, failure }: Group): Promise<void> {
     if (publish === undefined || failure !== undefined || waiting.size === 0) return;
     try {

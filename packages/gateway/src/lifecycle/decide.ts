@@ -1,6 +1,7 @@
 /**
- * What a request, or what a machine was found doing, means for a sandbox: decided here, purely, over the transition table of
- * @cloche/protocol; done by lifecycle.ts and reconciler.ts. Every denial names the state it found.
+ * Decides, without side effects, what a request means for a sandbox, and what to do when a record and its machine
+ * differ. Uses the transition table of @cloche/protocol; lifecycle.ts and reconciler.ts act. Every denial names the
+ * sandbox's state.
  */
 import { ClocheError, nextState, type SandboxState, type TransitionTrigger } from "@cloche/protocol";
 import { MachinePhase } from "@cloche/protocol/host";
@@ -26,7 +27,7 @@ interface Subject {
   state: SandboxState;
 }
 
-/** Where these triggers lead one after another; throws when the table forbids one: that is a bug, not a request. */
+/** The state after these triggers, one after another. Throws when the table forbids one: a bug, not a bad request. */
 export function follow(state: SandboxState, ...triggers: TransitionTrigger[]): SandboxState {
   return triggers.reduce((from, trigger) => {
     const to = nextState(from, trigger);
@@ -35,7 +36,7 @@ export function follow(state: SandboxState, ...triggers: TransitionTrigger[]): S
   }, state);
 }
 
-/** What was asked of a sandbox in this state (spec/contract.md, Gateway, "Required source state"). */
+/** Decides a request by the sandbox's state (spec/contract.md, Gateway, "Required source state"). */
 export function decideRequest(sandbox: Subject, request: LifecycleRequest): Verdict {
   const { state } = sandbox;
   switch (request) {
@@ -89,15 +90,15 @@ function deny(sandbox: Subject, needs: string): Verdict {
 
 export type MachineSight = MachinePhase | "absent";
 
-/** What a record and the machine found for it call for, when no operation is under way. */
+/** What to do about a record and its machine when no operation is under way. */
 export type Remedy =
   | { kind: "none" }
-  /** Run again from memory image or disk: through SUSPENDED to RESUMING, with a resume operation. */
+  /** Resume the machine from its memory image or disk: the record goes through SUSPENDED to RESUMING. */
   | { kind: "bring_back"; to: SandboxState }
-  /** It runs although it was thought suspended: accept what is. */
+  /** The machine runs although the record says otherwise: correct the record. */
   | { kind: "adopt"; to: SandboxState }
   | { kind: "fail"; to: SandboxState; reason: string }
-  /** A state that only an operation can leave lost its operation: begin it anew. */
+  /** The record is in a state that only an operation can leave, but has no operation: begin it again. */
   | { kind: "redo"; operation: OperationKind };
 
 const none: Remedy = { kind: "none" };
@@ -115,7 +116,7 @@ export function decideRemedy(state: SandboxState, sourceIsLive: boolean, sight: 
     case "SANDBOX_STATE_RUNNING":
       return remedyWhileRunning(sight);
     case "SANDBOX_STATE_SUSPENDED":
-      // A missing or failed image is told when a resume is asked for: an absence may pass.
+      // A missing or failed machine is reported by the next resume, because the absence may pass.
       return sight === MachinePhase.RUNNING
         ? { kind: "adopt", to: follow(state, "resume", "resumed") }
         : none;
@@ -124,7 +125,7 @@ export function decideRemedy(state: SandboxState, sourceIsLive: boolean, sight: 
   }
 }
 
-/** What ran when its host was lost, and was told so in ERROR: now that the host is back. */
+/** The remedy, now that the host is back, for a sandbox that was set to ERROR because it ran when its host was lost. */
 export function decideReturn(sight: MachineSight): Remedy {
   const state = follow("SANDBOX_STATE_ERROR", "host_returned");
   const remedy = remedyWhileRunning(sight);

@@ -1,13 +1,14 @@
 /**
- * Empties hosts that drain, and finishes every move to another host that was begun.
+ * Empties draining hosts, and finishes every move to another host that was begun.
  *
  *   RUNNING ──suspended by this, a few at once──▶ SUSPENDED, moving ──durable──▶ RESUMING elsewhere ──▶ RUNNING
  *      ▲                                              └── not durable in time, or no room elsewhere: resumed where it is ──┐
  *      └───────────────────────────────── tried again later, with waits that double ◀──────────────────────────────────┘
  *
- * `isMoving` of the record says that it is on its way, so that requests wait for it and a crash loses no move; a suspension that its
- * owner asks for meanwhile ends the move. Suspended sandboxes stay with the host until they are resumed: durable ones elsewhere.
- * Acts on hosts that this gateway watches; on what moves from a host that is lost, whoever is first.
+ * The record's `isMoving` marks a move, so that requests wait for the sandbox and a crash loses no move. If the owner
+ * asks for a suspension meanwhile, the move ends. Sandboxes that were suspended before stay on the host until they are
+ * resumed; durable ones are then resumed elsewhere. Acts on hosts that this gateway watches. For a move away from a
+ * lost host, the first gateway acts.
  */
 import { type Clock, type Log, regularly } from "@cloche/base";
 import type { Database } from "../database/database.ts";
@@ -39,7 +40,7 @@ interface Retry {
 export class Drains {
   readonly #needs: DrainsDependencies;
   readonly #stop = new AbortController();
-  /** By sandbox, of those whose move did not come about; in memory: another gateway tries at once. */
+  /** By sandbox, when its move may be tried again. In memory: another gateway tries at once. */
   readonly #retries = new Map<string, Retry>();
   #running: Promise<void> | undefined;
 
@@ -84,7 +85,7 @@ export class Drains {
   async #resume(record: SandboxRecord): Promise<void> {
     const { clock, lifecycle, log } = this.#needs;
     const { id, image, isHostLost, updatedAtMs } = record;
-    // It is in storage, or it will not be soon: then it goes on where it is.
+    // Wait for the image to be in storage. A sandbox whose image is late is resumed on its own host.
     const isLate = clock.nowMs() - updatedAtMs >= gatewayLimits.drainStoreMs;
     if ((image === "" && !isLate) || isHostLost || this.#isTooSoon(id)) return;
     this.#later(id);
@@ -111,7 +112,7 @@ export class Drains {
     return retry !== undefined && this.#needs.clock.nowMs() < retry.atMs;
   }
 
-  /** Forgotten by whoever has moved, since nobody asks again. */
+  /** Sets when the sandbox's move may be tried again. Old entries are dropped here, those of moved sandboxes too. */
   #later(sandboxId: string): void {
     const nowMs = this.#needs.clock.nowMs();
     const before = this.#retries.get(sandboxId)?.waitMs ?? drainRetryMs / 2;

@@ -1,6 +1,7 @@
 /**
- * Deletes or suspends (on_timeout) sandboxes whose timeout_seconds are over. The times lie in the database, so they survive a restart; this keeps only
- * one timer, for the next of them. Idempotency keys whose time is over go every hour.
+ * Deletes or suspends (on_timeout) sandboxes whose timeout_seconds are over. Expiry times are in the database and
+ * survive a restart; this class has one timer, for the next of them. Every hour it also deletes expired idempotency
+ * keys.
  */
 import type { Clock, Log } from "@cloche/base";
 import type { Database } from "../database/database.ts";
@@ -73,7 +74,7 @@ export class Expiry {
       const due = await this.#database.sandboxes.expired(nowMs, gatewayLimits.expiryBatch);
       for (const record of due) {
         const caller = { teamId: record.teamId, actor: "system:timeout", requestId: "" };
-        // Its owner may have extended it since it was read.
+        // The owner may have extended the time since the record was read.
         const isDue = (r: SandboxRecord): boolean => r.expiresAtMs !== null && r.expiresAtMs <= nowMs;
         if (record.onTimeout === "suspend") await this.#lifecycle.suspendExpired(caller, record, isDue);
         else await this.#lifecycle.delete(caller, record, (r) => isDue(r) && r.onTimeout === "delete");

@@ -1,6 +1,6 @@
 /**
- * The gateway's calls to one host: deadlines, repeated tries where the failure may pass, and one kind of error. What a
- * machine answered is noted in the machine view. To a host of a cluster each call says which generation it is meant for.
+ * The gateway's calls to one host: deadlines, retries after failures that may pass, and one kind of error. A call to a
+ * host of a cluster names the host generation that it is meant for.
  */
 import { type Clock, requestIds } from "@cloche/base";
 import {
@@ -31,18 +31,18 @@ export type HostClient = Client<typeof HostService>;
 export interface CallContext {
   signal: AbortSignal;
   requestId: string;
-  /** Of the operation that the call is a step of. */
+  /** The operation and attempt that the call is a step of. */
   fence?: Fence;
 }
 
-/** Of a host in a cluster, which refuses calls that are meant for another generation of it. */
+/** For a host in a cluster, which refuses calls that are meant for another generation of it. */
 export interface HostFence {
   generation(): number;
-  /** It refused a call as too old; resolves when its row was read again. */
+  /** Called when the host refused a call as too old; resolves when the host's row was read again. */
   refused(): Promise<void>;
 }
 
-/** What the host answered instead of doing it. The message is public. */
+/** The host's refusal, or the failure of the call. The message is public. */
 export class HostError extends ClocheError {
   /** Trying again may help. */
   get isPassing(): boolean {
@@ -61,7 +61,7 @@ export class HostCalls {
   readonly #clock: Clock;
   readonly #fence: HostFence | undefined;
 
-  /** `clientOf`: asked for each attempt, since the connection may have been made anew. */
+  /** `clientOf`: called for each attempt, since the connection may be a new one. */
   constructor(clientOf: () => HostClient, clock: Clock, fence?: HostFence) {
     this.#clientOf = clientOf;
     this.#clock = clock;
@@ -77,7 +77,7 @@ export class HostCalls {
     return this.#retry(context, (o) => this.#client.createMachine(request, o), gatewayLimits.hostCreateMs);
   }
 
-  /** `group`: of forks that are clones of one instant, or empty. */
+  /** `group`: id of the forks that are clones of one instant; else empty. */
   fork(record: SandboxRecord, group: string, context: CallContext): Promise<Machine> {
     const request = { sourceSandboxId: record.sourceSandboxId, spec: specOf(record), group };
     return this.#retry(context, (o) => this.#client.forkMachine(request, o), gatewayLimits.hostForkMs);
@@ -104,7 +104,10 @@ export class HostCalls {
     );
   }
 
-  /** Repeatable. The machine of the image in storage, suspended; one of the sandbox that the host has is the answer. */
+  /**
+   * Imports the stored image as a suspended machine. Repeatable: a machine that the host has already is returned as it
+   * is.
+   */
   import(record: SandboxRecord, imageKey: string, context: CallContext): Promise<Machine> {
     const request = { spec: specOf(record), imageKey };
     return this.#retry(context, (o) => this.#client.importMachine(request, o), gatewayLimits.hostImportMs);
@@ -141,7 +144,7 @@ export class HostCalls {
     return answer.machines;
   }
 
-  /** The host was lost, and these machines are still its own. */
+  /** Tells a host that was lost which machines are still its own. */
   async admit(sandboxIds: string[], context: CallContext): Promise<void> {
     const call = (o: CallOptions) => this.#client.admitMachines({ sandboxIds }, o);
     await this.#retry(context, call, gatewayLimits.hostDestroyMs);
@@ -159,7 +162,7 @@ export class HostCalls {
     );
   }
 
-  /** Every edge knows that the machine is about to doze as `doze`. */
+  /** Tells the host that every edge knows of the doze with number `doze`: the machine may doze. */
   async doze(sandboxId: string, doze: number, context: CallContext): Promise<void> {
     const call = (o: CallOptions) => this.#client.dozeMachine({ sandboxId, doze }, o);
     await this.#retry(context, call, gatewayLimits.hostQueryMs);
@@ -227,7 +230,7 @@ export class HostCalls {
     );
   }
 
-  /** Undefined: the host has no machine of it. */
+  /** Undefined: the host has no machine of the sandbox. */
   async metrics(sandboxId: string, context: CallContext): Promise<MachineMetrics | undefined> {
     const call = (o: CallOptions) => this.#client.getMachineMetrics({ sandboxId }, o);
     return await this.#retry(context, call, gatewayLimits.hostQueryMs).catch((error: unknown) => {
@@ -274,7 +277,7 @@ export class HostCalls {
   }
 }
 
-/** Connect's codes by their wire names are ours, but for three that we do not use. */
+/** Our codes are the wire names of Connect's; three of Connect's are not used, and become `internal`. */
 function hostErrorFrom(thrown: unknown): HostError {
   const error = ConnectError.from(thrown, Code.Unavailable);
   const name = Code[error.code].replaceAll(/(?<=[a-z])[A-Z]/g, "_$&").toLowerCase() as ErrorCode;
@@ -297,5 +300,8 @@ const specOf = (record: SandboxRecord) => ({
   egress: egressOf(record),
 });
 
-/** The record's generation grows with every write: the host can tell which of two policies is the later. */
+/**
+ * `revision` is the record's generation, which grows with every write: the host can tell which of two policies is
+ * newer.
+ */
 export const egressOf = ({ egress, generation }: SandboxRecord) => ({ ...egress, revision: generation });

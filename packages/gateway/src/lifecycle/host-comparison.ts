@@ -1,11 +1,13 @@
 /**
- * Compares all machines of a host with the records: when its listing is complete, when this gateway begins to watch it, and every
- * minute. Machines of a host that was lost and is back stay frozen until it was told which are still its own:
+ * Compares all machines of a host with the records: when the host's listing is complete, when this gateway begins to
+ * watch the host, and every minute. When a lost host is back, its machines stay frozen until the gateway has admitted
+ * them:
  *
- *   registered again ──▶ awaits admission ──copies that are no longer its own are destroyed──▶ admitted ──▶ compared as any other
+ *   registered again ──▶ awaits admission ──copies of moved sandboxes are destroyed──▶ admitted ──▶ compared as any other host
  *
- * A sandbox moves away from a host only while that one is lost, in a transaction that says so (`leavesLostHost`, database/sandboxes.ts): what
- * the records name after it has registered is its own. Owns nothing that must survive.
+ * A sandbox leaves a lost host only in a transaction that checks that the host is still lost (`leavesLostHost`,
+ * database/sandboxes.ts). So sandboxes whose records name the host after it has registered are its own. Keeps no state
+ * that must survive a crash.
  */
 import { type Clock, type Log, Turns } from "@cloche/base";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";
@@ -26,7 +28,7 @@ export interface HostComparisonDependencies {
   usage: UsageWatch;
   clock: Clock;
   log: Log;
-  /** A host needs the public keys again whenever it comes back. */
+  /** Sends the public keys to a host; needed each time the host comes back. */
   pushKeys: (host: HostCalls) => Promise<void>;
 }
 
@@ -51,7 +53,7 @@ export class HostComparison {
     await Promise.all([this.#regularly, ...this.#passes]);
   }
 
-  /** All machines of the host are known. */
+  /** The host's listing of its machines is complete. */
   synced(hostId: string): void {
     const { database, fleet, reconciler } = this.#needs;
     if (database.isNew && !this.#seen.has(hostId))
@@ -63,7 +65,7 @@ export class HostComparison {
     });
   }
 
-  /** This gateway watches the host from here on, or its row has changed. */
+  /** This gateway now watches the host, or the host's row has changed. */
   gained(hostId: string): void {
     this.#pass(hostId, () => this.#checkAll(hostId));
   }
@@ -121,7 +123,8 @@ export class HostComparison {
   async #compare(hostId: string): Promise<void> {
     const { database, fleet, usage, reconciler } = this.#needs;
     const row = fleet.row(hostId);
-    // Machines first: a sandbox made in between is then unknown to the list of machines, not to the records.
+    // List machines before records: a sandbox made in between then has a record without a machine, not a machine
+    // without a record.
     const machines = await fleet.calls(hostId).list(this.#call());
     await usage.compare(machines);
     const records = new Map((await database.sandboxes.ofHost(hostId)).map((one) => [one.id, one]));
@@ -150,7 +153,7 @@ export class HostComparison {
     await fleet.look();
   }
 
-  /** The host may have missed a change of the limit when it or we went down. */
+  /** Sends all idle limits: the host may have missed a change while the host or the gateway was down. */
   async #pushIdleLimits(hostId: string): Promise<void> {
     const { database, fleet, log } = this.#needs;
     const limited = (await database.sandboxes.ofHost(hostId)).filter(
@@ -158,7 +161,7 @@ export class HostComparison {
         record.idleSuspendSeconds > 0 && fleet.machine(record.id, hostId)?.phase === MachinePhase.RUNNING,
     );
     const host = fleet.calls(hostId);
-    // Side by side: a machine in the middle of something takes its limit when its turn comes.
+    // In parallel, because a busy machine takes its limit only after its current operation.
     const pushes = limited.map(({ id, idleSuspendSeconds }) =>
       host.update(id, { idleSuspendSeconds }, this.#call()).catch((error: unknown) => {
         log.warn({ err: error, sandbox_id: id }, "the idle limit could not be set");

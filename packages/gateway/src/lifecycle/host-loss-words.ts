@@ -1,6 +1,6 @@
 /** What owners are told of the loss of a host. */
 
-/** Of a SUSPENDED sandbox that is not durable. */
+/** For a SUSPENDED sandbox that is not durable. */
 export const waitsForHost =
   "its host is lost, and what was suspended is only there: it can be resumed when that host is back";
 

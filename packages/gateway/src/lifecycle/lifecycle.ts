@@ -1,8 +1,9 @@
 /**
- * What can be asked of sandboxes. Each request reads the record, decides purely (decide.ts), and writes the decision and the
- * operation that carries it out in one compare-and-set; operation-runner.ts then acts. States and their transitions are those
- * of @cloche/protocol/states. Called by the public service, by the edge's wake-ups, by timers; a crash at any point leaves a
- * record and an operation that the next start continues.
+ * Requests to sandboxes: create, fork, suspend, resume, delete, update and wake. A request that changes the state reads
+ * the record, decides without side effects (decide.ts), and writes the decision with the operation that carries it out
+ * in one compare-and-set; operation-runner.ts then runs the operation. States and transitions: @cloche/protocol/states.
+ * Called by the public service, by wake-ups of the edge and by timers. After a crash, the next start goes on with the
+ * operations in the database.
  */
 import type { Clock, Log } from "@cloche/base";
 import { ClocheError, isSandboxId, limits, type RandomBytes, type SandboxState } from "@cloche/protocol";
@@ -27,12 +28,12 @@ export interface LifecycleDependencies {
   clock: Clock;
   log: Log;
   randomBytes: RandomBytes;
-  /** Machines are placed on hosts that must have the room. */
+  /** True: a sandbox is written only if its host has room for it. */
   isCluster: boolean;
   relocation: Relocation;
-  /** Of one team; 0: no limit. */
+  /** Most sandboxes of one team; 0: no limit. */
   sandboxesMax: number;
-  /** Of the operations begun here (operation-leases.ts). */
+  /** The owner of operations begun here (operation-leases.ts); empty where the gateway is the only one. */
   owner: string;
 }
 
@@ -61,7 +62,7 @@ export type NewSandbox = Pick<
   | "checkpointEverySeconds"
 >;
 
-/** An idempotency key and what it stands for. */
+/** An idempotency key, with the hash of the request that it stands for. */
 export type CallKey = Pick<KeyedCall, "key" | "requestHash">;
 
 export type SandboxSettings = Partial<
@@ -86,7 +87,7 @@ interface SuspendOptions {
 }
 
 interface RequestOptions {
-  /** Asked again on every fresh reading of the record. */
+  /** Checked each time the record is read; false ends the request without a change. */
   stillWanted?: (record: SandboxRecord) => boolean;
   alsoSet?: SandboxPatch;
   input?: OperationInput;
@@ -96,7 +97,7 @@ export class Lifecycle {
   readonly #needs: LifecycleDependencies;
   readonly #closed = new AbortController();
   #lastOrdinal = 0;
-  /** Keeps the ordinals of several gateways apart, most of the time: IdTaken tells the rest. */
+  /** Makes it rare that two gateways choose the same ordinal; where they do, the insert throws IdTaken. */
   #ordinalOffset = 0;
 
   constructor(needs: LifecycleDependencies) {
@@ -109,12 +110,12 @@ export class Lifecycle {
     this.#lastOrdinal = await this.#needs.database.sandboxes.lastOrdinal();
   }
 
-  /** Lets go of everyone who waits: they are answered with the state that is. */
+  /** Ends all waits: their callers get the sandbox in its current state. */
   close(): void {
     this.#closed.abort();
   }
 
-  /** The team's sandbox. `not_found` when it has none of this id, whoever else may. */
+  /** Returns the team's sandbox. Throws `not_found` when the team has none with this id, even if another team has. */
   async find(caller: Caller, id: string, field: string): Promise<SandboxRecord> {
     if (id === "") {
       throw new ClocheError("invalid_argument", `${field} is missing; it must be the id of a sandbox`);
@@ -127,9 +128,9 @@ export class Lifecycle {
   }
 
   /**
-   * Makes sandboxes and answers when all are RUNNING, or have failed, or after 10 s (limits.createAnswerMs) with the states they
-   * then have. Several become RUNNING together, or none stays. Throws what the host refused when nothing was made, and KeyTaken and IdTaken.
-   * `fork`: live clones of `sourceSandboxId`.
+   * Creates sandboxes. Returns them when all are RUNNING or have failed, or after 10 s (limits.createAnswerMs) in the
+   * states that they have then. Several sandboxes become RUNNING together, or none is kept. Throws the host's refusal
+   * when nothing was created, KeyTaken and IdTaken. `fork`: the sandboxes are live clones of `sourceSandboxId`.
    */
   async create(
     caller: Caller,
@@ -161,7 +162,7 @@ export class Lifecycle {
       deadline.end();
     }
     if (waiting.refusal !== undefined) throw waiting.refusal;
-    // Of several, one may have changed while the others were made.
+    // One of several sandboxes may have changed while the others were still being made.
     const [only] = made;
     if (only !== undefined && made.length === 1) return [only];
     return await Promise.all(ids.map((id) => this.#stillThere(id)));
@@ -174,7 +175,7 @@ export class Lifecycle {
     const input = wanted.length > 1 ? { group } : {};
     return wanted.map((one) => ({
       record: this.#newRecord(caller, one),
-      // What the record has once it is written.
+      // From generation 0 the operation gets number 1, the generation of the new record.
       begin: { ...newOperation(this.#needs, caller, { id: one.id, generation: 0 }, kind), input },
       audit: audit.entry(caller, `sandbox.${kind}`, one.id),
     }));
@@ -187,7 +188,10 @@ export class Lifecycle {
     return found;
   }
 
-  /** The sandbox once it is no longer CREATING, or after 10 s with the state it then has; undefined: it is gone. */
+  /**
+   * Returns the sandbox when it is no longer CREATING, or after 10 s in the state that it has then; undefined: it is
+   * gone.
+   */
   async made(id: string): Promise<SandboxRecord | undefined> {
     const { records } = this.#needs;
     const deadline = this.#deadline(limits.createAnswerMs);
@@ -208,8 +212,9 @@ export class Lifecycle {
   }
 
   /**
-   * Answers at once with SUSPENDING; with the sandbox unchanged when it is, or is becoming, SUSPENDED. `isDone`: answers when that is so,
-   * when the suspend failed, or after 60 s (limits.durableAnswerMs) with the sandbox as it then is.
+   * Begins to suspend the sandbox and returns it in SUSPENDING at once; unchanged when it is SUSPENDED or SUSPENDING
+   * already. With `isDone`, returns when `isDone` is true of the record, when the suspend failed, or after 60 s
+   * (limits.durableAnswerMs).
    */
   async suspend(
     caller: Caller,
@@ -238,8 +243,8 @@ export class Lifecycle {
   }
 
   /**
-   * Its time is up and on_timeout says suspend. One that runs is suspended; one that does not has nothing left to end. In
-   * either case the time is over: the next resume counts anew.
+   * For a sandbox whose time is up and whose on_timeout is suspend. A RUNNING sandbox is suspended; in other states
+   * there is nothing to end. In both cases the expiry is cleared, and the next resume starts the time again.
    */
   async suspendExpired(
     caller: Caller,
@@ -255,12 +260,15 @@ export class Lifecycle {
         alsoSet: { expiresAtMs: null },
       });
     } else if (stillWanted(record)) {
-      // One that changed meanwhile is looked at again.
+      // If the record changed meanwhile, nothing is written, and expiry.ts finds the sandbox again.
       await this.#needs.records.change(record, { expiresAtMs: null, isMoving: false });
     }
   }
 
-  /** Suspends it to resume it on another host; false: it does not run, or is no longer on `hostId`. */
+  /**
+   * Suspends the sandbox to resume it on another host. False: it is not RUNNING, or no longer on the host that `record`
+   * names.
+   */
   async suspendToMove(caller: Caller, record: SandboxRecord): Promise<boolean> {
     const runsThere = ({ state, hostId }: SandboxRecord): boolean =>
       state === "SANDBOX_STATE_RUNNING" && hostId === record.hostId;
@@ -273,12 +281,14 @@ export class Lifecycle {
     return moving.isMoving;
   }
 
-  /** Answers at once with RESUMING; with the sandbox unchanged when it is, or is becoming, RUNNING. */
+  /**
+   * Begins to resume the sandbox and returns it in RESUMING at once; unchanged when it is RUNNING or RESUMING already.
+   */
   resume(caller: Caller, record: SandboxRecord): Promise<SandboxRecord> {
     return this.#request(caller, record, "resume");
   }
 
-  /** Answers when the deletion is durable. `stillWanted` is asked again on every fresh reading of the record. */
+  /** Returns when DELETING is durable; the machine is destroyed after that. `stillWanted`: as in RequestOptions. */
   async delete(
     caller: Caller,
     record: SandboxRecord,
@@ -287,13 +297,13 @@ export class Lifecycle {
     await this.#request(caller, record, "delete", { stillWanted });
   }
 
-  /** Throws `failed_precondition` naming the state when it forbids the request. */
+  /** Throws `failed_precondition`, naming the state, when the state forbids the request. */
   check(record: SandboxRecord, request: LifecycleRequest): void {
     const verdict = decideRequest(record, request);
     if (verdict.kind === "deny") throw verdict.error;
   }
 
-  /** Changes what the owner may change at any time; `timeoutSeconds` counts from now. */
+  /** Changes settings in any state but DELETING; `timeoutSeconds` counts from now. */
   async update(caller: Caller, record: SandboxRecord, settings: SandboxSettings): Promise<SandboxRecord> {
     const { audit, clock, records } = this.#needs;
     const patch: SandboxPatch = { ...settings };
@@ -334,7 +344,7 @@ export class Lifecycle {
       const verdict = decideRequest(read, request);
       if (!stillWanted(read)) return read;
       if (verdict.kind === "unchanged") {
-        // Its owner wants it suspended: it is not to run again elsewhere.
+        // The owner wants the sandbox suspended: its move to another host ends here.
         if (request !== "suspend" || !read.isMoving) return read;
         const stays = await records.change(read, { isMoving: false });
         if (stays !== undefined) return stays;
@@ -355,7 +365,7 @@ export class Lifecycle {
     throw tooBusy(record.id);
   }
 
-  /** Undefined: the sandbox has moved on since it was read. */
+  /** Undefined: the record has changed since it was read. */
   async #begin(
     caller: Caller,
     request: "suspend" | "resume" | "delete",
@@ -408,7 +418,7 @@ export class Lifecycle {
   }
 }
 
-/** `read`: the record that the write which begins the operation compares with. */
+/** `read`: the record as read before the write that begins the operation. */
 export function newOperation(
   { clock, owner, randomBytes }: Pick<LifecycleDependencies, "clock" | "owner" | "randomBytes">,
   caller: Caller,
@@ -434,7 +444,10 @@ export function newOperation(
   };
 }
 
-/** Nobody reads it. Made once: without a reason each abort makes an error with its stack. */
+/**
+ * Nothing reads this error. It is created once, because an abort without a reason creates an error with a stack each
+ * time.
+ */
 const deadlineOver = new Error("the wait is over");
 
 const suspendingStates: ReadonlySet<SandboxState> = new Set([

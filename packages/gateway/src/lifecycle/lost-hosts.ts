@@ -1,15 +1,16 @@
 /**
- * What becomes of the sandboxes of a host that is lost. Found in the database again and again, by every gateway, so that no crash
- * of one loses it; each write holds only while that host is still lost.
+ * Handles the sandboxes of lost hosts. Every gateway looks for them in the database again and again, so that the crash
+ * of one gateway loses none. Each write takes effect only while the host is still lost.
  *
  *   RUNNING, SUSPENDING    on_host_loss error                     ERROR that says so
  *                          restart_from_checkpoint                RESUMING: a new machine elsewhere, of its newest visible checkpoint
  *   SUSPENDED, durable     nothing: it is resumed elsewhere when it is asked for
  *   SUSPENDED, not durable stays, and says that it waits for its host
- *   CREATING, RESUMING,    their operations go on (sagas.ts): elsewhere, or without that host
+ *   CREATING, RESUMING,    their operations go on (sagas.ts): on another host, or without a host
  *   DELETING
  *
- * When the host is back, what was moved is destroyed there, and what was not goes on (host-comparison.ts, reconciler.ts).
+ * When the host is back, its copies of moved sandboxes are destroyed, and all others go on (host-comparison.ts,
+ * reconciler.ts).
  */
 import { type Clock, type Log, Turns } from "@cloche/base";
 import type { RandomBytes } from "@cloche/protocol";
@@ -60,7 +61,7 @@ export class LostHosts {
     await this.#running;
   }
 
-  /** Looks at once, and has operations that wait for it tried again. */
+  /** Looks at once, and has waiting operations tried again. */
   hostLost(hostId: string): void {
     this.#wake.abort();
     this.#needs.runner.hostLost(hostId);
@@ -117,7 +118,7 @@ export class LostHosts {
       case "SANDBOX_STATE_SUSPENDING":
         return restarts ? await this.#restart(record) : await this.#fail(record, lostWithHost);
       case "SANDBOX_STATE_SUSPENDED":
-        // It ran until the service suspended it to move it.
+        // The sandbox ran until the service suspended it to move it.
         if (record.isMoving && restarts && (await this.#newestVisible(record)) !== undefined)
           return await this.#restart(record);
         return await this.#wait(record);
@@ -161,7 +162,7 @@ export class LostHosts {
     });
   }
 
-  /** In a cluster what is named in the database is visible, and nothing else. */
+  /** In a cluster every checkpoint that the database lists is visible. */
   async #newestVisible({ id: sandboxId, teamId }: SandboxRecord): Promise<HostCheckpoint | undefined> {
     const call = { signal: this.#stop.signal, requestId: "" };
     const query = { teamId, sandboxId, limit: 1, pageToken: "" };
@@ -173,7 +174,7 @@ export class LostHosts {
     return (await this.#needs.records.change(record, waiting, { leavesLostHost: true })) !== undefined;
   }
 
-  /** A state that only an operation can leave lost its operation. */
+  /** The record is in a state that only an operation can leave, but has no operation: begins it again. */
   async #redo(record: SandboxRecord): Promise<boolean> {
     const { records, runner } = this.#needs;
     const isLiveFork = record.sourceSandboxId !== "" && record.sourceCheckpointId === "";

@@ -1,6 +1,6 @@
 /**
- * What the steps of operations do with a machine: bring it to a phase on the host of its record, find out what became of it,
- * and get it there first where it is in storage or its host is lost. Each can be repeated.
+ * What the steps of operations do with a machine: bring it to a phase on the record's host, import it from storage or
+ * move it off a lost host before that, and find out what became of it. Each function can be repeated.
  */
 import { MachinePhase, type Machine } from "@cloche/protocol/host";
 import { NoRoom } from "../database/host-reservations.ts";
@@ -10,14 +10,14 @@ import { HostError } from "./host-calls.ts";
 import { waitsForHost } from "./host-loss-words.ts";
 import { type SagaWorld, TurnBack } from "./saga-world.ts";
 
-/** Where it is lost, the host destroys its copy itself before it serves again. */
+/** Skips a lost host, which destroys its copy itself before it serves again. */
 export async function destroyMachine(world: SagaWorld): Promise<void> {
   if (world.isHostLost) return;
   await world.host.destroy(world.operation.sandboxId, world.call);
   world.machines.forget(world.operation.sandboxId);
 }
 
-/** The record, of a host that is not known to be lost. */
+/** Returns the record, moved to another host first if its host is known to be lost. */
 export async function placed(world: SagaWorld): Promise<SandboxRecord | undefined> {
   const record = await world.read();
   return record === undefined || !world.isHostLost ? record : await world.leaveLostHost(record);
@@ -31,7 +31,7 @@ export async function resumeMachine(world: SagaWorld): Promise<void> {
     throw new TurnBack("unavailable", waitsForHost);
   if (checkpoint !== undefined) return await restartFrom(world, checkpoint.id);
   const record = await placed(world).catch((error: unknown) => {
-    // It waits in storage, and its owner is told.
+    // The image stays in storage, and the owner is told.
     throw error instanceof NoRoom ? new TurnBack("unavailable", error.message) : error;
   });
   if (record === undefined) return;
@@ -39,32 +39,35 @@ export async function resumeMachine(world: SagaWorld): Promise<void> {
   await runMachine(world);
 }
 
-/** Until there is room for it somewhere it is tried again. */
+/** Restarts from a checkpoint. While no host has room, NoRoom makes the operation wait and try again. */
 async function restartFrom(world: SagaWorld, checkpointId: string): Promise<void> {
   const record = await placed(world);
   if (record === undefined) return;
   const machine = await look(world);
   const isMade = machine?.phase === MachinePhase.RUNNING || machine?.phase === MachinePhase.STARTING;
-  // A copy of before that the sandbox has moved on from.
+  // An old copy, which the sandbox has moved on from.
   if (machine !== undefined && !isMade) await destroyMachine(world);
   const seeded = { ...record, sourceCheckpointId: checkpointId };
   await runningAfter(world, () => world.host.create(seeded, world.call));
 }
 
-/** Makes the host's machine the one of the record's image, where there is one and the host has another, or none. */
+/** If the record names a stored image, imports it, unless the host has the machine of that image already. */
 async function bringImage(world: SagaWorld, record: SandboxRecord): Promise<void> {
   const image = imageOf(record);
   if (image === undefined) return;
   const machine = await look(world);
   if (machine !== undefined) {
     if (isOfImage(machine, image.key, world.operation.input.movedFrom !== undefined)) return;
-    // A copy of before that the sandbox has moved on from.
+    // An old copy, which the sandbox has moved on from.
     await destroyMachine(world);
   }
   await reach(world, MachinePhase.SUSPENDED, () => world.host.import(record, image.key, world.call));
 }
 
-/** One that runs was resumed from it: a sandbox leaves a host suspended only, or for good. */
+/**
+ * A running machine was resumed from the image, because a sandbox leaves a host only while it is suspended, or for
+ * good.
+ */
 function isOfImage({ phase, storedImage }: Machine, key: string, hasMoved: boolean): boolean {
   if (phase === MachinePhase.SUSPENDED) return storedImage?.key === key;
   return !(hasMoved && (phase === MachinePhase.STOPPED || phase === MachinePhase.FAILED));
@@ -79,13 +82,16 @@ export async function afterResume(world: SagaWorld): Promise<Fate> {
   }
   if (world.isHostLost) return "suspended";
   const machine = await look(world);
-  // Its image stays until a resume has succeeded, and the host undoes what is left of this one before the next: SUSPENDED is true
-  // again then, and ERROR would be for good.
+  // The image stays until a resume succeeds, and the host cleans up the failed machine before the next resume. So
+  // SUSPENDED is right; ERROR would be final.
   const fate = machine?.phase === MachinePhase.FAILED ? "suspended" : fateOf(machine);
   return fate === "lost" && isDurable ? "suspended" : fate;
 }
 
-/** From memory image, or from its disk where the machine has none: after a reboot of the host. */
+/**
+ * Resumes from the memory image; starts from the disk when the machine has no memory image, as after a reboot of the
+ * host.
+ */
 async function runMachine(world: SagaWorld): Promise<void> {
   const { sandboxId } = world.operation;
   const isStopped = world.machines.get(sandboxId)?.phase === MachinePhase.STOPPED;
@@ -108,7 +114,7 @@ async function startCold(world: SagaWorld): Promise<void> {
 export const runningAfter = (world: SagaWorld, call: () => Promise<Machine>): Promise<void> =>
   reach(world, MachinePhase.RUNNING, call);
 
-/** Calls the host; a refusal counts only when the machine did not get there all the same. */
+/** Calls the host to bring the machine to `phase`. A refusal counts only if the machine is not in that phase anyway. */
 export async function reach(
   world: SagaWorld,
   phase: MachinePhase,
@@ -121,7 +127,7 @@ export async function reach(
     if (machine.phase === phase) return;
   } catch (error) {
     if (!(error instanceof HostError)) throw error;
-    // It was meant for a host or an attempt of before: nothing is decided.
+    // The call named an older host generation or attempt: the host decided nothing about the machine.
     if (error.code === "aborted") throw error;
     machine = await look(world);
     if (machine?.phase === phase) return;
@@ -139,7 +145,7 @@ export async function look(world: SagaWorld): Promise<Machine | undefined> {
 
 export type Fate = NonNullable<OperationInput["fate"]>;
 
-/** Throws while the machine is on its way: the undo is then tried again. */
+/** Throws while the machine is between two phases: the undo is then tried again. */
 export function fateOf(machine: Machine | undefined): Fate {
   switch (machine?.phase) {
     case MachinePhase.RUNNING:
@@ -156,7 +162,7 @@ export function fateOf(machine: Machine | undefined): Fate {
   }
 }
 
-/** After a suspend that failed: makes the machine run again where that can be. */
+/** After a failed suspend: makes the machine run again if possible. */
 export async function bringBack(world: SagaWorld): Promise<Fate> {
   const fate = fateOf(await look(world));
   if (fate !== "suspended") return fate;

@@ -1,5 +1,5 @@
 /**
- * What every machine is doing, as the host last said: fed by the host's stream, kept in memory only.
+ * The machines of one host as the host last reported them: fed by the host's stream, kept in memory only.
  *
  *   connecting ──first listing──▶ synced ──stream ends──▶ connecting (waits double) …
  *
@@ -24,10 +24,10 @@ export interface MachineListener {
   /** The view now holds every machine of the host. */
   synced(): void;
   changed(sandboxId: string): void;
-  /** Nothing else of it changed: it is about to doze, or awake again. */
+  /** Only the machine's doze number changed: it is about to doze, or awake again. */
   dozeChanged(sandboxId: string): void;
   idle(sandboxId: string): void;
-  /** All that the host has made ahead; none while the stream is broken. */
+  /** All ready machines of the host; none while the stream is broken. */
   ready(machines: readonly ReadyMachine[]): void;
   /** A call of the data plane that the host answered. */
   audit(event: AuditEvent): void;
@@ -50,7 +50,7 @@ export class MachineView {
     this.#log = log;
   }
 
-  /** True while the stream stands and its first listing is complete. */
+  /** True while the stream is open and its first listing is complete. */
   get isSynced(): boolean {
     return this.#isSynced;
   }
@@ -63,7 +63,7 @@ export class MachineView {
     return this.#machines.values();
   }
 
-  /** Takes what a call answered, unless the stream already told of something newer. */
+  /** Takes the machine that a call returned, unless the stream has reported a newer version. */
   note(machine: Machine): void {
     const known = this.#machines.get(machine.sandboxId);
     if (known !== undefined && isOlder(machine, known)) return;
@@ -80,7 +80,7 @@ export class MachineView {
     this.#following = this.#follow();
   }
 
-  /** Listens anew, at once; what is known stays until the host has told all again. */
+  /** Opens the stream anew at once; known machines stay until the next listing is complete. */
   reconnect(): void {
     this.#stream.abort(new Error("the host is connected anew"));
   }

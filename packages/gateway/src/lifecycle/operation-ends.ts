@@ -1,6 +1,7 @@
 /**
- * How operations end: the record's last step, the end of the operation and its audit entry in one transaction, by compare-and-set. Whoever
- * reads the record before may read one that changes meanwhile: then it is read again, for as long as the sandbox is the operation's.
+ * Ends operations: the record's last change, the end of the operation and its audit entry in one compare-and-set
+ * transaction. If the record changed since it was read, it is read again, as long as the operation is still the
+ * sandbox's.
  */
 import type { Clock } from "@cloche/base";
 import type { SandboxState } from "@cloche/protocol";
@@ -26,7 +27,7 @@ export interface OperationEnd {
   from: SandboxState;
   result: string;
   patch: (record: SandboxRecord) => SandboxPatch;
-  /** As it was read before: compared first, so that it need not be read again. */
+  /** The record as read earlier: tried first, to save a read. */
   known?: SandboxRecord | undefined;
 }
 
@@ -37,7 +38,7 @@ export class OperationEnds {
     this.#needs = needs;
   }
 
-  /** Answers the record as written; undefined: the operation was ended or replaced before. */
+  /** Returns the record as written; undefined: the operation was ended or replaced before. */
   async end(
     operation: OperationRecord,
     { from, result, patch, known }: OperationEnd,
@@ -55,7 +56,10 @@ export class OperationEnds {
     return ended;
   }
 
-  /** Ends the operations of a group with their records, in one transaction. Those that their owners deleted meanwhile are left out. */
+  /**
+   * Ends the operations of a group with their records, in one transaction, without sandboxes that their owners deleted
+   * meanwhile.
+   */
   async publish(
     all: readonly OperationRecord[],
     group: OperationGroup,

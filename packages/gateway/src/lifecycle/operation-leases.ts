@@ -6,8 +6,9 @@
  *                    ▼
  *                  over after 10 s ──the first gateway that looks──▶ taken over: next attempt, begun again there
  *
- * An attempt number fences: whatever a former owner still writes names an attempt that is over (database/operations.ts). Steps
- * can be repeated, so the next owner begins again. A gateway that is alone on its database has none of this.
+ * The attempt number is a fence: writes of a former owner carry an older number and are refused
+ * (database/operations.ts). Steps can be repeated, so the next owner begins again. A gateway that is alone on its
+ * database uses no leases.
  */
 import { type Clock, type Log, regularly } from "@cloche/base";
 import type { Operations } from "../database/operations.ts";
@@ -44,7 +45,7 @@ export class OperationLeases {
     ]);
   }
 
-  /** The operations must have been dropped: others take them over at once. */
+  /** Call it after the runner has dropped its operations: other gateways take them over at once. */
   async close(): Promise<void> {
     const { operations, owner, log } = this.#needs;
     this.#stop.abort(new Error("the gateway is closing"));
@@ -94,7 +95,7 @@ export class OperationLeases {
   #dropAll(): void {
     const { clock, runner } = this.#needs;
     runner.drop(runner.running());
-    // Those begun from here on have leases of their own.
+    // Operations begun from now on have new leases.
     this.#renewedAtMs = clock.monotonicMs();
   }
 

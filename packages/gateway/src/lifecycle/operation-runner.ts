@@ -2,11 +2,12 @@
  * Runs operations to their end: one at a time per sandbox, all of them again after a restart.
  *
  *   queued ──▶ attempt ──done / undone──▶ ended
- *               ▲   │ nobody knows (database, host out of reach)
+ *               ▲   │ outcome unknown (database or host out of reach)
  *               └ wait (doubles) ◀┘
- *   at any point ──replaced by a delete, its lease is over, or the gateway closes──▶ dropped (the journal keeps what must go on)
+ *   at any point ──replaced by a delete, its lease is over, or the gateway closes──▶ dropped; unless replaced, the database keeps it
  *
- * Called by lifecycle.ts for new operations and by reconciler.ts for those a crash left. What survives is in the database.
+ * Called by lifecycle.ts, reconciler.ts and lost-hosts.ts for new operations, and by reconciler.ts and
+ * operation-leases.ts for operations that another process began. All that must survive a crash is in the database.
  */
 import { type Clock, type Log, runSaga, SagaUndoError, SerialQueue } from "@cloche/base";
 import type { ClocheError } from "@cloche/protocol";
@@ -40,7 +41,7 @@ export interface RunnerDependencies {
   log: Log;
 }
 
-/** Whoever asked and still waits: takes a refusal as its answer, instead of a sandbox in ERROR. */
+/** The caller of a create or fork. While it waits, it gets a refusal as its answer instead of a sandbox in ERROR. */
 export interface WaitingCaller {
   isWaiting: boolean;
   refusal?: ClocheError;
@@ -48,16 +49,16 @@ export interface WaitingCaller {
 
 export interface EndedOperation {
   sandboxId: string;
-  /** The host where a copy may be. */
+  /** The host that the sandbox left in this operation; a copy may still be there. */
   movedFrom: string | undefined;
-  /** As the operation's end wrote it; undefined: whoever wants to know it has to read it. */
+  /** As the operation's end wrote it; undefined: not known here, read it. */
   record: SandboxRecord | undefined;
 }
 
 interface Launched {
   operationId: string;
   abort: AbortController;
-  /** As its end wrote it. */
+  /** As the operation's end wrote it. */
   record?: SandboxRecord | undefined;
 }
 
@@ -69,11 +70,11 @@ export class OperationRunner {
   readonly #beingWritten = new Set<string>();
   readonly #groups: CreationGroups;
   readonly #ends: OperationEnds;
-  /** By host, of the calls under way. */
+  /** By host, aborts the calls to it. */
   readonly #calling = new Map<string, AbortController>();
   #hurry = new AbortController();
   #isClosed = false;
-  /** Hears of each sandbox whose operation ended. */
+  /** Called after each operation that ended or was dropped, unless the gateway is closing. */
   onEnded: (ended: EndedOperation) => void = () => undefined;
 
   constructor(needs: RunnerDependencies) {
@@ -87,12 +88,15 @@ export class OperationRunner {
     return this.#launched.has(sandboxId);
   }
 
-  /** Writes a new operation down by `write`, which answers whether it is now the sandbox's, and starts it. */
+  /**
+   * Writes a new operation with `write` and starts it. `write` returns false when it wrote nothing; then nothing is
+   * started.
+   */
   begin(operation: OperationRecord, write: () => Promise<boolean>, caller?: WaitingCaller): Promise<boolean> {
     return this.beginAll([operation], write, caller);
   }
 
-  /** The same of several, of a sandbox each. */
+  /** As `begin`, for several operations, each of another sandbox. */
   async beginAll(
     operations: readonly OperationRecord[],
     write: () => Promise<boolean>,
@@ -113,13 +117,13 @@ export class OperationRunner {
     return [...this.#launched.values()].map(({ operationId }) => operationId);
   }
 
-  /** Stops what is no longer this gateway's to run; the database keeps it. */
+  /** Stops operations that this gateway no longer owns; the database keeps them. */
   drop(operationIds: readonly string[]): void {
     for (const { operationId, abort } of this.#launched.values())
       if (operationIds.includes(operationId)) abort.abort(new Error("its lease is over"));
   }
 
-  /** It will not answer any more: calls of it are given up, and operations that wait to be tried again are, at once. */
+  /** The host is lost: aborts the calls to it, and tries all waiting operations again at once. */
   hostLost(hostId: string): void {
     this.#calling.get(hostId)?.abort(new Error(`host ${hostId} is lost`));
     this.#calling.delete(hostId);
@@ -134,12 +138,12 @@ export class OperationRunner {
     return calling.signal;
   }
 
-  /** Goes on with an operation found in the database, unless whoever wrote it is about to start it. */
+  /** Continues an operation found in the database, unless the call that writes it here is about to start it. */
   goOn(operation: OperationRecord): void {
     if (!this.#beingWritten.has(operation.id)) this.#launch(operation);
   }
 
-  /** One of the same sandbox that still runs is dropped. */
+  /** Starts the operation; another operation of the same sandbox that still runs here is dropped. */
   #launch(operation: OperationRecord, caller?: WaitingCaller): void {
     if (this.#isClosed) return;
     const running = this.#launched.get(operation.sandboxId);
@@ -153,7 +157,7 @@ export class OperationRunner {
     void this.#queue.run(operation.sandboxId, () => this.#run(operation, launched));
   }
 
-  /** Drops what runs; the next start goes on with it. */
+  /** Drops running operations; the next start continues them. */
   async close(): Promise<void> {
     this.#isClosed = true;
     for (const { abort } of this.#launched.values()) abort.abort(new Error("the gateway is closing"));
@@ -182,7 +186,7 @@ export class OperationRunner {
     if (!this.#isClosed) this.onEnded(ended);
   }
 
-  /** The operation as it is written down; undefined when it ended or another took its place. */
+  /** The operation as the database has it; undefined when it ended, was replaced or was taken over. */
   async #readAgain(operation: OperationRecord, signal: AbortSignal): Promise<OperationRecord | undefined> {
     if (signal.aborted) return undefined;
     try {
@@ -193,7 +197,7 @@ export class OperationRunner {
     }
   }
 
-  /** True when the operation is over: done, undone or replaced. */
+  /** True when nothing is left to do here: the operation is done, undone, replaced or dropped. */
   async #attempt(operation: OperationRecord, launched: Launched): Promise<boolean> {
     const { clock, database, log, records } = this.#needs;
     const { signal } = launched.abort;
@@ -263,7 +267,7 @@ export class OperationRunner {
     const { sandboxId, requestId } = operation;
     const { signal } = attempt.launched.abort;
     const whileThere = (id: string): AbortSignal => this.#whileThere(id);
-    // A record that is gone has none. In one process all are of its host.
+    // Empty when the record is gone. In one process the fleet has one host, whatever the id.
     let hostId = attempt.known?.hostId ?? "";
     return {
       operation,
@@ -290,7 +294,7 @@ export class OperationRunner {
       nowMs: () => clock.nowMs(),
       pause: (ms) => clock.sleep(ms, signal),
       async read() {
-        // What the attempt began with is fresh once.
+        // The first read of a step takes the record that the attempt began with.
         attempt.known = attempt.unread ?? (await records.get(sandboxId));
         attempt.unread = undefined;
         return attempt.known;
@@ -314,7 +318,10 @@ export class OperationRunner {
     };
   }
 
-  /** The first failure of a group is that of all; whether its caller takes it as the answer is decided once. */
+  /**
+   * Turns the whole group back with its first failure. Whether the caller gets that failure as its answer is decided
+   * once.
+   */
   async #turnGroupBack(operation: OperationRecord, group: OperationGroup, attempt: Attempt): Promise<void> {
     const { clock, database } = this.#needs;
     const { failure } = attempt;
@@ -344,21 +351,21 @@ export class OperationRunner {
   }
 }
 
-/** Another's turn at the operation has begun, or another operation took its place: nothing more is done here. */
+/** Another gateway took the operation over, or another operation replaced it: this attempt ends without writing. */
 class NotOurs extends Error {}
 
 interface Attempt {
   readonly launched: Launched;
-  /** As last read; undefined: it is gone, or was not read. */
+  /** The record as last read; undefined: it is gone, or was not read. */
   known?: SandboxRecord | undefined;
-  /** What the attempt began with, until a step has taken it. */
+  /** The record that the attempt began with, until a step has read it. */
   unread?: SandboxRecord | undefined;
   failure: ClocheError | undefined;
-  /** A step ended in neither success nor a decision of the host. */
+  /** The outcome of a step is unknown: it neither succeeded nor was refused by the host. */
   isUnknown: boolean;
 }
 
-/** Failures that are about the request rather than the machine: a caller who waits gets them as its answer. */
+/** Failures of the request rather than of the machine: a waiting caller gets them as its answer. */
 const refusalCodes: ReadonlySet<string> = new Set([
   "invalid_argument",
   "not_found",

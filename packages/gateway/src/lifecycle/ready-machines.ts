@@ -1,10 +1,10 @@
 /**
- * Machines that hosts have made ahead, each under an id and a name that are nobody's yet: a new sandbox of that shape takes
- * them over, and finds its machine assigned already.
+ * The ready machines of the hosts, each with an id and a name that no sandbox has yet. A new sandbox of the same shape
+ * takes that id and name, and its machine is assigned already.
  *
  *   offered ──take──▶ taken (while its record is being written) ──release──▶ offered, or a sandbox's: its record tells
  *
- * Fed by the hosts' streams. A hint and no more: what is offered may be gone by the time the host is asked for it.
+ * Fed by the hosts' streams. Only a hint: an offered machine may be gone when the host is asked for it.
  */
 import type { ReadyMachine } from "@cloche/protocol/host";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -22,7 +22,7 @@ export class ReadyMachines {
     this.#records = records;
   }
 
-  /** These are all that the host has now. */
+  /** Replaces the host's former offer. */
   offer(hostId: string, ready: readonly ReadyMachine[]): void {
     for (const [key, byHost] of this.#offered) {
       byHost.delete(hostId);
@@ -35,12 +35,12 @@ export class ReadyMachines {
     }
   }
 
-  /** Ids of the hosts that offer one of that shape. */
+  /** Ids of the hosts that offer a machine of the shape. */
   hosts(shape: ReadyShape): Iterable<string> {
     return this.#offered.get(keyOf(shape))?.keys() ?? [];
   }
 
-  /** One of the host's of that shape that is nobody's, the caller's until `release`. */
+  /** A machine of the shape on this host whose id no sandbox has; reserved for the caller until `release`. */
   async take(hostId: string, shape: ReadyShape): Promise<ReadyMachine | undefined> {
     for (const ready of this.#offered.get(keyOf(shape))?.get(hostId) ?? []) {
       const id = ready.sandboxId;
@@ -52,7 +52,7 @@ export class ReadyMachines {
     return undefined;
   }
 
-  /** Its record is written, or never will be. Harmless for an id that was not taken. */
+  /** Call it when the sandbox's record is written, or never will be. Harmless for an id that was not taken. */
   release(sandboxId: string): void {
     this.#taken.delete(sandboxId);
   }

@@ -1,10 +1,11 @@
 /**
- * Compares a record with what really runs: when the sandbox's machine changed, when its operation ended, and when a look at its whole
- * host found a difference (host-comparison.ts). Goes on with operations that a crash left, brings back what should run, tells the
- * truth about what is lost, destroys machines that no record knows, and copies on hosts that the record does not name. Idle machines
- * are suspended. Acts only on hosts that this gateway watches.
+ * Compares one sandbox's record with its machine: after the machine changed, after an operation ended, and when the
+ * comparison of a whole host found a difference (host-comparison.ts). It continues operations that a crash interrupted,
+ * restarts machines that should run, sets records of lost machines to ERROR, and destroys machines without a record and
+ * copies on hosts that the record does not name. It also suspends idle machines. It acts only on hosts that this
+ * gateway watches, except on the former host of a move.
  *
- * Owns nothing that must survive: every check reads record, operation and machine afresh.
+ * Keeps no state that must survive a crash: each check reads record, operation and machine anew.
  */
 import { type Clock, type Log, SerialQueue, Turns } from "@cloche/base";
 import type { RandomBytes, SandboxState } from "@cloche/protocol";
@@ -36,7 +37,7 @@ export interface ReconcilerDependencies {
   clock: Clock;
   log: Log;
   randomBytes: RandomBytes;
-  /** Of the operations begun here (operation-leases.ts). */
+  /** The owner of operations begun here (operation-leases.ts); empty where the gateway is the only one. */
   owner: string;
 }
 
@@ -46,9 +47,9 @@ export class Reconciler {
   readonly #stop = new AbortController();
   /** Bounds how many sandboxes are compared at once. */
   readonly #turns = new Turns(gatewayLimits.reconcileConcurrency);
-  /** Machines that were there before a database that is new: it cannot know whether they are wanted. */
+  /** Machines found with a new, empty database, which cannot tell whether they are wanted. They are not destroyed. */
   readonly #spared = new Set<string>();
-  /** What machines that run said last of how they came to. In memory: after a restart it is taken once more. */
+  /** By sandbox, the last message of a running machine about its restart that was written into the record. */
   readonly #said = new Map<string, string>();
 
   constructor(needs: ReconcilerDependencies) {
@@ -58,7 +59,7 @@ export class Reconciler {
   start(): void {
     const { fleet, records, runner } = this.#needs;
     runner.onEnded = (ended) => void this.#ended(ended);
-    // The operations of a cluster end at any gateway.
+    // In a cluster an operation may end at another gateway.
     if (fleet.isCluster) records.listen((_id, record) => this.#recordChanged(record));
   }
 
@@ -67,7 +68,7 @@ export class Reconciler {
     await this.#queue.drain();
   }
 
-  /** These machines are destroyed by no comparison. */
+  /** Comparisons never destroy these machines. */
   spare(sandboxIds: readonly string[]): void {
     for (const id of sandboxIds) this.#spared.add(id);
   }
@@ -83,14 +84,14 @@ export class Reconciler {
     });
   }
 
-  /** Resolves when nothing is being compared any more; for tests. */
+  /** Resolves when no comparison is running; for tests. */
   async settle(): Promise<void> {
     await this.#queue.drain();
   }
 
   async #ended({ sandboxId, movedFrom = "", record: written }: EndedOperation): Promise<void> {
     const { fleet, records } = this.#needs;
-    // Whoever watches that host: a copy of a sandbox that is elsewhere now is nobody's.
+    // Check the former host too, even when another gateway watches it: a copy left there must go.
     if (fleet.ids().includes(movedFrom)) void this.check(movedFrom, sandboxId);
     if (written !== undefined && isAsItShould(written, fleet.machine(sandboxId, written.hostId))) return;
     const [only = ""] = fleet.ids();
@@ -109,7 +110,10 @@ export class Reconciler {
     if (!this.#stop.signal.aborted && this.#needs.watches.isMine(hostId)) void this.check(hostId, sandboxId);
   }
 
-  /** Compares the host's machine of this id. Never throws: what could not be done is done at the next look. */
+  /**
+   * Compares the host's machine of this id with the record. Never throws. A failed comparison is repeated at the next
+   * look.
+   */
   async check(hostId: string, sandboxId: string): Promise<void> {
     await this.#queue.run(sandboxId, async () => {
       const release = await this.#turns.enter();
@@ -136,15 +140,15 @@ export class Reconciler {
       if (runner.isBusy(sandboxId)) return;
       const operation = await database.operations.ofSandbox(sandboxId);
       if (operation !== undefined) {
-        // Where there are several gateways, its lease says who goes on with it.
+        // With several gateways, the operation's lease decides which of them continues it.
         if (owner === "") runner.goOn(operation);
         return;
       }
     }
     const machine = await fleet.calls(hostId).find(sandboxId, this.#call());
-    // After the machine, so that a record that is missing now was never there or is gone for good.
+    // Read the record after the machine: a record that is missing now never existed or is gone for good.
     const record = await records.get(sandboxId);
-    // Another gateway acted meanwhile: the machine may be of before, the record of after.
+    // The record changed meanwhile: the machine may have been read before that change, the record after it.
     if (record?.generation !== before?.generation) return this.#later(hostId, sandboxId);
     if (record === undefined || isElsewhere(record)) {
       if (record === undefined) this.#said.delete(sandboxId);
@@ -210,29 +214,36 @@ export class Reconciler {
   }
 
   /**
-   * A machine that ended and was started again by its host says what it lost. That may be over before its end was looked at:
-   * then nothing is to be done but to tell. Once, so that what was said of the sandbox since stands.
+   * A machine that its host restarted says what it lost. The restart may be over before this gateway compared the
+   * machine: then only the message is written into the record. Each message is written once, so that it does not
+   * replace later messages.
    */
   async #takeWords(caller: Caller, record: SandboxRecord, machine: Machine | undefined): Promise<void> {
     const words = machine?.phase === MachinePhase.RUNNING ? machine.errorMessage : "";
     if (words === "") this.#said.delete(record.id);
     if (words === "" || words === this.#said.get(record.id)) return;
     if (record.state !== "SANDBOX_STATE_RUNNING") return;
-    // Told before a restart of the gateway.
+    // The message was written before this gateway started.
     if (words === record.errorMessage) return void this.#said.set(record.id, words);
     const entry = this.#needs.audit.entry(caller, "sandbox.restart", record.id, "ok", words);
     const changed = await this.#needs.records.change(record, { errorMessage: words }, { audit: entry });
     if (changed !== undefined) this.#said.set(record.id, words);
   }
 
-  /** Its host is back, and is compared: what was said of its loss is over. What did not come back with it stays in ERROR. */
+  /**
+   * The lost host is back and was compared. Clears the mark and the message of the loss; a sandbox without its machine
+   * stays in ERROR.
+   */
   async #hostReturned(caller: Caller, record: SandboxRecord): Promise<void> {
     const words = record.state === "SANDBOX_STATE_SUSPENDED" ? { errorMessage: "" } : {};
     const entry = this.#needs.audit.entry(caller, "sandbox.host_returned", record.id);
     await this.#needs.records.change(record, { isHostLost: false, ...words }, { audit: entry });
   }
 
-  /** The machine is looked at while the record is SUSPENDED and does not change: its image is of this suspension. */
+  /**
+   * Notes the stored image. The record was SUSPENDED and unchanged while the machine was read, so the image is of this
+   * suspension.
+   */
   async #takeImage(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
     const image = newImageOf(record, machine);
     if (image !== undefined) await this.#needs.records.change(record, { image });
@@ -243,7 +254,7 @@ export class Reconciler {
     const fields = { sandbox_id: sandboxId, host_id: hostId };
     if (machine === undefined) return fleet.machinesOf(hostId).forget(sandboxId);
     if (this.#spared.has(sandboxId)) {
-      // Better a leftover than the loss of every disk.
+      // Destroying machines because of a wrong, empty database would lose every disk.
       log.error(fields, "the database is newer than this machine; it is left alone");
       return;
     }
@@ -268,13 +279,13 @@ export class Reconciler {
   }
 }
 
-/** Those that a sandbox rests in. */
+/** States that a sandbox stays in without an operation. */
 const settledStates: ReadonlySet<SandboxState> = new Set<SandboxState>([
   "SANDBOX_STATE_RUNNING",
   "SANDBOX_STATE_SUSPENDED",
 ]);
 
-/** What the machine's storage says that the record does not know yet. */
+/** The stored image that the machine reports and the record does not have yet, as JSON. */
 function newImageOf(record: SandboxRecord, machine: Machine | undefined): string | undefined {
   if (record.state !== "SANDBOX_STATE_SUSPENDED" || machine?.phase !== MachinePhase.SUSPENDED)
     return undefined;
@@ -283,13 +294,13 @@ function newImageOf(record: SandboxRecord, machine: Machine | undefined): string
   return JSON.stringify(toJson(StoredImageSchema, storedImage));
 }
 
-/** Whether a closer look is called for. */
+/** True when record and machine differ, so that the sandbox must be checked. */
 export const isDue = (record: SandboxRecord, machine: Machine | undefined): boolean =>
   record.isHostLost ||
   remedyFor(record, machine?.phase ?? "absent").kind !== "none" ||
   newImageOf(record, machine) !== undefined;
 
-/** Of one whose operation has just ended: what its host told meanwhile leaves nothing to be done. */
+/** After an operation ended: true when the machine, as its host last reported it, agrees with the record. */
 const isAsItShould = (record: SandboxRecord, machine: Machine | undefined): boolean =>
   settledStates.has(record.state) && machine?.errorMessage === "" && !isDue(record, machine);
 

@@ -1,6 +1,7 @@
 /**
- * Every write of a sandbox's record goes through here, so that whoever waits for a state and the routes of the edge hear of
- * it the moment it is durable; those of other gateways through `hear`. Owns the list of waiters; a crash loses only those, with their callers.
+ * Every write of a sandbox's record goes through here, so that callers that wait for a state and the edge's routes hear
+ * of it as soon as it is durable. Writes of other gateways arrive through `hear`. Owns the waiters, which a crash loses
+ * with their callers.
  */
 import type { Database } from "../database/database.ts";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
@@ -22,7 +23,7 @@ export class Records {
   readonly #listeners = new Set<RecordListener>();
   readonly #waiters = new Map<string, Set<(record: SandboxRecord | undefined) => void>>();
 
-  /** What is told while records are being read for `hear`: of each reading its own. */
+  /** For each read of `hear` and `readAll` that is under way: ids that were told during that read. */
   readonly #toldMeanwhile = new Set<Set<string>>();
 
   constructor(sandboxes: Database["sandboxes"], nowMs: () => number) {
@@ -67,7 +68,10 @@ export class Records {
     return isGone;
   }
 
-  /** Others may have written these: tells what they now are. One that is told meanwhile is read again, so that no older one follows. */
+  /**
+   * Reads and tells records that other gateways may have written. Records told during the read are read again, so that
+   * an older version never follows a newer one.
+   */
   async hear(sandboxIds: readonly string[]): Promise<void> {
     for (let ids = sandboxIds; ids.length > 0; ) {
       const told = new Set<string>();
@@ -79,7 +83,9 @@ export class Records {
     }
   }
 
-  /** Tells of every record that there is; a page at a time, so that nothing else waits for long. */
+  /**
+   * Tells of every record, and of `known` ids that are gone. Reads page by page, so that nothing else waits for long.
+   */
   async readAll(known: Iterable<string>): Promise<void> {
     const left = new Set(known);
     for (let afterId = ""; ; ) {
@@ -102,8 +108,8 @@ export class Records {
   }
 
   /**
-   * Resolves with the record when it satisfies `isThere`; with undefined when it is gone, or when `signal` aborts: the caller reads what is
-   * then true. To miss no write, begin to wait before the write that may lead there.
+   * Resolves with the record when `isThere` is true of it; with undefined when it is gone or `signal` aborts: the
+   * caller then reads the record. To miss no write, begin to wait before the write that may lead there.
    */
   waitFor(
     sandboxId: string,

@@ -1,12 +1,12 @@
 /**
- * On which host a suspended sandbox is resumed, and where one goes whose host was lost.
+ * Decides on which host a suspended sandbox is resumed, and where a sandbox goes whose host was lost.
  *
- *   its host is open               there; elsewhere where it has no room
- *   cordoned or draining           elsewhere; there where nothing else has room
+ *   its host is open               there; elsewhere if it has no room
+ *   cordoned or draining           elsewhere; there if no other host has room
  *   lost, or not admitted yet      elsewhere
  *
- * Elsewhere only what is durable can go. The record's host changes in the compare-and-set that reserves the room on the new one;
- * the copy that stays behind is destroyed when a comparison finds it.
+ * Only a durable sandbox can be resumed elsewhere. The compare-and-set that reserves room on the new host also changes
+ * the record's host. The copy left behind is destroyed when a comparison finds it.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { OperationRecord } from "../database/operations.ts";
@@ -20,7 +20,7 @@ import type { Records } from "./records.ts";
 
 export interface Place {
   hostId: string;
-  /** In a cluster: what the host must have. */
+  /** In a cluster: the room that the host must have. */
   room?: Room;
 }
 
@@ -38,8 +38,8 @@ export class Relocation {
   }
 
   /**
-   * Does `write`, which moves the SUSPENDED record to RESUMING, with the host that it is to run on; again with another while it throws NoRoom.
-   * Throws `unavailable` when there is none.
+   * Calls `write`, which moves the SUSPENDED record to RESUMING, with the chosen host; again with another host while it
+   * throws NoRoom. Throws `unavailable` when there is no host for it.
    */
   async resume<T>(record: SandboxRecord, write: (place: Place) => Promise<T>): Promise<T> {
     const { fleet, placement } = this.#needs;
@@ -65,8 +65,8 @@ export class Relocation {
   }
 
   /**
-   * Moves the record of a host that is lost to another one, and answers it; undefined: the sandbox has moved on, or that host is
-   * back. Throws NoRoom.
+   * Moves the record from its lost host to another one, and returns it; undefined: the record has changed, or the lost
+   * host is back. Throws NoRoom.
    */
   async leaveLost(record: SandboxRecord, turn: OperationRecord): Promise<SandboxRecord | undefined> {
     const { placement, records } = this.#needs;
@@ -83,7 +83,10 @@ export class Relocation {
     return row.state === "open" ? "first" : "last";
   }
 
-  /** Memory is restored on a CPU of its class only: elsewhere it starts from its disk. */
+  /**
+   * Prefers hosts of the image's CPU class: on other CPUs its memory cannot be restored, and the sandbox starts from
+   * its disk.
+   */
   #need(record: SandboxRecord): Need {
     const { memoryMb, runtime, template } = record;
     const cpuClass = imageOf(record)?.cpuClass ?? "";

@@ -5,7 +5,7 @@ import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts"
 import type { HostMachines } from "../hosts/fleet.ts";
 import type { CallContext, HostCalls, HostError } from "./host-calls.ts";
 
-/** The host decided against this step; the message is public. */
+/** The host refused this step, so the saga turns back; the message is public. */
 export class TurnBack extends ClocheError {
   static because(error: HostError): TurnBack {
     return new TurnBack(error.code, error.message, { cause: error });
@@ -15,13 +15,16 @@ export class TurnBack extends ClocheError {
 /** What the steps work with; made anew for each attempt. */
 export interface SagaWorld {
   operation: OperationRecord;
-  /** Of the host that the record named when the attempt began; throws `unavailable` while it cannot be reached. */
+  /**
+   * Calls to the record's host, as of the start of the attempt or of `leaveLostHost`; throws `unavailable` while out of
+   * reach.
+   */
   readonly host: HostCalls;
-  /** That host was declared lost: whatever it still has of the sandbox it destroys before it serves again. */
+  /** That host was declared lost. It destroys its copy of a moved sandbox before it serves again. */
   readonly isHostLost: boolean;
   /**
-   * Moves the record away from that host, which is lost, and takes the other one from here on; answers the record. Throws NoRoom, and what
-   * means that nobody knows when the sandbox has moved on.
+   * Moves the record from that lost host to another, which `host` is from then on; returns the record. Throws NoRoom,
+   * and an error that leaves the outcome unknown when the record has changed.
    */
   leaveLostHost(record: SandboxRecord): Promise<SandboxRecord>;
   readonly machines: HostMachines;
@@ -31,13 +34,16 @@ export interface SagaWorld {
   /** The record, or undefined when it is gone. */
   read(): Promise<SandboxRecord | undefined>;
   /**
-   * Ends the operation in one transaction with the patch of the record, which must be in state `from`; does nothing when the
-   * operation was ended or replaced before.
+   * Ends the operation in one transaction with the patch of the record, which must be in state `from`; does nothing
+   * when the operation was ended or replaced before.
    */
   end(from: SandboxState, result: string, patch: (record: SandboxRecord) => SandboxPatch): Promise<void>;
-  /** Of a group: does `body` when its turn comes. Else at once. */
+  /** Runs `body`: in a group when its turn comes, else at once. */
   inTurn(body: () => Promise<void>): Promise<void>;
-  /** As `end`, of all sandboxes of the group in one transaction, once each has come so far; throws what turned the group back. */
+  /**
+   * As `end`, for all sandboxes of the group in one transaction, once all have come here. Throws the failure that
+   * turned the group back.
+   */
   endTogether(
     group: OperationGroup,
     from: SandboxState,
@@ -45,6 +51,6 @@ export interface SagaWorld {
   ): Promise<void>;
   /** Ends the operation and removes the record. */
   endGone(from: SandboxState): Promise<void>;
-  /** True when the caller still waits and takes the failure as its answer: then no record of the attempt stays. */
+  /** True when the caller still waits and gets the failure as its answer: then the record is removed. */
   tellCaller(): boolean;
 }

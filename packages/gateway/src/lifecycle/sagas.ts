@@ -1,16 +1,17 @@
 /**
- * The steps of each operation. Every step can be repeated, so a forward saga needs no record of its progress: after a crash
- * it begins again. The last step moves the state and ends the operation in one transaction; the undo of the first does the
- * same for a saga that turned back. A step throws TurnBack when the host decided against it; anything else it throws means
- * that nobody knows, and the operation is tried again.
+ * The steps of each operation. Every step can be repeated, so a forward saga needs no record of its progress: after a
+ * crash it begins again. The last step moves the state and ends the operation in one transaction; the undo of the first
+ * does the same for a saga that turned back. A step throws TurnBack when the host refused it; any other error means
+ * that the outcome is unknown, and the operation is tried again.
  *
  *   create, fork   record · machine · publish       back: destroy the machine, then ERROR (or gone, when refused at once);
  *                                                   of a group: published, or turned back, all together
- *   suspend        record · machine · publish       back: what the machine then is decides: RUNNING, SUSPENDED or ERROR
- *   resume         record · machine · publish       back: likewise; never ERROR for what is durable
+ *   suspend        record · machine · publish       back: RUNNING, SUSPENDED or ERROR, by what became of the machine
+ *   resume         record · machine · publish       back: likewise; never ERROR for a durable sandbox
  *   delete         machine · gone                   never turns back
  *
- * Where the host of the record is lost, create and resume first move the record to another host; a delete ends without it.
+ * If the record's host is lost, create and resume first move the record to another host; a delete ends without the
+ * host.
  */
 import type { SagaStep } from "@cloche/base";
 import type { SandboxState, TransitionTrigger } from "@cloche/protocol";
@@ -113,7 +114,8 @@ function suspendSteps(world: SagaWorld): Step[] {
       name: "machine",
       async do() {
         const diskOnly = world.operation.input.diskOnly === true;
-        // Edges hold what comes from here on, and what is being answered may be: nobody asked for this suspension.
+        // The owner did not ask for this suspension: edges hold new requests from now on, and the pause lets running
+        // ones end.
         if (world.operation.input.isForMove === true) await world.pause(gatewayLimits.drainGraceMs);
         await reach(world, MachinePhase.SUSPENDED, () => world.host.suspend(sandboxId, diskOnly, world.call));
       },
@@ -189,7 +191,7 @@ function deletionSteps(world: SagaWorld): Step[] {
   ];
 }
 
-/** A time that on_timeout ended by a suspension counts anew from when the sandbox runs again. */
+/** A timeout that ended in a suspension (on_timeout) starts again when the sandbox runs again. */
 export const countedAnew = (
   { onTimeout, timeoutSeconds, expiresAtMs }: SandboxRecord,
   nowMs: number,
@@ -201,11 +203,11 @@ export const countedAnew = (
 const ranNow = (world: SagaWorld, record: SandboxRecord): SandboxPatch => ({
   ...countedAnew(record, world.nowMs()),
   firstRanAtMs: record.firstRanAtMs ?? world.nowMs(),
-  // A machine that runs may have lost something on its way: its memory, when that could not be restored.
+  // A running machine may report a loss, such as memory that could not be restored.
   errorMessage: world.machines.get(record.id)?.errorMessage ?? "",
 });
 
-/** A suspend that failed ends where the machine is; one that cannot run but kept its disk can be resumed later. */
+/** After a failed suspend the state follows the machine: one that cannot run but kept its disk can be resumed later. */
 const afterSuspend: Record<Fate, TransitionTrigger> = {
   running: "suspend_failed",
   suspended: "suspended",

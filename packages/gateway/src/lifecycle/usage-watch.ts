@@ -1,7 +1,8 @@
 /**
- * Keeps what is counted as compute time to what machines really did: how far a RUNNING sandbox's machine has been seen to run, and
- * whether it ran through. States open and close the intervals (database/usage.ts); this only moves `seen_at`, and splits an interval whose
- * machine ended and began again while nobody looked. What a crash takes with it is at most what happened since the last comparison.
+ * Keeps the counted compute time true to what machines really did. Changes of state open and close the intervals
+ * (database/usage.ts). This class moves `seen_at`, the time until which a machine was seen to run, and splits an
+ * interval whose machine ended and started again unobserved. A crash loses at most what happened since the last
+ * comparison.
  */
 import { type Clock, type Log, SerialQueue } from "@cloche/base";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";
@@ -13,7 +14,7 @@ export class UsageWatch {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #queue = new SerialQueue();
-  /** Machines that this process has seen to run since it last saw them otherwise. */
+  /** Machines that ran when this process last saw them. */
   readonly #running = new Set<string>();
   #prunedAtMs = 0;
 
@@ -23,7 +24,7 @@ export class UsageWatch {
     this.#log = log;
   }
 
-  /** The host told of a machine; `undefined`: it is gone. */
+  /** The host reported a machine; `undefined`: it is gone. */
   changed(sandboxId: string, machine: Machine | undefined): void {
     const nowMs = this.#clock.nowMs();
     if (machine?.phase === MachinePhase.RUNNING) {
@@ -35,12 +36,12 @@ export class UsageWatch {
     }
   }
 
-  /** Resolves when what the host told of this machine is noted. */
+  /** Resolves when all that the host reported of this machine is noted. */
   async noted(sandboxId: string): Promise<void> {
     await this.#queue.run(sandboxId, () => Promise.resolve());
   }
 
-  /** A complete listing of a host's machines. */
+  /** Notes a complete listing of a host's machines. */
   async compare(machines: readonly Machine[]): Promise<void> {
     const nowMs = this.#clock.nowMs();
     const running = new Map(
@@ -59,7 +60,7 @@ export class UsageWatch {
     await this.#usage.prune(nowMs - gatewayLimits.usageKeepMs);
   }
 
-  /** The last look of this process: machines that it leaves running, or that the host stops after it. */
+  /** Notes that the machines run until now: this process leaves them running, or the host stops them after it. */
   async close(): Promise<void> {
     await this.#queue.drain();
     const running = [...this.#running];

@@ -3,7 +3,10 @@ import { ClocheError } from "@cloche/protocol";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Records } from "./records.ts";
 
-/** Answers when it is RUNNING; `unavailable` naming the state where auto_resume is off, it cannot run, or `signal` aborts. */
+/**
+ * Returns the record when RUNNING. Throws `unavailable`, naming the state, when auto_resume is off, it cannot run, or
+ * `signal` aborts.
+ */
 export async function wakeSandbox(
   records: Records,
   sandboxId: string,
@@ -11,7 +14,7 @@ export async function wakeSandbox(
   resume: (record: SandboxRecord) => Promise<unknown>,
 ): Promise<SandboxRecord> {
   for (let hasTried = false; ; ) {
-    // Listening begins before the reading, so that no change falls between.
+    // Begin to wait before the read, so that no change between them is missed.
     const change = records.waitFor(sandboxId, () => true, signal);
     const record = await records.get(sandboxId);
     if (record === undefined) {
@@ -29,7 +32,10 @@ export async function wakeSandbox(
   }
 }
 
-/** What a wake-up does next. A resume that failed once is not tried again within the same wake-up; what moves, runs by itself. */
+/**
+ * What a wake-up does next. It asks for one resume only. A moving sandbox is resumed by the drain: the wake-up only
+ * waits.
+ */
 function wakeStep(
   { state, autoResume, isMoving }: SandboxRecord,
   hasTried: boolean,
