@@ -14,7 +14,10 @@ export interface ApiKeyRecord {
   lastUsedAtMs: number | null;
 }
 
-/** API keys, found by the SHA-256 of their secret: what an attacker can time is the hash of a guess, not the secret. */
+/**
+ * API keys, found by the SHA-256 of their secret: timing a look-up tells about the hash of a guess, not about the
+ * secret.
+ */
 export class ApiKeys {
   readonly #db: Kysely<Schema>;
 
@@ -42,7 +45,7 @@ export class ApiKeys {
     });
   }
 
-  /** Revoked and expired ones included: the caller tells why one is refused. */
+  /** Also finds revoked and expired keys, so that the caller can say why a key is refused. */
   async findByHash(secretHash: string): Promise<ApiKeyRecord | undefined> {
     const row = await this.#db
       .selectFrom("api_keys")
@@ -52,7 +55,7 @@ export class ApiKeys {
     return row && apiKeyFromRow(row);
   }
 
-  /** Those not revoked, newest first, at most `limit`, behind `after`. */
+  /** The team's keys that are not revoked, newest first, at most `limit`, after `after`. */
   async list(
     teamId: string,
     { limit, after }: { limit: number; after?: { createdAtMs: number; id: string } },

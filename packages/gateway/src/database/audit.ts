@@ -51,7 +51,7 @@ export class Audit {
     return (await select.execute()).map(entryFromRow);
   }
 
-  /** Drops entries older than `beforeMs` and, of the rest, all but the newest `keep` of each team. Answers how many went. */
+  /** Drops entries older than `beforeMs` and, of the rest, all but the newest `keep` of each team. Returns how many. */
   async prune(beforeMs: number, keep: number): Promise<number> {
     const byAge = await this.#db.deleteFrom("audit").where("at", "<", beforeMs).executeTakeFirst();
     const beyond = await this.#db
@@ -84,7 +84,7 @@ export class Audit {
   }
 }
 
-/** What callers send ends up in an entry: none is larger than it needs to be to say what happened. */
+/** Most characters of an entry's fields, which contain text that callers send. */
 const textMax = { subject: 200, detail: 1_000, other: 200 };
 
 function clip(text: string, most: number): string {
@@ -105,7 +105,7 @@ export async function insertAudit(db: Kysely<Schema>, entry: AuditEntry): Promis
       result: clip(entry.result, textMax.other),
       detail: clip(entry.detail, textMax.detail),
     })
-    // The same event, told to another gateway too.
+    // Another gateway has written the same event.
     .onConflict((conflict) => conflict.column("id").doNothing())
     .execute();
 }

@@ -1,7 +1,7 @@
 /**
- * The log of changes of records, for the gateways that share a database: each write of a record notes the ids that it changed,
- * in its own transaction. Sequences are given before transactions commit, so a reader may see a later one first
- * (lifecycle/change-follower.ts). A database that one gateway has for itself keeps no log.
+ * The log of changed records, for gateways that share a database. Each write of records adds their ids in its own
+ * transaction. A sequence number is given before the transaction commits, so a reader may see a later number first
+ * (lifecycle/change-follower.ts). With a single gateway there is no log.
  */
 import type { Kysely } from "kysely";
 import { fromDatabaseNow } from "./database-clock.ts";
@@ -12,11 +12,11 @@ export interface Change {
   sandboxId: string;
 }
 
-/** Tells the readers of all gateways that there is something to read. */
+/** Notifies the followers of all gateways that there are changes. */
 export interface ChangeSignal {
-  /** Soon, once for all that was noted until then. */
+  /** Notifies soon, once for all changes until then. */
   send(): void;
-  /** `heard` may be called without a reason. Ends with the answer's `close`. */
+  /** Calls `heard` for each notification, sometimes without a change, until `close`. */
   listen(heard: () => void): { close(): Promise<void> };
 }
 
@@ -29,7 +29,7 @@ export class Changes {
     this.#signal = signal;
   }
 
-  /** Within the transaction that changes them; `announce` follows its commit. */
+  /** Call it within the transaction that changes the records, and `announce` after the commit. */
   async note(tx: Kysely<Schema>, sandboxIds: readonly string[]): Promise<void> {
     const rows = sandboxIds.map((id) => ({ sandbox_id: id, at: fromDatabaseNow(tx) }));
     await tx.insertInto("changes").values(rows).execute();
@@ -43,7 +43,7 @@ export class Changes {
     return this.#signal.listen(heard);
   }
 
-  /** The newest `limit` sequences, ascending. */
+  /** The newest `limit` sequence numbers, ascending. */
   async newest(limit: number): Promise<number[]> {
     const rows = await this.#db
       .selectFrom("changes")
@@ -54,7 +54,7 @@ export class Changes {
     return rows.map(({ sequence }) => sequence).toReversed();
   }
 
-  /** What came after `last`, at most `limit`, and what of `missing` there is by now; ascending. */
+  /** Changes after `last`, and those of `missing` that are there by now; ascending, at most `limit`. */
   async read(last: number, missing: readonly number[], limit: number): Promise<Change[]> {
     const rows = await this.#db
       .selectFrom("changes")
@@ -70,13 +70,13 @@ export class Changes {
     return rows.map(({ sequence, sandbox_id }) => ({ sequence, sandboxId: sandbox_id }));
   }
 
-  /** Drops what is older, by the database's clock. */
+  /** Drops older changes, by the database's clock. */
   async prune(keepMs: number): Promise<void> {
     await this.#db.deleteFrom("changes").where("at", "<", fromDatabaseNow(this.#db, -keepMs)).execute();
   }
 }
 
-/** All gateways are in this process: in tests, on SQLite. */
+/** For gateways that are all in this process: in tests, on SQLite. */
 export function signalInProcess(): ChangeSignal {
   const listeners = new Set<() => void>();
   return {

@@ -1,4 +1,4 @@
-/** Leases are measured by the database's clock alone: those of gateways and hosts may differ. */
+/** Leases are measured by the database's clock only, because the clocks of gateways and hosts may differ. */
 import { type Kysely, type RawBuilder, sql } from "kysely";
 import type { Schema } from "./schema.ts";
 

@@ -1,6 +1,6 @@
 /**
- * All the gateway remembers. The only folder that knows Kysely, node:sqlite and pg; the rest of the gateway sees the tables
- * through these classes. The same queries run on SQLite and PostgreSQL; one contract suite holds both to it
+ * All state that the gateway keeps. Only this folder uses Kysely, node:sqlite and pg; the rest of the gateway sees the
+ * tables through these classes. The same queries run on SQLite and PostgreSQL, and one contract suite tests both
  * (tests/contracts/database.test.ts).
  */
 import { open } from "node:fs/promises";
@@ -44,36 +44,39 @@ export interface Database {
   readonly secrets: Secrets;
   readonly storedNames: StoredNames;
   readonly storageSweep: StorageSweep;
-  /** Undefined: one gateway has the database for itself. */
+  /** Undefined: the database has a single gateway. */
   readonly changes: Changes | undefined;
-  /** Opening claims nothing: whoever serves from it does. */
+  /** Opening the database does not claim it; a service that starts on it does. */
   readonly ownership: OwnedPlace;
-  /** True when this start made the schema: nothing was known before. */
+  /** True when this start made the schema, so the database was empty. */
   readonly isNew: boolean;
   /** Throws `unavailable` when the database does not answer. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }
 
-/** `isShared`: several gateways use it at once; each must have an owner's name (GatewayOptions). Default: one does. */
+/** `isShared`: several gateways use the database at once; each needs an `owner` (GatewayParts). Default: false. */
 export interface OpenOptions {
   isShared?: boolean;
 }
 
-/** `path` is a file (made when missing, readable by its owner only) or `:memory:`. Shared by gateways of this process only. */
+/**
+ * `path` is a file (made when missing, readable by its owner only) or `:memory:`. Shared by gateways of this process
+ * only.
+ */
 export async function openSqlite(
   path: string,
   clock: Pick<Clock, "nowMs">,
   { isShared = false }: OpenOptions = {},
 ): Promise<Database> {
-  // It holds the environment of sandboxes. SQLite gives its log the same permissions.
+  // The file holds environment variables of sandboxes. SQLite gives its log the same permissions.
   if (path !== ":memory:") await (await open(path, "a", 0o600)).close();
   return await openDatabase(sqliteDialect(path, clock), clock, () =>
     isShared ? signalInProcess() : undefined,
   );
 }
 
-/** `url` is `postgres://…`. `onIdleError` hears of connections that break while nobody uses them. */
+/** `url` is `postgres://…`. `onIdleError`: called when an unused connection breaks. */
 export async function openPostgres(
   url: string,
   clock: Pick<Clock, "nowMs">,

@@ -4,7 +4,7 @@ import { Secrets } from "./secrets.ts";
 
 const secretName = "file-links";
 
-/** Signed links to files: the installation's secret behind them, and those for one use that have had it. */
+/** Signed links to files: the installation's secret that signs them, and the one-time links that were used. */
 export class FileLinks {
   readonly #db: Kysely<Schema>;
 
@@ -12,13 +12,16 @@ export class FileLinks {
     this.#db = db;
   }
 
-  /** The same for all gateways of a database, for good: `made` at the first call of all. */
+  /** The secret of all gateways of this database, which never changes: `made` of the very first call. */
   async secret(made: Uint8Array): Promise<Uint8Array> {
     const kept = await new Secrets(this.#db).keep(secretName, Buffer.from(made).toString("hex"));
     return Buffer.from(kept, "hex");
   }
 
-  /** False: it was used before; of two at once only one gets true. Also drops what has expired, which the edge refuses by itself. */
+  /**
+   * False: the link was used before; of two calls at once only one gets true. Also drops expired links, which the edge
+   * refuses.
+   */
   async use(link: { id: string; sandboxId: string; expiresAtMs: number }, nowMs: number): Promise<boolean> {
     return await this.#db.transaction().execute(async (tx) => {
       await tx.deleteFrom("used_file_links").where("expires_at", "<=", nowMs).execute();

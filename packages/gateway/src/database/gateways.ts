@@ -1,4 +1,4 @@
-/** The gateways that serve from one database: each has a lease, by the database's clock, so that all know how many they are. */
+/** The gateways of one database. Each has a lease, by the database's clock, so that all know how many there are. */
 import type { Kysely } from "kysely";
 import { fromDatabaseNow } from "./database-clock.ts";
 import type { Schema } from "./schema.ts";
@@ -10,7 +10,7 @@ export class Gateways {
     this.#db = db;
   }
 
-  /** Renews the gateway's lease, the first time too. Answers how many have one, this one counted. */
+  /** Takes or renews the gateway's lease. Returns how many gateways have a lease, this one included. */
   async renew(owner: string, leaseMs: number): Promise<number> {
     const until = fromDatabaseNow(this.#db, leaseMs);
     await this.#db

@@ -1,7 +1,8 @@
 /**
- * What sandboxes take of their hosts' memory: `hosts.reserved_memory_mb` changes in the very transaction that changes the state or
- * the host of a record, so that it is always the sum. CREATING, RUNNING, SUSPENDING and RESUMING take the sandbox's memory; a sandbox in
- * any other state takes none. Rows of hosts are the last that a transaction takes, in the order of their ids: no two wait for each other.
+ * Memory that sandboxes reserve on their hosts. `hosts.reserved_memory_mb` changes in the transaction that changes the
+ * state or the host of a record, so it is always the sum. Sandboxes in CREATING, RUNNING, SUSPENDING and RESUMING
+ * reserve their memory; in other states none. A transaction locks rows of hosts last, in the order of their ids, so
+ * that none deadlock.
  */
 import { ClocheError, type SandboxState } from "@cloche/protocol";
 import { type Kysely, sql } from "kysely";
@@ -10,12 +11,12 @@ import type { SandboxRecord } from "./sandbox-record.ts";
 import type { Schema } from "./schema.ts";
 
 /**
- * What a host must have for what is to be taken of it. `new`: it takes new machines, and has the room. `kept`: the room, for a
- * machine that it has; it may be cordoned. Default: nothing, for what cannot be refused any more.
+ * What a reservation demands of the host. `new`: the host takes new machines, and has the room. `kept`: it has the room
+ * for a machine that it has already; it may be cordoned. Default: nothing, for changes that cannot be refused any more.
  */
 export type Room = "new" | "kept";
 
-/** The host did not have the room, or takes no new machines. Nothing was written. */
+/** The host has no room, or takes no new machines. Nothing was written. */
 export class NoRoom extends ClocheError {
   readonly hostId: string;
 
@@ -29,7 +30,7 @@ export class NoRoom extends ClocheError {
 
 export type Reserving = Pick<SandboxRecord, "hostId" | "memoryMb" | "state">;
 
-/** `undefined`: there is no such record, before or after. */
+/** A record before and after the write; `undefined`: there is none. */
 export interface Reservation {
   before: Reserving | undefined;
   after: Reserving | undefined;
@@ -44,7 +45,7 @@ const takingStates: ReadonlySet<SandboxState> = new Set<SandboxState>([
 
 export const takenMb = ({ state, memoryMb }: Reserving): number => (takingStates.has(state) ? memoryMb : 0);
 
-/** Within the transaction of the write, as its last statements. Throws NoRoom. */
+/** Call it within the write's transaction, as its last statements. Throws NoRoom. */
 export async function reserve(
   db: Kysely<Schema>,
   reservations: readonly Reservation[],

@@ -2,11 +2,11 @@
  * The hosts of a cluster and their leases.
  *
  *   registered ──renewed in time──▶ registered
- *       │  lease runs out: still its own; a late renewal holds
+ *       │  lease runs out: not lost yet, a late renewal is accepted
  *       ▼
  *     lost ──registers again, next generation──▶ registered, awaits admission ──told which machines are its own──▶ registered
  *
- * Every time here is the database's. `state` is the operator's word and outlives lease and loss.
+ * All times are by the database's clock. The operator sets `state`, which lease and loss do not change.
  */
 import { type Kysely, type RawBuilder, sql } from "kysely";
 import { fromDatabaseNow } from "./database-clock.ts";
@@ -14,7 +14,7 @@ import type { HostRow, Schema } from "./schema.ts";
 
 export type HostState = "open" | "cordoned" | "draining";
 
-/** What a host says of itself when it registers. */
+/** How a host describes itself when it registers. */
 export interface HostDescription {
   id: string;
   /** host:port */
@@ -23,7 +23,7 @@ export interface HostDescription {
   cpuClass: string;
   capacityMemoryMb: number;
   version: string;
-  /** First: its default. */
+  /** The default comes first. */
   runtimes: readonly string[];
   labels: Readonly<Record<string, string>>;
 }
@@ -32,7 +32,7 @@ export interface HostRecord extends HostDescription {
   generation: number;
   leaseUntilMs: number;
   isLost: boolean;
-  /** It was lost, and has not been told since which of its machines are still its own. */
+  /** True: the host was lost and is back, but was not yet told which machines are still its own. */
   awaitsAdmission: boolean;
   reservedMemoryMb: number;
   state: HostState;
@@ -52,7 +52,7 @@ export class Hosts {
     return (await this.#db.selectFrom("hosts").selectAll().orderBy("id").execute()).map(hostFromRow);
   }
 
-  /** Gives the host a lease with the next generation. What it has reserved and the operator's word stay. */
+  /** Gives the host a lease with the next generation. Its reserved memory and `state` stay. */
   async register(host: HostDescription, leaseMs: number): Promise<HostRecord> {
     const said = {
       address: host.address,
@@ -88,8 +88,9 @@ export class Hosts {
   }
 
   /**
-   * Undefined: the host is lost or a newer generation registered. A lease that has run out is renewed as any other. Never shortens a
-   * lease: a renewal that arrives late must not take back what the host was told when it left.
+   * Undefined: the host is lost, or a newer generation has registered. A lease that has run out is renewed as any
+   * other. Never shortens a lease: a late renewal must not cut the longer lease that the host got when it left on
+   * purpose.
    */
   async renew({ id, generation }: HostGeneration, leaseMs: number): Promise<HostRecord | undefined> {
     const untilMs = this.#fromNow(leaseMs);
@@ -106,7 +107,7 @@ export class Hosts {
     return row && hostFromRow(row);
   }
 
-  /** This generation was told which machines are its own; false: it is over. */
+  /** Notes that this generation was told which machines are its own; false: the generation is over. */
   async admitted({ id, generation }: HostGeneration): Promise<boolean> {
     const { numUpdatedRows } = await this.#db
       .updateTable("hosts")
@@ -118,13 +119,13 @@ export class Hosts {
     return numUpdatedRows === 1n;
   }
 
-  /** Takes the watch of these hosts where nobody else holds it, and answers those that are now the watcher's. */
+  /** Takes the watch of these hosts where no other gateway holds it; returns the hosts that the watcher now has. */
   async watch(watcher: string, hostIds: readonly string[], leaseMs: number): Promise<string[]> {
     if (hostIds.length === 0) return [];
     const watch_until = this.#fromNow(leaseMs);
     const rows = await this.#db
       .insertInto("host_watches")
-      // In one order, so that two watchers never wait for each other.
+      // Sorted, so that two watchers never deadlock.
       .values(hostIds.toSorted().map((host_id) => ({ host_id, watcher, watch_until })))
       .onConflict((conflict) =>
         conflict
@@ -142,7 +143,7 @@ export class Hosts {
     return rows.map(({ host_id }) => host_id);
   }
 
-  /** Renews all that it watches, and answers them; one that ran out and that nobody took is still its own. */
+  /** Renews and returns all hosts of the watcher, also those whose watch ran out and that nobody else took. */
   async renewWatches(watcher: string, leaseMs: number): Promise<string[]> {
     const rows = await this.#db
       .updateTable("host_watches")
@@ -154,7 +155,7 @@ export class Hosts {
     return rows.map(({ host_id }) => host_id);
   }
 
-  /** Ids of the hosts that others watch. */
+  /** Ids of the hosts that other gateways watch. */
   async watchedByOthers(watcher: string): Promise<string[]> {
     const rows = await this.#db
       .selectFrom("host_watches")
@@ -165,7 +166,7 @@ export class Hosts {
     return rows.map(({ host_id }) => host_id);
   }
 
-  /** Others may watch at once what it watched; default: all of it. */
+  /** Gives hosts of the watcher away at once; default: all. */
   async unwatch(watcher: string, hostIds?: readonly string[]): Promise<void> {
     if (hostIds?.length === 0) return;
     let update = this.#db.updateTable("host_watches").set({ watch_until: 0 }).where("watcher", "=", watcher);
@@ -194,8 +195,9 @@ export class Hosts {
   }
 
   /**
-   * Declares lost whose lease ran out `graceMs` ago or earlier, and answers those: each is answered to one caller only. Nobody
-   * while more than half of the leases have run out: then the database or the network was away, not the hosts.
+   * Declares hosts lost whose lease ran out at least `graceMs` ago, and returns them; each is returned to one caller
+   * only. Declares none while more than half of the leases have run out: then the database or the network failed, not
+   * the hosts.
    */
   async declareLost(graceMs: number): Promise<HostGeneration[]> {
     const isMajorityThere = sql<boolean>`(

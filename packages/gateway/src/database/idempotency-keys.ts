@@ -1,9 +1,10 @@
 /**
- * Idempotency keys: which sandboxes the first call with a key made. A key is written in the transaction of those sandboxes, so
- * that a crash leaves both or neither, and of two calls with one key at once only one makes anything.
+ * Idempotency keys: which sandboxes the first call with a key made. A key is written in the transaction that inserts
+ * these sandboxes, so a crash leaves both or neither, and of two calls at once with the same key only one makes
+ * sandboxes.
  *
  *   (none) ──insert of the sandboxes──▶ remembered ──24 h──▶ swept
- *                                            └── nothing was made after all: freed, in the transaction that removes the record
+ *                                            └── nothing was made in the end: freed with the removal of the record
  */
 import type { Kysely } from "kysely";
 import type { Schema } from "./schema.ts";
@@ -11,7 +12,7 @@ import type { Schema } from "./schema.ts";
 export interface KeyedCall {
   teamId: string;
   key: string;
-  /** Of the method and the other fields. */
+  /** Hash of the method and the other fields. */
   requestHash: string;
   /** In the order of the answer. */
   sandboxIds: readonly string[];
@@ -34,7 +35,7 @@ export class IdempotencyKeys {
     this.#db = db;
   }
 
-  /** Undefined: no call of the team had it within the time that keys are remembered. */
+  /** Undefined: no call of the team used the key within the time that keys are remembered. */
   async find(teamId: string, key: string, nowMs: number): Promise<KeyedCall | undefined> {
     const row = await this.#db
       .selectFrom("idempotency_keys")
@@ -54,13 +55,13 @@ export class IdempotencyKeys {
     );
   }
 
-  /** Drops those whose time is over. */
+  /** Drops expired keys. */
   async sweep(nowMs: number): Promise<void> {
     await sweepKeys(this.#db, nowMs);
   }
 }
 
-/** Within the transaction that inserts the sandboxes. Throws KeyTaken. */
+/** Call it within the transaction that inserts the sandboxes. Throws KeyTaken. */
 export async function insertKey(db: Kysely<Schema>, call: KeyedCall, nowMs: number): Promise<void> {
   await sweepKeys(db, nowMs);
   const { numInsertedOrUpdatedRows } = await db
@@ -78,7 +79,7 @@ export async function insertKey(db: Kysely<Schema>, call: KeyedCall, nowMs: numb
   if (numInsertedOrUpdatedRows !== 1n) throw new KeyTaken();
 }
 
-/** Within the transaction that removes the first sandbox of a call that made nothing. */
+/** Call it within the transaction that removes the first sandbox of a call that made nothing. */
 export async function freeKeyOf(db: Kysely<Schema>, sandboxId: string): Promise<void> {
   await db.deleteFrom("idempotency_keys").where("sandbox_id", "=", sandboxId).execute();
 }

@@ -1,6 +1,6 @@
 /**
- * Schema versions, forward only. A version that has shipped is never edited: a change is a new one at the end. Each runs
- * in a transaction with the row that records it, so a crash leaves the old or the new version whole.
+ * Schema versions, forward only. A version that has shipped is never edited: a change is a new one at the end. Each
+ * runs in a transaction with the row that records it, so a crash leaves the old or the new version whole.
  */
 import { type Kysely, sql } from "kysely";
 import { isPostgres } from "./database-clock.ts";
@@ -134,7 +134,7 @@ const migrations: readonly Migration[] = [
       .columns(["sandbox_id", "ended_at"])
       .execute();
     await schema.createIndex("usage_by_end").on("usage_intervals").column("ended_at").execute();
-    // What runs now is counted from now on: nobody knows since when it runs.
+    // Running sandboxes are counted from now on: when they began to run is not known.
     await sql`
       insert into usage_intervals (id, sandbox_id, team_id, cpus, memory_mb, started_at, seen_at)
       select id || ':' || generation, id, team_id, cpus, memory_mb, cast(${nowMs} as bigint), cast(${nowMs} as bigint)
@@ -148,7 +148,7 @@ const migrations: readonly Migration[] = [
       .execute();
   },
 
-  // Empty: whoever starts first on a database of an earlier release is its owner.
+  // The table stays empty: the first service that starts on a database of an earlier release becomes its owner.
   async function version4(schema) {
     await schema
       .createTable("owner")
@@ -254,7 +254,7 @@ const migrations: readonly Migration[] = [
       .alterTable("operations")
       .addColumn("attempt", "integer", (c) => c.notNull().defaultTo(1))
       .execute();
-    // Of two gateways that give one ordinal, the second takes another. Equal ones of earlier releases come to the front.
+    // Ordinals become unique. Equal ordinals of earlier releases get new ones at the front.
     await sql`
       update sandboxes set ordinal = (select max(ordinal) from sandboxes)
         + (select count(*) from sandboxes o where o.id <= sandboxes.id)
@@ -325,7 +325,7 @@ const migrations: readonly Migration[] = [
       .alterTable("operations")
       .addColumn("number", "integer", (c) => c.notNull().defaultTo(0))
       .execute();
-    // At least the generation that they began with: what is under way goes on, and what comes later has a greater one.
+    // Not less than the generation that the operation began with, so that later operations get greater numbers.
     await sql`
       update operations set number =
         (select generation from sandboxes where sandboxes.id = operations.sandbox_id)`.execute(db);
@@ -375,7 +375,7 @@ const migrations: readonly Migration[] = [
 
 export const schemaVersion = migrations.length;
 
-/** Any number, the same in every release. */
+/** Id of the advisory lock: any number, but the same in every release. */
 const migrationLock = 7_016_351;
 
 interface VersionTable {
@@ -383,13 +383,15 @@ interface VersionTable {
 }
 
 /**
- * Brings the schema to `schemaVersion`. Answers the version found (0: the database is new). Throws when the database is of
- * a newer release. `upTo`: an older version, for tests of what comes after it. Several starts at once are safe: the first holds a lock, the others find its work done.
+ * Brings the schema to `schemaVersion`. Returns the version found (0: the database is new). Throws when the database is
+ * of a newer release. `upTo`: an older version, for tests of later migrations. Several starts at once are safe: the
+ * first holds a lock, and the others find its work done.
  */
 export async function migrate(kysely: Kysely<unknown>, nowMs: number, upTo = schemaVersion): Promise<number> {
   const db = kysely as Kysely<VersionTable>;
   return await db.transaction().execute(async (tx) => {
-    // SQLite's transaction began with the lock; PostgreSQL's "if not exists" alone is not safe against another start.
+    // SQLite's transaction takes the lock at its beginning; PostgreSQL's "if not exists" alone is not safe against
+    // another start.
     if (isPostgres(kysely)) await sql`select pg_advisory_xact_lock(${migrationLock})`.execute(tx);
     await tx.schema
       .createTable("schema_version")

@@ -8,51 +8,54 @@ export type OperationKind = (typeof operationKinds)[number];
 
 const makingKinds: OperationKind[] = ["create", "fork"];
 
-/** One running operation of a sandbox: what the service continues after a crash. */
+/** An operation of a sandbox that has not ended; the service continues it after a crash. */
 export interface OperationRecord {
   id: string;
   sandboxId: string;
   kind: OperationKind;
   direction: "forward" | "back";
-  /** Names of the saga's steps begun, oldest first; written down when it turns back. */
+  /** Names of the saga's steps that were begun, oldest first; written when the saga turns back. */
   begun: string[];
   input: OperationInput;
-  /** Public message of the failure that turned it back. */
+  /** Public message of the failure that turned the saga back. */
   failure: string;
   /** Who asked: an API key id, or `system:…`. */
   actor: string;
   requestId: string;
   createdAtMs: number;
   updatedAtMs: number;
-  /** The gateway that runs it; empty: the database has one gateway only, and its operations need no lease. */
+  /** The gateway that runs the operation; empty: there is only one gateway, and operations need no lease. */
   owner: string;
-  /** Grows with each owner: what a former one still writes is refused. */
+  /** Grows with each new owner; writes of a former owner are refused. */
   attempt: number;
-  /** The generation that the record has with it: grows from one operation of a sandbox to the next (fence.ts of protocol). */
+  /**
+   * The record's generation once it has this operation: grows from one operation of a sandbox to the next (fence.ts of
+   * protocol).
+   */
   number: number;
 }
 
-/** Whose turn at which operation a write is. */
+/** The operation and the owner's attempt that a write belongs to. */
 export type OperationTurn = Pick<OperationRecord, "id" | "attempt">;
 
 export const isSameTurn = (a: OperationTurn | undefined, b: OperationTurn): boolean =>
   a?.id === b.id && a.attempt === b.attempt;
 
-/** What an operation needs to know beyond the sandbox's record, and what it noted on its way. */
+/** Parameters of an operation beyond the sandbox's record, and what its steps have found out. */
 export interface OperationInput {
   /** Suspend: the memory is not kept. */
   diskOnly?: true;
-  /** Suspend: it is to go on on another host. */
+  /** Suspend: the sandbox will be resumed on another host. */
   isForMove?: true;
-  /** Create and fork: the sandboxes that are made together with this one, which is one of them. */
+  /** Create and fork: all sandboxes that are made together, this one included. */
   group?: OperationGroup;
-  /** Of a group that turned back while its caller waited: no record of it stays. */
+  /** The group turned back while its caller waited: none of its records is kept. */
   isRefused?: boolean;
-  /** Resume: the host that the record named before, where a copy may be. */
+  /** Resume: the former host of the record, where a copy may be. */
   movedFrom?: string;
-  /** Resume: not what was suspended, but this checkpoint; it ran when its host was lost. */
+  /** Resume: restart from this checkpoint, because the sandbox ran when its host was lost. */
   checkpoint?: { id: string; createdAt: string };
-  /** Suspend and resume that turned back: what the machine then was. */
+  /** Suspend and resume that turned back: what became of the machine. */
   fate?: "running" | "suspended" | "lost";
 }
 
@@ -60,7 +63,7 @@ export interface OperationGroup {
   /** 20 hexadecimal digits. */
   id: string;
   sandboxIds: readonly string[];
-  /** Of forks: where their source is. */
+  /** For live forks: the host of their source. */
   hostId?: string;
 }
 
@@ -77,7 +80,7 @@ export class Operations {
     return rows.map(operationFromRow);
   }
 
-  /** Those of the host's sandboxes. */
+  /** Operations of the host's sandboxes. */
   async ofHost(hostId: string): Promise<OperationRecord[]> {
     const rows = await this.#db
       .selectFrom("operations")
@@ -97,7 +100,7 @@ export class Operations {
     return row && operationFromRow(row);
   }
 
-  /** Those that still make sandboxes of the group. */
+  /** Create and fork operations of the group that have not ended. */
   async ofGroup({ sandboxIds }: OperationGroup): Promise<OperationRecord[]> {
     const rows = await this.#db
       .selectFrom("operations")
@@ -108,7 +111,9 @@ export class Operations {
     return rows.map(operationFromRow);
   }
 
-  /** Turns all that still make sandboxes of the group back, with the failure and what is known of it. `begun`: their steps. */
+  /**
+   * Turns back all create and fork operations of the group that run forward, with this failure. `begun`: their steps.
+   */
   async turnBack(
     { sandboxIds }: OperationGroup,
     { owner, input, begun, failure }: Pick<OperationRecord, "owner" | "input" | "begun" | "failure">,
@@ -130,7 +135,7 @@ export class Operations {
       .execute();
   }
 
-  /** Writes the progress down; false when the operation is no longer the sandbox's, or another's turn at it has begun. */
+  /** Writes the progress; false when the operation was replaced or taken over. */
   async save(operation: OperationRecord, nowMs: number): Promise<boolean> {
     const { direction, begun, input, failure } = operation;
     const result = await this.#db
@@ -149,7 +154,7 @@ export class Operations {
     return result.numUpdatedRows === 1n;
   }
 
-  /** Renews the leases of these operations, and answers the ids of those that are still the owner's. */
+  /** Renews the leases of these operations; returns the ids of those that the owner still has. */
   async renew(owner: string, ids: readonly string[]): Promise<string[]> {
     const rows = await this.#db
       .updateTable("operations")
@@ -162,8 +167,9 @@ export class Operations {
   }
 
   /**
-   * Makes all operations whose lease is over the owner's, but `running`, and answers them with their next attempt. All at once,
-   * one gateway after another: those of a group begin in one transaction with one lease, and so get one owner again.
+   * Takes over all operations whose lease is over, but `running`, and returns them with their next attempt. One gateway
+   * at a time takes all of them: operations of a group began in one transaction with one lease, so the group gets one
+   * owner again.
    */
   async takeOver(owner: string, running: readonly string[]): Promise<OperationRecord[]> {
     const rows = await this.#db.transaction().execute(async (tx) => {
@@ -178,13 +184,13 @@ export class Operations {
     return rows.map(operationFromRow);
   }
 
-  /** Ends the owner's leases: others may take over at once. */
+  /** Ends the owner's leases: other gateways may take over at once. */
   async release(owner: string): Promise<void> {
     await this.#db.updateTable("operations").set({ lease_until: 0 }).where("owner", "=", owner).execute();
   }
 }
 
-/** Any number, the same in every release. */
+/** Id of the advisory lock: any number, but the same in every release. */
 const takeOverLock = 7_016_352;
 
 const leaseFromNow = (db: Kysely<Schema>) => fromDatabaseNow(db, gatewayLimits.operationLeaseMs);

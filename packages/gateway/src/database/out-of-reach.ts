@@ -1,11 +1,11 @@
 /**
- * Tells a database that is out of reach (locked, full, down, restarting) from a query that is wrong: the first is answered as
- * `unavailable`, so that callers try again; the second is a bug and stays what it is.
+ * Separates a database that is out of reach (locked, full, down, restarting) from a wrong query. The first becomes
+ * `unavailable`, so that callers try again; the second is a bug, and its error is not changed.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { DatabaseConnection, Dialect } from "kysely";
 
-/** The dialect with its failures told apart. */
+/** The dialect, with failures of the first kind turned into `unavailable`. */
 export function withOutOfReach(dialect: Dialect): Dialect {
   return {
     createAdapter: () => dialect.createAdapter(),

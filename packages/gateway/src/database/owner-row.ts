@@ -1,4 +1,4 @@
-/** Whose this database is (base/src/owner.ts): one row, or none while nobody has claimed it. */
+/** The owner of this database (base/src/owner.ts): one row, or none before the first claim. */
 import type { OwnedPlace, Owner } from "@cloche/base";
 import type { Kysely } from "kysely";
 import type { OwnerRow, Schema } from "./schema.ts";

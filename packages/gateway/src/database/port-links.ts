@@ -16,7 +16,7 @@ export class PortLinks {
     this.#db = db;
   }
 
-  /** Also drops what has expired, so that the table stays small. */
+  /** Also drops expired links, so that the table stays small. */
   async insert(tokenHash: string, link: PortLink, nowMs: number): Promise<void> {
     await this.#db.transaction().execute(async (tx) => {
       await tx.deleteFrom("port_links").where("expires_at", "<=", nowMs).execute();
@@ -33,7 +33,7 @@ export class PortLinks {
     });
   }
 
-  /** Takes the link out: of two callers at once only one gets it. */
+  /** Removes and returns the link: of two callers at once only one gets it. */
   async take(tokenHash: string): Promise<PortLink | undefined> {
     const row = await this.#db
       .deleteFrom("port_links")

@@ -1,7 +1,8 @@
 /**
- * Kysely over pg. 64-bit integers are read as numbers: ours are milliseconds, counters and ordinals below 2^53. Writes that answer no
- * rows are prepared once on each connection. Those that answer rows are not: a column that a newer gateway adds to the table would
- * fail them ("cached plan must not change result type") until this one ends.
+ * Kysely over pg. 64-bit integers are read as numbers: ours are milliseconds, counters and ordinals below 2^53. Writes
+ * that return no rows are prepared once on each connection. Writes that return rows are not: after a newer gateway
+ * added a column to the table, they would fail ("cached plan must not change result type") as long as this process
+ * lives.
  */
 import { type Dialect, PostgresDialect } from "kysely";
 import pg from "pg";
@@ -10,11 +11,11 @@ const connectionsMax = 10;
 const connectTimeoutMs = 5_000;
 const statementTimeoutMs = 30_000;
 const int8Oid = 20;
-/** More different statements than there are; a server keeps each of them for every connection. */
+/** More than the gateway has statements. A bound, because the server keeps prepared statements for each connection. */
 const preparedMax = 200;
 
 const prepared = new Map<string, string>();
-/** A list has as many forms as lengths. */
+/** A statement with a list is not prepared: its text differs with the list's length. */
 const isPrepared = (sql: string): boolean =>
   /^(?:insert|update|delete) /.test(sql) && !/ returning | in \(/.test(sql);
 
@@ -39,17 +40,18 @@ export function postgresDialect(url: string, onIdleError: (error: Error) => void
     statement_timeout: statementTimeoutMs,
     types,
   });
-  // Without a listener a connection that breaks while idle would end the process.
+  // Without a listener, a connection that breaks while idle would end the process.
   pool.on("error", onIdleError);
   pool.on("connect", (client) => {
-    // So would one that breaks between two statements of a transaction: the next statement fails, and says so to its caller.
+    // The same for one that breaks between two statements of a transaction: the next statement fails and tells its
+    // caller.
     client.on("error", () => undefined);
     prepareWrites(client);
   });
   return new PostgresDialect({ pool });
 }
 
-/** As Kysely asks: by the text and the values of one statement. */
+/** How Kysely calls pg: with the text and the values of one statement. */
 type Ask = (sql: string, values?: unknown[]) => Promise<pg.QueryResult>;
 
 function prepareWrites(client: pg.PoolClient): void {

@@ -1,6 +1,7 @@
 /**
- * LISTEN and NOTIFY between the gateways of a database. A NOTIFY in every transaction makes PostgreSQL commit one after the
- * other, so each gateway sends one every 20 ms at most, by itself. One that is lost is made up for by the reader's next look.
+ * LISTEN and NOTIFY between the gateways of a database. A NOTIFY in every transaction makes PostgreSQL commit one
+ * transaction after the other, so each gateway sends at most one every 20 ms, in a statement of its own. If a
+ * notification is lost, the follower's next look finds the changes.
  */
 import pg from "pg";
 import type { ChangeSignal } from "./changes.ts";
@@ -9,7 +10,7 @@ const channel = "cloche_changes";
 const batchMs = 20;
 const reconnectMs = 1_000;
 
-/** `notify` runs a statement of its own. `onError` hears of what could not be sent or listened to. */
+/** `notify`: sends one notification in its own statement. `onError`: called when sending or listening fails. */
 export function postgresSignal(
   url: string,
   notify: (channel: string) => Promise<void>,
@@ -58,7 +59,7 @@ async function keepListening(
     try {
       await client.connect();
       await client.query(`listen ${channel}`);
-      // What was told before is not told again.
+      // Notifications from before this connection are lost: look once.
       heard();
       if (!closed.aborted) await over.promise;
     } catch (error) {

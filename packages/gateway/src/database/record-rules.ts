@@ -1,17 +1,20 @@
-/** What follows from a change of a record by itself, whoever makes it. */
+/** Fields that change by themselves with every change of a record. */
 import type { SandboxState } from "@cloche/protocol";
 import type { SandboxPatch, SandboxRecord } from "./sandbox-record.ts";
 import type { SandboxRow } from "./schema.ts";
 
 export const isRunning = ({ state }: SandboxRecord): boolean => state === "SANDBOX_STATE_RUNNING";
 
-/** States in which a sandbox is to go on from its image. */
+/** States in which the record keeps the image of the suspension. */
 const keepsImage: ReadonlySet<SandboxState> = new Set(["SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RESUMING"]);
 
-/** States on the way to another host. */
+/** States of a move to another host. */
 const keepsMoving: ReadonlySet<SandboxState> = new Set([...keepsImage, "SANDBOX_STATE_SUSPENDING"]);
 
-/** An image is over once its sandbox ran on, a move once it runs, the loss of a host once its state is another. */
+/**
+ * Clears the image and the mark of a move once the state no longer keeps them, and the mark of a lost host with any new
+ * state.
+ */
 export function withoutPast(read: SandboxRecord, patch: SandboxPatch): SandboxPatch {
   const state = patch.state ?? read.state;
   return {
@@ -22,7 +25,9 @@ export function withoutPast(read: SandboxRecord, patch: SandboxPatch): SandboxPa
   };
 }
 
-/** Counted from when it began to run, or from when how often was changed. */
+/**
+ * Sets the next automatic checkpoint when the sandbox begins to run or its interval changes; none when it does not run.
+ */
 export function checkpointDue(read: SandboxRecord, next: SandboxRecord): Partial<SandboxRow> {
   const everySeconds = (record: SandboxRecord): number =>
     isRunning(record) ? record.checkpointEverySeconds : 0;

@@ -1,4 +1,4 @@
-/** Lists of a team's sandboxes: which, in what order, and where a page begins. */
+/** Lists of a team's sandboxes: filter, order and pages. */
 import type { SandboxState } from "@cloche/protocol";
 import { type Kysely, sql } from "kysely";
 import { type SandboxRecord, sandboxFromRow } from "./sandbox-record.ts";
@@ -8,7 +8,7 @@ export interface SandboxQuery {
   teamId: string;
   states: readonly SandboxState[];
   metadata: Readonly<Record<string, string>>;
-  /** Only names that begin with it. */
+  /** Only names that begin with this text. */
   namePrefix?: string;
   /** Default: newest first. */
   order?: SandboxOrder;
@@ -18,14 +18,14 @@ export interface SandboxQuery {
 }
 
 export interface SandboxOrder {
-  /** Sandboxes of one name: by age. */
+  /** Sandboxes with the same name are sorted by age. */
   by: "created_at" | "name";
   isDescending: boolean;
 }
 
 const newestFirst: SandboxOrder = { by: "created_at", isDescending: true };
 
-/** Of a sandbox in a list. New ones change no other's. */
+/** The position of a sandbox in a list. New sandboxes change no other position. */
 export type SandboxPosition = Pick<SandboxRecord, "name" | "ordinal">;
 
 export async function listSandboxes(db: Kysely<Schema>, query: SandboxQuery): Promise<SandboxRecord[]> {
@@ -62,12 +62,12 @@ export async function listSandboxes(db: Kysely<Schema>, query: SandboxQuery): Pr
   return (await select.execute()).map(sandboxFromRow);
 }
 
-/** The least text behind all that begin with `prefix`, in the order of their bytes; undefined: there is none. */
+/** The least text after all texts that begin with `prefix`, in byte order; undefined: there is none. */
 function behindPrefix(prefix: string): string | undefined {
   const points = [...prefix].map((one) => one.codePointAt(0) as number);
   for (let last = points.pop(); last !== undefined; last = points.pop()) {
     if (last === 0x10_ff_ff) continue;
-    // Surrogates are no characters of their own.
+    // Skip the surrogates, which are not characters.
     const next = last === 0xd7_ff ? 0xe0_00 : last + 1;
     return String.fromCodePoint(...points, next);
   }

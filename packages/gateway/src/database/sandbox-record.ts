@@ -8,7 +8,7 @@ export interface SandboxRecord {
   ordinal: number;
   name: string;
   state: SandboxState;
-  /** Grows by one with every write; every write names the one it read. */
+  /** Grows by one with every write; every write names the generation that it read. */
   generation: number;
   hostId: string;
   runtime: string;
@@ -23,7 +23,7 @@ export interface SandboxRecord {
   sourceSandboxId: string;
   sourceCheckpointId: string;
   errorMessage: string;
-  /** When it first was RUNNING: from then on it has a domain. */
+  /** When the sandbox first was RUNNING; from then on it has a domain. */
   firstRanAtMs: number | null;
   timeoutSeconds: number;
   expiresAtMs: number | null;
@@ -33,21 +33,21 @@ export interface SandboxRecord {
   onHostLoss: OnHostLoss;
   /** 0: never. */
   checkpointEverySeconds: number;
-  /** Of the present suspension, as JSON of StoredImage: it is durable. Empty: it is not. */
+  /** The stored image of the present suspension, StoredImage as JSON. Empty: the sandbox is not durable. */
   image: string;
-  /** The service moves it to another host, where it will run again: requests wait for it. */
+  /** The service moves the sandbox to another host, where it will run again: requests wait. */
   isMoving: boolean;
-  /** SUSPENDED or ERROR, and its host was lost: told in errorMessage, until the host is back. */
+  /** SUSPENDED or ERROR with a lost host, as errorMessage says, until the host is back. */
   isHostLost: boolean;
   createdAtMs: number;
   updatedAtMs: number;
 }
 
-/** Its memory and disk are in storage, and it will go on from there. */
+/** True: memory and disk are in storage, and the sandbox will be resumed from there. */
 export const isDurable = ({ state, image }: SandboxRecord): boolean =>
   state === "SANDBOX_STATE_SUSPENDED" && image !== "";
 
-/** What another host needs to go on with it; undefined: it is not durable. */
+/** What another host needs to resume the sandbox; undefined: there is no stored image. */
 export function imageOf({
   image,
 }: Pick<SandboxRecord, "image">): { key: string; cpuClass: string } | undefined {
@@ -56,7 +56,7 @@ export function imageOf({
   return { key, cpuClass };
 }
 
-/** What a write may change; the generation and `updatedAtMs` change by themselves. */
+/** The fields that a write may change; the generation and `updatedAtMs` change by themselves. */
 export type SandboxPatch = Partial<
   Pick<
     SandboxRecord,
@@ -145,7 +145,7 @@ export const sandboxToRow = (record: SandboxRecord): SandboxRow => ({
   auto_resume: record.autoResume ? 1 : 0,
   on_host_loss: record.onHostLoss,
   checkpoint_every_seconds: record.checkpointEverySeconds,
-  // Set as it begins to run (sandboxes.ts).
+  // Set when the sandbox begins to run (record-rules.ts).
   checkpoint_due_at: null,
   image: record.image,
   is_moving: record.isMoving ? 1 : 0,

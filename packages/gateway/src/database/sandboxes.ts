@@ -1,6 +1,6 @@
 /**
- * Sandbox records and the operation that runs on each. Every write compares the generation that was read and sets the next,
- * in one transaction with the operation it begins or ends and the audit entry that tells of it.
+ * Sandbox records. Every write compares the generation that was read and sets the next one, in one transaction with the
+ * operation that it begins or ends and with its audit entry.
  */
 import { ClocheError, type SandboxState } from "@cloche/protocol";
 import { type ExpressionBuilder, type Kysely, type Transaction } from "kysely";
@@ -18,22 +18,22 @@ import { imagePacks, nameImage } from "./stored-images.ts";
 import { closeInterval, openInterval } from "./usage.ts";
 
 export interface SandboxWrite {
-  /** Begins this operation; it takes the place of any other of the sandbox. */
+  /** Begins this operation, which replaces any other of the sandbox. */
   begin?: OperationRecord;
-  /** Ends this operation; when it is no longer the sandbox's, or another's turn at it has begun, nothing is written. */
+  /** Ends this operation. Nothing is written if the operation was replaced or taken over. */
   end?: OperationTurn;
   audit?: AuditEntry;
-  /** It ran only until its machine was last seen to run, for that one is gone. */
+  /** The machine is gone: compute time counts until it was last seen to run. */
   ranUntilSeen?: true;
-  /** What its host must have for what the change takes of it; in a cluster. */
+  /** In a cluster: what the change demands of the sandbox's host. */
   room?: Room;
-  /** Nothing is written unless the host that the record named is lost, and stays so until it is written. */
+  /** Nothing is written unless the host of the record as read is lost, until the transaction ends. */
   leavesLostHost?: true;
-  /** A step of this operation, which goes on with this input: nothing is written when it is no longer the sandbox's, or another's turn at it has begun. */
+  /** A step of this operation: writes its input. Nothing is written if the operation was replaced or taken over. */
   during?: OperationRecord;
 }
 
-/** A sandbox with the operation that makes it and the audit entry that tells of it. */
+/** A new sandbox with the operation that makes it and its audit entry. */
 export interface NewRow {
   record: SandboxRecord;
   begin: OperationRecord;
@@ -44,7 +44,7 @@ export interface InsertOptions {
   /** Sandboxes that the team may have, deleted ones left out; default 0: no limit. */
   ofTeamMax?: number;
   key?: KeyedCall | undefined;
-  /** What their hosts must have for them; in a cluster. */
+  /** In a cluster: what the sandboxes demand of their hosts. */
   room?: Room | undefined;
 }
 
@@ -55,21 +55,21 @@ export interface SandboxChange {
 }
 
 export interface SandboxRemoval {
-  /** Ends this operation, under the same condition. */
+  /** Ends this operation, under the same condition as SandboxWrite.end. */
   end: OperationTurn;
   audit?: AuditEntry;
-  /** The call that was to make it made nothing: its idempotency key may be used again. */
+  /** The call that should make the sandbox made nothing: its idempotency key may be used again. */
   freesKey?: boolean;
 }
 
-/** Another sandbox has the id or the ordinal: another gateway was first. Nothing was written. */
+/** Another sandbox has the id or the ordinal, because another gateway was first. Nothing was written. */
 export class IdTaken extends ClocheError {
   constructor() {
     super("aborted", "another call was first to take the id of the new sandbox; try again");
   }
 }
 
-/** Once the time is up: `suspend` waits for a state that it can act in. */
+/** States in which on_timeout `suspend` can act; in others it waits. */
 const timeoutStates = ["SANDBOX_STATE_RUNNING", "SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_ERROR"] as const;
 
 export class Sandboxes {
@@ -86,23 +86,23 @@ export class Sandboxes {
     return row && sandboxFromRow(row);
   }
 
-  /** Those of these that there are. */
+  /** The records of these ids, without ids that have none. */
   async some(ids: readonly string[]): Promise<SandboxRecord[]> {
     const rows = await this.#db.selectFrom("sandboxes").selectAll().where("id", "in", ids).execute();
     return rows.map(sandboxFromRow);
   }
 
-  /** Of a team: those that the query is about, in its order. */
+  /** A team's sandboxes, by the query and in its order. */
   list(query: SandboxQuery): Promise<SandboxRecord[]> {
     return listSandboxes(this.#db, query);
   }
 
-  /** Of every team. */
+  /** Sandboxes of every team. */
   async all(): Promise<SandboxRecord[]> {
     return (await this.#db.selectFrom("sandboxes").selectAll().execute()).map(sandboxFromRow);
   }
 
-  /** Of every team, by id, those behind `afterId`: at most `limit`. */
+  /** Sandboxes of every team after `afterId`, by id, at most `limit`. */
   async page(afterId: string, limit: number): Promise<SandboxRecord[]> {
     const rows = await this.#db
       .selectFrom("sandboxes")
@@ -119,7 +119,7 @@ export class Sandboxes {
     return rows.map(sandboxFromRow);
   }
 
-  /** Those that are suspended on their way to another host, at most `limit`. */
+  /** Sandboxes that are SUSPENDED during a move to another host, at most `limit`. */
   async moving(limit: number): Promise<SandboxRecord[]> {
     const rows = await this.#db
       .selectFrom("sandboxes")
@@ -132,8 +132,9 @@ export class Sandboxes {
   }
 
   /**
-   * Those of a host that is lost for which something is to be done, at most `limit`: what ran, what is only there and was not told of
-   * it, and what lost its operation. All others are dealt with by their operations, or when they are asked for.
+   * Sandboxes of a lost host that need action, at most `limit`: those that ran, suspended ones that are not durable and
+   * whose owners were not told, and those without the operation that their state needs. The others are handled by their
+   * operations, or when somebody asks for them.
    */
   async toRescue(hostId: string, limit: number): Promise<SandboxRecord[]> {
     const rows = await this.#db
@@ -163,7 +164,7 @@ export class Sandboxes {
     return rows.map(sandboxFromRow);
   }
 
-  /** Those whose time is up, those due first, at most `limit`. */
+  /** Sandboxes whose time is up, earliest first, at most `limit`. */
   async expired(nowMs: number, limit: number): Promise<SandboxRecord[]> {
     const rows = await this.#db
       .selectFrom("sandboxes")
@@ -176,7 +177,7 @@ export class Sandboxes {
     return rows.map(sandboxFromRow);
   }
 
-  /** When the next sandbox's time is up; undefined: none has one. */
+  /** When the next sandbox's time is up; undefined: no sandbox expires. */
   async nextExpiryMs(): Promise<number | undefined> {
     const row = await this.#db
       .selectFrom("sandboxes")
@@ -186,12 +187,12 @@ export class Sandboxes {
     return row?.next ?? undefined;
   }
 
-  /** Ids of the packs that its image lies in. */
+  /** Ids of the packs of the sandbox's image. */
   async imagePacks(sandboxId: string): Promise<string[]> {
     return await imagePacks(this.#db, sandboxId);
   }
 
-  /** Those that run and are to have a checkpoint taken, those due first, at most `limit`. */
+  /** Running sandboxes whose automatic checkpoint is due, earliest first, at most `limit`. */
   async checkpointsDue(nowMs: number, limit: number): Promise<SandboxRecord[]> {
     const rows = await this.#db
       .selectFrom("sandboxes")
@@ -203,7 +204,7 @@ export class Sandboxes {
     return rows.map(sandboxFromRow);
   }
 
-  /** False: it is not due at `nowMs`, or no more. No change of the record: its generation stays. */
+  /** Sets when the next checkpoint is due. False: none was due at `nowMs`. The record's generation stays. */
   async moveCheckpoint(id: string, nowMs: number, nextMs: number): Promise<boolean> {
     const { numUpdatedRows } = await this.#db
       .updateTable("sandboxes")
@@ -224,14 +225,14 @@ export class Sandboxes {
   }
 
   /**
-   * Sandboxes of one team, all or none. Throws KeyTaken, IdTaken, NoRoom, or `resource_exhausted` when the team has no room for all of them;
-   * nothing is written then.
+   * Inserts sandboxes of one team, all or none. Throws KeyTaken, IdTaken, NoRoom, or `resource_exhausted` when the
+   * team's limit does not allow all of them; nothing is written then.
    */
   async insert(rows: readonly NewRow[], { ofTeamMax = 0, key, room }: InsertOptions = {}): Promise<void> {
     await this.#db.transaction().execute(async (tx) => {
       const first = rows[0]?.record;
       if (first === undefined) return;
-      // First: what was made already needs no room.
+      // Before all else: a repeated call must find its key, even when there is no room.
       if (key !== undefined) await insertKey(tx, key, first.createdAtMs);
       for (const { record, begin, audit } of rows) {
         const { numInsertedOrUpdatedRows } = await tx
@@ -256,8 +257,8 @@ export class Sandboxes {
   }
 
   /**
-   * Compare-and-set on (id, state, generation). Answers the new record; undefined when the sandbox has moved on, is gone, or
-   * `end` names an operation that is no longer its own: then nothing is written.
+   * Compare-and-set on (id, state, generation). Returns the new record; undefined, and nothing is written, when the
+   * record has changed or is gone, or when a condition of `write` does not hold.
    */
   async change(
     read: SandboxRecord,
@@ -268,7 +269,7 @@ export class Sandboxes {
     return (await this.changeAll([{ read, patch, write }], nowMs))?.[0];
   }
 
-  /** The same of several sandboxes: all of them, or nothing is written. */
+  /** The same for several sandboxes: all are written, or none. */
   async changeAll(changes: readonly SandboxChange[], nowMs: number): Promise<SandboxRecord[] | undefined> {
     const nexts: SandboxRecord[] = [];
     const ids = changes.map(({ read }) => read.id);
@@ -365,7 +366,7 @@ const isActedOn = ({ and, eb, or }: ExpressionBuilder<Schema, "sandboxes">) =>
     and([eb("on_timeout", "=", "suspend"), eb("state", "in", timeoutStates)]),
   ]);
 
-/** Rolls the transaction back; never leaves this file. */
+/** Thrown to roll the transaction back; never leaves this file. */
 class MovedOn extends Error {}
 
 async function writeRest(db: Kysely<Schema>, sandboxId: string, write: SandboxWrite): Promise<boolean> {

@@ -1,6 +1,6 @@
 /**
- * The tables. Only types that SQLite and PostgreSQL share: text, integers, doubles. Times are Unix milliseconds, booleans
- * 0 or 1, objects JSON text.
+ * The tables. Only types that SQLite and PostgreSQL share: text, integers, doubles. Times are Unix milliseconds,
+ * booleans 0 or 1, objects JSON text.
  */
 import type { Generated } from "kysely";
 
@@ -8,7 +8,7 @@ export interface TeamRow {
   id: string;
   name: string;
   created_at: number;
-  /** How many it has, those being deleted left out. */
+  /** How many sandboxes the team has, without those in DELETING. */
   sandboxes: number;
 }
 
@@ -57,7 +57,9 @@ export interface SandboxRow {
   /** `error` or `restart_from_checkpoint`. */
   on_host_loss: string;
   checkpoint_every_seconds: number;
-  /** When the service takes its next checkpoint; null: it takes none. No write of it counts as a change of the record. */
+  /**
+   * When the next automatic checkpoint is due; null: none. A write of it alone does not change the record's generation.
+   */
   checkpoint_due_at: number | null;
   /** StoredImage as JSON; empty: none. */
   image: string;
@@ -87,13 +89,13 @@ export interface OperationRow {
   request_id: string;
   created_at: number;
   updated_at: number;
-  /** The gateway that runs it, for as long as its lease holds; empty: the database has one gateway only. */
+  /** The gateway that runs the operation, while its lease holds; empty: the database has only one gateway. */
   owner: string;
   /** By the database's clock. */
   lease_until: number;
   /** Grows with each owner. */
   attempt: number;
-  /** The generation of the record that it began with. */
+  /** The record's generation when the operation began. */
   number: number;
 }
 
@@ -106,14 +108,14 @@ export interface PortLinkRow {
   expires_at: number;
 }
 
-/** What the installation keeps to itself, by name. */
+/** Secrets of the installation, by name. */
 export interface SecretRow {
   name: string;
   /** Text that may go into a column: hex, or sealed. */
   value: string;
 }
 
-/** A link to a file that was good for one use, and has had it. */
+/** A one-time link to a file that was used. */
 export interface UsedFileLinkRow {
   id: string;
   sandbox_id: string;
@@ -158,7 +160,7 @@ export interface UsageIntervalRow {
   ended_at: number | null;
 }
 
-/** Whose the database is. At most one row. */
+/** The owner of the database. At most one row. */
 export interface OwnerRow {
   /** Always 1. */
   id: number;
@@ -174,11 +176,11 @@ export interface OwnerRow {
 /** A host of a cluster and its lease. Empty on a single machine. */
 export interface HostRow {
   id: string;
-  /** Of the process that holds the lease: each registration takes the next. */
+  /** Names the process that holds the lease: each registration takes the next. */
   generation: number;
   /** By the database's clock, as `lost_at`. */
   lease_until: number;
-  /** When a gateway declared it lost; null: it is not. */
+  /** When a gateway declared the host lost; null: it is not lost. */
   lost_at: number | null;
   address: string;
   zone: string;
@@ -192,11 +194,11 @@ export interface HostRow {
   runtimes: string;
   /** JSON: an object of texts. */
   labels: string;
-  /** 1: it registered after it had been declared lost, and has not been told yet which machines are still its own. */
+  /** 1: the host registered again after its loss, and was not yet told which machines are still its own. */
   awaits_admission: number;
 }
 
-/** Which gateway compares the machines of a host with their records, for as long as its lease holds. */
+/** Which gateway watches a host (hosts/host-watches.ts), while its lease holds. */
 export interface HostWatchRow {
   host_id: string;
   watcher: string;
@@ -206,13 +208,13 @@ export interface HostWatchRow {
 
 /** One of several gateways on this database. */
 export interface GatewayRow {
-  /** Of one process. */
+  /** Names one process. */
   owner: string;
   /** By the database's clock. */
   lease_until: number;
 }
 
-/** A record that was changed, for other gateways. */
+/** A change of a record, for other gateways. */
 export interface ChangeRow {
   sequence: Generated<number>;
   sandbox_id: string;
@@ -223,16 +225,16 @@ export interface ChangeRow {
 /** A manifest in storage, or the folder of an image. */
 export interface StoredNameRow {
   name: string;
-  /** That holds or held it. */
+  /** The host that holds or held the name. */
   host_id: string;
-  /** Whose image it is; empty: no image's. */
+  /** The sandbox whose image this is; empty: not an image. */
   sandbox_id: string;
   /** 0: held until `keep_until`. */
   is_named: number;
   keep_until: number;
 }
 
-/** A pack that a manifest needs. */
+/** A pack that a manifest or an image needs. */
 export interface StoredPackRow {
   pack_id: string;
   name: string;
@@ -249,7 +251,7 @@ export interface CheckpointRow {
   header: string;
 }
 
-/** To be removed from storage. A key that ends in `/`: all below it. */
+/** A key to be removed from storage. A key that ends in `/` stands for all below it. */
 export interface StorageGarbageRow {
   key: string;
   at: number;

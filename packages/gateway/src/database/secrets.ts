@@ -1,4 +1,7 @@
-/** What the gateways of a database keep for themselves, by name. What must not be read there is sealed before (trust's seal). */
+/**
+ * Secrets that the gateways of a database share, by name. Values that must not be readable in the database are sealed
+ * before (trust's seal).
+ */
 import type { Kysely } from "kysely";
 import type { Schema } from "./schema.ts";
 
@@ -14,7 +17,7 @@ export class Secrets {
     this.#db = db;
   }
 
-  /** The value of the name: `value` at the first call of all, else what is there. */
+  /** Returns the value of the name; the very first call sets it to `value`. */
   async keep(name: string, value: string): Promise<string> {
     await this.add(name, value);
     const row = await this.#db
@@ -46,7 +49,7 @@ export class Secrets {
     return numUpdatedRows === 1n;
   }
 
-  /** Whose name begins with `prefix`, by name. `prefix`: letters, digits, `-` and `/`. */
+  /** Secrets whose name begins with `prefix`, by name. `prefix`: letters, digits, `-` and `/`. */
   async list(prefix: string): Promise<Secret[]> {
     return await this.#db
       .selectFrom("secrets")

@@ -1,6 +1,8 @@
 import { DatabaseSync } from "node:sqlite";
 
-/** A consistent copy of the database as it is at one instant, also while a service writes to it. `target` must not exist. */
+/**
+ * Makes a consistent copy of the database at one instant, even while a service writes to it. `target` must not exist.
+ */
 export function copySqlite(source: string, target: string): void {
   const database = new DatabaseSync(source, { readOnly: true, timeout: 30_000 });
   try {
@@ -11,7 +13,7 @@ export function copySqlite(source: string, target: string): void {
   nobodyUses(target);
 }
 
-/** The copy belongs to the same installation, but to no service that runs. */
+/** Marks the copy as not in use: it belongs to the same installation, but no running service serves from it. */
 function nobodyUses(path: string): void {
   const database = new DatabaseSync(path);
   try {
@@ -22,7 +24,7 @@ function nobodyUses(path: string): void {
   }
 }
 
-/** Throws where the file is damaged or no database of ours. Answers its schema version. */
+/** Returns the schema version. Throws when the file is damaged or not a database of ours. */
 export function checkSqlite(path: string): number {
   const database = new DatabaseSync(path, { readOnly: true });
   try {

@@ -1,6 +1,7 @@
 /**
  * Kysely over node:sqlite. One connection; Kysely's own mutex keeps transactions apart. Statements are cached by their
- * text, since the gateway has a small fixed set of them. WAL with synchronous FULL: what was answered survives a power cut.
+ * text, since the gateway has a small fixed set of them. WAL with synchronous FULL: committed writes survive a power
+ * cut.
  */
 import type { Clock } from "@cloche/base";
 import { DatabaseSync, type SQLInputValue, type StatementSync } from "node:sqlite";
@@ -15,13 +16,13 @@ import {
   SqliteQueryCompiler,
 } from "kysely";
 
-/** Another connection may hold the lock this long before a query fails. Waited for without blocking the event loop. */
+/** Another connection may hold the lock this long before a query fails. The wait does not block the event loop. */
 const busyTimeoutMs = 5_000;
 const busyPollMs = 5;
 const sqliteBusy = 5;
 const cachedStatements = 500;
 
-/** `path` is a file, or `:memory:`. `clock`: the database's own, in SQL `now_ms()`; it runs in this process. */
+/** `path` is a file, or `:memory:`. `clock`: the database's clock, `now_ms()` in SQL. */
 export function sqliteDialect(path: string, clock: Pick<Clock, "nowMs">): Dialect {
   return {
     createAdapter: () => new SqliteAdapter(),
@@ -45,7 +46,7 @@ class NodeSqliteDriver implements Driver {
     const database = new DatabaseSync(this.#path, { timeout: 0 });
     await whileBusy(() => database.exec("pragma journal_mode = wal"));
     database.exec("pragma synchronous = full; pragma foreign_keys = on; pragma temp_store = memory");
-    // As a bigint it is an integer to SQLite.
+    // SQLite takes a bigint as an integer.
     database.function("now_ms", () => BigInt(Math.floor(this.#clock.nowMs())));
     this.#connection = new NodeSqliteConnection(database);
   }
@@ -56,7 +57,7 @@ class NodeSqliteDriver implements Driver {
   }
 
   async beginTransaction(connection: DatabaseConnection): Promise<void> {
-    // Immediate: a transaction that read first and writes later cannot fail for a writer that came between.
+    // Immediate: otherwise a transaction that reads first would fail at its first write if another writer came between.
     await connection.executeQuery(CompiledQuery.raw("begin immediate"));
   }
 
@@ -85,7 +86,8 @@ class NodeSqliteConnection implements DatabaseConnection {
   }
 
   async executeQuery<Row>(query: CompiledQuery): Promise<QueryResult<Row>> {
-    // A statement that finds the database busy did nothing, and within a transaction none does: `begin` took the lock.
+    // A statement that finds the database busy has done nothing. Within a transaction none is busy: `begin` took the
+    // lock.
     return await whileBusy(() => {
       const { statement, reads } = this.#prepare(query.sql);
       const parameters = query.parameters as SQLInputValue[];

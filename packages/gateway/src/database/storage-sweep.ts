@@ -1,6 +1,7 @@
 /**
- * What a sweep of storage asks: who sweeps, what is garbage, and what nobody names. A host does the sweeping, on these words: gateways
- * have no access to the store. Two at once do no harm, for what is unnamed stays so (stored-names.ts).
+ * Queries for the sweep of storage: which host sweeps, which keys are garbage, and which objects have no name. A host
+ * does the sweep, because gateways have no access to the store. Two sweeps at once do no harm: an unnamed object never
+ * gets a name again (stored-names.ts).
  */
 import { type Kysely, type RawBuilder, sql } from "kysely";
 import { fromDatabaseNow, isPostgres } from "./database-clock.ts";
@@ -14,7 +15,10 @@ export class StorageSweep {
     this.#db = db;
   }
 
-  /** True: this host alone sweeps, for `leaseMs`. `isListDue`: the whole store is to be listed. */
+  /**
+   * Lets only this host sweep, for `leaseMs`; undefined: another host has the lease. `isListDue`: list the whole store
+   * too.
+   */
   async claim(
     hostId: string,
     { leaseMs, listEveryMs }: { leaseMs: number; listEveryMs: number },
@@ -29,7 +33,7 @@ export class StorageSweep {
     return row && { isListDue: Boolean(row.due) };
   }
 
-  /** Turns names that were held for too long into garbage, at most `limit`. Answers how many. */
+  /** Turns names that were held for too long into garbage, at most `limit`. Returns how many. */
   async endHolds(limit: number): Promise<number> {
     return await this.#db.transaction().execute(async (tx) => {
       const select = tx
@@ -44,7 +48,7 @@ export class StorageSweep {
     });
   }
 
-  /** Keys to be removed from storage, oldest first, that were dropped `keptMs` ago or earlier. */
+  /** Keys to remove from storage, oldest first, that were dropped at least `keptMs` ago. */
   async garbage(limit: number, keptMs: number): Promise<string[]> {
     const rows = await this.#db
       .selectFrom("storage_garbage")
@@ -56,14 +60,14 @@ export class StorageSweep {
     return rows.map(({ key }) => key);
   }
 
-  /** These are no longer in storage. */
+  /** Notes that these keys are no longer in storage. `isListed`: the whole store was listed. */
   async swept(keys: readonly string[], isListed: boolean): Promise<void> {
     for (const some of inPieces(keys))
       await this.#db.deleteFrom("storage_garbage").where("key", "in", some).execute();
     if (isListed) await this.#db.updateTable("storage_sweep").set({ listed_at: this.#fromNow() }).execute();
   }
 
-  /** Of keys of objects that are more than a day old: those that nobody names. */
+  /** Those of the keys that have no name. Ask only for objects that are more than a day old. */
   async unnamed(keys: readonly string[]): Promise<string[]> {
     const wanted = keys.map((key) => ({ key, ...namesOf(key) }));
     const packs = wanted.flatMap(({ pack }) => pack ?? []);
@@ -96,7 +100,7 @@ export class StorageSweep {
   }
 }
 
-/** What of the database keeps an object; neither: not ours to remove. */
+/** The pack or name whose row keeps an object; neither: not an object of ours, never removed. */
 function namesOf(key: string): { pack?: string; name?: string } {
   const [folder, first = "", ...rest] = key.split("/");
   if (folder === "packs" && rest.length === 0) return { pack: first };

@@ -1,11 +1,11 @@
-/** Images of suspended sandboxes among the names in storage (stored-names.ts): the gateway names them with the record. */
+/** The names of suspended sandboxes' images in storage (stored-names.ts), written together with the record. */
 import type { Kysely } from "kysely";
 import type { Schema } from "./schema.ts";
 import { addPacks, dropName, keepPacks, type StoredPack } from "./stored-packs.ts";
 
 /**
- * Names the image of a suspended sandbox, in the transaction that takes it into the sandbox's record; what it had before is dropped.
- * `image`: StoredImage as JSON; empty: it has none any more.
+ * Names the image of a suspended sandbox, in the transaction that writes it into the record. A former image loses its
+ * name. `image`: StoredImage as JSON; empty: the sandbox has no image any more.
  */
 export async function nameImage(tx: Kysely<Schema>, sandboxId: string, image: string): Promise<void> {
   const wanted = image === "" ? undefined : (JSON.parse(image) as { key?: string; packs?: StoredPack[] });
@@ -28,7 +28,7 @@ export async function nameImage(tx: Kysely<Schema>, sandboxId: string, image: st
   await keepPacks(tx, name, packs);
 }
 
-/** Ids of the packs that the sandbox's image lies in. */
+/** Ids of the packs of the sandbox's image. */
 export async function imagePacks(db: Kysely<Schema>, sandboxId: string): Promise<string[]> {
   const rows = await db
     .selectFrom("stored_packs as p")

@@ -1,17 +1,17 @@
 /**
- * What lies in storage and counts: an object that no row names is removed by a sweep.
+ * The names of objects in storage. A sweep removes every object that no row names.
  *
  *   stored_names   a manifest (`checkpoints/<id>`) or an image's folder (`images/<key>`), held by a host or named
- *   stored_packs   which packs each of them needs
- *   checkpoints    those that teams see
- *   storage_garbage  keys that nobody names any more
+ *   stored_packs   the packs that each name needs
+ *   checkpoints    the checkpoints that teams see
+ *   storage_garbage  keys that no row names any more
  *
- *   held ──named──▶ named ──dropped──▶ (no row; its keys, and packs that nobody else names, are garbage)
+ *   held ──named──▶ named ──dropped──▶ (no row; its keys, and packs without another name, are garbage)
  *     └ keep_until passes ──▶ the same
  *
- * A pack that nobody names never gets a name again: what is inherited must be named at that moment, and its rows are locked
- * until the new name is there too. So a sweep needs no lock: what it finds unnamed stays so. New packs are younger than a
- * day while their name is held, and a sweep leaves those alone. Every time here is the database's.
+ * A pack that has lost its last name never gets a name again: an inherited pack must have a name at that moment, and
+ * its rows are locked until the new name is written. So a sweep needs no lock: an unnamed pack stays unnamed. New packs
+ * are younger than a day while their name is held, and a sweep skips them. All times are by the database's clock.
  */
 import { ClocheError, type ListPosition } from "@cloche/protocol";
 import { type Kysely, type RawBuilder, sql, type Transaction } from "kysely";
@@ -22,7 +22,7 @@ import { addPacks, dropName, keepPacks, packsOf, requireNamed, type StoredPack }
 export interface HeldObject {
   /** `checkpoints/<id>` or `images/<key>`. */
   name: string;
-  /** Several hosts may hold it: a template. */
+  /** Several hosts may hold the name, as of a template. */
   isShared: boolean;
   inherited: readonly StoredPack[];
   own: readonly StoredPack[];
@@ -47,7 +47,10 @@ export class StoredNames {
     this.#db = db;
   }
 
-  /** Throws failed_precondition where one of `inherited` has no name, permission_denied where another host holds the name. */
+  /**
+   * Holds a name for this host. Throws failed_precondition when a pack of `inherited` has no name, permission_denied
+   * when another host holds the name.
+   */
   async hold(hostId: string, { name, isShared, inherited, own }: HeldObject, holdMs: number): Promise<void> {
     await this.#db.transaction().execute(async (tx) => {
       await requireNamed(tx, inherited);
@@ -62,13 +65,13 @@ export class StoredNames {
         .onConflict((conflict) => conflict.column("name").doUpdateSet(keep))
         .execute();
       await addPacks(tx, name, [...inherited, ...own]);
-      // Stored anew: what it had before is its no longer.
+      // The object was stored anew: drop its former packs.
       if (isShared && own.length > 0) await keepPacks(tx, name, own);
       await tx.deleteFrom("storage_garbage").where("key", "=", name).execute();
     });
   }
 
-  /** An upload of this host came to nothing. */
+  /** Drops a held name of this host, whose upload failed. */
   async release(hostId: string, name: string): Promise<void> {
     await this.#db.transaction().execute(async (tx) => {
       const known = await nameRow(tx, name);
@@ -76,7 +79,10 @@ export class StoredNames {
     });
   }
 
-  /** Throws failed_precondition where the host does not hold it any more, permission_denied for what is another team's. */
+  /**
+   * Names a checkpoint. Throws failed_precondition when the host no longer holds the name, permission_denied for
+   * another team's.
+   */
   async nameCheckpoint(hostId: string, { packs, ...checkpoint }: CheckpointWithPacks): Promise<void> {
     const { id, teamId, sandboxId } = checkpoint;
     const name = `checkpoints/${id}`;
@@ -140,7 +146,7 @@ export class StoredNames {
     return (await select.execute()).map(checkpointFromRow);
   }
 
-  /** How many the team has, and the size of their disks together. */
+  /** How many checkpoints the team has, and the total size of their disks. */
   async totals(teamId: string): Promise<{ count: number; bytes: number }> {
     const row = await this.#db
       .selectFrom("checkpoints")
@@ -150,7 +156,7 @@ export class StoredNames {
     return { count: Number(row.count), bytes: Number(row.bytes ?? 0) };
   }
 
-  /** Answers the bytes of packs that nobody names any more; undefined: the team has no such checkpoint. */
+  /** Returns the bytes of packs that lost their last name; undefined: the team has no such checkpoint. */
   async dropCheckpoint(teamId: string, id: string): Promise<number | undefined> {
     return await this.#db.transaction().execute(async (tx) => {
       const { numDeletedRows } = await tx
@@ -174,12 +180,12 @@ async function requireTeam(tx: Transaction<Schema>, teamId: string, sandboxId: s
     .select("team_id")
     .where("id", "=", sandboxId)
     .executeTakeFirst();
-  // Of a sandbox that is deleted its checkpoints stay.
+  // A deleted sandbox keeps its checkpoints, so a missing sandbox is allowed.
   if (team === undefined || (sandbox !== undefined && sandbox.team_id !== teamId))
     throw new ClocheError("permission_denied", `team_id: ${teamId} does not have sandbox ${sandboxId}`);
 }
 
-/** Its row, which nobody else changes until the transaction ends. */
+/** The row of the name, locked until the transaction ends. */
 async function nameRow(tx: Transaction<Schema>, name: string) {
   const select = tx.selectFrom("stored_names").select(["is_named", "host_id"]).where("name", "=", name);
   return await (isPostgres(tx) ? select.forUpdate() : select).executeTakeFirst();

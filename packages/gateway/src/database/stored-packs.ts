@@ -1,13 +1,13 @@
 /**
- * Which packs each name in storage needs, and what becomes garbage when one goes: the rules that every writer of
- * `stored_packs` keeps (stored-names.ts says which). All lock rows in the order of packs, so that no two wait for each other.
+ * Which packs each name in storage needs, and what becomes garbage when a name is dropped: the rules for every writer
+ * of `stored_packs` (see stored-names.ts). All writers lock rows in the order of packs, so that none deadlock.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { Kysely, Transaction } from "kysely";
 import { fromDatabaseNow, isPostgres } from "./database-clock.ts";
 import type { Schema } from "./schema.ts";
 
-/** Rows of one statement: databases bound its parameters. */
+/** Rows of one statement, because databases limit its parameters. */
 const ROWS_AT_ONCE = 500;
 
 export interface StoredPack {
@@ -15,7 +15,7 @@ export interface StoredPack {
   bytes: number;
 }
 
-/** Their rows are locked until the transaction ends: nobody takes the last name of one away meanwhile. */
+/** Throws when a pack has no name. Locks the rows, so that no pack loses its last name before the transaction ends. */
 export async function requireNamed(tx: Transaction<Schema>, packs: readonly StoredPack[]): Promise<void> {
   const named = new Set<string>();
   for (const some of inPieces(packs.map(({ id }) => id))) {
@@ -48,7 +48,7 @@ export async function addPacks(
   }
 }
 
-/** Lets go of all others of the name. */
+/** Drops all other packs of the name. */
 export async function keepPacks(
   tx: Kysely<Schema>,
   name: string,
@@ -59,7 +59,7 @@ export async function keepPacks(
   await dropPacks(tx, name, others);
 }
 
-/** Sorted by id, the order in which all lock them. */
+/** The packs of the name, sorted by id, the order in which all writers lock them. */
 export async function packsOf(
   db: Kysely<Schema>,
   name: string,
@@ -74,7 +74,7 @@ export async function packsOf(
   return rows.map(({ pack_id, bytes }) => ({ id: pack_id, bytes }));
 }
 
-/** The name goes, and what nobody else names is garbage. Answers its bytes. */
+/** Drops the name; packs without another name become garbage. Returns the bytes of these packs. */
 export async function dropName(tx: Kysely<Schema>, name: string): Promise<number> {
   const freed = await dropPacks(tx, name, await packsOf(tx, name, { lock: true }));
   await tx.deleteFrom("stored_names").where("name", "=", name).execute();
@@ -82,7 +82,10 @@ export async function dropName(tx: Kysely<Schema>, name: string): Promise<number
   return freed;
 }
 
-/** Two that go at once may each see the other's name still: a list of the store finds such packs. */
+/**
+ * Two transactions at once may each still see the other's name of a pack: a later listing of the store finds such
+ * packs.
+ */
 async function dropPacks(tx: Kysely<Schema>, name: string, packs: readonly StoredPack[]): Promise<number> {
   let freed = 0;
   for (const some of inPieces(packs)) {

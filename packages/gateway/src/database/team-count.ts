@@ -1,7 +1,7 @@
 /**
- * How many sandboxes a team has, those being deleted left out: `teams.sandboxes` changes in the transaction that makes, deletes or removes
- * a record. It is among the last that a transaction writes, before the rows of hosts: those of one team wait for each other only while
- * they commit, and nothing is counted anew.
+ * How many sandboxes a team has, without those in DELETING. `teams.sandboxes` changes in the transaction that inserts,
+ * deletes or removes a record, so records are never counted. A transaction writes it late, just before the rows of
+ * hosts, so that transactions of one team wait for each other only while they commit.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { Kysely } from "kysely";
@@ -18,7 +18,7 @@ export interface Counting {
 const countOf = (record: Counted | undefined): number =>
   record === undefined || record.state === "SANDBOX_STATE_DELETING" ? 0 : 1;
 
-/** Of one team. `max`: sandboxes that it may have; 0: no limit. Throws `resource_exhausted` when there are more then. */
+/** Counts changes of one team. `max`: its limit; 0: none. Throws `resource_exhausted` when the limit is exceeded. */
 export async function countSandboxes(db: Kysely<Schema>, all: readonly Counting[], max = 0): Promise<void> {
   const teamId = all[0]?.after?.teamId ?? all[0]?.before?.teamId;
   const more = all.reduce((sum, { before, after }) => sum + countOf(after) - countOf(before), 0);

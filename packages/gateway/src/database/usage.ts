@@ -1,9 +1,9 @@
 /**
- * When sandboxes ran: one interval from each time a sandbox became RUNNING to when it ceased to be. Opened and closed in the very
- * transaction that changes the state, so no crash can come between; kept after the sandbox is deleted.
+ * When sandboxes ran: an interval begins when a sandbox becomes RUNNING and ends when it leaves RUNNING. Both are
+ * written in the transaction that changes the state, so no crash can come between. Intervals outlive their sandbox.
  *
  *   RUNNING ──▶ open (seen_at moves on while its machine is seen to run) ──any other state──▶ closed
- *                 └── its machine was found to have started anew, or to be gone: closed at seen_at, the last that is known
+ *                 └── its machine was found restarted or gone: closed at seen_at, the last known time
  */
 import { type Kysely, sql } from "kysely";
 import type { SandboxRecord } from "./sandbox-record.ts";
@@ -13,7 +13,7 @@ export interface UsageQuery {
   teamId: string;
   /** Only this sandbox. */
   sandboxId?: string;
-  /** Unix milliseconds; what lies outside is cut off. Intervals that are open count up to `toMs`. */
+  /** Unix milliseconds; intervals are cut to this range. Open intervals count up to `toMs`. */
   fromMs: number;
   toMs: number;
 }
@@ -44,7 +44,7 @@ export class Usage {
     this.#db = db;
   }
 
-  /** By sandbox id, those after `afterSandboxId`, at most `limit`. */
+  /** The sandboxes after `afterSandboxId`, by id, at most `limit`. */
   async list(query: UsageQuery, page: { afterSandboxId: string; limit: number }): Promise<SandboxUsage[]> {
     const rows = await this.#within(query)
       .select("sandbox_id")
@@ -63,13 +63,13 @@ export class Usage {
     }));
   }
 
-  /** Of all sandboxes that the query is about, in milliseconds. */
+  /** The compute time of all sandboxes of the query together. */
   async totalMs(query: UsageQuery): Promise<number> {
     const row = await this.#within(query).executeTakeFirst();
     return Number(row?.compute ?? 0);
   }
 
-  /** Whether anything of this sandbox is known to the team, at any time. */
+  /** Whether the team has any interval of this sandbox, at any time. */
   async hasAny(teamId: string, sandboxId: string): Promise<boolean> {
     const row = await this.#db
       .selectFrom("usage_intervals")
@@ -81,7 +81,7 @@ export class Usage {
     return row !== undefined;
   }
 
-  /** Of those of these sandboxes that are RUNNING. */
+  /** The open intervals of these sandboxes. */
   async open(sandboxIds: readonly string[]): Promise<OpenInterval[]> {
     const found: OpenInterval[] = [];
     for (let start = 0; start < sandboxIds.length; start += idsPerStatement) {
@@ -96,7 +96,7 @@ export class Usage {
     return found;
   }
 
-  /** The machines of these sandboxes run at this time. */
+  /** Notes that the machines of these sandboxes run at this time. */
   async seen(sandboxIds: readonly string[], nowMs: number): Promise<void> {
     for (let start = 0; start < sandboxIds.length; start += idsPerStatement) {
       await this.#db
@@ -109,7 +109,10 @@ export class Usage {
     }
   }
 
-  /** The machine did not run through: what it ran ends where it was last seen, and it runs again since `sinceMs`. */
+  /**
+   * Splits the open interval of a machine that restarted: it ends when last seen, and a new interval begins at
+   * `sinceMs`.
+   */
   async startedAnew(sandboxId: string, sinceMs: number): Promise<void> {
     const known = await this.#db
       .selectFrom("usage_intervals")
@@ -125,14 +128,14 @@ export class Usage {
         .where("id", "=", known.id)
         .where("ended_at", "is", null)
         .executeTakeFirst();
-      // It ceased to be RUNNING meanwhile.
+      // The sandbox left RUNNING meanwhile.
       if (ended.numUpdatedRows !== 1n) return;
       const next = { ...known, id: `${known.id}:${sinceMs}`, started_at: sinceMs, seen_at: sinceMs };
       await tx.insertInto("usage_intervals").values(next).execute();
     });
   }
 
-  /** Forgets intervals that ended before. */
+  /** Deletes intervals that ended before `beforeMs`. */
   async prune(beforeMs: number): Promise<void> {
     await this.#db.deleteFrom("usage_intervals").where("ended_at", "<", beforeMs).execute();
   }
@@ -159,7 +162,7 @@ export class Usage {
   }
 }
 
-/** Within the transaction that makes the sandbox RUNNING. */
+/** Call it within the transaction that makes the sandbox RUNNING. */
 export async function openInterval(db: Kysely<Schema>, record: SandboxRecord): Promise<void> {
   const atMs = record.updatedAtMs;
   await db
@@ -177,7 +180,7 @@ export async function openInterval(db: Kysely<Schema>, record: SandboxRecord): P
     .execute();
 }
 
-/** Within the transaction that ends RUNNING, at `atMs` or when the machine was last seen to run. */
+/** Call it within the transaction that ends RUNNING. `at`: when the interval ends. */
 export async function closeInterval(
   db: Kysely<Schema>,
   sandboxId: string,

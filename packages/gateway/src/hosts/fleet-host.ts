@@ -1,7 +1,7 @@
 /**
- * One host, as a gateway reaches it: the connection, the calls over it, and the view of its machines. In a cluster it goes with
- * its row: a new address is a new connection, and with a new generation its stream of machines begins anew; what its machines
- * were doing is kept until it has told again.
+ * One host, as a gateway reaches it: the connection, the calls over it, and the view of its machines. In a cluster this
+ * class follows the host's row: a new address needs a new connection, a new generation a new stream of machines. Known
+ * machines are kept until the new listing is complete.
  */
 import type { Clock, Log } from "@cloche/base";
 import type { HostRecord } from "../database/hosts.ts";
@@ -30,7 +30,7 @@ export class FleetHost {
   #connection: HostConnection;
   #row: HostRecord | undefined;
 
-  /** `row`: of a host in a cluster. */
+  /** `row`: for a host in a cluster only. */
   constructor(id: string, connection: HostConnection, needs: FleetHostDependencies, row?: HostRecord) {
     this.id = id;
     this.#connection = connection;
@@ -41,7 +41,7 @@ export class FleetHost {
     this.view = new MachineView(this.calls, needs.clock, needs.log);
   }
 
-  /** As it last registered; undefined: it is in this process. */
+  /** The host's row as last read; undefined: the host is in this process. */
   get row(): HostRecord | undefined {
     return this.#row;
   }
@@ -50,7 +50,7 @@ export class FleetHost {
     this.view.start(listener);
   }
 
-  /** Its row is now this one. */
+  /** Takes the host's new row; connects or streams anew if needed. */
   follow(row: HostRecord, connect: HostConnector): void {
     const before = this.#row;
     this.#row = row;

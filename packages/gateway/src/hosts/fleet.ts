@@ -1,13 +1,14 @@
 /**
- * The hosts of this gateway. In one process: a single host that is always there, whatever a record calls it. In a cluster: those
- * of the table `hosts`, whose rows are read every 2 s and whenever a host refused a call as of another generation.
+ * The hosts of this gateway. In one process: a single host that is always there, whatever id a record names. In a
+ * cluster: the hosts of the table `hosts`, read every 2 s and whenever a host refused a call as meant for another
+ * generation.
  *
  *   unknown ──registered──▶ followed ──lost, or its row is gone──▶ unknown
  *                             │  ▲
- *                             └──┘ new address or generation: connected anew, its machines are kept until it has told
+ *                             └──┘ new address or generation: connected anew; known machines stay until the new listing
  *
- * One host that does not answer holds up nobody but those who ask for it. Owns the connections and what the hosts said last; nothing
- * that must survive.
+ * A host that does not answer delays only calls to that host. Owns the connections and the last reports of the hosts,
+ * nothing that must survive a crash.
  */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { Clock, Log } from "@cloche/base";
@@ -20,7 +21,7 @@ import { FleetHost, type HostConnector } from "./fleet-host.ts";
 
 export type FleetSource = { id: string; client: HostClient } | { hosts: Hosts; connect: HostConnector };
 
-/** What the hosts tell; each word of a MachineListener, and whose it is. */
+/** Reports of the hosts: those of MachineListener, with the host's id. */
 export interface FleetListener {
   synced(hostId: string): void;
   changed(hostId: string, sandboxId: string): void;
@@ -28,7 +29,7 @@ export interface FleetListener {
   idle(hostId: string, sandboxId: string): void;
   ready(hostId: string, machines: readonly ReadyMachine[]): void;
   audit(hostId: string, event: AuditEvent): void;
-  /** Its row says something else, or it is gone: nothing is known of its machines any more. */
+  /** The host's row has changed or is gone. */
   hostChanged(hostId: string): void;
 }
 
@@ -39,7 +40,7 @@ type HostMachinesOfView = FleetHost["view"];
 const noMachines: HostMachines = { get: () => undefined, note() {}, forget() {} };
 
 export class Fleet {
-  /** Hosts are other computers, behind relays, and come and go. */
+  /** True: the hosts are other computers, which come and go, and edges reach their agents by relays. */
   readonly isCluster: boolean;
   readonly #source: FleetSource;
   readonly #clock: Clock;
@@ -66,12 +67,15 @@ export class Fleet {
     }
   }
 
-  /** Of the host; throws `unavailable` for one that is unknown or lost. */
+  /** The calls to a host; throws `unavailable` for a host that is unknown or lost. */
   calls(hostId: string): HostCalls {
     return this.#find(hostId).calls;
   }
 
-  /** Of a host that can say what all know: the same questions may go to another one each time. Throws `unavailable`: there is none. */
+  /**
+   * The calls to some open host, another one each time, for what any host can answer. Throws `unavailable` when there
+   * is none.
+   */
   any(): HostCalls {
     const [only] = this.#hosts.values();
     if (!this.isCluster && only !== undefined) return only.calls;
@@ -87,7 +91,10 @@ export class Fleet {
     return [...this.#hosts.keys()];
   }
 
-  /** Every host that has ever registered, by id, lost ones too; of a cluster only. Another map for each reading. */
+  /**
+   * By id, every host that has ever registered, lost hosts too; empty in one process. A new map after each read of the
+   * rows.
+   */
   rows(): ReadonlyMap<string, HostRecord> {
     return this.#rows;
   }
@@ -96,7 +103,7 @@ export class Fleet {
     return this.#rows.get(hostId);
   }
 
-  /** Those of the hosts that take new machines: first the default of the first host. */
+  /** Runtimes of the hosts that take new machines; the default of the first host comes first. */
   runtimes(): string[] {
     return [...new Set([...this.#rows.values()].filter(isOpen).flatMap(({ runtimes }) => runtimes))];
   }
@@ -106,7 +113,7 @@ export class Fleet {
     return this.#rows.get(hostId)?.isLost === true;
   }
 
-  /** Where edges reach it, host:port; empty: in this process, or nowhere now. */
+  /** The host's address for edges, host:port; empty: the host is in this process, or lost, or unknown. */
   addressOf(hostId: string): string {
     const row = this.#rows.get(hostId);
     return row === undefined || row.isLost ? "" : row.address;
@@ -142,7 +149,10 @@ export class Fleet {
     return (this.isCluster && hosts.length === 0) || hosts.some(({ view }) => view.isSynced);
   }
 
-  /** Throws only where there is one host. What a host of a cluster missed it is told when it is reached again. */
+  /**
+   * Calls every host. Throws only in one process; a cluster's host that missed the call is told when it is reached
+   * again.
+   */
   async everywhere(what: string, call: (host: HostCalls) => Promise<void>): Promise<void> {
     const calls = [...this.#hosts.values()].map(async ({ id, calls: host }) => {
       try {
@@ -170,7 +180,9 @@ export class Fleet {
     await Promise.all(this.#closing);
   }
 
-  /** Reads the rows again, and resolves when they are followed. Never throws: what was known stays. */
+  /**
+   * Reads the rows again, and resolves when the hosts follow them. Never throws: after a failure the known rows stay.
+   */
   look(): Promise<void> {
     this.#looking ??= this.#look()
       .catch((error: unknown) => this.#log.warn({ err: error }, "the hosts could not be read"))
@@ -204,7 +216,7 @@ export class Fleet {
       if (isThere(row) && !this.#hosts.has(id)) {
         this.#add(new FleetHost(id, connect({ id, address }), this.#needs, row));
         connected += 1;
-        // At a start there may be a thousand: nothing else waits for all of them.
+        // There may be a thousand hosts at a start: let other work run in between.
         if (connected % gatewayLimits.hostsConnectedAtOnce === 0) await nextTurn();
         if (this.#stop.signal.aborted) return;
       }
@@ -250,7 +262,7 @@ export class Fleet {
     });
   }
 
-  /** For placement, which prefers who has what it needs. */
+  /** Asks which templates the host has, for placement. */
   #ask(host: FleetHost): void {
     const call: CallContext = { signal: this.#stop.signal, requestId: "" };
     host.calls.info(call).then(
@@ -285,7 +297,7 @@ export class Fleet {
 
 const isThere = ({ isLost, address }: HostRecord): boolean => !isLost && address !== "";
 
-/** Takes new machines. */
+/** True: the host takes new machines. */
 export const isOpen = (row: HostRecord | undefined): boolean =>
   row?.state === "open" && !row.isLost && !row.awaitsAdmission;
 

@@ -1,10 +1,10 @@
 /**
- * Who is a host of this cluster, and who is lost. Every gateway has a directory over the one table; each host that is lost is
- * told to one of them.
+ * The hosts of this cluster, and which of them are lost. Every gateway has a directory over the same table; the loss of
+ * a host is reported by one of them.
  *
- * A host is declared lost only by a directory that has watched for `hostLostMs` without a gap: its looks came in time, the
- * database answered, and at most half of the leases had run out. So an outage of the database or of this gateway ends with
- * every host having had the time to renew. Owns nothing that must survive.
+ * A directory declares a host lost only after it has watched for `hostLostMs` without a gap: its looks came in time,
+ * the database answered, and at most half of the leases had run out. So after an outage of the database or of this
+ * gateway every host has time to renew. Keeps no state that must survive a crash.
  */
 import { type Clock, type Log, regularly } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -18,11 +18,11 @@ export class HostDirectory {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #stop = new AbortController();
-  /** Since when every look was a good one, and when the last was; by the monotonic clock. */
+  /** When the present row of good looks began, and when the last look was; by the monotonic clock. */
   #watchingSinceMs: number | undefined;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
   #running: Promise<void> | undefined;
-  /** Hears of each host that this directory declared lost, with the generation that ended. */
+  /** Called for each host that this directory declared lost, with the generation that ended. */
   onLost: (host: HostGeneration) => void = () => undefined;
 
   constructor(hosts: Hosts, clock: Clock, log: Log) {
@@ -60,7 +60,7 @@ export class HostDirectory {
     return renewed;
   }
 
-  /** `cordoned`: it takes no new machines; `draining`: those it has move elsewhere too; `open`: neither. */
+  /** `open`: the host takes new machines; `cordoned`: it takes none; `draining`: its machines move elsewhere too. */
   async setState(id: string, state: HostState): Promise<void> {
     if (!(await this.#hosts.setState(id, state)))
       throw new ClocheError("not_found", `there is no host ${JSON.stringify(id)}`);
@@ -80,7 +80,7 @@ export class HostDirectory {
     const startedAtMs = this.#clock.monotonicMs();
     const { count, expired } = await this.#hosts.leases();
     const nowMs = this.#clock.monotonicMs();
-    // Twice the interval: a process that stood still for longer saw nothing.
+    // After a pause of more than two intervals this process cannot say which hosts renewed in time.
     const isGap = nowMs - this.#lookedAtMs > 2 * hostRenewMs || nowMs - startedAtMs > hostRenewMs;
     this.#lookedAtMs = nowMs;
     if (expired * 2 > count) {

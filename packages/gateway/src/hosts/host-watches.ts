@@ -1,10 +1,11 @@
 /**
- * Which hosts this gateway watches: compares their machines with the records, counts their use, notes their audit events. All
- * gateways follow every host; one at a time watches it, by a lease in the database. Each watches its part, by how many gateways there
- * are, and gives away what is more; what nobody takes for 10 s it takes all the same: others may not reach that host.
+ * Which hosts this gateway watches. To watch a host is to compare its machines with the records, count their use and
+ * write its audit events. All gateways follow every host, but only one at a time watches it, by a lease in the
+ * database. Each gateway watches its share of the hosts and gives away the others. A host that nobody watched for 10 s
+ * is taken beyond the share too: other gateways may not reach it.
  *
- *   nobody's ──its machines are known here──▶ watched, renewed every 5 s ──not renewed for 10 s, or not known any more──▶ nobody's
- *                                                                            (for the others: 15 s after the last renewal)
+ *   free ──its machines are known here──▶ watched, renewed every 5 s ──not renewed for 10 s, or no longer known──▶ free
+ *                                                                     (for other gateways: 15 s after the last renewal)
  */
 import type { Clock, Log } from "@cloche/base";
 import type { Hosts } from "../database/hosts.ts";
@@ -18,30 +19,30 @@ export interface HostWatchesDependencies {
   owner: string;
   /** Ids of the hosts whose machines are known here. */
   reachable: () => string[];
-  /** Hears of each host that is watched from here on. */
+  /** Called for each host that this gateway begins to watch. */
   onGained: (hostId: string) => void;
-  /** How many share the hosts. */
+  /** How many gateways share the hosts. */
   gateways: () => number;
   clock: Clock;
   log: Log;
 }
 
-/** Whether this gateway may act on what the host tells. */
+/** Says whether this gateway may act on the host's reports. */
 export interface Watches {
   isMine(hostId: string): boolean;
 }
 
-/** Of a gateway that has its only host for itself, or shares it with nobody who would tell it apart. */
+/** For one process: the gateway watches its only host. */
 export const watchesAll: Watches = { isMine: () => true };
 
 export class HostWatches implements Watches {
   readonly #needs: HostWatchesDependencies;
   readonly #stop = new AbortController();
-  /** Until when each is held; by the monotonic clock. */
+  /** By host, until when its watch is held; by the monotonic clock. */
   readonly #heldUntilMs = new Map<string, number>();
-  /** Since when nobody was seen to watch each; by the monotonic clock. */
+  /** By host, since when no gateway was seen to watch it; by the monotonic clock. */
   readonly #freeSinceMs = new Map<string, number>();
-  /** Watched beyond this gateway's part, since nobody else did. */
+  /** Hosts watched beyond this gateway's share, because no other gateway did. */
   readonly #unwanted = new Set<string>();
   #running: Promise<void> | undefined;
   #looking: Promise<void> | undefined;
@@ -58,7 +59,7 @@ export class HostWatches implements Watches {
     this.#running = this.#regularly();
   }
 
-  /** Others may watch from here on. */
+  /** Gives all hosts away, so that other gateways can watch them at once. */
   async close(): Promise<void> {
     const { hosts, owner, log } = this.#needs;
     this.#stop.abort(new Error("the gateway is closing"));
@@ -78,7 +79,7 @@ export class HostWatches implements Watches {
     }
   }
 
-  /** Renews what is watched, and takes what nobody watches. */
+  /** Renews the watches, and takes hosts that nobody watches. */
   look(): Promise<void> {
     this.#looking ??= this.#look()
       .catch((err: unknown) => {
@@ -120,7 +121,10 @@ export class HostWatches implements Watches {
     return Math.ceil(hosts / Math.max(1, this.#needs.gateways()));
   }
 
-  /** Those that it goes on with, and those that it gives away: they cannot be reached, or are well beyond its part. */
+  /**
+   * Splits the watched hosts into those to keep and those to give away: out of reach, or well beyond this gateway's
+   * share.
+   */
   #parted(renewed: readonly string[], reachable: ReadonlySet<string>): [string[], string[]] {
     const most = Math.ceil(this.#partOf(reachable.size) * 1.1) + 1;
     const own: string[] = [];
@@ -133,7 +137,7 @@ export class HostWatches implements Watches {
     return [own, given];
   }
 
-  /** Of the hosts that nobody watches: as many as are missing from its part, and all that were free for long. */
+  /** The free hosts to take: as many as are missing from this gateway's share, and all that were free for long. */
   #wanted(free: readonly string[], missing: number, nowMs: number): string[] {
     const nowFree = new Set(free);
     for (const id of this.#freeSinceMs.keys()) if (!nowFree.has(id)) this.#freeSinceMs.delete(id);

@@ -1,14 +1,14 @@
 /**
- * Which host a new machine goes to. Decided over what this gateway last read, which may be 2 s old; the reservation in the
- * transaction that writes the record decides whether there is room (database/host-reservations.ts), and who is refused tries
- * another host, three in all.
+ * Which host a new machine goes to. The choice uses the hosts' rows as last read, up to 2 s old. The reservation, in
+ * the transaction that writes the record, decides whether there is room (database/host-reservations.ts); after a
+ * refusal another host is tried, three in all.
  *
  *   spread   of two hosts at random, the one that has less reserved
- *   packed   of eight at random among the first hosts that together have some room left, the fullest that stays below 85 %: the
- *            hosts behind them empty, and an autoscaler can take them away
+ *   packed   of eight at random among the first hosts that together have some room left, the fullest that stays below
+ *            85 %: the hosts behind them become empty, and an autoscaler can remove them
  *
- * Hosts that have a machine made ahead come first, then those that have the template. No choice looks at all hosts while random
- * ones fit.
+ * Preferred hosts come first, such as those with a ready machine, then hosts that have the template. No choice looks at
+ * all hosts while random hosts fit.
  */
 import type { RandomBytes } from "@cloche/protocol";
 import { NoRoom } from "../database/host-reservations.ts";
@@ -27,9 +27,9 @@ export interface Need {
   /** Empty: the host's default. */
   runtime: string;
   template?: string;
-  /** Of the CPU that its memory was saved on; default: any. */
+  /** Class of the CPU that the memory was saved on; default: any. */
   cpuClass?: string;
-  /** Ids of the hosts that would have it sooner than others. */
+  /** Ids of hosts to take first. */
   preferred?: Iterable<string>;
 }
 
@@ -40,15 +40,15 @@ export interface PlacementDependencies {
   fleet: Pick<Fleet, "isCluster" | "ids" | "rows" | "having">;
   strategy: PlacementStrategy;
   randomBytes: RandomBytes;
-  /** Hears of each machine that no host had room for. */
+  /** Called for each machine that no host had room for. */
   onRefused: () => void;
 }
 
-/** Made once for each reading of the rows. */
+/** The open hosts, sorted out once after each read of the rows. */
 interface Pool {
   rows: ReadonlyMap<string, HostRecord>;
   open: readonly HostRecord[];
-  /** The first of them, which are packed. */
+  /** The first open hosts, which `packed` fills. */
   prefix: readonly HostRecord[];
   prefixIds: ReadonlySet<string>;
 }
@@ -62,8 +62,8 @@ export class Placement {
   }
 
   /**
-   * Does `body`, which writes a record with a host that it chose, again with other hosts while it throws NoRoom. Throws
-   * `unavailable` after three, or when none is left.
+   * Runs `body`, which chooses a host and writes a record with it; again with other hosts while it throws NoRoom.
+   * Throws NoRoom (`unavailable`) after three hosts, or when none is left.
    */
   async place<T>(body: (choose: Choose) => Promise<T>): Promise<T> {
     const tried = new Set<string>();
@@ -79,28 +79,28 @@ export class Placement {
     }
   }
 
-  /** Counts it, for an autoscaler. */
+  /** Counts the refusal, for an autoscaler. */
   refused(error: NoRoom): NoRoom {
     this.#needs.onRefused();
     return error;
   }
 
-  /** Throws NoRoom when no host but those of `except` fits. In one process: its host. */
+  /** Chooses a host outside `except`; throws NoRoom when none fits. In one process: its host. */
   choose(need: Need, except: ReadonlySet<string> = new Set()): string {
     const { fleet } = this.#needs;
     if (!fleet.isCluster) return fleet.ids()[0] ?? "";
     const pool = this.#poolNow();
     const serves = (host: HostRecord): boolean => !except.has(host.id) && hasWhat(host, need);
-    // Who was refused looks for room: what is fullest here is fuller elsewhere.
+    // After a refusal take the host with the most room: a host that is full in these rows may be fuller by now.
     const order = except.size === 0 ? most : least;
     const chosen = this.#chosen(pool, need, serves, order);
     if (chosen === undefined) throw new NoRoom("");
-    // Until the row is read again: what this gateway places meanwhile counts.
+    // Count the machine at once: the row is read again only later.
     chosen.reservedMemoryMb += need.memoryMb;
     return chosen.id;
   }
 
-  /** Whether a host has room for so much, as far as this gateway knows. Reserves nothing. */
+  /** Whether some host has room for the machine, by the rows as last read. Reserves nothing. */
   fits(need: Need): boolean {
     return this.#poolNow().open.some(
       (host) => hasWhat(host, need) && host.reservedMemoryMb + need.memoryMb <= host.capacityMemoryMb,
@@ -134,7 +134,7 @@ export class Placement {
     );
   }
 
-  /** Of the first group that has any that fits: of `count` at random, the one that is first in that order. */
+  /** From the first group with a host that fits: takes `count` hosts at random, and of these the first in `order`. */
   #first(
     groups: readonly (readonly HostRecord[])[],
     fits: (host: HostRecord) => boolean,
@@ -148,7 +148,7 @@ export class Placement {
     return undefined;
   }
 
-  /** At most so many that fit, at random. */
+  /** At most `count` hosts that fit, at random. */
   #some(hosts: readonly HostRecord[], fits: (host: HostRecord) => boolean, count: number): HostRecord[] {
     const found = new Set<HostRecord>();
     for (let look = 0; look < 4 * count && found.size < count && hosts.length > 0; look += 1) {
@@ -175,7 +175,7 @@ export class Placement {
     return this.#pool;
   }
 
-  /** Others have taken what was thought free. */
+  /** Other gateways have taken the room: treats the host as full until its row is read again. */
   #isFull(hostId: string): void {
     const row = this.#needs.fleet.rows().get(hostId);
     if (row !== undefined) row.reservedMemoryMb = Math.max(row.reservedMemoryMb, row.capacityMemoryMb);
@@ -193,7 +193,10 @@ const hasWhat = (host: HostRecord, { runtime, cpuClass }: Need): boolean =>
   (runtime === "" || host.runtimes.includes(runtime)) &&
   (cpuClass === undefined || host.cpuClass === cpuClass);
 
-/** The first hosts, by id, that together have this share of all memory left below 85 %: enough for bursts while views are old. */
+/**
+ * The first hosts, by id, that together have room below 85 % for the share `placementPackedRoom` of all memory: enough
+ * for bursts while the rows are old.
+ */
 function packedPrefix(open: readonly HostRecord[]): readonly HostRecord[] {
   const roomOf = (host: HostRecord): number =>
     Math.max(0, host.capacityMemoryMb * placementPackedShare - host.reservedMemoryMb);

@@ -1,7 +1,8 @@
 /**
- * Audit events of a cluster's hosts. Each host tells every gateway; the one that watches it notes the event, the others remember it for
- * 30 s, and whoever begins to watch the host notes what it remembers. The id of an entry is made of the event, so each is noted
- * once, whoever was first. Lost is only what a host told while no gateway followed it, beyond the thousand that it keeps.
+ * Audit events of a cluster's hosts. A host reports each event to every gateway. The gateway that watches the host
+ * writes it; the others remember it for 30 s, and a gateway that begins to watch the host writes what it remembers. An
+ * entry's id is computed from the event, so each event is written once. Events are lost only if no gateway followed the
+ * host for so long that it reported more than the thousand that it keeps.
  */
 import type { Clock } from "@cloche/base";
 import type { AuditEvent } from "@cloche/protocol/host";
@@ -14,7 +15,7 @@ export class ToldEvents {
   readonly #watches: Watches;
   readonly #note: (event: AuditEvent) => void;
   readonly #clock: Clock;
-  /** Of each host, oldest first; with when it was told, by the monotonic clock. */
+  /** By host, its recent events, oldest first, with the monotonic time of the report. */
   readonly #recent = new Map<string, { event: AuditEvent; atMs: number }[]>();
 
   constructor(watches: Watches, note: (event: AuditEvent) => void, clock: Clock) {
@@ -30,7 +31,7 @@ export class ToldEvents {
     this.#recent.set(hostId, fresh.slice(-toldEventsMax));
   }
 
-  /** The host is watched from here on. */
+  /** This gateway now watches the host: writes the events that it remembers. */
   gained(hostId: string): void {
     for (const { event } of this.#fresh(hostId)) this.#note(event);
     this.#recent.delete(hostId);
