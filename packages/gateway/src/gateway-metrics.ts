@@ -1,4 +1,4 @@
-/** What an operator can see of the gateway: sandboxes by state, operations and calls by how long they took, refusals by code. */
+/** The gateway's metrics: sandboxes by state, durations of operations and calls, refusals by code. */
 import type { Counter, Histogram, Metrics } from "@cloche/base";
 import type { Fleet } from "./hosts/fleet.ts";
 import { shareOf } from "./hosts/placement.ts";

@@ -1,10 +1,11 @@
 /**
- * The gateway, put together: database, hosts, keys and settings in; the public service, the edge's RouteService and the
- * calls of set-up out.
+ * Puts the gateway together from database, hosts, keys and settings. Provides the public service, the edge's
+ * RouteService and the calls of set-up.
  *
  *   created ──start──▶ serving (reconciles, expires, answers) ──close──▶ closed
  *
- * `close` drops operations where they are; the database carries them to the next start. Machines are not touched.
+ * `close` drops running operations; the database keeps them, and the next start continues them. Machines are not
+ * touched.
  */
 import { type Clock, type Log, Metrics } from "@cloche/base";
 import {
@@ -79,7 +80,9 @@ export interface GatewayConfig {
   placement?: PlacementStrategy;
 }
 
-/** One host, called in memory, or those of the table `hosts`, each at its address: then `owner` must be there too. */
+/**
+ * One host, called in memory; or the hosts of the table `hosts`, each called at its address, which also needs `owner`.
+ */
 export type GatewayHosts =
   | { host: HostClient; hosts?: undefined }
   | { host?: undefined; hosts: HostConnector };
@@ -95,16 +98,19 @@ export interface GatewayParts {
   log: Log;
   randomBytes: RandomBytes;
   /**
-   * Where several gateways share the database: names this process among them, another name at every start. Default: it is alone,
-   * and what it finds under way is its own to go on with.
+   * Names this process among several gateways of the database; a new name at every start. Default: the gateway is
+   * alone, and continues every operation that it finds.
    */
   owner?: string;
-  /** Where the gateway tells of itself; default: nowhere that anybody looks. */
+  /** Receives the gateway's metrics; default: they are not exposed. */
   metrics?: Metrics;
 }
 
 export interface Gateway {
-  /** Begins to follow the host, to continue what a crash left, and to delete what is due. Must come before the first request. */
+  /**
+   * Begins to follow the hosts, to continue interrupted operations and to end expired sandboxes. Call it before the
+   * first request.
+   */
   start(): Promise<void>;
   readonly handler: GatewayHandler;
   /** Serves the handler on HTTP/1.1 and HTTP/2 without TLS. Port 0: any free one. */
@@ -112,8 +118,8 @@ export interface Gateway {
   /** Implementation of cloche.edge.v1.RouteService, for a router in memory or behind mutual TLS. */
   readonly routeService: ServiceImpl<typeof RouteService>;
   /**
-   * Implementation of cloche.host.v1.HostStorageService, behind mutual TLS. `hostOf`: the host of the caller's certificate;
-   * undefined: the caller is none.
+   * Implementation of cloche.host.v1.HostStorageService, behind mutual TLS. `hostOf`: the host of the caller's
+   * certificate; undefined: the caller is no host.
    */
   storageService(
     hostOf: (context: HandlerContext) => string | undefined,
@@ -123,29 +129,36 @@ export interface Gateway {
   rotateKeys(keys: readonly SigningKey[]): Promise<void>;
   teams(): Promise<Team[]>;
   addTeam(name: string): Promise<Team>;
-  /** The secret is in the answer only. `expiresInSeconds` 0: never. `secret`: one that is out already, to be good again. */
+  /**
+   * Only the answer has the secret. `expiresInSeconds` 0: never. `secret`: a secret that was given out before, to
+   * accept again.
+   */
   createApiKey(
     teamId: string,
     name: string,
     expiresInSeconds?: number,
     secret?: string,
   ): Promise<CreatedApiKey>;
-  /** Whether calls with this secret are let in; `unknown` where the database has never had it. */
+  /** Whether calls with this secret are accepted; `unknown`: the database has never had it. */
   apiKeyState(secret: string): Promise<"good" | "refused" | "unknown">;
   /** Throws a ClocheError naming what is not ready. */
   ready(): Promise<void>;
-  /** From here on it is not ready and each answer ends its connection; calls are answered still. */
+  /** From now on the gateway is not ready, and each answer ends its connection. Calls are still answered. */
   drain(): void;
-  /** Resolves when the records agree with the host as far as one look could bring it; for set-up and tests. */
+  /** Resolves when the running comparisons of records and machines are done; for set-up and tests. */
   settled(): Promise<void>;
-  /** Ends it. Before, it takes no new connections, and answers calls on those that were used less than `idleMs` ago (default 0). */
+  /**
+   * Closes the gateway. First takes no new connections, and answers calls on those that were used less than `idleMs`
+   * ago (default 0).
+   */
   close(idleMs?: number): Promise<void>;
 }
 
-/** Of every create: made once, for each error takes a stack. */
+/** Ends the wait for the edges. Created once, because creating an error captures a stack. */
 const isDelivered = new Error("the edges know the routes");
 
-// oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order: a cut would only pass them along
+// oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order: a cut would only pass them
+// along
 export function createGateway(options: GatewayOptions): Gateway {
   const { database, clock, log, randomBytes, config } = options;
   const nowMs = (): number => clock.nowMs();
@@ -269,7 +282,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     await database.ping();
     const silent = fleet.isCluster ? "no host has" : "the host has not";
     hasServed ||= fleet.isSynced;
-    // Of a cluster whose hosts are all away, the gateway still answers all that needs none.
+    // While all hosts of a cluster are away, the gateway still answers calls that need no host.
     if (!(fleet.isCluster ? hasServed : fleet.isSynced))
       throw new ClocheError("unavailable", `${silent} told of its machines yet`);
   }
@@ -281,10 +294,12 @@ export function createGateway(options: GatewayOptions): Gateway {
     enough.abort(isDelivered);
   }
 
-  /** A machine that is about to doze may once every edge knows: from then on they rouse it before they send anything. */
+  /**
+   * Lets a machine doze once every edge knows of it: from then on edges rouse the machine before they send anything.
+   */
   function mayDoze(sandboxId: string, host: string): void {
     const doze = fleet.machine(sandboxId, host)?.doze ?? 0;
-    // In a cluster the host decides: its relay rouses.
+    // In a cluster the host decides alone, because its relay rouses the machine.
     if (doze % 2 === 0 || fleet.isCluster) return;
     const context = { signal: closed.signal, requestId: "" };
     void table

@@ -1,15 +1,16 @@
 /**
- * How fast an API key may call, and how many calls of a team may be under way at once. Owns counters in memory, of one
- * gateway; of several each allows its part, so that the limits hold over all (gateway-count.ts). What comes too fast is answered 429 with Retry-After.
+ * Limits how fast an API key may call, and how many calls of a team may run at once. Keeps counters in memory, for one
+ * gateway. Each of several gateways allows its share, so that the limits hold over all (gateway-count.ts). A call
+ * beyond the limit is answered 429 with Retry-After.
  */
 import { type Clock, RateLimit } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { Caller } from "../lifecycle/audit-log.ts";
 
 export interface CallLimitSettings {
-  /** Sustained, per API key; a burst may be five seconds' worth. 0: no limit. */
+  /** Sustained rate of each API key; a burst may use five seconds' worth at once. 0: no limit. */
   callsPerSecond: number;
-  /** Under way at once, per team. 0: no limit. */
+  /** Calls of a team that run at once. 0: no limit. */
   concurrentCalls: number;
 }
 
@@ -21,7 +22,7 @@ export class CallLimits {
   readonly #underWay = new Map<string, number>();
   readonly #gateways: () => number;
 
-  /** `gateways`: how many there are. */
+  /** `gateways`: how many gateways share the limits. */
   constructor(settings: CallLimitSettings, clock: Pick<Clock, "monotonicMs">, gateways = () => 1) {
     this.#settings = settings;
     this.#gateways = gateways;
@@ -33,11 +34,11 @@ export class CallLimits {
     });
   }
 
-  /** Counts a call; what it answers must be called once when the call is over. Throws `resource_exhausted`. */
+  /** Counts a call. The returned function must be called once when the call is over. Throws `resource_exhausted`. */
   enter({ actor, teamId }: Caller): () => void {
     const { callsPerSecond, concurrentCalls } = this.#settings;
     const gateways = this.#gateways();
-    // Each call counts for those that the other gateways may be answering.
+    // Each call also counts for the calls that the other gateways may be answering.
     const waitSeconds = this.#rate.take(actor, gateways);
     if (waitSeconds > 0)
       throw tooMany(`API key ${actor} calls too fast; at most ${callsPerSecond} calls a second`, waitSeconds);

@@ -31,7 +31,7 @@ export function parseCorsOrigins(setting: string): CorsOrigins {
     .filter((origin) => origin !== "");
 }
 
-/** Sets the headers an allowed origin needs. True when the request was a preflight and is answered. */
+/** Sets the headers that an allowed origin needs. True: the request was a preflight and has been answered. */
 export function answerCors(
   request: IncomingMessage,
   response: ServerResponse,

@@ -1,9 +1,12 @@
-/** The boundary: our errors as Connect's, and the one error shape for what Connect would answer without a body. */
+/** The boundary to Connect: turns our errors into Connect's, and Connect's messages into ours. */
 import { ClocheError } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import { ConnectError } from "@connectrpc/connect";
 
-/** The error as Connect sends it: HTTP status, code and message by Connect's own mapping (spec/contract.md, Both surfaces). */
+/**
+ * The error as Connect sends it: HTTP status, code and message by Connect's own mapping (spec/contract.md, Both
+ * surfaces).
+ */
 export function connectErrorFrom(error: ClocheError): ConnectError {
   const headers: Record<string, string> = {};
   if (error.code === "unauthenticated") headers["www-authenticate"] = "Bearer";
@@ -11,7 +14,7 @@ export function connectErrorFrom(error: ClocheError): ConnectError {
   return new ConnectError(error.message, connectCodes[error.code], headers, undefined, error.cause);
 }
 
-/** `body` for a service without interceptors: whatever it throws is thrown as Connect's error. */
+/** Runs a method of a service without interceptors: turns all that `body` throws into Connect's errors. */
 export async function answering<T>(body: () => Promise<T>): Promise<T> {
   try {
     return await body();
@@ -21,8 +24,8 @@ export async function answering<T>(body: () => Promise<T>): Promise<T> {
 }
 
 /**
- * Connect names a field that cannot be read by its full path and itself by its parts. Ours begins with the field as the
- * caller wrote it: `cpus: expected number (float64), got "many"`.
+ * Connect's message names the full path of a field that it cannot read. Ours begins with the field as the caller wrote
+ * it: `cpus: expected number (float64), got "many"`.
  */
 export function plainMessage(message: string): string {
   const field = /^cannot decode field [\w.]+\.(\w+) from JSON: ([^]*)$/.exec(message);

@@ -1,7 +1,8 @@
 /**
- * How many gateways serve from this database, so that limits of a team hold over all of them: each takes its part. Looked at
- * every 5 s; while the database is away the last count holds. One that starts counts itself before its first call, and the
- * others know of it within 5 s: so long two may allow more together than one would. One that died counts for 15 s more.
+ * Counts the gateways of this database, so that limits of a team hold over all of them: each allows its share. Counted
+ * every 5 s; while the database is away the last count is used. A gateway that starts counts itself before its first
+ * call, and the others know of it within 5 s; until then they may allow more together than the limit. A gateway that
+ * died counts for 15 s more.
  */
 import { type Clock, type Log, regularly } from "@cloche/base";
 import type { Gateways } from "../database/gateways.ts";

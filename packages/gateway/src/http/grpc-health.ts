@@ -1,4 +1,4 @@
-/** gRPC's health protocol: what `/readyz` says, for load balancers and orchestrators that ask by gRPC. No API key. */
+/** gRPC's health protocol: the same as `/readyz`, for load balancers and orchestrators that ask by gRPC. No API key. */
 import type { Clock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { Health, HealthCheckResponse_ServingStatus as Status } from "@cloche/protocol/grpc-health";
@@ -7,7 +7,7 @@ import { gatewayLimits } from "../limits.ts";
 import { connectErrorFrom } from "./errors.ts";
 
 export interface HealthNeeds {
-  /** Throws where the gateway cannot serve. */
+  /** Throws when the gateway cannot serve. */
   ready: () => Promise<void>;
   clock: Clock;
   /** Names of services that calls may ask for; the empty name is the whole server. */

@@ -1,4 +1,7 @@
-/** gRPC's server reflection from the descriptors in the generated code: grpcurl and its like need no proto files. No API key. */
+/**
+ * gRPC's server reflection, from the descriptors in the generated code, so that tools such as grpcurl need no proto
+ * files. No API key.
+ */
 import {
   createRegistry,
   type DescFile,
@@ -104,7 +107,7 @@ function fileOfSymbol(registry: Registry, name: string): DescFile | undefined {
   }
 }
 
-/** What comes in until the signal aborts: a client that keeps its stream open does not hold up the gateway's end. */
+/** The requests of `source` until the signal aborts, so that an open stream does not delay the gateway's end. */
 async function* until<T>(signal: AbortSignal, source: AsyncIterable<T>): AsyncGenerator<T> {
   const iterator = source[Symbol.asyncIterator]();
   const aborted = Promise.withResolvers<IteratorResult<T>>();

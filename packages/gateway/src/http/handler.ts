@@ -1,7 +1,7 @@
 /**
- * One request of the gateway, from Node's pair to Connect's universal handlers and back. Adds what Connect leaves out: request
- * ids, cross-origin rules, health, the alias of the package, and a body in the one error shape wherever Connect answers
- * with none.
+ * Handles one request of the gateway, from Node's request and response to Connect's universal handlers and back. Adds
+ * what Connect does not have: request ids, cross-origin rules, health, the alias of the package, and an error body
+ * where Connect answers without one.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { constants, type Http2ServerResponse } from "node:http2";
@@ -35,7 +35,7 @@ export interface HandlerDependencies {
   corsOrigins: CorsOrigins;
   /** Throws a ClocheError naming what is not ready. */
   ready: () => Promise<void>;
-  /** Ends the streams of those who watch. */
+  /** Ends open streams, such as watches of health. */
   stopping: AbortSignal;
   metrics: Pick<GatewayMetrics, "calls" | "errors">;
   clock: Clock;
@@ -63,14 +63,14 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
   };
   const shared = {
     acceptCompression: [compressionGzip, compressionBrotli],
-    // To pack one sandbox with its token takes longer than to send it; a list is packed.
+    // Compressing one sandbox with its token takes longer than sending it; lists are compressed.
     compressMinBytes: 8 * 1_024,
     interceptors: [errorsAsConnect(logged)],
   };
   const router = createConnectRouter({
     ...shared,
     jsonOptions: gatewayJsonOptions,
-    // For what a compressed body unpacks to; checkedBody bounds what comes in.
+    // Bounds the unpacked body; checkedBody bounds the body as sent.
     readMaxBytes: limits.gatewayBodyBytes,
     async requestGate(context) {
       try {
@@ -179,7 +179,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       method: "POST",
       url: `http://gateway${handler.requestPath}`,
       header: webHeaders(request),
-      // A stream is read as it comes, by Connect, which bounds each message.
+      // Connect reads a stream as it comes, and bounds each message.
       body: isStream ? request : checkedBody(request, isPlainJson, handler.method.input),
       signal: gone.signal,
       contextValues: createContextValues().set(requestIdKey, requestId).set(callKey, underWay),
@@ -189,7 +189,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     if (isUnary) await sendUnary(request, response, answered);
     else {
       if (isStream) endWithAnswer(response);
-      // Connect's own promise is not kept after the last byte.
+      // Connect's own promise may not resolve after the last byte.
       await Promise.race([universalResponseToNodeResponse(answered, response), closed]);
     }
   }
@@ -214,13 +214,13 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
   }
 }
 
-/** Of every answer: made once, for each error takes a stack. */
+/** The abort reason of every call. Created once, because creating an error captures a stack. */
 const isClosed = new Error("the connection of the call is closed");
 
-/** The rest of what a client may still send is not waited for once it has the whole answer. */
+/** Closes the stream after the whole answer, without waiting for what the client may still send. */
 function endWithAnswer(response: ServerResponse): void {
   const { stream } = response as unknown as Http2ServerResponse;
-  // Not before the trailers are on their way: a stream that is closed drops them.
+  // Only after the trailers are sent: a closed stream drops them.
   const close = (): void => {
     if (!stream.readableEnded) stream.close(constants.NGHTTP2_NO_ERROR);
   };
@@ -232,7 +232,7 @@ function isCompressed(request: IncomingMessage): boolean {
   return encoding !== undefined && encoding !== "identity";
 }
 
-/** Turns what a method throws into Connect's error; what is not ours is logged and answered as internal. */
+/** Turns what a method throws into Connect's error; an unknown error is logged and answered as internal. */
 function errorsAsConnect(logged: (thrown: unknown, requestId: string) => ClocheError): Interceptor {
   return (next) => async (request) => {
     try {
@@ -259,7 +259,7 @@ async function sendUnary(
   });
   if (answered.status >= 400) response.setHeader("content-type", "application/json");
   response.setHeader("content-length", body.byteLength);
-  // The rest of a body that is too large is not read: the connection cannot be used again.
+  // The rest of an unread body stays on the connection, which cannot be used again.
   if (!request.complete && request.httpVersionMajor === 1) response.setHeader("connection", "close");
   response.writeHead(answered.status);
   response.end(body);
@@ -282,7 +282,7 @@ const errorBody = (code: ErrorCode, message: string): Uint8Array =>
 function webHeaders(request: IncomingMessage): Headers {
   const headers = new Headers();
   for (const [name, value] of Object.entries(request.headers)) {
-    // checkedBody looked at the length; Connect would compare it with a body that an empty message may have replaced.
+    // checkedBody has checked the length. Connect would compare it with the body, which may be `{}` instead of nothing.
     if (name.startsWith(":") || name === "content-length" || value === undefined) continue;
     for (const one of Array.isArray(value) ? value : [value]) headers.append(name, one);
   }
@@ -303,7 +303,7 @@ function refusePath(response: ServerResponse, path: string, ownPath: string): vo
 
 const shortened = (text: string): string => (text.length > 200 ? `${text.slice(0, 200)}…` : text);
 
-/** Answers before the body was read: the connection closes, so that the rest need not be. */
+/** Answers before the body was read; an HTTP/1.1 connection then closes, so that the body need not be read. */
 function refuseRequest(response: ServerResponse, status: number, code: ErrorCode, message: string): void {
   sendPlainError(response, status, new ClocheError(code, message));
 }

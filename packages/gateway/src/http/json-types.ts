@@ -1,18 +1,19 @@
 /**
- * The types of a JSON request. Protobuf's JSON takes a string for a number and a number for an enum, and drops the name of an
- * enum that it does not know, which would widen a filter. The contract has wrong types refused (spec/contract.md, Both surfaces).
+ * Checks the types of a JSON request. Protobuf's JSON accepts a string for a number and a number for an enum, and drops
+ * an unknown name of an enum, which would widen a filter. By the contract, wrong types are refused (spec/contract.md,
+ * Both surfaces).
  */
 import { type DescEnum, type DescField, type DescMessage, ScalarType } from "@bufbuild/protobuf";
 import { ClocheError } from "@cloche/protocol";
 import { refuse } from "../rpc/fields.ts";
 
-/** By the names that protobuf's own refusals have. */
+/** Number types, with their names in protobuf's own refusals. */
 const numbers = new Map([
   [ScalarType.UINT32, "uint32"],
   [ScalarType.DOUBLE, "float64"],
 ]);
 
-/** Throws `invalid_argument` naming the field. What protobuf refuses itself is left to it. */
+/** Throws `invalid_argument` naming the field. Does not check what protobuf itself refuses. */
 export function checkJsonTypes(message: DescMessage, body: object, at = ""): void {
   const given = body as Readonly<Record<string, unknown>>;
   for (const field of message.fields) {

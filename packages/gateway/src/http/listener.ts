@@ -1,6 +1,6 @@
 /**
- * The gateway's port: HTTP/1.1 and HTTP/2 without TLS on one port, told apart by the first bytes (gRPC clients begin with
- * HTTP/2's preface). Owns the sockets; nothing survives it.
+ * The gateway's port: HTTP/1.1 and HTTP/2 without TLS, distinguished by the first bytes (gRPC clients begin with
+ * HTTP/2's preface). Owns the sockets; keeps nothing that survives a crash.
  */
 import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from "node:http";
 import { createServer as createHttp2, type ServerHttp2Session } from "node:http2";
@@ -12,13 +12,15 @@ import { gatewayLimits } from "../limits.ts";
 import type { GatewayHandler } from "./handler.ts";
 
 export interface Listener {
-  /** The port it listens on: of use where 0 was asked for. */
+  /** The port that it listens on; useful when port 0 was asked for. */
   port: number;
-  /** From here on each answer ends its connection. */
+  /** From now on each answer ends its connection. */
   drain(): void;
-  /** Takes no new connections; resolves when no client of a kept one is about to call, in `idleMs` at most. */
+  /**
+   * Takes no new connections; resolves when no client of an open connection is about to call, after `idleMs` at most.
+   */
   quiet(idleMs: number): Promise<void>;
-  /** Stops listening, lets what runs finish for a short while, then closes. */
+  /** Stops listening, gives running calls a short time to finish, then closes all connections. */
   close(): Promise<void>;
 }
 
@@ -33,14 +35,14 @@ export async function listen(handler: GatewayHandler, host: string, port: number
       headersTimeout: limits.headersTimeoutMs,
       requestTimeout: limits.headersTimeoutMs * 2,
       keepAliveTimeout: limits.idleConnectionMs,
-      // Missing Host headers are answered by us, or rather not minded.
+      // A request without a Host header is accepted.
       requireHostHeader: false,
     },
     handler,
   );
   http1.maxHeadersCount = limits.headerCount;
   http1.on("clientError", answerClientError);
-  // It never listens itself; this begins its watch over connections that are slow or idle.
+  // This server never listens itself; the event starts its checks for slow and idle connections.
   http1.emit("listening");
   const http2 = createHttp2({ maxHeaderListPairs: limits.headerCount }, (request, response) => {
     handler(request as unknown as IncomingMessage, response as unknown as ServerResponse);
@@ -77,7 +79,7 @@ export async function listen(handler: GatewayHandler, host: string, port: number
     },
     async close() {
       const ended = stop();
-      // http1 itself never listened, but knows which of its connections are idle; those that wait for a first byte it does not.
+      // http1 never listened, but knows its idle connections. It does not know connections that have sent no byte yet.
       http1.closeIdleConnections();
       for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
       for (const session of sessions) session.close();
@@ -106,14 +108,16 @@ function tellApart(socket: Socket, toHttp1: () => void, toHttp2: () => void): vo
     const isHttp2 = chunk.subarray(0, http2Preface.length).toString("latin1") === http2Preface;
     if (isHttp2) toHttp2();
     else toHttp1();
-    // Both servers listen now; the bytes read are the first they get.
+    // The server has its listeners on the socket now; the bytes put back are the first that it gets.
     process.nextTick(() => socket.resume());
   });
 }
 
 const headersTooMany = `the request has more than ${limits.headerCount} headers or ${limits.headerBytes} bytes of them`;
 
-/** What Node's parser refuses never reaches the handler: answered here in the one error shape. */
+/**
+ * Answers requests that Node's parser refuses, which never reach the handler, with an error body of the usual shape.
+ */
 function answerClientError(error: NodeJS.ErrnoException, socket: import("node:stream").Duplex): void {
   if (error.code === "ECONNRESET" || !socket.writable) return void socket.destroy();
   const [status, reason, code, message] =

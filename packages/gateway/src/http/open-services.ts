@@ -14,7 +14,7 @@ import { gatewayLimits } from "../limits.ts";
 import { grpcHealth, type HealthNeeds } from "./grpc-health.ts";
 import { grpcReflection } from "./grpc-reflection.ts";
 
-/** What is to be done when a call that was let in is over. */
+/** `leave` is called when an accepted call is over. */
 export interface CallUnderWay {
   leave: () => void;
 }
@@ -23,10 +23,10 @@ export const callKey = createContextKey<CallUnderWay>(
   { description: "the call under way" },
 );
 
-/** What teams call. */
+/** The services that teams call. */
 export const teamServices = [SandboxService, ApiKeyService];
 
-// The older name of reflection, which many clients ask for still; its messages are the same.
+// The older name of reflection, which many clients still use; its messages are the same.
 const olderReflection = "/grpc.reflection.v1alpha.";
 const reflection = "/grpc.reflection.v1.";
 

@@ -2,10 +2,13 @@ import { brotliDecompressSync, gunzipSync } from "node:zlib";
 import { type DescMessage, fromBinary } from "@bufbuild/protobuf";
 import { ClocheError, limits } from "@cloche/protocol";
 
-/** Of gRPC's frame before each message: one byte of flags, four of length. */
+/** Bytes of gRPC's frame before each message: one of flags, four of length. */
 const prefixBytes = 5;
 
-/** What a content type says of its body: one message of protobuf, or gRPC's frames of them; undefined: something else. */
+/**
+ * The form of a body by its content type: one protobuf message, or gRPC's frames of messages; undefined: something
+ * else.
+ */
 function formOf(contentType: string): "message" | "frames" | undefined {
   const [type = ""] = contentType.toLowerCase().split(";", 1);
   if (type.trim() === "application/proto") return "message";
@@ -13,8 +16,9 @@ function formOf(contentType: string): "message" | "frames" | undefined {
 }
 
 /**
- * Refuses a body in protobuf that is none, and one whose compression is broken (400): Connect would answer these as errors of
- * its own making (500). What cannot be looked into (an unknown compression, a frame cut short) is left to Connect.
+ * Refuses a body that is not valid protobuf or whose compression is broken (400), which Connect would answer as
+ * internal errors (500). Bodies that cannot be checked here (unknown compression, incomplete frame) are left to
+ * Connect.
  */
 export function checkProto(
   body: Buffer,

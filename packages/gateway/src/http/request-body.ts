@@ -1,6 +1,6 @@
 /**
- * The body of a gateway call, checked before Connect parses it: its size, that JSON is JSON of the right types and
- * protobuf is protobuf.
+ * Checks the body of a gateway call before Connect parses it: its size, and that it is valid JSON with the right types,
+ * or valid protobuf.
  */
 import type { IncomingMessage } from "node:http";
 import type { DescMessage } from "@bufbuild/protobuf";
@@ -19,7 +19,7 @@ export async function* checkedBody(
   try {
     body = await readAll(request);
     if (isPlainJson) {
-      // Connect wants a message: no body at all is the empty one, as on the data plane.
+      // Connect needs a message: an empty body counts as the empty message, as on the data plane.
       if (body.length === 0) body = Buffer.from("{}");
       checkJson(body, input);
     } else {

@@ -3,9 +3,9 @@ import { createHmac } from "node:crypto";
 const word = "cloche file links 1";
 
 /**
- * The key that signs the links to one sandbox's files. It is made of the installation's secret and the sandbox's id, so it is the same
- * for as long as the sandbox lives, through suspend, resume and restore, and another one for each of its forks. Edges get it with the
- * route; no host and nothing inside a sandbox has it.
+ * The key that signs links to a sandbox's files. It is derived from the installation's secret and the sandbox's id, so
+ * it stays the same through suspend, resume and restore, and each fork has another key. Edges get it with the route; no
+ * host and nothing inside a sandbox has it.
  */
 export class LinkKeys {
   static readonly secretBytes = 32;

@@ -64,7 +64,7 @@ export function routeService(needs: RouteServiceDependencies): ServiceImpl<typeo
         const { sandboxId } = request;
         const call = { signal: context.signal, requestId: requestIdOf(context) };
         const hostId = table.get(sandboxId)?.hostId;
-        // Harmless for one that is unknown.
+        // An unknown sandbox is ignored.
         if (hostId !== undefined) await needs.fleet.calls(hostId).rouse(sandboxId, call);
         return {};
       }),

@@ -1,7 +1,7 @@
 /**
- * What every edge must know: where each sandbox's agent is and whether it may be asked. Kept in memory, made from records and
- * machines, told to each watcher as it changes. A watcher that reads slowly gets the newest route of each sandbox, not each
- * step on the way, so its memory is bounded by the number of sandboxes.
+ * The routes for edges: where each sandbox's agent is, and whether requests may be sent to it. The table is kept in
+ * memory, made from records and machines, and each change is sent to each watcher. A watcher that reads slowly gets
+ * only the newest route of each sandbox, so its memory is bounded by the number of sandboxes.
  */
 import { create, equals } from "@bufbuild/protobuf";
 import { allPorts, type PublicPorts, type SandboxState } from "@cloche/protocol";
@@ -10,7 +10,7 @@ import { MachinePhase } from "@cloche/protocol/host";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 
-/** What a route needs of the record. */
+/** The parts of a record that its route needs. */
 interface Listed {
   teamId: string;
   state: SandboxState;
@@ -26,7 +26,7 @@ export type RouteChange =
   | { kind: "remove"; sandboxId: string }
   | { kind: "keys" };
 
-/** Where machines are. In a cluster edges reach agents through a relay on the host, which rouses those that doze. */
+/** Where machines are. In a cluster edges reach agents through a relay on the host, which rouses dozing machines. */
 export type RouteHosts = Pick<Fleet, "machine" | "addressOf" | "isCluster">;
 
 export class RouteTable {
@@ -38,7 +38,7 @@ export class RouteTable {
   readonly #routes = new Map<string, Route>();
   readonly #watchers = new Set<RouteWatcher>();
 
-  /** `linkKeyOf`: what signs the links to a sandbox's files. */
+  /** `linkKeyOf`: the key that signs links to a sandbox's files. */
   constructor(hosts: RouteHosts, linkKeyOf: (sandboxId: string) => Uint8Array) {
     this.#hosts = hosts;
     this.#linkKeyOf = linkKeyOf;
@@ -62,19 +62,19 @@ export class RouteTable {
     const known = this.#listed.get(sandboxId);
     if (known !== undefined && known.generation > record.generation) return;
     const { teamId, state, hostId, publicPorts, generation } = record;
-    // Requests wait for what the service moves.
+    // Requests wait for a sandbox that is being moved.
     const autoResume = record.autoResume || record.isMoving;
     const linkKey = known?.linkKey ?? this.#linkKeyOf(sandboxId);
     this.#list(sandboxId, { teamId, state, hostId, autoResume, publicPorts, generation, linkKey });
     this.machineChanged(sandboxId);
   }
 
-  /** Of every team, those that there are. */
+  /** How many sandboxes there are in each state, of all teams. */
   countByState(): ReadonlyMap<SandboxState, number> {
     return this.#counts;
   }
 
-  /** Ids of all records that are known. */
+  /** Ids of all known records. */
   ids(): IterableIterator<string> {
     return this.#listed.keys();
   }
@@ -89,7 +89,7 @@ export class RouteTable {
     this.#tell({ kind: "set", route });
   }
 
-  /** All machines of the host are known anew, or it is somewhere else. */
+  /** The host's machines were listed anew, or its row has changed. */
   hostChanged(hostId: string): void {
     for (const sandboxId of this.#ofHost.get(hostId) ?? []) this.machineChanged(sandboxId);
   }
@@ -120,7 +120,7 @@ export class RouteTable {
     this.#tell({ kind: "keys" });
   }
 
-  /** Every change from now on, until `signal` aborts. */
+  /** Yields every change from now on, until `signal` aborts. */
   watch(signal: AbortSignal): RouteWatcher {
     const watcher = new RouteWatcher();
     this.#watchers.add(watcher);
@@ -133,7 +133,7 @@ export class RouteTable {
     return watcher;
   }
 
-  /** Resolves when every watcher has taken what was told so far. */
+  /** Resolves when every watcher has taken all changes until now. */
   async delivered(): Promise<void> {
     await Promise.all([...this.#watchers].map((watcher) => watcher.drained()));
   }
@@ -157,7 +157,7 @@ function routeOf(sandboxId: string, listed: Listed, hosts: RouteHosts): Route {
     autoResume: listed.autoResume,
     publicPorts: listed.publicPorts.filter((port) => port !== allPorts),
     allPortsPublic: listed.publicPorts.some((port) => port === allPorts),
-    // RUNNING without a machine that runs lasts only until the reconciler has looked.
+    // RUNNING without a running machine lasts only until the reconciler has compared them.
     busy: machine?.busy === true || (listed.state === "SANDBOX_STATE_RUNNING" && !runs),
     epoch: machine?.epoch ?? 0n,
     doze: hosts.isCluster ? 0 : (machine?.doze ?? 0),
@@ -166,7 +166,7 @@ function routeOf(sandboxId: string, listed: Listed, hosts: RouteHosts): Route {
   });
 }
 
-/** One edge's stream: the newest change per sandbox, in the order they came. */
+/** One edge's stream: the newest change of each sandbox, in the order of the changes. */
 export class RouteWatcher implements AsyncIterableIterator<RouteChange> {
   readonly #pending = new Map<string, RouteChange>();
   #wake: (() => void) | undefined;
@@ -188,7 +188,7 @@ export class RouteWatcher implements AsyncIterableIterator<RouteChange> {
     this.#release();
   }
 
-  /** Resolves when the reader came back for more after the last change: it has then handled all before. */
+  /** Resolves when the reader asks for more after the last change, and so has handled all changes before. */
   drained(): Promise<void> {
     if (this.#isClosed || (this.#pending.size === 0 && this.#isWaiting)) return Promise.resolve();
     return new Promise((resolve) => this.#drained.push(resolve));

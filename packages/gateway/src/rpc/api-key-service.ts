@@ -33,14 +33,14 @@ const secretStart = "cloche_";
 const prefixLength = secretStart.length + 6;
 const secretBytes = 32;
 
-/** Whether it looks like a secret of ours. */
+/** Whether the text has the form of an API key's secret. */
 export const isApiKeySecret = (text: string): boolean =>
   text.startsWith(secretStart) && /^[\w-]{43}$/.test(text.slice(secretStart.length));
 
 export const newApiKeySecret = (randomBytes: RandomBytes): string =>
   secretStart + Buffer.from(randomBytes(secretBytes)).toString("base64url");
 
-/** `expiresInSeconds` 0: never. The name is generated when empty, and so is the secret when there is none. */
+/** `expiresInSeconds` 0: never. An empty name is generated, and so is a missing secret. */
 export async function createApiKey(
   needs: ApiKeyDependencies,
   caller: Caller,

@@ -18,7 +18,7 @@ export function callerOf(context: Pick<HandlerContext, "values">): Caller {
 
 export const secretHash = (secret: string): string => createHash("sha256").update(secret).digest("hex");
 
-/** Finds the team behind an API key. Asks the database every time, so that a revocation counts at once everywhere. */
+/** Finds the team of an API key. Asks the database each time, so that a revocation takes effect at once everywhere. */
 export class Authenticator {
   readonly #apiKeys: Database["apiKeys"];
   readonly #clock: Pick<Clock, "nowMs">;
@@ -53,7 +53,7 @@ export class Authenticator {
     return { teamId: key.teamId, actor: key.id, requestId };
   }
 
-  /** Notes the use, to the minute, off the caller's path. */
+  /** Notes the use of the key, to the minute, without making the caller wait. */
   #touch(keyId: string, nowMs: number): void {
     const last = this.#touchedAtMs.get(keyId);
     if (last !== undefined && nowMs - last < gatewayLimits.apiKeyTouchMs) return;

@@ -1,4 +1,6 @@
-/** From a create or fork request to the settled fields of the new sandbox: defaults, limits, checkpoint, runtime, template. */
+/**
+ * Turns a create or fork request into the fields of the new sandbox: defaults, limits, checkpoint, runtime, template.
+ */
 import type { Clock } from "@cloche/base";
 import {
   ClocheError,
@@ -58,7 +60,7 @@ export class Creation {
     this.#randomBytes = randomBytes;
   }
 
-  /** The id may be that of a machine made ahead, to be released once the record is written (ready-machines.ts). */
+  /** The id may be that of a ready machine, which must be released once the record is written (ready-machines.ts). */
   async forCreate(
     caller: Caller,
     request: CreateSandboxRequest,
@@ -108,7 +110,7 @@ export class Creation {
       checkFits(wanted, checkpoint);
     }
     await this.#checkHostHas(wanted, request.template, call);
-    // A machine made ahead has an empty disk.
+    // A ready machine has an empty disk.
     const mayBeReady = request.checkpointId === "";
     wanted.hostId = choose({ ...wanted, preferred: mayBeReady ? this.#ready.hosts(wanted) : [] });
     const ready = mayBeReady ? await this.#ready.take(wanted.hostId, wanted) : undefined;
@@ -117,7 +119,9 @@ export class Creation {
     return wanted;
   }
 
-  /** `count` clones: with a name `name-1`, `name-2`, …; each has an id of its own, and is as `#forFork` says. */
+  /**
+   * `count` clones, each with its own id; a given name becomes `name-1`, `name-2`, …. The other fields: see `#forFork`.
+   */
   async forForks(
     caller: Caller,
     request: ForkSandboxRequest,
@@ -140,7 +144,9 @@ export class Creation {
     }));
   }
 
-  /** What the request leaves out is the source's; public ports are not inherited: what is public was marked so by its owner. */
+  /**
+   * Fields missing in the request are the source's, but public ports: they are public only where the owner marked them.
+   */
   async #forFork(
     caller: Caller,
     request: ForkSandboxRequest,
@@ -241,7 +247,7 @@ function checkFits(wanted: NewSandbox, checkpoint: HostCheckpoint): void {
       `at least ${checkpoint.diskMb}, the disk of checkpoint ${checkpoint.id}`,
     );
   }
-  // A disk that a VM has written is never mounted by the host: its file system may be hostile.
+  // The host never mounts a disk that a VM has written, because its file system may be hostile.
   if (checkpoint.runtime === "qemu" && wanted.runtime === "gvisor") {
     throw new ClocheError(
       "failed_precondition",

@@ -1,4 +1,4 @@
-/** Checks of request fields. Each refusal names the field and its value and says what would be right. */
+/** Checks of request fields. Each refusal names the field and its value, and says which values are allowed. */
 import { toJson } from "@bufbuild/protobuf";
 import { type Value, ValueSchema } from "@bufbuild/protobuf/wkt";
 import {
@@ -36,7 +36,7 @@ export function displayName(field: string, value: string): string {
 
 export function numberWithin(field: string, value: number, min: number, max: number): number {
   if (Number.isFinite(value) && value >= min && value <= max) return value;
-  // NaN and Infinity have no JSON of their own.
+  // JSON has no NaN and Infinity.
   throw refuse(field, Number.isFinite(value) ? value : String(value), `a number from ${min} to ${max}`);
 }
 
@@ -97,14 +97,14 @@ export function environment(field: string, value: Record<string, string>): Recor
   return { ...value };
 }
 
-/** A port that a program of the sandbox's owner may listen on. */
+/** A port that programs of the sandbox's owner may listen on. */
 export function userPort(field: string, value: number): number {
   const port = wholeWithin(field, value, 1, 65_535);
   if (port !== defaults.agentPort) return port;
   throw refuse(field, port, "another port: this one is the sandbox's own agent's");
 }
 
-/** Numbers, or "*" alone: every port. */
+/** Port numbers, or only "*": every port. */
 export function ports(field: string, value: readonly Value[]): PublicPorts {
   if (value.length === 1 && value[0]?.kind.case === "stringValue" && value[0].kind.value === allPorts)
     return [allPorts];
@@ -204,6 +204,6 @@ export function egress(
   };
 }
 
-/** Of a list that answers all when asked for no size: all means at most `unpagedList`, with a token for the rest. */
+/** The page size of a list that returns all when no size is given: at most `unpagedList`, with a token for the rest. */
 export const pageSizeOf = ({ pageSize }: { pageSize: number }): number =>
   pageSize === 0 ? limits.unpagedList : Math.min(pageSize, limits.pageSize);

@@ -1,4 +1,7 @@
-/** CreateSandbox and ForkSandbox with an idempotency key: the first call makes, those after it answer what that one made. */
+/**
+ * CreateSandbox and ForkSandbox with an idempotency key: the first call makes the sandboxes, and later calls return
+ * them.
+ */
 import { createHash } from "node:crypto";
 import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
 import type { Clock } from "@cloche/base";
@@ -8,13 +11,13 @@ import { KeyTaken } from "../database/idempotency-keys.ts";
 import type { CallKey } from "../lifecycle/lifecycle.ts";
 import { refuse } from "./fields.ts";
 
-/** A call whose key is taken and freed again and again gives up. */
+/** Bounds the attempts of a call whose key is taken and freed again and again. */
 const ATTEMPTS = 5;
 
 export interface KeyedWork<Answer> {
-  /** Makes the sandboxes and writes the key down with them. Throws KeyTaken when another call was faster. */
+  /** Makes the sandboxes and writes the key with them. Throws KeyTaken when another call was faster. */
   make(key: CallKey | undefined): Promise<Answer>;
-  /** The answer again, of these sandboxes; undefined: one of them is gone. */
+  /** The answer for sandboxes made before; undefined: one of them is gone. */
   again(sandboxIds: readonly string[]): Promise<Answer | undefined>;
 }
 
@@ -46,7 +49,7 @@ export class Idempotency {
       if (known.requestHash !== key.requestHash) throw usedOtherwise(key.key);
       const answer = await again(known.sandboxIds);
       if (answer !== undefined) return answer;
-      // Refused after all: then the key is free. Deleted by its owner: then it is not.
+      // If the first call was refused in the end, its key is free. If the owner deleted a sandbox, the key is not free.
       const still = await this.#keys.find(teamId, key.key, this.#clock.nowMs());
       if (still?.sandboxIds[0] === known.sandboxIds[0]) throw deletedSince(key.key, known.sandboxIds);
     }
@@ -57,7 +60,7 @@ export class Idempotency {
   }
 }
 
-/** What the request's key stands for; undefined: it has none. Fields count as they were sent, defaults not filled in. */
+/** The request's key with the hash of its fields as sent, without defaults; undefined: the request has no key. */
 export function callKey<Desc extends DescMessage>(
   method: string,
   schema: Desc,
@@ -82,7 +85,7 @@ function jsonOf<Desc extends DescMessage>(schema: Desc, message: MessageShape<De
   }
 }
 
-/** The same for maps that were sent in another order. */
+/** Sorts the entries of maps, so that their order in the request does not count. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== "object" || value === null) return value;

@@ -1,9 +1,9 @@
-/** Opaque page tokens: where the last page ended, and a mark of the filters and the order it was made with. */
+/** Opaque page tokens: where the last page ended, and a hash of the list's filters and order. */
 import { createHash } from "node:crypto";
 import { ClocheError } from "@cloche/protocol";
 import type { SandboxPosition, SandboxQuery } from "../database/sandbox-list.ts";
 
-/** What a token belongs to; with anything else it is refused. */
+/** The filters and order that a token belongs to; with others it is refused. */
 export type PageFilters = Required<Pick<SandboxQuery, "states" | "metadata" | "order" | "namePrefix">>;
 
 export function encodePageToken({ ordinal, name }: SandboxPosition, filters: PageFilters): string {
@@ -11,7 +11,7 @@ export function encodePageToken({ ordinal, name }: SandboxPosition, filters: Pag
   return Buffer.from(`${ordinal}.${markOf(filters)}.${position}`).toString("base64url");
 }
 
-/** The sandbox that the next page begins behind. Throws `invalid_argument` for what no answer gave out. */
+/** The sandbox after which the next page begins. Throws `invalid_argument` for a token that no answer contained. */
 export function decodePageToken(token: string, filters: PageFilters): SandboxPosition {
   const [, ordinal, mark, name] =
     /^(\d{1,16})\.([0-9a-f]{16})\.([^\0]*)$/su.exec(Buffer.from(token, "base64url").toString()) ?? [];

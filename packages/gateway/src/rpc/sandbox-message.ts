@@ -27,7 +27,7 @@ const stateNumbers: Record<StateName, SandboxState> = {
   SANDBOX_STATE_ERROR: SandboxState.ERROR,
 };
 
-/** The state of this number; undefined for UNSPECIFIED and numbers that name none. */
+/** The state of this number; undefined for UNSPECIFIED and unknown numbers. */
 export function stateName(number: SandboxState): StateName | undefined {
   const found = Object.entries(stateNumbers).find(([, value]) => value === number);
   return found?.[0] as StateName | undefined;
@@ -80,7 +80,7 @@ const portValue = (port: PublicPorts[number]): MessageInitShape<typeof ValueSche
   kind: port === allPorts ? { case: "stringValue", value: port } : { case: "numberValue", value: port },
 });
 
-/** `denied`: what the host counted; undefined while it has no machine of it. */
+/** `denied`: the host's counts; undefined while the host has no machine of the sandbox. */
 export function egressMessage(
   { egress }: SandboxRecord,
   denied: MachineEgress | undefined,
@@ -99,7 +99,7 @@ export function egressMessage(
   };
 }
 
-/** `metrics`: what the host measured; undefined while it has no machine of it. */
+/** `metrics`: the host's measurements; undefined while the host has no machine of the sandbox. */
 export function metricsMessage(
   metrics: MachineMetrics | undefined,
   nowMs: number,

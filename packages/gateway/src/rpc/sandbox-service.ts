@@ -73,9 +73,9 @@ export interface SandboxServiceDependencies {
   randomBytes: RandomBytes;
   domains: Domains;
   dataPlaneUrl: string;
-  /** Its hosts put suspended sandboxes into storage. */
+  /** True: hosts put suspended sandboxes into storage. */
   isCluster: boolean;
-  /** Resolves when the edges know every route that is known here, or after a short while. */
+  /** Resolves when the edges know every route of this gateway, or after a short time. */
   routesDelivered: () => Promise<void>;
 }
 
@@ -100,7 +100,9 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     return await answerOf(records, issued);
   }
 
-  /** What was made before, as it is now, with fresh tokens; undefined: one of them is gone. */
+  /**
+   * The answer for sandboxes made before, in their present states, with fresh tokens; undefined: one of them is gone.
+   */
   async function madeBefore(caller: Caller, ids: readonly string[]) {
     const records = await Promise.all(ids.map((id) => lifecycle.made(id)));
     const there = records.filter((one) => one !== undefined);
@@ -115,7 +117,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     return {
       sandbox: sandbox && message(sandbox),
       dataPlaneToken: jwts[0] ?? "",
-      // The earliest is good for all.
+      // The earliest expiry, so that it holds for all tokens.
       dataPlaneTokenExpiresAtUnix: hasToken ? Math.min(...issued.map((one) => one.expiresAtUnix)) : 0,
       dataPlaneUrl: hasToken ? needs.dataPlaneUrl : "",
       sandboxes: records.map(message),
@@ -127,7 +129,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     return state !== "SANDBOX_STATE_ERROR" && state !== "SANDBOX_STATE_DELETING";
   }
 
-  /** Runs the body; a denial is noted in the audit log before it is answered. */
+  /** Runs the body; a denial is written into the audit log before it is answered. */
   async function audited<T>(
     caller: Caller,
     action: string,
@@ -284,7 +286,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         }),
         ...(request.egress !== undefined && { egress: egress("egress", request.egress) }),
       };
-      // Its machine may be made of what the record said before.
+      // While the sandbox is created, its machine may be made with the former policy.
       if (settings.egress !== undefined) lifecycle.check(record, "update_egress");
       if (Object.keys(settings).length === 0) return { sandbox: message(record) };
       const updated = await lifecycle.update(caller, record, settings);
@@ -364,7 +366,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     },
   };
 
-  /** The host learns of it beside the answer; the reconciler tells it again after a restart. */
+  /** Tells the host without making the caller wait. host-comparison.ts sends a missed idle limit again. */
   function tellHost(record: SandboxRecord, settings: SandboxSettings): void {
     const { idleSuspendSeconds, name } = settings;
     const change = {
@@ -387,7 +389,7 @@ const callOf = (context: HandlerContext, caller: Caller): CallContext => ({
   requestId: caller.requestId,
 });
 
-/** Live forks share memory and disk with their source, so that they begin on its host. */
+/** Live forks share memory and disk with their source, so they must begin on its host. */
 const noRoomForForks = ({ retryAfterSeconds }: NoRoom): ClocheError =>
   new ClocheError(
     "unavailable",
@@ -395,7 +397,9 @@ const noRoomForForks = ({ retryAfterSeconds }: NoRoom): ClocheError =>
     retryAfterSeconds === undefined ? {} : { retryAfterSeconds },
   );
 
-/** Does `body` again, with other ids, where another gateway was first to take one: a machine made ahead is offered to all. */
+/**
+ * Runs `body` again, with other ids, when another gateway took an id first: ready machines are offered to all gateways.
+ */
 async function untilFree<T>(body: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {

@@ -53,7 +53,7 @@ const messageOf = (usage: SandboxUsage) => ({
   lastRanAt: rfc3339(usage.lastMs),
 });
 
-/** A sandbox that never was the team's is not_found; one that is deleted is known by its usage. */
+/** Throws not_found for a sandbox that never was the team's. A deleted sandbox is known by its usage. */
 async function checkKnown(
   { usage, sandboxes }: Pick<Database, "usage" | "sandboxes">,
   teamId: string,
@@ -72,7 +72,7 @@ async function checkKnown(
 
 const timePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)$/;
 
-/** Unix milliseconds; undefined where it is empty. */
+/** Unix milliseconds; undefined when the text is empty. */
 function timeOf(field: string, text: string): number | undefined {
   if (text === "") return undefined;
   const ms = timePattern.test(text) ? Date.parse(text) : Number.NaN;

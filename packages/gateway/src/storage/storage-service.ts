@@ -1,7 +1,7 @@
 /**
- * cloche.host.v1.HostStorageService: hosts name what they put into storage through any gateway. The caller is the host of its
- * certificate. A host may hold and name in its own name only; it finds, lists and drops checkpoints of the team that it says,
- * for a host runs sandboxes of every team, and reaches all of the store anyway.
+ * cloche.host.v1.HostStorageService: through any gateway, hosts name the objects that they put into storage. The caller
+ * is the host of the certificate. A host may hold and name only as itself. It finds, lists and drops checkpoints of any
+ * team that it names, because a host runs sandboxes of every team, and reaches the whole store anyway.
  */
 import { ClocheError, isCheckpointId } from "@cloche/protocol";
 import type { HostStorageService } from "@cloche/protocol/host-registry";
@@ -18,7 +18,7 @@ const TEMPLATE = /^checkpoints\/template-[a-z0-9-]{1,50}$/;
 const IMAGE = /^images\/[a-z0-9-]{1,64}$/;
 const PACK = /^pack-[a-z0-9]{20}$/;
 
-/** Of `gatewayLimits`. */
+/** The limits that are used here, by default those of `gatewayLimits`. */
 export type StorageLimits = Record<
   "templateHoldMs" | "storageHoldMs" | "sweepLeaseMs" | "sweepListMs" | "sweepBatch" | "storageGarbageMs",
   number
@@ -122,7 +122,7 @@ const messageOf = ({ id, teamId, sandboxId, header }: NamedCheckpoint) => ({
   headerJson: header,
 });
 
-/** The host's CheckpointHeader. What lists and the quota need of it is read here, and must be there. */
+/** Reads from the host's CheckpointHeader what lists and the quota need; throws when it is missing. */
 function readHeader(
   json: string,
   { id, teamId, sandboxId }: { id: string; teamId: string; sandboxId: string },

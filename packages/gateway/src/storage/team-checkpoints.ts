@@ -1,6 +1,6 @@
 /**
- * The checkpoints of a team. One host knows those of its own computer; in a cluster they are named in the database, which answers
- * without asking any host. Names of another team's are found by nobody.
+ * The checkpoints of a team. A single host knows its own checkpoints; in a cluster they are named in the database,
+ * which answers without a host. A team never finds checkpoints of another team.
  */
 import { create } from "@bufbuild/protobuf";
 import {
@@ -15,7 +15,7 @@ import type { NamedCheckpoint, StoredNames } from "../database/stored-names.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { HostCalls } from "../lifecycle/host-calls.ts";
 
-/** The calls of a host that it answers for all: see there. */
+/** The calls about checkpoints, as of HostCalls. */
 export type TeamCheckpoints = Pick<HostCalls, "checkpoints" | "checkpoint" | "deleteCheckpoint">;
 
 export function teamCheckpoints(fleet: Fleet, names: StoredNames): TeamCheckpoints {
@@ -43,7 +43,7 @@ export const namedCheckpoints = (names: StoredNames): TeamCheckpoints => ({
   },
 });
 
-/** One page, newest first. `limit` 0: as many as a list without pages has. */
+/** One page, newest first. `limit` 0: the size of a list without pages (limits.unpagedList). */
 export async function pageOf(
   names: StoredNames,
   query: { teamId: string; sandboxId: string; limit: number; pageToken: string },
@@ -60,7 +60,7 @@ export async function pageOf(
 
 const positionOf = ({ createdAt, id }: NamedCheckpoint): ListPosition => ({ created_at: createdAt, id });
 
-/** What is named is visible. */
+/** Every named checkpoint is visible. */
 function messageOf({ header, ...known }: NamedCheckpoint): HostCheckpoint {
   const said = JSON.parse(header) as {
     name?: string;

@@ -1,6 +1,6 @@
 /**
- * A host in memory, for tests: a model of machines behind HostService through a router transport, so that requests and answers
- * go through the real codec. Any call can be made to fail before or after its effect, or to hang.
+ * A host in memory, for tests: a model of machines behind HostService through a router transport, so that requests and
+ * answers go through the real codec. Any call can be made to fail before or after its effect, or to hang.
  */
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { rfc3339 } from "@cloche/base";
@@ -48,7 +48,10 @@ import { FakeStorage } from "./fake-storage.ts";
 
 export type HostMethod = Exclude<keyof HostClient, "watchMachines">;
 
-/** Where a planned fault strikes: before anything was done, halfway (the machine is left broken), after all was done (the answer is lost), or not answering until it is let go, and then failing. */
+/**
+ * Where a planned fault happens: before the call has an effect, halfway (the machine is left broken), after the effect
+ * (the answer is lost), or the call hangs until `letGo` and then fails.
+ */
 export type FaultPoint = "before" | "halfway" | "after" | "hang";
 
 interface Fault {
@@ -67,11 +70,11 @@ export class FakeHost {
   /** Puts suspended machines into storage at once. */
   stores = false;
   cpuClass = "";
-  /** What is in the memory of each machine, other than that of any machine that began anew: its sandbox goes on where it has this. */
+  /** The memory of each machine: a value that no newly started machine has, so that a kept memory can be recognised. */
   readonly memories = new Map<string, string>();
-  /** The checkpoint that each machine's disk began as. */
+  /** The checkpoint that each machine's disk was made from. */
   readonly seeds = new Map<string, string>();
-  /** It was lost, and its machines wait to be told whose they are. */
+  /** The host was lost, and its machines are frozen until they are admitted. */
   isFrozen = false;
   /** Every call that arrived: `method sandbox-id`. */
   readonly calls: string[] = [];
@@ -82,23 +85,23 @@ export class FakeHost {
   egress = new Map<string, Egress>();
   /** Groups of forks that were not ended, with their sources' ids. */
   readonly forkGroups = new Map<string, string>();
-  /** Suspended with nothing but their disk. */
+  /** Machines that were suspended without memory. */
   readonly diskOnly = new Set<string>();
   #ready: MessageInitShape<typeof ReadyMachineSchema>[] = [];
   denials: MessageInitShape<typeof EgressDenialSchema>[] = [];
-  /** Of every machine, oldest first. */
+  /** Samples of every machine, oldest first. */
   samples: MessageInitShape<typeof MachineSampleSchema>[] = [];
   runtimes = ["gvisor"];
   nowMs = (): number => Date.UTC(2026, 0, 1);
-  /** Whether checkpoints that are taken become visible. */
+  /** Whether new checkpoints become visible. */
   uploads = true;
-  /** As a host of a cluster: it refuses calls that are meant for another generation; undefined: it takes all. */
+  /** As a host of a cluster, refuses calls that are meant for another generation; undefined: accepts all. */
   generation: number | undefined;
-  /** Nobody reaches it. */
+  /** The host cannot be reached. */
   isCutOff = false;
-  /** Of the operations' steps that it took, by sandbox: the newest. */
+  /** By sandbox, the newest fence of the steps that the host accepted. */
   readonly fences = new Map<string, Fence>();
-  /** It was told that these are still its own. */
+  /** The sandboxes of each call that admitted machines. */
   admitted: string[][] = [];
   #faults: Fault[] = [];
   #epoch = 0n;
@@ -116,7 +119,7 @@ export class FakeHost {
     this.client = createClient(HostService, transport);
   }
 
-  /** Throws for a call that is meant for another process of it, or is older than one it has taken. */
+  /** Throws for a call that is meant for another generation, or is older than an accepted call. */
   #admits(request: UnaryRequest | StreamRequest): undefined {
     if (this.isCutOff) throw new ConnectError("no route to host", Code.Unavailable);
     if (this.generation === undefined) return undefined;
@@ -124,7 +127,7 @@ export class FakeHost {
     if (generation !== String(this.generation))
       throw new ConnectError(`this is generation ${this.generation}, not ${generation}`, Code.Aborted);
     const fence = fenceOf(request.header.get(internalHeaders.operation) ?? "");
-    // A look is never too old.
+    // Reads are never too old.
     if (request.stream || /^(get|list)/.test(request.method.localName)) return undefined;
     const sandboxId = sandboxOf(request.message);
     if (fence === undefined || sandboxId === "") return undefined;
@@ -139,13 +142,13 @@ export class FakeHost {
     return this.storage.checkpoints;
   }
 
-  /** Those that run now. */
+  /** Ids of the machines that run now. */
   running(): string[] {
     const running = [...this.machines.values()].filter(({ phase }) => phase === MachinePhase.RUNNING);
     return this.isFrozen ? [] : running.map(({ sandboxId }) => sandboxId);
   }
 
-  /** Its image is in storage now. */
+  /** Puts the machine's image into storage. */
   store(sandboxId: string): void {
     const stored = this.storage.store(sandboxId, this.memories.get(sandboxId) ?? "", this.cpuClass);
     this.set(sandboxId, MachinePhase.SUSPENDED, { storedImage: stored });
@@ -176,7 +179,7 @@ export class FakeHost {
     return this.machines.get(sandboxId)?.phase;
   }
 
-  /** As a reboot does: what ran is stopped, disks and memory images stay. */
+  /** Acts as a reboot: running machines are stopped; disks and memory images stay. */
   reboot(): void {
     for (const machine of this.machines.values()) {
       if (machine.phase !== MachinePhase.SUSPENDED) this.set(machine.sandboxId, MachinePhase.STOPPED);
@@ -200,7 +203,7 @@ export class FakeHost {
     if (machine !== undefined) this.#emit(MachineEvent_Kind.IDLE, machine);
   }
 
-  /** It answered a call of the data plane by itself. */
+  /** Reports an audit event: the host answered a call of the data plane. */
   tellAudit(fields: MessageInitShape<typeof AuditEventSchema>): void {
     const audit = create(AuditEventSchema, fields);
     for (const watcher of this.#watchers) {
@@ -209,7 +212,7 @@ export class FakeHost {
     }
   }
 
-  /** These are all that it has made ahead; of the default shape. */
+  /** Offers these ready machines, of the default shape, instead of the former ones. */
   offer(ready: { sandboxId: string; name: string }[]): void {
     const { template, cpus, memoryMb, diskMb } = defaults;
     this.#ready = ready.map((one) => ({ ...one, runtime: "gvisor", template, cpus, memoryMb, diskMb }));
@@ -223,7 +226,7 @@ export class FakeHost {
     return create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready: this.#ready });
   }
 
-  /** Its number grows by one: it is about to doze, or is roused. */
+  /** Increments the machine's doze number: it is about to doze, or is roused. */
   doze(sandboxId: string): void {
     const machine = this.#get(sandboxId);
     const next = { ...machine, doze: machine.doze + 1 };
@@ -256,7 +259,7 @@ export class FakeHost {
     this.#epoch += 1n;
     const { $typeName: _type, $unknown: _unknown, ...fields } = { ...known, ...changes };
     const machine = create(MachineSchema, { ...fields, phase, epoch: this.#epoch });
-    // What an image holds is over once its machine leaves the suspension.
+    // The image is no longer valid once the machine leaves SUSPENDED.
     if (phase !== MachinePhase.SUSPENDED) delete machine.storedImage;
     this.machines.set(sandboxId, machine);
     this.#emit(MachineEvent_Kind.CHANGED, machine);
@@ -505,7 +508,7 @@ export class FakeHost {
   }
 }
 
-/** The sandbox that a request changes the machine of. */
+/** The sandbox whose machine a request changes. */
 function sandboxOf(message: object): string {
   const { sandboxId = "", spec } = message as { sandboxId?: string; spec?: { sandboxId: string } };
   return spec?.sandboxId ?? sandboxId;

@@ -4,17 +4,17 @@ import { type HostCheckpoint, type StoredImage, StoredImageSchema } from "@cloch
 
 export class FakeStorage {
   readonly checkpoints: HostCheckpoint[] = [];
-  /** What was in the memory of the machine that was suspended, by the image's key; empty: it was suspended without. */
+  /** By the image's key, the memory of the suspended machine; empty: it was suspended without memory. */
   readonly images = new Map<string, string>();
   readonly #classes = new Map<string, string>();
   #made = 0;
 
-  /** Of the CPU that its memory was saved on. */
+  /** The class of the CPU that the memory was saved on. */
   classOf(key: string): string {
     return this.#classes.get(key) ?? "";
   }
 
-  /** Puts an image there, and answers what names it. */
+  /** Stores an image and returns its description. */
   store(sandboxId: string, memory: string, cpuClass: string): StoredImage {
     this.#made += 1;
     const key = `${sandboxId}-${this.#made}`;

@@ -1,4 +1,7 @@
-/** Gateways and hosts of a cluster on one database, for tests: hosts register, are lost and come back, and gateways come and go. */
+/**
+ * Gateways and hosts of a cluster on one database, for tests: hosts register, are lost and come back, and gateways come
+ * and go.
+ */
 import { randomBytes } from "node:crypto";
 import { Metrics, silentLog } from "@cloche/base";
 import { type Database, openSqlite } from "../database/database.ts";
@@ -28,7 +31,7 @@ export class FleetWorld {
   readonly clock: FakeClock;
   readonly database: Database;
   readonly hosts = new Map<string, FakeHost>();
-  /** Every connection that was made, and has not been closed: host and address. */
+  /** Open connections: host and address. */
   readonly connections: string[] = [];
   readonly storage = new FakeStorage();
   teamId = "";
@@ -40,7 +43,7 @@ export class FleetWorld {
     this.database = database;
   }
 
-  /** With these hosts registered, and no gateway. */
+  /** Opens a world with these hosts registered, and no gateway. */
   static async open(hostIds: readonly string[]): Promise<FleetWorld> {
     const clock = new FakeClock();
     const world = new FleetWorld(clock, await openSqlite(":memory:", clock, { isShared: true }));
@@ -54,7 +57,7 @@ export class FleetWorld {
     return host;
   }
 
-  /** A host begins, or begins again. */
+  /** Starts or restarts a host. */
   async register(id: string, said: Partial<HostDescription> = {}): Promise<FakeHost> {
     const host = this.hosts.get(id) ?? new FakeHost();
     host.nowMs = () => this.clock.nowMs();
@@ -68,18 +71,18 @@ export class FleetWorld {
     return host;
   }
 
-  /** It is gone for the gateways. */
+  /** Makes a host lost for the gateways. */
   async lose(id: string): Promise<void> {
     this.host(id).isCutOff = true;
     this.host(id).isFrozen = true;
     this.host(id).breakStreams();
-    // A lease is never shortened: the last that it took was over long ago.
+    // A renewal never shortens a lease, so register with a lease that ended long ago.
     await this.database.hosts.register(await this.row(id), longOverMs);
     await this.database.hosts.declareLost(0);
     await this.clock.advance(2_000);
   }
 
-  /** Takes memory of a host without a word to any gateway. */
+  /** Reserves memory of a host without telling any gateway. */
   async take(hostId: string, memoryMb: number): Promise<void> {
     const record = aSandbox({ hostId, memoryMb, teamId: this.teamId });
     const begin = anOperation({ sandboxId: record.id, owner: "another" });
@@ -92,7 +95,7 @@ export class FleetWorld {
     return row;
   }
 
-  /** `mortal`: of a gateway that is to be killed. */
+  /** `mortal`: for a gateway that will be killed. */
   async start(
     owner: string,
     config: Partial<GatewayConfig> = {},

@@ -1,4 +1,4 @@
-/** A cluster whose hosts are lost and come back, and what must hold whenever nothing is under way. */
+/** A cluster whose hosts are lost and come back, and the conditions that must hold whenever no operation runs. */
 import assert from "node:assert/strict";
 import { MachinePhase } from "@cloche/protocol/host";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
@@ -13,7 +13,7 @@ export class LossWorld {
   readonly fleet: FleetWorld;
   mortal = new Mortal();
   gateway: FleetGateway;
-  /** While time passes. */
+  /** Called while time passes. */
   onRound: () => void = () => undefined;
 
   private constructor(fleet: FleetWorld, gateway: FleetGateway) {
@@ -21,7 +21,7 @@ export class LossWorld {
     this.gateway = gateway;
   }
 
-  /** Three hosts that put what is suspended into storage, and a gateway. */
+  /** Opens a world of three hosts that put suspended machines into storage, and a gateway. */
   static async open(): Promise<LossWorld> {
     const fleet = await FleetWorld.open(hostIds);
     for (const host of fleet.hosts.values()) host.stores = true;
@@ -31,7 +31,7 @@ export class LossWorld {
     return world;
   }
 
-  /** The gateway is gone for good, and there is another one. */
+  /** Ends the gateway for good and starts another one. */
   async replaceGateway(owner: string): Promise<void> {
     await this.gateway.kill();
     this.mortal = new Mortal();
@@ -71,21 +71,24 @@ export class LossWorld {
     return (await this.hostOf(id)).memories.get(id);
   }
 
-  /** The host that the sandbox is on. */
+  /** Loses the host of the sandbox and returns the host's id. */
   async lose(id: string): Promise<string> {
     const { hostId } = await this.record(id);
     await this.fleet.lose(hostId);
     return hostId;
   }
 
-  /** What ran on it is frozen until it is admitted. */
+  /** Brings a lost host back; its machines are frozen until they are admitted. */
   async comeBack(hostId: string): Promise<void> {
     await this.fleet.register(hostId);
     await this.fleet.clock.advance(12_000);
     await this.settle();
   }
 
-  /** Lets time pass until nothing is under way, or the gateway is dead. At no instant do two copies of a machine run. */
+  /**
+   * Lets time pass until no operation runs or the gateway is dead. Checks that two copies of a machine never run at
+   * once.
+   */
   async settle(rounds = 60, calmRounds = 3): Promise<void> {
     const { clock, database } = this.fleet;
     for (let round = 0, calm = 0; round < rounds && calm < calmRounds && !this.mortal.isDead; round += 1) {
@@ -107,7 +110,7 @@ export class LossWorld {
     assert.deepEqual(running.toSorted(), [...new Set(running)].toSorted(), "two copies of a machine run");
   }
 
-  /** Every record of a host that is there tells the truth about its machine, and no host has what is not its own. */
+  /** Checks that every record of a reachable host is true of its machine, and that no host has machines of others. */
   async checkTruth(): Promise<void> {
     this.checkCopies();
     const { database, hosts } = this.fleet;
@@ -143,7 +146,7 @@ const takes = ({ state }: SandboxRecord): boolean =>
 const truths = [
   "SANDBOX_STATE_RUNNING with machine RUNNING",
   "SANDBOX_STATE_SUSPENDED with machine SUSPENDED",
-  // In storage.
+  // The image is in storage.
   "SANDBOX_STATE_SUSPENDED with machine absent",
   "SANDBOX_STATE_ERROR with machine absent",
 ];

@@ -1,6 +1,6 @@
 /**
- * A model of kill -9: everything a gateway does to its database and its host goes through `guard`, which counts. At the n-th
- * event the process dies, before or after the event's effect: from then on nothing it does has any effect, and it learns of
+ * A model of kill -9: all calls of a gateway to its database and its host go through `guard`, which counts them. At the
+ * n-th event the process dies, before or after the event's effect. From then on its calls have no effect and return
  * nothing. A new gateway on the same database and host is the next start.
  */
 import type { Database } from "../database/database.ts";
@@ -11,7 +11,7 @@ export class Killed extends Error {
 }
 
 export class Mortal {
-  /** Resolves when it died. */
+  /** Resolves when the process has died. */
   readonly death: Promise<void>;
   events = 0;
   readonly log: string[] = [];
@@ -100,7 +100,7 @@ export class Mortal {
       return await effect();
     } finally {
       if (isLast) this.#die();
-      // Whatever came of it, a dead process does not learn it.
+      // A dead process does not learn the outcome.
       // oxlint-disable-next-line no-unsafe-finally
       if (this.#isDead) throw new Killed(name);
     }

@@ -1,4 +1,4 @@
-/** A database and a host that outlive gateways, and what must hold whenever no operation is under way. */
+/** A database and a host that outlive gateways, and the conditions that must hold whenever no operation runs. */
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { silentLog } from "@cloche/base";
@@ -29,7 +29,7 @@ export class World {
     ({ gateway: this.gateway, mortal: this.mortal, listener: this.#listener } = running);
   }
 
-  /** `owner`: of a gateway that others may join. */
+  /** `owner`: names the gateway, so that others may join. */
   static async open(owner = ""): Promise<World> {
     const clock = new FakeClock();
     const database = checkTransitions(await openSqlite(":memory:", clock, { isShared: owner !== "" }));
@@ -44,7 +44,7 @@ export class World {
     return world;
   }
 
-  /** Another gateway on the same database and host, with a life of its own. */
+  /** Starts another gateway on the same database and host, which lives and dies by itself. */
   async join(owner: string): Promise<World> {
     const { clock, database, host } = this;
     const other = new World(database, await start(database, host, clock, owner), this.#secret);
@@ -68,8 +68,8 @@ export class World {
   }
 
   /**
-   * As callUnlessKilled, with time passing until there is an answer. Turns of the loop are no measure of how long a thread
-   * that signs takes, so the bound is real time.
+   * As callUnlessKilled, with time passing until there is an answer. Turns of the loop are no measure of how long a
+   * thread that signs takes, so the bound is real time.
    */
   async callPassingTime(method: string, body: object = {}): Promise<Answer | undefined> {
     let result: { answer: Answer | undefined } | undefined;
@@ -85,7 +85,7 @@ export class World {
     return result.answer;
   }
 
-  /** kill -9, wherever it stands, and the next start. */
+  /** Kills the gateway at any point (kill -9), and starts the next one. */
   async restart(): Promise<void> {
     await this.kill();
     ({
@@ -104,7 +104,7 @@ export class World {
       });
       await quiet();
       if (isSettled && (await this.database.operations.all()).length === 0) return await quiet();
-      // What waits to try again gets its time.
+      // Let retries that wait become due.
       await this.clock.advance(round < 40 ? 500 : 31_000);
     }
   }
@@ -114,7 +114,7 @@ export class World {
     await this.database.close();
   }
 
-  /** For good. */
+  /** Kills the gateway for good. */
   async kill(): Promise<void> {
     this.mortal.kill();
     // Its clients see their connections end.
@@ -123,7 +123,7 @@ export class World {
     await this.gateway.close();
   }
 
-  /** Every record tells the truth about its machine, and nothing is left over. */
+  /** Checks that every record is true of its machine, and that nothing is left over. */
   async checkTruth(): Promise<void> {
     assert.deepEqual(await this.database.operations.all(), []);
     const records = await this.database.sandboxes.all();
@@ -143,13 +143,13 @@ export class World {
   }
 }
 
-/** What a record may say of what machine, once nothing is under way. */
+/** States of record and machine that may meet once no operation runs. */
 const truths = [
   "SANDBOX_STATE_RUNNING with machine RUNNING",
   "SANDBOX_STATE_SUSPENDED with machine SUSPENDED",
-  // A cold start failed: the disk is there, a resume tries again.
+  // A cold start failed: the disk is kept, and a resume tries again.
   "SANDBOX_STATE_SUSPENDED with machine STOPPED",
-  // Told when a resume is asked for.
+  // Reported by the next resume.
   "SANDBOX_STATE_SUSPENDED with machine FAILED",
   "SANDBOX_STATE_SUSPENDED with machine absent",
   "SANDBOX_STATE_ERROR with machine FAILED",
@@ -183,7 +183,7 @@ async function start(database: Database, host: FakeHost, clock: FakeClock, owner
   return { gateway, mortal, listener };
 }
 
-/** Fails the test when any write moves a state along a way that the transition table does not have. */
+/** Fails the test when a write changes a state in a way that no path of the transition table allows. */
 function checkTransitions(database: Database): Database {
   const { sandboxes } = database;
   const changeAll = sandboxes.changeAll.bind(sandboxes);
@@ -203,7 +203,7 @@ function canReach(from: SandboxState, to: SandboxState): boolean {
   for (let state = open.pop(); state !== undefined; state = open.pop()) {
     for (const [trigger, next] of Object.entries(transitions[state]) as [TransitionTrigger, SandboxState][]) {
       if (next === to) return true;
-      // What nobody asked for leads nowhere further.
+      // A path may end with a delete, but does not go on from there.
       if (trigger !== "delete" && !seen.has(next)) open.push(next);
       seen.add(next);
     }

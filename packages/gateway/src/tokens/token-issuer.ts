@@ -1,6 +1,6 @@
 /**
- * Signs data plane tokens (spec/contract.md, Authentication; Token). The newest key signs; all keys it
- * holds verify, so that a rotation interrupts nobody. Signing runs on libuv's threads and costs the event loop nothing.
+ * Signs data plane tokens (spec/contract.md, Authentication; Token). The newest key signs, and all keys verify, so that
+ * a rotation interrupts nobody. Signing runs on libuv's threads and does not block the event loop.
  */
 import { sign } from "node:crypto";
 import { promisify } from "node:util";
@@ -48,8 +48,8 @@ export class TokenIssuer {
   }
 
   /**
-   * Changes the keys. `announce` hears of the public halves first and resolves when whoever verifies knows them; only then
-   * does the newest sign.
+   * Changes the keys. `announce` first gets the public halves, and resolves when hosts and edges know them; only then
+   * does the newest key sign.
    */
   async rotate(
     keys: readonly SigningKey[],
@@ -65,12 +65,12 @@ export class TokenIssuer {
     await announce(verification);
   }
 
-  /** A token for one sandbox, good from now for the configured lifetime. */
+  /** A token for one sandbox, valid from now for the configured lifetime. */
   issue(teamId: string, sandboxId: string): Promise<IssuedToken> {
     return this.#sign(this.#claims(teamId, sandboxId));
   }
 
-  /** A token for one port of one sandbox, which the edge alone takes, as the cookie of a port link. */
+  /** A token for one port of one sandbox, which only the edge accepts, as the cookie of a port link. */
   issueForPort(teamId: string, sandboxId: string, port: number): Promise<IssuedToken> {
     const claims: PortTokenClaims = {
       ...this.#claims(teamId, sandboxId),
