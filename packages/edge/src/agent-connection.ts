@@ -1,33 +1,38 @@
 /**
- * One connection to an agent (or, through a tunnel, to a user's server): one request at a time, answers read by AnswerParser.
+ * One connection to an agent, or through a tunnel to a user's server. Carries one request at a time; AnswerParser reads
+ * answers.
  *
  *   idle ──start──▶ busy ──answer and request both complete──▶ idle (onIdle: back to its pool)
  *                    └── anything else ──▶ closed
  *
- * Used by AgentPool and, for what a request needs, by forward.ts. Nothing survives a crash; nothing needs to.
+ * AgentPool keeps connections; forward.ts and exec-abort.ts send requests on them. Nothing needs to survive a crash.
  */
 import type { Duplex } from "node:stream";
 import { readOn } from "./read-on.ts";
 import { AnswerFormatError, AnswerParser, type AnswerHead, type AnswerListener } from "./answer-parser.ts";
 
-/** Why there is no (complete) answer. */
+/** Why there is no answer, or no complete one. */
 export interface AnswerFailure {
-  /** http2: the far end speaks HTTP/2 alone. connect: nothing was ever sent. lost: the connection ended. format: not HTTP. closed: we let go of it (epoch, shutdown). */
+  /**
+   * http2: the far end speaks only HTTP/2. connect: no connection, so nothing was sent. lost: the connection ended.
+   * format: the answer is not valid HTTP. closed: the edge closed it (new epoch, shutdown). exhausted: too many
+   * connections.
+   */
   kind: "connect" | "lost" | "format" | "closed" | "exhausted" | "http2";
   /** The connection had carried another request before. */
   reused: boolean;
-  /** Some byte of the answer had come. */
+  /** Some bytes of the answer had arrived. */
   answered: boolean;
   cause: unknown;
 }
 
-/** What a request hears. After onDone, onUpgrade or onFailure nothing more. */
+/** Events of a request. onDone, onUpgrade and onFailure are each the last event. */
 export interface AnswerHandlers {
   onContinue(): void;
   onHead(head: AnswerHead): void;
   onBody(chunk: Buffer): void;
   onDone(): void;
-  /** 101: the socket is the caller's from now on; `first` are bytes that already came. */
+  /** 101: the caller owns the socket from now on; `first`: bytes that have arrived already. */
   onUpgrade(head: AnswerHead, socket: Duplex, first: Buffer): void;
   /** More of the request can be written. */
   onDrain(): void;
@@ -37,7 +42,7 @@ export interface AnswerHandlers {
 export class AgentConnection implements AnswerListener {
   readonly socket: Duplex;
   reused = false;
-  /** Monotonic time from which it must not be reused. */
+  /** Monotonic time after which the idle connection must not be reused. */
   idleUntilMs = 0;
   keepAliveSeconds: number | undefined;
   connected: boolean;
@@ -66,7 +71,7 @@ export class AgentConnection implements AnswerListener {
     socket.on("error", this.#onError);
     socket.on("close", this.#onClose);
     socket.on("drain", this.#onDrain);
-    // A tunnel comes paused from its upgrade.
+    // A tunnel's socket is paused after its upgrade.
     socket.resume();
   }
 
@@ -75,8 +80,8 @@ export class AgentConnection implements AnswerListener {
   }
 
   /**
-   * Begins a request; the caller then writes its head and body and calls requestSent(). `bodyless`: HEAD, whose answer has no body.
-   * `hasBody`: the request has one.
+   * Begins a request. The caller then writes its head and body and calls requestSent(). `bodyless`: for HEAD, whose
+   * answer has no body. `hasBody`: the request has a body.
    */
   start(handlers: AnswerHandlers, bodyless: boolean, hasBody = false): void {
     this.#handlers = handlers;
@@ -107,7 +112,7 @@ export class AgentConnection implements AnswerListener {
     this.#settle();
   }
 
-  /** Stops and starts reading the answer (a slow client). */
+  /** Stops and starts reading the answer, for a slow client. */
   pause(): void {
     this.#paused = true;
     this.socket.pause();
@@ -118,13 +123,13 @@ export class AgentConnection implements AnswerListener {
     this.socket.resume();
   }
 
-  /** Gives the request up without telling its handlers. */
+  /** Ends the connection without telling the request's handlers. */
   abandon(): void {
     this.#handlers = undefined;
     this.socket.destroy();
   }
 
-  /** Lets go of it; a request under way fails with `closed`. */
+  /** Closes the connection; a request under way fails with `closed`. */
   close(cause: unknown): void {
     this.#fail("closed", cause);
     this.socket.destroy();
@@ -139,7 +144,10 @@ export class AgentConnection implements AnswerListener {
     if (head.status === 101) this.#upgradeHead = head;
     else this.#handlers?.onHead(head);
   }
-  /** Whoever answers before it has read the body leaves it in front of the next request. A refusal seldom needs to read it. */
+  /**
+   * True: the far end may have answered before it read the whole body, whose rest would then precede the next request.
+   * An error status counts too, because a refusal seldom reads the body.
+   */
   #mayHaveLeftBody(status: number): boolean {
     return !this.#requestSent || this.socket.writableLength > 0 || (this.#hasBody && status >= 400);
   }
@@ -152,11 +160,12 @@ export class AgentConnection implements AnswerListener {
 
   readonly #onData = (chunk: Buffer): void => {
     if (this.#handlers === undefined || this.#parser === undefined) {
-      // An idle connection that speaks is out of step.
+      // Bytes on an idle connection belong to no request.
       this.socket.destroy();
       return;
     }
-    // The length of a SETTINGS frame, which a server of HTTP/2 sends first (RFC 9113, 3.4); no answer of HTTP/1.1 begins so.
+    // A server of HTTP/2 first sends a SETTINGS frame (RFC 9113, 3.4), whose length begins with 0; no HTTP/1.1 answer
+    // does.
     if (!this.#answered && chunk[0] === 0) {
       this.#fail("http2", new Error("the server speaks HTTP/2 alone"));
       this.socket.destroy();
@@ -201,7 +210,10 @@ export class AgentConnection implements AnswerListener {
     handlers?.onFailure({ kind, reused: this.reused, answered: this.#answered, cause });
   }
 
-  /** The exchange is over when the answer is; the connection is free when the request is over too. */
+  /**
+   * The exchange is over when the answer is complete; the connection is reusable if the request was sent completely
+   * too.
+   */
   #settle(): void {
     if (this.#parser?.state !== "done" || this.#upgradeHead !== undefined) return;
     const handlers = this.#handlers;

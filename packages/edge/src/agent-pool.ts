@@ -1,6 +1,7 @@
 /**
- * Kept-alive connections to one agent, or to one port of it, of one epoch of a route. Owns its sockets: closing the pool
- * (the route moved to a new epoch, the sandbox is gone, the edge stops) ends them all, and requests under way fail as `closed`.
+ * Kept-alive connections to one agent, or to one port of its sandbox, for one epoch of a route. Owns its sockets:
+ * closing the pool (new epoch of the route, sandbox gone, edge stopping) ends them all, and requests under way fail as
+ * `closed`.
  */
 import net from "node:net";
 import type { Duplex } from "node:stream";
@@ -9,7 +10,10 @@ import { type ChannelAddress, connectToAgent } from "@cloche/base";
 import { AgentConnection, type AnswerFailure } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
-/** Opens one raw connection; calls back once, with a socket that may still be connecting. `isWanted`: whether to go on trying. */
+/**
+ * Opens one raw connection; calls `done` once, with a socket that may still be connecting. `isWanted`: false ends the
+ * attempts.
+ */
 export type Dial = (
   done: (error: unknown, socket?: Duplex, connected?: boolean) => void,
   isWanted: () => boolean,
@@ -37,7 +41,7 @@ export function dialTcp(host: string, port: number, timeoutMs: number): Dial {
   };
 }
 
-/** Through the channel to the agent that has its key; calls back when that is certain. */
+/** Connects through the channel to the agent; calls `done` when it is certain that the agent has the channel's key. */
 export function dialChannel(address: ChannelAddress, timeoutMs: number): Dial {
   return (done) => whenCertain(connectToAgent(address), timeoutMs, done);
 }
@@ -56,7 +60,7 @@ function whenCertain(socket: TLSSocket, timeoutMs: number, done: Parameters<Dial
   });
 }
 
-/** Whether what is at the other end dozes, and how it is roused; `rouse` answers when it is awake. */
+/** The sandbox at the other end: whether it dozes, and `rouse`, which resolves when it is awake. */
 export interface Sleeper {
   dozes(): boolean;
   rouse(): Promise<void>;
@@ -67,7 +71,7 @@ export class AgentPool {
   readonly #dial: Dial;
   readonly #limits: EdgeLimits;
   readonly #nowMs: () => number;
-  /** Last used, first reused, so that the others can grow old. */
+  /** The last used connection is reused first, so that the others reach their idle limit. */
   readonly #idle: AgentConnection[] = [];
   readonly #all = new Set<AgentConnection>();
   readonly #retired = new WeakSet<AgentConnection>();
@@ -82,7 +86,10 @@ export class AgentPool {
     this.#nowMs = nowMs;
   }
 
-  /** Gives a connection ready for start(), once what is at its end is awake; `fresh`: one that no request has used. */
+  /**
+   * Calls `done` with a connection ready for start(), once the sandbox is awake. `fresh`: a connection that carried no
+   * request.
+   */
   acquire(fresh: boolean, done: Acquired): void {
     if (!this.#sleeper.dozes()) return this.#acquire(fresh, done);
     this.#opening += 1;
@@ -138,7 +145,7 @@ export class AgentPool {
     }
   }
 
-  /** What is at the other end is about to go: idle connections are closed, and those in use are not kept. */
+  /** The far end is about to stop: closes idle connections, and does not keep those in use. */
   retire(): void {
     for (const connection of this.#idle) connection.socket.destroy();
     this.#idle.length = 0;
@@ -154,13 +161,13 @@ export class AgentPool {
       connection.socket.destroy();
       return;
     }
-    // A second less than the agent keeps it, so that both ends never close and use it at the same instant.
+    // One second less than the agent keeps it, so that the agent never closes it at the moment of its reuse.
     const saidMs = (connection.keepAliveSeconds ?? Number.POSITIVE_INFINITY) * 1000 - 1000;
     connection.idleUntilMs = this.#nowMs() + Math.min(this.#limits.agentIdleMs, saidMs);
     this.#idle.push(connection);
   };
 
-  /** Closes connections that sat idle past their time. */
+  /** Closes connections that were idle for too long. */
   sweep(): void {
     const now = this.#nowMs();
     let kept = 0;
@@ -173,7 +180,7 @@ export class AgentPool {
     this.#idle.length = kept;
   }
 
-  /** Whether any of them carries something, or is about to. */
+  /** Whether any connection carries a request or is being opened. */
   get isBusy(): boolean {
     return this.size > this.#idle.length;
   }

@@ -1,6 +1,6 @@
 /**
- * Reads one HTTP/1.1 answer after another from an agent's connection. The agent is not trusted: whatever is not plainly
- * framed is refused, so that one answer can never run into the next. Trailers and 1xx other than 100 and 101 are dropped.
+ * Reads one HTTP/1.1 answer from an agent's connection. The agent is not trusted: an answer with unclear framing is
+ * refused, so that one answer can never run into the next. Trailers and 1xx other than 100 and 101 are dropped.
  *
  *   head ──100──▶ head        head ──101──▶ upgraded
  *    │ length        │ chunked            │ neither
@@ -20,7 +20,7 @@ export interface AnswerHead {
   length: number | undefined;
   /** Whether the connection may carry another request afterwards. */
   keepAlive: boolean;
-  /** Seconds from `Keep-Alive: timeout=`, where the agent says. */
+  /** Seconds from `Keep-Alive: timeout=`; undefined: the agent does not say. */
   keepAliveSeconds: number | undefined;
 }
 
@@ -52,7 +52,7 @@ export class AnswerParser {
     this.#headBytes = headBytes;
   }
 
-  /** Takes the next bytes; answers those that lie behind the end of the answer. Throws AnswerFormatError. */
+  /** Takes the next bytes; returns bytes after the end of the answer. Throws AnswerFormatError. */
   execute(chunk: Buffer): Buffer | undefined {
     let rest = this.#pending === undefined ? chunk : Buffer.concat([this.#pending, chunk]);
     this.#pending = undefined;
@@ -68,7 +68,7 @@ export class AnswerParser {
     return undefined;
   }
 
-  /** The connection ended. True: that was the end of the answer; false: the answer is cut. */
+  /** Call it when the connection ended. True: the answer is complete; false: the answer is cut. */
   finish(): boolean {
     if (this.state === "eof") this.#done();
     return this.state === "done";
@@ -153,7 +153,7 @@ export class AnswerParser {
       return rest;
     }
     if (head.status === 101) {
-      // From here on the bytes belong to the upgraded protocol.
+      // The bytes that follow belong to the upgraded protocol.
       this.state = "done";
       this.#listener.onHead(head);
       return rest;
@@ -168,7 +168,7 @@ export class AnswerParser {
     else this.state = length === undefined ? "eof" : "length";
     if (this.state === "eof") head.keepAlive = false;
     this.#listener.onHead(head);
-    // onHead may look at the state, so done is told afterwards.
+    // onHead may read the state, so onDone is called after it.
     if ((this.state as State) === "done") this.#listener.onDone();
     return rest;
   }

@@ -1,19 +1,19 @@
 import { isSandboxId } from "@cloche/protocol";
 
-/** Whom a request is for: a sandbox's data plane, or one port of its own servers. */
+/** The target of a request: a sandbox's data plane, or a port of one of its own servers. */
 export interface Target {
   sandboxId: string;
   /** Port inside the sandbox (`<port>-<id>.<base domain>`); undefined: the data plane. */
   port: number | undefined;
-  /** The name without port and in lower case, as SNI must have it. */
+  /** The host name without port, in lower case; SNI must have the same. */
   hostname: string;
-  /** Set where the address is that of all sandboxes (shared-address.ts); undefined: the sandbox's own domain. */
+  /** Set at the shared address of all sandboxes (shared-address.ts); undefined: the sandbox's own domain. */
   prefix?: string;
 }
 
 /**
- * Reads a Host header, `<id>.<base domain>[:port]` or `<port>-<id>.<base domain>[:port]`, in any letter case and with or
- * without the DNS root's dot. Undefined: a name that is no sandbox's (404). The port is whatever the client could reach us by.
+ * Reads a Host header, `<id>.<base domain>[:port]` or `<port>-<id>.<base domain>[:port]`, in any letter case and with
+ * or without the DNS root's dot. Undefined: the name is not of a sandbox (404). The port is not checked.
  */
 export function parseAuthority(host: string, baseDomain: string): Target | undefined {
   const match = /^([a-z0-9.-]+?)\.?(?::\d{1,5})?$/i.exec(host);

@@ -2,7 +2,10 @@ import { ClocheError } from "@cloche/protocol";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
 
-/** A body that stands still although we would take more of it is given up. `bytesSeen`: of the body so far. Answers what ends the watch. */
+/**
+ * Refuses a request whose body stops arriving although the edge would read more. `bytesSeen`: bytes of the body so far.
+ * The returned function ends the watch.
+ */
 export function watchBody(
   exchange: Exchange,
   { bodyStallMs }: EdgeLimits,

@@ -1,10 +1,10 @@
 /**
- * The clients' HTTP/1.1 connections: one exchange at a time on each, in the order sent (pipelining); who went away, who only shut their sending
- * side, whose body stands still.
+ * The clients' HTTP/1.1 connections: one exchange at a time on each, in the order sent (pipelining). Detects clients
+ * that went away, clients that only shut their sending side, and bodies that stop arriving.
  *
  *   idle ──request──▶ busy ──answered──▶ idle, or the next queued request
  *                      ├── FIN: a grace to take the answer, then closed (an exec's client: a short one)
- *                      ├── last answer given: closing, once what is left of its request was read
+ *                      ├── last answer given: closing, once the rest of its request was read
  *                      └── closed or reset by the client: Exchange.clientGone
  */
 import type { Socket } from "node:net";
@@ -20,13 +20,13 @@ interface ClientConnection {
   current: Exchange | undefined;
   queue: Array<() => Exchange>;
   endWatch: (() => void) | undefined;
-  /** Of its current request. */
+  /** Ends the current request's claim to the connection's place. */
   answered: (() => void) | undefined;
   halfClosed: NodeJS.Timeout | undefined;
-  /** It carries one request, and what follows that is dropped. */
+  /** The connection carries one request only; all that follows is dropped. */
   takesOne: boolean;
   isUsed: boolean;
-  /** Its last answer was given. */
+  /** The last answer was given. */
   closing: boolean;
 }
 
@@ -36,7 +36,7 @@ export class ClientConnections {
   readonly #places: ConnectionPlaces;
   readonly #onOver: (exchange: Exchange) => void;
 
-  /** `onOver`: an exchange came to its end, whichever. */
+  /** `onOver`: called when an exchange is over, however it ended. */
   constructor(limits: EdgeLimits, places: ConnectionPlaces, onOver: (exchange: Exchange) => void) {
     this.#limits = limits;
     this.#places = places;
@@ -55,7 +55,7 @@ export class ClientConnections {
       closing: false,
     };
     this.#connections.set(socket, connection);
-    // How node's server ends a connection after its last answer.
+    // Node's server calls destroySoon to end a connection after its last answer.
     const end = socket.destroySoon.bind(socket);
     socket.destroySoon = () => this.#close(socket, connection, end);
     socket.on("end", () => this.#halfClosed(socket, connection));
@@ -74,12 +74,12 @@ export class ClientConnections {
     return this.#connections.get(socket)?.current;
   }
 
-  /** It is no connection of HTTP/1.1 after all. */
+  /** Forgets a connection that turned out not to be HTTP/1.1. */
   remove(socket: Socket): void {
     this.#connections.delete(socket);
   }
 
-  /** Its next request is its last. */
+  /** The connection's next request is its last. */
   onlyOne(socket: Socket): void {
     const connection = this.#connections.get(socket);
     if (connection !== undefined) connection.takesOne = true;
@@ -89,7 +89,7 @@ export class ClientConnections {
     return this.#connections.get(socket)?.takesOne === true;
   }
 
-  /** Runs `begin` now, or after the answers to what the connection asked before. */
+  /** Runs `begin` now, or after the connection's earlier requests were answered. */
   enter(socket: Socket, begin: () => Exchange): void {
     const connection = this.#connections.get(socket);
     if (connection === undefined || connection.closing || (connection.takesOne && connection.isUsed)) return;
@@ -114,7 +114,7 @@ export class ClientConnections {
     connection.current = undefined;
     connection.endWatch?.();
     connection.endWatch = undefined;
-    // A connection that left for another protocol keeps its place.
+    // A connection that was upgraded to another protocol keeps its place.
     if (!exchange.upgraded) connection.answered?.();
     exchange.over = true;
     this.#onOver(exchange);
@@ -133,7 +133,7 @@ export class ClientConnections {
     connection.halfClosed = setTimeout(() => socket.destroy(), graceMs);
   }
 
-  /** A reset would take the last answer away from a client that still sends, so what it sends is read first. */
+  /** Reads what the client still sends before it closes: a reset would make the client lose the last answer. */
   #close(socket: Socket, connection: ClientConnection, end: () => void): void {
     if (connection.closing) return;
     connection.closing = true;
@@ -143,14 +143,14 @@ export class ClientConnections {
     else endGently(socket, this.#limits.lingerMs);
   }
 
-  /** The answers to what was asked end their connections. */
+  /** Ends each connection with the answer to its last request. */
   drain(): void {
     for (const { current, queue } of this.#connections.values())
       if (current !== undefined && queue.length === 0 && !current.response.headersSent)
         current.response.shouldKeepAlive = false;
   }
 
-  /** Ends every connection as our own doing: what runs in sandboxes runs on. */
+  /** Ends every connection as done by the edge: programs in sandboxes run on. */
   closeAll(): void {
     for (const [socket, { current }] of this.#connections) {
       if (current !== undefined) current.over = true;

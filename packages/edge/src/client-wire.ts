@@ -1,6 +1,6 @@
 /**
- * The client's end of an exchange: an HTTP/1.1 connection, or one stream of an HTTP/2 connection. What differs between the two is
- * here; an exchange does not know which it has.
+ * The client's end of an exchange: an HTTP/1.1 connection, or one stream of an HTTP/2 connection. This interface hides
+ * the differences, so that an exchange need not know which it has.
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -12,9 +12,9 @@ export interface ClientWire {
   readonly isHttp2: boolean;
   /** The client's connection, which may carry other streams too. */
   readonly socket: Socket;
-  /** Ends it in the middle of an answer, so that the client sees that the answer is not whole. `code`: of HTTP/2, where one is known. */
+  /** Cuts the answer, so that the client sees that it is not complete. `code`: HTTP/2's error code, if known. */
   cut(code?: number): void;
-  /** Grants an Upgrade, and gives the bytes of both directions from there on. */
+  /** Grants an Upgrade; returns the stream of the upgraded protocol. */
   accept(reason: string, headers: RawHeaders, protocol: string): Duplex;
 }
 

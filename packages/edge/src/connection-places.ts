@@ -1,17 +1,17 @@
 /**
- * The clients' connections that may be open at once, over all listeners, from before their TLS handshake until they are closed. Who
- * connects and asks nothing keeps nobody out: when all places are taken, a new connection gets the place of the one that has been
- * without a request for longest.
+ * Limits how many client connections are open at once, over all listeners, from before the TLS handshake until the
+ * close. A client without requests keeps nobody out: when all places are taken, a new connection gets the place of the
+ * connection that has been without a request for longest.
  *
  *   new ──▶ in the line ◀──answered──┐
- *              ├── request whole ──▶ busy: keeps its place
+ *              ├── request complete ──▶ busy: keeps its place
  *              └── all places are taken, and it is the first of the line ──▶ closed
  */
 import type { Socket } from "node:net";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
 
-/** One under way. */
+/** A request under way. */
 interface Request {
   isWhole(): boolean;
 }
@@ -26,7 +26,7 @@ const isBusy = ({ requests }: Place): boolean => [...requests].some((request) =>
 export class ConnectionPlaces {
   readonly #most: number;
   readonly #places = new Map<string, Place>();
-  /** Those that ask nothing, in the order in which they began to, and those whose request may not be whole yet. */
+  /** Connections without a request, longest first, and connections whose request may not be complete yet. */
   readonly #line = new Map<string, Place>();
 
   constructor({ connections }: Pick<EdgeLimits, "connections">) {
@@ -37,7 +37,7 @@ export class ConnectionPlaces {
     return this.#places.size;
   }
 
-  /** A place for a new connection, if need be that of another, which is closed; false where all others ask something. */
+  /** Takes a place for a new connection, if needed by closing another; false: all others have requests. */
   take(key: string, close: () => void): boolean {
     if (this.#places.size >= this.#most && !this.#closeOne()) return false;
     const place: Place = { close, requests: new Set() };
@@ -63,7 +63,7 @@ export class ConnectionPlaces {
     this.#line.delete(key);
   }
 
-  /** The connection keeps its place from when the request is whole until the answered function is called. */
+  /** The connection keeps its place from when the request is complete until the returned function is called. */
   ask(key: string, isWhole: () => boolean): () => void {
     const place = this.#places.get(key);
     if (place === undefined) return () => undefined;
@@ -78,17 +78,20 @@ export class ConnectionPlaces {
   }
 }
 
-/** The same for a connection and for the TLS over it. */
+/** The key of a connection, the same for the TCP socket and the TLS socket over it. */
 export const connectionKey = ({ localAddress, localPort, remoteAddress, remotePort }: Socket): string =>
   `${localAddress} ${localPort} ${remoteAddress} ${remotePort}`;
 
-/** A body so small is kept at the edge until it is whole, and only then is anybody asked anything. */
+/** True: the body is so small that the edge reads all of it before it asks the agent. */
 export function isKeptUntilWhole(exchange: Exchange, { bufferedBodyBytes }: EdgeLimits): boolean {
   const length = exchange.request.headers["content-length"];
   return exchange.hasBody && !exchange.expectsContinue && Number(length ?? Infinity) <= bufferedBodyBytes;
 }
 
-/** Counts a request to its connection until the answered function is called; one whose body is kept, when that is whole. */
+/**
+ * Counts a request for its connection until the returned function is called; with a small body, only once that is
+ * complete.
+ */
 export function askFor(exchange: Exchange, places: ConnectionPlaces, limits: EdgeLimits): () => void {
   const isKept = isKeptUntilWhole(exchange, limits);
   const { request, wire } = exchange;

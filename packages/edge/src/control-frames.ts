@@ -1,6 +1,6 @@
 import { constants, type Http2Session } from "node:http2";
 
-/** Each ping and each change of settings is answered, so a far end that sends nothing else is cut off. */
+/** Cuts off a far end that sends too many pings and changes of settings, because each of them must be answered. */
 export function boundControlFrames(session: Http2Session, perSecond: number): void {
   let second = 0;
   let frames = 0;

@@ -2,7 +2,10 @@ import type { IncomingMessage } from "node:http";
 import { fileLinkPath } from "@cloche/protocol";
 import type { RawHeaders } from "./headers.ts";
 
-/** `*`: any origin may call with a token; no credentials are ever allowed, since auth is a header (spec/contract.md, The running system). */
+/**
+ * `*`: any origin may call with a token; no credentials are ever allowed, since auth is a header (spec/contract.md, The
+ * running system).
+ */
 export type CorsOrigins = "*" | readonly string[];
 
 const exposed =
@@ -17,7 +20,7 @@ export function isPreflight(request: IncomingMessage): boolean {
   );
 }
 
-/** Whether the request uses a signed link, or asks whether it may: whoever has one may use it, from whatever page. */
+/** Whether the request uses a signed link, or is a preflight for that: a link may be used from any page. */
 export function anyOrigin({ request, path }: { request: IncomingMessage; path: string }): boolean {
   const asked = request.headers["access-control-request-method"];
   const method = request.method === "OPTIONS" ? asked : request.method;
@@ -30,7 +33,7 @@ function allowOrigin(origins: CorsOrigins, origin: string): RawHeaders {
   return origins.includes(origin) ? ["access-control-allow-origin", origin, ...vary] : vary;
 }
 
-/** The headers that let a browser read an answer; none where the request names no origin. */
+/** The headers that let a browser read an answer; none when the request names no origin. */
 export function corsHeaders(request: IncomingMessage, origins: CorsOrigins): RawHeaders {
   const { origin } = request.headers;
   if (origin === undefined) return [];
@@ -38,7 +41,10 @@ export function corsHeaders(request: IncomingMessage, origins: CorsOrigins): Raw
   return allow[0] === "vary" ? allow : [...allow, "access-control-expose-headers", exposed];
 }
 
-/** Answer of a preflight, a 204. An origin that is not allowed gets no permission, which the browser then enforces. */
+/**
+ * The headers of a preflight's answer, a 204. An origin that is not allowed gets no permission, which the browser
+ * enforces.
+ */
 export function preflightHeaders(request: IncomingMessage, origins: CorsOrigins): RawHeaders {
   const allow = allowOrigin(origins, request.headers.origin ?? "");
   if (allow[0] === "vary") return allow;

@@ -1,12 +1,12 @@
 /**
- * The rest of a request that was answered before it was whole. Most clients send all of their body before they read, and an answer is
- * lost to them when what they send is met by a reset. So the rest is read and thrown away, within bounds of bytes, of time without a
- * byte, and of time.
+ * Reads and discards the rest of a request that was answered before it was complete. Most clients send their whole body
+ * before they read, and lose the answer when their body is met by a reset. Limits: bytes, time without a byte, and
+ * total time.
  */
 import type { IncomingMessage } from "node:http";
 import type { EdgeLimits } from "./edge-limits.ts";
 
-/** `done` is called once: `isWhole` when the request came to its end, else when it is given up or its client went away. */
+/** Calls `done` once; `isWhole`: the request is complete, else a limit was reached or the client went away. */
 export function drainRest(
   request: IncomingMessage,
   { lingerBytes, lingerMs, lingerWholeMs }: EdgeLimits,

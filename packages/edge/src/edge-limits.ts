@@ -5,35 +5,41 @@ export interface EdgeLimits {
   headerBytes: number;
   headerCount: number;
   urlBytes: number;
-  /** A TLS handshake or a request head that takes longer is given up. */
+  /** The longest that a TLS handshake, and a request head, may take. */
   handshakeTimeoutMs: number;
   headersTimeoutMs: number;
-  /** Of a connection of HTTP/1.1, beyond what the kernel has: what its client has not taken yet, or its sandbox. */
+  /**
+   * Bytes buffered for an HTTP/1.1 connection, beyond the kernel's buffers, that the client or the sandbox has not read
+   * yet.
+   */
   clientBufferBytes: number;
-  /** A kept-alive client connection without a request. */
+  /** How long a client connection is kept open without a request. */
   idleConnectionMs: number;
-  /** A request body that brings no byte for so long. */
+  /** A request is refused whose body brings no byte for this long. */
   bodyStallMs: number;
-  /** Bodies up to this size reach the agent in one piece, and never before they are whole. */
+  /** Bodies up to this size are sent to the agent in one piece, once they are complete. */
   bufferedBodyBytes: number;
-  /** Clients' connections of all listeners (connection-places.ts). */
+  /** Client connections of all listeners (connection-places.ts). */
   connections: number;
-  /** Of one sandbox, its ports included; five seconds' worth at once. 0: no limit. */
+  /** Requests to one sandbox, its ports included; a burst may use five seconds' worth at once. 0: no limit. */
   requestsPerSecond: number;
   /** Requests that one connection may send ahead of their answers. */
   pipelinedRequests: number;
-  /** Of one HTTP/2 connection: streams that are open at once. */
+  /** Streams of one HTTP/2 connection that are open at once. */
   streams: number;
-  /** What a stream may send ahead of the sandbox that takes it, and all of a connection: one that stands still holds up no other. */
+  /**
+   * Bytes that a stream, and all streams of a connection, may send before the sandbox reads: a stalled stream blocks no
+   * other.
+   */
   streamWindowBytes: number;
   connectionWindowBytes: number;
-  /** Streams that the client itself resets, at once and as they go on; pings and settings. More end the connection. */
+  /** Streams that the client resets, as a burst and a rate; pings and settings. More of them end the connection. */
   streamResetBurst: number;
   streamResetsPerSecond: number;
   controlFramesPerSecond: number;
-  /** A client that shut its sending side still gets an answer that comes within this time... */
+  /** A client that shut its sending side still gets an answer within this time... */
   halfClosedGraceMs: number;
-  /** ...and less for an exec, since a client that goes away kills its command. */
+  /** ...and an exec's client for less time, because a client that goes away ends its command. */
   halfClosedExecGraceMs: number;
   /** After an early answer, how much of the rest of the request is read so that the client sees the answer... */
   lingerBytes: number;
@@ -42,9 +48,9 @@ export interface EdgeLimits {
   /** ...and how long at all. */
   lingerWholeMs: number;
   agentConnectMs: number;
-  /** How long a connection to a host on another computer is tried for, whose program may be starting again. */
+  /** How long a connection to a host on another computer is tried, whose program may be restarting. */
   relayWaitMs: number;
-  /** What the edge asks an agent for itself: a tunnel to a port, the end of an exec. */
+  /** Deadline of the edge's own requests to an agent: a tunnel to a port, the end of an exec. */
   agentAnswerMs: number;
   /** Kept-alive connections to one sandbox; idle ones are closed before the agent's own keep-alive ends. */
   agentConnections: number;
@@ -53,13 +59,13 @@ export interface EdgeLimits {
   /** How long a request waits for a restore to end, and for a sandbox to wake. */
   busyWaitMs: number;
   wakeMs: number;
-  /** Requests with a token that wait for that, of one sandbox and of all of one team. */
+  /** Waiting requests with a token, for one sandbox and for all sandboxes of a team. */
   waitingOfSandbox: number;
   waitingOfTeam: number;
-  /** Visitors of public ports, who have no token, apart from those: they wait for a restore and for a sandbox to wake. */
+  /** Waiting requests of visitors of public ports, who have no token; counted separately. */
   visitorsOfSandbox: number;
   visitorsOfTeam: number;
-  /** The head of an agent's answer. */
+  /** Bytes of the head of an agent's answer. */
   answerHeadBytes: number;
 }
 

@@ -1,9 +1,9 @@
-/** What an operator can see of the edge: requests by route, how long they took, refusals by code, and what is open now. */
+/** The edge's metrics: requests by route, their durations, refusals by code, open requests and connections. */
 import type { Metrics } from "@cloche/base";
 import { dataPlaneRouteName } from "@cloche/protocol";
 import type { Exchange } from "./exchange.ts";
 
-/** Notes an exchange that is over. */
+/** Records an exchange that is over. */
 export type MeasureExchange = (exchange: Exchange, tookMs: number) => void;
 
 export function edgeMetrics(
@@ -37,7 +37,7 @@ function routeOf(exchange: Exchange): string {
   return dataPlaneRouteName(exchange.request.method ?? "", exchange.path) ?? "none";
 }
 
-/** A sandbox's own server may answer with any number: those count by their hundred. */
+/** A sandbox's own server may answer with any status: these count as 2xx, 4xx and so on. */
 function statusOf({ gone, forPort, response }: Exchange): string {
   if (gone) return "gone";
   if (!response.headersSent) return "none";

@@ -1,12 +1,13 @@
 /**
- * The edge: TLS for `*.<base domain>` and the address of all sandboxes, on the loopback without TLS too, and every request to where it belongs.
+ * The edge: accepts TLS for `*.<base domain>` and the shared address of all sandboxes, on the loopback also without
+ * TLS, and routes every request.
  *
  *   client ─TLS─▶ ClientConnections or Http2Clients ─▶ Exchange ─▶ Router ─▶ Gate (state, wake, restore) ─┬─▶ agent  (forward)
  *                                                                                      ├─▶ port   (forward, through a tunnel)
  *                                                                                      └─▶ host   (checkpoint, restore)
  *
- * Owns the listening sockets, the routing table and the connections to agents. Holds the TLS key and the public token keys, no database, and
- * nothing that must survive a crash. Called by the composition root only.
+ * Owns the listening sockets, the routing table and the connections to agents. Has the TLS key and the public token
+ * keys, no database, and nothing that must survive a crash. Called by the composition root only.
  */
 import { type IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -40,47 +41,53 @@ export interface EdgeOptions {
   tls: TlsFiles;
   /** `cloche.localhost`: sandboxes are `<id>.<base domain>`. */
   baseDomain: string;
-  /** 0 picks a free one. */
+  /** 0: any free port. */
   port: number;
   /** Address to listen on; default all. */
   address?: string;
-  /** Where to listen without TLS: an address of the loopback. Default: nowhere. */
+  /** Where to listen without TLS: an address of the loopback. Default: not at all. */
   plain?: { port: number; address: string };
   /** In memory (createRouterTransport) or over the network. */
   routes: RouteClient;
-  /** Answers `/v1/checkpoint*` and `/v1/restore`; it verifies the token. Default: the sandbox's host does, by `links`. */
+  /**
+   * Answers `/v1/checkpoint*` and `/v1/restore` and verifies their tokens. Default: the sandbox's host, reached by
+   * `links`.
+   */
   hostDataPlane?: HostDataPlane;
-  /** Where sandboxes are on other computers: how their hosts are reached. Default: all are on this one. */
+  /** How hosts on other computers are reached. Default: all sandboxes are on this computer. */
   links?: HostLinks;
-  /** Who may call from a browser; default any origin. */
+  /** Origins that may call from a browser; default: any. */
   corsOrigins?: CorsOrigins;
-  /** What answers for other names below the base domain; default nothing. */
+  /** Answers requests for other names below the base domain; default: none. */
   neighbour?: Neighbour;
   limits?: Partial<EdgeLimits>;
   clock: Clock;
   log: Log;
-  /** Where the edge tells of itself; default: nowhere that anybody looks. */
+  /** Receives the edge's metrics; default: they are not exposed. */
   metrics?: Metrics;
 }
 
 export interface EdgePorts {
   port: number;
-  /** Undefined: it does not listen without TLS. */
+  /** Undefined: the edge does not listen without TLS. */
   plainPort: number | undefined;
 }
 
 export interface Edge {
-  /** Listens, and resolves once the routing table is complete. Rejects when a port is taken, and then listens nowhere. */
+  /**
+   * Listens, and resolves when the routing table is complete. Rejects when a port is taken, and then listens on none.
+   */
   start(): Promise<EdgePorts>;
   /** New connections get the new certificate. */
   setTls(tls: TlsFiles): void;
   /** Throws a ClocheError naming what is not ready. */
   ready(): void;
-  /** From here on it is not ready and each answer ends its connection; requests are answered still. */
+  /** From now on the edge is not ready, and each answer ends its connection. Requests are still answered. */
   drain(): void;
   /**
-   * Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. In that time a
-   * connection is kept until `idleMs` (default 0) after its last answer: its client may be sending the next request.
+   * Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. During
+   * that time a connection stays open until `idleMs` (default 0) after its last answer, because its client may be
+   * sending a request.
    */
   stop(graceMs?: number, idleMs?: number): Promise<void>;
 }
@@ -196,13 +203,13 @@ class EdgeServer implements Edge {
       startedMs: this.#clock.monotonicMs(),
     });
     this.#open += 1;
-    // After the exchange has been set in its place.
+    // Only after the caller has stored the exchange.
     queueMicrotask(() => this.#route(exchange));
     return exchange;
   }
 
   #beginHttp2(request: Http2Request, response: Http2Response, wire: ClientWire): Exchange {
-    // No frame awaits a 100 Continue that was asked for; the head alone says so.
+    // HTTP/2 has no event for an expected 100 Continue; only the header tells.
     const expectsContinue = request.headers.expect?.toLowerCase() === "100-continue";
     return this.#begin(
       request,
@@ -240,7 +247,7 @@ class EdgeServer implements Edge {
   }
 
   #clientError(error: NodeJS.ErrnoException, socket: Socket): void {
-    // The parser goes on complaining about each further byte.
+    // The parser reports an error for each further byte.
     if (this.#refused.has(socket)) return;
     const problem = parserProblem(error);
     if (problem === undefined || socket.destroyed || !socket.writable) {
@@ -257,7 +264,7 @@ class EdgeServer implements Edge {
         "request refused",
       );
     } else if (current.request.complete) {
-      // What followed a good request: its answer goes out, then the connection ends.
+      // Bad bytes after a good request: its answer is sent, then the connection ends.
       current.response.once("finish", () => socket.destroySoon());
     } else {
       current.bodyOver();

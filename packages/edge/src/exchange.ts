@@ -1,11 +1,11 @@
 /**
- * One request of a client and its answer, from its head until both are over. Knows how to answer, how to fail and when the client went away;
- * knows nothing of sandboxes.
+ * One request of a client and its answer, from the request's head until both are over. Knows how to answer, how to fail
+ * and whether the client went away; knows nothing of sandboxes.
  *
  *   open ──answer begun──▶ answering ──▶ finished
  *     └──────────────┬──────────┘
- *                    ├── client went away: `onGone` is told (what stops an exec)
- *                    └── we cut it (agent or edge failed): nobody is told
+ *                    ├── client went away: `onGone` is called (which ends an exec)
+ *                    └── the edge cut it (agent or edge failed): `onGone` is not called
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Duplex } from "node:stream";
@@ -28,26 +28,26 @@ export class Exchange {
   readonly upgradeFirst: Buffer | undefined;
   readonly startedMs: number;
   sandboxId = "";
-  /** It is for a server of the sandbox's own, not for the data plane. */
+  /** The request is for a server of the sandbox's own, not for the data plane. */
   forPort = false;
-  /** It asks for the edge's own health, which nobody wants in logs or metrics. */
+  /** The request asks for the edge's own health; not logged or measured. */
   isHealthCheck = false;
-  /** The caller's W3C trace context; empty: none, or none that is valid. */
+  /** The caller's W3C trace context; empty: none, or not valid. */
   readonly traceparent: string;
-  /** CORS headers of every answer but 101 (forward.ts): an upgraded connection has none. */
+  /** Headers added to every answer but 101: CORS, and those that file-links.ts adds. */
   extraHeaders: RawHeaders = [];
-  /** Told once when the client itself went away before the answer was over. */
+  /** Called once when the client went away before the answer was over. */
   onGone: (() => void) | undefined;
-  /** Told when the socket left for an upgraded protocol, which ends the exchange. */
+  /** Called when the connection was upgraded, which ends the exchange. */
   onOver: (() => void) | undefined;
-  /** How often its sandbox moved before anything was sent. */
+  /** How often the sandbox moved before anything was sent to it. */
   moves = 0;
   continued = false;
   gone = false;
   over = false;
-  /** It left for an upgraded protocol. */
+  /** The connection was upgraded to another protocol. */
   upgraded = false;
-  /** Why it failed, for the log. */
+  /** Why the exchange failed, for the log. */
   failure: ClocheError | undefined;
   #bodyOver: boolean;
   #refused = false;
@@ -85,7 +85,7 @@ export class Exchange {
     return query === -1 ? url : url.slice(0, query);
   }
 
-  /** It came without TLS. */
+  /** The request came without TLS. */
   get isPlain(): boolean {
     return !isTls(this.wire.socket);
   }
@@ -95,23 +95,23 @@ export class Exchange {
     return servernameOf(this.wire.socket);
   }
 
-  /** Headers that go no further: a trace context that is not valid. */
+  /** Headers that are not forwarded: those of an invalid trace context. */
   get untraced(): ReadonlySet<string> | undefined {
     return this.traceparent === "" ? traceHeaders : undefined;
   }
 
-  /** No more of its body is waited for: it came to its end, or cannot be read. */
+  /** Call it when no more of the body is expected: the body has ended, or cannot be read. */
   bodyOver(): void {
     this.#bodyOver = true;
   }
 
-  /** The client is in the middle of sending its body. */
+  /** True: the client is still sending its body. */
   get restComes(): boolean {
     const isAwaited = this.expectsContinue && !this.continued;
     return !this.#bodyOver && !this.request.complete && !isAwaited;
   }
 
-  /** Asks a client that waits for it to send its body. */
+  /** Sends 100 Continue, so that a waiting client sends its body. */
   sendContinue(): void {
     if (this.continued || this.response.headersSent || this.over) return;
     this.continued = true;
@@ -122,7 +122,7 @@ export class Exchange {
     if (this.expectsContinue) this.sendContinue();
   }
 
-  /** Begins the answer. An answer that comes before the request is over ends the connection after it. */
+  /** Begins the answer. An answer that begins before the request is complete also ends the connection. */
   begin(status: number, reason: string | undefined, headers: RawHeaders): void {
     const all = [...headers, ...this.extraHeaders, "x-request-id", this.requestId];
     if (this.#refused || (!this.#bodyOver && !this.request.complete)) all.push("connection", "close");
@@ -130,17 +130,17 @@ export class Exchange {
     else this.response.writeHead(status, reason, all);
   }
 
-  /** Ends the answer. What is left of an unfinished request is read for a while (ClientConnections). */
+  /** Ends the answer. The rest of an incomplete request is still read for a while (ClientConnections). */
   end(last?: Buffer): void {
     if (this.over) return;
     if (last === undefined) this.response.end();
     else if (this.wire.isHttp2) this.response.end(last);
-    // A short body as text lets node write head and body at once; latin1 keeps every byte.
+    // Given as text, a short body is written together with the head; latin1 keeps every byte.
     else if (last.length <= onePieceBytes) this.response.end(last.toString("latin1"), "latin1");
     else this.response.end(last);
   }
 
-  /** Answers with the one error shape, or cuts the answer where it has begun. */
+  /** Answers with an error body, or cuts the answer if it has begun. */
   fail(error: ClocheError, status = dataPlaneStatus(error)): void {
     if (this.over || this.failure !== undefined) return;
     this.failure = error;
@@ -156,7 +156,7 @@ export class Exchange {
     this.end(body);
   }
 
-  /** The client's request is at fault in a way that ends its connection. */
+  /** Refuses a bad request, and ends its connection. */
   refuse(error: ClocheError, status?: number): void {
     const { onGone } = this;
     this.onGone = undefined;
@@ -165,13 +165,13 @@ export class Exchange {
     this.fail(error, status);
   }
 
-  /** Ends it in the middle of an answer, so that the client sees that it is not whole; `code` says why to one of HTTP/2. */
+  /** Cuts the answer, so that the client sees that it is not complete. `code`: the error code of HTTP/2. */
   cut(code?: number): void {
     this.over = true;
     this.wire.cut(code);
   }
 
-  /** Grants an Upgrade: gives the client's bytes of both directions from here on. The exchange is over then. */
+  /** Grants an Upgrade; returns the client's stream. The exchange is over then. */
   accept(reason: string, headers: RawHeaders, protocol: string): Duplex {
     this.over = true;
     this.upgraded = true;
@@ -188,7 +188,7 @@ export class Exchange {
   }
 }
 
-/** Where a socket goes after 101. */
+/** Joins the two ends of an upgraded connection. */
 export function joinSockets(client: Duplex, far: Duplex): void {
   const end = (): void => {
     client.destroy();

@@ -2,15 +2,18 @@ import type { Clock, Log } from "@cloche/base";
 import { abortExecPath, internalHeaders } from "@cloche/protocol";
 import type { AgentPool } from "./agent-pool.ts";
 
-/** The abort may overtake the exec on its way to the agent (404), or fail as any request can: it is sent again. */
+/** Waits before each attempt: the abort may reach the agent before its exec (404), or fail as any request can. */
 const waitsMs = [0, 100, 500, 2_000];
 
-/** Requests whose command dies with their client (spec/contract.md, Data plane: exec). */
+/** Requests whose command ends when their client goes away (spec/contract.md, Data plane: exec). */
 export function isExecPath(method: string | undefined, path: string): boolean {
   return method === "POST" && (path === "/v1/exec" || /^\/v1\/services\/[^/]+\/exec$/.test(path));
 }
 
-/** Tells the agent that the client of an exec went away, with the token that started it. Gives up when the sandbox moved on. */
+/**
+ * Tells the agent that the client of an exec went away, with the token that started the exec. Gives up when the pool is
+ * closed.
+ */
 export async function abortExec(
   pool: AgentPool,
   exec: { sandboxId: string; execId: string; authorization: string; requestId: string },

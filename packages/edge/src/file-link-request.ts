@@ -1,4 +1,7 @@
-/** `POST /v1/files/link`: what a link is asked for (additions to the contract, Files). Throws `invalid_argument` naming the field. */
+/**
+ * `POST /v1/files/link`: reads the request for a link (additions to the contract, Files). Throws `invalid_argument`
+ * naming the field.
+ */
 import type { IncomingMessage } from "node:http";
 import { ClocheError, limits } from "@cloche/protocol";
 import type { Exchange } from "./exchange.ts";
@@ -37,7 +40,7 @@ function readSeconds(value: unknown): number {
   throw bad(`expires_in_seconds must be an integer from 1 to ${limits.fileLinkSeconds}`);
 }
 
-/** The bytes of a path, percent-encoded once; the agent looks at the rest of its form when the link is used. */
+/** The bytes of a path, percent-encoded once. The agent checks the rest of its form when the link is used. */
 function readPath(body: Record<string, unknown>): string {
   const { path, path_encoded: encoded } = body;
   const field = encoded === undefined || encoded === null ? "path" : "path_encoded";
@@ -67,7 +70,7 @@ const escaped = (bytes: Buffer): string =>
       (byte) => `%${byte.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`,
     );
 
-/** As all file routes have it; whether there is such a user is seen when the link is used. */
+/** The user, given as on all file routes; whether it exists is checked when the link is used. */
 function readUser({ headers, url = "" }: IncomingMessage): string | undefined {
   const mark = url.indexOf("?");
   const asked = mark < 0 ? null : new URLSearchParams(url.slice(mark + 1)).get("as_user");
@@ -94,7 +97,7 @@ function parseObject(body: Buffer): Record<string, unknown> {
   return parsed as Record<string, unknown>;
 }
 
-/** The whole body; what is larger is 413, and its rest is left to the answer. */
+/** Reads the whole body. Throws (413) when it is larger than `maxBytes`. */
 function readSmallBody(exchange: Exchange, maxBytes: number): Promise<Buffer> {
   const { request } = exchange;
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();

@@ -1,6 +1,7 @@
 /**
- * A signed link to one file of one sandbox: `/v1/files/link?token=<claims>.<MAC>`. Whoever has it may do the one thing that it names, without
- * a token, until it expires. The key is the sandbox's own (Route.link_key), so a link is none of a fork's and none of the next sandbox's.
+ * A signed link to one file of one sandbox: `/v1/files/link?token=<claims>.<MAC>`. It allows its holder one operation
+ * on one path, without a token, until it expires. Each sandbox has its own key (Route.link_key), so a link is not valid
+ * for forks or other sandboxes.
  */
 import { createHmac, timingSafeEqual } from "node:crypto";
 import { ClocheError, isCanonicalBase64url } from "@cloche/protocol";
@@ -8,17 +9,17 @@ import { ClocheError, isCanonicalBase64url } from "@cloche/protocol";
 export type FileOperation = "read" | "write";
 
 export interface FileLink {
-  /** Percent-encoded, as `path` of a query. */
+  /** Percent-encoded, as the query parameter `path`. */
   path: string;
   operation: FileOperation;
-  /** With whose rights; undefined: root's. */
+  /** The user whose rights are used; undefined: root. */
   user: string | undefined;
-  /** Undefined: good for any number of uses. */
+  /** Id of a one-time link; undefined: the link may be used any number of times. */
   onceId: string | undefined;
   expiresAtMs: number;
 }
 
-/** On the wire short names, since a path may be long already. */
+/** Short names on the wire, because a path may be long. */
 interface Claims {
   p: string;
   o: "r" | "w";
@@ -28,7 +29,7 @@ interface Claims {
 }
 
 const word = "cloche file link 1";
-/** Of a path of 4,095 bytes, each percent-encoded, twice in base64. */
+/** Room for a path of 4,095 bytes, each percent-encoded, in base64. */
 const tokenLengthMax = 20_000;
 
 const macOf = (key: Uint8Array, sandboxId: string, claims: string): Buffer =>
@@ -46,10 +47,10 @@ export function signFileLink(key: Uint8Array, sandboxId: string, link: FileLink)
   return `${part}.${macOf(key, sandboxId, part).toString("base64url")}`;
 }
 
-/** Throws `unauthenticated` for whatever this key has not signed, and for what has expired. */
+/** Throws `unauthenticated` for a token that this key has not signed, and for an expired link. */
 export function verifyFileLink(key: Uint8Array, sandboxId: string, token: string, nowMs: number): FileLink {
   const [claims = "", mac = "", ...rest] = token.length > tokenLengthMax ? [] : token.split(".");
-  // One spelling of each: a decoder is lax about the last character.
+  // Accept one spelling only: base64 decoders are lax about the last character.
   if (rest.length > 0 || !isCanonicalBase64url(claims) || !isCanonicalBase64url(mac)) throw unknown();
   const [shown, right] = [Buffer.from(mac, "base64url"), macOf(key, sandboxId, claims)];
   if (shown.length !== right.length || !timingSafeEqual(shown, right)) throw unknown();

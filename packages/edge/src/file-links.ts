@@ -1,6 +1,6 @@
 /**
- * Makes links to files for who has the sandbox's token, and lets in who has a link: for that path and that operation, whatever else the
- * request says. A link that is good for one use is used up at the gateway, right before the agent is asked.
+ * Makes links to files for callers with the sandbox's token, and admits requests that use a link, for its path and
+ * operation only. A one-time link is used up at the gateway, right before the agent is asked.
  */
 import { randomBytes } from "node:crypto";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -20,7 +20,7 @@ import type { RouteClient } from "./route-table.ts";
 const useTimeoutMs = 10_000;
 const operations: Record<string, FileLink["operation"]> = { GET: "read", HEAD: "read", PUT: "write" };
 
-/** Headers of who uses a link that say more than the link does. */
+/** Headers that are dropped from a request with a link, because they could ask for more than the link allows. */
 export const linkDropped: ReadonlySet<string> = new Set([
   "authorization",
   "cookie",
@@ -29,13 +29,13 @@ export const linkDropped: ReadonlySet<string> = new Set([
   "x-file-owner",
   "x-file-group",
 ]);
-/** Parameters of all other file routes: a link that is used with one is used for something else. */
+/** Query parameters of the other file routes: a request with a link must not have them. */
 const foreign = ["path", "path_encoded", "as_user", "append", "recursive"];
 
 export const isFileLinkUse = ({ request, path }: Exchange): boolean =>
   path === fileLinkPath && request.method !== "POST";
 
-/** The token of the link that a request uses; undefined: it has none. */
+/** The query of the request, which has the link's token. */
 const queryOf = ({ request }: Exchange): URLSearchParams => {
   const url = request.url ?? "";
   const mark = url.indexOf("?");
@@ -49,7 +49,7 @@ export function methodRefused(exchange: Exchange): boolean {
   return true;
 }
 
-/** `address`: a URL at which anybody reaches the sandbox's data plane, as the client did. */
+/** `address`: the URL of the sandbox's data plane, as the client reached it. */
 export async function makeFileLink(
   exchange: Exchange,
   route: Route,
@@ -64,7 +64,7 @@ export async function makeFileLink(
   return { url: `${address}${fileLinkPath}?token=${token}`, expires_at: new Date(expiresAtMs).toISOString() };
 }
 
-/** The link that the request uses. Throws 401 where there is no good one, 403 where it is for something else. */
+/** The link that the request uses. Throws 401 when there is no valid link, 403 when it does not allow the request. */
 export function fileLinkOf(exchange: Exchange, route: Route, nowMs: number): FileLink {
   const query = queryOf(exchange);
   const token = query.get("token");
@@ -82,7 +82,7 @@ export function fileLinkOf(exchange: Exchange, route: Route, nowMs: number): Fil
   return link;
 }
 
-/** A look at its headers leaves a link as it is. */
+/** Uses up a one-time link at the gateway; a HEAD request does not use it up. */
 export async function useUp(link: FileLink, exchange: Exchange, client: RouteClient): Promise<void> {
   const { onceId: linkId, expiresAtMs } = link;
   if (linkId === undefined || exchange.request.method === "HEAD") return;
@@ -101,13 +101,13 @@ export async function useUp(link: FileLink, exchange: Exchange, client: RouteCli
     });
 }
 
-/** What the agent is asked for. */
+/** The request target for the agent. */
 export function fileTarget({ path, user }: FileLink): string {
   const as = user === undefined ? "" : `&as_user=${encodeURIComponent(user)}`;
   return `/v1/files?path=${path.replaceAll("+", "%2B")}${as}`;
 }
 
-/** For a browser: the file is saved by its name, and never run as a page of the sandbox's. */
+/** Headers for browsers: the file is saved under its name, and never runs as a page of the sandbox. */
 export function fileHeaders({ path, operation }: FileLink): RawHeaders {
   const name = path.slice(path.lastIndexOf("/") + 1).replaceAll("'", "%27");
   const saved = operation === "read" ? ["content-disposition", `attachment; filename*=UTF-8''${name}`] : [];

@@ -1,41 +1,42 @@
 /**
- * Looks at the first bytes of a connection, before node's parser does: which protocol it speaks, and how the lines of its first head end. Proxies take a bare LF for
- * CRLF and skip empty lines before the request line (RFC 9112, 2.2); node's parser does the second alone. Such a head is rewritten
- * with CRLF, here and nowhere else.
+ * Reads the first bytes of a connection, before node's parser does: which protocol it speaks, and how the lines of its
+ * first head end. Proxies accept a bare LF as CRLF and skip empty lines before the request line (RFC 9112, 2.2); node's
+ * parser does only the second. Here, and only here, a head with bare LFs is rewritten with CRLF.
  *
  *   bytes ──┬─ the preface of HTTP/2 ──▶ http2
  *           ├─ a whole head, every line ended by CRLF ──▶ http1
  *           ├─ a whole head with a bare LF ──rewritten──▶ http1-once
  *           └─ with both kinds, and a body or an upgrade ──▶ refused
  *
- * No request can be smuggled by it. What follows such a head is parsed strictly, and its connection carries no other request, so
- * nothing behind it is taken for one. A proxy before the edge that takes a bare LF for a part of a header's value writes CRLF itself,
- * so what it passes on has both kinds of ends: where we would see a length that it did not see, the request is refused.
+ * This allows no request smuggling. The bytes after such a head are parsed strictly, and the connection carries no
+ * other request, so none of them becomes a second request. A proxy before the edge that treats a bare LF as part of a
+ * header's value writes CRLF itself, so its requests have both line ends: if such a head has a framing header, the
+ * request is refused.
  */
 import type { Socket } from "node:net";
 
 /** `http1-once`: the connection may carry this one request. */
 export type FirstHead = "http1" | "http1-once" | "http2";
-/** `none`: not a byte came. `mixed`: lines end in both ways, and it has a body. */
+/** `none`: no byte arrived. `mixed`: the head has both line ends, and a body or an upgrade. */
 export type FirstHeadFailure = "timeout" | "ended" | "none" | "mixed";
 
 export interface FirstHeadOptions {
-  /** It may begin with the preface of HTTP/2 (RFC 9113, 3.3). */
+  /** The connection may begin with the preface of HTTP/2 (RFC 9113, 3.3). */
   mayBeHttp2: boolean;
   maxBytes: number;
   timeoutMs: number;
-  /** The bytes are in the socket again; it is paused. */
+  /** Called with the socket paused, and the bytes read put back into it. */
   onHead(kind: FirstHead): void;
-  /** There is none that can be parsed. */
+  /** Called when there is no head to parse. */
   onFailure(why: FirstHeadFailure): void;
 }
 
-/** In more pieces than this a head is left to the parser, which does not begin anew at each. */
+/** A head in more pieces than this is left to node's parser, which does not start again with each piece. */
 const mostPieces = 256;
 const preface = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
 const LF = 10;
 const CR = 13;
-/** Whoever sees these lines otherwise than we do sees another end of the request. */
+/** Headers that decide where the request ends: a proxy that reads them differently would see another end. */
 const framing = /^(?:content-length|transfer-encoding|upgrade)[ \t]*:/im;
 
 export function readFirstHead(socket: Socket, options: FirstHeadOptions): void {
@@ -64,7 +65,7 @@ export function readFirstHead(socket: Socket, options: FirstHeadOptions): void {
     }
     const { end, bare, isMixed } = readHead(bytes);
     if (end === undefined) {
-      // The parser says what is wrong with it.
+      // Node's parser then reports what is wrong with it.
       if (bytes.length > options.maxBytes || pieces > mostPieces || isBinary(bytes)) give("http1", bytes);
       return;
     }
@@ -78,7 +79,7 @@ export function readFirstHead(socket: Socket, options: FirstHeadOptions): void {
   socket.on("data", onData).once("end", onEnd).once("close", stop);
 }
 
-/** So far. */
+/** Whether the bytes so far are the beginning of HTTP/2's preface. */
 function isPreface(bytes: Buffer): boolean {
   const length = Math.min(bytes.length, preface.length);
   return bytes.compare(preface, 0, length, 0, length) === 0;
@@ -89,7 +90,10 @@ const isBinary = (bytes: Buffer): boolean => {
   return first < 32 && first !== CR && first !== LF;
 };
 
-/** `end`: where the body begins; undefined: the head is not whole. `bare`: a line ends without CR; `isMixed`: another one with it. */
+/**
+ * `end`: where the body begins; undefined: the head is not complete. `bare`: a line ends without CR; `isMixed`: others
+ * with CR.
+ */
 function readHead(bytes: Buffer): { end: number | undefined; bare: boolean; isMixed: boolean } {
   let bare = false;
   let whole = false;
@@ -108,7 +112,7 @@ function readHead(bytes: Buffer): { end: number | undefined; bare: boolean; isMi
   return { end, bare, isMixed: bare && whole };
 }
 
-/** The head that ends there with each line ended by CRLF, and without empty lines before it. */
+/** The head up to `end`, with CRLF after each line, and without empty lines before it. */
 function withCrlf(bytes: Buffer, end: number): string {
   const lines = bytes.toString("latin1", 0, end).split("\n");
   const text = lines.map((line) => (line.endsWith("\r") ? line.slice(0, -1) : line)).join("\r\n");

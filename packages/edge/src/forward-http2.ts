@@ -1,6 +1,6 @@
 /**
- * Carries one request to a server on a port that speaks HTTP/2, and its answer back: both stream, the slower side sets the pace, trailers
- * and an answer that is a head alone arrive as they were sent (gRPC tells its status there).
+ * Carries one request to an HTTP/2 server on a port, and its answer back. Both stream at the pace of the slower side.
+ * Trailers, and answers that are only a head, arrive as they were sent, because gRPC sends its status there.
  */
 import { type ClientHttp2Stream, type ClientSessionRequestOptions, constants } from "node:http2";
 import type { ServerResponse } from "node:http";
@@ -12,7 +12,10 @@ import { answerHeaders, type RawHeaders } from "./headers.ts";
 import { Http2RefusedError, type Http2Port } from "./http2-port.ts";
 import { Http2Response } from "./http2-response.ts";
 
-/** `first`: pieces of the body that were read already. `onRefused`: its server speaks no HTTP/2; nothing was asked yet. */
+/**
+ * `first`: pieces of the body that were read already. `onRefused`: called when the server does not speak HTTP/2;
+ * nothing was sent.
+ */
 export function forwardHttp2(
   exchange: Exchange,
   forwarding: Forwarding,
@@ -20,7 +23,7 @@ export function forwardHttp2(
   { first = [], onRefused }: { first?: readonly Buffer[]; onRefused?: () => void },
 ): void {
   const { request } = exchange;
-  // One that nobody reads yet stays so: paused by us it would not begin for whoever reads it in the end.
+  // Pause only a request that is being read: an explicit pause would stop a later reader from starting.
   if (request.readableFlowing === true) request.pause();
   port.acquire().then(
     (session) => {
@@ -45,7 +48,7 @@ function carry(
   const { request } = exchange;
   let stream: ClientHttp2Stream;
   try {
-    // Writable to the end of the body; without one its head ends it.
+    // The stream stays writable until the end of the body; without a body, the head ends it.
     stream = open(requestHeaders(exchange, forwarding), { endStream: !exchange.hasBody });
   } catch (cause) {
     const failure: AnswerFailure = { kind: "lost", reused: true, answered: false, cause };
@@ -119,7 +122,7 @@ function receive(exchange: Exchange, forwarding: Forwarding, stream: ClientHttp2
     if (ended || stream.rstCode !== constants.NGHTTP2_NO_ERROR || !response.headersSent) return;
     over();
     exchange.end();
-    // Of a body that nobody wanted.
+    // The server answered without reading the whole body.
     if (!stream.writableEnded) stream.close(constants.NGHTTP2_NO_ERROR);
   });
   stream.on("error", () => undefined);
@@ -140,7 +143,7 @@ function begin(exchange: Exchange, status: number, headers: RawHeaders, isHeadAl
   exchange.begin(status, undefined, headers);
 }
 
-/** Without pseudo headers, and what is between two neighbours. */
+/** The headers without pseudo headers and hop-by-hop headers. */
 function plain(raw: RawHeaders = []): RawHeaders {
   const kept: RawHeaders = [];
   for (let index = 0; index + 1 < raw.length; index += 2) {

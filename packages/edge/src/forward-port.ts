@@ -1,6 +1,6 @@
 /**
- * In which protocol a server on a port is asked. gRPC needs HTTP/2. All else is asked by HTTP/1.1, which nearly every server speaks; one
- * that speaks HTTP/2 alone shows that by its first byte, and is asked so from then on.
+ * Chooses the protocol for a server on a port. gRPC needs HTTP/2. All other requests use HTTP/1.1, which nearly every
+ * server speaks. A server that speaks only HTTP/2 shows that by its first byte, and gets HTTP/2 from then on.
  */
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";

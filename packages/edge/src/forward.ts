@@ -9,42 +9,49 @@ import { answerHeaders, type RawHeaders } from "./headers.ts";
 
 export interface Forwarding {
   pool: AgentPool;
-  /** The client's headers as they shall arrive, without framing. */
+  /** The client's headers as the far end gets them, without framing headers. */
   headers: RawHeaders;
-  /** In place of the client's request target. */
+  /** Replaces the client's request target. */
   target?: string;
-  /** Changes the headers of an answer on their way to the client. */
+  /** Changes the answer's headers before the client gets them. */
   answer?: (headers: RawHeaders) => RawHeaders;
-  /** The server speaks HTTP/2 alone, which came out now: sends the request so. `first`: what was read of its body. */
+  /**
+   * Sends the request by HTTP/2, when the server turned out to speak only that. `first`: the body so far; undefined:
+   * too much to keep.
+   */
   overHttp2?: (first: readonly Buffer[] | undefined) => void;
-  /** The sandbox moved before anything was sent: it is asked anew. `body`: the whole of it; undefined: it streams. Default: an error. */
+  /**
+   * Sends the request again, when the sandbox moved before anything was sent. `body`: the whole body; undefined: it
+   * streams. Default: an error.
+   */
   again?: (body: Buffer | undefined) => void;
-  /** What the client is told when there is no answer. */
+  /** The error for the client when there is no answer. */
   explain: (failure: AnswerFailure) => ClocheError;
-  /** The client went away after the whole request had been sent. */
+  /** Called when the client went away after the whole request had been sent. */
   onAbort?: () => void;
 }
 
-/** Methods whose repetition does no harm (RFC 9110, 9.2.2). */
+/** Methods that can be repeated without harm (RFC 9110, 9.2.2). */
 const idempotent = new Set(["GET", "HEAD", "PUT", "DELETE", "OPTIONS"]);
-/** A client that expects 100 Continue is not left waiting by an agent that does not know of it. */
+/** After this time a client that expects 100 Continue gets it, even from an agent that does not send it. */
 const continueWaitMs = 1_000;
 /**
- * A body that streams comes in TLS records of 16 KiB; each write of one costs its way through two namespaces and a packet
- * that wakes the sandbox. So many bytes go on together, or what has come by the end of the event loop's turn.
+ * A streamed body arrives in TLS records of 16 KiB, and each write costs a way through two namespaces and a packet that
+ * wakes the sandbox. So this many bytes are sent together, or all that arrived in one turn of the event loop.
  */
 const gatheredBytes = 48 * 1024;
 /**
- * An answer comes from the agent in records of 16 KiB too, four at a time, and goes on together. Smaller pieces are no part of a large file:
- * events, a terminal's output. They wait for nothing.
+ * An answer also arrives in records of 16 KiB, four at a time, which are sent together. Smaller pieces are events or a
+ * terminal's output rather than a large file, and are sent at once.
  */
 const recordBytes = 16 * 1024;
 const answerGatheredBytes = 8 * recordBytes;
 
 /**
- * Carries one request to the agent and its answer back, both streaming, with the slower side setting the pace. Bodies of known small size go
- * in one piece once they are whole. Where nothing was answered, a kept-alive connection that had died is replaced once, if the request cannot have
- * been begun (no connection) or may be repeated (idempotent, body at hand). `whole`: a body that was read already.
+ * Carries one request to the agent and its answer back. Both stream at the pace of the slower side. Small bodies of
+ * known size are sent in one piece once they are complete. If there was no answer, the request is sent once more on a
+ * new connection when it cannot have begun (no connection), or when the kept-alive connection had died and the request
+ * may be repeated (idempotent, body at hand). `whole`: a body that was read already.
  */
 export function forward(
   exchange: Exchange,
@@ -65,7 +72,7 @@ export function forward(
   });
 }
 
-/** `body`: the whole of it; undefined: it streams. */
+/** `body`: the whole body; undefined: it streams. */
 function send(exchange: Exchange, forwarding: Forwarding, body: Buffer | undefined, fresh = false): void {
   forwarding.pool.acquire(fresh, (connection, failure) => {
     if (exchange.gone || exchange.over) {
@@ -88,14 +95,14 @@ class Carrier implements AnswerHandlers {
   readonly #connection: AgentConnection;
   readonly #body: Buffer | undefined;
   readonly #retry: (() => void) | undefined;
-  /** What went on of a body that streams, until it is certain that nothing needs it again. */
+  /** The body sent so far, kept while it may have to be sent again over HTTP/2. */
   #first: Buffer[] | undefined;
   #firstBytes = 0;
-  /** Of the answer's body, not sent on yet; not past the end of the event loop's turn. */
+  /** Pieces of the answer's body that are sent together, at the latest at the end of the event loop's turn. */
   #gathered: Buffer[] = [];
   #gatheredBytes = 0;
   #turnOver: NodeJS.Immediate | undefined;
-  /** The client does not take the answer as fast as it comes. */
+  /** The client reads the answer more slowly than it arrives. */
   #isHeld = false;
   #sent = false;
   #left: number | undefined;
@@ -213,7 +220,7 @@ class Carrier implements AnswerHandlers {
     try {
       this.#exchange.begin(head.status, head.reason, this.#answerHeaders(head));
     } catch (error) {
-      // A header that node refuses to send on.
+      // Node refuses to send one of the headers.
       this.#stop();
       this.#connection.abandon();
       this.#exchange.fail(
@@ -221,7 +228,7 @@ class Carrier implements AnswerHandlers {
       );
       return;
     }
-    // The head goes out even when no body comes for a while (events); in the same packet when it does come.
+    // Send the head even when no body follows for a while (events), but in one packet with a body that follows at once.
     if (head.length === undefined) process.nextTick(() => this.#ended || response.flushHeaders());
   }
 
@@ -245,7 +252,7 @@ class Carrier implements AnswerHandlers {
     else this.#turnOver ??= setImmediate(this.#sendGathered);
   }
 
-  /** All that waits, with `chunk` behind it. */
+  /** All gathered pieces, followed by `chunk`. */
   #takeGathered(chunk?: Buffer): Buffer | undefined {
     clearImmediate(this.#turnOver);
     this.#turnOver = undefined;
@@ -305,7 +312,7 @@ class Carrier implements AnswerHandlers {
     this.#exchange.fail(this.#forwarding.explain(failure));
   }
 
-  /** From here on neither side is carried any further. */
+  /** Stops carrying bytes in both directions. */
   #stop(): void {
     this.#ended = true;
     clearTimeout(this.#continueTimer);

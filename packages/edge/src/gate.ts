@@ -8,21 +8,23 @@ import { dozes } from "./sleepers.ts";
 import { type Waiter, WaitingRoom } from "./waiting-room.ts";
 
 const running = "SANDBOX_STATE_RUNNING";
-/** States that pass by themselves: the client is told to come back. */
+/** States that end by themselves: the client is told to try again. */
 const passing = new Set(["SANDBOX_STATE_CREATING", "SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_RESUMING"]);
 const wakeable = new Set(["SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RESUMING"]);
 
-/** Who asks. */
+/** The caller of a request. */
 export interface GateCaller {
   kind: Waiter;
-  /** Throws where the caller has no good token and is none that the owner lets in without. */
+  /** Throws when the caller has no valid token and the owner does not admit callers without one. */
   authorise: () => Promise<unknown>;
 }
 
 /**
- * Decides whether a sandbox can be asked now (spec/contract.md, The running system): unknown 404; not RUNNING 503 naming the state, unless it has
- * auto_resume and the caller a valid token, which wakes it; RUNNING but in the middle of a restore: a bounded wait. Who has no token
- * neither waits nor wakes anything, a sandbox that dozes included; visitors of a public port, whom its owner lets in, do as who has one.
+ * Decides whether a request may go to a sandbox now (spec/contract.md, The running system). An unknown sandbox is 404.
+ * A sandbox that is not RUNNING is 503 naming the state, unless it has auto_resume and the caller a valid token: that
+ * wakes the sandbox. During a restore the request waits for a limited time. Callers without a token neither wait nor
+ * wake a sandbox, not even a dozing one; visitors of a public port, whom its owner admits, count as callers with a
+ * token.
  */
 export class Gate {
   readonly #table: RouteTable;
@@ -38,25 +40,28 @@ export class Gate {
     this.#waiting = new WaitingRoom(limits);
   }
 
-  /** The route, where the sandbox can be asked at once, whoever asks. `ofHost`: it is for the host, which does not mind a restore or a doze. */
+  /**
+   * The route, if any caller's request may go on at once. `ofHost`: the request is for the host, which serves during a
+   * restore or a doze.
+   */
   now(sandboxId: string, ofHost: boolean): Route | undefined {
     const route = this.#table.get(sandboxId);
     return route?.state === running && (ofHost || !(route.busy || dozes(route))) ? route : undefined;
   }
 
-  /** Whether the sandbox is where a route that was given out says. One that dozes is: the pool of its agent rouses it. */
+  /** Whether the sandbox is still where the route says. A dozing sandbox is: the pool of its agent rouses it. */
   isStill({ sandboxId, epoch }: Route): boolean {
     const route = this.#table.get(sandboxId);
     return route?.state === running && !route.busy && route.epoch === epoch;
   }
 
-  /** The route, if need be after waking the sandbox or a wait. */
+  /** Returns the route, after waking the sandbox or waiting if needed. */
   async admit(sandboxId: string, ofHost: boolean, { kind, authorise }: GateCaller): Promise<Route> {
     let route = this.#known(sandboxId);
     if (route.state !== running) {
       if (!route.autoResume || !wakeable.has(route.state)) throw notRunning(route);
       await authorise();
-      // Another request may have woken it while this one's token was looked at.
+      // Another request may have woken the sandbox while this one's token was verified.
       route = this.#known(sandboxId);
       if (route.state !== running)
         route = await this.#waiting.within(route, kind, () => this.#wake(sandboxId));
@@ -77,7 +82,7 @@ export class Gate {
     throw new ClocheError("not_found", `there is no sandbox ${sandboxId}`);
   }
 
-  /** One call to the gateway however many requests wait for it. */
+  /** Makes one call to the gateway for all requests that wait. */
   #wake(sandboxId: string): Promise<Route> {
     let waking = this.#waking.get(sandboxId);
     if (waking === undefined) {
@@ -127,7 +132,7 @@ export class Gate {
     });
   }
 
-  /** What a client is told when its sandbox gave no answer. */
+  /** The error for a client whose sandbox gave no answer. */
   explain(sandboxId: string, failure: AnswerFailure, asked = "the sandbox"): ClocheError {
     const route = this.#table.get(sandboxId);
     const { cause } = failure;

@@ -1,10 +1,10 @@
 import type { IncomingMessage } from "node:http";
 import { tokenSubprotocol } from "./request-token.ts";
 
-/** Names and values in turn, as node:http gives and takes them; original case, order and repetition kept. */
+/** Names and values alternating, as in node:http, with original case, order and repetition. */
 export type RawHeaders = string[];
 
-/** Meant for one connection, never for the next (RFC 9110, 7.6.1). */
+/** Headers for one connection, never forwarded (RFC 9110, 7.6.1). */
 const hopByHop = new Set([
   "connection",
   "keep-alive",
@@ -17,7 +17,7 @@ const hopByHop = new Set([
   "upgrade",
 ]);
 
-/** What `Connection` names is hop-by-hop too, except what carries meaning for the far end. */
+/** Headers that `Connection` names are hop-by-hop too, except those that the far end needs. */
 function namedByConnection(value: string | undefined): Set<string> | undefined {
   if (value === undefined || /^\s*(?:keep-alive|close|upgrade)\s*$/i.test(value)) return undefined;
   const names = value.split(",").map((name) => name.trim().toLowerCase());
@@ -33,13 +33,13 @@ const endToEnd = new Set([
   "x-request-id",
 ]);
 
-/** Whether the header is ours alone between edge, agent and host; clients' ones are dropped. */
+/** Whether the header is internal between edge, agent and host; it is dropped when a client sends it. */
 const isInternal = (name: string): boolean => name.startsWith("x-cloche-");
 
 /**
- * The client's headers as the agent or a sandbox's own server gets them: without hop-by-hop and internal ones, without
- * `x-request-id` (the edge adds its own) and without those in `dropped`. Framing headers are left to the caller.
- * `authorization`: in the place of the client's.
+ * The client's headers as the agent or a sandbox's own server gets them: without hop-by-hop and internal headers,
+ * `x-request-id` (the edge adds its own) and those in `dropped`. Framing headers are left to the caller.
+ * `authorization`: replaces the client's.
  */
 export function forwardableHeaders(
   request: IncomingMessage,
@@ -65,13 +65,15 @@ export function forwardableHeaders(
   return kept;
 }
 
-/** Subprotocols without those that are tokens: an owner's token never leaves the edge. */
+/** The offered subprotocols without tokens: an owner's token never leaves the edge. */
 function withoutTokens(offered: string): string {
   const names = offered.split(",").map((name) => name.trim());
   return names.filter((name) => !name.startsWith(tokenSubprotocol)).join(", ");
 }
 
-/** An answer's headers as the client gets them: without hop-by-hop and internal ones and without the far end's request id. */
+/**
+ * An answer's headers as the client gets them: without hop-by-hop and internal headers and the far end's request id.
+ */
 export function answerHeaders(raw: RawHeaders, isDropped?: (name: string) => boolean): RawHeaders {
   const kept: RawHeaders = [];
   let named: Set<string> | undefined;

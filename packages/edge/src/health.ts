@@ -1,6 +1,6 @@
 /**
- * `/healthz` and `/readyz` of the edge itself: on the base domain and on addresses, as a load balancer asks.
- * A sandbox's own domain keeps all its paths, and so does a request that names one by a header.
+ * `/healthz` and `/readyz` of the edge itself, on the base domain and on IP addresses, for load balancers. On a
+ * sandbox's own domain, and in a request that names a sandbox by a header, these paths belong to the sandbox.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { Exchange } from "./exchange.ts";
@@ -17,7 +17,7 @@ export function isHealthCheck(exchange: Exchange, baseDomain: string): boolean {
   return isOwn;
 }
 
-/** `ready` throws a ClocheError naming what is not. */
+/** `ready` throws a ClocheError that names what is not ready. */
 export function answerHealth(exchange: Exchange, ready: () => void): void {
   const { method } = exchange.request;
   if (method !== "GET" && method !== "HEAD") {

@@ -1,10 +1,11 @@
 /**
- * The checkpoint and restore routes of sandboxes whose host is another computer: the request goes to the host as it is, over HTTP/1.1
- * within mutual TLS, and its answer comes back, each streamed at the pace of who reads it. The host verifies the token.
+ * The checkpoint and restore routes of sandboxes on other computers. The request is passed to the host unchanged, over
+ * HTTP/1.1 within mutual TLS, and the answer passed back, each at the pace of its reader. The host verifies the token.
  *
  *   client ⇄ edge ⇄ host         client gone: the request to the host is ended; host gone: 503 before the answer, cut within it
  *
- * A connection of its own for each, since these calls are few and long; it is tried for as one to an agent is.
+ * Each call has its own connection, because these calls are few and long. Failed connections are retried as to an
+ * agent.
  */
 import { type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http";
 import type { TLSSocket } from "node:tls";
@@ -16,7 +17,7 @@ import type { HostDataPlane, HostRequestContext } from "./router.ts";
 
 export function hostDataPlane(relays: HostRelays): HostDataPlane {
   return (request, response, context) => {
-    // Nothing is sent before there is a connection, so that it may be tried for a while.
+    // Nothing is sent before the connection is made, so it may be retried for a while.
     relays
       .toHost(context.route, () => !response.destroyed)
       .then(

@@ -1,12 +1,12 @@
 /**
- * The hosts on other computers that this edge has connections to, so that a host's program can be replaced while its machines run on:
+ * Connections to hosts on other computers, made so that a host's program can be replaced while its machines run on:
  *
  *   unknown ──first connection: a watch is opened before it──▶ served ──DRAINING──▶ leaving: idle connections are closed, those in
  *      ▲                                                         │                  use are not kept, new ones wait
  *      └──────────── the watch ends ─────────────────────────────┴──────────────────────┘
  *
- * A connection that cannot be made is tried again for a while: the next program of the host is starting. Owns the watches; nothing that
- * must survive.
+ * A connection that fails is tried again for a while, because the host's next program may be starting. Owns the
+ * watches, and nothing that must survive a crash.
  */
 import type { TLSSocket } from "node:tls";
 import { type Clock, connectToAgentOver } from "@cloche/base";
@@ -17,7 +17,7 @@ import { connectThroughRelay, connectToHost, type HostLinks, relayAddressOf, wat
 
 type Place = Pick<Route, "hostId" | "hostAddress">;
 
-/** What a host says that is starting, or that has no lease. */
+/** Codes of a host that is starting or has no lease. */
 const passing: ReadonlySet<ErrorCode> = new Set(["unavailable", "not_found", "aborted"]);
 const retryMs = 100;
 
@@ -26,7 +26,7 @@ export class HostRelays {
   readonly #limits: EdgeLimits;
   readonly #clock: Pick<Clock, "monotonicMs" | "sleep">;
   readonly #watches = new Map<string, Promise<{ close(): void }>>();
-  /** The host is about to end. */
+  /** Called when the host's program is about to end. */
   onDraining: (hostId: string) => void = () => undefined;
 
   constructor(links: HostLinks, limits: EdgeLimits, clock: Pick<Clock, "monotonicMs" | "sleep">) {
@@ -35,7 +35,7 @@ export class HostRelays {
     this.#clock = clock;
   }
 
-  /** The channel to the machine's agent. Tries until `isWanted` says no, or for `relayWaitMs`. */
+  /** Opens the channel to the machine's agent. Tries for `relayWaitMs`, or until `isWanted` returns false. */
   toAgent(route: Route, isWanted: () => boolean): Promise<TLSSocket> {
     return this.#patiently(isWanted, async () => {
       await this.#watched(route);
@@ -44,7 +44,7 @@ export class HostRelays {
     });
   }
 
-  /** A connection for one request to the host itself. */
+  /** Opens a connection for one request to the host itself. */
   toHost(place: Place, isWanted: () => boolean): Promise<TLSSocket> {
     return this.#patiently(isWanted, () => connectToHost(this.#address(place), "http/1.1"));
   }
@@ -72,7 +72,7 @@ export class HostRelays {
     }
   }
 
-  /** Before the first connection, so that no word is missed. */
+  /** Opens the host's watch before the first connection, so that no DRAINING is missed. */
   async #watched(place: Place): Promise<void> {
     const key = `${place.hostId} ${place.hostAddress}`;
     let watch = this.#watches.get(key);
@@ -95,7 +95,7 @@ export class HostRelays {
   }
 }
 
-/** Once it is certain that the agent has the channel's key. */
+/** Resolves when it is certain that the agent has the channel's key. */
 function whenSecure(socket: TLSSocket, timeoutMs: number): Promise<TLSSocket> {
   return new Promise((resolve, reject) => {
     const failed = (cause: unknown): void => {

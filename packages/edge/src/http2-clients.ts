@@ -1,6 +1,6 @@
 /**
- * The clients' HTTP/2 connections: each stream is an exchange of its own, none waits for another. Who went away is told by the end of the
- * stream.
+ * The clients' HTTP/2 connections. Each stream is an exchange, and none waits for another. The end of its stream shows
+ * that a client went away.
  *
  *   open ──stream──▶ exchange ──answered──▶ over        without a stream for a while, or answered while the edge drains ──GOAWAY──▶ closed
  *    │                 └── reset by the client, or the connection ended: Exchange.clientGone
@@ -28,14 +28,14 @@ import { endGently } from "./raw-answer.ts";
 /** Begins an exchange and routes it. */
 export type BeginHttp2 = (request: Http2Request, response: Http2Response, wire: Http2Wire) => Exchange;
 
-/** Of what node keeps for one connection, bodies under way included. */
+/** Memory that node may use for one connection, bodies under way included. */
 const sessionMemoryMb = 64;
 
 interface Connection {
   exchanges: Set<Exchange>;
-  /** Requests that were answered before they were whole, and of which the rest still comes. */
+  /** Requests that were answered before they were complete, and whose rest still arrives. */
   rests: number;
-  /** Closes it, unless there is an exchange or such a rest then; begun anew when the last of them is over. */
+  /** Closes the connection when it has no exchange and no such rest; restarted when the last of these is over. */
   idle: NodeJS.Timeout;
 }
 
@@ -65,7 +65,7 @@ export class Http2Clients {
     socket.on("error", () => undefined);
     const session = performServerHandshake(socket, {
       maxSessionMemory: sessionMemoryMb,
-      // More than are allowed, so that who sends a few too many is told.
+      // More than are allowed, so that a request with a few too many gets an error answer.
       maxHeaderListPairs: limits.headerCount * 2,
       streamResetBurst: limits.streamResetBurst,
       streamResetRate: limits.streamResetsPerSecond,
@@ -81,7 +81,7 @@ export class Http2Clients {
   }
 
   #add(session: ServerHttp2Session, socket: Socket): void {
-    // What a client sends that asks for nothing, pings included, does not keep its connection.
+    // Only requests keep a connection open, not pings and other frames.
     const exchanges = new Set<Exchange>();
     const close = (): void => {
       if (exchanges.size > 0 || connection.rests > 0) return;
@@ -102,7 +102,7 @@ export class Http2Clients {
       this.#connections.delete(session);
       socket.destroy();
     });
-    // No client of HTTP/2 shuts its sending side and goes on reading: it went away.
+    // An HTTP/2 client never shuts only its sending side: it went away.
     socket.once("end", () => {
       const cut = setTimeout(() => socket.destroy(), this.#limits.halfClosedExecGraceMs);
       socket.once("close", () => clearTimeout(cut));
@@ -122,7 +122,7 @@ export class Http2Clients {
     const exchange = this.#begin(request, response, new Http2Wire(stream, socket));
     const { exchanges, idle } = connection;
     exchanges.add(exchange);
-    // No further stream begins on it (GOAWAY); this one is answered.
+    // GOAWAY: no further stream begins on this connection, but this one is answered.
     if (this.#isDraining) stream.session?.close();
     const answered = askFor(exchange, this.#places, this.#limits);
     stream.once("close", answered);
@@ -132,11 +132,11 @@ export class Http2Clients {
     const over = (): void => {
       if (!exchanges.delete(exchange)) return;
       endWatch?.();
-      // A stream that left for another protocol keeps the place.
+      // A stream that was upgraded to another protocol keeps the place.
       if (!exchange.upgraded) answered();
       exchange.over = true;
       this.#onOver(exchange);
-      // Answered before it was whole: the client is to send no more of it (RFC 9113, 8.1).
+      // The request was answered before it was complete: tell the client to stop sending (RFC 9113, 8.1).
       if (!request.complete && !exchange.upgraded) {
         connection.rests += 1;
         drainRest(request, this.#limits, () => {
@@ -158,15 +158,15 @@ export class Http2Clients {
   }
 
   /**
-   * Streams that are open go on; the client takes another connection for what it asks next. A connection without one is told so with
-   * its next stream: GOAWAY alone would refuse what the client is sending at this moment.
+   * Open streams go on, and the client uses another connection for its next requests. A connection without streams gets
+   * GOAWAY with its next stream: an immediate GOAWAY would refuse a request that the client is sending at this moment.
    */
   drain(): void {
     this.#isDraining = true;
     for (const [session, { exchanges }] of this.#connections) if (exchanges.size > 0) session.close();
   }
 
-  /** Ends every connection as our own doing: what runs in sandboxes runs on. */
+  /** Ends every connection as done by the edge: programs in sandboxes run on. */
   closeAll(): void {
     for (const [session, { exchanges }] of this.#connections) {
       for (const exchange of exchanges) exchange.over = true;

@@ -1,6 +1,6 @@
 /**
- * HTTP/2 without TLS, with prior knowledge, to a server on a port of a sandbox: one connection for all streams, closed when it was idle
- * for a while. Its server is not trusted: what it may send ahead and how many headers are bounded, and it pushes nothing.
+ * HTTP/2 without TLS, with prior knowledge, to a server on a port of a sandbox: one connection for all streams, closed
+ * when idle for a while. The server is not trusted: unread bytes and headers are limited, and it may not push.
  *
  *   none ──acquire──▶ opening ──its SETTINGS──▶ open ──GOAWAY or end──▶ none
  *                        └── anything else, or nothing in time: Http2RefusedError
@@ -16,7 +16,7 @@ import type { Dial, Sleeper } from "./agent-pool.ts";
 import { boundControlFrames } from "./control-frames.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
-/** What listens there speaks no HTTP/2. */
+/** The server on the port does not speak HTTP/2. */
 export class Http2RefusedError extends Error {}
 
 const sessionMemoryMb = 64;
@@ -26,7 +26,7 @@ export class Http2Port {
   readonly #sleeper: Sleeper;
   readonly #limits: EdgeLimits;
   #open: Promise<ClientHttp2Session> | undefined;
-  /** Each with how many streams it has. */
+  /** Open connections, with their numbers of streams. */
   readonly #sessions = new Map<ClientHttp2Session, number>();
   #closed: unknown;
 
@@ -40,7 +40,7 @@ export class Http2Port {
     return this.#open !== undefined || this.#sessions.size > 0;
   }
 
-  /** A connection for one more stream, once what is at its end is awake. */
+  /** A connection for one more stream, once the sandbox is awake. */
   async acquire(): Promise<ClientHttp2Session> {
     if (this.#sleeper.dozes()) await this.#sleeper.rouse();
     if (this.#closed !== undefined) throw this.#closed;
@@ -58,7 +58,7 @@ export class Http2Port {
     return this.#open;
   }
 
-  /** One more stream of a connection that acquire() gave. Throws where it is gone. */
+  /** Opens a stream on a connection from acquire(). Throws when the connection is gone. */
   request(
     session: ClientHttp2Session,
     headers: readonly string[],
@@ -87,7 +87,7 @@ export class Http2Port {
     return promise;
   }
 
-  /** Until the server's own settings have come, nothing says that it understood. */
+  /** Resolves when the server's settings arrive: before that, it may not understand HTTP/2. */
   #greeted(socket: Duplex): Promise<ClientHttp2Session> {
     const { agentAnswerMs, headerCount, streamWindowBytes, connectionWindowBytes, agentIdleMs } =
       this.#limits;
@@ -120,7 +120,7 @@ export class Http2Port {
       else session.close();
     });
     session.on("error", refuse);
-    // The tunnel may stay open for what we send, but its server is gone.
+    // The tunnel may still accept bytes, but the server is gone.
     socket.once("end", () => session.destroy());
     session.once("close", () => {
       this.#sessions.delete(session);

@@ -1,6 +1,6 @@
 /**
- * A request of HTTP/2 in the form of node's HTTP/1.1 message, so that all that routes, forwards and answers is the same for both. What
- * reaches a sandbox is written as HTTP/1.1, so a request that could not be is refused (`problem`).
+ * An HTTP/2 request in the form of node's HTTP/1.1 message, so that routing, forwarding and answering are the same for
+ * both. Requests reach sandboxes as HTTP/1.1, so a request that cannot be written so is refused (`problem`).
  */
 import { randomBytes } from "node:crypto";
 import { IncomingMessage } from "node:http";
@@ -15,11 +15,11 @@ const websocket = "websocket";
 
 export class Http2Request extends IncomingMessage {
   readonly stream: ServerHttp2Stream;
-  /** Why it cannot be passed on. */
+  /** Why the request cannot be forwarded. */
   readonly problem: string | undefined;
-  /** It asks for a WebSocket. */
+  /** The request asks for a WebSocket. */
   readonly isUpgrade: boolean;
-  /** Bytes of the body that have come. */
+  /** Bytes of the body that have arrived. */
   bodyBytes = 0;
 
   constructor(
@@ -43,7 +43,7 @@ export class Http2Request extends IncomingMessage {
     this.rawHeaders = plainHeaders(headers, rawHeaders);
     const hasBody = !stream.endAfterHeaders && !this.isUpgrade;
     if (this.isUpgrade) this.#becomeUpgrade();
-    // How the body is framed on its way to the sandbox.
+    // The framing of the body on its way to the sandbox.
     else if (hasBody && headers["content-length"] === undefined) headers["transfer-encoding"] = "chunked";
     if (hasBody) this.#receive();
     else {
@@ -53,7 +53,7 @@ export class Http2Request extends IncomingMessage {
     }
   }
 
-  /** As a WebSocket is asked for in HTTP/1.1 (RFC 6455); the key is only for the server's own check. */
+  /** Turns the request into HTTP/1.1's form for a WebSocket (RFC 6455); the key is only for the server's check. */
   #becomeUpgrade(): void {
     this.method = "GET";
     this.headers.upgrade = websocket;
@@ -68,7 +68,7 @@ export class Http2Request extends IncomingMessage {
       if (!this.push(chunk)) stream.pause();
     });
     stream.once("end", () => {
-      // A stream that was reset ends too, but is not whole.
+      // A reset stream ends too, but its body is not complete.
       if (stream.aborted || stream.rstCode !== constants.NGHTTP2_NO_ERROR) return;
       this.complete = true;
       this.push(null);
@@ -80,7 +80,7 @@ export class Http2Request extends IncomingMessage {
     this.stream.resume();
   }
 
-  /** The connection is other streams' too. */
+  /** Leaves the socket alone: other streams use the connection too. */
   override _destroy(_error: Error | null, done: (error?: Error | null) => void): void {
     done(null);
   }
@@ -100,7 +100,9 @@ function problemOf(
   return undefined;
 }
 
-/** As HTTP/1.1 has them: Host in place of the authority, and one Cookie of the crumbs (RFC 9113, 8.2.3). */
+/**
+ * Headers as in HTTP/1.1: Host instead of the authority, and one Cookie header joined from several (RFC 9113, 8.2.3).
+ */
 function plainHeaders(headers: IncomingHttpHeaders, raw: readonly string[]): RawHeaders {
   const plain: RawHeaders = headers.host === undefined ? [] : ["host", headers.host];
   let hasCookie = false;

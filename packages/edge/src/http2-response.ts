@@ -1,4 +1,4 @@
-/** An answer of HTTP/2 in the form of node's HTTP/1.1 message, and the end of a stream that is cut or upgraded. */
+/** An HTTP/2 answer in the form of node's HTTP/1.1 message, and how an HTTP/2 stream is cut or upgraded. */
 import { type OutgoingHttpHeader, type OutgoingHttpHeaders, ServerResponse } from "node:http";
 import { constants, type ServerHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
@@ -7,7 +7,7 @@ import type { ClientWire } from "./client-wire.ts";
 import type { RawHeaders } from "./headers.ts";
 import type { Http2Request } from "./http2-request.ts";
 
-/** Of a connection of HTTP/1.1; an error in HTTP/2 (RFC 9113, 8.2.2). */
+/** Headers of an HTTP/1.1 connection, which are an error in HTTP/2 (RFC 9113, 8.2.2). */
 const ofConnections = new Set([
   "connection",
   "keep-alive",
@@ -29,7 +29,7 @@ export class Http2Response extends ServerResponse {
     const { stream } = request;
     this.#stream = stream;
     this.#isBodyless = request.method === "HEAD";
-    // A property to its types, an accessor in node.
+    // A property in the types, an accessor in node.
     Object.defineProperty(this, "headersSent", { get: () => this.#begun });
     stream.on("drain", () => this.emit("drain"));
     stream.once("finish", this.#finished);
@@ -39,19 +39,19 @@ export class Http2Response extends ServerResponse {
     });
   }
 
-  /** A stream that is reset finishes as well; of HEAD it finishes before it is answered. */
+  /** Ignores the finish of a reset stream, and of HEAD, whose stream finishes before it is answered. */
   readonly #finished = (): void => {
     if (this.#begun && !this.#stream.aborted) this.emit("finish");
   };
 
-  /** Trailers may follow the body; said before the answer begins. */
+  /** Announces that trailers may follow the body; call it before the answer begins. */
   awaitTrailers(): void {
     this.#awaitsTrailers = true;
-    // Without any this is the end of the stream.
+    // Without trailers this ends the stream.
     this.#stream.once("wantTrailers", () => this.#stream.sendTrailers(this.#trailers));
   }
 
-  /** The whole answer is its head, as of gRPC with a status alone; said before the answer begins. */
+  /** Announces that the answer is only a head, as gRPC's with a status only; call it before the answer begins. */
   endWithHead(): void {
     this.#isBodyless = true;
   }
@@ -114,7 +114,7 @@ export class Http2Response extends ServerResponse {
     return this;
   }
 
-  /** Cuts the answer, whose end a client must not take for the whole. */
+  /** Cuts the answer, so that the client does not take it for complete. */
   override destroy(error?: Error): this {
     this.#stream.destroy(error ?? new Error("the answer broke off"));
     return this;
@@ -134,7 +134,7 @@ const toBytes = (chunk: string | Uint8Array, encoding: unknown): Uint8Array =>
     ? Buffer.from(chunk, typeof encoding === "string" ? (encoding as BufferEncoding) : "utf8")
     : chunk;
 
-/** A sandbox's server may repeat what HTTP/2 has once. */
+/** Drops repeated headers: a sandbox's server may repeat headers that HTTP/2 allows once. */
 function firstOfEach(headers: readonly string[]): string[] {
   const seen = new Set<string>();
   const kept: string[] = [];
@@ -157,7 +157,7 @@ export class Http2Wire implements ClientWire {
     this.socket = socket;
   }
 
-  /** Not with NO_ERROR, which ends the stream as if it were whole before it resets it. */
+  /** Never closes with NO_ERROR, which would end the stream as if it were complete. */
   cut(code: number = constants.NGHTTP2_INTERNAL_ERROR): void {
     if (code === constants.NGHTTP2_NO_ERROR || code === constants.NGHTTP2_INTERNAL_ERROR)
       this.#stream.destroy(new Error("the answer broke off"));

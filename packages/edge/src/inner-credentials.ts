@@ -1,12 +1,13 @@
 /**
- * What one machine's agent takes in place of an owner's token (protocol's channel.ts): made of a token that the edge has verified,
- * by a key of that machine alone. Edge and host refuse it, so whoever inside gets hold of one has nothing.
+ * Inner tokens, which one machine's agent accepts instead of an owner's token (protocol's channel.ts). Made from a
+ * token that the edge has verified, with a key of that machine only. Edge and host refuse inner tokens, so one stolen
+ * inside the sandbox is useless.
  */
 import { InnerTokens } from "@cloche/base";
 import type { TokenClaims } from "@cloche/protocol";
 
 const keptTokens = 256;
-/** A guest's clock may be off by seconds; a tunnel is opened, and a link used, at once. */
+/** Lifetime of tokens for tunnels and links, which are used at once; long enough for a guest's clock that is off. */
 const tunnelSeconds = 300;
 
 export class InnerCredentials {
@@ -14,7 +15,7 @@ export class InnerCredentials {
   readonly #sandboxId: string;
   readonly #issuer: () => string;
   readonly #nowMs: () => number;
-  /** By the owner's token; each once, until it is forgotten. */
+  /** By the owner's token, the inner token made from it; the oldest is dropped when there are too many. */
   readonly #kept = new Map<string, string>();
 
   constructor(
@@ -28,7 +29,7 @@ export class InnerCredentials {
     this.#nowMs = wallMs;
   }
 
-  /** The Authorization of a request whose caller showed `token`, verified just now, with these claims. */
+  /** The Authorization for a request whose caller sent `token`, which was verified just now and has these claims. */
   forOwner(token: string, claims: TokenClaims): string {
     let made = this.#kept.get(token);
     if (made === undefined) {
@@ -40,12 +41,12 @@ export class InnerCredentials {
     return made;
   }
 
-  /** The Authorization of a request that the edge has made out of a signed link. */
+  /** The Authorization for a request with a signed link. */
   forLink(): string {
     return this.#forNow({});
   }
 
-  /** The Authorization of a tunnel to one port. */
+  /** The Authorization for a tunnel to one port. */
   forPort(port: number): string {
     return this.#forNow({ port });
   }

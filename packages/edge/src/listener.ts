@@ -1,6 +1,6 @@
 /**
- * One listening socket of the edge, with TLS or on the loopback without: its connections, and node's HTTP/1.1 server for them. Owns
- * every socket that it accepted. Called by EdgeServer only.
+ * One listening socket of the edge, with TLS, or without TLS on the loopback: its connections, and node's HTTP/1.1
+ * server for them. Owns every socket that it accepted. Called by EdgeServer only.
  */
 import http, { type IncomingMessage, type ServerResponse } from "node:http";
 import https from "node:https";
@@ -21,18 +21,18 @@ export interface TlsFiles {
   key: string;
 }
 
-/** What is done with what clients ask. */
+/** Handlers of requests, connections and errors. */
 export interface ListenerHandlers {
   request(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): void;
   upgrade(request: IncomingMessage, socket: Socket, first: Buffer): void;
   /** A connection that speaks HTTP/2. */
   http2(socket: Socket): void;
-  /** Bytes that are no request. */
+  /** The parser found bytes that are not a request. */
   malformed(error: NodeJS.ErrnoException, socket: Socket): void;
   handshakeFailed(error: Error): void;
 }
 
-/** A head that never came to node's parser. */
+/** Errors of a head that never reached node's parser. */
 const headFailures: Record<Exclude<FirstHeadFailure, "none">, ClocheError> = {
   timeout: new ClocheError("deadline_exceeded", "the request's head did not arrive in time"),
   ended: new ClocheError("invalid_argument", "the request ended before it was whole"),
@@ -82,7 +82,7 @@ export class Listener {
     return new Listener(server, clients, places, limits, handlers);
   }
 
-  /** Without TLS, at an address of the loopback. */
+  /** Listens without TLS, on an address of the loopback. */
   static plain(
     address: string,
     clients: ClientConnections,
@@ -99,11 +99,11 @@ export class Listener {
     const server = this.#server;
     const { lingerMs } = this.#limits;
     server.timeout = 0;
-    // Node would drop headers beyond this silently; the router counts and refuses.
+    // Node would drop headers beyond a limit silently; the router counts them and refuses the request.
     server.maxHeadersCount = 0;
-    // A FIN is not yet a client that went away; ClientConnections decides.
+    // A FIN alone does not mean that the client went away; ClientConnections decides.
     (server as http.Server & { httpAllowHalfOpen: boolean }).httpAllowHalfOpen = true;
-    // In place of node's own listener, which parses every connection at once.
+    // Replaces node's own listener, which would parse every connection at once.
     const opened = server instanceof https.Server ? "secureConnection" : "connection";
     const toParser = server.listeners(opened) as ((socket: Socket) => void)[];
     server.removeAllListeners(opened);
@@ -133,7 +133,7 @@ export class Listener {
   #open(socket: Socket, handlers: ListenerHandlers, toParser: () => void): void {
     this.#clients.add(socket);
     readFirstHead(socket, {
-      // Over TLS it is agreed on in the handshake.
+      // Over TLS, the handshake (ALPN) agrees on HTTP/2.
       mayBeHttp2: !isTls(socket),
       maxBytes: this.#limits.headerBytes,
       timeoutMs: this.#limits.headersTimeoutMs,
@@ -154,7 +154,7 @@ export class Listener {
     });
   }
 
-  /** Answers its port. Rejects where that is taken. */
+  /** Returns the port. Rejects when the port is taken. */
   async listen(port: number, host: string | undefined): Promise<number> {
     const server = this.#server;
     await new Promise<void>((resolve, reject) => {
@@ -180,7 +180,7 @@ export class Listener {
 
   destroyConnections(): void {
     for (const socket of this.#sockets) socket.destroy();
-    // It ends node's watch over connections, too.
+    // This also ends node's timer that checks connections.
     this.#server.close();
   }
 }
@@ -200,7 +200,7 @@ function httpSettings(
     noDelay: true,
     keepAlive: true,
     keepAliveInitialDelay: 30_000,
-    // Other protocols (an upgrade to h2c) are not offered: such a request is answered as if it had not asked.
+    // Other upgrades (such as h2c) are not offered: such a request is answered as if it had no Upgrade.
     shouldUpgradeCallback: (request) => request.headers.upgrade?.toLowerCase() === "websocket",
   };
 }

@@ -2,15 +2,15 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Exchange } from "./exchange.ts";
 
 /**
- * A part beside the edge that answers requests for some names below the base domain with its own protocol. It is asked before any sandbox
- * is, and judges credentials itself.
+ * A part beside the edge that answers requests for some names below the base domain in its own protocol. It is asked
+ * before any sandbox, and checks credentials itself.
  */
 export interface Neighbour {
   takes(request: IncomingMessage): boolean;
   answer(request: IncomingMessage, response: ServerResponse): void;
 }
 
-/** True where a neighbour answers. The name in the Host header must be the one of the TLS connection, as for a sandbox. */
+/** True: the neighbour answers. The Host header must name the same host as the TLS connection, as for a sandbox. */
 export function askNeighbour(neighbour: Neighbour | undefined, exchange: Exchange): boolean {
   const { request, response, servername } = exchange;
   if (neighbour === undefined || exchange.upgradeFirst !== undefined) return false;

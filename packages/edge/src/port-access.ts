@@ -1,7 +1,8 @@
 /**
- * Who may reach a port of a sandbox at `https://<port>-<id>.<base domain>`: the bearer of the sandbox's token, a browser with the cookie that a
- * one-time link gave it (good for that port alone), or anyone where the owner made the port public; a CORS preflight from anyone. Neither cookie nor token reaches the user's server.
- * At the address of all sandboxes and without TLS there is no such cookie.
+ * Who may reach a port of a sandbox at `https://<port>-<id>.<base domain>`: a caller with the sandbox's token, a
+ * browser with the cookie of a one-time link (valid for that port only), and anyone if the owner made the port public.
+ * CORS preflights are admitted from anyone. Neither cookie nor token reaches the user's server. At the shared address
+ * of all sandboxes, and without TLS, there is no such cookie.
  */
 import type { IncomingMessage } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
@@ -14,39 +15,42 @@ import type { RouteClient } from "./route-table.ts";
 import { isOurToken } from "./request-token.ts";
 import { sandboxIdHeader, sandboxPortHeader } from "./shared-address.ts";
 
-/** `__Host-`: browsers take it only host-only, Secure and for `/`, so that no sibling sandbox can plant one. */
+/** `__Host-`: browsers accept the cookie only as host-only, Secure and for `/`, so no sibling sandbox can set one. */
 export const portCookie = "__Host-cloche";
 
 export interface PortCredentials {
-  /** The token to verify; undefined: none was sent. */
+  /** The token to verify; undefined: the request has none. */
   token: string | undefined;
   fromCookie: boolean;
   /** Headers of the client that must not be forwarded. */
   dropped: Set<string>;
-  /** Its cookies without ours. */
+  /** The request's cookies without ours. */
   cookies: string | undefined;
 }
 
 /** How a port is reached. */
 export interface PortPlace {
-  /** Before the port's own paths, at the address of all sandboxes, where no cookie is anybody's own; undefined: its own domain. */
+  /**
+   * At the shared address, where no port has cookies of its own: what precedes the port's paths. Undefined: the port's
+   * own domain.
+   */
   prefix: string | undefined;
   isPlain: boolean;
 }
 
-/** Our cookie is Secure and of one origin: it counts over TLS on the port's own domain. */
+/** Our cookie is Secure and of one origin: it is accepted only over TLS on the port's own domain. */
 export const takesCookie = ({ prefix, isPlain }: PortPlace): boolean => prefix === undefined && !isPlain;
 
 /**
- * Whether a browser asks what a page may call (CORS). It sends no token with that, so the port's own server hears it from anybody:
- * with no body, no upgrade and no credentials of any kind.
+ * Whether the request is a CORS preflight. A browser sends no token with it, so it reaches the port's server from
+ * anyone, but without a body, an upgrade or credentials of any kind.
  */
 export const isPortPreflight = ({ request, hasBody, upgradeFirst }: Exchange): boolean =>
   isPreflight(request) && !hasBody && upgradeFirst === undefined;
 
 /**
- * Finds our token in a request. An Authorization that is not ours belongs to the user's server and is left alone, except in a
- * preflight of a port that is not public (`isBare`): whoever needs no token there brings nothing.
+ * Finds our token in a request. An Authorization that is not ours belongs to the user's server and is kept, except in a
+ * preflight of a port that is not public (`isBare`), which carries no credentials at all.
  */
 export function portCredentials(
   request: IncomingMessage,
@@ -86,8 +90,8 @@ function splitCookies(header: string | undefined): { own: string | undefined; ot
 }
 
 /**
- * A cookie is sent by the browser whoever made it ask, and sibling sandboxes are the same site: so a request that another origin's
- * page caused is refused, except for following a link.
+ * Refuses a request that a page of another origin caused, except for following a link. Browsers send the cookie
+ * whatever page caused the request, and sibling sandboxes are the same site.
  */
 export function checkSameOrigin(request: IncomingMessage): void {
   const { origin, host } = request.headers;
@@ -103,7 +107,7 @@ export function checkSameOrigin(request: IncomingMessage): void {
   }
 }
 
-/** Verifies the caller of a port. Throws 401 where a token is needed and absent or wrong. */
+/** Verifies the caller of a port. Throws 401 when the token is missing or wrong. */
 export async function authorisePort(
   request: IncomingMessage,
   credentials: PortCredentials,
@@ -117,7 +121,7 @@ export async function authorisePort(
   } else verifier.verify(token, target.sandboxId);
 }
 
-/** Headers for the user's server: what the client asked for, in the words dev servers and frameworks read. */
+/** Headers that tell the user's server what the client asked for, in the form that dev servers and frameworks read. */
 export function portHeaders(
   request: IncomingMessage,
   credentials: PortCredentials,
@@ -137,8 +141,8 @@ export function portHeaders(
 }
 
 /**
- * Redeems `/__cloche/link?token=…&path=…` (IssuePortLink): each link works once. Answers the headers of a redirect to `path`, which stays on
- * the same origin.
+ * Redeems `/__cloche/link?token=…&path=…` (IssuePortLink); each link works once. Returns the headers of a redirect to
+ * `path`, which stays on the same origin.
  */
 export async function redeemPortLink(
   request: IncomingMessage,

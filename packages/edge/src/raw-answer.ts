@@ -2,7 +2,7 @@ import { STATUS_CODES } from "node:http";
 import type { Duplex } from "node:stream";
 import { ClocheError, dataPlaneStatus } from "@cloche/protocol";
 
-/** What a client gets whose bytes never became a request: what node's parser made of them. Undefined: it just went away. */
+/** The error for a client whose bytes node's parser refused. Undefined: the client only went away. */
 export function parserProblem(
   error: NodeJS.ErrnoException,
 ): { error: ClocheError; status: number } | undefined {
@@ -28,7 +28,9 @@ export function tooManyHeaders(message: string): { error: ClocheError; status: n
   return { error: new ClocheError("resource_exhausted", message, { resource: "quota" }), status: 431 };
 }
 
-/** Writes an error answer without a request to answer, and ends the connection once the client has had time to read it. */
+/**
+ * Writes an error answer without a request to answer, and ends the connection once the client has had time to read it.
+ */
 export function answerRaw(
   socket: Duplex,
   error: ClocheError,
@@ -44,7 +46,7 @@ export function answerRaw(
   endGently(socket, lingerMs);
 }
 
-/** Nothing more is sent; the client has so long to read what was, and to close. */
+/** Ends the sending side; the client has `lingerMs` to read and to close. */
 export function endGently(socket: Duplex, lingerMs: number): void {
   socket.end();
   const timer = setTimeout(() => socket.destroy(), lingerMs);

@@ -1,11 +1,12 @@
 /**
- * Who answers before it has read the request may end the connection at once. A write then fails while the answer still waits to be read.
+ * A far end that answers before it has read the request may end the connection at once. A write then fails while the
+ * answer has not been read yet.
  */
 import type { Duplex } from "node:stream";
 
 type Done = (error?: Error | null) => void;
 
-/** From here on a write that fails ends nothing: what was sent to us is read to its end. What is written after it goes nowhere. */
+/** From now on a failed write does not end the socket, so the answer is read to its end. Later writes are discarded. */
 export function readOn(socket: Duplex): void {
   let failed = false;
   const noted =

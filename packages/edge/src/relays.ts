@@ -1,4 +1,7 @@
-/** Connections to hosts on other computers: to agents through the host's relay (host/src/relay), and its word that it is about to end. */
+/**
+ * Connections to hosts on other computers: to agents through the host's relay (host/src/relay), and the watch for
+ * DRAINING.
+ */
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { connect, type ConnectionOptions, type TLSSocket } from "node:tls";
@@ -18,14 +21,14 @@ const wire = { allowHalfOpen: true, keepAlive: true, keepAliveInitialDelay: 15_0
 
 /** How an edge reaches hosts on other computers. */
 export interface HostLinks {
-  /** TLS settings that refuse whoever is not that host (trust's clientSettings). */
+  /** TLS settings that accept only that host (trust's clientSettings). */
   tlsTo(hostId: string): ConnectionOptions;
 }
 
 export interface RelayAddress {
   host: string;
   port: number;
-  /** Must refuse whoever is not that host (trust's clientSettings). */
+  /** Must accept only that host (trust's clientSettings). */
   tls: ConnectionOptions;
 }
 
@@ -35,11 +38,17 @@ export const relayAddressOf = (links: HostLinks, hostId: string, address: string
   tls: links.tlsTo(hostId),
 });
 
-/** A connection to the machine's agent, as if it had been connected to itself; paused. Throws the relay's refusal; `unavailable`: no relay. */
+/**
+ * A paused connection to the machine's agent through the relay. Throws the relay's refusal, or `unavailable` without a
+ * relay.
+ */
 export const connectThroughRelay = (relay: RelayAddress, sandboxId: string): Promise<Duplex> =>
   ask(relay, relayRequest(sandboxId), `sandbox ${JSON.stringify(sandboxId)}`);
 
-/** Tells once when the host's program is about to end. `ended`: the connection is over, whatever the reason. */
+/**
+ * Calls `draining` once when the host's program is about to end, and `ended` when the connection is over for any
+ * reason.
+ */
 export async function watchRelay(
   relay: RelayAddress,
   draining: () => void,
@@ -50,13 +59,13 @@ export async function watchRelay(
   socket.on("data", (chunk: Buffer) => {
     said += chunk.toString("latin1");
     if (said === relayDraining) draining();
-    // The next program of the host is watched anew.
+    // A new watch is opened for the host's next program.
     if (said.length >= relayDraining.length) socket.destroy();
   });
   socket.once("end", () => socket.destroy());
   socket.on("error", () => socket.destroy());
   socket.once("close", ended);
-  // It comes paused.
+  // The socket is paused until now.
   socket.resume();
   return { close: () => void socket.destroy() };
 }
@@ -74,7 +83,7 @@ async function ask(relay: RelayAddress, line: string, what: string): Promise<Dup
   }
 }
 
-/** `protocol`: of the host's port, by ALPN. Throws `unavailable`. */
+/** `protocol`: the ALPN protocol of the host's port. Throws `unavailable`. */
 export async function connectToHost({ host, port, tls }: RelayAddress, protocol: string): Promise<TLSSocket> {
   const options: ConnectionOptions = { ...tls, host, port, ALPNProtocols: [protocol], ...wire };
   const socket = connect(options);

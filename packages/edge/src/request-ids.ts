@@ -2,7 +2,7 @@ import { randomFillSync } from "node:crypto";
 import type { IncomingMessage } from "node:http";
 import { newRequestId, requestIdFrom } from "@cloche/protocol";
 
-/** Random bytes are drawn 8 KiB at a time: one system call each request would cost more than the id is worth. */
+/** Random bytes are drawn 8 KiB at a time, because a system call for each request would cost too much. */
 const pool = Buffer.alloc(8_192);
 let used = pool.length;
 
@@ -18,7 +18,7 @@ function pooledRandomBytes(length: number): Uint8Array {
 
 export const newId = (): string => newRequestId(pooledRandomBytes);
 
-/** The caller's own `x-request-id` where it is sane, else a new one (spec/contract.md, Both surfaces). */
+/** The caller's `x-request-id` if its form is valid, else a new one (spec/contract.md, Both surfaces). */
 export function requestIdOf(request: IncomingMessage): string {
   return requestIdFrom(request.headers["x-request-id"], pooledRandomBytes);
 }

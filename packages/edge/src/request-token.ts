@@ -1,11 +1,11 @@
 import type { IncomingMessage } from "node:http";
 
-/** What a browser offers beside its subprotocol, since it can set no other header of a WebSocket: the token follows. */
+/** Prefix of a subprotocol that carries the token, because a browser can set no other header of a WebSocket. */
 export const tokenSubprotocol = "cloche.token.";
 
 /**
- * The Authorization of a request: its own, or of a WebSocket without one the token that it offers as a subprotocol. What goes on
- * to the agent no longer offers it.
+ * The Authorization of a request: its header, or for a WebSocket without that header the token offered as a
+ * subprotocol. The agent does not get that subprotocol.
  */
 export function authorizationOf(request: IncomingMessage): string | undefined {
   const { authorization, upgrade } = request.headers;
@@ -15,7 +15,7 @@ export function authorizationOf(request: IncomingMessage): string | undefined {
   return token === undefined ? undefined : `Bearer ${token.slice(tokenSubprotocol.length)}`;
 }
 
-/** Whether the text is a token of this service, valid or not: such a one is never shown to a user's server. */
+/** Whether the text is a token of this service, valid or not: a user's server never gets such a token. */
 export function isOurToken(token: string, issuer: string): boolean {
   try {
     const payload = JSON.parse(

@@ -1,6 +1,7 @@
 /**
- * Where every sandbox is, in memory: fed by RouteService.WatchRoutes, read on every request. While the stream is broken the last
- * known table goes on serving; after reconnecting, what the new stream did not name before SYNCED is dropped.
+ * Where every sandbox is, in memory: fed by RouteService.WatchRoutes, read on every request. While the stream is
+ * broken, the last known table is used; after reconnecting, routes that the new stream did not name before SYNCED are
+ * dropped.
  *
  *   connecting ──SET* SYNCED──▶ synced ⇄ (SET, REMOVE, KEYS) ──stream ends──▶ connecting (table kept)
  */
@@ -20,7 +21,7 @@ export class RouteTable {
   #routes = new Map<string, Route>();
   #keys: KeySet | undefined;
   #synced = false;
-  /** Epochs that WakeSandbox answered before the stream said them. */
+  /** Epochs of routes that WakeSandbox returned before the stream reported them. */
   readonly #ahead = new Map<string, bigint>();
   readonly #waiting = new Map<string, Set<() => void>>();
   readonly #onChange: (sandboxId: string, route: Route | undefined) => void;
@@ -33,7 +34,7 @@ export class RouteTable {
   get(sandboxId: string): Route | undefined {
     return this.#routes.get(sandboxId);
   }
-  /** Whether a missing route means an unknown sandbox. */
+  /** True: a missing route means an unknown sandbox. */
   get synced(): boolean {
     return this.#synced;
   }
@@ -42,7 +43,9 @@ export class RouteTable {
     return this.#keys;
   }
 
-  /** Takes what WakeSandbox answered, unless the stream, which it races with, already says something of the same epoch or newer. */
+  /**
+   * Takes the route that WakeSandbox returned, unless the stream has already reported one of the same or a newer epoch.
+   */
   setIfNewer(route: Route): void {
     const known = this.#routes.get(route.sandboxId);
     if (known !== undefined && known.epoch >= route.epoch) return;
@@ -50,7 +53,7 @@ export class RouteTable {
     this.#set(route);
   }
 
-  /** Whether the stream has yet to say what WakeSandbox answered: what is older would cut off requests that were let in since. */
+  /** True: the stream's route is older than the one WakeSandbox returned; it would cut off requests admitted since. */
   #isBehindWake(route: Route): boolean {
     const epoch = this.#ahead.get(route.sandboxId);
     if (epoch !== undefined && route.epoch < epoch) return true;
@@ -75,7 +78,7 @@ export class RouteTable {
     for (const wake of waiting ?? []) wake();
   }
 
-  /** Calls back once at the next change of this sandbox; the answer of this function takes the wish back. */
+  /** Calls `wake` once at the next change of this sandbox's route; the returned function cancels that. */
   onceChanged(sandboxId: string, wake: () => void): () => void {
     const waiting = this.#waiting.get(sandboxId) ?? new Set();
     this.#waiting.set(sandboxId, waiting.add(wake));
@@ -118,8 +121,8 @@ export class RouteTable {
     for await (const event of client.watchRoutes({}, { signal })) {
       if (event.kind === RouteEvent_Kind.SET && event.route) {
         if (!complete) seen.add(event.route.sandboxId);
-        // Not compared with what we knew, for a gateway that started anew may count its epochs anew; but the stream may
-        // still have to come to where WakeSandbox's answer was ahead of it.
+        // The epoch is not compared with the known route, because a restarted gateway may count its epochs anew. But
+        // the stream may still be behind a route that WakeSandbox returned.
         if (!this.#isBehindWake(event.route)) this.#set(event.route);
       } else if (event.kind === RouteEvent_Kind.REMOVE && event.route) {
         seen.delete(event.route.sandboxId);

@@ -40,10 +40,10 @@ import { sharedPortAnswer } from "./shared-port.ts";
 import { PortClosedError, type Upstreams } from "./upstreams.ts";
 import type { Waiter } from "./waiting-room.ts";
 
-/** What the host's handler of checkpoint and restore routes knows of a request; the token is still to be verified, by it. */
+/** What the handler of checkpoint and restore routes is told of a request. The handler must verify the token. */
 export interface HostRequestContext {
   sandboxId: string;
-  /** Which host has the sandbox. */
+  /** The host of the sandbox. */
   hostId: string;
   requestId: string;
   route: Route;
@@ -67,13 +67,13 @@ export interface RouterParts {
 }
 
 const BURST_SECONDS = 5;
-/** How often a request follows a sandbox that moves before anything was sent to it. */
+/** How often a request is routed again when its sandbox moved before anything was sent. */
 const movesMax = 3;
 
 /** Paths between edge and agent, closed to clients. */
 const isInternalPath = (path: string): boolean => /^\/+cloche(?:[./]|$)/i.test(path);
 
-/** Decides who answers a request, and sets that going. */
+/** Decides who answers a request, and passes it there. */
 export class Router {
   readonly #parts: RouterParts;
   readonly #gate: Gate;
@@ -107,7 +107,7 @@ export class Router {
       return;
     }
     const { request, path } = exchange;
-    // A link is its own credential, good in any page that has it.
+    // A link is itself the credential, and may be used by any page.
     const origins = anyOrigin(exchange) ? "*" : this.#parts.corsOrigins;
     if (isPreflight(request)) {
       exchange.begin(204, undefined, preflightHeaders(request, origins));
@@ -131,16 +131,16 @@ export class Router {
     this.#dispatch(exchange, target.sandboxId, isHostPath(path));
   }
 
-  /** A link is made without the agent, so a sandbox that dozes or is being restored need not be asked. */
+  /** Makes a link, without the agent: a sandbox may doze or be in a restore. */
   async #makeFileLink(exchange: Exchange, target: Target): Promise<void> {
     const { sandboxId, request } = exchange;
     const authorise = async (): Promise<unknown> =>
       this.#verifier.verify(bearerToken(authorizationOf(request)), sandboxId);
-    // An unknown sandbox is 404 before any question of tokens.
+    // An unknown sandbox is 404 before any token is checked.
     if (this.#parts.table.get(sandboxId) !== undefined) await authorise();
     const route = await this.#gate.admit(sandboxId, true, { kind: "bearer", authorise });
     const origin = `${exchange.isPlain ? "http" : "https"}://${request.headers.host}`;
-    // Who opens a link sends no header that names the sandbox.
+    // At the shared address the link must name the sandbox by its path, since its user sends no header for that.
     const address = target.prefix === undefined ? origin : `${origin}${sandboxPath(sandboxId)}`;
     const link = await makeFileLink(exchange, route, address, this.#parts.clock.nowMs());
     if (exchange.gone || exchange.over) return;
@@ -151,7 +151,7 @@ export class Router {
     exchange.end(body);
   }
 
-  /** The agent is asked for what the link names, as its owner would. */
+  /** Sends the agent the request that the link allows, with an inner token. */
   async #useFileLink(exchange: Exchange): Promise<void> {
     const { table, clock, client, upstreams, limits } = this.#parts;
     const { sandboxId, request } = exchange;
@@ -180,7 +180,7 @@ export class Router {
     );
   }
 
-  /** To agent or host, once the sandbox can be asked. `body`: of a request that was read already. */
+  /** Sends the request to agent or host, once the gate admits it. `body`: the body, if it was read already. */
   #dispatch(exchange: Exchange, sandboxId: string, toHost: boolean, body?: Buffer): void {
     const route = this.#gate.now(sandboxId, toHost);
     if (route !== undefined) return this.#send(exchange, route, toHost, body);
@@ -195,7 +195,7 @@ export class Router {
     );
   }
 
-  /** Known sandboxes only: what is asked for others is answered 404 without remembering it. */
+  /** Counts requests of known sandboxes only; requests for others get 404 and are not remembered. */
   #isTooFast(exchange: Exchange, sandboxId: string): boolean {
     const waitSeconds = this.#parts.table.get(sandboxId) === undefined ? 0 : this.#rate.take(sandboxId);
     if (waitSeconds === 0) return false;
@@ -206,7 +206,7 @@ export class Router {
     return true;
   }
 
-  /** Checks the form of the request and finds whom it is for; undefined: refused. */
+  /** Checks the form of the request and finds its target; undefined: the request was refused. */
   #target(exchange: Exchange): Target | undefined {
     const { request } = exchange;
     const { limits, baseDomain } = this.#parts;
@@ -239,14 +239,17 @@ export class Router {
     return target ?? this.#sharedTarget(exchange, hostname);
   }
 
-  /** At the address of all sandboxes; undefined: answered. From here on the request's URL is what the sandbox is asked. */
+  /**
+   * The target at the shared address; undefined: the request was answered. Sets the request's URL to the sandbox's own
+   * path.
+   */
   #sharedTarget(exchange: Exchange, hostname: string): Target | undefined {
     const { request } = exchange;
     const { corsOrigins } = this.#parts;
     try {
       const target = sharedTarget(request, hostname);
       if (target !== undefined) {
-        // It would be in the middle between a browser and every sandbox.
+        // A service worker here could read and change the browser's requests to every sandbox.
         if (request.headers["service-worker"] !== undefined)
           throw new ClocheError("permission_denied", "no service worker is served at this address");
         request.url = target.url;
@@ -266,13 +269,13 @@ export class Router {
   #send(exchange: Exchange, route: Route, toHost: boolean, body?: Buffer): void {
     if (toHost) return this.#sendToHost(exchange, route);
     const shown = authorizationOf(exchange.request);
-    // An agent of a release before the channel verifies the owner's token itself.
+    // An agent from before the channel verifies the owner's token itself.
     if (this.#parts.upstreams.credentials(route) === undefined)
       return this.#sendToAgent(exchange, route, shown, body);
     this.#innerAuthorization(shown, route).then(
       (authorization) => {
         if (exchange.gone || exchange.over) return;
-        // It may have moved while the token was looked at.
+        // The sandbox may have moved while the token was verified.
         if (this.#gate.isStill(route)) this.#sendToAgent(exchange, route, authorization, body);
         else this.#dispatch(exchange, route.sandboxId, false, body);
       },
@@ -280,7 +283,10 @@ export class Router {
     );
   }
 
-  /** What the agent gets in place of the owner's token, which never leaves the edge. Throws where that is none of this sandbox. */
+  /**
+   * The inner token for the agent; the owner's token never leaves the edge. Throws when the token is not valid for this
+   * sandbox.
+   */
   async #innerAuthorization(authorization: string | undefined, route: Route): Promise<string | undefined> {
     const token = bearerToken(authorization);
     const claims = this.#verifier.verify(token, route.sandboxId);
@@ -364,10 +370,10 @@ export class Router {
     const credentials = portCredentials(request, table.keys?.issuer, place, isPreflight);
     const isOpen = isPublic || isPreflight;
     const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, target);
-    // An unknown sandbox is 404 before any question of tokens, as on its own domain.
+    // An unknown sandbox is 404 before any token is checked, as on its own domain.
     if (known !== undefined && !isOpen) await authorise();
     const kind = isOpen ? await visitorOrBearer(credentials, authorise) : "bearer";
-    // Who asks before a call (CORS) of a port that is not public is let through to it, and wakes nothing.
+    // A CORS preflight for a port that is not public is admitted, but wakes nothing.
     const mayWake = isPublic ? letIn : authorise;
     const route = await this.#gate.admit(sandboxId, false, { kind, authorise: mayWake });
     if (exchange.gone || exchange.over) return;
@@ -393,13 +399,13 @@ export class Router {
   }
 }
 
-/** Throws `unavailable` while the gateway has named none yet. */
+/** The public token keys; throws `unavailable` before the gateway has sent them. */
 function keysOf({ keys }: RouteTable): KeySet {
   if (keys !== undefined) return keys;
   throw new ClocheError("unavailable", "the edge is starting", { retryAfterSeconds: 1 });
 }
 
-/** A public port is open to a token that is not good, too: as to anyone. */
+/** A public port also admits a request with an invalid token, as a visitor. */
 async function visitorOrBearer(
   { token }: PortCredentials,
   authorise: () => Promise<unknown>,

@@ -1,7 +1,8 @@
 /**
- * One address for the sandboxes of a service, without a name for each: `/sandboxes/{id}/…`, `/sandboxes/{id}/ports/{port}/…`, or any path
- * with `x-sandbox-id` (and `x-sandbox-port`). The base domain, `localhost` and IP addresses are such hosts. No other name is: a web page
- * could come from one whose owner points it at this machine (DNS rebinding).
+ * The shared address of all sandboxes of a service, without a name for each: `/sandboxes/{id}/…`,
+ * `/sandboxes/{id}/ports/{port}/…`, or any path with `x-sandbox-id` (and `x-sandbox-port`). Its hosts are the base
+ * domain, `localhost` and IP addresses. Other names are refused, because a web page's owner could point its name at
+ * this machine (DNS rebinding).
  */
 import type { IncomingMessage } from "node:http";
 import { isIP } from "node:net";
@@ -12,20 +13,23 @@ import type { RawHeaders } from "./headers.ts";
 export const sandboxIdHeader = "x-sandbox-id";
 export const sandboxPortHeader = "x-sandbox-port";
 
-/** Of every answer there: a browser must not take one sandbox's from its cache for what another is asked by the same URL. */
+/**
+ * Added to every answer there, so that a browser's cache does not give one sandbox's answer for another with the same
+ * URL.
+ */
 export const varyByTarget: RawHeaders = ["Vary", `${sandboxIdHeader}, ${sandboxPortHeader}`];
 
 /** Where a sandbox's own paths begin at the shared address. */
 export const sandboxPath = (sandboxId: string): string => `/sandboxes/${sandboxId}`;
 
 export interface SharedTarget extends Target {
-  /** What precedes the sandbox's own path: `/sandboxes/{id}/ports/{port}`. Empty where headers name the sandbox. */
+  /** The part before the sandbox's own path: `/sandboxes/{id}/ports/{port}`. Empty when headers name the sandbox. */
   prefix: string;
-  /** What the sandbox is asked: path and query, as they were sent. */
+  /** Path and query for the sandbox, as they were sent. */
   url: string;
 }
 
-/** The name or address in a Host header if it is one of the shared address, in lower case and without brackets; else undefined. */
+/** The name or IP address of a Host header, in lower case and without brackets; undefined: not the shared address. */
 export function sharedHostname(host: string, baseDomain: string): string | undefined {
   const match = /^(?:\[([0-9a-f:.]+)\]|([a-z0-9.-]+?)\.?)(?::\d{1,5})?$/i.exec(host);
   if (match?.[1] !== undefined) return isIP(match[1]) === 6 ? match[1].toLowerCase() : undefined;
@@ -35,8 +39,8 @@ export function sharedHostname(host: string, baseDomain: string): string | undef
 }
 
 /**
- * The sandbox that a request at the shared address is for; undefined: it names none. Throws `not_found` for a path and `invalid_argument`
- * for a header that cannot be right, and where the two contradict each other.
+ * The sandbox that a request at the shared address is for; undefined: it names none. Throws `not_found` for a wrong
+ * path, and `invalid_argument` for a wrong header and when path and header differ.
  */
 export function sharedTarget(request: IncomingMessage, hostname: string): SharedTarget | undefined {
   const url = request.url ?? "";
@@ -65,7 +69,7 @@ export function sharedTarget(request: IncomingMessage, hostname: string): Shared
   };
 }
 
-/** A preflight carries no headers of its own, so it cannot name a sandbox. One for a port is the port's own server's to answer. */
+/** Whether a preflight without a sandbox in its path is for a port, whose own server would have to answer it. */
 export function asksForPort(request: IncomingMessage): boolean {
   const wanted = request.headers["access-control-request-headers"] ?? "";
   return wanted.toLowerCase().includes(sandboxPortHeader);
@@ -84,7 +88,7 @@ function readHeaders(request: IncomingMessage): { sandboxId: string | undefined;
   return { sandboxId, port };
 }
 
-/** Of a header that was sent twice node joins the values, which then are neither an id nor a port. */
+/** Node joins the values of a repeated header; the result is neither an id nor a port, and is refused. */
 const textOf = (request: IncomingMessage, name: string): string | undefined =>
   request.headers[name] as string | undefined;
 

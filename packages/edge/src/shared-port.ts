@@ -1,7 +1,8 @@
 /**
- * A port's answer at the shared address, where all sandboxes are one origin to a browser. No page of one may reach another's or leave
- * anything behind for it: its document is sandboxed (an origin of its own, no storage), and headers that would speak for the whole origin
- * are dropped. Links of the server inside that begin with / are led back to where it is reached.
+ * A port's answer at the shared address, where all sandboxes have the same origin for a browser. A page of one sandbox
+ * must not reach another's pages or leave anything for them: the document is sandboxed (an origin of its own, no
+ * storage), and headers that hold for the whole origin are dropped. Redirects to paths that begin with / get the port's
+ * prefix.
  */
 import type { RawHeaders } from "./headers.ts";
 import { varyByTarget } from "./shared-address.ts";
@@ -9,7 +10,10 @@ import { varyByTarget } from "./shared-address.ts";
 /** Without allow-same-origin. */
 const documentPolicy = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
-/** They hold for all paths of an origin. A browser that is asked for a password sends it to whoever asks under that name there. */
+/**
+ * Headers that hold for all paths of an origin. A browser also sends a password to every server that asks there for the
+ * same realm.
+ */
 const ofWholeOrigin = new Set([
   "set-cookie",
   "set-cookie2",
@@ -26,7 +30,7 @@ const ofWholeOrigin = new Set([
   "sec-session-registration",
 ]);
 
-/** `prefix`: of the port's paths. `host`: the request's Host header. */
+/** `prefix`: what precedes the port's paths. `host`: the request's Host header. */
 export function sharedPortAnswer(
   headers: RawHeaders,
   { prefix, host }: { prefix: string; host: string },
@@ -43,7 +47,10 @@ export function sharedPortAnswer(
   return kept;
 }
 
-/** A place on the server inside, with or without our own origin before it; one that has the prefix already is left alone. */
+/**
+ * Adds the prefix to a Location on this server, with or without our origin; a Location that has the prefix is not
+ * changed.
+ */
 function located(location: string, prefix: string, host: string): string {
   const [, origin = "", authority] = /^(https?:\/\/([^/?#\\]*))?/i.exec(location) ?? [];
   if (authority !== undefined && authority.toLowerCase() !== host.toLowerCase()) return location;

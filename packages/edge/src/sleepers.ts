@@ -1,6 +1,7 @@
 /**
- * Sandboxes that doze: RUNNING, but frozen by their host while nothing happens in them (the host's doze.ts). From the moment
- * the route says so nothing is sent to the agent before RouseSandbox has answered; what is being sent already rouses it at once.
+ * Dozing sandboxes: RUNNING, but frozen by their host while nothing happens in them (the host's doze.ts). From when the
+ * route says so, nothing is sent to the agent before RouseSandbox has answered. Requests already under way rouse the
+ * sandbox at once.
  */
 import type { Log } from "@cloche/base";
 import type { Route } from "@cloche/protocol/edge";
@@ -9,7 +10,9 @@ import type { RouteClient, RouteTable } from "./route-table.ts";
 
 const ROUSE_AGAIN_MS = 1_000;
 
-/** From the announcement on: it need not be frozen yet. On another computer the relay rouses it, whatever the route says. */
+/**
+ * True from when the doze is announced, before the machine is frozen. On another computer the relay rouses it instead.
+ */
 export const dozes = ({ doze, hostAddress }: Route): boolean => doze % 2 === 1 && hostAddress === "";
 
 export class Sleepers {
@@ -33,7 +36,7 @@ export class Sleepers {
     };
   }
 
-  /** Something was sent to it before we knew, and waits. */
+  /** Rouses a sandbox that got a request before its doze was known here. */
   keepAwake(sandboxId: string): void {
     this.#rouse(sandboxId).catch((error: unknown) => {
       this.#log.warn({ err: error, sandbox_id: sandboxId }, "a sandbox that is being asked dozes");
@@ -49,7 +52,7 @@ export class Sleepers {
     return route !== undefined && dozes(route);
   }
 
-  /** One call to the gateway however many requests wait for it, if it is of the same doze. */
+  /** Makes one call to the gateway for all requests that wait on the same doze. */
   #rouse(sandboxId: string): Promise<void> {
     const doze = this.#table.get(sandboxId)?.doze ?? 0;
     const known = this.#rousing.get(sandboxId);

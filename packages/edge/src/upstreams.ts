@@ -1,6 +1,6 @@
 /**
- * The pools of connections behind each route: one to the agent, and for each port in use. A route's pools live as long as its epoch
- * and address; when either changes, or the sandbox is gone, their sockets are dead and are closed at once.
+ * The connection pools of each route: one for the agent, and one for each port in use. A route's pools live as long as
+ * its epoch and address. When either changes, or the sandbox is gone, their sockets are useless and are closed at once.
  */
 import { ClocheError, internalHeaders, portTunnelPath } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
@@ -15,22 +15,22 @@ import type { EdgeLimits } from "./edge-limits.ts";
 interface Upstream {
   epoch: bigint;
   hostId: string;
-  /** Of the host that relays; empty: the agent is reached from here. */
+  /** Address of the host that relays; empty: the agent is reached directly. */
   hostAddress: string;
   host: string;
   port: number;
   channelKey: Uint8Array;
-  /** Undefined: an agent of a release before the channel. */
+  /** Undefined: the agent is from before the channel. */
   credentials: InnerCredentials | undefined;
   agent: AgentPool;
   ports: Map<number, Port>;
 }
 
-/** How a server on a port is asked. */
+/** The connections to a server on a port. */
 export interface Port {
   http1: AgentPool;
   http2: Http2Port;
-  /** Seen when it was asked by HTTP/1.1. */
+  /** Set when a request by HTTP/1.1 showed that the server speaks only HTTP/2. */
   speaksHttp2Alone: boolean;
 }
 
@@ -45,7 +45,10 @@ export class Upstreams {
   readonly #tunnels: { issuer: () => string; wallMs: () => number };
   readonly #relays: HostRelays | undefined;
 
-  /** `nowMs`: monotonic. `tunnels`: what their credentials say. `relays`: where sandboxes are on other computers. */
+  /**
+   * `nowMs`: monotonic. `tunnels`: issuer and clock of inner tokens. `relays`: needed when sandboxes are on other
+   * computers.
+   */
   constructor(
     sleepers: Sleepers,
     limits: EdgeLimits,
@@ -65,7 +68,7 @@ export class Upstreams {
     return this.#upstream(route).agent;
   }
 
-  /** Makes what its agent takes in place of owners' tokens; undefined: it takes those (a release before the channel). */
+  /** Makes inner tokens for the agent; undefined: the agent is from before the channel and takes owners' tokens. */
   credentials(route: Route): InnerCredentials | undefined {
     return this.#upstream(route).credentials;
   }
@@ -122,7 +125,7 @@ export class Upstreams {
     };
   }
 
-  /** The host's program is about to end: connections through it are not kept. */
+  /** The host's program is about to end: does not keep connections through it. */
   #retire(hostId: string): void {
     for (const upstream of this.#upstreams.values()) {
       if (upstream.hostId !== hostId) continue;
@@ -131,7 +134,7 @@ export class Upstreams {
     }
   }
 
-  /** Drops what the change of a route has made stale. One about to doze that is being asked is roused: it shall not. */
+  /** Closes pools that a changed route made useless. Rouses a sandbox that is about to doze while a request uses it. */
   routeChanged(sandboxId: string, route: Route | undefined): void {
     const known = this.#upstreams.get(sandboxId);
     if (known === undefined) return;
@@ -143,7 +146,7 @@ export class Upstreams {
     close(known, route === undefined ? "the sandbox was deleted" : "the sandbox moved");
   }
 
-  /** Closes idle connections whose time is over; called now and then. */
+  /** Closes connections that were idle for too long; called regularly. */
   sweep(): void {
     for (const [sandboxId, upstream] of this.#upstreams) {
       upstream.agent.sweep();

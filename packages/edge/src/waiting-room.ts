@@ -2,12 +2,12 @@ import { ClocheError } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import type { EdgeLimits } from "./edge-limits.ts";
 
-/** `bearer`: of a token of the sandbox. `visitor`: of a public port, whoever it is. */
+/** `bearer`: has the sandbox's token. `visitor`: anyone, at a public port. */
 export type Waiter = "bearer" | "visitor";
 
 /**
- * Counts the requests that wait for sandboxes to wake or to be restored: by sandbox and by team, visitors apart. So nobody takes
- * another team's places, nor a visitor the owner's.
+ * Limits the requests that wait for sandboxes to wake or to be restored: by sandbox and by team, visitors separately.
+ * So no team takes another team's places, and no visitor takes the owner's.
  */
 export class WaitingRoom {
   readonly #limits: EdgeLimits;
@@ -17,7 +17,7 @@ export class WaitingRoom {
     this.#limits = limits;
   }
 
-  /** Does `wait` in a place of that sandbox; throws where none is free. */
+  /** Runs `wait` in a place of that sandbox; throws when none is free. */
   async within<T>(
     { sandboxId, teamId }: Pick<Route, "sandboxId" | "teamId">,
     waiter: Waiter,
@@ -43,7 +43,7 @@ export class WaitingRoom {
     }
   }
 
-  /** Sandboxes and teams of which somebody waits. */
+  /** How many sandboxes and teams have waiting requests. */
   get size(): number {
     return this.#counts.size;
   }

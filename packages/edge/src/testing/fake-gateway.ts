@@ -20,10 +20,10 @@ export const sandboxB = "sbx-bbbbbbbbbbbbbbbbbbbb";
 /** Fields of a route to change. */
 export type RouteFields = Partial<Omit<Route, "$typeName" | "$unknown">>;
 
-/** RouteService in memory: routes set by the test, events pushed to whoever watches, tokens signed with a key of its own. */
+/** RouteService in memory: the test sets routes, watchers get events, and tokens are signed with a key of its own. */
 export class FakeGateway {
   readonly client: RouteClient;
-  /** Sandbox ids whose waking was asked, in order. */
+  /** Ids of sandboxes that should be woken, in order. */
   readonly woken: string[] = [];
   /** Sandbox ids that were roused, in order. */
   readonly roused: string[] = [];
@@ -102,7 +102,7 @@ export class FakeGateway {
     this.#routes.delete(sandboxId);
     this.#push(create(RouteEventSchema, { kind: RouteEvent_Kind.REMOVE, route: { sandboxId } }));
   }
-  /** Changes the table without telling, as a gateway does that was away. */
+  /** Changes the table without an event, as if the gateway had been away. */
   forget(sandboxId: string): void {
     this.#routes.delete(sandboxId);
   }
@@ -132,7 +132,7 @@ export class FakeGateway {
       .sign(this.#privateKey);
   }
 
-  /** A token of a port link, likewise. */
+  /** The same for the token of a port link. */
   portToken(sandboxId: string, port: number, claims: object = {}): Promise<string> {
     return this.token(sandboxId, { aud: `port:${port}:${sandboxId}`, port, ...claims });
   }

@@ -16,7 +16,7 @@ export function http2Client(rig: Rig, label = sandboxA): ClientHttp2Session & Di
   const session = http2.connect(`https://127.0.0.1:${rig.port}`, {
     ca: rig.ca,
     servername: `${label}.${baseDomain}`,
-    // Of this client, which queues whole bodies.
+    // This client queues whole bodies.
     maxSessionMemory: 512,
   });
   session.on("error", () => undefined);
@@ -42,7 +42,7 @@ export async function replyOf(stream: ClientHttp2Stream): Promise<Reply> {
   return { status: Number(headers[":status"]), headers, body: Buffer.concat(chunks).toString() };
 }
 
-/** One request and its whole answer. Rejects where the stream is reset. */
+/** One request and its whole answer. Rejects when the stream is reset. */
 export function askHttp2(
   rig: Rig,
   session: ClientHttp2Session,
@@ -72,7 +72,7 @@ export function frame(
   return Buffer.concat([head, payload]);
 }
 
-/** A connection that has sent its preface and settings, for whatever frames follow. */
+/** A connection that has sent its preface and settings, for any frames that follow. */
 export async function bareHttp2(rig: Rig): Promise<tls.TLSSocket> {
   const socket = tls.connect({
     host: "127.0.0.1",

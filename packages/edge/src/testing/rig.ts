@@ -11,7 +11,7 @@ import { FakeGateway, sandboxA } from "./fake-gateway.ts";
 
 export const baseDomain = "cloche.localhost";
 
-/** Of the agent's channel. */
+/** The key of the agent's channel. */
 export const channelKey = channelKeyOf("the fake agent's secret");
 
 export interface Answer {
@@ -21,7 +21,7 @@ export interface Answer {
   body: string;
 }
 
-/** What an agent was asked, as it saw it. */
+/** A request as the agent saw it. */
 export interface Seen {
   method: string;
   url: string;
@@ -47,7 +47,7 @@ export class Rig implements AsyncDisposable {
   readonly edge: Edge;
   readonly gateway: FakeGateway;
   readonly port: number;
-  /** Without TLS. */
+  /** The port without TLS. */
   readonly plainPort: number;
   readonly agent: http.Server;
   readonly agentPort: number;
@@ -55,15 +55,17 @@ export class Rig implements AsyncDisposable {
   readonly seen: Seen[] = [];
   readonly aborted: Seen[] = [];
   readonly hostSeen: string[] = [];
-  /** Answers the agent's requests; by default 200 with what was asked. */
+  /** Answers requests to the agent; by default 200 with the request that it saw. */
   onAgent: ((request: IncomingMessage, response: ServerResponse) => void) | undefined;
 
-  /** Its agent is one of a release before the channel, which gets the owner's token as it is; `startChannel`: one of this. */
+  /**
+   * With an agent from before the channel, which gets the owner's token itself; `startChannel`: with a present agent.
+   */
   static async start(options: Partial<EdgeOptions> = {}): Promise<Rig> {
     return Rig.#start(options, false);
   }
 
-  /** `ownHost`: it answers checkpoint routes itself. */
+  /** `ownHost`: the edge answers checkpoint routes itself. */
   static async startChannel(options: Partial<EdgeOptions> = {}, ownHost = true): Promise<Rig> {
     return Rig.#start(options, true, ownHost);
   }
@@ -179,12 +181,12 @@ export class Rig implements AsyncDisposable {
     return `${label}.${baseDomain}:${this.port}`;
   }
 
-  /** Headers of who has a sandbox's token. */
+  /** Headers with the sandbox's token. */
   async bearer(sandboxId = sandboxA): Promise<{ authorization: string }> {
     return { authorization: `Bearer ${await this.gateway.token(sandboxId)}` };
   }
 
-  /** One request without TLS to the address of all sandboxes. */
+  /** One request without TLS to the shared address. */
   async askPlain(
     path: string,
     options: http.RequestOptions & { body?: string | Buffer } = {},
@@ -256,7 +258,7 @@ export class Rig implements AsyncDisposable {
 export async function readAll(socket: net.Socket): Promise<string> {
   const chunks: Buffer[] = [];
   socket.on("data", (chunk: Buffer) => chunks.push(chunk));
-  // Not events.once, which rejects where the edge resets a client that sends on and on.
+  // Not events.once, which rejects when the edge resets a client that keeps sending.
   if (!socket.closed) await new Promise<void>((resolve) => socket.once("close", () => resolve()));
   return Buffer.concat(chunks).toString("latin1");
 }
