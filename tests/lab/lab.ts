@@ -115,6 +115,10 @@ export class Lab {
       rmSync(folder, { recursive: true, force: true, maxRetries: 10, retryDelay: 100 });
   }
 
+  get places(): LabPlaces {
+    return this.#state.places;
+  }
+
   address(node: string): string {
     return this.#network.address(node);
   }
@@ -213,9 +217,9 @@ export class Lab {
     return text.split("\n").filter(Boolean);
   }
 
-  /** `cloche <words>` with a node's settings, as an operator runs it there. Throws when it fails; answers its output. */
-  async command(words: string[], node = "g1"): Promise<string> {
-    const settings = roleSettings(this.#state.places, this.#placeOf(node));
+  /** `cloche <words>` with a node's settings and `more`, as an operator runs it there. Throws when it fails; answers its output. */
+  async command(words: string[], node = "g1", more: Record<string, string> = {}): Promise<string> {
+    const settings = { ...roleSettings(this.#state.places, this.#placeOf(node)), ...more };
     const [program = "", ...rest] = [...this.#network.on(node), "sh", "scripts/run.sh", ...words];
     const { code, stdout, stderr } = await runCommand(program, rest, {
       cwd: repositoryRoot,

@@ -461,8 +461,8 @@ export const clusterDefences: readonly Defence[] = [
   {
     what: "a newcomer shows its token to no other authority",
     file: "packages/trust/src/newcomer.ts",
-    find: "shown.find((pem) => isOfToken(token, pem))",
-    replace: "shown.at(-1)",
+    find: "(await shownBy(address)).find((pem) => isOfToken(token, pem))",
+    replace: "(await shownBy(address)).at(-1)",
     ...ports,
     named: "no gateway of another authority",
   },

@@ -3,6 +3,24 @@ import type { Defence } from "./defence.ts";
 
 export const storageDefences: readonly Defence[] = [
   {
+    what: "a host uses no storage but its cluster's",
+    file: "packages/app/src/cluster/shared-store.ts",
+    find: "if (owner?.installation !== installation.id)",
+    replace: "if (installation.id === owner?.home)",
+    project: "unit",
+    test: "packages/app/src/cluster/shared-store.test.ts",
+    named: "refuses one",
+  },
+  {
+    what: "a host or an edge speaks to gateways of its own cluster alone",
+    file: "packages/trust/src/credential-files.ts",
+    find: "    await checkGateways(gateways, found.ca, folder);\n",
+    replace: "",
+    project: "unit",
+    test: "packages/trust/src/cluster-port.test.ts",
+    named: "of another cluster",
+  },
+  {
     what: "a service refuses another installation's database and storage",
     file: "packages/app/src/ownership.ts",
     find: 'verdict === "theirs") throw isTheirs(place, found)',

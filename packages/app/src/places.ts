@@ -32,16 +32,21 @@ export async function openPlaces(config: Config, isShared = false): Promise<Plac
       name: `the database ${config.databaseUrl ? withoutSecrets(config.databaseUrl) : file}`,
       setting: "CLOCHE_DATABASE_URL",
     },
-    storePlace: {
-      // Past the guard, which opens when the owner is known.
-      owned: new OwnerOfStore(blobs, systemClock),
-      name: `the checkpoint storage ${config.blobUrl ? withoutSecrets(config.blobUrl) : join(config.home, "blobs")}`,
-      setting: "CLOCHE_BLOB_URL",
-    },
+    // Past the guard, which opens when the owner is known.
+    storePlace: storePlaceOf(config, blobs),
   };
 }
 
-function withoutSecrets(place: string): string {
+type BlobStore = Awaited<ReturnType<typeof openBlobStore>>;
+
+export const storePlaceOf = (config: Config, blobs: BlobStore): Place => ({
+  owned: new OwnerOfStore(blobs, systemClock),
+  name: `the checkpoint storage ${config.blobUrl ? withoutSecrets(config.blobUrl) : join(config.home, "blobs")}`,
+  setting: "CLOCHE_BLOB_URL",
+});
+
+/** A place as its setting names it, without what a query or credentials in it say. */
+export function withoutSecrets(place: string): string {
   if (place.startsWith("/")) return place;
   const { protocol, host, pathname } = new URL(place);
   return `${protocol}//${host}${pathname}`;

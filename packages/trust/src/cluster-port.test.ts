@@ -14,7 +14,12 @@ import { openCredentials } from "./credential-files.ts";
 import type { Identity } from "./identity.ts";
 import { KeptCredentials } from "./kept-credentials.ts";
 import { connectTo, connectToGateways, connectWith } from "./rpc-client.ts";
-import { secret, type TestGateway, TestInstallation } from "./testing/installation.ts";
+import {
+  installation as ofCluster,
+  secret,
+  type TestGateway,
+  TestInstallation,
+} from "./testing/installation.ts";
 import { JoinTokens } from "./join-token.ts";
 import { clientSettings, serverSettings } from "./tls-settings.ts";
 
@@ -63,6 +68,7 @@ describe("the calls of a gateway's port", () => {
     expect(await codeOf(edge.registry.renewHost({ hostId: "h-1" }))).toBe(Code.PermissionDenied);
     expect(await edge.cluster.getEdgeCertificate({})).toMatchObject({ key: "secret" });
     expect(await codeOf(host.cluster.getEdgeCertificate({}))).toBe(Code.PermissionDenied);
+    expect(await host.cluster.getInstallation({})).toMatchObject(ofCluster);
     expect(gateway.renewals).toEqual(["h-1"]);
   });
 
@@ -227,6 +233,29 @@ describe("a newcomer", () => {
   it("is told when its token is for another role", async () => {
     const token = installation.tokens.issue("edge", 60_000, Date.now());
     await expect(openCredentials(placeOf("g", token))).rejects.toThrow(/is for the role edge/);
+  });
+
+  it("that has joined is refused where every gateway that answers is of another cluster", async () => {
+    const place = (gateways: string[]) => ({
+      folder: joinPath(folder, "joined"),
+      identity: { role: "host", id: "h-joined" } as const,
+      gateways,
+      token: "",
+      nowMs: Date.now(),
+    });
+    const token = installation.tokens.issue("host", 60_000, Date.now());
+    const joined = await openCredentials({ ...place([gateway.address]), token });
+    const other = await (await TestInstallation.open()).gateway("g-1");
+    close.push(other.close);
+    await expect(openCredentials(place([other.address, "127.0.0.1:1"]))).rejects.toMatchObject({
+      code: "failed_precondition",
+      message: expect.stringMatching(
+        new RegExp(`CLOCHE_CLUSTER_GATEWAYS: ${other.address} is of another cluster .*${place([]).folder}`),
+      ),
+    });
+    // One that is away says nothing, and one of its own is enough.
+    expect(await openCredentials(place(["127.0.0.1:1"]))).toEqual(joined);
+    expect(await openCredentials(place([other.address, gateway.address]))).toEqual(joined);
   });
 
   it("asks the next gateway when one does not answer", async () => {

@@ -23,6 +23,8 @@ export interface ClusterServiceNeeds {
   members: Members;
   /** What edges serve clients with, PEM: the certificate with its chain, its key, and what clients trust. */
   edgeCertificate(): Promise<{ certificate: string; key: string; authority: string }>;
+  /** The id of the cluster, and its storage as the settings have it, without secrets. */
+  installation: { id: string; storage: string };
   nowMs(): number;
   /** Hears of each newcomer. */
   joined(role: string, id: string): void;
@@ -61,6 +63,12 @@ export function clusterService(needs: ClusterServiceNeeds): ServiceImpl<typeof C
       answering(async () => {
         if (callerOf(context)?.role !== "edge") throw stranger();
         return await needs.edgeCertificate();
+      }),
+
+    getInstallation: (_request, context) =>
+      answering(async () => {
+        if (callerOf(context) === undefined) throw stranger();
+        return needs.installation;
       }),
   };
 }

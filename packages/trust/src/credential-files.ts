@@ -12,7 +12,7 @@ import { type Credentials, requestCertificate } from "./authority.ts";
 import type { Identity } from "./identity.ts";
 import { isOfToken } from "./join-token.ts";
 import { identityOfCertificate, lifeOf } from "./kept-credentials.ts";
-import { join } from "./newcomer.ts";
+import { checkGateways, join } from "./newcomer.ts";
 
 export interface CredentialPlace {
   folder: string;
@@ -24,12 +24,18 @@ export interface CredentialPlace {
   nowMs: number;
 }
 
-/** Those of an earlier start, where they are good; else it joins with the token and keeps what it got. */
+/**
+ * Those of an earlier start, where they are good; else it joins with the token and keeps what it got. Throws
+ * `failed_precondition` where the gateways that answer are of another cluster.
+ */
 export async function openCredentials(place: CredentialPlace): Promise<Credentials> {
   const { folder, identity, gateways, token, nowMs } = place;
   const found = await readCredentials(folder);
   const problem = found === undefined ? "there are none" : problemOf(found, place);
-  if (found !== undefined && problem === undefined) return found;
+  if (found !== undefined && problem === undefined) {
+    await checkGateways(gateways, found.ca, folder);
+    return found;
+  }
   if (token === "")
     throw new ClocheError(
       "failed_precondition",

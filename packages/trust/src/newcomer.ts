@@ -72,8 +72,38 @@ async function joinThrough(address: string, token: string, id: string, ownKey: s
 
 /** The certificate of the authority that the token names, PEM, as the gateway shows it. */
 async function authorityOf(address: string, token: string): Promise<string> {
+  const ca = (await shownBy(address)).find((pem) => isOfToken(token, pem));
+  if (ca !== undefined) return ca;
+  throw new ClocheError(
+    "unauthenticated",
+    `${address} is no gateway of the cluster that the join token names: nothing was sent to it`,
+  );
+}
+
+/**
+ * Throws `failed_precondition` where every gateway that answers is another cluster's than the one whose authority this is, PEM. Where
+ * none answers it says nothing.
+ */
+export async function checkGateways(gateways: readonly string[], ca: string, folder: string): Promise<void> {
+  const own = new X509Certificate(ca).fingerprint256;
+  const looks = gateways.map(async (address) => {
+    const shown = await shownBy(address).catch(() => undefined);
+    return { address, isOurs: shown?.some((pem) => new X509Certificate(pem).fingerprint256 === own) };
+  });
+  const seen = await Promise.all(looks);
+  const others = seen.filter(({ isOurs }) => isOurs === false).map(({ address }) => address);
+  if (others.length === 0 || seen.some(({ isOurs }) => isOurs === true)) return;
+  throw new ClocheError(
+    "failed_precondition",
+    `CLOCHE_CLUSTER_GATEWAYS: ${others.join(", ")} is of another cluster than the one that this part has joined, whose ` +
+      `certificates are in ${folder}: set it to host:port of that cluster's gateways. To join the other cluster, start with a ` +
+      "CLOCHE_HOME of its own and a join token of that cluster",
+  );
+}
+
+/** The certificates that a gateway shows. Nothing is sent to it. */
+async function shownBy(address: string): Promise<string[]> {
   const { host, port } = parseAddress(address);
-  // Nothing is sent on this connection, and what it shows counts only when the token names it.
   const socket = connect({
     host,
     port,
@@ -83,18 +113,12 @@ async function authorityOf(address: string, token: string): Promise<string> {
   });
   try {
     await once(socket, "secureConnect", { signal: AbortSignal.timeout(meetMs) });
-    const shown = pemOf(socket.getPeerCertificate(true));
-    const ca = shown.find((pem) => isOfToken(token, pem));
-    if (ca !== undefined) return ca;
+    return pemOf(socket.getPeerCertificate(true));
   } catch (cause) {
     throw new ClocheError("unavailable", `the gateway at ${address} cannot be reached`, { cause });
   } finally {
     socket.destroy();
   }
-  throw new ClocheError(
-    "unauthenticated",
-    `${address} is no gateway of the cluster that the join token names: nothing was sent to it`,
-  );
 }
 
 /** What was shown, from the leaf on. */

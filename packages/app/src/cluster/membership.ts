@@ -12,7 +12,7 @@ import {
   type RpcConnection,
   writeCredentials,
 } from "@cloche/trust";
-import { type Client, createClient } from "@connectrpc/connect";
+import { type Client, Code, ConnectError, createClient } from "@connectrpc/connect";
 import type { Stops } from "../parts/stops.ts";
 
 export interface Membership {
@@ -64,6 +64,19 @@ export async function becomeMember(
     gateways,
     cluster,
   };
+}
+
+/** Undefined: the gateway is of a release that does not say. Throws `unavailable` when none answers. */
+export async function installationOf({
+  cluster,
+}: Pick<Membership, "cluster">): Promise<{ id: string; storage: string } | undefined> {
+  try {
+    return await cluster.getInstallation({}, { timeoutMs: renewMs });
+  } catch (cause) {
+    const { code, rawMessage } = ConnectError.from(cause);
+    if (code === Code.Unimplemented) return undefined;
+    throw new ClocheError("unavailable", `no gateway said which cluster this is: ${rawMessage}`, { cause });
+  }
 }
 
 const renewMs = 15_000;

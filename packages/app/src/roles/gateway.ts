@@ -38,7 +38,7 @@ import { gatewayConfig } from "../parts/gateway-settings.ts";
 import { newMetrics, startOperatorPort } from "../parts/operator.ts";
 import { portTaken } from "../parts/ports.ts";
 import { keptMs, Stops } from "../parts/stops.ts";
-import { openPlaces, type Places } from "../places.ts";
+import { openPlaces, type Places, withoutSecrets } from "../places.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { checkRole } from "./role-settings.ts";
@@ -87,7 +87,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   await startOperatorPort(config, metrics, stops, () => gateway.ready());
 
   progress.step("listening");
-  const port = await listen(config, { database, cluster, credentials, gateway, log, stops });
+  const port = await listen(config, { database, cluster, credentials, gateway, installation, log, stops });
   await gateway
     .listen(config.gatewayHost, config.gatewayPort)
     .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
@@ -171,11 +171,12 @@ async function start(config: Config, needs: GatewayNeeds): Promise<Gateway> {
 interface PortNeeds extends Parts {
   cluster: ClusterPart;
   gateway: Gateway;
+  installation: string;
 }
 
 /** The port for edges, hosts and newcomers. */
 async function listen(config: Config, needs: PortNeeds): Promise<ClusterPort> {
-  const { database, cluster, credentials, gateway, log, stops } = needs;
+  const { database, cluster, credentials, gateway, installation, log, stops } = needs;
   const directory = new HostDirectory(database.hosts, systemClock, log.child({ part: "hosts" }));
   directory.start();
   stops.add("hosts", () => directory.close());
@@ -186,6 +187,7 @@ async function listen(config: Config, needs: PortNeeds): Promise<ClusterPort> {
     useOnce: (id, untilMs) => useTokenOnce(database, id, untilMs),
     members: membersIn(database.secrets),
     edgeCertificate: () => sharedEdgeCertificate(cluster.secrets, config.baseDomain, nowMs()),
+    installation: { id: installation, storage: withoutSecrets(config.blobUrl) },
     nowMs,
     joined: (role, id) => log.info({ role, id }, "a part has joined the cluster"),
   });

@@ -11,6 +11,7 @@ import {
   type ClusterParts,
   gatewayNames,
   Guard,
+  GuardedStore,
   type Host,
   openBlobStore,
   Relay,
@@ -21,11 +22,13 @@ import { HostService } from "@cloche/protocol/host";
 import { HostRegistryService, HostStorageService } from "@cloche/protocol/host-registry";
 import { ClusterPort, connectTo, connectToGateways, onlyFor, RpcServer, serverSettings } from "@cloche/trust";
 import { createClient } from "@connectrpc/connect";
-import { becomeMember, type Membership } from "../cluster/membership.ts";
+import { becomeMember, installationOf, type Membership, untilReached } from "../cluster/membership.ts";
+import { checkSharedStore } from "../cluster/shared-store.ts";
 import { hasRunBefore, type LocalMachines, type MachinesNeeds, startMachines } from "../parts/machines.ts";
 import { newMetrics, packageVersion, startOperatorPort } from "../parts/operator.ts";
 import { portTaken } from "../parts/ports.ts";
 import { Stops } from "../parts/stops.ts";
+import { storePlaceOf } from "../places.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
 import { checkRole } from "./role-settings.ts";
@@ -63,7 +66,8 @@ async function startParts(
   const metrics = newMetrics();
   progress.step("joining the cluster");
   const member = await becomeMember(config, "host", log, stops);
-  const blobs = await openBlobStore(config.blobUrl, config.home, process.env);
+  progress.step("checkpoint storage");
+  const blobs = await openStore(config, member, log, stops);
   // It listens before it starts: gateways tell a host that was lost which machines are still its own.
   let port: ClusterPort | undefined;
   const machines = await startMachines({
@@ -84,6 +88,23 @@ async function startParts(
   const status = await tellStatus(config, "host", statusOf(config, machines, port), stops);
   log.info({ cluster: status.cluster_address, node_id: config.nodeId }, "ready");
   return machines;
+}
+
+/** The cluster's storage, and no other. Waits for a gateway's word. */
+async function openStore(config: Config, member: Membership, log: Log, stops: Stops): Promise<GuardedStore> {
+  const store = await openBlobStore(config.blobUrl, config.home, process.env);
+  const blobs = new GuardedStore(store);
+  const stopping = new AbortController();
+  stops.add("checkpoint storage", async () => stopping.abort());
+  await checkSharedStore({
+    blobs,
+    place: storePlaceOf(config, store),
+    installation: await untilReached(systemClock, log, () => installationOf(member)),
+    clock: systemClock,
+    log: log.child({ part: "ownership" }),
+    signal: stopping.signal,
+  });
+  return blobs;
 }
 
 type Own = Parameters<NonNullable<MachinesNeeds["cluster"]>>[0];

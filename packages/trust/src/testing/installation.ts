@@ -10,6 +10,7 @@ import { onlyFor, RpcServer } from "../rpc-server.ts";
 import { openServerSettings } from "../tls-settings.ts";
 
 export const secret = Buffer.alloc(32, 1);
+export const installation = { id: "ins-00000000000000000000", storage: "s3://bucket/one" };
 const edgeCertificate = { certificate: "served", key: "secret", authority: "trusted" };
 
 export interface TestGateway {
@@ -61,6 +62,7 @@ export class TestInstallation {
         },
       },
       edgeCertificate: async () => edgeCertificate,
+      installation,
       nowMs: () => Date.now(),
       joined: () => undefined,
     });

@@ -900,6 +900,68 @@ export declare type RenewCertificateResponseJson = {
 export declare const RenewCertificateResponseSchema: GenMessage<RenewCertificateResponse, {jsonType: RenewCertificateResponseJson}>;
 
 /**
+ * @generated from message cloche.host.v1.GetInstallationRequest
+ */
+export declare type GetInstallationRequest = Message<"cloche.host.v1.GetInstallationRequest"> & {
+};
+
+/**
+ * @generated from message cloche.host.v1.GetInstallationRequest
+ */
+export declare type GetInstallationRequestJson = {
+};
+
+/**
+ * Describes the message cloche.host.v1.GetInstallationRequest.
+ * Use `create(GetInstallationRequestSchema)` to create a new message.
+ */
+export declare const GetInstallationRequestSchema: GenMessage<GetInstallationRequest, {jsonType: GetInstallationRequestJson}>;
+
+/**
+ * @generated from message cloche.host.v1.GetInstallationResponse
+ */
+export declare type GetInstallationResponse = Message<"cloche.host.v1.GetInstallationResponse"> & {
+  /**
+   * as the owner in the storage names it
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * as the gateways' settings have it, without secrets: s3://bucket/prefix
+   *
+   * @generated from field: string storage = 2;
+   */
+  storage: string;
+};
+
+/**
+ * @generated from message cloche.host.v1.GetInstallationResponse
+ */
+export declare type GetInstallationResponseJson = {
+  /**
+   * as the owner in the storage names it
+   *
+   * @generated from field: string id = 1;
+   */
+  id?: string;
+
+  /**
+   * as the gateways' settings have it, without secrets: s3://bucket/prefix
+   *
+   * @generated from field: string storage = 2;
+   */
+  storage?: string;
+};
+
+/**
+ * Describes the message cloche.host.v1.GetInstallationResponse.
+ * Use `create(GetInstallationResponseSchema)` to create a new message.
+ */
+export declare const GetInstallationResponseSchema: GenMessage<GetInstallationResponse, {jsonType: GetInstallationResponseJson}>;
+
+/**
  * @generated from message cloche.host.v1.GetEdgeCertificateRequest
  */
 export declare type GetEdgeCertificateRequest = Message<"cloche.host.v1.GetEdgeCertificateRequest"> & {
@@ -1383,6 +1445,16 @@ export declare const ClusterService: GenService<{
     methodKind: "unary";
     input: typeof GetEdgeCertificateRequestSchema;
     output: typeof GetEdgeCertificateResponseSchema;
+  },
+  /**
+   * Which cluster this is: a host uses the storage that is the cluster's, and no other.
+   *
+   * @generated from rpc cloche.host.v1.ClusterService.GetInstallation
+   */
+  getInstallation: {
+    methodKind: "unary";
+    input: typeof GetInstallationRequestSchema;
+    output: typeof GetInstallationResponseSchema;
   },
 }>;
 
