@@ -157,8 +157,7 @@ export interface Gateway {
 /** Ends the wait for the edges. Created once, because creating an error captures a stack. */
 const isDelivered = new Error("the edges know the routes");
 
-// oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order: a cut would only pass them
-// along
+// oxlint-disable-next-line max-lines-per-function -- puts the parts together, in order: a cut would only pass them along
 export function createGateway(options: GatewayOptions): Gateway {
   const { database, clock, log, randomBytes, config } = options;
   const nowMs = (): number => clock.nowMs();
