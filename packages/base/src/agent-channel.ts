@@ -1,4 +1,4 @@
-// The callers' end of the channel to an agent (protocol's channel.ts): keys, connections, inner tokens.
+// The caller's end of the channel to an agent (protocol's channel.ts): keys, connections, inner tokens.
 import { createHmac, hkdfSync } from "node:crypto";
 import type { TcpNetConnectOpts } from "node:net";
 import type { Duplex } from "node:stream";
@@ -11,14 +11,14 @@ import {
 } from "node:tls";
 import { channel, type InnerTokenClaims, innerTokenHeader } from "@cloche/protocol";
 
-/** What edges get of a machine's control secret. */
+/** The channel key, which edges get; derived from a machine's control secret. */
 export const channelKeyOf = (controlSecret: string): Buffer => derive(controlSecret, channel.words.key);
 
 function derive(from: string | Uint8Array, word: string): Buffer {
   return Buffer.from(hkdfSync("sha256", from, "", word, channel.keyBytes));
 }
 
-/** Of the handshake. */
+/** The pre-shared key of the TLS handshake. */
 export const preSharedKeyOf = (channelKey: Uint8Array): Buffer =>
   derive(channelKey, channel.words.preSharedKey);
 
@@ -32,8 +32,8 @@ export interface ChannelAddress {
 let context: SecureContext | undefined;
 
 /**
- * A connection to the agent of that key. Whoever else listens there gets neither a byte of a request nor one of ours answered: without
- * the key there is no handshake, and no certificate is taken instead of it, whoever signed it.
+ * Connects to the agent that has the key. Another program that listens there gets no byte of a request: without the key
+ * there is no handshake, and no certificate is accepted instead, whoever signed it.
  */
 export function connectToAgent({ host, port, key }: ChannelAddress): TLSSocket {
   const options: ConnectionOptions & TcpNetConnectOpts = {
@@ -47,7 +47,7 @@ export function connectToAgent({ host, port, key }: ChannelAddress): TLSSocket {
   return connect(options);
 }
 
-/** The same over a connection that leads there already: through the relay of another computer. */
+/** The same over an existing connection to the agent: through the relay of another computer. */
 export const connectToAgentOver = (socket: Duplex, key: Uint8Array): TLSSocket =>
   connect({ ...channelSettings(key), socket });
 
@@ -69,17 +69,17 @@ function channelSettings(key: Uint8Array): ConnectionOptions & { allowHalfOpen: 
   };
 }
 
-/** Whether who listens there does not have the key (or is no agent at all), rather than nobody being there. */
+/** True: something listens there, but does not have the key, or is no agent at all. */
 export const isForeignAgent = (error: unknown): boolean => {
   const { code } = (error ?? {}) as { code?: unknown };
-  // EPROTO: the same of a handshake that a write waits for.
+  // EPROTO: the same failure of a handshake, when a write waits for it.
   return typeof code === "string" && (code.startsWith("ERR_SSL_") || code === "EPROTO");
 };
 
 const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
 const header = part(innerTokenHeader);
 
-/** Makes the inner tokens of one machine. */
+/** Signs the inner tokens of one machine. */
 export class InnerTokens {
   readonly #key: Buffer;
 

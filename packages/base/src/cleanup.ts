@@ -1,6 +1,6 @@
 /**
- * Undoes partial work: push an undo right after each acquisition; `release` when all succeeded, `unwind` when not.
- * `unwind` runs every undo, newest first, and joins what failed.
+ * Undoes partial work: push an undo right after each acquisition; call `release` when all succeeded, `unwind` when not.
+ * `unwind` runs every undo, newest first, and joins the failures into one error.
  */
 export class CleanupStack {
   #undos: { name: string; undo: () => Promise<void> | void }[] = [];
@@ -9,7 +9,7 @@ export class CleanupStack {
     this.#undos.push({ name, undo });
   }
 
-  /** Success: nothing is undone any more. */
+  /** Call it on success: nothing will be undone. */
   release(): void {
     this.#undos = [];
   }
@@ -26,7 +26,7 @@ export class CleanupStack {
     if (failures.length > 0) throw new AggregateError(failures, failures.map((f) => f.message).join("; "));
   }
 
-  /** Runs `body`; unwinds when it throws (the body's error wins, undo failures become its sibling), else releases. */
+  /** Runs `body`; unwinds when it throws, else releases. Throws the body's error, joined with failures of the undos. */
   static async guard<T>(body: (stack: CleanupStack) => Promise<T>): Promise<T> {
     const stack = new CleanupStack();
     try {

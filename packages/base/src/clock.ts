@@ -2,7 +2,7 @@
 export interface Clock {
   /** Wall clock, Unix milliseconds. */
   nowMs(): number;
-  /** Never goes backwards; only differences mean something. */
+  /** Never goes backwards; only differences have a meaning. */
   monotonicMs(): number;
   /** Resolves after `ms`; rejects with the signal's reason when aborted. Does not keep the process alive. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>;

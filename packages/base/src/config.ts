@@ -27,7 +27,10 @@ export class ConfigError extends Error {
   override readonly name = "ConfigError";
 }
 
-/** What a machine kept ready takes, beside what it shares with the others, and the part of the memory that all of them may. */
+/**
+ * Memory of a ready machine, without the memory that it shares with others; and the share (1/6) of all memory that
+ * ready machines may use.
+ */
 const WARM_MACHINE_BYTES = 40 * 1_048_576;
 const WARM_POOL_PART = 6;
 
@@ -267,8 +270,8 @@ const settings = {
 export type Config = { [Name in keyof typeof settings]: ReturnType<(typeof settings)[Name]["parse"]> };
 
 /**
- * Settings from the environment, else from the config file (`CLOCHE_CONFIG`, default `<home>/config.yaml`; YAML or JSON),
- * else their defaults. Throws ConfigError naming the setting, where it was set and what would be right.
+ * Settings from the environment, else from the config file (`CLOCHE_CONFIG`, default `<home>/config.yaml`; YAML or
+ * JSON), else their defaults. Throws ConfigError naming the setting, where it was set and what would be right.
  */
 export function loadConfig(
   env: NodeJS.ProcessEnv,
@@ -292,7 +295,10 @@ export function loadConfig(
   return config as Config;
 }
 
-/** A list is its items with commas between. What holds objects is shown as JSON: one may have no way to become a string. */
+/**
+ * The text of a value: a list is its items separated by commas. Objects are shown as JSON, because some cannot become a
+ * string.
+ */
 function textOf(value: unknown): string {
   const isObject = (one: unknown): boolean => typeof one === "object" && one !== null;
   if (Array.isArray(value) ? !value.some(isObject) : !isObject(value)) return String(value);

@@ -2,7 +2,10 @@ import { constants } from "node:fs";
 import { open, readFile, rename, rm, rmdir } from "node:fs/promises";
 import { dirname } from "node:path";
 
-/** Replaces a file atomically and durably: a reader, or the next start after a crash, sees the old or the new one whole. */
+/**
+ * Replaces a file atomically and durably: a reader, and the next start after a crash, sees all of the old or of the new
+ * file.
+ */
 export async function writeDurably(path: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const temporary = `${path}.tmp-${process.pid}-${sequence++}`;
   const handle = await open(temporary, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);
@@ -21,8 +24,9 @@ export async function writeDurably(path: string, data: string | Uint8Array, mode
 let sequence = 0;
 
 /**
- * Makes a file; when it resolves its content, its name and what `also` syncs are on the disk, for one wait instead of
- * writeDurably's two. A crash before that may leave a part of it: for content whose reader can tell, as of JSON.
+ * Creates a file. When it resolves, the content, the name and what `also` syncs are on the disk, with one wait instead
+ * of writeDurably's two. A crash before that may leave a partial file, so use it only for content such as JSON, whose
+ * reader notices that.
  */
 export async function createDurably(
   path: string,
@@ -42,7 +46,7 @@ export async function createDurably(
   }
 }
 
-/** Waits for all of them, also when one fails, which is thrown then: nothing of it goes on afterwards. */
+/** Waits for all parts, even when one fails, so that none goes on afterwards; then throws the first failure. */
 export async function allDone(parts: readonly (Promise<void> | undefined)[]): Promise<void> {
   for (const part of await Promise.allSettled(parts)) if (part.status === "rejected") throw part.reason;
 }
@@ -67,7 +71,7 @@ export async function syncDirectory(path: string): Promise<void> {
   }
 }
 
-/** One that holds something, or is not there, is left as it is. */
+/** Removes the folder if it is empty; ignores a folder that is not empty or does not exist. */
 export async function removeEmptyFolder(path: string): Promise<void> {
   await rmdir(path).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== "ENOTEMPTY" && error.code !== "ENOENT") throw error;

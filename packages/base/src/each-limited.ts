@@ -1,4 +1,7 @@
-/** Does `body` with every item, at most `atOnce` at a time, in their order. Rejects with the first failure; what has begun then goes on. */
+/**
+ * Runs `body` for every item in order, at most `atOnce` at a time. Rejects with the first failure; calls under way go
+ * on.
+ */
 export async function eachLimited<T>(
   items: readonly T[],
   body: (item: T) => Promise<void>,

@@ -2,17 +2,18 @@ import type { Clock } from "./clock.ts";
 
 export interface Patience {
   clock: Clock;
-  /** Side by side, of those that still have their time. */
+  /** How many items run at once, not counting those that have used up their patience. */
   atOnce: number;
-  /** After so long the next item's turn comes, though this one goes on. */
+  /** After this time the next item begins, while the slow one goes on. */
   patienceMs: number;
-  /** No more are begun. */
+  /** True: no further item is begun. */
   isOver?: () => boolean;
 }
 
 /**
- * Does `body` with every item, some at once, in their order: as eachLimited, but an item that takes long keeps no other waiting for
- * longer than the patience. Answers all that was begun, once each has ended or had its time. `body` handles its own errors.
+ * Runs `body` for every item in order, some at once: as eachLimited, but a slow item makes no other wait for longer
+ * than the patience. Resolves when each item has ended or used up its patience, with the promises of all items. `body`
+ * handles its own errors.
  */
 export async function eachPatiently<T>(
   items: readonly T[],

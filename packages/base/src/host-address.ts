@@ -1,4 +1,4 @@
-/** `host:port`; an IPv6 address in brackets. Throws for anything else. */
+/** Parses `host:port`, with an IPv6 address in brackets. Throws for anything else. */
 export function parseAddress(address: string): { host: string; port: number } {
   const [, bracketed, plain, port] = /^(?:\[([0-9a-f:.]+)\]|([^:[\]]+)):(\d{1,5})$/i.exec(address) ?? [];
   const host = bracketed ?? plain;

@@ -1,9 +1,9 @@
 /**
- * How an HTTP server stops without failing a request. A client that keeps its connection may be sending the next request at the moment
- * at which the server closes it. So a draining server ends each connection with an answer, and closes one that was answered a moment
- * ago only when its client has had time to ask again.
+ * How an HTTP server stops without failing a request. A client with an open connection may be sending its next request
+ * at the moment when the server closes the connection. So a draining server ends each connection with an answer, and
+ * closes a recently answered connection only after its client has had time to send a request.
  *
- *   serving ──begin──▶ draining: each answer ends its connection ──quiet──▶ what is left may be closed
+ *   serving ──begin──▶ draining: each answer ends its connection ──quiet──▶ the other connections may be closed
  */
 import type { Server, ServerResponse } from "node:http";
 import type { Http2Server, Http2ServerRequest, Http2ServerResponse } from "node:http2";
@@ -17,11 +17,11 @@ interface Connection {
   once(event: "close", listener: () => void): unknown;
 }
 
-/** Connections on which a client may ask again, and when each was answered last. */
+/** Connections on which a client may send another request, and when each was answered last. */
 export class KeptConnections {
   readonly #answeredMs = new Map<Connection, number>();
 
-  /** An answer on it is over that did not end it. */
+  /** Call it after an answer that did not end the connection. */
   answered(connection: Connection): void {
     if (connection.destroyed) return;
     if (!this.#answeredMs.has(connection))
@@ -29,7 +29,7 @@ export class KeptConnections {
     this.#answeredMs.set(connection, performance.now());
   }
 
-  /** Whether one that is open was answered less than `ms` ago. */
+  /** Whether some open connection was answered less than `ms` ago. */
   answeredWithin(ms: number): boolean {
     const sinceMs = performance.now() - ms;
     return [...this.#answeredMs.values()].some((answeredMs) => answeredMs > sinceMs);
@@ -43,12 +43,15 @@ export async function whenQuiet(isQuiet: () => boolean, graceMs: number): Promis
     await new Promise((resolve) => setTimeout(resolve, lookEveryMs));
 }
 
-/** Takes no new connections; resolves when the last one is gone. Node's own `close` of an HTTP server cuts idle ones at once. */
+/**
+ * Takes no new connections; resolves when the last one is closed. Node's own `close` of an HTTP server cuts idle ones
+ * at once.
+ */
 export function stopListening(server: net.Server): Promise<void> {
   return new Promise((resolve) => void net.Server.prototype.close.call(server, () => resolve()));
 }
 
-/** The drain of a server of HTTP/1.1, and of the one for HTTP/2 on the same port. Made before the first request. */
+/** The drain of an HTTP/1.1 server, and of the HTTP/2 server on the same port. Create it before the first request. */
 export class HttpDrain {
   readonly #kept = new KeptConnections();
   readonly #open = new Set<ServerResponse>();
@@ -57,7 +60,7 @@ export class HttpDrain {
   constructor(server: Server, http2?: Http2Server) {
     http2?.prependListener("request", (request: Http2ServerRequest, response: Http2ServerResponse) => {
       const { session } = request.stream;
-      // No further stream begins on it (GOAWAY); this one is answered.
+      // GOAWAY: no further stream begins on this connection, but this one is answered.
       if (this.#isDraining) session?.close();
       else if (session !== undefined) response.once("close", () => this.#kept.answered(session));
     });
@@ -71,13 +74,13 @@ export class HttpDrain {
     });
   }
 
-  /** From here on each answer ends its connection. */
+  /** From now on each answer ends its connection. */
   begin(): void {
     this.#isDraining = true;
     for (const response of this.#open) if (!response.headersSent) response.shouldKeepAlive = false;
   }
 
-  /** After `begin`: resolves when no connection that was answered before is left on which a client is about to ask, in `idleMs` at most. */
+  /** After `begin`: resolves when no connection was answered within the last `idleMs`, after `idleMs` at most. */
   quiet(idleMs: number): Promise<void> {
     return whenQuiet(() => !this.#kept.answeredWithin(idleMs), idleMs);
   }

@@ -2,12 +2,12 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { ClocheError, dataPlaneStatus, requestIdFrom } from "@cloche/protocol";
 import { randomBytes } from "node:crypto";
 
-/** The caller's request id where it is sane, else a new one. */
+/** The caller's request id if its form is valid, else a new one. */
 export function requestIdOf(headers: IncomingMessage["headers"]): string {
   return requestIdFrom(headers["x-request-id"], randomBytes);
 }
 
-/** Reads a whole body up to `maxBytes`: 413 before reading when Content-Length tells, else while reading. */
+/** Reads a whole body up to `maxBytes`. Throws (413) before reading if Content-Length is larger, else while reading. */
 export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
   const tooLarge = (): ClocheError =>
     new ClocheError("resource_exhausted", `request body is larger than ${maxBytes} bytes`, {
@@ -54,7 +54,7 @@ export function sendJson(response: ServerResponse, status: number, body: unknown
   response.end(text);
 }
 
-/** Sends the one error shape with the data plane's status; the request's unread rest is not waited for. */
+/** Sends the error body with the data plane's status; does not wait for the unread rest of the request. */
 export function sendError(response: ServerResponse, thrown: unknown): ClocheError {
   const error = ClocheError.from(thrown);
   const status = dataPlaneStatus(error);

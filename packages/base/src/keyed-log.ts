@@ -1,5 +1,5 @@
-// Texts by key in one file on a tmpfs, one line for each change: an append to a file that is open takes a tenth of what
-// replacing a file does. Survives a crash of the process; a line that it cut off counts as not written.
+// Texts by key in one file on a tmpfs, one line for each change: an append to an open file takes a tenth of the time of
+// replacing a file. Survives a crash of the process; a line that the crash cut off counts as not written.
 import {
   closeSync,
   ftruncateSync,
@@ -13,10 +13,10 @@ import {
 } from "node:fs";
 import { dirname } from "node:path";
 
-/** Written anew, with what still counts, from this size on, where that is less than a quarter. */
+/** From this size on, the file is rewritten when less than a quarter of it is still valid. */
 const REWRITE_FROM_BYTES = 262_144;
 
-/** Keys have no white space, texts no line breaks. One process at a time. */
+/** Keys must have no white space, texts no line breaks. For one process at a time. */
 export class KeyedLog {
   readonly #path: string;
   readonly #texts = new Map<string, string>();
@@ -27,7 +27,7 @@ export class KeyedLog {
     this.#path = path;
   }
 
-  /** What is there; until then nothing is. Repeatable. */
+  /** Reads the file; the log is empty before that. Repeatable. */
   open(): void {
     if (this.#file !== undefined) closeSync(this.#file);
     this.#file = undefined;
@@ -62,7 +62,7 @@ export class KeyedLog {
     this.#shrink();
   }
 
-  /** The file goes when nothing is in it any more. */
+  /** Removes the file if the log is empty. */
   close(): void {
     if (this.#file === undefined) return;
     closeSync(this.#file);

@@ -1,11 +1,14 @@
-// A file of log lines, appended to. Lines are gathered (a system call for each request would cost as much as the request)
-// and written in one piece; nothing is synced, for that would hold the event loop for as long as the disk takes.
+// A file that log lines are appended to. Lines are gathered and written together, because a system call for each
+// request would cost as much as the request. Nothing is synced, because that would block the event loop for as long as
+// the disk takes.
 import { closeSync, mkdirSync, openSync, writeSync } from "node:fs";
 import { dirname } from "node:path";
 
 const gatheredChars = 4_096;
 const gatheredMs = 100;
-/** A log that cannot be written (a full disk) must not fill the memory: what is beyond this is lost. */
+/**
+ * A log that cannot be written (a full disk) must not fill the memory: only the newest characters up to this are kept.
+ */
 const waitingChars = 4 * 1024 * 1024;
 
 export class LogFile {
@@ -14,7 +17,7 @@ export class LogFile {
   readonly #atExit = (): void => this.flush();
   #waiting = "";
 
-  /** Makes the file and its directories. Throws where that is not possible. */
+  /** Creates the file and its directories. Throws when that fails. */
   constructor(path: string) {
     mkdirSync(dirname(path), { recursive: true });
     this.#descriptor = openSync(path, "a", 0o640);
@@ -27,7 +30,7 @@ export class LogFile {
     if (this.#waiting.length >= gatheredChars) this.flush();
   }
 
-  /** Hands to the kernel what was gathered. What cannot be written is tried again with the next lines. */
+  /** Writes the gathered lines. Lines that cannot be written are tried again with the next ones. */
   flush(): void {
     if (this.#waiting === "") return;
     const bytes = Buffer.from(this.#waiting);

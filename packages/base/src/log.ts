@@ -1,7 +1,9 @@
 import pino from "pino";
 import { LogFile } from "./log-file.ts";
 
-/** Structured log lines. The first argument carries fields (request_id, sandbox_id, …), the second says what happened. */
+/**
+ * Structured log lines. The first argument carries fields (request_id, sandbox_id, …), the second says what happened.
+ */
 export interface Log {
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;
@@ -15,8 +17,8 @@ export type LogLevel = "debug" | "info" | "warn" | "error" | "silent";
 const warnLevel = pino.levels.values["warn"] as number;
 
 /**
- * JSON lines to a file (appended) or to stderr. `err` fields print with stack and cause. Lines to a file are gathered for a tenth of a second
- * (log-file.ts); warnings and errors are written at once, and so is what is left at exit.
+ * JSON lines, appended to a file or written to stderr. `err` fields print with stack and cause. Lines to a file are
+ * gathered for a tenth of a second (log-file.ts); warnings and errors are written at once, and the rest at exit.
  */
 export function createLog(options: { level: LogLevel; file?: string }): Log {
   const file = options.file === undefined ? undefined : new LogFile(options.file);
@@ -42,7 +44,7 @@ export function createLog(options: { level: LogLevel; file?: string }): Log {
 
 function standardError(): pino.DestinationStream {
   const stream = pino.destination({ dest: 2, sync: true });
-  // Whoever read it may be gone.
+  // The reader of stderr may be gone.
   stream.on("error", () => undefined);
   return stream;
 }

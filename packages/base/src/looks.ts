@@ -1,23 +1,26 @@
-// Looks at many machines, some side by side. A machine that does not answer holds up neither the others nor the round: after a
-// moment its place is given to the next, and until its look has ended it is not looked at again.
+// Looks at many machines, some at once. A machine that does not answer delays neither the others nor the round: after a
+// short time the next machine takes its place, and the slow machine is not looked at again before its look has ended.
 import type { Clock } from "./clock.ts";
 import { eachPatiently } from "./each-patiently.ts";
 
-/** Looked at side by side. */
+/** Machines that are looked at at once. */
 const AT_ONCE = 8;
-/** What answers does so in milliseconds; on a host under heavy load, in tenths of a second. */
+/** A healthy machine answers within milliseconds; on a host under heavy load, within tenths of a second. */
 const PATIENCE_MS = 250;
 
 export class Looks {
   readonly #clock: Clock;
-  /** Machines whose look goes on: each ends by its call's own deadline. */
+  /** Machines whose look is under way; each look ends by its call's own deadline. */
   readonly #underWay = new Set<string>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
-  /** Resolves when each machine was looked at or had its time. `look` handles its own errors; `isOver`: no more are begun. */
+  /**
+   * Resolves when each look has ended or used up its time. `look` handles its own errors; `isOver`: begin no further
+   * look.
+   */
   async each<Subject extends { id: string }>(
     subjects: readonly Subject[],
     look: (subject: Subject) => Promise<void>,
@@ -32,7 +35,7 @@ export class Looks {
       lookOnce,
       { clock: this.#clock, atOnce: AT_ONCE, patienceMs: PATIENCE_MS, ...(isOver && { isOver }) },
     );
-    // Those that had their time go on.
+    // Slow looks go on.
     void begun;
   }
 }

@@ -1,6 +1,7 @@
 /**
- * Counters, histograms and gauges, printed in Prometheus' text format. Label values come from closed sets; should one not, series beyond
- * `seriesPerMetric` are gathered in one whose labels are all `other`, so that no caller can make us remember without end.
+ * Counters, histograms and gauges, printed in Prometheus' text format. Label values should come from closed sets. In
+ * case they do not, series beyond `seriesPerMetric` are counted in one series whose labels are all `other`, so that
+ * memory stays bounded.
  */
 export type Labels = Readonly<Record<string, string>>;
 
@@ -22,7 +23,7 @@ interface Metric {
 }
 
 const seriesPerMetric = 500;
-/** Upper bounds in seconds: from a kept connection's round trip to an operation that nobody would wait for. */
+/** Upper bounds in seconds: from a round trip on an open connection to very long operations. */
 export const latencyBuckets: readonly number[] = [
   0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ];
@@ -30,7 +31,7 @@ export const latencyBuckets: readonly number[] = [
 export class Metrics {
   readonly #metrics = new Map<string, Metric>();
 
-  /** Name ends in `_total`. */
+  /** `name` must end in `_total`. */
   counter(name: string, help: string): Counter {
     const series = new SeriesMap(() => ({ value: 0 }));
     this.#add(name, help, "counter", () =>
@@ -43,7 +44,7 @@ export class Metrics {
     };
   }
 
-  /** Name ends in `_seconds`. */
+  /** `name` must end in `_seconds`. */
   histogram(name: string, help: string, buckets: readonly number[] = latencyBuckets): Histogram {
     const series = new SeriesMap(() => ({ counts: buckets.map(() => 0), count: 0, sum: 0 }));
     this.#add(name, help, "histogram", () =>
@@ -68,14 +69,14 @@ export class Metrics {
     };
   }
 
-  /** Read when somebody looks. One that cannot be read is left out of that answer. */
+  /** `read` is called for each scrape. If it fails, the answer has no samples of this metric. */
   gauge(name: string, help: string, read: ReadGauge, type: "gauge" | "counter" = "gauge"): void {
     this.#add(name, help, type, async () =>
       (await read()).slice(0, seriesPerMetric).map(({ labels, value }) => line(name, labels ?? {}, value)),
     );
   }
 
-  /** Everything, as text/plain; version=0.0.4. */
+  /** All metrics, as text/plain; version=0.0.4. */
   async text(): Promise<string> {
     const printed = await Promise.all([...this.#metrics.values()].map((metric) => metric.print()));
     return printed.join("");

@@ -1,47 +1,48 @@
 /**
- * Whose a database or a store of checkpoints is. Two services that do not know of each other would destroy each other's sandboxes and
- * checkpoints, so each place carries the installation that owns it and the service that uses it now:
+ * The owner of a database or a store of checkpoints. Two services that do not know of each other would destroy each
+ * other's sandboxes and checkpoints, so each place names the installation that owns it and the service that uses it
+ * now:
  *
  *   no owner ──claim──▶ ours, in use ──stop──▶ ours, not in use ──claim──▶ …
- *                            └──somebody takes it over──▶ another's: the service that used it ends
+ *                            └──another takes it over──▶ another's: the service that used it ends
  *
- * The owner is an installation, not a host: the services of one installation will share its places. Today one at a time does.
+ * The owner is an installation, not a host. One service uses a place at a time; all gateways of a cluster count as one.
  */
 
-/** A service that lives says so this often, and learns in the same time that it was replaced. */
+/** How often a service notes that it lives; it also learns then whether it was replaced. */
 export const ownerSeenEveryMs = 60_000;
-/** Without a word for so long, a service is taken for dead. Three words may be late or lost. */
+/** A service that has not noted that it lives for this long counts as dead. Three notes may be late or lost. */
 export const ownerAliveMs = 180_000;
 
 export interface Owner {
-  /** Id of the installation: `ins-` and 20 characters. Lies in its home, and in its backups. */
+  /** Id of the installation: `ins-` and 20 characters. Stored in its home and in its backups. */
   installation: string;
-  /** The service that uses it: home, host's name, and an id of the machine where it has one. */
+  /** The service that uses the place: its home, the host's name, and the machine's id if there is one. */
   home: string;
   host: string;
   machine: string;
-  /** A new one at each start: `run-` and 20 characters. */
+  /** New at each start: `run-` and 20 characters. */
   session: string;
   /** Unix milliseconds. */
   claimedAtMs: number;
-  /** When that service last said that it lives; 0: it was stopped. */
+  /** When that service last noted that it lives; 0: it was stopped. */
   seenAtMs: number;
 }
 
-/** A place that has an owner. Both are covered by tests/contracts/owner.test.ts. */
+/** A place that has an owner: a database or a store. Both are tested by tests/contracts/owner.test.ts. */
 export interface OwnedPlace {
   owner(): Promise<Owner | undefined>;
-  /** Compare-and-set on the session: puts `next` in place of `found`. False: somebody else was quicker. */
+  /** Compare-and-set on the session: replaces `found` by `next`. False: another service was first. */
   replaceOwner(found: Owner | undefined, next: Owner): Promise<boolean>;
   /** Notes that the service of this session lives (0: it stops). False: the place is no longer its own. */
   ownerSeen(session: string, nowMs: number): Promise<boolean>;
-  /** Takes a claim back, where it is still that session's. */
+  /** Removes the claim, if it is still that session's. */
   removeOwner(session: string): Promise<void>;
 }
 
 /**
- * `free`: nobody's. `ours`: of this installation, and nobody uses it. `in use`: of this installation, and a service elsewhere uses it.
- * `theirs`: another installation's.
+ * `free`: without an owner. `ours`: owned by this installation, and not in use. `in use`: owned by this installation,
+ * and used by a service elsewhere. `theirs`: owned by another installation.
  */
 export type OwnerVerdict = "free" | "ours" | "in use" | "theirs";
 
@@ -52,11 +53,14 @@ export function ownerVerdict(
 ): OwnerVerdict {
   if (found === undefined) return "free";
   if (found.installation !== me.installation) return "theirs";
-  // Of one home one service runs at a time (the control socket): this one was killed.
+  // Only one service runs in a home at a time (the control socket): the one found was killed.
   const isThisPlace = found.home === me.home && found.machine === me.machine;
   return !isThisPlace && ownerLives(found, nowMs) ? "in use" : "ours";
 }
 
-/** Whether its service was heard of within `ownerAliveMs`. Clocks of two hosts may differ, so the future counts too. */
+/**
+ * Whether the service noted within `ownerAliveMs` that it lives. Clocks of hosts may differ, so times in the future
+ * count too.
+ */
 export const ownerLives = (owner: Owner, nowMs: number): boolean =>
   owner.seenAtMs !== 0 && Math.abs(nowMs - owner.seenAtMs) < ownerAliveMs;

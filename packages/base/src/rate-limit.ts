@@ -1,4 +1,7 @@
-/** How often something may happen for each key: sustained, with some seconds' worth at once. In memory; bounded. */
+/**
+ * Limits how often something may happen for each key: a sustained rate, and a burst of some seconds' worth. In memory,
+ * bounded.
+ */
 export interface RateLimitOptions {
   /** 0: no limit. */
   readonly perSecond: number;
@@ -22,7 +25,10 @@ export class RateLimit {
     this.#options = options;
   }
 
-  /** 0: it may happen now. Otherwise after how many whole seconds it may. `cost`: how many times it counts; at most a burst. */
+  /**
+   * Returns 0 if it may happen now, else after how many whole seconds it may. `cost`: how often it counts; at most a
+   * burst.
+   */
   take(key: string, cost = 1): number {
     const { perSecond, burstSeconds, monotonicMs } = this.#options;
     if (perSecond === 0) return 0;
@@ -36,7 +42,7 @@ export class RateLimit {
     }
     bucket.tokens = Math.min(burst, bucket.tokens + ((nowMs - bucket.atMs) / 1_000) * perSecond);
     bucket.atMs = nowMs;
-    // A burst of less than one never lets anything through.
+    // A burst of less than one would never let anything through.
     const due = Math.min(cost, Math.max(1, burst));
     if (bucket.tokens < due) return Math.max(1, Math.ceil((due - bucket.tokens) / perSecond));
     bucket.tokens -= due;
@@ -47,7 +53,7 @@ export class RateLimit {
     return this.#buckets.size;
   }
 
-  /** Keys that were quiet until their bucket was full again are as good as unknown. */
+  /** Forgets keys whose bucket is full again. */
   #sweep(nowMs: number): void {
     if (this.#buckets.size < this.#sweepAt) return;
     const fullAfterMs = this.#options.burstSeconds * 1_000;

@@ -1,8 +1,8 @@
 import type { Duplex } from "node:stream";
 
 /**
- * The first line of a socket, without its end; what came behind it is put back, and the socket is paused. Throws when it ends
- * first, when the line is longer than `bytesMax`, or when `signal` aborts.
+ * Reads the first line of a socket, without its end. Puts bytes after the line back and pauses the socket. Throws when
+ * the socket ends first, when the line is longer than `bytesMax`, or when `signal` aborts.
  */
 export function readLine(socket: Duplex, bytesMax: number, signal: AbortSignal): Promise<string> {
   return new Promise((resolve, reject) => {

@@ -1,6 +1,6 @@
 /**
- * What belongs to the request that is being served, wherever in its course: the ids that logs and further calls carry, and, where an operator
- * asked for it, the steps of the operation with their times. Follows promises and callbacks by itself (AsyncLocalStorage).
+ * The context of the request that is being served: the ids for logs and further calls, and, if the operator asked for
+ * it, the steps of the operation with their times. It follows promises and callbacks by itself (AsyncLocalStorage).
  */
 import { AsyncLocalStorage } from "node:async_hooks";
 
@@ -10,11 +10,11 @@ export interface RequestIds {
   traceparent: string;
 }
 
-/** One step of an operation. Steps lie within each other: those of depth 1 are parts of the depth 0 before them. */
+/** One step of an operation. Steps are nested: a step of depth 1 is a part of the last step of depth 0 before it. */
 export interface TraceStep {
   step: string;
   depth: number;
-  /** Since the operation began. */
+  /** Milliseconds since the operation began. */
   at_ms: number;
   ms: number;
   failed?: true;
@@ -36,7 +36,7 @@ const stepsPerTrace = 200;
 
 export const requestIds = (): RequestIds => storage.getStore() ?? none;
 
-/** Fields for a log line; those that are unknown are left out. */
+/** Fields for a log line, without unknown ids. */
 export function logIds({ requestId, traceparent }: RequestIds = requestIds()): object {
   return {
     ...(requestId !== "" && { request_id: requestId }),
@@ -48,7 +48,7 @@ export function withRequestIds<T>(ids: RequestIds, body: () => T): T {
   return storage.run({ ...none, ...ids }, body);
 }
 
-/** Runs an operation and answers its steps too, in the order in which they began; `report` hears of them when it failed as well. */
+/** Runs an operation and reports its steps, in the order in which they began, also when the operation failed. */
 export async function traced<T>(
   body: () => Promise<T>,
   report: (steps: readonly TraceStep[]) => void,
@@ -62,7 +62,7 @@ export async function traced<T>(
   }
 }
 
-/** A part of the operation under way. Costs nothing where no trace is taken. */
+/** Runs `body` as a step of the operation under way. Costs nothing when no trace is taken. */
 export async function step<T>(name: string, body: () => Promise<T>): Promise<T> {
   const context = storage.getStore();
   const trace = context?.trace;
@@ -80,7 +80,7 @@ export async function step<T>(name: string, body: () => Promise<T>): Promise<T> 
   }
 }
 
-/** For work that a request sets going but that is none of its own. */
+/** Runs `body` outside the request's context: work that a request starts but that is not a part of it. */
 export const apart = <T>(body: () => T): T => storage.run(none, body);
 
 const tenths = (ms: number): number => Math.round(ms * 10) / 10;

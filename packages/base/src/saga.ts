@@ -1,34 +1,37 @@
 import { step as traceStep } from "./request-context.ts";
 
 /**
- * A persisted sequence of steps. Every step can be repeated: after a crash the saga runs again from the first step that
- * the journal does not call done. When a step fails for good, the done steps are undone, newest first.
+ * A persisted sequence of steps. Every step can be repeated: after a crash the saga continues with the first step that
+ * the journal does not name as done. When a step fails, all begun steps are undone, newest first.
  *
  *   pending ──do──▶ done ──next──▶ … ──▶ complete (journal removed)
  *      │ throws
  *      ▼
- *   undoing ──undo each done step──▶ undone (journal removed, the error is thrown)
+ *   undoing ──undo each begun step──▶ undone (journal removed, the error is thrown)
  */
 export interface SagaStep<Context> {
   readonly name: string;
-  /** Must be repeatable: doing it twice has the effect of once. May note results on the context, which is persisted. */
+  /**
+   * Must be repeatable: running it twice has the same effect as once. May write results into the context, which is
+   * persisted.
+   */
   do(context: Context): Promise<void>;
-  /** Must be repeatable, and succeed when `do` was cut off halfway. */
+  /** Must be repeatable, and succeed when `do` was interrupted halfway. */
   undo?(context: Context): Promise<void>;
 }
 
 export interface SagaRecord<Context> {
   id: string;
   kind: string;
-  /** Names of the steps begun, oldest first; the last may be incomplete. */
+  /** Names of the begun steps, oldest first; the last may be incomplete. */
   begun: string[];
   direction: "forward" | "back";
-  /** Public message of the failure that turned it back. */
+  /** Public message of the failure that turned the saga back. */
   failure?: string;
   context: Context;
 }
 
-/** Where sagas are written down. `save` must be durable when it resolves. */
+/** Stores sagas. `save` must be durable when it resolves. */
 export interface SagaJournal<Context> {
   save(record: SagaRecord<Context>): Promise<void>;
   remove(id: string): Promise<void>;
@@ -38,7 +41,10 @@ export class SagaUndoError extends Error {
   override readonly name = "SagaUndoError";
 }
 
-/** Runs or continues a saga to its end. Throws the step's error after undoing, or SagaUndoError when undoing failed (the journal stays). */
+/**
+ * Runs or continues a saga to its end. Throws the step's error after undoing, or SagaUndoError when undoing failed (the
+ * journal stays).
+ */
 export async function runSaga<Context>(
   record: SagaRecord<Context>,
   steps: readonly SagaStep<Context>[],
@@ -66,7 +72,7 @@ async function goForward<Context>(
   steps: readonly SagaStep<Context>[],
   journal: SagaJournal<Context>,
 ): Promise<void> {
-  // The last begun step may have been cut off: it is repeated. Those before it are done.
+  // The last begun step may have been interrupted, so it is repeated. The steps before it are done.
   const done = new Set(record.begun.slice(0, -1));
   for (const step of steps) {
     if (done.has(step.name)) continue;

@@ -1,4 +1,4 @@
-/** Runs tasks of one key one after another, tasks of different keys side by side. Keeps nothing for idle keys. */
+/** Runs tasks of one key one after another, and tasks of different keys in parallel. Keeps nothing for idle keys. */
 export class SerialQueue {
   readonly #tails = new Map<string, Promise<unknown>>();
 
@@ -21,7 +21,7 @@ export class SerialQueue {
     return this.#tails.has(key);
   }
 
-  /** Those of which a task runs or waits. */
+  /** Keys of which a task runs or waits. */
   keys(): string[] {
     return [...this.#tails.keys()];
   }

@@ -1,4 +1,4 @@
-/** One setting of the service, and how its text is read: `parse` throws for what is not `expects`. */
+/** One setting of the service, and how its text is read: `parse` throws when the text is not as `expects` says. */
 import { isIP } from "node:net";
 
 export type Parse<T> = (text: string) => T;
@@ -47,7 +47,7 @@ export const ipAddresses: Parse<string[]> = (text) => {
 };
 
 const isDnsName = /^(?=.{1,200}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*$/;
-/** As they stand in a Host header: an IPv6 address in brackets. */
+/** Names as in a Host header: an IPv6 address gets brackets. */
 export const hostNames: Parse<string[]> = (text) => {
   const names = text.split(",").map((one) => one.trim());
   if (names.some((one) => isIP(one) === 0 && !isDnsName.test(one))) throw new Error("no name");

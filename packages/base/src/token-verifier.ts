@@ -8,7 +8,7 @@ import {
   type VerificationKey,
 } from "@cloche/protocol";
 
-/** Whose tokens are good, and by which keys. */
+/** The issuer whose tokens are accepted, and its public keys. */
 export interface KeySet {
   issuer: string;
   keys: VerificationKey[];
@@ -28,8 +28,8 @@ const refused = (problem: string, cause?: unknown): ClocheError =>
 type ProblemOf = (claims: unknown, issuer: string, nowMs: number) => string | undefined;
 
 /**
- * Verifies data plane tokens: at the edge those of all that goes to an agent, to a port, or wakes a sandbox, at the host those of
- * its own routes. Signatures are remembered by exact token, claims are checked each time.
+ * Verifies data plane tokens: at the edge for all requests that go to an agent or a port or wake a sandbox, at the host
+ * for its own routes. Verified signatures are remembered by the exact token; claims are checked each time.
  */
 export class TokenVerifier {
   readonly #keys: () => KeySet;
@@ -37,18 +37,18 @@ export class TokenVerifier {
   #cache = new Map<string, unknown>();
   #cachedFor: KeySet | undefined;
 
-  /** `keys`: those of now; what it throws, `verify` throws. A changed set is another object. */
+  /** `keys`: returns the present keys; `verify` throws what it throws. A changed set must be another object. */
   constructor(keys: () => KeySet, nowMs: () => number) {
     this.#keys = keys;
     this.#nowMs = nowMs;
   }
 
-  /** Its claims. Throws `unauthenticated` saying what is wrong. */
+  /** Returns the token's claims. Throws `unauthenticated` saying what is wrong. */
   verify(token: string | undefined, sandboxId: string): TokenClaims {
     return this.#verify(token, (claims, issuer, nowMs) => claimsProblem(claims, issuer, sandboxId, nowMs));
   }
 
-  /** The token in the cookie of a port link, likewise. */
+  /** The same for the token in the cookie of a port link. */
   verifyForPort(token: string, target: { sandboxId: string; port: number }): TokenClaims {
     return this.#verify(token, (claims, issuer, nowMs) => portClaimsProblem(claims, issuer, target, nowMs));
   }

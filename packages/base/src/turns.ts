@@ -1,6 +1,6 @@
 import type { Clock } from "./clock.ts";
 
-/** Lets at most `most` callers in at once; the others wait in the order in which they came. In memory only. */
+/** Lets at most `most` callers in at once; the others wait in the order of their calls. In memory only. */
 export class Turns {
   readonly #most: number;
   readonly #waiting: (() => void)[] = [];
@@ -10,7 +10,7 @@ export class Turns {
     this.#most = most;
   }
 
-  /** Resolves when it is the caller's turn, with the function that ends it; to be called once. */
+  /** Resolves when it is the caller's turn, with a function that ends the turn; call it once. */
   async enter(): Promise<() => void> {
     if (this.#inside < this.#most) this.#inside += 1;
     else await new Promise<void>((resolve) => this.#waiting.push(resolve));
@@ -21,7 +21,9 @@ export class Turns {
     };
   }
 
-  /** Does `body` in a turn; one that takes longer than `patienceMs` gives its turn to the next, and goes on. */
+  /**
+   * Runs `body` in a turn. If it takes longer than `patienceMs`, the next caller gets the turn while `body` goes on.
+   */
   async patiently(clock: Clock, patienceMs: number, body: () => Promise<void>): Promise<void> {
     const leave = await this.enter();
     const ended = new AbortController();

@@ -1,6 +1,7 @@
 /**
- * The installation's own certificate authority, one for all its gateways. Its key lies sealed in the database, where the
- * first gateway of all puts it. It signs for a role and an id that the caller has settled: of a request only the key counts.
+ * The installation's own certificate authority, one for all its gateways. Its key is sealed in the database, where the
+ * very first gateway puts it. It signs certificates for a role and an id that its caller has decided; of a request only
+ * the key counts.
  */
 import "reflect-metadata"; // x509 needs it loaded first
 import { createHash, createPrivateKey, createPublicKey, webcrypto } from "node:crypto";
@@ -10,7 +11,7 @@ import { seal, unseal } from "./seal.ts";
 
 const dayMs = 86_400_000;
 const authorityDays = 3_650;
-/** A clock that is a little behind takes a fresh certificate all the same. */
+/** Certificates begin this long ago, so that a clock that is a little behind accepts a new one. */
 const backdateMs = 300_000;
 export const certificateMs = 7 * dayMs;
 const name = "cluster-authority";
@@ -18,18 +19,18 @@ const keyAlgorithm = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" } as 
 
 x509.cryptoProvider.set(webcrypto as unknown as Crypto);
 
-/** What a part speaks mutual TLS with; PEM. */
+/** What a part needs for mutual TLS; PEM. */
 export interface Credentials {
   ca: string;
   cert: string;
   key: string;
 }
 
-/** The value that the name has from now on: `value`, or what another put there first. */
+/** Returns the value of the name from now on: `value`, or another one that was there first. */
 export type KeepOnce = (name: string, value: string) => Promise<string>;
 
 export class Authority {
-  /** PEM; what every part trusts. */
+  /** PEM; every part trusts this certificate. */
   readonly certificate: string;
   readonly #cert: x509.X509Certificate;
   readonly #key: CryptoKey;
@@ -40,7 +41,10 @@ export class Authority {
     this.certificate = `${cert.toString("pem")}\n`;
   }
 
-  /** `secret`: of the operator, the same for all gateways. Throws when the database's authority was sealed with another. */
+  /**
+   * `secret`: the operator's, the same for all gateways. Throws when the authority in the database was sealed with
+   * another.
+   */
   static async open(keep: KeepOnce, secret: Uint8Array, nowMs: number): Promise<Authority> {
     const sealed = await keep(name, seal(secret, name, await newAuthority(nowMs)));
     const [cert = "", key = ""] = JSON.parse(unseal(secret, name, sealed)) as string[];
@@ -54,7 +58,10 @@ export class Authority {
     return new Authority(new x509.X509Certificate(cert), imported as CryptoKey);
   }
 
-  /** A certificate for a week, PEM. `request`: PKCS#10, PEM. Throws for one that its own key has not signed. */
+  /**
+   * Issues a certificate for a week, PEM. `request`: PKCS#10, PEM. Throws if the request is not signed with its own
+   * key.
+   */
   async issue(identity: Identity, request: string, nowMs: number): Promise<string> {
     const asked = await checkRequest(request);
     const cert = await x509.X509CertificateGenerator.create({
@@ -81,7 +88,7 @@ export class Authority {
   }
 }
 
-/** Throws, saying what is wrong, for what is no request or was not signed with its own key. */
+/** Parses a request. Throws, saying what is wrong, if it is not PKCS#10 or not signed with its own key. */
 export async function checkRequest(request: string): Promise<x509.Pkcs10CertificateRequest> {
   let asked: x509.Pkcs10CertificateRequest;
   try {
@@ -94,8 +101,8 @@ export async function checkRequest(request: string): Promise<x509.Pkcs10Certific
 }
 
 /**
- * A new key, which stays with its maker, and the request that goes to the authority; PEM. `known`: a key to go on with, which a
- * certificate is renewed for.
+ * Makes a key, which stays with the caller, and a request for the authority; PEM. `known`: an existing key to use, for
+ * the renewal of a certificate.
  */
 export async function requestCertificate(known?: string): Promise<{ key: string; request: string }> {
   const keys = known === undefined ? await newKeys() : await keysOf(known);
@@ -108,7 +115,7 @@ export async function requestCertificate(known?: string): Promise<{ key: string;
   return { key: `${x509.PemConverter.encode(der, "PRIVATE KEY")}\n`, request: request.toString("pem") };
 }
 
-/** SHA-256 of the public key of a request, hex: who it is that asks. */
+/** SHA-256 of the public key of a request, hex: identifies who asks. */
 export async function keyOfRequest(request: string): Promise<string> {
   const { publicKey } = await checkRequest(request);
   return createHash("sha256").update(Buffer.from(publicKey.rawData)).digest("hex");
@@ -134,7 +141,7 @@ async function newAuthority(nowMs: number): Promise<string> {
   return JSON.stringify([cert.toString("pem"), Buffer.from(der).toString("base64")]);
 }
 
-/** Of a private key, PEM. */
+/** The key pair of a private key in PEM. */
 async function keysOf(pem: string): Promise<CryptoKeyPair> {
   const der = createPrivateKey(pem).export({ type: "pkcs8", format: "der" });
   const spki = createPublicKey(pem).export({ type: "spki", format: "der" });

@@ -1,11 +1,11 @@
 /**
- * The one TLS port that a part of a cluster serves the others on. What is spoken on a connection is agreed on in the
- * handshake (ALPN), and each protocol gets the connection with the identity that the certificate proved.
+ * The one TLS port on which a part of a cluster serves the others. The handshake (ALPN) decides the protocol of a
+ * connection, and the protocol's handler gets the connection with the identity that the certificate proved.
  *
  *   TCP ──handshake──▶ protocol known? may this role speak it? ──▶ its handler owns the socket
  *                         └── no: closed
  *
- * Owns every socket that it accepted until it closes. Nothing survives a crash; callers connect again.
+ * Owns every accepted socket until it closes. Nothing survives a crash; callers connect again.
  */
 import { once } from "node:events";
 import type { AddressInfo, Socket } from "node:net";
@@ -14,14 +14,17 @@ import type { Log } from "@cloche/base";
 import { type Identity, identityOf, type Role } from "./identity.ts";
 
 export interface PortProtocol {
-  /** Whose certificates may speak it; `anybody`: who has none, too. What is served then asks for itself. */
+  /**
+   * Roles that may speak the protocol; `anybody`: also callers without a certificate, which the handler must check
+   * itself.
+   */
   roles: readonly Role[] | "anybody";
-  /** The socket is the handler's: it listens for errors, reads and ends it. */
+  /** The handler owns the socket: it must listen for errors, read and end it. */
   serve(socket: TLSSocket, caller: Identity | undefined): void;
 }
 
 export interface ClusterPortOptions {
-  /** serverSettings, or openServerSettings where a protocol is for anybody. */
+  /** serverSettings, or openServerSettings if a protocol is for anybody. */
   tls: TlsOptions;
   /** By ALPN name. */
   protocols: Readonly<Record<string, PortProtocol>>;
@@ -32,14 +35,14 @@ export interface ClusterPortOptions {
   log: Log;
 }
 
-/** An edge keeps some connections to each machine that it serves. */
+/** Large, because an edge keeps some connections to each machine that it serves. */
 const connectionsMax = 20_000;
 const handshakeMs = 5_000;
 const keepAliveMs = 15_000;
 
 export class ClusterPort {
   readonly #server: Server;
-  /** As TCP has them: those in their handshake, too. */
+  /** TCP sockets, also those still in their handshake. */
   readonly #sockets = new Set<Socket>();
 
   private constructor({ tls, protocols, log }: Pick<ClusterPortOptions, "tls" | "protocols" | "log">) {
@@ -71,7 +74,7 @@ export class ClusterPort {
     });
   }
 
-  /** Rejects when the port cannot be had. */
+  /** Rejects when the port cannot be opened. */
   static async listen(options: ClusterPortOptions): Promise<ClusterPort> {
     const opened = new ClusterPort(options);
     opened.#server.listen(options.port, options.address);
@@ -83,12 +86,12 @@ export class ClusterPort {
     return (this.#server.address() as AddressInfo).port;
   }
 
-  /** New connections get the new certificate; those that are open go on. */
+  /** New connections get the new certificate; open ones go on. */
   setTls(tls: TlsOptions): void {
     this.#server.setSecureContext(tls);
   }
 
-  /** Takes no further connections; those that are open go on. */
+  /** Takes no further connections; open ones go on. */
   stopListening(): void {
     this.#server.close();
   }

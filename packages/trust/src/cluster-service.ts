@@ -1,4 +1,7 @@
-/** cloche.host.v1.ClusterService: certificates for those who join, and for those who belong. On the port of every gateway. */
+/**
+ * cloche.host.v1.ClusterService: certificates for parts that join, and for members. Served on the cluster port of every
+ * gateway.
+ */
 import { ClocheError } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import type { ClusterService } from "@cloche/protocol/host-registry";
@@ -8,11 +11,11 @@ import { type Identity, uriOf } from "./identity.ts";
 import type { JoinTokens, UseOnce } from "./join-token.ts";
 import { callerOf } from "./rpc-server.ts";
 
-/** Whose each id of a cluster is: the key's that joined under it, for as long as its certificate is good. */
+/** Which key has each id of a cluster: the key that joined under the id, while its certificate is valid. */
 export interface Members {
-  /** Whether nobody else's key has the id at `nowMs`. `key`: SHA-256, hex. */
+  /** Whether no other key has the id at `nowMs`. `key`: SHA-256, hex. */
   mayHave(identity: Identity, key: string, nowMs: number): Promise<boolean>;
-  /** The id is the key's until then. False: it is another's. Of two at once one gets true. */
+  /** Gives the id to the key until `untilMs`. False: another key has it. Of two calls at once only one gets true. */
   take(identity: Identity, key: string, nowMs: number, untilMs: number): Promise<boolean>;
 }
 
@@ -21,12 +24,14 @@ export interface ClusterServiceNeeds {
   tokens: JoinTokens;
   useOnce: UseOnce;
   members: Members;
-  /** What edges serve clients with, PEM: the certificate with its chain, its key, and what clients trust. */
+  /**
+   * What edges serve clients with, PEM: the certificate with its chain, its key, and the authority that clients trust.
+   */
   edgeCertificate(): Promise<{ certificate: string; key: string; authority: string }>;
   /** The id of the cluster, and its storage as the settings have it, without secrets. */
   installation: { id: string; storage: string };
   nowMs(): number;
-  /** Hears of each newcomer. */
+  /** Called for each part that joined. */
   joined(role: string, id: string): void;
 }
 
@@ -35,7 +40,7 @@ export function clusterService(needs: ClusterServiceNeeds): ServiceImpl<typeof C
   return {
     join: ({ token, id, certificateRequest }) =>
       answering(async () => {
-        // A token is not used up by a request that could not be answered.
+        // Check the request first: a bad request must not use up the token.
         const key = await checked(async () => {
           uriOf({ role: "host", id });
           return await keyOfRequest(certificateRequest);
@@ -54,7 +59,7 @@ export function clusterService(needs: ClusterServiceNeeds): ServiceImpl<typeof C
         const caller = callerOf(context);
         if (caller === undefined) throw stranger();
         const key = await checked(() => keyOfRequest(certificateRequest));
-        // One that was forgotten, and whose id another has since, is no part of the cluster any more.
+        // A part that was forgotten, and whose id another key has now, is no longer in the cluster.
         if (!(await members.take(caller, key, nowMs(), nowMs() + certificateMs))) throw stranger();
         return { certificate: await authority.issue(caller, certificateRequest, nowMs()) };
       }),

@@ -1,7 +1,7 @@
 /**
- * The credentials of a host or an edge between its starts: `ca.pem`, `key.pem`, `cert.pem` in a folder of its own, 0600.
- * `key.pem` comes first, before the newcomer joins: the id is that key's from then on, whatever becomes of the answer. `cert.pem`
- * is written last, so where it fits the key the three are whole.
+ * The credentials of a host or an edge between its starts: `ca.pem`, `key.pem`, `cert.pem` in a folder of their own,
+ * 0600. `key.pem` is written first, before the part joins, because the id belongs to that key from then on, even if the
+ * answer is lost. `cert.pem` is written last: if it fits the key, all three files are complete.
  */
 import { createPrivateKey, X509Certificate } from "node:crypto";
 import { mkdir, readFile } from "node:fs/promises";
@@ -17,16 +17,16 @@ import { checkGateways, join } from "./newcomer.ts";
 export interface CredentialPlace {
   folder: string;
   identity: Identity;
-  /** host:port of each gateway's port for the cluster. */
+  /** host:port of each gateway's cluster port. */
   gateways: readonly string[];
-  /** Empty: it must have joined before. */
+  /** The join token; empty: the part must have joined before. */
   token: string;
   nowMs: number;
 }
 
 /**
- * Those of an earlier start, where they are good; else it joins with the token and keeps what it got. Throws
- * `failed_precondition` where the gateways that answer are of another cluster.
+ * Returns the credentials of an earlier start if they are valid; else joins with the token and stores the new
+ * credentials. Throws `failed_precondition` when all gateways that answer are of another cluster.
  */
 export async function openCredentials(place: CredentialPlace): Promise<Credentials> {
   const { folder, identity, gateways, token, nowMs } = place;
@@ -57,7 +57,7 @@ export async function openCredentials(place: CredentialPlace): Promise<Credentia
   return joined;
 }
 
-/** The key in the folder, or a new one that is kept there. */
+/** The key in the folder, or a new key, which is stored there. */
 async function ownKey(folder: string): Promise<string> {
   const file = joinPath(folder, "key.pem");
   const known = await readFile(file, "utf8").catch(() => "");
@@ -71,7 +71,7 @@ async function ownKey(folder: string): Promise<string> {
   }
 }
 
-/** Undefined: they are good. */
+/** What is wrong with the credentials; undefined: they are valid. */
 function problemOf(found: Credentials, { identity, token, nowMs }: CredentialPlace): string | undefined {
   const known = identityOfCertificate(found.cert);
   if (known?.role !== identity.role || known.id !== identity.id)
@@ -89,7 +89,7 @@ export async function writeCredentials(folder: string, { ca, cert, key }: Creden
   await writeDurably(joinPath(folder, "cert.pem"), cert, 0o600);
 }
 
-/** Undefined: none, or not whole. */
+/** Undefined: there are none, or they are not complete. */
 async function readCredentials(folder: string): Promise<Credentials | undefined> {
   const read = async (name: string): Promise<string> =>
     await readFile(joinPath(folder, name), "utf8").catch((error: NodeJS.ErrnoException) => {

@@ -4,7 +4,8 @@
  *   none ──call──▶ connecting ──▶ open ──broken, closed by the other side, or no answer to a PING──▶ none
  *                     └── refused, or no handshake in time: the calls that wait fail ──▶ none
  *
- * Connect's own manager sends a PING on a session that was destroyed, which throws out of a timer and ends the process.
+ * Replaces Connect's own manager, which sends a PING on a destroyed session: that throws in a timer and ends the
+ * process.
  */
 import {
   type ClientHttp2Session,
@@ -24,7 +25,7 @@ export class Http2Session {
   #opening: Promise<ClientHttp2Session> | undefined;
   #open: ClientHttp2Session | undefined;
 
-  /** `authority`: `https://host:port`. `dial`: a TLS connection, which may still be connecting. */
+  /** `authority`: `https://host:port`. `dial`: opens a TLS connection, which may still be connecting. */
   constructor(authority: string, dial: () => TLSSocket) {
     this.authority = authority;
     this.#dial = dial;
@@ -40,7 +41,7 @@ export class Http2Session {
     return session.request({ ...headers, ":method": method, ":path": path }, options);
   }
 
-  /** Of Connect's interface. A PING asks in any case. */
+  /** Required by Connect's interface. Not used: PINGs are sent in any case. */
   notifyResponseByteRead(): void {}
 
   /** Ends calls under way. The next call connects again. */
@@ -79,7 +80,7 @@ export class Http2Session {
   }
 }
 
-/** Ends a session whose other side is gone without a word. */
+/** Ends a session whose other side is gone without closing it. */
 function watch(session: ClientHttp2Session): void {
   let isAnswered = true;
   const pinging = setInterval(() => {

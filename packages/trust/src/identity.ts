@@ -1,4 +1,7 @@
-/** Who a part of the installation is: a role and an id, as the one URI of its certificate, `cloche://host/h-1`. */
+/**
+ * The identity of a part of the installation: a role and an id, as the only URI in its certificate,
+ * `cloche://host/h-1`.
+ */
 import type { TLSSocket } from "node:tls";
 
 export const roles = ["gateway", "edge", "host"] as const;
@@ -19,13 +22,13 @@ export function uriOf({ role, id }: Identity): string {
   return `cloche://${role}/${id}`;
 }
 
-/** Of the certificate that the other side proved; undefined: it has none of ours. */
+/** The identity in the certificate that the other side proved; undefined: it has no certificate of ours. */
 export function identityOf(socket: TLSSocket): Identity | undefined {
   if (!socket.authorized) return undefined;
   return identityIn(socket.getPeerCertificate().subjectaltname);
 }
 
-/** `names` as Node prints them. A certificate of ours has this one name and no other. */
+/** `names`: as Node prints them. A certificate of ours has exactly one name. */
 export function identityIn(names: string | undefined): Identity | undefined {
   const [, role, id] = uriPattern.exec(names ?? "") ?? [];
   if (role === undefined || id === undefined || !isRole(role) || !idPattern.test(id)) return undefined;

@@ -1,6 +1,7 @@
 /**
- * What brings a new part in: good once, or as often as it is shown where it is marked reusable, for one role, for a short
- * time. It names the authority too, by its SHA-256, so that the newcomer knows whom it may trust before it has a certificate.
+ * Join tokens, which bring new parts into a cluster. A token is valid once, or any number of times if it is reusable,
+ * for one role and a short time. It also has the SHA-256 of the authority, so that the newcomer knows whom to trust
+ * before it has a certificate.
  *
  *   issued ──redeem──▶ used, or over: refused        reusable ──redeem──▶ reusable, until it is over
  */
@@ -10,23 +11,26 @@ import { isRole, type Role } from "./identity.ts";
 import { derivedKey } from "./seal.ts";
 
 const prefix = "cloche-join";
-/** The first word of a token says that it is good more than once. */
+/** The first word of a token that is valid more than once. */
 const reusablePrefix = "cloche-join-reusable";
 
-/** False: it was used before. Of two at once only one gets true. Needs to remember until then. */
+/**
+ * Marks a token as used. False: it was used before. Of two calls at once only one gets true. Remembered until
+ * `untilMs`.
+ */
 export type UseOnce = (id: string, untilMs: number) => Promise<boolean>;
 
 export class JoinTokens {
   readonly #key: Buffer;
   readonly #ca: string;
 
-  /** `secret`: of the operator. `ca`: the authority's certificate, PEM. */
+  /** `secret`: the operator's. `ca`: the authority's certificate, PEM. */
   constructor(secret: Uint8Array, ca: string) {
     this.#key = derivedKey(secret, "join");
     this.#ca = fingerprint(ca);
   }
 
-  /** `isReusable`: good for any number of newcomers until it is over. */
+  /** `isReusable`: valid for any number of newcomers until it expires. */
   issue(role: Role, lifetimeMs: number, nowMs: number, isReusable = false): string {
     const id = randomBytes(12).toString("hex");
     const kind = isReusable ? reusablePrefix : prefix;
@@ -34,14 +38,14 @@ export class JoinTokens {
     return `${said}.${this.#mac(said)}`;
   }
 
-  /** The role that the token was issued for. Throws `unauthenticated` for one that is altered, over or used. */
+  /** Uses the token and returns its role. Throws `unauthenticated` for a token that is altered, expired or used. */
   async redeem(token: string, nowMs: number, useOnce: UseOnce): Promise<Role> {
     const { kind, role, id, untilMs } = this.#read(token, nowMs);
     if (kind !== reusablePrefix && !(await useOnce(id, untilMs))) throw refused();
     return role;
   }
 
-  /** The same, whether it was used or not, and without using it. */
+  /** Returns the token's role without using the token, even if it was used. */
   roleOf(token: string, nowMs: number): Role {
     return this.#read(token, nowMs).role;
   }
@@ -63,7 +67,9 @@ export class JoinTokens {
   }
 }
 
-/** Whether the certificate (PEM) is of the authority that the token names: the newcomer asks before it sends the token. */
+/**
+ * Whether the certificate (PEM) is that of the token's authority; the newcomer checks this before it sends the token.
+ */
 export function isOfToken(token: string, ca: string): boolean {
   return token.split(".")[4] === fingerprint(ca);
 }

@@ -1,8 +1,8 @@
 /**
- * The certificate of a part of a cluster while it runs: renewed at half of its life, for the same key, without a restart.
+ * The certificate of a running part of a cluster: renewed at half of its life, for the same key, without a restart.
  *
- *   good ──half of its life──▶ renewing ──certificate──▶ good (whoever listens is told)
- *                                 └── no gateway, or refused: again after a minute, until it is over and beyond
+ *   valid ──half of its life──▶ renewing ──certificate──▶ valid (listeners are called)
+ *                                  └── no gateway, or refused: again after a minute, even after the certificate has expired
  */
 import { X509Certificate } from "node:crypto";
 import type { Clock, Log } from "@cloche/base";
@@ -10,14 +10,14 @@ import { type Credentials, requestCertificate } from "./authority.ts";
 import { type Identity, identityIn } from "./identity.ts";
 
 const retryMs = 60_000;
-/** Timers take no longer wait than 24 days; a look a day costs nothing. */
+/** Timers cannot wait for more than 24 days; looking once a day costs nothing. */
 const lookEveryMaxMs = 86_400_000;
 
 export interface KeptCredentialsNeeds {
   first: Credentials;
-  /** The new certificate (PEM) for a request (PKCS#10, PEM). */
+  /** Returns the new certificate (PEM) for a request (PKCS#10, PEM). */
   renew(request: string): Promise<string>;
-  /** Keeps them for the next start; resolves when they are durable. Default: the next start gets its own. */
+  /** Stores the credentials for the next start; resolves when they are durable. Default: each start gets new ones. */
   save?: (renewed: Credentials) => Promise<void>;
   clock: Clock;
   log: Log;
@@ -39,7 +39,7 @@ export class KeptCredentials {
     return this.#current;
   }
 
-  /** `listener` hears of each renewal: servers take the new certificate. */
+  /** Calls `listener` at each renewal, so that servers take the new certificate. */
   onRenewed(listener: (renewed: Credentials) => void): void {
     this.#listeners.push(listener);
   }
@@ -82,12 +82,12 @@ export class KeptCredentials {
   }
 }
 
-/** From when to when a certificate (PEM) is good, Unix milliseconds. */
+/** The validity of a certificate (PEM), Unix milliseconds. */
 export function lifeOf(certificate: string): { fromMs: number; untilMs: number } {
   const { validFrom, validTo } = new X509Certificate(certificate);
   return { fromMs: Date.parse(validFrom), untilMs: Date.parse(validTo) };
 }
 
-/** Whom a certificate (PEM) names; undefined: it is none of a cluster. */
+/** The identity in a certificate (PEM); undefined: it is not a cluster's certificate. */
 export const identityOfCertificate = (certificate: string): Identity | undefined =>
   identityIn(new X509Certificate(certificate).subjectAltName);

@@ -1,6 +1,6 @@
 /**
- * How a newcomer becomes a part of a cluster: it meets a gateway that it cannot trust yet, compares the authority that it
- * shows with the SHA-256 in the token, and only then sends the token, over a connection that this authority vouches for.
+ * How a newcomer joins a cluster: it connects to a gateway that it cannot trust yet, compares the gateway's authority
+ * with the SHA-256 in the token, and only then sends the token, over a connection with a certificate of that authority.
  */
 import { once } from "node:events";
 import { X509Certificate } from "node:crypto";
@@ -18,8 +18,9 @@ const meetMs = 5_000;
 const joinMs = 15_000;
 
 /**
- * Throws `unavailable` when no gateway answers, `unauthenticated` when they refuse the token or have another authority, and
- * `already_exists` when the id belongs to another key. `key`: PEM; the same at every try, since the id is its from then on.
+ * Throws `unavailable` when no gateway answers, `unauthenticated` when a gateway refuses the token or has another
+ * authority, and `already_exists` when the id belongs to another key. `key`: PEM; the same at every try, because the id
+ * then belongs to it.
  */
 export async function join(
   gateways: readonly string[],
@@ -43,7 +44,7 @@ export async function join(
 async function joinThrough(address: string, token: string, id: string, ownKey: string): Promise<Credentials> {
   const ca = await authorityOf(address, token);
   const { key, request } = await requestCertificate(ownKey);
-  // A gateway's certificate of this authority, as everywhere; none of its own yet.
+  // The gateway must have a certificate of this authority, as always; the newcomer has none yet.
   const {
     cert: _cert,
     key: _key,
@@ -70,7 +71,7 @@ async function joinThrough(address: string, token: string, id: string, ownKey: s
   }
 }
 
-/** The certificate of the authority that the token names, PEM, as the gateway shows it. */
+/** The certificate of the token's authority, PEM, as the gateway sends it. */
 async function authorityOf(address: string, token: string): Promise<string> {
   const ca = (await shownBy(address)).find((pem) => isOfToken(token, pem));
   if (ca !== undefined) return ca;
@@ -81,8 +82,8 @@ async function authorityOf(address: string, token: string): Promise<string> {
 }
 
 /**
- * Throws `failed_precondition` where every gateway that answers is another cluster's than the one whose authority this is, PEM. Where
- * none answers it says nothing.
+ * Throws `failed_precondition` when all gateways that answer are of another cluster. Does not throw when none answers.
+ * `ca`: the authority of this part's cluster, PEM.
  */
 export async function checkGateways(gateways: readonly string[], ca: string, folder: string): Promise<void> {
   const own = new X509Certificate(ca).fingerprint256;
@@ -101,7 +102,7 @@ export async function checkGateways(gateways: readonly string[], ca: string, fol
   );
 }
 
-/** The certificates that a gateway shows. Nothing is sent to it. */
+/** The certificates that a gateway sends. Nothing is sent to the gateway. */
 async function shownBy(address: string): Promise<string[]> {
   const { host, port } = parseAddress(address);
   const socket = connect({
@@ -121,7 +122,7 @@ async function shownBy(address: string): Promise<string[]> {
   }
 }
 
-/** What was shown, from the leaf on. */
+/** The certificates that the gateway sent, from the leaf on. */
 function pemOf(leaf: DetailedPeerCertificate): string[] {
   const shown: string[] = [];
   const seen = new Set<DetailedPeerCertificate>();

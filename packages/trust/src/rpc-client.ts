@@ -1,6 +1,7 @@
 /**
- * Calls of a part of the cluster to another, over HTTP/2 and mutual TLS: to one address that must prove an identity, or to
- * whichever of several gateways answers. One connection an address, made at the first call and again after it broke.
+ * Calls from one part of the cluster to another, over HTTP/2 and mutual TLS: to one address that must prove an
+ * identity, or to any of several gateways that answers. One connection for each address, made at the first call and
+ * again after it broke.
  */
 import { connect as connectTls, type ConnectionOptions, type TLSSocket } from "node:tls";
 import { parseAddress } from "@cloche/base";
@@ -11,7 +12,7 @@ import type { Identity } from "./identity.ts";
 import { Http2Session } from "./http2-session.ts";
 import { clientSettings } from "./tls-settings.ts";
 
-/** Of TCP and TLS together: a computer that is gone answers neither. */
+/** Deadline of TCP and TLS together: a computer that is gone answers neither. */
 const connectMs = 3_000;
 
 export interface RpcConnection {
@@ -20,7 +21,7 @@ export interface RpcConnection {
   close(): void;
 }
 
-/** `credentials`: asked at each connection, so that a renewed certificate counts from the next one on. */
+/** `credentials`: called for each connection, so that the next one uses a renewed certificate. */
 export function connectTo(
   address: string,
   expected: Pick<Identity, "role"> & Partial<Identity>,
@@ -29,7 +30,7 @@ export function connectTo(
   return connectWith(address, () => clientSettings(credentials(), expected));
 }
 
-/** The same with settings of one's own: of a newcomer, who has no certificate yet. */
+/** The same with other TLS settings: for a newcomer, which has no certificate yet. */
 export function connectWith(address: string, settings: () => ConnectionOptions): RpcConnection {
   const { host, port } = parseAddress(address);
   const dial = (): TLSSocket => {
@@ -53,9 +54,12 @@ export function connectWith(address: string, settings: () => ConnectionOptions):
 const unreached = (address: string): Error =>
   Object.assign(new Error(`${address} did not answer within ${connectMs} ms`), { code: "ETIMEDOUT" });
 
-/** What an answer says, or the transport: the gateway is away, or cannot do it now. */
+/** Codes of an answer or of the transport: the gateway is away, or cannot serve now. */
 const awayCodes: ReadonlySet<Code> = new Set([Code.Unavailable, Code.Canceled]);
-/** The transport's alone, which has a cause: the connection broke. A gateway's own answer of these counts. */
+/**
+ * Codes that mean a broken connection only if the transport set them, with a cause. In a gateway's answer they are
+ * final.
+ */
 const brokenCodes: ReadonlySet<Code> = new Set([Code.Internal, Code.Aborted, Code.Unknown]);
 const isAway = (error: unknown): boolean => {
   const { code, cause } = ConnectError.from(error);
@@ -63,8 +67,8 @@ const isAway = (error: unknown): boolean => {
 };
 
 /**
- * Any of the gateways: the one that answered last is asked first, and each of the others once when it is away. Calls between
- * the parts can be repeated. A stream that breaks is its caller's to begin again; the next gateway is asked then.
+ * Calls any of the gateways: first the one that answered last, then each of the others once if it is away. Calls
+ * between parts can be repeated. When a stream breaks, its caller must begin it again; the next gateway is used then.
  */
 export class GatewaysTransport implements Transport {
   readonly #gateways: readonly Transport[];
@@ -78,7 +82,7 @@ export class GatewaysTransport implements Transport {
     await this.#try((gateway) => gateway.unary(...call), call[1]);
 
   stream: Transport["stream"] = async (...call) => {
-    // The messages of a call can be read once only.
+    // The messages of a call can be read only once.
     const sent: (typeof call)[4] = repeatable(call[4]);
     const [method, signal, timeoutMs, header, , contextValues] = call;
     const answer = await this.#try(
@@ -104,7 +108,7 @@ export class GatewaysTransport implements Transport {
     }
   }
 
-  /** Others that found the same gateway away have moved on already. */
+  /** Moves on to the next gateway, unless another call that found the same gateway away has done so. */
   #next(from: number): void {
     if (this.#at === from) this.#at = (from + 1) % this.#gateways.length;
   }
@@ -120,7 +124,9 @@ export class GatewaysTransport implements Transport {
   }
 }
 
-/** Reads what a call sends once, for however many gateways are asked. Its requests are one message each. */
+/**
+ * Reads the messages of a call once, so that they can be sent to several gateways. Each call here sends one message.
+ */
 function repeatable<T>(messages: AsyncIterable<T>): AsyncIterable<T> {
   const read = (async () => {
     const all: T[] = [];
@@ -135,7 +141,7 @@ function repeatable<T>(messages: AsyncIterable<T>): AsyncIterable<T> {
   };
 }
 
-/** For who speaks to gateways: one transport over all of them. */
+/** One transport over all gateways. */
 export function connectToGateways(
   addresses: readonly string[],
   credentials: () => Credentials,

@@ -1,7 +1,7 @@
 /**
- * Connect services over HTTP/2 on the sockets of a ClusterPort. Handlers learn who calls from `callerOf`; the certificate
- * is read once a connection. A connection whose other side does not answer a PING is ended, so that the streams of a
- * computer that is gone do not stay.
+ * Connect services over HTTP/2 on the sockets of a ClusterPort. Handlers get the caller's identity from `callerOf`; the
+ * certificate is read once for each connection. A connection whose other side does not answer a PING is ended, so that
+ * no streams stay of a computer that is gone.
  */
 import { once } from "node:events";
 import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
@@ -19,25 +19,28 @@ import { connectNodeAdapter } from "@connectrpc/connect-node";
 import { type Identity, identityOf, type Role } from "./identity.ts";
 
 const pingEveryMs = 5_000;
-/** Of a request or a message of one. The largest are lists of packs. */
+/** Largest message of a call. The largest are lists of packs. */
 const messageBytesMax = 32 * 1024 * 1024;
 /** Streams that one connection may have open at once. */
 const streamsMax = 10_000;
-/** What runs may end in that time after `close`. */
+/** Time for calls under way to end after `close`. */
 const closeMs = 2_000;
 
 const callerKey = createContextKey<Identity | undefined>(undefined, { description: "caller" });
 
-/** Who makes the call; undefined: a caller without a certificate. */
+/** The caller's identity; undefined: the caller has no certificate. */
 export const callerOf = ({ values }: HandlerContext): Identity | undefined => values.get(callerKey);
 
-/** The id of the caller, whose role must be `role`; undefined: it has another one. */
+/** The caller's id if its role is `role`; else undefined. */
 export function idOf(context: HandlerContext, role: Role): string | undefined {
   const caller = callerOf(context);
   return caller?.role === role ? caller.id : undefined;
 }
 
-/** Refuses the calls of a service to callers of all roles but these: `router.service(…, { interceptors: [onlyFor("edge")] })`. */
+/**
+ * Refuses the calls of a service to callers of all roles but these: `router.service(…, { interceptors:
+ * [onlyFor("edge")] })`.
+ */
 export const onlyFor =
   (...allowed: readonly Role[]): Interceptor =>
   (next) =>
@@ -73,7 +76,7 @@ export class RpcServer {
     this.#server.on("sessionError", () => undefined);
   }
 
-  /** Speaks HTTP/2 on it from here on. */
+  /** Serves HTTP/2 on the socket. */
   serve(socket: TLSSocket): void {
     socket.on("error", () => socket.destroy());
     this.#sockets.add(socket);
@@ -102,14 +105,15 @@ export class RpcServer {
     });
   }
 
-  /** How many are open. */
+  /** How many connections are open. */
   get connections(): number {
     return this.#sessions.size;
   }
 
   /**
-   * Calls under way get a moment to end. Then the sockets are destroyed, not the sessions: of a session that was asked to close, or
-   * that its other side has closed, Node only ends the socket, and waits for a computer that may be gone.
+   * Gives calls under way a short time to end. Then destroys the sockets, not the sessions: for a session that was
+   * asked to close or that its other side has closed, Node only ends the socket, and waits for a computer that may be
+   * gone.
    */
   async close(): Promise<void> {
     const closed = [...this.#sockets].map((socket) => once(socket, "close"));

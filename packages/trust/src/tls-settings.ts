@@ -1,23 +1,25 @@
-/** Mutual TLS 1.3 between the parts of a cluster: both sides prove a role and an id, and names of computers do not count. */
+/**
+ * Mutual TLS 1.3 between the parts of a cluster: both sides prove a role and an id; names of computers are not checked.
+ */
 import type { ConnectionOptions, PeerCertificate, TlsOptions } from "node:tls";
 import type { Credentials } from "./authority.ts";
 import { type Identity, identityIn } from "./identity.ts";
 
-/** Whoever has no certificate of the installation is refused in the handshake; whose it is, `identityOf` says. */
+/** The handshake refuses callers without a certificate of the installation; `identityOf` tells whose it is. */
 export function serverSettings({ ca, cert, key }: Credentials): TlsOptions {
   return { ca, cert, key, requestCert: true, rejectUnauthorized: true, minVersion: "TLSv1.3" };
 }
 
 /**
- * Lets in whoever has no certificate too, since a newcomer has none: what is served must ask `identityOf` of each caller. The
- * authority's certificate goes with the server's own, so that a newcomer can compare it with its token.
+ * Also admits callers without a certificate, because a newcomer has none: handlers must check `identityOf` for each
+ * caller. The server sends the authority's certificate with its own, so that a newcomer can compare it with its token.
  */
 export function openServerSettings(credentials: Credentials): TlsOptions {
   const { ca, cert } = credentials;
   return { ...serverSettings(credentials), cert: `${cert}${ca}`, rejectUnauthorized: false };
 }
 
-/** `expected`: whom to reach; without an id any of the role. */
+/** `expected`: the identity to reach; without an id, any part of the role. */
 export function clientSettings(
   { ca, cert, key }: Credentials,
   expected: Pick<Identity, "role"> & Partial<Identity>,

@@ -1,4 +1,4 @@
-/** Time that only moves when a test says so. */
+/** A clock whose time moves only when a test says so. */
 import type { Clock } from "../clock.ts";
 
 interface Sleeper {
@@ -41,14 +41,14 @@ export class FakeClock implements Clock {
     });
   }
 
-  /** As after a long sleep of the machine: time has gone, and what is due wakes once. */
+  /** Time jumps, as after the computer was asleep: every sleeper that is due wakes once. */
   async jump(ms: number): Promise<void> {
     await quiet();
     this.#nowMs += ms;
     await this.advance(0);
   }
 
-  /** Moves time on, waking sleepers in order and letting each act before the next. */
+  /** Moves time on, wakes sleepers in order, and lets each act before the next. */
   async advance(ms: number): Promise<void> {
     const untilMs = this.#nowMs + ms;
     for (;;) {
@@ -64,7 +64,7 @@ export class FakeClock implements Clock {
   }
 }
 
-/** Lets everything that can run without time passing run: databases and routers in memory need only turns of the loop. */
+/** Lets all work run that needs no time to pass: databases and routers in memory need only turns of the event loop. */
 export async function quiet(turns = 40): Promise<void> {
   for (let turn = 0; turn < turns; turn += 1) await new Promise((resolve) => setImmediate(resolve));
 }

@@ -17,7 +17,7 @@ export interface TestGateway {
   address: string;
   port: ClusterPort;
   rpc: RpcServer;
-  /** Ids of the hosts whose renewals it answered. */
+  /** Ids of the hosts whose renewals this gateway answered. */
   renewals: string[];
   close(): Promise<void>;
 }
@@ -26,7 +26,7 @@ export class TestInstallation {
   readonly authority: Authority;
   readonly tokens: JoinTokens;
   readonly #used = new Set<string>();
-  /** By role and id: the key. */
+  /** By role and id, the key that has the id. */
   readonly members = new Map<string, string>();
 
   private constructor(authority: Authority) {
