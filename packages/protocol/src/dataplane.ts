@@ -4,24 +4,27 @@
 export interface ExecRequest {
   /** Program and arguments, 1 to 10,000 of up to 128 KiB; no shell. */
   cmd: string[];
-  /** Working directory. Default `/root`, or the user's home. `invalid_argument` where there is none. */
+  /** Working directory. Default: `/root`, or the user's home. `invalid_argument` if it does not exist. */
   dir?: string;
-  /** In addition to the sandbox's own, over it. Default none. */
+  /** Variables added to the sandbox's own, which they override. Default: none. */
   env?: Record<string, string>;
   /** Text for standard input, up to 16 MiB. Default empty. */
   stdin?: string;
-  /** Milliseconds after which its whole process tree is killed. Default: never. */
+  /** Milliseconds after which the whole process tree is killed. Default: never. */
   timeout_ms?: number;
   /** Added: name, uid, or either with `:group`. Default root. */
   user?: string;
-  /** Added: bytes for standard input, in base64; in place of `stdin`. */
+  /** Added: bytes for standard input, in base64; instead of `stdin`. */
   stdin_base64?: string;
   /**
-   * Added: a name that the caller makes up, 16 to 64 characters of A-Za-z0-9_-. Standard input stays open after `stdin`, and
-   * is written by `POST /v1/exec/stdin` until that ends it or the command has ended.
+   * Added: a name chosen by the caller, 16 to 64 characters of A-Za-z0-9_-. Standard input stays open after `stdin`,
+   * and is written by `POST /v1/exec/stdin` until that ends it or the command ends.
    */
   stdin_stream?: string;
-  /** Added: `base64` for output as the bytes that it is; without it text, in which bytes that are no UTF-8 become U+FFFD. */
+  /**
+   * Added: `base64` returns the output's exact bytes. By default the output is text, and bytes that are not UTF-8
+   * become U+FFFD.
+   */
   output_encoding?: OutputEncoding;
 }
 /** How output is written in JSON. */
@@ -33,46 +36,46 @@ export interface ExecStdinRequest {
   stream: string;
   data?: string;
   data_base64?: string;
-  /** No more comes. Default false. */
+  /** True: this is the end of the input. Default false. */
   end?: boolean;
 }
 /** How a command ended. */
 export interface ExecResponse {
-  /** Up to 16 MiB; bytes that are no UTF-8 are U+FFFD. */
+  /** Up to 16 MiB; bytes that are not UTF-8 are U+FFFD. */
   stdout: string;
   /** As `stdout`. */
   stderr: string;
   /** 127 not found, 126 not executable, 128 + N killed by signal N. */
   exit_code: number;
-  /** `exit_code` is 0 and it was not timed out. */
+  /** True: `exit_code` is 0 and the command did not time out. */
   ok: boolean;
-  /** Milliseconds from its start to its end. */
+  /** Milliseconds from the command's start to its end. */
   duration_ms: number;
-  /** It was killed because `timeout_ms` were over. */
+  /** True: the command was killed because `timeout_ms` were over. */
   timed_out: boolean;
-  /** Added: true where one of its processes was killed because the sandbox's memory was used up. */
+  /** Added: true if one of its processes was killed because the sandbox's memory was used up. */
   out_of_memory?: boolean;
-  /** Added: `base64` where `stdout` and `stderr` are that, as was asked for. */
+  /** Added: `base64` if `stdout` and `stderr` are in base64, as requested. */
   output_encoding?: "base64";
-  /** Added: true where output passed 16 MiB and was cut. */
+  /** Added: true if the output exceeded 16 MiB and was cut. */
   stdout_truncated?: boolean;
   /** As `stdout_truncated`. */
   stderr_truncated?: boolean;
 }
 
-/** `POST /v1/processes`, added: what of exec it takes, and what only a process has. */
+/** `POST /v1/processes`, added: fields as of exec, and fields that only a process has. */
 export interface ProcessRequest extends Pick<ExecRequest, "cmd" | "dir" | "env" | "user"> {
-  /** Kills the whole tree after so long. Default: never. */
+  /** Milliseconds after which the whole process tree is killed. Default: never. */
   timeout_ms?: number;
   /** A terminal of this size; default none. */
   tty?: Partial<TerminalCells> | null;
-  /** Default `open` with a terminal, else `none`. */
+  /** Default: `open` with a terminal, else `none`. */
   stdin?: "none" | "open";
-  /** Standard error into standard output. Default false. */
+  /** Writes standard error into standard output. Default false. */
   merge_output?: boolean;
-  /** What is kept of each stream: the newest. 1 to 67,108,864, default 1,048,576. */
+  /** How much output is kept of each stream, the newest. 1 to 67,108,864, default 1,048,576. */
   output_limit_bytes?: number;
-  /** How long it is remembered once it has ended. 0 to 604,800, default 3,600. */
+  /** Seconds for which the process is remembered after its end. 0 to 604,800, default 3,600. */
   keep_seconds?: number;
   /** Free text, at most 256 bytes. */
   tag?: string;
@@ -84,7 +87,7 @@ export interface TerminalCells {
   /** 1 to 65,535. */
   rows: number;
 }
-/** What a process was started as. */
+/** How a process was started. */
 export type ProcessKind = "process" | "exec" | "service" | "container";
 /** Why a process ended. */
 export type ProcessEndedBy =
@@ -99,25 +102,25 @@ export type ProcessEndedBy =
 export interface ProcessInfo {
   /** `proc-` and 20 characters; the same in a live fork. */
   process_id: string;
-  /** As the sandbox sees it; 0 once it has ended. */
+  /** As the sandbox sees it; 0 after the process has ended. */
   pid: number;
-  /** What started it: a process or an exec of a client, a service, a container. */
+  /** How it was started: a process or an exec of a client, a service, a container. */
   kind: ProcessKind;
-  /** The first 4,096 bytes of it. */
+  /** The first 4,096 bytes of the command. */
   cmd: string[];
   /** Empty: the home directory of its user. */
   dir: string;
-  /** As it was asked for; default `root`. */
+  /** As requested; default `root`. */
   user: string;
-  /** Of a service or container: its name. */
+  /** As requested; for a service or container, its name. */
   tag: string;
-  /** `running` until its whole output is in. */
+  /** `running` until its whole output has been read. */
   status: "running" | "exited";
   /** Null while it runs. */
   exit_code: number | null;
   /** Name of the signal that ended it. */
   signal: string | null;
-  /** It was killed because `timeout_ms` were over. */
+  /** True: it was killed because `timeout_ms` were over. */
   timed_out: boolean;
   /** Null while it runs. */
   ended_by: ProcessEndedBy | null;
@@ -127,9 +130,9 @@ export interface ProcessInfo {
   ended_at: string | null;
   /** The size of its terminal; null: it has none. */
   tty: TerminalCells | null;
-  /** Whether its input can be written: never, still, or no more. */
+  /** Whether its input can be written: never (`none`), now (`open`) or no longer (`closed`). */
   stdin: "none" | "open" | "closed";
-  /** Written so far, whatever of it is kept. */
+  /** Bytes written so far, whether they are still kept or not. */
   stdout_bytes: number;
   /** As `stdout_bytes`. */
   stderr_bytes: number;
@@ -140,7 +143,7 @@ export interface ProcessList {
 }
 export interface ProcessStdinResponse {
   ok: boolean;
-  /** What the process's input has taken. */
+  /** Bytes that were written into the process's input. */
   bytes: number;
 }
 
@@ -158,28 +161,28 @@ export interface EntryInfo {
   modified_at: string;
   /** The same as `modified_at`. Added. */
   mtime: string;
-  /** Whether it is a directory; of a symbolic link false. */
+  /** Whether it is a directory; false for a symbolic link. */
   is_dir: boolean;
   /** Four octal digits. */
   permissions: string;
-  /** Name of its user, or the number where there is no name. */
+  /** Name of its user, or the number if there is no name. */
   owner: string;
   /** The same as `owner`. Added. */
   user: string;
-  /** Name of its group, or the number where there is no name. */
+  /** Name of its group, or the number if there is no name. */
   group: string;
-  /** Empty when it is no symlink. */
+  /** Empty when it is not a symlink. */
   symlink_target: string;
   /** As `path_encoded`. Added. */
   symlink_target_encoded?: string;
-  /** Extended attributes of `user.*` by name, values in base64; only where they were asked for, or given to a write. Added. */
+  /** Extended attributes of `user.*` by name, values in base64; only if requested, or given with a write. Added. */
   attributes?: Record<string, string>;
 }
 /** Answer of `Files.exists`. */
 export interface ExistsResponse {
-  /** Also of a symbolic link that leads nowhere. */
+  /** Also true for a symbolic link that leads nowhere. */
   exists: boolean;
-  /** Empty where there is nothing. */
+  /** Empty if there is nothing. */
   entry_type: "file" | "directory" | "symlink" | "";
 }
 /** Answer of `Files.list`. */
@@ -199,7 +202,7 @@ export interface MoveRequest {
   source: string;
   destination: string;
 }
-/** Added, as all that follows of files. */
+/** Added, like all types of files below. */
 export interface CopyRequest {
   source: string;
   destination: string;
@@ -225,22 +228,22 @@ export interface FileWatchEvent {
   path: string;
   /** Its bytes, percent-encoded; only where they are not UTF-8. */
   path_encoded?: string;
-  /** What is, or was, there. */
+  /** What is, or was, at the path. */
   entry_type: "file" | "directory" | "symlink";
-  /** Of `renamed`: where it was. */
+  /** For `renamed`: the former path. */
   from?: string;
   /** As `path_encoded`. */
   from_encoded?: string;
 }
-/** What a link shall open. */
+/** A request for a link to a file. */
 export interface FileLinkRequest {
-  /** Absolute: the one file that it opens. */
+  /** Absolute path of the one file that the link opens. */
   path: string;
-  /** What it is good for. */
+  /** The operation that the link allows. */
   operation: "read" | "write";
   /** 1 to 604,800; default 300. */
   expires_in_seconds?: number;
-  /** Good for one read or write. Default false. */
+  /** True: the link is valid for one read or write. Default false. */
   once?: boolean;
 }
 /** A link to one file. */
@@ -250,7 +253,7 @@ export interface FileLink {
   /** RFC 3339, UTC. */
   expires_at: string;
 }
-/** Answer of what has nothing to tell. */
+/** Answer of calls without a result. */
 export interface OkResponse {
   /** Always true. */
   ok: boolean;
@@ -277,7 +280,7 @@ export interface CheckpointRecord {
   created_at: string;
   /** Bytes allocated on the disk at that instant. */
   size_bytes: number;
-  /** The same for people: `1.5 MiB`. */
+  /** The same as text for people: `1.5 MiB`. */
   size_human: string;
   /** Added: durable in storage. */
   visible: boolean;
@@ -302,14 +305,14 @@ export interface CheckpointWaitResponse {
   ok: boolean;
   /** How long the wait took, in milliseconds. */
   waited_ms: number;
-  /** How often storage was looked at. */
+  /** How often storage was checked. */
   attempts: number;
 }
 /** Answer of `Checkpoints.delete`. */
 export interface CheckpointDeleted {
   /** Always true. */
   ok: boolean;
-  /** Bytes in storage that no other checkpoint needs. */
+  /** Bytes in storage that no other checkpoint needed. */
   freed_bytes: number;
 }
 /** Answer of a restore. */
@@ -318,15 +321,15 @@ export interface RestoreResponse {
   ok: boolean;
   /** Milliseconds. */
   restore_duration_ms: number;
-  /** Those that ran at checkpoint time, in the order of their start. */
+  /** Services that ran when the checkpoint was taken, in the order of their start. */
   started_services: string[];
-  /** Those that ran before and do not run now. */
+  /** Services that ran before and do not run now. */
   stopped_services: string[];
-  /** Those that should have been started and were not. */
+  /** Services that should have been started and were not. */
   failed_services: string[];
 }
 
-/** How a service is. */
+/** The status of a service. */
 export type ServiceStatus = "running" | "stopped" | "failed" | "unknown";
 /** A supervised program. */
 export interface ServiceDefinition {
@@ -334,17 +337,20 @@ export interface ServiceDefinition {
   cmd: string;
   /** Its arguments. Default none. */
   args?: string[];
-  /** In addition to the sandbox's own. Default none. */
+  /** Variables added to the sandbox's own. Default: none. */
   env?: Record<string, string>;
   /** Absolute. Default `/root`; in a container the image's. */
   working_dir?: string;
-  /** Name or number, with `:group` if need be. Default root; in a container the image's. */
+  /** Name or number, optionally with `:group`. Default root; in a container the image's. */
   user?: string;
-  /** Counts as running once this port takes connections, within 60 s. Default none: once it is started. */
+  /**
+   * The service counts as running once this port accepts connections, within 60 s. Default none: as soon as it is
+   * started.
+   */
   health_port?: number;
   /** Services that are started first. Default none. */
   needs?: string[];
-  /** In a container of `image`. Default false. */
+  /** Runs in a container of `image`. Default false. */
   container?: boolean;
   /** OCI reference: `docker.io/library/redis:7`. Needed with `container`. */
   image?: string;
@@ -357,11 +363,11 @@ export interface ServiceDefinition {
   /** Added, write-only: PEM of a registry's own CA. */
   registry_ca?: string;
 }
-/** How far a container's image is: of its layers, those that lay on the disk before counted as done. */
+/** Progress of fetching a container's image. Layers that were on the disk before count as done. */
 export interface PullProgress {
-  /** Layers are fetched side by side, then unpacked. */
+  /** Layers are fetched in parallel, then unpacked. */
   stage: "fetching" | "unpacking";
-  /** Layers that are there. */
+  /** Layers that are done. */
   layers_done: number;
   /** All layers of the image. */
   layers_total: number;
@@ -384,17 +390,17 @@ export interface ServiceRecord {
   container: boolean;
   /** Added fields. */
   exit_code: number | null;
-  /** How often it was started again by its restart policy. */
+  /** How often its restart policy has restarted it. */
   restarts: number;
   /** Why it failed; empty: it did not. */
   error: string;
-  /** What goes on while `status` is `unknown`. */
+  /** What happens while `status` is `unknown`. */
   phase: "" | "pulling" | "starting" | "backoff";
-  /** Only while `phase` is `pulling`, from the moment at which the image's layers are known. */
+  /** Only while `phase` is `pulling`, once the image's layers are known. */
   pull?: PullProgress;
 }
 
-/** What lies under a key. */
+/** The value of a key. */
 export interface StoreValue {
   /** Any JSON. */
   value: unknown;
@@ -424,7 +430,7 @@ export interface StoreKeysResponse {
   /** Added: pass as `cursor` for the next page; empty on the last. */
   cursor: string;
 }
-/** One of a batch; `ttl_seconds` as in `Store.set`. */
+/** One operation of a batch; `ttl_seconds` as in `Store.set`. */
 export type StoreOperation =
   | { op: "set"; key: string; value: unknown; ttl_seconds?: number }
   | { op: "delete"; key: string };

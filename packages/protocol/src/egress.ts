@@ -1,4 +1,4 @@
-/** What a sandbox may reach on the network (docs/network.md). The text forms of the API, checked and taken apart. */
+/** What a sandbox may reach on the network (docs/network.md): checks and parses the text forms of the API. */
 import { limits } from "./limits.ts";
 
 /** Every mode. */
@@ -6,7 +6,7 @@ export const egressModes = ["open", "none", "allow"] as const;
 /** What a sandbox may reach: everything public, nothing, or what is listed. */
 export type EgressMode = (typeof egressModes)[number];
 
-/** open: every public address. none: nothing, names neither. allow: what the two lists name. */
+/** open: every public address. none: nothing, not even names. allow: what the two lists name. */
 export interface Egress {
   /** What the lists mean. */
   mode: EgressMode;
@@ -22,7 +22,7 @@ export type PortRange = readonly [number, number];
 export interface AllowedDomain {
   /** Lower case, without a final dot. */
   name: string;
-  /** Whether the names below `name` are meant, not it. */
+  /** True: the entry allows names below `name`, not `name` itself. */
   below: boolean;
   ports: PortRange;
 }
@@ -37,17 +37,17 @@ const LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?";
 const DOMAIN = new RegExp(`^(\\*\\.)?(${LABEL}(\\.${LABEL})*)$`);
 const CIDR = /^(\d{1,3})\.(\d{1,3})\.(\d{1,3})\.(\d{1,3})(\/(\d|[12]\d|3[0-2]))?$/;
 
-/** Undefined for what is none. */
+/** Parses a domain of the list; undefined: not valid. */
 export function parseAllowedDomain(text: string): AllowedDomain | undefined {
   const parts = splitPorts(text.toLowerCase());
   const match = parts && DOMAIN.exec(parts.what.replace(/\.$/, ""));
   const name = match?.[2] ?? "";
-  // An address is no name: it belongs to the CIDRs.
+  // An IP address is not a domain name: it belongs to `cidrs`.
   if (!parts || !match || name.length > limits.domainLength || /(^|\.)\d+$/.test(name)) return undefined;
   return { name, below: match[1] !== undefined, ports: parts.ports };
 }
 
-/** Undefined for what is none. */
+/** Parses a CIDR of the list; undefined: not valid. */
 export function parseAllowedCidr(text: string): AllowedCidr | undefined {
   const parts = splitPorts(text);
   const match = parts && CIDR.exec(parts.what);

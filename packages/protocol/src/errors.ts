@@ -1,6 +1,6 @@
 /**
- * The one error type of the service. `message` is public: it names the offending field and says what would be right.
- * What must not leave the process (host paths, stderr, stacks) goes into `cause`, which is logged and never sent.
+ * The one error type of the service. `message` is public: it names the wrong field and says what would be right.
+ * Details that must not leave the process (host paths, stderr, stacks) go into `cause`, which is logged and never sent.
  */
 export const errorCodes = [
   "invalid_argument",
@@ -17,16 +17,15 @@ export const errorCodes = [
   "internal",
   "canceled",
 ] as const;
-/** What the service refuses a call with. */
+/** The code of an error that the service answers. */
 export type ErrorCode = (typeof errorCodes)[number];
 
 /** Narrows `resource_exhausted`: a body too large (413), a rate or quota (429), a full disk (507). */
 export type ExhaustedResource = "body" | "quota" | "disk";
 
-/** The body of every error. */
 /**
- * Tells apart what programs handle differently and one code covers; in `details` of the body as `{ "reason": … }`.
- * The OpenAPI document of the data plane describes each.
+ * Reasons separate errors of the same code that programs handle differently; in `details` of the body as `{ "reason": …
+ * }`. The OpenAPI document of the data plane describes each.
  */
 export const errorReasons = [
   "is_directory",
@@ -57,6 +56,7 @@ const reasonOfResource: Record<ExhaustedResource, ErrorReason> = {
   disk: "disk_full",
 };
 
+/** The body of every error. */
 export interface ErrorBody {
   /** For programs. */
   code: ErrorCode;
@@ -71,9 +71,9 @@ export class ClocheError extends Error {
   readonly details: readonly unknown[];
   readonly resource: ExhaustedResource | undefined;
   readonly reason: ErrorReason | undefined;
-  /** Seconds for a Retry-After header, where waiting helps. */
+  /** Seconds for a Retry-After header, if waiting helps. */
   readonly retryAfterSeconds: number | undefined;
-  /** The path is known, and takes these methods alone: 405, and the Allow header (RFC 9110, 15.5.6). */
+  /** The path is known, but has only these methods: 405, and the Allow header (RFC 9110, 15.5.6). */
   readonly allow: readonly string[] | undefined;
 
   constructor(
@@ -83,7 +83,7 @@ export class ClocheError extends Error {
       cause?: unknown;
       details?: unknown[];
       resource?: ExhaustedResource;
-      /** Default: what `resource` says. */
+      /** Default: the reason of `resource`. */
       reason?: ErrorReason;
       retryAfterSeconds?: number;
       allow?: readonly string[];
@@ -99,7 +99,7 @@ export class ClocheError extends Error {
     this.allow = options.allow;
   }
 
-  /** The body every surface sends (spec/contract.md, Both surfaces). */
+  /** The body that every surface sends (spec/contract.md, Both surfaces). */
   toBody(): ErrorBody {
     const body: ErrorBody = { code: this.code, message: this.message };
     const details = [...this.details, ...(this.reason === undefined ? [] : [{ reason: this.reason }])];
@@ -107,13 +107,13 @@ export class ClocheError extends Error {
     return body;
   }
 
-  /** What a known path answers to a method that it does not take. */
+  /** The error of a known path for a method that it does not have. */
   static methodNotAllowed(method: string | undefined, allow: readonly string[]): ClocheError {
     const message = `${method} is not possible here; use ${allow.join(" or ")}`;
     return new ClocheError("unimplemented", message, { allow });
   }
 
-  /** Anything thrown becomes a ClocheError: what is not one already is internal, with the original as its private cause. */
+  /** Turns anything thrown into a ClocheError; other errors become `internal`, with the original as private cause. */
   static from(thrown: unknown): ClocheError {
     if (thrown instanceof ClocheError) return thrown;
     return new ClocheError("internal", "internal error; the request id leads to the log line", {
@@ -139,7 +139,9 @@ const dataPlaneStatuses: Record<ErrorCode, number> = {
 };
 const exhaustedStatuses: Record<ExhaustedResource, number> = { body: 413, quota: 429, disk: 507 };
 
-/** The data plane's HTTP status for an error (spec/contract.md, Both surfaces). The gateway uses Connect's own mapping. */
+/**
+ * The data plane's HTTP status for an error (spec/contract.md, Both surfaces). The gateway uses Connect's own mapping.
+ */
 export function dataPlaneStatus(error: ClocheError): number {
   if (error.allow !== undefined) return 405;
   if (error.code === "resource_exhausted" && error.resource) return exhaustedStatuses[error.resource];

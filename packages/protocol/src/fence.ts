@@ -1,7 +1,8 @@
 /**
- * Which of two calls that change a machine is the later. An operation's number is the generation that its record had when the
- * operation began, so it grows from one operation of a sandbox to the next; its attempt grows with each owner. In a cluster the
- * header `internalHeaders.operation` carries both as `<number>.<attempt>`, and a host refuses what is older than it has seen.
+ * A fence says which of two calls that change a machine is newer. An operation's number is the record's generation when
+ * the operation began, so it grows from one operation of a sandbox to the next; its attempt grows with each new owner.
+ * In a cluster the header `internalHeaders.operation` carries both as `<number>.<attempt>`, and a host refuses calls
+ * older than it has seen.
  */
 export interface Fence {
   number: number;
@@ -10,7 +11,7 @@ export interface Fence {
 
 export const fenceText = ({ number, attempt }: Fence): string => `${number}.${attempt}`;
 
-/** Undefined: it is none. */
+/** Parses a fence; undefined: not valid. */
 export function fenceOf(text: string): Fence | undefined {
   const [, number, attempt] = /^(\d{1,15})\.(\d{1,15})$/.exec(text) ?? [];
   return number === undefined ? undefined : { number: Number(number), attempt: Number(attempt) };

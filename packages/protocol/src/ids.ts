@@ -22,10 +22,10 @@ export const newProcessId = (randomBytes: RandomBytes): string => `proc-${suffix
 export const newApiKeyId = (randomBytes: RandomBytes): string => `key-${suffix(randomBytes)}`;
 export const newTeamId = (randomBytes: RandomBytes): string => `team-${suffix(randomBytes)}`;
 export const newInstallationId = (randomBytes: RandomBytes): string => `ins-${suffix(randomBytes)}`;
-/** Of one run of a service. */
+/** The id of one run of a service. */
 export const newSessionId = (randomBytes: RandomBytes): string => `run-${suffix(randomBytes)}`;
 export const newRequestId = (randomBytes: RandomBytes): string => `req-${suffix(randomBytes)}`;
-/** `own`: the x-request-id header of a caller, which counts where it is sane; else a new one. */
+/** `own`: the caller's x-request-id header, used if its form is valid; else a new id. */
 export const requestIdFrom = (own: unknown, randomBytes: RandomBytes): string =>
   typeof own === "string" && own.length <= limits.requestIdLength && /^[\x21-\x7e]+$/.test(own)
     ? own
@@ -38,16 +38,17 @@ export const isSessionId = (text: string): boolean => /^run-[a-z0-9]{20}$/.test(
 export const isServiceName = (text: string): boolean => /^[a-z0-9][a-z0-9_-]{0,62}$/.test(text);
 
 /**
- * What no display name holds: control and format characters, line and paragraph separators, private use, noncharacters. Written
- * out, so that the OpenAPI documents can say the same in any language and a newer Unicode does not change what is a name.
+ * Characters that no display name may have: control and format characters, line and paragraph separators, private use,
+ * noncharacters. Listed one by one, so that the OpenAPI documents can say the same in any language and a newer Unicode
+ * changes nothing.
  */
 const unprintable =
   "\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u0600-\\u0605\\u061c\\u06dd\\u070f\\u0890\\u0891\\u08e2\\u180e\\u200b-\\u200f" +
   "\\u2028-\\u202e\\u2060-\\u206f\\ue000-\\uf8ff\\ufdd0-\\ufdef\\ufeff\\ufff9-\\ufffb\\ufffe\\uffff" +
-  // As themselves: languages write the escapes of what lies above U+FFFF differently.
+  // Not escaped: languages write escapes above U+FFFF differently.
   "\u{110bd}\u{110cd}\u{13430}-\u{1343f}\u{1bca0}-\u{1bca3}\u{1d173}-\u{1d17a}\u{e0000}-\u{e007f}\u{f0000}-\u{10ffff}";
 
-/** Of a display name, and of the empty text that stands for a generated one; without the length. */
+/** Pattern of a display name, without the length; also matches the empty text, which stands for a generated name. */
 export const displayNamePattern = `^[^${unprintable}]*$`;
 const displayNameForm = new RegExp(displayNamePattern, "u");
 

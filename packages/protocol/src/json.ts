@@ -1,4 +1,6 @@
-/** How the gateway's messages print: snake_case, and every field always there (spec/contract.md, Both surfaces). */
+/**
+ * How the gateway's messages are printed: snake_case, and always with every field (spec/contract.md, Both surfaces).
+ */
 export const gatewayJsonOptions = {
   useProtoFieldName: true,
   alwaysEmitImplicit: true,

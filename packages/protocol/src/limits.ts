@@ -9,9 +9,9 @@ export const limits = {
   execArgumentBytes: 128 * 1024,
   pathBytes: 4_095,
   listEntries: 10_000,
-  /** Of a Unix user's or group's name, with `:group` where that may follow. */
+  /** Length of a Unix user's or group's name, including `:group` where that is allowed. */
   accountNameBytes: 255,
-  /** Of an extended attribute, `user.` included; of all of one file, as `x-file-attributes` counts them. */
+  /** An extended attribute's name, `user.` included; all attributes of one file, as `x-file-attributes` counts them. */
   attributeNameBytes: 255,
   fileAttributesBytes: 4_000,
   /** Streamed writes and watches of one sandbox at once, directories of one watch (native/guest/file-requests.h). */
@@ -29,7 +29,10 @@ export const limits = {
   storeTtlSeconds: 200_000_000_000,
   storeListKeys: 10_000,
   storeListKeysDefault: 1_000,
-  /** Of deleted files that are open, at a suspend or live fork under gVisor: each byte takes 20 of its memory as it saves them. */
+  /**
+   * Deleted files that are still open, at a suspend or live fork under gVisor: saving a byte of them takes 20 bytes of
+   * memory.
+   */
   deletedOpenBytes: 16 * 1024 * 1024,
   checkpointNameLength: 128,
   checkpointWaitPollMs: 100,
@@ -40,29 +43,29 @@ export const limits = {
   serviceLogBytes: 8 * 1024 * 1024,
   serviceLogFiles: 2,
   servicesPerSandbox: 256,
-  /** Processes (docs/processes.md): those that run and those that are remembered, of one sandbox. */
+  /** Processes of one sandbox (docs/processes.md), running and remembered ones. */
   processesPerSandbox: 1_000,
   processOutputBytesDefault: 1_048_576,
   processOutputBytesMax: 64 * 1024 * 1024,
-  /** Of all processes of a sandbox: this part of its memory, within these bounds. */
+  /** Output kept of all processes of a sandbox: this share of its memory, within these bounds. */
   processOutputMemoryShare: 1 / 16,
   processOutputTotalBytesMin: 16 * 1024 * 1024,
   processOutputTotalBytesMax: 512 * 1024 * 1024,
   processKeepSecondsDefault: 3_600,
   processKeepSecondsMax: 604_800,
   processTagBytes: 256,
-  /** Of `cmd` in ProcessInfo; the rest is left out. */
+  /** Bytes of `cmd` in ProcessInfo; the rest is left out. */
   processCommandShownBytes: 4_096,
-  /** Who follows or is attached to one process at once. */
+  /** Clients that follow or are attached to one process at once. */
   processReaders: 100,
-  /** A reader for whom there is output and who takes nothing for so long is cut off. */
+  /** A reader that does not read for this long while there is output is cut off. */
   processReaderStallMs: 60_000,
   processWaitTimeoutSeconds: 30,
   processWaitTimeoutMaxSeconds: 3_600,
-  /** Of one message to an attached process. */
+  /** One message to an attached process. */
   processMessageBytes: 1_048_576,
   terminalCells: 65_535,
-  /** JSON bodies where no narrower limit is named. */
+  /** JSON bodies without a smaller limit of their own. */
   jsonBodyBytes: 24 * 1024 * 1024,
   /** HTTP servers. */
   headerBytes: 64 * 1024,
@@ -80,7 +83,10 @@ export const limits = {
   envEntries: 256,
   envBytes: 128 * 1024,
   pageSize: 1_000,
-  /** Entries of a list whose request names no page size; a token leads on. As many as a team's quota of sandboxes by default. */
+  /**
+   * Entries of a list whose request has no page size; a token leads to the rest. Equal to a team's default quota of
+   * sandboxes.
+   */
   unpagedList: 10_000,
   auditPageSizeDefault: 100,
   createAnswerMs: 10_000,
@@ -96,10 +102,10 @@ export const limits = {
   diskMbMin: 1_024,
   diskMbMax: 1_048_576,
   timeoutSecondsMax: 31_536_000,
-  /** Of checkpoint_every_seconds, where it is not 0: never. */
+  /** Bounds of checkpoint_every_seconds, besides 0 (never). */
   checkpointEverySecondsMin: 60,
   checkpointEverySecondsMax: 86_400,
-  /** Of one sandbox, of those that the service takes by itself. */
+  /** Automatic checkpoints that are kept of one sandbox. */
   automaticCheckpoints: 3,
   publicPorts: 64,
   apiKeyNameLength: 64,
@@ -107,37 +113,37 @@ export const limits = {
   domainLength: 253,
   egressDomains: 128,
   egressCidrs: 128,
-  /** Destinations and names named in GetSandboxEgress, the latest. */
+  /** The latest denied destinations and names in GetSandboxEgress. */
   egressDenials: 50,
 } as const;
 
-/** What one team may have and do at the gateway. 0: no limit. */
+/** Limits of one team at the gateway. 0: no limit. */
 export interface TeamLimits {
   sandboxes: number;
-  /** Under way at once. */
+  /** Calls that run at once. */
   concurrentCalls: number;
-  /** Of each API key; five seconds' worth at once. */
+  /** Calls of each API key; a burst may use five seconds' worth at once. */
   callsPerSecond: number;
 }
 
 /** Checkpoints of one team on a host. 0: no limit. */
 export interface CheckpointLimits {
   count: number;
-  /** Of all together, as `size_bytes` says; a new one is refused once they take so much. */
+  /** Sum of `size_bytes`; new checkpoints are refused once the sum reaches this. */
   bytes: number;
 }
 
-/** Settings are in the unit of their name; what they are turned into says its own. */
+/** The setting is in GiB; the limit made from it is in bytes. */
 const checkpointGb = 0;
 
 export const defaults = {
   gatewayPort: 7080,
   edgePort: 7443,
-  /** Without TLS, on the loopback. */
+  /** The edge without TLS, on the loopback. */
   edgeHttpPort: 7081,
-  /** MCP over HTTP, where the gateway listens. */
+  /** MCP over HTTP, on the gateway's address. */
   mcpPort: 7083,
-  /** For E2B's clients, on the loopback. */
+  /** The endpoint for E2B's clients, on the loopback. */
   e2bPort: 7082,
   baseDomain: "cloche.localhost",
   tokenLifetimeSeconds: 3_600,
@@ -147,15 +153,15 @@ export const defaults = {
   template: "base",
   checkpointLimits: { count: 10_000, bytes: checkpointGb * 1024 ** 3 } satisfies CheckpointLimits,
   checkpointGb,
-  /** Of one sandbox at the edge; a setting, 0: no limit. */
+  /** Requests to one sandbox at the edge; a setting, 0: no limit. */
   requestsPerSecond: 50_000,
-  /** Of one team; settings, 0: no limit (docs/operations.md). */
+  /** Limits of one team; settings, 0: no limit (docs/operations.md). */
   teamLimits: { sandboxes: 10_000, concurrentCalls: 1_024, callsPerSecond: 1_000 } satisfies TeamLimits,
-  /** Without requests and processes for so long, a gVisor sandbox is frozen; a setting, 0: never. */
+  /** A gVisor sandbox without requests and processes for this long is frozen; a setting, 0: never. */
   dozeSeconds: 4,
-  /** Where the agent listens inside every sandbox: above Linux's ephemeral ports, where hardly a program listens. */
+  /** The agent's port inside every sandbox: above Linux's ephemeral ports, where programs rarely listen. */
   agentPort: 61_070,
 } as const;
 
-/** Where agents of the first release listen, whose machines may run on. */
+/** The agent's port in the first release, whose machines may still run. */
 export const firstReleaseAgentPort = 4_070;

@@ -1,6 +1,6 @@
 /**
- * Every route of the data plane, who answers it, in one list: the edge routes by it, the tests demand a success case and
- * an auth-refusal case for each. `:name` is one path segment, `*` the rest of the path.
+ * All routes of the data plane, and who answers each: the edge routes by this list, and the tests demand a success case
+ * and an auth-refusal case for each route. `:name` is one path segment, `*` the rest of the path.
  */
 export interface DataPlaneRoute {
   method: "GET" | "HEAD" | "POST" | "PUT" | "DELETE";
@@ -82,30 +82,29 @@ const patterns = dataPlaneRoutes
     pattern: new RegExp(`^${path.replaceAll(/:[a-z]+/g, "[^/]+").replace("*", ".+")}$`),
   }));
 
-/** A path of the list is nobody's id (`/v1/checkpoint/list`), but may be a key (`/v1/store/batch`). */
+/** A literal path of the list never matches `:name` (`/v1/checkpoint/list`), but may match `*` (`/v1/store/batch`). */
 const matches = ({ takesRest, pattern }: (typeof patterns)[number], path: string): boolean =>
   (takesRest || !literalPaths.has(path)) && pattern.test(path);
 
-/** The route of the list that a request is for, such as `PUT /v1/store/*`; undefined: none. One of a closed set, for metrics. */
+/** The route of a request, such as `PUT /v1/store/*`; undefined: none. From a closed set, for metrics. */
 export function dataPlaneRouteName(method: string, path: string): string | undefined {
   if (literalPaths.get(path)?.includes(method) === true) return `${method} ${path}`;
   return patterns.find((one) => one.method === method && matches(one, path))?.name;
 }
 
-/** The methods that a path takes, for `Allow`; empty: the list has no such path. */
+/** The methods of a path, for `Allow`; empty: there is no such path. */
 export function allowedMethods(path: string): string[] {
   const byPattern = patterns.filter((one) => matches(one, path)).map(({ method }) => method);
   return [...new Set([...(literalPaths.get(path) ?? []), ...byPattern])];
 }
 
-/** Whether the host answers a data plane path (checkpoints and restore) rather than the agent. */
+/** Whether the host answers this data plane path (checkpoints and restore), not the agent. */
 export function isHostPath(path: string): boolean {
   return path === "/v1/restore" || path === "/v1/checkpoint" || path.startsWith("/v1/checkpoint/");
 }
 
 /**
- * Headers between edge and agent or host; the edge strips them from what clients send.
- * `execAbort`: POST to the agent with the request id of an exec whose client went away.
+ * Headers between the parts. The edge drops clients' `x-cloche-*` headers, and sets the request id itself.
  */
 export const internalHeaders = {
   requestId: "x-request-id",
@@ -121,7 +120,7 @@ export const abortExecPath = "/cloche/exec-abort";
 /** Edge -> agent: HTTP Upgrade: cloche-port tunnels a TCP stream to 127.0.0.1:<port> in the sandbox. */
 export const portTunnelPath = "/cloche/port/";
 
-/** Where the edge makes links to files (POST, with a token) and takes what they were made for: `/v1/files/link?token=…`. */
+/** Where the edge makes links to files (POST, with a token) and serves them: `/v1/files/link?token=…`. */
 export const fileLinkPath = "/v1/files/link";
 
 /** Where the edge redeems a one-time port link: `https://<port>-<id>.<base domain>/__cloche/link?token=…&path=…`. */

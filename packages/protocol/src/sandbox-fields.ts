@@ -1,11 +1,11 @@
 /** Values of sandbox fields that gateway, SDK and CLI share (docs/gateway.md). */
 
-/** What happens once `timeout_seconds` are over. */
+/** All values of OnTimeout. */
 export const onTimeouts = ["delete", "suspend"] as const;
 /** What happens to a sandbox once its `timeout_seconds` are over. */
 export type OnTimeout = (typeof onTimeouts)[number];
 
-/** What happens to a sandbox that runs when its host is lost. */
+/** All values of OnHostLoss. */
 export const onHostLosses = ["error", "restart_from_checkpoint"] as const;
 /** What happens to a sandbox that runs when its host is lost. */
 export type OnHostLoss = (typeof onHostLosses)[number];

@@ -17,7 +17,7 @@
  *                                         │
  * any ──delete──▶ DELETING ──▶ (gone)   ◀─┘ delete
  *
- * In a cluster: ERROR for the loss of its host alone ──the host is back with its machine──▶ RUNNING
+ * In a cluster: ERROR only because its host was lost ──the host is back with its machine──▶ RUNNING
  */
 export const sandboxStates = [
   "SANDBOX_STATE_CREATING",
@@ -28,7 +28,7 @@ export const sandboxStates = [
   "SANDBOX_STATE_DELETING",
   "SANDBOX_STATE_ERROR",
 ] as const;
-/** Where a sandbox is in its life. */
+/** The state of a sandbox. */
 export type SandboxState = (typeof sandboxStates)[number];
 
 export const transitionTriggers = [
@@ -83,7 +83,7 @@ export const transitions: Table = {
   },
 };
 
-/** Where `trigger` leads from `state`; undefined: not allowed there. */
+/** The state after `trigger`; undefined: not allowed in `state`. */
 export function nextState(state: SandboxState, trigger: TransitionTrigger): SandboxState | undefined {
   return transitions[state][trigger];
 }

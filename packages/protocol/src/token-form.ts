@@ -1,6 +1,6 @@
 /**
- * A JWT in compact form, as every verifier takes it: three parts of base64url in the one spelling that each value has. A decoder that
- * is lax takes the same signature in several spellings, so that two verifiers disagree about one token.
+ * The form of a JWT that every verifier accepts: three parts of base64url, each in its canonical spelling. A lax
+ * decoder accepts several spellings of one signature, and two verifiers could then disagree about a token.
  */
 
 /** Base64url without padding, whose unused bits at the end are zero. */
@@ -18,7 +18,7 @@ export function isCanonicalBase64url(text: string): boolean {
   }
 }
 
-/** Head, payload and signature. Throws where the text is no such token. */
+/** Head, payload and signature. Throws when the text is not such a token. */
 export function tokenParts(token: string): [head: string, payload: string, signature: string] {
   const parts = token.split(".");
   const [head, payload, signature] = parts;

@@ -20,7 +20,7 @@ export interface TokenHeader {
 /** Clock skew allowed on `nbf`; none is allowed on `exp`. */
 export const nbfLeewaySeconds = 5;
 
-/** A public verification key as gateway, host, edge and agents pass it. */
+/** A public verification key, as passed between gateway, hosts, edges and agents. */
 export interface VerificationKey {
   kid: string;
   /** RSA public key as JWK. */
@@ -28,8 +28,8 @@ export interface VerificationKey {
 }
 
 /**
- * Checks everything but the signature. Answers what is wrong in public wording, or undefined.
- * `nowMs` is the wall clock; `sandboxId` is whose data plane is asked.
+ * Checks all claims, not the signature. Returns a public message that says what is wrong, or undefined. `nowMs`: the
+ * wall clock; `sandboxId`: the sandbox whose data plane is used.
  */
 export function claimsProblem(
   claims: unknown,
@@ -42,9 +42,9 @@ export function claimsProblem(
   return commonProblem(claims, issuer, nowMs, isOfSandbox ? undefined : "token is not of this sandbox");
 }
 
-/** The token in the cookie of a port link: it opens one port of one sandbox, at the edge, and nothing else. */
+/** The token in the cookie of a port link: it only opens one port of one sandbox, at the edge. */
 export interface PortTokenClaims extends TokenClaims {
-  /** portAudience(sandbox_id, port): no sandbox's id, so agent and host refuse it. */
+  /** portAudience(sandbox_id, port): not a sandbox's id, so agent and host refuse the token. */
   aud: string;
   port: number;
 }

@@ -1,7 +1,7 @@
-/** W3C trace context: who calls gives the ids, the service carries them on to its parts and into its logs, unchanged. */
+/** W3C trace context: the caller gives the ids; the service passes them to its parts and into its logs unchanged. */
 export const traceparentHeader = "traceparent";
 
-/** The header as it came where it is valid (https://www.w3.org/TR/trace-context/), else empty: then it is not carried on. */
+/** The header as sent if it is valid (https://www.w3.org/TR/trace-context/); else empty, and it is not passed on. */
 export function traceparentOf(header: string | readonly string[] | null | undefined): string {
   if (typeof header !== "string") return "";
   const [, version, traceId, parentId, rest] =
