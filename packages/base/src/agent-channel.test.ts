@@ -7,7 +7,7 @@ import { channelKeyOf, connectToAgent, isForeignAgent, preSharedKeyOf } from "./
 
 const key = channelKeyOf("this machine's secret");
 
-/** What a caller of the channel meets there, and what the listener heard of its secret. */
+/** Connects through the channel to `server`; returns "an agent", or the error. */
 async function meet(server: Server): Promise<unknown> {
   server.listen(0, "127.0.0.1");
   await once(server, "listening");

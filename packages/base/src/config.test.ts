@@ -79,10 +79,10 @@ describe("a setting's default", () => {
       expect(env).toBe(`CLOCHE_${key.toUpperCase()}`);
       expect(name).toBe(key.replaceAll(/_(\w)/g, (_, letter: string) => letter.toUpperCase()));
       const value = config[name as keyof typeof config];
-      // An empty text is as good as none, and a list is read from its text.
+      // An empty text counts as not set, and a list is read from its text.
       if (name !== "cache" && String(value) !== "")
         expect(loadConfig({ [env]: String(value) }, noFile)[name as keyof typeof config]).toEqual(value);
-      // What a default is taken from says its unit, and it is that of the setting.
+      // The name of a default has the same unit as the setting's name.
       const from = /^defaults\.([\w.]+)/.exec(fallback)?.[1]?.split(".").at(-1);
       if (from !== undefined) expect(unitOf(from), fallback).toBe(unitOf(name));
     },

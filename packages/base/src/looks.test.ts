@@ -6,7 +6,7 @@ const forever = new Promise<void>(() => undefined);
 const subjects = (names: string[]) => names.map((id) => ({ id }));
 const hanging = Array.from({ length: 50 }, (_, index) => `hangs-${index}`);
 
-/** Time passes whenever everything waits for it. */
+/** A clock whose sleeps end in the next turn of the event loop. */
 const clock: Clock = {
   nowMs: () => 0,
   monotonicMs: () => 0,
@@ -24,7 +24,7 @@ describe("Looks", () => {
     await looks.each(subjects([...hanging, "answers"]), look);
     expect(seen).toContain("answers");
     expect(seen).toHaveLength(51);
-    // Nor are those that still hang asked again.
+    // Machines that still hang are not looked at again.
     await looks.each(subjects([...hanging, "answers"]), look);
     expect(seen.slice(51)).toEqual(["answers"]);
   });

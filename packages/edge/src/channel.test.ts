@@ -1,4 +1,5 @@
-// An agent of this release behind the edge: the owner's token stays with the edge, and what goes on is good for that agent alone.
+// An agent with the channel behind the edge: the owner's token stays in the edge, and the inner token is valid only for
+// that agent.
 import { once } from "node:events";
 import http from "node:http";
 import type { AddressInfo } from "node:net";
@@ -78,7 +79,7 @@ test("a browser's WebSocket shows its token as a subprotocol, which the edge kee
     `cloche.token.${await rig.gateway.token(sandboxB)}`,
   ])
     expect(await open(bad)).toBe("401");
-  // The header counts where there is one, and the token of nothing but a WebSocket is taken from there.
+  // An Authorization header comes first, and a token in a subprotocol is accepted only for a WebSocket.
   expect(await open(`cloche.token.${token}`, "Authorization: Bearer x\r\n")).toBe("401");
   const headers = { "sec-websocket-protocol": `cloche.token.${token}` };
   expect((await rig.ask({ path: "/v1/store", headers })).status).toBe(401);

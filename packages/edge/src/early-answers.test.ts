@@ -1,5 +1,5 @@
-// Answers that come before the request was read: an agent's, or a port's server's, whose connection then carries no other; and the
-// edge's own. Clients that send all of a body before they read hear them.
+// Answers that are sent before the request was read: by an agent or a port's server, whose connection is then not
+// reused, and by the edge itself. Clients that send their whole body before they read must get these answers.
 import { once } from "node:events";
 import net, { type AddressInfo, type Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
@@ -7,7 +7,7 @@ import { expect, test } from "vitest";
 import { sandboxA } from "./testing/fake-gateway.ts";
 import { Rig, readAll, until } from "./testing/rig.ts";
 
-/** An agent that answers each request once its head is there, reads no body, and keeps its connections. */
+/** An agent that answers each request when its head has arrived, reads no body, and keeps its connections open. */
 async function hastyAgent(statusOf: (head: string) => number) {
   const heads: string[] = [];
   const sockets = new Set<Socket>();
@@ -24,7 +24,7 @@ async function hastyAgent(statusOf: (head: string) => number) {
       socket.write(`HTTP/1.1 ${statusOf(head)} X\r\ncontent-length: 2\r\n\r\n{}`);
       text = "";
       if (!head.startsWith("POST")) return;
-      // What follows is not looked at, as by a server that waits for its handler to read.
+      // The body is not read, as by a server whose handler does not read it.
       socket.pause();
       socket.removeAllListeners("data");
     });
@@ -61,7 +61,7 @@ test.each([
 
 const mebibyte = Buffer.alloc(1024 * 1024, "x");
 
-/** What a client hears that sends all of its body before it reads a byte, as Python's do. */
+/** The answer for a client that sends its whole body before it reads a byte, as Python's clients do. */
 async function sendAllThenRead(socket: TLSSocket, head: string, mebibytes: number): Promise<string> {
   socket.pause();
   socket.write(head);
@@ -112,7 +112,7 @@ test("an agent that answers and ends its connection with the body unread is hear
   const { authorization } = await rig.bearer();
   rig.onAgent = (request, response) => {
     response.writeHead(413, { "content-length": "3", connection: "close" });
-    // Node then resets the connection, whose body nobody reads.
+    // Node then resets the connection, because the body was not read.
     response.end("too", () => request.socket.destroySoon());
   };
   for (let round = 0; round < 20; round += 1) {

@@ -1,4 +1,4 @@
-// Links to files at the edge: who gets one, what it opens, and all that it does not.
+// Links to files at the edge: who gets one, what it allows, and what it does not.
 import { limits } from "@cloche/protocol";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { signFileLink, verifyFileLink } from "./file-link.ts";

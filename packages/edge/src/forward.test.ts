@@ -257,7 +257,7 @@ test("other requests of a client that goes away just end", async () => {
 
 test.each([
   ["known", { "content-length": 100 }],
-  // Only the connection's end tells this client that there was more.
+  // Only the end of the connection tells this client that the answer is not complete.
   ["unknown", {}],
 ])(
   "an agent that dies in the middle of an answer of %s length ends the client's connection short",

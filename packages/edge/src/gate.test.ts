@@ -31,7 +31,7 @@ test("a sandbox that is not RUNNING is 503 naming its state", async () => {
 test("a valid token wakes a sandbox with auto_resume, once for many requests", async () => {
   await using rig = await Rig.start();
   rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });
-  // Seen by the edge, or the requests would still go to the machine that is about to move.
+  // Wait until the edge has the route: before that, requests would go to the agent.
   await until(async () => (await rig.ask()).status === 401);
   const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
   const asked = [1, 2, 3].map((index) => rig.ask({ path: `/v1/${index}`, headers: { authorization } }));
@@ -58,7 +58,7 @@ test("what the stream says late of the time before a wake-up does not cut off wh
   const suspended = { sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true, epoch: 3n };
   rig.gateway.set(suspended);
   await until(async () => (await rig.ask()).status === 401);
-  // The answer overtakes the stream, which tells of the step before while the agent is busy with the request.
+  // WakeSandbox's answer is ahead of the stream, which reports an earlier step while the agent serves the request.
   rig.gateway.onWake = async () =>
     Object.assign(rig.gateway.routeOf(sandboxA), { state: "SANDBOX_STATE_RUNNING", epoch: 5n });
   rig.onAgent = (_request, response) => {
@@ -169,7 +169,7 @@ test("who has no good token never waits, takes nobody's place, rouses nothing an
   const strangers = [{}, { authorization: "Bearer rubbish" }, await rig.bearer(sandboxB)];
   for (const change of [{ busy: true }, { busy: false, doze: 1 }, { busy: true, doze: 3 }]) {
     rig.gateway.set({ sandboxId: sandboxA, ...change });
-    // Seen by the edge: before, the agent was asked.
+    // Wait until the edge has the route: before that, the request reaches the agent.
     await until(async () => (await rig.ask({ path: "/v1/x" })).status === 401);
     rig.seen.length = 0;
     const answers = await Promise.all(
@@ -200,7 +200,7 @@ test("visitors of a public port wait apart from who has a token, and the port's 
   const full = await Promise.race(visits);
   expect([full.status, full.headers["retry-after"]]).toEqual([503, "1"]);
   const owner = rig.ask({ label, headers: await rig.bearer() });
-  // By the time that what came after it is answered, it waits or was refused.
+  // When these later requests are answered, the owner's request waits or was refused.
   for (let i = 0; i < 2; i += 1) await rig.ask({ path: "/v1/checkpoint/list" });
   rig.gateway.set({ sandboxId: sandboxA, busy: false });
   expect((await owner).status).toBe(200);

@@ -1,4 +1,4 @@
-// What a client of HTTP/2 may do on one connection, and that it harms no other.
+// Limits of an HTTP/2 client on one connection, so that it harms no other client.
 import { once } from "node:events";
 import http2 from "node:http2";
 import type { TLSSocket } from "node:tls";
@@ -16,7 +16,7 @@ import {
 } from "./testing/http2-client.ts";
 import { Rig, until } from "./testing/rig.ts";
 
-/** Sends `piece` until the edge ends the connection, at most `most` times; answers how often. */
+/** Sends `piece` until the edge ends the connection, at most `most` times; returns how often. */
 async function pour(socket: TLSSocket, most: number, piece: (count: number) => Buffer): Promise<number> {
   let closed = false;
   let count = 0;
@@ -83,7 +83,7 @@ test("more streams than are allowed are refused, and those that are open go on",
   for (let id = 1; id < 20; id += 2) socket.write(frame(frameTypes.headers, 5, id, requestOf(rig)));
   const refused = frame(3, 0, 9, Buffer.of(0, 0, 0, http2.constants.NGHTTP2_REFUSED_STREAM));
   await until(() => Buffer.concat(received).includes(refused));
-  // DATA of each stream that was let in.
+  // Each accepted stream gets its DATA.
   await until(() => Buffer.concat(received).toString("latin1").split("ok").length === 5);
   socket.destroy();
 });
@@ -93,7 +93,7 @@ test("headers past the limit end their stream, and small ones that unpack to muc
   using session = http2Client(rig);
   const many = Object.fromEntries(Array.from({ length: 10_000 }, (_, index) => [`h-${index}`, "v"]));
   await expect(askHttp2(rig, session, { ":path": "/v1/x", ...many })).rejects.toThrow();
-  // One entry of the table of headers, then a byte for each time that it is meant (RFC 7541, 6.2.1).
+  // One entry of the table of headers, then one byte for each use of it (RFC 7541, 6.2.1).
   const entry = Buffer.concat([
     Buffer.of(0x40, 1),
     Buffer.from("x"),

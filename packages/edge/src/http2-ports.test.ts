@@ -1,4 +1,4 @@
-// Servers on a port that speak HTTP/2 without TLS, gRPC among them, and servers of HTTP/1.1 asked by clients of HTTP/2.
+// Servers on a port that speak HTTP/2 without TLS, such as gRPC servers; and HTTP/1.1 servers for clients of HTTP/2.
 import { once } from "node:events";
 import http from "node:http";
 import http2, { type ServerHttp2Stream } from "node:http2";
@@ -29,7 +29,7 @@ async function served(server: Server): Promise<Served> {
   };
 }
 
-/** A server of HTTP/2 alone, as gRPC servers are. */
+/** A server that speaks only HTTP/2, as gRPC servers do. */
 async function http2Server(
   onStream: (stream: ServerHttp2Stream, headers: http2.IncomingHttpHeaders) => void,
 ): Promise<Served> {

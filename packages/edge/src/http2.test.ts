@@ -126,7 +126,7 @@ test("a client that goes away without a word kills its exec", async () => {
   const socket = await bareHttp2(rig);
   socket.write(frame(frameTypes.headers, 5, 1, requestOf(rig, "POST", "/v1/exec")));
   await once(rig.agent, "request");
-  // As the kernel does for a process that was killed.
+  // The kernel does the same for a killed process.
   socket.end();
   await until(() => rig.aborted.length === 1);
 });

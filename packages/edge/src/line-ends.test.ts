@@ -1,4 +1,4 @@
-// Line ends as proxies accept them (RFC 9112, 2.2), and no request that is smuggled by them.
+// Line ends that proxies accept (RFC 9112, 2.2), and that no request can be smuggled by them.
 import { once } from "node:events";
 import net from "node:net";
 import { expect, test } from "vitest";

@@ -109,7 +109,7 @@ test("the cookie of a link opens its port of its sandbox, and nothing else", asy
   for (const claims of changed) {
     expect(await status(await rig.gateway.portToken(sandboxA, user.port, claims))).toBe(401);
   }
-  // Each of the two tokens has its place: no data plane token in a cookie, no link's token in a header.
+  // Each token has its place: a data plane token is refused in a cookie, a link's token in a header.
   expect(await status(await rig.gateway.token(sandboxA))).toBe(401);
   const authorization = `Bearer ${token}`;
   expect((await rig.ask({ label, headers: { authorization } })).status).toBe(401);

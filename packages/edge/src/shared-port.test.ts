@@ -89,7 +89,7 @@ test("no link is opened and no link's cookie counts there, nor without TLS", asy
     expect((await rig.askPlain(`${"host" in headers ? "" : path}${link}`, { headers })).status).toBe(404);
   expect(rig.gateway.redeemed).toEqual([]);
   expect((await rig.ask({ label, path: link })).status).toBe(303);
-  // The server's own cookies are the port's domain's, with or without TLS; ours is never shown.
+  // The server's own cookies belong to the port's domain, with or without TLS; the server never gets our cookie.
   const both = { host, authorization, cookie: `${cookie}; own=1` };
   expect(JSON.parse((await rig.askPlain("/", { headers: both })).body)).toMatchObject({ cookie: "own=1" });
 });
@@ -183,7 +183,7 @@ test.each([
   ["HTTPS://127.0.0.1:7081", "HTTPS://127.0.0.1:7081/sandboxes/s/ports/1"],
   ["/sandboxes/s/ports/10/x", "/sandboxes/s/ports/1/sandboxes/s/ports/10/x"],
   ["/\\evil.example", "/sandboxes/s/ports/1/\\evil.example"],
-  // Left alone: relative, of another server, with the prefix already.
+  // Not changed: relative, on another server, or with the prefix already.
   ["next", "next"],
   ["?page=2", "?page=2"],
   ["", ""],
@@ -196,7 +196,7 @@ test.each([
 ])("Location: %s leads to %s", (location, expected) => {
   const place = { prefix: "/sandboxes/s/ports/1", host: "127.0.0.1:7081" };
   expect(sharedPortAnswer(["Location", location], place).slice(0, 2)).toEqual(["Location", expected]);
-  // Where headers name the port its paths are its own.
+  // When headers name the port, its paths need no prefix.
   const byHeader = sharedPortAnswer(["Location", location], { ...place, prefix: "" });
   expect(byHeader.slice(0, 2)).toEqual(["Location", location]);
 });

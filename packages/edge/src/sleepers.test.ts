@@ -4,7 +4,9 @@ import { expect, test } from "vitest";
 import { sandboxA, sandboxB } from "./testing/fake-gateway.ts";
 import { Rig, until } from "./testing/rig.ts";
 
-/** Returns when the edge has seen it: what came after it, of another sandbox, is answered by then. */
+/**
+ * Sets the doze number; resolves when the edge has the route, because it then has the later route of another sandbox.
+ */
 async function set(rig: Rig, doze: number): Promise<void> {
   rig.gateway.set({ sandboxId: sandboxA, doze });
   rig.gateway.set({ sandboxId: sandboxB, state: "SANDBOX_STATE_SUSPENDED" });

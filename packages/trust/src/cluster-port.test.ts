@@ -1,4 +1,5 @@
-// The ports of a cluster over real TLS on the loopback: who may call what, how a newcomer joins, how a certificate is renewed.
+// The ports of a cluster over real TLS on the loopback: who may call what, how a newcomer joins, how a certificate is
+// renewed.
 import { X509Certificate } from "node:crypto";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -203,9 +204,9 @@ describe("a newcomer", () => {
     await expect(openCredentials({ ...intruder, token: once })).rejects.toMatchObject({
       code: "already_exists",
     });
-    // The token was not used up by it.
+    // The refused join did not use up the token.
     await openCredentials(placeOf("h", once));
-    // Its answer was lost: it tries again with its key.
+    // The rightful host lost its answer: it joins again with the same key.
     await rm(joinPath(folder, "rightful", "cert.pem"));
     const again = await openCredentials({ ...placeOf("rightful", token), identity });
     expect(again.key).toBe(rightful.key);
@@ -224,7 +225,7 @@ describe("a newcomer", () => {
   it("sends its token to no gateway of another authority than the token names", async () => {
     const other = await TestInstallation.open();
     const token = new JoinTokens(secret, other.authority.certificate).issue("host", 60_000, Date.now());
-    // The gateway would take it: both have one secret here.
+    // The gateway would accept the token, because both installations have the same secret here.
     const problem = await openCredentials(placeOf("f", token)).catch((error: Error) => error.message);
     expect(problem).toContain("nothing was sent to it");
     expect(await readdir(joinPath(folder, "f"))).toEqual(["key.pem"]);

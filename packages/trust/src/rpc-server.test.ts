@@ -1,4 +1,4 @@
-// A server of calls ends although callers keep streams open, and although they have asked to close.
+// The server of calls closes even if callers keep streams open, and even if they have asked to close.
 import { connect as connectHttp2 } from "node:http2";
 import { connect as connectTls } from "node:tls";
 import { silentLog } from "@cloche/base";
@@ -22,7 +22,7 @@ it.each([
   let watched = false;
   const rpc = new RpcServer((router) => {
     router.service(RouteService, {
-      // It neither ends nor minds that its caller goes.
+      // This stream never ends, not even when its caller goes away.
       async *watchRoutes() {
         watched = true;
         yield { sequence: 0n } as never;

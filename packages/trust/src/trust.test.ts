@@ -44,7 +44,10 @@ afterEach(() => {
   for (const one of close.splice(0)) one();
 });
 
-/** What a server with `served` takes the client for. Throws what either side refuses the other with. */
+/**
+ * The client's identity for a server with the credentials `served`. Throws the error with which either side refuses the
+ * other.
+ */
 async function meet(
   served: Credentials,
   client: Partial<Credentials>,

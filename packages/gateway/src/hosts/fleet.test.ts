@@ -124,7 +124,7 @@ describe("hosts of a cluster", () => {
 describe("calls of a host", () => {
   it("carry its generation, which is read again when the host refuses it", async () => {
     const { id, hostId } = await create();
-    // Another gateway heard of it, this one not yet.
+    // This gateway has not read the host's new row yet.
     await world.register(hostId);
     expect((await a.call("SuspendSandbox", { id })).status).toBe(200);
     await world.clock.advance(500);
@@ -184,7 +184,7 @@ describe("a host that is watched", () => {
     expect(new Set([...ofA, ...ofB]).size).toBe(12);
     expect(ofA.length + ofB.length).toBe(12);
     expect(Math.min(ofA.length, ofB.length)).toBeGreaterThanOrEqual(4);
-    // One that cannot reach a host does not watch it.
+    // A gateway does not watch a host that it cannot reach.
     await b.gateway.close();
     world.host("h-5").isCutOff = true;
     world.host("h-5").breakStreams();
@@ -246,7 +246,7 @@ describe("a host that was lost and is back", () => {
     host.isCutOff = false;
     await world.register(hostId);
     expect(await world.row(hostId)).toMatchObject({ generation: 3, awaitsAdmission: true });
-    // Registering again before it was admitted changes nothing of that.
+    // The host still awaits admission if it registers again before that.
     await world.register(hostId);
     expect(await world.row(hostId)).toMatchObject({ generation: 4, awaitsAdmission: true });
     await world.clock.advance(8_000);
@@ -301,7 +301,7 @@ describe("a new machine", () => {
     await expect.poll(() => stateOf(id)).toBe(S);
     await world.clock.advance(2_000);
     expect((await create()).hostId).toBe(hostId);
-    // Its own memory is another's now.
+    // Another sandbox has taken the memory on its host.
     const resumed = await a.call("ResumeSandbox", { id });
     expect([resumed.status, await stateOf(id)]).toEqual([503, S]);
   });

@@ -17,7 +17,7 @@ const aRow = (id: string, changes: Partial<HostRecord> = {}): HostRecord => ({
 });
 const need: Need = { memoryMb: 1_024, runtime: "" };
 
-/** The same numbers each time: a run can be repeated. */
+/** Gives the same numbers each time, so that a run can be repeated. */
 function randomOf(seed: number): (length: number) => Buffer {
   let state = seed;
   return (length) => {
@@ -106,7 +106,7 @@ describe("a reservation that is refused", () => {
     expect(new Set(tried).size).toBe(3);
     expect(refused()).toBe(0);
     tried.length = 0;
-    // Read again: nobody is taken for full any more.
+    // With the rows read again, no host counts as full any more.
     snapshot.rows = new Map(rows.map(({ id }) => [id, aRow(id)]));
     await expect(place(() => true)).rejects.toMatchObject({ code: "unavailable", retryAfterSeconds: 5 });
     expect([new Set(tried).size, refused()]).toEqual([3, 1]);
@@ -116,7 +116,7 @@ describe("a reservation that is refused", () => {
 });
 
 describe("1,000 hosts and 4 gateways whose views are 2 s old", () => {
-  /** Bursts of 400 machines every second, until 54 % is reserved; hosts refuse by what is true. */
+  /** Places bursts of 400 machines every second until 54 % is reserved; hosts refuse by their true reservations. */
   async function simulate(strategy: PlacementStrategy) {
     const truth = new Map(
       Array.from({ length: 1_000 }, (_, index) => [`h-${String(index).padStart(4, "0")}`, 0]),
@@ -131,7 +131,7 @@ describe("1,000 hosts and 4 gateways whose views are 2 s old", () => {
     let retried = 0;
     let mostInBurst = 0;
     for (let made = 0, second = 0; made < wanted; second += 1) {
-      // Each reads anew every other second.
+      // Each gateway reads the rows every other second.
       for (const [index, { snapshot }] of gateways.entries())
         if (second % 2 === index % 2) snapshot.rows = new Map(rows().map((row) => [row.id, row]));
       const ofBurst = new Map<string, number>();

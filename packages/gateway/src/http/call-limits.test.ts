@@ -78,7 +78,7 @@ describe("GatewayCount", () => {
     db.gateways.renew = renew;
     await clock.advance(5_000);
     expect(counts[0]?.count).toBe(2);
-    // One that was killed says nothing more.
+    // A killed gateway does not renew its lease.
     await db.gateways.renew("killed", 15_000);
     await clock.advance(5_000);
     expect(counts[0]?.count).toBe(3);

@@ -55,7 +55,7 @@ describe("two gateways", () => {
     const second = other.call("CreateSandbox", body);
     await world.clock.advance(1_000);
     world.host.letGo();
-    // Its call of the host is tried again after a tenth of a second.
+    // The first gateway tries its host call again after a tenth of a second.
     await world.clock.advance(200);
     const [a, b] = await Promise.all([first, second]);
     expect([a.body.sandbox.state, b.body.sandbox.state]).toEqual([R, R]);
@@ -65,7 +65,7 @@ describe("two gateways", () => {
 
 describe("the log", () => {
   const clock = new FakeClock();
-  /** What has been committed by now. */
+  /** Sequence numbers that are committed by now. */
   let there: number[];
   let asked: number[][];
   let heard: string[];

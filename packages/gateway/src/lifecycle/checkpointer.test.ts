@@ -1,4 +1,4 @@
-/** The checkpoints that the service takes by itself: when, which stay, and what becomes of them in a fault. */
+/** Automatic checkpoints: when they are taken, which are kept, and what happens after faults. */
 import { Code } from "@connectrpc/connect";
 import { afterEach, describe, expect, it } from "vitest";
 import { World } from "../testing/world.ts";
@@ -83,7 +83,7 @@ describe("checkpoint_every_seconds", () => {
     world.host.fault("checkpointMachine", "hang", Code.Unavailable, 1);
     await world.clock.advance(60_000);
     expect(taken(world)).toHaveLength(2);
-    // Whichever of them has it.
+    // Either gateway may have claimed the checkpoint.
     await world.kill();
     await world.clock.advance(135_000);
     expect(taken(world).length).toBeGreaterThanOrEqual(3);

@@ -1,4 +1,4 @@
-/** Hosts that drain: what runs there moves, and nothing of it is lost. */
+/** Draining hosts: their running sandboxes move, and nothing is lost. */
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { RouteService } from "@cloche/protocol/edge";
 import { Code } from "@connectrpc/connect";
@@ -9,7 +9,7 @@ import { hostIds, LossWorld } from "../testing/loss-world.ts";
 
 const R = "SANDBOX_STATE_RUNNING";
 const S = "SANDBOX_STATE_SUSPENDED";
-/** Of many small worlds: a busy machine must not turn them into failures. */
+/** These tests run many small worlds, which must not fail because the computer is busy. */
 const patient = { timeout: 180_000 };
 
 let world: LossWorld;
@@ -22,7 +22,7 @@ const setState = async (hostId: string, state: "open" | "cordoned" | "draining")
   await world.fleet.database.hosts.setState(hostId, state);
   await world.fleet.clock.advance(2_000);
 };
-/** On one host, as many as fit. */
+/** Creates sandboxes on one host. */
 async function createOn(hostId: string, bodies: object[]): Promise<string[]> {
   for (const id of hostIds) if (id !== hostId) await setState(id, "cordoned");
   const ids: string[] = [];

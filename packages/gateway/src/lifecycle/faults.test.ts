@@ -1,7 +1,7 @@
 /**
- * The gateway killed before and after everything it does, each call of the host failed in turn, and random mixtures of both,
- * on a model of the host. Whatever happens, after the next start every record tells the truth about its machine and what was
- * answered holds. CLOCHE_SEED replays a random run, CLOCHE_FAULT_RUNS makes more of them.
+ * Kills the gateway before and after each of its effects, fails each host call in turn, and mixes both at random, on a
+ * model of the host. After the next start every record must be true of its machine, and every answer must still hold.
+ * CLOCHE_SEED replays a random run, CLOCHE_FAULT_RUNS makes more of them.
  */
 import { MachinePhase } from "@cloche/protocol/host";
 import { Code } from "@connectrpc/connect";
@@ -14,7 +14,7 @@ import { World } from "../testing/world.ts";
 
 interface Scenario {
   name: string;
-  /** Brings the world to where the request makes sense; answers the sandbox it is about. */
+  /** Prepares the world for the request; returns the id of the request's sandbox. */
   prepare(world: World): Promise<string>;
   method: string;
   body(id: string): object;
@@ -23,13 +23,13 @@ interface Scenario {
   /** States the sandbox may be in at the end, when the request was answered and when it was not (or not fully). */
   answered: string[];
   unanswered: string[];
-  /** What must hold besides. */
+  /** Checks further conditions. */
   check?(world: World, id: string): void;
-  /** What must hold of all sandboxes but the one prepared. */
+  /** Checks conditions of all sandboxes but the prepared one. */
   always?(made: readonly SandboxRecord[]): void;
 }
 
-/** Of a group: all run, or none does. Those of one that failed after its caller was gone say why. */
+/** All sandboxes of a group have the same state; if they run, there are three. */
 function allOrNone(made: readonly SandboxRecord[]): void {
   expect(new Set(made.map(({ state }) => state)).size).toBeLessThanOrEqual(1);
   if (made.some(({ state }) => state === R)) expect(made).toHaveLength(3);
@@ -111,7 +111,7 @@ const scenarios: Scenario[] = [
     body: (id) => ({ source_sandbox_id: id, count: 3 }),
     spoil: (world) => world.host.fault("forkMachine", "before", Code.Internal, 1, "one too many"),
     answered: [],
-    // Killed before the failure was written: then it is tried again.
+    // RUNNING: the gateway was killed before the failure was written, so the fork is tried again.
     unanswered: [R, E, gone],
     always: allOrNone,
   },
@@ -120,7 +120,7 @@ const scenarios: Scenario[] = [
     prepare: running,
     method: "ForkSandbox",
     body: (id) => ({ source_sandbox_id: id, count: 3 }),
-    // The second and third run already, or not yet.
+    // The second and third machine may run already, or not yet.
     spoil: (world) => world.host.fault("forkMachine", "halfway", Code.Internal, 99, "no memory"),
     answered: [],
     unanswered: [E, gone],
@@ -208,7 +208,7 @@ async function stateOf(world: World, id: string): Promise<string> {
   return (await world.database.sandboxes.get(id))?.state ?? gone;
 }
 
-/** Hundreds of small worlds: a busy machine must not turn them into failures. */
+/** These tests run hundreds of small worlds, which must not fail because the computer is busy. */
 const patient = { timeout: 180_000 };
 
 const kills = scenarios.flatMap((scenario) =>
@@ -239,12 +239,12 @@ describe("killed at everything it does", patient, () => {
       if (isPromised) await checkAnswer(world, scenario, answer);
       await world.close();
     }
-    // Fewer would mean that the model no longer sees what the gateway does.
+    // With fewer events the model would no longer see the gateway's effects.
     expect(events).toBeGreaterThan(4);
   });
 });
 
-/** What an answer said about lasting things is still so after the next start. */
+/** Checks that what an answer said still holds after the next start. */
 async function checkAnswer(world: World, scenario: Scenario, answer: Answer): Promise<void> {
   if (scenario.method === "UpdateSandbox") {
     const record = await world.database.sandboxes.get(answer.body.sandbox.id);
@@ -256,7 +256,7 @@ async function checkAnswer(world: World, scenario: Scenario, answer: Answer): Pr
   }
 }
 
-/** Whoever heard nothing asks again with the same key, and again after the next kill. */
+/** A caller without an answer sends the request again with the same key, and again after the next kill. */
 describe("killed at everything it does, asked again with the same idempotency key", patient, () => {
   const key = { idempotency_key: "once" };
   const calls = [
@@ -323,7 +323,7 @@ describe("every call of the host failed in turn", patient, () => {
       const world = await World.open();
       const id = await scenario.prepare(world);
       world.host.fault(method, point, code, times);
-      // Nor can the gateway see what became of the machine.
+      // The gateway cannot read the machine's phase either.
       if (blindTimes > 0) world.host.fault("getMachine", "before", Code.Unavailable, blindTimes);
       await world.callPassingTime(scenario.method, scenario.body(id));
       await world.settle();
@@ -386,7 +386,7 @@ describe("random lives", () => {
       ids[index % Math.max(1, ids.length)] ?? "sbx-00000000000000000000";
     const request = async (method: string, body: object): Promise<void> => {
       const answer = await world.callPassingTime(method, body);
-      // A group answers what the host answered for the first that failed.
+      // A group answers with the host's first failure, which may be a 500.
       const isGroup = "count" in body;
       if (!isGroup) expect(answer?.status, `${method} ${JSON.stringify(body)}`).not.toBe(500);
     };

@@ -1,4 +1,4 @@
-/** What becomes of sandboxes whose host is lost, with the gateway killed at everything it does. */
+/** What happens to sandboxes whose host is lost, also when the gateway is killed at any of its effects. */
 import { MachinePhase } from "@cloche/protocol/host";
 import { Code } from "@connectrpc/connect";
 import { afterEach, describe, expect, it } from "vitest";
@@ -9,14 +9,14 @@ const R = "SANDBOX_STATE_RUNNING";
 const S = "SANDBOX_STATE_SUSPENDED";
 const E = "SANDBOX_STATE_ERROR";
 const restarts = { on_host_loss: "restart_from_checkpoint" };
-/** Of many small worlds: a busy machine must not turn them into failures. */
+/** These tests run many small worlds, which must not fail because the computer is busy. */
 const patient = { timeout: 180_000 };
 
 let world: LossWorld;
 const open = async (): Promise<LossWorld> => (world = await LossWorld.open());
 afterEach(() => world.close());
 
-/** The second of two is the newest. */
+/** Adds two checkpoints; the second is the newest. */
 async function addCheckpoints(sandboxId: string): Promise<void> {
   const { teamId } = await world.record(sandboxId);
   const { storedNames } = world.fleet.database;
@@ -32,11 +32,11 @@ async function addCheckpoints(sandboxId: string): Promise<void> {
 
 interface Scenario {
   name: string;
-  /** Of a sandbox that runs on a host that is lost then. */
+  /** The body of the call that creates the sandbox, whose host is lost later. */
   body?: object;
-  /** Before the loss. */
+  /** Runs before the loss. */
   prepare?: (id: string) => Promise<void>;
-  /** After the loss. */
+  /** Runs after the loss. */
   ask?: (id: string) => Promise<unknown>;
   check: (id: string, before: { hostId: string; memory: string | undefined }) => Promise<void>;
 }
@@ -46,7 +46,7 @@ const notStored = async (id: string): Promise<void> => {
   (await world.hostOf(id)).stores = false;
   await world.suspend(id);
 };
-/** Asked, and the host does not answer. */
+/** Makes a request whose host call hangs. */
 const hung =
   (call: "suspendMachine" | "resumeMachine" | "destroyMachine", method: string) => async (id: string) => {
     (await world.hostOf(id)).fault(call, "hang", Code.Unavailable, 99);
@@ -175,7 +175,7 @@ const scenarios: Scenario[] = [
   },
 ];
 
-/** Up to the loss of the host. */
+/** Runs a scenario up to the loss of the host. */
 async function begin({ body, prepare }: Scenario) {
   await open();
   const id = await world.create(body);
@@ -319,7 +319,7 @@ describe("of a host that is lost", patient, () => {
     await world.suspend(id);
     const memory = await world.memory(id);
     await world.lose(id);
-    // The comparison has not destroyed it yet, and nothing else has room.
+    // No comparison has destroyed the old copy yet, and no other host takes machines.
     for (const other of ["h-1", "h-2", "h-3"])
       if (other !== first) await world.fleet.database.hosts.setState(other, "cordoned");
     await world.fleet.database.hosts.setState(first, "open");

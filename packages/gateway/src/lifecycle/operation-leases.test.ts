@@ -1,4 +1,6 @@
-/** Two gateways on one database and host: whose turn at an operation it is, and what becomes of it when its gateway is gone. */
+/**
+ * Two gateways on one database and host: which of them runs an operation, and what happens when that gateway is gone.
+ */
 import { silentLog } from "@cloche/base";
 import { MachinePhase } from "@cloche/protocol/host";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
@@ -30,7 +32,7 @@ const scenarios = [
   { name: "delete", prepare: running, method: "DeleteSandbox", ends: [gone, R] },
 ];
 
-/** Of many small worlds: a busy machine must not turn them into failures. */
+/** These tests run many small worlds, which must not fail because the computer is busy. */
 const patient = { timeout: 180_000 };
 
 describe("a gateway killed at everything it does", patient, () => {
@@ -65,7 +67,7 @@ describe("a gateway killed at everything it does", patient, () => {
       }
       await other.close();
     }
-    // Fewer would mean that the model no longer sees what the gateway does.
+    // With fewer events the model would no longer see the gateway's effects.
     expect(events).toBeGreaterThan(4);
   });
 });

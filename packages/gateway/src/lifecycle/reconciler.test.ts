@@ -24,7 +24,7 @@ const suspended = async (): Promise<string> => {
   await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
   return id;
 };
-/** Writes a state behind the gateway's back, as a crash at a bad moment, or an operator, could leave it. */
+/** Writes a state without the gateway's knowledge, as a crash at a bad moment or an operator could leave it. */
 const force = async (id: string, state: SandboxState): Promise<void> => {
   const record = await f.database.sandboxes.get(id);
   if (record === undefined) throw new Error("no record");
@@ -170,7 +170,7 @@ describe("after a restart", () => {
     await f.call("ResumeSandbox", { id });
     await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
     expect((await get(id)).error_message).toMatch(/^resume did not complete: .*could not be undone/);
-    // The host has undone it since.
+    // The host has cleaned the machine up since.
     f.host.set(id, MachinePhase.SUSPENDED);
     await f.call("ResumeSandbox", { id });
     await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
@@ -224,7 +224,7 @@ describe("after a restart", () => {
     await fresh.settled();
     await quiet();
     expect(f.host.phase(id)).toBe(MachinePhase.RUNNING);
-    // One that comes later is none of a forgotten past.
+    // A machine that appears later was not there before the new database, so it is destroyed.
     f.host.add({ sandboxId: "sbx-22222222222222222222" });
     await expect.poll(() => f.host.phase("sbx-22222222222222222222")).toBeUndefined();
     expect(f.host.phase(id)).toBe(MachinePhase.RUNNING);

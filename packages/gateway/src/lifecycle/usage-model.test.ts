@@ -1,11 +1,14 @@
-/** Compute time against two models: the states that were written, and what the machines really did; with kills at any effect. */
+/**
+ * Compares compute time with two models: the written states, and what the machines really did; with kills at any
+ * effect.
+ */
 import { MachinePhase } from "@cloche/protocol/host";
 import fc from "fast-check";
 import { expect, it } from "vitest";
 import type { SandboxPatch, SandboxRecord } from "../database/sandbox-record.ts";
 import { World } from "../testing/world.ts";
 
-/** Adds up for how long things were on. */
+/** Adds up how long each thing was on. */
 class Stopwatches {
   readonly #since = new Map<string, number>();
   readonly #total = new Map<string, number>();
@@ -28,7 +31,7 @@ class Observed {
   readonly states = new Stopwatches();
   readonly machines = new Stopwatches();
   readonly ids = new Set<string>();
-  /** Sandboxes whose machine ended without being asked. */
+  /** Sandboxes whose machine ended by itself. */
   readonly lost = new Set<string>();
 
   constructor(world: World) {

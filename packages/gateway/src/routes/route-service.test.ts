@@ -29,7 +29,7 @@ const client = () =>
     }),
   );
 
-/** An edge that applies what it is told. */
+/** An edge that applies all events. */
 function watch() {
   const aborter = new AbortController();
   stop.push(aborter);
@@ -105,7 +105,7 @@ describe("WatchRoutes", () => {
     const creating = create();
     await expect.poll(() => f.host.machines.size).toBe(1);
     await quiet();
-    // The create waits a bounded while for this edge, which does not read.
+    // The create waits for a limited time for this edge, which does not read.
     await f.clock.advance(250);
     const id = await creating;
     for (let i = 0; i < 20; i += 1) f.host.set(id, MachinePhase.RUNNING, { agentPort: 5_000 + i });
@@ -135,7 +135,7 @@ describe("a machine that wants to doze", () => {
     let doze = 0;
     while (doze === 0) doze = ((await reader.next()).value as RouteEvent).route?.doze ?? 0;
     await quiet();
-    // It has been read, and may not yet have been heeded.
+    // The edge has read the event, but may not have applied it yet.
     expect(asked(id)).toBe(false);
     const readOn = async (): Promise<void> => {
       while ((await reader.next()).done !== true) continue;

@@ -34,7 +34,7 @@ describe("CreateSandbox", () => {
       { sandboxId: "sbx-bbbbbbbbbbbbbbbbbbbb", name: "bold-bee-0002" },
     ];
     const known = [a.sandboxId, b.sandboxId];
-    /** Told on a stream: what is said to have arrived may still be under way. */
+    /** Offers machines on the host's stream, and waits until they have arrived. */
     const offered = async (ready: (typeof a)[]): Promise<void> => {
       f.host.offer(ready);
       await quiet();
@@ -47,7 +47,7 @@ describe("CreateSandbox", () => {
       expect(new Set(made.map(({ id }) => id)).size).toBe(3);
       for (const one of [a, b])
         expect(made.find(({ id }) => id === one.sandboxId)).toMatchObject({ name: one.name });
-      // The host has not said yet that they are gone.
+      // The host's stream still offers the machines that were taken.
       await offered([a, b]);
       expect(known).not.toContain((await create()).id);
     });

@@ -97,7 +97,7 @@ describe("ForkSandbox with count", () => {
     await expect.poll(() => f.host.machines.size).toBe(3);
     await quiet();
     expect((await clones()).map(({ state }) => state)).toEqual(Array(3).fill("SANDBOX_STATE_CREATING"));
-    // The call that hung fails for a passing reason, and is tried again.
+    // The hanging call fails for a passing reason, and is tried again.
     f.host.letGo();
     await f.clock.advance(1_000);
     expect((await answer).body.sandboxes.map(({ state }: { state: string }) => state)).toEqual([R, R, R]);
@@ -114,7 +114,7 @@ describe("ForkSandbox with count", () => {
       expect(await clones()).toEqual([]);
       expect([...f.host.machines.keys()]).toEqual([source]);
       await expect.poll(() => f.host.forkGroups.size).toBe(0);
-      // The key is free again.
+      // The idempotency key is free again.
       expect((await fork({ count: 2, ...key })).body.sandboxes).toHaveLength(2);
     },
   );
@@ -136,7 +136,7 @@ describe("ForkSandbox with count", () => {
       .toEqual(Array(3).fill("SANDBOX_STATE_ERROR"));
     expect((await f.call("GetSandbox", { id: body.sandbox.id })).body.sandbox.error_message).toBe("no space");
     expect([...f.host.machines.keys()]).toEqual([source]);
-    // The same answer again.
+    // A repeated call gets the same sandboxes.
     const again = await fork({ count: 3, idempotency_key: "k" });
     expect(again.body.sandboxes.map(({ id }: { id: string }) => id)).toEqual(
       body.sandboxes.map(({ id }: { id: string }) => id),

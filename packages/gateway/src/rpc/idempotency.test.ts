@@ -40,7 +40,7 @@ describe("idempotency_key", () => {
     const { sandbox } = await create();
     const words = ["already_exists", expect.stringContaining('idempotency_key: "order 17"')];
     expect(await refused("CreateSandbox", { ...key, name: "x" })).toEqual(words);
-    // Fields count as they were sent.
+    // The fields are compared as sent: 2 is the default, but was not sent before.
     expect(await refused("CreateSandbox", { ...key, cpus: 2 })).toEqual(words);
     expect(await refused("ForkSandbox", { ...key, source_sandbox_id: sandbox.id })).toEqual(words);
     expect(await count()).toBe(1);
@@ -154,7 +154,7 @@ describe("idempotency_key", () => {
   it("is swept without another call", async () => {
     await create();
     await f.clock.advance(25 * hourMs);
-    // As of a time when it counted still.
+    // Asked for time 0, `find` would still return the key if it had not been swept.
     await expect
       .poll(() => f.database.idempotencyKeys.find(f.teamId, key.idempotency_key, 0))
       .toBeUndefined();

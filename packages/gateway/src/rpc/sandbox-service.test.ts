@@ -133,7 +133,7 @@ describe("suspend and resume", () => {
     expect((await f.call("GetSandbox", { id })).body.sandbox.error_message).toBe(
       "resume did not complete: no memory left",
     );
-    // A machine that failed keeps its image: that is SUSPENDED again.
+    // A failed machine would keep its image, and its sandbox be SUSPENDED. This machine is gone.
     f.host.lose(id);
     await f.call("ResumeSandbox", { id });
     await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_ERROR");

@@ -35,14 +35,14 @@ describe("timeouts", () => {
     expect(entries).toContainEqual(
       expect.objectContaining({ action: "sandbox.suspend", actor: "system:timeout" }),
     );
-    // A suspend that fails counts anew too.
+    // After a failed suspend the time starts again too.
     f.host.fault("suspendMachine", "before", Code.FailedPrecondition, 1, "files are held open");
     await f.clock.advance(100_000);
     await expect
       .poll(async () => (await f.call("GetSandbox", { id })).body.sandbox.error_message)
       .toMatch(/held/);
     expect(Date.parse(await expiresAt())).toBe(f.clock.nowMs() + 100_000);
-    // One that is suspended when its time is up stays so.
+    // A sandbox that is SUSPENDED when its time is up stays SUSPENDED.
     await f.call("SuspendSandbox", { id });
     await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
     await f.clock.advance(100_000);
