@@ -12,8 +12,8 @@ export interface Patience {
 
 /**
  * Runs `body` for every item in order, some at once: as eachLimited, but a slow item makes no other wait for longer
- * than the patience. Resolves when each item has ended or used up its patience, with the promises of all items. `body`
- * handles its own errors.
+ * than the patience. Resolves when each item has ended or used up its patience, with the promises of all begun items.
+ * `body` handles its own errors.
  */
 export async function eachPatiently<T>(
   items: readonly T[],

@@ -5,7 +5,8 @@
  *   idle ──start──▶ busy ──answer and request both complete──▶ idle (onIdle: back to its pool)
  *                    └── anything else ──▶ closed
  *
- * AgentPool keeps connections; forward.ts and exec-abort.ts send requests on them. Nothing needs to survive a crash.
+ * AgentPool keeps connections; forward.ts, exec-abort.ts and upstreams.ts send requests on them. Nothing needs to
+ * survive a crash.
  */
 import type { Duplex } from "node:stream";
 import { readOn } from "./read-on.ts";

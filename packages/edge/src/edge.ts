@@ -2,9 +2,11 @@
  * The edge: accepts TLS for `*.<base domain>` and the shared address of all sandboxes, on the loopback also without
  * TLS, and routes every request.
  *
- *   client ─TLS─▶ ClientConnections or Http2Clients ─▶ Exchange ─▶ Router ─▶ Gate (state, wake, restore) ─┬─▶ agent  (forward)
- *                                                                                      ├─▶ port   (forward, through a tunnel)
- *                                                                                      └─▶ host   (checkpoint, restore)
+ *   client ─TLS─▶ ClientConnections or Http2Clients ─▶ Exchange ─▶ Router ─▶ Gate (state, wake, restore)
+ *      ┌───────────────────────────────────────────────────────────────────────────────────┘
+ *      ├─▶ agent  (forward)
+ *      ├─▶ port   (forward, through a tunnel)
+ *      └─▶ host   (checkpoint, restore)
  *
  * Owns the listening sockets, the routing table and the connections to agents. Has the TLS key and the public token
  * keys, no database, and nothing that must survive a crash. Called by the composition root only.

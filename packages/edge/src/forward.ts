@@ -49,9 +49,9 @@ const answerGatheredBytes = 8 * recordBytes;
 
 /**
  * Carries one request to the agent and its answer back. Both stream at the pace of the slower side. Small bodies of
- * known size are sent in one piece once they are complete. If there was no answer, the request is sent once more on a
- * new connection when it cannot have begun (no connection), or when the kept-alive connection had died and the request
- * may be repeated (idempotent, body at hand). `whole`: a body that was read already.
+ * known size are sent in one piece once they are complete. Without an answer, a request whose whole body is at hand is
+ * sent once more on a new connection: if it cannot have begun (no connection), or if the kept-alive connection had died
+ * and the method is idempotent. `whole`: a body that was read already.
  */
 export function forward(
   exchange: Exchange,

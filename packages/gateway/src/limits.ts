@@ -28,8 +28,8 @@ export const gatewayLimits = {
   expiryBatch: 100,
   expiryCheckMs: 60_000,
   idempotencySweepMs: 3_600_000,
-  /** Automatic checkpoints: how often due ones are looked for, how many are read and taken at once, and when one is tried
-   *  again that failed or whose gateway is gone. */
+  /** Automatic checkpoints: how often due ones are looked for, how many are read, how many are taken at once, and when
+   *  one is tried again that failed or whose gateway is gone. */
   checkpointLookMs: 15_000,
   checkpointBatch: 100,
   checkpointsAtOnce: 4,
@@ -59,8 +59,8 @@ export const gatewayLimits = {
   /** Sandboxes of lost hosts: how often they are looked for, and how many at once. */
   lostHostLookMs: 2_000,
   lostHostBatch: 100,
-  /** Moves off a draining host: how often they are looked for, how many are read, how many run at once for each host, and
-   *  how long an image may take to be stored before its sandbox is resumed where it is. */
+  /** Moves off a draining host: how often they are looked for, how many are read, how many run at once for each host,
+   *  and how long an image may take to be stored before its sandbox is resumed where it is. */
   drainLookMs: 1_000,
   drainBatch: 100,
   drainAtOnce: 4,
@@ -107,8 +107,8 @@ export const gatewayLimits = {
    */
   gatewayRenewMs: 5_000,
   gatewayLeaseMs: 15_000,
-  /** How long an object in storage is held before it is named; a template, between the starts of two hosts. A sweep skips
-   *  packs as young as those of a held object. */
+  /** How long an object in storage is held before it is named; a template, between the starts of two hosts. A sweep
+   *  skips packs as young as those of a held object. */
   storageHoldMs: 24 * 3_600_000,
   templateHoldMs: 30 * 24 * 3_600_000,
   /** Dropped objects are removed only after this time, so that readers can end. */
@@ -119,8 +119,8 @@ export const gatewayLimits = {
   sweepLeaseMs: 600_000,
   sweepBatch: 1_000,
   sweepListMs: 24 * 3_600_000,
-  /** An operation's lease, where several gateways share a database: its length, how often it is renewed and expired ones are
-   *  taken over, and when an operation is dropped whose lease could not be renewed. */
+  /** An operation's lease, where several gateways share a database: its length, how often it is renewed and expired
+   *  leases are taken over, and when an operation is dropped whose lease could not be renewed. */
   operationLeaseMs: 10_000,
   operationLookMs: 2_500,
   operationHoldMs: 7_500,

@@ -3,7 +3,7 @@
  * watch the host, and every minute. When a lost host is back, its machines stay frozen until the gateway has admitted
  * them:
  *
- *   registered again ──▶ awaits admission ──copies of moved sandboxes are destroyed──▶ admitted ──▶ compared as any other host
+ *   registered again ──▶ awaits admission ──copies of moved sandboxes are destroyed──▶ admitted ──▶ compared as any other
  *
  * A sandbox leaves a lost host only in a transaction that checks that the host is still lost (`leavesLostHost`,
  * database/sandboxes.ts). So sandboxes whose records name the host after it has registered are its own. Keeps no state

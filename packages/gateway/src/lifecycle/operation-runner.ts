@@ -4,7 +4,8 @@
  *   queued ──▶ attempt ──done / undone──▶ ended
  *               ▲   │ outcome unknown (database or host out of reach)
  *               └ wait (doubles) ◀┘
- *   at any point ──replaced by a delete, its lease is over, or the gateway closes──▶ dropped; unless replaced, the database keeps it
+ *   at any point ──replaced by a delete, its lease is over, or the gateway closes──▶ dropped
+ *                  (unless it was replaced, the database keeps it)
  *
  * Called by lifecycle.ts, reconciler.ts and lost-hosts.ts for new operations, and by reconciler.ts and
  * operation-leases.ts for operations that another process began. All that must survive a crash is in the database.
