@@ -2,7 +2,8 @@
 import { join } from "node:path";
 import { succeeded } from "../tests/fixtures/python-tools.ts";
 import { vitestResults } from "./results.ts";
-import type { Suite } from "./suite.ts";
+import type { CompatService } from "./service.ts";
+import type { CaseResult, Suite } from "./suite.ts";
 
 const PNPM = "pnpm@10.33.0";
 
@@ -12,7 +13,6 @@ export const e2bJavascript: Suite = {
   pin: "b8029973aa7da5f741f7bb1a9f833b38a0885438",
   part: "js-sdk: all but templates and browsers",
   out: {
-    "a test of E2B's own bundle": ["bundle/edgeCompat.test.ts"],
     "needs the internet": [
       "internet access enabled",
       "internet access default",
@@ -29,25 +29,39 @@ export const e2bJavascript: Suite = {
       "verify maskRequestHost modifies Host header correctly",
     ],
     "a resume goes on with the memory that was saved": ["filesystem-only auto-pause reboots on connect"],
-    "asks for envd 0.6.2 and later; this is 0.5.7": [
-      "files/metadata.test.ts > write file with metadata…",
-      "writeFiles applies metadata to every file",
-      "metadata is surfaced…",
-      "overwriting a file clears stale metadata",
-      "metadata set via xattrs is surfaced in getInfo",
-      "watch directory changes with entry info",
-      "watch directory changes with network mounts allowed",
-    ],
   },
-  async run(folder, { run, e2bByDomain }) {
-    const install = ["-y", PNPM, "install", "--frozen-lockfile", "--ignore-scripts", "--filter", "e2b"];
-    await succeeded("npx", install, { cwd: folder });
-    const sdk = join(folder, "packages/js-sdk");
-    const report = join(folder, "report.json");
-    const projects = ["--project", "unit", "--project", "connectionConfig"];
-    const reporters = ["--reporter=json", "--reporter=default", `--outputFile.json=${report}`];
-    const vitest = join(sdk, "node_modules/vitest/vitest.mjs");
-    await run(process.execPath, [vitest, "run", ...projects, ...reporters], sdk, e2bByDomain);
-    return vitestResults(report, sdk);
+  async install(folder) {
+    const pnpm = async (...words: string[]): Promise<string> =>
+      await succeeded("npx", ["-y", PNPM, ...words], { cwd: folder });
+    await pnpm("install", "--frozen-lockfile", "--ignore-scripts", "--filter", "e2b");
+    // A test of theirs looks into their bundle.
+    await pnpm("--filter", "e2b", "run", "build");
+  },
+  run: (folder, service) => tests(folder, service, []),
+  again(folder, service, cases) {
+    const files = new Set(cases.map(({ id }) => id.split(" > ", 1)[0] ?? ""));
+    // Its full name: of the groups and of the case, with spaces between.
+    const names = cases.map(({ id }) =>
+      id
+        .split(" > ")
+        .slice(1)
+        .join(" ")
+        .replaceAll(/[^\w ]/g, "\\$&"),
+    );
+    return tests(folder, service, [...files, "-t", `^(${names.join("|")})$`]);
   },
 };
+
+async function tests(
+  folder: string,
+  { run, e2bByDomain }: CompatService,
+  some: readonly string[],
+): Promise<CaseResult[]> {
+  const sdk = join(folder, "packages/js-sdk");
+  const report = join(folder, "report.json");
+  const projects = ["--project", "unit", "--project", "connectionConfig"];
+  const reporters = ["--reporter=json", "--reporter=default", `--outputFile.json=${report}`];
+  const vitest = join(sdk, "node_modules/vitest/vitest.mjs");
+  await run(process.execPath, [vitest, "run", ...projects, ...reporters, ...some], sdk, e2bByDomain);
+  return vitestResults(report, sdk);
+}

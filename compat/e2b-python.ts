@@ -1,8 +1,10 @@
 /** E2B's Python SDK: its own tests, for ordinary programs and for asyncio, by domain over TLS. */
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { succeeded, uvProgram } from "../tests/fixtures/python-tools.ts";
 import { junitResults } from "./results.ts";
-import type { Suite } from "./suite.ts";
+import type { CompatService } from "./service.ts";
+import type { CaseResult, Suite } from "./suite.ts";
 
 export const e2bPython: Suite = {
   name: "e2b-python",
@@ -25,23 +27,32 @@ export const e2bPython: Suite = {
       "test_mask_request_host",
     ],
     "a resume goes on with the memory that was saved": ["test_auto_pause_filesystem_only_reboots"],
-    "asks for envd 0.6.2 and later; this is 0.5.7": [
-      "test_metadata > test_write_file_with_metadata…",
-      "test_write_files_applies_metadata_to_every_file",
-      "test_metadata_surfaced…",
-      "test_overwriting_clears_stale_metadata",
-      "test_metadata_set_via_xattrs_surfaced_in_get_info",
-      "test_watch_directory_changes_with_entry_info",
-      "test_watch_directory_changes_with_network_mounts_allowed",
-    ],
   },
-  async run(folder, { run, e2bByDomain }) {
-    const sdk = join(folder, "packages/python-sdk");
-    await succeeded(await uvProgram(), ["sync", "--frozen"], { cwd: sdk });
-    const report = join(folder, "report.xml");
+  async install(folder) {
+    await succeeded(await uvProgram(), ["sync", "--frozen"], { cwd: join(folder, "packages/python-sdk") });
+  },
+  run(folder, service) {
     const without = ["sync/template_sync", "async/template_async"].map((path) => `--ignore=tests/${path}`);
-    const words = ["-m", "pytest", "-n", "4", "-q", `--junitxml=${report}`, ...without, "tests"];
-    await run(join(sdk, ".venv/bin/python"), words, sdk, e2bByDomain);
-    return junitResults(report);
+    return tests(folder, service, [...without, "tests"]);
+  },
+  again(folder, service, cases) {
+    const words = cases.map(({ id }) => {
+      const [module = "", name = ""] = id.split(" > ");
+      return `${module.replaceAll(".", "/")}.py::${name}`;
+    });
+    return tests(folder, service, [...new Set(words)]);
   },
 };
+
+async function tests(
+  folder: string,
+  { run, e2bByDomain }: CompatService,
+  words: readonly string[],
+): Promise<CaseResult[]> {
+  const sdk = join(folder, "packages/python-sdk");
+  const report = join(folder, "report.xml");
+  const workers = String(availableParallelism());
+  const pytest = ["-m", "pytest", "-n", workers, "-q", `--junitxml=${report}`, ...words];
+  await run(join(sdk, ".venv/bin/python"), pytest, sdk, e2bByDomain);
+  return junitResults(report);
+}

@@ -15,8 +15,12 @@ export interface Suite {
    * end by any part of it. One that passes all the same is reported, so that the list stays true.
    */
   out: Readonly<Record<string, readonly string[]>>;
-  /** Installs what the suite needs and runs it, unmodified. `folder`: a copy of the sources, thrown away afterwards. */
+  /** Installs what the suite needs. `folder`: a copy of the sources, thrown away afterwards. Absent: `run` does it. */
+  install?(folder: string): Promise<void>;
+  /** Runs it, unmodified. */
   run(folder: string, service: CompatService): Promise<CaseResult[]>;
+  /** Runs some cases once more. Absent: what fails stays so. */
+  again?(folder: string, service: CompatService, cases: readonly CaseResult[]): Promise<CaseResult[]>;
 }
 
 export interface CaseResult {
@@ -47,4 +51,23 @@ export function judge(suite: Pick<Suite, "out">, results: readonly CaseResult[])
     skipped: ids(({ result }) => result === "skipped"),
     passedThoughOut: ids((one) => one.result === "passed" && isOut(one)),
   };
+}
+
+/** What is known of each case after those that failed, though they are not out, have run once more. Tells which passed only then. */
+export async function withRepeats(
+  suite: Pick<Suite, "name" | "out" | "again">,
+  results: readonly CaseResult[],
+  again: (failed: readonly CaseResult[]) => Promise<CaseResult[]>,
+): Promise<CaseResult[]> {
+  const { failed } = judge(suite, results);
+  if (failed.length === 0 || suite.again === undefined) return [...results];
+  const ids = new Set(failed.map(({ id }) => id));
+  const repeated = (await again(failed)).filter(({ id, result }) => ids.has(id) && result !== "skipped");
+  const found = new Map(repeated.map((one) => [one.id, one]));
+  for (const { id, result } of repeated)
+    if (result === "passed") console.log(`passed only when repeated: ${id}`);
+  const seen = new Set<string>();
+  return results
+    .map((one) => found.get(one.id) ?? one)
+    .filter(({ id }) => !(ids.has(id) && found.has(id)) || (!seen.has(id) && seen.add(id)));
 }
