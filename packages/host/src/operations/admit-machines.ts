@@ -1,14 +1,14 @@
-// A host that was declared lost is back, and a gateway says which machines are still its own. All others may run elsewhere by now: they
-// are destroyed while they are frozen, so that they never run again, and operations on them that were cut off are dropped.
+// Admission of a host that was declared lost and is back. A gateway names the machines that this host still owns. Every other machine
+// may run elsewhere by now: it is destroyed while frozen, so that it never runs here again, and its unfinished operations are dropped.
 import { allDone } from "@cloche/base";
 import { cutOffAfter } from "./cut-off.ts";
 import { destroyMachine } from "./destroy-machine.ts";
 import type { OperationParts } from "./operation-parts.ts";
 
-/** What is under way with a machine that is no longer ours is of no use. */
+/** How long an operation on a machine that is no longer ours may go on. Its result is of no use. */
 const PATIENCE_MS = 1_000;
 
-/** Answers which were destroyed. Repeatable. Throws where one could not be: then none may go on yet. */
+/** Destroys all machines except `ids` and returns their ids. Repeatable. Throws if one stays: then no machine may go on yet. */
 export async function destroyAllBut(parts: OperationParts, ids: ReadonlySet<string>): Promise<string[]> {
   const { machines, queue, journal } = parts;
   const pending = (await journal.pending()).map(({ id }) => id);
@@ -17,7 +17,7 @@ export async function destroyAllBut(parts: OperationParts, ids: ReadonlySet<stri
   const destroyOne = (id: string): Promise<void> =>
     queue.run(id, async () => {
       await destroyMachine(parts, id);
-      // Of one that had no record yet.
+      // A cut-off create may have a journal entry but no record.
       await journal.remove(id);
     });
   await allDone(

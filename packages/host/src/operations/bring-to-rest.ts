@@ -1,15 +1,15 @@
-// The host stops: operations under way come to their end for a while. Those that do not are cut off where their machine is to be
-// suspended, and otherwise left to the next start, which finds them in the journal.
+// Stop of the host: waits for operations under way. An operation that does not end in time is cut off if the machines are to be
+// suspended; otherwise the next start finds it in the journal and finishes it.
 import type { Clock, SerialQueue } from "@cloche/base";
 import { cutOff } from "./cut-off.ts";
 import type { Parts } from "./parts.ts";
 
-/** A suspension of a large machine takes this long; services that start may take longer, and start again next time. */
+/** Suspending a large machine takes this long. Starting services may take longer; the next start repeats it. */
 const PATIENCE_MS = 60_000;
-/** What was cut off undoes what it had done. */
+/** Time for an operation that was cut off to undo its steps. */
 const CUT_PATIENCE_MS = 15_000;
 
-/** Resolves when no operation runs, or when no more is waited for. `end`: machines that hang are to end. */
+/** Resolves when no operation runs, or when the time to wait is over. `end`: end the machines whose operations hang. */
 export async function bringToRest(
   parts: Parts<"machines" | "queue" | "drivers" | "clock" | "log">,
   { end }: { end: boolean },

@@ -1,4 +1,4 @@
-// Checkpoint: a machine's disk at one instant, into the catalogue.
+// Checkpoint: saves a machine's disk, as it is at one instant, in the catalogue.
 import { stat } from "node:fs/promises";
 import { step } from "@cloche/base";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
@@ -15,7 +15,7 @@ export interface CheckpointParts
 
 const BLOCK_BYTES = 512;
 
-/** The disk at one instant, with everything in it that was answered before the call. The sandbox runs on. */
+/** Saves the disk at one instant, including every write answered before the call. The sandbox keeps running. */
 export function takeCheckpoint(
   parts: CheckpointParts,
   id: string,
@@ -27,14 +27,14 @@ export function takeCheckpoint(
   );
 }
 
-/** One that the service takes by itself. Repeatable: one of this id that is there already is answered. */
+/** A checkpoint that the service takes by itself. Repeatable: a checkpoint that already has this id is returned. */
 export function takeAutomaticCheckpoint(
   parts: CheckpointParts,
   id: string,
   { checkpointId, name }: { checkpointId: string; name: string },
 ): Promise<CheckpointInfo> {
   const { teamId } = parts.machines.get(id);
-  // Where it was taken it is known, whole in storage or not yet.
+  // The host that took a checkpoint lists it from the start, even before its upload has ended.
   const known = (): CheckpointInfo | undefined =>
     parts.checkpoints.list(teamId, id).find((one) => one.id === checkpointId);
   return parts.queue.timed("checkpoint", id, async () => {
@@ -45,7 +45,7 @@ export function takeAutomaticCheckpoint(
   });
 }
 
-/** `checkpointId`: default a new one. */
+/** `checkpointId`: default a new id. */
 async function take(
   { machines, agents, drivers, poolDir, checkpoints }: CheckpointParts,
   id: string,

@@ -1,4 +1,4 @@
-// A machine's first disk out of a checkpoint: for create and fork by checkpoint_id.
+// The first disk of a machine made from a checkpoint: create and fork with checkpoint_id.
 import { ClocheError } from "@cloche/protocol";
 import type { CheckpointCatalogue } from "../checkpoint/catalogue.ts";
 import { requireRuntime } from "./restore-checkpoint.ts";

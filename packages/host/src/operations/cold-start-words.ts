@@ -1,5 +1,5 @@
-// What a sandbox says of itself (error_message) that was started from its disk although it ran, or was suspended, before: what is
-// lost, why, and what was started again. The words stand in its record from the moment its memory is given up.
+// The error_message of a sandbox that was started from its disk and lost its memory: what is lost, why, and which services
+// were started again. The record has this message from the moment the memory is given up.
 import { isServiceName } from "@cloche/protocol";
 
 /** `reason`: public words, without a period. */
@@ -8,7 +8,7 @@ export const withoutMemory = (reason: string): string =>
 
 const NAMES_MOST = 10;
 
-/** The same, once it runs. `services`: as its agent told, whose words are not trusted; those that ran before, started now or not. */
+/** The same message once the sandbox runs. `services`: as its agent reports them, not trusted: started now, and failed to start. */
 export function withServices(words: string, services: { started: unknown; failed: unknown }): string {
   const [started, failed] = [namesIn(services.started), namesIn(services.failed)];
   const failures = failed.length === 0 ? "" : `; services that could not be started: ${list(failed)}`;

@@ -1,4 +1,4 @@
-// Create: a new machine, from a template or from a checkpoint's disk.
+// Create: makes a new machine from a template or from a checkpoint's disk.
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk, growDisk, growImage } from "../disk/disk.ts";
@@ -12,16 +12,16 @@ import { startMachine } from "./start-machine.ts";
 
 export interface CreateContext {
   spec: MachineSpecRecord;
-  /** It is one that was made ahead, with its disk. */
+  /** The machine was made ahead, with its disk. */
   claimed?: boolean;
-  /** What its agent was told ahead. */
+  /** The assignment that the agent of a machine made ahead has already received. */
   assignment?: string;
 }
 
-/** A disk that a VM may have written is never read by the host: the guest makes the file system larger when it takes it. */
+/** The host never reads a disk that a VM may have written: the guest grows that file system when it attaches the disk. */
 const grow = { gvisor: growDisk, qemu: growImage };
 
-/** A new machine, assigned and running. A machine of that id that runs is the answer; one that is stopped starts. */
+/** Answers a new machine, assigned and running. If the id exists: a running machine is answered, a stopped one is started. */
 export async function createMachine(parts: OperationParts, spec: MachineSpecRecord): Promise<MachineRecord> {
   const known = parts.machines.find(spec.id);
   if (known?.phase === "running") return known;
@@ -61,7 +61,7 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
         await seeds.withSeed(spec, async (image, sizeMb) => {
           await cloneDisk(native, image, files.diskImage);
           if (sizeMb < spec.diskMb) await grow[spec.runtime](files.diskImage, spec.diskMb);
-          // A disk is never made smaller than what it was seeded from.
+          // A disk is never smaller than the image it was cloned from.
           else if (sizeMb > spec.diskMb) await machines.change(spec.id, { diskMb: sizeMb });
         });
       },
@@ -73,7 +73,7 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
     ),
     {
       name: "assign",
-      // What the checkpoint says should run is started; a template has no services.
+      // The agent starts the services that ran at checkpoint time; a template has none.
       async do({ spec, assignment }) {
         if (assignment === agents.assignmentOf(machines.get(spec.id))) return;
         await agents.assign(spec.id, { renewIdentity: true, startServices: true });
@@ -81,13 +81,13 @@ export function createSteps(parts: OperationParts): SagaStep<CreateContext>[] {
     },
     {
       name: "commit",
-      // One that was made ahead is durable since it was claimed.
+      // A machine made ahead has been durable since it was claimed.
       do: ({ spec, claimed }) => commit(parts, spec.id, { durable: claimed !== true }),
     },
   ];
 }
 
-/** A machine made ahead, which becomes this one. It is waited for the disk while that machine wakes up. */
+/** Claims a machine made ahead, which becomes this one. The record is written to the disk while that machine wakes up. */
 async function claimReady(
   parts: Parts<"machines" | "drivers">,
   id: string,
@@ -99,7 +99,7 @@ async function claimReady(
     .ready?.claim(machines.files(record), record, (running) => noteRunning(parts, id, running, DURABLE));
 }
 
-/** The step, left out where `skip` says so. What it may have done is undone all the same. */
+/** The step, left out if `skip` says so. Its undo runs in either case. */
 const unless = <Context>(
   skip: (context: Context) => boolean,
   step: SagaStep<Context>,

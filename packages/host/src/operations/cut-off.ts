@@ -1,7 +1,7 @@
-// What must come to an end whatever a machine does: it may end by itself for a while, then the machine is cut off.
+// Bounds operations that must end even when a machine hangs: after a time to end by themselves, the machine is cut off.
 import type { Parts } from "./parts.ts";
 
-/** Does `body`, which waits for the machine or for its turn. After `patienceMs` what waits for the machine fails (`cutOff`). */
+/** Runs `body`, which waits for the machine or its turn. After `patienceMs` the machine is cut off, and waits for it fail. */
 export async function cutOffAfter<T>(
   parts: Parts<"machines" | "drivers" | "clock" | "log">,
   id: string,
@@ -26,8 +26,8 @@ export async function cutOffAfter<T>(
 }
 
 /**
- * Nobody waits for its agent any more, and its processes end: what is under way with it fails. For what must come to an end
- * whatever the machine does; its record stays as it is. Repeatable.
+ * Ends all waits for the machine's agent and kills its processes, so that operations under way with it fail. Leaves the
+ * record as it is. Repeatable.
  */
 export async function cutOff(
   { machines, drivers, log }: Parts<"machines" | "drivers" | "log">,

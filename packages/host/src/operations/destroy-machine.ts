@@ -1,8 +1,8 @@
-// Destroy: the machine's processes, its disk and its record go, in this order.
+// Destroy: removes a machine's processes, then its disk, then its record.
 import { rm } from "node:fs/promises";
 import type { Parts } from "./parts.ts";
 
-/** Repeatable; what is not there is destroyed already. A crash in its middle is finished at the next start. */
+/** Repeatable: an unknown machine is already destroyed. The next start finishes a destroy that a crash cut off. */
 export async function destroyMachine(
   { machines, drivers, journal }: Parts<"machines" | "drivers" | "journal">,
   id: string,
@@ -12,7 +12,7 @@ export async function destroyMachine(
   if (record.phase !== "destroying") await machines.move(id, "destroy", {}, { durable: true });
   await drivers.of(record).destroy(machines.files(record));
   await rm(machines.files(record).diskImage, { force: true });
-  // Nothing is left that an operation which could not be undone would still have to undo.
+  // An operation that could not be undone has nothing left to undo.
   await journal.remove(id);
   await machines.forget(id);
 }

@@ -2,13 +2,13 @@
 import type { Templates } from "../disk/template.ts";
 import type { MachineSpecRecord } from "../machines/machine-record.ts";
 
-/** `image`: to be cloned, while the call lasts. `sizeMb`: its size. */
+/** `image`: the image to clone; it stays until the call ends. `sizeMb`: its size. */
 export type UseSeed = (image: string, sizeMb: number) => Promise<void>;
 
 export interface CheckpointSeeds {
   /**
-   * Calls `use` with the image of a checkpoint of the team, which stays there until `use` has ended. Throws not_found,
-   * and failed_precondition where the checkpoint is not durable yet or another runtime wrote it.
+   * Calls `use` with the image of a checkpoint of the team and keeps the image until `use` has ended. Throws not_found,
+   * and failed_precondition if the checkpoint is not durable yet or was written by a runtime that may not seed this one.
    */
   withImage(checkpointId: string, spec: MachineSpecRecord, use: UseSeed): Promise<void>;
 }

@@ -1,5 +1,5 @@
-// Live fork: a clone of a machine, memory and disk of one instant. A suspended source is not woken: its image is
-// cloned, or, where it was suspended without its memory, its disk, from which the clone starts cold.
+// Live fork: clones a machine with the memory and disk of one instant. A suspended source is not woken: its image is
+// cloned. If it was suspended without memory, its disk is cloned and the clone starts cold.
 import { runSaga, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { cloneDisk } from "../disk/disk.ts";
@@ -15,15 +15,15 @@ import type { TakenSnapshot } from "./shared-snapshots.ts";
 export interface ForkContext {
   spec: MachineSpecRecord;
   sourceId: string;
-  /** Its forks have one snapshot (group-snapshots.ts). */
+  /** All forks of a group share one snapshot (group-snapshots.ts). */
   group?: string;
   /** Set once the snapshot is taken. */
   snapshot?: TakenSnapshot;
-  /** Of a clone that starts cold: those that ran before, once they were started. */
+  /** Only for a clone that started cold: which services that ran before were started, and which failed. */
   services?: { started: string[]; failed: string[] };
 }
 
-/** The new machine, assigned and running. With `spec.checkpointId`: from that checkpoint's disk, not from memory. `group`: may be empty. */
+/** Answers the new machine, assigned and running. `spec.checkpointId`: clone that checkpoint's disk, no memory. `group`: may be empty. */
 export async function forkMachine(
   parts: OperationParts,
   sourceId: string,
@@ -39,7 +39,7 @@ export async function forkMachine(
   const sourceOfGroup = group === "" ? undefined : await groups.sourceOf(group);
   const source = sourceOfGroup ?? machines.require(sourceId, "running", "suspended");
   await requireSpace(parts.poolDir);
-  // The memory image is of the source's machine: so is all that it was made with.
+  // A memory image fits only a machine of the source's shape, so the clone takes the source's runtime, template and sizes.
   const { runtime, template, cpus, memoryMb, diskMb } = source;
   const own: MachineSpecRecord = { ...spec, runtime, template, cpus, memoryMb, diskMb };
   const context: ForkContext = { spec: own, sourceId, ...(group !== "" && { group }) };

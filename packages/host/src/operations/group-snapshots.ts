@@ -1,6 +1,6 @@
-// Snapshots of groups of forks: however far apart the forks of a group come, each is a clone of the one instant at which the snapshot
-// for the first of them was taken. Owns <pool>/snapshots/group-<id>, complete once it has `taken.json`; a restart keeps it, for the
-// gateway goes on with the forks that are left.
+// Snapshots of groups of forks. Every fork of a group clones the same instant, however late it comes: the first fork takes the
+// snapshot. Owns <pool>/snapshots/group-<id>, complete once it has `taken.json`. A restart keeps it, because the gateway
+// continues with the remaining forks.
 //
 //   (none) ──first fork──▶ taking ──taken.json──▶ taken ──end, or an hour──▶ (none)
 import { readdir, rm, stat } from "node:fs/promises";
@@ -10,7 +10,7 @@ import { ClocheError } from "@cloche/protocol";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { groupPrefix, type SharedSnapshots, type TakenSnapshot } from "./shared-snapshots.ts";
 
-/** What its source was made with, as every clone is: the source may be gone by then. */
+/** The shape of the source, which every clone takes. Kept here because the source may be gone by then. */
 export type SourceShape = Pick<MachineRecord, "runtime" | "template" | "cpus" | "memoryMb" | "diskMb">;
 
 interface GroupSnapshot {
@@ -18,7 +18,7 @@ interface GroupSnapshot {
   source: SourceShape;
 }
 
-/** A gateway that goes on with a group does so within minutes. */
+/** A gateway that was restarted continues a group within minutes, well before this. */
 const KEPT_MS = 3_600_000;
 const FILE = "taken.json";
 
@@ -32,7 +32,7 @@ export class GroupSnapshots {
     this.#snapshots = snapshots;
   }
 
-  /** The group's, taken now where there is none yet. */
+  /** The group's snapshot, taken now if there is none yet. */
   async take(group: string, sourceId: string): Promise<TakenSnapshot> {
     const known = this.#taking.get(group);
     if (known !== undefined) return (await known).snapshot;
@@ -54,7 +54,7 @@ export class GroupSnapshots {
     await rm(this.#dirOf(group), { recursive: true, force: true });
   }
 
-  /** Removes those that nobody ended in time. */
+  /** Removes group snapshots that no gateway ended in time. */
   async sweep(): Promise<void> {
     const endMs = this.#clock.nowMs() - KEPT_MS;
     for (const name of await readdir(this.#snapshots.dir).catch(() => [])) {
@@ -79,7 +79,7 @@ export class GroupSnapshots {
 
   async #take(group: string, sourceId: string): Promise<GroupSnapshot> {
     await this.sweep();
-    // One that a crash cut off.
+    // Remove a snapshot that a crash cut off.
     await this.end(group);
     const dir = this.#dirOf(group);
     const { snapshot, source } = await this.#snapshots.takeAs(sourceId, `${groupPrefix}${group}`);

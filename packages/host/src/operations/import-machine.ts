@@ -1,8 +1,8 @@
-// Import: a suspended machine out of an image in storage, which another host put there. It is SUSPENDED then, as it was there; what
-// resumes it knows no difference. Its memory is left out where this host can never restore it: it starts from its disk then.
+// Import: takes over a suspended machine from an image that another host put into storage. The machine is SUSPENDED here as it was
+// there, and a resume makes no difference. If this host can never restore its memory, only the disk is fetched: it then starts cold.
 //
 //   record (starting) ──▶ files ──▶ commit (suspended)
-//        └ a step fails: nothing of it stays
+//        └ a step fails: everything is removed
 import { mkdir, rm } from "node:fs/promises";
 import { runSaga, type SagaStep, syncDirectory } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -23,10 +23,10 @@ export interface ImportContext {
   found?: { snapshot?: string; words: string };
 }
 
-/** Directory of the memory, of a machine that has no other. */
+/** Directory of the memory image. A machine just imported has no other image. */
 const SNAPSHOT = "snapshot-1";
 
-/** The machine, suspended; one of that id that is here is the answer, whatever it does. `key`: names the image in storage. */
+/** Answers the machine, suspended. A machine of this id that is already here is answered in any phase. `key`: of the stored image. */
 export async function importMachine(
   parts: OperationParts,
   spec: MachineSpecRecord,
@@ -76,7 +76,7 @@ export function importSteps(parts: OperationParts): SagaStep<ImportContext>[] {
         const { name, idleSuspendSeconds, egress = record.egress } = spec;
         const { snapshot, words } = found ?? { words: "" };
         const own = { name, idleSuspendSeconds, ...(egress !== undefined && { egress }) };
-        // Later than all that was told of it where it was.
+        // Watchers must take this for newer than everything the former host told.
         const epoch = Math.max(record.epoch, machines.get(spec.id).epoch);
         const { id: _, errorMessage: __, ...travelled } = record;
         const fields = { ...travelled, ...own, epoch, errorMessage: words, stored };
@@ -87,7 +87,7 @@ export function importSteps(parts: OperationParts): SagaStep<ImportContext>[] {
   ];
 }
 
-/** Repeatable: what a try before has left goes first. */
+/** Repeatable: first removes the files of an earlier try. */
 async function fetchFiles(
   parts: OperationParts,
   id: string,

@@ -1,14 +1,14 @@
-// Where the host's sagas are written down: in one file, on a tmpfs. A crash of the service leaves them for the next start; a
-// reboot takes them, and then the machine records alone say what is to be done (recovery.ts). Written in place, since a write
-// to a tmpfs takes less than handing it to another thread.
+// The journal of the host's sagas: one file on a tmpfs. A crash of the service leaves it for the next start. A reboot
+// removes it; then the machine records alone decide what to do (recovery.ts). Writes are synchronous, because a write to
+// a tmpfs takes less time than handing it to another thread.
 import { dirname } from "node:path";
 import { KeyedLog, removeEmptyFolder, type SagaJournal, type SagaRecord } from "@cloche/base";
 
 export interface HostJournal extends SagaJournal<unknown> {
   open(): Promise<void>;
-  /** Nothing of it is left on the machine, unless something is pending. */
+  /** Removes the journal from this computer unless a saga is pending. */
   close(): Promise<void>;
-  /** What a crash cut off. */
+  /** The sagas that a crash cut off. */
   pending(): Promise<SagaRecord<unknown>[]>;
 }
 

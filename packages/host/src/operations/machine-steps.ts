@@ -1,4 +1,4 @@
-// Steps that several sagas have: a machine's processes come to be, out of its disk or a memory image, and the record says that it runs.
+// Steps shared by several sagas: start a machine's processes from its disk or a memory image, and record that it runs.
 import type { SagaStep } from "@cloche/base";
 import type { RunningMachine, SnapshotFiles } from "../drivers/driver.ts";
 import type { Parts } from "./parts.ts";
@@ -61,7 +61,7 @@ export async function commit(
   await machines.move(id, "started", { errorMessage: "" }, options);
 }
 
-/** From here on a start finds a machine with a disk, which it starts whatever became of it (recovery.ts). */
+/** From here on the record has a control secret: after a crash, recovery.ts starts the machine from its disk instead of forgetting it. */
 export async function noteRunning(
   { machines }: Parts<"machines">,
   id: string,
@@ -78,7 +78,7 @@ export async function noteRunning(
   await machines.change(id, fields, options);
 }
 
-/** Repeatable; of a machine that is not there nothing is stopped. */
+/** Repeatable. Does nothing for an unknown machine. */
 export async function stopMachine(
   { machines, drivers }: Parts<"machines" | "drivers">,
   id: string,

@@ -1,4 +1,4 @@
-// What the operations of a machine work with.
+// The parts that machine operations use.
 import type { DiskSeeds } from "./disk-seeds.ts";
 import type { GroupSnapshots } from "./group-snapshots.ts";
 import type { StoredImages } from "../images/stored-images.ts";
@@ -9,6 +9,6 @@ export interface OperationParts extends MachineParts {
   seeds: DiskSeeds;
   snapshots: SharedSnapshots;
   groups: GroupSnapshots;
-  /** Of a host in a cluster. */
+  /** Only on a host in a cluster. */
   images?: StoredImages | undefined;
 }

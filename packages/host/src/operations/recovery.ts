@@ -1,6 +1,6 @@
-// What a start finds and does: unfinished sagas are finished or undone, running machines adopted, the rest is put where
-// its record says, and what belongs to no record is removed. Each machine is seen to in its own turn: one that hangs keeps neither
-// another nor the start waiting, and whoever asks for it meanwhile waits for its turn.
+// Recovery at start: finishes or undoes unfinished sagas, adopts running machines, brings every other machine into the state of
+// its record, and removes files and processes of no record. Each machine is recovered in its own turn: a machine that hangs delays
+// neither the others nor the start, and a call for it waits for its turn.
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { runSaga, type SagaRecord, type SagaStep, SagaUndoError, Turns } from "@cloche/base";
@@ -33,18 +33,18 @@ const sagas: Record<string, Steps> = {
   import: importSteps as Steps,
 };
 
-/** Recovered side by side, of those that still have their time. */
+/** Machines recovered at once. A machine that takes longer than PLACE_MS is no longer counted. */
 const AT_ONCE = 8;
 const PLACE_MS = 2_000;
-/** A start waits this long for its machines: what runs is true from the first answer on, unless it hangs. */
+/** A start waits this long for its machines, so that the first answers are true for all machines that do not hang. */
 const PATIENCE_MS = 15_000;
 
 export interface Recovery {
-  /** All that goes on after `recover` has answered; never rejects. */
+  /** Settles when every machine is recovered, which may be after `recover` has answered. Never rejects. */
   finished: Promise<void>;
 }
 
-/** Every record that there is, and nothing that belongs to none. Touches no machine. */
+/** Loads every record, and removes files and processes that belong to none. Touches no machine that has a record. */
 export async function loadMachines(parts: Parts<"machines" | "drivers" | "log" | "poolDir">): Promise<void> {
   const { machines, drivers, log, poolDir } = parts;
   const { records, strays } = await machines.store.load();
@@ -56,19 +56,19 @@ export async function loadMachines(parts: Parts<"machines" | "drivers" | "log" |
   }
 }
 
-/** `coldStart`: called for each machine that is to be started cold, which may take longer than adoption. */
+/** `coldStart`: called for each machine to start cold, which may take longer than adoption. */
 export async function recover(parts: OperationParts, coldStart: (id: string) => void): Promise<Recovery> {
   const { machines, queue, journal, clock, log } = parts;
   const records = machines.all();
   const pending = new Map((await journal.pending()).map((saga) => [saga.id, saga]));
   await parts.snapshots.sweep([...pending.values()].flatMap((saga) => snapshotOf(saga) ?? []));
   await parts.groups.sweep();
-  // Forks that were cut off may want a snapshot of their source, which is seen to before them.
+  // A cut-off fork may need a snapshot of its source, so sources are recovered first.
   const isFork = (id: string): boolean => pending.get(id)?.kind === "fork";
   const all = [...new Set([...pending.keys(), ...records.map(({ id }) => id)])];
   const ids = [...all.filter((id) => !isFork(id)), ...all.filter(isFork)];
   const places = new Turns(AT_ONCE);
-  // In their turns from the start on: nobody else's call of a machine comes before.
+  // Queued before the start answers, so that no other call for a machine comes first.
   const turns = ids.map((id) =>
     queue.run(id, () =>
       places.patiently(clock, PLACE_MS, () => recoverOne(parts, id, pending.get(id), coldStart)),
@@ -83,7 +83,7 @@ export async function recover(parts: OperationParts, coldStart: (id: string) => 
   return { finished };
 }
 
-/** Never throws: a machine that cannot be recovered is one that failed. */
+/** Never throws: a machine that cannot be recovered becomes failed. */
 async function recoverOne(
   parts: OperationParts,
   id: string,
@@ -139,7 +139,7 @@ async function finish(parts: OperationParts, saga: SagaRecord<unknown>): Promise
   }
 }
 
-/** The machine, where it lives and goes on. One that stays still for good is of no use: it starts from its disk. */
+/** Adopts a living machine and thaws it. Undefined if it is gone or cannot be thawed: then it is started from its disk. */
 async function adoptMoving(
   { machines, drivers, log }: Parts<"machines" | "drivers" | "log">,
   record: MachineRecord,
@@ -157,7 +157,7 @@ async function adoptMoving(
   }
 }
 
-/** Puts one machine where its record says. Answers whether it is to be started cold. */
+/** Brings one machine into the state of its record. Answers whether to start it cold. */
 async function settle(parts: OperationParts, record: MachineRecord): Promise<boolean> {
   const { machines, drivers } = parts;
   const driver = drivers.of(record);
@@ -170,7 +170,7 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
         await driver.stopMachine(files);
         const errorMessage = withoutMemory("its machine had ended when the service started");
         await machines.move(record.id, "ended", { errorMessage });
-        // A restore that was under way is undone: its sandbox starts from the disk that counts.
+        // Undo a restore that was under way: the sandbox starts from the disk that its record names.
         await machines.dropField(record.id, "restore");
         return true;
       }
@@ -178,13 +178,13 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
         agentHost: running.agentHost,
         agentPort: running.agentPort,
       });
-      // A change may have been written down and cut off before it was in force.
+      // A crash may have come after a new policy was recorded and before it was in force.
       await applyEgress(parts, machines.get(record.id));
       await finishRestore(parts, record.id);
       return false;
     }
     case "starting":
-      // Its saga is gone with a reboot: a machine that never ran holds nothing, one that did has its disk.
+      // A reboot took its saga. A machine that never ran has nothing to keep; a machine that ran has its disk.
       await driver.stopMachine(files);
       if (record.controlSecret === "") await machines.forget(record.id);
       else await machines.move(record.id, "ended");
@@ -208,7 +208,7 @@ async function settle(parts: OperationParts, record: MachineRecord): Promise<boo
   }
 }
 
-/** Images of an operation that was cut off: those that the record does not name. */
+/** Removes images left by an operation that was cut off: all that the record does not name. */
 async function tidy(parts: Parts<"machines">, id: string): Promise<void> {
   const { machines } = parts;
   const { phase, snapshot } = machines.get(id);

@@ -1,5 +1,5 @@
-// A machine that ended by itself (its agent died, memory ran out, the guest halted) starts cold from its disk with the services
-// that ran. One that keeps ending is left failed: whatever ends it would do so for ever.
+// Restart of a machine that ended by itself (its agent died, memory ran out, the guest halted): it starts cold from its disk with
+// the services that ran. A machine that keeps ending is left failed, because the cause would end it for ever.
 import { ClocheError } from "@cloche/protocol";
 import { stopMachine } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
@@ -8,7 +8,7 @@ import { startMachine } from "./start-machine.ts";
 export const restartsMax = 3;
 const windowMs = 10 * 60_000;
 
-/** Restarts of each machine within the last ten minutes. Lost with the service, which errs on the side of trying. */
+/** Counts the restarts of each machine within the last ten minutes. Not kept over a restart of the service: then all may try again. */
 export class RestartBudget {
   readonly #nowMs: () => number;
   readonly #spentAtMs = new Map<string, number[]>();
@@ -29,7 +29,7 @@ export class RestartBudget {
   }
 }
 
-/** Inside the machine's queue. `reason` says how it ended. */
+/** Call in the machine's turn. `reason`: public, says how it ended. */
 export async function restartAfterCrash(
   parts: OperationParts,
   budget: RestartBudget,

@@ -1,7 +1,7 @@
-// Restore: a machine's disk is rewound in place to a checkpoint.
+// Restore: rewinds a machine's disk in place to a checkpoint.
 //
-// A restore notes itself on the machine's record before it touches anything and takes the note off when it is committed or
-// undone; recovery.ts carries one that a crash cut off through to its end.
+// A restore is noted on the machine's record before anything is touched; the note is removed when the restore is committed or
+// undone. After a crash, recovery.ts completes a restore that is still noted.
 import { rm } from "node:fs/promises";
 import { CleanupStack } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -62,7 +62,7 @@ export async function restoreCheckpoint(
         return { durationMs: performance.now() - began, started, stopped, failed };
       } catch (error) {
         log.warn({ err: error, sandbox_id: id }, "restore failed: going back to the old disk");
-        // A disk that cannot be attached is refused before anything of the sandbox is stopped for it.
+        // A new disk that cannot be attached is refused before any process of the sandbox is stopped.
         if (letGo) await turnBack(parts, id);
         else await forget(parts, id);
         throw error;
@@ -75,7 +75,7 @@ export async function restoreCheckpoint(
   }
 }
 
-/** At start: a restore that a crash cut off is carried through, else undone. The machine is adopted already. */
+/** At start: completes a restore that a crash cut off, or undoes it. Adopt the machine first. */
 export async function finishRestore(parts: RestoreParts, id: string): Promise<void> {
   const { machines, log } = parts;
   if (machines.find(id)?.restore === undefined) return;
@@ -90,7 +90,7 @@ export async function finishRestore(parts: RestoreParts, id: string): Promise<vo
   }
 }
 
-/** From the note on: every step can be repeated, whatever a crash left done. `onLetGo`: the agent is about to stop what runs. */
+/** Does a noted restore. Every step can be repeated after a crash. `onLetGo`: called before the agent stops the processes. */
 async function carryOut(
   parts: RestoreParts,
   id: string,
@@ -118,7 +118,7 @@ async function carryOut(
   return { started: answer.startedServices, failed: answer.failedServices };
 }
 
-/** The sandbox as it was before the restore: its old disk, and the services that ran. */
+/** Brings the sandbox back to its old disk and the services that ran before the restore. */
 async function turnBack(parts: RestoreParts, id: string): Promise<void> {
   const { machines, agents, drivers } = parts;
   const record = machines.get(id);
@@ -134,7 +134,7 @@ async function turnBack(parts: RestoreParts, id: string): Promise<void> {
   await forget(parts, id);
 }
 
-/** The restore is off, and the disk that was made for it goes. */
+/** Drops the note of the restore and removes the disk made for it. */
 async function forget(parts: Parts<"machines">, id: string): Promise<void> {
   const { machines } = parts;
   const record = machines.get(id);
@@ -143,7 +143,7 @@ async function forget(parts: Parts<"machines">, id: string): Promise<void> {
   await rm(diskImage, { force: true });
 }
 
-/** The checkpoint, where it is the sandbox's own; any other id behaves as unknown (spec/contract.md, Data plane: checkpoints). */
+/** The sandbox's own checkpoint; throws not_found for any other id (spec/contract.md, Data plane: checkpoints). */
 export async function ownCheckpoint(
   { machines, checkpoints }: Pick<CheckpointParts, "machines" | "checkpoints">,
   id: string,
@@ -154,7 +154,7 @@ export async function ownCheckpoint(
   throw new ClocheError("not_found", `checkpoint_id ${JSON.stringify(checkpointId)} does not exist`);
 }
 
-/** What a VM has written may be a hostile file system, and the host mounts a gVisor sandbox's disk itself. */
+/** A VM may have written a hostile file system. The host itself mounts a gVisor sandbox's disk, so it refuses a VM's. */
 export function requireRuntime(info: CheckpointInfo, runtime: string): void {
   if (runtime !== "gvisor" || info.runtime === "gvisor") return;
   throw new ClocheError(

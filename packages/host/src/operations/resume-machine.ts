@@ -1,5 +1,5 @@
-// Resume: a suspended machine goes on out of its memory image; where it has none, or that can never be restored here, it starts from
-// its disk.
+// Resume: a suspended machine continues from its memory image. If it has none, or the image can never be restored here, it starts
+// from its disk.
 import { rm } from "node:fs/promises";
 import { runSaga, type SagaRecord, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -20,7 +20,7 @@ export interface ResumeContext {
   disk: string;
 }
 
-/** The machine goes on where it was suspended, at a new address. */
+/** The machine continues where it was suspended, at a new address. */
 export async function resumeMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
   const { machines, drivers } = parts;
   if (machines.find(id)?.phase === "failed") await undoFailed(parts, id);
@@ -31,13 +31,13 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
   const context: ResumeContext = { id, disk: `disk-${known.disks + 1}.ext4` };
   const saga = { id, kind: "resume", begun: [], direction: "forward" as const, context };
   try {
-    // Before anything is begun that would have to be undone.
+    // Checked before the saga begins, so that nothing has to be undone.
     await drivers.of(known).requireRestorable(imageOf(parts, id));
     await runToAnEnd(parts, saga, resumeSteps(parts));
   } catch (error) {
     if (error instanceof ImageMismatchError) return startFromImage(parts, id, error);
     const errorMessage = `resume failed: ${ClocheError.from(error).message}`;
-    // Nobody knows what of it runs: its image stays, and the next start puts it back to rest.
+    // Some of its processes may still run. Its image stays, and the next start ends them.
     if (error instanceof NotUndoneError) await machines.move(id, "gave_up", { errorMessage });
     else await machines.change(id, { errorMessage });
     throw error;
@@ -46,17 +46,17 @@ export async function resumeMachine(parts: OperationParts, id: string): Promise<
   return machines.get(id);
 }
 
-/** Of a resume that failed and could not be undone: once more, now that it is asked for. One that failed otherwise stays so. */
+/** Tries again to undo a resume that failed and could not be undone. A machine that failed otherwise stays failed. */
 async function undoFailed(parts: OperationParts, id: string): Promise<void> {
   const left = (await parts.journal.pending()).find((saga) => saga.id === id && saga.kind === "resume");
   if (left === undefined) return;
-  // Undone it throws, too: the error that it was undone for.
+  // A saga that was undone throws as well: the error that caused the undo.
   await runSaga(left as SagaRecord<ResumeContext>, resumeSteps(parts), parts.journal).catch((err: unknown) =>
     parts.log.warn({ err, sandbox_id: id }, "what is left of a resume was undone"),
   );
 }
 
-/** It was suspended without its memory, or came here without it, which its record says: its disk is in place. */
+/** Starts a machine without a memory image: suspended, or imported, without its memory. Its disk is in place. */
 async function startFromDisk(parts: OperationParts, id: string): Promise<MachineRecord> {
   const { machines } = parts;
   await giveBack(parts, id);
@@ -65,7 +65,7 @@ async function startFromDisk(parts: OperationParts, id: string): Promise<Machine
   return startMachine(parts, id);
 }
 
-/** Its memory can never be restored here: better its disk and services than a sandbox that nothing can wake. */
+/** Starts a machine whose memory can never be restored here from its image's disk: otherwise nothing could wake the sandbox. */
 async function startFromImage(
   parts: OperationParts,
   id: string,
@@ -107,7 +107,7 @@ export function resumeSteps(parts: OperationParts): SagaStep<ResumeContext>[] {
         await rm(machines.files(machines.get(id)).diskImage, { force: true });
       },
     },
-    // A resume that was undone after its Assign must not leave the record with a secret that the image does not know.
+    // A resume undone after Assign may have left a secret in the record that the image does not know: take that of the snapshot.
     restoreStep(parts, ({ id }) => ({
       id,
       from: imageOf(parts, id),

@@ -1,10 +1,10 @@
-// Runs a suspend or resume so that its machine never stays between two phases: an undo that fails is tried again, in the machine's turn,
-// with waits that double. Past the last try whoever called decides what the machine is.
+// Runs a suspend or resume so that its machine never stays between two phases. A failed undo is tried again in the machine's turn,
+// with waits that double. After the last try the caller decides the machine's phase.
 //
 //   forward ──▶ done
 //      └ a step fails ──▶ undo ──▶ undone: the step's error
 //                          ├ fails ─▶ wait, again
-//                          └ fails for a minute, or the machine is to be destroyed ──▶ NotUndoneError
+//                          └ fails for a minute, or the machine is cut off ──▶ NotUndoneError
 import { runSaga, type SagaRecord, type SagaStep } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { Parts } from "./parts.ts";
@@ -12,10 +12,10 @@ import type { Parts } from "./parts.ts";
 const FIRST_WAIT_MS = 250;
 const LAST_WAIT_MS = 32_000;
 
-/** The journal still has it: the next start tries once more. */
+/** The journal keeps the saga: the next start tries to undo it once more. */
 export class NotUndoneError extends ClocheError {}
 
-/** `saga`: of the machine whose id it has. */
+/** `saga.id`: the machine's. Throws the error of the failed step once undone, else NotUndoneError. */
 export async function runToAnEnd<Context>(
   parts: Parts<"machines" | "journal" | "clock" | "log">,
   saga: SagaRecord<Context>,
@@ -24,10 +24,10 @@ export async function runToAnEnd<Context>(
   try {
     await runSaga(saga, steps, parts.journal);
   } catch (error) {
-    // What is undone is no longer among the steps begun.
+    // An undone step is no longer in `begun`.
     if (saga.begun.length === 0) throw error;
     await undoAgain(parts, saga, steps);
-    // A retry knows no more than the words: of what did not go forward, not of the undo.
+    // A repeated undo throws only the text of the failure: throw the step's own error instead.
     throw firstErrorOf(error);
   }
 }
@@ -52,7 +52,7 @@ async function undoAgain<Context>(
   throw new NotUndoneError("internal", `${saga.kind} failed and could not be undone`, { cause: last });
 }
 
-/** SagaUndoError has the undo's error, then that of the step. */
+/** The cause of a SagaUndoError holds the undo's error, then the step's. */
 function firstErrorOf(error: unknown): unknown {
   const cause = (error as { cause?: unknown }).cause;
   return cause instanceof AggregateError ? (cause.errors.at(-1) ?? error) : error;

@@ -1,5 +1,6 @@
-// Snapshots for forks. A suspended source has one already, which is shared by name and not copied. Forks of one source that are asked for together share one snapshot: it is paid for once, and the source
-// pauses once. Owns <pool>/snapshots; after a crash, those of forks that go on are in use and the others are removed (`sweep`).
+// Snapshots for forks. Concurrent forks of one source share one snapshot, so that the source pauses once. A suspended source already
+// has a snapshot, whose files are linked and not copied. Owns <pool>/snapshots. After a crash, snapshots of unfinished forks stay
+// in use and the others are removed (`sweep`).
 import { link, mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
@@ -10,15 +11,15 @@ import { snapshotHooks } from "./snapshot-hooks.ts";
 import { imageOf } from "./memory-images.ts";
 import type { Parts } from "./parts.ts";
 
-/** A snapshot and what a clone of it inherits. Must be told apart from the source's later state. */
+/** A snapshot and the fields that a clone inherits, as they were at that instant: the source's record may change afterwards. */
 export interface TakenSnapshot {
   name: string;
-  /** What the agent in the image accepts. */
+  /** The secret that the agent in the image accepts. */
   controlSecret: string;
   nextControlSecret?: string;
   channel?: 1;
   blockDevice?: string;
-  /** The disk alone, of a source that was suspended without its memory: a clone starts cold. */
+  /** The source was suspended without memory: the snapshot is its disk alone, and a clone starts cold. */
   isDiskOnly?: true;
 }
 
@@ -31,13 +32,13 @@ interface Share {
   users: number;
 }
 
-/** Of the names of those that a group has (group-snapshots.ts): nobody's to count or to sweep here. */
+/** Prefix of the names of group snapshots. group-snapshots.ts owns these; they are neither counted nor swept here. */
 export const groupPrefix = "group-";
 
 /** Snapshots under way or in use, by source. */
 export class SharedSnapshots {
   readonly #parts: SnapshotParts;
-  /** Those that have not paused their source yet: a fork may still join. */
+  /** Snapshots that have not paused their source yet: a fork may still join. */
   readonly #open = new Map<string, Share>();
   readonly #inUse = new Map<string, Share>();
 
@@ -70,7 +71,7 @@ export class SharedSnapshots {
     return share.taking;
   }
 
-  /** One that is shared with nobody who does not know its name, in the source's turn; and the source as it was then. */
+  /** Takes a snapshot under a name that the caller gives, shared with no other fork. Answers the source's record at that time too. */
   async takeAs(sourceId: string, name: string): Promise<{ snapshot: TakenSnapshot; source: MachineRecord }> {
     return await this.#parts.queue.run(sourceId, async () => {
       const source = this.#parts.machines.get(sourceId);
@@ -78,7 +79,7 @@ export class SharedSnapshots {
     });
   }
 
-  /** The last one removes it. Repeatable after a crash, when nobody counts. */
+  /** The last user removes the snapshot. Repeatable after a crash, when there is no count. */
   async release(snapshot: TakenSnapshot): Promise<void> {
     if (snapshot.name.startsWith(groupPrefix)) return;
     const share = this.#inUse.get(snapshot.name);
@@ -90,7 +91,7 @@ export class SharedSnapshots {
     await rm(this.filesOf(snapshot).dir, { recursive: true, force: true });
   }
 
-  /** At start, before any fork goes on: those of `kept`, one for each fork that was cut off, are in use; the rest is removed. */
+  /** At start, before any fork continues: marks `kept` (one entry for each cut-off fork) as in use and removes the rest. */
   async sweep(kept: readonly TakenSnapshot[]): Promise<void> {
     for (const snapshot of kept.filter(({ name }) => !name.startsWith(groupPrefix))) {
       const share = this.#inUse.get(snapshot.name) ?? { taking: Promise.resolve(snapshot), users: 0 };
@@ -103,7 +104,7 @@ export class SharedSnapshots {
     }
   }
 
-  /** `pausing`: who asks after this instant must see what happened after it. */
+  /** `pausing`: called when no fork may join any more: a later fork must see what happened after this instant. */
   async #snapshot(
     sourceId: string,
     name: string,
@@ -135,7 +136,7 @@ export class SharedSnapshots {
     }
   }
 
-  /** What its own resume would start from. The files of an image never change: they get a second name each. */
+  /** The image that the source's own resume would use. Its files never change, so hard links are enough. */
   async #ofSuspended(record: MachineRecord, into: SnapshotFiles, name: string): Promise<TakenSnapshot> {
     const { machines, drivers, native } = this.#parts;
     if (record.snapshot === undefined) {

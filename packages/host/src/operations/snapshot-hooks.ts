@@ -1,4 +1,4 @@
-// What the agent does in the middle of a snapshot: it writes everything out, and tells which files stand in the way.
+// The agent's part of a snapshot: it writes everything to the disk and names the files that prevent a snapshot.
 import { ClocheError, limits } from "@cloche/protocol";
 import type { PrepareSnapshotResponseJson } from "@cloche/protocol/guest";
 import type { SnapshotHooks } from "../drivers/driver.ts";
@@ -8,12 +8,12 @@ import type { Parts } from "./parts.ts";
 const PATHS_NAMED = 5;
 const MIB = 1024 * 1024;
 
-/** What a driver asks of the agent in the middle of a snapshot or swap. */
+/** The calls that a driver makes to the agent during a snapshot or a swap of disks. */
 export function snapshotHooks({ agents }: Parts<"agents">, record: MachineRecord): SnapshotHooks {
   const agent = agents.of(record);
   return {
     async flush() {
-      // The agent takes them one after the other; the way there they go together.
+      // Sent together to save a round trip; the agent handles them one after the other.
       const [prepared] = await Promise.all([agent.prepareSnapshot(), agent.prepareCheckpoint()]);
       if (record.runtime === "gvisor") refuseDeletedFiles(prepared);
     },
@@ -24,8 +24,8 @@ export function snapshotHooks({ agents }: Parts<"agents">, record: MachineRecord
 }
 
 /**
- * gVisor writes deleted files that a process holds open into the memory image, by way of its own memory, which they must not
- * fill; and it cannot write any but regular files and directories.
+ * gVisor saves deleted files that a process holds open in the memory image. They pass through gVisor's own memory, so their size
+ * is limited. It can save only regular files and directories.
  */
 function refuseDeletedFiles({
   blockingPaths,

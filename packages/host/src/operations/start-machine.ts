@@ -1,4 +1,4 @@
-// Cold start: a stopped machine boots from its disk, with the services that ran.
+// Cold start: boots a stopped machine from its disk and starts the services that ran.
 import { runSaga, type SagaStep } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import { withServices } from "./cold-start-words.ts";
@@ -7,13 +7,13 @@ import type { OperationParts } from "./operation-parts.ts";
 
 export interface StartContext {
   id: string;
-  /** What its record says of its end; empty: nothing is wrong. Absent in what an earlier release began. */
+  /** The record's message about its end; empty: nothing is wrong. Absent in a saga that an earlier release began. */
   words?: string;
-  /** Those that ran before, once they were started. */
+  /** Which of the services that ran before were started, and which failed. */
   services?: { started: string[]; failed: string[] };
 }
 
-/** A stopped machine, cold from its disk, with the services that ran. Why it was stopped, where its record says so, it says still. */
+/** Starts a stopped machine cold, with the services that ran. The record keeps its message of why the machine had stopped. */
 export async function startMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
   const known = parts.machines.require(id, "stopped", "running");
   if (known.phase === "running") return known;

@@ -1,4 +1,4 @@
-// The service stops for good: every machine gives its memory and CPU back, and none loses more than it must.
+// Stop of the service for good: frees the memory and CPU of every machine. Each is suspended, or shut down if it cannot be.
 import { eachPatiently } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { withoutMemory } from "./cold-start-words.ts";
@@ -7,11 +7,11 @@ import type { Parts } from "./parts.ts";
 import { cutOffAfter } from "./cut-off.ts";
 import { suspendMachine } from "./suspend-machine.ts";
 
-/** Suspended side by side: each writes its memory to the disk. */
+/** Machines suspended at once: each writes its memory to the disk. */
 const AT_ONCE = 8;
-/** Flushing a slow disk and writing a large memory take minutes; what takes longer hangs. */
+/** Flushing a slow disk and writing a large memory take minutes. A machine that takes longer hangs. */
 const SUSPEND_MS = 180_000;
-/** After so long with one machine the next one's turn comes too: those that hang must not keep the others waiting. */
+/** After this long with one machine the next one begins as well, so that machines that hang do not delay the others. */
 const PATIENCE_MS = 10_000;
 
 export async function suspendAll(parts: OperationParts): Promise<void> {
@@ -30,7 +30,7 @@ async function suspendOrEnd(parts: OperationParts, id: string): Promise<void> {
   const { machines, agents, log } = parts;
   if (machines.find(id)?.phase !== "running") return;
   try {
-    // One that hangs is not given the minutes that saving may take.
+    // Do not wait SUSPEND_MS for a machine whose agent does not answer.
     const agent = agents.of(machines.get(id));
     const silence = await agent.getActivity().then(() => undefined, ClocheError.from);
     if (silence) await end(parts, id, silence, silence);
@@ -56,8 +56,8 @@ async function suspendOrShutDown(parts: OperationParts, id: string): Promise<voi
 }
 
 /**
- * Services ended the gentle way and the disk was flushed, unless `refusal` says why not: then the machine ends as in a power cut. It
- * starts cold from its disk, with its services.
+ * Ends the machine. Its services ended gracefully and its disk was flushed, unless `refusal` says why not: then it ends as in a power
+ * cut. It later starts cold from its disk, with its services.
  */
 async function end(
   { machines, drivers, log }: Parts<"machines" | "drivers" | "log">,

@@ -1,4 +1,4 @@
-// Suspend: memory and disk of a machine at one instant, kept in its directory while no process of it lives.
+// Suspend: saves memory and disk of a machine at one instant in its directory, then ends its processes.
 import { mkdir, rm } from "node:fs/promises";
 import { type SagaStep, syncDirectory } from "@cloche/base";
 import type { SnapshotFiles } from "../drivers/driver.ts";
@@ -19,7 +19,7 @@ export interface SuspendContext {
 
 const GIVE_BACK_TRIES = 3;
 
-/** Answers when memory and disk are durable and the machine's processes are gone. */
+/** Resolves when memory and disk are durable and the machine's processes are gone. */
 export async function suspendMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
   const { machines } = parts;
   const known = machines.require(id, "running", "suspended");
@@ -59,7 +59,7 @@ export function suspendSteps(parts: OperationParts): SagaStep<SuspendContext>[] 
       async do(context) {
         const record = machines.get(context.id);
         const driver = drivers.of(record);
-        // Repeated after a crash: the half-written image goes, the machine goes on first.
+        // Repeated after a crash: first let the machine go on and remove the half-written image.
         await driver.unblock(machines.files(record));
         await rm(files(context).dir, { recursive: true, force: true });
         await mkdir(files(context).dir, { mode: 0o700 });
@@ -79,7 +79,7 @@ export function suspendSteps(parts: OperationParts): SagaStep<SuspendContext>[] 
     },
     {
       name: "commit",
-      // From here on the image counts; what still runs is stopped, now or at the next start.
+      // From here on the image is the machine. Processes that still run are stopped now or at the next start.
       async do({ id, snapshot }) {
         const snapshotSecret = machines.get(id).controlSecret;
         const fields = { snapshot, snapshotSecret, agentHost: "" };
@@ -89,7 +89,7 @@ export function suspendSteps(parts: OperationParts): SagaStep<SuspendContext>[] 
   ];
 }
 
-/** It cannot be made to go on: it ends, and starts from its disk when it is asked for. */
+/** Ends a machine that cannot be made to go on. The next request starts it from its disk. */
 export async function stopForGood(
   { machines, drivers, journal, log }: Parts<"machines" | "drivers" | "journal" | "log">,
   id: string,
@@ -106,7 +106,7 @@ export async function stopForGood(
   }
 }
 
-/** Ends what a suspended machine still has: processes, and the disk that an image replaced. Repeatable. */
+/** Frees what a suspended machine still holds: processes, and the disk that its image replaces. Repeatable. */
 export async function giveBack(
   { machines, drivers }: Parts<"machines" | "drivers">,
   id: string,
@@ -118,7 +118,7 @@ export async function giveBack(
       await drivers.of(record).stopMachine(files);
       break;
     } catch (error) {
-      // The image counts already: there is no way back, only another try; the next suspend or start tries again.
+      // The image is committed, so there is no undo: try again, here, at the next suspend or at the next start.
       if (attempt === GIVE_BACK_TRIES) throw error;
     }
   }

@@ -1,8 +1,8 @@
-// Suspend without memory: services and processes end the gentle way, the disk stays as they left it, and the resume starts cold
-// from it. There is no image: a suspended machine without one has its disk in place.
+// Suspend without memory: services and processes end gracefully, the disk stays as they left it, and a resume starts cold from
+// that disk. There is no memory image: a suspended machine without an image has its disk in place.
 //
 //   phase ──▶ flush ──▶ end ──▶ commit
-//     │ back: runs on      │ back: it is ended, and starts from its disk when it is asked for
+//     │ back: runs on      │ back: it is ended; the next request starts it from its disk
 import { open } from "node:fs/promises";
 import type { SagaStep } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
@@ -17,7 +17,7 @@ export interface SuspendToDiskContext {
   id: string;
 }
 
-/** Answers when the disk has everything and the machine's processes are gone. One that is suspended stays as it is. */
+/** Resolves when the disk has everything and the machine's processes are gone. A suspended machine stays as it is. */
 export async function suspendToDisk(parts: OperationParts, id: string): Promise<MachineRecord> {
   const { machines } = parts;
   const known = machines.require(id, "running", "suspended");
@@ -51,13 +51,13 @@ export function suspendToDiskSteps(parts: OperationParts): SagaStep<SuspendToDis
         await machines.move(id, "suspend", { errorMessage: "" });
       },
       async undo({ id }) {
-        // Ended by the undo of a later step.
+        // The undo of a later step has already ended the machine.
         if (machines.get(id).phase !== "stopped") await machines.move(id, "suspend_failed");
       },
     },
     {
       name: "flush",
-      // An agent that does not answer keeps its machine running. What was answered before is on the disk from here on.
+      // If the agent does not answer, the machine keeps running. From here on every answered write is on the disk.
       async do({ id }) {
         await agents.of(machines.get(id)).prepareCheckpoint();
       },
@@ -65,7 +65,7 @@ export function suspendToDiskSteps(parts: OperationParts): SagaStep<SuspendToDis
     {
       name: "end",
       async do({ id }) {
-        // One that will not end by itself is ended: as in a power cut, after all was flushed. Repeated, its agent may be gone.
+        // A machine that does not shut down is ended, as in a power cut after a flush. In a repeat its agent may already be gone.
         await agents
           .of(machines.get(id))
           .shutdown()
