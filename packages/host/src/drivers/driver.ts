@@ -26,7 +26,7 @@ export interface MachineResources {
   cpus: number;
   memoryMb: number;
   diskMb: number;
-  /** In force before anything of the user runs. Absent: open. */
+  /** In force before any program of the user runs. Absent: open. */
   egress?: MachineEgress;
 }
 
@@ -43,17 +43,17 @@ export interface RunningMachine {
   bootstrapSecret: string | undefined;
   /** VM drivers: the name of the block device that holds the user's disk in the guest, for AttachDisk. */
   blockDevice: string | undefined;
-  /** What its agent was told ahead: that of its `ReadyIdentity`. */
+  /** Only for a machine made ahead: the `assignment` of its `ReadyIdentity`. */
   assignment?: string;
 }
 
-/** Whose machine one that is made ahead is going to be, should it be asked for under that id. */
+/** The identity of a machine made ahead: it becomes the sandbox with this id if that is created. */
 export interface ReadyIdentity {
   sandboxId: string;
   name: string;
-  /** What the agent accepts from now on. */
+  /** The secret that the agent accepts from now on. */
   secret: string;
-  /** Stands for all that it was told; equal ones: there is nothing new to tell. */
+  /** Digest of all that the Assign told. If a new Assign would have the same digest, none is needed. */
   assignment: string;
 }
 
@@ -100,30 +100,30 @@ export interface SnapshotHooks {
   detachDisk(): Promise<void>;
 }
 
-/** How the layer above makes a machine ready before anybody asks for it; for drivers that keep such machines. */
+/** How the layer above prepares machines ahead of requests, for drivers that keep ready machines. */
 export interface ReadyHooks {
-  /** Names what disks and agents are made by: what was made ahead by another is not used. */
+  /** Names the inputs that disks and agents are made from. A template made with another key is not used. */
   readonly key: string;
   /** A fresh disk of the default size as a file at `image`. */
   disk(image: string): Promise<void>;
-  /** Prepare of the agent there, which knows `secret`. */
+  /** Sends Prepare to that agent, which accepts `secret`. */
   prepare(agent: AgentAddress, secret: string): Promise<void>;
-  /** Assign of the prepared agent, as a sandbox of the default shape that nobody has asked for yet. */
+  /** Sends Assign to the prepared agent, as a sandbox of the default shape that is not created yet. */
   assign(agent: AgentAddress, secret: string): Promise<ReadyIdentity>;
-  /** These are all that are kept ready now. */
+  /** Tells the identities of all machines kept ready now. */
   offer(identities: ReadyIdentity[]): void;
-  /** PrepareSnapshot and PrepareCheckpoint of the agent that was prepared: it can be saved with its disk. */
+  /** Sends PrepareSnapshot and PrepareCheckpoint to the prepared agent: then it can be saved with its disk. */
   flush(agent: AgentAddress, secret: string): Promise<void>;
-  /** The agent that was prepared lets go of its disk again. */
+  /** Sends DetachDisk to the prepared agent. */
   detachDisk(agent: AgentAddress, secret: string): Promise<void>;
 }
 
 /** Machines made before anybody asks for them. */
 export interface ReadyMachines {
   /**
-   * A machine made ahead, its fresh disk included, which becomes `files.diskImage`; undefined where none is kept that fits.
-   * Assigned where it was offered under `files.id`, else it is somebody's who never was.
-   * `given`: awaited while the machine wakes up, disk in place; it may still turn out not to work.
+   * Gives out a machine made ahead, with its fresh disk, which becomes `files.diskImage`; undefined if none that fits is kept.
+   * A machine offered under `files.id` is already assigned. Any other has the identity of a sandbox that was never created.
+   * `given`: awaited while the machine wakes up, with its disk in place; the machine may still fail to work.
    */
   claim(
     files: MachineFiles,
@@ -131,13 +131,13 @@ export interface ReadyMachines {
     given: (machine: RunningMachine) => Promise<void>,
   ): Promise<RunningMachine | undefined>;
   /**
-   * Makes `files.diskImage` a fresh disk for which a prepared memory is kept, so that the `create` that comes next has less to
-   * do. False: nothing was made, for nothing is kept that fits.
+   * Makes `files.diskImage` a fresh disk for which a prepared memory is kept, so that the next `create` has less to do.
+   * False: nothing was made, because no prepared memory fits.
    */
   freshDisk(files: MachineFiles, resources: MachineResources): Promise<boolean>;
   /** How many machines are ready now, by kind. */
   counts(): Record<string, number>;
-  /** How many are to be kept ready now, by the same kinds. */
+  /** How many should be ready now, by the same kinds. */
   wanted(): Record<string, number>;
 }
 
@@ -146,24 +146,24 @@ export interface Standstill {
   isOn(): boolean;
 }
 
-/** Stops or continues everything in a machine, at once and without a trace in it. Repeatable. */
+/** Freezes or thaws all processes of a machine at once, without a trace inside. Repeatable. */
 export interface Freezer {
   freeze(files: MachineFiles, frozen: boolean): Promise<void>;
 }
 
 export interface MachineDriver {
   readonly runtime: Runtime;
-  /** Of a driver that keeps machines ready, from `start` on. */
+  /** Only for a driver that keeps machines ready, after `start`. */
   readonly ready?: ReadyMachines | undefined;
-  /** Of a driver whose machines can stand still. */
+  /** Only for a driver that can freeze its machines. */
   readonly freezer?: Freezer | undefined;
-  /** While `isStill` says so, machines are frozen from outside: that they do not answer says nothing of them. */
+  /** While `isStill` answers true, all machines are frozen from outside: do not take one that is silent for hung. */
   standStillWhile?(isStill: () => boolean): void;
   /** Self-test on this machine; throws failed_precondition in public wording when it cannot run here. */
   probe(): Promise<void>;
   /** Builds or finds the template, starts keeping machines ready. Called once, after probe. */
   start(ready?: ReadyHooks): Promise<void>;
-  /** Stops keeping machines ready and destroys the unused ones; given-out machines go on. */
+  /** Stops keeping machines ready and destroys the unused ones; machines in use keep running. */
   stop(): Promise<void>;
 
   /** A new machine on an existing disk image. Answers when the agent listens; the disk is attached. Not yet assigned. */
@@ -171,7 +171,7 @@ export interface MachineDriver {
   /** Finds a machine again after a restart of the service; undefined when no process of it lives. */
   adopt(files: MachineFiles): Promise<RunningMachine | undefined>;
 
-  /** The disk at one crash-consistent, quiesced instant, as a reflink clone at `toImage`, which the caller syncs. The machine goes on. */
+  /** Clones the disk at one quiesced, crash-consistent instant to `toImage` (reflink), which the caller syncs. The machine runs on. */
   checkpointDisk(files: MachineFiles, toImage: string, hooks: SnapshotHooks): Promise<{ pauseMs: number }>;
   /**
    * Replaces the disk under the living agent by the image `toImage`, which the caller made (a clone of a checkpoint) and
@@ -182,8 +182,8 @@ export interface MachineDriver {
   swapDisk(files: MachineFiles, toImage: string, hooks: SnapshotHooks): Promise<void>;
 
   /**
-   * Memory and disk at one instant into `into`. With `stop` everything in `into` is durable when it answers and the machine
-   * stays paused, not yet gone: the caller records the suspension and calls stopMachine, or `unblock` to go on.
+   * Saves memory and disk at one instant into `into`. With `stop`, everything in `into` is durable on return and the machine
+   * stays paused but alive: the caller records the suspension and calls stopMachine, or calls `unblock` to let it go on.
    */
   snapshot(
     files: MachineFiles,
@@ -193,11 +193,11 @@ export interface MachineDriver {
   ): Promise<SnapshotTimes>;
   /** Lets a machine go on that a crash of the service left paused or frozen in the middle of a snapshot. Repeatable. */
   unblock(files: MachineFiles): Promise<void>;
-  /** Throws ImageMismatchError for a snapshot of which `restore` would say so without making a machine. */
+  /** Throws the ImageMismatchError that `restore` would throw, as far as it can be told without making a machine. */
   requireRestorable(from: SnapshotFiles): Promise<void>;
   /**
-   * Hosts whose answers are equal restore each other's memory, where both have the agent of that content. `from`: of that snapshot,
-   * else of those made now. Undefined, or no such method: the memory is of use on this host only.
+   * The class of a memory image. Hosts of equal class can restore each other's images if both have the same agent. `from`: the class
+   * of that snapshot; default: of snapshots made now. Undefined, or no such method: only this host can restore the memory.
    */
   memoryClass?(from?: SnapshotFiles): Promise<string | undefined>;
   /**
@@ -210,7 +210,8 @@ export interface MachineDriver {
   /** Calls back when the machine's process ends by itself, with a public reason. */
   onExit(listener: (id: string, reason: string) => void): void;
   /**
-   * Kills the machine's processes, beside whatever else is under way with it, which then fails. Gives nothing back: `stopMachine` does. `onExit` tells of it as of any end. Repeatable.
+   * Kills the machine's processes at once, also during another operation, which then fails. Frees nothing else: `stopMachine` does.
+   * `onExit` reports it like any other end. Repeatable.
    */
   endNow(files: MachineFiles): Promise<void>;
   /** Stops the machine's processes and gives back loops, mounts, network slot, cgroups; keeps disk image and directory. */

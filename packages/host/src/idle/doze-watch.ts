@@ -1,8 +1,8 @@
-// Which running machines may doze (doze.ts): those whose drivers can freeze them, without users' processes, services, execs
-// and requests, for as long as the setting says. Asks the agents as idle-watch.ts does, and those that work ever more rarely.
-// Where many are awake it is a short while that they must have been quiet: each takes some 4 % of a processor from those that work.
+// Decides which running machines may doze (doze.ts): a machine whose driver can freeze it and that had no users' processes, active
+// services, execs or requests for the time of the setting. Asks the agents, like idle-watch.ts, and busy machines ever more rarely.
+// While many machines are awake a shorter quiet time is enough: each takes some 4 % of a processor from those that work.
 //
-// Owns only when it looks next; after a restart of the service it looks at every machine anew.
+// Owns only the time of the next look at each machine; after a restart of the service all begin anew.
 import { availableParallelism } from "node:os";
 import { type Clock, type Log, Looks, type SerialQueue } from "@cloche/base";
 import type { Activity } from "./doze.ts";
@@ -13,16 +13,16 @@ import type { Machines } from "../machines/machines.ts";
 import { Rounds } from "./rounds.ts";
 
 const TICK_MS = 250;
-/** With more machines than that awake for each processor, they doze after the shorter time. */
+/** With more machines awake for each processor than this, CROWDED_AFTER_MS applies. */
 const CROWD_PER_CPU = 6;
 const CROWDED_AFTER_MS = 250;
-/** A machine in which something runs is asked after twice as long each time, up to this. */
+/** The wait before the next look at a busy machine doubles each time, up to this. */
 const LOOK_EVERY_MAX_MS = 30_000;
 
 interface Plan {
   epoch: number;
   sinceMs: number;
-  /** How long to wait from then on for the next look. */
+  /** Time from `sinceMs` to the next look. */
   waitMs: number;
 }
 
@@ -45,7 +45,7 @@ export class DozeWatch {
   readonly #looks: Looks;
   readonly #rounds: Rounds;
 
-  /** `afterMs` 0: none ever dozes. `needsConsent`: of the edges, since they send to agents past the relay. */
+  /** `afterMs` 0: no machine dozes. `needsConsent`: wait for the edges' consent, because they reach agents without the relay. */
   constructor(parts: DozeWatchParts, afterMs: number, needsConsent = true, cpus = availableParallelism()) {
     this.#parts = parts;
     this.#afterMs = afterMs;
@@ -63,7 +63,7 @@ export class DozeWatch {
     await this.#rounds.stop();
   }
 
-  /** Looks at every machine whose turn it is, and announces those that may doze. */
+  /** Looks at every machine that is due, and announces those that may doze. */
   async look(): Promise<void> {
     const { machines, clock } = this.#parts;
     const nowMs = clock.monotonicMs();
@@ -78,7 +78,7 @@ export class DozeWatch {
     );
   }
 
-  /** Every edge knows that it was announced as `count`. In the machine's turn: no operation runs. */
+  /** Called once every edge knows the announcement with number `count`. Freezes in the machine's turn, so that no operation runs. */
   async consent(id: string, count: number): Promise<void> {
     const { machines, queue, agents, log } = this.#parts;
     const { doze } = machines;
@@ -86,7 +86,7 @@ export class DozeWatch {
     await queue.run(id, async () => {
       const record = machines.find(id);
       if (record === undefined || !this.#isAble(record)) return await doze.rouse(id);
-      // Not as everybody else asks: that would rouse it.
+      // `agents.of` would rouse the machine.
       const agent = agents.ofDozing(record);
       try {
         await doze.freeze(id, count, async (then) => {
@@ -108,7 +108,7 @@ export class DozeWatch {
     if (doze.isAnnounced(record.id)) return false;
     const plan = this.#plans.get(record.id);
     if (plan !== undefined && plan.epoch === record.epoch) {
-      // One that worked at the last look is not asked more often for the crowd.
+      // Even in a crowd, a machine that was busy at the last look is not asked more often.
       const waitMs = plan.waitMs > this.#afterMs ? plan.waitMs : Math.min(plan.waitMs, this.#quietForMs);
       return plan.sinceMs + waitMs <= nowMs;
     }
@@ -116,7 +116,7 @@ export class DozeWatch {
     return false;
   }
 
-  /** How long a machine must have been quiet now. */
+  /** How long a machine must have been quiet, at the present load. */
   get #quietForMs(): number {
     return this.#isCrowded ? Math.min(CROWDED_AFTER_MS, this.#afterMs) : this.#afterMs;
   }
@@ -139,17 +139,17 @@ export class DozeWatch {
       if (leftMs > 0) return this.#plan(record, nowMs, leftMs);
       if (this.#rounds.stopped) return;
       machines.doze.announce(record.id, activity);
-      // Roused, it gets its full time again.
+      // Once roused, the machine gets its full time again.
       this.#plans.delete(record.id);
       if (!this.#needsConsent) await this.consent(record.id, machines.doze.count(record.id));
     } catch (error) {
-      // What does not answer is not frozen.
+      // Never freeze a machine whose agent does not answer.
       later();
       log.debug({ err: error, sandbox_id: record.id }, "whether a machine may doze is not known");
     }
   }
 }
 
-/** Nothing of users runs in it, and nothing is asked of it. */
+/** No program of users runs, and no request is open. */
 const isQuiet = ({ runningExecs, openRequests, processes, activeServices }: Activity): boolean =>
   runningExecs === 0 && openRequests === 0 && processes === 0 && activeServices === 0;

@@ -1,13 +1,13 @@
-// Running machines that doze: frozen by the host while nothing happens in them, for an idle sentry costs CPU. Nobody can
-// tell from outside but by the few milliseconds that the first request takes longer.
+// Doze: the host freezes a running machine while nothing happens in it, because an idle sentry costs CPU. From outside, the
+// only difference is that the first request takes a few milliseconds longer.
 //
 //   awake ──announce (doze-watch.ts: it is quiet)──▶ announced ──freeze (every edge knows, and it is quiet still)──▶ dozing
 //     ▲                                                 │                                                           │
-//     └──────────────── rouse: whoever is about to ask its agent, before it does ──────────────────────────────────┘
+//     └──────────────── rouse: called before every call to its agent ──────────────────────────────────────────────┘
 //
-// The number of a machine is odd from the announcement on and even when it is awake. An edge that knows of an odd one sends
-// nothing before it has roused the machine, and one that is sending when it hears of it rouses it at once; a machine is
-// frozen only after every edge has heard. So nothing is ever sent to a machine that stays frozen.
+// The number of a machine is odd from the announcement on and even while it is awake. An edge that knows an odd number rouses
+// the machine before it sends. An edge that learns of an odd number while it is sending rouses the machine at once. A machine
+// is frozen only after every edge knows. So no request is sent to a machine that stays frozen.
 //
 // In memory only: after a restart of the service every machine that it adopts is thawed (recovery.ts).
 import { SerialQueue } from "@cloche/base";
@@ -22,7 +22,7 @@ export interface DozeParts {
 }
 
 interface Nap {
-  /** What the agent said last. */
+  /** The agent's last answer. */
   activity: Activity;
   isFrozen: boolean;
 }
@@ -32,14 +32,14 @@ export class Doze {
   readonly #naps = new Map<string, Nap>();
   readonly #counts = new Map<string, number>();
   readonly #holds = new Map<string, number>();
-  /** The freezer is moved by one at a time, in the order they came. */
+  /** Freezes and thaws of one machine, one at a time and in order. */
   readonly #moves = new SerialQueue();
 
   constructor(parts: DozeParts) {
     this.#parts = parts;
   }
 
-  /** Odd: it dozes or is about to. */
+  /** The number of the machine. Odd: it dozes or is about to. */
   count(id: string): number {
     return this.#counts.get(id) ?? 0;
   }
@@ -48,13 +48,13 @@ export class Doze {
     return [...this.#naps.values()].filter(({ isFrozen }) => isFrozen).length;
   }
 
-  /** What its agent said before it was frozen; undefined: it is awake. */
+  /** The agent's last answer before the machine was frozen; undefined: it is not frozen. */
   activityOf(id: string): Activity | undefined {
     const nap = this.#naps.get(id);
     return nap?.isFrozen === true ? nap.activity : undefined;
   }
 
-  /** The same of one that is about to doze, too. */
+  /** `activityOf`, also for a machine that is announced and not frozen yet. */
   saidOf(id: string): Activity | undefined {
     return this.#naps.get(id)?.activity;
   }
@@ -63,7 +63,7 @@ export class Doze {
     return this.#naps.has(id);
   }
 
-  /** Says that it wants to doze, if nobody holds it. */
+  /** Announces that the machine may doze, unless it is held. */
   announce(id: string, activity: Activity): void {
     if (this.#naps.has(id) || this.#holds.has(id)) return;
     this.#naps.set(id, { activity, isFrozen: false });
@@ -71,8 +71,8 @@ export class Doze {
   }
 
   /**
-   * Freezes a machine that was announced as `count`, where `isQuiet`, asked with the agent's words of then, says that
-   * nothing has happened since. Otherwise, and when that is not known, it is awake again.
+   * Freezes a machine announced with number `count` if `isQuiet` answers true: nothing has happened since the agent's answer
+   * `then`. Otherwise, and when `isQuiet` throws, the machine is awake again.
    */
   async freeze(id: string, count: number, isQuiet: (then: Activity) => Promise<boolean>): Promise<void> {
     const nap = this.#naps.get(id);
@@ -81,7 +81,7 @@ export class Doze {
     try {
       quiet = await isQuiet(nap.activity);
       await this.#moves.run(id, async () => {
-        // Roused meanwhile; or held, by one whose turn comes after ours.
+        // It was roused meanwhile, or is held by a caller whose rouse waits behind this freeze.
         if (!quiet || this.#naps.get(id) !== nap || this.#holds.has(id)) return;
         nap.isFrozen = true;
         await this.#parts.freeze(id, true);
@@ -94,7 +94,7 @@ export class Doze {
     }
   }
 
-  /** Answers when it is awake. When it throws, the machine may still be frozen and the next one tries again. */
+  /** Resolves when the machine is awake. If it throws, the machine may still be frozen; the next call tries again. */
   async rouse(id: string): Promise<void> {
     if (!this.#naps.has(id)) return;
     await this.#moves.run(id, async () => {
@@ -107,7 +107,7 @@ export class Doze {
     });
   }
 
-  /** Rouses it and keeps it awake until the answer is called. */
+  /** Rouses the machine and keeps it awake until the returned function is called. */
   async hold(id: string): Promise<() => void> {
     this.#holds.set(id, (this.#holds.get(id) ?? 0) + 1);
     const release = (): void => {
@@ -124,12 +124,12 @@ export class Doze {
     return release;
   }
 
-  /** Its processes are gone. */
+  /** Call when the machine's processes are gone: it no longer dozes. */
   forget(id: string): void {
     if (this.#naps.delete(id)) this.#turn(id);
   }
 
-  /** The machine is no more: its number goes too. */
+  /** Call when the machine is destroyed: its number is dropped too. */
   drop(id: string): void {
     this.#naps.delete(id);
     this.#counts.delete(id);

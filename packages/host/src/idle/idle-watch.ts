@@ -1,14 +1,14 @@
-// Which machines have been idle for as long as their limit says. Activity is what really happens in a sandbox: requests,
-// running execs, traffic of services (the agent tells), and the CPU time of users' processes.
+// Reports machines that have been idle for their limit. Activity is: requests, running execs and traffic of services, as the
+// agent reports them, and CPU time of users' processes.
 //
-// Owns only what it saw last; after a restart of the service every machine gets its full time again.
+// Owns only the last observation of each machine; after a restart of the service every machine gets its full time again.
 import { type Clock, type Log, Looks } from "@cloche/base";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { Rounds } from "./rounds.ts";
 
-/** More CPU than this share of one core since the last look is activity: a sleeping interpreter's timers stay below. */
+/** CPU use above this share of one core since the last look is activity. Timers of a sleeping interpreter stay below it. */
 const CPU_SHARE = 0.02;
 const LOOKS_PER_LIMIT = 4;
 const LOOK_EVERY_MIN_MS = 1_000;
@@ -48,7 +48,7 @@ export class IdleWatch {
     await this.#rounds.stop();
   }
 
-  /** Looks at every machine whose turn it is, and reports those that are idle. */
+  /** Looks at every machine that is due, and reports those that are idle. */
   async look(): Promise<void> {
     const due = this.#parts.machines
       .all()
@@ -67,7 +67,7 @@ export class IdleWatch {
     const limitMs = record.idleSuspendSeconds * 1_000;
     const everyMs = Math.min(LOOK_EVERY_MAX_MS, Math.max(LOOK_EVERY_MIN_MS, limitMs / LOOKS_PER_LIMIT));
     let seen = this.#seen.get(record.id);
-    // Resumed or started meanwhile: what was seen is of another run.
+    // Resumed or started meanwhile: the last observation belongs to another run.
     if (!seen || seen.epoch !== record.epoch) {
       seen = { epoch: record.epoch, lookedAtMs: nowMs, activeAtMs: nowMs, cpuMs: undefined };
       this.#seen.set(record.id, seen);
@@ -75,7 +75,7 @@ export class IdleWatch {
     }
     if (nowMs - seen.lookedAtMs < everyMs && nowMs - seen.activeAtMs < limitMs) return;
     try {
-      // What dozes is not asked: nothing has happened in it since it was.
+      // A dozing machine is not asked: nothing has happened since its last answer.
       const activity = machines.doze.activityOf(record.id) ?? (await agents.of(record).getActivity());
       const sinceMs = nowMs - seen.lookedAtMs;
       const cpuMs = Number(activity.cpuMs);
@@ -87,11 +87,11 @@ export class IdleWatch {
       seen.lookedAtMs = nowMs;
       seen.cpuMs = cpuMs;
       if (nowMs - seen.activeAtMs < limitMs || this.#rounds.stopped) return;
-      // Should the suspension fail, it is tried again after as long a time.
+      // If the suspension fails, it is tried again after the same time.
       seen.activeAtMs = nowMs;
       machines.reportIdle(record.id);
     } catch (error) {
-      // An agent that does not answer is not called idle.
+      // A machine whose agent does not answer does not count as idle.
       seen.activeAtMs = nowMs;
       log.debug({ err: error, sandbox_id: record.id }, "activity not known");
     }

@@ -1,4 +1,4 @@
-// A look that is taken again and again, one after the other, until it is stopped.
+// Repeats a look until stopped. Looks never overlap.
 import type { Clock } from "@cloche/base";
 
 export class Rounds {
@@ -8,7 +8,7 @@ export class Rounds {
   readonly #stop = new AbortController();
   #running: Promise<void> | undefined;
 
-  /** `everyMs` lies between the end of a look and the next. `look` handles its own errors. */
+  /** `everyMs`: from the end of one look to the start of the next. `look` handles its own errors. */
   constructor(clock: Clock, everyMs: number, look: () => Promise<void>) {
     this.#clock = clock;
     this.#everyMs = everyMs;
@@ -23,7 +23,7 @@ export class Rounds {
     this.#running = this.#run();
   }
 
-  /** Waits for the look that is being taken. */
+  /** Waits for the look under way. */
   async stop(): Promise<void> {
     this.#stop.abort(new Error("the host is stopping"));
     await this.#running;

@@ -1,4 +1,4 @@
-// Time since this computer started, which goes on while it is suspended: what a lease is measured by. Node's own clocks stop then.
+// The clock of leases: time since this computer started, including time that it was suspended. Node's own clocks leave that out.
 import { readFileSync } from "node:fs";
 
 /** Milliseconds, in steps of 10. The guard (native/guard) reads the same clock as CLOCK_BOOTTIME. */

@@ -1,37 +1,37 @@
 /**
- * Refuses calls that a host of a cluster must not follow any more: those meant for another generation of it, those of an operation
- * older than the newest it has seen of the sandbox, and, while its lease is over, all that would change something.
+ * Refuses calls that a host of a cluster may no longer carry out: calls for another generation of the host, calls of an operation
+ * older than the newest seen for the sandbox, and, while the lease is over, every call that changes something.
  *
- * In memory alone. A new process registers with a new generation, so that no call of before reaches it: what the process before had
- * seen need not be known. Bounded: the fences of the `FENCES_MAX` sandboxes that were worked with last are remembered.
+ * In memory only. A new process registers with a new generation, so that calls to the process before are refused and its memory is
+ * not needed. Bounded: keeps the fences of the `FENCES_MAX` sandboxes used last.
  */
 import { ClocheError, type Fence, fenceOf, internalHeaders, isOlderFence } from "@cloche/protocol";
 
-/** Asked before each call. Throws what the call is to be refused with. */
+/** Checks each call before it is served. Throws the error of a call that is refused. */
 export interface CallGate {
-  /** Of a call that only looks. */
+  /** Checks a call that only reads. */
   look(headers: Headers): void;
-  /** Of a call that changes something, of `sandboxId` where it is one sandbox's. Ask the answer again when the call's turn comes. */
+  /** Checks a call that changes something; `sandboxId` if it is about one. Call the returned check again when the call's turn comes. */
   change(headers: Headers, sandboxId?: string): () => void;
 }
 
-/** Of a host in no cluster: whoever holds its service in memory may call it. */
+/** For a host in no cluster: it is called in the same process only, and every call is allowed. */
 export const openGate: CallGate = { look: () => undefined, change: () => () => undefined };
 
-/** What a fence knows of the lease. */
+/** The lease as a fence sees it. */
 export interface FencedLease {
   /** Undefined: not registered yet. */
   readonly generation: number | undefined;
-  /** Whether machines may run, at this very moment. */
+  /** Whether machines may run now. */
   readonly isHeld: boolean;
 }
 
-/** A fence takes some 100 bytes. */
+/** Fences kept; each takes some 100 bytes. */
 export const FENCES_MAX = 100_000;
 
 export class CallFence implements CallGate {
   readonly #lease: FencedLease;
-  /** The newest of each sandbox; the one worked with last at the end. */
+  /** The newest fence of each sandbox, in order of use: the last used at the end. */
   readonly #newest = new Map<string, Fence>();
 
   constructor(lease: FencedLease) {
@@ -83,7 +83,7 @@ export class CallFence implements CallGate {
   }
 }
 
-/** Until the host has started, what it would say of its machines is not true. */
+/** Refuses all calls until the host's answers about its machines are true (`isTrue`). */
 export function startingGate(gate: CallGate, isTrue: () => boolean): CallGate {
   const requireStarted = (): void => {
     if (!isTrue()) throw new ClocheError("unavailable", "this host is starting; try again");
@@ -101,7 +101,7 @@ export function startingGate(gate: CallGate, isTrue: () => boolean): CallGate {
   };
 }
 
-/** Throws where the machines stand still. */
+/** Throws unavailable if the lease is not held. */
 export function requireLease(lease: Pick<FencedLease, "isHeld">): void {
   if (lease.isHeld) return;
   throw new ClocheError(

@@ -1,13 +1,13 @@
 /**
- * The guard of this host's lease as the host sees it: a program of its own (native/guard) that freezes all machines when the deadline
- * passes, also while this process is stopped or gone.
+ * Client of the guard, a program of its own (native/guard) that freezes all machines of this host when the deadline of the lease
+ * passes, even while this process is stopped or gone.
  *
- *   closed ──open──▶ connected: to the guard that an earlier process left, or to a new one
+ *   closed ──open──▶ connected: to the guard that an earlier process left running, or to a new one
  *                      │  ▲ the guard ends, or does not answer within ANSWER_MS (it is killed then)
  *                      ▼  │
- *                    broken: a new guard is started at once, and told the deadline; it takes the last one it can know until then
+ *                    broken: a new guard is started at once and told the deadline; until then it uses the one in its file
  *
- * Owns <directory>: the guard's socket, lock, deadline and log, on a tmpfs. All of it, and the guard, survive this process.
+ * Owns <directory>, on a tmpfs: the guard's socket, lock, deadline and log. The directory and the guard survive this process.
  */
 import { mkdir, readFile, rm } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
@@ -20,14 +20,14 @@ import type { Native } from "../sys/native.ts";
 export interface GuardParts {
   /** The compiled guard (artifacts/native.ts). */
   program: string;
-  /** Made when missing. Its path must be short, for it names a socket. */
+  /** Made when missing. Its path must be short, because a socket lies in it. */
   directory: string;
-  /** Of the instance: names the cgroups of its machines. */
+  /** Instance tag: names the cgroups of its machines. */
   tag: string;
   native: Pick<Native, "exec">;
   clock: Pick<Clock, "sleep">;
   log: Log;
-  /** Where the cgroups lie; default /sys/fs/cgroup. */
+  /** Root of the cgroups; default /sys/fs/cgroup. */
   cgroups?: string;
 }
 
@@ -44,10 +44,10 @@ interface Connection {
   answers: AsyncIterator<string>;
 }
 
-/** It only writes to cgroups. */
+/** Ample: the guard only writes to cgroups. */
 const ANSWER_MS = 2_000;
 const START_AGAIN_MS = 1_000;
-/** Both read one clock; more than a tick apart, one of the two is not the kernel's. */
+/** Guard and host read the same clock. If they differ by more, one does not read the kernel's (a container's /proc/uptime). */
 const CLOCKS_APART_MS = 1_000;
 
 export class Guard {
@@ -55,20 +55,20 @@ export class Guard {
   readonly #turns = new SerialQueue();
   readonly #closed = new AbortController();
   #connection: Connection | undefined;
-  /** What was asked for last. */
+  /** The deadline that was set last. */
   #untilMs: number | undefined;
 
   constructor(parts: GuardParts) {
     this.#parts = parts;
   }
 
-  /** Answers what the guard knows: `untilMs` is that of an earlier process, 0 where there was none. */
+  /** Answers the guard's status. `untilMs`: the deadline set by an earlier process; 0: there was none. */
   async open(): Promise<GuardStatus> {
     await mkdir(this.#parts.directory, { recursive: true, mode: 0o700 });
     return this.status();
   }
 
-  /** Machines run until then; in the past: they are frozen when it answers. */
+  /** Lets machines run until `ms` (boot clock). If `ms` is in the past, they are frozen on return. */
   until(ms: number): Promise<GuardStatus> {
     this.#untilMs = Math.max(0, Math.floor(ms));
     return this.#ask(() => `until ${this.#untilMs}`);
@@ -78,13 +78,13 @@ export class Guard {
     return this.#ask(() => "status");
   }
 
-  /** Lets the guard go on by itself, with the deadline that it has. */
+  /** Disconnects. The guard keeps running with its present deadline. */
   close(): void {
     this.#closed.abort(new Error("the host is stopping"));
     this.#connection?.socket.destroy();
   }
 
-  /** Ends the guard, of which nothing stays: of a host without machines. */
+  /** Ends the guard and removes its directory. Only for a host without machines. */
   async end(): Promise<void> {
     this.#closed.abort(new Error("the host is stopping"));
     await this.#turns.run("", async () => {
@@ -99,7 +99,7 @@ export class Guard {
     });
   }
 
-  /** One after another. A guard that is gone is replaced, as often as it takes. */
+  /** Asks one question at a time. Replaces a guard that is gone, and tries until it answers. */
   #ask(line: () => string): Promise<GuardStatus> {
     return this.#turns.run("", async () => {
       for (let failures = 1; ; failures += 1) {
@@ -107,7 +107,7 @@ export class Guard {
           return await this.#askOnce(line());
         } catch (error) {
           this.#closed.signal.throwIfAborted();
-          // It has just ended: a new one is there at once.
+          // The guard may have just ended: the next try starts a new one.
           if (failures === 1) continue;
           this.#parts.log.error(
             { err: error },
@@ -156,7 +156,7 @@ export class Guard {
     return connection;
   }
 
-  /** The guard is gone: a new one at once, not at the next renewal. */
+  /** Starts a new guard at once, instead of at the next renewal. */
   #replace(): void {
     this.#parts.log.error({}, "the guard of this host's lease ended; a new one is started");
     const again = this.#untilMs === undefined ? this.status() : this.until(this.#untilMs);
@@ -173,7 +173,7 @@ export class Guard {
     throw new Error(`the guard does not start: ${said.trim().split("\n").at(-1)}`);
   }
 
-  /** One that is stopped or stuck. */
+  /** Kills a guard that is stopped or stuck. */
   async #kill(): Promise<void> {
     const { directory } = this.#parts;
     const pid = Number(await readFile(join(directory, "pid"), "utf8").catch(() => "0"));

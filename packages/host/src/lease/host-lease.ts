@@ -1,14 +1,14 @@
 /**
- * Whether this host's machines may run: its lease (lease-keeper.ts) and the guard that holds them to it (guard.ts), put together.
+ * Decides whether this host's machines may run. Combines the lease (lease-keeper.ts) with the guard that enforces it (guard.ts).
  *
  *   opened ──registered──▶ held ◀────────── renewed late ──────────┐
  *      │                    └──the term passes: the guard freezes──▶ over
- *      │ registered, but it had been declared lost                   │ so, too
+ *      │ registered, but it had been declared lost                   │ the same
  *      ▼                                                             │
  *   unadmitted: frozen, lease renewed ◀──────────────────────────────┘
- *      └──admit: a gateway said which machines are still this host's──▶ held
+ *      └──admit: a gateway named the machines that stay this host's──▶ held
  *
- * The guard keeps the deadline over restarts of this process, and the database that the host awaits admission; nothing else must survive.
+ * Over a restart of this process the guard keeps the deadline and the database keeps that admission is due. Nothing else must survive.
  */
 import type { Clock, Log, Metrics } from "@cloche/base";
 import type { FencedLease } from "./call-fence.ts";
@@ -21,7 +21,7 @@ import {
   type Term,
 } from "./lease-keeper.ts";
 
-/** As `Guard` is one. Each call but `close` answers when it is done. */
+/** Implemented by `Guard`. Each call except `close` resolves when it is done. */
 export interface LeaseGuard {
   open(): Promise<GuardStatus>;
   until(bootMs: number): Promise<GuardStatus>;
@@ -31,7 +31,7 @@ export interface LeaseGuard {
 }
 
 export interface HostLeaseParts {
-  /** Asked once, when it opens. */
+  /** Called once, by `open`. */
   describe(): Promise<HostDescription>;
   gateways: readonly RegistryClient[];
   guard: LeaseGuard;
@@ -41,7 +41,7 @@ export interface HostLeaseParts {
   metrics: Metrics;
 }
 
-/** How long a host may be away whose program is stopped for an upgrade while its machines go on. */
+/** How long the host's program may be stopped for an upgrade while its machines keep running. */
 export const AWAY_MS = 600_000;
 const LOOK_EVERY_MS = 500;
 
@@ -53,10 +53,10 @@ export class HostLease implements FencedLease {
   #term: Term | undefined;
   #isAdmitted = false;
   #wasLost = false;
-  /** As it was told last. */
+  /** The value of `isHeld` that was logged last. */
   #isToldHeld: boolean | undefined;
   #frozenSinceMs = 0;
-  /** As the guard counted last. */
+  /** Frozen machines, as the guard last counted them. */
   #frozen = 0;
   #isCounting = false;
   #watching: Promise<void> | undefined;
@@ -81,22 +81,22 @@ export class HostLease implements FencedLease {
     return this.#term?.generation;
   }
 
-  /** The operator's. */
+  /** The operator's word for this host. */
   get word(): HostWord {
     return this.#term?.word ?? "open";
   }
 
-  /** Of the present generation: the host had been declared lost before. */
+  /** Whether the host had been declared lost before its present generation. */
   get wasLost(): boolean {
     return this.#wasLost;
   }
 
-  /** Whether a gateway must say which machines are still this host's before they go on. */
+  /** Whether a gateway must name the machines that stay this host's before any may go on. */
   get awaitsAdmission(): boolean {
     return this.#term !== undefined && !this.#isAdmitted;
   }
 
-  /** By the clock, so that it is true also where this process stood still until now. */
+  /** Whether machines may run now. Compares with the clock, so that it is right even after this process was stopped. */
   get isHeld(): boolean {
     return this.#isAdmitted && this.#term !== undefined && this.#parts.bootMs() < this.#term.untilMs;
   }
@@ -124,20 +124,20 @@ export class HostLease implements FencedLease {
     return new Promise((resolve) => this.#whenHeld.push(resolve));
   }
 
-  /** Once it is known which machines are here. Resolves when they may run. */
+  /** Call once the machines' records are loaded. Resolves when the machines may run. */
   async mayGoOn(): Promise<void> {
     while (this.#term === undefined) await this.#parts.clock.sleep(LOOK_EVERY_MS, this.#stop.signal);
     await this.whenHeld();
   }
 
-  /** All machines that are left here are this host's: they go on. */
+  /** Call once every machine left here is this host's. Lets them go on. */
   async admit(): Promise<void> {
     this.#isAdmitted = true;
     if (this.#term !== undefined) this.#frozen = (await this.#parts.guard.until(this.#term.untilMs)).frozen;
     this.#look();
   }
 
-  /** `machinesGoOn`: they do while this program is stopped, for `AWAY_MS`. Otherwise none is left, and the guard ends. */
+  /** `machinesGoOn`: they keep running for `AWAY_MS` while this program is stopped. Otherwise no machine is left and the guard ends. */
   async close({ machinesGoOn }: { machinesGoOn: boolean }): Promise<void> {
     const { guard, log } = this.#parts;
     const { isHeld } = this;
@@ -163,7 +163,7 @@ export class HostLease implements FencedLease {
     }
     this.#isAdmitted = false;
     this.#term = term;
-    // They are frozen, unless clocks went wrong.
+    // They should be frozen already; this makes sure, should clocks have gone wrong.
     this.#tellGuard(0);
     log.error(
       fields,
@@ -200,7 +200,7 @@ export class HostLease implements FencedLease {
     }
   }
 
-  /** Beside everything else: a guard that does not answer is asked for as long as it takes. */
+  /** Not awaited: a question to a guard that does not answer is repeated without end. */
   #count(): void {
     if (this.#isCounting) return;
     this.#isCounting = true;
@@ -214,7 +214,7 @@ export class HostLease implements FencedLease {
       });
   }
 
-  /** Tells of what has changed. */
+  /** Wakes waiters and logs when `isHeld` changed. */
   #look(): void {
     const { isHeld } = this;
     if (isHeld) for (const resolve of this.#whenHeld.splice(0)) resolve();

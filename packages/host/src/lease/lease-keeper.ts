@@ -2,12 +2,12 @@
  * Takes and renews this host's lease through any gateway.
  *
  *   new ──RegisterHost──▶ held ──RenewHost every renew_every_ms──▶ held
- *    ▲                     │ no gateway answers, until untilMs has passed: over ──a late renewal──▶ held
+ *    ▲                     │ no gateway answers until untilMs: over ──a late renewal──▶ held
  *    └──a renewal is refused: a newer generation, or declared lost──┘
  *
- * A term counts from when its call was sent, by this computer's boot clock: neither a slow answer nor a time that the
- * computer or this process stood still makes it longer. It ends `FREEZE_EARLY_MS` before the gateways' own, so that machines stand still
- * before anybody may start them elsewhere. Owns nothing that must survive: a new process registers with a generation of its own.
+ * A term is counted from the moment its call was sent, by this computer's boot clock: neither a slow answer nor a stop of the
+ * computer or this process makes it longer. It ends `FREEZE_EARLY_MS` before the gateways' term, so that machines are frozen
+ * before they may be started elsewhere. Owns nothing that must survive: a new process registers with a new generation.
  */
 import { type Clock, type Log } from "@cloche/base";
 import { type HostLease, type HostRegistryService, HostState } from "@cloche/protocol/host-registry";
@@ -18,7 +18,7 @@ export type RegistryClient = Pick<
   "registerHost" | "renewHost" | "leaveHost"
 >;
 
-/** What the host says of itself. */
+/** What the host tells the gateways about itself. */
 export interface HostDescription {
   /** As in its certificate. */
   hostId: string;
@@ -30,38 +30,38 @@ export interface HostDescription {
   /** Release of the host's program. */
   version: string;
   labels: Readonly<Record<string, string>>;
-  /** First: the default. */
+  /** The first is the default. */
   runtimes: readonly string[];
 }
 
-/** `cordoned`: takes no new machines; `draining`: those it has move elsewhere too. */
+/** `cordoned`: takes no new machines. `draining`: also moves its machines to other hosts. */
 export type HostWord = "open" | "cordoned" | "draining";
 
 export interface Term {
   generation: number;
-  /** By the boot clock: from then on machines stand still. */
+  /** By the boot clock: from then on machines are frozen. */
   untilMs: number;
   word: HostWord;
 }
 
 export interface LeaseKeeperParts {
   description: HostDescription;
-  /** In the order they are tried; the one that answered last is asked first. At least one. */
+  /** At least one, tried in this order. The gateway that answered last is asked first. */
   gateways: readonly RegistryClient[];
   clock: Pick<Clock, "sleep">;
   /** This computer's boot clock, milliseconds. */
   bootMs: () => number;
   log: Log;
-  /** Each new generation. */
+  /** Called for each new generation. */
   registered(term: Term, wasLost: boolean): void;
   renewed(term: Term): void;
 }
 
-/** A gateway that has not answered by then is taken for gone; the next is asked. */
+/** Time for a gateway to answer; then the next gateway is asked. */
 export const CALL_MS = 2_000;
-/** Between two rounds of all gateways, none of which answered. */
+/** Pause after a round in which no gateway answered. */
 export const RETRY_MS = 1_000;
-/** Of 15 s of a lease 12 s are used. */
+/** Of a lease of 15 s, machines run for 12 s. */
 export const FREEZE_EARLY_MS = 3_000;
 const LOG_EVERY_MS = 30_000;
 
@@ -71,7 +71,7 @@ export class LeaseKeeper {
   #running: Promise<void> | undefined;
   #generation: number | undefined;
   #gateway = 0;
-  /** Since the last good answer. */
+  /** Failed calls since the last good answer. */
   #failures = 0;
   #toldAtMs = Number.NEGATIVE_INFINITY;
 
@@ -83,15 +83,15 @@ export class LeaseKeeper {
     this.#running ??= this.#keep();
   }
 
-  /** No more renewals; the lease runs out by itself. Repeatable. */
+  /** Ends the renewals; the lease runs out by itself. Repeatable. */
   async stop(): Promise<void> {
     this.#stop.abort(new Error("the host is stopping"));
     await this.#running;
   }
 
   /**
-   * Instead of `stop`, where the machines go on without this program: the host is not declared lost for `awayMs` (at most 15 minutes).
-   * Answers until when machines may run, by the boot clock; undefined where no gateway agreed, so that the last term stands.
+   * Use instead of `stop` if the machines keep running without this program: the host is not declared lost for `awayMs` (at most
+   * 15 minutes). Answers when the machines must freeze, by the boot clock; undefined if no gateway agreed: the last term stays.
    */
   async leave(awayMs: number): Promise<number | undefined> {
     await this.stop();
@@ -119,7 +119,7 @@ export class LeaseKeeper {
     }
   }
 
-  /** Answers how long to wait for the next. */
+  /** Answers the wait before the next round, in milliseconds. */
   async #round(): Promise<number> {
     const { bootMs, renewed, log } = this.#parts;
     const generation = this.#generation;
@@ -157,7 +157,7 @@ export class LeaseKeeper {
     return Math.max(0, sentMs + answer.renewEveryMs - bootMs());
   }
 
-  /** The next gateway at once, and a pause when all were asked. */
+  /** Answers the wait before the next gateway: none, or a pause when all were asked. */
   #afterFailure(error: unknown): number {
     const { gateways, bootMs, log } = this.#parts;
     this.#gateway += 1;
@@ -170,7 +170,7 @@ export class LeaseKeeper {
     return this.#failures % gateways.length === 0 ? RETRY_MS : 0;
   }
 
-  /** `sentMs`: just before it was sent. Throws what the gateway said, or that it said nothing within `CALL_MS`. */
+  /** `sentMs`: the time just before the call was sent. Throws the gateway's error, or DeadlineExceeded after `CALL_MS`. */
   async #call<Answer>(
     send: (gateway: RegistryClient, options: { signal: AbortSignal }) => Promise<Answer>,
   ): Promise<{ answer: Answer; sentMs: number }> {

@@ -1,4 +1,4 @@
-/** What a host of a cluster has beside a host that is alone: its lease, the fence of its calls, and its admission after it was lost. */
+/** The parts that only a host in a cluster has: its lease, the fence of its calls, and its admission after it was declared lost. */
 import { type Metrics, SerialQueue } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { ClusterCalls } from "../api/host-service.ts";
@@ -10,14 +10,14 @@ import { CallFence, requireLease, startingGate } from "./call-fence.ts";
 import { HostLease } from "./host-lease.ts";
 import type { HostDescription } from "./lease-keeper.ts";
 
-/** What the host finds out of itself. */
+/** The part of the description that the host finds out by itself. */
 type Describe = () => Promise<Pick<HostDescription, "runtimes" | "cpuClass">>;
 
 export class Member {
   readonly lease: HostLease;
   readonly #loaded = Promise.withResolvers<void>();
   #isLoaded = false;
-  /** Whether what it would say of its machines is true. */
+  /** Whether the host's answers about its machines are true. */
   isStarted = false;
 
   /** Undefined: the host is in no cluster. */
@@ -50,12 +50,12 @@ export class Member {
     throw new ClocheError("unavailable", "this host has not registered with a gateway yet");
   }
 
-  /** Throws while machines stand still. */
+  /** Throws while the lease is not held. */
   requireLease(): void {
     requireLease(this.lease);
   }
 
-  /** Records are loaded. Resolves when machines may run. */
+  /** Call once the records are loaded. Resolves when machines may run. */
   async mayGoOn(): Promise<void> {
     this.#isLoaded = true;
     this.#loaded.resolve();
@@ -74,7 +74,7 @@ export class Member {
       await lease.admit();
     };
     return {
-      // A gateway that is to say which machines are still this host's looks at them first.
+      // Before it admits, a gateway must be able to list the machines, though the host has not started.
       gate: startingGate(fence, () => this.isStarted || (this.#isLoaded && lease.awaitsAdmission)),
       admit: async (headers, ids) => {
         fence.look(headers);

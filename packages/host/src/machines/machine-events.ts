@@ -1,4 +1,4 @@
-// Machine events to whoever watches: first every machine and what is ready, then each change (WatchMachines of host.proto).
+// Machine events for watchers: first every machine and the ready machines, then each change (WatchMachines of host.proto).
 import { create } from "@bufbuild/protobuf";
 import {
   type AuditEvent,
@@ -9,9 +9,9 @@ import {
   type ReadyMachine,
 } from "@cloche/protocol/host";
 
-/** Of the audit log, while nobody watches. */
+/** Audit events kept while there is no watcher; the oldest are dropped. */
 const UNHEARD_MAX = 1_000;
-/** A watcher that falls this far behind is ended; it watches anew and gets the full listing. */
+/** The stream of a watcher this far behind is ended; the watcher reconnects and gets the full listing. */
 const BACKLOG_MAX = 10_000;
 
 interface Watcher {
@@ -34,13 +34,13 @@ export class MachineEvents {
     this.#tell(create(MachineEventSchema, { kind, machine }));
   }
 
-  /** These are all machines made ahead that there are now. */
+  /** `ready`: the full list of machines made ahead. */
   offer(ready: ReadyMachine[]): void {
     this.#ready = ready;
     this.#tell(create(MachineEventSchema, { kind: MachineEvent_Kind.READY, ready }));
   }
 
-  /** For the audit log; kept until somebody watches. */
+  /** Sends an event for the audit log; keeps it until there is a watcher. */
   note(audit: AuditEvent): void {
     if (this.#watchers.size === 0) this.#unheard = [...this.#unheard.slice(1 - UNHEARD_MAX), audit];
     else this.#tell(create(MachineEventSchema, { kind: MachineEvent_Kind.AUDIT, audit }));

@@ -1,6 +1,6 @@
-// What the host knows of one machine, on disk: <pool>/machines/<id>/machine.json. It lies beside the disk that it
-// describes, so that both go, and come back, together. What need not survive a power cut is noted on a tmpfs instead: a file
-// replaced on the pool without waiting for the disk can be found empty after one (XFS writes the name before the content).
+// The host's record of one machine: <pool>/machines/<id>/machine.json, beside the disk that it describes, so that both
+// are removed and restored together. Changes that need not survive a power cut go to a note on a tmpfs instead: a file
+// replaced on the pool without fsync can be empty after a power cut (XFS writes the name before the content).
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import {
@@ -22,7 +22,7 @@ export interface MachineSpecRecord extends MachineResources {
   runtime: Runtime;
   template: string;
   env: Record<string, string>;
-  /** The checkpoint its disk was seeded from; empty: from the template. */
+  /** The checkpoint that its disk was cloned from; empty: cloned from the template. */
   checkpointId: string;
   /** 0: never reported idle. */
   idleSuspendSeconds: number;
@@ -37,37 +37,37 @@ export interface MachineRecord extends MachineSpecRecord {
   runningSinceMs?: number;
   /** Public wording; empty when nothing is wrong. */
   errorMessage: string;
-  /** File name of the disk image in the machine's directory; a restore brings a new one. */
+  /** File name of the disk image in the machine's directory; a restore makes a new one. */
   disk: string;
-  /** Grows with every disk image made. */
+  /** How many disk images were made; numbers the next one. */
   disks: number;
-  /** What the agent accepts on its control routes. */
+  /** The secret that the agent accepts on its control routes. */
   controlSecret: string;
-  /** Set before an Assign that replaces it: after a crash the agent may know either. */
+  /** Set before an Assign that replaces the secret: after a crash the agent may accept either. */
   nextControlSecret?: string;
-  /** Its agent speaks through the channel. Absent: assigned by a release before it, and asked in plain HTTP as long as it runs. */
+  /** The agent uses the channel. Absent: an older release assigned it; it is called over plain HTTP as long as it runs. */
   channel?: 1;
   agentHost: string;
   agentPort: number;
-  /** VM drivers: the guest's name of the disk. */
+  /** VM drivers: the name of the disk's block device in the guest. */
   blockDevice?: string;
-  /** Directory name, in the machine's directory, of the memory and disk of a suspended machine. */
+  /** Name of the directory, in the machine's directory, with memory and disk of a suspended machine. */
   snapshot?: string;
-  /** What the agent in that image accepts. */
+  /** The secret that the agent in that image accepts. */
   snapshotSecret?: string;
-  /** Of a suspended machine in a cluster, once its image is in storage; gone when it runs. */
+  /** Only for a suspended machine in a cluster whose image is in storage; removed when it runs. */
   stored?: StoredImageNote;
-  /** A restore in place that was under way: the image that counts until it is done is `disk`. */
+  /** A restore in place that is under way. Until it is committed, `disk` stays the machine's disk. */
   restore?: RestoreNote;
 }
 
 export interface RestoreNote {
   checkpointId: string;
-  /** Image that is to become the disk. */
+  /** File name of the image that becomes the disk. */
   disk: string;
-  /** Services to be started: those that ran at checkpoint time, needs first. */
+  /** Services to start: those that ran at checkpoint time, dependencies first. */
   services: string[];
-  /** Services that ran when it began: what a restore that fails starts again. */
+  /** Services that ran when the restore began; started again if it fails. */
   ran: string[];
 }
 
@@ -81,8 +81,8 @@ export const machineDir = (poolDir: string, id: string): string => join(poolDir,
 const FILE = "machine.json";
 
 /**
- * Reads and writes the records of all machines of one pool. A note, where there is one, is never older than the file: a
- * crash of the service loses nothing, a power cut what was not written durably. One of the same machine at a time.
+ * Reads and writes the records of all machines of one pool. A note is never older than the file: a crash of the service
+ * loses nothing; a power cut loses changes that were not durable. Calls for the same machine come one at a time.
  */
 export class MachineRecordStore {
   readonly #poolDir: string;
@@ -97,8 +97,8 @@ export class MachineRecordStore {
   }
 
   /**
-   * Every machine that has a record; what has none (a create cut off before its first write) is answered apart. Comes before
-   * all else.
+   * Loads every record. `strays`: ids of directories without a record (a create cut off before its first write). Call it
+   * before all other methods.
    */
   async load(): Promise<{ records: MachineRecord[]; strays: string[] }> {
     const root = join(this.#poolDir, "machines");
@@ -119,7 +119,7 @@ export class MachineRecordStore {
     return { records, strays };
   }
 
-  /** `durable`: survives a power cut too, not only a crash of the service. */
+  /** `durable`: survives a power cut too. Otherwise it survives only a crash of the service. */
   async save(record: MachineRecord, options: { durable: boolean }): Promise<void> {
     const { id } = record;
     const before = this.#notes.get(id);
@@ -146,7 +146,7 @@ export class MachineRecordStore {
     await syncDirectory(join(this.#poolDir, "machines"));
   }
 
-  /** Nothing is noted any more: all of it is on the disk. */
+  /** Writes all notes to the disk and removes them. */
   async close(): Promise<void> {
     for (const [id, text] of this.#notes.entries()) {
       await this.#write(id, text);
@@ -156,7 +156,7 @@ export class MachineRecordStore {
     await removeEmptyFolder(dirname(this.#notesPath));
   }
 
-  /** The first time for one wait instead of two: a part of it, should a power cut leave one, is as good as none. */
+  /** The first write needs one fsync instead of two: a file torn by a power cut counts as no record. */
   async #write(id: string, text: string): Promise<void> {
     const path = this.#path(id);
     try {

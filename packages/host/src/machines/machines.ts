@@ -1,6 +1,6 @@
-// Every machine of this host: its record, and what watchers hear of it. Owns the records in memory and on disk. The operations
-// (operations/) change a record only through `change` and `move` (phases.ts), and only inside the machine's turn
-// (operation-queue.ts): one operation of a machine at a time.
+// All machines of this host. Owns their records, in memory and on disk, and tells watchers of changes. Operations (operations/)
+// change a record only through `change` and `move` (phases.ts), and only in the machine's turn (operation-queue.ts): one
+// operation of a machine at a time.
 import { create } from "@bufbuild/protobuf";
 import { channelKeyOf, type Clock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -15,11 +15,11 @@ import { type MachinePhaseName, nextPhase, type PhaseTrigger } from "./phases.ts
 export interface MachinesParts {
   /** Directory of the reflink pool. */
   poolDir: string;
-  /** Of this instance, on a tmpfs: gone after a reboot. */
+  /** Directory of this instance on a tmpfs: empty after a reboot. */
   runDir: string;
   drivers: Drivers;
   clock: Clock;
-  /** host-parts.ts: nobody is told who dozes. Default false. */
+  /** host-parts.ts: if true, watchers are not told which machines doze. Default false. */
   isRelayed?: boolean;
 }
 
@@ -33,7 +33,7 @@ export class Machines {
   readonly #records = new Map<string, MachineRecord>();
   /** Machines under a restore in place: requests for them answer 503. */
   readonly #busy = new Set<string>();
-  /** Ends calls of agents: of machines that are to be destroyed, or that a stop has waited for long enough. */
+  /** Abort calls to agents of machines that are cut off: to be destroyed, or hanging when the host stops. */
   readonly #cuts = new Map<string, AbortController>();
 
   constructor({ poolDir, runDir, drivers, clock, isRelayed = false }: MachinesParts) {
@@ -68,7 +68,7 @@ export class Machines {
     return record;
   }
 
-  /** The record, where it is in one of `phases`; otherwise says what phase it is in. */
+  /** Answers the record if it is in one of `phases`; otherwise throws failed_precondition, which names its phase. */
   require(id: string, ...phases: MachinePhaseName[]): MachineRecord {
     const record = this.get(id);
     if (phases.includes(record.phase)) return record;
@@ -82,20 +82,20 @@ export class Machines {
     return filesOf(this.#poolDir, record);
   }
 
-  /** Aborted once its agent is not to be asked any more. */
+  /** Aborted once the machine is cut off: then its agent may not be called any more. */
   cutOf(id: string): AbortSignal {
     const cut = this.#cuts.get(id) ?? new AbortController();
     this.#cuts.set(id, cut);
     return cut.signal;
   }
 
-  /** Calls of its agent that are under way fail with `why`, and so do later ones. */
+  /** Makes current and later calls to the machine's agent fail with `why`. */
   cut(id: string, why: string): void {
     this.cutOf(id);
     this.#cuts.get(id)?.abort(new Error(why));
   }
 
-  /** Takes a loaded record in, at start. */
+  /** Adds a loaded record, at start. */
   adopt(record: MachineRecord): void {
     this.#records.set(record.id, record);
   }
@@ -121,9 +121,9 @@ export class Machines {
   }
 
   /**
-   * Changes a record: on disk first, then in memory. A change of phase or address is a new epoch, and watchers hear of it, as
-   * they do of other words.
-   * `durable`: before it answers it is safe from a power cut.
+   * Changes a record: on disk first, then in memory. A change of phase or address begins a new epoch. Watchers are told of it, and
+   * of a changed error message or stored image.
+   * `durable`: safe from a power cut on return.
    */
   change(
     id: string,
@@ -133,7 +133,7 @@ export class Machines {
     return this.#change(this.get(id), fields, options);
   }
 
-  /** The same, with the phase that the trigger leads to. Throws where it leads nowhere from here. */
+  /** `change`, with the phase that the trigger leads to. Throws if the trigger is not allowed in the present phase. */
   async move(
     id: string,
     trigger: PhaseTrigger,
@@ -156,17 +156,17 @@ export class Machines {
       (fields.agentPort !== undefined && fields.agentPort !== record.agentPort);
     const next: MachineRecord = { ...record, ...fields, epoch: record.epoch + (news ? 1 : 0) };
     if (beginsToRun(record.phase, next.phase)) next.runningSinceMs = this.#clock.nowMs();
-    // A resume that fails leaves what was suspended as it was.
+    // Kept while resuming: a resume that fails leaves the suspended image as it was.
     if (next.phase === "running" || next.phase === "stopped" || next.phase === "starting") delete next.stored;
     await this.store.save(next, { durable: options.durable ?? false });
     this.#records.set(id, next);
-    // A suspension that has begun goes on to ask its agent.
+    // A suspension under way still calls the agent, so its doze is not forgotten.
     if (next.phase !== "running" && next.phase !== "suspending") this.doze.forget(id);
     if (news || next.errorMessage !== record.errorMessage || next.stored !== record.stored) this.#emit(next);
     return next;
   }
 
-  /** Takes an optional field out, and changes `fields` with it, of which no watcher hears. */
+  /** Removes an optional field and changes `fields` in the same write. Watchers are not told. */
   async dropField(
     id: string,
     field: "snapshot" | "restore" | "nextControlSecret",
@@ -178,7 +178,7 @@ export class Machines {
     this.#records.set(id, record);
   }
 
-  /** The machine is gone: its directory too. Repeatable. */
+  /** Removes the machine's directory and record. Repeatable. */
   async forget(id: string): Promise<void> {
     await this.store.remove(id);
     const record = this.#records.get(id);
@@ -231,7 +231,7 @@ export class Machines {
   }
 }
 
-/** Before it has a secret there is no agent to reach. */
+/** Without a secret there is no agent to reach yet. */
 const hasChannel = ({ channel, controlSecret }: MachineRecord): boolean =>
   channel === 1 && controlSecret !== "";
 
@@ -243,10 +243,10 @@ const phaseNumbers: Record<MachinePhaseName, MachinePhase> = {
   resuming: MachinePhase.RESUMING,
   stopped: MachinePhase.STOPPED,
   failed: MachinePhase.FAILED,
-  // To those who watch, a machine that is being destroyed runs no more; DESTROYED comes when it is gone.
+  // For watchers a machine being destroyed is stopped; DESTROYED follows once it is gone.
   destroying: MachinePhase.STOPPED,
 };
 
-/** A suspend that failed, or was cut off, had not stopped it. */
+/** A suspend that failed or was cut off did not stop the machine: it did not begin to run anew. */
 const beginsToRun = (from: MachinePhaseName, to: MachinePhaseName): boolean =>
   to === "running" && from !== "running" && from !== "suspending";

@@ -1,5 +1,5 @@
 /**
- * The phases of a machine as one table: what may move it from where to where. `Machines.move` alone follows it.
+ * The phases of a machine in one table: which trigger leads from which phase to which. Only `Machines.move` uses it.
  *
  *               start                          suspend           suspended
  *     stopped ─────────▶ starting ─started─▶ running ──▶ suspending ──────▶ suspended
@@ -10,8 +10,8 @@
  *     starting ──imported──▶ suspended
  *     any ──gave_up──▶ failed ──resume_failed──▶ suspended          any ──destroy──▶ destroying ──▶ (no record)
  *
- * Steps of a saga are repeated after a crash, and an undo begins where the last step left off, which may have been the commit:
- * so each trigger leads to its phase from that phase too, and each `…_failed` from where the operation ends.
+ * Steps of a saga are repeated after a crash, so each trigger is also allowed in the phase that it leads to. An undo may begin
+ * after the commit, so each `…_failed` is also allowed in the phase where its operation ends.
  */
 export const machinePhases = [
   "starting",
@@ -26,7 +26,7 @@ export const machinePhases = [
 export type MachinePhaseName = (typeof machinePhases)[number];
 
 export type PhaseTrigger =
-  /** A cold start from the disk begins, or was undone. */
+  /** A cold start from the disk begins, or is undone. */
   | "start"
   | "start_failed"
   /** Create, cold start, fork or resume is committed. */
@@ -36,13 +36,13 @@ export type PhaseTrigger =
   | "suspended"
   | "resume"
   | "resume_failed"
-  /** It came out of an image in storage. */
+  /** The machine was imported from an image in storage. */
   | "imported"
   /** A start of the service found its processes alive. */
   | "adopted"
-  /** Its processes are gone, and its memory with them: it starts from its disk. */
+  /** Its processes and memory are gone: the next start is cold, from its disk. */
   | "ended"
-  /** Nothing starts it again. */
+  /** The machine is not started again by itself. */
   | "gave_up"
   | "destroy";
 
@@ -93,7 +93,7 @@ export const phaseTable: Readonly<Record<MachinePhaseName, Row>> = {
   destroying: anywhere,
 };
 
-/** Throws where the table has no such way: that is a bug, not a request. */
+/** Throws if the table does not allow it, which is a bug and not a wrong request. */
 export function nextPhase(from: MachinePhaseName, trigger: PhaseTrigger): MachinePhaseName {
   const to = phaseTable[from][trigger];
   if (to === undefined) throw new Error(`the table of phases has no ${trigger} from ${from}`);

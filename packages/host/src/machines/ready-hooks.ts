@@ -1,5 +1,5 @@
-// What a driver that keeps machines ready needs of the host service: fresh disks, agents that were prepared and assigned to
-// somebody who may come, and that the gateway hears who that is.
+// The host service's part in keeping machines ready: it makes fresh disks, prepares agents, assigns each to a new sandbox id
+// that a create may use later, and tells the gateway these ids.
 import { create } from "@bufbuild/protobuf";
 import { defaults, generateName, newSandboxId } from "@cloche/protocol";
 import { ReadyMachineSchema } from "@cloche/protocol/host";
