@@ -1,5 +1,5 @@
 // Limits, figures and the freezer of a machine's cgroup, on the unified hierarchy (v2) and on the older one (v1, one
-// tree per controller). Owns /<root>/<unit> in every tree; the processes are put there by the runtime.
+// tree per controller). Owns /<root>/<unit> in every tree. The runtime puts the processes there.
 import { existsSync, readFileSync } from "node:fs";
 import { mkdir, readdir, readFile, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -7,9 +7,9 @@ import { join } from "node:path";
 const MOUNT = "/sys/fs/cgroup";
 const CPU_PERIOD_US = 100_000;
 const MIB = 1024 * 1024;
-/** Name of the group of what is frozen: by the guard of the host's lease as a whole (native/guard), */
+/** Name of the group that the guard of the host's lease freezes (native/guard). */
 const ISOLATED = "sentry";
-/** and by us, when the machine dozes, in this group below it. The kernel puts the two together. */
+/** Name of the group below it, which we freeze when the machine dozes. A process runs only if both are thawed. */
 const DOZING = "doze";
 const GONE_TRIES = 200;
 const GONE_PAUSE_MS = 10;
@@ -27,20 +27,20 @@ export interface CgroupLimits {
   pids: number;
 }
 
-/** Its part of the processors where it and its siblings want more than there is. */
+/** Share of CPU time among sibling groups when CPUs are busy. */
 export type CpuWeight = "usual" | "little";
 
-/** What a new group has, as `cpu.shares` of v1 and as `cpu.weight` of v2. */
+/** Default of a new group: `cpu.shares` of v1, `cpu.weight` of v2. */
 const USUAL_SHARES = 1_024;
 const USUAL_WEIGHT = 100;
-/** As shares; on v2 runtimes make a weight of 2 of it. */
+/** As shares of v1; on v2 runtimes convert it to a weight of 2. */
 const LITTLE_SHARES = 32;
 
 export const cgroupVersion = (): 1 | 2 => (existsSync(join(MOUNT, "cgroup.controllers")) ? 2 : 1);
 
 const cpuQuotaUs = (cpus: number): number => Math.max(1_000, Math.round(cpus * CPU_PERIOD_US));
 
-/** For an OCI spec: the runtime makes the cgroup with them. */
+/** `resources` of an OCI spec, with which the runtime makes the cgroup. */
 export function ociResources(limits: CgroupLimits, weight: CpuWeight): object {
   const quota = { quota: cpuQuotaUs(limits.cpus), period: CPU_PERIOD_US };
   return {
@@ -77,39 +77,39 @@ export class Cgroup {
     await set("pids", "pids.max", limits.pids);
   }
 
-  /** In place of the limit that it has. Throws where it has more already. */
+  /** Replaces the memory limit. Throws if more is already in use. */
   async limitMemory(bytes: number): Promise<void> {
     const name = this.#version === 2 ? "memory.max" : "memory.limit_in_bytes";
     await writeFile(this.#file("memory", name), String(bytes));
   }
 
-  /** From here on it has the usual part of the processors. */
+  /** Gives the group the usual CPU weight. */
   async weighAsUsual(): Promise<void> {
     if (this.#version === 2) await writeFile(this.#file("cpu", "cpu.weight"), String(USUAL_WEIGHT));
     else await writeFile(this.#file("cpu", "cpu.shares"), String(USUAL_SHARES));
   }
 
   /**
-   * From here on this process alone is frozen: it has a group of its own below, of the freezer's tree (v1) or of the only one.
-   * Of a sentry: its stubs wait for it in seccomp notifications, which a freeze takes back and a thaw sends again; what
-   * is counted twice then ends the stub, and with it the user's process (gVisor's issue 14429). Repeatable.
+   * From here on `freeze` freezes only this process, which moves into a group of its own: in the freezer's tree (v1) or the only
+   * tree (v2). For a sentry: its stubs wait for it in seccomp notifications. A freeze of the stubs would cancel these and a thaw
+   * resend them; counted twice, they end the stub and the user's process (gVisor's issue 14429). Repeatable.
    */
   async isolate(pid: number): Promise<void> {
     const directory = this.#file("freezer", join(ISOLATED, DOZING));
     if (existsSync(directory)) return;
-    // Where an earlier release has it frozen, nothing would thaw it once the group below is there.
+    // An earlier release may have frozen the outer group, which nothing would thaw once the inner group exists.
     await this.#setFrozen(this.#freezer, false);
     await mkdir(directory, { recursive: true });
     await writeFile(join(directory, "cgroup.procs"), String(pid));
   }
 
-  /** Of a machine that an earlier release made: the group of its sentry, or of all of it, is frozen when it dozes. */
+  /** The group to freeze for a doze. In a machine of an earlier release: the sentry's group, or the whole machine's. */
   get #freezer(): string {
     const nested = [join(ISOLATED, DOZING), ISOLATED].map((name) => this.#file("freezer", name));
     return nested.find((directory) => existsSync(directory)) ?? this.#file("freezer", "");
   }
 
-  /** What was isolated uses no CPU while frozen; it goes on where it was, unless the guard of the lease has it frozen. */
+  /** Freezes or thaws the isolated process. Thawed, it continues unless the guard of the lease has frozen it. */
   async freeze(frozen: boolean): Promise<void> {
     await this.#setFrozen(this.#freezer, frozen);
   }
@@ -124,18 +124,18 @@ export class Cgroup {
     return { cpuMs, memoryBytes, processes: (await this.pids()).length };
   }
 
-  /** Host tasks, threads each. At once, for it is asked often. Throws where the group is gone. */
+  /** How many host threads the group has. Synchronous, because it is called often. Throws if the group is gone. */
   tasks(): number {
     return Number(readFileSync(this.#file("pids", "pids.current"), "utf8"));
   }
 
-  /** All that counts against its limit, the page cache of files too. At once, and cheap: a number that the kernel keeps. */
+  /** All memory that counts against the limit, including page cache. Synchronous and cheap: the kernel keeps the number. */
   chargedBytes(): number {
     const name = this.#version === 2 ? "memory.current" : "memory.usage_in_bytes";
     return Number(readFileSync(this.#file("memory", name), "utf8"));
   }
 
-  /** Processor time and memory, as `figures` has them; at once. `privateBytes`: of the memory, what no file holds: its processes' own. */
+  /** CPU time and memory as in `figures`; synchronous. `privateBytes`: the anonymous part of the memory. */
   cpuAndMemory(): { cpuMs: number; memoryBytes: number; privateBytes: number } {
     const stat = parseFlat(readFileSync(this.#file("memory", "memory.stat"), "utf8"));
     if (this.#version === 2) {
@@ -145,13 +145,13 @@ export class Cgroup {
       return { cpuMs: (cpu.get("usage_usec") ?? 0) / 1_000, memoryBytes, privateBytes };
     }
     const nanoseconds = Number(readFileSync(this.#file("cpuacct", "cpuacct.usage"), "utf8"));
-    // Here the sentry's memory file counts as cache; what it maps of other files is little.
+    // On v1 the sentry's memory file counts as cache; other mapped files are small.
     const privateBytes = stat.get("total_rss") ?? 0;
     const memoryBytes = privateBytes + (stat.get("total_shmem") ?? stat.get("total_cache") ?? 0);
     return { cpuMs: nanoseconds / 1_000_000, memoryBytes, privateBytes };
   }
 
-  /** Whether the kernel killed a process of it for want of memory. */
+  /** Whether the kernel's OOM killer killed a process of the group. */
   async outOfMemory(): Promise<boolean> {
     const name = this.#version === 2 ? "memory.events" : "memory.oom_control";
     const text = await readFile(this.#file("memory", name), "utf8").catch(() => "");
@@ -159,28 +159,28 @@ export class Cgroup {
   }
 
   async pids(): Promise<number[]> {
-    // On v2 the isolated one is in a group below.
+    // On v2 the isolated process is in a group below.
     const groups = ["", ISOLATED, join(ISOLATED, DOZING)];
     const files = groups.map((group) => this.#file("memory", join(group, "cgroup.procs")));
     const texts = await Promise.all(files.map((file) => readFile(file, "utf8").catch(() => "")));
     return texts.join("\n").split("\n").filter(Boolean).map(Number);
   }
 
-  /** Kills everything in it, whoever has it frozen. */
+  /** Kills all processes of the group, frozen or not. */
   async kill(): Promise<void> {
-    // What is frozen is killed first and thawed then: it must not get a turn in between.
+    // Kill frozen processes before the thaw, so that they never run in between.
     for (const pid of await this.pids()) kill(pid);
     await this.#thawKilled();
   }
 
-  /** So that they die. Of v1 a frozen process does not, and the guard of the lease freezes again what it finds thawed. */
+  /** Thaws killed processes so that they die: on v1 a frozen process does not. The guard may freeze them again at any time. */
   async #thawKilled(): Promise<void> {
     const outer = this.#file("freezer", existsSync(this.#file("freezer", ISOLATED)) ? ISOLATED : "");
     for (const directory of [this.#freezer, outer])
       await this.#setFrozen(directory, false).catch(() => undefined);
   }
 
-  /** Kills everything in it and removes it from every tree. Repeatable. */
+  /** Kills all processes of the group and removes it from every tree. Repeatable. */
   async destroy(): Promise<void> {
     await this.kill();
     for (let i = 0; i < GONE_TRIES; i += 1) {
@@ -224,7 +224,7 @@ export async function childGroups(path: string): Promise<string[]> {
   return [...names];
 }
 
-/** On v2 a parent must hand its controllers down before its children can have limits. */
+/** Enables the controllers for the children of `path`, without which v2 gives them no limits. */
 export async function prepareParent(path: string): Promise<void> {
   if (cgroupVersion() !== 2) return;
   const directory = join(MOUNT, path);

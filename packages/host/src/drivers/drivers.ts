@@ -7,7 +7,7 @@ export class Drivers {
 
   readonly #requireMayRun: () => void;
 
-  /** `requireMayRun` throws while no machine of this host may begin to run; default: it never does. */
+  /** `requireMayRun` throws while no machine of this host may begin to run; default: never throws. */
   constructor(drivers: ReadonlyMap<Runtime, MachineDriver>, requireMayRun = (): void => undefined) {
     this.#drivers = drivers;
     this.#requireMayRun = requireMayRun;
@@ -21,12 +21,12 @@ export class Drivers {
     return [...this.#drivers.values()];
   }
 
-  /** Undefined: a machine of an earlier start, whose runtime this host no longer has. */
+  /** Undefined if this host no longer has the runtime of a machine made before. */
   find(runtime: Runtime): MachineDriver | undefined {
     return this.#drivers.get(runtime);
   }
 
-  /** Throws failed_precondition, with the runtimes that there are. */
+  /** The driver of a runtime. Throws failed_precondition, which lists the available runtimes. */
   of({ runtime }: { runtime: Runtime }): MachineDriver {
     const driver = this.#drivers.get(runtime);
     if (driver) return driver;
@@ -36,13 +36,13 @@ export class Drivers {
     );
   }
 
-  /** The driver, for something that makes a machine run. */
+  /** The driver, for an operation that makes a machine run. Throws what `requireMayRun` throws. */
   toRun(record: { runtime: Runtime }): MachineDriver {
     this.#requireMayRun();
     return this.of(record);
   }
 
-  /** Hosts of one class resume each other's memory. Empty: of none. */
+  /** The class of this host: hosts of equal class restore each other's memory. Empty: no class. */
   async memoryClass(): Promise<string> {
     const classes = await Promise.all(this.all().map((driver) => driver.memoryClass?.()));
     return classes.find((one) => one !== undefined) ?? "";

@@ -1,5 +1,5 @@
-// Finds machines that hang: stopped, stuck, or without an agent that answers. One timer for all machines of a driver; a machine that
-// fails every check for the whole of `hungAfterMs` is ended, which the driver then tells as any end (restart-after-crash.ts).
+// Finds machines that hang: stopped, stuck, or without an agent that answers. One timer for all machines of a driver. A machine that
+// fails every check during `hungAfterMs` is ended; the driver reports it like any other end (restart-after-crash.ts).
 //
 //   answers ──a check fails──▶ suspect since t ──a check succeeds──▶ answers
 //                                   └──now − t ≥ hungAfterMs──▶ ended as hung
@@ -7,14 +7,14 @@ import { type Clock, type Log, Looks } from "@cloche/base";
 
 export interface HealthOptions {
   readonly intervalMs: number;
-  /** Long enough for a host under heavy load: ending a machine that only is slow loses its memory. */
+  /** Long enough for a host under heavy load: ending a machine that is only slow loses its memory. */
   readonly hungAfterMs: number;
 }
 
 /** A machine as the watch sees it; the same object for as long as it lives. */
 export interface WatchedMachine {
   readonly id: string;
-  /** It does not answer because of us: paused, frozen, in the middle of a snapshot. */
+  /** Whether we keep it from answering: it is paused, frozen, or in the middle of a snapshot. */
   readonly standsStill: boolean;
   /** Whether it answers, within `timeoutMs`. */
   healthy(timeoutMs: number): Promise<boolean>;
@@ -47,7 +47,7 @@ export class HealthWatch {
     this.#suspects.clear();
   }
 
-  /** One round. Rounds do not overlap; one that hangs is asked beside them. */
+  /** Checks every machine once. Rounds do not overlap; a machine that does not answer does not delay the next round. */
   async check(machines: Iterable<WatchedMachine>): Promise<void> {
     if (this.#running) return;
     this.#running = true;

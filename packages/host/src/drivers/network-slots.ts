@@ -1,16 +1,16 @@
 import type { Egress } from "@cloche/protocol";
 
 /**
- * What a machine needs of the network: one slot, made ahead by network/. A slot is a network namespace with an `eth0`
- * whose other end the router namespace holds; its address never changes, so slot numbers name everything.
+ * A machine's part of the network: one slot, made ahead by network/. A slot is a network namespace with an `eth0` whose other
+ * end is in the router namespace. Its address never changes, so the slot number names everything.
  */
 export interface NetworkLease {
   readonly slot: number;
   /** Path of the namespace, for example /run/netns/cl-ab12cd-7. */
   readonly namespacePath: string;
-  /** Where the host's own network namespace reaches the machine. */
+  /** The machine's address, as seen from the host's own network namespace. */
   readonly agentHost: string;
-  /** Address and routes of eth0 into the namespace again: gVisor takes them out when it starts or restores, a fresh lease has them. */
+  /** Sets address and routes of eth0 again: gVisor removes them when it starts or restores. A fresh lease has them. */
   prepare(): Promise<void>;
 }
 
@@ -18,8 +18,8 @@ export interface NetworkSlots {
   lease(): Promise<NetworkLease>;
   /** The lease of a slot that a machine of an earlier service still uses; undefined when the slot is gone. */
   adopt(slot: number): Promise<NetworkLease | undefined>;
-  /** What the machine at this address may reach from now on; undefined: what a fresh lease may, the public internet. */
+  /** Sets what the machine at this address may reach; undefined: the public internet, as a fresh lease may. */
   setEgressOf(agentHost: string, egress: Egress | undefined): Promise<void>;
-  /** The next holder of the slot must not see traffic of this one. Repeatable. */
+  /** Frees the slot. Its next holder never sees traffic of this one. Repeatable. */
   release(slot: number): Promise<void>;
 }

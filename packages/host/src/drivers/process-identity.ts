@@ -1,4 +1,4 @@
-// A process id alone may be another process by now; with its start time it is one process for ever.
+// Identifies a process by pid and start time, because a pid alone is reused.
 import { readFileSync } from "node:fs";
 
 export interface ProcessIdentity {
@@ -11,7 +11,7 @@ export interface ProcessIdentity {
 export async function identify(pid: number): Promise<ProcessIdentity | undefined> {
   let stat: string;
   try {
-    // From the kernel's memory: another thread would take longer.
+    // Synchronous: the kernel answers from memory, faster than a hand-over to another thread.
     stat = readFileSync(`/proc/${pid}/stat`, "utf8");
   } catch {
     return undefined;

@@ -1,4 +1,4 @@
-// What the agent is started with; see packages/agent/src/boot-config.ts.
+// The configuration that the agent starts with; see packages/agent/src/boot-config.ts.
 import { createHash } from "node:crypto";
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -16,7 +16,7 @@ export const bootConfig = (secret: string): object => ({
   bootstrapChannelKey: channelKeyOf(secret).toString("hex"),
 });
 
-/** Of the secret only its hash and the channel's key reach the machine, outside what users see; both end with its first Assign. */
+/** Only the secret's hash and the channel's key reach the machine, where users cannot see them; the first Assign replaces both. */
 export async function writeBootConfig(slotDir: string, secret: string): Promise<void> {
   await writeFile(join(slotDir, "boot.json"), JSON.stringify(bootConfig(secret)), { mode: 0o600 });
 }

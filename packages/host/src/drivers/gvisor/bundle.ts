@@ -21,10 +21,10 @@ export interface BundleOptions {
   weight: CpuWeight;
 }
 
-/** Where the slot directory lies in the sandbox: the boot config, and the disk once it is attached. */
+/** Where the slot directory is mounted in the sandbox. It has the boot config, and the disk once attached. */
 export const SLOT_MOUNT = "/mnt";
 
-// The agent and its spawner are root in there; what users' processes may do, the spawner decides.
+// The agent and its spawner are root inside; the spawner decides what users' processes may do.
 const CAPABILITIES =
   "CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID KILL SETGID SETUID SETPCAP LINUX_IMMUTABLE NET_BIND_SERVICE NET_BROADCAST NET_ADMIN NET_RAW IPC_LOCK IPC_OWNER SYS_MODULE SYS_RAWIO SYS_CHROOT SYS_PTRACE SYS_PACCT SYS_ADMIN SYS_BOOT SYS_NICE SYS_RESOURCE SYS_TIME SYS_TTY_CONFIG MKNOD LEASE AUDIT_WRITE AUDIT_CONTROL SETFCAP"
     .split(" ")

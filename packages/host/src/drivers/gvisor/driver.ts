@@ -1,8 +1,8 @@
-// Machines as gVisor sandboxes. What they are made of is units (unit.ts, units.ts), which machine has which machine-units.ts, and what
-// is made ahead pool/ready-pool.ts.
+// Machines as gVisor sandboxes. A machine runs in a unit (unit.ts, units.ts); machine-units.ts keeps which unit belongs to which
+// machine; pool/ready-pool.ts makes units ahead of requests.
 //
-// Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts; `adopt` reads
-// gvisor.json and the unit's record, and believes them only when the process with that start time lives.
+// Called by the host service, which serialises the calls of one machine. Survives a crash: see unit.ts. `adopt` reads
+// gvisor.json and the unit's record, and trusts them only if the process with that pid and start time lives.
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { allDone, CleanupStack, step, Turns } from "@cloche/base";
@@ -52,10 +52,10 @@ import { ExitWatch, type ExitWatchOptions } from "./watch/exit-watch.ts";
 export interface GvisorOptions extends ExitWatchOptions {
   /** Instance tag. */
   tag: string;
-  /** Of this instance, on a tmpfs: /run/cloche-<tag>/gvisor. */
+  /** Directory of this instance, on a tmpfs: /run/cloche-<tag>/gvisor. */
   runDir: string;
   runsc: string;
-  /** As it says itself: images of another are not restored. */
+  /** As `runsc --version` prints it. Images of another version are not restored. */
   runscVersion: string;
   /** Path of the keeper; the probe's program lies beside it. */
   keeper: string;
@@ -64,14 +64,14 @@ export interface GvisorOptions extends ExitWatchOptions {
   network: NetworkSlots;
   /** Reflink pool; the template's image lies there. */
   poolDir: string;
-  /** Machines of the default shape kept ready, of each kind (ready-units.ts). 0: none, and no template. */
+  /** Machines of the default shape kept ready, for each kind (ready-units.ts). 0: no ready machines and no template. */
   ready: number;
-  /** After a burst, up to so many. */
+  /** The most kept ready of each kind, after a burst. */
   readyMost: number;
   randomBytes: (length: number) => Uint8Array;
 }
 
-/** Before `start`, and where none are to be kept. */
+/** Before `start`, and if no machines are kept ready. */
 const NOTHING_READY: ReadyMachines = {
   claim: async () => undefined,
   freshDisk: async () => false,
@@ -79,7 +79,7 @@ const NOTHING_READY: ReadyMachines = {
   wanted: () => ({ blank: 0, warm: 0 }),
 };
 
-/** Waits until this machine may be made from nothing; at once, where it has waited before. */
+/** Waits for the turn to make a unit from nothing; resolves at once if the machine already has its turn. */
 type Turn = () => Promise<void>;
 
 export class GvisorDriver implements MachineDriver, Freezer {
@@ -88,7 +88,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
   readonly #units: Units;
   readonly #machines: MachineUnits;
   readonly #exits: ExitWatch;
-  /** By version of runsc. */
+  /** By the version of runsc. */
   readonly #platforms = new Map<string, Promise<string>>();
   #cpuClass: Promise<string> | undefined;
   #ready: ReadyPool | undefined;
@@ -151,7 +151,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
     this.#standstill.isOn = isStill;
   }
 
-  /** Resolves when what is to be kept ready is; for tests and benchmarks. */
+  /** Resolves when all wanted machines are ready; for tests and benchmarks. */
   async settled(): Promise<void> {
     await this.#ready?.settled();
   }
@@ -161,9 +161,9 @@ export class GvisorDriver implements MachineDriver, Freezer {
     this.#exits.close();
     const left = await readdir(join(this.#options.runDir, "units")).catch(() => []);
     if (left.length > 0) return;
-    // Nothing of ours is left: give back what probe made.
+    // No unit is left: remove what `probe` made.
     await unshareMounts(join(this.#options.runDir, "slots"));
-    // A release before 2026-11 had runsc in a mount of its own there, and did not know what runsc pins in ours.
+    // A release before 2026-11 kept runsc in a mount there, and left the mounts that runsc pins below our directory.
     await unmountBelow(this.#options.runDir);
     await removeGroup(`/cloche-${this.#options.tag}`);
     await rm(this.#options.runDir, { recursive: true, force: true });
@@ -197,7 +197,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
     });
   }
 
-  /** `prepared`: the disk is a clone of the template's, and the users' guest in its memory stands on it. */
+  /** `prepared`: the disk is a clone of the template's disk, so the prepared memory, whose guest uses that disk, fits. */
   #createFrom(
     template: Template,
     prepared: boolean,
@@ -244,7 +244,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
     );
   }
 
-  /** Before what is made ahead. Those that wait for a turn have it until they are done. */
+  /** Runs `make` before units are made ahead. A machine that waited for a turn keeps it until it is made. */
   #first<Made>(make: (turn: Turn) => Promise<Made>): Promise<Made> {
     const inTurn = async (): Promise<Made> => {
       let leave: (() => void) | undefined;
@@ -353,17 +353,17 @@ export class GvisorDriver implements MachineDriver, Freezer {
     return unit;
   }
 
-  /** Of that very shape, in which only the agent's present root lies. */
+  /** A blank unit of exactly that shape. Blanks have only the agent's present root, so an older image gets none. */
   async #takeBlank(
     resources: MachineResources,
     restored?: { agentRootDir: string; agentPort: number },
   ): Promise<Unit | undefined> {
     if (restored !== undefined && restored.agentRootDir !== this.#options.agentRoot.dir) return undefined;
-    // A create of the default disk has asked for a warm one before.
+    // A create with the default disk asked for a warm unit first.
     return this.#ready?.takeBlank(resources, restored === undefined && resources.diskMb === defaults.diskMb);
   }
 
-  /** What images need that such a sentry writes; one that is made now, where nothing else is said. Empty: of a version not known. */
+  /** The `MadeWith` of images that such a sentry writes; default: a sentry started now. `runscVersion` empty: version unknown. */
   async #madeWith(
     agentRootDir = this.#options.agentRoot.dir,
     runscVersion = this.#options.runscVersion,

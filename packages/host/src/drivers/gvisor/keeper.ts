@@ -1,4 +1,4 @@
-// The native keeper (native/keeper/main.c): compiled at set-up, called here.
+// Compiles the native keeper (native/keeper/main.c) at set-up, and calls it.
 import { readdir, readFile, rm } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { join } from "node:path";
@@ -14,10 +14,10 @@ const PROGRAMS = [
   { name: "runsc-probe", folder: "gvisor" },
 ] as const;
 
-/** For what takes a quarter of a second on an idle machine. */
+/** Ample: a command takes a quarter of a second on an idle computer. */
 const DEADLINE_MS = 180_000;
 
-/** Path of the compiled keeper, from the cache where it is; the program of probe.ts lies beside it. */
+/** Path of the compiled keeper, from the cache if it is there. The program of probe.ts lies beside it. */
 export function obtainKeeper(cache: string, progress: Progress): Promise<string> {
   const repair = "install gcc and libc6-dev (apt-get install gcc libc6-dev) and run the command again";
   return inStep(progress, "machine keeper", repair, async () => {
@@ -47,7 +47,7 @@ export function obtainKeeper(cache: string, progress: Progress): Promise<string>
   });
 }
 
-/** Files of one unit that the keeper writes. */
+/** The files of one unit that the keeper writes. */
 export interface KeeperFiles {
   pidFile: string;
   exitFile: string;
@@ -58,7 +58,7 @@ export class Keeper {
   readonly #program: string;
   readonly #native: Native;
 
-  /** `native` starts it: a spawn from Node copies a large process, and stops the service for that long. */
+  /** Started through `native`: a spawn by Node copies a large process and blocks the service meanwhile. */
   constructor(program: string, native: Native) {
     this.#program = program;
     this.#native = native;
@@ -76,14 +76,14 @@ export class Keeper {
     await this.#call(["run", files.outFile, "--", ...command], files.outFile);
   }
 
-  /** What it prints goes to `outFile`, which is made anew. */
+  /** Runs a keeper command and answers its output, which goes to `outFile`, made anew. */
   async report(args: readonly string[], outFile: string, deadlineMs: number): Promise<string> {
     await rm(outFile, { force: true });
     await this.#call(args, outFile, deadlineMs);
     return readFile(outFile, "utf8");
   }
 
-  /** Throws CommandError with what was said. */
+  /** Throws CommandError with the command's output. */
   async #call(args: readonly string[], outFile: string, deadlineMs = DEADLINE_MS): Promise<void> {
     const argv: [string, ...string[]] = [this.#program, ...args];
     const { exitCode } = await this.#native.exec({

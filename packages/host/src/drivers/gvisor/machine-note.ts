@@ -1,5 +1,5 @@
-// Which unit a machine has: <machine dir>/gvisor.json. Survives a crash of the service whole; what a power cut tears is taken
-// for none, since the unit went with it.
+// Note of a machine's unit: <machine dir>/gvisor.json. It survives a crash of the service whole. A note torn by a power cut counts
+// as none, because the power cut ended the unit too.
 import { rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile } from "@cloche/base";
@@ -19,7 +19,7 @@ export async function readNote(dir: string): Promise<MachineNote | undefined> {
   }
 }
 
-/** Whole or not at all, whenever we are killed. */
+/** Atomic, even if the service is killed at any point. */
 export async function writeNote(dir: string, note: MachineNote): Promise<void> {
   await writeFile(`${noteIn(dir)}.new`, JSON.stringify(note));
   await rename(`${noteIn(dir)}.new`, noteIn(dir));

@@ -1,5 +1,5 @@
-// Which machine has which unit: <machine dir>/gvisor.json, and the machine's id in the unit's record. From `give` until `stop` the
-// unit is that machine's, and its end is told.
+// Assigns units to machines: notes the unit in <machine dir>/gvisor.json and the machine's id in the unit's record. From `give` until
+// `stop` the unit belongs to the machine, and from `watch` on its end is reported.
 import type { CleanupStack } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { MachineFiles, MachineResources, RunningMachine } from "../driver.ts";
@@ -13,7 +13,7 @@ export class MachineUnits {
   readonly #units: Units;
   readonly #exits: ExitWatch;
   readonly #network: NetworkSlots;
-  /** Secret of the template whose disk a machine to be created has. In memory alone: after a crash it may have run on that disk. */
+  /** By machine with an unused clone of a template's disk: that template's secret. In memory only: after a crash the disk may be used. */
   readonly #fresh = new Map<string, string>();
 
   constructor(units: Units, exits: ExitWatch, network: NetworkSlots) {
@@ -22,7 +22,7 @@ export class MachineUnits {
     this.#network = network;
   }
 
-  /** From here on the unit is that machine's. */
+  /** From here on the unit belongs to that machine. */
   async give(
     unit: Unit,
     files: MachineFiles,
@@ -37,12 +37,12 @@ export class MachineUnits {
     if (resources.egress) await this.#network.setEgressOf(unit.lease.agentHost, resources.egress);
   }
 
-  /** Its end is told from now on. */
+  /** Reports the unit's end from now on. */
   watch(unit: Unit, id: string): void {
     this.#exits.watch(unit, id);
   }
 
-  /** The machine, once its agent listens. */
+  /** Answers the running machine once its agent listens. */
   async running(unit: Unit, id: string, secret: string | undefined, ms: number): Promise<RunningMachine> {
     await this.#units.listens(unit, ms);
     this.watch(unit, id);
@@ -60,7 +60,7 @@ export class MachineUnits {
     return unit;
   }
 
-  /** Its disk is a fresh clone of that of the template with this secret. */
+  /** Notes that the machine's disk is an unused clone of the disk of the template with this secret. */
   noteFresh(id: string, secret: string): void {
     this.#fresh.set(id, secret);
   }

@@ -1,6 +1,6 @@
-// What a memory image was made with, noted beside it in the file `made-with`, and whether this host can restore it. An image
-// belongs to the version of the sentry that wrote it, to the class of the CPU it ran on, and to the content of the agent's root
-// whose files it names: where that root lies on a host does not matter, gVisor opens its files below whatever root it is given.
+// Decides whether this host can restore a memory image, from the file `made-with` beside the image. An image fits the version of
+// the sentry that wrote it, the class of the CPU it ran on, and the content of the agent's root whose files it names. The path
+// of that root does not matter: gVisor opens the files below the root it is given.
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
@@ -13,25 +13,25 @@ import type { Unit } from "./unit.ts";
 
 const FILE = "made-with";
 
-/** How runsc and its sentry tell that they cannot load an image: refused, or the sentry ended over it. */
+/** Messages of runsc and its sentry for an image that cannot be loaded: it was refused, or the sentry ended. */
 const NOT_LOADED = /failed to load kernel|gvisor\/pkg\/state\.|containerManager\.Restore\\?" failed/;
-/** Of the host, not of the image: another try may do. */
+/** Failures of the host, not of the image: another try may succeed. */
 const PASSING = /no space left on device|cannot allocate memory|too many open files|temporarily unavailable/i;
 
-/** In an empty directory. `durable`: safe from a power cut when it answers. */
+/** Writes the note into an empty directory. `durable`: safe from a power cut on return. */
 export async function noteMadeWith(dir: string, madeWith: MadeWith, durable: boolean): Promise<void> {
   const write = durable ? createDurably : writeFile;
   await write(join(dir, FILE), JSON.stringify(madeWith));
 }
 
 /**
- * What it was made with, with the agent's root as it lies on this host. Throws ImageMismatchError, with the reason in public words,
- * for an image that this host can never restore.
+ * Answers what the image was made with, with the path of the agent's root on this host. Throws ImageMismatchError, with a public
+ * reason, for an image that this host can never restore.
  */
 export async function requireRestorable(dir: string, present: MadeWith): Promise<MadeWith> {
   const madeWith = await readNote(dir);
   if (!isOfOneKind(madeWith, present)) throw new ImageMismatchError(differenceOf(madeWith, present));
-  // The root of that content among this host's own comes first: the path is that of the host that wrote the image.
+  // Try this host's own root of that content first: the noted path is of the host that wrote the image.
   const roots = [join(dirname(present.agentRootDir), basename(madeWith.agentRootDir)), madeWith.agentRootDir];
   const agentRootDir = roots.find((path) => existsSync(path));
   if (agentRootDir === undefined)
@@ -41,14 +41,14 @@ export async function requireRestorable(dir: string, present: MadeWith): Promise
   return { ...madeWith, agentRootDir };
 }
 
-/** Whoever has these restores what others of one kind saved. Undefined: no other host can be told apart from those that cannot. */
+/** Hosts of equal class restore each other's images. Undefined: an earlier release noted too little to tell the class. */
 export function memoryClassOf({ cpuClass, runscVersion }: MadeWith): string | undefined {
   return cpuClass === undefined || runscVersion === undefined
     ? undefined
     : `${cpuClass}.gvisor-${runscVersion}`;
 }
 
-/** Of an image on disk. */
+/** The class of an image on disk. */
 export const memoryClassOfImage = async (dir: string): Promise<string | undefined> =>
   memoryClassOf(await readNote(dir));
 
@@ -78,7 +78,7 @@ function differenceOf({ runscVersion }: MadeWith, present: MadeWith): string {
 const sentryText = (runscVersion: string | undefined): string =>
   runscVersion === undefined ? "the gVisor of an earlier release of Cloche" : `gVisor ${runscVersion}`;
 
-/** A clone of a machine whose sentry is of another version than those that restore now: refused before it is paused. */
+/** Refuses to clone a machine whose sentry has a version that cannot be restored now. Call it before the machine is paused. */
 export function requireForkable(source: MadeWith, present: MadeWith): void {
   if (isOfOneKind(source, present)) return;
   throw new ClocheError(
@@ -88,7 +88,7 @@ export function requireForkable(source: MadeWith, present: MadeWith): void {
   );
 }
 
-/** What an image that was not restored is to the caller: damaged for good, unless the host or somebody else ended its sentry. */
+/** Maps a failed restore: ImageMismatchError for a damaged image; the error itself if the host is at fault or the sentry was killed. */
 export async function restoreError(unit: Pick<Unit, "wasKilled">, error: unknown): Promise<unknown> {
   if (!(error instanceof CommandError)) return error;
   if (!NOT_LOADED.test(error.stderr) || PASSING.test(error.stderr)) return error;

@@ -1,7 +1,7 @@
-// Whether a runsc is fit to hold machines: a small program (native/gvisor/runsc-probe.c) is made, frozen and thawed twice without
-// work in between, saved and restored, with a deleted file that it holds open and a set-uid program that it ran.
+// Tests whether this runsc can hold machines. A small program (native/gvisor/runsc-probe.c) runs a set-uid program and holds a
+// deleted file open; it is frozen and thawed twice without work in between, then saved and restored.
 //
-// Owns two units, which are gone when it answers. Called once, at the start of the driver.
+// Owns two units, which are destroyed before it resolves. Called once, at the start of the driver.
 import { copyFile, chmod, mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -24,7 +24,7 @@ const WAIT_MS = 15_000;
 const POLL_MS = 5;
 const FREEZES = 2;
 
-/** Throws failed_precondition, with what this runsc cannot do and what would help. */
+/** Throws failed_precondition, which says what this runsc cannot do and what would help. */
 export async function probeRunsc(parts: ProbeParts): Promise<void> {
   let doing = "start a sandbox";
   const units: Unit[] = [];
@@ -59,7 +59,7 @@ export async function probeRunsc(parts: ProbeParts): Promise<void> {
     await writeFile(join(restored.slotDir, "ask"), "");
     const answer = await until(async () => {
       const text = await readFile(join(restored.slotDir, "answer"), "utf8");
-      // It writes it anew at every tick, emptied first.
+      // The program rewrites the file at every tick, and empties it first.
       if (text === "") throw new Error("its program does not answer");
       return text;
     });
@@ -75,7 +75,7 @@ export async function probeRunsc(parts: ProbeParts): Promise<void> {
   }
 }
 
-/** It writes what it did not yet write. */
+/** Waits until the program writes new ticks. */
 async function goesOn(unit: Unit): Promise<void> {
   const ticks = join(unit.slotDir, "ticks");
   const size = async (): Promise<number> => (await stat(ticks).catch(() => ({ size: 0 }))).size;

@@ -1,5 +1,5 @@
-// Client of a sentry's control socket: one JSON request, one JSON answer, in turn. What the sentry says is bounded and checked: it is what
-// users attack.
+// Client of a sentry's control socket: one JSON request, then one JSON answer. Answers are bounded and checked, because users attack
+// the sentry.
 //
 //   open ──call──▶ waits for the answer ──it is whole──▶ open
 //                        └──socket closes, deadline, nonsense──▶ closed (calls fail)
@@ -41,7 +41,7 @@ export class SentryControl {
     return Array.isArray(answer) ? answer.filter(isProcess) : [];
   }
 
-  /** Where the machine is paused, the process dies when the machine goes on. One that is gone is no failure. */
+  /** In a paused machine the process dies when the machine is resumed. A process that is gone is no failure. */
   kill(pid: number): Promise<void> {
     return this.#kill(pid, TO_PROCESS);
   }
@@ -50,7 +50,7 @@ export class SentryControl {
     return this.#kill(pgid, TO_PROCESS_GROUP);
   }
 
-  /** Has the sentry free what it no longer uses of its own memory (Go's heap); the kernel gets it back bit by bit. */
+  /** Makes the sentry free unused memory of its Go heap. The kernel gets it back bit by bit. */
   async collect(): Promise<void> {
     await this.#call("Usage.Reduce", { wait: false, do_not_gc: false });
   }
@@ -84,7 +84,7 @@ export class SentryControl {
   #take(text: string): void {
     this.#text += text;
     if (this.#text.length > ANSWER_MAX) this.#socket.destroy(new Error("the sentry's answer is too long"));
-    // An answer is one object; where a part of it ends so too, more is on its way.
+    // An answer is one object. If a part ends with a brace as well, JSON.parse fails and more follows.
     if (!text.endsWith("}")) return;
     try {
       this.#pending?.resolve(JSON.parse(this.#text));

@@ -15,7 +15,7 @@ export async function unshareMounts(dir: string): Promise<void> {
   while ((await mountAt(dir)) !== undefined) await run(["umount", dir]);
 }
 
-/** What runsc pins below its shared root. Repeatable. */
+/** Unmounts everything below `dir`, such as the namespaces that runsc pins. Repeatable. */
 export async function unmountBelow(dir: string): Promise<void> {
   for (const { mountPoint } of await listMounts()) {
     if (mountPoint.startsWith(`${dir}/`)) await run(["umount", mountPoint]);

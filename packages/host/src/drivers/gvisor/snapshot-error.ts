@@ -1,12 +1,12 @@
-// What a snapshot that failed is to the user.
+// Maps a failed snapshot to the error that the user gets.
 import { ClocheError } from "@cloche/protocol";
 import { CommandError } from "../../sys/run.ts";
 
-/** How the sentry refuses to save a file that was deleted while open; the users' root lies in fs/ of the disk. */
+/** The sentry's message for an open deleted file that it cannot save. The users' root is fs/ of the disk. */
 const DELETED_FILE =
   /dentry\(\\?"disk(?:\/fs)?(\/[^"\\]*)\\?"\)\.(?:beforeSave: deleted|prepareSaveDead: only deleted)/;
 
-/** `error` itself where it is nothing that the user could change. */
+/** Answers `error` itself if the user can do nothing about it. */
 export function snapshotError(error: unknown): unknown {
   if (!(error instanceof CommandError)) return error;
   if (error.stderr.includes("No space left on device"))
@@ -14,7 +14,7 @@ export function snapshotError(error: unknown): unknown {
       resource: "disk",
       cause: error,
     });
-  // The agent names such files beforehand; this is for one that was deleted in between.
+  // The agent reports such files before the snapshot; this catches a file deleted since.
   const path = DELETED_FILE.exec(error.stderr)?.[1];
   if (path === undefined) return error;
   return new ClocheError(

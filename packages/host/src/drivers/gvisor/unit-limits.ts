@@ -1,4 +1,4 @@
-// What a unit's cgroup allows, by what was asked for its machine.
+// Limits of a unit's cgroup, from the size requested for its machine.
 import { availableParallelism } from "node:os";
 import { defaults } from "@cloche/protocol";
 import { type CgroupLimits, mibToBytes } from "../cgroup.ts";
@@ -6,30 +6,30 @@ import type { Shape } from "./tuning/recent-shapes.ts";
 
 /** Host tasks of sentry and stubs: far above what the limit inside allows, since reaching it kills the sandbox. */
 const PIDS_BACKSTOP = 32_768;
-/** Sentry, gofer and agent use this much beside what the user asked for. */
+/** Memory for sentry, gofer and agent, beside the user's. */
 const OVERHEAD_BYTES = mibToBytes(128);
-/** What one CPU may fill before the agent's memory guard has looked and killed (native/guest/memory.c): past our limit the whole sandbox ends. */
+/** Memory that one CPU may fill before the agent's memory guard kills (native/guest/memory.c). Above our limit the whole sandbox ends. */
 const GUARD_BYTES_PER_CPU = mibToBytes(256);
 
-/** As the agent sets it (native/guest/guest.c): one for each MiB, within bounds. */
+/** As the agent sets the limit (native/guest/guest.c): one process for each MiB, within these bounds. */
 const PROCESSES_LEAST = 256;
 const PROCESSES_MOST = 4_096;
 
-/** Of a unit in which no machine is to run. */
+/** Shape of a unit that never becomes a machine. */
 export const leastShape: Shape = { cpus: 1, memoryMb: 256 };
 
-/** What the sentry is told. */
+/** Limits that the sentry is told. */
 export const limitsOf = ({ cpus, memoryMb }: Shape): CgroupLimits => ({
   cpus,
   memoryBytes: mibToBytes(memoryMb),
   pids: PIDS_BACKSTOP,
 });
 
-/** How many processes and threads of users may run in it. */
+/** How many processes and threads users may run in the machine. */
 export const processLimit = ({ memoryBytes }: CgroupLimits): number =>
   Math.min(PROCESSES_MOST, Math.max(PROCESSES_LEAST, Math.floor(memoryBytes / mibToBytes(1))));
 
-/** What the cgroup has: what the sentry needs itself comes on top. */
+/** Limits of the cgroup: the user's, plus memory that the sentry itself needs. */
 export function withHeadroom(limits: CgroupLimits): CgroupLimits {
   const headroom = OVERHEAD_BYTES + Math.round(GUARD_BYTES_PER_CPU * Math.max(1, limits.cpus));
   return { ...limits, memoryBytes: limits.memoryBytes + headroom };
@@ -39,13 +39,13 @@ export const isDefaultShape = ({ cpus, memoryMb }: Shape): boolean =>
   cpus === defaults.cpus && memoryMb === defaults.memoryMb;
 
 /**
- * Machines that have no blank to begin with: a hundred sentries that started at once took 1.6 s of two processors each instead of
- * 0.6, and some answered too late.
+ * Machines made without a blank unit at once. A hundred sentries started at once took 1.6 s of two processors each instead of 0.6,
+ * and some answered too late.
  */
 const MADE_AT_ONCE_PER_CPU = 2;
 /**
- * Machines kept ready that are given out: a hundred that went on at once stood in each other's way for 30 s, for an idle sentry
- * takes 4 % of a processor; one after the other, with the requests that follow, 12 s.
+ * Ready machines given out at once. A hundred thawed at once slowed each other down for 30 s, because an idle sentry takes 4 % of a
+ * processor. One after the other, with the requests that follow, they took 12 s.
  */
 const CLAIMED_AT_ONCE_PER_CPU = 0.5;
 

@@ -6,8 +6,8 @@
 //                   ▼                                        │ its process ends: the keeper writes `exit`
 //                destroy (from any state, repeatable) ◀──────┘
 //
-// Called by the gVisor driver only. Survives the service: the processes (children of the keeper, not ours) and unit.json.
-// After a reboot nothing is left: runDir lies on a tmpfs.
+// Called by the gVisor driver only. The processes (children of the keeper, not ours) and unit.json survive the service.
+// Nothing survives a reboot: runDir lies on a tmpfs.
 import { existsSync, renameSync, writeFileSync } from "node:fs";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -27,11 +27,11 @@ import { isReadInBackground } from "./large-image.ts";
 import { SentryControl } from "./sentry-control.ts";
 import { leastShape, limitsOf } from "./unit-limits.ts";
 
-/** An agent listens within this time, booted or out of a memory image. */
+/** Time for an agent to listen, after a boot or a restore. */
 export const AGENT_START_MS = 60_000;
 export const AGENT_RESTORE_MS = 60_000;
 
-/** What every unit of one driver shares. */
+/** Shared by all units of one driver. */
 export interface UnitEnvironment {
   /** Instance tag: names the cgroup root. */
   tag: string;
@@ -41,7 +41,7 @@ export interface UnitEnvironment {
   keeper: string;
   native: Native;
   agentRoot: AgentRoot;
-  /** Absent: never. */
+  /** Absent: machines are never frozen from outside. */
   standstill?: Standstill;
 }
 
@@ -52,32 +52,32 @@ export interface UnitRecord {
   keeper?: ProcessIdentity;
   sandbox?: ProcessIdentity;
   limits: CgroupLimits;
-  /** Root that the agent in it runs from: an upgrade brings a new one, but a memory image needs its own. */
+  /** Root directory of the unit's agent. An upgrade brings a new root, but a memory image needs its own. */
   agentRootDir: string;
   /**
-   * Of its sentry, which a release that comes later adopts with the machine: the memory that it saves is of this version.
-   * Absent: made by a release that did not note it.
+   * Version of its sentry, and so of the memory images that it writes, even after a later release adopted the machine.
+   * Absent: an earlier release made the unit and did not note the version.
    */
   runscVersion?: string;
-  /** Where its agent listens. Absent: the port of the first release. */
+  /** Port of its agent. Absent: the port of the first release. */
   agentPort?: number;
-  /** Machine it was given to. */
+  /** The machine that the unit belongs to. */
   machineId?: string;
-  /** Disk image at slot/disk. */
+  /** Disk image mounted at slot/disk. */
   disk?: string;
 }
 
-// Measured: systrap is the fast platform without KVM; directfs spares the gofer most calls.
+// Measured: systrap is the fast platform without KVM; directfs avoids most calls to the gofer.
 const RUNSC_FLAGS =
   "--platform=systrap --network=sandbox --overlay2=none --host-uds=none --file-access=exclusive --directfs=true --net-disconnect-ok --allow-suid --restore-spec-validation=warning".split(
     " ",
   );
-/** Memory is written at disk speed: this is for the largest. */
+/** Memory is written at disk speed: enough for the largest. */
 const SNAPSHOT_DEADLINE_MS = 600_000;
 const SIGKILL = 9;
-/** A save that a crash of the service left under way is waited for. A sentry that hangs never answers. */
+/** Time to wait for a save that a crash of the service left under way. A sentry that hangs never answers. */
 const RESUME_DEADLINE_MS = 120_000;
-/** Of a storm of 1,300 processes 1 s. */
+/** Pausing 1,300 processes takes 1 s. */
 const PAUSE_DEADLINE_MS = 30_000;
 const KEEPER_END_TRIES = 400;
 const KEEPER_END_PAUSE_MS = 5;
@@ -89,7 +89,7 @@ export class Unit {
   readonly cgroup: Cgroup;
   #isFrozen = false;
   #taking = 0;
-  /** While `whilePaused` goes on. */
+  /** Set while `whilePaused` runs. */
   #held: Promise<void> | undefined;
 
   constructor(environment: UnitEnvironment, record: UnitRecord, lease: NetworkLease) {
@@ -114,7 +114,7 @@ export class Unit {
   get directory(): string {
     return this.#dir;
   }
-  /** Where its agent listens. */
+  /** Address of its agent. */
   get agent(): AgentAddress {
     const { agentPort = firstReleaseAgentPort } = this.record;
     return { agentHost: this.lease.agentHost, agentPort, channel: 1 };
@@ -155,12 +155,12 @@ export class Unit {
     return join(this.#dir, "report");
   }
 
-  /** The agent's memory alone into `imageDir`; the unit stays paused for good. */
+  /** Saves only the memory, into `imageDir`. The unit stays paused for good. */
   async saveMemory(imageDir: string): Promise<void> {
     await this.#keeper.report(["save", this.socket, imageDir], this.#reportFile, SNAPSHOT_DEADLINE_MS);
   }
 
-  /** Notes the record, so that the next start finds what we have. On a tmpfs. */
+  /** Writes the record to the tmpfs, so that the next start of the service finds the unit. */
   save(): void {
     const path = join(this.#dir, "unit.json");
     writeFileSync(`${path}.new`, JSON.stringify(this.record), { mode: 0o600 });
@@ -205,14 +205,14 @@ export class Unit {
     await this.#keeper.run(this.#runsc("start", this.record.name), this.#keeperFiles);
   }
 
-  /** The agent out of a memory image: the files of `snapshot`. */
+  /** Restores the agent from a memory image: the files that `snapshot` wrote. */
   async restore(imageDir: string): Promise<void> {
     const command = ["restore", "--detach", "--bundle", this.#bundle, "--image-path", imageDir];
     if (await isReadInBackground(imageDir)) command.push("--background");
     await this.#keeper.run(this.#runsc(...command, this.record.name), this.#keeperFiles);
   }
 
-  /** Memory into `imageDir`, the disk cloned to `diskClone`, at one instant. `template`: the image is as small as it can be. */
+  /** Saves the memory into `imageDir` and clones the disk to `diskClone`, at one instant. `template`: make the image small. */
   async snapshot(
     imageDir: string,
     diskClone: string,
@@ -227,17 +227,17 @@ export class Unit {
     return { pauseMs: pauseMsOf(await this.#whileTaken(args)) };
   }
 
-  /** As the machine that it has become. */
+  /** The unit as a running machine. */
   asMachine(id: string, secret: string | undefined): RunningMachine {
     return { id, ...this.agent, bootstrapSecret: secret, blockDevice: undefined };
   }
 
-  /** What is dirty goes to the disk, while everything runs on. */
+  /** Writes dirty pages to the disk while the machine runs. */
   writeBackDisk(): Promise<void> {
     return writeBackDisk(this.#environment.native, this.mountPoint);
   }
 
-  /** The disk alone, at one instant. Answers how many milliseconds the sandbox stood still. */
+  /** Clones only the disk, at one instant. Answers for how many milliseconds the sandbox was paused. */
   async cloneDisk(to: string): Promise<number> {
     const disk = this.record.disk;
     if (disk === undefined) throw new Error(`unit ${this.record.name} has no disk`);
@@ -245,7 +245,7 @@ export class Unit {
     return pauseMsOf(await this.#whileTaken(args));
   }
 
-  /** Frozen, it takes no processor; it goes on where it was. */
+  /** Freezes or thaws the unit. A frozen unit uses no CPU and later continues where it was. */
   async freeze(frozen: boolean): Promise<void> {
     if (frozen) await this.#held;
     const { sandbox } = this.record;
@@ -255,13 +255,13 @@ export class Unit {
     this.#isFrozen = frozen;
   }
 
-  /** So that the guard of a lease can freeze it: a machine that an earlier release made lacks the groups. Repeatable. */
+  /** Makes the cgroups that the lease's guard needs to freeze it; a machine of an earlier release lacks them. Repeatable. */
   async isolate(): Promise<void> {
     const { sandbox } = this.record;
     if (sandbox) await this.cgroup.isolate(sandbox.pid);
   }
 
-  /** After a crash of the service in the middle of a snapshot: neither stopped nor frozen. Harmless otherwise. */
+  /** Thaws and resumes a unit that a crash of the service left paused in a snapshot. Harmless otherwise. */
   async unblock(): Promise<void> {
     await this.freeze(false).catch(() => undefined);
     const args = ["resume", this.socket, this.#pausedMarker];
@@ -274,7 +274,7 @@ export class Unit {
     await attachDisk(this.#environment.native, image, this.mountPoint);
   }
 
-  /** The attached image has another name from here on; on the same file system. */
+  /** Renames the attached image, within its file system. */
   async renameDisk(to: string): Promise<void> {
     await rename(this.record.disk ?? "", to);
     this.record.disk = to;
@@ -282,10 +282,10 @@ export class Unit {
   }
 
   /**
-   * Puts another image under the living sandbox, whose users are gone. The sentry still holds directories of the old disk in
-   * its cache until it next looks there, so that one is unmounted lazily and could not be attached again right away: what
-   * may fail (mounting the new image) is done before, beside the slot. When it throws, the old disk is still there.
-   * Repeatable, also where a crash cut it off.
+   * Swaps the disk image of the living sandbox, whose users' processes are gone. The sentry keeps directories of the old disk in
+   * its cache, so the old disk is unmounted lazily and could not be attached again at once. The step that may fail, mounting
+   * the new image, is therefore done first, beside the slot. If this throws, the old disk is still attached.
+   * Repeatable, also after a crash.
    */
   async replaceDisk(image: string): Promise<void> {
     const { native } = this.#environment;
@@ -313,14 +313,14 @@ export class Unit {
     return (await readFile(file, "utf8").catch(() => undefined))?.trimEnd();
   }
 
-  /** Its agent does not answer because of us: it is frozen, or its memory or disk is being taken. */
+  /** Whether we keep its agent from answering: the unit is frozen, or its memory or disk is being saved. */
   get standsStill(): boolean {
     return this.#isFrozen || this.#taking > 0 || (this.#environment.standstill?.isOn() ?? false);
   }
 
   /**
-   * Pauses it, lets `act` talk to its sentry, and lets it go on whatever happened; where the service ends in between, `unblock` does.
-   * Answers undefined where it stands still already: nothing was done.
+   * Pauses the unit, lets `act` talk to its sentry, and always resumes the unit. If the service ends in between, `unblock` resumes it.
+   * Answers undefined, and does nothing, if the unit already stands still.
    */
   async whilePaused<Done>(act: (sentry: SentryControl) => Promise<Done>): Promise<Done | undefined> {
     if (this.standsStill || this.#held || existsSync(this.#pausedMarker)) return undefined;
@@ -334,7 +334,7 @@ export class Unit {
       const sentry = new SentryControl(this.socket, this.record.name);
       return await act(sentry).finally(() => sentry.close());
     } finally {
-      // Also where pausing took too long: it may have come to it since.
+      // Also after a pause that timed out: it may have taken effect since.
       await keep("resume", RESUME_DEADLINE_MS).finally(() => {
         this.#taking -= 1;
         this.#held = undefined;
@@ -343,7 +343,7 @@ export class Unit {
     }
   }
 
-  /** Has its sentry free what it no longer uses. */
+  /** Makes its sentry free memory that it no longer uses. */
   async collect(): Promise<void> {
     const sentry = new SentryControl(this.socket, this.record.name);
     await sentry.collect().finally(() => sentry.close());
@@ -359,7 +359,7 @@ export class Unit {
     }
   }
 
-  /** Of its sentry's threads of execution, as that tells them. */
+  /** Stacks of the sentry's goroutines, as the sentry reports them. */
   async stacks(deadlineMs: number): Promise<string> {
     const out = join(this.#dir, "stacks");
     const [program = "", ...words] = this.#runsc("debug", "--stacks", this.record.name);
@@ -377,7 +377,7 @@ export class Unit {
     return sandbox !== undefined && (await isAlive(sandbox));
   }
 
-  /** Why it ended, in public wording. */
+  /** Why the unit ended, in public words. */
   async exitReason(): Promise<string> {
     if (await this.cgroup.outOfMemory()) {
       return "the machine ran out of memory; create it with more memory_mb";
@@ -390,23 +390,23 @@ export class Unit {
       : `the machine's process was killed by signal ${signal}`;
   }
 
-  /** Whether its process was ended from outside: by the kernel for want of memory, or by a SIGKILL. */
+  /** Whether its process was ended from outside: out of memory, or by SIGKILL. */
   async wasKilled(): Promise<boolean> {
     return (await this.cgroup.outOfMemory()) || signalOf((await this.#endStatus()) ?? 0) === SIGKILL;
   }
 
-  /** As wait(2) has it. Undefined: it has not ended, or nobody saw it end. */
+  /** Wait status as in wait(2). Undefined: it has not ended, or its keeper did not see the end. */
   async #endStatus(): Promise<number | undefined> {
     const [, status] = (await readFile(this.exitFile, "utf8").catch(() => "")).trim().split(" ");
     return status === undefined ? undefined : Number(status);
   }
 
-  /** Kills it and gives everything back but the disk image. Repeatable, for a half-made unit too. */
+  /** Kills the unit and frees everything except the disk image. Repeatable, also for a half-made unit. */
   async destroy(release: (slot: number) => Promise<void>): Promise<void> {
     const { keeper } = this.record;
     await this.cgroup.destroy();
     if (keeper) await ended(keeper);
-    // Where a swap was cut off, the new disk still lies beside the slot.
+    // After a swap that was cut off, the new disk is still mounted beside the slot.
     await detachDisk(this.#environment.native, join(this.#dir, "disk"));
     await detachDisk(this.#environment.native, this.mountPoint);
     await rm(this.slotDir, { recursive: true, force: true });
@@ -423,10 +423,10 @@ export const unitDir = (environment: { runDir: string }, name: string): string =
 export const slotDir = (environment: { runDir: string }, name: string): string =>
   join(environment.runDir, "slots", name);
 
-/** Where runsc keeps what its sandboxes share: an empty network namespace, pinned by a mount. */
+/** Directory that all sandboxes of runsc share. It has an empty network namespace, pinned by a mount. */
 export const sharedRoot = (runDir: string): string => join(runDir, "shared");
 
-/** Its record, where a unit of that name was made since the last reboot. */
+/** The record of a unit made since the last reboot; undefined if there is none. */
 export async function readUnit(
   environment: { runDir: string },
   name: string,
@@ -434,7 +434,7 @@ export async function readUnit(
   return (await readJsonFile(join(unitDir(environment, name), "unit.json"))) as UnitRecord | undefined;
 }
 
-/** Of a slot that is no longer there: its unit can only be destroyed. */
+/** Lease of a slot that is gone: its unit can only be destroyed. */
 export const goneLease = (slot: number) => ({
   slot,
   namespacePath: "",
@@ -442,7 +442,7 @@ export const goneLease = (slot: number) => ({
   prepare: () => Promise.reject(new Error(`network slot ${slot} is gone`)),
 });
 
-/** One of which only the cgroup is left. */
+/** Record of a unit of which only the cgroup is left. */
 export const unknownUnit = (name: string): UnitRecord => ({
   name,
   slot: -1,
@@ -450,13 +450,13 @@ export const unknownUnit = (name: string): UnitRecord => ({
   limits: limitsOf(leastShape),
 });
 
-/** Of a wait status; 0: it ended by itself. */
+/** Signal in a wait status; 0: the process exited by itself. */
 const signalOf = (status: number): number => status & 0x7f;
 
-/** Of what the keeper reports. */
+/** From the keeper's report. */
 const pauseMsOf = (said: string): number => (JSON.parse(said) as { pauseUs: number }).pauseUs / 1_000;
 
-/** The keeper ends by itself once it has collected the machine's processes. */
+/** Waits for the keeper, which ends by itself once the machine's processes are reaped; kills it if it does not. */
 async function ended(keeper: ProcessIdentity): Promise<void> {
   for (let i = 0; i < KEEPER_END_TRIES; i += 1) {
     if (!(await isAlive(keeper))) return;

@@ -1,7 +1,7 @@
-// Every unit of one driver: making, finding and destroying them. Which machine has which is machine-units.ts.
+// Makes, finds and destroys the units of one driver. machine-units.ts keeps which unit belongs to which machine.
 //
-// Owns <runDir>/units and <runDir>/slots. Survives a crash: a unit's record lies in its directory, and is believed only when the
-// process with that start time lives.
+// Owns <runDir>/units and <runDir>/slots. Survives a crash: each unit's directory has its record, which is trusted only if the
+// process with that pid and start time lives.
 import { readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { eachLimited, step } from "@cloche/base";
@@ -30,8 +30,8 @@ export class Units {
   }
 
   /**
-   * `ahead`: for nobody yet, so that it gives way to all others until it is kept. `argv`: in place of the agent; it never is a machine,
-   * and by its name the guard of the lease lets it run.
+   * `ahead`: not requested yet, so it has a low CPU weight until it is kept ready. `argv`: a command instead of the agent; such a
+   * unit never becomes a machine, and the guard of the lease lets it run because of its name.
    */
   async make(
     limits: CgroupLimits,
@@ -88,17 +88,17 @@ export class Units {
     });
   }
 
-  /** Destroys those of machines that are not in `keep`, and what is left of units that nobody knows. Answers their names. */
+  /** Destroys units of machines not in `keep`, and the remains of unknown units. Answers their names. */
   async sweep(keep: ReadonlySet<string>): Promise<string[]> {
     const swept: string[] = [];
     const names = new Set([
       ...(await readdir(join(this.#options.runDir, "units")).catch(() => [])),
       ...(await childGroups(`/cloche-${this.#options.tag}`)),
     ]);
-    // All that a pool had grown to may be among them.
+    // Limited: a pool that had grown may have left many.
     await eachLimited([...names], async (name) => {
       const own = this.#units.get(name);
-      // Made by this very driver and given to nobody: it is being made, or kept ready.
+      // Made by this driver and without a machine: it is being made, or kept ready.
       if (own && own.record.machineId === undefined) return;
       const record = await readUnit(this.#options, name);
       if (record?.machineId !== undefined && keep.has(record.machineId)) return;

@@ -1,5 +1,5 @@
-// Disks of units that are kept ready: `<pool>/ready/<unit>.ext4`. One is a machine's own from the moment that machine claims the
-// unit; those of an earlier service are removed, for its units are gone.
+// Disks of ready units: `<pool>/ready/<unit>.ext4`. When a machine claims the unit, the disk becomes the machine's. Disks of an earlier
+// service are removed, because its ready units are gone.
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 
@@ -7,7 +7,7 @@ const folder = (poolDir: string): string => join(poolDir, "ready");
 
 export const readyDisk = (poolDir: string, unit: string): string => join(folder(poolDir), `${unit}.ext4`);
 
-/** Where the disk of that unit is to be. */
+/** Answers the path for that unit's disk; makes the folder. */
 export async function makeRoomForReadyDisk(poolDir: string, unit: string): Promise<string> {
   await mkdir(folder(poolDir), { recursive: true, mode: 0o700 });
   return readyDisk(poolDir, unit);

@@ -1,7 +1,7 @@
-// What the driver makes before anybody asks: a template, blank and warm units (ready-units.ts), fresh disks. The driver makes
-// machines as well without it; with it they need neither a sentry's start nor an agent's boot.
+// Makes a template, blank and warm units (ready-units.ts) and fresh disks ahead of requests, so that a new machine needs neither the
+// start of a sentry nor the boot of an agent. The driver also works without this pool.
 //
-// Owns the template and the units that are kept. Nothing of it is told from other units after a crash, and all is swept.
+// Owns the template and the ready units. After a crash these units belong to no machine and are swept.
 import { allDone, CleanupStack, type Log, step, Turns } from "@cloche/base";
 import { ClocheError, defaults } from "@cloche/protocol";
 import { cloneDisk, growDisk } from "../../../disk/disk.ts";
@@ -31,11 +31,11 @@ export interface ReadyPoolOptions {
   poolDir: string;
   /** Units of the default shape kept ready, of each kind. */
   ready: number;
-  /** After a burst, up to so many. */
+  /** The most kept ready of each kind, after a burst. */
   readyMost: number;
-  /** Of the template, by what it is made with (template.ts). */
+  /** Names the template by what it is made with (template.ts). */
   templateKey: string;
-  /** Absent: blanks are kept, and no warm ones. */
+  /** Absent: only blank units are kept, no warm ones. */
   hooks: ReadyHooks | undefined;
   newSecret: () => string;
   log: Log;
@@ -116,7 +116,7 @@ export class ReadyPool implements ReadyMachines {
         return { ...machine, assignment: identity.assignment };
       });
     } catch (error) {
-      // One that ended while it waited must not stop machines from being made.
+      // A ready machine may have ended while it waited: fall back to making one.
       log.warn({ err: error }, "a machine kept ready does not work: making one instead");
       return undefined;
     } finally {
@@ -144,30 +144,30 @@ export class ReadyPool implements ReadyMachines {
     return this.#templates.find();
   }
 
-  /** A template that no machine can be made from must not stop machines from being made. */
+  /** Drops a template that does not work, so that the next machines boot instead. */
   async dropTemplate(error: unknown): Promise<void> {
     this.#options.log.warn({ err: error }, "template does not work: booting instead");
     await this.#templates.drop();
   }
 
-  /** While `make` makes a machine for somebody, nothing is made ahead. */
+  /** While `make` makes a requested machine, no unit is made ahead. */
   first<Made>(make: () => Promise<Made>): Promise<Made> {
     return this.#units.first(make);
   }
 
-  /** A blank of that very shape. `ofDefaultDisk`: a warm one was asked for before. */
+  /** A blank unit of exactly that shape. `ofDefaultDisk`: a warm unit was asked for first. */
   takeBlank(resources: MachineResources, ofDefaultDisk: boolean): Promise<Unit | undefined> {
     if (!isDefaultShape(resources)) return this.#units.takeShaped(resources);
     return this.#units.takeBlank(ofDefaultDisk);
   }
 
-  /** As a disk was before a machine ran on it. */
+  /** Makes a fresh disk, on which no machine has run. */
   async makeFreshDisk(image: string, diskMb: number): Promise<void> {
     await this.#options.hooks?.disk(image);
     if (diskMb > defaults.diskMb) await growDisk(image, diskMb);
   }
 
-  /** Booted, and rehearsed on a disk that it lets go of again (template.ts). */
+  /** Boots an agent, rehearses requests on a disk, and saves it with the disk and detached from it (template.ts). */
   async #buildTemplate(hooks: ReadyHooks): Promise<Template> {
     const { units, poolDir, newSecret } = this.#options;
     const unit = await units.make(limitsOf(defaults));
@@ -203,7 +203,7 @@ export class ReadyPool implements ReadyMachines {
   }
 }
 
-/** It waits frozen until it is given out, and counts as much as any other from then on. */
+/** Freezes the unit until it is given out, and gives it the usual CPU weight. */
 async function keep(unit: Unit): Promise<void> {
   await unit.freeze(true);
   await unit.cgroup.weighAsUsual();

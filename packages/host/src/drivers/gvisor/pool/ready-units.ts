@@ -1,14 +1,14 @@
-// Units kept ready, so that a machine needs neither a sentry's start nor an agent's boot.
+// Units kept ready, so that a new machine needs neither the start of a sentry nor the boot of an agent.
 //
-//   blank: runsc create is done; a snapshot (fork, resume) or the template is restored into it. Frozen too. One more for each of
-//          the shapes that are asked for again and again (recent-shapes.ts): those are _shaped_.
-//   warm:  the template is restored into it too, on a fresh disk of its own, the users' namespaces are there, a request was
-//          rehearsed, it is assigned to an identity that nobody has yet, and its cgroup is frozen (systrap burns 2 % of a core
-//          when idle): a new machine of that identity thaws it and is there; one of another is assigned first.
+//   blank: `runsc create` is done, and the cgroup is frozen. A snapshot (fork, resume) or the template is restored into it later.
+//          One more blank is kept for each shape that is requested repeatedly (recent-shapes.ts): a _shaped_ unit.
+//   warm:  a blank into which the template was restored, on its own fresh disk, with the users' namespaces and a rehearsed request.
+//          It is assigned to an identity that no sandbox has yet, and its cgroup is frozen (systrap uses 2 % of a core when
+//          idle). A new machine with that identity only thaws it; a machine with another identity is assigned again.
 //
-// Of both, after a burst, as many as were asked for in it (recent-bursts.ts), while the host has the memory (spare-memory.ts).
+// After a burst as many of each kind are kept as it requested (recent-bursts.ts), if the host has the memory (spare-memory.ts).
 //
-// Owns the units in it: nobody else knows them. After a crash of the service they belong to no machine and are swept.
+// Owns its units; no other part knows them. After a crash of the service they belong to no machine and are swept.
 import { apart, eachLimited, type Log } from "@cloche/base";
 import type { ReadyIdentity } from "../../driver.ts";
 import type { SpareMemory } from "./spare-memory.ts";
@@ -22,25 +22,25 @@ export interface WarmUnit {
 }
 
 export interface ReadyUnitsOptions {
-  /** How many of each kind at least. */
+  /** The fewest of each kind. */
   count: number;
-  /** How many of each kind at most, where so many were asked for lately; less than `count` is as much as it. */
+  /** The most of each kind, if as many were requested lately. Less than `count` means `count`. */
   most: number;
-  /** Asked before more than `count` are made, and from time to time while there are more. */
+  /** Called before more than `count` are made, and from time to time while there are more. */
   spareMemory(): SpareMemory;
-  /** Of the default shape, or of that one. */
+  /** Makes a blank unit of `shape`, by default of the default shape. */
   makeBlank(shape?: Shape): Promise<Unit>;
-  /** Stills a blank, or lets it go on. */
+  /** Freezes or thaws a blank unit. */
   freeze(blank: Unit, frozen: boolean): Promise<void>;
-  /** Turns a blank into a warm one. Absent: none are kept. */
+  /** Turns a blank unit into a warm one. Absent: no warm units are kept. */
   warm?: (blank: Unit) => Promise<WarmUnit>;
   destroy(unit: Unit): Promise<void>;
-  /** Hears of every change: the identities of all warm ones. */
+  /** Called after every change with the identities of all warm units. */
   offer?: (identities: ReadyIdentity[]) => void;
   log: Log;
 }
 
-/** Refilling waits this long after a unit was taken: whoever took it is still busy with it, on the same CPUs. */
+/** Refilling waits this long after a unit was taken, because the machine made from it still needs the CPUs. */
 const REFILL_AFTER_MS = 400;
 /** While more is ready than the least: what nobody asks for any more, or what there is no memory for, is given back. */
 const LOOK_AGAIN_MS = 30_000;
@@ -57,10 +57,10 @@ export class ReadyUnits {
   readonly #bursts: { readonly blank: RecentBursts; readonly warm: RecentBursts };
   #filling: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
-  /** The timer is not one of those that only look again. */
+  /** The timer refills soon; it is not the one that only looks again. */
   #isRefillNear = false;
   #closed = false;
-  /** Machines that are being made for somebody now. */
+  /** Requested machines that are being made now. */
   #making = 0;
 
   constructor(options: ReadyUnitsOptions) {
@@ -86,13 +86,13 @@ export class ReadyUnits {
     await eachLimited([...this.#blank.splice(0), ...warm, ...shaped], (unit) => this.#options.destroy(unit));
   }
 
-  /** `instead` of a warm one that was asked for before, and not there: the next time that one is to be. */
+  /** `instead`: a warm unit was asked for first and is missing; only that counts for how many to keep. */
   async takeBlank(instead = false): Promise<Unit | undefined> {
     if (!instead) this.#bursts.blank.note(Date.now());
     return this.#thawed(await this.#take(this.#blank, (blank) => blank));
   }
 
-  /** Of another than the default shape: there is one where that shape was asked for twice lately. */
+  /** A blank unit of another than the default shape; kept if that shape was requested twice lately. */
   async takeShaped(shape: Shape): Promise<Unit | undefined> {
     this.#shapes.note(shape, Date.now());
     this.#refillSoon();
@@ -113,7 +113,7 @@ export class ReadyUnits {
     }
   }
 
-  /** That of this sandbox id, else any. */
+  /** The warm unit with this sandbox id; if there is none, any. */
   async takeWarm(sandboxId: string): Promise<WarmUnit | undefined> {
     this.#bursts.warm.note(Date.now());
     const own = this.#warm.findIndex(({ identity }) => identity.sandboxId === sandboxId);
@@ -129,7 +129,7 @@ export class ReadyUnits {
     this.#options.offer?.(this.#warm.map(({ identity }) => identity));
   }
 
-  /** While `make` makes a machine for somebody, nothing is made ahead: that would take the CPUs from it. */
+  /** While `make` makes a requested machine, no unit is made ahead, which would take CPU from it. */
   async first<Made>(make: () => Promise<Made>): Promise<Made> {
     this.#making += 1;
     try {
@@ -143,7 +143,7 @@ export class ReadyUnits {
     return { blank: this.#blank.length, warm: this.#warm.length, shaped: this.#shaped.size };
   }
 
-  /** How many there are to be, beside one for each shape. */
+  /** How many of each kind to keep, besides one for each shape. */
   wanted(): { blank: number; warm: number } {
     const { count, warm, spareMemory } = this.#options;
     const left = spareMemory();
@@ -158,14 +158,14 @@ export class ReadyUnits {
     };
   }
 
-  /** Resolves when all that is wanted is there, or could not be made; for tests and benchmarks. */
+  /** Resolves when all wanted units are there; for tests and benchmarks. */
   async settled(): Promise<void> {
     while (this.#filling !== undefined || this.#missing() !== undefined) {
       await (this.#filling ?? new Promise((resolve) => setTimeout(resolve, REFILL_AFTER_MS)));
     }
   }
 
-  /** One that died while it waited is skipped. */
+  /** Takes the first unit that lives; destroys units that died while they waited. */
   async #take<Ready>(from: Ready[], unitOf: (ready: Ready) => Unit): Promise<Ready | undefined> {
     for (let ready = from.shift(); ready !== undefined; ready = from.shift()) {
       this.#refillSoon();
@@ -175,7 +175,7 @@ export class ReadyUnits {
     return undefined;
   }
 
-  /** When nobody has taken one for a while; no later than now, where more than half are gone. */
+  /** Refills once no unit was taken for a while. With more than half gone, later takes no longer postpone it. */
   #refillSoon(): void {
     if (this.#isRefillNear && this.#isHalfGone) return;
     this.#refillAfter(REFILL_AFTER_MS);
@@ -190,7 +190,7 @@ export class ReadyUnits {
     clearTimeout(this.#timer);
     if (this.#closed || this.#options.count === 0) return;
     this.#isRefillNear = delayMs <= REFILL_AFTER_MS;
-    // Whoever took a unit has no part in the making of the next.
+    // Outside the trace of the request that took a unit.
     this.#timer = apart(() =>
       setTimeout(() => {
         this.#timer = undefined;
@@ -203,7 +203,7 @@ export class ReadyUnits {
     this.#timer.unref();
   }
 
-  /** What is beyond what is wanted. */
+  /** Destroys units beyond the wanted number. */
   async #dropSurplus(): Promise<void> {
     const wanted = this.wanted();
     const blanks = this.#blank.splice(wanted.blank);
@@ -212,7 +212,7 @@ export class ReadyUnits {
     for (const unit of [...blanks, ...warm.map(({ unit }) => unit)]) await this.#options.destroy(unit);
   }
 
-  /** Those of shapes that nobody asks for any more. */
+  /** Destroys units of shapes that are no longer requested. */
   async #dropShaped(): Promise<void> {
     const wanted = new Set(this.#shapes.wanted(Date.now()).map(shapeKey));
     for (const [key, unit] of this.#shaped) {
@@ -222,7 +222,7 @@ export class ReadyUnits {
     }
   }
 
-  /** What is to be made next: the least of both kinds first, a blank to restore the first warm one into, and shapes last. */
+  /** What to make next: one blank first, then the fewest of each kind, then the rest, and shapes last. */
   #missing(): "blank" | "warm" | Shape | undefined {
     const { count } = this.#options;
     const wanted = this.wanted();

@@ -1,17 +1,17 @@
-// Whether the host has memory for machines that nobody has asked for yet.
+// Whether the host has memory for machines that are not requested yet.
 import { freemem, totalmem } from "node:os";
 
 /**
- * plenty: more may be made ahead; enough: what is there stays; short: what is beyond the least is given back. Far enough apart
- * that giving back what may be kept by default (`CLOCHE_WARM_POOL_MAX`: a sixth of the memory in warm ones, a twentieth in blanks)
- * does not make it plenty again.
+ * plenty: more units may be made ahead. enough: units that exist are kept. short: units beyond the fewest are destroyed. The limits
+ * are far enough apart that destroying all extra units of the default (`CLOCHE_WARM_POOL_MAX`: a sixth of the memory in warm units,
+ * a twentieth in blanks) does not lead back to plenty.
  */
 export type SpareMemory = "plenty" | "enough" | "short";
 
 const PLENTY = 3 / 8;
 const ENOUGH = 1 / 8;
 
-/** `freemem` is what programs can have without swapping: MemAvailable of /proc/meminfo. */
+/** `freemem` is MemAvailable of /proc/meminfo: memory that programs can get without swapping. */
 export function spareMemory(available = freemem(), total = totalmem()): SpareMemory {
   const part = available / total;
   if (part >= PLENTY) return "plenty";

@@ -1,11 +1,11 @@
-// The template: the memory of an agent that has booted and rehearsed requests, and knows nobody, at two moments. _Prepared_:
-// with the users' guest on a fresh disk, saved with that disk; a fresh machine starts from both. _Detached_: after it let go
-// of the disk, for machines whose disk is there already. Either skips the boot and finds its code compiled.
+// The template: a saved agent that has booted and rehearsed requests, and is not yet assigned to a sandbox. It holds two
+// snapshots. _Prepared_: memory with the users' guest on a fresh disk, and that disk; a new machine starts from both.
+// _Detached_: memory after the disk was detached, for a machine that has its own disk. Both skip the boot and have compiled code.
 // Owns <pool>/templates-gvisor/<key>/: the images, and the bootstrap secret that the agent in them accepts.
 //
-//   missing ──build (boot, save both, destroy)──▶ present ──a machine cannot be made from it──▶ missing
+//   missing ──build (boot, save both, destroy)──▶ present ──no machine can be made from it──▶ missing
 //
-// Survives a crash: what is present, for it was renamed as a whole when it was durable. What was half made goes at the next build.
+// A template that is present survives a crash: it was made durable, then renamed as a whole. The next build removes a half-made one.
 import { createHash } from "node:crypto";
 import { mkdir, readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -23,7 +23,7 @@ export interface Template {
   readonly dir: string;
   /** The prepared memory, and its disk of the default size. */
   readonly prepared: SnapshotFiles;
-  /** What the agent in it accepts for its first Assign. No two templates have the same. */
+  /** The secret that the agent in it accepts for its first Assign; unique to this template. */
   readonly secret: string;
 }
 
@@ -47,7 +47,7 @@ export class TemplateStore {
     return known ? templateIn(dir, known.secret) : undefined;
   }
 
-  /** Its disk in that size, to be cloned; undefined where it is larger. */
+  /** The template's disk in that size, to clone; undefined if `sizeMb` is smaller than that disk. */
   async disk(template: Template, sizeMb: number): Promise<string | undefined> {
     const image = snapshotDisk(template.prepared);
     if (sizeMb < defaults.diskMb) return undefined;
@@ -56,8 +56,8 @@ export class TemplateStore {
   }
 
   /**
-   * Saves the prepared agent of `unit`, and once more after `detach`; it is good for nothing else afterwards. Other keys'
-   * templates are removed.
+   * Saves the prepared agent of `unit`, and saves it again after `detach`. Destroy the unit afterwards. Templates of other keys
+   * are removed.
    */
   async build(unit: Unit, secret: string, detach: () => Promise<void>): Promise<Template> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
@@ -67,7 +67,7 @@ export class TemplateStore {
     try {
       const disk = snapshotDisk(prepared);
       await unit.snapshot(prepared.dir, disk, { stop: false, template: true });
-      // Its journal is replayed here once, and in no clone.
+      // This replays the disk's journal once, instead of in every clone.
       await growDisk(disk, defaults.diskMb);
       await detach();
       await unit.saveMemory(dir);
@@ -90,20 +90,20 @@ export class TemplateStore {
   }
 }
 
-/** What a memory image needs to be restored, beside itself. */
+/** What a host must have to restore a memory image. */
 export interface MadeWith {
   /**
-   * The agent's root, whose files the image names, on the host that wrote it. Its last part is its content's key: the root of
-   * that key in another host's cache is the same. An upgrade makes a new one beside it.
+   * Path of the agent's root, whose files the image names, on the host that wrote it. The last part is a key of the content: a
+   * root of the same key in another host's cache is equal. An upgrade makes a new root beside it.
    */
   agentRootDir: string;
-  /** Of the sentry that wrote it and the very CPU, all its flags: equal ones restore. */
+  /** Digest of the sentry's version and all flags of the CPU. If equal, the image can be restored. */
   platform: string;
-  /** Of that CPU (images/cpu-class.ts): with the same `runscVersion` restores too. Absent: an earlier release wrote it. */
+  /** Class of that CPU (images/cpu-class.ts). Equal class and `runscVersion` restore too. Absent: an earlier release wrote the image. */
   cpuClass?: string;
-  /** Of that sentry, for words. Absent: an earlier release wrote it, or started the sentry. */
+  /** Version of that sentry. Absent: an earlier release wrote the image, or started the sentry. */
   runscVersion?: string;
-  /** Where the agent in it listens, of an image of a machine. Absent: made by the first release. */
+  /** Only for an image of a machine: port of its agent. Absent: made by the first release. */
   agentPort?: number;
 }
 
@@ -113,7 +113,7 @@ export async function platformKey(runscVersion: string): Promise<string> {
   return digest([3, runscVersion, features]);
 }
 
-/** Of a template: two starts with the same key can share it. `readyKey`: of what prepares it. The number is that of how it is made. */
+/** Key of a template: starts with the same key share it. `readyKey`: `ReadyHooks.key`. Raise the number to change how it is made. */
 export const templateKey = (madeWith: MadeWith, readyKey: string): string =>
   digest([5, madeWith, readyKey, bootConfig("")]);
 
@@ -123,7 +123,7 @@ const templateIn = (dir: string, secret: string): Template => ({
   secret,
 });
 
-/** The files of a directory, and their names. */
+/** Syncs the files of a directory, and the directory. */
 async function makeDurable(dir: string): Promise<void> {
   for (const name of await readdir(dir)) await syncFile(join(dir, name));
   await syncDirectory(dir);

@@ -1,15 +1,15 @@
-// How many of a kind were asked for within seconds, lately: as many are kept ready for a while (ready-units.ts).
-// Decides only; owns nothing but what it was told, which a restart forgets.
+// Remembers how many units of a kind were requested at once lately; as many are kept ready for a while (ready-units.ts).
+// Only decides. Owns the times of requests, in memory; a restart forgets them.
 
-/** What is asked for within this time is one burst: less than the pool takes to make as many anew. */
+/** Requests within this time are one burst. The pool takes longer to make as many again. */
 export const BURST_MS = 10_000;
-/** A burst is remembered whole for so long, by half as long again, and so on. */
+/** The size of a burst is halved each time this long has passed. */
 export const BURST_MEMORY_MS = 600_000;
 
 export class RecentBursts {
   readonly #least: number;
   readonly #most: number;
-  /** When each of the burst was asked for, the latest last. */
+  /** Times of the requests of the burst, the latest last. */
   #askedMs: number[] = [];
   #size = 0;
   #sizeMs = 0;
@@ -19,7 +19,7 @@ export class RecentBursts {
     this.#most = Math.max(least, most);
   }
 
-  /** One was asked for, whether or not it was there. */
+  /** Notes one request, whether or not a unit was ready. */
   note(nowMs: number): void {
     this.#askedMs = [...this.#askedMs, nowMs].filter((atMs) => nowMs - atMs < BURST_MS).slice(-this.#most);
     if (this.#askedMs.length < this.wanted(nowMs)) return;
@@ -27,7 +27,7 @@ export class RecentBursts {
     this.#sizeMs = nowMs;
   }
 
-  /** How many to keep ready: from the least to the most. */
+  /** How many to keep ready: between `least` and `most`. */
   wanted(nowMs: number): number {
     const halvings = Math.floor((nowMs - this.#sizeMs) / BURST_MEMORY_MS);
     return Math.max(this.#least, Math.ceil(this.#size / 2 ** halvings));

@@ -1,25 +1,25 @@
-// Shapes beside the default one that are asked for again and again: for each of them a blank is kept (ready-units.ts).
-// Decides only; owns nothing but what it was told, which a restart forgets.
+// Remembers shapes other than the default that are requested repeatedly; a blank unit is kept for each (ready-units.ts).
+// Only decides. Owns the times of requests, in memory; a restart forgets them.
 
-/** What the sentry is told when it starts, and cannot be told later. */
+/** Sizes that a sentry gets at its start and that cannot change later. */
 export interface Shape {
   readonly cpus: number;
   readonly memoryMb: number;
 }
 
-/** Blanks of 12 MiB each, one for a shape. */
+/** One blank unit, of 12 MiB, for each shape. */
 const SHAPES_MAX = 2;
 /** How long a shape is remembered. */
 export const SHAPE_MEMORY_MS = 600_000;
-/** Once may be by chance. */
+/** Requests until a shape counts: one may be chance. */
 const USES = 2;
-/** Shapes that are looked for at once; what was used longest ago goes first. */
+/** Shapes remembered; the one used longest ago is dropped first. */
 const REMEMBERED_MAX = 32;
 
 export const shapeKey = ({ cpus, memoryMb }: Shape): string => `${cpus}/${memoryMb}`;
 
 export class RecentShapes {
-  /** By key, the latest used last, with the times of its latest uses. */
+  /** By key, the latest used last, with the times of the latest uses. */
   readonly #used = new Map<string, { shape: Shape; atMs: readonly number[] }>();
 
   note({ cpus, memoryMb }: Shape, nowMs: number): void {

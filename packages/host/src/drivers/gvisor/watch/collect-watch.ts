@@ -1,20 +1,20 @@
-// What a sentry holds for programs (full sockets, pipes, queues) is memory of Go. When its program has ended it stays until Go next collects,
-// which may take two minutes, and then goes back to the kernel bit by bit. Until it is collected, the guest's memory guard
-// (native/guest/kernel-memory.c) cannot tell what is held from what is left over: so the sentry is told to collect. Until it is back, the
-// machine lacks it: so its limit rises by as much meanwhile. It rises, too, while the machine has more than was promised and whoever took
-// it is not ended yet. One timer for all machines of a driver.
+// Makes sentries collect garbage, and raises memory limits meanwhile. Buffers that a sentry holds for programs (sockets, pipes, queues) lie
+// on its Go heap. When the program has ended, they stay until Go's next collection, up to two minutes later, and return to the kernel bit
+// by bit. Until a collection, the guest's memory guard (native/guest/kernel-memory.c) cannot tell used from unused buffers, so the watch
+// asks for one. Until the memory has returned, the machine lacks it, so its limit is raised by as much. The limit is also raised while
+// the machine has more than was promised, until the program that took it is ended. One timer for all machines of a driver.
 import { type Clock, type Log, systemClock } from "@cloche/base";
 import type { Memory } from "./storm.ts";
 
 /** A machine as the watch sees it; the same object for as long as it lives. */
 export interface CollectedMachine {
   readonly id: string;
-  /** Because of us: frozen, or in the middle of a snapshot. */
+  /** Whether we keep it from running: frozen, or in the middle of a snapshot. */
   readonly standsStill: boolean;
   readonly memory: Memory;
-  /** With the page cache of files, which the kernel drops by itself. Cheap, asked at every look. */
+  /** Memory including page cache, which the kernel drops by itself. Cheap: called at every look. */
   chargedBytes(): number;
-  /** Without it. Private: of the sentry and of the little that runs beside it, but none of the programs'. */
+  /** Memory without page cache. `privateBytes`: of sentry and gofer, without the memory of programs. */
   sizes(): { memoryBytes: number; privateBytes: number };
   collect(): Promise<void>;
   limitMemory(bytes: number): Promise<void>;
@@ -22,22 +22,22 @@ export interface CollectedMachine {
 
 const MIB = 1024 * 1024;
 const LOOK_EVERY_MS = 200;
-/** Below what lets the guard kill: what it needs for itself lies above what was promised. */
+/** Less than the excess at which the guest's guard kills. The sentry's own memory comes above the promise. */
 const ABOVE_PROMISE_BYTES = 96 * MIB;
-/** A collection of a full GiB takes half a second of a processor. */
+/** Pause after a collection. Collecting a full GiB takes half a second of a CPU. */
 const REST_MS = 400;
-/** While it stays above. */
+/** The pause doubles up to this while memory stays high. */
 const REST_MOST_MS = 6_400;
-/** What a machine's limit has for the sentry itself (unit-limits.ts). */
+/** Part of a machine's limit meant for the sentry itself (unit-limits.ts). */
 const PRIVATE_BYTES = 128 * MIB;
-/** The limit rises and falls by so much at once. */
+/** The limit changes in multiples of this. */
 const STEP_BYTES = 32 * MIB;
 
 interface Seen {
   collecting: boolean;
   restMs: number;
   notBeforeMs: number;
-  /** By how much its limit is raised; undefined: not known, for a service of before may have raised it. */
+  /** By how much the limit is raised; undefined: unknown, because the service before may have raised it. */
   raised: number | undefined;
 }
 
@@ -63,7 +63,7 @@ export class CollectWatch {
     this.#timer = undefined;
   }
 
-  /** Resolves when what this look began is over. */
+  /** Resolves when the work that this look began is over. */
   async look(machine: CollectedMachine): Promise<void> {
     if (machine.standsStill) return;
     const seen = this.#seenOf(machine);
@@ -76,7 +76,7 @@ export class CollectWatch {
       if (hasTooMuch) await this.#collect(machine, seen);
       else seen.restMs = REST_MS;
     } catch (err) {
-      // It may have ended meanwhile, which its exit tells.
+      // The machine may have ended; exit-watch.ts reports that.
       this.#log.debug({ err, sandbox_id: machine.id }, "a sentry did not collect");
     }
   }
@@ -89,7 +89,7 @@ export class CollectWatch {
   ): Promise<void> {
     const { promised, limit } = machine.memory;
     const most = promised / 2 + PRIVATE_BYTES;
-    // Whoever took more than was promised is about to be ended, by the guard or as a fork bomb: the rest must live until then.
+    // The program that took more than was promised is about to be killed, by the guard or as a fork bomb; the others must survive.
     const extra = memoryBytes > promised ? most : Math.min(most, Math.max(0, privateBytes - PRIVATE_BYTES));
     const raised = Math.ceil(extra / STEP_BYTES) * STEP_BYTES;
     if (raised === seen.raised) return;

@@ -1,8 +1,8 @@
-// Tells when the sandbox that a machine runs in has ended, by itself or because it was killed. Two things tell of it: its keeper writes a
-// file, at once; and its process is looked at every two seconds, for a keeper may have been killed before it, and the kernel may refuse
-// another watcher of files. One that hangs is ended here, which is told as any end.
+// Reports that a machine's unit has ended, by itself or killed. Its keeper writes a file at once, which is watched. Its process is also
+// checked every two seconds, because the keeper may be killed first and the kernel may refuse more file watchers. A machine that hangs
+// is ended, and reported like any other end.
 //
-// Owns what it watches, from `watch` until it ended or `unwatch`.
+// Owns the watch of each machine, from `watch` until its end or `unwatch`.
 import { type Log, systemClock } from "@cloche/base";
 import { type FSWatcher, watch } from "node:fs";
 import { type HealthOptions, HealthWatch } from "../../health-watch.ts";
@@ -13,9 +13,9 @@ import { StormWatch } from "./storm-watch.ts";
 import { WatchedUnit } from "./watched-unit.ts";
 
 export interface ExitWatchOptions {
-  /** Where reports of machines that hang are kept (hang-reports.ts). */
+  /** Directory for reports of machines that hang (hang-reports.ts). */
   hangsDir: string;
-  /** Default: one that answers nothing for a minute is ended. */
+  /** Default: a machine that does not answer for a minute is ended. */
   health?: HealthOptions;
   log: Log;
 }
@@ -44,7 +44,7 @@ export class ExitWatch {
     this.#collects = new CollectWatch(options.log);
   }
 
-  /** Looks for those that hang, for fork bombs, and for sentries that keep what nobody uses, from now on. */
+  /** From now on, looks for machines that hang, for fork bombs, and for sentries that hold unused memory. */
   start(): void {
     const machines = (): WatchedUnit[] => [...this.#watched.values()].map(({ machine }) => machine);
     this.#health.start(machines);
@@ -60,7 +60,7 @@ export class ExitWatch {
     this.unwatch(id);
     const machine = new WatchedUnit(unit, id, {
       keepStacks: () => keepStacks(this.#options, unit, id),
-      // Whoever is quicker: the end of a machine is told once.
+      // Several watches may notice; the end of a machine is reported once.
       ended: (reason) => this.#watched.get(id)?.machine === machine && this.#tell(id, reason),
     });
     const look = (): void => void this.#look(machine);
@@ -69,11 +69,11 @@ export class ExitWatch {
       keeper = watch(unit.directory, { persistent: false }, (_event, name) => name === "exit" && look());
       keeper.on("error", () => undefined);
     } catch {
-      // Too many are watched on this host: then its process alone tells.
+      // The host has too many file watchers: only the process is checked.
     }
     this.#watched.set(id, { machine, keeper });
     this.#timer ??= setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();
-    // It may have ended before we watched.
+    // The unit may have ended before the watch began.
     look();
   }
 

@@ -1,6 +1,6 @@
-// What a sandbox that hangs was doing, kept for whoever looks for the reason: the stacks of its sentry, as far as that still tells, and
-// of its threads, as the kernel sees them. Files of bounded size and number, for the operator alone; users' data is not in them, but the
-// names of their programs may be.
+// Writes reports of sandboxes that hang, so that an operator can find the cause: the stacks of the sentry, if it still answers, and of its
+// threads, as the kernel sees them. Size and number of the files are bounded; only the operator can read them. They have no data of
+// users, but may name users' programs.
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Log, systemClock } from "@cloche/base";
@@ -12,7 +12,7 @@ const THREADS_MAX = 500;
 /** A sentry that is stopped never answers. */
 const STACKS_MS = 10_000;
 
-/** Says where they are. Never throws: the machine is ended whether they can be kept or not. */
+/** Writes a report and logs its path. Never throws: the machine is ended in any case. */
 export async function keepStacks(
   into: { hangsDir: string; log: Log },
   unit: Unit,
@@ -65,7 +65,7 @@ async function thread(dir: string): Promise<string> {
   );
 }
 
-/** Their names begin with their time. */
+/** Names begin with the time, so they sort by age. */
 async function dropOldest(dir: string): Promise<void> {
   const names = (await readdir(dir)).filter((name) => name.endsWith(".txt")).toSorted();
   for (const name of names.slice(0, -REPORTS_MAX)) await rm(join(dir, name), { force: true });

@@ -1,9 +1,8 @@
-// Finds fork bombs and ends them from outside, while the machine stands still: a machine that is paused cannot fork, and inside nobody
-// else gets a turn (the agent would need seconds to read /proc). One timer for all machines of a driver; which processes are the bomb
-// storm.ts decides.
+// Finds fork bombs and kills them from outside while the machine is paused: then it cannot fork. The agent inside gets no CPU time to do
+// so, and would need seconds to read /proc. One timer for all machines of a driver. storm.ts decides which processes are the bomb.
 //
 //   calm ──many tasks, busy──▶ asked ──the agent answers──▶ asked again soon
-//     ▲                          ├──none for UNANSWERED_MS──▶ struck: paused, the bomb is killed, goes on
+//     ▲                          ├──no answer for UNANSWERED_MS──▶ struck: paused, the bomb killed, resumed
 //     │                          └──memory runs out──────▶ struck
 //     └──few tasks, or it stands still because of us
 import { type Clock, type Log, systemClock } from "@cloche/base";
@@ -22,17 +21,17 @@ import {
 /** A machine as the watch sees it; the same object for as long as it lives. */
 export interface StormyMachine {
   readonly id: string;
-  /** Because of us: frozen, or in the middle of a snapshot. */
+  /** Whether we keep it from running: frozen, or in the middle of a snapshot. */
   readonly standsStill: boolean;
   readonly memory: Memory;
-  /** How many processes may run in it. */
+  /** How many processes it may have. */
   readonly processLimit: number;
-  /** Host tasks: cheap, asked of every machine at every look. */
+  /** Number of host tasks. Cheap: called for every machine at every look. */
   tasks(): number;
   load(atMs: number): Load;
   /** Whether its agent answers, within `timeoutMs`. */
   healthy(timeoutMs: number): Promise<boolean>;
-  /** Kills the program that has by far the most processes, where those are more than `crowd`. */
+  /** Kills the program that has by far the most processes, if it has more than `crowd`. */
   endStorm(crowd: number): Promise<Storm | undefined>;
 }
 
@@ -41,17 +40,17 @@ const ANSWER_MS = 750;
 const ASK_EVERY_MS = 750;
 /** A storm leaves the agent no turn at all; a busy machine's agent answers late. */
 const UNANSWERED_MS = 1_500;
-/** Once it was paused in vain, it runs for so long at least. */
+/** After a pause, also in vain, the machine runs for at least this long. */
 const IN_VAIN_MS = 1_000;
-/** Longer than a sentry that hangs is given: it stands still because of us for as long as we wait for it, and would not be found. */
+/** Rest after a failed pause. A hanging sentry counts as paused by us meanwhile, so health-watch.ts needs this rest to find it. */
 const FAILED_MS = 300_000;
 
 interface Seen {
   load?: Load | undefined;
   asking: boolean;
-  /** What it was like when its agent was asked last. */
+  /** The load when its agent was last asked. */
   asked?: Load;
-  /** When it was first asked in vain. */
+  /** The load when its agent first did not answer. */
   unanswered?: Load | undefined;
   striking: boolean;
   notBeforeMs: number;
@@ -79,7 +78,7 @@ export class StormWatch {
     this.#timer = undefined;
   }
 
-  /** Resolves when what this look began is over: a question, or the end of a bomb. */
+  /** Resolves when the question or the kill that this look began is over. */
   async look(machine: StormyMachine): Promise<void> {
     try {
       if (machine.standsStill || machine.tasks() < CROWD_TASKS) {
@@ -89,7 +88,7 @@ export class StormWatch {
       }
       await this.#lookClosely(machine);
     } catch (err) {
-      // It may have ended meanwhile, which its exit tells.
+      // The machine may have ended; exit-watch.ts reports that.
       this.#log.debug({ err, sandbox_id: machine.id }, "a machine could not be looked at");
     }
   }
@@ -157,7 +156,7 @@ export class StormWatch {
   }
 }
 
-/** For how long its agent owes an answer. */
+/** How long the agent has not answered. */
 function silentMs({ asking, asked, unanswered }: Seen, now: Load): number {
   const since = unanswered ?? (asking ? asked : undefined);
   return since ? now.atMs - since.atMs : 0;

@@ -1,6 +1,6 @@
-// A fork bomb, as the host sees it: when a machine looks like one is going off in it, and which of its processes are the bomb. Pure.
+// Decides from the host's figures whether a machine may have a fork bomb, and which of its processes are the bomb. Pure.
 
-/** One process as the sentry tells it; numbers of its outermost process namespace. */
+/** One process as the sentry reports it; ids are of its outermost pid namespace. */
 export interface SentryProcess {
   readonly pid: number;
   readonly ppid: number;
@@ -8,10 +8,10 @@ export interface SentryProcess {
   readonly cmd: string;
 }
 
-/** What the cgroup of a machine says at one moment. */
+/** Figures of a machine's cgroup at one moment. */
 export interface Load {
   readonly atMs: number;
-  /** Host tasks: threads of the sentry and of its stubs. The sentry keeps those that it no longer needs. */
+  /** Host tasks: threads of the sentry and its stubs. The sentry keeps threads that it no longer needs. */
   readonly tasks: number;
   readonly cpuMs: number;
   /** Anonymous and shared memory. */
@@ -19,18 +19,18 @@ export interface Load {
 }
 
 export interface Memory {
-  /** What was asked for the machine. */
+  /** The size requested for the machine. */
   readonly promised: number;
-  /** Where the kernel ends it. */
+  /** Above this the kernel kills the machine. */
   readonly limit: number;
 }
 
 export interface Storm {
   /** All of its processes. */
   readonly pids: readonly number[];
-  /** Process groups in which nobody else is: one signal each, where a thousand take a second. */
+  /** Process groups with no other processes: one signal kills a group. A thousand signals take a second. */
   readonly groups: readonly number[];
-  /** Those in no such group. */
+  /** The processes in no such group. */
   readonly alone: readonly number[];
   /** The commands of most of them, for the log. */
   readonly commands: Readonly<Record<string, number>>;
@@ -38,27 +38,27 @@ export interface Storm {
 
 /** Fewer host tasks than this have no room for a crowd: an idle machine has 30. */
 export const CROWD_TASKS = 96;
-/** Processes of one program: fewer are no bomb, however much memory they take. */
+/** Fewer processes of one program are no bomb, however much memory they take. */
 export const CROWD = 64;
-/** Of all that may run, and so many on a machine of any size: of one program, while the agent gets no turn. */
+/** While the agent does not answer, a program with this part of the process limit is a bomb; at most CROWD_MOST are needed. */
 const CROWD_PART = 1 / 2;
 const CROWD_MOST = 512;
-/** The same while ever more start. */
+/** The same while many more processes start. */
 const GROWING_PART = 1 / 4;
 const GROWING_MOST = 256;
-/** Started between two looks, beside the odd thread of a program that only allocates. */
+/** Tasks started between two looks that count as a crowd: more than a program starts that only allocates. */
 const TASKS_STARTED = 16;
-/** To notice, to pause, and to kill. */
+/** Time to notice, to pause, and to kill. */
 const AHEAD_MS = 1_000;
-/** To ask the agent before. */
+/** The same, with time to ask the agent first. */
 const FORESIGHT_MS = 3_000;
-/** An agent that has not answered for so long gets no turn, nor does its memory guard (native/guest/memory.c), which needs 10 ms. */
+/** An agent silent for this long gets no CPU time, and neither does its memory guard (native/guest/memory.c), which needs 10 ms. */
 const SILENT_MS = 150;
-/** Of one processor: an idle machine uses a hundredth. */
+/** Share of one CPU. An idle machine uses a hundredth. */
 const BUSY = 0.1;
 const COMMANDS_TOLD = 4;
 
-/** Whether memory may run out before the machine's own guard gets a turn: soon enough to ask the agent, or to pause it now. */
+/** Whether memory may run out. soon: ask the agent first. now: before the machine's own guard may act, so pause the machine. */
 export function memoryOutlook(
   before: Load,
   now: Load,
@@ -70,17 +70,17 @@ export function memoryOutlook(
   return now.memoryBytes > promised && after(AHEAD_MS) >= limit ? "now" : "soon";
 }
 
-/** Whether that is a crowd's doing: the guard ends by itself a program that only allocates. `silentMs`: for how long the agent is. */
+/** Whether the guest's memory guard may come too late: many tasks start, or the agent is silent for `silentMs`. */
 export const guardIsLate = (before: Load, now: Load, silentMs: number): boolean =>
   now.tasks - before.tasks >= TASKS_STARTED || silentMs >= SILENT_MS;
 
-/** Whether it is worth asking if its agent still gets a turn. */
+/** Whether the machine is busy enough to ask whether its agent still answers. */
 export const isBusy = (before: Load, now: Load): boolean =>
   now.cpuMs - before.cpuMs >= BUSY * (now.atMs - before.atMs);
 
 /**
- * How many processes of one program are a bomb where the agent gets no turn. `limit`: of all processes (native/guest/guest.c);
- * `tasksStarted`: since it last had one.
+ * A program with more processes than this is a bomb if the agent does not answer. `limit`: of all processes (native/guest/guest.c).
+ * `tasksStarted`: since the agent stopped answering.
  */
 export function crowdOf(limit: number, tasksStarted: number): number {
   const growing = tasksStarted >= CROWD;
@@ -89,11 +89,11 @@ export function crowdOf(limit: number, tasksStarted: number): number {
 }
 
 /**
- * The program with by far the most processes, where those are more than `crowd`. A program: all that descends from one exec or
- * service, which stays above even what calls setsid and forks twice; of those that outlived their exec, all of one name.
+ * The program that has by far the most processes, if it has more than `crowd`. A program is all descendants of one exec or service:
+ * its launcher stays their ancestor even after setsid and a double fork. Processes that outlived their exec are grouped by name.
  *
  *   agent ── spawner ── init ──┬── launcher (of init's process group) ── program …
- *                              └── what outlived its exec …
+ *                              └── a process that outlived its exec …
  */
 export function stormOf(processes: readonly SentryProcess[], crowd: number): Storm | undefined {
   const byPid = new Map(processes.map((process) => [process.pid, process]));
@@ -122,14 +122,14 @@ export function stormOf(processes: readonly SentryProcess[], crowd: number): Sto
   };
 }
 
-/** How many are in each process group. */
+/** The size of each process group. */
 function groupsOf(processes: readonly SentryProcess[]): Map<number, number> {
   const sizes = new Map<number, number>();
   for (const { pgid } of processes) sizes.set(pgid, (sizes.get(pgid) ?? 0) + 1);
   return sizes;
 }
 
-/** Undefined: it is one of ours, or nobody knows whose. */
+/** Names the program of a process. Undefined: a process of ours, or of unknown descent. */
 function programOf(process: SentryProcess, byPid: ReadonlyMap<number, SentryProcess>): string | undefined {
   const line = lineOf(process, byPid);
   // From the agent down.
@@ -140,11 +140,11 @@ function programOf(process: SentryProcess, byPid: ReadonlyMap<number, SentryProc
   return below && `${top.pid}`;
 }
 
-/** Its ancestors from the agent down to itself; empty where they do not lead to the agent. */
+/** The process and its ancestors, from the agent down; empty if they do not lead to the agent. */
 function lineOf(process: SentryProcess, byPid: ReadonlyMap<number, SentryProcess>): SentryProcess[] {
   const line = [process];
   for (let at = byPid.get(process.ppid); at; at = byPid.get(at.ppid)) {
-    // Told by the sentry, which may lie: not for ever.
+    // The sentry may lie about parents: do not loop for ever.
     if (line.length > byPid.size) return [];
     line.push(at);
   }

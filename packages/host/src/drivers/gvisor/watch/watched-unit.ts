@@ -1,4 +1,4 @@
-// A unit as the watches see it: whether it lives, whether its agent answers, how one that hangs is ended, and a fork bomb in it.
+// A unit as the watches see it: checks that it lives and that its agent answers, ends a hanging unit, and kills a fork bomb in it.
 import type { WatchedMachine } from "../../health-watch.ts";
 import { agentAnswers } from "../../../agent-calls/agent-answer.ts";
 import { type Load, type Memory, type Storm, stormOf } from "./storm.ts";
@@ -74,15 +74,15 @@ export class WatchedUnit implements WatchedMachine, StormyMachine, CollectedMach
     });
   }
 
-  /** Why it ended; undefined: it lives. */
+  /** Why the unit ended; undefined: it lives. */
   async endReason(): Promise<string | undefined> {
     return (await this.#unit.isAlive()) ? undefined : this.#unit.exitReason();
   }
 
-  /** Tells of its end itself: a keeper that lives would tell of a signal. */
+  /** Ends a hanging unit and reports that reason first: the keeper would report a signal. */
   async endAsHung(): Promise<void> {
     await this.#hooks.keepStacks();
-    // It may have come back meanwhile.
+    // It may answer again by now.
     if (this.standsStill || (await this.healthy(LAST_CHECK_MS))) return;
     this.#hooks.ended("the machine stopped answering");
     await this.#unit.cgroup.kill();
