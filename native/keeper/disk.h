@@ -1,8 +1,8 @@
-// The disk of a machine that is paused, as a clone of its image.
+// Clones the disk image of a paused machine.
 #ifndef CLOCHE_KEEPER_DISK_H
 #define CLOCHE_KEEPER_DISK_H
 
-// `clone` becomes its descriptor. 0, or another value once it was complained of.
+// Sets `clone` to a descriptor of the clone. 0; another value after a failure, which is reported on stderr.
 int disk_sync_clone(int mount_fd, const char *disk, const char *destination, int *clone, long *clone_us);
 
 #endif

@@ -1,27 +1,27 @@
-// What the host needs of Linux that Node cannot do: a parent for a machine's processes that outlives the service, and
-// the one uninterrupted sequence of a live snapshot. Static, no dependencies; compiled at set-up.
+// The keeper does two things that Node cannot: it is a parent for a machine's processes that outlives the service, and it
+// runs a live snapshot as one uninterrupted sequence. Static, no dependencies; compiled at set-up.
 //
 //   keeper keep PID_FILE EXIT_FILE OUT_FILE -- CMD...
-//       Runs CMD (runsc create) and answers its exit code, while a copy of itself, named in PID_FILE, stays in the
-//       background as subreaper of what CMD leaves behind. When a child of the machine ends later, EXIT_FILE appears
-//       with "PID STATUS\n" (wait status), the others get 2 s and are killed, and the keeper ends: no zombie stays,
-//       and runsc never has to poll for its gofer.
+//       Runs CMD (runsc create) and exits with its exit code. A copy of the keeper, whose pid is in PID_FILE, stays in
+//       the background as subreaper of the processes that CMD leaves. When the first of these ends, the others get 2 s,
+//       then are killed. EXIT_FILE appears with "PID STATUS\n" (wait status), and the keeper ends once all are reaped:
+//       no zombie stays, and runsc never has to poll for its gofer.
 //   keeper run OUT_FILE -- CMD...
-//       Runs CMD and answers its exit code.
+//       Runs CMD and exits with its exit code.
 //   keeper checkpoint SOCKET MOUNT_POINT DISK CLONE MARKER
-//       pause; sync MOUNT_POINT and reflink DISK to CLONE; resume. Prints JSON.
+//       Pauses, syncs MOUNT_POINT, reflinks DISK to CLONE, resumes. Prints JSON.
 //   keeper snapshot SOCKET IMAGE_DIR MOUNT_POINT DISK CLONE MARKER [--stop] [--template]
-//       The same, with the memory saved into IMAGE_DIR at the same instant.
-//       --stop: does not resume, and everything is durable when it answers. On failure the machine goes on.
-//       --template: pages of zeros are left out, which takes longer: for what is saved once and read into every machine.
-//       Of both: MARKER exists, locked, while this runs, and stays, unlocked, where the machine stays paused.
+//       The same, and saves the memory into IMAGE_DIR at the same instant.
+//       --stop: does not resume, and everything is durable on exit. On failure the machine is resumed.
+//       --template: leaves out pages of zeros. This takes longer, so it is for images saved once and restored often.
+//       Both commands: MARKER exists, locked, while they run. It stays, unlocked, if the machine stays paused.
 //   keeper resume SOCKET MARKER
-//       Waits for a snapshot under way, then resumes where MARKER says that the machine is paused. (The sentry does
-//       not tell whether it is paused, and dies of a resume too many.)
+//       Waits for a snapshot under way, then resumes the machine if MARKER exists. (The sentry does not tell whether
+//       it is paused, and dies if it is resumed once too often.)
 //   keeper pause SOCKET MARKER
-//       Pauses. MARKER stays, unlocked, until `resume`; where it is there before, this fails and does nothing.
+//       Pauses. MARKER stays, unlocked, until `resume`. If MARKER exists already, fails and does nothing.
 //   keeper save SOCKET IMAGE_DIR
-//       The memory alone, of a machine without a disk.
+//       Saves only the memory, without pages of zeros, of a machine without a disk. The machine stays paused.
 #include <errno.h>
 #include <string.h>
 

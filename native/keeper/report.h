@@ -1,10 +1,10 @@
-// What the keeper says of a failure, on stderr, and how it measures.
+// Messages of failures on stderr, and the clock of measurements.
 #ifndef CLOCHE_KEEPER_REPORT_H
 #define CLOCHE_KEEPER_REPORT_H
 
-// With the words of errno, where it is not 0; errno stays.
+// Adds the text of errno unless that is 0. Keeps errno.
 void complain(const char *format, ...);
-// Of the monotonic clock.
+// Monotonic clock, microseconds.
 long now_us(void);
 
 #endif
