@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The whole file as a string, or NULL. Never blocks: a FIFO or device in its place is no file. */
+/* The whole file as a string, or NULL. Never blocks: a FIFO or device in its place counts as no file. */
 static char *read_file(const char *path) {
   int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (fd < 0) return NULL;
@@ -153,7 +153,7 @@ void account_name(struct account_names *names, bool group, unsigned id, char out
     names->group = read_file("/etc/group");
     names->loaded = true;
   }
-  /* Entries of a directory mostly share one owner. */
+  /* Most entries of a directory have the same owner. */
   struct account_name_memory *last = &names->last[group];
   if (last->known && last->id == id) {
     memcpy(out, last->name, 64);

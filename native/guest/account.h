@@ -1,4 +1,4 @@
-/* Users and groups of the guest's own tree. The files are the user's: read with care, never trusted to be files. */
+/* Users and groups of the guest's own tree. Users can change its account files, so they may be anything, even no regular files. */
 #ifndef CLOCHE_ACCOUNT_H
 #define CLOCHE_ACCOUNT_H
 

@@ -7,10 +7,10 @@
 #include "launcher.h"
 
 #define MIB (1ull << 20)
-/* More of one program are not looked at one by one. */
+/* A program with more processes is a crowd: its processes are worth killing whatever their size. */
 #define CROWD 64
 
-/* The init of the guest that a process is of, and the process of its tree that init started; NULL: none of the users'. */
+/* The init of a process's guest, and in `top` its ancestor that is init's child; NULL: not a user's process. */
 static const struct process *guest_of(const struct search *s, const struct process_list *list, const struct process *p,
                                       const struct process **top) {
   for (size_t hops = 0; p && hops <= list->count; hops++) {
@@ -25,7 +25,7 @@ static const struct process *guest_of(const struct search *s, const struct proce
   return NULL;
 }
 
-/* A launcher shares the memory of init. A user's process that calls itself one has memory of its own. */
+/* A launcher shares init's memory. A user's process with such a name has memory of its own. */
 static bool is_launcher(const struct process *p, const struct process *init) {
   return p->parent == init->pid && strncmp(p->name, LAUNCHER_NAME, strlen(LAUNCHER_NAME)) == 0 && p->rss <= init->rss + MIB;
 }

@@ -37,8 +37,8 @@ bool owner_find(const char *user, const char *group, uid_t *uid, gid_t *gid, enu
 }
 
 /*
- * The entry `name` itself, never what a link leads to that somebody has put in its place meanwhile: it is held first. Where the kernel
- * has no chmod of what is held so, it is opened: a socket or a device, which that could not be done to, is left out.
+ * Changes the entry `name` itself and never the target of a link that has replaced it: it is opened with O_PATH first. If the kernel
+ * cannot chmod such a descriptor, the entry is opened for reading; sockets and devices are then left out.
  */
 static int set_mode_itself(int at, const char *name, mode_t mode) {
   int held = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC), fd = -1;
@@ -59,7 +59,7 @@ static int set_mode_itself(int at, const char *name, mode_t mode) {
   return error;
 }
 
-/* A user's own rights lead nobody anywhere that he could not go himself; unreadable files of his can be changed so. */
+/* With a user's identity a plain fchmodat is safe, because a swapped link gives no further rights; it also works on unreadable files. */
 static int set_mode(int at, const char *name, mode_t mode) {
   struct stat st;
   if (!identity_is_limited()) return set_mode_itself(at, name, mode);
@@ -79,7 +79,7 @@ static int change_one(const struct change *change, int at, const char *name) {
   return fchownat(at, name, change->uid, change->gid, AT_SYMLINK_NOFOLLOW) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-/* A directory before what is in it: the new mode may be what lets one in. */
+/* Changes a directory before its entries, because only the new mode may allow to enter it. */
 static int change_entry(void *context, int at, const char *name, unsigned char type) {
   struct stat st;
   if (is_temporary_name(name)) return WALK_ON;

@@ -1,4 +1,4 @@
-/* The monotonic clock, and `cloche-guest set-clock MILLISECONDS`: the wall clock of a virtual machine that was away, fractions and all. */
+/* The monotonic clock, and `cloche-guest set-clock MILLISECONDS`, which corrects the wall clock of a restored virtual machine. */
 #ifndef CLOCHE_CLOCK_H
 #define CLOCHE_CLOCK_H
 
@@ -7,8 +7,8 @@
 int64_t now_ms(void);
 
 /*
- * By how much the wall clock is to be ahead of the monotonic one: so neither the time this program takes to start counts, nor
- * somebody else who sets the clock meanwhile. Answers the exit code.
+ * Sets the wall clock to the monotonic clock plus `milliseconds` (fractions allowed). A difference, so that neither the start time of
+ * this program nor another change of the clock matters. Returns the exit code.
  */
 int set_clock(const char *milliseconds);
 

@@ -17,7 +17,7 @@
 #define PROC_FLAGS (MS_NOSUID | MS_NODEV | MS_NOEXEC)
 #define ALL_IDS "0 0 4294967295"
 
-/* Settings that programs ask for and that reach no further than the machine's network, or how much they may take. */
+/* Settings that programs need, and that affect only the machine's network or limits of resources. */
 static const char *const writable[] = {"/proc/sys/net", "/proc/sys/fs/inotify", "/proc/sys/vm/max_map_count",
                                        "/proc/sys/vm/overcommit_memory"};
 
@@ -25,7 +25,7 @@ static bool bind_self(const char *path, unsigned long flags) {
   return mount(path, path, NULL, MS_BIND, NULL) == 0 && mount(NULL, path, NULL, MS_REMOUNT | MS_BIND | PROC_FLAGS | flags, NULL) == 0;
 }
 
-/* What is neither a process nor a link is of the whole kernel: read-only, and hidden where others than root may not read it. */
+/* An entry that is neither a process nor a link concerns the whole kernel: makes it read-only, and hides it if only root may read it. */
 static bool confine_entry(int proc, const char *name) {
   char path[320];
   struct stat st;
@@ -53,12 +53,12 @@ const char *confine_proc(void) {
 static bool enter_group(int fd) { return fd < 0 || write(fd, "0", 1) == 1; }
 
 const char *confine_self(int sync, const struct process_limit *limit, int hidden) {
-  /* Memory is bounded by the cgroup. Root had the capability; from here on it counts for nothing. */
+  /* No limit of locked memory, as root had it by a capability that is lost from here on. The cgroup bounds memory. */
   setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY});
-  /* The cgroup that it is in becomes the root of the cgroups it can mount: the programs', which it leaves again. */
+  /* Enter the programs' cgroup for the unshare, so that it becomes the root of the new cgroup namespace; then leave it. */
   int back = limit->procs_fd < 0 ? -1 : openat(limit->parent_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC);
   if (back >= 0 && !enter_group(limit->procs_fd)) return "enter the cgroup";
-  /* A working directory is carried over into the new mounts, an open descriptor is not. */
+  /* The unshare carries the working directory over into the new mounts, but not an open descriptor. */
   if (hidden >= 0 && fchdir(hidden) != 0) return "hidden place";
   if (unshare(CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS | CLONE_NEWCGROUP) != 0) return "unshare user namespace";
   bool left = enter_group(back);

@@ -19,7 +19,7 @@
 #include "wire.h"
 
 #define COPY_CHUNK 262144
-#define BLOCK 4096 /* of zeros, which a sparse file has a hole for */
+#define BLOCK 4096 /* a block of zeros becomes a hole */
 #define XATTRS_MAX 65536
 
 int copy_bytes(int from, int to, off_t *written) {
@@ -45,7 +45,7 @@ int copy_bytes(int from, int to, off_t *written) {
 
 static bool is_zero(const char *block, size_t size) { return block[0] == 0 && memcmp(block, block + 1, size - 1) == 0; }
 
-/* Writes what is not zeros. */
+/* Writes the blocks that are not zeros. */
 static int write_dense(int to, const char *data, size_t size, off_t offset) {
   for (size_t at = 0; at < size;) {
     size_t end = at;
@@ -62,7 +62,7 @@ static int write_dense(int to, const char *data, size_t size, off_t offset) {
   return 0;
 }
 
-/* By the holes that the file system tells of, and zeros where it tells of none (gVisor). */
+/* Copies holes as holes: those that the file system reports, and blocks of zeros where it reports none (gVisor). */
 static int copy_sparse(int from, int to, off_t size) {
   char *buffer = malloc(COPY_CHUNK);
   int error = buffer ? 0 : ENOMEM;
@@ -88,12 +88,12 @@ static int copy_data(int from, int to) {
   off_t written;
   if (ioctl(to, FICLONE, from) == 0) return 0;
   if (fstat(from, &st) != 0) return errno;
-  /* gVisor says of every file that it has no holes, in blocks of 512 bytes, which no file system has: there zeros are all that is known. */
+  /* gVisor counts blocks of 512 bytes as if no file had holes: such a count tells nothing, so look for zeros there too. */
   bool may_be_sparse = st.st_blocks <= (st.st_size + 511) / 512;
   return may_be_sparse ? copy_sparse(from, to, st.st_size) : copy_bytes(from, to, &written);
 }
 
-/* Those that the system has and the one it is done as may set; a full disk is told. */
+/* Copies the extended attributes that system and identity allow. Only a full disk is an error. */
 static int copy_xattrs(int from, int to) {
   char names[XATTRS_MAX];
   ssize_t size = flistxattr(from, names, sizeof names);
@@ -108,7 +108,7 @@ static int copy_xattrs(int from, int to) {
   return error;
 }
 
-/* What a user copies is his own where it may not be another's, but of its group where he is in that. */
+/* Keeps owner and group. A user who may not set the owner becomes the owner, and keeps the group if he is in it. */
 static int keep_owner(int at, const char *name, const struct stat *st) {
   int flags = AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH);
   if (fchownat(at, name, st->st_uid, st->st_gid, flags) == 0) return 0;
@@ -116,12 +116,12 @@ static int keep_owner(int at, const char *name, const struct stat *st) {
   return fchownat(at, name, (uid_t)-1, st->st_gid, flags) == 0 || errno == EPERM ? 0 : errno;
 }
 
-/* The owner first, for it clears setuid and capabilities. */
+/* Sets owner, mode, attributes and times. The owner first, because its change clears setuid and capabilities. */
 static int dress(int from, int to, const struct stat *st) {
   int error = keep_owner(to, "", st);
   struct stat now;
   if (!error && fstat(to, &now) != 0) error = errno;
-  /* No program gets to run with the rights of somebody else than before. */
+  /* A copy must not run with the rights of another user or group than the original. */
   mode_t bits = st->st_mode & 07777;
   if (!error && now.st_uid != st->st_uid) bits &= ~(mode_t)S_ISUID;
   if (!error && now.st_gid != st->st_gid) bits &= ~(mode_t)S_ISGID;
@@ -153,7 +153,7 @@ static int copy_link(int from, const char *from_name, int to, const char *to_nam
   return symlinkat(target, to, to_name) == 0 ? 0 : errno;
 }
 
-/* What is no directory. A socket lives by the process that listens on it, which would not move with it: EXDEV. */
+/* Copies an entry that is no directory. A socket belongs to the process that listens on it and cannot be copied: EXDEV. */
 static int copy_leaf(int from, const char *from_name, int to, const char *to_name, const struct stat *st) {
   int error = 0;
   if (S_ISREG(st->st_mode)) return copy_file(from, from_name, to, to_name);
@@ -169,13 +169,13 @@ static int copy_leaf(int from, const char *from_name, int to, const char *to_nam
   return 0;
 }
 
-/* A directory gets its owner, mode and times when all that belongs in it is there. */
+/* Sets owner, mode and times of a directory, after its content is complete. */
 static int finish_directory(int from, int to) {
   struct stat st;
   return fstat(from, &st) != 0 ? errno : dress(from, to, &st);
 }
 
-/* The visitor's context is the trail on the other side. */
+/* The visitor's context is the trail in the copy. */
 static int copy_entry(void *context, int at, const char *name, unsigned char type) {
   (void)type;
   struct trail *to = context;

@@ -1,8 +1,8 @@
-/* Opening a directory without following a link that somebody put in its place. */
+/* Opens a directory without following a link that has replaced it. */
 #ifndef CLOCHE_DIRECTORY_H
 #define CLOCHE_DIRECTORY_H
 
-/* The directory `name` itself, for reading; -1 with errno: ENOTDIR where it is anything else, a link to a directory included. */
+/* Opens the directory `name` for reading; -1 with errno: ENOTDIR for anything else, also for a link to a directory. */
 int open_directory_itself(int at, const char *name);
 
 #endif

@@ -34,7 +34,7 @@ int make_directories(const char *path) {
   }
   if (mkdir(at, 0755) == 0) return 0;
   if (errno != EEXIST) return errno;
-  return stat(at, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : EEXIST; /* somebody was faster */
+  return stat(at, &st) != 0 ? errno : S_ISDIR(st.st_mode) ? 0 : EEXIST; /* another program made it meanwhile */
 }
 
 int follow_links(const char *path, char out[4096]) {
@@ -78,7 +78,7 @@ int remove_entry(const char *path, bool recursive) {
   return remove_tree(AT_FDCWD, path);
 }
 
-/* A user may not take a directory elsewhere that he may not write to, as a copy of such a one is by now. */
+/* A user may not rename a directory into another one without write permission on it, which a finished copy may lack: set it meanwhile. */
 static int rename_copy(int place, const char *temporary, int at, const char *name) {
   struct stat st;
   if (renameat(place, temporary, at, name) == 0) return 0;
@@ -88,7 +88,7 @@ static int rename_copy(int place, const char *temporary, int at, const char *nam
   return fchmodat(at, name, st.st_mode & 07777, 0) == 0 ? 0 : errno;
 }
 
-/* Copies it to `place` and gives it its name in `at`. */
+/* Copies `source` to `place` and renames the copy to `name` in `at`. */
 static int copy_into(int place, const char *source, int at, const char *name) {
   char temporary[TEMPORARY_ROOM];
   struct stat st, there;
@@ -98,7 +98,7 @@ static int copy_into(int place, const char *source, int at, const char *name) {
     replacement_note(&st);
   if (!error) error = rename_copy(place, temporary, at, name);
   if (!error) return 0;
-  /* Out of sight nobody has put anything else in its place, and a user's own copy may be one that he cannot remove. */
+  /* A user may be unable to remove the own copy. In the hidden place nothing can have replaced it, so root may remove it. */
   const struct identity *identity = identity_current();
   if (place != at) identity_assume(NULL);
   if (unlinkat(place, temporary, 0) != 0) remove_tree(place, temporary);
@@ -115,9 +115,9 @@ int move_entry(const char *source, const char *destination, enum subject *subjec
   if (!exists && errno != ENOENT) return errno;
   if (exists && S_ISDIR(there.st_mode)) return EEXIST;
   if (rename(source, destination) == 0) return 0;
-  if (errno == EINVAL || errno == EBUSY) *subject = SUBJECT_PATH; /* into itself, or a mount point */
+  if (errno == EINVAL || errno == EBUSY) *subject = SUBJECT_PATH; /* a move into itself, or of a mount point */
   if (errno != EXDEV) return errno;
-  /* /tmp is another file system than the rest: copied beside the destination, then put in place in one step. */
+  /* Another file system: copy to a temporary place on the destination's, then rename. */
   if (exists && S_ISDIR(st.st_mode)) return ENOTDIR;
   char target[4096];
   if (strlen(destination) >= sizeof target) return ENAMETOOLONG;
@@ -175,7 +175,7 @@ int copy_path(const char *source, const char *destination, bool recursive, enum 
   if (!error) {
     error = copy_into(place, from, at, name);
     if (error == EXDEV && place != at && !S_ISSOCK(st.st_mode)) error = copy_into(at, from, at, name);
-    /* What cannot be read is the source's fault; a full disk, and what may not be replaced, the destination's. */
+    /* Failures to read are about the source; a full disk, or a file that may not be replaced, about the destination. */
     if (error == EACCES || error == EXDEV || error == ENXIO || error == EIO || error == ENOENT) *subject = SUBJECT_PATH;
   }
   close(at);

@@ -46,7 +46,7 @@ void put_entry(struct bytes *b, const char *path, const struct stat *st, enum en
   else put_attributes(b, path, attributes == OF_TARGET);
 }
 
-/* The smallest paths seen so far, as a heap with the largest on top: a directory of millions needs no more memory than the limit. */
+/* The smallest paths seen so far, in a heap with the largest on top. Memory is bounded by the limit even for millions of entries. */
 struct listing {
   char **paths;
   uint32_t count, limit;
@@ -113,7 +113,7 @@ static bool has_entries(int at, const char *name) {
   return found;
 }
 
-/* `path` is that of the directory the walk is in, without a slash at its end. */
+/* `path`: the directory that the walk is in, without a final slash. */
 struct listing_walk {
   struct listing *listing;
   char path[PATH_ROOM];
@@ -121,7 +121,7 @@ struct listing_walk {
   uint32_t depth; /* levels that are still shown */
 };
 
-/* Everything below a directory is larger than its path: whether none of it can make it into the answer any more. */
+/* Whether nothing below `path` can be in the answer any more: every path below a directory sorts after it. */
 static bool all_too_large(const struct listing *l, const char *path) {
   return l->count == l->limit && l->truncated && (l->limit == 0 || strcmp(path, l->paths[0]) > 0);
 }
@@ -167,7 +167,7 @@ static int list_leave(void *context, int at, const char *name) {
   return 0;
 }
 
-/* Gone or swapped meanwhile. */
+/* The directory is gone or was replaced meanwhile. */
 static int list_missed(void *context, const char *name, int error) {
   (void)context, (void)name, (void)error;
   return 0;
@@ -195,7 +195,7 @@ int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, 
   } else {
     memcpy(w.path, path, w.size + 1);
     while (w.size > 0 && w.path[w.size - 1] == '/') w.path[--w.size] = 0;
-    /* A tree that is moved about while it is listed (EBUSY), or has too many directories (E2BIG): what was seen is shown. */
+    /* If the tree is moved during the listing (EBUSY) or has too many directories (E2BIG), answer the entries seen so far. */
     if (walk_tree(fd, &lister, &w) != 0) l.truncated = true;
   }
   if (!error) {

@@ -13,8 +13,8 @@
 #define PATIENT_ROUNDS 5
 
 /*
- * Against a tree that forks faster than it is found: nobody in the guest can fork until it is gone. Only done in a crowded
- * guest and for the moment it takes; in a small one a tree is found and killed in two or three rounds.
+ * Against a tree that forks faster than it is found: no process of any guest can fork until the tree is gone. Done only if the
+ * guests are crowded or the tree does not shrink; otherwise a tree is found and killed in two or three rounds.
  */
 static void stop_forks(struct init *in, bool stop) {
   if (in->limit_fd < 0 || in->forks_stopped == stop) return;
@@ -32,7 +32,7 @@ static bool crowded(const struct init *in) {
 }
 
 void kill_round(struct init *in, int64_t now) {
-  /* It does not shrink, or would not be found in time. */
+  /* A crowd would not be found in time, or the tree does not shrink. */
   if (crowded(in) || (in->kill_rounds >= PATIENT_ROUNDS && in->kill_alive > FEW)) stop_forks(in, true);
   in->kill_rounds++;
   int busy = 0, alive = 0;
@@ -40,17 +40,17 @@ void kill_round(struct init *in, int64_t now) {
     if (!e->killing) continue;
     bool running = !e->launch->main_done && e->launch->pid > 0;
     if (running) {
-      /* Most trees are one process group, and that dies at one stroke; the rest is found below the launcher. */
+      /* Most trees are one process group, which dies by one signal; other processes are found below the launcher. */
       kill(-e->launch->pid, SIGKILL);
       kill(e->launch->pid, SIGKILL);
     }
     busy += running || e->launcher;
     if (!e->launcher) continue;
-    /* Layer by layer: what the dead leave behind comes up below the launcher. Looking through all would take seconds among many that run. */
+    /* Layer by layer: children of the dead become the launcher's. Reading all processes would take seconds in a crowd. */
     int children = children_signal(in->proc_fd, e->launcher->pid, SIGKILL);
     alive += children >= 0 ? children : tree_signal(in->proc_fd, e->launcher->pid, SIGKILL);
   }
-  /* At once again while there are more than before, else with growing patience. */
+  /* Repeat at once while there are more than before, otherwise after growing pauses. */
   if (alive > in->kill_alive) in->kill_pause_ms = 0;
   else if (in->forks_stopped) in->kill_pause_ms = 2;
   else in->kill_pause_ms = in->kill_pause_ms < KILL_PAUSE_MAX_MS / 2 ? in->kill_pause_ms * 2 + 1 : KILL_PAUSE_MAX_MS;
@@ -61,7 +61,7 @@ void kill_round(struct init *in, int64_t now) {
 
 void exec_kill(struct init *in, struct exec *e) {
   if (e->exit_sent && !e->launcher) return;
-  e->launch->hold = true; /* the launcher now stays until the tree is empty */
+  e->launch->hold = true; /* the launcher stays until the tree is empty */
   e->killing = true;
   in->kill_pause_ms = in->kill_alive = in->kill_rounds = 0;
   in->next_kill_ms = now_ms();

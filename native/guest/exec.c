@@ -17,8 +17,8 @@
 #include "process-tree.h"
 
 #define KEPT_LAUNCHES 16
-#define PTY_DRAIN_MS 50 /* a pty hands its last output over a moment after its program ended: it is empty when nothing came for so long */
-#define PTY_DRAIN_MAX_MS 1000 /* children in the background may write on and on */
+#define PTY_DRAIN_MS 50 /* a pty is empty once no output came for this long: its last output comes a moment after its program ended */
+#define PTY_DRAIN_MAX_MS 1000 /* background children may never stop writing */
 
 static void spawn_error(struct init *in, uint32_t id, int stage, int error, const char *text) {
   struct bytes b = {0};
@@ -59,7 +59,7 @@ struct exec *exec_find(struct init *in, uint32_t id) {
   return NULL;
 }
 
-/* Closes what is still open and forgets the exec; pipes that background children hold go to sinks first. */
+/* Closes the exec's descriptors and frees it. Pipes that background children hold were handed to sinks before. */
 static void exec_free(struct init *in, struct exec *e) {
   for (struct exec **at = &in->execs; *at; at = &(*at)->next) {
     if (*at == e) {
@@ -79,7 +79,7 @@ static void exec_free(struct init *in, struct exec *e) {
   free_later(in, e);
 }
 
-/* Opens the pipes, and says what become the program's 0, 1 and 2. */
+/* Opens the pipes or the pty, and sets the descriptors that become the program's 0, 1 and 2. */
 static bool open_streams(struct init *in, struct exec *e, struct winsize *size) {
   struct launch *l = e->launch;
   for (int i = 0; i < 3; i++) l->stdio[i] = in->null_fd;
@@ -209,7 +209,7 @@ void exec_advance(struct init *in, struct exec *e) {
   exec_free(in, e);
 }
 
-/* The launcher ended, with `status`, or its launch is over. */
+/* The launch is over, or its launcher ended with `status`. */
 static void launcher_done(struct init *in, struct exec *e, int status) {
   e->launcher = NULL;
   struct launch *l = e->launch;
@@ -219,7 +219,7 @@ static void launcher_done(struct init *in, struct exec *e, int status) {
     return;
   }
   if (!l->main_done) {
-    /* Somebody inside killed the launcher. The program is now init's own child. */
+    /* A user killed the launcher. The program is now init's own child. */
     launch_close_ends(l);
     if (l->pid != 0 && kill(l->pid, 0) == 0) return;
     l->status = WIFSIGNALED(status) ? status : SIGKILL;
@@ -244,7 +244,7 @@ void exec_noticed(struct init *in, struct launch *launch) {
     if (launch->main_done && !e->main_known) {
       e->main_known = true;
       watch_close(in, &e->input);
-      /* While its tree is being killed the answer waits for the last of it. */
+      /* While the tree is being killed, EXIT waits for its last process. */
       if (!e->killing && e->phase == PHASE_RUNNING) start_drain(in, e, PHASE_DRAINING);
     }
     return;
@@ -256,7 +256,7 @@ void exec_reaped(struct init *in, pid_t pid, int status) {
   if (k) {
     struct exec *e = k->exec;
     launcher_forget(in, k);
-    /* Killed before it started the program, as one that waits can be by anybody inside: another does. */
+    /* A user may kill a waiting launcher, so it may have ended before it started the program: use another. */
     bool again = e && e->launch->pid == 0 && e->launch->stage == STAGE_NONE && launcher_begin(in, e);
     if (e && !again) launcher_done(in, e, status);
     return;

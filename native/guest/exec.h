@@ -1,6 +1,6 @@
 /*
- * The state of one exec inside init, and what its files need of one another: init.c (loop), exec.c (life), exec-request.c,
- * exec-kill.c, launcher-pool.c, stream.c (pipes).
+ * The state of one exec inside init, and the functions that init's files share: init.c (loop), exec.c (life of an exec),
+ * exec-request.c, exec-kill.c, launcher-pool.c, terminal.c, stream.c (pipes).
  */
 #ifndef CLOCHE_EXEC_H
 #define CLOCHE_EXEC_H
@@ -15,21 +15,21 @@
 
 enum watch_kind { WATCH_AGENT, WATCH_CHILDREN, WATCH_NOTIFY, WATCH_OUTPUT, WATCH_INPUT, WATCH_SINK };
 
-/* What init waits for. */
+/* A descriptor that init waits for. */
 struct watch {
   enum watch_kind kind;
   int fd; /* -1: closed */
-  bool armed; /* waited for, at `place` in the poll set */
+  bool armed; /* in the poll set, at `place` */
   int place;
   struct exec *exec;
 };
 
-/* A pipe from the program. Read only while the agent has credit for it. */
+/* A pipe from the program. Read only while the agent has given credit. */
 struct output {
   struct watch watch;
   uint8_t frame_type;
   uint32_t credit;
-  uint32_t drain; /* while draining: bytes that still have to be sent */
+  uint32_t drain; /* while draining: bytes still to send */
   bool drained;
 };
 
@@ -42,10 +42,10 @@ struct exec {
   struct launch *launch;
   uint8_t *payload; /* owns the strings launch points to */
   char **vectors;
-  struct launcher *launcher; /* NULL: it is done with this exec */
+  struct launcher *launcher; /* NULL: the launcher is done with this exec */
   bool killing, main_known, exit_sent;
-  int64_t pty_deadline_ms; /* of the drain of a pty: when it counts as empty; 0: none */
-  int64_t pty_last_ms; /* no drain of it is longer */
+  int64_t pty_deadline_ms; /* while a pty drains: when it counts as empty; 0: no drain */
+  int64_t pty_last_ms; /* when the drain ends at the latest */
   struct output outputs[2];
   struct watch input;
   struct bytes pending_input;
@@ -56,7 +56,7 @@ struct exec {
   struct exec *next;
 };
 
-/* What is waited for: two arrays side by side. */
+/* The armed watches: two parallel arrays. */
 struct poll_set {
   struct pollfd *fds;
   struct watch **watches;
@@ -70,25 +70,25 @@ struct init {
   struct ready *ready; /* the batch of events being handled */
   int ready_room;
   struct feed feed;
-  struct bytes outbox; /* what the agent's socket did not take yet */
+  struct bytes outbox; /* frames that the agent's socket did not take yet */
   size_t outbox_start;
   bool paused;
-  bool spared; /* the kernel never ends this process for lack of memory */
+  bool spared; /* the OOM killer never ends this process */
   struct exec *execs;
   struct launch *free_launches;
   int free_launch_count;
-  struct launcher *launchers; /* every one that was not reaped yet */
-  struct launcher *idle_launcher; /* the one that waits for the next exec; NULL: there is none */
+  struct launcher *launchers; /* all that are not reaped yet */
+  struct launcher *idle_launcher; /* waits for the next exec; NULL: none waits */
   struct launcher *free_launchers;
   int free_launcher_count;
-  void **gone; /* freed at the end of a batch of events, none of which may point to freed memory */
+  void **gone; /* freed after a batch of events, because an event may still point to it */
   int gone_count, gone_room;
   int64_t next_kill_ms; /* 0: no tree is being killed */
   int kill_pause_ms, kill_alive, kill_rounds;
   int limit_fd, current_fd; /* pids.max and pids.current of the users' cgroup; -1: none */
   unsigned asked_processes, max_processes;
   bool forks_stopped;
-  struct memory_bell *bell; /* NULL: nobody watches the memory */
+  struct memory_bell *bell; /* NULL: there is no memory guard */
 };
 
 /* init.c */
@@ -110,11 +110,11 @@ void exec_tell_pid(struct init *in, struct exec *e);
 void exec_reaped(struct init *in, pid_t pid, int status);
 /* A child of init was stopped: a launcher goes on. */
 void exec_stopped(struct init *in, pid_t pid);
-/* The launcher of `launch` has news. */
+/* The launcher of `launch` has sent a notice. */
 void exec_noticed(struct init *in, struct launch *launch);
-/* Goes on to the next phase when the outputs allow it; may free the exec. */
+/* Moves to the next phase if the outputs are drained; may free the exec. */
 void exec_advance(struct init *in, struct exec *e);
-/* Signals the trees being killed again; the delay until the next time in ms, -1 for none. */
+/* Repeats kills and ends drains of ptys that are due. Returns the delay to the next call in ms, -1 for none. */
 int exec_tick(struct init *in);
 
 /* exec-request.c */
@@ -122,25 +122,25 @@ int exec_tick(struct init *in);
 int exec_read_request(struct exec *e, struct cursor *c, int *error, const char **text);
 
 /* exec-kill.c */
-/* Has the whole tree of `e` killed, in rounds that exec_tick begins. */
+/* Begins to kill the whole tree of `e`, in rounds that exec_tick starts. */
 void exec_kill(struct init *in, struct exec *e);
-/* One of these rounds, for all trees that are being killed; the killing ends when nothing is left below their launchers. */
+/* One round, for all trees being killed. Rounds end when no process is left below their launchers. */
 void kill_round(struct init *in, int64_t now);
 
 /* launcher-pool.c */
-/* Has one wait for the first exec. */
+/* Starts a launcher that waits for the first exec. */
 void launcher_prepare(struct init *in);
-/* Has the one that waits, or a new one, carry out the launch of `e`; false with errno. */
+/* Gives the launch of `e` to the waiting launcher or a new one; false with errno. */
 bool launcher_begin(struct init *in, struct exec *e);
-/* Its launch is over: it waits for another, or ends where one waits already. */
+/* The launch is over: the launcher waits for another, or ends if one waits already. */
 void launcher_rest(struct init *in, struct launcher *launcher);
-/* The one with this pid, or NULL. */
+/* The launcher with this pid, or NULL. */
 struct launcher *launcher_of(struct init *in, pid_t pid);
-/* Its process was reaped. */
+/* The launcher's process was reaped. */
 void launcher_forget(struct init *in, struct launcher *launcher);
 
 /* terminal.c */
-/* A new pty of the guest's own devpts: the master for init, the slave for the program; false with errno. */
+/* Opens a pty of the guest's own devpts: the master for init, the slave for the program; false with errno. */
 bool terminal_open(struct init *in, struct exec *e, const struct winsize *size, int *slave);
 void terminal_resize(struct exec *e, const struct winsize *size);
 /* Signals the foreground process group. */
@@ -151,9 +151,9 @@ void output_readable(struct init *in, struct output *out);
 void output_credit(struct init *in, struct output *out, uint32_t bytes);
 void output_rearm(struct init *in, struct output *out);
 void output_start_drain(struct init *in, struct output *out);
-/* Of a pty whose drain should be over: whether it goes on, because output came just now (`more`: that counts) or there was no room for it. */
+/* For a pty whose drain is due: whether to go on, because output just came (only if `more`) or waits for credit. */
 bool output_drain_on(struct init *in, struct output *out, bool more);
-/* Hands a pipe that others still write to over to a sink, so that they neither block nor die of SIGPIPE. */
+/* Hands a pipe that background processes still write to over to a sink, so that they neither block nor die of SIGPIPE. */
 void output_release(struct init *in, struct output *out);
 void sink_readable(struct init *in, struct watch *watch);
 void input_feed(struct init *in, struct exec *e, const uint8_t *data, size_t size);

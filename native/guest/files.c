@@ -106,7 +106,7 @@ static ssize_t read_fully(int fd, uint8_t *to, size_t want, off_t offset) {
 
 #define OPENED_HEAD 64
 
-/* What tells this content of a file from any other; zeros for one without a size that has content: the system makes it up. */
+/* Identifies this content of a file; zeros for a file whose content the system makes up (its size is 0). */
 static void put_version(struct bytes *b, const struct stat *st, bool made_up) {
   struct stat none = {0};
   if (made_up) st = &none;
@@ -153,7 +153,7 @@ static ssize_t send_file_data(uint8_t type, uint32_t id, int fd, off_t offset, s
 }
 
 static int open_file(uint32_t id, const char *path, size_t prefetch) {
-  /* Looked at first: opening a FIFO or a device may block or have effects. And again after, as it may have been swapped. */
+  /* Check before the open, because opening a FIFO or a device may block or have effects; and after, because it may have been swapped. */
   struct stat st;
   if (stat(path, &st) != 0) return errno;
   if (S_ISDIR(st.st_mode)) return EISDIR;
@@ -170,10 +170,10 @@ static int open_file(uint32_t id, const char *path, size_t prefetch) {
     return EMFILE;
   }
   if (prefetch > PREFETCH) prefetch = PREFETCH;
-  /* One byte more than the file has, so that its end is seen and small files need no handle. */
+  /* Ask for one byte more than the file has, to see its end: then a small file needs no handle. */
   if (st.st_size > 0 && (uint64_t)st.st_size + 1 < prefetch) prefetch = (size_t)st.st_size + 1;
   if (send_file_data(F_OPENED, id, fd, 0, prefetch, handle, &st) >= 0) return 0;
-  /* Such as /proc/1/mem: no disk is broken. */
+  /* EIO of a file such as /proc/1/mem does not mean a broken disk. */
   int error = errno == EIO && st.st_size == 0 ? ENXIO : errno;
   handle_close(handle);
   return error;
@@ -213,7 +213,7 @@ static int serve_mkdir(uint32_t id, const char *path, bool parents) {
 
 static void serve(const struct frame *frame);
 
-/* One after another: more threads would each have to be woken, and lie in the machine's memory from then on. */
+/* One after another: more threads would have to be woken, and would stay in the machine's memory. */
 static void serve_together(const struct frame *frame) {
   struct feed feed = {.data = frame->payload, .size = frame->size};
   struct frame one;
@@ -334,7 +334,7 @@ static void serve(const struct frame *frame) {
     return; /* not answered */
   } else if (frame->type == F_TOGETHER) {
     serve_together(frame);
-    return; /* each of them is */
+    return; /* each frame is answered by itself */
   } else if (frame->type == F_AS) {
     serve_as(frame, &c);
     return;
@@ -351,7 +351,7 @@ static void serve(const struct frame *frame) {
     else watch_more(id);
     return; /* not answered */
   } else if (frame->type == F_HOSTNAME) {
-    /* Here, because this process is in the users' namespaces and a program for it would cost a hundred times the call. */
+    /* Done here, because this process is in the users' namespaces and a program would cost a hundred times the call. */
     char *hostname = take_string(&c);
     error = c.bad ? EINVAL : sethostname(hostname, strlen(hostname)) == 0 ? 0 : errno;
     if (!error) send_done(id, 0);
@@ -449,12 +449,12 @@ static void enqueue(const struct frame *frame) {
   pthread_attr_destroy(&attributes);
 }
 
-/* The end of init is the end of this process: all of the guest's processes are gone by then. */
+/* Ends this process when init ends: all of the guest's processes are gone then. */
 _Noreturn static void *wait_for_init(void *argument) {
   pid_t init = (pid_t)(intptr_t)argument;
   for (int status;;) {
     pid_t r = waitpid(init, &status, WUNTRACED);
-    /* gVisor lets the guest's root stop pid 1, which Linux does not: it goes on at once. */
+    /* gVisor, unlike Linux, lets the guest's root stop pid 1: continue it at once. */
     if (r == init && WIFSTOPPED(status)) kill(init, SIGCONT);
     else if (r >= 0 || errno != EINTR) break;
   }

@@ -16,13 +16,13 @@
 #include "memory.h"
 #include "wire.h"
 
-/* Serves on `fd` until the agent closes it or `init` ends; then neither of them nor any process of the guest is left. `guard` is started where it is not NULL. */
+/* Serves on `fd` until the agent closes it or `init` ends; then ends with all processes of the guest. Starts `guard` unless NULL. */
 _Noreturn void files_serve(int fd, pid_t init, const struct process_limit *limit, const struct memory_guard *guard);
 
-/* An open frame to the agent, see files.c. */
+/* Sends complete frames to the agent and empties `frame`. */
 void files_send(struct bytes *frame);
 
-/* Whose extended attributes are told with an entry: nobody's, its own, or those of what it leads to. */
+/* The extended attributes sent with an entry: none, its own, or those of its target. */
 enum entry_attributes { NO_ATTRIBUTES, OF_ENTRY, OF_TARGET };
 
 /* entry.c: the wire form of an entry. */
@@ -34,13 +34,13 @@ int make_directories(const char *path);
 int follow_links(const char *path, char out[4096]);
 int remove_entry(const char *path, bool recursive);
 int move_entry(const char *source, const char *destination, enum subject *subject);
-/* A final link of the source is followed, one of the destination replaced; EISDIR of a directory unless `recursive`. */
+/* Follows a final link of the source and replaces one of the destination; EISDIR for a directory unless `recursive`. */
 int copy_path(const char *source, const char *destination, bool recursive, enum subject *subject);
-/* change.c. Final links are followed, those below a directory left alone (chmod) or changed themselves (chown). */
+/* change.c. Follows final links. Links below a directory are left alone (chmod) or changed themselves (chown). */
 int change_mode(const char *path, mode_t mode, bool recursive);
-/* -1: left as it is. */
+/* -1: unchanged. */
 int change_owner(const char *path, uid_t uid, gid_t gid, bool recursive);
-/* By name or number; empty: -1. False, with which of the two, where there is no such one. */
+/* Finds ids by name or number; empty: -1. False if one is unknown; `subject` tells which. */
 bool owner_find(const char *user, const char *group, uid_t *uid, gid_t *gid, enum subject *subject);
 /* Streams F_ENTRIES frames for the first `limit` entries by path down to `depth`. */
 int list_entries(uint32_t id, const char *path, uint32_t depth, uint32_t limit, enum entry_attributes attributes, bool *truncated);

@@ -10,7 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Of the kernel's fs/ext4/ext4.h: the new number of blocks. The kernel does nothing when there are as many. */
+/* From the kernel's fs/ext4/ext4.h; takes the new number of blocks. Does nothing if the file system has as many. */
 #define EXT4_IOC_RESIZE_FS _IOW('f', 16, uint64_t)
 
 static int failed(const char *step) {

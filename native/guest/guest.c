@@ -16,12 +16,12 @@
 #include "temporary.h"
 #include "tmpfiles.h"
 
-/* Of a virtual machine's memory, what users' programs never get; of a small one, a quarter. */
+/* Memory of a virtual machine that users' programs never get; in a small machine a quarter of it. */
 #define AGENT_MEMORY (96ull << 20)
-/* A process of the agent's weighs about as much as 100 here. */
+/* The weight of users' programs. The agent's processes weigh about 100 on the same scale. */
 #define USERS_CPU_WEIGHT "50"
 
-/* Makes `path` a directory, whatever the user left there: an odd tree must not make the sandbox unusable. */
+/* Makes `path` a directory and replaces anything else there, so that a user's tree cannot make the sandbox unusable. */
 static bool make_directory(const char *path, mode_t mode) {
   struct stat st;
   if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return true;
@@ -29,7 +29,7 @@ static bool make_directory(const char *path, mode_t mode) {
   return mkdir(path, mode) == 0;
 }
 
-/* All that `path` leads through; not itself. */
+/* Makes the parent directories of `path`. */
 static bool make_parents(const char *path) {
   char at[4096];
   if (strlen(path) >= sizeof at) return false;
@@ -50,13 +50,13 @@ static bool ensure_file(const char *path) {
   return fd >= 0;
 }
 
-/* Half of the memory, as tmpfs has by itself on Linux; gVisor would not bound it at all. 0: not known. */
+/* Half of the memory, which is the default of tmpfs on Linux; gVisor has no default limit. 0: unknown. */
 static unsigned long long tmpfs_bytes(void) {
   struct sysinfo info;
   return sysinfo(&info) == 0 ? (unsigned long long)info.totalram * info.mem_unit / 2 : 0;
 }
 
-/* Of this guest, as they were mounted: for guest_renew. The paths are copies, for init wipes its arguments. */
+/* This guest's tmpfs mounts, for guest_renew. The paths are copies, because init wipes its arguments. */
 static struct {
   unsigned long long size;
   struct {
@@ -78,7 +78,7 @@ static bool keep_tmpfs(const char *path, const char *mode) {
   return mount_tmpfs(path, mode);
 }
 
-/* A device node on /dev, or where nodes cannot be made the old root's own one bound over an empty file. */
+/* Makes a device node in /dev. Where that is refused, binds the old root's node over an empty file. */
 static bool make_device(const char *name, unsigned major_number, unsigned minor_number) {
   char path[64], source[64];
   snprintf(path, sizeof path, "/dev/%s", name);
@@ -87,14 +87,14 @@ static bool make_device(const char *name, unsigned major_number, unsigned minor_
   return ensure_file(path) && mount(source, path, NULL, MS_BIND, NULL) == 0;
 }
 
-/* What a user namespace can use, and nobody can make in one. */
+/* Devices that can be used in a user namespace but not made in one. */
 static bool make_shared_devices(void) {
   return make_device("fuse", 10, 229) && mkdir("/dev/net", 0755) == 0 && make_device("net/tun", 10, 200);
 }
 
 static const char *mount_dev(bool user_namespace) {
   if (!ensure_directory("/dev", 0755)) return "mkdir /dev";
-  /* Not MS_NODEV here. */
+  /* Without MS_NODEV. */
   if (mount("tmpfs", "/dev", "tmpfs", MS_NOSUID, "mode=755,size=65536") != 0) return "mount /dev";
   if (!make_device("null", 1, 3) || !make_device("zero", 1, 5) || !make_device("full", 1, 7) || !make_device("random", 1, 8) ||
       !make_device("urandom", 1, 9) || !make_device("tty", 5, 0))
@@ -103,7 +103,7 @@ static const char *mount_dev(bool user_namespace) {
   mkdir("/dev/pts", 0755);
   if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "newinstance,ptmxmode=0666,mode=0620,gid=5") != 0)
     return "mount /dev/pts";
-  chmod("/dev/pts", 0755); /* gVisor takes `mode` for the directory's own */
+  chmod("/dev/pts", 0755); /* gVisor applies `mode` to the directory itself */
   mkdir("/dev/shm", 01777);
   if (!keep_tmpfs("/dev/shm", "1777")) return "mount /dev/shm";
   if (symlink("pts/ptmx", "/dev/ptmx") != 0 || symlink("/proc/self/fd", "/dev/fd") != 0 || symlink("fd/0", "/dev/stdin") != 0 ||
@@ -112,7 +112,7 @@ static const char *mount_dev(bool user_namespace) {
   return NULL;
 }
 
-/* They lie on the disk, with all else that a checkpoint carries. Where a tree has none it gets one. */
+/* Makes /tmp and /var/tmp where a tree has none. They lie on the disk, so that checkpoints include them. */
 static const char *ensure_tmp(void) {
   static const char *const paths[] = {"/tmp", "/var/tmp"};
   for (int i = 0; i < 2; i++) {
@@ -152,8 +152,8 @@ static bool write_file_at(int at, const char *name, const char *text) {
 }
 
 /*
- * In a virtual machine users' programs and the agent share one kernel. These keep the agent answering: it has a part of the
- * memory and more than an equal share of the processors to itself. What the kernel does not have is left out.
+ * In a virtual machine users' programs and the agent share one kernel. These limits keep the agent answering: part of the memory
+ * and more than an equal share of the CPUs are reserved for it. A limit that the kernel lacks is left out.
  */
 static void limit_resources(int parent, int group) {
   write_file_at(parent, "cgroup.subtree_control", "+memory");
@@ -169,8 +169,8 @@ static void limit_resources(int parent, int group) {
 }
 
 /*
- * What the kernel's memory and the programs' together bear: gVisor's sentry and its stubs hold half a MiB for each process. In
- * gVisor there can be half as many more (look_at_tasks in memory.c).
+ * Memory for each process, of kernel and program together: gVisor's sentry and stubs hold half a MiB for each. gVisor lets
+ * half as many more processes run than the limit (look_at_tasks in memory.c).
  */
 #define MEMORY_PER_PROCESS (1ull << 20)
 #define PROCESSES_LEAST 256
@@ -184,8 +184,8 @@ unsigned process_limit_fitting(unsigned max) {
 }
 
 /*
- * Makes or finds the cgroup of this agent's guests. The hierarchy is mounted for a moment over a directory of our private
- * mount namespace; what stays are descriptors. Version 2 (virtual machines) or 1 (gVisor), whichever has the controller.
+ * Makes or finds the cgroup of this agent's guests. The hierarchy is mounted for a moment over a directory in our private
+ * mount namespace; only descriptors are kept. Version 2 (virtual machines) or 1 (gVisor), whichever has the controller.
  */
 static void limit_processes(const char *mount_point, unsigned max, struct process_limit *limit) {
   limit->procs_fd = limit->max_fd = limit->current_fd = limit->parent_fd = -1;
@@ -195,7 +195,7 @@ static void limit_processes(const char *mount_point, unsigned max, struct proces
   snprintf(limit->name, sizeof limit->name, "cloche-guests-%d", getppid());
   for (int version = 2; version >= 1 && limit->procs_fd < 0; version--) {
     const char *type = version == 1 ? "cgroup" : "cgroup2";
-    /* nsdelegate: limits cannot be written in a cgroup namespace that begins at them (confine.c). Each mount says it anew. */
+    /* nsdelegate: a cgroup namespace that begins at this group cannot write its limits (confine.c). Every mount must set it. */
     if (mount(type, mount_point, type, MS_NOSUID | MS_NODEV | MS_NOEXEC, version == 1 ? "pids" : "nsdelegate") != 0) continue;
     int parent = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC), group = -1;
     if (parent >= 0) {
@@ -243,12 +243,12 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
   if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return "private mounts";
   limit_processes(options->root, options->max_processes, limit);
   if (mount(options->root, options->root, NULL, MS_BIND | MS_REC, NULL) != 0) return "bind root";
-  /* The disk may hold device nodes, of an archive or of another time. */
+  /* The disk may have device nodes, from an archive or an earlier guest. */
   if (options->user_namespace && mount(NULL, options->root, NULL, MS_REMOUNT | MS_BIND | MS_NODEV, NULL) != 0)
     return "root without devices";
   int old_root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (old_root < 0 || chdir(options->root) != 0) return "open root";
-  /* Pivot first: from here on every path, and every symlink the user left at a mount point, resolves in the user's tree. */
+  /* Pivot first: from here on every path, and every symlink that a user left at a mount point, resolves in the user's tree. */
   if (syscall(SYS_pivot_root, ".", ".") != 0) return "pivot";
   if (fchdir(old_root) != 0) return "old root";
   if (ensure_directory("/proc", 0555)) *hidden = temporary_open_hidden();
@@ -262,19 +262,19 @@ const char *guest_enter(const struct guest_options *options, struct process_limi
     bool shared = strcmp(path, "/tmp") == 0 || strcmp(path, "/var/tmp") == 0;
     if (!ensure_directory(path, 0755) || !keep_tmpfs(path, shared ? "1777" : "755")) return path;
   }
-  /* Convenience, not needed by anything of ours. */
+  /* For users' programs; ours do not need it. */
   if (ensure_directory("/sys", 0755)) mount("sysfs", "/sys", "sysfs", MS_RDONLY | MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);
   if (umount2(".", MNT_DETACH) != 0) return "leave the old root";
   close(old_root);
   if (chdir("/") != 0) return "chdir";
-  /* Nothing but the users' tree can be reached by now, whatever they wrote. */
+  /* Only now, because no path that users wrote can lead out of their tree any more. */
   if (has_own_run()) run_prepare();
   return NULL;
 }
 
 /*
- * gVisor's procfs remembers a thousand names that were looked up, those of processes that have ended too, and with each of
- * these some 10 KB of a memory image: every later fork and suspend pays for them. Linux knows no such option.
+ * gVisor's procfs caches a thousand names that were looked up, also of processes that have ended. Each of these takes some 10 KB
+ * of a memory image, which every later fork and suspend has to write. Linux has no such option.
  */
 #define PROC_NAMES_MAX "16"
 static int mount_proc(const char *options) { return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, options); }
@@ -282,7 +282,7 @@ static int mount_proc(const char *options) { return mount("proc", "/proc", "proc
 static int mount_limited_proc(void) { return mount_proc("dentry_cache_limit=" PROC_NAMES_MAX); }
 
 int limit_proc(void) {
-  /* Where the kernel knows of it, it takes the place of the one that is there, and of what that one remembers. */
+  /* If the kernel has the option, unmount both and mount once: this drops the old procfs and the names that it cached. */
   if (mount_limited_proc() != 0) return errno == EINVAL ? 0 : -1;
   if (umount2("/proc", MNT_DETACH) != 0 || umount2("/proc", MNT_DETACH) != 0) return -1;
   return mount_limited_proc();

@@ -1,4 +1,4 @@
-/* Making a guest: a root directory with its own mount, ipc, uts and pid namespaces. */
+/* Makes a guest: a root directory with its own mount, ipc, uts and pid namespaces. */
 #ifndef CLOCHE_GUEST_H
 #define CLOCHE_GUEST_H
 
@@ -23,37 +23,37 @@ struct guest_options {
   bool user_namespace; /* confine.h */
 };
 
-/* The pids cgroup that users' programs enter, so that a fork bomb ends at a limit of ours and not at the machine's, which kills the sandbox. */
+/* The pids cgroup of users' programs, so that a fork bomb meets our limit before the machine's, which would kill the sandbox. */
 struct process_limit {
-  int procs_fd;  /* its cgroup.procs; -1 where the system has no such cgroup */
+  int procs_fd;  /* its cgroup.procs; -1 if the system has no pids cgroup */
   int max_fd;    /* its pids.max */
   int current_fd; /* its pids.current */
-  unsigned asked, max; /* as the agent says, and what fits the memory */
-  int parent_fd; /* the directory it lies in */
+  unsigned asked, max; /* asked: the agent's number; max: what also fits the memory */
+  int parent_fd; /* its parent directory */
   char name[32];
 };
 
 /*
- * The step that failed, for F_FATAL. NULL when the caller's root is now the guest's and nothing of the old one can be reached.
- * `hidden` becomes the place of temporary.h.
+ * Changes the caller's root to the guest's and makes the old root unreachable. NULL, or the step that failed, for F_FATAL.
+ * `hidden` becomes the hidden place of temporary.h.
  */
 const char *guest_enter(const struct guest_options *options, struct process_limit *limit, int *hidden);
-/* `max`, or what the memory of this machine bears where that is fewer; 0 stays none. */
+/* `max`, or fewer if this machine's memory has no room for as many; 0 stays 0: no limit. */
 unsigned process_limit_fitting(unsigned max);
 /* Closes all but parent_fd. */
 void process_limit_close(struct process_limit *limit);
-/* Removes the cgroup when nobody is in it any more. */
+/* Removes the cgroup if it has no processes. */
 void process_limit_remove(const struct process_limit *limit);
 
-/* For the agent: its procfs becomes one that remembers few names, where the kernel knows of such (Linux does not). Not 0: it failed. */
+/* For the agent: replaces its procfs by one that caches few names, if the kernel has that option (Linux has not). Not 0: it failed. */
 int limit_proc(void);
 
-/* Mounts procfs of the calling process's pid namespace, such a one where it can. */
+/* Mounts procfs of the calling process's pid namespace; one that caches few names if the kernel can. */
 const char *guest_mount_proc(void);
 
 /*
- * By init, in a guest out of a memory image in which nothing of a user's has run: procfs anew, which in gVisor has the boot id,
- * and what is mounted on tmpfs too where the machine's memory is another, for that decides its size. The step that failed, or NULL.
+ * Called by init of a guest restored from a memory image, before any program of a user has run. Mounts procfs anew, which in gVisor
+ * holds the boot id. If the machine's memory has another size, mounts every tmpfs anew too. NULL, or the step that failed.
  */
 const char *guest_renew(void);
 

@@ -19,7 +19,7 @@ bool identity_find(const char *user, struct identity *identity) {
   return true;
 }
 
-/* By the system calls themselves: libc's own would change every thread. The real and the saved uid stay root's, which is the way back. */
+/* Uses raw system calls, because libc's functions change every thread. Real and saved uid stay root's, for the way back. */
 static void set_ids(uid_t uid, gid_t gid, size_t group_count, const gid_t *groups) {
   bool to_root = uid == 0;
   if (to_root && syscall(SYS_setresuid, -1, uid, -1) != 0) _exit(70);

@@ -1,6 +1,6 @@
 /*
- * Whose rights a file request is carried out with: root's, or those of a user that the request names, supplementary groups
- * included. A thread's own: the kernel checks every path, link and `..` on the way for whoever it is at that moment.
+ * The rights that a file request is carried out with: root's, or those of the user that the request names, with supplementary
+ * groups. Each thread has its own: the kernel checks every path, link and `..` with the present identity of the thread.
  */
 #ifndef CLOCHE_IDENTITY_H
 #define CLOCHE_IDENTITY_H
@@ -17,19 +17,19 @@ struct identity {
   gid_t groups[GROUPS_MAX];
 };
 
-/* Of `name`, uid, or either with `:group`; false: there is no such one. */
+/* Finds the identity of a name or uid, or of either with `:group`; false: unknown. */
 bool identity_find(const char *user, struct identity *identity);
 
 /*
- * From here on this thread acts as that one, until the next call; NULL: as root. The caller keeps it for as long. The process ends
- * where the change is refused, for nothing may be done with rights that are not meant.
+ * From here on this thread acts with that identity, until the next call; NULL: as root. The caller keeps `identity` valid meanwhile.
+ * If the change is refused, the process ends, because nothing may be done with the wrong rights.
  */
 void identity_assume(const struct identity *identity);
-/* Whom this thread acts as; NULL: root. */
+/* The thread's present identity; NULL: root. */
 const struct identity *identity_current(void);
-/* Whether the kernel refuses it anything: false of root, in whichever group. */
+/* Whether the kernel checks this thread's rights: false for uid 0, in any group. */
 bool identity_is_limited(void);
-/* Whether it is in the group. */
+/* Whether the identity is in the group. */
 bool identity_has_group(const struct identity *identity, gid_t gid);
 
 #endif

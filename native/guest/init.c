@@ -18,7 +18,7 @@
 
 #include "exec.h"
 
-#define OUTBOX_PAUSE (1u << 20) /* outputs are not read while the agent is this far behind */
+#define OUTBOX_PAUSE (1u << 20) /* outputs are not read while more than this waits for the agent */
 
 static void *resized(void *memory, size_t size) {
   memory = realloc(memory, size);
@@ -40,7 +40,7 @@ void watch_arm(struct init *in, struct watch *watch, short events) {
   watch->armed = true;
 }
 
-/* Removed rather than masked: poll always reports a hang-up, and a pipe without credit would keep the loop spinning. */
+/* Removes the descriptor instead of masking it: poll always reports a hang-up, so a pipe without credit would make the loop spin. */
 void watch_disarm(struct init *in, struct watch *watch) {
   if (!watch->armed) return;
   struct poll_set *set = &in->waiting;
@@ -100,7 +100,7 @@ void send_in_place(struct init *in, uint8_t type, uint32_t id, uint8_t *buffer, 
     if (n > 0) sent = (size_t)n;
   }
   if (sent == whole) return;
-  /* Under a load that never ends it is never empty: what has gone out makes room for what comes. */
+  /* Under constant load the outbox is never empty: reuse the room of bytes already sent. */
   size_t waiting = in->outbox.size - in->outbox_start;
   if (in->outbox_start > waiting) {
     memmove(in->outbox.data, in->outbox.data + in->outbox_start, waiting);
@@ -119,7 +119,7 @@ void send_frame(struct init *in, uint8_t type, uint32_t id, const void *payload,
   send_in_place(in, type, id, buffer, size);
 }
 
-/* The machine's memory may be another than that of the template's. */
+/* The machine's memory may have another size than the template's. */
 static void renew_limit(struct init *in) {
   unsigned max = process_limit_fitting(in->asked_processes);
   char text[16];
@@ -223,8 +223,8 @@ struct ready {
 };
 
 /*
- * Waits and answers how many of `in->ready` there are. By poll, not by epoll: gVisor restores epoll instances broken, and
- * a call that takes all it waits for anew each time has nothing that could break.
+ * Waits, fills `in->ready` and returns its count. Uses poll and not epoll, because gVisor restores epoll instances broken. A call
+ * that passes all its descriptors each time keeps no state.
  */
 static int take_ready(struct init *in, int timeout_ms) {
   struct poll_set *set = &in->waiting;
@@ -239,13 +239,13 @@ static int take_ready(struct init *in, int timeout_ms) {
   return count;
 }
 
-/* Init must get its turn however many processes a user runs. What it starts begins with the usual priority again. */
+/* Init must get CPU time however many processes a user runs. Programs that it starts have the usual priority. */
 void init_raise_priority(void) {
   struct sched_param none = {0};
   if (sched_setscheduler(0, SCHED_OTHER | SCHED_RESET_ON_FORK, &none) == 0) setpriority(PRIO_PROCESS, 0, -20);
 }
 
-/* The agent's machine says so where the kernel under it is its own (a virtual machine): its oom_score_adj comes down to us. */
+/* Whether the OOM killer spares init: in a virtual machine, whose kernel is our own, init inherits the agent's oom_score_adj. */
 static bool is_spared(void) {
   char text[8] = "";
   int fd = open("/proc/self/oom_score_adj", O_RDONLY | O_CLOEXEC);
@@ -261,7 +261,7 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   static struct init in;
   in.bell = bell;
   in.agent_fd = agent_fd;
-  /* A program moves what it needs to 0..3 (launcher.c): those are taken, so nothing that it moves lies there. */
+  /* A program moves its descriptors to 0..3 (launcher.c), so ours must lie above. */
   in.self_fd = fcntl(self_fd, F_DUPFD_CLOEXEC, 10);
   in.procs_fd = limit->procs_fd < 0 ? -1 : fcntl(limit->procs_fd, F_DUPFD_CLOEXEC, 10);
   in.limit_fd = limit->max_fd < 0 ? -1 : fcntl(limit->max_fd, F_DUPFD_CLOEXEC, 10);
@@ -277,10 +277,10 @@ _Noreturn void init_serve(int agent_fd, int self_fd, struct process_limit *limit
   init_raise_priority();
   sigset_t all;
   sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, NULL); /* nothing a user sends may end or stop pid 1; programs start with an empty mask */
+  sigprocmask(SIG_SETMASK, &all, NULL); /* no signal of a user may end or stop pid 1; programs start with an empty mask */
   int notify[2];
   if (pipe2(notify, O_CLOEXEC | O_NONBLOCK) < 0) _exit(72);
-  /* The write end blocks: a launcher that has news waits for init. */
+  /* The write end blocks, so that a launcher waits for init. */
   fcntl(notify[1], F_SETFL, 0);
   in.notify_read = notify[0];
   in.notify_write = notify[1];

@@ -13,7 +13,7 @@
 #include "guest.h"
 #include "memory.h"
 
-/* Done by init_serve; before that by whoever gives up the right to. */
+/* Called by init_serve; earlier by a process that is about to lose the right to raise its priority. */
 void init_raise_priority(void);
 
 /* Serves on `agent_fd`, a stream socket. Programs enter the cgroup of `limit`; `bell` (or NULL) is rung for each. Does not return. */

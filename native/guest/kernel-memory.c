@@ -10,27 +10,27 @@
 #include "clock.h"
 
 #define MIB (1ull << 20)
-/* Grown or shrunk by less than this it is not entered: an entry reads every process. */
+/* Smaller changes are not entered, because an entry reads every process. */
 #define ENTRY_BYTES (16 * MIB)
-/* Work is counted in hundredths of a second: who did it is seen in so long. */
+/* CPU time is counted in hundredths of a second: this is long enough to see who works. */
 #define WORK_MS 50
-/* It goes on growing, if so much in that time. */
+/* Growth in WORK_MS that counts as still growing. */
 #define GOES_ON_BYTES (4 * MIB)
 /*
- * Work is looked at so often without an entry, so that an entry does not count what was done long before; less often, the more
- * processes there are.
+ * Time between looks at work without an entry, so that an entry does not count work of long before. Longer with more
+ * processes.
  */
 #define LOOK_MS 200
 #define LOOK_MS_EACH 2
-/* For so long, growth may be of one that ended: it took memory until its last moment. */
+/* For this long growth may belong to an ended process, which took memory until its last moment. */
 #define ENDED_MS 1000
-/* What grew more slowly is rather with those that hold many descriptors than with those that work. */
+/* Slower growth is assigned to processes with many descriptors first, and not to those that work. */
 #define SLOW_BYTES_PER_MS 1024
-/* The size of its table, which is 512 in a program that holds a few. */
+/* Size of the descriptor table; a program with few descriptors has 512. */
 #define MANY_DESCRIPTORS 512
 /*
- * On a busy host the kernel counts its work late or not at all: who is seen in it worked a hundredth. Who worked for himself
- * alone is rather the one than who slept.
+ * Weight of kernel work against user time. On a busy host the kernel counts its work late or not at all: a process seen running
+ * counts as one hundredth of a second more. User time counts little, but a process that ran is likelier than one that slept.
  */
 #define SYSTEM_WEIGHT 100
 static size_t read_text(int proc_fd, const char *path, char *text, size_t size) {
@@ -50,7 +50,7 @@ static uint64_t field_of(const char *text, const char *name) {
 uint64_t kernel_memory(int proc_fd) {
   char text[1024];
   if (read_text(proc_fd, "sentry-meminfo", text, sizeof text) == 0) return 0;
-  /* Beside its heap, what it has for stacks: a timer and a task have one each. */
+  /* Heap and stacks: each timer and each task has a stack. */
   uint64_t heap = field_of(text, "HeapAlloc:"), all = field_of(text, "\nSys:"), of_heap = field_of(text, "HeapSys:");
   return heap + (all > of_heap ? all - of_heap : 0);
 }
@@ -79,7 +79,7 @@ uint64_t kernel_share(const struct kernel_ledger *ledger, pid_t pid) {
   return holder ? holder->bytes : 0;
 }
 
-/* What is given back is garbage first; what else was freed, nobody says whose it was. */
+/* Freed memory is taken from the garbage first, and the rest from all holders in proportion: its owner is unknown. */
 static void give_back(struct kernel_ledger *ledger, uint64_t bytes) {
   uint64_t rest = bytes > ledger->garbage ? bytes - ledger->garbage : 0, counted = 0;
   ledger->garbage -= bytes - rest;
@@ -89,7 +89,7 @@ static void give_back(struct kernel_ledger *ledger, uint64_t bytes) {
     ledger->holders[i].bytes = (uint64_t)((double)ledger->holders[i].bytes * (double)kept / (double)counted);
 }
 
-/* False where nobody has any of `by`. */
+/* Shares growth out in proportion to `by`; false if all of `by` is 0. */
 static bool share_out(struct kernel_ledger *ledger, uint64_t grown, const uint64_t *by) {
   uint64_t all = 0;
   for (size_t i = 0; i < ledger->count; i++) all += by[i];
@@ -107,10 +107,10 @@ static uint64_t *many_descriptors(const struct kernel_ledger *ledger, int proc_f
   return open;
 }
 
-/* Of a pid that is used again, all. */
+/* Ticks since `before`; all of them if the pid was reused. */
 static uint64_t ticks_since(uint64_t before, uint64_t now) { return before <= now ? now - before : now; }
 
-/* Brings the holders up to date with `list`; what each has worked since the last look, to be freed by the caller. */
+/* Updates the holders from `list`. Returns the work of each since the last look; the caller frees it. */
 static uint64_t *look_at_work(struct kernel_ledger *ledger, const struct process_list *list, kernel_spared spared, const void *context) {
   struct holder *holders = calloc(list->count + 1, sizeof *holders);
   uint64_t *work = calloc(list->count + 1, sizeof *work);
@@ -162,7 +162,7 @@ static void enter_growth(struct kernel_ledger *ledger, int proc_fd, kernel_spare
     uint64_t then = in_use;
     in_use = kernel_memory(proc_fd);
     if (in_use >= then + GOES_ON_BYTES) {
-      /* Who worked hard at another time is not who does it now. Where nobody does, it was one of those. */
+      /* Memory still grows, so count only the work of this moment. Otherwise the earlier work decides. */
       free(work);
       free(list.items);
       list = processes_read(proc_fd);
@@ -173,7 +173,7 @@ static void enter_growth(struct kernel_ledger *ledger, int proc_fd, kernel_spare
   bool is_slow = grown / SLOW_BYTES_PER_MS < (uint64_t)(now_ms() - ledger->entered_ms);
   uint64_t *descriptors = many_descriptors(ledger, proc_fd);
   const uint64_t *first = is_slow ? descriptors : work, *second = is_slow ? work : descriptors;
-  /* Whoever did it is gone already: what is left of that is nobody's. */
+  /* Growth of ended processes is garbage. */
   uint64_t gone = ledger->ended < grown ? ledger->ended : grown;
   ledger->garbage += gone;
   grown -= gone;

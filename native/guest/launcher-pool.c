@@ -1,4 +1,4 @@
-/* Init's launchers: which of them works for which exec, and which one waits. What a launcher itself does is launcher.c. */
+/* Init's launchers: assigns them to execs and keeps one waiting. launcher.c is the code that a launcher runs. */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -6,7 +6,7 @@
 
 #include "exec.h"
 
-#define KEPT_LAUNCHERS 16 /* memory of those that ended, for new ones */
+#define KEPT_LAUNCHERS 16 /* memory of ended launchers, kept for new ones */
 
 void launcher_forget(struct init *in, struct launcher *k) {
   for (struct launcher **at = &in->launchers; *at; at = &(*at)->next) {

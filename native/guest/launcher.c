@@ -30,7 +30,7 @@ __asm__(
     "1: mov x29, #0\n  ldp x1, x0, [sp], #16\n  blr x1\n  brk #0\n.size sys_clone, .-sys_clone\n");
 #endif
 
-/* Where a program that is our own image has it, until it runs. */
+/* Descriptor of our own image, in a program that executes it. */
 #define SELF_FD 3
 
 /* Everything below runs beside init on init's memory: sys.h only, no libc call that could set errno or allocate. */
@@ -58,7 +58,7 @@ static bool compose(struct launch *l, const char *dir, size_t dir_size, const ch
 
 static long read_at(int fd, void *to, size_t size, long offset) { return sys_call(SYS_pread64, fd, to, size, offset); }
 
-/* The path that a script's first line begins with; its size, 0: none. */
+/* Reads the interpreter's path in a script's first line into `out`. Returns its size, 0: none. */
 static size_t script_interpreter(const char *head, long size, char *out) {
   long at = 2;
   size_t count = 0;
@@ -69,7 +69,7 @@ static size_t script_interpreter(const char *head, long size, char *out) {
   return count;
 }
 
-/* The loader that a binary's program headers name; its size, 0: none. */
+/* Reads the loader's path in a binary's program headers into `out`. Returns its size, 0: none. */
 static size_t elf_loader(int fd, const char *head, char *out) {
   bool wide = head[EI_CLASS] == ELFCLASS64;
   const Elf64_Ehdr *wide_head = (const void *)head;
@@ -91,7 +91,7 @@ static size_t elf_loader(int fd, const char *head, char *out) {
   return 0;
 }
 
-/* What a program that is there needs and is not there: left in l->required. */
+/* Finds the missing interpreter or loader of an existing program, into l->required. */
 static void find_required(struct launch *l, const char *path) {
   char head[HEAD_SIZE] __attribute__((aligned(8))), needed[LAUNCH_REQUIRED];
   for (int i = 0; i < INTERPRETERS_MAX; i++) {
@@ -112,11 +112,11 @@ static void find_required(struct launch *l, const char *path) {
   }
 }
 
-/* Runs the program at `path`; the error to report. */
+/* Executes the program at `path`. Returns the error to report. */
 static long attempt(struct launch *l, const char *path) {
   long r = sys_call(SYS_execve, path, l->argv, l->envp);
   if ((r != -ENAMETOOLONG && r != -ENOENT) || sys_call(SYS_faccessat, AT_FDCWD, path, 1) != 0) return r;
-  /* The file is there. gVisor says ENAMETOOLONG of an argument or a variable that is too long, where Linux says E2BIG. */
+  /* The file exists. For an argument or variable that is too long gVisor answers ENAMETOOLONG, Linux E2BIG. */
   if (r == -ENAMETOOLONG) return -E2BIG;
   find_required(l, path);
   return r;
@@ -130,7 +130,7 @@ static long search_and_exec(struct launch *l) {
   for (const char *dir = l->path;;) {
     const char *end = strchrnul(dir, ':');
     if (compose(l, dir, (size_t)(end - dir), l->argv[0])) {
-      /* Asking first is five times cheaper than a failed execve on gVisor. */
+      /* On gVisor a failed access costs a fifth of a failed execve. */
       long r = sys_call(SYS_faccessat, AT_FDCWD, l->candidate, 1);
       if (r == 0) r = attempt(l, l->candidate);
       if (r == -EACCES) {
@@ -155,9 +155,9 @@ static void be_like_others_when_memory_ends(void) {
 static void program(void *argument) {
   struct launch *l = argument;
   if (l->spared) be_like_others_when_memory_ends();
-  /* Only the program and what it starts is counted: an exec can still be started when the limit is reached, to clean up. */
+  /* Only programs and their descendants count, not launchers, so that an exec can still start at the limit, to clean up. */
   if (l->procs_fd >= 0) sys_call(SYS_write, l->procs_fd, "0", 1);
-  /* Nothing else of init's comes along: a copy of another exec's pipe would withhold its end of file. */
+  /* Close all other descriptors of init: a copy of another exec's pipe would delay its end of file. */
   for (int i = 0; i < 3; i++) sys_call(SYS_dup3, l->stdio[i], i, 0);
   if (l->self) sys_call(SYS_dup3, l->self_fd, SELF_FD, O_CLOEXEC);
   sys_call(SYS_close_range, l->self ? SELF_FD + 1 : 3, LAST_FD, 0);
@@ -184,9 +184,9 @@ static void notify(const struct launcher *k, struct launch *l) {
   while (sys_call(SYS_write, k->notify_fd, &l, sizeof l) == -EINTR) continue;
 }
 
-/* Runs the program to its end, when held to that of all it started. False when children are left. */
+/* Runs the program to its end, with `hold` to the end of its whole tree. False if children are left. */
 static bool carry_out(const struct launcher *k, struct launch *l) {
-  /* The kernel stores the pid before the program runs: should the launcher be killed meanwhile, init knows whom to wait for, or that nothing ran. */
+  /* The kernel stores the pid before the program runs: if the launcher is killed, init knows the program, or that none ran. */
   long pid = sys_clone(CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID | SIGCHLD, l->program_stack + STACK_SIZE, program, l, &l->pid);
   launch_close_ends(l);
   if (pid < 0) {
@@ -194,7 +194,7 @@ static bool carry_out(const struct launcher *k, struct launch *l) {
     l->stage = STAGE_FORK;
     return true;
   }
-  /* Not before: the program would wait for it. */
+  /* Only now, so that the program does not wait for it. */
   set_name(l->name);
   if (l->notify_start && l->stage == STAGE_NONE) notify(k, l);
   for (bool wait = true;;) {

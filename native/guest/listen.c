@@ -1,7 +1,7 @@
 /*
- * The agent's listening socket, made before the agent, for Node sets SO_REUSEADDR on those that it makes: in gVisor another user's
- * socket with it may then be bound to the same port of a narrower address, or of the device, and gets all new connections. Without it
- * there is no second one on the port, whatever its address and options.
+ * Makes the agent's listening socket before Node starts, because Node sets SO_REUSEADDR on its sockets. In gVisor a user's socket with
+ * that option could then be bound to the same port at a narrower address or device, and would get all new connections. Without the
+ * option no second socket can be bound to the port, whatever its address and options.
  */
 #include "listen.h"
 

@@ -1,4 +1,4 @@
-/* cloche-guest listen PORT -- PROGRAM…: the program, with a socket that listens on PORT as descriptor 3. */
+/* `cloche-guest listen PORT -- PROGRAM…`: executes PROGRAM with a socket that listens on PORT as descriptor 3. */
 #ifndef CLOCHE_LISTEN_H
 #define CLOCHE_LISTEN_H
 

@@ -1,10 +1,10 @@
 /*
- * cloche-guest: what the agent runs to have a guest, and the small programs it runs inside one.
+ * cloche-guest: the program that makes a guest for the agent, and the small programs that the agent runs inside one.
  *
  *     agent ──fd 3──▶ init (pid 1 of the guest) ──▶ users' programs
  *       └────fd 4──▶ files (this process; in the guest's root, but not in its pid namespace, so that no user can signal it)
  *
- * Whichever of the two ends takes the other with it, and the end of init takes every process of the guest.
+ * When either of the two ends, the other ends too. The end of init ends every process of the guest.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -74,7 +74,7 @@ static bool read_options(int count, char **words, struct guest_options *o) {
   return count % 2 == 0 && o->root;
 }
 
-/* One that was started ahead: what it is to be comes in a first frame. Until then it has only the agent's own root. */
+/* For a guest started ahead: the first frame brings its options. Until then it has only the agent's own root. */
 static int await_options(char *words[WORDS_MAX]) {
   static struct feed feed; /* never freed: the options point into it */
   struct frame frame;
@@ -84,7 +84,7 @@ static int await_options(char *words[WORDS_MAX]) {
     uint8_t *at = feed_room(&feed, &room);
     ssize_t n = read(INIT_FD, at, room);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) _exit(0); /* the agent wants none any more */
+    if (n <= 0) _exit(0); /* the agent no longer needs this guest */
     feed.size += (size_t)n;
   }
   if (frame.type != F_GUEST || feed.start != feed.size) return -1;
@@ -99,7 +99,7 @@ static int run_guest(int argc, char **argv) {
   char *words[WORDS_MAX], **options_at = argv + 2;
   int count = argc - 2;
   struct guest_options options = {0};
-  /* Nothing of the agent's may come along: only our two sockets, our own image, and /dev/null as 0, 1 and 2. */
+  /* Keep no descriptor of the agent: only our two sockets, our own image, and /dev/null as 0, 1 and 2. */
   int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (null < 0) fatal("open /dev/null");
   dup2(null, 0);
@@ -112,7 +112,7 @@ static int run_guest(int argc, char **argv) {
   if (self < 0) fatal("open the program itself");
   prctl(PR_SET_DUMPABLE, 0);
   clearenv();
-  /* Programs get the dispositions of a fresh process, whatever the agent's runtime ignores. */
+  /* Programs get the signal dispositions of a fresh process, although the agent's runtime ignores some. */
   for (int signal = 1; signal <= 64; signal++) sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 
   if (count == 0) {
@@ -123,7 +123,7 @@ static int run_guest(int argc, char **argv) {
     errno = EINVAL;
     fatal("options");
   }
-  /* The agent's procfs sees the processes of all guests. It never reaches init. */
+  /* The agent's procfs shows the processes of all guests. Init closes it before it runs any program. */
   bool outside = options.memory_guard || options.user_namespace;
   int proc = outside ? open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   struct memory_bell *bell = proc < 0 || !options.memory_guard ? NULL : memory_bell_make();
@@ -141,14 +141,14 @@ static int run_guest(int argc, char **argv) {
     close(FILES_FD);
     close(sync[0]);
     if (proc >= 0) close(proc);
-    /* Closes the race of a parent that died before the line above: it can only be dead if its end of the pipe is closed. */
+    /* The parent may have died before the prctl above: then its end of the pipe is closed. */
     fcntl(alive[0], F_SETFL, O_NONBLOCK);
     char byte;
     if (read(alive[0], &byte, 1) == 0) _exit(0);
     close(alive[0]);
     failed = guest_mount_proc();
     if (!failed && options.user_namespace) {
-      init_raise_priority(); /* later it may not */
+      init_raise_priority(); /* not allowed any more after confine_self */
       failed = confine_proc();
       if (!failed) failed = confine_self(sync[1], &limit, hidden);
     }
@@ -156,7 +156,7 @@ static int run_guest(int argc, char **argv) {
     close(sync[1]);
     if (limit.parent_fd >= 0) close(limit.parent_fd);
     if (hidden >= 0) close(hidden);
-    /* Users see this process: they need not see where the agent keeps the disk. */
+    /* Users see this process, but must not see in its arguments where the agent keeps the disk. */
     char *end = argv[argc - 1] + strlen(argv[argc - 1]);
     memset(argv[0], 0, (size_t)(end - argv[0]));
     snprintf(argv[0], (size_t)(end - argv[0]), "cloche");
@@ -172,7 +172,7 @@ static int run_guest(int argc, char **argv) {
   int current = limit.current_fd;
   limit.current_fd = -1;
   process_limit_close(&limit);
-  /* gVisor, where the guard runs, never forgets a cgroup that was removed, 5 KB of each memory image: it stays for the next guest. */
+  /* gVisor, where the guard runs, keeps 5 KB of each removed cgroup in every memory image: leave the cgroup for the next guest. */
   if (options.memory_guard && limit.parent_fd >= 0) {
     close(limit.parent_fd);
     limit.parent_fd = -1;

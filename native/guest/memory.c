@@ -24,57 +24,57 @@
 #include "sysv.h"
 
 #define MIB (1ull << 20)
-/* The agent's memory comes on top of what was promised: what was in use when it began, and what it grew by since, at most so much. */
+/* The agent's memory does not count against the promise: at most this much in use at the start, and this much growth since. */
 #define AGENT_START_MAX (96 * MIB)
 #define AGENT_GROWTH_MAX (96 * MIB)
-/* The machine's limit lies at least twice as far above ours, and 256 MiB further for each processor (the host's gvisor/unit-limits.ts). */
+/* The machine's limit is at least twice this above ours, and 256 MiB more for each CPU (the host's gvisor/unit-limits.ts). */
 #define MARGIN_BYTES (64 * MIB)
-/* Of the kernel's own memory, what every machine needs. The rest counts as what programs use, and may be half of all at most. */
+/* Kernel memory that every machine needs. More counts as used by programs, and may be half of the promise at most. */
 #define KERNEL_FREE (64 * MIB)
-/* The host has the kernel collect what it no longer uses, five times a second. */
+/* Time for the host to make the kernel collect unused memory; it looks five times a second. */
 #define COLLECTED_MS 600
-/* Faster than one processor touches new memory: measured 0.4 to 0.8 MiB a millisecond. */
+/* More than one CPU can fill: measured 0.4 to 0.8 MiB a millisecond. */
 #define FILL_BYTES_PER_MS MIB
 #define LOOK_MIN_MS 5
 #define LOOK_MAX_MS 2000
 #define DEATH_MS 50
-/* Without a program of users only file routes can fill anything, and slowly. */
+/* Without users' programs only file routes can fill memory, and slowly. */
 #define ASLEEP_MS 5000
-/* A program is let start: it cannot fill the margin in that time. */
+/* Time for a program to start, in which it cannot fill the margin. */
 #define FIRST_LOOK_MS 10
-/* One that was just started is not counted yet. */
+/* Looks without programs before the guard sleeps: a program just started is not counted yet. */
 #define AWAKE_LOOKS 3
 #define PROCESSORS_MAX 8
-/* While only small processes run in too much memory (a full tmpfs). */
+/* Pause while memory is short but all processes are small (a full tmpfs). */
 #define LOOK_IN_VAIN_MS 25
-/* What a killed process had is given back at 4 to 6 MiB a millisecond. */
+/* Memory of a killed process is freed at 4 to 6 MiB a millisecond. */
 #define FREE_BYTES_PER_MS (4 * MIB)
 #define FREE_LEAST_MS 40
 #define GROWTH (16 * MIB)
-/* While half of the tasks that may run do. */
+/* Pause while more than half of the allowed tasks run. */
 #define LOOK_CROWDED_MS 50
-/* Thousands of threads that were killed end in so long. */
+/* Time for thousands of killed threads to end. */
 #define THINNING_MS 5000
 
 struct watch_state {
   struct memory_bell *bell;
   int proc_fd, current_fd;
   unsigned asked_processes;
-  /* Of the last ending of a crowd: how many tasks there were, and until when they may still be ending. */
+  /* Last time that a crowd was killed: how many tasks there were, and until when they may still be ending. */
   int tasks_then;
   int64_t thinning_until_ms;
   struct search search;
   uint64_t used_at_start, agent_at_start;
-  /* Of the last killing: until when its memory is still being given back, and how much was in use. */
+  /* Last kill: until when its memory is still being freed, and how much was in use. */
   int64_t freeing_until_ms;
   uint64_t used_then;
-  uint64_t settled; /* what was in use when growth was last judged, or less */
+  uint64_t settled; /* memory in use when growth was last judged, or less */
   bool grew;
   struct kernel_ledger kernel;
   uint64_t promised, anonymous, kernel_in_use; /* at this look */
   int64_t kernel_read_ms;
-  int64_t over_since_ms;             /* because of the kernel's memory; 0: not */
-  /* Whom we killed last: they take a moment to end. */
+  int64_t over_since_ms;             /* since when there is too much because of kernel memory; 0: there is not */
+  /* Processes killed last; they take a moment to end. */
   pid_t killed[REMEMBERED];
   size_t killed_count;
   void (*send)(struct bytes *frame);
@@ -96,7 +96,7 @@ static void pause_ms(int64_t ms) {
   nanosleep(&time, NULL);
 }
 
-/* Waits for the first program, or a while. True when one was started. */
+/* Waits until a program is started, ASLEEP_MS at most. True if one was started. */
 static bool sleep_until_rung(struct memory_bell *bell, int heard) {
   struct timespec time = {ASLEEP_MS / 1000, 0};
   __atomic_store_n(&bell->asleep, 1, __ATOMIC_SEQ_CST);
@@ -114,7 +114,7 @@ static int tasks_now(const struct watch_state *g) {
   return atoi(text);
 }
 
-/* "Active(anon)" of meminfo: in gVisor all anonymous memory and tmpfs of the sandbox, the agent's too. 0 where it cannot be told. */
+/* "Active(anon)" of meminfo: in gVisor all anonymous memory and tmpfs of the sandbox, with the agent's. 0: unknown. */
 static uint64_t anonymous_memory(int proc_fd) {
   char text[2048];
   int fd = openat(proc_fd, "meminfo", O_RDONLY | O_CLOEXEC);
@@ -126,26 +126,26 @@ static uint64_t anonymous_memory(int proc_fd) {
   return at ? strtoull(at + strlen("Active(anon):"), NULL, 10) << 10 : 0;
 }
 
-/* What the sandbox was promised: the total that gVisor shows. */
+/* Memory promised to the sandbox: the total that gVisor shows. */
 static uint64_t memory_promised(void) {
   struct sysinfo info;
   return sysinfo(&info) == 0 ? (uint64_t)info.totalram * info.mem_unit : UINT64_MAX / 2;
 }
 
-/* What the kernel holds for programs that live. */
+/* Kernel memory held for living programs. */
 static uint64_t in_kernel_now(const struct watch_state *g) {
   uint64_t nobodys = KERNEL_FREE + g->kernel.garbage;
   return g->kernel_in_use > nobodys ? g->kernel_in_use - nobodys : 0;
 }
 
-/* By how much there is too much: of all, or of the kernel's. `limit`: of all. */
+/* By how much memory exceeds `limit`, or kernel memory its half of the promise: the larger of the two. */
 static uint64_t excess_now(const struct watch_state *g, uint64_t limit) {
   uint64_t kernel = in_kernel_now(g), used = g->anonymous + kernel, half = g->promised / 2;
   uint64_t of_all = used > limit ? used - limit : 0, of_kernel = kernel > half ? kernel - half : 0;
   return of_all > of_kernel ? of_all : of_kernel;
 }
 
-/* Told before the process dies, so that whoever waits for its end knows why. */
+/* Sent before the process dies, so that a caller waiting for its end knows the cause. */
 static void tell(const struct watch_state *g, const struct candidate *c) {
   struct bytes b = {0};
   size_t start = frame_open(&b, F_OUT_OF_MEMORY, 0, c->exec_id);
@@ -157,7 +157,7 @@ static void tell(const struct watch_state *g, const struct candidate *c) {
   free(b.data);
 }
 
-/* Whether somebody who lives goes on taking memory: what a killed one still took in its last moment does not count. */
+/* Whether a living process goes on taking memory. Memory that a killed process took in its last moment does not count. */
 static bool grows_on(struct watch_state *g, uint64_t used, const struct census *census, bool grows) {
   bool again = grows && g->grew && census->dying == 0;
   g->grew = grows && census->dying == 0;
@@ -165,7 +165,7 @@ static bool grows_on(struct watch_state *g, uint64_t used, const struct census *
   return again;
 }
 
-/* It goes on making queues until it is dead. */
+/* Waits for the death: until then the process goes on making queues. */
 static void await_death(pid_t pid) {
   for (int waited = 0; waited < DEATH_MS && kill(pid, 0) == 0; waited += LOOK_MIN_MS) pause_ms(LOOK_MIN_MS);
 }
@@ -179,7 +179,7 @@ static void kill_one(struct watch_state *g, const struct candidate *c) {
   sysv_remove(g->proc_fd, c->guest);
 }
 
-/* False when there was nobody to kill. */
+/* Kills the largest processes until enough is freed. False if there was none to kill. */
 static bool kill_largest(struct watch_state *g, bool grows) {
   struct process_list list = processes_read(g->proc_fd);
   kernel_forget_ended(&g->kernel, &list);
@@ -189,17 +189,17 @@ static bool kill_largest(struct watch_state *g, bool grows) {
   size_t count = candidates_of(&g->search, &list, &candidates, &census);
   uint64_t grown = census.agent_bytes > g->agent_at_start ? census.agent_bytes - g->agent_at_start : 0;
   uint64_t limit = g->promised + g->used_at_start + (grown < AGENT_GROWTH_MAX ? grown : AGENT_GROWTH_MAX);
-  if (now_ms() < g->freeing_until_ms && limit < g->used_then) limit = g->used_then; /* the rest is on its way back */
-  /* A little more than what is too much: else the next look comes to the same. */
+  if (now_ms() < g->freeing_until_ms && limit < g->used_then) limit = g->used_then; /* memory is still being freed */
+  /* Free a little more than the excess, so that the next look need not kill again. */
   uint64_t excess = excess_now(g, limit), freed = 0, coming = census.dying_bytes;
   if (excess > 0) excess += g->promised / 16;
   for (size_t i = 0; i < count && freed + coming < excess; i++) {
     bool small = !is_worth_killing(&candidates[i]), urgent = grows && used > limit + 2 * MARGIN_BYTES;
-    /* While others end, whoever has little is nobody who takes memory. */
+    /* Do not kill small processes while others end: they are not the cause. */
     if (small && (freed > 0 || census.ending > 0 || (!urgent && !grows_on(g, used, &census, grows)))) break;
     kill_one(g, &candidates[i]);
     freed += candidates[i].bytes;
-    /* Whose the kernel's memory is, is a guess: the others live until its end has shown how good it was. */
+    /* The owner of kernel memory is a guess: kill one and see the effect before the next. */
     if (small || candidates[i].in_kernel > excess / 2) break;
   }
   if (freed > 0) {
@@ -212,20 +212,20 @@ static bool kill_largest(struct watch_state *g, bool grows) {
   return freed > 0;
 }
 
-/* What the kernel would give back if it collected now is let be for a moment, where there is room for it. */
+/* Whether to wait for a collection: the excess may be unused kernel memory, and there is still room. */
 static bool may_be_collected(struct watch_state *g, uint64_t limit) {
   if (g->anonymous > limit) return false;
   if (g->over_since_ms == 0) g->over_since_ms = now_ms();
   return excess_now(g, limit) < MARGIN_BYTES && now_ms() < g->over_since_ms + COLLECTED_MS;
 }
 
-/* To read it stops the whole kernel for a moment: not while it cannot have come to half of what it may. */
+/* Whether kernel memory cannot have reached half of its limit yet. Then it is not read, which would stop the whole kernel for a moment. */
 static bool kernel_is_far(const struct watch_state *g, int processors) {
   uint64_t grown = (uint64_t)(now_ms() - g->kernel_read_ms) * FILL_BYTES_PER_MS * (unsigned)processors;
   return g->kernel_in_use + grown < KERNEL_FREE + g->promised / 4;
 }
 
-/* One look; how long until the next. */
+/* One look. Returns the time to the next. */
 static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
   g->promised = memory_promised();
   g->anonymous = anonymous_memory(g->proc_fd);
@@ -244,7 +244,7 @@ static int64_t look(struct watch_state *g, uint64_t *before, int processors) {
   }
   g->over_since_ms = 0;
   if (now_ms() > g->freeing_until_ms) memset(g->killed, 0, sizeof g->killed); /* pids are used again */
-  /* In time even where all processors begin now to do nothing but touch memory. */
+  /* Early enough even if all CPUs begin now to fill memory. */
   uint64_t room = limit > used ? limit - used : 0, half = g->promised / 2, kernel = in_kernel_now(g);
   if (half - kernel < room) room = half - kernel;
   uint64_t ms = (room / (unsigned)processors + (grows ? 0 : MARGIN_BYTES)) / FILL_BYTES_PER_MS;
@@ -263,8 +263,8 @@ static void end_crowd(struct watch_state *g) {
 }
 
 /*
- * gVisor asks one of the seven cgroups that a task is in, whichever comes first, whether another may start: at the limit six of
- * seven tries succeed, and who goes on trying goes on growing. Far above the limit that ends. How long until the next look.
+ * gVisor asks only one of a task's seven cgroups, whichever comes first, whether another task may start. At the limit six of seven
+ * tries succeed, so a program that keeps trying keeps growing. Far above the limit it is killed. Returns the time to the next look.
  */
 static int64_t look_at_tasks(struct watch_state *g, int tasks, int64_t wait_ms) {
   int limit = (int)process_limit_fitting(g->asked_processes);

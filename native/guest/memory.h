@@ -1,6 +1,6 @@
 /*
- * The memory guard, for a machine whose end of memory ends the machine (gVisor): ends users' processes before that.
- * A thread of the file server of the users' guest; it watches all guests of the agent.
+ * The memory guard, for a machine that ends when memory runs out (gVisor): kills users' processes before that.
+ * A thread in the file server of the users' guest; it watches all guests of the agent.
  */
 #ifndef CLOCHE_MEMORY_H
 #define CLOCHE_MEMORY_H
@@ -9,25 +9,25 @@
 
 #include "wire.h"
 
-/* One page that the file server shares with init, so that a guard that waits for a program costs nothing until there is one. */
+/* A page shared by file server and init, through which init wakes the guard: without programs the guard costs nothing. */
 struct memory_bell {
-  int rung; /* counts programs started; what the guard waits on */
+  int rung; /* counts programs started; the guard waits on it as a futex */
   int asleep;
 };
 
-/* Before init is made: NULL without a guard, or where there is no memory for it. */
+/* Call before init is made. NULL if there is no memory for it. */
 struct memory_bell *memory_bell_make(void);
-/* By init, when it starts a program. Takes NULL. */
+/* Called by init when it starts a program. `bell` may be NULL. */
 void memory_bell_ring(struct memory_bell *bell);
 
 struct memory_guard {
   struct memory_bell *bell;
   int proc_fd;    /* procfs of the agent's pid namespace */
   int current_fd; /* pids.current of the users' cgroup, or -1 */
-  unsigned asked_processes; /* how many may run, however much memory there is */
+  unsigned asked_processes; /* the agent's limit of processes, before it is fitted to the memory */
 };
 
-/* Starts the thread; false when it cannot. A process that it is about to kill is told by `send`, as a frame. */
+/* Starts the thread; false if that fails. Before it kills a process, the guard reports it in a frame through `send`. */
 bool memory_guard_start(const struct memory_guard *guard, void (*send)(struct bytes *frame));
 
 #endif

@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Reads what is kept of a process; false when it is gone. */
+/* Reads a process from its `stat`; false if it is gone. */
 static bool read_process(int proc_fd, const char *name, struct process *p) {
   char path[32], text[512];
   snprintf(path, sizeof path, "%.16s/stat", name);
@@ -88,7 +88,7 @@ const struct process *process_find(const struct process_list *list, pid_t pid) {
   return list->count > 0 ? bsearch(&wanted, list->items, list->count, sizeof *list->items, by_pid) : NULL;
 }
 
-/* Whether a process descends from `root`: follows the parents, at most as far as somebody who is known already. */
+/* Whether a process descends from `root`: follows its parents up to the first process with a known answer. */
 static bool descends(struct process *list, size_t count, struct process *p, pid_t root) {
   struct process *at = p;
   for (size_t hops = 0; at && hops <= count; hops++) {

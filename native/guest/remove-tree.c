@@ -12,10 +12,10 @@
 #include "directory.h"
 #include "walk.h"
 
-#define REMOVE_ROUNDS 1000 /* scans of one directory that somebody keeps filling */
+#define REMOVE_ROUNDS 1000 /* bounds scans while another program keeps filling the tree */
 
 /*
- * Removes the entries of `fd` that can be removed at once. 0: it is empty now; -1: `child` is a directory that is not; else an errno.
+ * Removes the entries of `fd` up to the first directory that is not empty. 0: all are removed; -1: `child` is that directory; or an errno.
  */
 static int remove_shallow(int fd, char child[256]) {
   int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -49,7 +49,7 @@ struct level {
   int rounds;
 };
 
-/* One descriptor whatever the depth: the way back is `..`, checked to be the directory we came from. */
+/* Uses one descriptor at any depth: the way back is `..`, checked to be the directory that it was entered from. */
 int remove_tree(int at, const char *name) {
   int fd = open_directory_itself(at, name);
   if (fd < 0) return errno;

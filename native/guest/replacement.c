@@ -3,9 +3,9 @@
 #include <pthread.h>
 #include <stddef.h>
 
-#define KEPT 256 /* the latest: those of a few milliseconds are enough */
+#define KEPT 256 /* enough for the last few milliseconds */
 
-/* With its time, for the number of a file that is gone is given to another. */
+/* With the time, because inode numbers are reused. */
 struct replacement {
   dev_t device;
   ino_t inode;

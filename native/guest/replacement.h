@@ -1,6 +1,6 @@
 /*
- * Which files of ours have just taken the place of others: a watch sees only that they came, by a rename from out of sight, and would
- * call them new.
+ * Remembers files of ours that have just replaced others: a watch sees only a rename from a hidden place, and would report
+ * the files as new.
  */
 #ifndef CLOCHE_REPLACEMENT_H
 #define CLOCHE_REPLACEMENT_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <sys/stat.h>
 
-/* Before it is renamed. */
+/* Call before the rename. */
 void replacement_note(const struct stat *st);
 bool replacement_known(const struct stat *st);
 

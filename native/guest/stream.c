@@ -27,7 +27,7 @@ static bool pump(struct init *in, struct output *out) {
   if (want == 0) return false;
   ssize_t n = read(out->watch.fd, buffer + FRAME_HEADER, want);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  if (n <= 0) { /* end of file; a pty says EIO */
+  if (n <= 0) { /* end of file; EIO on a pty */
     watch_close(in, &out->watch);
     return false;
   }
@@ -52,8 +52,8 @@ void output_credit(struct init *in, struct output *out, uint32_t bytes) {
 }
 
 /*
- * What the program wrote lies in the pipe when it ends: that much is sent before EXIT, however many children still hold
- * the pipe, and whatever they write from now on does not delay the answer.
+ * When the program ends, its output is in the pipe. Exactly that much is sent before EXIT: background children may hold the pipe,
+ * but their later output does not delay EXIT.
  */
 void output_start_drain(struct init *in, struct output *out) {
   if (out->watch.fd < 0) return;
@@ -73,7 +73,7 @@ bool output_drain_on(struct init *in, struct output *out, bool more) {
   bool came = false;
   while (out->watch.fd >= 0 && out->credit > 0 && !in->paused && pump(in, out)) {
     came = true;
-    if (!more) break; /* one last look: whoever writes on and on is not waited for */
+    if (!more) break; /* one last read: a program that never stops writing is not waited for */
   }
   if (out->watch.fd < 0) return false;
   output_rearm(in, out);
@@ -111,7 +111,7 @@ static void give_input_credit(struct init *in, struct exec *e, size_t bytes) {
   e->input_consumed = 0;
 }
 
-/* Writes what the program takes; the rest waits for POLLOUT. A reader that has gone swallows everything. */
+/* Writes as much as the program takes; the rest waits for POLLOUT. Input for a closed pipe is dropped. */
 void input_writable(struct init *in, struct exec *e) {
   size_t waiting = e->pending_input.size - e->pending_start;
   while (waiting > 0) {

@@ -1,6 +1,6 @@
 /*
- * System calls without libc. The processes made by launcher.c share the memory of init, its thread pointer included, so
- * libc's errno would be shared too: they may only use what is here. Every call returns -errno on failure.
+ * System calls without libc. The processes made by launcher.c share init's memory with its thread pointer, and so libc's errno:
+ * they may use only the calls of this file. Every call returns -errno on failure.
  */
 #ifndef CLOCHE_SYS_H
 #define CLOCHE_SYS_H

@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #define WORTH_REMOVING (32ull << 20)
-/* What the kernel needs for a message beside its bytes. */
+/* Kernel memory of a message beside its bytes. */
 #define MESSAGE_BYTES 160
-/* gVisor has no index of queues: their ids count up, and each is tried. */
+/* gVisor has no index of queues: their ids count up, so each is tried. */
 #define IDS_MAX (1 << 20)
 #define SENDERS_MAX 64
 

@@ -1,12 +1,12 @@
-/* SysV message queues, which outlive the program that filled them: its death gives nothing of the kernel's memory back. */
+/* Removes SysV message queues. They outlive the program that filled them, so its death frees none of their kernel memory. */
 #ifndef CLOCHE_SYSV_H
 #define CLOCHE_SYSV_H
 
 #include <sys/types.h>
 
 /*
- * Removes the queues of the sender that has put most into them, where all hold more than a few MiB: in the ipc namespace of
- * `process`, which procfs below `proc_fd` shows.
+ * In the ipc namespace of `process`: if all queues together hold 32 MiB or more, removes those whose last sender holds the most.
+ * `proc_fd`: a procfs that shows `process`.
  */
 void sysv_remove(int proc_fd, pid_t process);
 

@@ -18,7 +18,7 @@
 
 #define OUT_ROOM 65536
 #define XATTRS_MAX (256u << 10) /* bytes of extended attributes of one file, names and values */
-#define LINKS_ROOM 65536 /* buckets for files with several names */
+#define LINKS_ROOM 65536 /* hash buckets for files with several names */
 
 struct known_link {
   dev_t device;
@@ -58,7 +58,7 @@ static void pad(uint64_t size) {
   if (size % TAR_BLOCK) emit(zeros, TAR_BLOCK - size % TAR_BLOCK);
 }
 
-/* Octal as long as it fits, then the base-256 form that every current tar reads: two's complement. */
+/* Octal if it fits, otherwise base 256 in two's complement, which every current tar reads. */
 static void number(char *field, size_t room, int64_t value) {
   if (value >= 0 && value < 1ll << (3 * (room - 1))) {
     char text[16];
@@ -100,7 +100,7 @@ static void pax_bytes(struct bytes *b, const char *key, const void *value, size_
 
 static void pax_record(struct bytes *b, const char *key, const char *value) { pax_bytes(b, key, value, strlen(value)); }
 
-/* Seconds with what is below one: a negative time counts down from the second above it. */
+/* Writes seconds with their fraction. A negative time counts down from the second above it. */
 static void pax_time(struct bytes *b, const char *key, struct timespec time) {
   char text[48];
   bool negative = time.tv_sec < 0;
@@ -113,7 +113,7 @@ static void pax_time(struct bytes *b, const char *key, struct timespec time) {
   pax_record(b, key, text);
 }
 
-/* What a user gave a file, and what makes a program one with rights; the rest is the system's own business. */
+/* Only attributes of users and capabilities of programs are packed; the others belong to the system. */
 static bool is_packed_xattr(const char *name) { return strncmp(name, "user.", 5) == 0 || strcmp(name, "security.capability") == 0; }
 
 static void pax_xattrs(struct bytes *b, int fd) {
@@ -144,7 +144,7 @@ static void emit_pax(struct bytes *b) {
   pad(b->size);
 }
 
-/* The first name of a file that was already written under another one, or NULL (and it is remembered). */
+/* The name under which this file was already written; NULL: none, and `path` is remembered. */
 static const char *known_name(const struct stat *st, const char *path) {
   struct known_link **bucket = &links[st->st_ino % LINKS_ROOM];
   for (struct known_link *l = *bucket; l; l = l->next)
@@ -156,7 +156,7 @@ static const char *known_name(const struct stat *st, const char *path) {
   return NULL;
 }
 
-/* `fd`: the open file or directory, for its extended attributes; -1: it has none. */
+/* `fd`: the open file or directory, for its extended attributes; -1: leave them out. */
 static void emit_entry(const char *path, const struct stat *st, char type, const char *link, uint64_t size, int fd) {
   struct tar_header h = {0};
   struct bytes pax = {0};
@@ -189,7 +189,7 @@ static void emit_entry(const char *path, const struct stat *st, char type, const
   entries++;
 }
 
-/* Exactly the announced size, whatever the file does meanwhile: cut when it grows, zeros when it shrinks. */
+/* Writes exactly the announced size: cuts a file that grows meanwhile, and adds zeros to one that shrinks. */
 static void emit_data(int fd, uint64_t size) {
   static uint8_t buffer[OUT_ROOM];
   uint64_t left = size;
@@ -209,7 +209,7 @@ static void emit_data(int fd, uint64_t size) {
   pad(size);
 }
 
-/* The path of the directory the walk is in, with a slash at its end, and a NUL that is not counted. */
+/* Path of the directory that the walk is in, with a final slash and a NUL that is not counted. */
 static struct bytes path;
 
 static void path_push(const char *name, const char *end) {
@@ -235,7 +235,7 @@ static void pack_file(int at, const char *name, const char *text) {
   if (fd >= 0) close(fd);
 }
 
-/* What is no directory. */
+/* Packs an entry that is no directory. */
 static void pack_leaf(int at, const char *name, const struct stat *st) {
   const char *text = (const char *)path.data;
   const char *first = st->st_nlink > 1 && !S_ISSOCK(st->st_mode) ? known_name(st, text) : NULL;

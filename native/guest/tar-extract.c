@@ -16,15 +16,15 @@
 #include "wire.h"
 
 #define TIMES_MAX 1000000 /* directories whose times are set at the end */
-#define REPORTED_MAX 16   /* of the skipped entries, those that are told by name */
+#define REPORTED_MAX 16   /* most skipped entries reported by name */
 #define READ_CHUNK 65536
-/* What both ext4 and gVisor hold: seconds from 1901 to 2262. */
+/* Times that both ext4 and gVisor can store: seconds from 1901 to 2262. */
 #define EARLIEST (-(1ll << 31))
 #define LATEST 9223372035ll
 
-/* One entry, as its headers together have it. */
+/* One entry, from all its headers. */
 struct entry {
-  char type; /* of the header; '0' for a file, whatever the kind of tar */
+  char type; /* as in the header; '0' for every kind of file */
   char *path; /* cleaned */
   const char *link;
   mode_t mode;
@@ -32,7 +32,7 @@ struct entry {
   gid_t gid;
   dev_t device;
   struct timespec times[2];
-  uint64_t data; /* bytes that follow */
+  uint64_t data; /* bytes of data after the header */
   const struct tar_extras *extras;
 };
 
@@ -45,7 +45,7 @@ static unsigned long entries, skipped;
 static struct directory_times *directories;
 static size_t directory_count, directory_room;
 
-/* What is wrong with the disk or the machine, and not with this entry: the rest would fail as well. */
+/* Whether the error is about the disk or the machine and not about this entry: all others would fail as well. */
 static bool ends_all(int error) {
   return error == ENOSPC || error == EDQUOT || error == EIO || error == ENOMEM || error == EMFILE || error == ENFILE;
 }
@@ -59,7 +59,7 @@ static void skip_entry(int error, const char *path) {
   dprintf(2, "skipped %d %s\n", error, name);
 }
 
-/* Makes way for a new entry; a directory only gives way to a directory. */
+/* Removes what is in the place of a new entry, unless it is a directory. */
 static int clear_place(int at, const char *name) {
   struct stat st;
   if (fstatat(at, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno == ENOENT ? 0 : errno;
@@ -67,23 +67,23 @@ static int clear_place(int at, const char *name) {
   return unlinkat(at, name, 0) == 0 || errno == ENOENT ? 0 : errno;
 }
 
-/* What a user unpacks is his own. */
+/* Sets the owner. Files that a user other than root unpacks are the user's. */
 static int set_owner(int at, const char *name, uid_t uid, gid_t gid) {
   return geteuid() != 0 || fchownat(at, name, uid, gid, AT_SYMLINK_NOFOLLOW | (*name ? 0 : AT_EMPTY_PATH)) == 0 ? 0 : errno;
 }
 
-/* ext4 says so as well where an attribute is larger than it has room for in any inode. */
+/* Whether the disk is full: ext4 answers ENOSPC also for an attribute too large for an inode. */
 static bool is_full(int fd, int error) {
   struct statvfs st;
   return error == EDQUOT || (error == ENOSPC && (fstatvfs(fd, &st) != 0 || st.f_bavail == 0 || st.f_favail == 0));
 }
 
-/* Owner first, for it clears what the others set. Extended attributes that the system does not have are left out. */
+/* Sets owner, mode, attributes and times. Owner first, because its change clears the others. Unsupported attributes are left out. */
 static int dress(int fd, const struct entry *e) {
   int error = set_owner(fd, "", e->uid, e->gid);
   if (error) return error;
   struct stat st;
-  /* A directory of another's, which a user only adds to, keeps its mode. */
+  /* A directory of another owner, to which a user only adds entries, keeps its mode. */
   if (geteuid() != 0 && fstat(fd, &st) == 0 && st.st_uid != geteuid()) return 0;
   if (fchmod(fd, e->mode) != 0) return errno;
   for (size_t i = 0; i < e->extras->xattr_count; i++) {
@@ -96,7 +96,7 @@ static int dress(int fd, const struct entry *e) {
   return 0;
 }
 
-/* Reads the entry's data to its end, whatever becomes of it. */
+/* Makes a file. Reads the entry's data to its end even after an error. */
 static int make_file(int at, const char *name, const struct entry *e) {
   int error = clear_place(at, name), fd = -1;
   if (!error) {
@@ -129,7 +129,7 @@ static void remember_times(const struct entry *e) {
 }
 
 static int make_directory(int at, const char *name, const struct entry *e) {
-  /* A link to a directory stays: `lib/` unpacked over /lib -> usr/lib must not replace the link. One that leads outside does not. */
+  /* Keep a link to a directory: `lib/` unpacked over /lib -> usr/lib must not replace it. A link that leads outside is replaced. */
   int fd = tar_open_directory(at, name);
   if (fd < 0) {
     int error = clear_place(at, name);
@@ -165,7 +165,7 @@ static int make_hard_link(int at, const char *name, const char *link) {
   if (!error) error = tar_place(clean, false, &there, &target_name);
   struct stat st, old;
   if (!error && fstatat(there, target_name, &st, AT_SYMLINK_NOFOLLOW) != 0) error = errno;
-  /* Linked to itself, as archives that were added to have it. */
+  /* A link to itself, as in archives that were appended to. */
   bool same = !error && fstatat(here, name, &old, AT_SYMLINK_NOFOLLOW) == 0 && old.st_ino == st.st_ino && old.st_dev == st.st_dev;
   if (!error && !same) error = clear_place(here, name);
   if (!error && !same && linkat(there, target_name, here, name, 0) != 0) error = errno;
@@ -203,7 +203,7 @@ static void make_links(void) {
   }
 }
 
-/* Makes it, or leaves it out and says so; reads its data. */
+/* Makes the entry, or skips and reports it. Reads its data in either case. */
 static void extract(const struct entry *e) {
   int at;
   const char *name;
@@ -235,7 +235,7 @@ static char *header_path(const struct tar_header *h) {
   return path;
 }
 
-/* A user's or a group's number; false where no system has such. */
+/* Reads the id of a user or group; false if it is out of range. */
 static bool read_owner(bool given, int64_t extra, const char *field, unsigned *id) {
   int64_t value = extra;
   if ((!given && !tar_number(field, 8, &value)) || value < 0 || value >= 0xffffffffll) return false;
@@ -243,13 +243,13 @@ static bool read_owner(bool given, int64_t extra, const char *field, unsigned *i
   return true;
 }
 
-/* The nearest that a file can have. */
+/* The nearest time that a file can have. */
 static struct timespec held_time(struct timespec time) {
   if (time.tv_sec < EARLIEST) return (struct timespec){.tv_sec = EARLIEST};
   return time.tv_sec > LATEST ? (struct timespec){.tv_sec = LATEST} : time;
 }
 
-/* 0, or why no such entry can be made. */
+/* Fills the entry from its headers. 0, or the errno to skip it with. */
 static int read_fields(const struct tar_header *h, const struct tar_extras *x, struct entry *e) {
   int64_t mode, seconds, major_number = 0, minor_number = 0;
   bool right = tar_number(h->mode, sizeof h->mode, &mode) && tar_number(h->mtime, sizeof h->mtime, &seconds);
@@ -263,7 +263,7 @@ static int read_fields(const struct tar_header *h, const struct tar_extras *x, s
   return right ? 0 : EOVERFLOW;
 }
 
-/* How much follows the header. Some old programs give a link or a directory a size that nothing follows. */
+/* Bytes of data after the header. Some old programs give links and directories a size without data. */
 static uint64_t data_size(const struct tar_header *h, const struct tar_extras *x, char type) {
   int64_t told = 0;
   if (!x->has_size && (!tar_number(h->size, sizeof h->size, &told) || told < 0)) tar_invalid("an entry's size is none");
@@ -273,15 +273,15 @@ static uint64_t data_size(const struct tar_header *h, const struct tar_extras *x
   return type >= '2' && type <= '6' ? 0 : size;
 }
 
-/* An entry of a kind that nothing is known of, or whose path leads elsewhere, is left out. */
+/* Extracts an entry. Skips it if its type is unknown or its path leads out of the destination. */
 static void extract_entry(const struct tar_header *h, const struct tar_extras *x) {
   char *path = x->path ? strdup(x->path) : header_path(h), *link = x->link ? strdup(x->link) : strndup(h->link, sizeof h->link);
   if (!path || !link) tar_failed(ENOMEM, "");
   struct entry e = {.type = h->type == 0 || h->type == '7' ? '0' : h->type, .link = link, .extras = x};
-  /* Old archives mark directories by a slash at the end. */
+  /* Old archives mark directories by a final slash. */
   if ((e.type == '0' && *path && path[strlen(path) - 1] == '/') || e.type == 'D') e.type = '5';
   if (h->type == 'S' || h->type == 'M') tar_invalid("sparse and multi-volume archives are not supported; pack without --sparse");
-  /* GNU's list of names, type D, has them as its data. */
+  /* GNU's type D is a directory with a list of names as data. */
   e.data = data_size(h, x, h->type == 'D' ? 'D' : e.type);
   bool label = e.type == 'V', known = e.type >= '0' && e.type <= '6';
   e.path = known ? tar_clean(path) : NULL;

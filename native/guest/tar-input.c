@@ -59,14 +59,14 @@ void tar_skip(uint64_t size) {
 
 uint64_t tar_padded(uint64_t size) { return (size + TAR_BLOCK - 1) / TAR_BLOCK * TAR_BLOCK; }
 
-/* Two's complement, the first bit only a mark: GNU's form of what octal has no room for. */
+/* Two's complement; the first bit is only a mark. GNU uses it for numbers too large for octal. */
 static bool base256(const uint8_t *field, size_t room, int64_t *value) {
   bool negative = field[0] & 0x40;
   uint64_t bits = negative ? UINT64_MAX : 0;
   for (size_t i = 0; i < room; i++) {
     uint8_t byte = field[i];
     if (i == 0) byte = negative ? byte | 0x80 : byte & 0x7f;
-    /* What is shifted out must be nothing but sign. */
+    /* Only sign bits may be shifted out. */
     if ((bits >> 55) != (negative ? 0x1ff : 0)) return false;
     bits = bits << 8 | byte;
   }

@@ -9,7 +9,7 @@
 
 static struct tar_link *links;
 static size_t count, room, made;
-/* By path, the index of the newest link there plus one; open addressing, never more than half full. */
+/* Hash table from path to the index plus one of the newest link there; open addressing, at most half full. */
 static uint32_t *table;
 static size_t table_room;
 

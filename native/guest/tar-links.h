@@ -1,4 +1,4 @@
-/* The links of an archive, which are made after everything else: nothing that comes later can go through one. */
+/* Links of an archive that are made after all other entries, so that no entry can be placed through one. */
 #ifndef CLOCHE_TAR_LINKS_H
 #define CLOCHE_TAR_LINKS_H
 
@@ -10,18 +10,18 @@
 
 struct tar_link {
   char *path, *target;
-  bool hard;      /* a hard link whose target was not there in its turn */
+  bool hard;      /* a hard link whose target did not exist yet in its turn */
   bool cancelled; /* a later entry took its place */
   uid_t uid;
   gid_t gid;
   struct timespec times[2];
 };
 
-/* Takes both strings. */
+/* Adds a link; owns its strings from then on. */
 void tar_links_add(struct tar_link link);
-/* An entry at this path is about to be made: a link that was to be there is not. */
+/* Cancels the link at this path, because a later entry takes its place. */
 void tar_links_cancel(const char *path);
-/* The next one that is to be made, in the order in which they came; NULL: there are no more. */
+/* The next link to make, in order of the archive; NULL: no more. */
 const struct tar_link *tar_links_next(void);
 
 #endif

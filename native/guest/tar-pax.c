@@ -5,7 +5,7 @@
 #include "tar.h"
 
 #define EXTENDED_MAX (1u << 20) /* bytes of one pax or long-name header */
-#define XATTR_BYTES_MAX (1u << 20) /* of one entry; more are left out */
+#define XATTR_BYTES_MAX (1u << 20) /* extended attributes of one entry; more are left out */
 
 static char *copy_of(const char *text, size_t size) {
   char *copy = malloc(size + 1);
@@ -21,7 +21,7 @@ static void set_text(char **slot, const char *value, size_t size) {
   *slot = copy_of(value, size);
 }
 
-/* Decimal digits from `*at` on; false: there are none, or too many. */
+/* Reads decimal digits from `*at` on; false: none, or too many. */
 static bool digits(const char **at, const char *end, uint64_t *value) {
   const char *start = *at;
   for (*value = 0; *at < end && **at >= '0' && **at <= '9'; ++*at) {
@@ -41,7 +41,7 @@ static bool whole_number(const char *text, size_t size, int64_t *value) {
   return true;
 }
 
-/* Seconds, perhaps negative, perhaps with a fraction. */
+/* Reads seconds, which may be negative and have a fraction. */
 static bool time_value(const char *text, size_t size, struct timespec *value) {
   const char *at = text, *end = text + size;
   bool negative = at < end && *at == '-';
@@ -73,7 +73,7 @@ static bool begins(const char *key, size_t size, const char *start) {
   return size > strlen(start) && memcmp(key, start, strlen(start)) == 0;
 }
 
-/* Names of owners are read past: another machine's accounts say nothing about those here, and numbers always come along. */
+/* Ignores names of owners: they are another machine's accounts, and ids always come with them. */
 static void take_record(struct tar_extras *x, const char *key, size_t key_size, const char *value, size_t size) {
   int64_t number = 0;
   bool right = true;
@@ -100,7 +100,7 @@ static void take_record(struct tar_extras *x, const char *key, size_t key_size, 
   if (!right) tar_invalid("a pax record has a number or a time that is none");
 }
 
-/* Records "size key=value\n", whose size counts itself. An empty value takes back what an earlier header said (POSIX). */
+/* Reads records "size key=value\n", whose size counts itself. Ignores empty values. */
 static void take_records(struct tar_extras *x, const char *text, size_t size) {
   const char *end = text + size;
   for (const char *at = text; at < end;) {

@@ -12,13 +12,13 @@
 static int destination = -1;
 static struct stat destination_st;
 
-#define KEPT_MAX 32 /* directories from the destination on that stay open */
+#define KEPT_MAX 32 /* first directories below the destination that stay open */
 
-/* The place of the last entry, for most lie beside or below the one before them: so a tree of any depth is walked but once. */
+/* The place of the last entry. Most entries are beside or below the one before, so a tree of any depth is walked only once. */
 static struct {
   char *path;
   size_t size;
-  int depth, fd; /* of its last directory; the first ones' are kept too */
+  int depth, fd; /* its last directory; the first ones are in `kept` too */
   int kept[KEPT_MAX];
 } last = {.fd = -1};
 
@@ -45,7 +45,7 @@ char *tar_clean(char *path) {
   return path;
 }
 
-/* Whether the directory is the destination or lies below it: asked of where a link led to. Going up ends at the root, its own parent. */
+/* Whether a directory, the target of a link, is the destination or below it. Goes up to the root, which is its own parent. */
 static bool is_beneath(int fd) {
   int at = fcntl(fd, F_DUPFD_CLOEXEC, 0);
   bool beneath = false;
@@ -62,13 +62,13 @@ static bool is_beneath(int fd) {
   return beneath;
 }
 
-/* As tar_open_directory, for going through. */
+/* tar_open_directory with open flags; O_PATH is enough to pass through. */
 static int pass_through(int at, const char *name, int flags) {
   int held = openat(at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
   if (held < 0) return -1;
   struct stat st;
   if (fstat(held, &st) != 0) {
-    /* errno says why. */
+    /* errno is set. */
   } else if (S_ISDIR(st.st_mode)) {
     if (flags & O_PATH) return held;
     int fd = openat(held, ".", flags | O_DIRECTORY | O_CLOEXEC);
@@ -77,7 +77,7 @@ static int pass_through(int at, const char *name, int flags) {
     errno = error;
     return fd;
   } else if (S_ISLNK(st.st_mode)) {
-    /* One that was there before: the archive's own are made last. */
+    /* A link that existed before: the archive's own links are made last. */
     close(held);
     int fd = openat(at, name, flags | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || is_beneath(fd)) return fd;
@@ -95,7 +95,7 @@ static int pass_through(int at, const char *name, int flags) {
 
 int tar_open_directory(int at, const char *name) { return pass_through(at, name, O_RDONLY); }
 
-/* How many of `path`'s directories are those of the last place; `*size` becomes the bytes of their path. */
+/* How many directories `path` shares with the last place; sets `*size` to the length of their path. */
 static int shared_depth(const char *path, size_t path_size, size_t *size) {
   int depth = 0;
   *size = 0;
@@ -114,7 +114,7 @@ static void forget_below(int depth) {
   for (int i = last.depth < KEPT_MAX ? last.depth : KEPT_MAX; i > depth; i--) close(last.kept[i - 1]);
 }
 
-/* Goes back to the deepest open directory on the way to `path`; the bytes of its path. */
+/* Goes back to the deepest open directory on the way to `path`. Returns the length of its path. */
 static size_t go_back(const char *path, size_t path_size) {
   size_t size;
   int depth = shared_depth(path, path_size, &size);
@@ -161,7 +161,7 @@ int tar_place(const char *path, bool make, int *at, const char **name) {
     error = enter(component, make);
     if (!error) done = start + length;
   }
-  /* As far as it came. */
+  /* Remember the part that was reached. */
   copy[done] = 0;
   free(last.path);
   last.path = copy;

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #define TAR_BLOCK 512
-/* The key of a pax record that is an extended attribute begins so. */
+/* Start of the key of a pax record with an extended attribute. */
 #define PAX_XATTR "SCHILY.xattr."
 
 struct tar_header {
@@ -17,22 +17,22 @@ struct tar_header {
 };
 
 /*
- * Both report on stderr and by their exit status. The last line is, with 0: `done <entries> <skipped>`; 1: `failed <errno> <entry>`;
- * 2: `invalid <what is wrong with the archive>`. Before it come a few lines `skipped <errno> <entry>`; a line break in a name is `?`.
+ * Both report on stderr and by their exit status. The last line is with status 0: `done <entries> <skipped>`; 1: `failed <errno> <entry>`;
+ * 2: `invalid <fault of the archive>`. Before it come a few lines `skipped <errno> <entry>`; a line break in a name becomes `?`.
  */
 int tar_create(const char *directory);
 int tar_extract(const char *directory);
 
-/* tar-input.c: the archive on stdin. What cannot be read ends the process. */
+/* tar-input.c: the archive on stdin. A failed read ends the process. */
 _Noreturn void tar_invalid(const char *what);
 _Noreturn void tar_failed(int error, const char *path);
 /* Up to `want` bytes in one piece; 0 at the end. */
 size_t tar_next(uint8_t **at, size_t want);
-/* As many as there are of `size` bytes. */
+/* Reads `size` bytes, fewer only at the end. */
 size_t tar_read(void *to, size_t size);
 void tar_skip(uint64_t size);
 uint64_t tar_padded(uint64_t size);
-/* A field in octal or base 256; false where its value does not fit. */
+/* Reads a field in octal or base 256; false if its value does not fit. */
 bool tar_number(const char *field, size_t room, int64_t *value);
 bool tar_checksum_right(const struct tar_header *header);
 
@@ -43,9 +43,9 @@ struct tar_xattr {
   size_t size;
 };
 
-/* tar-pax.c: what pax and GNU headers say about an entry, in place of its own header's fields. */
+/* tar-pax.c: fields of an entry from pax and GNU headers, which replace those of its own header. */
 struct tar_extras {
-  char *path, *link; /* NULL: not given, as with all that follow */
+  char *path, *link; /* NULL: not given */
   bool has_size, has_uid, has_gid, has_mtime, has_atime, extended;
   uint64_t size;
   int64_t uid, gid;
@@ -53,22 +53,22 @@ struct tar_extras {
   struct tar_xattr *xattrs;
   size_t xattr_count, xattr_bytes;
 };
-/* Reads the body of an extended header: of type x, g (both records), L or K. */
+/* Reads the body of an extended header of type x or g (records), L or K (names). */
 void tar_read_extended(char type, uint64_t size, struct tar_extras *extras);
-/* What `extras` leaves open is taken from `global`, which goes for all entries after it: times, owners, names. */
+/* Fills missing times, owners and names of `extras` from `global`, which applies to all later entries. */
 void tar_extras_default(struct tar_extras *extras, const struct tar_extras *global);
 void tar_extras_free(struct tar_extras *extras);
 
-/* tar-place.c: paths below the destination, which nothing leads out of. */
+/* tar-place.c: resolves paths below the destination; no path leads out of it. */
 void tar_place_start(int destination);
-/* A path relative to the destination: leading slashes and dots go. NULL: it has `..`; empty: the destination itself. */
+/* Makes `path` relative to the destination: removes leading slashes and dots. NULL: it has `..`; empty: the destination itself. */
 char *tar_clean(char *path);
 /*
- * The directory that `path` (cleaned) lies in, open until the next call, and its last name; those on the way are made where `make`.
- * A link on the way is followed where it leads to a directory below the destination: any other way is an errno.
+ * Opens the directory of `path` (cleaned), valid until the next call, and sets `name` to its last name. `make`: makes missing
+ * directories. Follows a link on the way only to a directory below the destination; anything else is an errno.
  */
 int tar_place(const char *path, bool make, int *at, const char **name);
-/* The directory `name` itself, or one below the destination that a link of that name leads to; -1 with errno. */
+/* Opens the directory `name`, or the directory below the destination that a link of that name leads to; -1 with errno. */
 int tar_open_directory(int at, const char *name);
 
 #endif

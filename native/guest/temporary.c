@@ -46,7 +46,7 @@ int temporary_open_hidden(void) {
 
 void temporary_hide_in(int fd) { hidden = fd; }
 
-/* Nobody reaches it by a path. It has a temporary name, so it goes with what is left there at the next start. */
+/* Makes the users' directory in the hidden place. No path leads there. It has a temporary name, so the next start removes it. */
 static void open_users(void) {
   const struct identity *identity = identity_current();
   identity_assume(NULL);

@@ -1,4 +1,4 @@
-/* Terminals of programs: a pty of the guest's own devpts, its size, and signals to who is in its foreground. */
+/* Terminals of programs: a pty of the guest's own devpts, its size, and signals to its foreground process group. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -13,7 +13,7 @@
 
 #define TTY_GROUP 5
 
-/* As terminals are today: an erase takes a character, not a byte. */
+/* Makes an erase remove a UTF-8 character and not a byte, as terminals do today. */
 static void expect_utf8(int slave) {
   struct termios modes;
   if (tcgetattr(slave, &modes) < 0) return;
@@ -42,7 +42,7 @@ bool terminal_open(struct init *in, struct exec *e, const struct winsize *size, 
   }
   ioctl(master, TIOCSWINSZ, size);
   expect_utf8(*slave);
-  /* Where it fails, the program only loses `mesg`. */
+  /* If this fails, only `mesg` does not work. */
   (void)!fchown(*slave, e->launch->uid, TTY_GROUP);
   e->outputs[0].watch.fd = master;
   e->input.fd = input;
@@ -53,7 +53,7 @@ void terminal_resize(struct exec *e, const struct winsize *size) {
   if (e->flags & SPAWN_PTY && e->outputs[0].watch.fd >= 0) ioctl(e->outputs[0].watch.fd, TIOCSWINSZ, size);
 }
 
-/* Has the terminal send it, as the key would. False where the terminal makes no signal of that key now. */
+/* Makes the terminal send the signal, as its key would. False if the key sends no signal now. */
 static bool press_key(int master, int signal) {
   struct termios modes;
   int key = signal == SIGINT ? VINTR : signal == SIGQUIT ? VQUIT : signal == SIGTSTP ? VSUSP : -1;
@@ -61,7 +61,7 @@ static bool press_key(int master, int signal) {
   return write(master, &modes.c_cc[key], 1) == 1;
 }
 
-/* The group of the session that was made last and is not stopped; the leader's own where there is no other. */
+/* The newest process group of the session that is not stopped; the leader's own if there is no other. */
 static pid_t newest_group(int proc_fd, pid_t session) {
   struct process_list all = processes_read(proc_fd);
   pid_t newest = session;
@@ -81,6 +81,6 @@ void terminal_signal(struct init *in, struct exec *e, int signal) {
     kill(-group, signal);
     return;
   }
-  /* gVisor tells the foreground group only to processes of the session. */
+  /* gVisor reports the foreground group only to processes of the session. */
   if (!press_key(master, signal)) kill(-newest_group(in->proc_fd, e->launch->pid), signal);
 }

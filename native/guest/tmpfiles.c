@@ -1,10 +1,10 @@
 /*
- * /run is memory, and empty at every start of a guest. On a Debian with systemd two things fill it at boot, and packages rely
- * on that: the lines of tmpfiles.d, and RuntimeDirectory= of the units that are started. There is no systemd in here, so
- * these do it: lines d, D, L, f, F and p for paths below /run, and the runtime directories of all units that are installed.
+ * /run is a tmpfs and empty at every start of a guest. On Debian with systemd two things fill it at boot, and packages rely on
+ * them: the lines of tmpfiles.d, and RuntimeDirectory= of the units that are started. Guests have no systemd, so this file
+ * does it: lines d, D, L, f, F and p for paths below /run, and the runtime directories of all installed units.
  *
- * The files are the user's own root's, and so are the rights. Still nothing leaves /run: each path is walked from its
- * descriptor, and a link on the way ends the walk. Bounds: FILES_MAX files of a kind, FILE_MAX bytes each.
+ * The guest's root can change these files, and they act with its rights. Still nothing is made outside /run: each path is walked
+ * from its descriptor, and a link on the way ends the walk. Bounds: FILES_MAX files of a kind, FILE_MAX bytes each.
  */
 #include "tmpfiles.h"
 
@@ -33,7 +33,7 @@ struct place {
 
 static int run_fd;
 
-/* A whole regular file, NUL at its end; NULL when it is anything else, too large or not there. The caller frees it. */
+/* The text of a regular file; NULL if it is anything else, too large or missing. The caller frees it. */
 static char *read_text(const char *folder, const char *name) {
   char path[512];
   if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
@@ -57,7 +57,7 @@ struct file {
 
 static int by_name(const void *a, const void *b) { return strcmp(((const struct file *)a)->name, ((const struct file *)b)->name); }
 
-/* Calls `each` with the text of every file of that ending, by name; of equal names that of the folder named first. */
+/* Calls `each` with the text of every file with that ending, sorted by name; of equal names the first folder wins. */
 static void each_file(const char *const folders[], const char *ending, void (*each)(char *text)) {
   struct file *files = malloc(FILES_MAX * sizeof *files);
   size_t count = 0;
@@ -84,7 +84,7 @@ static void each_file(const char *const folders[], const char *ending, void (*ea
   free(files);
 }
 
-/* "/run/a/b", also as "/var/run/a/b": "a/b". NULL: it lies elsewhere, or names what only systemd knows (%i). */
+/* "a/b" for "/run/a/b" or "/var/run/a/b". NULL: outside /run, or with a specifier of systemd (%i). */
 static const char *below_run(const char *path) {
   if (strchr(path, '%')) return NULL;
   if (strncmp(path, "/var/run/", 9) == 0) return path + 9;
@@ -92,7 +92,7 @@ static const char *below_run(const char *path) {
   return strncmp(path, "/run/", 5) == 0 ? path + 5 : NULL;
 }
 
-/* The directory that `path`, relative to /run, lies in, made where it is missing, and in `leaf` its last name. -1: there is none, or a link is on the way. */
+/* Opens the directory of `path`, relative to /run; makes missing ones. `leaf` gets the last name. -1: failed, or a link on the way. */
 static int open_parent(const char *path, char leaf[256]) {
   int at = openat(run_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   *leaf = 0;
@@ -117,7 +117,7 @@ static int open_parent(const char *path, char leaf[256]) {
 }
 
 static void set_place(int fd, struct place place) {
-  /* The owner first: a change of it takes set-uid and set-gid away. */
+  /* The owner first: its change clears set-uid and set-gid. */
   if (fchown(fd, place.uid, place.gid) == 0) fchmod(fd, place.mode);
 }
 
@@ -143,7 +143,7 @@ static void make(char kind, const char *path, struct place place, const char *ar
   close(parent);
 }
 
-/* False: there is no such user or group. Empty and "-" are root. */
+/* False: unknown user or group. Empty and "-" are root. */
 static bool find_owner(const char *user, const char *group, struct place *place) {
   static struct account account;
   char spec[600];
@@ -155,7 +155,7 @@ static bool find_owner(const char *user, const char *group, struct place *place)
   return true;
 }
 
-/* Octal, behind marks of systemd's; `otherwise` where there is none. */
+/* Reads an octal mode, which may follow marks of systemd (~ and :); `otherwise` if there is none. */
 static mode_t read_mode(const char *text, mode_t otherwise) {
   text += strspn(text, "~:");
   char *end;
@@ -163,7 +163,7 @@ static mode_t read_mode(const char *text, mode_t otherwise) {
   return end == text || *end || mode > 07777 ? otherwise : (mode_t)mode;
 }
 
-/* Reads one character, or an escape of those of C that occur, and steps over it. */
+/* Reads one character or C escape and steps over it. Only escapes that occur are known. */
 static char next_character(const char **from) {
   char c = *(*from)++;
   if (c != '\\' || !**from) return c;
@@ -177,7 +177,7 @@ static void unescape(char *text) {
   *text = 0;
 }
 
-/* Takes the next field of a line: a word, or what stands in quotes. */
+/* Takes the next field of a line: a word, or a text in quotes. */
 static char *next_field(char **line) {
   char *field = *line + strspn(*line, " \t"), *to = field;
   const char *from = field;
@@ -197,7 +197,7 @@ static void follow_line(char *line) {
   const char *path = below_run(fields[1]);
   char *argument = fields[FIELDS - 1];
   struct place place;
-  /* Says "the system is booting up" to whoever logs in, until a part of systemd that is not here removes it. */
+  /* Tells users who log in that "the system is booting up"; a part of systemd, missing here, would have to remove it. */
   if (path && strcmp(path, "nologin") == 0) return;
   if (!path || strchr(argument, '%') || !find_owner(fields[3], fields[4], &place)) return;
   char kind = fields[0][0];

@@ -14,11 +14,11 @@
 #include "temporary.h"
 
 struct upload {
-  int references; /* of the table, and of each thread that works on it */
+  int references; /* one of the table, and one of each thread that works on it */
   char *path;
-  int at;         /* the directory it will lie in */
-  char name[256]; /* there */
-  int place;      /* the directory it lies in until then; not ours to close where it is the hidden one */
+  int at;         /* the target directory */
+  char name[256]; /* the name in it */
+  int place;      /* the directory of the temporary file: `at` or a hidden place, which is never closed */
   char temporary[TEMPORARY_ROOM];
   bool is_placed; /* the temporary name is gone */
   int fd;
@@ -51,7 +51,7 @@ static void drop(struct upload *u) {
   free(u);
 }
 
-/* `ends`: out of the table, with its reference. */
+/* Finds an upload and adds a reference. `ends`: removes it from the table and takes the table's reference. */
 static struct upload *take(uint32_t handle, bool ends) {
   pthread_mutex_lock(&table_lock);
   struct upload *u = handle >= 1 && handle <= UPLOADS_MAX ? table[handle - 1] : NULL;
@@ -74,8 +74,8 @@ static uint32_t keep(struct upload *u) {
 }
 
 /*
- * What is in its place now, and whether the one it is done as may write there: a file that is there by its own mode, a new one by
- * the directory's, which the rename asks again.
+ * Looks up the file at the target, and checks that the upload's identity may write there: by the mode of an existing file, or for a
+ * new file by the directory's, which the rename checks again.
  */
 static int examine(struct upload *u) {
   u->exists = fstatat(u->at, u->name, &u->old, AT_SYMLINK_NOFOLLOW) == 0;
@@ -85,11 +85,11 @@ static int examine(struct upload *u) {
   if (!S_ISREG(u->old.st_mode)) return EINVAL;
   if (!identity_is_limited()) return 0;
   int fd = openat(u->at, u->name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC), error = 0;
-  if (fd < 0 && errno != ETXTBSY) return errno; /* what runs may be replaced all the same */
+  if (fd < 0 && errno != ETXTBSY) return errno; /* a running program may be replaced */
   if (fd >= 0 && fstat(fd, &u->old) != 0) error = errno;
   if (fd >= 0) close(fd);
   if (!error && !S_ISREG(u->old.st_mode)) error = EINVAL;
-  /* As chmod(2) has it. */
+  /* Only the owner may set a mode, as in chmod(2). */
   return !error && u->mode >= 0 && u->old.st_uid != u->identity.uid ? EPERM : error;
 }
 
@@ -118,7 +118,7 @@ static int open_place(struct upload *u, const char *path) {
   return u->at < 0 ? errno : examine(u);
 }
 
-/* A new file in `place`. Beside its target, a user's new file is made by himself: that asks whether he may. */
+/* Makes a temporary file in `place`. A user's new file beside its target is made with the user's rights, which the kernel checks. */
 static int make_temporary(struct upload *u, int place) {
   char name[TEMPORARY_ROOM];
   temporary_name(name);
@@ -148,7 +148,7 @@ static int begin(struct upload *u, const char *path, const struct upload_wish *w
   *subject = SUBJECT_PATH;
   u->acts = identity_current() != NULL;
   if (u->acts) u->identity = *identity_current();
-  act(u); /* by the copy, which lasts as long as this does */
+  act(u); /* with the copy, which lives as long as the upload */
   u->has_owner = *wish->owner != 0;
   u->has_group = *wish->group != 0;
   if (!owner_find(wish->owner, wish->group, &u->uid, &u->gid, subject)) return EINVAL;
@@ -193,16 +193,16 @@ int upload_write(uint32_t handle, const uint8_t *data, size_t size, uint64_t off
   return error;
 }
 
-/* The owner first, for it clears setuid. */
+/* Sets owner, then mode: a change of owner clears setuid. */
 static int dress(struct upload *u, struct stat *st) {
   struct stat directory;
   bool limited = u->acts && u->identity.uid != 0;
   uid_t uid = u->exists ? u->old.st_uid : u->acts ? u->identity.uid : 0;
   gid_t gid = u->exists ? u->old.st_gid : u->acts ? u->identity.gid : 0;
-  /* A directory may hand its own group on. */
+  /* A setgid directory gives its group to new files. */
   if (!u->exists && fstat(u->at, &directory) == 0 && (directory.st_mode & S_ISGID)) gid = directory.st_gid;
   mode_t bits = u->mode >= 0 ? (mode_t)u->mode : u->exists ? u->old.st_mode & 07777 : 0644;
-  /* A program that runs with its owner's rights is not for others to fill, nor one with those of a group that he is not in. */
+  /* A user must not write a program that runs with another owner's rights, or with those of a group that the user is not in. */
   if (limited && u->exists && u->mode < 0) bits &= ~(mode_t)(S_ISUID | S_ISGID);
   if (limited && !identity_has_group(&u->identity, gid)) bits &= ~(mode_t)S_ISGID;
   if (u->has_owner) uid = u->uid;
@@ -215,7 +215,7 @@ static int dress(struct upload *u, struct stat *st) {
 
 #define NOREPLACE 1
 
-/* Without replacing: EEXIST where there is something by now. */
+/* Renames without replacing: EEXIST if the target exists by now. */
 static int rename_new(int from, const char *name, int at, const char *to) {
   if (syscall(SYS_renameat2, from, name, at, to, NOREPLACE) == 0) return 0;
   if (errno != EINVAL && errno != ENOSYS) return errno;
@@ -225,8 +225,8 @@ static int rename_new(int from, const char *name, int at, const char *to) {
 }
 
 /*
- * A file that is there is replaced as root, for whoever may write it: its directory is asked nothing, as it is not by a write. A new one
- * is a new name in the directory, so there the user himself renames; beside its target he has made it by himself already.
+ * An existing file is replaced as root: the user may write it, and a write needs no rights on the directory. A new file adds a name to
+ * the directory, so the rename uses the user's rights, unless the user's rights already made the file beside its target.
  */
 static int rename_in(struct upload *u) {
   bool as_user = identity_is_limited() && !u->exists && u->place != u->at;
@@ -239,7 +239,7 @@ static int rename_in(struct upload *u) {
   return error;
 }
 
-/* The file system is that of the hidden place, but by another mount: it is filled once more, beside its target. */
+/* The target is on the hidden place's file system but below another mount: copies the file to a new one beside its target. */
 static int move_beside(struct upload *u, struct stat *st) {
   int fd = u->fd, place = u->place;
   char name[TEMPORARY_ROOM];
@@ -270,7 +270,7 @@ static int put_in_place(struct upload *u, struct stat *st) {
   return error ? error : rename_in(u);
 }
 
-/* All of it or nothing: what a full disk has cut off is taken back, unless somebody else has appended behind it. */
+/* Appends everything or nothing: after a failure truncates the file again, unless another program has appended since. */
 static int append_bytes(struct upload *u, int target) {
   struct stat before, after;
   if (fstat(target, &before) != 0) return errno;
@@ -300,7 +300,7 @@ static int commit(struct upload *u, struct stat *st) {
   for (int attempt = 0; attempt < 16; attempt++) {
     int error = examine(u);
     if (!error) error = u->append && u->exists ? append_to(u, st) : put_in_place(u, st);
-    /* It came or went between the two: looked at again. */
+    /* The target appeared or disappeared in between: try again. */
     bool again = u->append ? error == EEXIST || (error == ENOENT && u->exists) : error == EEXIST;
     if (!again) return error;
   }

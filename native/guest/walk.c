@@ -74,7 +74,7 @@ struct linux_dirent64 {
   char d_name[];
 };
 
-/* Of one directory on the way: where its names begin, and the one that is next, among those of the whole walk. */
+/* One directory on the way: offsets in `names` of its first name and of the next to enter. */
 struct names_level {
   size_t first, next;
 };
@@ -89,7 +89,7 @@ struct walk {
   char *entries;
 };
 
-/* Shows all entries of the directory it is in, and remembers those to be entered. */
+/* Calls `entry` for all entries of the current directory, and remembers those to enter. */
 static int read_entries(struct walk *w, const char *name) {
   if (w->depth == w->room) w->levels = grown(w->levels, &w->room, sizeof *w->levels);
   w->levels[w->depth++] = (struct names_level){w->names.size, w->names.size};
@@ -110,7 +110,7 @@ static int read_entries(struct walk *w, const char *name) {
   }
 }
 
-/* The next one to be entered of those in this directory; false: there is none. A copy: what is entered adds names of its own. */
+/* Copies the next name to enter in this directory; false: none. A copy, because the entered directory adds names and may move them. */
 static bool next_name(struct walk *w, char name[NAME_MAX + 1]) {
   struct names_level *level = &w->levels[w->depth - 1];
   if (level->next >= w->names.size) return false;
@@ -128,10 +128,10 @@ static int step(struct walk *w, const char *name) {
   return error ? error : read_entries(w, name);
 }
 
-/* Back above; `name` of the directory that is left. */
+/* Leaves the current directory. */
 static int step_back(struct walk *w) {
   w->names.size = w->levels[--w->depth].first;
-  /* The name of the directory lies right before the next one's in the level above. */
+  /* Its name is right before the next name of the level above. */
   struct names_level *level = &w->levels[w->depth - 1];
   size_t end = level->next - 1, start = end;
   while (start > level->first && w->names.data[start - 1] != 0) start--;

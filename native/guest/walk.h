@@ -1,6 +1,6 @@
 /*
- * Visiting a tree of any depth, with a bounded stack and a bounded number of open descriptors: the depth of a tree is its
- * user's choice. Nothing here follows a symlink.
+ * Visits a tree of any depth with a bounded stack and a bounded number of descriptors, because users choose the depth. Never
+ * follows a symlink.
  */
 #ifndef CLOCHE_WALK_H
 #define CLOCHE_WALK_H
@@ -10,11 +10,11 @@
 
 #include "wire.h"
 
-/* Descriptors one trail holds at most: deeper directories are left by `..`, checked to be the one they were entered from. */
+/* Most descriptors of one trail. The way back from deeper directories is `..`, checked to be the directory it was entered from. */
 #define TRAIL_OPEN_MAX 16
 
 struct trail_level {
-  int fd; /* of the directory it was entered from; -1: reached by `..` */
+  int fd; /* the directory above; -1: go back by `..` */
   dev_t device;
   ino_t inode;
 };
@@ -26,36 +26,36 @@ struct trail {
   size_t depth, room;
 };
 
-/* Takes `fd`, an open directory. */
+/* Starts at the open directory `fd`, which the trail owns from then on. */
 void trail_start(struct trail *trail, int fd);
-/* Into the directory `name`; 0 or an errno, and then it has not moved. */
+/* Enters the directory `name`; 0, or an errno and the trail has not moved. */
 int trail_down(struct trail *trail, const char *name);
-/* Back to the directory above; EBUSY where somebody moved the one that is left. */
+/* Goes back to the directory above; EBUSY if the directory that is left was moved. */
 int trail_up(struct trail *trail);
-/* Closes what is open. */
+/* Closes all descriptors. */
 void trail_end(struct trail *trail);
 
-/* Names of directories of one walk that are still to be entered, at most: E2BIG beyond. */
+/* Most bytes of names of directories still to enter in one walk: E2BIG beyond. */
 #define WALK_NAMES_MAX (64u << 20)
 
 enum { WALK_ON = 0, WALK_INTO = -1 };
 
-/* What is done on the way. `at` is the directory's descriptor; an errno ends the walk with it. */
+/* Callbacks of a walk. `at`: descriptor of the directory. An errno as the result ends the walk with that errno. */
 struct visitor {
-  /* An entry of the directory. WALK_INTO: it is a directory, and is entered once all entries beside it were seen. `type` is a DT_ of dirent.h. */
+  /* For each entry of a directory. WALK_INTO: enter this directory after all entries beside it were seen. `type`: a DT_ of dirent.h. */
   int (*entry)(void *context, int at, const char *name, unsigned char type);
-  /* In the directory `name` now. WALK_ON: its entries come next; WALK_INTO makes no sense. */
+  /* After entering the directory `name`. WALK_ON: its entries come next. Not WALK_INTO. */
   int (*enter)(void *context, int at, const char *name);
-  /* About to leave it. */
+  /* Before leaving the directory. */
   int (*leave)(void *context, int at, const char *name);
-  /* It could not be entered or read. 0: the walk goes on. */
+  /* The directory could not be entered or read. 0: continue the walk. */
   int (*missed)(void *context, const char *name, int error);
 };
 
-/* Visits everything in `fd`, which it closes. Each directory's own entries come before those below it. 0 or an errno. */
+/* Visits everything in `fd` and closes it. The entries of a directory come before those of its subdirectories. 0 or an errno. */
 int walk_tree(int fd, const struct visitor *visitor, void *context);
 
-/* Whether it is `.` or `..`. */
+/* Whether the name is `.` or `..`. */
 bool is_dots(const char *name);
 
 #endif

@@ -29,7 +29,7 @@ void watch_tree_move(struct watched *one, struct watched *parent, const char *na
   one->parent = parent;
 }
 
-/* Whether `one` is `root` or lies below it: a number that the kernel gives again may have gone to a directory above. */
+/* Whether `one` is `root` or below it: a number that the kernel reuses may belong to a directory above. */
 static bool lies_in(const struct watched *one, const struct watched *root) {
   while (one && one != root) one = one->parent;
   return one != NULL;
@@ -54,7 +54,7 @@ struct watched *watch_tree_put(struct watch_tree *tree, int wd, struct watched *
 }
 
 void watch_tree_remove(struct watch_tree *tree, struct watched *root, void (*each)(void *context, int wd), void *context) {
-  /* First all are marked, then they go: each is found by way of those above it. */
+  /* Mark all before any is removed, because each is found through its parents. */
   for (struct watched *one = tree->first; one; one = one->next) one->leaving = lies_in(one, root);
   for (struct watched *one = tree->first, *next; one; one = next) {
     next = one->next;

@@ -1,4 +1,4 @@
-/* The directories that one watch hears of, by the kernel's number of each: where each lies now. */
+/* The directories of one watch and their present places, by the kernel's number (wd) of each. */
 #ifndef CLOCHE_WATCH_TREE_H
 #define CLOCHE_WATCH_TREE_H
 
@@ -20,14 +20,14 @@ struct watch_tree {
 };
 
 struct watched *watch_tree_find(const struct watch_tree *tree, int wd);
-/* Of that name in that directory; NULL: it is not watched. */
+/* The watched directory `name` in `parent`; NULL: not watched. */
 struct watched *watch_tree_child(const struct watch_tree *tree, const struct watched *parent, const char *name);
-/* One that is known by its number has moved. */
+/* Adds a directory. If its number is known, it has moved: its place is updated. */
 struct watched *watch_tree_put(struct watch_tree *tree, int wd, struct watched *parent, const char *name);
 void watch_tree_move(struct watched *one, struct watched *parent, const char *name);
-/* With all that lie below; `each` is called with their numbers, `root` last. */
+/* Removes `root` and all directories below; calls `each` with the number of every one. */
 void watch_tree_remove(struct watch_tree *tree, struct watched *root, void (*each)(void *context, int wd), void *context);
-/* Its path below `root`, an absolute path without a slash at the end, with `name` behind it (NULL: none). False: no path is so long. */
+/* The path of `one` below `root` (absolute, without a final slash), followed by `name` unless NULL. False: too long. */
 bool watch_tree_path(const struct watched *one, const char *root, const char *name, char out[4096]);
 
 #endif

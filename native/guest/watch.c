@@ -22,9 +22,9 @@
   (IN_CREATE | IN_DELETE | IN_MODIFY | IN_ATTRIB | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR | \
    IN_EXCL_UNLINK)
 #define READ_ROOM 65536
-#define READS_MAX 8 /* of one watch in a turn, before the others and the agent have theirs */
-#define SEEN_MAX 65536 /* bytes of names that a scan told of, while the kernel may still tell of them */
-#define PAIR_MS 50     /* within which the second half of a rename comes */
+#define READS_MAX 8 /* reads of one watch in a row, before the other watches and the agent get their turn */
+#define SEEN_MAX 65536 /* bytes of names that a scan reported, and that the kernel may still report */
+#define PAIR_MS 50     /* time for the second half of a rename to come */
 #define THREAD_STACK 262144
 
 enum type { TYPE_FILE = 1, TYPE_DIRECTORY, TYPE_SYMLINK };
@@ -35,13 +35,13 @@ struct watch {
   int fd;
   bool recursive, acts;
   struct identity identity;
-  char path[4096]; /* as it was asked for, without a slash at the end */
-  char only[256];  /* empty: the directory itself; else the one name in it that is watched */
+  char path[4096]; /* as in the request, without a final slash */
+  char only[256];  /* the one name in the directory that is watched; empty: the whole directory */
   bool only_exists;
   struct watch_tree tree;
-  dev_t left_out[2]; /* file systems that the system makes up: procfs, sysfs */
+  dev_t left_out[2]; /* not watched: procfs, sysfs */
   struct bytes queue, seen;
-  size_t last; /* where the newest event of the queue begins */
+  size_t last; /* offset of the newest event in the queue */
   bool may_send, lost, over;
   /* The first half of a rename. */
   struct {
@@ -53,8 +53,8 @@ struct watch {
   } moved;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all that follows */
-static struct watch *watches, *ended; /* ended: still to be destroyed, which the kernel takes its time for, so without the lock */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* protects the variables below */
+static struct watch *watches, *ended; /* ended: still to destroy, which is slow in the kernel and so done without the lock */
 static int epoll = -1, watch_count;
 
 static struct watch *find(uint32_t id) {
@@ -90,7 +90,7 @@ static void remove_watch(struct watch *w) {
   ended = w;
 }
 
-/* Lets go of the lock. */
+/* Releases the lock, then destroys the watches that ended. */
 static void unlock(void) {
   struct watch *list = ended;
   ended = NULL;
@@ -101,7 +101,7 @@ static void unlock(void) {
   }
 }
 
-/* Sends what waits, where the agent takes it; a watch that is over then ends. */
+/* Sends the waiting events if the agent takes them; ends a watch that is over. */
 static void send_queue(struct watch *w) {
   if (!w->may_send || (w->queue.size == 0 && !w->lost && !w->over)) return;
   struct bytes b = {0};
@@ -137,7 +137,7 @@ static void tell(struct watch *w, enum watch_event event, enum type type, const 
   put_string(&w->queue, path);
   put_string(&w->queue, from);
   w->last = start;
-  /* A program that writes piece by piece changes the file once for its reader. */
+  /* Merge equal MODIFIED events in a row: a program may write a file piece by piece. */
   size_t size = w->queue.size - start;
   bool again =
       event == EVENT_MODIFIED && start > 0 && start - last == size && memcmp(w->queue.data + last, w->queue.data + start, size) == 0;
@@ -148,13 +148,13 @@ static void tell(struct watch *w, enum watch_event event, enum type type, const 
 
 static enum type type_of(mode_t mode) { return S_ISDIR(mode) ? TYPE_DIRECTORY : S_ISLNK(mode) ? TYPE_SYMLINK : TYPE_FILE; }
 
-/* Of what is there, or as the kernel said it where nothing is any more. */
+/* The type of the entry; if it is gone, the type that the kernel reported. */
 static enum type type_at(const char *path, bool is_directory) {
   struct stat st;
   return lstat(path, &st) == 0 ? type_of(st.st_mode) : is_directory ? TYPE_DIRECTORY : TYPE_FILE;
 }
 
-/* Hears of the open directory. A thread's own working directory names it: the kernel takes no descriptor here. */
+/* Watches the open directory `fd`. Named by the thread's own working directory, because the kernel takes no descriptor here. */
 static int hear(struct watch *w, int fd, struct watched *parent, const char *name, struct watched **out) {
   if (w->tree.count >= WATCH_DIRECTORIES_MAX) return EMFILE;
   if (fchdir(fd) != 0) return errno;
@@ -165,7 +165,7 @@ static int hear(struct watch *w, int fd, struct watched *parent, const char *nam
   return 0;
 }
 
-/* Of a name that a scan found in a directory which was heard of only then: whether the kernel's event of it may still come. */
+/* Remembers a name that a scan reported in a directory just watched: the kernel's event for the name may still come. */
 static void remember_seen(struct watch *w, int wd, const char *name) {
   if (w->seen.size > SEEN_MAX) return;
   put_u32(&w->seen, (uint32_t)wd);
@@ -183,10 +183,10 @@ static bool was_seen(const struct watch *w, int wd, const char *name) {
   return false;
 }
 
-/* A walk through a tree that is not heard of yet. */
+/* A walk through a tree that is not watched yet. */
 struct scan {
   struct watch *watch;
-  struct watched *at; /* of the directory the walk is in; NULL: it could not be heard of */
+  struct watched *at; /* the directory that the walk is in; NULL: it could not be watched */
   struct watched **above;
   size_t depth, room;
   bool tells;
@@ -219,7 +219,7 @@ static int scan_enter(void *context, int at, const char *name) {
   struct watched *one = NULL;
   int error = s->at ? hear(s->watch, at, s->at, name, &one) : 0;
   s->at = one;
-  /* What may not be read is left out; what does not fit is told. */
+  /* A directory that may not be read is left out; too many directories are an error. */
   return error == EMFILE ? error : 0;
 }
 
@@ -237,7 +237,7 @@ static int scan_missed(void *context, const char *name, int error) {
 
 static const struct visitor scanner = {scan_entry, scan_enter, scan_leave, scan_missed};
 
-/* Everything below the open directory, which it closes and which is heard of already. */
+/* Watches everything below the open directory, which is watched already. Closes it. */
 static int scan_tree(struct watch *w, int fd, struct watched *root, bool tells) {
   struct scan s = {.watch = w, .at = root, .tells = tells};
   int error = walk_tree(fd, &scanner, &s);
@@ -245,7 +245,7 @@ static int scan_tree(struct watch *w, int fd, struct watched *root, bool tells) 
   return error;
 }
 
-/* A directory has come into the tree. */
+/* Watches a directory that has come into the tree, and reports its content. */
 static void scan_new(struct watch *w, const char *path, struct watched *parent, const char *name) {
   struct watched *one;
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -276,7 +276,7 @@ static void note_moved_away(struct watch *w, const struct inotify_event *e, cons
   strcpy(w->moved.path, path);
 }
 
-/* Into the tree: from elsewhere in it, from outside, or from where our own files are made. */
+/* A rename into the tree: from elsewhere in it, from outside, or from the place of our temporary files. */
 static void tell_moved_here(struct watch *w, const struct inotify_event *e, struct watched *at, const char *path) {
   bool is_directory = e->mask & IN_ISDIR;
   struct stat st;
@@ -295,7 +295,7 @@ static void tell_moved_here(struct watch *w, const struct inotify_event *e, stru
   if (is_directory && w->recursive) scan_new(w, path, at, e->name);
 }
 
-/* Its root is gone, or elsewhere. */
+/* The root is gone or was moved: the watch ends. */
 static void end_with_root(struct watch *w) {
   if (w->over) return;
   tell_moved_away(w);
@@ -304,7 +304,7 @@ static void end_with_root(struct watch *w) {
   w->over = true;
 }
 
-/* Of the one name that is watched: whatever comes to lie there is it. */
+/* An event of a watch of one name: any file that gets this name counts. */
 static void take_only(struct watch *w, const struct inotify_event *e) {
   if (strcmp(e->name, w->only) != 0) return;
   bool came = e->mask & (IN_CREATE | IN_MOVED_TO), went = e->mask & (IN_DELETE | IN_MOVED_FROM);
@@ -316,7 +316,7 @@ static void take_only(struct watch *w, const struct inotify_event *e) {
   tell(w, event, e->mask & IN_ISDIR ? TYPE_DIRECTORY : TYPE_FILE, w->path, "");
 }
 
-/* Whether it is of what lies in a directory that has just been moved away: its second half would have come before. */
+/* Whether an event is below a directory whose rename has only its first half: the second half would have come before it. */
 static bool is_of_moved(const struct watch *w, const struct watched *at) {
   if (!w->moved.is_set || !w->moved.is_directory) return false;
   const struct watched *parent = watch_tree_find(&w->tree, w->moved.wd),
@@ -330,7 +330,7 @@ static void take_event(struct watch *w, const struct inotify_event *e) {
     w->lost = true;
     return;
   }
-  /* That a directory itself was moved is said between the two halves. */
+  /* IN_MOVE_SELF comes between the two halves of a rename. */
   if (!(e->mask & IN_MOVE_SELF) && is_of_moved(w, watch_tree_find(&w->tree, e->wd))) tell_moved_away(w);
   struct watched *at = watch_tree_find(&w->tree, e->wd);
   if (!at) return;
@@ -344,7 +344,7 @@ static void take_event(struct watch *w, const struct inotify_event *e) {
     return;
   }
   if (e->len == 0) {
-    /* Of the directory itself, which the one above tells of too. */
+    /* About the directory itself, which its parent reports too. */
     if (!at->parent && !*w->only && (e->mask & IN_ATTRIB)) tell(w, EVENT_ATTRIBUTES, TYPE_DIRECTORY, w->path, "");
     return;
   }
@@ -366,7 +366,7 @@ static void take_event(struct watch *w, const struct inotify_event *e) {
   }
 }
 
-/* After events were lost: directories that came meanwhile are heard of from now on. */
+/* After lost events: watches directories that came meanwhile. */
 static void scan_again(struct watch *w) {
   int fd = open(w->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   struct watched *root = root_of(w);
@@ -387,12 +387,12 @@ static void read_events(struct watch *w) {
       take_event(w, e);
     }
   }
-  if (n <= 0) w->seen.size = 0; /* the kernel has told all that it had to */
+  if (n <= 0) w->seen.size = 0; /* the kernel has no more events waiting */
   if (overflowed && w->recursive && !w->over) scan_again(w);
   identity_assume(NULL);
 }
 
-/* How long until the first half of some rename has waited long enough, in milliseconds; -1: there is none. */
+/* Reports renames whose second half did not come. Returns the time until the next is due in ms; -1: none waits. */
 static int tell_unpaired(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -452,7 +452,7 @@ static dev_t device_of(const char *path) {
   return stat(path, &st) == 0 ? st.st_dev : 0;
 }
 
-/* A file is watched by the directory it lies in: what takes its place is it, too. */
+/* A file is watched through its directory, so that a file that replaces it is watched too. */
 static int open_root(struct watch *w, const char *path) {
   struct stat st;
   char real[4096];

@@ -97,7 +97,7 @@ char *take_string(struct cursor *c);
 /* u32 size and bytes. */
 uint8_t *take_bytes(struct cursor *c, size_t *size);
 
-/* A growing byte string. Running out of memory ends the process: init is the one thing that must not limp on. */
+/* A growing byte string. Running out of memory ends the process, because init must not go on half broken. */
 struct bytes {
   uint8_t *data;
   size_t size;
