@@ -1,12 +1,12 @@
 /**
- * Images in the blob store. Owns the blobs `checkpoints/<id>` (manifests) and `packs/<pack id>` (compressed chunks); an archive of
- * another folder has its manifests there.
+ * Disk images in the blob store. Owns the blobs `checkpoints/<id>` (manifests) and `packs/<pack id>` (compressed chunks). The
+ * option `folder` puts the manifests elsewhere.
  *
  *   image on the pool ──write──▶ packs, then the manifest (only now visible) ──materialise──▶ image
  *
- * A checkpoint that shares blocks with a base (its template, or the checkpoint before it) stores only what differs: the
- * extent maps tell, without reading. A pack lives while any manifest names it. A write that a crash cut off leaves packs
- * that no manifest names; `sweep` removes them when they are a day old: younger ones may be of an upload under way elsewhere.
+ * A checkpoint that shares blocks with a base (its template, or the checkpoint before it) stores only the chunks that differ,
+ * which the extent maps show without reading. A pack is kept while any manifest names it. A write that a crash cut off leaves packs
+ * that no manifest names; `sweep` removes them when they are a day old. Younger packs may belong to an upload of another host.
  */
 import { type FileHandle, open, readFile, rm, writeFile } from "node:fs/promises";
 import { promisify } from "node:util";
@@ -28,9 +28,9 @@ import {
 
 const packBytes = 32 * 1024 * 1024;
 const chunksAtOnce = 4;
-/** A fetch waits for the store more than for the processor. */
+/** More than chunks written at once, because a fetch mostly waits for the store. */
 const readsAtOnce = 16;
-/** A pack, or a template's manifest, that nobody names is left alone for so long after it was written. */
+/** A pack or template's manifest that is not named is kept this long after it was written. */
 export const unnamedKeptMs = 24 * 3_600_000;
 const compressionLevel = 1;
 const packMagic = Buffer.from("CLOCHEPK\x01\x00\x00\x00\x00\x00\x00\x00", "latin1");
@@ -38,7 +38,7 @@ const packMagic = Buffer.from("CLOCHEPK\x01\x00\x00\x00\x00\x00\x00\x00", "latin
 const compress = promisify(zstdCompress);
 const decompress = promisify(zstdDecompress);
 
-/** A base on the same pool: `image` must still be as it was when `manifest` was written. */
+/** A base on the same pool. `image` must be unchanged since `manifest` was written. */
 export interface BaseOfCheckpoint {
   image: string;
   manifest: Manifest;
@@ -49,7 +49,7 @@ export interface ArchiveOptions {
   native: Native;
   randomBytes: RandomBytes;
   nowMs(): number;
-  /** Where manifests lie; default `checkpoints`. */
+  /** Folder of the manifests; default `checkpoints`. */
   folder?: "checkpoints" | "images";
 }
 
@@ -61,7 +61,7 @@ export interface LocalImage {
 
 export class CheckpointArchive {
   readonly #options: ArchiveOptions;
-  /** Packs of writes under way, own and inherited: neither swept nor deleted. */
+  /** Packs of writes under way, own and inherited. They are neither swept nor deleted. */
   readonly #writing = new PinnedPacks();
   readonly #folder: string;
 
@@ -103,7 +103,7 @@ export class CheckpointArchive {
       await this.#options.blobs.put(this.#manifestKey(header.id), await encodeManifest(manifest));
       return manifest;
     } catch (error) {
-      // A manifest whose write failed may be there all the same: then its packs must be.
+      // A failed write of the manifest may have succeeded in the store; then its packs are needed.
       if (!isNamed) await packs.discard();
       throw error;
     } finally {
@@ -122,18 +122,18 @@ export class CheckpointArchive {
     return manifest;
   }
 
-  /** Ids of every manifest, templates' included. */
+  /** Ids of all manifests, including those of templates. */
   async list(): Promise<string[]> {
     return (await this.#manifests()).map(({ id }) => id);
   }
 
-  /** Ids of the manifests that a sweep may take, by the time at which they were written. */
+  /** Ids of the manifests old enough to be swept. */
   async listOld(): Promise<string[]> {
     return (await this.#manifests()).filter((entry) => this.#isOld(entry)).map(({ id }) => id);
   }
 
   #manifestKey(id: string): string {
-    // A folder of images has one for each file of an image: `<key>/<file>`.
+    // The folder `images` has a manifest for each file of an image: `<key>/<file>`.
     const isId = this.#folder === "images" ? /^[a-z0-9-]{1,64}\/[a-z0-9._-]{1,64}$/ : /^[a-z0-9-]{1,64}$/;
     if (!isId.test(id)) throw new ClocheError("not_found", `checkpoint ${id} does not exist`);
     return `${this.#folder}/${id}`;
@@ -144,14 +144,14 @@ export class CheckpointArchive {
     return entries.map(({ key, modifiedAtMs }) => ({ id: key.slice(this.#folder.length + 1), modifiedAtMs }));
   }
 
-  /** Infinity: the store does not say when. Such a blob stays. */
+  /** A blob is not old if the store does not know its time (Infinity): it is kept. */
   #isOld({ modifiedAtMs }: { modifiedAtMs: number }): boolean {
     return this.#options.nowMs() - modifiedAtMs > unnamedKeptMs;
   }
 
   /**
-   * Rebuilds the image at `target` (which must not exist), every chunk verified, and durable. What `local` has of it is taken from
-   * there, sharing its blocks. Leaves nothing when it throws. `signal` stops it between chunks.
+   * Rebuilds the image at `target` (which must not exist), verifies every chunk and makes it durable. Chunks that `local` has are
+   * taken from there and share its blocks. Leaves nothing when it throws. `signal` stops it between chunks.
    */
   async materialise(
     manifest: Manifest,
@@ -188,7 +188,7 @@ export class CheckpointArchive {
     }
   }
 
-  /** Removes the manifest, then each of its packs that none of `others` names. Answers the bytes freed in storage. */
+  /** Removes the manifest, then its packs that none of `others` names. Answers the bytes freed in storage. */
   async delete(manifest: Manifest, others: Iterable<readonly PackReference[]>): Promise<number> {
     const { blobs } = this.#options;
     const key = this.#manifestKey(manifest.header.id);
@@ -204,14 +204,14 @@ export class CheckpointArchive {
     return freed;
   }
 
-  /** Removes a manifest alone. Its packs are swept once nobody names them. */
+  /** Removes only the manifest. Its packs are swept once no manifest names them. */
   async forget(id: string): Promise<void> {
     await this.#options.blobs.delete(this.#manifestKey(id));
   }
 
   /**
-   * Removes packs that neither `known` nor a write under way names and that are a day old: what a killed service left. `known` is asked
-   * once the packs are listed, so that what is named meanwhile counts. Answers how many.
+   * Removes packs that are a day old and named neither by `known` nor by a write under way: a killed service left them. Calls `known`
+   * after the packs are listed, so that packs named meanwhile are kept. Answers how many were removed.
    */
   async sweep(known: () => Promise<Iterable<readonly PackReference[]>>): Promise<number> {
     const { blobs } = this.#options;
@@ -227,7 +227,7 @@ export class CheckpointArchive {
     return removed;
   }
 
-  /** What `image`, which must stay as it is, has in each chunk. Reads all of it that is no hole. */
+  /** Hashes each chunk of `image`, which must not change. Reads everything except holes. */
   async localImage(image: string): Promise<LocalImage> {
     const marks = await this.#chunkMarks(image, undefined);
     const hashes = Array.from<Buffer | undefined>({ length: marks.length });
@@ -339,7 +339,7 @@ class PackWriter {
     this.#parts = [];
   }
 
-  /** After a failure: what was uploaded is named by no manifest. */
+  /** After a failure: deletes the uploaded packs, which no manifest names. */
   async discard(): Promise<void> {
     for (const pack of this.#own) await this.#options.blobs.delete(packKey(pack.id)).catch(() => undefined);
   }
@@ -360,7 +360,7 @@ class PackWriter {
   }
 }
 
-/** Chunks whose blocks the base has too are taken from its packs; only packs that are still needed are named. */
+/** Takes chunks whose blocks the base shares from the base's packs. Names only packs that are needed. */
 function inheritChunks(manifest: Manifest, base: Manifest, marks: Buffer): void {
   const newIndex = new Map<number, number>();
   for (let index = 0; index < marks.length; index += 1) {
@@ -376,7 +376,7 @@ function inheritChunks(manifest: Manifest, base: Manifest, marks: Buffer): void 
   }
 }
 
-/** Chunks to read: own data, and those the base shares but holds as zeros (its table has no chunk for them). */
+/** Chunks to read: own data, and chunks shared with the base that its table has as zeros. */
 function dataChunks(marks: Buffer, manifest: Manifest): number[] {
   const due: number[] = [];
   for (let index = 0; index < marks.length; index += 1) {

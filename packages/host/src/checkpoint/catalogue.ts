@@ -1,13 +1,13 @@
 /**
- * The checkpoints that this host knows: all of them on a single machine; in a cluster those of its own pool, and by the names in the
- * database (checkpoint-names.ts) those of every host. Owns `<pool>/checkpoints/<id>/`: `record.json` and, while it is recent, `disk.img`, a
- * reflink clone from which a restore is instant.
+ * The checkpoints that this host knows. On a single machine: all. In a cluster: those on its own pool, and through the names in the
+ * database (checkpoint-names.ts) those of every host. Owns `<pool>/checkpoints/<id>/`: `record.json`, and for recent checkpoints
+ * `disk.img`, a reflink clone from which a restore is instant.
  *
  *   reserve ──(caller clones the disk)──▶ commit ──▶ taken ──upload──▶ visible ──evict──▶ visible, image in storage only
  *      └─ abandon                                      └───────────── delete ─────────────▶ (gone)
  *
- * Called by the host service and its checkpoint routes. Survives a crash: committed records; uploads begin again at start,
- * deletions (tombstones) are completed, reservations without a record are removed.
+ * Called by the host service and its checkpoint routes. Committed records survive a crash. The next start begins their uploads
+ * again, completes deletions (tombstones) and removes reservations without a record.
  */
 import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -42,24 +42,24 @@ export interface CheckpointOptions {
   /** `<pool>/checkpoints`. */
   dir: string;
   archive: CheckpointArchive;
-  /** What disks start from. */
+  /** The template that new disks are cloned from. */
   template: DiskTemplate;
-  /** Of a host in a cluster: what it finds in storage counts only where this names it. */
+  /** Only on a host in a cluster: an object in storage counts only if it is named here. */
   names?: CheckpointNames;
-  /** How many images stay on the pool after they are visible. */
+  /** How many images to keep on the pool after they are visible. */
   localImages: number;
-  /** Called for each exclusive byte count that a deletion frees on the pool. */
+  /** Bytes on the pool that only this image holds: a deletion frees them. */
   exclusiveBytes(image: string): Promise<number>;
   nowMs(): number;
   randomBytes: RandomBytes;
   log: Log;
-  /** First wait before a failed upload is tried again; doubles up to a minute. */
+  /** First wait before a failed upload is tried again; it doubles up to a minute. Default 1 s. */
   retryMs?: number;
 }
 
 export interface Reservation {
   id: string;
-  /** Where the caller clones the disk to. */
+  /** Path to which the caller clones the disk. */
   image: string;
   abandon(): Promise<void>;
 }
@@ -89,7 +89,7 @@ export class CheckpointCatalogue {
   readonly #manifests: ManifestNames;
   readonly #writer: CheckpointWriter;
   #uploads: Promise<void> = Promise.resolve();
-  /** Who waits for a checkpoint to be in storage, by its id. */
+  /** Callbacks waiting for a checkpoint to be in storage, by its id. */
   readonly #waiting = new Map<string, Set<() => void>>();
 
   constructor(options: CheckpointOptions) {
@@ -104,7 +104,7 @@ export class CheckpointCatalogue {
     });
   }
 
-  /** Reads what is there, local and in storage; completes what a crash cut off; begins uploads again. */
+  /** Reads the records on the pool and in storage, completes deletions that a crash cut off, and begins uploads again. */
   async start(): Promise<void> {
     const { dir, log } = this.#options;
     await mkdir(dir, { recursive: true, mode: 0o700 });
@@ -135,8 +135,7 @@ export class CheckpointCatalogue {
   }
 
   /**
-   * A place for a new checkpoint's image. Nothing is known of it until `commit`. `id`: of one that is not there yet; default: a new
-   * one.
+   * Makes a place for a new checkpoint's image. The checkpoint exists from `commit` on. `id`: must not exist yet; default: a new id.
    */
   async reserve(id = newCheckpointId(this.#options.randomBytes)): Promise<Reservation> {
     const folder = this.#folder(id);
@@ -148,7 +147,7 @@ export class CheckpointCatalogue {
     };
   }
 
-  /** The image is taken: durable from here on, uploaded in the background. */
+  /** Call once the image is cloned. Makes the checkpoint durable, and uploads it in the background. */
   async commit(
     reservation: Reservation,
     header: Omit<CheckpointHeader, "id" | "created_at">,
@@ -170,7 +169,7 @@ export class CheckpointCatalogue {
     return info;
   }
 
-  /** Newest first; of a team, and of one sandbox where `sandboxId` is given. */
+  /** A team's checkpoints, newest first; with `sandboxId` only those of that sandbox. */
   list(teamId: string, sandboxId = ""): CheckpointInfo[] {
     return [...this.#entries.values()]
       .map((entry) => entry.info)
@@ -183,7 +182,7 @@ export class CheckpointCatalogue {
       );
   }
 
-  /** At most `limit` of the list, behind `after`. `next`: where it ended; undefined: it is the last page. In a cluster of all hosts. */
+  /** One page: at most `limit` of the list, after `after`. `next`: its end; undefined: the last page. In a cluster: of all hosts. */
   async page(
     teamId: string,
     sandboxId: string,
@@ -191,10 +190,10 @@ export class CheckpointCatalogue {
   ): Promise<{ checkpoints: CheckpointInfo[]; next: ListPosition | undefined }> {
     const known = this.list(teamId, sandboxId);
     const named = await this.#options.names?.list(teamId, sandboxId, { limit, after });
-    // Those that no other host knows yet.
+    // Not yet known to other hosts.
     const here = named === undefined ? known : known.filter(({ visible }) => !visible);
     const rest = after === undefined ? here : here.filter((info) => isBehind(info, after));
-    // One may be named at this very moment.
+    // A checkpoint may become named between the two lists.
     const others = (named?.checkpoints ?? []).filter(
       ({ header }) => !rest.some(({ id }) => id === header.id),
     );
@@ -204,7 +203,7 @@ export class CheckpointCatalogue {
     return { checkpoints, next: hasMore ? checkpoints.at(-1) : undefined };
   }
 
-  /** How many the team has, and the size of their disks together; in a cluster of all hosts. */
+  /** How many checkpoints the team has, and the total size of their disks. In a cluster: of all hosts. */
   async totals(teamId: string): Promise<{ count: number; bytes: number }> {
     const { names } = this.#options;
     const named = await names?.totals(teamId);
@@ -215,7 +214,7 @@ export class CheckpointCatalogue {
     };
   }
 
-  /** The team's checkpoint, in a cluster of any host; not_found for another team's as for what does not exist. */
+  /** The team's checkpoint; in a cluster of any host. Throws not_found also for another team's. */
   async find(teamId: string, id: string): Promise<CheckpointInfo> {
     const { names } = this.#options;
     const here = this.#entries.get(id)?.info;
@@ -239,14 +238,14 @@ export class CheckpointCatalogue {
     return here ?? { ...header, visible: true, local: false, parent: "", deleted: false, packs };
   }
 
-  /** The team's checkpoint; not_found for another team's as for what does not exist. */
+  /** The team's checkpoint on this host. Throws not_found also for another team's. */
   get(teamId: string, id: string): CheckpointInfo {
     const info = this.#entries.get(id)?.info;
     if (info === undefined || info.deleted || info.team_id !== teamId) throw noCheckpoint(id);
     return info;
   }
 
-  /** The image of a checkpoint on the pool, fetched from storage when it was evicted. It cannot be deleted until released. */
+  /** Leases the image of a checkpoint on the pool; fetches it from storage if evicted. It is not deleted before the release. */
   async lease(teamId: string, id: string): Promise<LeasedImage> {
     const info = this.#options.names === undefined ? this.get(teamId, id) : await this.find(teamId, id);
     const entry = this.#entries.get(id) ?? this.#adopt(info);
@@ -265,28 +264,28 @@ export class CheckpointCatalogue {
     return { image: join(this.#folder(id), "disk.img"), info: entry.info, release };
   }
 
-  /** Gone from every list when it resolves; waits for readers and stops its upload. Answers the bytes freed. */
+  /** Deletes a checkpoint: stops its upload and waits for leases to end. Answers the bytes freed. */
   async delete(teamId: string, id: string): Promise<number> {
     const info = this.#options.names === undefined ? this.get(teamId, id) : await this.find(teamId, id);
     const entry = this.#entries.get(id);
-    // On no pool of this host.
+    // Not on this host's pool.
     if (entry === undefined) return await this.#dropStored(info);
     entry.info.deleted = true;
     await this.#save(entry.info);
     return this.#finishDelete(id, entry);
   }
 
-  /** What disks start from, in storage too. */
+  /** The templates of disks, on the pool and in storage. */
   get templates(): TemplateBases {
     return this.#templates;
   }
 
-  /** How many wait for their upload or are in it. */
+  /** How many checkpoints are being uploaded or wait for it. */
   get uploading(): number {
     return [...this.#entries.values()].filter(({ upload }) => upload !== undefined).length;
   }
 
-  /** Resolves when nothing is being uploaded. */
+  /** Resolves when all uploads have ended. */
   async settled(): Promise<void> {
     await Promise.all([...this.#entries.values()].map((entry) => entry.upload?.done));
   }
@@ -302,7 +301,7 @@ export class CheckpointCatalogue {
     return entry;
   }
 
-  /** Images on the pool of checkpoints that were dropped while this host was away. */
+  /** Forgets checkpoints on the pool that were dropped while this host was away. */
   async #forgetDropped(): Promise<void> {
     for (const { info } of this.#entries.values()) {
       if (!info.visible || info.deleted || this.#stopping.signal.aborted) continue;
@@ -316,7 +315,7 @@ export class CheckpointCatalogue {
   #beginUpload(entry: Entry): void {
     const abort = new AbortController();
     const signal = AbortSignal.any([abort.signal, this.#stopping.signal]);
-    // One after another: uploads compete with the sandboxes for this machine, and each may be the next one's base.
+    // One at a time: uploads compete with sandboxes for CPU and network, and each may be the base of the next.
     const done = this.#uploads.then(() => this.#uploadUntilVisible(entry, signal));
     this.#uploads = done;
     entry.upload = { abort, done };
@@ -343,7 +342,7 @@ export class CheckpointCatalogue {
   async #upload(entry: Entry, signal: AbortSignal): Promise<void> {
     const { names } = this.#options;
     const { info } = entry;
-    // It may have been named before a crash: what is named is never written again.
+    // It may have been named before a crash: a named checkpoint is never written again.
     const named = await names?.find(info.team_id, info.id);
     info.packs = named?.packs ?? (await this.#write(info, signal));
     info.visible = true;
@@ -363,7 +362,7 @@ export class CheckpointCatalogue {
     }
   }
 
-  /** Calls back once when it becomes visible; the answer of this function takes the wish back. */
+  /** Calls `wake` once when the checkpoint becomes visible. Call the returned function to cancel. */
   onceVisible(teamId: string, id: string, wake: () => void): () => void {
     if (this.#options.names !== undefined && !this.#entries.has(id)) return this.#onceNamed(teamId, id, wake);
     const waiting = this.#waiting.get(id) ?? new Set();
@@ -374,14 +373,14 @@ export class CheckpointCatalogue {
     };
   }
 
-  /** Of one that another host uploads: nobody tells. */
+  /** For a checkpoint that another host uploads: looks again and again, because there is no notice. */
   #onceNamed(teamId: string, id: string, wake: () => void): () => void {
     const look = (): void => void this.find(teamId, id).then(wake, () => undefined);
     const timer = setInterval(look, namedLookMs);
     return () => clearInterval(timer);
   }
 
-  /** On the pool and in storage; undefined: there is none, or it was dropped on another host meanwhile. */
+  /** The parent, leased, if it is on the pool and in storage. Undefined: there is none, or another host dropped it. */
   async #parentOf({ parent }: CheckpointInfo): Promise<(LeasedImage & { id: string }) | undefined> {
     const known = this.#entries.get(parent)?.info;
     if (!known?.visible || !known.local || known.deleted) return undefined;
@@ -406,7 +405,7 @@ export class CheckpointCatalogue {
     await this.#save(info);
   }
 
-  /** Images beyond the limit are dropped, oldest first; those in use or not yet visible stay. */
+  /** Removes images beyond the limit, oldest first. Keeps images in use or not yet visible. */
   async #evict(): Promise<void> {
     const local = [...this.#entries.values()].filter(({ info }) => info.local && !info.deleted);
     local.sort((a, b) => (a.info.created_at < b.info.created_at ? -1 : 1));
@@ -485,7 +484,7 @@ export class CheckpointCatalogue {
 const noCheckpoint = (id: string): ClocheError =>
   new ClocheError("not_found", `checkpoint_id ${JSON.stringify(id)} does not exist`);
 
-/** One that a crash left in part was never answered: later changes replace it whole. */
+/** Undefined for a record torn by a crash: its commit was never answered, and later changes replace the file atomically. */
 async function readRecord(path: string): Promise<CheckpointInfo | undefined> {
   try {
     return (await readJsonFile(path)) as CheckpointInfo | undefined;

@@ -1,11 +1,11 @@
 import type { CheckpointHeader, PackReference } from "./manifest.ts";
 
-/** What `record.json` of a checkpoint holds. */
+/** Content of a checkpoint's `record.json`. */
 export interface CheckpointInfo extends CheckpointHeader {
   visible: boolean;
-  /** `disk.img` is there. */
+  /** `disk.img` is on the pool. */
   local: boolean;
-  /** Checkpoint whose image this disk may share blocks with; empty: the template. */
+  /** The checkpoint whose image this disk may share blocks with; empty: the template's. */
   parent: string;
   deleted: boolean;
   packs: PackReference[];

@@ -1,6 +1,6 @@
 /**
- * In a cluster an object in storage counts only when the database names it. A host has no database: it asks a gateway
- * (HostStorageService of registry.proto). On a single machine nobody else writes, and the manifests in storage are the names.
+ * Names of objects in storage. In a cluster an object counts only if the database names it. Hosts have no database: they ask a
+ * gateway (HostStorageService of registry.proto). On a single machine only this host writes, and the manifests are the names.
  *
  *   hold ──(upload)──▶ name ──▶ named ──drop──▶ garbage, which a sweep removes
  *     └ 24 h without another hold ──▶ swept
@@ -8,13 +8,13 @@
 import type { ListPosition } from "@cloche/protocol";
 import type { CheckpointHeader, PackReference } from "./manifest.ts";
 
-/** Of an object that is about to be written, or was. */
+/** Protects an object that is being written, or was written, from sweeps. */
 export interface Hold {
   /** The key of its manifest: `checkpoints/<id>`, or `images/<key>`. */
   name: string;
-  /** Packs of others that it is going to name too: none of them is swept from now on. */
+  /** Packs of other objects that this one will name too. None of them is swept from now on. */
   inherited: readonly PackReference[];
-  /** Its own, as far as they are written. */
+  /** Its own packs written so far. */
   own?: readonly PackReference[];
 }
 
@@ -24,31 +24,31 @@ export interface NamedCheckpoint {
 }
 
 export interface CheckpointNames {
-  /** Throws failed_precondition where one of `inherited` is named by nobody any more. Repeatable: it is held a day longer. */
+  /** Throws failed_precondition if one of `inherited` is no longer named. Repeatable: extends the hold by a day. */
   hold(hold: Hold): Promise<void>;
-  /** An upload came to nothing; what is named stays. Repeatable. */
+  /** Ends the hold of an upload that failed. A named object stays. Repeatable. */
   release(name: string): Promise<void>;
-  /** The checkpoint is whole in storage; it was held before. From now on every host finds it. Repeatable. */
+  /** Names a held checkpoint that is complete in storage. From now on every host finds it. Repeatable. */
   name(checkpoint: NamedCheckpoint): Promise<void>;
-  /** Undefined: no such checkpoint of the team is named. */
+  /** Undefined: the team has no such named checkpoint. */
   find(teamId: string, id: string): Promise<NamedCheckpoint | undefined>;
-  /** Newest first, at most `limit` behind `after`. */
+  /** Newest first, at most `limit` after `after`. */
   list(
     teamId: string,
     sandboxId: string,
     page: { limit: number; after?: ListPosition | undefined },
   ): Promise<{ checkpoints: NamedCheckpoint[]; next: ListPosition | undefined }>;
-  /** How many the team has, and the size of their disks together. */
+  /** How many checkpoints the team has, and the total size of their disks. */
   totals(teamId: string): Promise<{ count: number; bytes: number }>;
-  /** It is found no more. Answers the bytes of packs that nobody else names. Repeatable. */
+  /** Removes the name. Answers the bytes of packs that no other object names. Repeatable. */
   drop(teamId: string, id: string): Promise<number>;
 }
 
-/** What a host that sweeps the store is told. */
+/** The gateway's part in a sweep of the store. */
 export interface SweepWords {
-  /** Undefined: another host sweeps. `garbage`: keys to be removed; one that ends in `/`: all below it. */
+  /** Undefined: another host sweeps. `garbage`: keys to remove; a key that ends in `/` means all below it. */
   claim(): Promise<{ garbage: string[]; isListDue: boolean } | undefined>;
-  /** Of keys, at most `KEYS_AT_ONCE`, of objects that are more than a day old: those that nobody names. */
+  /** `keys`: at most `KEYS_AT_ONCE` keys of objects more than a day old. Answers those that are not named. */
   unnamed(keys: readonly string[]): Promise<string[]>;
   swept(keys: readonly string[], isListed: boolean): Promise<void>;
 }

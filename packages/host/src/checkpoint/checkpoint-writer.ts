@@ -1,4 +1,4 @@
-/** Puts one checkpoint into storage, on the nearest base that it shares blocks with, and names it where names are. */
+/** Writes one checkpoint into storage, on the nearest base that it shares blocks with. In a cluster also names it. */
 import { ClocheError } from "@cloche/protocol";
 import type { BaseOfCheckpoint, CheckpointArchive } from "./archive.ts";
 import type { CheckpointInfo } from "./checkpoint-info.ts";
@@ -12,7 +12,7 @@ export interface CheckpointWriterOptions {
   templates: TemplateBases;
 }
 
-/** The checkpoint before it, whose image stays on the pool while the write lasts. */
+/** The checkpoint before it. Its image must stay on the pool during the write. */
 export interface Parent {
   id: string;
   image: string;
@@ -25,7 +25,7 @@ export class CheckpointWriter {
     this.#options = options;
   }
 
-  /** Answers its packs once it is visible. `signal` stops it between chunks. */
+  /** Answers the checkpoint's packs once it is visible. `signal` stops it between chunks. */
   async write(
     info: CheckpointInfo,
     image: string,
@@ -54,7 +54,7 @@ export class CheckpointWriter {
     throw new ClocheError("unavailable", "the template in storage was swept: it is stored again");
   }
 
-  /** Whether the upload may inherit the packs of `base`, which are not swept from now on. */
+  /** Whether the upload may inherit the packs of `base`. If so, they are not swept from now on. */
   async #holds({ id }: CheckpointInfo, base: Manifest): Promise<boolean> {
     const { names } = this.#options;
     if (names === undefined) return true;

@@ -1,4 +1,4 @@
-/** The names of a cluster's storage, asked of a gateway: HostStorageService of registry.proto. */
+/** Names of a cluster's storage, from a gateway: HostStorageService of registry.proto. */
 import { ClocheError, type ErrorCode, listPositionText, parseListPosition } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import type { HostStorageService, NamedCheckpoint as NamedMessage } from "@cloche/protocol/host-registry";
@@ -6,7 +6,7 @@ import { type Client, Code, ConnectError } from "@connectrpc/connect";
 import type { CheckpointNames, NamedCheckpoint, SweepWords } from "./checkpoint-names.ts";
 import type { CheckpointHeader } from "./manifest.ts";
 
-/** `client`: of any gateway; who makes it tries the next where one does not answer. */
+/** `client`: reaches any gateway; it tries the next one by itself if one does not answer. */
 export function gatewayNames(client: Client<typeof HostStorageService>): CheckpointNames & SweepWords {
   return {
     async hold({ name, inherited, own = [] }) {
@@ -57,13 +57,13 @@ export function gatewayNames(client: Client<typeof HostStorageService>): Checkpo
   };
 }
 
-/** The header is what the host that took it wrote, in a database that hosts alone write it into. */
+/** The header is trusted: only hosts write it into the database. */
 const namedOf = ({ headerJson, packs }: NamedMessage): NamedCheckpoint => ({
   header: JSON.parse(headerJson) as CheckpointHeader,
   packs: packs.map(({ id, bytes }) => ({ id, bytes })),
 });
 
-/** A gateway that does not answer, and what it answers with, in our words. */
+/** Maps the errors of a call, and a gateway that does not answer, to ClocheError. */
 async function asked<Answer>(call: Promise<Answer>): Promise<Answer> {
   try {
     return await call;

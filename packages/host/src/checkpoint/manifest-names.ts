@@ -1,6 +1,6 @@
 /**
- * The names of a single machine's storage: every checkpoint whose manifest lies there, for nobody else writes. All manifests are
- * read at the start, and the packs that none of them names are swept.
+ * Names of a single machine's storage: every checkpoint that has a manifest there, because only this host writes. At the start
+ * all manifests are read, and packs that none of them names are swept.
  */
 import type { Log } from "@cloche/base";
 import { isCheckpointId } from "@cloche/protocol";
@@ -12,9 +12,9 @@ import { TEMPLATE, type TemplateBases } from "./template-bases.ts";
 export interface ManifestNamesOptions {
   archive: CheckpointArchive;
   templates: TemplateBases;
-  /** Of the template that this host has. */
+  /** Name of this host's present template. */
   templateName: string;
-  /** What the catalogue knows, by id. */
+  /** The catalogue's checkpoints, by id. */
   known(): Map<string, CheckpointInfo>;
   log: Log;
 }
@@ -26,7 +26,7 @@ export class ManifestNames {
     this.#options = options;
   }
 
-  /** Those in storage that are not known here. What storage has lost of those that are is to be uploaded again. */
+  /** Answers checkpoints in storage that are unknown here. Known ones that are missing in storage are marked for upload again. */
   async adopt(): Promise<CheckpointInfo[]> {
     const { archive, log } = this.#options;
     const known = this.#options.known();
@@ -70,13 +70,13 @@ export class ManifestNames {
     } catch (error) {
       if (!(error instanceof UnknownPacks)) throw error;
       log.error({ err: error, checkpoint_id: id }, "packs of a deleted checkpoint stay in storage");
-      // All of them: a later start sweeps them.
+      // Keep all packs: a later start sweeps them.
       kept = [manifest.packs];
     }
     return await archive.delete(manifest, kept);
   }
 
-  /** Manifests of templates that this host has no more: an update made another. Checkpoints name what they share with one themselves. */
+  /** Removes manifests of templates that an update replaced. Checkpoints themselves name the packs that they share with a template. */
   async #forgetOldTemplates(): Promise<void> {
     const { archive, log, templateName } = this.#options;
     for (const id of await archive.listOld()) {
@@ -87,8 +87,8 @@ export class ManifestNames {
   }
 
   /**
-   * What every checkpoint but this one needs, also those in storage that are not known here, and templates. Throws UnknownPacks where a
-   * manifest cannot be read: then no pack may be removed.
+   * The packs of all templates and of all checkpoints except `id`, also of those in storage that are unknown here. Throws UnknownPacks
+   * if a manifest cannot be read: then no pack may be removed.
    */
   async #packsOfOthers(id: string): Promise<PackReference[][]> {
     const { archive, templates } = this.#options;
@@ -106,11 +106,11 @@ export class ManifestNames {
   }
 }
 
-/** Storage that cannot be reached is no reason to forget what lies there: a later start would find it again. */
+/** Answers only damage. If storage cannot be reached, throws: the manifest may be sound, and a later start would find it again. */
 function onlyDamage(error: unknown): "damaged" {
   if (error instanceof ManifestError) return "damaged";
   throw error;
 }
 
-/** It cannot be told which packs in storage are needed. Never leaves this file. */
+/** It is unknown which packs in storage are needed. Not used outside this file. */
 class UnknownPacks extends Error {}

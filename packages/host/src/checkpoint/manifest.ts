@@ -1,10 +1,10 @@
 /**
- * A checkpoint's manifest: where each chunk of the disk lies. Binary, little-endian, versioned apart from the release:
+ * A checkpoint's manifest: the place of each chunk of the disk in storage. Binary, little-endian, versioned apart from the release:
  *
  *   magic "CLOCHEMF" (8) · version u16 · zero u16 · header bytes u32 · table bytes u32 · header JSON · table (zstd) · SHA-256 of all before
  *
- * The table has one entry of 48 bytes a chunk: pack index u16 (0xffff: all zeros) · zero u16 · stored bytes u32 · offset u64 ·
- * SHA-256 of the raw chunk. Everything is checked before it is believed: a checkpoint in storage may be damaged or hostile.
+ * The table has an entry of 48 bytes for each chunk: pack index u16 (0xffff: all zeros) · zero u16 · stored bytes u32 · offset u64 ·
+ * SHA-256 of the raw chunk. Everything is checked before use: a checkpoint in storage may be damaged or hostile.
  */
 import { createHash } from "node:crypto";
 import { promisify } from "node:util";
@@ -19,7 +19,7 @@ const entryBytes = 48;
 const digestBytes = 32;
 const zeroPack = 0xffff;
 
-/** Caps on what a manifest may claim. */
+/** Limits of the values in a manifest. */
 export const manifestCaps = {
   headerBytes: 1024 * 1024,
   diskBytes: 2 ** 40,
@@ -33,7 +33,7 @@ export interface CheckpointHeader {
   team_id: string;
   sandbox_id: string;
   created_at: string;
-  /** Bytes allocated on the disk at the snapshot. */
+  /** Bytes allocated on the disk when the checkpoint was taken. */
   size_bytes: number;
   runtime: string;
   disk_bytes: number;
@@ -44,7 +44,7 @@ export interface CheckpointHeader {
   automatic?: true;
 }
 
-/** A pack object that holds chunks of this checkpoint; its bytes in storage. */
+/** A pack with chunks of this checkpoint. `bytes`: its size in storage. */
 export interface PackReference {
   id: string;
   bytes: number;
@@ -62,7 +62,7 @@ export interface Chunk {
 export interface Manifest {
   header: CheckpointHeader;
   packs: PackReference[];
-  /** One for each chunk of the disk; undefined: all zeros. */
+  /** One entry for each chunk of the disk; undefined: all zeros. */
   chunks: (Chunk | undefined)[];
 }
 
@@ -100,7 +100,7 @@ export async function encodeManifest(manifest: Manifest): Promise<Buffer> {
   return Buffer.concat([body, createHash("sha256").update(body).digest()]);
 }
 
-/** Throws ManifestError for anything that is not a whole, sound manifest of a version we read. */
+/** Throws ManifestError for anything except a complete, sound manifest of this version. */
 export async function decodeManifest(data: Uint8Array): Promise<Manifest> {
   const bytes = Buffer.from(data.buffer, data.byteOffset, data.byteLength);
   if (bytes.length < prefixBytes + digestBytes || !bytes.subarray(0, 8).equals(magic))

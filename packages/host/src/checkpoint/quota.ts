@@ -1,7 +1,7 @@
-// How many checkpoints a team may have, and how large they may be together. Pure but for the counts of those being taken.
+// Limits the number and total size of a team's checkpoints. Owns only the counts of checkpoints being taken, in memory.
 import { type CheckpointLimits, ClocheError, humanBytes } from "@cloche/protocol";
 
-/** Of those that a team has, in a cluster on every host. */
+/** Count and size of a team's checkpoints; in a cluster on all hosts. */
 export type TeamTotals = (teamId: string) => Promise<{ count: number; bytes: number }>;
 
 export class CheckpointQuota {
@@ -14,7 +14,7 @@ export class CheckpointQuota {
     this.#totals = totals;
   }
 
-  /** Runs `take` where the team may have one more; throws resource_exhausted (429) where not. */
+  /** Runs `take` if the team may have one more checkpoint; otherwise throws resource_exhausted (429). */
   async within<T>(teamId: string, take: () => Promise<T>): Promise<T> {
     const { count, bytes } = this.#limits;
     const known = await this.#totals(teamId);

@@ -1,11 +1,11 @@
 /**
- * Removes from a cluster's storage what nobody names. Every host looks from time to time; a gateway lets one of them sweep
- * (SweepWords). Twice removes no more than once, and what is unnamed stays so, whoever else sweeps.
+ * Removes unnamed objects from a cluster's storage. Every host asks from time to time; a gateway lets one of them sweep (SweepWords).
+ * Sweeps may overlap or be repeated: an unnamed object is never named again.
  *
  *   look ──not ours──▶ wait
  *     └ claimed ──▶ garbage, in batches ──▶ once a day: list the store, ask, remove ──▶ wait
  *
- * Owns nothing that must survive: a sweep that was cut off is done again.
+ * Owns nothing that must survive: a sweep that was cut off is repeated.
  */
 import { type Clock, type Log, regularly } from "@cloche/base";
 import type { BlobStore } from "../blob/blob-store.ts";
@@ -13,7 +13,7 @@ import { unnamedKeptMs } from "./archive.ts";
 import { KEYS_AT_ONCE, type SweepWords } from "./checkpoint-names.ts";
 
 const LOOK_EVERY_MS = 600_000;
-/** Of one look: what is left waits for the next. */
+/** Most batches of one look; the rest waits for the next look. */
 const BATCHES_MAX = 100;
 const FOLDERS = ["packs/", "checkpoints/", "images/"] as const;
 
@@ -49,7 +49,7 @@ export class StorageSweeper {
     await regularly({ everyMs: LOOK_EVERY_MS, first: "later", clock, signal, failed }, () => this.sweep());
   }
 
-  /** Answers how many objects were removed; 0 where another host sweeps. */
+  /** Answers how many objects were removed; 0 if another host sweeps. */
   async sweep(): Promise<number> {
     const { words, log } = this.#parts;
     let removed = 0;
@@ -71,7 +71,7 @@ export class StorageSweeper {
     return removed;
   }
 
-  /** A key that ends in `/`: all below it. */
+  /** Removes an object; for a key that ends in `/`, all objects below it. */
   async #remove(key: string): Promise<number> {
     const { blobs } = this.#parts;
     const keys = key.endsWith("/") ? (await blobs.list(key)).map((entry) => entry.key) : [key];

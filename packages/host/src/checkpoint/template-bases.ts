@@ -1,10 +1,10 @@
 /**
- * What uploads and downloads need not carry: the image of a fresh disk, which every host makes itself. Its own chunks are stored
- * once, as a manifest that belongs to no team.
+ * The image of a fresh disk, which every host makes itself, so that uploads and downloads need not carry it. Its chunks are stored
+ * once, with a manifest that belongs to no team.
  *
- * On a single machine that manifest is named by the template's key. Hosts of a cluster each build their template, and its
- * bytes may differ (a file system has an id of its own): there the content itself is in the name, and a chunk counts as the
- * same only by its SHA-256.
+ * On a single machine that manifest has the template's key as its name. In a cluster each host builds its template, and the bytes
+ * may differ (each file system has its own id). There the name is a digest of the content, and chunks are equal only if their
+ * SHA-256 is.
  */
 import { createHash } from "node:crypto";
 import { stat } from "node:fs/promises";
@@ -14,13 +14,13 @@ import type { BaseOfCheckpoint, CheckpointArchive, LocalImage } from "./archive.
 import type { CheckpointNames } from "./checkpoint-names.ts";
 import { type CheckpointHeader, type Manifest, ManifestError } from "./manifest.ts";
 
-/** Ids of templates' manifests begin so; checkpoints' do not (isCheckpointId). */
+/** Start of the ids of templates' manifests; no checkpoint's id begins so (isCheckpointId). */
 export const TEMPLATE = "template-";
 
-/** A template's name lasts 30 days after it was last held. */
+/** Far below 30 days, after which a template's name ends if it was not held again. */
 const HOLD_AGAIN_MS = 12 * 3_600_000;
 
-/** What disks start from. */
+/** The template that new disks are cloned from. */
 export interface DiskTemplate {
   /** Changes with its content. */
   readonly name: string;
@@ -30,7 +30,7 @@ export interface DiskTemplate {
 export interface TemplateBasesOptions {
   archive: CheckpointArchive;
   template: DiskTemplate;
-  /** Of a host in a cluster. */
+  /** Only on a host in a cluster. */
   names?: Pick<CheckpointNames, "hold"> | undefined;
   nowMs(): number;
   /** Ends uploads. */
@@ -47,7 +47,7 @@ export class TemplateBases {
     this.#options = options;
   }
 
-  /** For an upload: its image, and its manifest in storage. */
+  /** For an upload: the template's image and its manifest in storage. */
   async of(diskMb: number): Promise<BaseOfCheckpoint> {
     const { nowMs } = this.#options;
     if (nowMs() - (this.#heldAtMs.get(diskMb) ?? nowMs()) > HOLD_AGAIN_MS) this.forget(diskMb);
@@ -56,20 +56,20 @@ export class TemplateBases {
     return base;
   }
 
-  /** For a download. Undefined on a single machine, where an image that is fetched was evicted, and is stored whole. */
+  /** For a download: the local template. Undefined on a single machine, where images are fetched whole. */
   async local(diskMb: number): Promise<LocalImage | undefined> {
     const { names, template, archive } = this.#options;
     if (names === undefined) return undefined;
     return await kept(this.#locals, diskMb, async () => archive.localImage(await template.image(diskMb)));
   }
 
-  /** It is no longer in storage. */
+  /** Call when the template is no longer in storage. */
   forget(diskMb: number): void {
     this.#bases.delete(diskMb);
     this.#heldAtMs.delete(diskMb);
   }
 
-  /** Those in storage that uploads of this process stand on. */
+  /** The manifests in storage that uploads of this process are based on. */
   async manifests(): Promise<Manifest[]> {
     const bases = await Promise.allSettled(this.#bases.values());
     return bases.flatMap((base) => (base.status === "fulfilled" ? [base.value.manifest] : []));
@@ -82,7 +82,7 @@ export class TemplateBases {
     const name = local === undefined ? template.name : digestOf(local);
     const id = `${TEMPLATE}${name}-${diskMb}`;
     const known = await archive.read(id).catch((error: unknown) => {
-      // In a cluster one that could only not be read now is not stored anew, beside that of the others.
+      // In a cluster do not overwrite a manifest that merely could not be read now: other hosts use it.
       if (names !== undefined && !(error instanceof ManifestError)) throw error;
     });
     if (known !== undefined && (await this.#isStillNamed(known))) return { image, manifest: known };
@@ -103,7 +103,7 @@ export class TemplateBases {
     return { image, manifest };
   }
 
-  /** Its packs are held on. False: nobody held it for a month, and they may be swept already. */
+  /** Holds the template's packs. False: it was not held for a month, and they may be swept already. */
   async #isStillNamed({ header, packs }: Manifest): Promise<boolean> {
     const { names } = this.#options;
     try {
@@ -116,14 +116,14 @@ export class TemplateBases {
   }
 }
 
-/** Twice the same image: the same; it is kept short, for it is part of a key. */
+/** Digest of an image's content; short, because it is part of a key. */
 function digestOf({ hashes }: LocalImage): string {
   const digest = createHash("sha256");
   for (const hash of hashes) digest.update(hash ?? "0");
   return digest.digest("hex").slice(0, 32);
 }
 
-/** What failed is tried again by the next who asks. */
+/** Caches the value of `make` by key. A failure is not cached: the next call tries again. */
 function kept<Value>(
   map: Map<number, Promise<Value>>,
   key: number,
