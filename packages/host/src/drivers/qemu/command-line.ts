@@ -1,11 +1,11 @@
-// The command line of QEMU: decides what hardware a machine has. A snapshot fits only the same hardware, so everything in
-// here is part of a platform's key (platform.ts). All paths are those of the jail (native/vm/vm-launch.c), equal in every machine.
+// The command line of QEMU, which defines a machine's hardware. A snapshot fits only the same hardware, so everything here is
+// part of a platform's key (platform.ts). All paths are inside the jail (native/vm/vm-launch.c), equal in every machine.
 import type { VmArch } from "../../artifacts/vm-arch.ts";
 import { guestNetwork } from "./guest-network.ts";
 
 export type Accelerator = "kvm" | "tcg";
 
-/** What may differ between machines: shapes need templates of their own. */
+/** The sizes that may differ between machines. Each shape needs its own template. */
 export interface VmShape {
   readonly vcpus: number;
   readonly memoryMb: number;
@@ -13,15 +13,15 @@ export interface VmShape {
 
 /** Names of the files in a machine's directory, which is /vm in the jail. */
 export const vmFiles = {
-  /** Template: the memory itself, shared. */
+  /** Of a template: its memory, shared. */
   memory: "memory",
-  /** Clone: what its memory was when it started; never changed by it. */
+  /** Of a clone: its memory at the start. The clone never changes the file. */
   baseMemory: "base-memory",
   disk: "disk.ext4",
   system: "system.ext4",
   kernel: "kernel",
   firstRoot: "first-root.cpio",
-  /** Boot config of the agent, by the firmware's configuration device. */
+  /** Boot config of the agent, passed through the firmware's configuration device. */
   boot: "boot.json",
   /** QEMU writes the device state of a snapshot into it. */
   devices: "devices",
@@ -32,7 +32,7 @@ export const vmFiles = {
 const INCOMING_FD = 3;
 const TAP_FD = 4;
 const QMP_FD = 5;
-/** Of the serial line; the end of what the guest's kernel said. A power of two. */
+/** Bytes kept of the serial line: the last output of the guest's kernel. A power of two. */
 const CONSOLE_BYTES = 65_536;
 const TRANSLATION_CACHE_MB = 128;
 
@@ -82,7 +82,7 @@ function hardware({ arch, accelerator, shape, start, readOnlyMemory }: CommandLi
     ["-object", `memory-backend-file,id=ram,size=${shape.memoryMb}M,${memory}`],
     ["-global", "migration.send-configuration=off"],
     ["-rtc", "base=utc,clock=host"],
-    // A panic stops the machine, so that its last words can be read; a reboot is an end: the host starts machines.
+    // A panic pauses the machine, so that its last output can be read. A reboot ends it, because the host starts machines.
     ["-action", "panic=pause,reboot=shutdown"],
     ["-device", arch.panicDevice],
     ["-device", "vmgenid,guid=auto,id=generation"],
@@ -97,7 +97,7 @@ function hardware({ arch, accelerator, shape, start, readOnlyMemory }: CommandLi
     ["-device", `virtio-blk-${virtio},drive=system,id=vda`],
     ["-blockdev", JSON.stringify(diskFileNode(diskOf(1).file, diskOf(1).node))],
     ["-blockdev", JSON.stringify(diskNode(diskOf(1).node))],
-    // Errors go to the guest: a full pool must not stop the machine without a word.
+    // Report errors to the guest: a full pool must not pause the machine silently.
     [
       "-device",
       `virtio-blk-${virtio},drive=${vmNodes.disk},id=${GUEST_DISK_DEVICE},werror=report,rerror=report`,
@@ -116,7 +116,7 @@ function bootOptions({ arch }: CommandLineOptions): string[] {
   ].flat();
 }
 
-/** Neither kernel nor first root: what the guest needs of them is in its memory. */
+/** No kernel and no first root: the guest has them in its memory. */
 function restoreOptions(): string[] {
   return ["-incoming", `fd:${INCOMING_FD}`];
 }
@@ -125,13 +125,13 @@ export function kernelParameters(arch: VmArch): string {
   return [
     `console=${arch.console}`,
     "quiet",
-    // Every panic is reported by the panic device; should that fail, the machine ends by a reboot.
+    // The panic device reports every panic. If that fails, the machine reboots, which ends it.
     "panic=-1 oops=panic",
-    // On no interface but the loopback, which system-init.sh gives ::1.
+    // IPv6 only on the loopback, for which system-init.sh enables it (::1).
     "ipv6.disable_ipv6=1",
-    // Nobody, its root included, reads or writes the kernel's memory; modules are Debian's.
+    // Not even the guest's root reads or writes the kernel's memory; only Debian's modules load.
     "lockdown=confidentiality",
-    // Version 2 only: one of version 1 could name a program for the kernel to start.
+    // Only cgroup version 2: version 1 can name a program that the kernel starts.
     "cgroup_no_v1=all",
   ].join(" ");
 }

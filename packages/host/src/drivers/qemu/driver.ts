@@ -1,7 +1,7 @@
 // Machines as QEMU virtual machines, under KVM or emulated.
-// Owns the Vm objects of this service's life, the templates on the pool and the health watch. What one machine is made of:
-// vm.ts; its states too. The host service above serialises the calls of one machine.
-// Survives a crash of the service: everything but this object; `adopt` and `sweep` make up for it.
+// Owns the Vm objects of this process, the templates on the pool and the health watch. vm.ts is one machine and its states.
+// The host service serialises the calls of one machine.
+// Everything except this object survives a crash of the service; `adopt` and `sweep` find it again.
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { type Clock, type Log, systemClock } from "@cloche/base";
@@ -39,13 +39,13 @@ export interface QemuDriverOptions {
   readonly tag: string;
   readonly platform: VmPlatform;
   readonly network: NetworkSlots;
-  /** On the pool, ours alone. */
+  /** Directory on the pool, used only by this driver. */
   readonly templatesDir: string;
   readonly native: Native;
   readonly log: Log;
   readonly clock?: Clock;
   readonly agentPort?: number;
-  /** What `start` makes a template for; others are made when first asked for. */
+  /** The size for which `start` makes a template; others are made at the first request. */
   readonly makeReadyFor?: Pick<MachineResources, "cpus" | "memoryMb">;
   readonly health?: { readonly intervalMs: number; readonly hungAfterMs: number };
 }
@@ -71,7 +71,7 @@ export class QemuDriver implements MachineDriver {
       log,
       standstill: this.#standstill,
       agentPort: options.agentPort ?? defaults.agentPort,
-      // Emulated, a boot is ten seconds of computing, which a host that shares its processors with much else may stretch far.
+      // An emulated boot takes ten seconds of CPU time, and much longer on a busy host.
       bootTimeoutMs: emulated ? 200_000 : 60_000,
       restoreTimeoutMs: emulated ? 180_000 : 20_000,
     };
@@ -85,7 +85,7 @@ export class QemuDriver implements MachineDriver {
     this.#standstill.isOn = isStill;
   }
 
-  /** Boots, saves and restores nothing yet: `start` does, with what it keeps. */
+  /** Checks the conditions only; `start` boots and saves a template, which proves the rest. */
   async probe(): Promise<void> {
     const { platform, log } = this.#environment;
     if (process.getuid?.() !== 0)
@@ -106,7 +106,7 @@ export class QemuDriver implements MachineDriver {
 
   async stop(): Promise<void> {
     this.#health.stop();
-    // QEMU takes one connection at a time: the next service needs it.
+    // QEMU takes one connection at a time, which the next service needs.
     for (const vm of this.#machines.values()) vm.letGo();
     this.#machines.clear();
     await removeVmCgroupRoot(this.#environment.tag);
@@ -163,7 +163,7 @@ export class QemuDriver implements MachineDriver {
   async adopt(files: MachineFiles): Promise<RunningMachine | undefined> {
     const vm = await this.#find(files);
     if (vm) return this.#running(vm);
-    // A process that lives but is of no use must not be left running.
+    // Do not leave an unusable process running.
     await removeMachine(this.#environment, files);
     return undefined;
   }
@@ -218,7 +218,7 @@ export class QemuDriver implements MachineDriver {
     else await removeMachine(this.#environment, files);
   }
 
-  /** Everything of ours in `dir` goes with the machine: the same as stopMachine. */
+  /** The same as stopMachine, which removes all our files in `dir`. */
   destroy(files: MachineFiles): Promise<void> {
     return this.stopMachine(files);
   }
@@ -272,7 +272,7 @@ export class QemuDriver implements MachineDriver {
   }
 }
 
-/** Pages shared with the template and other clones count by their share. */
+/** Proportional set size: pages shared with the template and other clones count in part. */
 async function proportionalMemory(pid: number): Promise<number> {
   const text = await readFile(`/proc/${pid}/smaps_rollup`, "utf8");
   return Number(/^Pss:\s+(\d+) kB$/m.exec(text)?.[1] ?? 0) * KIB;

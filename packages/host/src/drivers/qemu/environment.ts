@@ -1,4 +1,4 @@
-// What everything of one QEMU driver shares.
+// Shared by all parts of one QEMU driver.
 import type { Log } from "@cloche/base";
 import type { Native } from "../../sys/native.ts";
 import type { Standstill } from "../driver.ts";
@@ -13,9 +13,9 @@ export interface VmEnvironment {
   readonly native: Native;
   readonly agentPort: number;
   readonly log: Log;
-  /** Absent: never. */
+  /** Absent: machines are never frozen from outside. */
   readonly standstill?: Standstill;
-  /** How long a guest may take until its agent answers: cold, and out of a snapshot. */
+  /** Time for a guest's agent to answer, after a cold boot and after a restore. */
   readonly bootTimeoutMs: number;
   readonly restoreTimeoutMs: number;
 }

@@ -1,5 +1,5 @@
-// Finds out whether KVM of this host can run our guests, by booting the very kernel to a line on its serial console.
-// That /dev/kvm opens, or that a few instructions run, says little: nested and restricted KVMs fail only later.
+// Tests whether KVM of this host can run our guests: boots their kernel until it prints a line on its serial console. To open
+// /dev/kvm or to run a few instructions is not enough, because nested and restricted KVMs fail only later.
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -12,10 +12,10 @@ import { CommandError, run } from "../../sys/run.ts";
 import type { Accelerator } from "./command-line.ts";
 
 const MARKER = "CLOCHE-GUEST-RUNS";
-/** A stock kernel under real KVM is there in about one second. */
+/** Under real KVM the kernel boots in about one second. */
 const KVM_DEADLINE_MS = 5_000;
 const PROBE_MEMORY_MB = 256;
-/** A QEMU that hangs in the kernel does not even die of SIGKILL: it is left to itself this long after its deadline. */
+/** A QEMU that hangs in the kernel ignores even SIGKILL: it is no longer waited for this long after its deadline. */
 const GRACE_MS = 2_000;
 
 export interface KvmVerdict {
@@ -24,7 +24,7 @@ export interface KvmVerdict {
   readonly why?: string;
 }
 
-/** Remembers its answer until the host boots again or QEMU or the kernel change. */
+/** Remembers the verdict until the host reboots, or QEMU or the kernel change. */
 export async function probeKvm(
   cache: string,
   arch: VmArch,
@@ -46,7 +46,7 @@ export async function probeKvm(
   return verdict;
 }
 
-/** Boots the kernel to the marker and off again. */
+/** Boots the kernel until it prints the marker and powers off. */
 export async function bootOnce(
   arch: VmArch,
   kernel: VmKernel,
@@ -80,7 +80,7 @@ export async function bootOnce(
 
 class Hangs extends Error {}
 
-/** What `result` resolves to; throws Hangs when it takes longer. */
+/** Answers `result`; throws Hangs if it takes longer than `ms`. */
 async function within<T>(ms: number, result: Promise<T>): Promise<T> {
   const { promise, reject } = Promise.withResolvers<never>();
   const timer = setTimeout(() => reject(new Hangs(`it hangs, and does not end within ${ms} ms`)), ms);

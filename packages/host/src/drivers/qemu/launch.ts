@@ -1,4 +1,4 @@
-// Starts a QEMU in its jail (native/vm/vm-launch.c). It is no child of ours and outlives the service.
+// Starts QEMU in its jail (native/vm/vm-launch.c). The process is not our child and outlives the service.
 import { run } from "../../sys/run.ts";
 import { identify, type ProcessIdentity } from "../process-identity.ts";
 import { type CommandLineOptions, qemuCommandLine } from "./command-line.ts";
@@ -12,7 +12,7 @@ export interface LaunchOptions {
   readonly namespacePath: string;
   readonly cgroupFiles: readonly string[];
   readonly shape: CommandLineOptions["shape"];
-  /** Device state to start from; cold without. */
+  /** Device state to restore; absent: a cold boot. */
   readonly devices?: string;
 }
 
@@ -39,5 +39,5 @@ export async function launchQemu(
   return process;
 }
 
-/** By this a QEMU of ours is recognised in the list of all processes. */
+/** Marks a QEMU of ours in the list of all processes. */
 export const processMark = (tag: string, id: string): string => `cloche-vm/${tag}/${id}`;

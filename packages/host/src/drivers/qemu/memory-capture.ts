@@ -1,12 +1,12 @@
-// Copies a machine's changed memory into a clone of its base memory (native/vm/vm-pages.c), in the three steps that keep the
-// pause short: get ready, copy while the machine stands still, write afterwards.
+// Copies a machine's changed memory into a clone of its base memory (native/vm/vm-pages.c). Three steps keep the pause short:
+// prepare, copy while the machine is paused, write afterwards.
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { createInterface } from "node:readline";
 import type { Readable, Writable } from "node:stream";
 import { ClocheError } from "@cloche/protocol";
 
 const EXIT_NO_ROOM = 75;
-/** Changed memory up to this is copied to memory first; more is written to disk during the pause. */
+/** Up to this much changed memory is copied to a buffer; the rest is written to disk during the pause. */
 const BUFFER_LIMIT_MB = 1_024;
 
 export interface CaptureRequest {
@@ -18,7 +18,7 @@ export interface CaptureRequest {
   readonly output: string;
 }
 
-/** One capture. `prepare` → (pause) `copy` (go on) → `finish`; `abandon` at any time. */
+/** One capture: `prepare` → (pause) `copy` (resume) → `finish`; `abandon` at any time. */
 export class MemoryCapture {
   readonly #child: ChildProcessByStdio<Writable, Readable, Readable>;
   readonly #lines: AsyncIterator<string>;
@@ -28,7 +28,7 @@ export class MemoryCapture {
   private constructor(request: CaptureRequest) {
     const args = [String(request.pid), String(request.inode), request.output, String(BUFFER_LIMIT_MB)];
     this.#child = spawn(request.program, args, { stdio: ["pipe", "pipe", "pipe"] });
-    this.#child.stdin.on("error", () => undefined); // Its exit tells.
+    this.#child.stdin.on("error", () => undefined); // Its exit code tells the failure.
     this.#child.stderr.on("data", (chunk: Buffer) => {
       this.#stderr = (this.#stderr + chunk.toString()).slice(-2_000);
     });
@@ -42,26 +42,26 @@ export class MemoryCapture {
     this.#lines = createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]();
   }
 
-  /** Resolves when it waits for the pause; answers how many pages have changed so far. */
+  /** Resolves when it is ready for the pause. */
   static async prepare(request: CaptureRequest): Promise<MemoryCapture> {
     const capture = new MemoryCapture(request);
     await capture.#expect("ready");
     return capture;
   }
 
-  /** The machine must stand still. Answers the number of pages copied; then it may go on. */
+  /** Call while the machine is paused. Answers the number of pages copied; then the machine may be resumed. */
   async copy(): Promise<number> {
     this.#child.stdin.write("go\n");
     return this.#expect("copied");
   }
 
-  /** Resolves when the memory image is whole and synced. */
+  /** Resolves when the memory image is complete and synced. */
   async finish(): Promise<void> {
     await this.#expect("done");
     if ((await this.#ended) !== 0) throw await this.#failure();
   }
 
-  /** Ends it; the memory image is worthless. Harmless after `finish`. */
+  /** Ends the capture; its memory image is unusable. Harmless after `finish`. */
   async abandon(): Promise<void> {
     this.#child.kill("SIGKILL");
     await this.#ended;

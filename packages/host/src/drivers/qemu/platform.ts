@@ -1,5 +1,5 @@
-// What virtual machines of this host are made of: QEMU, accelerator, kernel, first root, system image, native programs.
-// Its keys decide which snapshots and templates fit. Built or found once at start; never changes while the driver runs.
+// The parts of this host's virtual machines: QEMU, accelerator, kernel, first root, system image, native programs. Their keys
+// decide which snapshots and templates fit. Built or found once at start; never changes while the driver runs.
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -25,12 +25,12 @@ const FIRST_QEMU_WITH_READ_ONLY_MEMORY = 9;
 export interface VmPlatform {
   readonly arch: VmArch;
   readonly accelerator: Accelerator;
-  /** Why it is emulated; undefined with KVM. For the operator. */
+  /** Why machines are emulated, for the operator; undefined with KVM. */
   readonly emulatedBecause: string | undefined;
-  /** As QEMU says it, the distribution's revision included. */
+  /** As QEMU prints it, with the distribution's revision. */
   readonly qemuVersion: string;
   readonly readOnlyMemory: boolean;
-  /** Processor model of the host where the guest sees it (KVM); empty under emulation. */
+  /** The host's CPU model, which guests see under KVM; empty under emulation. */
   readonly hostCpu: string;
   readonly kernel: VmKernel;
   readonly firstRoot: VmFirstRoot;
@@ -42,13 +42,13 @@ export interface VmPlatformOptions {
   readonly cache: string;
   readonly agentRoot: AgentRoot;
   readonly progress: Progress;
-  /** Default `auto`: KVM where it really runs our kernel. */
+  /** Default `auto`: KVM if it really runs our kernel. */
   readonly accelerator?: Accelerator | "auto";
 }
 
 /**
- * Whether KVM of this host really runs our guests. A host without /dev/kvm is answered at once; else QEMU and the kernel are
- * got first, for only booting tells.
+ * Whether KVM of this host really runs our guests. Without /dev/kvm it answers at once; otherwise it first obtains QEMU and the
+ * kernel, because only a boot tells.
  */
 export async function kvmVerdict(cache: string, progress: Progress): Promise<KvmVerdict> {
   if (!existsSync("/dev/kvm")) return { works: false, why: "this host has no /dev/kvm" };
@@ -56,7 +56,7 @@ export async function kvmVerdict(cache: string, progress: Progress): Promise<Kvm
   return probeKvm(cache, arch, kernel, qemuVersion);
 }
 
-/** Installs QEMU where it is missing. Throws failed_precondition where it does not run or the architecture has no machines. */
+/** Installs QEMU if missing. Throws failed_precondition if QEMU does not run or the architecture is not supported. */
 export async function obtainVmPlatform(options: VmPlatformOptions): Promise<VmPlatform> {
   const { cache, progress } = options;
   const { arch, qemuVersion, kernel } = await obtainQemu(cache, progress);
@@ -93,14 +93,14 @@ async function obtainQemu(
   };
 }
 
-/** Equal keys: device state and memory of one fit the other. What booted in it does not matter, the snapshot brings it. */
+/** Device state and memory fit between platforms of equal key. Kernel and images do not matter: the snapshot has its own. */
 export function hardwareKey(platform: VmPlatform, shape: VmShape): string {
   const { arch, accelerator, readOnlyMemory, qemuVersion, hostCpu } = platform;
   const commandLine = qemuCommandLine({ arch, accelerator, shape, start: "restore", readOnlyMemory });
   return hash(SNAPSHOT_FORMAT, qemuVersion, hostCpu, commandLine, guestNetwork);
 }
 
-/** Names a template: hardware and all that booted in it. */
+/** Names a template, by its hardware and all parts that it booted with. */
 export function templateKey(platform: VmPlatform, shape: VmShape): string {
   const { arch, accelerator, readOnlyMemory, kernel, firstRoot, systemImage } = platform;
   const commandLine = qemuCommandLine({ arch, accelerator, shape, start: "boot", readOnlyMemory });

@@ -2,7 +2,7 @@
 //
 //   connecting ──greeting, qmp_capabilities──▶ ready ──socket closes──▶ closed (commands under way fail)
 //
-// The other side is only as trustworthy as the guest's jailer: what it sends is bounded and checked, never believed blindly.
+// A guest may have taken over its QEMU, so everything that QEMU sends is bounded and checked.
 import { closeSync, openSync, constants } from "node:fs";
 import { connect, type Socket } from "node:net";
 
@@ -10,7 +10,7 @@ const MAX_LINE_BYTES = 4 * 1024 * 1024;
 const CONNECT_TIMEOUT_MS = 5_000;
 const COMMAND_TIMEOUT_MS = 10_000;
 
-/** The commands we use: what goes in and what comes out. */
+/** The commands in use, with their arguments and results. */
 export interface QmpCommands {
   stop: { in: undefined; out: unknown };
   cont: { in: undefined; out: unknown };
@@ -73,7 +73,7 @@ export class QmpClient {
     this.#greeting.promise.catch(() => undefined);
   }
 
-  /** `socketName` in `directory`; together they may be longer than a socket's path. Ready for commands when it resolves. */
+  /** Connects to `socketName` in `directory`, whose path may be too long for a socket. Resolves when ready for commands. */
   static async connect(directory: string, socketName: string): Promise<QmpClient> {
     const descriptor = openSync(directory, constants.O_RDONLY | constants.O_DIRECTORY);
     try {

@@ -1,25 +1,25 @@
-// Clones of files that share their blocks (FICLONE) on the pool, durable names, and room errors in public wording.
+// Reflink clones on the pool (FICLONE), hard links, and public errors for a full pool.
 import { constants, copyFile, link, rm } from "node:fs/promises";
 import { ClocheError } from "@cloche/protocol";
 
-/** A clone in constant time; `to` must not exist. Never a slow copy: the pool can reflink, or the call throws. */
+/** Clones a file in constant time; `to` must not exist. Throws if the pool cannot reflink, instead of copying slowly. */
 export async function reflink(from: string, to: string): Promise<void> {
   await copyFile(from, to, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE_FORCE);
 }
 
-/** Another name of the same file, replacing an older one. */
+/** Gives the file a second name, and replaces an older file of that name. */
 export async function hardLink(from: string, to: string): Promise<void> {
   await rm(to, { force: true });
   await link(from, to);
 }
 
-/** What a full pool looks like to Node. */
+/** Whether an error of Node means a full pool. */
 export function isNoRoom(error: unknown): boolean {
   const code = (error as NodeJS.ErrnoException | undefined)?.code;
   return code === "ENOSPC" || code === "EDQUOT";
 }
 
-/** Runs `body`; a full pool becomes resource_exhausted that says what to do. */
+/** Runs `body`; turns a full pool into resource_exhausted, which says what to do. */
 export async function needingRoom<T>(what: string, body: () => Promise<T>): Promise<T> {
   try {
     return await body();

@@ -1,12 +1,12 @@
-// From what a sandbox was promised to the processors and memory of its virtual machine. Machines of one shape share a template.
+// Derives a virtual machine's CPUs and memory from the sandbox's size. Machines of one shape share a template.
 import { availableParallelism } from "node:os";
 import type { MachineResources } from "../driver.ts";
 import type { VmShape } from "./command-line.ts";
 
-/** A kernel of its own and the agent need this much. */
+/** The guest's kernel and the agent need this much. */
 const LEAST_MEMORY_MB = 256;
 
-/** More processors than the host has would only make them wait for each other. A fraction is a limit on time (cgroup). */
+/** At most as many CPUs as the host has: more would wait for each other. The cgroup limits a fraction of a CPU. */
 export function shapeOf(
   resources: Pick<MachineResources, "cpus" | "memoryMb">,
   hostProcessors = availableParallelism(),

@@ -1,12 +1,12 @@
 // The directory of a snapshot or template on the pool, complete in itself:
 //
 //   manifest.json   written last: without it there is no snapshot
-//   memory          the guest's memory, sparse; never changed again, shared by name with every machine started from it
+//   memory          the guest's memory, sparse; never changed again, hard-linked into every machine started from it
 //   devices         QEMU's device state
-//   system.ext4     the system image it runs on (a name of the shared file), so that a newer one does not matter to it
+//   system.ext4     the system image it runs on (a hard link), so that it does not depend on a newer one
 //   disk.ext4       the user's disk at the same instant (not in a template)
 //
-// Versioned apart from the release. What does not fit or is damaged is refused in public wording, before anything starts.
+// Versioned apart from the release. A snapshot that does not fit or is damaged is refused with a public error before any start.
 import { createHash } from "node:crypto";
 import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
@@ -28,15 +28,15 @@ export interface SnapshotManifest {
   readonly hardwareKey: string;
   readonly qemuVersion: string;
   readonly accelerator: string;
-  /** For people who look into a directory. */
+  /** Only for people who inspect the directory. */
   readonly bootedFrom: { readonly kernel: string; readonly firstRoot: string; readonly systemImage: string };
   readonly shape: VmShape;
   readonly devicesSha256: string;
   readonly diskBytes: number;
   readonly createdAt: string;
-  /** Of a template: what its agent accepts before the first Assign. */
+  /** Only in a template: the secret that its agent accepts for the first Assign. */
   readonly bootstrapSecret?: string;
-  /** Where the agent in it listens. Absent: the port of the first release. */
+  /** Port of its agent. Absent: the port of the first release. */
   readonly agentPort?: number;
 }
 
@@ -48,7 +48,7 @@ export const snapshotPaths = (dir: string) => ({
   disk: snapshotDisk({ dir }),
 });
 
-/** Writes the manifest over files that are already whole and synced: from now on the snapshot exists. */
+/** Writes the manifest. All other files must be complete and synced. From now on the snapshot exists. */
 export async function sealSnapshot(
   dir: string,
   platform: VmPlatform,
@@ -70,7 +70,7 @@ export async function sealSnapshot(
   await writeDurably(snapshotPaths(dir).manifest, JSON.stringify(manifest, null, 2));
 }
 
-/** Checks everything that can be checked without starting it; throws ImageMismatchError where it can never be restored here. */
+/** Checks all that can be checked without a start; throws ImageMismatchError if the snapshot can never be restored here. */
 export async function openSnapshot(dir: string, platform: VmPlatform): Promise<SnapshotManifest> {
   const manifest = await readManifest(dir);
   if (manifest.version !== VERSION)

@@ -1,5 +1,5 @@
-// Memory and disk of a running machine at one instant. What is slow happens before the pause (guest and host disks synced,
-// base memory cloned, buffer touched) or after it (changed pages written and synced).
+// Saves memory and disk of a running machine at one instant. Slow steps are done before the pause (sync guest and host disks,
+// clone base memory, touch the buffer) or after it (write and sync changed pages).
 import { chmod, chown, copyFile, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { CleanupStack, syncDirectory, syncFile } from "@cloche/base";
@@ -11,7 +11,7 @@ import { needingRoom, hardLink, reflink } from "./reflink.ts";
 import { sealSnapshot, snapshotPaths } from "./snapshot-files.ts";
 import type { Vm } from "./vm.ts";
 
-/** Everything in `into` is durable when it resolves; when it throws, nothing of ours is there and the machine runs. */
+/** Everything in `into` is durable when it resolves. When it throws, `into` has no file of ours and the machine runs. */
 export function takeSnapshot(
   environment: VmEnvironment,
   vm: Vm,
@@ -64,7 +64,7 @@ export function takeSnapshot(
   });
 }
 
-/** The disk alone at one instant, as a clone at `toImage`. */
+/** Clones only the disk, at one instant, to `toImage`. */
 export function takeDiskCheckpoint(
   vm: Vm,
   toImage: string,
@@ -95,7 +95,7 @@ async function ownByRoot(path: string, mode: number): Promise<void> {
   await chmod(path, mode);
 }
 
-/** Waits for all, so that nothing goes on behind our back; then throws the first failure. */
+/** Waits for all, so that none is still under way; then throws the first failure. */
 async function allOrFirstError(promises: Promise<unknown>[]): Promise<void> {
   const results = await Promise.allSettled(promises);
   const failed = results.find((result) => result.status === "rejected");

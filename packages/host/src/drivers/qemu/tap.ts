@@ -1,9 +1,9 @@
-// The way from a machine's network slot into its guest: a tap with fixed addresses and address translation, made inside the
-// slot's network namespace. Outside, the machine has the slot's address; inside, every guest has the same one.
+// Connects a machine's network slot with its guest: a tap with fixed addresses and address translation, made inside the slot's
+// network namespace. Outside, the machine has the slot's address; inside, every guest has the same address.
 //
 //   host ──▶ eth0 (slot address : agent port) ──DNAT──▶ tap0 ──▶ guest          guest ──▶ tap0 ──masquerade──▶ eth0
 //
-// Nothing here outlives the namespace. Who makes and removes that is network/.
+// Nothing here outlives the namespace, which network/ makes and removes.
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { firstReleaseAgentPort } from "@cloche/protocol";
@@ -11,7 +11,7 @@ import type { NetworkLease } from "../network-slots.ts";
 import type { VmEnvironment } from "./environment.ts";
 import { guestNetwork } from "./guest-network.ts";
 
-/** Repeatable: a slot may have had this machine's tap before. `dir` is the machine's, for what the programs say. */
+/** Repeatable: the slot may already have a tap. `dir`: the machine's directory, for error output. */
 export async function prepareTap(
   environment: VmEnvironment,
   lease: NetworkLease,
@@ -23,7 +23,7 @@ export async function prepareTap(
     `tuntap add dev ${tap} mode tap user ${uid} vnet_hdr`,
     `link set dev ${tap} address ${gatewayMac} up`,
     `addr add ${gatewayAddress}/${prefixLength} dev ${tap}`,
-    // Spares the first packets after a restore a question that the guest cannot answer yet.
+    // A fixed neighbour entry, because the guest cannot answer ARP right after a restore.
     `neigh replace ${guestAddress} lladdr ${guestMac} dev ${tap} nud permanent`,
   ];
   const script = `set -e
@@ -49,8 +49,8 @@ echo 0 > /proc/sys/net/netfilter/nf_conntrack_tcp_loose
 }
 
 /**
- * A clone still has the connections of its source in memory, which this namespace has never seen: they are answered with a
- * reset at once, instead of hanging until the guest gives up. Guests reach nothing of the namespace itself.
+ * A clone has its source's connections in memory, which this namespace has never seen. They are reset at once, so that they do not
+ * hang until the guest gives up. Guests reach no service of the namespace itself.
  */
 function rules(agentPort: number): string {
   const { tap, guestAddress, guestMac, gatewayAddress } = guestNetwork;

@@ -1,11 +1,11 @@
-// Templates: machines that were booted once, with the agent listening, and are started from ever after.
+// Templates: snapshots of machines that were booted once until the agent listened. New machines are started from them.
 // Owns <pool>/vm-templates: <key>/ (a snapshot without a disk, see snapshot-files.ts) and building-*/.
 //
 //   wanted ──boot cold──▶ booted ──warm, pause, save──▶ sealed ──▶ started from, as often as wanted
 //
-// The key holds all that went in, so that an update of QEMU, kernel or agent makes new ones; the old are removed at the next
-// start (machines that run from them keep their files by their own names).
-// What survives a crash: sealed templates. A half-built one is removed at the next start.
+// The key covers all inputs, so that an update of QEMU, kernel or agent makes new templates. The next start removes the old ones
+// (machines that run from them keep the files by their own hard links).
+// Sealed templates survive a crash. The next start removes a half-built one.
 import { randomBytes, createHash } from "node:crypto";
 import { chmod, chown, copyFile, mkdir, readdir, rename, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,9 +18,9 @@ import { templateKey, type VmPlatform } from "./platform.ts";
 import { openSnapshot, sealSnapshot, type SnapshotManifest, snapshotPaths } from "./snapshot-files.ts";
 import { Vm } from "./vm.ts";
 
-/** The largest disk a sandbox can have, so that every real disk is smaller than what a template's guest has seen. */
+/** The largest disk that a sandbox can have, so that no real disk is larger than the one the template's guest has seen. */
 const PLACEHOLDER_DISK_BYTES = 1_048_576 * 1024 * 1024;
-/** Requests before the snapshot: what they load and compile, every machine has from its first request on. */
+/** Requests before the snapshot, so that every machine has their code loaded and compiled from the start. */
 const WARMING_REQUESTS = 20;
 const SETTLE_MS = 500;
 const BUILDING = "building-";
@@ -41,7 +41,7 @@ export class VmTemplates {
     this.#dir = dir;
   }
 
-  /** Removes what is half-built or made of another platform's parts; machines of half-built ones are swept before. */
+  /** Removes templates that are half-built or of another platform. Their machines are swept before. */
   async clean(): Promise<void> {
     await mkdir(this.#dir, { recursive: true, mode: 0o700 });
     for (const name of await readdir(this.#dir)) {
@@ -51,7 +51,7 @@ export class VmTemplates {
     }
   }
 
-  /** Whether the machine of this id is one that becomes a template now. */
+  /** Whether the machine with this id is becoming a template now. */
   isBuilding(id: string): boolean {
     return [...this.#ready.keys()].some((key) => templateMachineId(key) === id);
   }
@@ -65,7 +65,7 @@ export class VmTemplates {
     }
   }
 
-  /** The template of a shape; booted and saved the first time, which takes seconds (emulated: some more). */
+  /** The template of a shape. The first call boots and saves it, which takes seconds, under emulation longer. */
   obtain(shape: VmShape): Promise<VmTemplate> {
     const key = templateKey(this.#environment.platform, shape);
     const known = this.#ready.get(key);
@@ -76,7 +76,7 @@ export class VmTemplates {
     return made;
   }
 
-  /** One that machines do not come up from: the next `obtain` makes it anew. Harmless when that has happened already. */
+  /** Removes a template that does not work: the next `obtain` makes it anew. Harmless if that has already happened. */
   async discard(template: VmTemplate): Promise<void> {
     for (const [key, made] of this.#ready) {
       if ((await made.catch(() => undefined)) !== template) continue;
@@ -92,7 +92,7 @@ export class VmTemplates {
     if (found) return { dir, manifest: found };
     await rm(dir, { recursive: true, force: true });
     await this.#build(key, shape).catch((error: unknown) => {
-      // Once more: an emulated guest hangs in its early boot now and then, and the next one does not.
+      // Try once more: an emulated guest sometimes hangs early in its boot.
       this.#environment.log.warn({ err: error }, "a template's machine did not come up: booting another");
       return this.#build(key, shape);
     });
@@ -140,7 +140,7 @@ export class VmTemplates {
     });
   }
 
-  /** Takes the files over from the paused machine, which is not to go on. */
+  /** Moves the files out of the paused machine, which is not resumed any more. */
   async #collect(vm: Vm, target: string): Promise<void> {
     const paths = snapshotPaths(target);
     await rename(join(vm.directory, vmFiles.memory), paths.memory);
@@ -154,7 +154,7 @@ export class VmTemplates {
   }
 }
 
-/** What the agent is started with (agent: boot-config.ts). What is secret in it ends with the first Assign. */
+/** The agent's boot configuration (agent: boot-config.ts). Its secrets are invalid after the first Assign. */
 function bootConfig(port: number, bootstrapSecret: string): object {
   const bootstrapControlSecretSha256 = createHash("sha256").update(bootstrapSecret).digest("hex");
   const bootstrapChannelKey = channelKeyOf(bootstrapSecret).toString("hex");

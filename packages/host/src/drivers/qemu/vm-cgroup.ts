@@ -1,4 +1,4 @@
-// A virtual machine's cgroup, on both hierarchies: made before QEMU starts, which its launcher then joins.
+// A virtual machine's cgroup, on both hierarchies. It is made before QEMU starts; QEMU's launcher joins it.
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import {
@@ -14,16 +14,16 @@ import type { VmShape } from "./command-line.ts";
 
 const MOUNT = "/sys/fs/cgroup";
 const CONTROLLERS_V1 = ["cpu", "cpuacct", "memory", "pids", "freezer"];
-/** What QEMU needs besides the guest's memory: its own, the translation cache under emulation, buffers of disk and network. */
+/** QEMU's memory beside the guest's: its own, the translation cache under emulation, buffers of disk and network. */
 const OVERHEAD_MB = 320;
 /** Threads: one for each processor, one for the main loop, up to 64 for the disk. */
 const THREADS = 96;
 
-/** Apart from the other runtimes' groups, so that each driver's sweep sees its own only. */
+/** Separate from other runtimes' groups, so that each driver's sweep sees only its own. */
 export const vmCgroupRoot = (tag: string): string => `/cloche-${tag}-vm`;
 export const vmCgroupPath = (tag: string, id: string): string => `${vmCgroupRoot(tag)}/${id}`;
 
-/** When the last machine has gone. */
+/** Removes the root if no machine is left. */
 export async function removeVmCgroupRoot(tag: string): Promise<void> {
   const root = vmCgroupRoot(tag);
   if ((await childGroups(root)).length === 0) await removeGroup(root);
@@ -33,7 +33,7 @@ export function vmLimits(shape: VmShape, cpus: number): CgroupLimits {
   return { cpus, memoryBytes: mibToBytes(shape.memoryMb + OVERHEAD_MB), pids: THREADS + shape.vcpus };
 }
 
-/** Answers the files that a process joins it by. Repeatable. */
+/** Makes the cgroup. Answers the files through which a process joins it. Repeatable. */
 export async function makeVmCgroup(tag: string, id: string, limits: CgroupLimits): Promise<string[]> {
   const path = vmCgroupPath(tag, id);
   await prepareParent(vmCgroupRoot(tag));

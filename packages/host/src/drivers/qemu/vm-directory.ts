@@ -1,5 +1,5 @@
-// Fills the directory that a machine's QEMU sees as /vm (names in command-line.ts). Big files come under a second name, never
-// as a copy, so machines of one snapshot share its memory and system image.
+// Fills the directory that a machine's QEMU sees as /vm (names in command-line.ts). A snapshot's memory and system image are
+// hard-linked, so that all machines started from it share them.
 import { chmod, chown, copyFile, mkdir, open, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
@@ -15,8 +15,8 @@ const EXT4_MAGIC_AT = 1_024 + 56;
 const EXT4_MAGIC = 0xef53;
 
 /**
- * Refuses what is no ext4 file system, by its superblock's magic number. No more than that: the host does not read what a
- * guest wrote.
+ * Refuses an image without the magic number of ext4 in its superblock. Checks nothing else, because the host does not read data
+ * that a guest wrote.
  */
 export async function checkDiskImage(image: string): Promise<void> {
   const handle = await open(image, "r");
@@ -29,7 +29,7 @@ export async function checkDiskImage(image: string): Promise<void> {
   throw new ClocheError("failed_precondition", "the disk image is damaged: it holds no ext4 file system");
 }
 
-/** QEMU may write to its disk and to `devices`, read the rest, and create nothing. */
+/** QEMU may write to its disk, `devices` and a template's `memory`, read the rest, and create nothing. */
 export async function fillVmDirectory(
   platform: VmPlatform,
   files: MachineFiles,
@@ -61,7 +61,7 @@ export async function fillVmDirectory(
   await chown(at(vmFiles.memory), record.uid, record.uid);
 }
 
-/** The image under a second name in the machine's directory, owned by its QEMU. */
+/** Hard-links the image into the machine's directory, owned by its QEMU. */
 export async function giveDisk(image: string, name: string, uid: number): Promise<void> {
   await chown(image, uid, uid);
   await chmod(image, 0o600);

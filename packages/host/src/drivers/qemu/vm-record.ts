@@ -1,4 +1,4 @@
-// What is written down of one virtual machine, in <dir>/vm.json: enough to find it again and to take it away.
+// The record of one virtual machine, <dir>/vm.json: enough to find the machine again and to remove it.
 import { createHash } from "node:crypto";
 import { readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -11,26 +11,26 @@ export interface VmRecord {
   readonly id: string;
   readonly shape: VmShape;
   readonly cpus: number;
-  /** Unprivileged user of its QEMU. */
+  /** Unprivileged user that its QEMU runs as. */
   readonly uid: number;
   readonly bootstrapSecret?: string;
-  /** Where its agent listens. Absent: the port of the first release. */
+  /** Port of its agent. Absent: the port of the first release. */
   readonly agentPort?: number;
-  /** What it booted with, once. */
+  /** Keys of the parts that it, or its template, booted with. */
   readonly bootedFrom: SnapshotManifest["bootedFrom"];
-  /** Network slot; absent until it has one. */
+  /** Network slot; absent until one is leased. */
   slot?: number;
   process?: ProcessIdentity;
-  /** The host's boot that the process belongs to. */
+  /** Id of the host's boot in which the process runs. */
   bootId?: string;
-  /** How many disks it has had since QEMU started; the last one is attached (command-line.ts, diskOf). */
+  /** Number of disks since QEMU started; the last one is attached (command-line.ts, diskOf). */
   disks: number;
 }
 
 const FIRST_UID = 0x60000000;
 const UIDS = 0x01000000;
 
-/** A user of its own for each machine, the same in all its lives; no account of the host has such numbers. */
+/** A user id for each machine, always the same. No account of the host uses this range. */
 export function vmUid(id: string): number {
   return FIRST_UID + (createHash("sha256").update(id).digest().readUInt32BE(0) % UIDS);
 }

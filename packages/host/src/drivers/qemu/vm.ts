@@ -1,13 +1,13 @@
 // One virtual machine: its QEMU process, its directory, its connection to QEMU, its cgroup and network slot.
 // Owns <dir>/vm/ (QEMU sees it as /vm and may create nothing in it), <dir>/vm.json and the cgroup of its id.
 //
-//   start ──▶ running ◀──resume── paused            end: by `stop` (expected), or by itself (`ended` tells why)
+//   start ──▶ running ◀──resume── paused            end: by `remove` (expected), or by itself (`ended` tells why)
 //               │  └──pause────────▲
 //               ▼
 //             ended ──remove──▶ nothing left but the disk image
 //
-// Called by the driver and by template.ts, which serialise the calls of one machine. Survives the service: the process,
-// the directory, the record; `Vm.adopt` takes them up again.
+// Called by the driver and by templates.ts, which serialise the calls of one machine. The process, the directory and the record
+// survive the service; `Vm.adopt` finds them again.
 import { readFile, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { CleanupStack } from "@cloche/base";
@@ -48,22 +48,22 @@ const END_TRIES = 500;
 const END_PAUSE_MS = 10;
 const CONSOLE_TAIL_BYTES = 4_096;
 const SAVE_TIMEOUT_MS = 60_000;
-/** What QEMU says of device state that it cannot take. */
+/** QEMU's messages for device state that it cannot load. */
 const LOAD_FAILED = /error while loading state|load of migration failed/;
 
 export interface VmStart {
   readonly shape: VmShape;
   readonly cpus: number;
-  /** In force before it starts. Absent: open. */
+  /** In force before the machine starts. Absent: open. */
   readonly egress?: Egress;
-  /** A snapshot or template to start from; without one it boots cold with the platform's kernel. */
+  /** A snapshot or template to start from; absent: a cold boot with the platform's kernel. */
   readonly snapshotDir?: string;
-  /** Boot config of the agent: read at a cold boot only. */
+  /** Boot config of the agent; read only at a cold boot. */
   readonly bootConfig?: object;
   readonly bootstrapSecret?: string;
-  /** Where the agent listens; default: the environment's. */
+  /** Port of the agent; default: the environment's. */
   readonly agentPort?: number;
-  /** Of the snapshot; at a cold boot the platform's parts. */
+  /** The snapshot's, or at a cold boot the keys of the platform's parts. */
   readonly bootedFrom: SnapshotManifest["bootedFrom"];
 }
 
@@ -76,7 +76,7 @@ export class Vm {
   readonly #ended = Promise.withResolvers<string>();
   #endExpected = false;
   #lastEvent: "panic" | "shutdown" | "hung" | undefined;
-  /** Stands still on our behalf: not a machine that hangs. */
+  /** Paused by us, so it does not count as hanging. */
   pausedByUs = false;
 
   private constructor(
@@ -125,7 +125,7 @@ export class Vm {
   get cgroup(): Cgroup {
     return new Cgroup(vmCgroupPath(this.#environment.tag, this.record.id));
   }
-  /** Resolves with a public reason when it ends by itself; never when it was stopped. */
+  /** Resolves with a public reason when the machine ends by itself; never after `remove`. */
   get ended(): Promise<string> {
     return this.#ended.promise;
   }
@@ -175,7 +175,7 @@ export class Vm {
     });
   }
 
-  /** The machine that runs already, after a restart of the service. Undefined when it does not live, or not usefully. */
+  /** Finds a running machine after a restart of the service. Undefined if its process is gone or unusable. */
   static async adopt(environment: VmEnvironment, files: MachineFiles): Promise<Vm | undefined> {
     const record = await readVmRecord(files.dir);
     if (!record || record.slot === undefined || !(await recordedProcessLives(record))) return undefined;
@@ -187,7 +187,7 @@ export class Vm {
       const { status } = await qmp.execute("query-status");
       if (status !== "running" && status !== "paused") throw new Error(`QEMU says ${status}`);
       const vm = new Vm(environment, files, record, lease, qmp);
-      // The service ended in the middle of a snapshot: `unblock` lets it go on.
+      // Paused: the service ended during a snapshot; `unblock` resumes it.
       vm.pausedByUs = status === "paused";
       await vm.#settleSwap();
       return vm;
@@ -203,14 +203,14 @@ export class Vm {
     await this.#qmp.execute("stop", SAVE_TIMEOUT_MS);
   }
 
-  /** Harmless when it runs. One that does not go on stands still on our behalf no more: it hangs. */
+  /** Harmless if the machine runs. A machine that cannot be resumed counts as hanging from here on. */
   async resume(): Promise<void> {
     await this.#qmp.execute("cont").finally(() => {
       this.pausedByUs = false;
     });
   }
 
-  /** Paused: writes the state of all devices to <directory>/devices. */
+  /** Call while paused. Writes the state of all devices to <directory>/devices. */
   async saveDevices(): Promise<void> {
     await this.#qmp.execute(
       "xen-save-devices-state",
@@ -220,8 +220,8 @@ export class Vm {
   }
 
   /**
-   * The guest must have let go of its disk. When it throws, the old disk is attached as before. To attach what is attached
-   * already does nothing: a swap can be repeated.
+   * Swaps the disk. The guest must have detached it. When it throws, the old disk is still attached. Does nothing if `toImage` is
+   * already attached, so that a swap can be repeated.
    */
   async swapDisk(toImage: string): Promise<void> {
     if ((await stat(toImage)).ino === (await stat(this.diskPath)).ino) return;
@@ -244,7 +244,7 @@ export class Vm {
     await this.#tellDiskSize();
   }
 
-  /** A service that ended in the middle of a swap: the record may name the disk before, and QEMU still hold its file. */
+  /** Completes a swap that a crash of the service cut off: the record may name the old disk, and QEMU may hold both. */
   async #settleSwap(): Promise<void> {
     const blocks = await this.#qmp.execute("query-block");
     const attached = blocks.find(({ qdev }) => qdev?.split("/").includes(GUEST_DISK_DEVICE))?.inserted?.file;
@@ -269,7 +269,7 @@ export class Vm {
     return agentAnswers(this.agentHost, this.agentPort, timeoutMs);
   }
 
-  /** It stopped answering: makes an end of it, which `ended` then tells, also of a process that does not end. */
+  /** Kills a machine that stopped answering. `ended` reports that, even if the process does not die. */
   async endAsHung(): Promise<void> {
     this.#lastEvent = "hung";
     await this.#killProcess().finally(() => this.#qmp.close());
@@ -287,19 +287,19 @@ export class Vm {
     } catch (cause) {
       const details = { console: await this.#consoleTail(), log: await logTail(this.directory), cause };
       this.#environment.log.error({ ...details, sandbox_id: this.record.id }, "a machine did not come up");
-      // By its own doing: neither a busy host nor somebody who kills processes makes these.
+      // The machine itself panicked or shut down: a busy host or a kill does not cause that.
       if (this.#lastEvent !== undefined) throwIfFromMemory(start, cause);
       throw new ClocheError("unavailable", "the machine did not come up; try again", { cause });
     }
   }
 
-  /** QEMU notices a disk of another size only when told, and then tells the guest. */
+  /** Tells QEMU the disk's size, which it then tells the guest. It does not notice a change by itself. */
   async #tellDiskSize(): Promise<void> {
     const { size } = await stat(this.diskPath);
     await this.#qmp.execute("block_resize", { "node-name": vmNodes.disk, size });
   }
 
-  /** The guest's kernel panicked: keeps its last words for the log, then ends it. */
+  /** Call after a panic of the guest's kernel: logs its last output, then kills the machine. */
   async panicked(): Promise<void> {
     if (this.#lastEvent === "panic") return;
     this.#lastEvent = "panic";
@@ -317,7 +317,7 @@ export class Vm {
 
   async #disconnected(): Promise<void> {
     if (this.#endExpected) return;
-    // The connection closes a moment before the process is gone; a QEMU without its connection is of no use either way.
+    // The connection closes a moment before the process ends. A QEMU without its connection is unusable anyway.
     await this.#killProcess().catch((err: unknown) =>
       this.#environment.log.error({ err, sandbox_id: this.record.id }, "cannot end a machine's process"),
     );
@@ -343,24 +343,24 @@ export class Vm {
     await killRecorded(this.record, this.cgroup);
   }
 
-  /** Forgets it: it goes on by itself, and the next service (or the next call) adopts it. */
+  /** Disconnects. The machine keeps running; the next service, or the next call, adopts it. */
   letGo(): void {
     this.#expectEnd();
   }
 
-  /** Ends it and gives everything back but the disk image. */
+  /** Kills the machine and frees everything except the disk image. */
   async remove(): Promise<void> {
     this.#expectEnd();
     await removeMachine(this.#environment, this.files);
   }
 }
 
-/** Takes away whatever there is of a machine, running or half-made, except its disk image. Repeatable; works without a Vm. */
+/** Removes everything of a machine, running or half-made, except its disk image. Repeatable; needs no Vm. */
 export async function removeMachine(environment: VmEnvironment, files: MachineFiles): Promise<void> {
   const record = await readVmRecord(files.dir);
   const cgroup = new Cgroup(vmCgroupPath(environment.tag, files.id));
   if (record) await killRecorded(record, cgroup);
-  // Catches a QEMU that was started but not yet written down.
+  // Also kills a QEMU that was started but is not yet in the record.
   await cgroup.destroy();
   if (record?.slot !== undefined) await environment.network.release(record.slot);
   await removeVmFiles(files.dir);
@@ -376,7 +376,7 @@ async function killRecorded(record: VmRecord, cgroup: Cgroup): Promise<void> {
   }
   for (let i = 0; i < END_TRIES; i += 1) {
     if (!(await isAlive(identity))) return;
-    // Frozen by the guard of the lease, it does not die.
+    // A process frozen by the guard of the lease does not die by a signal alone.
     await cgroup.kill();
     await new Promise((resolve) => setTimeout(resolve, END_PAUSE_MS));
   }
