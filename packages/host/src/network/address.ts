@@ -1,5 +1,5 @@
-// Address arithmetic of an instance's subnet: a /16 cut into /30s. The first is the link between the host and the router
-// namespace, each other one a slot: its gateway (in the router) and its sandbox's address. Pure.
+// Address arithmetic of an instance's subnet: a /16 cut into /30s. The first /30 is the link between the host and the router
+// namespace. Each other /30 is a slot, with a gateway (in the router) and the sandbox's address. Pure.
 import { ClocheError } from "@cloche/protocol";
 
 export interface Subnet {
@@ -9,9 +9,9 @@ export interface Subnet {
 }
 
 export interface LinkAddresses {
-  /** The nearer end: the host on the uplink, the router on a slot. */
+  /** The near end: the host on the uplink, the router on a slot. */
   readonly gateway: string;
-  /** The farther end: the router on the uplink, the sandbox on a slot. */
+  /** The far end: the router on the uplink, the sandbox on a slot. */
   readonly address: string;
 }
 
@@ -20,7 +20,7 @@ const LINK_SIZE = 4;
 /** Slots are 1 to this. Number 0 is the uplink. */
 export const SLOTS_MAX = 65_536 / LINK_SIZE - 1;
 
-/** What an IPv4 /16 says, for example "10.231.0.0/16"; invalid_argument names CLOCHE_SUBNET. */
+/** Parses an IPv4 /16, for example "10.231.0.0/16". Throws invalid_argument, which names CLOCHE_SUBNET. */
 export function parseSubnet(cidr: string): Subnet {
   const match = /^(\d{1,3})\.(\d{1,3})\.0\.0\/16$/.exec(cidr);
   const [a, b] = [Number(match?.[1] ?? 256), Number(match?.[2] ?? 256)];
@@ -56,7 +56,7 @@ export interface Ipv4Range {
   readonly last: number;
 }
 
-/** First and last address of a CIDR range. Throws RangeError for what is none. */
+/** First and last address of a CIDR range. Throws RangeError for any other text. */
 export function toRange(cidr: string): Ipv4Range {
   const match = /^([\d.]+)(?:\/(\d{1,2}))?$/.exec(cidr);
   const bits = Number(match?.[2] ?? 32);
@@ -76,12 +76,12 @@ function toText(address: number): string {
   return [24, 16, 8, 0].map((shift) => Math.floor(address / 2 ** shift) % 256).join(".");
 }
 
-/** Whether an address lies in one of the ranges, or is none. */
+/** Whether an address is in one of the ranges, or is no IPv4 address. */
 export function isSpecial(address: string, ranges: readonly string[]): boolean {
   return Number.isNaN(toNumber(address)) || ranges.some((range) => overlaps(address, range));
 }
 
-/** NaN for what is no IPv4 address. */
+/** NaN if the text is no IPv4 address. */
 function toNumber(text: string): number {
   const parts = text.split(".");
   if (parts.length !== 4 || parts.some((part) => !/^\d{1,3}$/.test(part) || Number(part) > 255))

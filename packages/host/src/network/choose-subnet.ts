@@ -1,9 +1,9 @@
-// Which /16 an instance has. One that was set is taken or refused; else the instance keeps the one it had, so that machines
-// that run or come back find it, and a new one gets the first that nobody on this machine uses. Pure.
+// Chooses the /16 of an instance. A configured subnet is taken or refused. Otherwise an instance keeps its subnet, which running and
+// resumed machines need, and a new instance gets the first that is not in use on this computer. Pure.
 import { ClocheError } from "@cloche/protocol";
 import { overlaps } from "./address.ts";
 
-/** An address range that is in use, and by whom. */
+/** An address range in use, and its user. */
 export interface TakenRange {
   readonly range: string;
   /** For people: "on eth0". */
@@ -13,18 +13,18 @@ export interface TakenRange {
 export interface SubnetQuestion {
   /** CLOCHE_SUBNET; "": any. */
   readonly asked: string;
-  /** Of this instance's router, where that is there: its machines may be running. */
+  /** The subnet of this instance's router, if it exists: machines may be running in it. */
   readonly present: string | undefined;
-  /** That this home had the last time. */
+  /** The subnet that this home used last. */
   readonly remembered: string | undefined;
-  /** Without what is this instance's own. */
+  /** Ranges in use, without this instance's own. */
   readonly taken: readonly TakenRange[];
 }
 
 /** 10.231 to 10.254, then 10.200 to 10.230. */
 const CANDIDATES = [...numbers(231, 254), ...numbers(200, 230)].map((second) => `10.${second}.0.0/16`);
 
-/** invalid_argument where the one that was asked for is in use, or none is free. */
+/** Throws invalid_argument if the configured subnet is in use, or none is free. */
 export function chooseSubnet({ asked, present, remembered, taken }: SubnetQuestion): string {
   const userOf = (subnet: string) => taken.find(({ range }) => overlaps(range, subnet));
   if (asked !== "") {

@@ -1,10 +1,10 @@
-// The addresses in a DNS answer, and an answer made of addresses (RFC 1035). Answers come from servers that whoever wrote
-// the sandbox's program may run: everything read is bounded. Pure.
+// Reads the addresses in a DNS answer, and makes an answer from addresses (RFC 1035). Users may run the servers that answer, so
+// everything read is bounded. Pure.
 import type { DnsQuestion } from "./dns-message.ts";
 
 export const TYPE_A = 1;
 export const TYPE_AAAA = 28;
-/** Service bindings name addresses of their own. */
+/** Service bindings, which contain addresses. */
 export const TYPES_SVCB = [64, 65];
 const TYPE_CNAME = 5;
 const CLASS_IN = 1;
@@ -27,8 +27,8 @@ interface ResourceRecord {
 }
 
 /**
- * The IPv4 addresses that `message` gives for `question`, by its aliases, each with the least TTL on the way. Records that
- * answer something else are left out. Undefined when the message is damaged.
+ * The IPv4 addresses that `message` gives for `question`, through its aliases, each with the smallest TTL on the way. Leaves out
+ * records of other names. Undefined if the message is damaged.
  */
 export function addressesIn(message: Buffer, question: DnsQuestion): AddressRecord[] | undefined {
   const records = readRecords(message, question.end);
@@ -49,7 +49,7 @@ export function addressesIn(message: Buffer, question: DnsQuestion): AddressReco
 export const isTruncated = (message: Buffer): boolean => (message.readUInt8(2) & 0x02) !== 0;
 export const rcodeOf = (message: Buffer): number => message.readUInt8(3) & 0x0f;
 
-/** `query` answered with these addresses and nothing else; without any: there are none (NOERROR, or `rcode`). */
+/** Answers `query` with exactly these addresses. With none: an empty answer (NOERROR, or `rcode`). */
 export function answerOf(
   query: Buffer,
   question: DnsQuestion,
@@ -108,7 +108,7 @@ function readRecords(message: Buffer, from: number): ResourceRecord[] | undefine
   return records;
 }
 
-/** Lower case, without a final dot; `end`: where what follows it begins. */
+/** Reads a name: lower case, without a final dot. `end`: offset after it. */
 function readName(message: Buffer, from: number): { name: string; end: number } | undefined {
   const labels: string[] = [];
   let at = from;

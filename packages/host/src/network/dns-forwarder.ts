@@ -1,8 +1,8 @@
-// Name resolution for sandboxes: the router sends their port 53 here (rules.ts), and this asks the host's own resolvers.
-// Owns one UDP and one TCP socket on the host's end of the uplink. Sandboxes are hostile: everything has a limit, a
-// question is asked upstream from a fresh port under a fresh id, and only an answer to that question is passed back.
+// Name resolution for sandboxes: the router redirects their port 53 here (rules.ts), and the forwarder asks the host's resolvers.
+// Owns one UDP and one TCP socket on the host's end of the uplink. Sandboxes are hostile: everything has a limit, each
+// question goes upstream from a new port with a new id, and only an answer to that question is passed back.
 //
-// Called by network.ts. What survives a crash: nothing; the next start listens again.
+// Called by network.ts. Nothing survives a crash; the next start listens again.
 import { randomInt } from "node:crypto";
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
@@ -16,20 +16,20 @@ import {
   withId,
 } from "./dns-message.ts";
 
-/** Ports tried for the same one of UDP and TCP. */
+/** Tries to find a port that is free for both UDP and TCP. */
 const PORT_TRIES = 10;
 
 export const DNS_LIMITS = {
-  /** A query is small; more than this is none. */
+  /** A longer message is no query. */
   queryBytes: 1_232,
-  /** Waiting for an answer, per sandbox and in all. */
+  /** Questions waiting for an answer, of one sandbox and in total. */
   pendingPerSlot: 64,
   pending: 2_048,
   /** Sustained and burst rate of one sandbox. */
   queriesPerSecond: 200,
   burst: 400,
   connectionsPerSlot: 8,
-  /** Of one resolver; then the next one is asked. */
+  /** Time for one resolver; then the next is asked. */
   upstreamTimeoutMs: 2_500,
   idleConnectionMs: 10_000,
 } as const;
@@ -44,15 +44,15 @@ export interface DnsForwarderOptions {
   readonly upstreamPort?: number;
   /** The slot that an address belongs to; undefined: not answered. */
   readonly slotOf: (address: string) => number | undefined;
-  /** What each sandbox may ask, and what it may hear. Default: everything. */
+  /** Which names each sandbox may ask, and which answers it gets. Default: all. */
   readonly policy?: NamePolicy;
   readonly now?: () => number;
 }
 
 export interface NamePolicy {
-  /** What is answered without asking anybody: a refusal, or that there is nothing. Undefined: ask. */
+  /** An answer without asking upstream: a refusal, or an empty answer. Undefined: ask. */
   before(slot: number, question: DnsQuestion, query: Buffer): Buffer | undefined;
-  /** The answer as the sandbox gets it. What it names may be reached once this resolves. */
+  /** The answer as the sandbox gets it. Its addresses may be reached once this resolves. */
   after(slot: number, question: DnsQuestion, query: Buffer, answer: Buffer): Promise<Buffer>;
 }
 
@@ -80,12 +80,12 @@ export class DnsForwarder {
     const { port = 0 } = this.#options;
     this.#udp.on("message", (message, from) => void this.#serveDatagram(message, from));
     const bound = await this.#bindBoth(port);
-    // Errors of single datagrams (unreachable and the like) concern their sandbox only.
+    // Errors of single datagrams (such as unreachable) affect only their sandbox.
     this.#udp.on("error", () => {});
     return bound;
   }
 
-  /** TCP chooses: the calls to agents leave from this very address, and their ports stay taken for a minute. */
+  /** TCP chooses the port first: calls to agents leave from this address, and their ports stay in use for a minute. */
   async #bindBoth(port: number, triesLeft = PORT_TRIES): Promise<number> {
     const { address } = this.#options;
     this.#tcp.listen(port, address);
@@ -157,14 +157,14 @@ export class DnsForwarder {
       socket.resume();
     };
     socket.on("data", (chunk) => {
-      // One question after the other: nothing piles up here, it waits in the sandbox.
+      // One question at a time, so that further ones wait in the sandbox and not here.
       socket.pause();
       buffered = Buffer.concat([buffered, chunk]);
       void serve();
     });
   }
 
-  /** Undefined: say nothing, as to what is no question, or comes too fast. */
+  /** Undefined: no answer, because the message is no question or comes too fast. */
   async #answer(slot: number, query: Buffer, ask: Ask): Promise<Buffer | undefined> {
     if (query.length > DNS_LIMITS.queryBytes) return undefined;
     const question = parseQuery(query);
@@ -230,7 +230,7 @@ function askByUdp(resolver: string, port: number, query: Buffer): Promise<Buffer
     };
     const timer = setTimeout(() => finish(undefined), DNS_LIMITS.upstreamTimeoutMs);
     socket.on("error", () => finish(undefined));
-    // Connected: the kernel takes datagrams of this resolver only.
+    // A connected socket takes only datagrams of this resolver.
     socket.connect(port, resolver, () => socket.send(query));
     socket.on("message", (message) => {
       if (answers(message, query)) finish(message);

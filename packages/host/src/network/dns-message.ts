@@ -1,11 +1,11 @@
-// The little of DNS messages (RFC 1035) that a forwarder must understand: the header and the question. Pure.
+// Header and question of DNS messages (RFC 1035), which is all that a forwarder needs. Pure.
 
 export interface DnsQuestion {
   readonly id: number;
   /** Lower case, without the final dot; "" is the root. */
   readonly name: string;
   readonly type: number;
-  /** Where the question section ends. */
+  /** Offset after the question section. */
   readonly end: number;
 }
 
@@ -18,7 +18,7 @@ const RA = 0x80;
 export const RCODE_SERVER_FAILURE = 2;
 export const RCODE_REFUSED = 5;
 
-/** The one question of a standard query; undefined for anything else (answers, other opcodes, nonsense). */
+/** The question of a standard query; undefined for anything else (answers, other opcodes, malformed messages). */
 export function parseQuery(message: Buffer): DnsQuestion | undefined {
   if (message.length < HEADER_BYTES) return undefined;
   const flags = message.readUInt8(2);
@@ -32,13 +32,13 @@ export function answers(answer: Buffer, query: Buffer): boolean {
   const asked = parseQuery(query);
   if (!asked || answer.length < HEADER_BYTES || (answer.readUInt8(2) & QR) === 0) return false;
   if (answer.readUInt16BE(0) !== asked.id) return false;
-  // Some servers leave the question out of an error.
+  // Some servers omit the question in an error.
   if (answer.readUInt16BE(4) === 0) return (answer.readUInt8(3) & 0x0f) !== 0;
   const said = readQuestion(answer);
   return said !== undefined && said.name === asked.name && said.type === asked.type;
 }
 
-/** The query turned into an answer that says only `rcode`. */
+/** An answer to the query with only `rcode`. */
 export function refusal(query: Buffer, rcode: number): Buffer {
   const question = parseQuery(query);
   const answer = Buffer.from(query.subarray(0, question?.end ?? HEADER_BYTES));
@@ -60,7 +60,7 @@ function readQuestion(message: Buffer): DnsQuestion | undefined {
   let at = HEADER_BYTES;
   for (let total = 0; ; ) {
     const length = message[at];
-    // Compression pointers have no place in the first question.
+    // The first question has no compression pointers.
     if (length === undefined || length > LABEL_BYTES_MAX) return undefined;
     at += 1;
     if (length === 0) break;

@@ -1,6 +1,6 @@
-// What an owner is told of connections and names that the egress policy refused.
+// The report for an owner about connections and names that the egress policy refused.
 
-/** What a slot was denied since it was made. */
+/** Denials of a slot since it was made. */
 export interface EgressReport {
   readonly deniedPackets: number;
   readonly deniedNames: number;

@@ -1,5 +1,5 @@
-// What a sandbox may reach: its mode, and the nft set elements that say so. The rules (rules.ts) never change; a change of
-// mode is one transaction on elements and holds at once, for connections that are open too. Pure.
+// What a sandbox may reach: its mode, and the nft set elements that enforce it. The rules (rules.ts) never change. A change of mode
+// is one transaction on elements and takes effect at once, also for open connections. Pure.
 import {
   type AllowedDomain,
   ClocheError,
@@ -14,7 +14,7 @@ import { slotInterface } from "./names.ts";
 import { ROUTER_TABLE } from "./rules.ts";
 
 export interface EgressRule {
-  /** IPv4 range or address. Private and special ranges stay closed whatever a rule says. */
+  /** IPv4 range or address. Private and special ranges stay closed in any case. */
   readonly cidr: string;
   readonly protocol: "tcp" | "udp";
   /** First and last port. */
@@ -22,8 +22,8 @@ export interface EgressRule {
 }
 
 /**
- * open: every public address. none: nothing, names neither. list: what the rules name, the names of `domains`, and what these
- * resolve to.
+ * open: every public address. none: no address and no name. list: the addresses of `allow`, the names of `domains`, and the addresses
+ * that these resolve to.
  */
 export type EgressPolicy =
   | { readonly mode: "open" }
@@ -34,7 +34,7 @@ export type EgressPolicy =
       readonly domains: readonly AllowedDomain[];
     };
 
-/** The policy that the public form means; undefined is open. invalid_argument names what cannot be read. */
+/** The policy of the public form; undefined means open. Throws invalid_argument, which names the unreadable entry. */
 export function policyOf(egress: Egress | undefined): EgressPolicy {
   if (egress === undefined || egress.mode === "open") return { mode: "open" };
   if (egress.mode === "none") return { mode: "none" };
@@ -53,7 +53,7 @@ export function policyOf(egress: Egress | undefined): EgressPolicy {
 export const EGRESS_RULES_MAX = 256;
 const CHAINS = { open: "open", none: "deny", list: "listed" } as const;
 
-/** Throws invalid_argument naming the rule and field. Overlapping rules are merged where nft would refuse them. */
+/** Checks a policy. Throws invalid_argument, which names the rule and the field. */
 export function checkEgress(policy: EgressPolicy): EgressPolicy {
   if (policy.mode !== "list") return policy;
   if (policy.allow.length > EGRESS_RULES_MAX)
@@ -76,8 +76,8 @@ export function checkEgress(policy: EgressPolicy): EgressPolicy {
 }
 
 /**
- * The nft commands that put `slot` under `policy`, whatever it was under before. Needs `known`: its present elements.
- * `generation`: a number not used for the slot before; connections made under another are judged anew.
+ * The nft commands that apply `policy` to `slot`. `known`: the slot's present elements. `generation`: a number not used for
+ * the slot before; connections made under another generation are judged anew.
  */
 export function egressCommands(
   slot: number,
@@ -100,19 +100,19 @@ export function egressCommands(
   return commands;
 }
 
-/** What `egressCommands` adds for a slot that is open, for who needs no nft to add it. */
+/** The elements that `egressCommands` adds for an open slot, to add them without nft. */
 export const openElements = (slot: number): Element[] => [
   { set: "resolving", interface: slotInterface(slot) },
   { set: "egress", interface: slotInterface(slot), chain: CHAINS.open },
 ];
 
-/** What nft holds of a slot at the moment. */
+/** A slot's present elements in nft. */
 export interface SlotElements {
   readonly hasEgress: boolean;
   readonly hasResolving: boolean;
   /** As rendered by `renderBox`. */
   readonly allowed: readonly string[];
-  /** Of the connections that were opened to resolved addresses; 0: none. */
+  /** Mark of connections opened to resolved addresses; 0: none. */
   readonly generation: number;
 }
 
@@ -162,8 +162,8 @@ function toBox(rule: EgressRule): Box {
 }
 
 /**
- * nft refuses elements that overlap partly ("conflicting intervals"), so the rules are cut along each other's address
- * bounds, and the port ranges of one address range are joined.
+ * nft refuses elements that overlap in part ("conflicting intervals"). So the rules are split at each other's address bounds, and
+ * the port ranges of one address range are joined.
  */
 function disjoint(boxes: readonly Box[]): Box[] {
   const result: Box[] = [];
@@ -183,7 +183,7 @@ function disjoint(boxes: readonly Box[]): Box[] {
   return result;
 }
 
-/** The same ports in as few ranges as there can be. */
+/** The same ports in as few ranges as possible. */
 export function joined(ranges: readonly PortRange[]): PortRange[] {
   const result: [number, number][] = [];
   for (const [first, last] of ranges.toSorted((a, b) => a[0] - b[0])) {

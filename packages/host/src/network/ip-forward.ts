@@ -1,7 +1,7 @@
-// net.ipv4.ip_forward of the host, needed for egress and shared by all instances of the machine: the first one in turns it
-// on and keeps the former value, the last one out restores it. An instance counts as long as its router namespace exists.
+// net.ipv4.ip_forward of the host, which egress needs and all instances on the computer share. The first instance turns it on and
+// keeps the former value; the last one restores that. An instance counts as long as its router namespace exists.
 //
-// What survives a crash: the markers in RUN_DIR. A boot resets the setting, so markers of an earlier boot do not count.
+// The markers in `runDir` survive a crash. A boot resets the setting, so markers of an earlier boot do not count.
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { withFileLock } from "../artifacts/file-lock.ts";
@@ -11,7 +11,7 @@ const BOOT_ID = "/proc/sys/kernel/random/boot_id";
 const FORMER = "former";
 
 export interface ForwardingPlace {
-  /** Holds the markers of this network namespace. */
+  /** Directory with the markers of this network namespace. */
   readonly runDir: string;
   /** Names of the router namespaces that exist. */
   readonly routers: () => Promise<readonly string[]>;
@@ -23,7 +23,7 @@ export function enableForwarding(place: ForwardingPlace, router: string): Promis
     await mkdir(place.runDir, { recursive: true });
     const boot = await readFile(BOOT_ID, "utf8");
     const former = join(place.runDir, FORMER);
-    // With nobody counting, what the setting says now is what it was.
+    // Without any other instance the present value is the former one.
     if ((await living(place, boot, [router])).length === 0)
       await writeFile(former, (await readFile(SYSCTL, "utf8")).trim());
     await writeFile(join(place.runDir, router), boot);
@@ -31,7 +31,7 @@ export function enableForwarding(place: ForwardingPlace, router: string): Promis
   });
 }
 
-/** Takes the instance out; the former value comes back with the last one. Repeatable. */
+/** Removes the instance; the last one restores the former value. Repeatable. */
 export function disableForwarding(place: ForwardingPlace, router: string): Promise<void> {
   return withFileLock(join(place.runDir, ".lock"), async () => {
     const boot = await readFile(BOOT_ID, "utf8");
@@ -43,7 +43,7 @@ export function disableForwarding(place: ForwardingPlace, router: string): Promi
   });
 }
 
-/** Instances whose marker is of this boot and whose router is there; those of `trusted` need no router. */
+/** Instances with a marker of this boot and a router; those in `trusted` need no router. */
 async function living(place: ForwardingPlace, boot: string, trusted: readonly string[]): Promise<string[]> {
   const routers = new Set([...(await place.routers()), ...trusted]);
   const names: string[] = await readdir(place.runDir).catch(() => []);

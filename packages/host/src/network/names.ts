@@ -1,4 +1,4 @@
-// Names of what an instance makes on the machine. Interface names have 15 characters at most.
+// Names of the network objects of an instance. Interface names have at most 15 characters.
 export interface NetworkNames {
   /** Network namespace of the router. */
   readonly router: string;

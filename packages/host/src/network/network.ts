@@ -5,9 +5,9 @@
 //          found at start: never leased ▶ ready; leased ──adopt──▶ leased, or ──reclaim──▶ (none)
 //
 // Called by machine drivers (lease, prepare, release, adopt) and the host service (egress, denials, open, close).
-// What survives a crash or a stop: all but the DNS forwarder and the refilling of the pool; `openNetwork` finds it again.
-// A released slot is destroyed, never handed on, and its number comes round last, so that nobody gets packets meant for
-// the one before.
+// Everything except the DNS forwarder and the refilling of the pool survives a crash or stop; `openNetwork` finds it again.
+// A released slot is destroyed and never reused, and its number is used again as late as possible, so that no machine gets
+// packets meant for an earlier one.
 import { mkdir, readFile, rm } from "node:fs/promises";
 import { randomInt } from "node:crypto";
 import { dirname } from "node:path";
@@ -56,20 +56,20 @@ import {
 
 export interface NetworkOptions {
   readonly tag: string;
-  /** An IPv4 /16, for example "10.231.0.0/16"; refused where somebody else uses it. "": one that is free, the same at the next start. */
+  /** An IPv4 /16, for example "10.231.0.0/16"; refused if in use. "": a free one, kept for later starts. */
   readonly subnet: string;
-  /** Remembers a subnet that was chosen. Made with its folder. */
+  /** File that remembers the chosen subnet. Made with its folder. */
   readonly subnetFile: string;
   /** Directory for the slots' files; made when missing. */
   readonly stateDir: string;
   readonly native: Native;
-  /** Slots kept ready, so that a lease costs nothing. Default 8. */
+  /** Slots kept ready, so that a lease takes no time. Default 8. */
   readonly slotsAhead?: number;
-  /** Default: those of /etc/resolv.conf, read again when asked. */
+  /** Default: the servers of /etc/resolv.conf, read for each question. */
   readonly resolvers?: () => Promise<readonly string[]>;
   readonly upstreamDnsPort?: number;
   readonly progress: Progress;
-  /** Told of failures in the background (making slots ahead). */
+  /** Called with failures in the background (making slots ahead). */
   readonly onError?: (error: unknown) => void;
 }
 
@@ -79,18 +79,18 @@ export interface NetworkLease {
   readonly namespacePath: string;
   /** The interface in it: eth0. */
   readonly interfaceName: string;
-  /** The sandbox's address; a /30 with its gateway. */
+  /** The sandbox's address, in a /30 with its gateway. */
   readonly address: string;
   readonly gateway: string;
-  /** Where the host reaches the machine: its address. */
+  /** The address at which the host reaches the machine. */
   readonly agentHost: string;
-  /** Addresses and routes of eth0 into the namespace again: gVisor takes them out when it starts or restores, a fresh lease has them. */
+  /** Sets address and routes of eth0 again: gVisor removes them when it starts or restores. A fresh lease has them. */
   prepare(): Promise<void>;
 }
 
 const SLOTS_AHEAD = 8;
 const REFILL_AFTER_MS = 500;
-/** Of this machine. */
+/** One for the whole computer. */
 const CHOICE_LOCK = "/run/cloche-subnet.lock";
 
 /** Makes or finds the network. Repeatable after any crash. */
@@ -107,7 +107,7 @@ export function openNetwork(options: NetworkOptions): Promise<Network> {
   });
 }
 
-/** Two instances that start at once must not choose the same: until the router's route is there, nobody else may look. */
+/** Call under CHOICE_LOCK until the router's route exists, so that two instances never choose the same subnet. */
 async function openInSubnet({ tag, subnet: asked, subnetFile }: NetworkOptions): Promise<Subnet> {
   if (asked !== "") parseSubnet(asked);
   const remembered = (await readFile(subnetFile, "utf8").catch(() => "")).trim();
@@ -127,7 +127,7 @@ async function openInSubnet({ tag, subnet: asked, subnetFile }: NetworkOptions):
   return subnet;
 }
 
-/** Everything of the instance's network off the machine, whatever state it is in; no service may be using it. */
+/** Removes the instance's whole network, in any state. No service may be using it. */
 export async function destroyNetwork(
   options: Pick<NetworkOptions, "tag" | "stateDir" | "native">,
 ): Promise<void> {
@@ -143,7 +143,7 @@ export class Network {
   readonly #dns: DnsForwarder;
   readonly #ready: number[] = [];
   readonly #leased = new Set<number>();
-  /** Leased under an earlier service, not adopted yet. */
+  /** Slots leased by an earlier service and not adopted yet. */
   readonly #found = new Set<number>();
   readonly #egress: SlotEgress;
   #cursor = randomInt(SLOTS_MAX);
@@ -178,7 +178,7 @@ export class Network {
     this.#refill();
   }
 
-  /** A fresh slot, open to the public internet unless `setEgress` says otherwise. From the pool, else made now (~10 ms). */
+  /** Leases a fresh slot, open to the public internet until `setEgress`. From the pool, or made now (~10 ms). */
   async lease(): Promise<NetworkLease> {
     const slot = this.#ready.shift() ?? (await this.#make());
     this.#leased.add(slot);
@@ -187,21 +187,21 @@ export class Network {
     return this.#leaseOf(slot);
   }
 
-  /** The lease of a slot that a machine of an earlier service still uses; undefined when it is gone. Its egress is kept. */
+  /** Adopts a slot that a machine of an earlier service still uses, with its egress; undefined if it is gone. */
   async adopt(slot: number): Promise<NetworkLease | undefined> {
     if (!this.#leased.has(slot) && !this.#found.delete(slot)) return undefined;
     this.#leased.add(slot);
     return this.#leaseOf(slot);
   }
 
-  /** Destroys the slot, cutting off what still runs in it. Repeatable. */
+  /** Destroys the slot and cuts off processes in it. Repeatable. */
   async release(slot: number): Promise<void> {
     this.#found.delete(slot);
     await this.#delete(slot);
     this.#leased.delete(slot);
   }
 
-  /** Destroys the slots leased under an earlier service that nobody adopted; answers them. To be called when adoption is over. */
+  /** Destroys slots of an earlier service that were not adopted, and answers them. Call it when adoption is over. */
   async reclaim(): Promise<number[]> {
     const slots = [...this.#found];
     for (const slot of slots) await this.release(slot);
@@ -209,25 +209,25 @@ export class Network {
   }
 
   /**
-   * What the sandbox may reach from now on; one transaction, which open connections feel too. invalid_argument names a
-   * wrong rule.
+   * Sets what the sandbox may reach, in one transaction that also applies to open connections. Throws invalid_argument, which names
+   * the wrong rule.
    */
   async setEgress(slot: number, policy: EgressPolicy): Promise<void> {
     if (!this.#leased.has(slot)) throw new Error(`slot ${slot} is not leased`);
     await this.#egress.set(slot, policy);
   }
 
-  /** setEgress by the address of a machine, in the public form; undefined is open. */
+  /** setEgress with a machine's address and the public form; undefined means open. */
   async setEgressOf(address: string, egress: Egress | undefined): Promise<void> {
     await this.setEgress(this.#slotOf(address), policyOf(egress));
   }
 
-  /** What the machine of this address was denied since it was made. */
+  /** Denials of the machine at this address since it was made. */
   async reportOf(address: string): Promise<EgressReport> {
     return this.#egress.report(this.#slotOf(address));
   }
 
-  /** What went over the link of each machine, by its address. */
+  /** Traffic over each machine's link, by its address. */
   async traffic(): Promise<ReadonlyMap<string, LinkTraffic>> {
     const slots = trafficOfSlots(await routerLinkStatistics(this.#options.tag));
     const leased = [...slots].filter(([slot]) => this.#leased.has(slot));
@@ -239,7 +239,7 @@ export class Network {
     return this.#egress.denials();
   }
 
-  /** The /16 that it has. */
+  /** The instance's /16. */
   get subnet(): string {
     return this.#subnet.cidr;
   }
@@ -249,7 +249,7 @@ export class Network {
     return [...this.#leased];
   }
 
-  /** Ends name resolution and refilling. Everything else stays for the sandboxes that live on and the next start. */
+  /** Ends name resolution and refilling. Everything else stays, for running sandboxes and the next start. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -258,7 +258,7 @@ export class Network {
     await this.#dns.close();
   }
 
-  /** Closes and takes everything off the machine. */
+  /** Closes the network and removes everything from the computer. */
   async destroy(): Promise<void> {
     await this.close();
     await destroyNetwork(this.#options);
@@ -284,7 +284,7 @@ export class Network {
     };
   }
 
-  /** Slots of an earlier service: leased ones wait for adoption, unused ones are ready, half-made ones go. */
+  /** Finds slots of an earlier service: leased slots wait for adoption, unused ones are ready, half-made ones are destroyed. */
   async #findSlots(): Promise<void> {
     const interfaces = await routerInterfaces(this.#options.tag);
     const withEgress = await this.#egress.find();
@@ -299,7 +299,7 @@ export class Network {
 
   async #make(): Promise<number> {
     const slot = this.#nextNumber();
-    this.#leased.add(slot); // Nobody else takes the number meanwhile.
+    this.#leased.add(slot); // Reserves the number meanwhile.
     try {
       const addresses = slotAddresses(this.#subnet, slot);
       await makeSlot(this.#place, slot, addresses);
@@ -319,7 +319,7 @@ export class Network {
     this.#dns.forget(slot);
   }
 
-  /** Numbers come round as late as possible. */
+  /** Uses a number again as late as possible. */
   #nextNumber(): number {
     for (let tried = 0; tried < SLOTS_MAX; tried++) {
       this.#cursor = (this.#cursor % SLOTS_MAX) + 1;
@@ -329,7 +329,7 @@ export class Network {
     throw new Error(`all ${SLOTS_MAX} network slots are in use`);
   }
 
-  /** Whoever leased one is still busy with its machine, on the same CPUs: the next is made when that is over, or when none is left. */
+  /** The machine of a new lease still needs the CPUs: makes the next slot after a pause, or at once if none is left. */
   #refillSoon(): void {
     clearTimeout(this.#refillTimer);
     if (this.#ready.length === 0) return this.#refill();
@@ -345,7 +345,7 @@ export class Network {
       try {
         while (!this.#closed && this.#ready.length < wanted) this.#ready.push(await this.#make());
       } catch (error) {
-        // The next lease makes its own and says what is wrong.
+        // The next lease makes its own slot and throws the failure.
         this.#options.onError?.(error);
       } finally {
         this.#refilling = undefined;

@@ -1,9 +1,9 @@
-// Names that one sandbox asked for and may not resolve: how many times in all, and the latest of them.
+// Counts look-ups that one sandbox was refused, and remembers the latest names.
 import { limits } from "@cloche/protocol";
 import type { EgressDenial } from "./egress-report.ts";
 
 export class RefusedNames {
-  /** In the order of the last look-up. */
+  /** In order of the last look-up. */
   readonly #names = new Map<string, { count: number; lastAtMs: number }>();
   count = 0;
 

@@ -1,5 +1,5 @@
-// The addresses that a sandbox under an allow-list may reach because an allowed name resolved to them, and the nft elements
-// that say so: each for as long as the answer is valid, expired by the kernel. Pure.
+// Addresses that a sandbox with an allow-list may reach because an allowed name resolved to them, and their nft elements. An element
+// lasts as long as the answer is valid; the kernel expires it. Pure.
 import { type AllowedDomain, matchesDomain, type PortRange } from "@cloche/protocol";
 import { joined } from "./egress.ts";
 import { slotInterface } from "./names.ts";
@@ -17,14 +17,14 @@ export interface ResolvedAddress {
 export type Resolved = ReadonlyMap<string, ResolvedAddress>;
 
 export const NOTHING_RESOLVED: Resolved = new Map();
-/** Of one sandbox; the one that expires first makes room. */
+/** Most addresses of one sandbox; beyond it the one that expires first is dropped. */
 export const RESOLVED_MAX = 1_024;
 const NAMES_MAX = 8;
-/** Programs use an address a while after they asked; and nothing is allowed for ever. */
+/** Programs use an address for a while after the look-up, but no address stays allowed for ever. */
 const HOLD_MIN_MS = 60_000;
 const HOLD_MAX_MS = 3_600_000;
 
-/** An answer for `name` came: its addresses may be reached on the ports of the domains that allow it. */
+/** Adds an answer for `name`: its addresses may be reached on the ports of the domains that allow the name. */
 export function learn(
   before: Resolved,
   domains: readonly AllowedDomain[],
@@ -61,7 +61,7 @@ export function retain(before: Resolved, domains: readonly AllowedDomain[], nowM
   return next;
 }
 
-/** The nft commands from one to the other. */
+/** The nft commands that change the elements from `before` to `after`. */
 export function resolvedCommands(slot: number, before: Resolved, after: Resolved, nowMs: number): string[] {
   const commands: string[] = [];
   const set = `element ${ROUTER_TABLE} resolved`;
@@ -69,7 +69,7 @@ export function resolvedCommands(slot: number, before: Resolved, after: Resolved
     `${slotInterface(slot)} . ${address} . ${first === last ? first : `${first}-${last}`}`;
   const changed = (one: Resolved, other: Resolved) =>
     [...one].filter(([address, known]) => other.get(address) !== known);
-  // Added before it is deleted, because the kernel may have let it expire, and nft refuses to delete what is not there.
+  // Add each element before deleting it: it may have expired, and nft refuses to delete a missing element.
   for (const [address, { ports }] of changed(before, after))
     for (const range of ports)
       commands.push(`add ${set} { ${key(address, range)} }`, `delete ${set} { ${key(address, range)} }`);

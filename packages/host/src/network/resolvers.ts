@@ -1,7 +1,7 @@
-// The name servers of the host, as its /etc/resolv.conf names them.
+// The host's name servers, from /etc/resolv.conf.
 import { readFile } from "node:fs/promises";
 
-/** At most three, as in libc. An IPv6 scope is kept. Nothing readable or named: the loopback, as in libc. */
+/** At most three, as in libc. Keeps an IPv6 scope. The loopback if none is named, as in libc. */
 export async function hostResolvers(path = "/etc/resolv.conf"): Promise<readonly string[]> {
   return parseResolvers(await readFile(path, "utf8").catch(() => ""));
 }

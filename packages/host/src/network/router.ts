@@ -1,8 +1,8 @@
-// The router namespace of an instance and its link to the host: made, found again after a restart, and taken down.
+// Makes, finds again and removes the router namespace of an instance and its link to the host.
 //
 //   host ──cl-<tag>── /30 ──uplink── router namespace ──s1…sN── slots
 //
-// What survives a crash: all of it, by name. `openRouter` puts right what is missing and leaves what is there.
+// Everything survives a crash, by its name. `openRouter` adds missing parts and leaves the others.
 import { statSync } from "node:fs";
 import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { randomUUID } from "node:crypto";
@@ -19,13 +19,13 @@ import { hostResolvers } from "./resolvers.ts";
 import { hostRules, ROUTER_TABLE, routerRules } from "./rules.ts";
 import { execQuietly, type SlotPlace } from "./slot.ts";
 
-/** The setting belongs to the network namespace that we run in, which is not always the machine's first. */
+/** ip_forward belongs to the network namespace that we run in, which is not always the computer's first. */
 const forwarding = (): ForwardingPlace => ({
   runDir: `/run/cloche-ip-forward-${statSync("/proc/self/ns/net").ino}`,
   routers: async () => (await namespaces()).filter((name) => name.startsWith("cloche-")),
 });
 
-/** The subnet of this instance's router, where that is there and has one. */
+/** The subnet of this instance's router; undefined if there is no router or it has none. */
 export async function routerSubnet(tag: string): Promise<string | undefined> {
   const names = networkNames(tag);
   if (!(await namespaces()).includes(names.router)) return undefined;
@@ -33,7 +33,7 @@ export async function routerSubnet(tag: string): Promise<string | undefined> {
   return address?.replace(/^(\d+\.\d+)\..*$/, "$1.0.0/16");
 }
 
-/** IPv4 ranges that others on this machine use: routes, addresses, and the host's name servers. */
+/** IPv4 ranges in use on this computer, except our own: routes, addresses and name servers. */
 export async function rangesInUse(tag: string): Promise<TakenRange[]> {
   const { uplink } = networkNames(tag);
   const { stdout } = await run(["ip", "-j", "-4", "route"]);
@@ -51,7 +51,7 @@ export async function rangesInUse(tag: string): Promise<TakenRange[]> {
   return [...routes, ...addresses, ...resolvers];
 }
 
-/** Everything but the rules. Repeatable. */
+/** Makes everything except the rules. Repeatable. */
 export async function openRouter(tag: string, subnet: Subnet): Promise<void> {
   const names = networkNames(tag);
   const { gateway, address } = uplinkAddresses(subnet);
@@ -83,23 +83,23 @@ export async function openRouter(tag: string, subnet: Subnet): Promise<void> {
     "echo 0 > /proc/sys/net/ipv4/conf/all/send_redirects",
     "echo 0 > /proc/sys/net/ipv4/conf/default/send_redirects",
     "echo 0 > /proc/sys/net/ipv4/conf/all/accept_redirects",
-    // Not there at all where the kernel has no IPv6.
+    // Missing if the kernel has no IPv6.
     "[ ! -d /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6",
     "[ ! -d /proc/sys/net/ipv6 ] || echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6",
   ]);
   await enableForwarding(forwarding(), names.router);
 }
 
-/** Loads the rules on both sides; what is in the router's sets stays. */
+/** Loads the rules on both sides. Keeps the elements of the router's sets. */
 export async function loadRules(tag: string, subnet: Subnet, dnsPort: number): Promise<void> {
-  // The host's first: the router must never be open to a host that does not filter.
+  // The host's rules first: the router must never forward to a host that does not filter.
   await run(["nft", "-f", "-"], { input: hostRules(tag, { subnet, dnsPort }) });
   await run(["ip", "netns", "exec", networkNames(tag).router, "nft", "-f", "-"], {
     input: routerRules({ subnet, dnsPort }),
   });
 }
 
-/** Runs nft commands in the router as one transaction: all or none. By cloche-sys, for slots come and go often. */
+/** Runs nft commands in the router as one transaction, through cloche-sys, because slots change often. */
 export async function routerNft(place: SlotPlace, commands: readonly string[]): Promise<void> {
   const file = join(place.stateDir, `transaction-${randomUUID()}.nft`);
   await mkdir(place.stateDir, { recursive: true, mode: 0o700 });
@@ -114,7 +114,7 @@ export async function routerNft(place: SlotPlace, commands: readonly string[]): 
   }
 }
 
-/** The same of a few elements that need no words: cloche-sys does it without starting nft. */
+/** The same for simple elements: cloche-sys changes them without starting nft. */
 export async function changeElements(place: SlotPlace, changes: readonly ElementChange[]): Promise<void> {
   const [, table = ""] = ROUTER_TABLE.split(" ");
   await place.native.changeElements(join(NETNS_DIR, networkNames(place.tag).router), table, changes);
@@ -131,18 +131,18 @@ export async function routerInterfaces(tag: string): Promise<Set<string>> {
   return new Set((JSON.parse(stdout) as { ifname: string }[]).map(({ ifname }) => ifname));
 }
 
-/** As JSON of iproute2. */
+/** JSON of iproute2. */
 export async function routerLinkStatistics(tag: string): Promise<string> {
   return (await run(["ip", "-s", "-j", "-n", networkNames(tag).router, "link"])).stdout;
 }
 
-/** Slots that have a namespace on this machine, whole or not, with a router or without. */
+/** Slots that have a namespace on this computer, complete or not, with or without a router. */
 export async function slotsPresent(tag: string): Promise<number[]> {
   const slots = (await namespaces()).map((name) => slotOfNamespace(tag, name));
   return slots.filter((slot) => slot !== undefined).sort((a, b) => a - b);
 }
 
-/** Takes down the router, its link and rules, and forwarding if nobody else needs it. Repeatable; slots go before. */
+/** Removes the router, its link and rules, and forwarding if no other instance needs it. Repeatable. Remove the slots first. */
 export async function closeRouter(tag: string): Promise<void> {
   const names = networkNames(tag);
   await deleteLink(names.uplink);
@@ -154,8 +154,8 @@ export async function closeRouter(tag: string): Promise<void> {
 }
 
 /**
- * Another firewall of the machine (Docker's, ufw) that drops forwarded packets unless told otherwise: no rule of ours can
- * overrule it. Answers what to do about it, undefined when there is none.
+ * Looks for another firewall on the computer (Docker's, ufw) that drops forwarded packets by default, which no rule of ours can
+ * override. Answers what to do about it; undefined if there is none.
  */
 export async function forwardingObstacle(tag: string): Promise<string | undefined> {
   const { stdout } = await run(["nft", "-j", "list", "chains"]);

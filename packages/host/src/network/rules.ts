@@ -1,23 +1,23 @@
-// The nft rules of the router namespace and of the host, as text for `nft -f`. Pure. Loading them again replaces the rules
-// and keeps what is in the sets: a restart of the service changes nothing for sandboxes that live on.
+// The nft rules of the router namespace and of the host, as text for `nft -f`. Pure. Loading them again replaces the rules and
+// keeps the elements of the sets, so that a restart of the service changes nothing for running sandboxes.
 import { SANDBOX_RESOLVER } from "../artifacts/base-settings.ts";
 import { type Subnet, uplinkAddresses } from "./address.ts";
 import { type NetworkNames, networkNames } from "./names.ts";
 
 export const ROUTER_TABLE = "inet cloche";
-/** A sandbox can have this many connections at once; more are refused (they would fill the host's table). */
+/** Most connections of a sandbox at once; more would fill the host's table and are refused. */
 export const CONNECTIONS_PER_SLOT_MAX = 8_192;
 
-/** How long the owner is told of a refused destination after the last try. */
+/** How long a refused destination stays in the owner's report after the last try. */
 export const REFUSALS_KEPT_SECONDS = 600;
-/** New refused destinations noted of one sandbox: a scan must not fill the table for the others. */
+/** New refused destinations noted for one sandbox, so that a scan does not fill the table for others. */
 const REFUSALS_NOTED_PER_SECOND = 1;
 const REFUSALS_NOTED_BURST = 64;
 
-/** Of all sandboxes together; beyond it, refused packets are dropped without a word. */
+/** Refusals of all sandboxes that get an answer; beyond it refused packets are dropped silently. */
 const REFUSALS_PER_SECOND = 500;
 
-/** Not public (IANA special-purpose registry), thus never reachable from a sandbox. */
+/** Ranges that are not public (IANA special-purpose registry) and so never reachable from a sandbox. */
 export const SPECIAL_RANGES = [
   "0.0.0.0/8",
   "10.0.0.0/8",
@@ -38,11 +38,11 @@ export const SPECIAL_RANGES = [
 
 export interface RouterRules {
   readonly subnet: Subnet;
-  /** Where the DNS forwarder listens, on the host's end of the uplink. */
+  /** Port of the DNS forwarder, on the host's end of the uplink. */
   readonly dnsPort: number;
 }
 
-/** Sets: per slot the only source address, the mode (egress), whether names may be resolved, the allow-list, counters. */
+/** Its sets have for each slot: the only source address, the mode (egress), whether names may be resolved, the allow-list, counters. */
 export function routerRules({ subnet, dnsPort }: RouterRules): string {
   const host = uplinkAddresses(subnet).gateway;
   const table = ROUTER_TABLE;
@@ -60,7 +60,7 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     `add map ${table} egress { type ifname : verdict; }`,
     `add set ${table} resolving { type ifname; }`,
     `add set ${table} allowed { type ifname . ipv4_addr . inet_proto . inet_service; flags interval; }`,
-    // Resolved addresses of allowed names, until the answer expires; connections made to them live on by their mark.
+    // Resolved addresses of allowed names, until the answer expires. Connections made to them stay allowed by their mark.
     `add set ${table} resolved { type ifname . ipv4_addr . inet_service; flags interval,timeout; }`,
     `add map ${table} generation { type ifname : mark; }`,
     `add set ${table} opened { type ifname . mark; }`,
@@ -74,10 +74,10 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     ...[...chains, ...hooks.map(([name]) => name)].map((name) => `flush chain ${table} ${name}`),
 
     `add rule ${table} deny update @denied { iifname }`,
-    // Not the look-ups of names, which go to the forwarder: it tells of those itself.
+    // Without look-ups of names: these go to the forwarder, which reports refused names itself.
     `add rule ${table} deny ct status & dnat == 0 ${destination} @refusals update @refusals { ${destination} }`,
     `add rule ${table} deny ct status & dnat == 0 ${destination} != @refusals update @noting { iifname limit rate ${REFUSALS_NOTED_PER_SECOND}/second burst ${REFUSALS_NOTED_BURST} packets } update @refusals { ${destination} }`,
-    // Said, not swallowed: programs fail at once instead of waiting for minutes. A flood of tries is swallowed.
+    // Reject, so that programs fail at once instead of after minutes. A flood is dropped silently.
     `add rule ${table} deny meta l4proto tcp limit rate ${REFUSALS_PER_SECOND}/second reject with tcp reset`,
     `add rule ${table} deny meta l4proto != tcp limit rate ${REFUSALS_PER_SECOND}/second reject with icmpx admin-prohibited`,
     `add rule ${table} deny drop`,
@@ -95,13 +95,13 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     `add rule ${table} forward iifname "s*" oifname "uplink" goto outbound`,
     `add rule ${table} forward goto deny`,
 
-    // The host itself, and answers. What others send to the host for a sandbox, the host has dropped already.
+    // Only the host itself, and answers. The host has already dropped packets of others to a sandbox.
     `add rule ${table} inbound ct state established,related accept`,
     `add rule ${table} inbound ip saddr ${host} accept`,
     `add rule ${table} inbound drop`,
 
-    // Answers to the host need no permission. All else is judged packet by packet, so that a changed mode cuts open
-    // connections too.
+    // Answers to the host are always allowed. Everything else is judged for each packet, so that a changed mode also cuts
+    // open connections.
     `add rule ${table} outbound ip daddr ${host} ct direction reply ct state established,related accept`,
     `add rule ${table} outbound ct state new add @connections { iifname ct count over ${CONNECTIONS_PER_SLOT_MAX} } goto deny`,
     `add rule ${table} outbound ip daddr ${host} ct status dnat iifname @resolving accept`,
@@ -114,7 +114,7 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
     `add rule ${table} listed meta l4proto { tcp, udp } iifname . ip daddr . th dport @resolved ct mark set iifname map @generation accept`,
     `add rule ${table} listed goto deny`,
 
-    // The router offers nothing itself, but says that it is there.
+    // The router offers no service, but answers pings.
     `add rule ${table} input ct state established,related accept`,
     `add rule ${table} input icmp type echo-request limit rate 100/second accept`,
     `add rule ${table} input iifname "lo" accept`,
@@ -122,7 +122,7 @@ export function routerRules({ subnet, dnsPort }: RouterRules): string {
   ].join("\n");
 }
 
-/** The host's own table: translation for egress, and nothing of the host for sandboxes but the DNS forwarder. */
+/** The host's own table: address translation for egress. Of the host itself sandboxes reach only the DNS forwarder. */
 export function hostRules(tag: string, { subnet, dnsPort }: RouterRules): string {
   const { hostTable, uplink }: NetworkNames = networkNames(tag);
   const host = uplinkAddresses(subnet).gateway;
@@ -137,7 +137,7 @@ export function hostRules(tag: string, { subnet, dnsPort }: RouterRules): string
     `add chain ${table} forward { type filter hook forward priority filter - 5; policy accept; }`,
     `add chain ${table} translate { type nat hook postrouting priority srcnat; policy accept; }`,
 
-    // From the uplink only addresses of sandboxes, and these from nowhere else. (Host to itself goes over lo.)
+    // Only sandboxes' addresses may come from the uplink, and only from there. (The host reaches itself over lo.)
     `add rule ${table} spoof iifname "${uplink}" meta nfproto != ipv4 drop`,
     `add rule ${table} spoof iifname "${uplink}" ip saddr != ${subnet.cidr} drop`,
     `add rule ${table} spoof iifname != { "${uplink}", "lo" } ip saddr ${subnet.cidr} drop`,
@@ -148,7 +148,7 @@ export function hostRules(tag: string, { subnet, dnsPort }: RouterRules): string
     `add rule ${table} input iifname "${uplink}" icmp type echo-request ip daddr ${host} limit rate 100/second accept`,
     `add rule ${table} input iifname "${uplink}" drop`,
 
-    // A second lock behind the router's: a flaw there must not open the private network.
+    // A second filter behind the router's: a flaw there must not open the private network.
     `add rule ${table} forward iifname "${uplink}" ip daddr @special drop`,
     `add rule ${table} forward iifname "${uplink}" oifname "cl-*" drop`,
     `add rule ${table} forward oifname "${uplink}" ct state established,related accept`,

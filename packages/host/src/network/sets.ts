@@ -1,4 +1,4 @@
-// Reads the router's sets back from `nft -j`: what slots have there after a restart, and what was denied. Pure.
+// Reads the router's sets from `nft -j`: the elements of slots after a restart, and denials. Pure.
 import type { PortRange } from "@cloche/protocol";
 import { NO_ELEMENTS, type SlotElements } from "./egress.ts";
 import { NOTHING_RESOLVED, type Resolved } from "./resolved.ts";
@@ -40,7 +40,7 @@ export function readElements(json: unknown): Map<number, SlotElements> {
   return slots;
 }
 
-/** From `nft -j list table`: addresses resolved under an earlier service, and until when they are allowed. */
+/** From `nft -j list table`: addresses resolved by an earlier service, and until when they are allowed. */
 export function readResolved(json: unknown, nowMs: number): Map<number, Resolved> {
   const slots = new Map<number, Resolved>();
   for (const { slot, rest, expiresSeconds } of timedElements(json, "resolved")) {
@@ -61,7 +61,7 @@ export interface Refusal {
   readonly lastAtMs: number;
 }
 
-/** From `nft -j list set … refusals`: what a slot was refused lately. */
+/** From `nft -j list set … refusals`: the latest refusals of each slot. */
 export function readRefusals(json: unknown, nowMs: number): Map<number, Refusal[]> {
   const slots = new Map<number, Refusal[]>();
   for (const { slot, rest, expiresSeconds, packets } of timedElements(json, "refusals")) {

@@ -1,9 +1,9 @@
-// What each slot may reach, in force: its policy, the nft elements that say so, the addresses that its allowed names resolved
-// to, and what it was denied. One change of a slot at a time.
+// The egress of each slot: its policy, the nft elements that enforce it, the addresses that its allowed names resolved to, and
+// its denials. One change of a slot at a time.
 //
 // Called by network.ts (slots come and go, policies change) and by the DNS forwarder (questions and answers).
-// What survives a crash: the elements, in the kernel, and the policy, beside the slot's files; `find` takes them up.
-// Lost are the counts of refused names.
+// The elements (in the kernel) and the policy (in the slot's files) survive a crash; `find` reads them.
+// The counts of refused names are lost.
 import { randomInt } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { SerialQueue } from "@cloche/base";
@@ -43,7 +43,7 @@ import { type SlotPlace, saveEgress, savedEgress } from "./slot.ts";
 
 const OPEN: EgressPolicy = { mode: "open" };
 const GENERATIONS = 0x7fff_ffff;
-/** Longer, and a program would use an address after it is closed. */
+/** With a longer TTL a program would use an address after it is closed. */
 const ANSWER_TTL_MAX_SECONDS = 3_600;
 
 interface SlotState {
@@ -64,7 +64,7 @@ export class SlotEgress implements NamePolicy {
     this.#subnet = subnet;
   }
 
-  /** Takes up what an earlier service left; answers whether each slot that has anything has all that it needs. */
+  /** Reads the state that an earlier service left. Answers for each slot whether its elements are complete. */
   async find(): Promise<Map<number, { complete: boolean }>> {
     const json = await routerNftJson(this.#place.tag, "list", "table", ...ROUTER_TABLE.split(" "));
     const resolved = readResolved(json, Date.now());
@@ -78,7 +78,7 @@ export class SlotEgress implements NamePolicy {
     return found;
   }
 
-  /** A new slot, open to the public internet. */
+  /** Adds a new slot, open to the public internet. */
   add(slot: number): Promise<void> {
     return this.#inTurn(slot, async () => {
       await changeElements(this.#place, this.#ofOpen(slot).map(added));
@@ -92,7 +92,7 @@ export class SlotEgress implements NamePolicy {
     });
   }
 
-  /** One transaction. Names that stay allowed keep their addresses; connections are all judged anew. */
+  /** Changes the policy in one transaction. Names that stay allowed keep their addresses; all connections are judged anew. */
   set(slot: number, policy: EgressPolicy): Promise<void> {
     checkEgress(policy);
     return this.#inTurn(slot, async () => {
@@ -112,7 +112,7 @@ export class SlotEgress implements NamePolicy {
     });
   }
 
-  /** The slot's link is gone already: nothing new comes from it. `denied`: it was refused something. Repeatable. */
+  /** Removes a slot's elements, after its link is gone. `denied`: the slot was denied something. Repeatable. */
   remove(slot: number, { denied }: { denied: boolean }): Promise<void> {
     return this.#inTurn(slot, async () => {
       const state = this.#slots.get(slot);
@@ -124,7 +124,7 @@ export class SlotEgress implements NamePolicy {
       }
       const name = slotInterface(slot);
       const { address } = slotAddresses(this.#subnet, slot);
-      // Added before they are deleted, because nft refuses to delete what is not there.
+      // Add each element before deleting it, because nft refuses to delete a missing one.
       const gone = [`sources { ${name} . ${address} }`, ...(denied ? await this.#traces(slot) : [])];
       await routerNft(this.#place, [
         ...gone.flatMap((element) => [
@@ -138,13 +138,13 @@ export class SlotEgress implements NamePolicy {
     });
   }
 
-  /** All that the sets have of a slot that is open and was refused nothing. */
+  /** All elements of an open slot without denials. */
   #ofOpen(slot: number): Element[] {
     const { address } = slotAddresses(this.#subnet, slot);
     return [{ set: "sources", interface: slotInterface(slot), address }, ...openElements(slot)];
   }
 
-  /** What refusing it left in the sets. */
+  /** The elements that denials of the slot left in the sets. */
   async #traces(slot: number): Promise<string[]> {
     const name = slotInterface(slot);
     const refusals = readRefusals(await this.#list("refusals"), Date.now()).get(slot) ?? [];
@@ -186,14 +186,14 @@ export class SlotEgress implements NamePolicy {
       state?.refused.note(question.name, Date.now());
       return refusal(query, RCODE_REFUSED);
     }
-    // No IPv6 leads out of a sandbox, and service bindings would name addresses that nobody allowed.
+    // Sandboxes have no IPv6, and service bindings contain addresses that are not checked.
     const isEmpty = question.type === TYPE_AAAA || TYPES_SVCB.includes(question.type);
     return isEmpty ? answerOf(query, question, []) : undefined;
   }
 
   /**
-   * Of an allowed name's answer only its public addresses are passed on, and only these may be reached: neither a private
-   * address (rebinding) nor records of other names get through.
+   * Passes on only the public addresses of an allowed name, which may then be reached. Private addresses (rebinding) and records of
+   * other names are left out.
    */
   async after(slot: number, question: DnsQuestion, query: Buffer, answer: Buffer): Promise<Buffer> {
     const state = this.#slots.get(slot);
@@ -210,7 +210,7 @@ export class SlotEgress implements NamePolicy {
     return admitted.length > 0 ? answerOf(query, question, admitted) : refusal(query, RCODE_REFUSED);
   }
 
-  /** Empty: the name was taken from the list meanwhile. */
+  /** Empty: the name is no longer in the list. */
   async #admit(slot: number, name: string, answer: readonly AddressRecord[]): Promise<AddressRecord[]> {
     const state = this.#slots.get(slot);
     if (state?.policy.mode !== "list") return [];
@@ -239,5 +239,5 @@ export class SlotEgress implements NamePolicy {
 }
 
 const added = (element: Element) => ({ ...element, verb: "add" as const });
-/** Added before, in the same transaction: what is not there cannot be deleted. */
+/** Delete only after an add in the same transaction, because a missing element cannot be deleted. */
 const deleted = (element: Element) => ({ ...element, verb: "delete" as const });

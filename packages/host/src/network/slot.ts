@@ -1,6 +1,6 @@
 // One slot: a network namespace with an `eth0`, its other end in the router.
 //
-// Called by network.ts. What survives a crash: all of it, by name; two files tell whether it was ever leased, and its policy.
+// Called by network.ts. Everything survives a crash, by its name. Two files keep whether it was ever leased, and its policy.
 import { existsSync } from "node:fs";
 import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -11,20 +11,20 @@ import type { EgressPolicy } from "./egress.ts";
 import { NETNS_DIR, networkNames, SANDBOX_INTERFACE, slotInterface, slotNamespace } from "./names.ts";
 import { ROUTER_TABLE } from "./rules.ts";
 
-/** The same on every slot (each is a link of its own): a restored sandbox's neighbour table stays true anywhere. */
+/** Equal on every slot, each of which is its own link, so that a restored sandbox's neighbour table is right on any slot. */
 const ROUTER_MAC = "02:c1:0c:4e:00:01";
 const SANDBOX_MAC = "02:c1:0c:4e:00:02";
 
 export interface SlotPlace {
   readonly native: Native;
   readonly tag: string;
-  /** Where the slots' files lie. */
+  /** Directory of the slots' files. */
   readonly stateDir: string;
 }
 
 export const slotNamespacePath = (tag: string, slot: number) => join(NETNS_DIR, slotNamespace(tag, slot));
 
-/** Makes namespace and link of a slot that does not exist. When it throws, `deleteSlot` removes what there is. */
+/** Makes namespace and link of a new slot. If it throws, call `deleteSlot` to remove the parts made. */
 export async function makeSlot(place: SlotPlace, slot: number, addresses: LinkAddresses): Promise<void> {
   const { native, tag, stateDir } = place;
   const namespace = slotNamespacePath(tag, slot);
@@ -38,7 +38,7 @@ export async function makeSlot(place: SlotPlace, slot: number, addresses: LinkAd
   await writeFile(slotFiles(stateDir, slot).fresh, "");
 }
 
-/** Addresses and routes of eth0, wherever they were taken out. Repeatable. */
+/** Sets address and routes of eth0 if they were removed. Repeatable. */
 export async function prepareSlot(place: SlotPlace, slot: number, addresses: LinkAddresses): Promise<void> {
   const { gateway, address } = addresses;
   await place.native.prepareSlot({
@@ -50,8 +50,8 @@ export async function prepareSlot(place: SlotPlace, slot: number, addresses: Lin
 }
 
 /**
- * Removes link, namespace and files. Repeatable, also for a half-made slot; a process still in it is cut off. Answers whether it
- * was ever denied anything: the router's sets then hold more of it.
+ * Removes link, namespace and files. Repeatable, also for a half-made slot; processes in it are cut off. Answers whether the slot
+ * was ever denied anything: the router's sets then have more elements of it.
  */
 export async function deleteSlot(place: SlotPlace, slot: number): Promise<{ denied: boolean }> {
   const { native, tag, stateDir } = place;
@@ -62,24 +62,24 @@ export async function deleteSlot(place: SlotPlace, slot: number): Promise<{ deni
   return { denied };
 }
 
-/** Kept on disk, so that a later service knows which slots were never given to anybody. */
+/** Notes on disk that the slot was leased, so that a later service does not lease it again. */
 export async function markLeased(place: SlotPlace, slot: number): Promise<void> {
   await rm(slotFiles(place.stateDir, slot).fresh, { force: true });
 }
 
-/** True too when the slot's files are gone: nothing is known of it then. */
+/** Also true if the slot's files are missing. */
 export async function wasLeased(place: SlotPlace, slot: number): Promise<boolean> {
   return !existsSync(slotFiles(place.stateDir, slot).fresh);
 }
 
-/** The policy that the slot is under, for the next service: rules alone do not say which names are allowed. */
+/** Saves the slot's policy for the next service: nft elements alone do not show which names are allowed. */
 export async function saveEgress(place: SlotPlace, slot: number, policy: EgressPolicy): Promise<void> {
   const { egress } = slotFiles(place.stateDir, slot);
   await writeFile(`${egress}.new`, JSON.stringify(policy));
   await rename(`${egress}.new`, egress);
 }
 
-/** Undefined: it was never changed from what a new slot has. */
+/** Undefined: the slot still has the policy of a new slot. */
 export async function savedEgress(place: SlotPlace, slot: number): Promise<EgressPolicy | undefined> {
   return (await readJsonFile(slotFiles(place.stateDir, slot).egress)) as EgressPolicy | undefined;
 }
@@ -94,7 +94,7 @@ const routerEnd = (tag: string, slot: number) => ({
   interface: slotInterface(slot),
 });
 
-/** Runs a program by cloche-sys; what it says on stderr (kept in a file meanwhile) becomes the message of the error. */
+/** Runs a program through cloche-sys. On failure its stderr (kept in a file) becomes the error's message. */
 export async function execQuietly(
   native: Native,
   argv: readonly [string, ...string[]],

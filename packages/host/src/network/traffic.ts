@@ -1,4 +1,4 @@
-/** Bytes over a machine's link since the link was made, as the machine sees them: data plane calls, and all else. */
+/** All bytes over a machine's link since it was made, with data plane calls, in the machine's direction. */
 export interface LinkTraffic {
   readonly receivedBytes: number;
   readonly sentBytes: number;
@@ -9,7 +9,7 @@ interface LinkStatistics {
   stats64?: { rx: { bytes: number }; tx: { bytes: number } };
 }
 
-/** By slot, of what `ip -s -j link` says in the router: its ends, where what a machine sends is received. */
+/** By slot, from `ip -s -j link` in the router, whose end of a link receives the bytes that the machine sends. */
 export function trafficOfSlots(json: string): Map<number, LinkTraffic> {
   const traffic = new Map<number, LinkTraffic>();
   for (const { ifname, stats64 } of JSON.parse(json) as LinkStatistics[]) {
