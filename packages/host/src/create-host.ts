@@ -1,4 +1,4 @@
-// The host as the composition root sees it: HostService, the handler of the data plane's checkpoint routes, start and stop.
+// Composes a host: HostService, the handler of the data plane's checkpoint routes, start and stop.
 import { join } from "node:path";
 import { Metrics, Turns } from "@cloche/base";
 import type { HostService } from "@cloche/protocol/host";
@@ -38,35 +38,35 @@ import { coldStart, loadMachines, recover } from "./operations/recovery.ts";
 import { RestartBudget, restartAfterCrash } from "./operations/restart-after-crash.ts";
 import { suspendAll } from "./operations/suspend-all.ts";
 
-/** Images of visible checkpoints kept on the pool, from where a restore is instant. */
+/** Images of visible checkpoints kept on the pool, so that a restore from them is instant. */
 const LOCAL_IMAGES = 256;
 const COLD_STARTS_AT_ONCE = 8;
-/** A machine that takes longer to start, or whose services do, gives its place to the next. */
+/** If a machine and its services take longer to start, the next one begins as well. */
 const COLD_START_PLACE_MS = 20_000;
 
 export interface Host {
   /** For createRouterTransport in one process, or a Connect server between machines. */
   readonly service: ServiceImpl<typeof HostService>;
-  /** Answers the data plane's checkpoint and restore routes; the edge hands them over. */
+  /** Answers the data plane's checkpoint and restore routes, which the edge passes on. */
   readonly dataPlane: HostDataPlane;
-  /** Of a host in a cluster. */
+  /** Only on a host in a cluster. */
   readonly lease?: Pick<HostLease, "generation" | "isHeld" | "word" | "wasLost" | "awaitsAdmission">;
-  /** What this host is registered with: hosts of one class resume each other's memory. Empty: of none. */
+  /** The class that this host registers with: hosts of equal class restore each other's memory. Empty: none. */
   memoryClass(): Promise<string>;
-  /** What a relay of edges' connections needs of the machines (relay/relay.ts). */
+  /** The machines' part of the relay of edges' connections (relay/relay.ts). */
   readonly reach: Pick<RelayNeeds, "agentOf" | "hold">;
   /**
-   * Probes the drivers, adopts what runs, finishes what a crash cut off. Cold starts go on after it answers, and so does what
-   * waits for a machine that hangs. In a cluster it registers first, and waits until machines may run: `service` must be served
-   * before, since a host that was lost is told by AdmitMachines which of its machines go on.
+   * Probes the drivers, adopts running machines and finishes operations that a crash cut off. Cold starts, and the recovery of
+   * machines that hang, go on after it resolves. In a cluster it first registers and waits until machines may run. Serve `service`
+   * before: a host that was declared lost needs AdmitMachines, which names the machines that go on.
    */
   start(): Promise<void>;
-  /** Resolves, after `start`, when every machine is where its record says: what none of them has is nobody's then. */
+  /** Resolves, after `start`, when every machine is in the state of its record. Resources that no machine has are then unused. */
   readonly recovered: Promise<void>;
   /**
-   * Ends streams and watchers once the operations under way have ended. With `suspend` every running machine is suspended
-   * first (one whose memory cannot be saved is shut down, its disk kept); without, machines go on for the next start: in a cluster
-   * for ten minutes. One whose lease is over suspends nothing, for its machines are frozen, and stay so.
+   * Waits for operations under way, then ends streams and watchers. With `suspend` every running machine is suspended first (shut
+   * down with its disk kept if its memory cannot be saved). Without it machines keep running for the next start, in a cluster for
+   * ten minutes. A host whose lease is over suspends nothing: its machines are frozen and stay frozen.
    */
   stop(options: { suspend: boolean }): Promise<void>;
 }
@@ -110,7 +110,7 @@ export function createHost(parts: HostParts): Host {
       await journal.open();
       await agents.keys.load();
       await probeAll(drivers, crashed, lease);
-      // Before recovery: a create that goes on may need a checkpoint.
+      // Before recovery, because an unfinished create may need a checkpoint.
       await checkpoints.start();
       await loadMachines(operations);
       await member?.mayGoOn();
@@ -167,13 +167,13 @@ async function probeAll(
   }
 }
 
-/** How machines without processes run again; in a cluster not before they may. */
+/** Starts machines without processes again; in a cluster only while the lease is held. */
 function revivals(operations: OperationParts, isStopping: () => boolean, lease: HostLease | undefined) {
   const { queue, clock } = operations;
   const coldStarts = new Turns(COLD_STARTS_AT_ONCE);
   const restarts = new RestartBudget(() => clock.nowMs());
   return {
-    /** Those that have not begun when the host stops are begun by the next start. */
+    /** Cold starts that have not begun when the host stops are left to the next start. */
     startCold(id: string): void {
       void coldStarts.patiently(clock, COLD_START_PLACE_MS, async () => {
         await lease?.whenHeld();
@@ -182,7 +182,7 @@ function revivals(operations: OperationParts, isStopping: () => boolean, lease: 
     },
     crashed(id: string, reason: string): void {
       void (async () => {
-        // Not in its turn: that is needed to destroy it meanwhile.
+        // Wait outside the machine's turn, which a destroy may need meanwhile.
         await lease?.whenHeld();
         await queue.run(id, () => restartAfterCrash(operations, restarts, id, reason));
       })();
@@ -227,7 +227,7 @@ function openCatalogue(parts: HostParts): CheckpointCatalogue {
 
 const reachOf = (machines: Machines, requireMayRun: () => void): Host["reach"] => ({
   agentOf(id) {
-    // It would hang, and the machine may run elsewhere.
+    // Otherwise the call would hang, and the machine may run elsewhere.
     requireMayRun();
     const record = machines.find(id);
     return record?.phase === "running" ? { host: record.agentHost, port: record.agentPort } : undefined;

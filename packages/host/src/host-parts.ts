@@ -1,4 +1,4 @@
-// What a host is made of: the composition root makes these.
+// The parts that the composition root makes and gives to a host.
 import type { Clock, Log, Metrics } from "@cloche/base";
 import type { CheckpointLimits } from "@cloche/protocol";
 import type { BlobStore } from "./blob/blob-store.ts";
@@ -11,48 +11,48 @@ import type { HostDescription, RegistryClient } from "./lease/lease-keeper.ts";
 import type { HostJournal } from "./operations/journal.ts";
 import type { Native } from "./sys/native.ts";
 
-/** What a host of a cluster has beside its own. */
+/** Parts of a host in a cluster only. */
 export interface ClusterParts {
-  /** What this host says of itself, asked when it first registers; runtimes and CPU class it finds out. */
+  /** The description that this host registers with, called once; the host adds runtimes and CPU class. */
   registration(): Omit<HostDescription, "runtimes" | "cpuClass">;
-  /** Clients of every gateway that there is to ask, in the order they are tried. */
+  /** Clients of all gateways, in the order they are tried. */
   gateways: readonly RegistryClient[];
   /** Freezes this host's machines when its lease is over: a `Guard`. */
   guard: LeaseGuard;
-  /** What counts of what lies in storage. */
+  /** The names of objects in storage. */
   names: CheckpointNames & SweepWords;
 }
 
 export interface HostParts {
   /** Directory of the reflink pool. */
   poolDir: string;
-  /** Of this instance, on a tmpfs: gone after a reboot. */
+  /** Directory of this instance on a tmpfs: empty after a reboot. */
   runDir: string;
-  /** First: the default runtime. */
+  /** The first is the default runtime. */
   drivers: ReadonlyMap<Runtime, MachineDriver>;
   templates: Templates;
   native: Native;
-  /** Where checkpoints become durable. */
+  /** Storage of checkpoints. */
   blobs: BlobStore;
-  /** Default: it is alone. */
+  /** Default: the host is in no cluster. */
   cluster?: ClusterParts;
-  /** Where operations under way are written down; default: files below `runDir`. */
+  /** The journal of operations under way; default: a file below `runDir`. */
   journal?: HostJournal;
   /** Name servers that sandboxes ask. */
   dnsServers: readonly string[];
-  /** Of one team. Default: `defaults.checkpointLimits`. */
+  /** Limits for each team. Default: `defaults.checkpointLimits`. */
   checkpointLimits?: CheckpointLimits;
   /** What machines may reach, by their address. */
   egress: EgressControl;
   clock: Clock;
   log: Log;
-  /** Where the host tells of itself; default: nowhere that anybody looks. */
+  /** Where the host registers its metrics; default: a registry that is not published. */
   metrics?: Metrics;
-  /** After so long a machine in which nothing runs or is asked may doze; default 0: never. */
+  /** A machine may doze after this long without programs of users and requests; default 0: never. */
   dozeSeconds?: number;
   /**
-   * Edges reach the agents through the relay alone, which rouses a machine before it sends anything (relay/relay.ts): a machine then
-   * dozes without their consent, and nobody is told of it. Default false.
+   * Edges reach agents only through the relay, which rouses a machine before it sends (relay/relay.ts). Machines then doze without
+   * the edges' consent, and watchers are not told. Default false.
    */
   isRelayed?: boolean;
   /** Logs the steps of each operation with their times. */

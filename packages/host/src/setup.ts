@@ -1,6 +1,6 @@
 /**
- * Everything the host builds once per machine, in the order a newcomer sees it. Each artifact is keyed by what goes into
- * it, so a second start only looks; a failed step names its repair, and running again goes on where it stopped.
+ * Everything that the host builds once for each computer, in the order of a first start. Each artifact is keyed by its inputs, so a
+ * second start finds it. A failed step names its repair; the next run continues there.
  */
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -34,9 +34,9 @@ export { careForPool } from "./pool/pool-care.ts";
 export { closePool } from "./pool/pool.ts";
 export { holdHome } from "./sys/hold-home.ts";
 
-/** How the agent's files are made; the composition root passes it, since the host does not import the agent. */
+/** Builds the agent's files. The composition root passes it, because the host does not import the agent. */
 export interface AgentBuild {
-  /** Files whose content decides the result. */
+  /** All source files: their content keys the artifact. */
   sources(): Promise<string[]>;
   buildBundle(outFile: string): Promise<unknown>;
   buildProgram(outFile: string): Promise<unknown>;
@@ -48,11 +48,11 @@ export interface HostSetupOptions {
   cache: string;
   /** The operator's own runsc, a binary or the folder of a release; empty: built from gVisor's Go module. */
   runsc: string;
-  /** GiB of a pool that must be made; 0: most of the free space. */
+  /** Size in GiB of a pool that has to be made; 0: most of the free space. */
   poolGb: number;
-  /** The host is a pod of Kubernetes, which its machines outlive (sys/pod-conditions.ts says what it must have). Default false. */
+  /** The host is a pod of Kubernetes, which its machines outlive (conditions: sys/pod-conditions.ts). Default false. */
   inPod?: boolean;
-  /** Folder with artifacts that were built elsewhere: what the cache lacks is copied from there. Default: none. */
+  /** Folder with artifacts built elsewhere, from which missing ones are copied. Default: none. */
   artifacts?: string;
   agent: AgentBuild;
   progress: Progress;
@@ -60,7 +60,7 @@ export interface HostSetupOptions {
 
 export interface HostArtifacts {
   runsc: Runsc;
-  /** Path of the program that keeps gVisor's processes (drivers/gvisor/keeper.ts). */
+  /** Path of the keeper, the parent of gVisor's processes (drivers/gvisor/keeper.ts). */
   keeper: string;
   /** Path of the guard of a cluster's lease (lease/guard.ts). */
   guard: string;
@@ -77,9 +77,9 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
   const { cache, progress } = options;
   const place = options.inPod ? await outOfPod(options) : besideHost;
   if (options.artifacts) await takeArtifacts(options.artifacts, cache, progress);
-  // What an image comes with is all that there is in a pod.
+  // A pod has only the packages of its image.
   if (!options.inPod) await ensureHostPackages(progress);
-  // Either takes a minute or two of a first start, and neither needs the other.
+  // Each takes a minute or two at a first start; they are independent.
   const [runsc, files] = await sideBySide(progress, "gVisor and base file system", [
     (told) => obtainRunsc(cache, options.runsc || undefined, told),
     (told) => obtainFiles(cache, options.agent, told),
@@ -102,7 +102,7 @@ export async function setUpHost(options: HostSetupOptions): Promise<HostArtifact
   return { runsc, keeper, guard, agentRoot, pool, templates, native };
 }
 
-/** Everything that `setUpHost` needs in the cache, without a pool. Answers the names of its folders. */
+/** Builds everything that `setUpHost` needs in the cache, without a pool. Answers the names of the folders. */
 export async function buildArtifacts(
   options: Pick<HostSetupOptions, "cache" | "agent" | "progress">,
 ): Promise<string[]> {
@@ -123,12 +123,12 @@ async function outOfPod({ home, cache }: HostSetupOptions): Promise<LaunchPlace>
   return openApartFromPod(tag);
 }
 
-/** What of the artifacts is old by what the Debian mirror has now (artifacts/update.ts). */
+/** Answers which artifacts are older than the Debian mirror's packages (artifacts/update.ts). */
 export async function checkForUpdates(cache: string, progress: Progress): Promise<ArtifactState[]> {
   return checkArtifacts(cache, updatables(cache, projectNode(), progress), progress);
 }
 
-/** Makes what is old anew, with all that is made of it: the next start only takes it. */
+/** Rebuilds old artifacts and all that depend on them, so that the next start finds them. */
 export async function makeUpdates(
   options: Pick<HostSetupOptions, "cache" | "agent" | "progress">,
   states: readonly ArtifactState[],
@@ -140,7 +140,7 @@ export async function makeUpdates(
 
 const projectNode = () => ({ nodeBinary: process.execPath, nodeVersion: process.version });
 
-/** What does not come from gVisor: the base image, the host's programs, the agent's root. */
+/** Obtains everything except gVisor: the base image, the host's programs, the agent's root. */
 async function obtainFiles(cache: string, agent: AgentBuild, progress: Progress) {
   const rootfs = await obtainBaseRootfs(cache, projectNode(), progress);
   const base = await obtainBaseImage(cache, rootfs, progress);

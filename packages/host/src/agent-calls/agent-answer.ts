@@ -1,5 +1,5 @@
-// Whether a machine's agent answers. Each try is a connection of its own: a packet lost while the guest is not yet there
-// would otherwise be sent again only after a second.
+// Checks whether a machine's agent answers. Each try is a new connection: a packet lost before the guest is up would
+// otherwise be sent again only after a second.
 import { request } from "node:http";
 import { connect } from "node:tls";
 import { channelKeyOf, connectToAgent, isForeignAgent } from "@cloche/base";
@@ -9,7 +9,7 @@ const FIRST_TRY_MS = 250;
 const LONGEST_TRY_MS = 5_000;
 const PAUSE_MS = 4;
 
-/** Whether an agent takes part in a handshake, which fails without its key: that needs its event loop. */
+/** Whether an agent's event loop answers a TLS handshake. Without its key the handshake fails, which is answer enough. */
 export function agentAnswers(host: string, port: number, timeoutMs: number): Promise<boolean> {
   return new Promise((resolve) => {
     const socket = connect({ host, port, rejectUnauthorized: false });
@@ -18,16 +18,16 @@ export function agentAnswers(host: string, port: number, timeoutMs: number): Pro
       resolve(answered);
       socket.destroy();
     };
-    // Of the whole: one of the socket begins anew with every byte that an agent lets trickle.
+    // A deadline for the whole try: a socket's own timeout restarts with every byte.
     const deadline = setTimeout(() => over(false), timeoutMs);
     socket.on("secureConnect", () => over(false));
-    // One of a release before the channel answers HTTP to it, which is as good.
+    // An agent older than the channel answers the handshake with HTTP, which counts as well.
     socket.on("error", (error) => over(isForeignAgent(error)));
     socket.on("close", () => over(false));
   });
 }
 
-/** A request through the channel, whose answer does not matter. */
+/** Sends a request through the channel and ignores the answer. */
 export function askAgent(host: string, port: number, secret: string, timeoutMs: number): Promise<void> {
   return new Promise((resolve) => {
     const attempt = request(
@@ -48,7 +48,7 @@ export function askAgent(host: string, port: number, secret: string, timeoutMs: 
   });
 }
 
-/** Resolves when the agent answers. Throws deadline_exceeded, or what `ended` rejects with when the machine ends before. */
+/** Resolves when the agent answers. Throws deadline_exceeded, or the reason of `ended` if the machine ends first. */
 export async function untilAgentAnswers(
   host: string,
   port: number,
@@ -69,7 +69,7 @@ async function tryUntil(host: string, port: number, timeoutMs: number, over: Abo
   const started = performance.now();
   for (;;) {
     const elapsed = performance.now() - started;
-    // Tries of a slow guest get longer, or none would ever be long enough.
+    // Tries get longer, so that one is long enough for a slow guest.
     const tryMs = Math.min(Math.max(FIRST_TRY_MS, elapsed / 4), LONGEST_TRY_MS);
     if ((await agentAnswers(host, port, tryMs)) || over.aborted) return;
     if (elapsed > timeoutMs)

@@ -1,6 +1,6 @@
-// Calls of the host to an agent: GuestService of guest.proto as Connect unary JSON, authorised by the control secret, through the channel
-// whose key comes of it (base's agent-channel.ts).
-// One connection a call: a memory snapshot resets what is kept open.
+// Calls of the host to an agent: GuestService of guest.proto as Connect unary JSON, authorised by the control secret, through the
+// channel, whose key is derived from that secret (base's agent-channel.ts).
+// One connection for each call, because a memory snapshot resets open connections.
 import { request } from "node:http";
 import type { Duplex } from "node:stream";
 import { channelKeyOf, connectToAgent, isForeignAgent, requestIds, step } from "@cloche/base";
@@ -28,19 +28,19 @@ import { wholeAnswer } from "./whole-answer.ts";
 export interface AgentAddress {
   agentHost: string;
   agentPort: number;
-  /** Absent: an agent of a release before the channel, which is asked in plain HTTP. */
+  /** Absent: the agent is older than the channel and is called over plain HTTP. */
   channel?: 1;
 }
 
-/** Of what names paths or services. Brief calls have brief answers: many may be under way at once. */
+/** Limit of answers that name paths or services. Quick calls have small answers, because many may be under way at once. */
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
 const QUICK_ANSWER_BYTES_MAX = 64 * 1024;
-/** Services may take their health timeout each; stopping one takes up to ten seconds. */
+/** Each service may take its health timeout to start, and up to ten seconds to stop. */
 const SLOW_MS = 300_000;
 const QUICK_MS = 10_000;
-/** Services get ten seconds each, those that need each other one after the other; what is left is killed with the machine. */
+/** Each service gets ten seconds, dependent services one after the other. Services still running are killed with the machine. */
 const SHUTDOWN_MS = 60_000;
-/** Flushing writes what is dirty: at disk speed, with a full page cache. */
+/** A flush may have to write a full page cache at disk speed. */
 const FLUSH_MS = 120_000;
 
 export class AgentClient {
@@ -50,8 +50,8 @@ export class AgentClient {
   readonly #cut: AbortSignal | undefined;
 
   /**
-   * `keepAwake`: called before each call, its answer after it; absent where the machine cannot doze. `cut`: ends calls under way and
-   * refuses others, with its reason.
+   * `keepAwake`: called before each call, its result after the call; absent: the machine is not kept awake. `cut`: when aborted, calls
+   * under way and later calls fail with its reason.
    */
   constructor(
     address: AgentAddress,
@@ -76,7 +76,7 @@ export class AgentClient {
   }
   getActivity(): Promise<Required<ActivityResponseJson>> {
     const nothing = { lastActivityUnixMs: 0, runningExecs: 0, openRequests: 0, cpuMs: 0 };
-    // An agent out of an older memory image does not say what runs: that is no reason to take it for idle.
+    // An agent from an older memory image does not report these: do not take it for idle.
     const unknown = { processes: 1, activeServices: 1 };
     return this.#call("GetActivity", {}, QUICK_MS, { ...nothing, ...unknown });
   }
@@ -97,7 +97,7 @@ export class AgentClient {
     return this.#call("Shutdown", {}, SHUTDOWN_MS, {});
   }
 
-  /** Fields that the JSON leaves out have their zero value, given in `zero`. */
+  /** `zero`: the values of fields that the JSON leaves out. */
   #call<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
     return step(`agent ${method}`, async () => {
       const release = await this.#keepAwake?.();
@@ -131,7 +131,7 @@ export class AgentClient {
     });
     const limits = { deadlineMs, bytes: answerBytesMax(deadlineMs), signal: this.#cut };
     const { status, text: said } = await wholeAnswer(call, text, limits).catch((cause: unknown) => {
-      // Who listens there knows another secret, if any: as if it had refused this one.
+      // The listener has another secret, or none: treat it like a refusal of this secret.
       if (isForeignAgent(cause)) throw foreign(cause);
       throw new ClocheError("unavailable", "the sandbox's agent does not answer", { cause });
     });
@@ -163,7 +163,7 @@ function parse(text: string): Record<string, unknown> | undefined {
 function errorFrom(method: string, answer: Record<string, unknown>, status = 500): ClocheError {
   const code = errorCodes.find((one) => one === answer["code"]) ?? ("internal" as ErrorCode);
   const message = typeof answer["message"] === "string" ? answer["message"] : `${method} failed`;
-  // The guest is not trusted with our answers: what it says of itself becomes ours only in a bounded form.
-  // A full disk inside is one for our caller too (507), not a quota (429).
+  // The guest is not trusted: only known codes and a bounded message become part of our answer.
+  // A full disk inside (507) is a full disk for our caller too, and not a quota (429).
   return new ClocheError(code, message.slice(0, 1_000), status === 507 ? { resource: "disk" } : {});
 }

@@ -6,7 +6,7 @@ import { ClocheError } from "@cloche/protocol";
 const PAUSE_MS = 4;
 const ATTEMPT_MS = 1_000;
 
-/** Resolves when host:port accepts a TCP connection; rejects after `deadlineMs`, or when `stillAlive` says no. */
+/** Resolves when host:port accepts a TCP connection; rejects after `deadlineMs`, or when `stillAlive` answers false. */
 export function agentListens(host: string, port: number, options: ListenOptions): Promise<void> {
   return step("agent listens", () => untilListens(host, port, options));
 }

@@ -1,4 +1,4 @@
-// The agents of this host's machines: calls of one, what it is told of its sandbox, and the keys that all verify tokens with.
+// The agents of this host's machines: clients for calls, the content of Assign, and the keys that verify tokens.
 import { createHash } from "node:crypto";
 import type { Clock, KeySet, Log } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -18,13 +18,13 @@ export interface AgentsParts {
   randomBytes: (length: number) => Uint8Array;
 }
 
-/** What of a sandbox its agent is told. */
+/** The fields of a sandbox that its agent is told. */
 type AssignedTo = Pick<MachineRecord, "id" | "name" | "env" | "blockDevice">;
 
-/** Users' processes of one sandbox; the machine's own limit lies far above. */
+/** Most users' processes of one sandbox. The machine's own limit is far above. */
 export const MAX_PROCESSES = 4_096;
 
-/** The gateway waits for the agents' answers to new keys before it goes on: no longer than this. */
+/** The gateway waits for agents to take new keys, at most this long. */
 const KEYS_PATIENCE_MS = 3_000;
 
 export class Agents {
@@ -36,12 +36,12 @@ export class Agents {
     this.keys = new VerificationKeys(parts.poolDir);
   }
 
-  /** Calls wait until a machine that dozes is awake, and keep it so. */
+  /** A client whose calls wake a dozing machine and keep it awake. */
   of(record: MachineRecord): AgentClient {
     return this.#knowing(record.controlSecret, record);
   }
 
-  /** Calls neither wake a machine that dozes nor keep it awake. */
+  /** A client whose calls neither wake a dozing machine nor keep it awake. */
   ofDozing(record: MachineRecord): AgentClient {
     return new AgentClient(record, record.controlSecret, undefined, this.#parts.machines.cutOf(record.id));
   }
@@ -52,8 +52,8 @@ export class Agents {
   }
 
   /**
-   * Tells a machine's agent who it is, and gives it a new control secret. Repeatable after a crash in its middle: the agent
-   * then knows the old secret or the next one.
+   * Tells a machine's agent its identity and gives it a new control secret. Repeatable after a crash in the middle: the agent
+   * then accepts the old secret or the next one.
    */
   async assign(
     id: string,
@@ -97,7 +97,7 @@ export class Agents {
     };
   }
 
-  /** Stands for what an Assign tells of the sandbox itself: the same for two that tell the same. */
+  /** Digest of the sandbox's fields in an Assign. */
   assignmentOf(to: AssignedTo): string {
     return createHash("sha256")
       .update(JSON.stringify(this.#told(to)))
@@ -117,15 +117,15 @@ export class Agents {
   }
 
   /**
-   * Keeps the key set and pushes it to every agent. Those that are slow are not waited for: they have it a little later, or with
-   * their next Assign.
+   * Stores the key set and pushes it to the agents that verify tokens themselves. Does not wait for slow agents: they get it a little
+   * later, or with their next Assign.
    */
   async setKeys(keys: KeySet): Promise<void> {
     const { machines, clock } = this.#parts;
     await this.keys.set(keys);
     const pushes = machines
       .all()
-      // Only these read keys: of the others the edge is told, which verifies for them.
+      // Only agents without the channel read keys; for the others the edge verifies.
       .filter(({ phase, channel }) => phase === "running" && channel === undefined)
       .map((record) => this.#pushKeys(record));
     const patience = new AbortController();
@@ -143,7 +143,7 @@ export class Agents {
   }
 }
 
-/** The display name as a host name; the sandbox's id where the name has nothing to offer. */
+/** The display name as a host name; the sandbox's id if nothing of the name can be used. */
 function hostnameOf(record: { id: string; name: string }): string {
   const text = record.name
     .toLowerCase()

@@ -1,5 +1,5 @@
-// The keys that data plane tokens are signed with, as the gateway told them last; kept for machines that are adopted before it
-// speaks again. Owns <pool>/verification-keys.json.
+// The keys that verify data plane tokens, as the gateway last sent them. Kept for machines that are adopted before the gateway
+// sends them again. Owns <pool>/verification-keys.json.
 import { join } from "node:path";
 import { type KeySet, readJsonFile, writeDurably } from "@cloche/base";
 
@@ -15,7 +15,7 @@ export class VerificationKeys {
     return this.#current;
   }
 
-  /** As the agents are told. */
+  /** In the form that agents get. */
   get forAgents(): { issuer: string; keys: { kid: string; jwkJson: string }[] } {
     const { issuer, keys } = this.#current;
     return { issuer, keys: keys.map(({ kid, jwk }) => ({ kid, jwkJson: JSON.stringify(jwk) })) };

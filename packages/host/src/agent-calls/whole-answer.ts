@@ -1,11 +1,11 @@
-// One answer to one request of ours: whole, or an error, before a deadline that holds whatever the peer does. A peer may answer
-// nothing, a head without its body, a body that never ends or trickles, or end in the middle.
+// Reads one complete answer to a request of ours, or fails, before a deadline that holds whatever the peer does. A peer may send
+// nothing, a head without a body, a body that never ends or trickles, or close in the middle.
 import type { ClientRequest } from "node:http";
 
 export interface AnswerLimits {
   /** From the call to the last byte of the answer. */
   deadlineMs: number;
-  /** Of the answer's body. */
+  /** Limit of the answer's body. */
   bytes: number;
   /** Ends the call at once. */
   signal?: AbortSignal | undefined;
@@ -16,7 +16,7 @@ export interface WholeAnswer {
   text: string;
 }
 
-/** Sends `body` by `call`, which has sent nothing yet. Rejects with the reason, once; its connection is then closed. */
+/** Sends `body` through `call`, which must not have sent anything. Closes the connection on failure. */
 export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLimits): Promise<WholeAnswer> {
   const { deadlineMs, bytes, signal } = limits;
   return new Promise((resolve, reject) => {
@@ -31,7 +31,7 @@ export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLim
     };
     const onAbort = (): void => fail(asError(signal?.reason));
     const deadline = setTimeout(() => fail(new Error(`no whole answer in ${deadlineMs} ms`)), deadlineMs);
-    // Stays for what the call still says of itself after it was destroyed.
+    // Kept for errors that the call emits after it was destroyed.
     call.on("error", fail);
     call.once("close", () => fail(new Error("the connection ended before the answer did")));
     call.once("response", (response) => {

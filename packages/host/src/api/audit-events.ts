@@ -1,4 +1,4 @@
-// What a token's bearer did to a sandbox by the routes that the host answers, for the team's audit log, which the gateway keeps.
+// Audit events of the data plane routes that the host answers. The gateway keeps them in the team's audit log.
 import { create } from "@bufbuild/protobuf";
 import type { Clock } from "@cloche/base";
 import { AuditEventSchema } from "@cloche/protocol/host";

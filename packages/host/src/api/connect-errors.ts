@@ -1,11 +1,11 @@
-// The boundary: whatever was thrown as our errors, and those as Connect's.
+// Maps thrown errors to ClocheError, and ClocheError to Connect's errors.
 import { ClocheError } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import { ConnectError } from "@connectrpc/connect";
 import { NativeError } from "../sys/native.ts";
 import { CommandError } from "../sys/run.ts";
 
-/** A joined error (work and its undo failed) answers with the first, which is why it failed. */
+/** Of a joined error (a step and its undo failed), the first is public: it is the cause. */
 export function publicError(thrown: unknown): ClocheError {
   const first: unknown = thrown instanceof AggregateError ? thrown.errors[0] : thrown;
   if (first instanceof ClocheError && first.code !== "internal") return first;
@@ -17,7 +17,7 @@ export function publicError(thrown: unknown): ClocheError {
   return ClocheError.from(first);
 }
 
-/** Whether a write that found no space is why, whoever made it: a file of ours, cloche-sys or a program that we ran. */
+/** Whether the cause is a full disk, found by Node, cloche-sys or a program that we ran. */
 function isOutOfSpace(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   if (error instanceof AggregateError && error.errors.some(isOutOfSpace)) return true;

@@ -1,5 +1,5 @@
-// The data plane's checkpoint and restore routes for edges on other computers: HTTP/1.1 on connections that somebody else accepted
-// (trust's ClusterPort lets edges in alone). Two headers name the sandbox and the request, as an edge in this process would in memory.
+// Serves the data plane's checkpoint and restore routes to edges on other computers: HTTP/1.1 on connections that trust's ClusterPort
+// accepted, which lets only edges in. Two headers name the sandbox and the request; an edge in this process passes them in memory.
 import { createServer, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { sendError } from "@cloche/base";
@@ -9,9 +9,9 @@ import type { HostDataPlane } from "./data-plane.ts";
 const requestIdLengthMax = 128;
 
 export interface DataPlaneServer {
-  /** Speaks HTTP/1.1 on it from here on. */
+  /** Serves HTTP/1.1 on the connection. */
   serve(socket: Socket): void;
-  /** Takes no further requests; what is under way may go on for `graceMs` at most. */
+  /** Takes no further requests; waits up to `graceMs` for those under way. */
   drain(graceMs: number): Promise<void>;
 }
 
@@ -22,7 +22,7 @@ export function serveDataPlane(dataPlane: HostDataPlane): DataPlaneServer {
     {
       maxHeaderSize: limits.headerBytes,
       headersTimeout: limits.headersTimeoutMs,
-      // A wait for a checkpoint is long, and edges end connections that they do not need.
+      // No limit: a wait for a checkpoint is long, and edges close connections that they do not need.
       requestTimeout: 0,
       keepAliveTimeout: limits.idleConnectionMs,
       requireHostHeader: false,
@@ -42,7 +42,7 @@ export function serveDataPlane(dataPlane: HostDataPlane): DataPlaneServer {
       dataPlane(request, response, { sandboxId, requestId });
     },
   );
-  // It never listens itself; this begins its watch over connections that are slow or idle.
+  // The server never listens itself; this event starts its checks for slow and idle connections.
   server.emit("listening");
   return {
     serve: (socket) => void server.emit("connection", socket),

@@ -50,7 +50,7 @@ const POLL_MS_MIN = 10;
 const POLL_MS_MAX = 60_000;
 
 export interface HostDataPlaneParts extends CheckpointParts {
-  /** Throws while nothing may be changed here; default: it never does. */
+  /** Throws while nothing may be changed on this host; default: never throws. */
   requireMayChange?: () => void;
   clock: Clock;
   randomBytes: (length: number) => Uint8Array;
@@ -111,7 +111,7 @@ export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
   };
 }
 
-/** What changes something is noted for the team's audit log, refused or done, before it is answered. */
+/** Notes calls that change something, refused or done, in the team's audit log before they are answered. */
 async function audited(caller: DataPlaneCaller, handler: Handler, call: Call): Promise<unknown> {
   const audited = auditedCalls.get(handler);
   if (audited === undefined) return handler(call);
@@ -178,7 +178,7 @@ async function list({ parts, sandboxId, query }: Call): Promise<CheckpointList> 
   return { checkpoints: checkpoints.map(publicRecord), cursor: next ? listPositionText(next) : "" };
 }
 
-/** As a number where it is one; else as it is, to be refused. */
+/** The number in `text`; any other text unchanged, to be refused by the caller. */
 const wholeNumber = (text: string | null): unknown =>
   text !== null && /^\d{1,9}$/.test(text) ? Number(text) : (text ?? undefined);
 
@@ -191,7 +191,7 @@ export const publicRecord = (info: CheckpointInfo): CheckpointRecord => ({
   visible: info.visible,
 });
 
-/** An id that never becomes visible, a made-up one included, ends in 408. */
+/** An id that does not become visible, also an invented one, ends in 408. */
 async function wait({ parts, sandboxId, body, signal }: Call): Promise<CheckpointWaitResponse> {
   const id = checkpointIdOf(body);
   const pollMs = integer(body, "poll_interval_ms", limits.checkpointWaitPollMs, POLL_MS_MIN, POLL_MS_MAX);
@@ -199,7 +199,7 @@ async function wait({ parts, sandboxId, body, signal }: Call): Promise<Checkpoin
   const timeoutMs = integer(body, "timeout_secs", limits.checkpointWaitTimeoutSeconds, 0, most) * 1_000;
   const { clock } = parts;
   const began = clock.monotonicMs();
-  // Told when it is visible rather than looking again and again: however short the interval, a wait costs no more.
+  // The catalogue calls back, so that a short poll interval costs nothing; `attempts` is what polling would have needed.
   const attempts = (waitedMs: number): number => 1 + Math.floor(waitedMs / pollMs);
   const isThere = await untilVisible(parts, sandboxId, id, timeoutMs, signal);
   const waitedMs = Math.round(clock.monotonicMs() - began);
@@ -211,7 +211,7 @@ async function wait({ parts, sandboxId, body, signal }: Call): Promise<Checkpoin
   );
 }
 
-/** False when it is not visible in time. Rejects with the signal's reason when the client is gone. */
+/** False: not visible in time. Rejects with the signal's reason when the client is gone. */
 async function untilVisible(
   parts: HostDataPlaneParts,
   sandboxId: string,

@@ -37,17 +37,17 @@ import { resumeMachine } from "../operations/resume-machine.ts";
 import { suspendMachine } from "../operations/suspend-machine.ts";
 import { suspendToDisk } from "../operations/suspend-to-disk.ts";
 
-/** A suspension or a fork under way is answered, unless it hangs. */
+/** Time for a suspension or fork under way to end before a destroy cuts it off. */
 const DESTROY_PATIENCE_MS = 10_000;
 
 const inNoCluster = (): never => {
   throw new ClocheError("unimplemented", "this host is in no cluster");
 };
 
-/** What a host in a cluster has beside. */
+/** Parts of the service that only a host in a cluster has. */
 export interface ClusterCalls {
   gate: CallGate;
-  /** These machines go on; all others that were here before the host was lost are destroyed. */
+  /** Lets these machines go on, and destroys all others that were here before the host was declared lost. */
   admit(headers: Headers, sandboxIds: ReadonlySet<string>): Promise<void>;
 }
 const noCluster: ClusterCalls = { gate: openGate, admit: async () => inNoCluster() };
@@ -62,7 +62,7 @@ export function hostService(
 ): ServiceImpl<typeof HostService> {
   const { machines, queue, agents, drivers, egress, log } = parts;
 
-  /** One operation of a machine at a time; failures are logged with their private cause and leave as Connect errors. */
+  /** Runs an operation in the machine's turn. Logs a failure with its private cause and throws it as a Connect error. */
   const inTurn = <T>(name: string, id: string, context: Called, body: () => Promise<T>): Promise<T> =>
     withRequestIds(idsOf(context), async () => {
       const began = performance.now();
@@ -104,7 +104,7 @@ export function hostService(
       return machines.message(await inTurn("create", record.id, context, () => createMachine(parts, record)));
     },
     destroyMachine: async ({ sandboxId }, context) => {
-      // Destroying asks nothing of the machine; what goes on with it may.
+      // A destroy needs nothing from the machine, but an operation under way may wait for it.
       await cutOffAfter(parts, sandboxId, DESTROY_PATIENCE_MS, "the machine is to be destroyed", () =>
         inTurn("destroy", sandboxId, context, () => destroyMachine(parts, sandboxId)),
       );
@@ -152,7 +152,7 @@ export function hostService(
           ...(wanted === undefined || isOlder(wanted, machines.get(sandboxId)) ? {} : { egress: wanted }),
         };
         const record = await machines.change(sandboxId, fields, { durable: true });
-        // The record first: what a crash leaves undone, the next start does.
+        // The record first: after a crash the next start applies it.
         if (wanted !== undefined) await applyEgress(parts, record);
         return machines.message(record);
       }),
@@ -181,7 +181,7 @@ export function hostService(
         return {};
       }),
     setVerificationKeys: async ({ issuer, keys }, context) => {
-      // Of a host whose lease is over, too: it is told once, when a gateway first reaches it.
+      // Allowed even when the lease is over: a gateway sends the keys only once, when it first reaches the host.
       await looking(context, () => agents.setKeys({ issuer, keys: keys.map(readKey) }));
       return {};
     },

@@ -1,7 +1,7 @@
 /**
- * What `images/<key>/image` in storage holds: the machine of a suspended image, and which files make it up. JSON with a SHA-256,
- * written last, versioned apart from the release. It has the machine's secrets, as its memory has: who reads the bucket can
- * act as the sandbox (SECURITY.md).
+ * Content of `images/<key>/image` in storage: the machine of a suspended image and the list of its files. JSON with a SHA-256,
+ * written last, versioned apart from the release. Like the memory, it has the machine's secrets: a reader of the bucket can act
+ * as the sandbox (SECURITY.md).
  */
 import { createHash } from "node:crypto";
 import { ClocheError } from "@cloche/protocol";
@@ -10,7 +10,7 @@ import type { MachineRecord } from "../machines/machine-record.ts";
 const VERSION = 1;
 export const descriptionBytesMax = 1024 * 1024;
 
-/** What of a record goes along: all that is not of one host or one instant. */
+/** Fields of a record that move to another host: all that do not belong to one host or one instant. */
 const TRAVELLING = [
   "id",
   "teamId",
@@ -40,21 +40,21 @@ export interface ImageDescription {
   version: typeof VERSION;
   key: string;
   storedAtMs: number;
-  /** Of the packs that were written for it. */
+  /** Size of the packs written for this image. */
   bytes: number;
   record: TravellingRecord;
-  /** File in storage that has the disk. */
+  /** Name of the disk's file in storage. */
   disk: string;
   /** Files of the memory; undefined: the disk alone. */
   memory?: {
-    /** Of the driver (memoryClass). */
+    /** The driver's memoryClass. */
     cpuClass: string;
-    /** In storage, by these names in the snapshot's directory too. */
+    /** Files in storage; they have the same names in the snapshot's directory. */
     files: string[];
-    /** Small ones, base64. */
+    /** Small files, base64 by name. */
     small: Record<string, string>;
   };
-  /** Why its memory is not here, although it was saved, in words that go on "started from its disk, without its memory: ". */
+  /** Why a saved memory is not stored, as public words that follow "started from its disk, without its memory: ". */
   withoutMemory?: string;
 }
 
@@ -69,7 +69,7 @@ export function encodeDescription(image: ImageDescription): Buffer {
   return Buffer.from(`${digestOf(text)}\n${text}`);
 }
 
-/** Throws ImageError for what is not a whole description of `key` of a version that is read here. */
+/** Throws ImageError for anything except a complete description of `key` in this version. */
 export function decodeDescription(data: Uint8Array, key: string): ImageDescription {
   if (data.byteLength > descriptionBytesMax) throw new ImageError("its description is too long");
   const whole = Buffer.from(data.buffer, data.byteOffset, data.byteLength).toString("utf8");
@@ -86,13 +86,13 @@ export function decodeDescription(data: Uint8Array, key: string): ImageDescripti
   return image;
 }
 
-/** In storage, and in a directory of ours. */
+/** Whether the name is valid in storage and in our directories. */
 export const isFileName = (name: string): boolean =>
   /^[a-z0-9][a-z0-9._-]{0,63}$/.test(name) && name !== DESCRIPTION_FILE;
 
 export const DESCRIPTION_FILE = "image";
 
-/** The part of a record that goes along. */
+/** The fields of a record that move to another host. */
 export const travelling = (record: MachineRecord): TravellingRecord =>
   Object.fromEntries(
     TRAVELLING.filter((field) => record[field] !== undefined).map((field) => [field, record[field]]),

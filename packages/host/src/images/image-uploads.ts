@@ -1,12 +1,12 @@
 /**
  * Puts the images of suspended machines into storage, in the background, a few at once.
  *
- *   suspended ──(its turn)──▶ uploading ──▶ stored: noted on the record, and told to who watches
+ *   suspended ──(its turn)──▶ uploading ──▶ stored: noted on the record, and watchers are told
  *                                │ fails: again, after a wait that doubles
- *                                └ resumes, is destroyed: stopped; what was written counts for nothing
+ *                                └ resumes, is destroyed: stopped; the written objects are garbage
  *
- * Follows the machines' own events, so that whatever suspends or resumes one needs no word here. Survives a crash: `stored` of
- * the record; every suspended machine without it is uploaded after a start.
+ * Follows the machines' events, so that operations need not call it. `stored` of the record survives a crash; every suspended
+ * machine without it is uploaded after a start.
  */
 import { type Clock, type Log, Turns } from "@cloche/base";
 import { defaults } from "@cloche/protocol";
@@ -21,7 +21,7 @@ import type { StoredImages, SuspendedFiles } from "./stored-images.ts";
 const UPLOADS_AT_ONCE = 2;
 const FIRST_RETRY_MS = 1_000;
 const LAST_RETRY_MS = 60_000;
-/** Packs that nobody names yet are swept when they are a day old. */
+/** Packs that are not named yet are swept when they are a day old; an upload must end before. */
 const UPLOAD_MAX_MS = 20 * 3_600_000;
 
 export type ImageUploadsParts = Parts<"machines" | "queue" | "drivers"> & {
@@ -49,7 +49,7 @@ export class ImageUploads {
 
   start(): void {
     const { images, log } = this.#parts;
-    // So that the first import need not wait for it.
+    // So that the first import does not wait for it.
     void images
       .warm(defaults.diskMb)
       .catch((err: unknown) => log.warn({ err }, "the template could not be read"));
@@ -63,12 +63,12 @@ export class ImageUploads {
     await this.settled();
   }
 
-  /** How many wait for their turn or are in it. */
+  /** How many images are being uploaded or wait for their turn. */
   get uploading(): number {
     return this.#uploads.size;
   }
 
-  /** Resolves when nothing is being uploaded. */
+  /** Resolves when all uploads have ended. */
   async settled(): Promise<void> {
     await Promise.all([...this.#uploads.values()].map(({ done }) => done));
   }
@@ -76,7 +76,7 @@ export class ImageUploads {
   async #follow(): Promise<void> {
     const { signal } = this.#stopping;
     const { machines } = this.#parts;
-    // One that falls behind is ended, and gets the whole list again.
+    // A watcher that falls behind is ended: watch again, which gives the full list.
     while (!signal.aborted && !machines.events.isClosed) {
       for await (const { kind, machine } of machines.events.watch(signal)) {
         if (machine === undefined || kind === MachineEvent_Kind.IDLE) continue;
@@ -127,7 +127,7 @@ export class ImageUploads {
     const beganMs = clock.monotonicMs();
     const late = AbortSignal.timeout(UPLOAD_MAX_MS);
     const stored = await images.store(await this.#filesOf(record), AbortSignal.any([signal, late]));
-    // In its turn: whatever resumes it comes before or after.
+    // In the machine's turn, so that a resume comes before or after.
     const isNoted = await queue.run(id, async () => {
       const now = machines.find(id);
       if (now?.phase !== "suspended" || now.epoch !== epoch) return false;
@@ -139,7 +139,7 @@ export class ImageUploads {
     if (isNoted) log.info({ ...fields, ms }, "a suspended image is in storage");
   }
 
-  /** The memory goes along where a driver of another host can restore it. */
+  /** The files to store. The memory is included if a driver of another host can restore it. */
   async #filesOf(record: MachineRecord): Promise<SuspendedFiles> {
     const { machines, drivers } = this.#parts;
     const driver = drivers.of(record);

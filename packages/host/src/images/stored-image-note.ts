@@ -1,11 +1,11 @@
 import type { PackReference } from "../checkpoint/manifest.ts";
 
-/** What StoredImage of host.proto says. */
+/** The content of StoredImage of host.proto. */
 export interface StoredImageNote {
   key: string;
-  /** Empty: the disk alone. */
+  /** Empty: only the disk is stored. */
   cpuClass: string;
-  /** Of the packs that were written for it. */
+  /** Size of the packs written for this image. */
   bytes: number;
   packs: PackReference[];
 }

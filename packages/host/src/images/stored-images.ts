@@ -1,11 +1,11 @@
 /**
  * Suspended machines in storage: disk and memory at one instant, for any host of the cluster.
  *
- *   images/<key>/<file>    manifest of one file's chunks (checkpoint/manifest.ts), which lie in packs
- *   images/<key>/image     what machine it is and which files there are, written last
+ *   images/<key>/<file>    manifest of one file's chunks (checkpoint/manifest.ts), which are in packs
+ *   images/<key>/image     description of the machine and its files, written last
  *
- * A key is used once: a try that failed, or came too late, never shares one with what counts. Of the disk only what differs
- * from the template is stored and fetched; zeros take nothing. Every chunk is verified by its SHA-256 before it is believed.
+ * A key is used once, so a try that failed or came too late never shares a key with a good image. Only chunks of the disk that differ
+ * from the template are stored and fetched; zeros take no space. Every chunk is verified by its SHA-256 before use.
  */
 import { readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -31,17 +31,17 @@ import {
 } from "./image-description.ts";
 import type { StoredImageNote } from "./stored-image-note.ts";
 
-/** Files up to this size lie in the description itself. */
+/** Files up to this size are stored in the description itself. */
 const SMALL_BYTES = 16 * 1024;
 const DISK_FILE = "disk.ext4";
 
 export interface StoredImagesOptions {
-  /** Of the folder `images`. */
+  /** The archive of the folder `images`. */
   archive: CheckpointArchive;
   blobs: BlobStore;
   templates: TemplateBases;
   names: Pick<CheckpointNames, "hold" | "release">;
-  /** Of this host's lease. */
+  /** Generation of this host's lease. */
   generation: () => number;
   randomBytes: RandomBytes;
   nowMs(): number;
@@ -51,7 +51,7 @@ export interface SuspendedFiles {
   record: ImageDescription["record"];
   /** Path of the disk image. */
   disk: string;
-  /** Directory with the memory's files, and the class that restores them. */
+  /** Directory with the memory's files, and the class of hosts that can restore them. */
   memory?: { dir: string; cpuClass: string };
   withoutMemory?: string;
 }
@@ -63,7 +63,7 @@ export class StoredImages {
     this.#options = options;
   }
 
-  /** Whole and durable in storage when it answers. What a failure or `signal` leaves counts for nothing, and is swept. */
+  /** Stores an image; complete and durable when it resolves. Objects left by a failure or `signal` are swept. */
   async store(files: SuspendedFiles, signal: AbortSignal): Promise<StoredImageNote> {
     const key = this.#newKey(files.record);
     try {
@@ -153,12 +153,12 @@ export class StoredImages {
     return await this.#options.archive.write(header, path, base, signal);
   }
 
-  /** Reads what this host's template of that size has, which fetches need not carry. */
+  /** Hashes this host's template of that size, so that later fetches leave out its chunks. */
   async warm(diskMb: number): Promise<void> {
     await this.#options.templates.local(diskMb);
   }
 
-  /** Throws failed_precondition where there is none of that key, or it is damaged. */
+  /** Reads an image's description. Throws failed_precondition if the image is missing or damaged. */
   async open(key: string): Promise<ImageDescription> {
     if (!isImageKey(key)) throw new ClocheError("invalid_argument", "image_key is no key of an image");
     const data = await this.#options.blobs.get(`images/${key}/${DESCRIPTION_FILE}`);
@@ -167,7 +167,7 @@ export class StoredImages {
     return decodeDescription(data, key);
   }
 
-  /** As the host that stored it noted it. */
+  /** The note that the host which stored the image has on its record. */
   async noteOf({ key, disk, memory, bytes }: ImageDescription): Promise<StoredImageNote> {
     const packs = new Map<string, PackReference>();
     for (const file of [disk, ...(memory?.files ?? [])]) {
@@ -177,7 +177,7 @@ export class StoredImages {
     return { key, cpuClass: memory?.cpuClass ?? "", bytes, packs: [...packs.values()] };
   }
 
-  /** Its disk at `target`, which must not exist; durable, and sharing blocks with this host's template. */
+  /** Fetches the disk to `target`, which must not exist. Durable; shares blocks with this host's template. */
   async fetchDisk(
     { key, disk, record }: ImageDescription,
     target: string,
@@ -187,7 +187,7 @@ export class StoredImages {
     await this.#fetch(`${key}/${disk}`, target, { local, signal });
   }
 
-  /** The small files of its memory in the empty directory `dir`: with them a driver knows whether it can restore the others. */
+  /** Writes the memory's small files into the empty directory `dir`: from them a driver tells whether it can restore the memory. */
   async writeSmall({ memory }: ImageDescription, dir: string): Promise<void> {
     for (const [file, content] of Object.entries(memory?.small ?? {})) {
       const path = join(dir, file);
@@ -215,7 +215,7 @@ export class StoredImages {
     return manifest;
   }
 
-  /** Of this host's generation, so that a host that was declared lost and comes back never writes what its successor's does. */
+  /** A new key. It has the host's generation, so that a host that was declared lost never writes the same key as its successor. */
   #newKey({ id, epoch }: ImageDescription["record"]): string {
     const { generation, randomBytes } = this.#options;
     const suffix = Buffer.from(randomBytes(6)).toString("hex");
