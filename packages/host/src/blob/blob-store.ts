@@ -4,11 +4,11 @@
  * reached), `resource_exhausted` (it is full) or `internal` (it answered what it should not).
  */
 export interface BlobStore {
-  /** Durable and whole when it resolves; replaces what was there in one step. Until then readers see the old or nothing. */
+  /** Writes a blob, durable when it resolves. Replaces an older blob atomically: until then readers see the old one or none. */
   put(key: string, data: Uint8Array): Promise<void>;
-  /** The whole blob, or the bytes [offset, offset + length) of it; undefined: no such blob. Fewer bytes: it is shorter. */
+  /** The whole blob, or its bytes [offset, offset + length), fewer if it is shorter. Undefined: no such blob. */
   get(key: string, range?: { offset: number; length: number }): Promise<Uint8Array | undefined>;
-  /** Deleting what is not there succeeds. */
+  /** Deleting a missing blob succeeds. */
   delete(key: string): Promise<void>;
   /** Every blob whose key starts with `prefix`, sorted by key. */
   list(prefix: string): Promise<BlobEntry[]>;
@@ -17,11 +17,11 @@ export interface BlobStore {
 export interface BlobEntry {
   key: string;
   bytes: number;
-  /** When it was written, by the store's clock; Infinity: it does not say. */
+  /** When it was written, by the store's clock; Infinity: unknown. */
   modifiedAtMs: number;
 }
 
-/** Throws on a key that a store could misread; keys are made by us, so this is a broken invariant. */
+/** Throws for a key that a store could misread. We make all keys, so that is a broken invariant. */
 export function checkKey(key: string): void {
   if (
     !/^[a-z0-9][a-z0-9._/-]{0,511}$/.test(key) ||

@@ -1,6 +1,6 @@
 /**
- * Blobs as files of a directory. A blob appears by rename after fsync; a write that was cut off leaves a `.part` file. An open sweeps
- * those that are older than a day: a younger one may be somebody's write under way.
+ * Blobs as files of a directory. A blob appears by rename after fsync. A write that was cut off leaves a `.part` file, which an open
+ * removes when it is a day old; a younger one may belong to a write under way.
  */
 import { constants } from "node:fs";
 import { type FileHandle, mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
@@ -93,7 +93,7 @@ class DirectoryStore implements BlobStore {
     return join(this.#folder, key);
   }
 
-  /** A folder made for the first time must itself survive a power cut. */
+  /** Makes a folder, so that a new one survives a power cut too. */
   async #makeFolder(folder: string): Promise<void> {
     const first = await mkdir(folder, { recursive: true, mode: 0o700 });
     if (first !== undefined) await syncDirectory(dirname(first));

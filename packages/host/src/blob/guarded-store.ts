@@ -1,6 +1,6 @@
 /**
- * The store of checkpoints as the host sees it: it writes and deletes nothing while nobody knows whose the store is (it could not be reached at
- * the start), or once it is another's. Uploads are tried again by `checkpoint/catalogue.ts`; reading does no harm.
+ * The store of checkpoints as the host uses it. Refuses writes and deletes while the store's owner is unknown (it could not be reached
+ * at the start) or is another service. `checkpoint/catalogue.ts` tries uploads again; reads are always allowed.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { BlobEntry, BlobStore } from "./blob-store.ts";
@@ -13,7 +13,7 @@ export class GuardedStore implements BlobStore {
     this.#inner = inner;
   }
 
-  /** Why nothing may be written; undefined: it may. */
+  /** Sets why nothing may be written; undefined: writes are allowed. */
   guard(why: string | undefined): void {
     this.#closed = why;
   }

@@ -1,6 +1,6 @@
 /**
- * Blobs in an S3 bucket (any compatible server). An object appears whole or not at all, which is all we ask: no conditional
- * writes, no locks. A pack (checkpoint/archive.ts) is one PUT, and checkpoint/catalogue.ts tries a failed upload again. Address:
+ * Blobs in an S3 bucket (any compatible server). An object appears complete or not at all; nothing else is needed, no conditional
+ * writes and no locks. A pack (checkpoint/archive.ts) is one PUT; checkpoint/catalogue.ts tries a failed upload again. Address:
  * `s3://<bucket>/<prefix>?endpoint=https://…&region=…`; credentials from AWS_ACCESS_KEY_ID and
  * AWS_SECRET_ACCESS_KEY.
  */

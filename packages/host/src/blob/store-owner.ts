@@ -1,13 +1,13 @@
 /**
- * Whose a store of checkpoints is (base/src/owner.ts), for stores without conditional writes: all it asks is that a list or a read sees every
- * write that was answered before. Owns the blob `owner` and, for moments, `owner-claims/<session>`.
+ * The owner of a store of checkpoints (base/src/owner.ts), for stores without conditional writes. Requires only that a list or read
+ * sees every write that was answered before. Owns the blob `owner` and, for moments, `owner-claims/<session>`.
  *
  *   read owner ──as expected──▶ put claim ──▶ list claims ──alone──▶ read owner again ──as before──▶ put owner ──▶ delete claim
  *                                                 ├── a claim of a smaller session: withdraw, lose
- *                                                 └── only larger ones: wait until they have withdrawn, or have won
+ *                                                 └── only larger sessions: wait until they have withdrawn or won
  *
- * Two cannot both win: a claim is there from before its list until after its owner is written. Of two, one lists last and sees either the
- * other's claim or the owner that it wrote. Claims that a crash left behind count no more after `claimStaleMs`.
+ * Two services cannot both win: a claim exists from before its list until after its owner is written. Of two, the one that lists last
+ * sees either the other's claim or the owner that the other wrote. Claims left by a crash no longer count after `claimStaleMs`.
  */
 import type { Clock, OwnedPlace, Owner } from "@cloche/base";
 import { ClocheError, isInstallationId, isSessionId } from "@cloche/protocol";
@@ -17,7 +17,7 @@ const ownerKey = "owner";
 const claimPrefix = "owner-claims/";
 const format = 1;
 const claimStaleMs = 60_000;
-/** Whoever took longer than this from its claim to its win begins again, lest its claim was taken for stale. */
+/** A service that takes longer from its claim to its win loses, because its claim may count as stale. */
 const claimHeldMostMs = 30_000;
 const claimPollMs = 100;
 const ownerBytesMax = 16_384;
@@ -67,7 +67,7 @@ export class OwnerOfStore implements OwnedPlace {
     if ((await this.owner())?.session === session) await this.#blobs.delete(ownerKey);
   }
 
-  /** Claims of others that still count; those that a crash left are removed. Ages are differences of the store's own clock. */
+  /** Claims of others that still count. Removes stale ones. Ages are differences of the store's own clock. */
   async #rivals(own: string): Promise<string[]> {
     const claims = await this.#blobs.list(claimPrefix);
     const ownAtMs = claims.find(({ key }) => key === own)?.modifiedAtMs ?? 0;
@@ -87,7 +87,7 @@ function decode(data: Uint8Array): unknown {
   try {
     if (data.length <= ownerBytesMax) return JSON.parse(Buffer.from(data).toString("utf8"));
   } catch {
-    // Below: it is no object of ours.
+    // No JSON: answer an empty object.
   }
   return {};
 }
@@ -97,7 +97,7 @@ function encodeOwner(owner: Owner): Uint8Array {
   return encode({ format, ...words, claimed_at_ms: claimedAtMs, seen_at_ms: seenAtMs });
 }
 
-/** A damaged one is somebody's all the same: nobody may take the store for free. */
+/** Throws for a damaged blob: the store has an owner and must not count as free. */
 function parseOwner(data: Uint8Array): Owner {
   const found = decode(data) as Record<string, unknown>;
   const word = (name: string): string => (typeof found[name] === "string" ? found[name] : "");

@@ -1,12 +1,12 @@
 // Disk images of sandboxes: ext4 in a file on the reflink pool, loop-mounted on the host while a machine runs.
-// Owns the mounts and loop devices it makes; where image files lie is the caller's choice (always on the pool).
+// Owns the mounts and loop devices that it makes. The caller chooses the paths of image files (always on the pool).
 //
 //   (no file) ──clone──▶ detached ──attach──▶ attached
 //                           ▲  │                  │
 //                     grow, compact ◀────detach───┘
 //
-// Called by machine drivers and the host service. Every operation can be repeated; one that throws has undone itself.
-// What survives a crash: files, mounts and loop devices. Attaching a disk that is attached there already is success.
+// Called by machine drivers and the host service. Every operation can be repeated; an operation that throws is undone.
+// Files, mounts and loop devices survive a crash. To attach a disk again at the same place succeeds.
 import { open, rename, stat, truncate } from "node:fs/promises";
 import { setTimeout as sleep } from "node:timers/promises";
 import { ClocheError } from "@cloche/protocol";
@@ -17,19 +17,19 @@ const MS_NOSUID = 2;
 const MS_NODEV = 4;
 const MS_NOATIME = 1024;
 /**
- * For the host's safety: no device nodes and no setuid programs of the guest work on the host, and a damaged file system
- * turns read-only instead of taking the kernel down, whatever its superblock asks for. For density: no atime writes and no
- * background zeroing of inode tables, which would make each clone own blocks that it never asked for.
+ * For the host's safety: device nodes and setuid programs of the guest do not work on the host, and a damaged file system becomes
+ * read-only instead of panicking the kernel, whatever its superblock asks for. For density: no atime writes and no background
+ * zeroing of inode tables, which would give each clone blocks of its own.
  */
 const MOUNT_FLAGS = MS_NOSUID | MS_NODEV | MS_NOATIME;
 const EXT4_OPTIONS = "errors=remount-ro,noinit_itable";
-/** How ext4 refuses what it cannot make sense of; the options of the mount are always the same and right. */
+/** Errors of ext4 for a damaged file system; the mount's options are always the same and valid. */
 const DAMAGE = new Set(["EUCLEAN", "EINVAL", "EBADMSG", "EIO", "EFBIG"]);
 const DETACH_POLL_MS = 10;
 const DETACH_PATIENCE_MS = 3_000;
 const OFFLINE_DEADLINE_MS = 10 * 60_000;
 const MIB = 1024 * 1024;
-/** Measured: a reflink takes about 14 µs per extent, and the disk is frozen meanwhile. 20,000 are a pause of 0.3 s. */
+/** A reflink takes about 14 µs per extent (measured), while the disk is frozen: 20,000 extents pause it for 0.3 s. */
 export const EXTENTS_TO_COMPACT = 20_000;
 
 export interface AttachedDisk {
@@ -39,26 +39,26 @@ export interface AttachedDisk {
   readonly device: string;
 }
 
-/** A disk that could not be attached: its own fault, never that of the machine or template it was attached to. */
+/** A disk could not be attached. The fault is the disk's, never the machine's or template's. */
 export class DiskFault extends ClocheError {}
 
 export interface DiskBlocks {
-  /** Bytes the image occupies, shared ones included. */
+  /** Bytes that the image occupies, including shared ones. */
   readonly allocatedBytes: number;
-  /** Of these, bytes that no other image shares: what deleting it frees. */
+  /** Of these, bytes that no other image shares; deleting the image frees them. */
   readonly exclusiveBytes: number;
   readonly extents: number;
 }
 
-/** A reflink copy of a detached image, durable when it answers. An existing `target` is replaced in one step. */
+/** Makes a reflink copy of a detached image, durable when it resolves. Replaces an existing `target` atomically. */
 export async function cloneDisk(native: Native, source: string, target: string): Promise<void> {
   await named("copying a disk", () => native.clone(source, target));
 }
 
 /**
- * Mounts `image` on the existing directory `mountPoint`. An unclean journal is replayed by the mount; nothing else is
- * repaired. Attached there already: answers as the first time. Attached elsewhere: fails, for two mounts would destroy it.
- * Direct I/O below the mount: the page cache holds each block once (measured: writes 2 to 5 times faster, reads equal).
+ * Mounts `image` on the existing directory `mountPoint`. The mount replays an unclean journal; nothing else is repaired. If it is
+ * already attached there, answers as the first time. If attached elsewhere, fails, because two mounts would destroy it.
+ * Uses direct I/O below the mount, so that the page cache has each block once (measured: writes 2 to 5 times faster, reads equal).
  */
 export async function attachDisk(native: Native, image: string, mountPoint: string): Promise<AttachedDisk> {
   try {
@@ -84,8 +84,8 @@ const damagedDisk = (cause: unknown): DiskFault =>
   );
 
 /**
- * Unmounts and gives the loop device back. Waits up to `patienceMs` for the last user to let go; `lazy` does not wait:
- * the kernel finishes when the last user has gone, and the image must not be attached again before.
+ * Unmounts and frees the loop device. Waits up to `patienceMs` for the last user. `lazy` does not wait: the kernel finishes
+ * when the last user is gone, and the image must not be attached again before.
  */
 export async function detachDisk(
   native: Native,
@@ -107,7 +107,7 @@ export async function detachDisk(
   });
 }
 
-/** Ahead of a checkpoint, while writers go on: so that little is left to write while they stand still. */
+/** Writes dirty pages back before a checkpoint, while writers run, so that little is left for the pause. */
 export const writeBackDisk = (native: Native, mountPoint: string) =>
   named("writing a disk's changes back", () => native.sync(mountPoint));
 
@@ -116,7 +116,7 @@ export async function diskBlocks(native: Native, image: string): Promise<DiskBlo
   return { extents: count, allocatedBytes, exclusiveBytes };
 }
 
-/** Makes a detached image larger, never smaller, and leaves its file system to whoever mounts it. */
+/** Makes a detached image larger, never smaller. The file system in it is not grown. */
 export async function growImage(image: string, sizeMb: number): Promise<void> {
   await named("growing a disk", async () => {
     const { size } = await stat(image);
@@ -129,14 +129,14 @@ export async function growImage(image: string, sizeMb: number): Promise<void> {
   });
 }
 
-/** growImage, and its file system with it. Repeatable: an interrupted growth is finished. */
+/** growImage, and grows the file system too. Repeatable: finishes an interrupted growth. */
 export async function growDisk(image: string, sizeMb: number): Promise<void> {
   await growImage(image, sizeMb);
   await named("growing a disk", async () => {
-    // Cheap on what was never mounted; after use, resize2fs insists on a check.
+    // resize2fs requires a check after use; it is cheap for an image that was never mounted.
     await run(["e2fsck", "-fp", image], { deadlineMs: OFFLINE_DEADLINE_MS }).catch((error: unknown) => {
       if (!(error instanceof CommandError)) throw error;
-      // 1: it corrected something, which is what it is for; 4, 8: it found more than it may correct by itself.
+      // Exit code 1: it corrected errors, which is fine. 4, 8: errors that it may not correct by itself.
       if (error.exitCode === 4 || error.exitCode === 8) throw damagedDisk(error);
       if (error.exitCode !== 1) throw error;
     });
@@ -145,8 +145,8 @@ export async function growDisk(image: string, sizeMb: number): Promise<void> {
 }
 
 /**
- * Bounds fragmentation: rewrites a detached image with more than `maxExtents` extents in one piece. It then shares
- * nothing any more, so this is for disks that have mostly been rewritten anyway. Answers whether it did.
+ * Bounds fragmentation: rewrites a detached image with more than `maxExtents` extents in one piece. The image then shares no blocks,
+ * so use it for disks that were mostly rewritten anyway. Answers whether it rewrote.
  */
 export async function compactDisk(
   native: Native,
@@ -166,7 +166,7 @@ export async function compactDisk(
   return true;
 }
 
-/** Host paths stay in the cause. */
+/** Throws a public error; host paths stay in its cause. */
 async function named<T>(what: string, body: () => Promise<T>): Promise<T> {
   try {
     return await body();

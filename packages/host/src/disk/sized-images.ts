@@ -1,5 +1,5 @@
-// An image in larger sizes, to be cloned: each is made once, by a reflink and a growth (about 30 ms), and then costs nothing.
-// Owns no file: the caller says where they lie. Survives a crash: a size that is there is whole, for it was renamed.
+// Makes an image in larger sizes, to be cloned. Each size is made once, by a reflink and a growth (about 30 ms).
+// Owns no files: the caller gives their paths. After a crash an existing size is complete, because it was renamed when finished.
 import { rename, stat } from "node:fs/promises";
 import type { Native } from "../sys/native.ts";
 import { cloneDisk, growDisk } from "./disk.ts";
@@ -12,7 +12,7 @@ export class SizedImages {
     this.#native = native;
   }
 
-  /** `image`, which is `from` grown to `sizeMb`; answers its path. */
+  /** Makes `image`, a clone of `from` grown to `sizeMb`, unless it exists. Answers its path. */
   ofSize(from: string, image: string, sizeMb: number): Promise<string> {
     const known = this.#making.get(image);
     if (known) return known;

@@ -1,4 +1,4 @@
-// The base image on the pool, in the sizes that were asked for: `<pool>/templates/<key>-<mb>.ext4`. Clones start from there.
+// The base image on the pool, in all requested sizes: `<pool>/templates/<key>-<mb>.ext4`. New disks are clones of these.
 import { mkdir, readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { BaseImage } from "../artifacts/base-image.ts";
@@ -13,16 +13,16 @@ const COPY_DEADLINE_MS = 10 * 60_000;
 export interface Templates {
   /** Key of the base image. */
   readonly key: string;
-  /** Image of a fresh disk of `sizeMb`, to be cloned, never attached. */
+  /** Image of a fresh disk of `sizeMb`: clone it, never attach it. */
   ofSize(sizeMb: number): Promise<string>;
 }
 
-/** Brings the base image onto the pool (once) and makes the sizes named. */
+/** Copies the base image to the pool (once) and makes the sizes in `sizesMb`. */
 export function openTemplates(options: {
   readonly pool: Pool;
   readonly native: Native;
   readonly base: BaseImage;
-  /** Made right away, so that no sandbox waits for them. */
+  /** Sizes made at once, so that no sandbox waits for them. */
   readonly sizesMb: readonly number[];
   readonly progress: Progress;
 }): Promise<Templates> {
@@ -46,7 +46,7 @@ export function openTemplates(options: {
       await rename(`${first}.making`, first);
     }
     for (const sizeMb of options.sizesMb) await ofSize(sizeMb);
-    // Of an earlier base. Disks cloned from it have its blocks as their own.
+    // Remove images of an earlier base. Disks cloned from them keep their blocks.
     for (const name of await readdir(dir))
       if (!name.startsWith(`${base.key}-`)) await rm(join(dir, name), { recursive: true, force: true });
     return { key: base.key, ofSize };

@@ -1,14 +1,14 @@
-// Looks after an open pool: space freed in its image is given back to the disk below, so that other programs of the
-// machine have it. Owns one timer; reads and trims, nothing else.
+// Trims an open pool from time to time: space freed in its image goes back to the disk below, for other programs of the
+// computer. Owns one timer.
 import { stat, statfs } from "node:fs/promises";
 import type { Native } from "../sys/native.ts";
 import { type Pool, trimPool } from "./pool.ts";
 
 const EVERY_MS = 10 * 60_000;
-/** Below this a trim is not worth its while. */
+/** With less unused space, a trim is not worth its time. */
 const SLACK_BYTES = 2 * 1024 ** 3;
 
-/** Begins to look after `pool`; answers the function that ends it and waits for a trim under way. */
+/** Starts the trims. The returned function ends them and waits for a trim under way. */
 export function careForPool(
   pool: Pool,
   native: Native,
@@ -32,7 +32,7 @@ export function careForPool(
   };
 }
 
-/** Bytes that the image holds on the disk below and that no file in the pool uses. */
+/** Bytes that the pool's image occupies on the disk below and that no file in the pool uses. */
 export async function poolSlack(pool: Pool): Promise<number> {
   if (pool.kind === "native") return 0;
   const { blocks } = await stat(`${pool.dir}.xfs`);

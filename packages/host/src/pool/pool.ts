@@ -1,10 +1,10 @@
-// The disk pool: a directory on a file system that can share blocks between files (reflink), where all disk images lie.
-// Owns `<home>/pool` and, where CLOCHE_HOME itself cannot reflink, the sparse XFS image `<home>/pool.xfs` mounted there.
+// The disk pool: the directory of all disk images, on a file system that can share blocks between files (reflink).
+// Owns `<home>/pool` and, if CLOCHE_HOME itself cannot reflink, the sparse XFS image `<home>/pool.xfs` mounted there.
 //
 //   absent ──openPool──▶ open (directory, or mounted image) ──closePool──▶ closed (unmounted; data stays)
 //
 // Called by the host at start and stop and by set-up. A mount left by a killed service is adopted as it is.
-// What survives a crash: everything; an image that was being made is `pool.xfs.new`, which the next start makes anew.
+// Everything survives a crash, except an unfinished image, `pool.xfs.new`, which the next start makes anew.
 import { mkdir, open, readFile, rename, rm, stat, statfs, truncate, writeFile } from "node:fs/promises";
 import { realpathSync } from "node:fs";
 import { join } from "node:path";
@@ -24,7 +24,7 @@ export interface Pool {
 
 export interface PoolSpace {
   readonly totalBytes: number;
-  /** What can really still be written: the least of the pool's own free space and that of the disk below its image. */
+  /** Bytes that can still be written: the smaller free space of the pool and of the disk below its image. */
   readonly freeBytes: number;
 }
 
@@ -40,12 +40,12 @@ export interface OpenPoolOptions {
   readonly home: string;
   /** Size of the image; grows an existing one, never shrinks it. Default: 80 % of the free space when it is made. */
   readonly sizeBytes?: number;
-  /** Where the image is mounted from. Default: here. */
+  /** Place from which the image is mounted. Default: this process's. */
   readonly place?: LaunchPlace;
   readonly progress: Progress;
 }
 
-/** Makes, mounts and grows the pool as needed. Safe to repeat. */
+/** Makes, mounts and grows the pool as needed. Repeatable. */
 export function openPool(options: OpenPoolOptions): Promise<Pool> {
   const repair =
     "free some disk space, or set CLOCHE_HOME to a directory on a larger disk, and run the command again";
@@ -63,7 +63,7 @@ export function openPool(options: OpenPoolOptions): Promise<Pool> {
       await truncate(image, options.sizeBytes);
     }
     await mountImage(image, dir, options.place ?? besideHost);
-    // Machines of any instance hold a slave copy of every mount: only from a shared one does our unmount reach them.
+    // Machines of all instances have a slave copy of every mount: our unmount reaches the copies only from a shared mount.
     await run(["mount", "--make-shared", dir]);
     await growToImage(image, dir);
     if (!(await canReflink(dir))) throw new Error(`${dir} cannot share blocks between files`);
@@ -72,8 +72,8 @@ export function openPool(options: OpenPoolOptions): Promise<Pool> {
 }
 
 /**
- * Unmounts the pool's image, if it has one. A disk that was just detached may hold it a moment longer, so this waits a
- * little; failed_precondition when disks on it stay attached. Safe to repeat.
+ * Unmounts the pool's image, if there is one. Waits a little, because a disk just detached may keep it busy for a moment. Throws
+ * failed_precondition if disks on it stay attached. Repeatable.
  */
 export async function closePool(home: string): Promise<void> {
   const dir = join(realpathSync(home), "pool");
@@ -105,8 +105,8 @@ export async function poolSpace(pool: Pool): Promise<PoolSpace> {
 }
 
 /**
- * Gives blocks that were freed in the pool back to the disk below its image. To be called now and then: what was deleted
- * within the last moments may only go with the next call. 0.2 s per GiB freed.
+ * Gives blocks freed in the pool back to the disk below its image. Call it from time to time: blocks freed in the last moments may
+ * go only at the next call. Takes 0.2 s per GiB freed.
  */
 export async function trimPool(pool: Pool, native: Native): Promise<void> {
   if (pool.kind === "native") return;
@@ -114,7 +114,7 @@ export async function trimPool(pool: Pool, native: Native): Promise<void> {
   await native.trim(pool.dir);
 }
 
-/** Tries it: file system names and versions do not tell. */
+/** Tests by a clone, because names and versions of file systems do not tell. */
 export async function canReflink(dir: string): Promise<boolean> {
   const source = join(dir, `.reflink-probe-${process.pid}`);
   const clone = `${source}-clone`;
@@ -150,11 +150,11 @@ async function makeImage(image: string, sizeBytes: number | undefined, detail: (
 }
 
 /**
- * Buffered I/O below this one mount, direct I/O below the disks on it: what clones share is then cached once for all of
- * them (measured: the first read of a program in a new clone is 3 times faster than with direct I/O here).
+ * Mounts the image with buffered I/O; the disks on it use direct I/O. Blocks that clones share are then cached once for all of them
+ * (measured: the first read of a program in a new clone is 3 times faster than with direct I/O here).
  */
 async function mountImage(image: string, dir: string, place: LaunchPlace): Promise<void> {
-  // The shared mount below, alone: a start was killed before the image came on it.
+  // Only the shared bind mount is there: a start was killed before it mounted the image.
   const bound = (await stat(dir)).dev === (await stat(join(dir, ".."))).dev;
   if (bound && (await mountAt(dir))) await run(["umount", dir]);
   const mounted = await mountAt(dir);
@@ -184,8 +184,8 @@ async function mountImage(image: string, dir: string, place: LaunchPlace): Promi
 }
 
 /**
- * Machines run in mount namespaces of their own, which start as copies. Only what is unmounted from a shared mount goes
- * from the copies too; without this the pool's loop device would outlive `closePool` in each of them.
+ * Makes `dir` a shared mount. Machines run in their own mount namespaces, which start as copies. An unmount reaches the copies only
+ * from a shared mount; otherwise the pool's loop device would outlive `closePool` in each of them.
  */
 async function shareUnmounts(dir: string): Promise<void> {
   await run(["mount", "--bind", dir, dir]);
@@ -204,15 +204,15 @@ async function checkMagic(image: string): Promise<void> {
   );
 }
 
-/** The file system follows its image, whether we grew it now or a start before was interrupted in between. */
+/** Grows the file system to its image's size, also if an earlier start was interrupted in between. */
 async function growToImage(image: string, dir: string): Promise<void> {
   const device = (await mountAt(dir))?.source;
   if (!device) throw new Error(`${dir} is not mounted`);
   await run(["losetup", "-c", device]);
   const { bsize, blocks } = await statfs(dir);
   const { size } = await stat(image);
-  // The log and the allocation group headers take a share; a whole GiB missing means the image grew.
-  // By device: by path it would look at the mount below ours.
+  // The log and the allocation group headers take some space; a missing GiB means that the image grew.
+  // By device, because a path would name the mount below ours.
   if (size - bsize * blocks > GIB) await run(["xfs_growfs", "-d", device]);
 }
 

@@ -1,12 +1,12 @@
 /**
- * Carries connections of edges on other computers to the agents of this host's machines, which are reachable from here alone.
- * Its bytes are those of the encrypted channel, which the relay cannot read; its lines: packages/protocol/src/relay.ts.
+ * Carries connections of edges on other computers to the agents of this host's machines, which only this host can reach.
+ * The bytes are of the encrypted channel, which the relay cannot read. Its lines: packages/protocol/src/relay.ts.
  *
- *   an edge's TLS connection ──▶ line: which machine? ──▶ roused, connected: OK ──▶ bytes both ways, until both sides end
+ *   an edge's TLS connection ──▶ line: which machine? ──▶ roused, connected: OK ──▶ bytes in both directions, until both sides end
  *
- * Whoever accepts the connections lets edges in alone (trust's ClusterPort). A machine is roused before a byte goes to it, and held
- * awake from then until it has answered one. So dozing needs no consent of edges on other computers. Nothing survives a crash; edges
- * connect again.
+ * trust's ClusterPort accepts the connections and lets only edges in. A machine is roused before a byte goes to it, and kept awake
+ * until it has answered a byte. So dozing needs no consent of edges on other computers. Nothing survives a crash; edges connect
+ * again.
  */
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
@@ -21,19 +21,19 @@ import {
   relayRequested,
 } from "@cloche/protocol";
 
-/** Of the first line; of the connection to the agent. */
+/** Time for the first line, and time for the connection to the agent. */
 const headMs = 5_000;
 
 export interface RelayNeeds {
-  /** Where the machine's agent listens; undefined: no such machine runs here. */
+  /** Address of the machine's agent; undefined: no such machine runs here. */
   agentOf(sandboxId: string): { host: string; port: number } | undefined;
-  /** Rouses the machine and keeps it awake until the answer is called. */
+  /** Rouses the machine and keeps it awake until the returned function is called. */
   hold(sandboxId: string): Promise<() => void>;
   log: Log;
 }
 
 /**
- *   serving ──drain: edges that watch are told──▶ draining (refuses new ones) ──▶ the last has ended, or the grace is over
+ *   serving ──drain: watching edges are told──▶ draining (refuses new connections) ──▶ the last has ended, or the grace is over
  */
 export class Relay {
   readonly #needs: RelayNeeds;
@@ -55,7 +55,7 @@ export class Relay {
     });
   }
 
-  /** What is under way may go on for `graceMs` at most. */
+  /** Refuses new connections; waits up to `graceMs` for those under way. */
   async drain(graceMs: number): Promise<void> {
     this.#isDraining = true;
     for (const edge of this.#watching) edge.write(relayDraining);
@@ -95,7 +95,7 @@ export class Relay {
   #watch(edge: TLSSocket): void {
     this.#watching.add(edge);
     edge.once("close", () => this.#watching.delete(edge));
-    // It says nothing more; its end ends the connection.
+    // The edge sends nothing more; its end ends the connection.
     edge.once("end", () => edge.end());
     edge.resume();
     edge.write(relayAnswer());
@@ -139,7 +139,7 @@ function carry({ hold, log }: RelayNeeds, sandboxId: string, edge: TLSSocket, ag
   agent.on("end", () => edge.end());
   for (const socket of [edge, agent]) socket.on("close", end).on("error", end);
   void (async () => {
-    // One piece after another: the next is read when the machine was awake for this one and has room.
+    // One chunk at a time: read the next when the machine has taken this one.
     for await (const chunk of edge.iterator({ destroyOnReturn: false })) {
       const held = await hold(sandboxId);
       if (agent.destroyed) return held();

@@ -1,8 +1,8 @@
-// What every machine used in the last hour, a sample each 10 s while it runs, and what it uses now. A machine that dozes is not looked
-// at: it uses what it used when it fell asleep, and no processor time.
+// Samples of the resources that every machine used in the last hour, one each 10 s while it runs, and its present use. A dozing machine
+// is not measured: it repeats its last sample, with no CPU time.
 //
-// Owns the histories, in memory: they survive a suspension, not a restart of the service. Their memory is bounded however many machines
-// there are: with very many, each has fewer samples.
+// Owns the histories, in memory: they survive a suspension but not a restart of the service. Their total memory is bounded: with very
+// many machines, each keeps fewer samples.
 import { type Clock, type Log, Looks } from "@cloche/base";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { EgressControl } from "../network/egress-control.ts";
@@ -12,15 +12,15 @@ import { SAMPLE_EVERY_MS, type Sample, SampleHistory } from "./sample-history.ts
 
 const KEPT_MS = 3_600_000;
 const RUNS_MAX = KEPT_MS / SAMPLE_EVERY_MS;
-/** Of all machines together: at most some 64 MiB. Each keeps some minutes, whatever the others have. */
+/** Most runs of all machines together, some 64 MiB. Each machine keeps RUNS_MIN in any case. */
 const RUNS_TOTAL = 500_000;
 const RUNS_MIN = 30;
-/** Who asks more often than that is told the same again. */
+/** Within this time the same answer is given again. */
 const FRESH_MS = 1_000;
 
 interface Known {
   history: SampleHistory;
-  /** What the next share is measured against. */
+  /** The base of the next CPU share. */
   before?: { atMs: number; cpuMs: number } | undefined;
   now?: Sample;
 }
@@ -41,7 +41,7 @@ export class MachineSamples {
   #running: Promise<void> | undefined;
   #traffic: { untilMs: number; links: Promise<ReadonlyMap<string, LinkTraffic>> } | undefined;
 
-  /** `runsTotal`: of all machines together. */
+  /** `runsTotal`: most runs of all machines together. */
   constructor(parts: MachineSamplesParts, measureOne: typeof measure = measure, runsTotal = RUNS_TOTAL) {
     this.#parts = parts;
     this.#measure = measureOne;
@@ -58,7 +58,7 @@ export class MachineSamples {
     await this.#running;
   }
 
-  /** Numbers kept in memory, of all machines. */
+  /** How many numbers are kept in memory for all machines. */
   get size(): number {
     return [...this.#known.values()].reduce((sum, { history }) => sum + history.size, 0);
   }
@@ -118,18 +118,18 @@ export class MachineSamples {
     }
   }
 
-  /** Of one that dozes and of which there is a sample: the same, at no cost. */
+  /** For a dozing machine with a sample: the last sample, without measuring. */
   #asleep(record: MachineRecord, { history }: Known, atMs: number): Sample | undefined {
     if (this.#parts.machines.doze.activityOf(record.id) === undefined) return undefined;
     const { last } = history;
-    // It may have run anew since.
+    // The sample may be of an earlier run.
     if (last === undefined || last.atMs < (record.runningSinceMs ?? 0)) return undefined;
     return { ...last, atMs, cpuShare: 0 };
   }
 
   #sampleOf(record: MachineRecord, { before }: Known, { cpuMs, ...measured }: Measured): Sample {
     const sinceMs = record.runningSinceMs ?? 0;
-    // Where there is none before it, or the machine has begun to run since: on average since then.
+    // Without a sample of this run before: the average since the run began.
     const isSame = before !== undefined && before.atMs >= sinceMs && before.cpuMs <= cpuMs;
     const from = isSame ? before : { atMs: sinceMs, cpuMs: 0 };
     const passedMs = Math.max(1, measured.atMs - from.atMs);
@@ -140,7 +140,7 @@ export class MachineSamples {
   #forget(ids: ReadonlySet<string>, atMs: number): void {
     const runsMax = Math.min(RUNS_MAX, Math.max(RUNS_MIN, Math.floor(this.#runsTotal / this.#known.size)));
     for (const [id, { history }] of this.#known) {
-      // Room for the sample that comes now.
+      // Leave room for the next sample.
       history.keep(atMs - KEPT_MS + SAMPLE_EVERY_MS, runsMax - 1);
       const isOver = history.isEmpty && this.#parts.machines.find(id)?.phase !== "running";
       if (!ids.has(id) || isOver) this.#known.delete(id);
@@ -153,7 +153,7 @@ export class MachineSamples {
     return known;
   }
 
-  /** Of all machines at once. */
+  /** Traffic of all machines, read at once. */
   #links(): Promise<ReadonlyMap<string, LinkTraffic>> {
     const { clock, egress, log } = this.#parts;
     const nowMs = clock.monotonicMs();

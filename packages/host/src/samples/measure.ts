@@ -1,5 +1,5 @@
-// What one machine uses right now: of its cgroup, its disk, its link and its agent. Nothing here wakes a machine that dozes, or keeps it
-// from dozing.
+// Measures the present use of one machine, from its cgroup, disk, link and agent. Never wakes a dozing machine nor keeps a machine
+// awake.
 import { stat } from "node:fs/promises";
 import type { Agents } from "../agent-calls/agents.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
@@ -10,11 +10,11 @@ import { snapshotDisk } from "../drivers/driver.ts";
 import type { LinkTraffic } from "../network/traffic.ts";
 import type { Sample } from "./sample-history.ts";
 
-/** A sample without its share: that needs one before it. */
+/** A sample without CPU share, which needs an earlier sample. */
 export type Measured = Omit<Sample, "cpuShare"> & { cpuMs: number };
 
 const BLOCK_BYTES = 512;
-/** A guest's word is not trusted: more than any machine has are none. */
+/** The guest is not trusted: a larger number counts as 0. */
 const PROCESSES_MAX = 4_194_304;
 
 export interface MeasureParts {
@@ -23,7 +23,7 @@ export interface MeasureParts {
   drivers: Drivers;
 }
 
-/** Of a machine that runs. Throws where it does not any more. */
+/** Measures a running machine. Throws if it has ended. */
 export async function measure(
   parts: MeasureParts,
   record: MachineRecord,
@@ -40,7 +40,7 @@ export async function measure(
   return { atMs, cpuMs, memoryBytes, diskBytes, receivedBytes, sentBytes, processes };
 }
 
-/** Of one that does not run: its disk alone. */
+/** The sample of a machine that does not run: only its disk. */
 export async function atRest(
   { machines }: Pick<MeasureParts, "machines">,
   record: MachineRecord,
@@ -54,17 +54,17 @@ export async function atRest(
   return { ...nothing, atMs, diskBytes: await allocatedBytes(disk) };
 }
 
-/** Of the image, blocks shared with its template or with forks included; 0 where it is not there yet. */
+/** Allocated bytes of the image, including blocks shared with its template or forks; 0 if it does not exist yet. */
 async function allocatedBytes(image: string): Promise<number> {
   const found = await stat(image).catch(() => undefined);
   return (found?.blocks ?? 0) * BLOCK_BYTES;
 }
 
-/** Of its users. An agent that does not answer, or is about to doze, is not waited for: what it said last. */
+/** Number of users' processes. The last answer if the machine dozes or is about to; 0 if the agent does not answer. */
 async function processesOf({ machines, agents }: MeasureParts, record: MachineRecord): Promise<number> {
   const said = machines.doze.saidOf(record.id);
   if (said !== undefined) return plausible(said.processes);
-  // Not as everybody else asks: that would keep it awake.
+  // `agents.of` would keep the machine awake.
   const asked = agents.ofDozing(record).getActivity();
   return await asked.then(
     ({ processes }) => plausible(processes),

@@ -1,24 +1,24 @@
-// Samples of one machine, oldest first, in as little memory as they need: what is the same from sample to sample, as of a machine that
-// dozes, is kept once with how often it came.
+// Samples of one machine, oldest first, in little memory: a run of equal samples, as of a dozing machine, is stored once with its
+// count.
 
-/** What a machine used at one moment. Sizes in bytes. */
+/** Resources that a machine used at one moment. Sizes in bytes. */
 export interface Sample {
   atMs: number;
-  /** Of its cpus, since the sample before: 0 to 1. */
+  /** Share of its CPUs used since the sample before: 0 to 1. */
   cpuShare: number;
   memoryBytes: number;
   diskBytes: number;
-  /** Since it last began to run. */
+  /** Since the machine last began to run. */
   receivedBytes: number;
   sentBytes: number;
   processes: number;
 }
 
-/** Samples lie so far apart; the time of each is a multiple of it. */
+/** Time between samples; the time of each sample is a multiple of it. */
 export const SAMPLE_EVERY_MS = 10_000;
 
 const VALUES = ["cpuShare", "memoryBytes", "diskBytes", "receivedBytes", "sentBytes", "processes"] as const;
-/** The time of the first and how often it came, before the values. */
+/** Fields of a run: time of its first sample, count, values. */
 const FIELDS = 2 + VALUES.length;
 const FIRST_RUNS = 4;
 
@@ -27,7 +27,7 @@ export class SampleHistory {
   #begin = 0;
   #end = 0;
 
-  /** Numbers kept in memory. */
+  /** How many numbers are kept in memory. */
   get size(): number {
     return this.#runs.length;
   }
@@ -36,7 +36,7 @@ export class SampleHistory {
     return this.#begin === this.#end;
   }
 
-  /** A sample behind the last one. */
+  /** Appends a sample. */
   add(sample: Sample): void {
     const last = this.#end - FIELDS;
     if (last >= this.#begin && this.#goesOn(last, sample)) {
@@ -48,7 +48,7 @@ export class SampleHistory {
     this.#end += FIELDS;
   }
 
-  /** Forgets those before this time, and the oldest where there are more than `runsMax` different ones in a row. */
+  /** Drops samples before `sinceMs`, and the oldest runs beyond `runsMax`. */
   keep(sinceMs: number, runsMax: number): void {
     while (this.#begin < this.#end) {
       const [firstMs, count] = [this.#at(this.#begin), this.#at(this.#begin + 1)];
@@ -93,7 +93,7 @@ export class SampleHistory {
     return this.#runs[index] ?? 0;
   }
 
-  /** In place of what was forgotten, else in half as much memory again: never more than twice what is kept. */
+  /** Reuses the room of dropped samples, or grows by half. */
   #makeRoom(): void {
     const kept = this.#runs.subarray(this.#begin, this.#end);
     const hasRoom = kept.length * 4 <= this.#runs.length * 3;

@@ -1,5 +1,5 @@
-// The instance tag: several services may run on one machine, and everything the host makes on it (namespaces,
-// nft tables, cgroups) carries the tag of its CLOCHE_HOME, so that leftovers can be counted and cleaned per instance.
+// The instance tag. Several services may run on one computer; everything that a host makes there (namespaces, nft
+// tables, cgroups) has the tag of its CLOCHE_HOME in its name, so that leftovers can be counted and removed per instance.
 import { createHash } from "node:crypto";
 import { mkdirSync, realpathSync } from "node:fs";
 

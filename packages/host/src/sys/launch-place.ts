@@ -1,16 +1,16 @@
-// Where programs start that must go on when the host's process ends: cloche-sys, keepers, QEMU, the guard of the lease.
+// The place where programs start that must outlive the host's process: cloche-sys, keepers, QEMU, the guard of the lease.
 //
-// On a machine of its own that is where the host is: they have a session of their own, and nobody ends them. In a pod of
-// Kubernetes the kubelet ends everything in the pod's cgroups, in every tree, and takes the container's file system from
-// under what still runs on it. So there are two steps out of a pod:
+// Outside Kubernetes that is the host's own place: the programs have their own session, and nothing ends them. In a pod the
+// kubelet kills every process in the pod's cgroups, in every tree, and removes the container's file system under programs
+// that still run. So two steps lead out of a pod:
 //
 //   host (pod) ──apart──▶ cloche-sys of the pod: cgroups /cloche-<tag>-apart of every tree; the pod's mounts, nft
 //        └──outliving──▶ cloche-sys of the node: the same cgroups and the node's mounts; keepers, the lease's guard
 //
-// A tree that is not left is enough to be killed with the pod, or to keep the pod in Terminating. What is mounted from a
-// file is mounted by the second one, too: a loop device knows its file by the mount that it was opened on, and one of the
-// pod's is nameless when the pod has gone. Made once, when the host sets itself up. What survives a crash: the groups and
-// what is in them; the next start finds both.
+// A program that stays in one of the pod's trees is killed with the pod, or keeps the pod in Terminating. The second one also
+// mounts image files: a loop device names its file by the mount that it was opened on, and the pod's mounts have no name
+// once the pod is gone. Made once, at the host's set-up. The groups and their processes survive a crash; the next start
+// finds both.
 import { existsSync } from "node:fs";
 import { mkdir, readdir, readFile, realpath, rmdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -18,16 +18,16 @@ import { join } from "node:path";
 export type Command = readonly [string, ...string[]];
 
 export interface LaunchPlace {
-  /** Of a program that must not be killed in the middle of its work; our mounts. */
+  /** Command for a program that must not be killed in the middle of its work. It has our mounts. */
   apart(argv: Command): Command;
-  /** Of a program that goes on for good, or starts such. Paths are the computer's own. The same as `apart`: on a machine of its own. */
+  /** Command for a program that outlives us, or starts such. Paths are the computer's. Equal to `apart` outside a pod. */
   outliving(argv: Command): Command;
-  /** The groups, which are empty by now, go. Repeatable. */
+  /** Removes the groups that are empty. Repeatable. */
   remove(): Promise<void>;
 }
 
 const unchanged = (argv: Command): Command => argv;
-/** On a machine of its own. */
+/** The place outside a pod. */
 export const besideHost: LaunchPlace = {
   apart: unchanged,
   outliving: unchanged,
@@ -35,18 +35,18 @@ export const besideHost: LaunchPlace = {
 };
 
 const CGROUPS = "/sys/fs/cgroup";
-/** Enters each group up to `--`, then becomes the program. */
+/** Shell script: enters each group up to `--`, then executes the program. */
 const ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1/cgroup.procs" || exit 71; shift; done; shift; exec "$@"';
 
 /** For tests. */
 export interface PodOptions {
-  /** Default: all there are. */
+  /** Default: all trees. */
   readonly trees?: readonly string[];
   /** A process that has the node's mounts. Default: 1, which is the node's own in a pod with `hostPID`. */
   readonly nodePid?: number;
 }
 
-/** Outside of the pod that we are in; makes the groups. */
+/** The place outside our pod. Makes the groups. */
 export async function openApartFromPod(tag: string, options: PodOptions = {}): Promise<LaunchPlace> {
   const { trees = await cgroupTrees(), nodePid = 1 } = options;
   const groups = trees.map((tree) => join(tree, `cloche-${tag}-apart`));
@@ -73,7 +73,7 @@ export async function cgroupTrees(mount = CGROUPS): Promise<string[]> {
 
 async function makeGroup(group: string): Promise<void> {
   await mkdir(group, { recursive: true });
-  // On v1 nothing enters a group before it has processors and memory nodes; v2 hands them down.
+  // On v1 a process can enter a group only once it has CPUs and memory nodes; v2 inherits them.
   if (existsSync(join(group, "cgroup.controllers"))) return;
   for (const name of ["cpuset.cpus", "cpuset.mems"]) {
     if (!existsSync(join(group, name))) continue;
@@ -83,7 +83,7 @@ async function makeGroup(group: string): Promise<void> {
 
 async function removeGroups(groups: readonly string[]): Promise<void> {
   for (const group of groups) {
-    // What was started by it and has not ended yet keeps it; the next stop tries again.
+    // A program that has not ended yet keeps the group; the next stop tries again.
     await rmdir(group).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== "ENOENT" && error.code !== "EBUSY") throw error;
     });

@@ -1,11 +1,11 @@
 // Client of cloche-sys (native/sys/main.c): kernel operations that Node cannot do, without a spawn for each.
-// Owns one child process, started at first use and again should it ever die. Requests run concurrently in it. In a pod it owns
-// two: one has the node's mounts, for what outlives the pod and for mounts themselves (launch-place.ts).
+// Owns one child process, started at the first use and again if it dies. Requests run concurrently in it. In a pod it owns two: the
+// second has the node's mounts, for programs that outlive the pod and for mounts themselves (launch-place.ts).
 //
-//   idle ──first request──▶ running ──child exits──▶ idle (requests under way fail, the next one starts it anew)
+//   idle ──first request──▶ running ──child exits──▶ idle (requests under way fail, the next one starts the child again)
 //                              └──close()──▶ closed
 //
-// What survives a crash of the service: nothing needs to. The child finishes what runs (no disk stays frozen) and exits.
+// Nothing needs to survive a crash of the service: the child finishes running operations (no disk stays frozen) and exits.
 import { step } from "@cloche/base";
 import { type ChildProcessByStdio, spawn } from "node:child_process";
 import { once } from "node:events";
@@ -15,7 +15,7 @@ import { getSystemErrorName } from "node:util";
 import { besideHost, type Command, type LaunchPlace } from "./launch-place.ts";
 import { SYSTEM_PATH } from "./run.ts";
 
-/** An operation of the kernel that failed. `errno` is its name: EBUSY, ENOSPC, EUCLEAN… Private: it names host paths. */
+/** A failed kernel operation. `errno`: its name, such as EBUSY, ENOSPC, EUCLEAN. Private: it names host paths. */
 export class NativeError extends Error {
   override readonly name = "NativeError";
   readonly errno: string;
@@ -35,15 +35,15 @@ interface Pending {
 
 export interface ExecRequest {
   readonly argv: Command;
-  /** It goes on when we end, and needs nothing of our file system but what the computer has at the same path. Default false. */
+  /** The program outlives us, and uses only paths that the computer has too. Default false. */
   readonly outlives?: boolean;
-  /** Files that get stdout and stderr (appended); nothing of ours is inherited. Default /dev/null. */
+  /** Files to which stdout and stderr are appended; no descriptor of ours is inherited. Default /dev/null. */
   readonly stdoutFile?: string;
   readonly stderrFile?: string;
   readonly cwd?: string;
   /** Path of a network namespace to start in. */
   readonly netns?: string;
-  /** Its process group is killed after this many milliseconds. Default 60,000. */
+  /** The program's process group is killed after this many milliseconds. Default 60,000. */
   readonly deadlineMs?: number;
 }
 
@@ -56,7 +56,7 @@ export interface RouterEnd extends SlotEnd {
   readonly address: string;
 }
 
-/** Key: the interface, and the address behind it where there is one. `chain`: where a verdict map goes to. */
+/** Key: the interface, followed by the address if there is one. `chain`: the target of a verdict map. */
 export interface Element {
   readonly set: string;
   readonly interface: string;
@@ -67,22 +67,22 @@ export interface ElementChange extends Element {
   readonly verb: "add" | "delete";
 }
 
-/** Writing out what is dirty takes minutes. What the kernel never finishes must not hang whoever waits for it. */
+/** Writing dirty pages takes minutes. A caller must not hang if the kernel never finishes. */
 const OPERATION_MS = 600_000;
-/** A program is killed at its deadline; one that the kernel does not let go of is not waited for. */
+/** Time for a program killed at its deadline to die; then it is no longer waited for. */
 const KILLED_MS = 10_000;
 
 export class Native {
   readonly #program: string;
   readonly #place: LaunchPlace;
-  /** The child for what outlives us; undefined: ours is that one. */
+  /** The client of the second child, for programs that outlive us; undefined: there is only one child. */
   readonly #outliving: Native | undefined;
   #child: ChildProcessByStdio<Writable, Readable, null> | undefined;
   #closed = false;
   #nextId = 1;
   readonly #pending = new Map<string, Pending>();
 
-  /** `program`: the compiled cloche-sys (artifacts/native.ts). `place`: where it runs, and what it starts. */
+  /** `program`: the compiled cloche-sys (artifacts/native.ts). `place`: the place where it and its programs run. */
   constructor(program: string, place: LaunchPlace = besideHost) {
     this.#program = program;
     this.#place = place;
@@ -95,17 +95,17 @@ export class Native {
     return this.#call("ping");
   }
 
-  /** Reflink copy; replaces `target` in one step when it exists, durable when it answers. */
+  /** Makes a reflink copy, durable when it resolves. Replaces an existing `target` atomically. */
   async clone(source: string, target: string): Promise<void> {
     await this.#call("clone", source, target);
   }
 
-  /** Writes out what is dirty of the file system at `mountPoint`, until little is left. */
+  /** Writes dirty pages of the file system at `mountPoint`, until few are left. */
   async sync(mountPoint: string): Promise<void> {
     await this.#call("sync", mountPoint);
   }
 
-  /** Loop-mounts an ext4 image; answers the loop device. Attached there already is success; elsewhere is EBUSY. */
+  /** Loop-mounts an ext4 image and answers the loop device. Succeeds if already attached there; EBUSY if elsewhere. */
   attach(request: {
     image: string;
     mountPoint: string;
@@ -119,12 +119,12 @@ export class Native {
     return this.#call("attach", image, mountPoint, String(flags), options, directIo ? "1" : "0");
   }
 
-  /** Unmounts; the loop device goes by itself. Nothing mounted is success. `lazy` leaves it to the last user to finish. */
+  /** Unmounts; the loop device is then freed by itself. Succeeds if nothing is mounted. `lazy`: completed when the last user ends. */
   async detach(mountPoint: string, options: { lazy?: boolean } = {}): Promise<void> {
     await this.#call("detach", mountPoint, options.lazy ? "1" : "0");
   }
 
-  /** Gives unused blocks back to what lies below; answers the bytes. */
+  /** Gives unused blocks back to the disk below; answers the bytes. */
   async trim(mountPoint: string): Promise<number> {
     return Number(await this.#call("trim", mountPoint));
   }
@@ -135,14 +135,14 @@ export class Native {
   }
 
   /**
-   * Writes to `out` one byte for each chunk of `image`: `0` all zeros, `=` the same blocks as `base` has there, `d` data
-   * of its own. `base`, when given, must lie on the same pool. Answers the number of chunks.
+   * Writes to `out` one byte for each chunk of `image`: `0` all zeros, `=` the same blocks as `base` has there, `d` own data.
+   * `base` must be on the same pool. Answers the number of chunks.
    */
   async chunkMap(image: string, base: string | undefined, out: string, chunkBytes: number): Promise<number> {
     return Number(await this.#call("chunk-map", image, base ?? "-", out, String(chunkBytes)));
   }
 
-  /** "exists" when a namespace is kept at `path` already. */
+  /** Makes a network namespace at `path`; answers "exists" if there is one already. */
   addNetns(path: string): Promise<string> {
     return this.#call("netns-add", path);
   }
@@ -178,8 +178,8 @@ export class Native {
   }
 
   /**
-   * Elements of the inet table `table` in the namespace at `router`: one transaction. What is there may be added again; what is
-   * not there cannot be deleted.
+   * Changes elements of the inet table `table` in the namespace at `router`, in one transaction. An existing element may be added
+   * again; a missing one cannot be deleted.
    */
   async changeElements(router: string, table: string, changes: readonly ElementChange[]): Promise<void> {
     const words = changes.map((one) => [
@@ -192,7 +192,7 @@ export class Native {
     await this.#call("set-elements", router, table, ...words.flat());
   }
 
-  /** Runs a program in its own session; orphans it leaves are collected at once. A non-zero exit code is no error. */
+  /** Runs a program in its own session; its orphans are reaped at once. A non-zero exit code is no error. */
   async exec(request: ExecRequest): Promise<{ pid: number; exitCode: number }> {
     const { deadlineMs = 60_000, outlives = false } = request;
     if (outlives && this.#outliving) return this.#outliving.exec(request);
@@ -210,7 +210,7 @@ export class Native {
     return { pid: pid ?? 0, exitCode: exitCode ?? -1 };
   }
 
-  /** Waits for what runs, then ends the child. */
+  /** Waits for running operations, then ends the child. */
   async close(): Promise<void> {
     this.#closed = true;
     await this.#outliving?.close();
@@ -247,13 +247,13 @@ export class Native {
 
   #start(): ChildProcessByStdio<Writable, Readable, null> {
     const home = process.env["CLOCHE_HOME"];
-    // A session of its own: Ctrl-C in the terminal must not reach it in the middle of an operation.
+    // Its own session, so that Ctrl-C in the terminal does not reach it in the middle of an operation.
     const [program, ...words] = this.#place.apart([this.#program]);
     const child = spawn(program, words, {
       stdio: ["pipe", "pipe", "inherit"],
       detached: true,
-      // Keepers and gofers outlive us beside their sandbox: a database's password or a bucket's key has no business there. By the
-      // home an operator, and the tests' census, tell whose they are.
+      // Keepers and gofers outlive us and must not inherit a database's password or a bucket's key. CLOCHE_HOME tells an operator,
+      // and the tests' inventory, whose processes they are.
       env: { PATH: SYSTEM_PATH, LC_ALL: "C", ...(home !== undefined && { CLOCHE_HOME: home }) },
     });
     const lost = (why: string) => {
@@ -266,7 +266,7 @@ export class Native {
       }
     };
     child.on("error", (error) => lost(`cloche-sys cannot be started: ${error.message}`));
-    child.stdin.on("error", () => {}); // The exit event tells.
+    child.stdin.on("error", () => {}); // The close event reports it.
     const lines = createInterface({ input: child.stdout });
     lines.on("line", (line) => this.#answer(line));
     // "close" comes after the last line was read, so an answer is never lost to an exit.
@@ -286,7 +286,7 @@ export class Native {
   }
 }
 
-/** Programs by their names, and what the keeper or runsc was told to do. */
+/** Name of a step: the operation, or the program with the verb of keeper or runsc. */
 function stepName(operation: string, args: readonly string[]): string {
   if (operation !== "exec") return operation;
   const [program, ...words] = args.slice(5);
@@ -306,6 +306,6 @@ function decodeBytes(text: string): string {
   return text.replace(/%([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));
 }
 
-/** A damaged file system; libuv, which knows the other names, has none for it. */
+/** A damaged file system. libuv has names for all other errors, but not for this one. */
 const EUCLEAN = 117;
 const errnoName = (errno: number): string => (errno === EUCLEAN ? "EUCLEAN" : getSystemErrorName(-errno));

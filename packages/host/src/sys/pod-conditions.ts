@@ -1,25 +1,25 @@
-// What a pod must have so that machines outlive it, looked at before anything is started in it. Each was found by an
-// attempt without it, after which a machine died, or lived and could not be adopted (docs/adr/0031-machines-outlive-the-pod.md).
+// Conditions that a pod must meet so that machines outlive it, checked before anything is started. Each was found by an attempt
+// without it, after which a machine died, or lived and could not be adopted (docs/adr/0031-machines-outlive-the-pod.md).
 //
-// Process 1 stands for the node: with `hostPID` it is the node's own. A place is the node's when it is the same inode
-// through /proc/1/root; mounts made there by either side reach the other when both mounts are of one peer group.
+// Process 1 represents the node: with `hostPID` it is the node's own. A path is the node's if it is the same inode through
+// /proc/1/root. New mounts below it reach the other side if both mounts are in one peer group.
 import { readFile, readlink, stat } from "node:fs/promises";
 import { ClocheError } from "@cloche/protocol";
 
 export interface PodPlaces {
-  /** The node's, at the same paths; what is mounted below them by the host must reach the node, and the next pod. */
+  /** Paths that must be the node's, and below which the host's mounts must reach the node and the next pod. */
   readonly shared: readonly string[];
-  /** The node's, at the same paths. */
+  /** Paths that must be the node's. */
   readonly same: readonly string[];
 }
 
-/** Of the kernel, for tests. */
+/** The kernel's files, replaced in tests. */
 export interface PodView {
   /** Text of a file of /proc. */
   read(path: string): Promise<string>;
   /** For example `mnt:[4026531840]`. */
   link(path: string): Promise<string>;
-  /** Device and inode; undefined: not there. */
+  /** Device and inode; undefined: no such path. */
   inode(path: string): Promise<string | undefined>;
 }
 
@@ -33,7 +33,7 @@ const kernel: PodView = {
     ),
 };
 
-/** Throws `failed_precondition` that names every condition which is not met, and the field of the pod that meets it. */
+/** Throws failed_precondition, which names every unmet condition and the field of the pod that would meet it. */
 export async function requirePodConditions(places: PodPlaces, view: PodView = kernel): Promise<void> {
   const problems = await podProblems(places, view);
   if (problems.length === 0) return;
@@ -74,7 +74,7 @@ interface MountPoint {
   readonly group: string | undefined;
 }
 
-/** Of the mount that a walk along `path` ends on, as the kernel goes it: mounts that lie under another are not met. */
+/** Peer group of the mount where a walk along `path` ends. Like the kernel's, the walk skips mounts hidden under others. */
 function peerGroup(mountinfo: string, path: string): string | undefined {
   const mounts = mountinfo.split("\n").map(parseMount);
   const ids = new Set(mounts.map(({ id }) => id));

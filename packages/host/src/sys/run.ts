@@ -1,12 +1,12 @@
-// Runs one command of the machine (mount, mkfs, apt, ip, nft) and captures what it says.
+// Runs one command of the computer (mount, mkfs, apt, ip, nft) and captures its output.
 // Arguments are passed as a list, never through a shell. Nothing is inherited: stdin is empty or `input`.
 import { execFile } from "node:child_process";
 
 export interface RunOptions {
   readonly cwd?: string;
-  /** Added to the machine's environment; LC_ALL=C is always set, so that output can be parsed. */
+  /** Added to our environment; LC_ALL=C is always set, so that output can be parsed. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Nothing of the machine's environment but PATH: what a user has set must not change the result. */
+  /** Passes only PATH of our environment, so that users' settings do not change the result. */
   readonly onlyEnv?: boolean;
   /** Written to the command's stdin, which is then closed. */
   readonly input?: string;
@@ -22,8 +22,8 @@ export interface RunResult {
 }
 
 /**
- * Put before a long command that starts others or mounts things: its whole tree is killed when it or our process dies,
- * and its mounts are its own, so that an interrupted build leaves nothing behind.
+ * Prefix for a long command that starts others or mounts. Its whole tree is killed when it or our process dies, and it has its own
+ * mounts, so that an interrupted build leaves nothing.
  */
 export const DIES_WITH_US = [
   "setpriv",
@@ -37,7 +37,7 @@ export const DIES_WITH_US = [
   "--mount-proc",
 ] as const;
 
-/** Our PATH and the places of system programs: after a plain `su` a PATH has no sbin. */
+/** Our PATH and the folders of system programs: after a plain `su` a PATH has no sbin. */
 export const SYSTEM_PATH = [process.env.PATH, "/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"]
   .filter((dir) => dir)
   .join(":");
@@ -81,7 +81,7 @@ export function run(argv: readonly [string, ...string[]], options: RunOptions = 
       },
       (error, stdout, stderr) => {
         if (!error) return resolve({ stdout, stderr });
-        // execFile says ETIMEDOUT nowhere: a killed child is one past its deadline or its output limit.
+        // execFile never reports ETIMEDOUT: a killed child exceeded its deadline or its output limit.
         if (error.code === "ENOENT")
           return reject(new CommandError(argv, 127, "no such program on PATH", stderr));
         if (error.code === "ERR_CHILD_PROCESS_STDIO_MAXBUFFER")
@@ -97,7 +97,7 @@ export function run(argv: readonly [string, ...string[]], options: RunOptions = 
       eachLine(child.stdout, options.onLine);
       eachLine(child.stderr, options.onLine);
     }
-    // A program that exits without reading its input is no error of ours.
+    // A program may exit without reading its input.
     child.stdin?.on("error", () => {});
     child.stdin?.end(options.input ?? "");
   });
