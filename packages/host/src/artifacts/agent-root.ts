@@ -12,18 +12,18 @@ import { type Artifact, obtainArtifact } from "./store.ts";
 const RECIPE = 2;
 const NODE = "/bin/node";
 /**
- * The agent holds little and computes little: a small young generation, one thread beside its own, and compiled code that a
- * collection leaves alone, so that a template can be saved without its garbage (agent/src/snapshot/rehearsal.ts). No memory
- * reducer: the guest's clock counts the time since the save, so its timer is due at once in whatever is restored from a memory
- * older than 100 s, and each machine began with a whole collection.
+ * The agent needs little memory and CPU: a small young generation and one extra thread. Compiled code survives a collection, so that
+ * a template can be saved without garbage (agent/src/snapshot/rehearsal.ts). No memory reducer: the guest's clock includes the
+ * time since the save, so in a machine restored from a memory older than 100 s its timer was due at once, and every machine
+ * began with a full collection.
  */
 const NODE_FLAGS =
   "--max-semi-space-size=1 --v8-pool-size=1 --single-threaded-gc --no-flush-bytecode --no-memory-reducer --expose-gc";
-/** Where the agent's own files lie in the root. */
+/** Folder of the agent's own files in the root. */
 export const AGENT_DIR = "/agent";
-/** Loaded before libc by the agent's Node where asking for the time is slow (native/addon/clock.c). */
+/** Loaded before libc by the agent's Node under gVisor, where reading the clock is slow (native/addon/clock.c). */
 export const AGENT_CLOCK = "clock.so";
-/** Of the socket that the agent is started with: one that nobody else can bind beside (native/guest/listen.c). */
+/** Descriptor of the agent's listening socket, made before Node so that no second socket can share its port (native/guest/listen.c). */
 export const LISTEN_FD = 3;
 const LISTEN = [`${AGENT_DIR}/cloche-guest`, "listen", String(defaults.agentPort), "--"];
 const AGENT_BUNDLE = `${AGENT_DIR}/agent.cjs`;

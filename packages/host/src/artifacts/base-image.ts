@@ -14,7 +14,7 @@ const JOURNAL_MB = 32;
 const IMAGE_FILE = "base.ext4";
 
 export interface BaseImage {
-  /** Names the content: equal keys are equal images. */
+  /** Names the content: images of equal key are equal. */
   readonly key: string;
   readonly path: string;
   /** Apparent size. */
@@ -56,7 +56,7 @@ async function makeExt4(image: string, content: string): Promise<void> {
       "4096",
       "-L",
       "sandbox",
-      // No blocks kept back: the user is root in there. A small journal bounds what every clone must own for itself.
+      // No reserved blocks, because the user is root inside. A small journal, because every clone needs its own copy.
       "-m",
       "0",
       "-J",

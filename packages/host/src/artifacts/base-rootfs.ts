@@ -123,7 +123,7 @@ async function bootstrap(root: string, detail: (text: string) => void): Promise<
 
 const source = (uri: string, suite: string) => `deb [signed-by=${DEBIAN_KEYRING}] ${uri} ${suite} main`;
 
-/** mmdebstrap writes an apt configuration of its own: a proxy that this machine needs must be handed on. */
+/** mmdebstrap writes its own apt configuration, so the computer's proxy is passed on. */
 async function proxyOptions(): Promise<string[]> {
   const { stdout } = await run(["apt-config", "dump", "Acquire::http::Proxy", "Acquire::https::Proxy"]);
   return stdout
@@ -136,7 +136,7 @@ async function addNode(root: string, nodeBinary: string): Promise<void> {
   const target = join(root, "usr/local/bin/node");
   await copyFile(nodeBinary, target);
   await chmod(target, 0o755);
-  // Its C++ libraries come with minbase; should a later Debian leave them out, the build says so here.
+  // Node's C++ libraries come with minbase; if a later Debian leaves them out, this fails the build.
   const { stdout } = await run(["chroot", root, "/usr/local/bin/node", "--version"]);
   if (!stdout.startsWith("v")) throw new Error("Node does not start in the base file system");
 }
@@ -152,7 +152,7 @@ async function addNpm(root: string, npm: Artifact): Promise<void> {
   }
 }
 
-/** Fetched before anything long is built, so that an unreachable registry is told within seconds. */
+/** Fetched before the long steps, so that an unreachable registry fails within seconds. */
 function obtainNpm(cache: string, progress: Progress): Promise<Artifact> {
   return obtainArtifact(
     cache,
@@ -186,8 +186,8 @@ function obtainNpm(cache: string, progress: Progress): Promise<Artifact> {
 }
 
 /**
- * Programs that speak the user's language (all of coreutils) open a file per category of their locale, under two spellings:
- * 65 of the 106 system calls of an `echo`. An archive is one file for all of them.
+ * Programs with translations (all of coreutils) open a file for each category of their locale, under two spellings: 65 of the 106
+ * system calls of an `echo`. A locale archive is one file for all categories.
  */
 async function archiveLocale(root: string): Promise<void> {
   await run(["chroot", root, "localedef", "--add-to-archive", "/usr/lib/locale/C.utf8"]);

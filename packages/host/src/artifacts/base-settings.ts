@@ -1,13 +1,13 @@
-// What the base file system has besides its packages: the settings of a machine in a sandbox, and the user who is not root.
+// Additions to the base file system's packages: settings of a machine in a sandbox, and a user besides root.
 import { chmod, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { run } from "../sys/run.ts";
 import { DEBIAN_KEYRING, DEBIAN_SUITE, PUBLIC_MIRROR, PUBLIC_SECURITY_MIRROR } from "./debian-mirror.ts";
 
-/** Name server of every sandbox, the same everywhere so that a disk can move between slots and hosts. See network/. */
+/** Name server of every sandbox; equal everywhere, so that a disk can move between slots and hosts. See network/. */
 export const SANDBOX_RESOLVER = "198.18.0.53";
 
-/** Name of the user besides root, uid and gid 1000, who may become root without a password. */
+/** Name of the user besides root: uid and gid 1000, may become root without a password. */
 const USER = "user";
 
 export async function writeSettings(root: string): Promise<void> {
@@ -20,9 +20,9 @@ export async function writeSettings(root: string): Promise<void> {
   );
   await etc("hostname", "sandbox\n");
   await etc("default/locale", "LANG=C.UTF-8\n");
-  // Empty means "not yet known": each sandbox gets its own when it is assigned.
+  // Empty means unknown: each sandbox gets its own id when it is assigned.
   await etc("machine-id", "");
-  // The mirror this machine builds from may be private; sandboxes reach public addresses only.
+  // The mirror of this build may be private, and sandboxes reach only public addresses.
   await rm(join(root, "etc/apt/sources.list"), { force: true });
   await etc(
     "apt/sources.list.d/debian.sources",
@@ -33,32 +33,32 @@ export async function writeSettings(root: string): Promise<void> {
   );
   // gVisor cannot give apt's download user its own sandbox; the machine is the sandbox.
   await etc("apt/apt.conf.d/90sandbox", 'APT::Sandbox::User "root";\n');
-  // Debian's own container images have these too. A disk here is as new as its last checkpoint: a dpkg that flushes each file
-  // to it makes a package three times as slow and saves nothing that a checkpoint does not.
+  // As in Debian's container images. Checkpoints protect a disk here: a dpkg that flushes each file makes packages three times
+  // as slow and protects no more.
   await etc("dpkg/dpkg.cfg.d/90sandbox", "force-unsafe-io\n");
   await etc("apt/apt.conf.d/91lean", 'Acquire::Languages "none";\nAPT::Keep-Downloaded-Packages "false";\n');
-  // Sandboxes have no CAP_NET_RAW, and a program whose file asks for what it cannot have does not start. Without it ping uses
+  // Sandboxes have no CAP_NET_RAW, and a program whose file requires a missing capability does not start. Without it ping uses
   // ICMP sockets, which every user may open.
   await run(["chroot", root, "setcap", "-r", "/usr/bin/ping"]);
-  // A shell over SSH begins with its prompt, as every other shell here: no words about the kernel and the licence.
+  // A shell over SSH begins with its prompt, as all shells here, without a message about kernel and licence.
   await rm(join(root, "etc/update-motd.d/10-uname"), { force: true });
   await etc("motd", "");
-  // One user per machine: the guard against pip in the system's Python only gets in the way.
+  // Each machine has one user, so the protection of the system's Python against pip is of no use.
   await run(["sh", "-c", 'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED', "sh", root]);
 }
 
-/** Somebody for programs that refuse to be root, and for the clients that expect such a user. */
+/** A user for programs that refuse to run as root, and for clients that expect one. */
 export async function addUser(root: string): Promise<void> {
   await run(["chroot", root, "useradd", "--create-home", "--uid", "1000", "--shell", "/bin/bash", USER]);
   const rule = join(root, "etc/sudoers.d", USER);
   await writeFile(rule, `${USER} ALL=(ALL:ALL) NOPASSWD: ALL\n`);
-  await chmod(rule, 0o440); // sudo reads no other
+  await chmod(rule, 0o440); // required by sudo
   await run(["chroot", root, "visudo", "--check", "--quiet"]);
 }
 
 /**
- * Debian's package makes SSH host keys where it is installed, which every sandbox would share. Who wants a server of its own runs
- * `ssh-keygen -A` first.
+ * Removes the SSH host keys that Debian's package made at its installation, which all sandboxes would share. To run an SSH server of
+ * one's own, run `ssh-keygen -A` first.
  */
 export async function removeHostKeys(root: string): Promise<void> {
   await run(["sh", "-c", 'rm -f "$1"/etc/ssh/ssh_host_*', "sh", root]);

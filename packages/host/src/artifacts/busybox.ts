@@ -1,5 +1,5 @@
-// Debian's static busybox, unpacked privately: the shell and tools of system roots that have no libc of their own to
-// rely on. Not installed on the machine, where it would conflict with the dynamic busybox package.
+// Debian's static busybox, unpacked privately: shell and tools of system roots that have no libc. Not installed on the computer,
+// where it would conflict with the dynamic busybox package.
 import { join } from "node:path";
 import { DEBIAN_SUITE } from "./debian-mirror.ts";
 import { unpackPrivateDebs } from "./private-deb.ts";
@@ -14,7 +14,7 @@ export const busyboxRequest = (): VersionedRequest => ({
   build: (into) => unpackPrivateDebs({ packages: [PACKAGE], into }),
 });
 
-/** The packages that it would be made of now. */
+/** The packages that a build now would use. */
 export const busyboxPackages = async (): Promise<string[]> => [PACKAGE];
 
 /** Answers the path of the binary. */

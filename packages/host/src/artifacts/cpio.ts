@@ -1,5 +1,5 @@
-// Writes the "newc" cpio archives that Linux takes as its first root file system. No host program is needed, and the same
-// entries always give the same bytes, so that images can be named by their content.
+// Writes "newc" cpio archives, the format of Linux's first root file system. Needs no program of the host. Equal entries give equal
+// bytes, so that images can be named by their content.
 
 export interface CpioEntry {
   /** Relative, without a leading slash. Parents must come first. */
@@ -20,7 +20,7 @@ export const cpioFile = (path: string, data: Uint8Array, executable = false): Cp
   data,
 });
 
-/** All entries belong to root and carry the time 0. */
+/** All entries belong to root and have time 0. */
 export function cpioArchive(entries: readonly CpioEntry[]): Buffer {
   const parts: Uint8Array[] = [];
   for (const [index, entry] of entries.entries()) append(parts, index + 1, entry);

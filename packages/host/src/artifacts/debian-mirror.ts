@@ -1,4 +1,4 @@
-// Which Debian mirror this machine uses: read from its apt sources (both formats), never changed.
+// Finds this computer's Debian mirror in its apt sources (both formats). Never changes them.
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 
@@ -18,7 +18,7 @@ export interface DebianMirrors {
   readonly security: string;
 }
 
-/** The machine's own mirrors for bookworm, the public ones where it has none (another release or distribution). */
+/** The computer's own mirrors for bookworm; the public ones if it has none (another release or distribution). */
 export async function debianMirrors(aptDir = "/etc/apt"): Promise<DebianMirrors> {
   const texts = [await read(join(aptDir, "sources.list"))];
   for (const name of await readdir(join(aptDir, "sources.list.d")).catch(() => []))

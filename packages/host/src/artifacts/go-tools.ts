@@ -1,9 +1,9 @@
-// The Go that builds gVisor: the machine's own when it can fetch another one (1.21), else Debian's, unpacked privately. Either
-// only starts the pinned tool chain, which Go fetches as a module and checks against its checksum database, so the same bytes
-// come out whichever Go a machine has.
+// The Go that builds gVisor: the computer's own if it can fetch tool chains (from 1.21 on), otherwise Debian's, unpacked privately.
+// It only starts the pinned tool chain, which Go fetches as a module and checks against its checksum database, so the result has
+// the same bytes on every computer.
 //
-// What a user has set for Go (environment, `go env -w`) does not reach the build, except where modules come from and how that
-// is reached: a proxy, a checksum database, private certificates.
+// A user's settings for Go (environment, `go env -w`) do not reach the build, except the sources of modules and the way to them:
+// a proxy, a checksum database, private certificates.
 import { access, constants } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
@@ -12,13 +12,13 @@ import { DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
 import { debianSource } from "./private-apt.ts";
 import { unpackPrivateDebs } from "./private-deb.ts";
 
-/** Go learned to fetch a tool chain in 1.21. */
+/** The first Go that can fetch a tool chain. */
 const FETCHES_TOOLCHAINS = [1, 21] as const;
 const DEBIAN_GO = { package: "golang-1.23-go", root: "usr/lib/go-1.23" } as const;
 const GO_DEADLINE_MS = 20 * 60_000;
 const SAID_LINES_MAX = 20;
 
-/** Settings of the user's Go that say where modules come from. */
+/** Settings of the user's Go for the sources of modules. */
 const SOURCE_SETTINGS = [
   "GOPROXY",
   "GOSUMDB",
@@ -28,7 +28,7 @@ const SOURCE_SETTINGS = [
   "GOINSECURE",
   "GOAUTH",
 ] as const;
-/** Variables of the machine that say how they are reached. */
+/** Environment variables for the way to these sources. */
 const NETWORK_VARIABLES =
   /^(https?_proxy|no_proxy|all_proxy|ssl_cert_(file|dir)|netrc|git_ssl_.*|git_config.*)$/i;
 
@@ -38,16 +38,16 @@ export interface GoOptions {
 }
 
 export interface Go {
-  /** `go` with these words, in the build's environment. A failure carries the end of what it wrote to stderr. */
+  /** Runs `go` with these words in the build's environment. A failure has the end of its stderr. */
   run(words: readonly string[], options: GoOptions): Promise<RunResult>;
 }
 
 export interface GoRequest {
   /** For example "go1.26.8". */
   readonly toolchain: string;
-  /** Everything that Go keeps lies below it: modules, caches, temporary files, its own settings. */
+  /** Folder of everything that Go stores: modules, caches, temporary files, its own settings. */
   readonly work: string;
-  /** Where `go` is looked for. Default: PATH and the system's folders. */
+  /** Folders to search for `go`. Default: PATH and the system's folders. */
   readonly path?: string;
   readonly detail: (text: string) => void;
 }
@@ -73,7 +73,7 @@ export async function obtainGo({ toolchain, work, path = SYSTEM_PATH, detail }: 
   };
 }
 
-/** What Go said, without the packages that `-v` names and without the words around the command. */
+/** Go's messages, without the packages that `-v` names and without the command. */
 function goFailure(words: readonly string[], error: CommandError): Error {
   const said = error.stderr.split("\n").filter((line) => line.trim() !== "" && !isPackage(line));
   if (said.length === 0) return error;
@@ -84,7 +84,7 @@ function goFailure(words: readonly string[], error: CommandError): Error {
 /** A line of `go build -v`: the package that is being compiled. */
 export const isPackage = (line: string): boolean => /^[\w.-]+(\/[\w.@-]+)*$/.test(line);
 
-/** The machine's own `go`; undefined when there is none or it is too old to fetch the pinned one. */
+/** The computer's own `go`; undefined if there is none or it is too old to fetch tool chains. */
 async function ownGo(path: string, cwd: string): Promise<string | undefined> {
   for (const folder of path.split(":")) {
     const program = join(folder, "go");
@@ -114,7 +114,7 @@ async function debianGo(work: string, detail: (text: string) => void): Promise<s
   return join(into, DEBIAN_GO.root, "bin/go");
 }
 
-/** As the user's own environment and `go env -w` have them. */
+/** Settings from the user's environment and `go env -w`. */
 async function sourceSettings(program: string, cwd: string, path: string): Promise<Record<string, string>> {
   const { stdout } = await run([program, "env", "-json", ...SOURCE_SETTINGS], {
     cwd,
@@ -135,7 +135,7 @@ export function networkVariables(all: NodeJS.ProcessEnv): Record<string, string>
 function ofBuild(work: string, path: string): Record<string, string> {
   return {
     PATH: path,
-    // Credentials of a private module proxy lie in ~/.netrc.
+    // Credentials of a private module proxy are in ~/.netrc.
     HOME: homedir(),
     XDG_CONFIG_HOME: join(work, "config"),
     XDG_CACHE_HOME: join(work, "cache"),

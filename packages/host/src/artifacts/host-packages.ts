@@ -1,11 +1,11 @@
-// Debian packages that the host's work needs on the machine itself. Looks for the programs first; only what is missing is
-// installed, in one apt-get call, so a machine that has them needs neither apt nor a network.
+// Debian packages that the host needs on the computer. Looks for the programs first and installs only missing ones, in one apt-get
+// call, so that a computer which has them needs neither apt nor a network.
 import { access, readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { run, SYSTEM_PATH } from "../sys/run.ts";
 import { inStep, type Progress } from "./step.ts";
 
-/** What must be there, and the package that brings it. `file` when it is no program on PATH. */
+/** A needed program and its package. `file`: a path, if it is no program on PATH. */
 export interface HostNeed {
   readonly program?: string;
   readonly file?: string;
@@ -32,7 +32,7 @@ const LISTS_DIR = "/var/lib/apt/lists";
 const LISTS_STALE_MS = 7 * 24 * 3_600_000;
 const APT_DEADLINE_MS = 15 * 60_000;
 
-/** Makes every program of NEEDS and of `more` available; answers the packages it installed. */
+/** Makes every program of NEEDS and `more` available; answers the installed packages. */
 export async function ensureHostPackages(
   progress: Progress,
   more: readonly HostNeed[] = [],
@@ -51,7 +51,7 @@ export async function ensureHostPackages(
     try {
       await aptGet(["install", "-y", "--no-install-recommends", ...missing]);
     } catch {
-      // Lists younger than a week may still name versions that the mirror has since replaced.
+      // Lists younger than a week may still name versions that the mirror has replaced.
       detail("apt-get update, then once more");
       await aptGet(["update"]);
       await aptGet(["install", "-y", "--no-install-recommends", ...missing]);

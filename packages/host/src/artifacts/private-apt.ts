@@ -1,15 +1,15 @@
-// apt with sources and lists of its own: verifies the archive's signature and the packages' hashes; nothing is installed and no source
-// of the machine is added or changed.
+// apt with its own sources and lists. Verifies the archive's signature and the packages' hashes. Installs nothing, and neither adds nor
+// changes a source of the computer.
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { run } from "../sys/run.ts";
 import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
 
 const FETCH_DEADLINE_MS = 10 * 60_000;
-/** Of one connection: a mirror that does not answer is told soon. */
+/** Timeout of one connection, so that a mirror that does not answer is reported soon. */
 const ACQUIRE_TIMEOUT_S = 20;
 
-/** Package to version. */
+/** Versions by package. */
 export type Versions = Readonly<Record<string, string>>;
 
 export interface PackageChange {
@@ -18,7 +18,7 @@ export interface PackageChange {
   readonly available: string;
 }
 
-/** Debian's stable suite with its updates and security fixes, from this machine's mirrors: lines of a sources.list. */
+/** Lines of a sources.list: Debian's stable suite with updates and security fixes, from this computer's mirrors. */
 export async function debianSources(): Promise<string[]> {
   const { main, security } = await debianMirrors();
   return [
@@ -49,7 +49,7 @@ export class PrivateApt {
       "Acquire::Retries=3",
       `Acquire::http::Timeout=${ACQUIRE_TIMEOUT_S}`,
       `Acquire::https::Timeout=${ACQUIRE_TIMEOUT_S}`,
-      // The cache may lie below a 0700 home, which apt's own download user cannot enter.
+      // The cache may be below a 0700 home, which apt's own download user cannot enter.
       "APT::Sandbox::User=root",
     ].flatMap((option) => ["-o", option]);
   }
@@ -69,7 +69,7 @@ export class PrivateApt {
     await run(["apt-get", "-q", ...this.#options, ...strict, "update"], { deadlineMs });
   }
 
-  /** The newest versions of packages; throws where the suite does not have one. */
+  /** The newest versions of packages; throws if the suite lacks one. */
   async newest(packages: readonly string[]): Promise<Versions> {
     const found = await this.#policy(packages, join(this.#dir, "nothing-installed"));
     const versions = packages.map((name) => {
@@ -86,7 +86,7 @@ export class PrivateApt {
     return found.filter(({ installed, available }) => installed !== "" && installed !== available);
   }
 
-  /** What metapackages depend on: the present kernel, whatever its version. */
+  /** The packages that metapackages depend on, such as the present kernel. */
   async dependencies(metapackages: readonly string[]): Promise<string[]> {
     const command = ["apt-cache", ...this.#options, "depends", "--important", ...metapackages] as const;
     const { stdout } = await run([...command]);
@@ -97,7 +97,7 @@ export class PrivateApt {
     return found;
   }
 
-  /** Downloads the packages and lays their files out below `into`. Answers their versions. */
+  /** Downloads the packages and unpacks them below `into`. Answers their versions. */
   async unpack(packages: readonly string[], into: string): Promise<Versions> {
     const folder = join(this.#dir, "debs");
     await rm(folder, { recursive: true, force: true });
@@ -136,7 +136,7 @@ export class PrivateApt {
   }
 }
 
-/** What a dpkg status file says is installed. */
+/** Installed packages and versions, from a dpkg status file. */
 export async function installedVersions(statusFile: string): Promise<Versions> {
   const versions: Record<string, string> = {};
   for (const stanza of (await readFile(statusFile, "utf8")).split("\n\n")) {

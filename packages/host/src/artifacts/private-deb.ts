@@ -1,4 +1,4 @@
-// Fetches Debian packages and unpacks them into a directory without touching the machine.
+// Fetches Debian packages and unpacks them into a directory, without installing anything on the computer.
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { debianSources, PrivateApt, type Versions } from "./private-apt.ts";
@@ -7,13 +7,13 @@ export interface PrivateDeb {
   readonly packages: readonly string[];
   /** Lines of a sources.list; default: stable, its updates and its security fixes. */
   readonly sources?: readonly string[];
-  /** Take what these metapackages depend on instead of themselves. */
+  /** Metapackages: take the packages that they depend on instead of them. */
   readonly dependenciesOnly?: boolean;
-  /** The files of the packages are laid out below it. */
+  /** Directory in which the packages are unpacked. */
   readonly into: string;
 }
 
-/** The newest that the sources have. Answers the versions. */
+/** Unpacks the newest versions of the sources. Answers the versions. */
 export async function unpackPrivateDebs(request: PrivateDeb): Promise<Versions> {
   const dir = join(request.into, ".apt");
   const apt = await PrivateApt.open(dir, request.sources ?? (await debianSources()));

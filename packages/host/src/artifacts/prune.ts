@@ -1,8 +1,8 @@
-// Removes artifacts that nobody needs any more: an upgrade makes new ones beside the old.
+// Removes artifacts that are no longer needed: an upgrade makes new ones beside the old.
 //
-// Kept, whatever their age: what this process has obtained, the newest of each kind that is still made, and whatever a record of a machine or a memory image
-// names (suspended sandboxes are restored with the agent's root that they were made with). Of the rest, what was not used for
-// UNUSED_DAYS: every start of any service, and each day that it runs, marks what it needs (store.ts).
+// Kept at any age: artifacts that this process has obtained, the newest of each kind that is still made, and artifacts named in a record of
+// a machine or memory image (suspended sandboxes are restored with the agent's root that they were made with). Others are removed after
+// UNUSED_DAYS without use: every service marks its artifacts at each start and daily (store.ts).
 import { readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { withFileLock } from "./file-lock.ts";
@@ -10,23 +10,23 @@ import { obtainedNames } from "./store.ts";
 import { notePath } from "./versioned.ts";
 
 const UNUSED_DAYS = 30;
-/** Kinds that no release makes any more: the newest of one is of no use either. `runsc`: Debian's, until 2026-11. */
+/** Kinds that are no longer made, so that even the newest is of no use. `runsc`: Debian's, until 2026-11. */
 const RETIRED = new Set(["runsc"]);
 const DAY_MS = 24 * 3_600_000;
 const ARTIFACT = /^([a-z-]+)-([0-9a-f]{16})$/;
-/** Records are small; images of disks and memory are not read. */
+/** Larger files are images of disks and memory, and are not read. */
 const RECORD_BYTES_MAX = 256 * 1024;
 const RECORD_DEPTH_MAX = 5;
 
 export interface PruneOptions {
   cache: string;
-  /** Directories with the records of machines, of this service and of others on this host. */
+  /** Directories with records of machines, of this service and others on this host. */
   records: readonly string[];
   nowMs: number;
 }
 
 export interface Pruned {
-  /** Names of what was removed. */
+  /** Names of the removed artifacts. */
   removed: string[];
   kept: number;
 }
@@ -66,7 +66,7 @@ async function artifactsIn(cache: string): Promise<Candidate[]> {
   return found;
 }
 
-/** Under the lock of its kind; a start that looked at it meanwhile keeps it. A crash leaves what the next build removes. */
+/** Removes an artifact under its kind's lock, unless a start has used it meanwhile. After a crash the next build removes the rest. */
 function remove(cache: string, { name, kind, usedAtMs }: Candidate): Promise<boolean> {
   return withFileLock(join(cache, `.lock-${kind}`), async () => {
     const path = join(cache, name);
@@ -82,7 +82,7 @@ function remove(cache: string, { name, kind, usedAtMs }: Candidate): Promise<boo
   });
 }
 
-/** Which of `keys` stand in a small file below one of the directories. */
+/** The keys that are named in a small file below one of the directories. */
 async function keysNamedIn(directories: readonly string[], keys: ReadonlySet<string>): Promise<Set<string>> {
   const named = new Set<string>();
   if (keys.size === 0) return named;
@@ -101,7 +101,7 @@ async function keysNamedIn(directories: readonly string[], keys: ReadonlySet<str
   return named;
 }
 
-/** Machines come and go while we look; anything else that keeps us from reading a record must keep us from removing. */
+/** Only a missing record is fine, because machines come and go. Any other failure to read must stop the removal. */
 function absent(error: NodeJS.ErrnoException): [] {
   if (error.code === "ENOENT") return [];
   throw error;

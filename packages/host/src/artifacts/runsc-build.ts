@@ -1,6 +1,6 @@
-// Builds runsc from gVisor's Go module, as Debian has nothing newer than 2024. The module's checksum is pinned here; it covers
-// the module's go.sum, and so everything that is compiled. Sources, modules, caches and the tool chain (1.6 GB) lie in the build's
-// temporary directory and are gone at its end, whatever that end is.
+// Builds runsc from gVisor's Go module, because Debian has nothing newer than 2024. The module's checksum is pinned here; it covers
+// the module's go.sum, and so everything that is compiled. Sources, modules, caches and the tool chain (1.6 GB) are in the build's
+// temporary directory, which is removed even if the build fails.
 //
 // To move to another version: docs/operations.md, "gVisor".
 import { createHash } from "node:crypto";
@@ -16,38 +16,38 @@ import { parseRunscVersion } from "./runsc-version.ts";
 export const PINNED = {
   module: "gvisor.dev/gvisor",
   moduleVersion: "v0.0.0-20260905035102-160fafc42237",
-  /** Of the module's files, as in a go.sum. */
+  /** Checksum of the module's files, as in a go.sum. */
   sum: "h1:AU5+CtCvnBnxdZRNcZt1NfSLqgkXZVT3N/u6u1aXg44=",
-  /** Images name it: two builds without one would count as equal. */
+  /** Named in images: two builds without a version would count as equal. */
   version: "20260905.0",
   toolchain: "go1.26.8",
 } as const;
 
-/** Of the binary, from the official tool chain. Any tree and any machine give the same bytes. */
+/** Checksum of the binary built with the official tool chain; equal for every directory and computer. */
 export const EXPECTED_SHA256: Partial<Record<NodeJS.Architecture, string>> = {
   x64: "9bdf0be325a2efe130b7d2e5e8abe7301bf5031f34c4d64729446d70220bedc9",
 };
 
-/** Measured at the peak: 1.6, with Debian's Go, the tool chain, the modules and what is compiled. */
+/** Measured peak: 1.6 GB, with Debian's Go, the tool chain, the modules and the build. */
 const SPACE_BYTES = 1.8e9;
 const TELL_EVERY_PACKAGES = 100;
 
-/** Lies beside the binary as manifest.json: what it was made of. */
+/** Content of manifest.json beside the binary: what it was built from. */
 export interface BuildManifest {
   readonly module: string;
   readonly version: string;
   readonly go: string;
   readonly sha256: string;
-  /** False: the bytes are not those that were tested; undefined: none are recorded for this architecture. */
+  /** False: not the tested binary; undefined: no checksum is recorded for this architecture. */
   readonly as_expected: boolean | undefined;
   readonly built_at: string;
 }
 
 export interface BuildOptions {
-  /** The empty directory that gets `runsc` and `manifest.json`. */
+  /** An empty directory, for `runsc` and `manifest.json`. */
   readonly into: string;
   readonly detail: (text: string) => void;
-  /** Where `go` is looked for. */
+  /** Folders to search for `go`. */
   readonly path?: string;
 }
 
@@ -94,7 +94,7 @@ const gigabytes = (bytes: number): string => (bytes / 1e9).toFixed(1);
 /** A writable copy of the module's sources, checked against the pinned checksum. */
 async function fetchSource(go: Go, work: string): Promise<string> {
   const wanted = `${PINNED.module}@${PINNED.moduleVersion}`;
-  // With -json a failure is told on stdout only; the second call finds what the first has fetched.
+  // With -json a failure is printed only on stdout, so fetch without it first.
   await go.run(["mod", "download", wanted], { cwd: work });
   const { stdout } = await go.run(["mod", "download", "-json", wanted], { cwd: work });
   const { Dir: dir, Sum: sum } = JSON.parse(stdout) as { Dir?: string; Sum?: string };

@@ -1,12 +1,12 @@
-// CLOCHE_RUNSC: the operator's own runsc, a binary or the folder of an official release. Looked at before anything is started
-// with it, so that a wrong one is named in a sentence and not by the first sandbox that fails.
+// CLOCHE_RUNSC: the operator's own runsc, a binary or the folder of an official release. Checked before it is used, so that a wrong
+// one gives a clear message instead of a first sandbox that fails.
 import { constants } from "node:fs";
 import { access, open, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { run } from "../sys/run.ts";
 import { dayText, OLDEST_RELEASE, parseRunscVersion, type RunscVersion } from "./runsc-version.ts";
 
-/** From here on a runsc starts nothing without the programs of its release in gvisor-bin/ beside it. */
+/** From this release on, runsc needs the programs of its release in gvisor-bin/ beside it. */
 const NEEDS_SIDECARS_FROM = "20261001";
 const SIDECARS = "gvisor-bin";
 

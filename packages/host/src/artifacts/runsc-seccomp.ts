@@ -1,5 +1,5 @@
-// The step of the build that official releases have and a plain module build lacks: seccomp programs compiled ahead. The sources
-// of the rules are the module's; only the list of ready programs, which is empty there, is written anew (native/gvisor/seccomp.go).
+// A step of official releases that a plain build of the module lacks: seccomp programs compiled ahead. The rules come from the
+// module; only its list of compiled programs, which is empty, is replaced (native/gvisor/seccomp.go).
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -47,7 +47,7 @@ export async function compileSeccomp(
   const generator = join(work, "generator");
   const options = ["-v", "-trimpath", "-buildvcs=false", `-overlay=${overlay}`];
   await go.run(["build", ...options, "-o", generator, folder], { cwd: source, onLine });
-  // It has to be the first process of a PID namespace, which this makes it.
+  // The generator must be the first process of a PID namespace.
   await run([...DIES_WITH_US, generator], { cwd: source, onlyEnv: true });
 }
 

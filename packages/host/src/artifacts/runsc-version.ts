@@ -1,16 +1,16 @@
-// What a version of runsc says: gVisor numbers its releases by their day, "release-20260905.0" or "20260905.0".
+// Parses versions of runsc. gVisor numbers releases by their day: "release-20260905.0" or "20260905.0".
 
-/** The oldest that the driver works with: its options, its control protocol and its fixes. */
+/** The oldest release with the options, control protocol and fixes that the driver needs. */
 export const OLDEST_RELEASE = "20260905";
 
 export interface RunscVersion {
-  /** As `runsc --version` says, for example "20260905.0" or "release-20261116.0". */
+  /** As `runsc --version` prints it, for example "20260905.0" or "release-20261116.0". */
   readonly version: string;
-  /** The day of the release; undefined: the version names none. */
+  /** The day of the release; undefined: the version has none. */
   readonly released: Date | undefined;
 }
 
-/** From the output of `runsc --version`; undefined when that is not runsc's. */
+/** Parses the output of `runsc --version`; undefined for other output. */
 export function parseRunscVersion(stdout: string): RunscVersion | undefined {
   const version = /^runsc version\s+(\S+)/m.exec(stdout)?.[1];
   return version === undefined ? undefined : { version, released: releaseDay(version) };

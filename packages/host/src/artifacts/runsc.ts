@@ -1,4 +1,4 @@
-// gVisor's runsc: the operator's own (CLOCHE_RUNSC), else the pinned version, built once from its Go module into the cache.
+// gVisor's runsc: the operator's own (CLOCHE_RUNSC), or the pinned version, built once from its Go module into the cache.
 import { join } from "node:path";
 import { run } from "../sys/run.ts";
 import { buildRunsc, PINNED } from "./runsc-build.ts";
@@ -13,7 +13,7 @@ export interface Runsc extends RunscVersion {
   readonly path: string;
 }
 
-/** Raise when the build changes in a way that its inputs do not show. */
+/** Raise for changes of the build that its inputs do not show. */
 const RECIPE = 1;
 
 const REPAIR_OWN =
@@ -21,7 +21,7 @@ const REPAIR_OWN =
 const REPAIR_BUILD =
   "check that the Go module proxy and the checksum database can be reached from this machine (curl -I https://proxy.golang.org; GOPROXY and GOSUMDB name others), where it has no Go the Debian mirror too, and run the command again; or set CLOCHE_RUNSC to an official release (docs/operations.md, gVisor)";
 
-/** `own`: the setting CLOCHE_RUNSC. `path`: where `go` is looked for. */
+/** `own`: the setting CLOCHE_RUNSC. `path`: folders to search for `go`. */
 export function obtainRunsc(
   cache: string,
   own: string | undefined,

@@ -1,15 +1,14 @@
-// Steps of set-up that do not need each other, at the same time. For whoever watches they are one step, whose details name
-// them: lines of both come in any order.
+// Runs independent steps of set-up at the same time. Shown as one step whose details name both; their lines come in any order.
 import type { Progress } from "./step.ts";
 
-/** From how long on it is said what one of them took. */
+/** A step that took at least this long gets a line with its time. */
 const LONG_MS = 2_000;
 
 type Task<T> = (progress: Progress) => Promise<T>;
 
 /**
- * Answers what each of them answered. When one fails the others go on to their end, so that the next start need not repeat
- * them; the first failure is thrown then.
+ * Answers the result of each task. If one fails, the other still runs to its end, so that the next start need not repeat it; then
+ * the first failure is thrown.
  */
 export async function sideBySide<A, B>(
   progress: Progress,
@@ -26,7 +25,7 @@ export async function sideBySide<A, B>(
       tell.end();
       return result;
     } catch (error) {
-      // The other may go on for a minute: whoever watches can begin with the repair.
+      // The other may take another minute: the operator can begin with the repair.
       if (underWay > 1) progress(name, `${firstLine(error)}; what runs beside it is finished first`);
       throw error;
     } finally {
@@ -42,7 +41,7 @@ export async function sideBySide<A, B>(
 const firstLine = (error: unknown): string =>
   String(error instanceof Error ? error.message : error).split("\n")[0] ?? "";
 
-/** Turns the steps of one task into lines, with what each took when that was long. */
+/** Prints the steps of one task as lines, with the time of long ones. */
 function teller(say: (text: string) => void, nowMs: () => number) {
   let current: string | undefined;
   let startedMs = 0;

@@ -1,5 +1,5 @@
-// Set-up goes in named steps, each safe to repeat. A failure names the step, says why and how to repair it;
-// running the same command again goes on where it stopped.
+// Set-up consists of named steps, each repeatable. A failure names the step, its cause and its repair; the same command run again
+// continues there.
 
 /** Called when a step begins and, with a detail, while it goes on. */
 export type Progress = (step: string, detail?: string) => void;

@@ -1,9 +1,9 @@
-// Content-addressed artifacts under CLOCHE_CACHE: `<kind>-<key>/`, where the key is a hash of everything that went in.
+// Content-addressed artifacts under CLOCHE_CACHE: `<kind>-<key>/`, where the key is a hash of all inputs.
 // Owns that directory. Several services and test homes share it: a per-kind file lock lets one build while others wait.
 //
 //   missing ──build in .tmp-<kind>-…──▶ rename ──▶ present (never changed again)
 //
-// What survives a crash: finished artifacts. A half-built one lies in a .tmp- directory that the next build removes.
+// Finished artifacts survive a crash. A half-built one is in a .tmp- directory, which the next build removes.
 import { createHash } from "node:crypto";
 import { mkdir, readdir, rename, rm, stat, utimes } from "node:fs/promises";
 import { basename, join } from "node:path";
@@ -14,7 +14,7 @@ import type { Progress } from "./step.ts";
 const KEY_CHARS = 16;
 const FRESHEN_EVERY_MS = 24 * 3_600_000;
 
-/** Paths of what this process has obtained: what it needs for as long as it runs. */
+/** Paths of the artifacts that this process has obtained and needs while it runs. */
 const obtained = new Set<string>();
 
 export interface ArtifactRequest {
@@ -41,7 +41,7 @@ export function artifactKey(kind: string, inputs: Readonly<Record<string, unknow
     .slice(0, KEY_CHARS);
 }
 
-/** The artifact of these inputs, built when it is not there yet. Concurrent callers, in any process, build once. */
+/** The artifact of these inputs, built if missing. Concurrent callers, in any process, build it once. */
 export async function obtainArtifact(
   cache: string,
   request: ArtifactRequest,
@@ -73,7 +73,7 @@ export async function withKindLock<T>(
   );
 }
 
-/** Under the kind's lock: `fill` fills an empty directory and answers its key. One of that key that is there already stays. */
+/** Call under the kind's lock. `fill` fills an empty directory and answers its key. An artifact that already has that key stays. */
 export async function buildBeside(
   cache: string,
   kind: string,
@@ -109,7 +109,7 @@ export async function isPresent(path: string): Promise<boolean> {
   }
 }
 
-/** This process needs it from now on. The time tells a later clean-up (prune.ts) which artifacts are still in use. */
+/** Marks an artifact as needed by this process, by its time, which prune.ts reads. */
 export async function use(path: string): Promise<void> {
   obtained.add(path);
   await freshen(path);
@@ -117,7 +117,7 @@ export async function use(path: string): Promise<void> {
 
 const freshen = (path: string): Promise<void> => utimes(path, new Date(), new Date()).catch(() => undefined);
 
-/** Says daily that what this process has obtained is in use; answers how to end that. */
+/** Marks all artifacts of this process as used, daily. The returned function ends that. */
 export function stayInUse(): () => void {
   const timer = setInterval(() => {
     for (const path of obtained) void freshen(path);

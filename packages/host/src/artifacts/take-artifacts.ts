@@ -1,9 +1,9 @@
-// Artifacts that were built elsewhere, such as those that an image comes with: copied into the cache, where machines that
-// outlive this host find them at the same path. Nothing in the cache is replaced.
+// Copies artifacts that were built elsewhere, such as those in a container image, into the cache, where machines that outlive this
+// host find them at the same path. Replaces nothing in the cache.
 //
-//   lacking ──copy to .tmp-take-…──▶ rename ──▶ present
+//   missing ──copy to .tmp-take-…──▶ rename ──▶ present
 //
-// What survives a crash: what was renamed. A half-made copy is removed by the next start.
+// Renamed artifacts survive a crash. The next start removes a half-made copy.
 import { readdir, rename, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { run } from "../sys/run.ts";
@@ -13,13 +13,13 @@ import type { Progress } from "./step.ts";
 const COPY_DEADLINE_MS = 10 * 60_000;
 const TEMPORARY = ".tmp-take-";
 
-/** Answers the names that were copied. */
+/** Answers the names of the copied artifacts. */
 export function takeArtifacts(from: string, cache: string, progress: Progress): Promise<string[]> {
   return withKindLock(cache, "take", progress, async () => {
     for (const name of await readdir(cache))
       if (name.startsWith(TEMPORARY)) await rm(join(cache, name), { recursive: true, force: true });
     const taken: string[] = [];
-    // A folder before the note about it (`<folder>.made-from.json`): a note speaks of what is there.
+    // A folder before its note (`<folder>.made-from.json`), so that a note always has its folder.
     for (const name of (await readdir(from)).toSorted()) {
       const target = join(cache, name);
       if (await isPresent(target)) continue;

@@ -1,5 +1,5 @@
-// `cloche update`: which artifacts of Debian packages are older than what the mirror has now, and their making anew. Nothing here runs at
-// a start. What is made lies beside the old, which sandboxes and this service go on using; the next start takes it.
+// `cloche update`: finds artifacts made of Debian packages that are older than the mirror's, and builds them anew. Not used at a start.
+// New artifacts are made beside the old, which sandboxes and this service go on using; the next start uses the new ones.
 import { join } from "node:path";
 import { rfc3339 } from "@cloche/base";
 import { type BaseRootfsInputs, baseRootfsRequest, DPKG_STATUS } from "./base-rootfs.ts";
@@ -16,23 +16,23 @@ import {
   type VersionedRequest,
 } from "./versioned.ts";
 
-/** The lists of the mirror, all three suites, when nothing of them is there yet: 14 MB. */
+/** Time to fetch the mirror's lists, 14 MB for all three suites. */
 const LISTS_DEADLINE_MS = 120_000;
 
 /** One artifact that can go out of date. */
 export interface Updatable {
   readonly name: string;
   readonly request: VersionedRequest;
-  /** Its packages of which the mirror has newer ones. */
+  /** Packages of the artifact for which the mirror has newer versions. */
   outdated(apt: PrivateApt, current: VersionedArtifact): Promise<PackageChange[]>;
 }
 
 /** As `cloche update --json` prints it. */
 export interface ArtifactState {
   readonly name: string;
-  /** `missing`: the next start would make it. `old`: packages have newer versions, or nobody knows what it was made of. */
+  /** `missing`: the next start makes it. `old`: packages have newer versions, or its packages are unknown. */
   readonly state: "current" | "old" | "missing";
-  /** When it was made; empty: of an earlier release, which did not note it. */
+  /** When it was made; empty: unknown, made by an earlier release. */
   readonly made_at: string;
   readonly changes: readonly PackageChange[];
 }
@@ -64,7 +64,7 @@ export function updatables(cache: string, rootfs: BaseRootfsInputs, progress: Pr
   return found;
 }
 
-/** Asks the mirror; throws a SetupError when it cannot be reached. */
+/** Compares with the mirror. Throws a SetupError if it cannot be reached. */
 export async function checkArtifacts(
   cache: string,
   all: readonly Updatable[],
@@ -84,7 +84,7 @@ export async function checkArtifacts(
   );
 }
 
-/** Makes those that are old anew. What is missing is left to the start that needs it. */
+/** Rebuilds old artifacts. Missing ones are left to the start that needs them. */
 export async function updateArtifacts(
   cache: string,
   all: readonly Updatable[],
@@ -112,7 +112,7 @@ async function stateOf(cache: string, one: Updatable, apt: PrivateApt): Promise<
   };
 }
 
-/** A package that went in and is not wanted any more (a kernel of another name) is named with the one that takes its place. */
+/** Packages with another version than installed. A package that is no longer used (a kernel of another name) is left out. */
 function compare({ madeFrom }: VersionedArtifact, newest: Readonly<Record<string, string>>): PackageChange[] {
   const installed = madeFrom?.versions ?? {};
   return Object.entries(newest)

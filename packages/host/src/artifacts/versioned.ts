@@ -1,10 +1,10 @@
-// Artifacts made of packages that others publish. Their key has the packages' versions, which only a build knows; so beside each lies
-// `<kind>-<key>.made-from.json`, and the one in use is the newest of those made by the same recipe:
+// Artifacts made of packages that others publish. Their key includes the packages' versions, which only a build knows. So each has a note
+// beside it, `<kind>-<key>.made-from.json`, and the newest artifact of the present recipe is used:
 //
-//   a start          takes it, without asking the network; builds the first
-//   cloche update    builds another where a version is newer (update.ts); the next start takes that one
+//   a start          uses it, without a network; builds the first
+//   cloche update    builds another if versions are newer (update.ts); the next start uses that one
 //
-// One of an earlier release has no such file and is keyed by its recipe alone: it is taken as long as there is no newer one.
+// An artifact of an earlier release has no note and is keyed by its recipe alone. It is used only while there is no newer one.
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile, rfc3339, writeDurably } from "@cloche/base";
@@ -21,12 +21,12 @@ import {
 } from "./store.ts";
 
 export interface VersionedRequest extends Omit<ArtifactRequest, "build"> {
-  /** Fills the empty directory; answers the packages that went in. */
+  /** Fills the empty directory; answers the packages used. */
   readonly build: (dir: string) => Promise<Versions>;
 }
 
 export interface VersionedArtifact extends Artifact {
-  /** Undefined: of an earlier release, which did not note it. */
+  /** Undefined: unknown, made by an earlier release. */
   readonly madeFrom?: MadeFrom;
 }
 
@@ -48,7 +48,7 @@ const FORMAT = 1;
 const DAY_MS = 24 * 3_600_000;
 const WORTH_A_WORD_DAYS = 7;
 
-/** The one in use; built when there is none. Concurrent callers, in any process, build once. */
+/** The artifact in use, built if there is none. Concurrent callers, in any process, build it once. */
 export async function obtainVersioned(
   cache: string,
   request: VersionedRequest,
@@ -61,7 +61,7 @@ export async function obtainVersioned(
   );
 }
 
-/** Builds another with the packages of now, and makes it the one that the next start takes. */
+/** Builds an artifact with the present packages, which the next start uses. */
 export function rebuildVersioned(
   cache: string,
   request: VersionedRequest,
@@ -70,7 +70,7 @@ export function rebuildVersioned(
   return withKindLock(cache, request.kind, progress, async () => taken(await build(cache, request)));
 }
 
-/** The one that a start would take; undefined: it would have to build it. */
+/** The artifact that a start would use; undefined: it would build one. */
 export async function currentVersioned(
   cache: string,
   { kind, inputs }: Pick<VersionedRequest, "kind" | "inputs">,
@@ -88,7 +88,7 @@ export async function currentVersioned(
   return (await isPresent(path)) ? { key: recipe, path } : undefined;
 }
 
-/** For a start: when it was made, once that is a while ago. */
+/** A line about the artifact's age, for a start; undefined if it is new. */
 export function ageText({ madeFrom }: VersionedArtifact, nowMs: number): string | undefined {
   const days = madeFrom && Math.floor((nowMs - madeFrom.madeAtMs) / DAY_MS);
   if (days === undefined)
@@ -97,7 +97,7 @@ export function ageText({ madeFrom }: VersionedArtifact, nowMs: number): string 
   return `made ${days} days ago: npx cloche update looks for newer packages`;
 }
 
-/** Where an artifact's note lies; goes with it. */
+/** Path of an artifact's note, which is removed together with it. */
 export const notePath = (artifact: string): string => `${artifact}${NOTE_SUFFIX}`;
 
 async function noted(

@@ -1,20 +1,20 @@
-// Everything about virtual machines that differs between processor architectures, in this one place.
+// Everything about virtual machines that depends on the processor architecture.
 import { ClocheError } from "@cloche/protocol";
 
 export interface VmArch {
-  /** QEMU's program, and the Debian package that brings it. */
+  /** QEMU's program and its Debian package. */
   readonly qemuProgram: string;
   readonly qemuPackage: string;
   /** Debian's metapackage of the generic kernel (the cloud one lacks the generation id driver). */
   readonly kernelPackage: string;
-  /** Versioned, so that a snapshot meets the same hardware again. Options leave out what no guest of ours uses. */
+  /** Versioned, so that a snapshot finds the same hardware. The options turn off parts that our guests do not use. */
   readonly machine: string;
   readonly machineOptions: readonly string[];
-  /** Processor under KVM and under emulation. `host` aborts on some hosts where `max` works. */
+  /** CPU model under KVM and under emulation. `host` fails on some hosts where `max` works. */
   readonly cpu: { readonly kvm: string; readonly tcg: string };
   /** The guest's name of the serial line. */
   readonly console: string;
-  /** Tells QEMU of a guest kernel's panic. */
+  /** Device that reports a panic of the guest's kernel to QEMU. */
   readonly panicDevice: string;
   readonly panicModules: readonly string[];
   /** Bus of the virtio devices. */

@@ -27,7 +27,7 @@ export function obtainVmFirstRoot(cache: string, kernel: VmKernel, progress: Pro
         {
           kind: "vm-first-root",
           inputs: { recipe: 1, kernel: kernel.key, modules: kernel.bootModules, init: init.toString() },
-          // Not compressed: unpacking it costs an emulated machine more than reading it.
+          // Not compressed: under emulation unpacking takes longer than reading.
           build: async (dir) => writeFile(join(dir, "first-root.cpio"), await archive(kernel, init)),
         },
         progress,
@@ -37,7 +37,7 @@ export function obtainVmFirstRoot(cache: string, kernel: VmKernel, progress: Pro
   );
 }
 
-/** A root that prints `marker` on the serial line and powers off: to find out whether a machine can run at all. */
+/** A root that prints `marker` on the serial line and powers off, to test whether a machine can run at all. */
 export async function probeRoot(kernel: VmKernel, console: string, marker: string): Promise<Buffer> {
   const init = `#!/bin/busybox sh
 /bin/busybox mount -t devtmpfs dev /dev

@@ -1,5 +1,5 @@
-// The guests' kernel: Debian's generic one, unpacked privately (nothing is installed on the machine), with those of its
-// modules that a sandbox can need.
+// The guests' kernel: Debian's generic kernel, unpacked privately (nothing is installed on the computer), with the modules that a
+// sandbox may need.
 import { mkdir, readdir, readFile, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { run } from "../sys/run.ts";
@@ -10,15 +10,15 @@ import { inStep, type Progress } from "./step.ts";
 import { obtainVersioned, type VersionedRequest } from "./versioned.ts";
 import type { VmArch } from "./vm-arch.ts";
 
-/** Raise when what is kept of the packages changes. */
+/** Raise when other files of the packages are kept. */
 const RECIPE = 1;
 const REPAIR =
   "check that the Debian mirror of this machine can be reached (apt-get update) and run the command again";
 
-/** Loaded before the system disk is there, in this order of need; their dependencies come along. */
+/** Modules loaded before the system disk is mounted, in this order, with their dependencies. */
 const BOOT_MODULES = ["crc32c_generic", "ext4", "virtio_pci", "virtio_blk", "virtio_net", "qemu_fw_cfg"];
 
-/** Loaded by the guest's kernel when something asks for them: containers, overlays, bridges, packet filters, tunnels. */
+/** Modules that the guest's kernel loads on demand: containers, overlays, bridges, packet filters, tunnels. */
 const DEMAND_MODULES =
   "overlay fuse loop veth bridge br_netfilter tun dummy macvlan ipvlan vxlan ifb sch_htb sch_fq_codel tcp_bbr wireguard squashfs xfs btrfs dm-mod".split(
     " ",
@@ -41,11 +41,11 @@ export interface VmKernel {
   readonly moduleRoot: string;
   /** Static busybox for the guest. */
   readonly busybox: string;
-  /** Paths below `moduleRoot` of what the first root loads, dependencies first. */
+  /** Paths below `moduleRoot` of the modules that the first root loads, dependencies first. */
   readonly bootModules: readonly string[];
 }
 
-/** About 15 s when it has to be fetched. */
+/** Takes about 15 s if the kernel has to be fetched. */
 export function obtainVmKernel(cache: string, arch: VmArch, progress: Progress): Promise<VmKernel> {
   return inStep(progress, "kernel of virtual machines", REPAIR, async (detail) => {
     const boot = bootModules(arch);
@@ -86,7 +86,7 @@ export function vmKernelRequest(
   };
 }
 
-/** The packages that it would be made of now. */
+/** The packages that a build now would use. */
 export const vmKernelPackages = (apt: PrivateApt, arch: VmArch): Promise<string[]> =>
   apt.dependencies([arch.kernelPackage]);
 
@@ -126,7 +126,7 @@ async function build(
   return versions;
 }
 
-/** Module files below `root` with all that they need, what is needed first. */
+/** Module files below `root` with their dependencies, dependencies first. */
 async function withDependencies(
   root: string,
   release: string,
@@ -139,7 +139,7 @@ async function withDependencies(
   return inLoadOrder(needs, new Set(builtin), names, folders).map((file) => join(base, file));
 }
 
-/** The files of `names` and of whole `folders`, what is needed first. Throws on a name that is neither file nor built in. */
+/** The files of `names` and of whole `folders`, dependencies first. Throws for a name that is neither a file nor built in. */
 export function inLoadOrder(
   needs: ReadonlyMap<string, readonly string[]>,
   builtin: ReadonlySet<string>,
@@ -162,7 +162,7 @@ export function inLoadOrder(
   return [...ordered];
 }
 
-/** modules.dep: `file: the files it needs`. */
+/** Parses modules.dep: `file: its dependencies`. */
 export function parseModuleIndex(text: string): Map<string, string[]> {
   const needs = new Map<string, string[]>();
   for (const line of text.split("\n")) {
@@ -172,7 +172,7 @@ export function parseModuleIndex(text: string): Map<string, string[]> {
   return needs;
 }
 
-/** Dashes and underscores are the same to the kernel. */
+/** The kernel treats dashes and underscores as equal. */
 function moduleName(file: string): string {
   return (file.split("/").at(-1) ?? "").replace(/\.ko$/, "").replaceAll("-", "_");
 }

@@ -23,7 +23,7 @@ const APPLETS =
 const MKE2FS_OPTIONS = "-L system -b 4096 -m 0 -O ^has_journal -E root_owner=0:0,lazy_itable_init=0".split(
   " ",
 );
-/** Room for what mke2fs needs besides the files. */
+/** Room that mke2fs needs besides the files. */
 const SPARE_MB = 24;
 
 export interface VmSystemParts {
@@ -81,7 +81,7 @@ function systemInit(template: string, arch: VmArch, agentRoot: AgentRoot): strin
   });
 }
 
-/** The agent uses `mount` and the like, so our folder is on its PATH, last. */
+/** The agent uses programs such as `mount`, so our folder is last on its PATH. */
 function environment(env: readonly string[]): string {
   const lines = env.map((entry) => `export ${quote(entry)}`);
   return [...lines, `export PATH="$PATH:/${OUR_FOLDER}/bin"`].join("\n");
@@ -101,7 +101,7 @@ async function build(dir: string, { kernel, agentRoot, tools }: VmSystemParts, i
   await run(["cp", tools.clock, join(bin, "vm-clock")]);
   for (const applet of APPLETS) await symlink("busybox", join(bin, applet));
   await writeFile(join(root, OUR_FOLDER, "init"), init, { mode: 0o755 });
-  // Where modprobe looks. The agent's root may have /lib as a link.
+  // The folder of modprobe. In the agent's root /lib may be a link.
   await mkdir(join(root, "lib"), { recursive: true });
   await run(["cp", "-a", join(kernel.moduleRoot, "lib/modules"), join(root, "lib/")]);
   const { stdout } = await run(["du", "-s", "--apparent-size", "-B", "1M", root]);

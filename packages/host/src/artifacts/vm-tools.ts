@@ -17,13 +17,13 @@ const PROGRAMS = [
 
 export interface VmTools {
   readonly key: string;
-  /** Puts QEMU into its jail. */
+  /** Starts QEMU in its jail. */
   readonly launch: string;
   /** Copies a paused machine's changed memory. */
   readonly pages: string;
   /** For the guest: keeps its wall clock right. */
   readonly clock: string;
-  /** Preloaded into a QEMU before 9.0. */
+  /** Preloaded into QEMU before 9.0. */
   readonly openReadOnly: string;
 }
 
