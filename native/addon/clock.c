@@ -1,11 +1,10 @@
 /*
  * The clock of the agent's Node under gVisor, loaded before libc.
  *
- * gVisor's vDSO tells the time without a system call only from a second after a sandbox was started or restored: until then
- * it measures the processor's counter, and each question is a switch to the sentry and back. Node asks at every turn of its
- * loop, at every compilation and collection: that was three quarters of the system calls of a machine that is made ready,
- * and a quarter of a fork's until its first command was answered. So while asking takes a system call, the answer holds
- * for about half a millisecond. Where it takes none, every question is asked.
+ * In the first second after a sandbox was started or restored, gVisor's vDSO measures the processor's counter, and each reading
+ * of the clock is a system call to the sentry. Node reads the clock at every turn of its loop, every compilation and collection:
+ * three quarters of the system calls of a machine that is made ready, and a quarter of a fork's up to its first answer. So
+ * while a reading takes a system call, its result is reused for about half a millisecond. Otherwise every reading is real.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -15,10 +14,10 @@
 
 #define NS_PER_SECOND 1000000000ll
 
-/* In ticks of the counter. On amd64 that has 1 to 5 of them a nanosecond, so an answer holds for 0.2 to 1 ms. */
+/* In ticks of the counter. On amd64 it has 1 to 5 ticks a nanosecond, so a result is reused for 0.2 to 1 ms. */
 #if defined(__x86_64__)
 static inline uint64_t ticks(void) { return __builtin_ia32_rdtsc(); }
-/* The vDSO takes some hundred, gVisor's system call ten thousand and more. */
+/* The vDSO takes some hundred ticks, gVisor's system call ten thousand and more. */
 static inline uint64_t slow(void) { return 4096; }
 static inline uint64_t holds(void) { return 1 << 20; }
 #elif defined(__aarch64__)
@@ -39,8 +38,8 @@ static inline uint64_t holds(void) { return frequency() / 2000; }
 typedef int asking(clockid_t, struct timespec *);
 
 /*
- * Of all threads, newest first: whatever one of them was told is noted before it is told, so none sees the time go backwards.
- * `asked_at`, of the last that took a system call, is stored last and loaded first.
+ * The newest time that any thread got. It is stored before a thread returns it, so that no thread sees the time go backwards.
+ * `asked_at`: counter at the last reading by a system call; stored last and loaded first.
  */
 static struct {
   _Atomic int64_t ns;
@@ -60,7 +59,7 @@ static int ask(clockid_t clock, struct timespec *time) {
 static void note(clockid_t clock, int64_t ns) {
   int64_t newest = atomic_load(&answers[clock].ns);
   do {
-    /* Only the real time may be set back. */
+    /* Only the real time may go back. */
     if (clock == CLOCK_MONOTONIC && ns <= newest) return;
   } while (!atomic_compare_exchange_weak(&answers[clock].ns, &newest, ns));
 }
@@ -68,7 +67,7 @@ static void note(clockid_t clock, int64_t ns) {
 int clock_gettime(clockid_t clock, struct timespec *time) {
   if (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC) return ask(clock, time);
   uint64_t now = ticks(), asked_at = atomic_load(&answers[clock].asked_at);
-  /* In another machine, after a restore, the counter may be anywhere: what is not just after the answer is asked again. */
+  /* After a restore on another computer the counter may have any value: reuse the result only just after its reading. */
   if (asked_at != 0 && now - asked_at < holds()) {
     int64_t ns = atomic_load(&answers[clock].ns);
     *time = (struct timespec){.tv_sec = ns / NS_PER_SECOND, .tv_nsec = ns % NS_PER_SECOND};

@@ -1,9 +1,9 @@
-// What runs in the sandboxes of the probe (packages/host/src/drivers/gvisor/probe.ts): static, with no dependencies.
+// The program in the sandboxes of the probe (packages/host/src/drivers/gvisor/probe.ts): static, with no dependencies.
 //
 //   runsc-probe DIR
-//       Writes into DIR: `setuid`, which says "0" where a set-uid copy of this program, DIR/setuid-probe, that is run by
-//       another user has root's rights; `ticks`, which grows by a byte every 10 ms; and, when DIR/ask is there, `answer`:
-//       what a file says that is held open and was deleted at the beginning.
+//       Writes into DIR: `setuid`, which has "0" if the set-uid copy of this program, DIR/setuid-probe, has root's rights when
+//       another user runs it; `ticks`, which grows by a byte every 10 ms; and, once DIR/ask exists, `answer`: the content of a
+//       file that was deleted at the beginning and is held open.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
   if (held < 0 || write(held, text, sizeof text - 1) < 0 || unlink("held")) return 1;
   try_setuid();
   for (off_t ticks = 1;; ticks++) {
-    /* By its name: a file that is open while the memory is saved must be there where it is restored, and this one is not. */
+    /* By name, not held open: a file open during the save must exist at the restore, and this one does not. */
     if (truncate("ticks", ticks)) write_file("ticks", O_TRUNC, "", 0);
     char read_back[sizeof text] = "";
     if (access("ask", F_OK) == 0 && pread(held, read_back, sizeof text - 1, 0) >= 0)

@@ -1,7 +1,7 @@
 /*
- * Which chunks of an image hold data, and which of them are the very blocks that a base image on the same file system
- * has: what a checkpoint need not read, hash or upload again. Sharing is read from the extent maps, so the cost follows
- * the number of extents, not the bytes.
+ * Finds the chunks of an image that hold data, and the chunks that share their blocks with a base image on the same file
+ * system, which a checkpoint need not read, hash or upload again. Sharing is read from the extent maps, so the cost depends on
+ * the number of extents and not on the bytes.
  */
 #include "cloche-sys.h"
 
@@ -78,7 +78,7 @@ static int load(const char *file, struct pieces *list, uint64_t *size) {
   return result;
 }
 
-/* The next part of `list` inside [from, end), clipped; *index moves on. 0: none left. */
+/* The next part of `list` inside [from, end), clipped; advances *index. 0: none left. */
 static int part(const struct pieces *list, size_t *index, uint64_t *from, uint64_t end, struct piece *out) {
   if (*from >= end) return 0;
   while (*index < list->count && list->items[*index].logical + list->items[*index].length <= *from) (*index)++;
@@ -93,7 +93,7 @@ static int part(const struct pieces *list, size_t *index, uint64_t *from, uint64
 
 /*
  * Writes one byte for each chunk of `image` to the file `out`: '0' all zeros, '=' the same blocks as `base` ("-": none),
- * 'd' data of its own. Answers the number of chunks.
+ * 'd' own data. Answers the number of chunks.
  */
 int disk_chunk_map(struct answer *answer, const char *image, const char *base, const char *out, const char *bytes) {
   uint64_t chunk = strtoull(bytes, NULL, 10), size = 0, base_size = 0;

@@ -1,11 +1,11 @@
-/* Shared by the parts of cloche-sys. See main.c for what the program is and the protocol it speaks. */
+/* Shared by the parts of cloche-sys. main.c describes the program and its protocol. */
 #ifndef CLOCHE_SYS_H
 #define CLOCHE_SYS_H
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
 
-/* What one request answers: errno 0 and a payload, or an errno and what failed. */
+/* The answer to one request: errno 0 and a payload, or an errno and what failed. */
 struct answer {
   int error;
   char text[8192];
@@ -16,7 +16,7 @@ int fail(struct answer *answer, int error, const char *format, ...) __attribute_
 int done(struct answer *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
 uint64_t now_us(void);
 
-/* disk.c: every operation takes its arguments as strings, as they came over the wire. */
+/* disk.c: every operation takes its arguments as strings, as on the wire. */
 int disk_clone(struct answer *answer, const char *source, const char *target);
 int disk_sync(struct answer *answer, const char *mount_point);
 int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags, const char *options,

@@ -21,7 +21,7 @@
 #define SYNC_ROUNDS 4
 #define SYNC_SHORT_US 20000
 
-/* Opens `<target>.new`, empty. The clone gets its name only when it is whole. */
+/* Opens `<target>.new`, empty. The clone gets its name once it is complete. */
 static int open_new(struct answer *answer, const char *target, char path[PATH_MAX]) {
   if (snprintf(path, PATH_MAX, "%s.new", target) >= PATH_MAX) return fail(answer, ENAMETOOLONG, "%s", target);
   int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -34,7 +34,7 @@ static int publish(struct answer *answer, const char *path, const char *target) 
   return 0;
 }
 
-/* Durable before it is visible. */
+/* Makes the file durable, then renames it to `target`. */
 static int publish_durably(struct answer *answer, int fd, const char *path, const char *target) {
   char dir[PATH_MAX];
   if (fsync(fd) != 0) return fail(answer, errno, "fsync of %s", path);
@@ -66,7 +66,7 @@ out:
   return result == 0 ? done(answer, "ok") : -1;
 }
 
-/* Writes out what is dirty, until little is left: what is written meanwhile takes another round. */
+/* Writes dirty pages until few are left; pages dirtied meanwhile take another round. */
 int disk_sync(struct answer *answer, const char *mount_point) {
   int fd = open(mount_point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return fail(answer, errno, "opening %s", mount_point);
@@ -98,7 +98,7 @@ int disk_trim(struct answer *answer, const char *mount_point) {
   return done(answer, "%llu", (unsigned long long)range.len);
 }
 
-/* 1: a file system of a loop device is mounted there, and `backing` is the file behind it. 0: nothing is. -1: other. */
+/* 1: a loop device is mounted there, and `backing` is its file. 0: nothing is mounted. -1: something else is. */
 static int mounted_image(const char *mount_point, char backing[PATH_MAX], char device[64]) {
   struct stat here, above;
   char path[PATH_MAX];
@@ -116,7 +116,7 @@ static int mounted_image(const char *mount_point, char backing[PATH_MAX], char d
   return 1;
 }
 
-/* A free loop device for `image_fd`, taken for good by LOOP_CONFIGURE; others may race us for the same number. */
+/* Configures a free loop device for `image_fd`. Others may take the same number first; LOOP_CONFIGURE decides. */
 static int configure_loop(struct answer *answer, int image_fd, const char *image, int direct_io, char device[64]) {
   int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
   if (control < 0) return fail(answer, errno, "opening /dev/loop-control");
@@ -130,9 +130,9 @@ static int configure_loop(struct answer *answer, int image_fd, const char *image
     struct loop_config config;
     memset(&config, 0, sizeof config);
     config.fd = (uint32_t)image_fd;
-    /* ext4's own block: direct I/O of this size is aligned on every disk, whatever its sectors. */
+    /* ext4's block size, so that direct I/O is aligned for any sector size of the disk. */
     config.block_size = 4096;
-    /* AUTOCLEAR: the kernel gives the device back when the last user lets go; nobody has to remember it. */
+    /* AUTOCLEAR: the kernel frees the device when its last user ends. */
     config.info.lo_flags = LO_FLAGS_AUTOCLEAR | (direct_io ? LO_FLAGS_DIRECT_IO : 0);
     snprintf((char *)config.info.lo_file_name, LO_NAME_SIZE, "%s", image);
     if (ioctl(loop, LOOP_CONFIGURE, &config) == 0) {
@@ -150,7 +150,7 @@ static int configure_loop(struct answer *answer, int image_fd, const char *image
   return fail(answer, EBUSY, "no free loop device for %s", image);
 }
 
-/* `flags` is the decimal value for mount(2), `options` the ext4 options. Repeatable: attached already is success. */
+/* `flags`: decimal, for mount(2). `options`: of ext4. Repeatable: succeeds if already attached. */
 int disk_attach(struct answer *answer, const char *image, const char *mount_point, const char *flags, const char *options,
                 const char *direct_io) {
   char backing[PATH_MAX], device[64];
@@ -159,7 +159,7 @@ int disk_attach(struct answer *answer, const char *image, const char *mount_poin
   if (mounted != 0) return fail(answer, EEXIST, "%s has %s mounted", mount_point, mounted == 1 ? backing : "something else");
   int image_fd = open(image, O_RDWR | O_CLOEXEC);
   if (image_fd < 0) return fail(answer, errno, "opening %s", image);
-  /* The loop device keeps this open file, and with it the lock: an image is never attached twice, whoever tries. */
+  /* The loop device keeps this open file and its lock, so that an image is never attached twice. */
   if (flock(image_fd, LOCK_EX | LOCK_NB) != 0) {
     int error = errno;
     close(image_fd);
@@ -178,7 +178,7 @@ int disk_attach(struct answer *answer, const char *image, const char *mount_poin
 int disk_detach(struct answer *answer, const char *mount_point, const char *lazy) {
   int count = 0;
   while (umount2(mount_point, UMOUNT_NOFOLLOW | (strcmp(lazy, "1") == 0 ? MNT_DETACH : 0)) == 0) count++;
-  /* EINVAL: nothing is mounted there (any more). */
+  /* EINVAL: nothing is mounted there. */
   if (errno != EINVAL && errno != ENOENT) return fail(answer, errno, "unmounting %s", mount_point);
   return done(answer, "%d", count);
 }

@@ -3,12 +3,12 @@
  * small long-lived process, because each spawn from a big Node process costs milliseconds.
  *
  * One request a line on stdin: `id <TAB> operation <TAB> arguments…`, percent-encoded (%, tab, newline, bytes below 32).
- * One answer a line on stdout: `id <TAB> errno <TAB> text`; errno 0 is success. Requests run at the same time, each in a
- * thread of its own; answers come in the order they finish.
+ * One answer a line on stdout: `id <TAB> errno <TAB> text`; errno 0 is success. Requests run concurrently, each in its own
+ * thread; answers come in the order in which they finish.
  *
- * It ends when stdin ends (the service is gone), after the running operations are through, but at the latest after
- * GRACE_SECONDS. Signals to the terminal's group do not stop it. It is the subreaper of what it starts: an orphaned gofer
- * is collected at once.
+ * The program ends when stdin ends (the service is gone), after the running operations, but at the latest after
+ * GRACE_SECONDS. Signals to the terminal's group do not stop it. It is the subreaper of the programs that it starts, so an
+ * orphaned gofer is reaped at once.
  */
 #include "cloche-sys.h"
 
@@ -58,7 +58,7 @@ uint64_t now_us(void) {
 }
 
 static void reply(const char *id, const struct answer *answer) {
-  /* Worst case every byte of the text is encoded as three. */
+  /* In the worst case every byte of the text is encoded as three. */
   static char line[3 * sizeof answer->text + 256];
   pthread_mutex_lock(&output_lock);
   size_t used = (size_t)snprintf(line, 128, "%.64s\t%d\t", id, answer->error);
@@ -174,6 +174,6 @@ int main(void) {
   while (running > 0) {
     if (pthread_cond_timedwait(&running_changed, &running_lock, &until) == ETIMEDOUT) break;
   }
-  /* Not return: what may still run must not find its world taken down around it. */
+  /* No return, which would run exit handlers under threads that still run. */
   _exit(0);
 }

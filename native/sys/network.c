@@ -1,4 +1,4 @@
-/* Network namespaces, the links of slots and their elements in nft sets, by netlink: what `ip` and `nft` do, without starting any. */
+/* Network namespaces, links of slots and their elements in nft sets, by netlink: like `ip` and `nft`, without starting them. */
 #include "cloche-sys.h"
 
 #include <arpa/inet.h>
@@ -25,7 +25,7 @@
 #define NSFS_MAGIC 0x6e736673
 #endif
 #define MAC_BYTES 6
-/* Interface names in nft sets. */
+/* Size of interface names in nft sets. */
 #define NAME_BYTES 16
 
 struct request {
@@ -33,7 +33,7 @@ struct request {
   char body[1024];
 };
 
-/* `fixed`: the struct that follows the header of every message of that type. */
+/* `fixed`: the struct after the header, which every message of that type has. */
 static void begin(struct request *request, uint16_t type, uint16_t flags, const void *fixed, size_t length) {
   memset(request, 0, sizeof *request);
   request->header.nlmsg_type = type;
@@ -45,7 +45,7 @@ static void begin(struct request *request, uint16_t type, uint16_t flags, const 
 static void *end_of(struct request *request) { return (char *)request + NLMSG_ALIGN(request->header.nlmsg_len); }
 
 static void add_bytes(struct request *request, const void *bytes, size_t length) {
-  if (NLMSG_ALIGN(request->header.nlmsg_len) + length > sizeof *request) abort(); /* Only names of ours are in there. */
+  if (NLMSG_ALIGN(request->header.nlmsg_len) + length > sizeof *request) abort(); /* All content is ours, and fits. */
   memcpy(end_of(request), bytes, length);
   request->header.nlmsg_len = NLMSG_ALIGN(request->header.nlmsg_len) + (uint32_t)length;
 }
@@ -69,7 +69,7 @@ static void add_attribute(struct request *request, uint16_t type, const void *by
 
 static void add_text(struct request *request, uint16_t type, const char *text) { add_attribute(request, type, text, strlen(text) + 1); }
 
-/* 0, or the errno of the refusal. A second datagram, the acknowledgement behind an answer, is not waited for. */
+/* Sends a request. 0, or the errno of the refusal. Does not wait for a second datagram, the acknowledgement after an answer. */
 static int ask(int protocol, struct request *request) {
   struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
   union {
@@ -90,7 +90,7 @@ static int ask(int protocol, struct request *request) {
   return -((struct nlmsgerr *)NLMSG_DATA(&reply.header))->error;
 }
 
-/* This thread serves one request only: it may move. */
+/* Moves this thread into the namespace; it serves only this request. */
 static int enter(const char *namespace) {
   int fd = open(namespace, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno;
@@ -105,7 +105,7 @@ static int read_mac(const char *text, unsigned char mac[MAC_BYTES]) {
   return read == MAC_BYTES && text[used] == 0 ? 0 : EINVAL;
 }
 
-/* "10.0.0.1/30" */
+/* Parses "10.0.0.1/30". */
 static int read_address(const char *text, struct in_addr *address, unsigned char *prefix) {
   char copy[32];
   snprintf(copy, sizeof copy, "%s", text);
@@ -158,7 +158,7 @@ struct end {
   const char *name, *mac;
 };
 
-/* A veth pair: `near` here, `far` in `namespace`. */
+/* Makes a veth pair: `near` here, `far` in `namespace`. */
 static int add_pair(struct end near, struct end far, const char *namespace) {
   struct request request;
   struct ifinfomsg link = {0};
@@ -186,8 +186,8 @@ static int add_pair(struct end near, struct end far, const char *namespace) {
 }
 
 /*
- * Arguments: the router's namespace, interface, hardware address and address with prefix; the slot's likewise. The pair, and the
- * router's end of it up. The slot's namespace must be there; its end is for slot_prepare.
+ * Makes the pair and sets up the router's end. Arguments: the router's namespace, interface, hardware address and address with
+ * prefix; then the slot's. The slot's namespace must exist; slot_prepare sets up its end.
  */
 int slot_link(struct answer *answer, char **of) {
   int error = enter(of[0]);
@@ -199,7 +199,7 @@ int slot_link(struct answer *answer, char **of) {
   return done(answer, "ok");
 }
 
-/* Sandboxes speak IPv4 only. A kernel without IPv6 has no such file, and needs none. */
+/* Sandboxes use only IPv4. A kernel without IPv6 has no such file. */
 static void set_ipv6(const char *interface, bool on) {
   char path[64];
   snprintf(path, sizeof path, "/proc/sys/net/ipv6/conf/%s/disable_ipv6", interface);
@@ -210,8 +210,8 @@ static void set_ipv6(const char *interface, bool on) {
 }
 
 /*
- * The slot's own end: up, its address, and the way out through `gateway`. Repeatable, and after others took them out. The
- * loopback has ::1 too: `localhost` means both, and a program that listens there asks for both.
+ * Sets up the slot's end: its address, and the route through `gateway`. Repeatable, also after they were removed. The loopback
+ * gets ::1 too: `localhost` means both addresses, and programs that listen there ask for both.
  */
 int slot_prepare(struct answer *answer, const char *namespace, const char *interface, const char *address, const char *gateway) {
   int error = enter(namespace);
@@ -226,13 +226,13 @@ int slot_prepare(struct answer *answer, const char *namespace, const char *inter
 
 struct element {
   const char *set, *interface;
-  /* "": not part of the key. */
+  /* "": the key has no address. */
   const char *address;
-  /* Of a verdict map: the chain to go to. "": no map. */
+  /* Target of a verdict map. "": the set is no map. */
   const char *chain;
 };
 
-/* The body of a message about one element. */
+/* Writes the body of a message about one element. */
 static int add_element(struct request *request, const char *table, struct element of) {
   char key[NAME_BYTES + sizeof(struct in_addr)] = {0};
   size_t length = NAME_BYTES;
@@ -296,7 +296,7 @@ static int append_edge(struct batch *batch, uint16_t type) {
   return append(batch, &request);
 }
 
-/* The kernel has gone through all of it when send returns: one answer for each element, and the first refusal counts. */
+/* The kernel has processed the whole batch when send returns. It answers each element; the first refusal is returned. */
 static int commit(const struct batch *batch) {
   struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
   union {
@@ -321,8 +321,8 @@ static int commit(const struct batch *batch) {
 }
 
 /*
- * Arguments: the router's namespace, the inet table, and for each change "add" or "delete", set, interface, address, chain. One
- * transaction, all or none, as `nft -f` would make of it. What is there may be added again; what is not cannot be deleted.
+ * Changes elements in one transaction, like `nft -f`. Arguments: the router's namespace, the inet table, and for each change "add" or
+ * "delete", set, interface, address, chain. An existing element may be added again; a missing one cannot be deleted.
  */
 int set_elements(struct answer *answer, char **arguments, int count) {
   struct batch batch = {.used = 0};
@@ -345,8 +345,8 @@ int set_elements(struct answer *answer, char **arguments, int count) {
 }
 
 /*
- * Removes the link, and with it the only way to and from the slot. Answers "noted" when `set` of the inet table `table` knows the
- * interface, after the last packet that could have put it there. Repeatable; no such link or router is success.
+ * Removes the link, the only way to and from the slot. Then answers "noted" if `set` of the inet table `table` has the interface: no
+ * later packet can add it. Repeatable; succeeds without such a link or router.
  */
 int slot_unlink(struct answer *answer, const char *router, const char *interface, const char *table, const char *set) {
   struct request request;
@@ -363,14 +363,14 @@ int slot_unlink(struct answer *answer, const char *router, const char *interface
   return done(answer, error ? "clean" : "noted");
 }
 
-/* A new network namespace without IPv6, kept by a bind mount at `path` as `ip netns` keeps its own. Repeatable. */
+/* Makes a network namespace without IPv6, kept by a bind mount at `path` as by `ip netns`. Repeatable. */
 int netns_add(struct answer *answer, const char *path) {
   struct statfs status;
   if (statfs(path, &status) == 0 && status.f_type == NSFS_MAGIC) return done(answer, "exists");
   int fd = open(path, O_RDONLY | O_CREAT | O_CLOEXEC, 0444);
   if (fd < 0) return fail(answer, errno, "creating %s", path);
   close(fd);
-  /* Only this thread, which ends with the request, moves into the new namespace. */
+  /* Only this thread moves into the new namespace; it ends with the request. */
   if (unshare(CLONE_NEWNET) != 0) return fail(answer, errno, "making a network namespace");
   set_ipv6("all", false);
   set_ipv6("default", false);

@@ -1,4 +1,4 @@
-/* Starting programs from a small process, and collecting orphans. */
+/* Starts programs from a small process, and reaps orphans. */
 #include "cloche-sys.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@
 
 extern char **environ;
 
-/* The programs somebody waits for. The reaper collects every child; the state of a listed one is handed over here. */
+/* Programs with a waiting request. The reaper collects every child and passes the status of a listed one on here. */
 struct waiting {
   pid_t pid;
   int status;
@@ -85,14 +85,14 @@ static int spawn(pid_t *pid, const char *directory, const char *out, const char 
   return error;
 }
 
-/* Arguments: network namespace ("" for ours), directory, stdout file, stderr file, deadline in ms, program and its own. */
+/* Arguments: network namespace ("" for ours), directory, stdout file, stderr file, deadline in ms, program and its arguments. */
 int process_exec(struct answer *answer, char **arguments, int count) {
   const char *netns = arguments[0];
   long deadline_ms = strtol(arguments[4], NULL, 10);
   struct waiting entry = {0, 0, 0, NULL};
   struct timespec until;
   if (count < 6) return fail(answer, EINVAL, "exec needs a program");
-  /* This thread serves one request only: it may move, and the child starts where it is. */
+  /* This thread serves only this request, so it may move; the child starts in its namespace. */
   if (*netns) {
     int fd = open(netns, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || setns(fd, CLONE_NEWNET) != 0) return fail(answer, errno, "entering %s", netns);

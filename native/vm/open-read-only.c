@@ -1,7 +1,7 @@
 /*
- * QEMU before 9.0 opens a memory file for writing even where it maps it privately. Clones share the file of their template
- * and must not be able to change it, so it belongs to root and is read-only to them; this library, preloaded into QEMU,
- * opens that one path for reading, which is all a private mapping needs.
+ * QEMU before 9.0 opens a memory file for writing even for a private mapping. Clones share their template's file and must not be
+ * able to change it, so it belongs to root and is read-only for them. This library, preloaded into QEMU, opens that one path for
+ * reading, which is enough for a private mapping.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,6 +32,6 @@ static int flags_for(const char *path, int flags) { return strcmp(path, shared_m
 WRAP(open)
 WRAP(open64)
 
-/* What a program built with _FORTIFY_SOURCE calls. */
+/* Called by programs built with _FORTIFY_SOURCE. */
 int __open_2(const char *path, int flags) { return open(path, flags); }
 int __open64_2(const char *path, int flags) { return open64(path, flags); }

@@ -1,9 +1,9 @@
 /*
- * Keeps a virtual machine's wall clock right without anybody's help: its hardware clock follows the host's through every
- * pause, snapshot and restore, while the kernel's stands still with the machine. Both tell whole seconds to each other, so what
- * is left is an error below two seconds; the host's Assign sets the clock to the millisecond.
+ * Keeps a virtual machine's wall clock right without the host: the hardware clock follows the host's through every pause, snapshot
+ * and restore, while the kernel's clock stops with the machine. The hardware clock has whole seconds, so an error below two
+ * seconds remains; the host's Assign sets the clock to the millisecond.
  *
- * Runs in the guest for ever. Exits 1 where there is no hardware clock.
+ * Runs in the guest for ever. Exits with 1 if there is no hardware clock.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -40,7 +40,7 @@ int main(void) {
         if (clock_settime(CLOCK_REALTIME, &right) != 0) perror("vm-clock: settime");
       }
     }
-    /* By the monotonic clock: changing the other one must not make it miss a check. */
+    /* Sleep by the monotonic clock, which a change of the wall clock does not affect. */
     clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, NULL);
   }
 }

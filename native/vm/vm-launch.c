@@ -1,7 +1,7 @@
 /*
- * Starts QEMU as a process of its own in a jail: the machine's cgroups and network namespace, new mount, pid, ipc and uts
- * namespaces whose root holds nothing but /usr (read-only), a few device nodes and the machine's directory at /vm;
- * an unprivileged user that may create no file there. It is no child of the service and outlives it.
+ * Starts QEMU in a jail: the machine's cgroups and network namespace, new mount, pid, ipc and uts namespaces whose root has only
+ * /usr (read-only), a few device nodes and the machine's directory at /vm, and an unprivileged user that may create no file
+ * there. QEMU is not a child of the service and outlives it.
  *
  *   vm-launch --vm DIR --uid N [--netns PATH --tap NAME] [--cgroup PROCS_FILE]... [--incoming FILE] [--preload LIB]
  *             [--kvm] -- PROGRAM ARGS...
@@ -54,7 +54,7 @@ static void join_cgroup(const char *procs) {
   close(fd);
 }
 
-/* Through the directory's descriptor, since a socket's path may have 107 bytes only. */
+/* Through the directory's descriptor, because a socket's path has at most 107 bytes. */
 static int listen_on(const char *dir, const char *name) {
   int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
   if (dir_fd < 0) fail("cannot open %s", dir);
@@ -148,7 +148,7 @@ static void become(uid_t uid) {
   if (setrlimit(RLIMIT_CORE, &no_core) != 0) fail("setrlimit");
   if (setgroups(0, NULL) != 0 || setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) fail("cannot become user %u", uid);
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) fail("no_new_privs");
-  /* The guest's memory is a mapped file, which has no huge pages; elsewhere in QEMU they would only waste memory. */
+  /* The guest's memory is a mapped file, which has no huge pages; in the rest of QEMU they would only waste memory. */
   if (prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0) fail("huge pages");
 }
 
@@ -181,7 +181,7 @@ int main(int argc, char **argv) {
 
   int report[2];
   if (pipe2(report, O_CLOEXEC) != 0) fail("pipe");
-  /* Out of the way of the numbers that the program is promised. */
+  /* Above the descriptors that the program finds by number. */
   int fds[6];
   fds[0] = open("/dev/null", O_RDWR | O_CLOEXEC);
   if (chdir(vm) != 0) fail("cannot enter %s", vm);

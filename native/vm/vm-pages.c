@@ -1,15 +1,15 @@
 /*
- * Copies the memory that a machine changed since it was started from its base memory file: the private pages of its mapping
- * of that file. The machine must stand still from "go" until "copied"; everything slow happens before and after.
+ * Copies the memory that a machine has changed since it was started from its base memory file: the private pages of its mapping
+ * of that file. The machine must be paused from "go" until "copied"; everything slow is done before and after.
  *
  *   vm-pages PID INODE OUTPUT BUFFER_LIMIT_MB
  *
  *   -> ready <pages dirty now>       buffer allocated and touched
  *   <- go                            the machine is paused
- *   -> copied <pages> <zero pages>   it may go on (unless pages over the buffer were written directly, which took longer)
+ *   -> copied <pages> <zero pages>   it may be resumed (pages beyond the buffer were written directly, which took longer)
  *   -> done                          OUTPUT, a clone of the base file, holds the memory and is synced
  *
- * Pages that are all zero become holes. Exit 1 with a message on stderr; OUTPUT is then worthless. 75: no room.
+ * Pages of zeros become holes. Exit code 1: failed, with a message on stderr; OUTPUT is unusable. 75: no room.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -68,7 +68,7 @@ static int is_private(uint64_t entry) {
   return there && !((entry >> 61) & 1);
 }
 
-/* Appends the changed pages as runs; answers how many pages. `runs` may be NULL to only count. */
+/* Appends the changed pages as runs and returns their number. `runs` NULL: only counts. */
 static uint64_t scan(int pagemap, const struct region *regions, int region_count, struct run *runs, size_t *run_count) {
   uint64_t entries[8192], total = 0;
   size_t count = 0;
@@ -137,7 +137,7 @@ static int is_zero(const char *page) {
   return 1;
 }
 
-/* Long stretches of zero pages become holes, the rest is written. Answers the pages that became holes. */
+/* Writes the pages, with long stretches of zeros as holes. Returns the number of pages in holes. */
 static uint64_t write_run(const struct run *run, const char *data) {
   uint64_t holes = 0;
   for (uint32_t at = 0; at < run->pages;) {
@@ -152,7 +152,7 @@ static uint64_t write_run(const struct run *run, const char *data) {
       continue;
     }
     uint32_t end = at + (zeros ? zeros : 1), trailing = 0;
-    /* On to the next long stretch of zeros. */
+    /* Find the next long stretch of zeros. */
     for (; end < run->pages && trailing < MIN_HOLE_PAGES; end++) trailing = is_zero(data + end * page_size) ? trailing + 1 : 0;
     if (trailing >= MIN_HOLE_PAGES) end -= trailing;
     write_at(data + at * page_size, (end - at) * page_size, run->offset + at * page_size);
@@ -178,7 +178,7 @@ int main(int argc, char **argv) {
 
   uint64_t now = scan(pagemap, regions, region_count, NULL, NULL), mapped = 0;
   for (int r = 0; r < region_count; r++) mapped += (regions[r].end - regions[r].start) / page_size;
-  /* It goes on writing until it is paused. */
+  /* The machine changes more pages until it is paused. */
   size_t room = (size_t)(now + now / 4 + 4096) * page_size;
   if (room > limit) room = limit;
   char *buffer = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
@@ -199,7 +199,7 @@ int main(int argc, char **argv) {
     used += runs[kept++].pages * page_size;
   }
   read_memory(pid, runs, kept, buffer);
-  /* What does not fit is written while the machine waits. */
+  /* Pages that do not fit are written during the pause. */
   if (kept < run_count) {
     size_t chunk_pages = 1024;
     char *chunk = malloc(chunk_pages * page_size);
