@@ -27,7 +27,7 @@ void put_attributes(struct bytes *b, const char *path, bool follow) {
     put_raw(b, value, (size_t)n);
     count++;
   }
-  /* Little-endian, as every number of a frame. */
+  /* Little-endian, like every number in a frame. */
   for (int i = 0; i < 4; i++) b->data[counted + (size_t)i] = (uint8_t)(count >> (8 * i));
 }
 

@@ -134,7 +134,7 @@ static int make_temporary(struct upload *u, int place) {
   return 0;
 }
 
-/* As root, who may in a file that nobody else sees. */
+/* As root, which may set them on a file that no user can reach. */
 static int set_attributes(struct upload *u) {
   identity_assume(NULL);
   int error = attributes_set(u->fd, &u->attributes);

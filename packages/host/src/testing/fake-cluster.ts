@@ -1,4 +1,4 @@
-// A cluster as a host sees it, in memory: gateways that keep one lease as the database does, and the guard of the lease. For tests.
+// A fake cluster for tests of a host, in memory: gateways that keep one lease, as the database does, and the lease's guard.
 import { HostState } from "@cloche/protocol/host-registry";
 import { internalHeaders } from "@cloche/protocol";
 import { HostService } from "@cloche/protocol/host";
@@ -10,26 +10,26 @@ import type { LeaseGuard } from "../lease/host-lease.ts";
 import { bootMs } from "../lease/boot-clock.ts";
 import type { RegistryClient } from "../lease/lease-keeper.ts";
 
-/** Outlives the hosts that use it, as database and guard do. */
+/** Outlives the hosts that use it, like database and guard. */
 export class FakeCluster {
-  /** Of the last registration. */
+  /** Generation of the last registration. */
   generation = 0;
-  /** Declared lost: renewals are refused, and the next registration hears of it. */
+  /** The host is declared lost: renewals are refused, and the next registration is told. */
   isLost = false;
-  /** It was lost, and no gateway has said since which machines are still its own. */
+  /** The host was lost, and no gateway has named the machines that stay its own. */
   awaitsAdmission = false;
   /** No gateway answers. */
   isAway = false;
   validMs = 15_000;
   readonly #names: ClusterParts["names"];
 
-  /** `before`: the generation that the host had last. */
+  /** `before`: the host's last generation. */
   constructor(names: ClusterParts["names"], before = 0) {
     this.#names = names;
     this.generation = before;
   }
 
-  /** `guard`: outlives the host as well; default: one that freezes nothing. */
+  /** `guard`: outlives the host too; default: a guard that freezes nothing. */
   parts(guard: LeaseGuard = new FakeGuard()): ClusterParts {
     return {
       registration: () => ({
@@ -72,7 +72,7 @@ export class FakeCluster {
   }
 }
 
-/** Freezes nothing; tells what it would. */
+/** Freezes nothing; answers as if it did. */
 export class FakeGuard implements LeaseGuard {
   untilMs = 0;
   hasEnded = false;
@@ -97,7 +97,7 @@ export class FakeGuard implements LeaseGuard {
   }
 }
 
-/** Those of a host that may be killed: they never answer it afterwards. */
+/** Gateways for a host that a test may kill: they never answer it afterwards. */
 export function mortalGateways({ gateways }: ClusterParts, isAlive: () => boolean): ClusterParts["gateways"] {
   const whileAlive =
     <Request, Options, Answer>(call: (request: Request, options?: Options) => Promise<Answer>) =>

@@ -1,4 +1,4 @@
-// The names of a cluster's storage, in memory: what the gateways' database says (packages/gateway/src/storage), for tests of hosts.
+// Names of a cluster's storage for tests of hosts, in memory; in the gateways it is packages/gateway/src/storage.
 import { ClocheError, isBehind } from "@cloche/protocol";
 import type { CheckpointNames, Hold, NamedCheckpoint, SweepWords } from "../checkpoint/checkpoint-names.ts";
 import type { PackReference } from "../checkpoint/manifest.ts";
@@ -55,7 +55,7 @@ export class FakeNames implements CheckpointNames, SweepWords {
     return { checkpoints, next: all.length > limit ? checkpoints.at(-1)?.header : undefined };
   }
 
-  /** Nothing is garbage: tests of the database have it (tests/contracts). */
+  /** There is no garbage here: tests of the database cover it (tests/contracts). */
   async claim(): Promise<undefined> {}
   async unnamed(): Promise<string[]> {
     return [];

@@ -1,4 +1,4 @@
-// The other end of QMP, for tests: a QEMU that says what it is told to.
+// A fake QEMU for tests of QMP: it answers what the test says.
 import { createServer, type Socket } from "node:net";
 
 export interface QmpCommand {
@@ -7,10 +7,10 @@ export interface QmpCommand {
   readonly arguments?: object;
 }
 
-/** What goes onto the socket; "" is silence. */
+/** The text to send; "" sends nothing. */
 export type Answering = (command: QmpCommand, socket: Socket) => string;
 
-/** Listens at `path`; answers how to end it. */
+/** Listens at `path`. The returned function ends it. */
 export async function fakeQemu(path: string, answer: Answering): Promise<() => void> {
   const server = createServer((socket) => {
     socket.on("error", () => undefined);

@@ -1,6 +1,6 @@
-// A machine to put a host on, in memory and a temporary directory: for tests of what faults and crashes leave behind.
-// It outlives the hosts on it. Every effect (a driver's call, a clone, an agent's answer, a journal write) is a point where
-// a test can let it fail, before or after it took effect, or "kill" the host: whatever that host was doing then hangs for ever.
+// A fake computer for a host, in memory and a temporary directory, for tests of faults and crashes. It outlives the hosts on it.
+// At every effect (a driver's call, a clone, an agent's answer, a journal write) a test can make it fail, before or after it
+// took effect, or "kill" the host: everything that the host was doing then hangs for ever.
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
 import { createServer, type Server } from "node:https";
@@ -37,7 +37,7 @@ import type { ClusterParts } from "../host-parts.ts";
 import { mortalGateways } from "./fake-cluster.ts";
 import { FileJournal, type HostJournal } from "../operations/journal.ts";
 
-/** What lives in a fake machine: the agent's memory. The disk is a text file. */
+/** The memory of a fake machine's agent. The disk is a text file. */
 interface Memory {
   secret: string;
   assignedTo: string;
@@ -60,27 +60,27 @@ export type FaultMode = "before" | "after" | "kill-before" | "kill-after";
 export class FakeWorld {
   readonly dir: string;
   readonly machines = new Map<string, FakeMachine>();
-  /** Machines whose agents begin each answer and never end it. */
+  /** Machines whose agents begin each answer and never complete it. */
   readonly hanging = new Set<string>();
   clock: Clock = systemClock;
   log: Log = silentLog;
   /** Names of the effects so far, in order. */
   readonly effects: string[] = [];
-  /** What every driver has made ahead: a machine, or the memory that a fresh disk goes with. */
+  /** What every driver keeps ready: a machine, or a memory for a fresh disk. */
   keeps: "machine" | "disk" | undefined;
-  /** No memory can be restored. */
+  /** If true, no memory can be restored. */
   imagesAreLost = false;
-  /** Set before `start`: the host is one of a cluster's, whose storage lies in `blobsDir`. */
+  /** Set before `start` to put the host into a cluster, with its storage in `blobsDir`. */
   cluster: ClusterParts | undefined;
   blobsDir: string;
-  /** Kind of processor: what another kind saved cannot be restored. */
+  /** Kind of processor: memory saved by another kind cannot be restored. */
   memoryClass = "cpu-1";
-  /** One that was made ahead and assigned, by `makeAhead`. */
+  /** The machine that `makeAhead` made and assigned. */
   #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
   #hooks: ReadyHooks | undefined;
-  /** Names of effects that fail, until they are taken out. */
+  /** Names of effects that fail while they are in this set. */
   readonly failing = new Set<string>();
-  /** Strikes at the effect of this number (counted from when it was set). */
+  /** The fault happens at the effect of this number, counted since it was set. */
   #fault: { at: number; mode: FaultMode } | undefined;
   #count = 0;
   #sagas: FileJournal | undefined;
@@ -107,7 +107,7 @@ export class FakeWorld {
     this.#fault = { at, mode };
   }
 
-  /** Effects since `fault` was set; sets none. */
+  /** Counts effects from now on, without a fault. */
   countEffects(): void {
     this.#count = 0;
     this.#fault = undefined;
@@ -123,7 +123,7 @@ export class FakeWorld {
     });
   }
 
-  /** Runs one effect of a host. That of a killed host never resolves. */
+  /** Runs one effect of a host. An effect of a killed host never resolves. */
   async #effect<T>(generation: number, name: string, body: () => T | Promise<T>): Promise<T> {
     const dead = (): boolean => generation !== this.#generation;
     if (dead()) return never();
@@ -140,7 +140,7 @@ export class FakeWorld {
     return value;
   }
 
-  /** A machine made ahead, offered as that of the answered sandbox. */
+  /** Makes a machine ahead, and offers it under the answered identity. */
   async makeAhead(): Promise<ReadyIdentity> {
     if (this.#ahead) await end(this.#ahead.machine);
     const files = { id: `ahead-${randomBytes(4).toString("hex")}`, dir: "", diskImage: "" };
@@ -161,7 +161,7 @@ export class FakeWorld {
     return never();
   }
 
-  /** Everything that runs ends, as in a reboot; disks stay. */
+  /** Ends everything that runs, as in a reboot; disks stay. */
   async reboot(): Promise<void> {
     this.#generation += 1;
     for (const machine of this.machines.values()) await end(machine);
@@ -171,7 +171,7 @@ export class FakeWorld {
     await rm(join(this.dir, "run"), { recursive: true, force: true });
   }
 
-  /** A host as a start of the service makes it. */
+  /** Starts a host, like a start of the service. */
   async start(): Promise<Host> {
     const generation = (this.#generation += 1);
     this.#fault = undefined;
@@ -211,7 +211,7 @@ export class FakeWorld {
   }
 
   /** Reading is an effect where it belongs to an operation: on a single machine none reads from storage. */
-  /** Gateways hear nothing more of a host that was killed. */
+  /** The cluster's parts for a host that may be killed: then gateways hear nothing more of it. */
   #mortal(cluster: ClusterParts, generation: number): ClusterParts {
     return { ...cluster, gateways: mortalGateways(cluster, () => generation === this.#generation) };
   }
@@ -343,7 +343,7 @@ export class FakeWorld {
         await hooks.flush();
         await effect("snapshot", async () => {
           const machine = living(files);
-          // More than is kept beside the chunks.
+          // Larger than the files that are stored in the description itself.
           await writeFile(join(into.dir, "memory"), JSON.stringify(machine.memory).padEnd(32 * 1024));
           await writeFile(join(into.dir, "made-with"), this.memoryClass);
           await copyFile(machine.disk, snapshotDisk(into));
@@ -408,7 +408,7 @@ export class FakeWorld {
           return;
         }
         try {
-          // Whichever host asks: the one that began it is only needed to know the generation.
+          // Counts as an effect of the present host, whichever host asks.
           const answer = await this.#effect(this.#generation, `agent ${method}`, () =>
             agentAnswer(machine, method, body),
           );
@@ -430,7 +430,7 @@ export class FakeWorld {
     return machine;
   }
 
-  /** What the pool holds beside the machines' own records and disks, and everything that no record accounts for. */
+  /** Files on the pool, and machines, that belong to no record of `ids`. */
   async orphans(ids: ReadonlySet<string>): Promise<string[]> {
     const found: string[] = [];
     for (const name of await readdir(join(this.poolDir, "machines")).catch(() => []))

@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# First process of a virtual machine, in its first root (initramfs): loads the drivers of its disks and network, then
-# hands over to the system image. Its only output goes to the serial line, which the host keeps the end of.
+# First process of a virtual machine, in its first root (initramfs): loads the drivers of disks and network, then hands
+# over to the system image. All output goes to the serial line, of which the host keeps the end.
 export PATH=/bin
 busybox mount -t proc proc /proc
 busybox mount -t sysfs sysfs /sys
