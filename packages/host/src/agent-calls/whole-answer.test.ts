@@ -5,10 +5,10 @@ import { afterEach, describe, expect, it } from "vitest";
 import { type AnswerLimits, wholeAnswer } from "./whole-answer.ts";
 
 const head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
-/** Beyond it a test would fail: what ends a call by its deadline has a shorter one. */
+/** A deadline that no test reaches. Tests of the deadline itself use a shorter one. */
 const LONG = 600_000;
 
-/** What a peer does with a call of which it has read the head. */
+/** Behaviours of a peer after it has read a call's head. */
 const peers: Record<string, (socket: Socket) => void> = {
   "answers nothing": () => undefined,
   "begins a head": (socket) => void socket.write("HTTP/1.1 2"),

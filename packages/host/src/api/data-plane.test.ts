@@ -1,4 +1,4 @@
-// The data plane's routes that the host answers: what they leave in the audit log, and what waiting costs.
+// The data plane routes that the host answers: their audit events, and the cost of waiting.
 import { randomBytes } from "node:crypto";
 import { request } from "node:http";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
@@ -114,7 +114,7 @@ describe("the data plane of the host", { timeout: 30_000 }, () => {
     const wait = { checkpoint_id: "ckpt-none", poll_interval_ms: 10, timeout_secs: 1 };
     const { status, body } = await caller.call(id, "POST", "/v1/checkpoint/wait", wait);
     expect([status, body.code]).toEqual([408, "deadline_exceeded"]);
-    // The watches sleep too, for longer.
+    // The host's watches sleep too, but longer.
     expect(sleeps.filter((ms) => ms <= 10)).toEqual([]);
     expect(body.details[0]).toMatchObject({ visible: false });
   });
@@ -134,7 +134,7 @@ describe("the data plane of the host", { timeout: 30_000 }, () => {
       whenWaiting();
     });
     await left;
-    // Its end is told by the time that a later request is answered.
+    // By the answer to a later request the end of the wait would be logged.
     await caller.call(id, "GET", "/v1/checkpoint/list");
     expect(logged).toEqual([]);
   });

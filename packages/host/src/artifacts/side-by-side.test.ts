@@ -16,10 +16,10 @@ describe("steps side by side", () => {
       [
         async (told) => {
           told("one");
-          // Is opened by the other: neither waits for the end of the other.
+          // Opened by the other task, so neither waits for the other's end.
           await first.promise;
           told("one", "half");
-          // The other has ended by then.
+          // The other task has ended by then.
           await new Promise(setImmediate);
           now = 5_000;
           return 1;

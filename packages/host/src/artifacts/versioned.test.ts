@@ -53,7 +53,7 @@ describe("a versioned artifact", () => {
     const anew = await rebuildVersioned(cache, request({ openssl: "2" }), progress);
     expect(anew.key).not.toBe(old.key);
     expect(await readFile(join(old.path, "file"), "utf8")).toBe('{"openssl":"1"}');
-    // A start asks nobody for versions.
+    // A start asks no mirror for versions.
     expect(await obtainVersioned(cache, request({ openssl: "3" }), progress)).toEqual(anew);
     expect(builds).toBe(2);
   });
@@ -114,7 +114,7 @@ describe("a versioned artifact", () => {
     await mkdir(records);
     await writeFile(join(records, "machine.json"), JSON.stringify({ root: first.path }));
     for (const { path } of made) await utimes(path, new Date(0), new Date(0));
-    // This process has built them: another one prunes.
+    // This process has built them, so prune as another process.
     const pruned = await pruneArtifacts({ cache, records: [records], nowMs: Date.now() }, new Set());
     expect(pruned.removed).toContain(basename(second.path));
     expect(await listed()).toContain(basename(first.path));

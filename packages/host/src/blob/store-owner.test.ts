@@ -14,7 +14,7 @@ const owner = (letter: string): Owner => ({
   seenAtMs: 1,
 });
 
-/** Each call waits as many turns as `turns` says before it takes effect and again before it is answered. Every answered write is seen. */
+/** Each call waits `turns()` turns before it takes effect and again before it is answered. Every answered write is visible. */
 function slowStore(turns: () => number): BlobStore {
   const blobs = new Map<string, Uint8Array>();
   const slowly = async <T>(effect: () => T): Promise<T> => {

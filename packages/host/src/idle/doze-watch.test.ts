@@ -8,8 +8,8 @@ import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 
 /**
- * One machine, whose agent answers what the test says, on a clock that the test moves; and others, which an operation has, so that
- * they are awake for good.
+ * One machine whose agent answers what the test says, on a clock that the test moves; and others that an operation keeps awake for
+ * ever.
  */
 function world(afterSeconds: number, needsConsent = true) {
   const state = {
@@ -47,7 +47,7 @@ function world(afterSeconds: number, needsConsent = true) {
   const drivers = { find: driver } as unknown as Drivers;
   const parts = { machines, queue, agents, drivers, clock, log: silentLog };
   const watch = new DozeWatch(parts, afterSeconds * 1_000, needsConsent, 1);
-  /** Lets time pass, looking twice a second. */
+  /** Lets time pass, with two looks a second. */
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds * 2; i += 1) {
       state.nowMs += 500;

@@ -112,7 +112,7 @@ describe("Doze", () => {
     state.failsAt = "";
     await doze.rouse(id);
     expect(seen).toEqual(["1", "frozen", "thawed", "2"]);
-    // Nobody holds it any more.
+    // The machine is no longer held.
     doze.announce(id, activity);
     expect(seen.at(-1)).toBe("3");
   });

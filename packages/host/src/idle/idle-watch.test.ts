@@ -5,7 +5,7 @@ import { IdleWatch } from "./idle-watch.ts";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 
-/** One machine, whose agent answers what the test says, on a clock that the test moves. */
+/** One machine whose agent answers what the test says, on a clock that the test moves. */
 function world(limitSeconds: number) {
   const state = {
     nowMs: 1_000_000,
@@ -35,7 +35,7 @@ function world(limitSeconds: number) {
     },
   } as unknown as Machines;
   const watch = new IdleWatch({ machines, agents, clock, log: silentLog });
-  /** Lets time pass, looking each second. */
+  /** Lets time pass, with a look each second. */
   const pass = async (seconds: number): Promise<void> => {
     for (let i = 0; i < seconds; i += 1) {
       state.nowMs += 1_000;

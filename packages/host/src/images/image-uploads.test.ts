@@ -10,7 +10,7 @@ import { FakeWorld } from "../testing/fake-world.ts";
 
 let world: FakeWorld;
 let client: Client<typeof HostService>;
-/** Uploads stand still at their begin while it is there. */
+/** While set, uploads wait at their beginning. */
 let gate: PromiseWithResolvers<void> | undefined;
 let underWay = 0;
 let most = 0;

@@ -52,7 +52,7 @@ describe("a host in a cluster", () => {
     ] as const)
       expect(refusal(() => fence.change(of(number, attempt), "sbx-a"))).toBe("");
     expect(refusal(() => fence.change(of(1, 1), "sbx-b"))).toBe("");
-    // Calls that belong to no operation.
+    // Calls of no operation.
     expect(refusal(() => fence.change(headers(3), "sbx-a"))).toBe("");
     expect(refusal(() => fence.change(headers(3, "7"), "sbx-a"))).toBe("invalid_argument");
   });

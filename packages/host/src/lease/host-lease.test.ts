@@ -13,7 +13,7 @@ let guard: FakeGuard;
 let metrics: Metrics;
 let opened: HostLease[];
 
-/** As native/guard is one; outlives the lease. */
+/** Stands for native/guard; outlives the lease. */
 class FakeGuard implements LeaseGuard {
   untilMs = 0;
   hasEnded = false;
@@ -61,7 +61,7 @@ const answer = (wasLost: boolean) => ({
   wasLost,
 });
 
-/** Of a process of the host; the one before is no more. */
+/** Opens the lease of a new process of the host, after the one before is gone. */
 async function open(): Promise<HostLease> {
   metrics = new Metrics();
   const lease = new HostLease({
@@ -88,7 +88,7 @@ async function open(): Promise<HostLease> {
   return lease;
 }
 
-/** As by kill -9: nobody hears of it. */
+/** Like kill -9: neither gateway nor guard is told. */
 async function kill(lease: HostLease): Promise<void> {
   const { answers } = gateway;
   gateway.answers = false;
@@ -115,7 +115,7 @@ afterEach(async () => {
   }
 });
 
-/** A host that has registered before and was admitted. */
+/** Opens the lease of a host that was registered before. */
 async function running(): Promise<HostLease> {
   guard.untilMs = clock.monotonicMs() + 1_000;
   const lease = await open();

@@ -8,16 +8,16 @@ import { LeaseKeeper, type RegistryClient } from "./lease-keeper.ts";
 let clock: FakeClock;
 let startMs: number;
 let gateway: { answers: boolean; generation: number; isLost: boolean; state: HostState; delayMs: number };
-/** What was asked, with the seconds since the start. */
+/** Calls to gateways, with the seconds since the start. */
 let asked: string[];
-/** What the keeper told: generation, seconds that the term lasts from the start on. */
+/** The keeper's callbacks: generation, and end of the term in seconds since the start. */
 let told: string[];
 let keeper: LeaseKeeper;
 
 const seconds = (ms: number): number => (ms - startMs) / 1_000;
 const unavailable = () => new ConnectError("away", Code.Unavailable);
 
-/** One table of leases behind all of them; those not in `alive` never answer. */
+/** Gateways with one table of leases. A gateway that is not `alive` never answers. */
 function gateways(count: number, alive = (_index: number) => true): RegistryClient[] {
   return Array.from({ length: count }, (_, index) => {
     const answer = async (what: string, act: () => object) => {
@@ -147,7 +147,7 @@ describe("a lease", () => {
     keep(gateways(1));
     await clock.advance(5_500);
     await clock.jump(60_000);
-    // The answer of the renewal sent at 5 s, a minute late: its term is over.
+    // The answer to the renewal of 5 s comes a minute late: its term is over.
     expect(told).toContain("open until 17");
   });
 });

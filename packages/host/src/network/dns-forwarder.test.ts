@@ -135,7 +135,7 @@ describe("DNS forwarder", () => {
     const limited = await start({ slotOf: () => (++datagrams <= DNS_LIMITS.burst + 1 ? 1 : 2) });
     for (let i = 0; i < DNS_LIMITS.burst; i++) await ask(limited, query("a"));
     client.send(query("dropped"), limited, LOOPBACK);
-    // Datagrams are served in order: when the other sandbox has its answer, the one before was judged.
+    // Datagrams are served in order: once the other sandbox has its answer, the earlier one was judged too.
     expect((await ask(limited, query("later"))).includes("later")).toBe(true);
     expect(asked.filter((message) => message.includes("dropped"))).toEqual([]);
   });

@@ -4,7 +4,7 @@ import { hostRules, routerRules } from "./rules.ts";
 
 const rules = { subnet: parseSubnet("10.231.0.0/16"), dnsPort: 5353 };
 
-/** The rules themselves are proved by packets in tests/host/network.test.ts; here only what a restart relies on. */
+/** tests/host/network.test.ts tests the rules with packets. Here only the properties that a restart needs. */
 describe("router rules", () => {
   it("replace rules and keep sets", () => {
     const lines = routerRules(rules).split("\n");

@@ -1,4 +1,4 @@
-// A host in a fake world that is declared lost, and comes back.
+// A host in a fake world that is declared lost and comes back.
 import { randomBytes } from "node:crypto";
 import { newSandboxId } from "@cloche/protocol";
 import { Code } from "@connectrpc/connect";
@@ -29,7 +29,7 @@ async function created(): Promise<string> {
   return sandboxId;
 }
 
-/** A start of the host after it was declared lost: it goes on when it was admitted. */
+/** Starts the host after it was declared lost; the start continues after the admission. */
 async function startLost(): Promise<{ started: Promise<unknown> }> {
   cluster.isLost = true;
   const started = world.start();
@@ -50,7 +50,7 @@ it("machines that are no longer the host's never run again; the others go on", a
   await started;
   expect((await client.listMachines({})).machines.map(({ sandboxId }) => sandboxId)).toEqual([own]);
   expect(await world.orphans(new Set([own]))).toEqual([]);
-  // A second gateway's word comes late: a machine made since is not in its list.
+  // A second gateway's admission comes late: its list lacks a machine made since.
   await client.admitMachines({ sandboxIds: [] });
   expect([...world.machines.keys()]).toEqual([own]);
 });

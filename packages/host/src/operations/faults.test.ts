@@ -11,7 +11,7 @@ import { type FaultMode, FakeWorld } from "../testing/fake-world.ts";
 type Client = ReturnType<typeof createClient<typeof HostService>>;
 type Operation = (client: Client, id: string, other: string) => Promise<unknown>;
 
-/** Those of machines made ahead are offered with them. */
+/** Names of machines made ahead, which are offered together with their ids. */
 const names = new Map<string, string>();
 const spec = (sandboxId: string) => ({
   sandboxId,
@@ -23,16 +23,16 @@ const spec = (sandboxId: string) => ({
   diskMb: 1_024,
 });
 
-/** `prepare` brings machine `id` where the operation starts from; `other` is a second id, of a fork. */
+/** `prepare`: operations that bring machine `id` into the state before `run`. `other`: a second id, for a fork. */
 interface Case {
   prepare: Operation[];
   run: Operation;
-  /** What the driver has made ahead. */
+  /** What the driver keeps ready. */
   keeps?: "machine" | "disk";
-  /** It was assigned, too, as that of machine `id`. */
+  /** The machine made ahead is already assigned to `id`. */
   assigned?: boolean;
   creates?: "id" | "other";
-  /** It ends the machine's processes: what failed may have ended them too. */
+  /** The operation ends the machine's processes, so a failed one may have ended them too. */
   ends?: true;
 }
 const operations: Record<string, Case> = {
@@ -82,7 +82,7 @@ async function forkInGroup(client: Client, id: string, other: string): Promise<u
 async function suspend(client: Client, sandboxId: string): Promise<unknown> {
   return client.suspendMachine({ sandboxId });
 }
-/** As the gateway does it: one that a failure left stopped runs first. */
+/** Like the gateway: first starts a machine that a failure left stopped. */
 async function suspendToDisk(client: Client, sandboxId: string): Promise<unknown> {
   const { phase } = await client.getMachine({ sandboxId });
   if (phase === MachinePhase.STOPPED) await create(client, sandboxId);
@@ -118,7 +118,7 @@ async function loseImages(): Promise<unknown> {
   world.imagesAreLost = true;
   return undefined;
 }
-/** As the gateway does it. Whatever fails or is killed in its middle: what is lost is said. */
+/** Like the gateway. After any fault or kill the error message names the lost memory. */
 async function resumeWithoutMemory(client: Client, sandboxId: string): Promise<unknown> {
   const { phase } = await client.getMachine({ sandboxId });
   const isStopped = phase === MachinePhase.STOPPED;
@@ -144,7 +144,7 @@ async function ask(id: string, path: string, body: object = {}): Promise<unknown
 async function checkpoint(_client: Client, id: string): Promise<unknown> {
   return ask(id, "/v1/checkpoint", { name: "c" });
 }
-/** What a restore is to take back: the disk, and a service that runs. */
+/** Changes that a restore must undo: the disk's content, and a running service. */
 async function change(_client: Client, id: string): Promise<unknown> {
   const machine = world.machines.get(id);
   machine?.memory.services.push("late");
@@ -180,9 +180,9 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
     await world.close();
   });
 
-  /** Every record says what is: RUNNING ones run, are assigned, and have their disk; others do not run. */
+  /** Every record is true: RUNNING machines run, are assigned and have their disk; the others do not run. */
   const expectTruth = async (): Promise<void> => {
-    // As the gateway does once nothing of the group is under way.
+    // As the gateway does when no fork of the group is under way.
     await client.endForkGroup({ group });
     const { machines } = await client.listMachines({});
     for (const { sandboxId, phase, agentPort } of machines) {
@@ -208,7 +208,7 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
     };
     await expect.poll(underWay, { timeout: 5_000 }).toBe(0);
   };
-  /** So that no round works on what the one before left. */
+  /** So that each round begins without machines of the one before. */
   const clear = async (): Promise<void> => {
     const { machines } = await client.listMachines({});
     await Promise.all(machines.map(({ sandboxId }) => destroy(client, sandboxId)));
@@ -231,7 +231,7 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
   for (const [name, { prepare, run, creates, keeps, assigned = false, ends = false }] of Object.entries(
     operations,
   )) {
-    /** Effects that the operation has, counted once. */
+    /** The operation's effects, counted in a run without faults. */
     const prepared = async (): Promise<{ id: string; other: string; bystander: string }> => {
       const other = newSandboxId(randomBytes);
       const bystander = newSandboxId(randomBytes);
@@ -266,10 +266,10 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
             () => true,
           );
           world.countEffects();
-          // A destruction that failed is only to be repeated: there is no way back.
+          // A failed destroy has no undo; it is only repeated.
           if (!name.startsWith("destroy")) await expectTruth();
           expect(world.machines.get(bystander)?.memory.counter).toBe(42);
-          // What ran before an operation that failed runs on, uninterrupted.
+          // A machine that ran before a failed operation runs on, uninterrupted.
           if (failed && before && name !== "destroy" && !ends)
             expect(world.machines.get(id)?.memory.counter).toBe(42);
           if (failed && name === "restore") {
@@ -326,7 +326,7 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
         await expectTruth();
         expect(world.machines.has(bystander)).toBe(true);
         if (machine && world.machines.has(id)) {
-          // A restore that was under way is undone, or was done.
+          // A restore that was under way is either undone or complete.
           const disks = name === "restore" ? ["mine", "fresh"] : ["mine"];
           expect(disks).toContain(await readFile(world.machines.get(id)?.disk ?? "", "utf8"));
         }
@@ -343,7 +343,7 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
     beforeEach(async () => {
       await world.host.stop({ suspend: false });
       waits.length = 0;
-      // The waits between tries of an undo pass at once; all others take their time.
+      // Shorten the waits between tries of an undo, and no others.
       const sleep = async (ms: number, signal?: AbortSignal): Promise<void> => {
         if (!undoWaitsMs.includes(ms) || world.failing.size === 0) return systemClock.sleep(ms, signal);
         waits.push(ms);
@@ -481,7 +481,7 @@ describe("faults of the host's operations", { timeout: 180_000 }, () => {
     const others = [{ name: "mine" }, { env: { A: "b" } }, {}];
     for (const [index, other] of others.entries()) {
       const sandboxId = await makeAhead();
-      // The last one was told of keys that are no longer those.
+      // For the last one the keys changed after its assignment.
       if (index === 2) await client.setVerificationKeys({ ...testKeys, issuer: "another" });
       await client.createMachine({ spec: { ...spec(sandboxId), ...other } });
       expect(assigns()).toBe(1 + 2 * (index + 1));

@@ -1,5 +1,5 @@
-// Machines whose agents begin each answer and never end it: no operation, start or stop waits for them without an end, and no other
-// machine waits for them at all.
+// Machines whose agents begin each answer and never complete it. No operation, start or stop waits for them for ever, and no other
+// machine is delayed by them.
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { systemClock } from "@cloche/base";
 import { newSandboxId } from "@cloche/protocol";
@@ -8,7 +8,7 @@ import { randomBytes } from "node:crypto";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { FakeWorld } from "../testing/fake-world.ts";
 
-/** More than are looked after side by side anywhere. */
+/** More machines than any loop handles at once. */
 const MANY = 12;
 const spec = (sandboxId: string) => ({
   sandboxId,
@@ -42,7 +42,7 @@ describe("machines that hang", { timeout: 120_000 }, () => {
 
   beforeEach(async () => {
     world = await FakeWorld.open();
-    // What the host is patient for, a hundred times as fast; calls of agents keep their deadlines of minutes.
+    // The host's own waits are a hundred times shorter; calls to agents keep their deadlines of minutes.
     world.clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
     stopped = false;
     await world.start();
@@ -92,11 +92,11 @@ describe("machines that hang", { timeout: 120_000 }, () => {
         .catch(() => undefined);
     }
     for (const id of ids) await untilPhase(id, MachinePhase.SUSPENDING);
-    // A new host on the same machine: that of the killed service does nothing more.
+    // A new host on the same computer: the killed one does nothing more.
     await world.start();
     expect(await phaseOf(healthy)).toBe(MachinePhase.RUNNING);
     await client().suspendMachine({ sandboxId: healthy });
-    // What still waits for its agent can be destroyed meanwhile.
+    // Machines that still wait for their agent can be destroyed meanwhile.
     await Promise.all(ids.map((sandboxId) => client().destroyMachine({ sandboxId })));
     expect(world.machines.size).toBe(0);
   });

@@ -21,7 +21,7 @@ const spec = (sandboxId: string, fields: object = {}) => ({
   ...fields,
 });
 
-/** Two hosts, each with a pool of its own, and one storage. */
+/** Two hosts, each with its own pool, and one storage. */
 let here: FakeWorld;
 let there: FakeWorld;
 let names: FakeNames;
@@ -51,7 +51,7 @@ afterEach(async () => {
   await here.close();
 });
 
-/** A machine that was suspended on the first host, and its image in storage. */
+/** Suspends a machine on the first host and waits for its image in storage. */
 async function suspended(fields: { diskOnly?: boolean } = {}): Promise<{ id: string; key: string }> {
   const id = newSandboxId(randomBytes);
   await onHere.createMachine({ spec: spec(id) });
@@ -77,7 +77,7 @@ async function expectNothingThere(): Promise<void> {
   expect(await there.orphans(new Set())).toEqual([]);
 }
 
-/** It goes on where it was suspended. */
+/** The machine continues where it was suspended. */
 async function expectSame(id: string): Promise<void> {
   await onThere.resumeMachine({ sandboxId: id });
   const machine = there.machines.get(id);
@@ -190,7 +190,7 @@ describe("what is damaged in storage", () => {
     for (const file of all) {
       const whole = await readFile(file);
       await damage(file);
-      // The template's own packs are not read: this host has the same.
+      // The template's packs are not read, because this host has an equal template.
       const failed = await bring(id, key).then(
         () => "",
         (error: Error) => error.message,

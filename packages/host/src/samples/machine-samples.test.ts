@@ -61,7 +61,7 @@ function world(count = 1, runsTotal?: number) {
     get: (id: string) => records.find((one) => one.id === id),
     files: (record: MachineRecord) => ({ id: record.id, dir, diskImage: join(dir, record.disk) }),
   } as unknown as Machines;
-  // Nobody but `measure` asks these.
+  // Only `measure` uses these.
   const parts = {
     egress: { traffic },
     clock,
@@ -135,7 +135,7 @@ describe("MachineSamples", () => {
     expect(samples.size).toBe(size);
     await doze.rouse("sbx-0");
     await pass(1);
-    // Counted since it was measured last.
+    // Since the last measurement.
     expect(samples.history("sbx-0").at(-1)).toMatchObject({ cpuShare: 0.25, memoryBytes: state.nowMs });
   });
 
@@ -151,7 +151,7 @@ describe("MachineSamples", () => {
     expect(now.diskBytes).toBeGreaterThanOrEqual(10_000);
     first.phase = "running";
     first.runningSinceMs = state.nowMs;
-    // Half a processor's time of ten minutes, used within ten seconds: never more than all there is.
+    // CPU time of ten minutes at half a CPU, used within ten seconds: the share is never above 1.
     await pass(1);
     expect(samples.history("sbx-0").at(-1)).toMatchObject({ cpuShare: 1 });
     await pass(1);
@@ -188,7 +188,7 @@ describe("MachineSamples", () => {
     const { samples, pass } = world(20, 20 * 100);
     await pass(250);
     expect(samples.history("sbx-7")).toHaveLength(100);
-    // A sample is eight numbers; at most half of the room is not used.
+    // A sample has eight numbers; at most half of the room is unused.
     expect(samples.size).toBeLessThanOrEqual(2 * 20 * 100 * 8);
     const many = world(40, 20 * 40);
     await many.pass(50);

@@ -16,7 +16,7 @@ it("lets one host at a time have a home; the second waits for the end of the fir
     isHeld = true;
     return end;
   });
-  // The waiting one tells after a second.
+  // `onWait` is called after a second.
   while (!isTold) await sleep(20);
   expect(isHeld).toBe(false);
   await endFirst();

@@ -5,7 +5,7 @@ const HOME = "/var/lib/cloche";
 const CGROUPS = "/sys/fs/cgroup";
 const places = { shared: [HOME], same: [CGROUPS] };
 
-/** A pod in which nothing is missing, but for what a test changes. */
+/** A pod that meets all conditions, except for the test's changes. */
 function pod(change: {
   links?: Record<string, string>;
   inodes?: Record<string, string | undefined>;
@@ -51,7 +51,7 @@ describe("what a pod must have", () => {
   it.each([
     ["the pod's own processes alone", { links: { "/proc/1/ns/mnt": "mnt:[7]" } }, /hostPID: true/],
     ["a network of its own", { links: { "/proc/self/ns/net": "net:[2]" } }, /hostNetwork: true/],
-    // shareProcessNamespace: process 1 is the pod's pause, which has no home.
+    // shareProcessNamespace: process 1 is the pod's pause container, which has no home.
     ["a process 1 without the home", { inodes: { [`/proc/1/root${HOME}`]: undefined } }, /hostPath/],
     ["a home of its own", { inodes: { [HOME]: "1:6" } }, /\/var\/lib\/cloche is not the node's/],
     ["cgroups of its own", { inodes: { [CGROUPS]: "9:2" } }, /\/sys\/fs\/cgroup is not the node's/],

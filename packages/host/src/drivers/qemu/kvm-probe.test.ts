@@ -53,7 +53,7 @@ describe("bootOnce", () => {
   });
 
   it("does not wait for what holds its output open after its end", async () => {
-    // The sleep outlives the shell that is killed, as a QEMU does that hangs in the kernel.
+    // The sleep outlives the killed shell, like a QEMU that hangs in the kernel.
     const pidFile = join(dir, "pid");
     const verdict = await bootOnce(
       await qemu(`sleep 600 & echo $! > ${pidFile}; wait`),

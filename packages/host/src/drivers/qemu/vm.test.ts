@@ -1,4 +1,4 @@
-// What tells that a machine has ended, and that one hangs, where QEMU does not do as it should: it keeps its connection, or does not go on.
+// Detection of ended and hanging machines when QEMU misbehaves: it keeps its connection, or does not resume.
 import { type ChildProcess, spawn } from "node:child_process";
 import { mkdir, mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -34,7 +34,7 @@ const answers: Readonly<Record<string, unknown>> = {
 };
 const obedient: Answering = (command) => answered(command, answers[command.execute] ?? {});
 
-/** One that a service of before left paused. */
+/** Adopts a machine that an earlier service left paused. */
 async function adopted(answer: Answering): Promise<Vm> {
   close = await fakeQemu(join(vmDirectory(dir), vmFiles.socket), answer);
   const process = await identify(qemu.pid ?? 0);

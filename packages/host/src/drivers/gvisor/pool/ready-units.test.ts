@@ -78,7 +78,7 @@ test("keeps as many of each kind as it is told, blanks frozen, and gives them ou
   expect(destroyed).toHaveLength(4);
 });
 
-/** So many at once; answers how many there were. */
+/** Takes `count` at once; answers how many were ready. */
 const takeBlanks = async (ready: ReadyUnits, count: number): Promise<number> =>
   (await Promise.all(Array.from({ length: count }, () => ready.takeBlank()))).filter(Boolean).length;
 const takeWarm = async (ready: ReadyUnits, count: number): Promise<number> =>
@@ -93,7 +93,7 @@ test("keeps what was asked for at once of each kind, up to the most, and gives i
   expect(ready.wanted()).toEqual({ blank: 10, warm: 8 });
   await pass(1_000);
   expect(ready.counts()).toMatchObject({ blank: 10, warm: 8 });
-  // One at a time does not make it forget the many.
+  // Taking one does not make the pool forget the burst.
   await pass(60_000);
   expect(await takeBlanks(ready, 1)).toBe(1);
   await pass(1_000);
@@ -178,11 +178,11 @@ test("one that is taken while others are made does not put off the refilling aft
   const shape = { cpus: 1, memoryMb: 256 };
   for (let times = 0; times < 2; times += 1) await ready.takeShaped(shape);
   await takeWarm(ready, 1);
-  // Close to the end of the refilling, which begins 0.4 s after.
+  // Shortly before the end of the refill, which begins after 0.4 s.
   await pass(300 + makingMs);
   await ready.takeShaped(shape);
   await pass(500);
-  // With a shape's blank the pool is above its least: by itself it would look again in half a minute.
+  // With a shaped blank the pool is above its least, so its next look would be in half a minute.
   expect(ready.counts()).toEqual({ blank: 1, warm: 1, shaped: 1 });
   await takeWarm(ready, 1);
   await pass(500 + makingMs);

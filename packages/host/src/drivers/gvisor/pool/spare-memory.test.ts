@@ -8,7 +8,7 @@ test("says how much of the memory programs can still have", () => {
   expect(spareMemory(37, 100)).toBe("enough");
   expect(spareMemory(13, 100)).toBe("enough");
   expect(spareMemory(12, 100)).toBe("short");
-  // What pools may keep is given back: that alone must not make it plenty.
+  // Memory that pools give back must not alone lead back to plenty.
   expect(spareMemory(100 / 8 + 100 / 6 + 100 / 20, 100)).toBe("enough");
 });
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { BURST_MEMORY_MS, BURST_MS, RecentBursts } from "./recent-bursts.ts";
 
-/** So many, one after the other. */
+/** Notes `count` requests, one every `everyMs`. */
 function ask(bursts: RecentBursts, count: number, fromMs: number, everyMs: number): void {
   for (let asked = 0; asked < count; asked += 1) bursts.note(fromMs + asked * everyMs);
 }
@@ -27,7 +27,7 @@ test("forgets half of a burst after a while without one as large, and at last al
   ask(bursts, 50, 1_000, 0);
   expect(bursts.wanted(999 + BURST_MEMORY_MS)).toBe(50);
   expect(bursts.wanted(1_000 + BURST_MEMORY_MS)).toBe(25);
-  // Smaller ones prolong nothing, one of the present size does.
+  // A smaller burst prolongs nothing; one of the present size does.
   ask(bursts, 20, 2_000 + BURST_MEMORY_MS, 0);
   expect(bursts.wanted(1_000 + 2 * BURST_MEMORY_MS)).toBe(13);
   ask(bursts, 13, 1_000 + 2 * BURST_MEMORY_MS, 0);

@@ -37,7 +37,7 @@ const clock: Clock = {
   sleep: () => new Promise(() => undefined),
 };
 
-/** Looks every 200 ms for so long. */
+/** Looks every 200 ms for the given time. */
 async function watched(machine: FakeMachine, forMs: number): Promise<number> {
   const watch = new CollectWatch(silentLog, clock);
   for (const until = nowMs + forMs; nowMs < until; nowMs += 200)
@@ -64,13 +64,13 @@ it("lets a machine have what its sentry has not given back yet, up to half of it
     await watch.look(machine);
   }
   expect(machine.limits).toEqual([1_408, 1_504, 1_792, 2_048, 1_440, 1_408]);
-  // Who takes too much is about to be ended.
+  // The program that takes too much is about to be killed.
   for (const memoryMib of [1_025, 1_300, 1_000]) {
     machine.memoryMib = memoryMib;
     await watch.look(machine);
   }
   expect(machine.limits.slice(-2)).toEqual([2_048, 1_408]);
-  // Of one that a service of before may have raised it is set once, however little it has.
+  // An earlier service may have raised the limit, so it is set once even with little memory.
   const idle = Object.assign(new FakeMachine(), { memoryMib: 50, chargedMib: 50, privateMib: 20 });
   for (let i = 0; i < 3; i += 1) await watch.look(idle);
   expect(idle.limits).toEqual([1_408]);

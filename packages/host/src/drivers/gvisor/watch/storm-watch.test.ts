@@ -34,7 +34,7 @@ class FakeMachine implements StormyMachine {
   }
 }
 
-/** Looks every 200 ms for so long; before each, `change` makes the machine what it is then. */
+/** Looks every 200 ms for the given time; `change` sets the machine's state before each look. */
 async function watched(
   forMs: number,
   change: (machine: FakeMachine, atMs: number) => void,
