@@ -343,6 +343,7 @@ export function createGateway(options: GatewayOptions): Gateway {
           database,
           lifecycle,
           placement,
+          relocation,
           creation: new Creation(fleet, checkpoints, readyMachines, clock, randomBytes),
           ready: readyMachines,
           checkpoints,

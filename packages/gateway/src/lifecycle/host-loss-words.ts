@@ -4,6 +4,12 @@
 export const waitsForHost =
   "its host is lost, and what was suspended is only there: it can be resumed when that host is back";
 
+/** Of one whose fork is asked for: its host is lost; takes no new sandboxes. */
+export const forkWaitsForHost =
+  "its host is lost, and what was suspended is only there: it can be forked when that host is back";
+export const forkWaitsForStorage =
+  "its host takes no new sandboxes, and it is not in storage yet: fork it once it is durable";
+
 export const lostWithHost = "its host was lost while it ran";
 export const lostWithoutCheckpoint =
   "its host was lost while it ran, and it has no checkpoint to restart from";

@@ -64,6 +64,26 @@ async function bringImage(world: SagaWorld, record: SandboxRecord): Promise<void
   await reach(world, MachinePhase.SUSPENDED, () => world.host.import(record, image.key, world.call));
 }
 
+/** Imports the suspended source of a clone on the clone's host, if it is only in storage. */
+export async function bringSource(
+  world: SagaWorld,
+  { sourceSandboxId, hostId }: SandboxRecord,
+): Promise<void> {
+  const source = await world.recordOf(sourceSandboxId);
+  const image = source && imageOf(source);
+  if (source === undefined || image === undefined) return;
+  if (source.state !== "SANDBOX_STATE_SUSPENDED" || source.hostId !== hostId) return;
+  // Without this operation's number: the host would refuse an older operation of the source from then on.
+  const { fence: _, ...call } = world.call;
+  if ((await world.host.find(source.id, call)) !== undefined) return;
+  try {
+    world.machines.note(await world.host.import(source, image.key, call));
+  } catch (error) {
+    if (!(error instanceof HostError) || error.code === "aborted") throw error;
+    throw TurnBack.because(error);
+  }
+}
+
 /**
  * A running machine was resumed from the image, because a sandbox leaves a host only while it is suspended, or for
  * good.

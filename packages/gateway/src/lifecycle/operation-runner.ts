@@ -300,6 +300,7 @@ export class OperationRunner {
         attempt.unread = undefined;
         return attempt.known;
       },
+      recordOf: (id) => records.get(id),
       inTurn: (body) =>
         operation.input.group === undefined ? body() : this.#groups.inTurn(operation.input.group, body),
       end: async (from, result, patch) => {

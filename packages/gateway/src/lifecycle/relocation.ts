@@ -7,6 +7,8 @@
  *
  * Only a durable sandbox can be resumed elsewhere. The compare-and-set that reserves room on the new host also changes
  * the record's host. The copy left behind is destroyed when a comparison finds it.
+ *
+ * The suspended source of a fork goes as the table says, but never stays on a host that takes no new sandboxes.
  */
 import { ClocheError } from "@cloche/protocol";
 import type { OperationRecord } from "../database/operations.ts";
@@ -15,7 +17,7 @@ import { imageOf, type SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { Need, Placement } from "../hosts/placement.ts";
 import { gatewayLimits } from "../limits.ts";
-import { waitsForHost } from "./host-loss-words.ts";
+import { forkWaitsForHost, forkWaitsForStorage, waitsForHost } from "./host-loss-words.ts";
 import type { Records } from "./records.ts";
 
 export interface Place {
@@ -75,6 +77,26 @@ export class Relocation {
       const during = { ...turn, input: { ...turn.input, movedFrom: record.hostId } };
       return await records.change(record, { hostId }, { room: "new", leavesLostHost: true, during });
     });
+  }
+
+  /**
+   * Answers the source of a fork, on a host that takes new sandboxes. If the host of a suspended source is lost, cordoned or
+   * draining, its record is moved to another host; the fork imports its image there (machine-steps.ts). Undefined: the
+   * sandbox has changed; read it again. Throws `unavailable` if it is not durable, and NoRoom.
+   */
+  async sourceOfFork(record: SandboxRecord): Promise<SandboxRecord | undefined> {
+    const { fleet, placement, records } = this.#needs;
+    if (!fleet.isCluster || record.state !== "SANDBOX_STATE_SUSPENDED") return record;
+    const own = this.#own(record);
+    if (own === "first") return record;
+    if (record.image === "")
+      throw new ClocheError(
+        "unavailable",
+        `source_sandbox_id: ${own === "never" ? forkWaitsForHost : forkWaitsForStorage}`,
+        { retryAfterSeconds: gatewayLimits.noHostRetrySeconds },
+      );
+    const hostId = placement.choose(this.#need(record));
+    return await records.change(record, { hostId }, own === "never" ? { leavesLostHost: true } : {});
   }
 
   #own(record: SandboxRecord): "first" | "last" | "never" {

@@ -33,6 +33,8 @@ export interface SagaWorld {
   pause(ms: number): Promise<void>;
   /** The record, or undefined when it is gone. */
   read(): Promise<SandboxRecord | undefined>;
+  /** Of another sandbox. */
+  recordOf(sandboxId: string): Promise<SandboxRecord | undefined>;
   /**
    * Ends the operation in one transaction with the patch of the record, which must be in state `from`; does nothing
    * when the operation was ended or replaced before.

@@ -24,6 +24,7 @@ import { lostWhileForked, restartedFrom } from "./host-loss-words.ts";
 import {
   afterResume,
   bringBack,
+  bringSource,
   destroyMachine,
   type Fate,
   placed,
@@ -79,7 +80,10 @@ function creationSteps(kind: "create" | "fork", world: SagaWorld): Step[] {
         if (isClone && world.isHostLost) throw new TurnBack("unavailable", lostWhileForked);
         const record = await placed(world);
         if (record === undefined) return;
-        await world.inTurn(() => runningAfter(world, () => call(record)));
+        await world.inTurn(async () => {
+          if (isClone) await bringSource(world, record);
+          await runningAfter(world, () => call(record));
+        });
       },
       undo: () => destroyMachine(world),
     },

@@ -23,6 +23,7 @@ import { type CallContext, egressOf } from "../lifecycle/host-calls.ts";
 import { hasMachine } from "../lifecycle/decide.ts";
 import type { CallKey, Lifecycle, NewSandbox, SandboxSettings } from "../lifecycle/lifecycle.ts";
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
+import type { Relocation } from "../lifecycle/relocation.ts";
 import { gatewayLimits } from "../limits.ts";
 import { linkTokenHash } from "../routes/route-service.ts";
 import type { TeamCheckpoints } from "../storage/team-checkpoints.ts";
@@ -62,6 +63,7 @@ export interface SandboxServiceDependencies {
   database: Database;
   lifecycle: Lifecycle;
   placement: Placement;
+  relocation: Relocation;
   creation: Creation;
   ready: ReadyMachines;
   fleet: Fleet;
@@ -81,7 +83,19 @@ export interface SandboxServiceDependencies {
 
 // oxlint-disable-next-line max-lines-per-function -- a table of methods, a few lines each
 export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<typeof SandboxService> {
-  const { database, lifecycle, placement, creation, ready, fleet, tokens, audit, clock, domains } = needs;
+  const {
+    database,
+    lifecycle,
+    placement,
+    relocation,
+    creation,
+    ready,
+    fleet,
+    tokens,
+    audit,
+    clock,
+    domains,
+  } = needs;
   const known = needs.checkpoints;
   const message = (record: SandboxRecord) => sandboxMessage(record, domains);
   const idempotency = new Idempotency(database.idempotencyKeys, clock);
@@ -144,9 +158,14 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     }
   }
 
-  async function fork(caller: Caller, request: ForkSandboxRequest, call: CallContext, key?: CallKey) {
+  async function fork(
+    caller: Caller,
+    request: ForkSandboxRequest,
+    call: CallContext,
+    key?: CallKey,
+  ): ReturnType<typeof make> {
     const source = await lifecycle.find(caller, request.sourceSandboxId, "source_sandbox_id");
-    return await audited(caller, "sandbox.fork", source.id, async () => {
+    const answer = await audited(caller, "sandbox.fork", source.id, async () => {
       lifecycle.check(source, "fork");
       const kind = request.checkpointId === "" ? "fork" : "create";
       const forks = (choose: Choose) =>
@@ -155,10 +174,14 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
           return await make(caller, kind, wanted, key);
         });
       if (kind === "create") return await placement.place(forks);
-      return await forks(() => source.hostId).catch((error: unknown) => {
+      try {
+        const placed = await relocation.sourceOfFork(source);
+        return placed === undefined ? undefined : await forks(() => placed.hostId);
+      } catch (error) {
         throw error instanceof NoRoom ? noRoomForForks(placement.refused(error)) : error;
-      });
+      }
     });
+    return answer ?? (await fork(caller, request, call, key));
   }
 
   return {
