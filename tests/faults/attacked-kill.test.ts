@@ -28,7 +28,7 @@ const attacked = new Map<string, TestSandbox>();
 
 beforeAll(async () => {
   service = await startService();
-  client = new Client(await service.target());
+  client = new Client(service.target());
   const shape = { cpus: 1, memory_mb: 512, disk_mb: 1_024 };
   bystander = await client.create(shape);
   counted = await startCounter(client, bystander);

@@ -25,7 +25,7 @@ const reaches = (id: string, state: string): Promise<string> =>
 
 beforeAll(async () => {
   service = await startService();
-  client = new Client(await service.target());
+  client = new Client(service.target());
   [running, suspended] = await Promise.all([
     client.create({ name: "running" }),
     client.create({ name: "suspended" }),

@@ -15,7 +15,7 @@ let sandbox: TestSandbox;
 
 beforeAll(async () => {
   service = await startService();
-  client = new Client(await service.target());
+  client = new Client(service.target());
   sandbox = await client.create({ name: "store" });
 }, 400_000);
 afterAll(async () => {

@@ -36,7 +36,7 @@ const toTruthMs: number[] = [];
 
 beforeAll(async () => {
   service = await startService();
-  client = new Client(await service.target());
+  client = new Client(service.target());
   anchor = await client.create({ name: "anchor" });
   anchored = await startCounter(client, anchor);
 });

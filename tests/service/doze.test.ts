@@ -16,7 +16,7 @@ let client: Client;
 beforeAll(async () => {
   if (runtime !== "gvisor") return;
   service = await startService({ env: { CLOCHE_WARM_POOL: "1", CLOCHE_DOZE_SECONDS: "1" } });
-  client = new Client(await service.target());
+  client = new Client(service.target());
 });
 afterAll(async () => {
   await client?.close().catch(() => undefined);

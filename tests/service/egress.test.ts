@@ -16,7 +16,7 @@ beforeAll(async () => {
   await outside.serve("0.0.0.0", 80);
   await outside.serve(PUBLIC, 53, "dns");
   service = await startService({ env: { CLOCHE_DNS_SERVERS: PUBLIC } });
-  client = new Client(await service.target());
+  client = new Client(service.target());
 });
 afterAll(async () => {
   await client?.close().catch(() => undefined);

@@ -17,7 +17,7 @@ beforeAll(async () => {
   shared = { CLOCHE_DATABASE_URL: await cluster.newDatabase(), CLOCHE_BLOB_URL: store };
   first = await startService({ env: { ...shared, CLOCHE_WARM_POOL: "0" } });
   const { gateway_url: gatewayUrl, api_key: apiKey } = first.status;
-  client = new Client({ ...(await first.target()), gatewayUrl, apiKey });
+  client = new Client({ ...first.target(), gatewayUrl, apiKey });
 });
 afterAll(async () => {
   await client?.close().catch(() => undefined);
@@ -79,7 +79,7 @@ test.concurrent("the second is refused, says whose they are, and changes nothing
   expect([took.code, took.stderr]).toEqual([0, expect.stringContaining("is this installation's now")]);
   try {
     await second.start();
-    const other = new Client(await second.target());
+    const other = new Client(second.target());
     const copy = await other.create({ checkpoint_id });
     expect((await other.exec(copy, ["stat", "-c", "%s", "/root/data"])).stdout).toBe("3000000\n");
     await other.close();

@@ -16,7 +16,7 @@ beforeAll(async () => {
   // Nothing kept ready: what is counted before and after must not depend on how full that was.
   const env = { CLOCHE_WARM_POOL: "0", CLOCHE_DRAIN_SECONDS: "60", CLOCHE_TRACE: "operations" };
   service = await startService({ env });
-  client = new Client(await service.target());
+  client = new Client(service.target());
   sandbox = await client.create({ name: "survivor" });
 });
 afterAll(async () => {
@@ -76,7 +76,7 @@ describe.each([
     const id = await processes.start({ cmd: counting(300), tag: how });
     const terminal = await processes.attach(id);
     // On a connection of its own: one that was used before would be replaced, and the command begun again.
-    const alone = new Client(await service.target());
+    const alone = new Client(service.target());
     const line = "echo before; sleep 3; echo after; exit 9";
     const cut = alone.exec(sandbox, ["sh", "-c", line]).catch(() => undefined);
     const execs = async () =>

@@ -15,7 +15,7 @@ let asleep: TestSandbox;
 beforeAll(async () => {
   const env = { CLOCHE_WARM_POOL: "0", CLOCHE_TOKEN_LIFETIME_SECONDS: String(lifetimeSeconds) };
   service = await startService({ env });
-  client = new Client(await service.target());
+  client = new Client(service.target());
   [sandbox, asleep] = await Promise.all([client.create(), client.create()]);
   await client.gateway("SuspendSandbox", { id: asleep.id });
 });

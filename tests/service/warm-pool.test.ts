@@ -18,7 +18,7 @@ beforeAll(async () => {
   if (runtime !== "gvisor") return;
   const env = { CLOCHE_WARM_POOL: String(least), CLOCHE_WARM_POOL_MAX: String(most) };
   service = await startService({ env });
-  client = new Client(await service.target());
+  client = new Client(service.target());
 });
 afterAll(async () => {
   await client?.close().catch(() => undefined);

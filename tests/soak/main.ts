@@ -26,7 +26,7 @@ console.log(
 );
 
 const service = await startService({ env: { CLOCHE_WARM_POOL: "1" } });
-const client = new Client(await service.target());
+const client = new Client(service.target());
 const until = Date.now() + minutes * 60_000;
 const problems: string[] = [];
 let kills = 0;

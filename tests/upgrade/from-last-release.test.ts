@@ -81,7 +81,7 @@ beforeAll(async () => {
   unpackLastRelease(release);
   service.checkout = release;
   await service.start();
-  client = new Client(await service.target({ otherTeam: false }));
+  client = new Client(service.target());
   [running, suspended, dozing] = await Promise.all([client.create(), client.create(), client.create()]);
   const [a, b] = await Promise.all([running, suspended].map((one) => startCounter(client, one)));
   counts = { running: String(a?.mine), suspended: String(b?.mine) };
