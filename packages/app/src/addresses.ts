@@ -1,16 +1,16 @@
-/** Where the service listens and is reached, as its settings say. */
+/** The addresses of the service, made from its settings. */
 import { isIP } from "node:net";
 import type { Config } from "@cloche/base";
 
 type EdgeSettings = Pick<Config, "edgeHost" | "edgePort" | "edgeHttpPort" | "baseDomain">;
 
-/** An address as it stands in a URL. */
+/** An address in the form of a URL's host: IPv6 in brackets. */
 export const shown = (address: string): string => (address.includes(":") ? `[${address}]` : address);
 
 const isLoopback = (address: string): boolean =>
   address === "::1" || (isIP(address) === 4 && address.startsWith("127."));
 
-/** Where the edge listens without TLS, which is never beyond this machine; undefined: nowhere. */
+/** The edge's listener without TLS, always on the loopback; undefined: none. */
 export function plainEdge(config: EdgeSettings): { port: number; address: string } | undefined {
   if (config.edgeHttpPort === 0) return undefined;
   return {
@@ -19,11 +19,11 @@ export function plainEdge(config: EdgeSettings): { port: number; address: string
   };
 }
 
-/** The address of all sandboxes for who is on another computer. */
+/** The one address of all sandboxes, for clients on other computers. */
 export const publicDataPlaneUrl = ({ baseDomain, edgePort }: EdgeSettings): string =>
   `https://${baseDomain}${edgePort === 443 ? "" : `:${edgePort}`}`;
 
-/** The address of all sandboxes: one that needs neither DNS nor trust where clients are on this machine, else one for everybody. */
+/** The one address of all sandboxes: without DNS and TLS if clients are on this machine, else the public one. */
 export function dataPlaneUrl(config: EdgeSettings): string {
   const plain = plainEdge(config);
   if (plain !== undefined && isLoopback(config.edgeHost))

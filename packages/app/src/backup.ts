@@ -1,6 +1,7 @@
 /**
- * Backup of what the service knows: database, signing keys, API key of the local team, certificate authority, settings. Taken while it
- * runs; put back into a home in which none runs. Disks and memory are not in it: checkpoints in a bucket are the backup of those.
+ * Backup of the service's own data: database, signing keys, API key of the local team, certificate authority, settings. Can be made
+ * while the service runs; is restored into a home without a running service. Has no disks and no memory: the backup of disks are
+ * checkpoints in a bucket.
  *
  *   <folder>/cloche.db  keys/  tls/  config.yaml  installation.json  backup.json (written last: a folder without it is no backup)
  */
@@ -32,7 +33,7 @@ const noteName = "backup.json";
 const databaseName = "cloche.db";
 const copied = ["keys", "tls", "config.yaml", installationFile];
 
-/** While it lies in a home, machines that the database does not know are left alone. */
+/** While this file exists in a home, machines that the database does not know are left alone. */
 export const restoredMarker = (home: string): string => join(home, "restored");
 
 export async function backUp(config: Config, folder: string): Promise<void> {
@@ -42,7 +43,7 @@ export async function backUp(config: Config, folder: string): Promise<void> {
   if ((await readdir(folder)).length > 0) throw new ConfigError(`${folder} is not empty; name a new folder`);
   await chmod(folder, 0o700);
   const hasOwnDatabase = config.databaseUrl === "";
-  // The database first: keys that are made after it do no harm, keys that it needs are there.
+  // The database is copied first: then the copy of the keys has every key that the database needs, and newer ones do no harm.
   if (hasOwnDatabase) {
     copySqlite(join(home, databaseName), join(folder, databaseName));
     await chmod(join(folder, databaseName), 0o600);
@@ -69,7 +70,7 @@ export async function restoreBackup(config: Config, folder: string): Promise<voi
     throw new ConfigError(`${folder} is no whole backup: it has no ${noteName} of format 1`);
   if (await pingControl(home)) throw new ConfigError(`a service of ${home} is running; npm stop first`);
   const names = [...copied, ...(note.database === "" ? [] : [databaseName])];
-  // The home it was made of is the same installation: its own file may stay.
+  // A home of the same installation may keep its installation file.
   const isSameInstallation = (await readInstallation(home)) === (await readInstallation(folder));
   for (const name of names) {
     if (name === installationFile && isSameInstallation) continue;
@@ -100,7 +101,7 @@ export async function restoreBackup(config: Config, folder: string): Promise<voi
   console.error(`restored what ${folder} knew at ${note.created_at}${moved}`);
 }
 
-/** What is missing is left out. */
+/** Does nothing if `from` does not exist. */
 async function copyDurably(from: string, to: string): Promise<void> {
   if (existsSync(from)) await cp(from, to, { recursive: true, preserveTimestamps: true, mode: 0 });
 }

@@ -3,7 +3,7 @@ import { checkResolution } from "./resolution.ts";
 import { gvisorAge, gvisorText } from "./gvisor-age.ts";
 import type { ServiceStatus } from "./status-file.ts";
 
-/** What a newcomer needs next, and a curl that works as it stands. */
+/** Prints the addresses, the API key and a working curl, for a first user. */
 export async function printBanner(
   config: Config,
   status: ServiceStatus,

@@ -1,4 +1,4 @@
-/** The one place where the parts of a single machine meet: gateway, edge and host in one process, talking through their contracts in memory. */
+/** Composes the parts of a single machine: gateway, edge and host in one process, which call each other's contracts in memory. */
 import { randomBytes } from "node:crypto";
 import { existsSync, readFileSync } from "node:fs";
 import { type Config, type Log, systemClock } from "@cloche/base";
@@ -34,8 +34,8 @@ export interface RunningService extends Running {
 }
 
 /**
- * Sets up what is missing and starts everything. When a part fails all is as it was before: what was started is stopped, and
- * nothing stays where nothing ran before. `serve: false` takes the machines over without listening: for a stop after a crash.
+ * Sets up missing artifacts and starts all parts. If one fails, the parts that were started are stopped, and a first start leaves
+ * nothing behind. `serve: false` adopts the machines without listening, for a stop after a crash.
  */
 export async function startService(
   config: Config,
@@ -69,7 +69,7 @@ async function startParts(
   progress.step("database and checkpoint storage");
   const { database, blobs, databasePlace, storePlace } = await openPlaces(config);
   stops.add("database", () => database.close());
-  // Before anything on this machine is touched: they may be another's.
+  // Before anything on this machine is changed: database and storage may belong to another installation.
   const ownership = await Ownership.claim({
     home: config.home,
     database: databasePlace,
@@ -92,7 +92,7 @@ async function startParts(
   });
 
   progress.step("gateway");
-  // A backup may know less than there is: what it does not know is left alone, as with a database that is new.
+  // A restored backup may not know newer machines: these are left alone, as with a new database.
   const isRestored = existsSync(restoredMarker(config.home));
   const gateway = createGateway({
     database: isRestored ? { ...database, isNew: true } : database,
@@ -149,7 +149,7 @@ async function startParts(
         .catch(portTaken("CLOCHE_E2B_PORT", config.e2bPort));
       stops.add("E2B endpoint", () => e2b.endpoint.close(config.drainSeconds * 1_000));
     }
-    // The first step of a stop: who asks is sent elsewhere, who is being answered is answered.
+    // The first step of a stop: new requests are sent away, requests under way are answered.
     stops.add("readiness", async () => {
       gateway.drain();
       edge?.drain();
@@ -173,7 +173,7 @@ async function startParts(
   };
 }
 
-/** What the edge asks gateway and host in this process by. */
+/** The edge's clients of gateway and host in this process. */
 function inMemory(gateway: Gateway, host: Host) {
   const routes = createRouterTransport((router) => {
     router.service(RouteService, gateway.routeService);

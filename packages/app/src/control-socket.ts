@@ -1,8 +1,10 @@
 /**
- * The service's own control socket, `<home>/run/control.sock`, for the local operator (root) only: who holds it is the
- * running service of this home, so two cannot run at once; `POST /stop` stops it, machines suspended; answers when done.
- * `POST /rotate-signing-key` signs with a new key, `POST /prune-cache` removes old artifacts.
- * A socket left by a killed service refuses connections and is replaced.
+ * The service's control socket, `<home>/run/control.sock`, for the local operator (root) only. Only one process of a home can hold
+ * it, so two services cannot run at once. A socket left by a killed service refuses connections and is replaced.
+ *
+ *   POST /stop                suspends machines, stops the service, then answers
+ *   POST /rotate-signing-key  signs with a new key
+ *   POST /prune-cache         removes old artifacts
  */
 import { createServer, request, type Server } from "node:http";
 import { mkdir, rm } from "node:fs/promises";
@@ -14,9 +16,9 @@ const socketPath = (home: string): string => join(home, "run", "control.sock");
 export interface ControlCommands {
   /** Stops the service; `suspend`: machines too. Resolves when all is stopped. */
   stop(options: { suspend: boolean }): Promise<void>;
-  /** Signs tokens with a new key (key-rotation.ts); what is answered is printed to the operator. */
+  /** Signs tokens with a new key (key-rotation.ts). The answer is printed to the operator. */
   rotateSigningKey(): Promise<object>;
-  /** Removes artifacts that nobody needs; the answer names them. */
+  /** Removes unused artifacts; the answer names them. */
   pruneCache(): Promise<object>;
 }
 
@@ -24,7 +26,7 @@ export class AlreadyRunning extends Error {
   override readonly name = "AlreadyRunning";
 }
 
-/** Takes the socket. Throws AlreadyRunning when a living service of this home holds it. */
+/** Takes the socket. Throws AlreadyRunning if a running service of this home holds it. */
 export async function openControlSocket(home: string, commands: ControlCommands): Promise<Server> {
   const path = socketPath(home);
   await mkdir(join(home, "run"), { recursive: true, mode: 0o755 });
@@ -79,20 +81,20 @@ export async function pingControl(home: string): Promise<boolean> {
   );
 }
 
-/** Asks the running service to stop and waits until it did. False: none is running. */
+/** Asks the running service to stop and waits until it has stopped. False: no service is running. */
 export async function requestStop(home: string): Promise<boolean> {
   if (!(await pingControl(home))) return false;
   await callControl(home, "POST", "/stop?suspend=true", 600_000);
   return true;
 }
 
-/** Asks the running service for a new signing key; its answer. Undefined: none is running. */
+/** Asks the running service for a new signing key; resolves with its answer. Undefined: no service is running. */
 export async function requestRotation(home: string): Promise<unknown> {
   if (!(await pingControl(home))) return undefined;
   return callControl(home, "POST", "/rotate-signing-key", 120_000);
 }
 
-/** Asks the running service to remove artifacts that nobody needs; its answer. Undefined: none is running. */
+/** Asks the running service to remove unused artifacts; resolves with its answer. Undefined: no service is running. */
 export async function requestPrune(home: string): Promise<unknown> {
   if (!(await pingControl(home))) return undefined;
   return callControl(home, "POST", "/prune-cache", 600_000);

@@ -1,4 +1,4 @@
-/** `--detach` of `up` and of the roles: starts it in a process of its own. Loads none of the parts itself, so that only one process pays for them. */
+/** `--detach` of `up` and of the roles: starts the program in a new process. Loads no parts here, so only that process pays for them. */
 import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
@@ -12,7 +12,7 @@ class StartFailed extends Error {
   override readonly name = "StartFailed";
 }
 
-/** Returns when it is ready; what it prints until then is shown here. */
+/** Returns when the program is ready; shows its output until then. */
 export async function startDetached(config: Config, command: string): Promise<void> {
   if (await pingControl(config.home))
     throw new AlreadyRunning(`a service of ${config.home} is running already`);

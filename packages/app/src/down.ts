@@ -1,4 +1,4 @@
-/** `down`: stop the service of this home, machines suspended. Also cleans up after one that was killed. */
+/** `down`: suspends the machines and stops the service of this home. Also cleans up after a killed service. */
 import { existsSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -31,14 +31,14 @@ export async function down(config: Config): Promise<void> {
     console.error(`nothing to stop: no service has run with CLOCHE_HOME=${config.home}`);
     return;
   }
-  // Killed or crashed: its machines may still run. Take them over once, to suspend them properly.
+  // The service was killed or crashed, and its machines may still run: adopt them once, to suspend them.
   const log = createLog({ level: config.logLevel, file: join(config.home, "log", "service.log") });
   const service = await startService(config, log, terminalProgress(), { serve: false });
   await service.stop({ suspend: true });
   console.error("nothing was serving; what it had left running is suspended");
 }
 
-/** The service answers before its process has ended: after a stop nothing is left running. */
+/** Waits for the end of the process, since the service answers before that: after a stop no process is left. */
 async function whenGone(pid: number): Promise<void> {
   for (const untilMs = Date.now() + 30_000; pid > 0 && existsSync(`/proc/${pid}`) && Date.now() < untilMs; )
     await sleep(20);

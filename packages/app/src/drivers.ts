@@ -1,11 +1,11 @@
 /**
- * Which kinds of machine this host runs; the first is the default of CreateSandbox.
+ * Chooses the runtimes of this host; the first is the default of CreateSandbox.
  *
- *   auto    QEMU first and gVisor beside it where KVM really boots our guest; else gVisor alone
- *   qemu    QEMU first, emulated where it must be (with a warning), and gVisor beside it
- *   gvisor  gVisor alone
+ *   auto    QEMU and gVisor if KVM boots our guest; else only gVisor
+ *   qemu    QEMU and gVisor; QEMU emulates, with a warning, if KVM does not work
+ *   gvisor  only gVisor
  *
- * A host in a pod runs gVisor alone: QEMU needs its libraries where the node has none, and would not outlive the pod.
+ * A host in a pod runs only gVisor: QEMU needs libraries that the node does not have, and would not outlive the pod.
  */
 import { randomBytes } from "node:crypto";
 import { join } from "node:path";
@@ -35,7 +35,7 @@ export interface DriverParts {
 
 export interface Drivers {
   drivers: Map<Runtime, MachineDriver>;
-  /** Virtual machines run, and without KVM. */
+  /** True if virtual machines run without KVM. */
   emulated: boolean;
 }
 
@@ -59,7 +59,7 @@ async function wantsQemu({ config, progress, log }: DriverParts): Promise<boolea
   }
   if (config.runtime !== "auto") return config.runtime === "qemu";
   const verdict = await kvmVerdict(config.cache, (step, detail) => progress.step(step, detail)).catch(
-    // Neither QEMU nor its kernel can be got, say: no reason not to start with what there is.
+    // For example QEMU or its kernel cannot be fetched: start without virtual machines.
     (error: Error) => ({ works: false, why: `KVM could not be tried: ${error.message}` }),
   );
   if (!verdict.works) log.info({ why: verdict.why }, "KVM does not run guests here: gVisor is the runtime");

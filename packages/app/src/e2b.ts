@@ -1,4 +1,4 @@
-/** The E2B-compatible endpoint of this installation: its key, its secret, and where it listens. */
+/** The E2B-compatible endpoint of this installation: its API key, its secret and its listener. */
 import { randomBytes } from "node:crypto";
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -12,13 +12,13 @@ import type { ServiceStatus } from "./status-file.ts";
 export interface LocalE2b {
   endpoint: E2bEndpoint;
   status: NonNullable<ServiceStatus["e2b"]>;
-  /** An address of the loopback: what it serves is not encrypted there. */
+  /** Always on the loopback, because the endpoint has no TLS there. */
   address: string;
 }
 
 const secretBytes = 32;
 
-/** Undefined where it is switched off. It does not listen yet. */
+/** Undefined if the endpoint is switched off. Does not listen yet. */
 export async function prepareE2b(
   config: Config,
   gateway: Gateway,
@@ -42,7 +42,7 @@ export async function prepareE2b(
   return { endpoint, status: { api_url: url, sandbox_url: url, api_key: ownKey }, address };
 }
 
-/** Seals the tokens of sandboxes: with another one, those that clients hold are good no more. */
+/** The secret seals the tokens of sandboxes: a new secret makes the tokens that clients hold invalid. */
 async function ensureSecret(home: string): Promise<Buffer> {
   const file = join(home, "keys", "e2b_secret");
   const text = await readFile(file, "utf8").catch((error: NodeJS.ErrnoException) => {

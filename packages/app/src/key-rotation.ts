@@ -3,9 +3,9 @@
  * those before go on verifying until every token they signed has expired, and are removed with their files.
  *
  *   <home>/keys/signing/<kid>.pem            made by rotation or the first start; the newest signs
- *   <home>/keys/signing/<kid>.retires.json   of those before: when it is removed
+ *   <home>/keys/signing/<kid>.retires.json   of an older key: when it is removed
  *
- * Owned by the running service. A crash in between leaves a newest key that signs from the next start on, as it was meant to.
+ * Owned by the running service. After a crash in between the newest key signs from the next start on, as intended.
  */
 import { mkdir, rm } from "node:fs/promises";
 import { join } from "node:path";
@@ -19,24 +19,24 @@ import {
 
 export interface KeyRotationParts {
   home: string;
-  /** Of a token, at most. */
+  /** The longest lifetime of a token. */
   tokenLifetimeSeconds: number;
-  /** Resolves when the first of them signs and all verify. */
+  /** Resolves when the first of the keys signs and all verify. */
   use(keys: readonly SigningKeyFile[]): Promise<void>;
   clock: Clock;
   log: Log;
 }
 
 export interface Rotated {
-  /** Of the key that signs now. */
+  /** Id of the key that signs now. */
   kid: string;
-  /** Those before, and when they are removed. */
+  /** The older keys and when they are removed. */
   retiring: { kid: string; atMs: number }[];
 }
 
-/** A token that was signed the moment before the next key took over, and clocks that are not the same. */
+/** For tokens signed just before the next key took over, and for clocks that differ. */
 const GRACE_MS = 10_000;
-/** Timers cannot wait for ever, and a failure is tried again. */
+/** Longest wait for the next check: timers have a maximum, and a failed removal is tried again. */
 const LOOK_EVERY_MAX_MS = 3_600_000;
 const RETRY_MS = 60_000;
 
@@ -50,7 +50,7 @@ export class KeyRotation {
     this.#parts = parts;
   }
 
-  /** Takes up what an earlier run of the service left; `keys` are those in use. */
+  /** Goes on with the removals of an earlier run of the service; `keys` are the keys in use. */
   async start(): Promise<void> {
     await this.#inTurn(() => this.#retire());
   }
@@ -61,12 +61,12 @@ export class KeyRotation {
     return this.#queue.drain();
   }
 
-  /** Makes the next key and signs with it. When host or edges cannot be told, everything stays as it was. */
+  /** Makes the next key and signs with it. If host or edges cannot be told, nothing changes. */
   rotate(): Promise<Rotated> {
     return this.#inTurn(async () => {
       const { home, use, clock, log } = this.#parts;
       const before = await readSigningKeys(home);
-      // Names sort by the second they were made in.
+      // Names sort by their second of creation, so the new name must be of a later second.
       const newestMs = Math.max(clock.nowMs(), 1_000 + Math.max(...before.map(({ kid }) => madeAtMs(kid))));
       const next = await addSigningKey(home, newestMs);
       try {
@@ -85,7 +85,7 @@ export class KeyRotation {
     return this.#queue.run("keys", work);
   }
 
-  /** Removes keys that are due, notes when the others are, and comes back then. Answers those that are still there. */
+  /** Removes keys that are due, writes down when the others are due, and sets a timer for then. Answers the remaining ones. */
   async #retire(): Promise<Rotated["retiring"]> {
     const { home, use, clock, log } = this.#parts;
     const [signing, ...older] = await readSigningKeys(home);
@@ -135,5 +135,5 @@ export class KeyRotation {
   }
 }
 
-/** The kid begins with the second it was made in (setup/signing-keys.ts). */
+/** The kid begins with the second of its creation (setup/signing-keys.ts). */
 const madeAtMs = (kid: string): number => Number.parseInt(kid.split("-")[0] ?? "0", 36) * 1_000;

@@ -1,8 +1,7 @@
 /**
- * The team of this installation and its first API keys, made once. Each lies in a file below `<home>/keys` (0600), since `status` and
- * the command line show it; the database keeps only its hash. So the two can part, and are brought together at each start: a
- * database that has never had a key (it was replaced, or restored from before) gets it; a key that was revoked, or is none, gives
- * way to a new one.
+ * The team of this installation and its first API keys, made once. A key is in a file below `<home>/keys` (0600), because `status`
+ * and the command line show it; the database has only its hash. File and database can therefore differ, and each start aligns them:
+ * a database without the key (replaced, or restored from an older backup) gets it; a revoked or malformed key is replaced by a new one.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir, readFile } from "node:fs/promises";
@@ -12,18 +11,18 @@ import { type Gateway, isApiKeySecret } from "@cloche/gateway";
 
 const teamName = "default";
 
-/** One of the keys, as its file has it. */
+/** A key with its file and its name. */
 interface LocalKey {
   file: string;
-  /** What the key is called in the team's list. */
+  /** Name of the key in the team's list. */
   name: string;
   isSecret(text: string): boolean;
-  /** Undefined: the gateway makes one of its own form. */
+  /** Makes the secret. Undefined: the gateway makes one in its own format. */
   newSecret?(): string;
 }
 
 const operatorKey: LocalKey = { file: "api_key", name: "local operator", isSecret: isApiKeySecret };
-/** Of the form that E2B's clients demand. */
+/** A key in the format that E2B's clients demand. */
 const e2bKey: LocalKey = {
   file: "e2b_api_key",
   name: "E2B clients",

@@ -1,4 +1,4 @@
-/** `node packages/app/src/main.ts <command>`: what npm start, npm stop and the CLI call; `usage` names the commands. */
+/** `node packages/app/src/main.ts <command>`: called by npm start, npm stop and the CLI; `usage` names the commands. */
 import { resolve } from "node:path";
 import { ConfigError, loadConfig, type Config } from "@cloche/base";
 import { AlreadyRunning } from "./control-socket.ts";
@@ -23,12 +23,12 @@ Of a cluster (docs/clusters.md):
   cordon, uncordon, drain  a host takes no new sandboxes; takes them again; takes none and moves those it has
   forget    another computer may join under that id: the one that had it is gone for good`;
 
-/** Errors whose message says all that an operator needs; of others the stack is shown. */
+/** Errors whose message is enough for an operator; of other errors the stack is printed. */
 const toldByMessage = new Set(["ClocheError", "SetupError", "StartFailed"]);
 
 const exitCodes = { failure: 1, usage: 2, notRunning: 3, old: 100 } as const;
 
-/** Commands whose first word is what they are for. */
+/** Commands whose first word is a name. */
 const takesName = new Set([
   "backup",
   "restore-backup",
@@ -41,15 +41,15 @@ const takesName = new Set([
 const flags = new Set(["--detach", "--json", "--no-banner", "--force", "--check", "--reusable"]);
 const hoursMax = 8_760;
 
-/** What stands behind the command. */
+/** The words after the command. */
 interface Options {
   has(flag: string): boolean;
-  /** Of `takesName`. */
+  /** First word of the commands in `takesName`. */
   name: string;
   hours: number | undefined;
 }
 
-/** Undefined: something is wrong with them, and was said. */
+/** Undefined: an option is wrong; the error was printed. */
 function readOptions(command: string | undefined, words: string[]): Options | undefined {
   const rest = [...words];
   const name = takesName.has(command ?? "") ? rest.shift() : "";
@@ -74,7 +74,7 @@ async function main([command, ...words]: string[]): Promise<number> {
   return done ?? exitCodes.usage;
 }
 
-/** Each command loads only what it needs: the parts of the service take most of a second. Undefined: it is none of these. */
+/** Commands of a single machine. Each loads only the modules it needs: all parts take most of a second. Undefined: another command. */
 async function ofService(
   command: string | undefined,
   config: Config,
@@ -117,7 +117,7 @@ async function ofService(
   return undefined;
 }
 
-/** Of a cluster. Undefined: it is none of these. */
+/** Commands of a cluster. Undefined: another command. */
 async function ofCluster(
   command: string | undefined,
   config: Config,
@@ -153,7 +153,7 @@ async function ofCluster(
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {
-  // By their names: their modules are loaded only by the commands that can throw them.
+  // Compared by name, because only commands that can throw these errors load their modules.
   const { name, code } = error as { name?: string; code?: string };
   const saysWhatToDo = toldByMessage.has(name ?? "") && code !== "internal";
   if (error instanceof ConfigError || saysWhatToDo || error instanceof AlreadyRunning) {

@@ -1,4 +1,4 @@
-/** MCP over HTTP beside the gateway: a client of the public contract that brings each caller's own key. */
+/** MCP over HTTP beside the gateway: a client of the public contract that passes on each caller's API key. */
 import type { Config, Log } from "@cloche/base";
 import { Cloche } from "@cloche/sdk";
 import { nodeFetch } from "@cloche/sdk/node";
@@ -6,7 +6,7 @@ import type { ServiceStatus } from "./status-file.ts";
 
 type McpSettings = Pick<Config, "gatewayHost" | "mcpPort" | "mcpHosts">;
 
-/** Ends it; what is under way gets `drainMs`. */
+/** Closes the endpoint; requests under way get `drainMs`. */
 export type CloseMcp = (drainMs: number) => Promise<void>;
 
 /** `ca`: the PEM of the authority that signed the edge's certificate. */
@@ -16,7 +16,7 @@ export async function startMcp(
   ca: string,
   log: Log,
 ): Promise<CloseMcp> {
-  // Loaded only where it is on: the protocol's library takes longer than most parts of the service.
+  // Loaded only if switched on: the library of the protocol loads more slowly than most parts of the service.
   const [{ createMcpServer }, { openMcpEndpoint }] = await Promise.all([
     import("@cloche/mcp"),
     import("@cloche/mcp/http"),

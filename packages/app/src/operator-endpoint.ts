@@ -1,6 +1,7 @@
 /**
- * The operator's port, on 127.0.0.1 alone: `/metrics` for Prometheus, `/healthz` and `/readyz` of the whole service. Read only, without
- * a key: it names no sandbox, team or secret. A Host header that is no loopback name is refused, or a web page could read it by DNS rebinding.
+ * The operator's port, on 127.0.0.1 only: `/metrics` for Prometheus, `/healthz` and `/readyz` of the whole service. Read-only and
+ * without a key, because it names no sandbox, team or secret. A Host header other than a loopback name is refused: otherwise a web
+ * page could read the port by DNS rebinding.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -15,7 +16,7 @@ export interface OperatorEndpoint {
 const contentType = "text/plain; version=0.0.4; charset=utf-8";
 const loopbackHost = /^(localhost|127\.0\.0\.1)(:\d{1,5})?$/i;
 
-/** `ready` throws a ClocheError naming what is not. */
+/** `ready` throws a ClocheError that names the part that is not ready. */
 export async function openOperatorEndpoint(
   port: number,
   metrics: Metrics,

@@ -1,4 +1,4 @@
-/** What an operator is told of a database or a store that is another's. */
+/** Messages for an operator about a database or a store of another owner. */
 import { type Owner, ownerAliveMs, ownerLives, rfc3339 } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { Place } from "./owned-place.ts";
@@ -14,7 +14,7 @@ export const isTheirs = (place: Place, owner: Owner): ClocheError =>
     `${place.name} belongs to another installation: ${wordsOf(owner)}. Two installations on one would destroy each other's ${lost(place)}: set ${place.setting} to another one. If that installation is gone, or its home was deleted and made anew, take it over: npx cloche take-over`,
   );
 
-/** `mayForce`: the caller can insist. */
+/** `mayForce`: the caller may add `--force`. */
 export function inUse(place: Place, owner: Owner, nowMs: number, mayForce = false): ClocheError {
   const seconds = Math.max(1, Math.ceil((owner.seenAtMs + ownerAliveMs - nowMs) / 1_000));
   const wait = ownerLives(owner, nowMs) ? `; if it was killed, try again in ${seconds} s` : "";

@@ -1,7 +1,7 @@
 /**
- * Sees to it that nobody else serves from this service's database and checkpoint storage. Both are looked at before either is claimed, and
- * before anything on this machine is touched; while it serves, the service says every minute that it lives, and ends when another has taken
- * its place. Storage that cannot be reached at the start is claimed when it can be; until then nothing is written to it.
+ * Ensures that only this service uses its database and checkpoint storage. Reads the owner of both before it claims either, and before
+ * anything on this machine is changed. A running service renews its claim every minute and ends when another service has taken over.
+ * Storage that is not reachable at the start is claimed once it is; until then nothing is written to it.
  */
 import { readFile } from "node:fs/promises";
 import { hostname } from "node:os";
@@ -13,11 +13,11 @@ import { ensureInstallation } from "./setup/installation.ts";
 
 export interface OwnershipParts {
   home: string;
-  /** Of a cluster: the id of its installation. All its gateways are one owner, and each of them may claim at any time. */
+  /** Id of the cluster's installation; undefined on a single machine. All gateways are one owner, and each may claim at any time. */
   cluster?: string;
   database: Place;
   store: Place;
-  /** Shuts the store for writing, and opens it: host/src/blob/guarded-store.ts. */
+  /** Closes the store for writing, with a reason, or opens it (undefined): host/src/blob/guarded-store.ts. */
   guard(why: string | undefined): void;
   clock: Clock;
   log: Log;
@@ -36,7 +36,7 @@ export class Ownership {
     this.#me = me;
   }
 
-  /** Throws `failed_precondition` where one of the two is another's, saying whose and what to do; then neither is claimed. */
+  /** Throws `failed_precondition`, with the owner and the remedy, if either has another owner; then neither is claimed. */
   static async claim(parts: OwnershipParts): Promise<Ownership> {
     const { database, store, clock } = parts;
     const me = await whoAmI(parts);
@@ -47,7 +47,7 @@ export class Ownership {
     try {
       if (ofStore !== "out of reach") await ownership.#claimStore(ofStore);
     } catch (error) {
-      // Whoever has the store is told of; the database is given back as it was found.
+      // The error names the owner of the store; the database gets back the owner that was found.
       if (ofDatabase === undefined) await database.owned.removeOwner(me.session);
       else await database.owned.replaceOwner(me, ofDatabase);
       throw error;
@@ -55,7 +55,7 @@ export class Ownership {
     return ownership;
   }
 
-  /** `onLost` is called once, when the place of this service is another's. */
+  /** `onLost` is called once, when another service has taken over. */
   watch(onLost: (why: string) => void): void {
     const { clock, log } = this.#parts;
     const { signal } = this.#stopping;
@@ -76,16 +76,16 @@ export class Ownership {
     })();
   }
 
-  /** Nobody uses them any more; they stay this installation's. */
+  /** Marks both as not in use; they still belong to this installation. */
   async release(): Promise<void> {
     this.#stopping.abort();
     await this.#watching;
     this.#parts.guard("the service is stopped");
     const { database, store, log, cluster } = this.#parts;
-    // The other gateways go on.
+    // Other gateways still use them.
     if (cluster !== undefined) return;
     for (const { owned, name } of this.#hasStore ? [database, store] : [database]) {
-      // The next start, or three minutes, do as well.
+      // A failure does no harm: the next start of this home, or three minutes without renewal, have the same effect.
       await owned.ownerSeen(this.#me.session, 0).catch((error: unknown) => {
         log.warn({ err: error }, `${name} could not be told that this service stops`);
       });
@@ -120,8 +120,8 @@ export class Ownership {
 }
 
 /**
- * Makes both this home's, whoever's they were; not while a service lives that uses them, unless `force`. Answers a line about each. The
- * service that is replaced ends within a minute, should it live after all.
+ * Makes this home the owner of both, regardless of the former owner. Refuses while a service that uses them is alive, unless `force`.
+ * Answers a line about each. If the replaced service still runs, it ends within a minute.
  */
 export async function takeOver(parts: OwnershipParts, force: boolean): Promise<string[]> {
   const me = { ...(await whoAmI(parts)), seenAtMs: 0 };
@@ -129,7 +129,7 @@ export async function takeOver(parts: OwnershipParts, force: boolean): Promise<s
   const found: { place: Place; owner: Owner | undefined; isOurs: boolean }[] = [];
   for (const place of [parts.database, parts.store]) {
     const owner = await place.owned.owner();
-    // Whoever's it was: a service that was killed in this very home does not stand in the way.
+    // The installation does not matter here; a service killed in this same home is no obstacle.
     const verdict = ownerVerdict(owner, { ...me, installation: owner?.installation ?? "" }, nowMs);
     if (owner !== undefined && verdict === "in use" && !force) throw inUse(place, owner, nowMs, true);
     found.push({ place, owner, isOurs: verdict === "ours" && owner?.installation === me.installation });
@@ -144,13 +144,13 @@ export async function takeOver(parts: OwnershipParts, force: boolean): Promise<s
   return lines;
 }
 
-/** False: another was quicker, who is none of ours. */
+/** False: another owner, not of this cluster, was quicker. */
 async function claimPlace({ owned }: Place, found: Owner | undefined, me: Owner): Promise<boolean> {
   const isOurs = (owner: Owner | undefined): boolean => owner?.session === me.session;
   return isOurs(found) || (await owned.replaceOwner(found, me)) || isOurs(await owned.owner());
 }
 
-/** What is found there, when it may be claimed. */
+/** The present owner. Throws if this service may not claim the place. */
 async function lookAt(place: Place, me: Owner, nowMs: number): Promise<Owner | undefined> {
   const found = await place.owned.owner();
   const verdict = ownerVerdict(found, me, nowMs);
@@ -183,7 +183,7 @@ async function whoAmI({ home, cluster, clock, randomBytes }: OwnershipParts): Pr
   };
 }
 
-/** The same from every gateway. */
+/** All gateways of a cluster write the same owner. */
 const ownerOfCluster = (installation: string, nowMs: number): Owner => ({
   installation,
   home: "of a cluster",
@@ -194,7 +194,7 @@ const ownerOfCluster = (installation: string, nowMs: number): Owner => ({
   seenAtMs: nowMs,
 });
 
-/** Containers often have none: the host's name must do. */
+/** Containers often have no machine id: then the host name is used. */
 async function machineId(): Promise<string> {
   const text = await readFile("/etc/machine-id", "utf8").catch(() => "");
   return text.trim() || hostname();

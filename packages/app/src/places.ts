@@ -1,4 +1,4 @@
-/** The database and the checkpoint storage that the settings name, with the words an operator knows them by. */
+/** The database and the checkpoint storage of the settings, with their names for an operator. */
 import { join } from "node:path";
 import { type Config, systemClock } from "@cloche/base";
 import { type Database, openPostgres, openSqlite } from "@cloche/gateway";
@@ -12,7 +12,7 @@ export interface Places {
   storePlace: Place;
 }
 
-/** Opens both. Claims neither. `isShared`: with the other gateways of a cluster. */
+/** Opens both without claiming them. `isShared`: shared with the other gateways of a cluster. */
 export async function openPlaces(config: Config, isShared = false): Promise<Places> {
   const file = join(config.home, "cloche.db");
   const database = config.databaseUrl
@@ -32,7 +32,7 @@ export async function openPlaces(config: Config, isShared = false): Promise<Plac
       name: `the database ${config.databaseUrl ? withoutSecrets(config.databaseUrl) : file}`,
       setting: "CLOCHE_DATABASE_URL",
     },
-    // Past the guard, which opens when the owner is known.
+    // Not through the guard, which stays closed until the owner is known.
     storePlace: storePlaceOf(config, blobs),
   };
 }

@@ -1,4 +1,4 @@
-/** The process itself, under the names that Prometheus clients agree on. */
+/** Metrics of the process, under the usual names of Prometheus clients. */
 import { readdirSync } from "node:fs";
 import { monitorEventLoopDelay } from "node:perf_hooks";
 import type { Metrics } from "@cloche/base";

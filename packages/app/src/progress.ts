@@ -1,4 +1,4 @@
-/** Tells the person at the terminal what is going on: one line a step, with what it took when it took long. */
+/** Prints the progress of a start to the terminal: one line for each step, with its duration if it was long. */
 export interface ProgressPrinter {
   step(step: string, detail?: string): void;
   done(): void;

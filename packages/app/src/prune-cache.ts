@@ -1,8 +1,8 @@
-/** `prune-cache`: asks the running service of this home to remove artifacts that nobody needs; it knows what it uses itself. */
+/** `prune-cache`: asks the running service of this home to remove unused artifacts, since it knows those that it uses. */
 import type { Config } from "@cloche/base";
 import { requestPrune } from "./control-socket.ts";
 
-/** What the control socket answers. */
+/** The answer of the control socket. */
 interface Answer {
   removed: string[];
   kept: number;

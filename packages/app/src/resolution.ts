@@ -1,9 +1,9 @@
 import { lookup } from "node:dns/promises";
 
-/** How an ordinary client on this machine resolves sandbox domains, and what to do where it does not. */
+/** Whether an ordinary client on this machine resolves sandbox domains, and the remedy if not. */
 export interface Resolution {
   resolves: boolean;
-  /** One paragraph for the operator; empty when it resolves. */
+  /** One paragraph for the operator; empty if the domains resolve. */
   remedy: string;
 }
 

@@ -1,8 +1,8 @@
-/** `rotate-signing-key`: asks the running service of this home for a new signing key and says what became of the others. */
+/** `rotate-signing-key`: asks the running service of this home for a new signing key and prints when older keys are removed. */
 import type { Config } from "@cloche/base";
 import { requestRotation } from "./control-socket.ts";
 
-/** What the control socket answers. */
+/** The answer of the control socket. */
 interface Answer {
   kid: string;
   retiring: { kid: string; removed_at: string }[];

@@ -1,5 +1,5 @@
 /**
- * One program of this home until it is stopped: log file, control socket, signals. SIGTERM and SIGINT end it and leave machines
+ * Runs the program of a home until it is stopped: log file, control socket, signals. SIGTERM and SIGINT end it and keep machines
  * running; the control socket's stop (`down`) suspends them.
  */
 import { join } from "node:path";
@@ -9,21 +9,21 @@ import type { Rotated } from "./key-rotation.ts";
 import { type ProgressPrinter, terminalProgress } from "./progress.ts";
 
 export interface Running {
-  /** Resolves when it must stop serving, since another has taken its place. Says why. */
+  /** Resolves, with the reason, when the program must stop because another service has taken over. */
   readonly lost?: Promise<string>;
-  /** With `suspend` every running machine is suspended first; without, machines go on for the next start. */
+  /** With `suspend` every running machine is suspended first; without it machines run on for the next start. */
   stop(options: { suspend: boolean }): Promise<void>;
-  /** Absent: it signs no tokens. */
+  /** Absent if the program signs no tokens. */
   rotateSigningKey?(): Promise<Rotated>;
-  /** Absent: it has no artifacts. */
+  /** Absent if the program has no artifacts. */
   pruneCache?(): Promise<object>;
 }
 
 export interface Served<R extends Running> {
   start(log: Log, progress: ProgressPrinter): Promise<R>;
-  /** Told when it serves. */
+  /** Called when the program serves. */
   ready(running: R): Promise<void>;
-  /** Before anything of the home is touched; `tell` notes what it waits for. */
+  /** Called before anything in the home is changed; `tell` prints what it waits for. */
   before?(tell: (text: string) => void): Promise<void>;
 }
 
@@ -60,7 +60,7 @@ export async function serve<R extends Running>(
   progress.done();
   let lost: string | undefined;
   const ended = new Promise<void>((resolve) => {
-    // Its machines stay as they are: whose they are now is not for this service to say.
+    // Machines stay as they are: they may belong to the other service now.
     void running?.lost?.then((why) => {
       lost = why;
       log.error({ why }, "this service ends: another has taken its place");

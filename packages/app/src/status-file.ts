@@ -1,6 +1,6 @@
 /**
- * `<home>/run/status.json`: what `cloche status --json` prints and where every local client finds the service. Written by
- * the service when it is ready, `ready: false` when it stops; a dead pid means it was killed.
+ * `<home>/run/status.json`: printed by `cloche status --json`, and read by every local client to find the service. The service writes
+ * it when it is ready, and with `ready: false` when it stops. A dead pid means that the service was killed.
  */
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -9,37 +9,37 @@ import type { GvisorStatus } from "./gvisor-age.ts";
 
 export interface ServiceStatus {
   gateway_url: string;
-  /** Where to connect for any sandbox domain. */
+  /** The address to connect to for any sandbox domain. */
   edge_url: string;
-  /** Of all sandboxes: `<data plane URL>/sandboxes/<id>/v1/…`. Absent in the file of an earlier release. */
+  /** The one address of all sandboxes: `<data plane URL>/sandboxes/<id>/v1/…`. Absent in the file of an earlier release. */
   data_plane_url?: string;
-  /** Where MCP clients connect over HTTP. Absent where it is switched off, and in the file of an earlier release. */
+  /** The address for MCP clients over HTTP. Absent if switched off, and in the file of an earlier release. */
   mcp_url?: string;
   base_domain: string;
   /** PEM file of the authority that signed the edge's certificate. */
   ca_cert: string;
   api_key: string;
-  /** Of sandboxes that ask for none. */
+  /** The default runtime of sandboxes. */
   runtime: string;
-  /** Virtual machines run, and without KVM: many times slower. */
+  /** True if virtual machines run without KVM, which is many times slower. */
   emulated: boolean;
-  /** What gVisor sandboxes run on; absent in the file of an earlier release. */
+  /** The gVisor of this host; absent in the file of an earlier release. */
   gvisor?: GvisorStatus;
   /** Addresses between host and sandboxes: an IPv4 /16. Absent in the file of an earlier release. */
   subnet?: string;
-  /** For E2B's clients (docs/e2b.md); absent where that endpoint is off. */
+  /** For E2B's clients (docs/e2b.md); absent if that endpoint is off. */
   e2b?: { api_url: string; sandbox_url: string; api_key: string };
   version: string;
   pid: number;
   ready: boolean;
 }
 
-/** Of a part of a cluster. What it does not have is absent. */
+/** Status of a part of a cluster. Fields that do not apply are absent. */
 export interface RoleStatus extends Partial<Omit<ServiceStatus, "version" | "pid" | "ready">> {
   role: "gateway" | "edge" | "host";
   /** CLOCHE_NODE_ID. */
   id: string;
-  /** Of a gateway or a host: where the others of the cluster reach it. */
+  /** The address of a gateway or a host for other parts of the cluster. */
   cluster_address?: string;
   version: string;
   pid: number;
@@ -53,20 +53,20 @@ export async function writeStatus(home: string, status: ServiceStatus | RoleStat
   await writeDurably(statusPath(home), `${JSON.stringify(status, null, 2)}\n`, 0o600);
 }
 
-/** The status as it is now: `ready` only when the process that wrote it lives. Undefined: never started. */
+/** The present status: `ready` only if the process that wrote it is alive. Undefined: never started. */
 export async function readStatus(home: string): Promise<ServiceStatus | RoleStatus | undefined> {
   const status = (await readJsonFile(statusPath(home))) as ServiceStatus | RoleStatus | undefined;
   if (status === undefined) return undefined;
   return (await isServiceProcess(status.pid)) ? status : { ...status, pid: 0, ready: false };
 }
 
-/** Whether it is of a part of a cluster, rather than of a whole service. */
+/** Whether the status is that of a cluster's part instead of a single machine. */
 export const isOfRole = (status: ServiceStatus | RoleStatus): status is RoleStatus => "role" in status;
 
-/** The second is that of releases to 0.1.0, which may still run. */
+/** The second is the program of releases up to 0.1.0, which may still run. */
 const MAIN_PROGRAMS = ["packages/app/src/main.ts", "service/src/main.ts"];
 
-/** Pids are reused: it is ours only when its command line says so. */
+/** Pids are reused, so the command line is checked too. */
 async function isServiceProcess(pid: number): Promise<boolean> {
   if (pid <= 0) return false;
   try {

@@ -1,4 +1,4 @@
-/** `take-over`: makes database and checkpoint storage this home's, whoever's they were. For a home that was made anew, or moved. */
+/** `take-over`: makes this home the owner of database and checkpoint storage. For a home that was made again or moved. */
 import { randomBytes } from "node:crypto";
 import { type Config, ConfigError, silentLog, systemClock } from "@cloche/base";
 import { pingControl } from "./control-socket.ts";

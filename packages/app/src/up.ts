@@ -1,11 +1,11 @@
-/** `up`: set up what is missing, serve until stopped. */
+/** `up`: sets up missing artifacts and serves until stopped. */
 import type { Config } from "@cloche/base";
 import { holdHome } from "@cloche/host/setup";
 import { printBanner } from "./banner.ts";
 import { type RunningService, startService } from "./compose.ts";
 import { serve } from "./serve.ts";
 
-/** Serves in this process. SIGTERM and SIGINT end it and leave machines running; the control socket's stop suspends them. */
+/** Serves in this process. SIGTERM and SIGINT end it and keep machines running; the control socket's stop suspends them. */
 export async function up(config: Config, { banner = true }: { banner?: boolean } = {}): Promise<void> {
   await serve<RunningService>(config, {
     ...(config.hostInPod && { before: (tell) => waitForHome(config.home, tell) }),
@@ -16,7 +16,7 @@ export async function up(config: Config, { banner = true }: { banner?: boolean }
   });
 }
 
-/** A pod that is replaced may still be ending when the next one starts: what runs is adopted by one host at a time. */
+/** Waits for the lock of the home: a replaced pod may still be ending, and only one host at a time may adopt machines. */
 export async function waitForHome(home: string, tell: (text: string) => void): Promise<void> {
   await holdHome(home, () => tell("another host of this home is still running; waiting for its end"));
 }

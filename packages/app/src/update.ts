@@ -1,10 +1,10 @@
-/** `update`: makes anew what of this machine's artifacts is old; `--check` only says what. The running service is not touched. */
+/** `update`: makes old artifacts of this machine again; `--check` only lists them. The running service is not affected. */
 import type { Config } from "@cloche/base";
 import { type ArtifactState, checkForUpdates, makeUpdates } from "@cloche/host/setup";
 import { agentBuild } from "./agent-build.ts";
 import { terminalProgress } from "./progress.ts";
 
-/** Answers whether something was found old. */
+/** Answers whether an artifact was old. */
 export async function update(config: Config, options: { check: boolean; json: boolean }): Promise<boolean> {
   const { cache } = config;
   const printer = terminalProgress();

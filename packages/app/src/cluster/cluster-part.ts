@@ -1,4 +1,4 @@
-/** What every gateway of a cluster, and every command for its operator, opens first: the shared secrets and the authority. */
+/** Opens the shared secrets and the authority of a cluster, for gateways and for operator's commands. */
 import { type Clock, type Config, type Log, systemClock } from "@cloche/base";
 import type { Database, Secret } from "@cloche/gateway";
 import {
@@ -19,7 +19,7 @@ export interface ClusterPart {
   tokens: JoinTokens;
 }
 
-/** Throws when the database's authority was sealed with another secret than the file has. */
+/** Throws if the database's authority was sealed with a secret other than the file's. */
 export async function openCluster(config: Config, database: Database): Promise<ClusterPart> {
   const secret = await readSecret(config.clusterSecretFile);
   const keep = database.secrets.keep.bind(database.secrets);
@@ -31,7 +31,7 @@ export async function openCluster(config: Config, database: Database): Promise<C
   };
 }
 
-/** Of a gateway, which has the authority's key: it issues its own at each start, and again while it runs. */
+/** Credentials of a gateway. It has the authority's key, so it issues its own certificate at each start, and renews it while it runs. */
 export async function ownCredentials(
   authority: Authority,
   identity: Identity,
@@ -50,7 +50,7 @@ export async function ownCredentials(
 
 const memberPrefix = "member/";
 
-/** Whose each id is, in the table of secrets: the SHA-256 of a key, and until when. */
+/** The owners of ids, in the table of secrets: for each id the SHA-256 of a key and the end of its validity. */
 export function membersIn(
   secrets: Database["secrets"],
 ): Members & { forget(identity: Identity): Promise<boolean> } {
@@ -72,7 +72,7 @@ export function membersIn(
       const found = await find(identity);
       return found !== undefined && isFor(found, key, nowMs) && (await secrets.replace(found, value));
     },
-    /** False: nobody had it. */
+    /** False: the id had no owner. */
     async forget(identity) {
       if ((await find(identity)) === undefined) return false;
       await secrets.remove(nameOf(identity));
@@ -83,7 +83,7 @@ export function membersIn(
 
 const usedPrefix = "used-join-token/";
 
-/** Remembers the tokens that were used until they are over. */
+/** Marks a token as used until it expires. */
 export async function useTokenOnce(database: Database, id: string, untilMs: number): Promise<boolean> {
   const nowMs = systemClock.nowMs();
   const isFirst = await database.secrets.add(usedPrefix + id, String(untilMs));

@@ -1,16 +1,16 @@
-/** The certificate that all edges of a cluster serve clients with. Its authority and itself lie sealed in the database. */
+/** The certificate that all edges of a cluster show to clients. The certificate and its authority are sealed in the database. */
 import { type CertificatePair, covers, makeAuthority, makeLeaf } from "../setup/edge-certificates.ts";
 import type { SharedSecrets } from "./shared-secrets.ts";
 
 export interface SharedEdgeCertificate {
-  /** PEM: with its chain. */
+  /** PEM, with its chain. */
   certificate: string;
   key: string;
-  /** PEM: what clients trust. */
+  /** PEM of the authority that clients trust. */
   authority: string;
 }
 
-/** Made by the first gateway of all, and anew a month before its end. */
+/** Made by the first gateway, and renewed a month before its end. */
 export async function sharedEdgeCertificate(
   secrets: SharedSecrets,
   baseDomain: string,

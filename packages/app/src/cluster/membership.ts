@@ -1,4 +1,4 @@
-/** How a host or an edge belongs to its cluster: its certificate, kept fresh, and its way to any of the gateways. */
+/** The membership of a host or an edge in its cluster: joins, renews the certificate, and connects to any of the gateways. */
 import { join } from "node:path";
 import { type Clock, type Config, type Log, systemClock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
@@ -16,14 +16,14 @@ import { type Client, Code, ConnectError, createClient } from "@connectrpc/conne
 import type { Stops } from "../parts/stops.ts";
 
 export interface Membership {
-  /** The certificate of now. */
+  /** The present certificate. */
   readonly credentials: () => Credentials;
   onRenewed(listener: (renewed: Credentials) => void): void;
   readonly gateways: RpcConnection;
   readonly cluster: Client<typeof ClusterService>;
 }
 
-/** Joins where it has not yet; waits for a gateway that answers. */
+/** Joins the cluster unless this home has joined already; waits until a gateway answers. */
 export async function becomeMember(
   config: Config,
   role: Exclude<Role, "gateway">,
@@ -83,7 +83,7 @@ const renewMs = 15_000;
 const againMs = 1_000;
 const tellEveryMs = 30_000;
 
-/** Again and again while no gateway answers: the parts of a cluster start in any order. Other refusals are thrown. */
+/** Repeats the call until a gateway answers, because the parts of a cluster start in any order. Throws any refusal. */
 export async function untilReached<T>(
   clock: Pick<Clock, "sleep" | "monotonicMs">,
   log: Log,

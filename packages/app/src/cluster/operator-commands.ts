@@ -1,4 +1,4 @@
-/** Commands of a cluster's operator, on a computer with a gateway's settings: join tokens, and which hosts there are and may do. */
+/** Commands of a cluster's operator, on a computer with a gateway's settings: join tokens, list, cordon and drain of hosts. */
 import { type Config, ConfigError, rfc3339, silentLog, systemClock } from "@cloche/base";
 import { type Database, HostDirectory } from "@cloche/gateway";
 import { openPlaces } from "../places.ts";
@@ -6,7 +6,7 @@ import { checkRole } from "../roles/role-settings.ts";
 import { membersIn, openCluster } from "./cluster-part.ts";
 
 const hourMs = 3_600_000;
-/** Pods without a disk of their own join anew for as long as they are replaced. */
+/** Pods without a disk join again after each replacement, so their token must live long. */
 const yearHours = 8_760;
 const joining = ["host", "edge"] as const;
 
@@ -26,7 +26,7 @@ export interface JoinTokenOptions {
   hours: number | undefined;
 }
 
-/** Prints the token alone to standard output; what it is good for to standard error. `hours`: default 1, of a reusable one a year. */
+/** Prints only the token to standard output, and its use to standard error. `hours`: default 1, a year for a reusable token. */
 export async function printJoinToken(
   config: Config,
   role: string,
@@ -86,7 +86,7 @@ export async function printHosts(config: Config, json: boolean): Promise<void> {
     );
 }
 
-/** Another key may join under the id. */
+/** Lets another key join under the id. */
 export async function forgetMember(config: Config, name: string): Promise<void> {
   const [role, id = ""] = name.split("/");
   const known = joining.find((one) => one === role);

@@ -1,4 +1,4 @@
-/** The first API key of a cluster, for its operator: one for all gateways, sealed in the database, and in a file of each gateway's home. */
+/** The first API key of a cluster, for its operator. All gateways share it: sealed in the database, and in a file of each home. */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { randomBytes } from "node:crypto";
@@ -7,10 +7,10 @@ import { type Gateway, newApiKeySecret } from "@cloche/gateway";
 import type { SharedSecrets } from "./shared-secrets.ts";
 
 const teamName = "default";
-/** Who makes the team may be killed while it does; another gateway then does it. */
+/** The gateway that makes the team may be killed meanwhile; after this time another gateway makes it. */
 const patienceMs = 10_000;
 
-/** Answers the key. One that was revoked stays so: it is shown, and refused. */
+/** Answers the key, even a revoked one: status shows it, and calls with it are refused. */
 export async function ensureSharedApiKey(
   home: string,
   gateway: Gateway,

@@ -1,4 +1,4 @@
-/** What the gateways of a cluster keep in the database for themselves, sealed under the operator's secret. */
+/** Secrets that the gateways of a cluster share in the database, sealed under the operator's secret. */
 import { randomBytes } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import type { Database } from "@cloche/gateway";
@@ -7,7 +7,7 @@ import { seal, unseal } from "@cloche/trust";
 
 const secretBytesMin = 32;
 
-/** The operator's secret. Throws `failed_precondition` for a file that is not there or too short. */
+/** The operator's secret. Throws `failed_precondition` if the file is missing or too short. */
 export async function readSecret(file: string): Promise<Uint8Array> {
   const problem = (why: string, cause?: unknown): ClocheError =>
     new ClocheError(
@@ -18,7 +18,7 @@ export async function readSecret(file: string): Promise<Uint8Array> {
   const text = await readFile(file).catch((cause: unknown) => {
     throw problem("cannot be read", cause);
   });
-  // An editor's end of line must not make another secret of it.
+  // A line end added by an editor must not change the secret.
   const secret = Buffer.from(text.toString("latin1").trimEnd(), "latin1");
   if (secret.length < secretBytesMin) throw problem(`has fewer than ${secretBytesMin} bytes`);
   return secret;
@@ -33,7 +33,7 @@ export class SharedSecrets {
     this.secret = secret;
   }
 
-  /** The value of the name: `value` at the first call of all gateways, else what is there. */
+  /** Stores `value` unless the name has one already; answers the stored value. */
   async keep(name: string, value: string): Promise<string> {
     const sealed = await this.#kept.keep(name, seal(this.secret, name, value));
     return unseal(this.secret, name, sealed);
@@ -45,12 +45,12 @@ export class SharedSecrets {
     return found.map(({ name, value }) => ({ name, value: unseal(this.secret, name, value) }));
   }
 
-  /** False: the name has a value already. */
+  /** False if the name has a value already. */
   add(name: string, value: string): Promise<boolean> {
     return this.#kept.add(name, seal(this.secret, name, value));
   }
 
-  /** Puts `next` in the place of what `isOld` says is old. Of several at once one wins; the answer is its value. */
+  /** Replaces the value by `next` if `isOld` says so. If several gateways do this at once, one wins, and all answer its value. */
   async renew(
     name: string,
     isOld: (value: string) => Promise<boolean>,

@@ -1,10 +1,10 @@
 /**
- * The keys that sign data plane tokens, one set for all gateways of a cluster, sealed in the database. Each gateway looks every few seconds,
- * tells hosts and edges of a key as soon as it sees it, and signs with it only when every gateway must have seen it:
+ * The keys that sign data plane tokens: one set for all gateways of a cluster, sealed in the database. Each gateway reads the set
+ * every few seconds and tells hosts and edges of a new key at once. It signs with the key only when every gateway must have read it:
  *
- *   added ──all gateways look, hosts and edges know it──▶ signs ──the next one signs──▶ verifies ──tokens are over──▶ removed
+ *   added ──gateways, hosts and edges learn of it──▶ signs ──the next key signs──▶ verifies ──its tokens expire──▶ removed
  *
- * A gateway that has not reached the database for that long takes tokens of the new key only once it has.
+ * A gateway that could not read the database for that long accepts tokens of the new key only after its next read.
  */
 import { type Clock, type Log, regularly, SerialQueue } from "@cloche/base";
 import type { Rotated } from "../key-rotation.ts";
@@ -13,20 +13,20 @@ import type { SharedSecrets } from "./shared-secrets.ts";
 
 const prefix = "signing-key/";
 const lookEveryMs = 5_000;
-/** From when a key is there until it signs: every gateway has looked, and told. */
+/** From the insert of a key until it signs. In this time every gateway has read it and told hosts and edges. */
 const signsAfterMs = 15_000;
-/** A token that was signed the moment before the next key took over, and clocks that are not the same. */
+/** For tokens signed just before the next key took over, and for clocks that differ. */
 const graceMs = 10_000;
 
 interface SharedKey extends SigningKeyFile {
   signsFromMs: number;
-  /** When those before it are good for nothing any more. */
+  /** When the keys before it stop verifying. */
   othersRetireAtMs: number;
 }
 
 export interface SharedSigningKeysNeeds {
   secrets: SharedSecrets;
-  /** Of a token, at most. */
+  /** The longest lifetime of a token. */
   tokenLifetimeSeconds: number;
   clock: Clock;
   log: Log;
@@ -43,7 +43,7 @@ export class SharedSigningKeys {
     this.#needs = needs;
   }
 
-  /** The first signs, all verify. Made where the cluster has none yet. */
+  /** The first key signs, all verify. Makes the first key of a cluster. */
   async current(): Promise<SigningKeyFile[]> {
     const { secrets, clock } = this.#needs;
     const nowMs = clock.nowMs();
@@ -56,7 +56,7 @@ export class SharedSigningKeys {
     return keys;
   }
 
-  /** `use`: resolves when the first of the keys signs and all verify. */
+  /** `use` must resolve when the first of the keys signs and all verify. */
   start(use: (keys: readonly SigningKeyFile[]) => Promise<void>): void {
     const { clock, log } = this.#needs;
     const { signal } = this.#stop;
@@ -73,7 +73,7 @@ export class SharedSigningKeys {
     await this.#queue.drain();
   }
 
-  /** Makes the next key; answers when it signs, here and everywhere. */
+  /** Makes the next key; resolves when it signs on all gateways. */
   async rotate(): Promise<Rotated> {
     const { secrets, tokenLifetimeSeconds, clock, log } = this.#needs;
     const nowMs = clock.nowMs();
@@ -122,7 +122,7 @@ export class SharedSigningKeys {
   }
 }
 
-/** The one that signs first: the newest whose time has come. */
+/** Puts the signing key first: the newest key that is old enough to sign. */
 function inOrder(keys: readonly SharedKey[], nowMs: number): SigningKeyFile[] {
   const newestFirst = keys.toSorted((a, b) => b.signsFromMs - a.signsFromMs);
   const signing = newestFirst.find(({ signsFromMs }) => signsFromMs <= nowMs) ?? newestFirst.at(-1);
@@ -133,7 +133,7 @@ function inOrder(keys: readonly SharedKey[], nowMs: number): SigningKeyFile[] {
   }));
 }
 
-/** When the first key after it lets go of it; never for the newest. */
+/** When the key stops verifying, as set by the first key after it; the newest never does. */
 function retiresAt(kid: string, keys: readonly SharedKey[]): number {
   const own = keys.find((key) => key.kid === kid)?.signsFromMs ?? 0;
   const after = keys.filter(({ signsFromMs }) => signsFromMs > own);

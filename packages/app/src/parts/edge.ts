@@ -1,4 +1,4 @@
-/** The edge as its settings say. Of `up` and of the role `edge`. */
+/** Starts the edge from the settings, for `up` and for the role `edge`. */
 import { type Config, type Log, type Metrics, systemClock } from "@cloche/base";
 import { createEdge, type Edge, type EdgeOptions } from "@cloche/edge";
 import { parseCorsOrigins } from "@cloche/gateway";
@@ -7,7 +7,7 @@ import { portTaken } from "./ports.ts";
 
 type Given = Pick<EdgeOptions, "tls" | "routes" | "hostDataPlane" | "links" | "neighbour">;
 
-/** Resolves when it listens and knows its routes. */
+/** Resolves when the edge listens and knows its routes. */
 export async function startEdge(config: Config, given: Given, log: Log, metrics: Metrics): Promise<Edge> {
   const plain = plainEdge(config);
   const edge: Edge = createEdge({

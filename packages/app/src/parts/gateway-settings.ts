@@ -1,7 +1,7 @@
 import type { Config } from "@cloche/base";
 import { type GatewayConfig, parseCorsOrigins } from "@cloche/gateway";
 
-/** What the settings say of the gateway. `issuer`: of its tokens. `dataPlaneUrl`: the address of all sandboxes. */
+/** The gateway's configuration from the settings. `issuer`: issuer of its tokens. `dataPlaneUrl`: the one address of all sandboxes. */
 export const gatewayConfig = (config: Config, issuer: string, dataPlaneUrl: string): GatewayConfig => ({
   issuer,
   baseDomain: config.baseDomain,

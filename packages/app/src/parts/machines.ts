@@ -1,4 +1,4 @@
-/** The machines of this computer: artifacts, pool, network, drivers and the host over them. Of `up` and of the role `host`. */
+/** Starts the host of this computer with its artifacts, pool, network and drivers, for `up` and for the role `host`. */
 import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readdir } from "node:fs/promises";
@@ -37,9 +37,9 @@ export interface MachinesNeeds {
   metrics: Metrics;
   progress: ProgressPrinter;
   stops: Stops;
-  /** What a host is given beyond what this computer has. */
+  /** Parts of the host that do not come from this computer. */
   host: Pick<HostParts, "blobs"> & Partial<HostParts>;
-  /** Of a host in a cluster. */
+  /** Makes the parts of a host in a cluster; undefined on a single machine. */
   cluster?(own: Pick<HostArtifacts, "guard" | "native"> & { runDir: string; tag: string }): ClusterParts;
   /** Called with the host before it starts. */
   made?(host: Host): Promise<void>;
@@ -47,7 +47,7 @@ export interface MachinesNeeds {
 
 export interface LocalMachines {
   host: Host;
-  /** First: the default. */
+  /** The first is the default. */
   runtimes: readonly Runtime[];
   emulated: boolean;
   gvisor: GvisorStatus;
@@ -56,10 +56,10 @@ export interface LocalMachines {
   pruneCache(): Promise<Pruned>;
 }
 
-/** Whether machines of an earlier start may be there. */
+/** Whether machines of an earlier start may exist. */
 export const hasRunBefore = (home: string): boolean => existsSync(networkState(instanceTag(home)));
 
-/** Starts the host, which adopts what runs. */
+/** Starts the host, which adopts running machines. */
 export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines> {
   const { config, log, metrics, progress, stops } = needs;
   const tag = instanceTag(config.home);
@@ -90,7 +90,7 @@ export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines
   stops.add("host", () => host.stop({ suspend: stops.suspend }));
   await needs.made?.(host);
   await host.start();
-  // What a machine that is not recovered yet may have is not given back.
+  // Not before recovery: a machine that is not recovered yet may own these resources.
   void host.recovered
     .then(() => network.reclaim())
     .catch((error: unknown) => log.warn({ err: error }, "network that nobody has was not given back"));
@@ -102,7 +102,7 @@ export async function startMachines(needs: MachinesNeeds): Promise<LocalMachines
     gvisor: { version: runsc.version, ...(released !== undefined && { released }) },
     subnet: network.subnet,
     async pruneCache() {
-      // Machines of all services on this host, and what this one has suspended.
+      // Running machines of all services on this computer, and suspended ones of this service.
       const records = [join(pool.dir, "machines"), ...(await runningUnits())];
       const pruned = await pruneArtifacts({ cache: config.cache, records, nowMs: systemClock.nowMs() });
       log.info({ ...pruned }, "artifacts that nobody needs were removed");
@@ -160,10 +160,10 @@ async function startNetwork(
   return network;
 }
 
-/** Is there from the first start on until a stop that leaves nothing. */
+/** Exists from the first start until a stop that removes everything. */
 const networkState = (tag: string): string => join(`/run/cloche-${tag}`, "network");
 
-/** Where gVisor's drivers note what runs. */
+/** Folders in which gVisor's drivers list running units. */
 async function runningUnits(): Promise<string[]> {
   const names = (await readdir("/run")).filter((name) => name.startsWith("cloche-"));
   return names.map((name) => join("/run", name, "gvisor", "units"));

@@ -1,4 +1,4 @@
-/** The operator's port, where one is set, and what it tells of the process. */
+/** Opens the operator's port if the settings name one, and adds metrics of the process. */
 import { readFileSync } from "node:fs";
 import { type Config, Metrics } from "@cloche/base";
 import { openOperatorEndpoint } from "../operator-endpoint.ts";
@@ -12,7 +12,7 @@ export function newMetrics(): Metrics {
   return metrics;
 }
 
-/** `ready` throws a ClocheError naming what is not. */
+/** `ready` throws a ClocheError that names the part that is not ready. */
 export async function startOperatorPort(
   { metricsPort }: Pick<Config, "metricsPort">,
   metrics: Metrics,
@@ -26,7 +26,7 @@ export async function startOperatorPort(
   stops.add("operator endpoint", () => operator.close());
 }
 
-/** The release that runs. */
+/** The version of this release. */
 export function packageVersion(): string {
   const text = readFileSync(new URL("../../package.json", import.meta.url), "utf8");
   return (JSON.parse(text) as { version: string }).version;

@@ -1,6 +1,6 @@
 import { ClocheError } from "@cloche/protocol";
 
-/** Names the setting of a port that another program has. */
+/** Makes an error handler that names the setting of a port in use by another program. */
 export function portTaken(setting: string, port: number): (error: NodeJS.ErrnoException) => never {
   return (error) => {
     if (error.code !== "EADDRINUSE") throw error;

@@ -1,14 +1,14 @@
-/** How what was started is stopped: the last first, each tried, what failed joined. */
+/** Stops the parts that were started, the last first. Tries each and joins their errors. */
 import { type Config, type Log, systemClock } from "@cloche/base";
 
-/** A client of a cluster that has just been answered on its connection is answered there for so long, where a whole service stops at once. */
+/** In a cluster, requests on a connection are answered for this time after its last answer while a part stops. */
 const keptMsMax = 2_000;
 
-/** As the settings allow. */
+/** Never longer than the drain time of the settings. */
 export const keptMs = ({ drainSeconds }: Config): number => Math.min(keptMsMax, drainSeconds * 1_000);
 
 export class Stops {
-  /** Running machines are suspended and nothing stays; without, machines go on for the next start, with disks and network. */
+  /** True: running machines are suspended and nothing is left. False: machines run on with disks and network, for the next start. */
   suspend = false;
   readonly #steps: { part: string; run(): Promise<unknown> }[] = [];
   readonly #log: Log;
@@ -17,7 +17,7 @@ export class Stops {
     this.#log = log;
   }
 
-  /** `run` stops `part`, which has been started. */
+  /** `run` must stop `part`, which was started. */
   add(part: string, run: () => Promise<unknown>): void {
     this.#steps.push({ part, run });
   }

@@ -1,6 +1,6 @@
 /**
- * The role `edge`: TLS for clients, as in a whole service; its routes come from any of the gateways, and it reaches agents and checkpoint
- * routes on the hosts' ports. While all gateways are away it goes on with the routes that it has.
+ * The role `edge`: TLS for clients, as on a single machine. Routes come from any of the gateways. Agents and checkpoint routes are
+ * reached through the hosts' ports. While all gateways are away the edge goes on with the routes it has.
  */
 import { join } from "node:path";
 import { type Config, type Log, systemClock } from "@cloche/base";
@@ -20,7 +20,7 @@ import { readPair } from "../setup/authority.ts";
 import { checkRole } from "./role-settings.ts";
 import { tellStatus } from "./role-status.ts";
 
-/** An operator's own files, and what the gateways have, are looked at so often. */
+/** Interval at which the operator's files and the gateways' certificate are checked for changes. */
 const certificateEveryMs = 60_000;
 const callMs = 10_000;
 
@@ -62,7 +62,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   log.info({ edge: status.edge_url, node_id: config.nodeId }, "ready");
 }
 
-/** The operator's own, `<home>/tls/edge.pem` and `edge-key.pem`, else the one that all edges of the cluster share. */
+/** The operator's certificate (`<home>/tls/edge.pem`, `edge-key.pem`), else the one that all edges of the cluster share. */
 async function servedCertificate(config: Config, { cluster }: Membership): Promise<TlsFiles> {
   const own = await readPair(join(config.home, "tls"), "edge");
   if (own !== undefined) return own;

@@ -1,6 +1,6 @@
 /**
- * The role `gateway`: the public API for clients, and a port for the other parts of the cluster (routes for edges, leases and names in storage
- * for hosts, certificates for all). Any number of them share one database; each issues its own certificate at each start.
+ * The role `gateway`: the public API for clients, and a port for the other parts of the cluster (routes for edges, leases and storage
+ * names for hosts, certificates for all). Any number of gateways share one database. A gateway issues its own certificate at each start.
  */
 import { randomBytes } from "node:crypto";
 import { mkdir } from "node:fs/promises";
@@ -106,7 +106,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   return { keys, lost };
 }
 
-/** As a cluster, so that a whole service refuses them and another gateway of this cluster does not. Answers when they are lost. */
+/** Claims database and storage for the cluster: a single machine then refuses them, another gateway does not. Answers their loss. */
 async function claim(
   config: Config,
   { databasePlace, storePlace, blobs }: Places,
@@ -174,7 +174,7 @@ interface PortNeeds extends Parts {
   installation: string;
 }
 
-/** The port for edges, hosts and newcomers. */
+/** Opens the port for edges, hosts and joining parts. */
 async function listen(config: Config, needs: PortNeeds): Promise<ClusterPort> {
   const { database, cluster, credentials, gateway, installation, log, stops } = needs;
   const directory = new HostDirectory(database.hosts, systemClock, log.child({ part: "hosts" }));
@@ -215,7 +215,7 @@ async function listen(config: Config, needs: PortNeeds): Promise<ClusterPort> {
   return port;
 }
 
-/** What clients of the edges trust, where they find it on this computer. */
+/** Writes the authority that clients of the edges trust into the home; answers the file. */
 async function writeTrusted(config: Config, { secrets }: ClusterPart): Promise<string> {
   const { authority } = await sharedEdgeCertificate(secrets, config.baseDomain, systemClock.nowMs());
   const folder = join(config.home, "tls");

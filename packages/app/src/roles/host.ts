@@ -1,8 +1,9 @@
 /**
- * The role `host`: the machines of this computer, for gateways and edges on others. One port serves all of them (trust's ClusterPort):
- * orders of gateways, the relay to agents, and the data plane's checkpoint routes.
+ * The role `host`: the machines of this computer, for gateways and edges on other computers. One port (trust's ClusterPort) serves
+ * calls of gateways, the relay to agents, and the data plane's checkpoint routes.
  *
- * SIGTERM leaves the lease for a while and the machines running, for the next start to adopt; `cloche down` suspends them.
+ * SIGTERM leaves the lease for a limited time and keeps machines running, so that the next start adopts them. `cloche down` suspends
+ * them.
  */
 import { hostname, totalmem } from "node:os";
 import { join } from "node:path";
@@ -43,7 +44,7 @@ export async function startHostRole(config: Config, log: Log, progress: Progress
     return {
       pruneCache: () => machines.pruneCache(),
       async stop({ suspend }) {
-        // Frozen machines cannot be suspended: they stay as they are.
+        // Machines frozen by the lease's guard cannot be suspended, so they stay as they are.
         stops.suspend = suspend && machines.host.lease?.isHeld !== false;
         await stops.unwind();
       },
@@ -68,7 +69,7 @@ async function startParts(
   const member = await becomeMember(config, "host", log, stops);
   progress.step("checkpoint storage");
   const blobs = await openStore(config, member, log, stops);
-  // It listens before it starts: gateways tell a host that was lost which machines are still its own.
+  // The host listens before it starts, because gateways must tell a lost host which machines are still its own.
   let port: ClusterPort | undefined;
   const machines = await startMachines({
     config,
@@ -109,7 +110,7 @@ async function openStore(config: Config, member: Membership, log: Log, stops: St
 
 type Own = Parameters<NonNullable<MachinesNeeds["cluster"]>>[0];
 
-/** `port`: where this host listens by the time it registers. */
+/** `port`: answers the port on which this host listens when it registers. */
 function clusterParts(
   config: Config,
   member: Membership,
@@ -117,7 +118,7 @@ function clusterParts(
   stops: Stops,
   port: () => ClusterPort | undefined,
 ): (own: Own) => ClusterParts {
-  // Each by itself: the lease says which gateway is asked, and how long it is waited for.
+  // One client for each gateway, because the lease chooses the gateway and the time to wait for it.
   const gateways = config.clusterGateways.map((address) =>
     connectTo(address, { role: "gateway" }, member.credentials),
   );
@@ -129,7 +130,7 @@ function clusterParts(
     registration: () => registrationOf(config, port()?.port ?? config.clusterPort),
     gateways: gateways.map(({ transport }) => createClient(HostRegistryService, transport)),
     guard: new Guard({ program, directory: join(runDir, "guard"), tag, native, clock: systemClock, log }),
-    // What lies in storage is named by gateways.
+    // Gateways keep the names of stored objects.
     names: gatewayNames(createClient(HostStorageService, storage.transport)),
   });
 }
@@ -193,9 +194,9 @@ function requireHeld({ lease }: Host): void {
   throw new ClocheError("unavailable", "this host has no lease from a gateway: its machines are frozen");
 }
 
-/** Where gateways and edges reach this host. */
+/** The address at which gateways and edges reach this host. */
 const advertised = ({ advertise }: Config, port: number): string => advertise || `${hostname()}:${port}`;
 
-/** Of all its sandboxes together, MiB. */
+/** Memory for all sandboxes of this host together, MiB. */
 const capacityMb = ({ hostMemoryMb }: Config): number =>
   hostMemoryMb || Math.floor((totalmem() / 1024 ** 2) * (7 / 8));

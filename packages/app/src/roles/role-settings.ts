@@ -1,8 +1,8 @@
-/** Which settings each role of a cluster needs; what is missing or does not fit is named before anything is touched. */
+/** Checks the settings of a cluster's role before anything is changed. */
 import { type Config, ConfigError } from "@cloche/base";
 import type { Role } from "@cloche/trust";
 
-/** Throws a ConfigError that names the setting and says what would be right. */
+/** Throws a ConfigError that names the missing or wrong setting and says what would be right. */
 export function checkRole(role: Role, config: Config): void {
   const needs = (isThere: boolean, words: string): void => {
     if (!isThere) throw new ConfigError(`cloche ${role}: ${words} (docs/clusters.md)`);

@@ -1,11 +1,11 @@
-/** What a part of a cluster says of itself in its home's status file, for `cloche status` and for who starts it detached. */
+/** The status file of a cluster's part, for `cloche status` and for a start with `--detach`. */
 import type { Config } from "@cloche/base";
 import type { Role } from "@cloche/trust";
 import { packageVersion } from "../parts/operator.ts";
 import type { Stops } from "../parts/stops.ts";
 import { type RoleStatus, writeStatus } from "../status-file.ts";
 
-/** Written when it is ready, and again when it stops. */
+/** Writes the file; called when the part is ready and again when it stops. */
 export async function tellStatus(
   config: Config,
   role: Role,

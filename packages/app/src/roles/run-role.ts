@@ -1,9 +1,9 @@
-/** `gateway`, `edge`, `host`: one part of a cluster in this process, until it is stopped. */
+/** `gateway`, `edge`, `host`: runs one part of a cluster in this process until it is stopped. */
 import type { Config } from "@cloche/base";
 import type { Role } from "@cloche/trust";
 import { serve } from "../serve.ts";
 
-/** Each role loads its own parts alone. */
+/** A role loads only its own parts. */
 const starts = {
   gateway: async () => (await import("./gateway.ts")).startGatewayRole,
   edge: async () => (await import("./edge.ts")).startEdgeRole,
@@ -12,7 +12,7 @@ const starts = {
 
 export async function runRole(config: Config, role: Role): Promise<void> {
   const { checkRole } = await import("./role-settings.ts");
-  // Before the home is touched.
+  // Before the home is changed.
   checkRole(role, config);
   const start = await starts[role]();
   await serve(config, {

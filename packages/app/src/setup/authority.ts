@@ -1,8 +1,8 @@
 /**
  * The local certificate authority and the edge's wildcard certificate. Owns `<home>/tls`: `ca.pem` (public, what clients
- * trust), `ca-key.pem`, `edge.pem`, `edge-key.pem`. A certificate that covers another base domain, lacks the loopback's names or ends soon
- * is made anew; the authority itself is kept, so clients that trust it go on. An operator's own certificate can stand in `edge.pem`: it needs
- * no names of the loopback.
+ * trust), `ca-key.pem`, `edge.pem`, `edge-key.pem`. A certificate for another base domain, without the loopback's names, or near its end
+ * is made again. The authority is kept, so clients need not change. An operator may put another certificate into `edge.pem`, which
+ * needs no names of the loopback.
  */
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
@@ -31,7 +31,7 @@ export async function ensureAuthority(
   return { caFile, ...(await writePair(folder, "edge", await makeLeaf(ca, baseDomain, nowMs))) };
 }
 
-/** `<name>.pem` and `<name>-key.pem`; undefined: not both are there. */
+/** Reads `<name>.pem` and `<name>-key.pem`; undefined if one is missing. */
 export async function readPair(folder: string, name: string): Promise<CertificatePair | undefined> {
   try {
     const [cert, key] = await Promise.all([
@@ -46,7 +46,7 @@ export async function readPair(folder: string, name: string): Promise<Certificat
 }
 
 async function writePair(folder: string, name: string, pair: CertificatePair): Promise<CertificatePair> {
-  // The key first: a pair whose certificate exists is whole.
+  // The key is written first, so a pair whose certificate exists is complete.
   await writeDurably(join(folder, `${name}-key.pem`), pair.key, 0o600);
   await writeDurably(join(folder, `${name}.pem`), pair.cert, 0o644);
   return pair;

@@ -1,10 +1,10 @@
-/** The authority that clients of edges trust, and the wildcard certificate that it signs for a base domain. Pure: who keeps them is others' to say. */
+/** Makes the authority that clients of edges trust, and its wildcard certificate for a base domain. Pure: callers store them. */
 import "reflect-metadata"; // x509 needs it loaded first
 import { webcrypto } from "node:crypto";
 import * as x509 from "@peculiar/x509";
 
 const dayMs = 86_400_000;
-/** So that a client on this machine needs no name of its own for the edge. */
+/** With these names a client on this machine can reach the edge without DNS. */
 const loopbackNames: x509.JsonGeneralNames = [
   { type: "dns", value: "localhost" },
   { type: "ip", value: "127.0.0.1" },
@@ -39,7 +39,7 @@ export async function makeAuthority(nowMs: number): Promise<CertificatePair> {
   return { cert: cert.toString("pem"), key: await pemOf(keys.privateKey as CryptoKey) };
 }
 
-/** For `*.<base domain>`, the base domain and the loopback. */
+/** Makes a certificate for `*.<base domain>`, the base domain and the loopback. */
 export async function makeLeaf(
   authority: CertificatePair,
   baseDomain: string,
@@ -75,7 +75,7 @@ export async function makeLeaf(
   return { cert, key: await pemOf(keys.privateKey as CryptoKey) };
 }
 
-/** Whether the certificate is still good for that domain. One of another authority needs no names of the loopback. */
+/** Whether the certificate is still valid for that domain. A certificate of another authority needs no names of the loopback. */
 export async function covers(
   certPem: string,
   authority: CertificatePair,

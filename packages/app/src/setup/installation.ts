@@ -1,4 +1,4 @@
-/** Which installation a home is of: `<home>/installation.json`, made once, copied by backups. Database and store carry its id. */
+/** The installation id of a home: `<home>/installation.json`, made once, copied by backups. Database and store name this id. */
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { readJsonFile, writeDurably } from "@cloche/base";
@@ -15,7 +15,7 @@ export async function ensureInstallation(home: string, randomBytes: RandomBytes)
   return id;
 }
 
-/** Undefined: the home has none yet. */
+/** Undefined: the home has no installation id yet. */
 export async function readInstallation(home: string): Promise<string | undefined> {
   const path = join(home, installationFile);
   const note = await readJsonFile(path).catch((error: unknown) => {

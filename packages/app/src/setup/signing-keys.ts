@@ -1,6 +1,6 @@
 /**
  * RSA keys that sign data plane tokens, in `<home>/keys/signing/<kid>.pem`. The newest signs; older ones verify until they
- * are removed (key-rotation.ts). The kid begins with the time it was made, so names sort by age.
+ * are removed (key-rotation.ts). The kid begins with the time of its creation, so names sort by age.
  */
 import { generateKeyPair, randomBytes } from "node:crypto";
 import { mkdir, readdir, readFile } from "node:fs/promises";
@@ -22,7 +22,7 @@ export async function ensureSigningKeys(home: string, nowMs: number): Promise<Si
   return keys.length > 0 ? keys : [await addSigningKey(home, nowMs)];
 }
 
-/** Makes the next signing key. Those before it go on verifying. */
+/** Makes the next signing key. Older keys still verify. */
 export async function addSigningKey(home: string, nowMs: number): Promise<SigningKeyFile> {
   await mkdir(signingKeyFolder(home), { recursive: true, mode: 0o700 });
   const { kid, privateKeyPem } = await newSigningKey(nowMs);
@@ -30,7 +30,7 @@ export async function addSigningKey(home: string, nowMs: number): Promise<Signin
   return { kid, privateKeyPem };
 }
 
-/** That nobody keeps yet. */
+/** Makes a key without storing it. */
 export async function newSigningKey(nowMs: number): Promise<SigningKeyFile> {
   const { privateKey } = await generate("rsa", { modulusLength: 2_048 });
   const kid = `${Math.floor(nowMs / 1000).toString(36)}-${randomBytes(6).toString("hex")}`;
