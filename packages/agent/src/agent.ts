@@ -1,6 +1,6 @@
 /**
- * Puts the agent together: one HTTP server over the parts that answer it. Nothing here is started before it is needed;
- * the process must answer within tens of milliseconds of its start.
+ * Composes the agent: one HTTP server over the parts that handle its requests. Parts start only when they are needed, because the
+ * process must answer within tens of milliseconds of its start.
  */
 import type { Server } from "node:http";
 import type { Server as SecureServer } from "node:https";
@@ -45,7 +45,7 @@ export interface Agent {
   close(): Promise<void>;
 }
 
-/** `program` is what to run for a pull: Node and the agent's bundle. `plain`: without the channel, for tests of what lies behind it. */
+/** `program` is the command for a pull: Node and the agent's bundle. `plain`: no channel, for tests of the routes behind it. */
 // oxlint-disable-next-line max-lines-per-function -- it puts the parts together, in order: a cut would only pass them along
 export function createAgent(
   config: BootConfig,
@@ -139,8 +139,8 @@ export function createAgent(
       if (path.startsWith("/v1/")) disk.require();
       return path.startsWith(controlPrefix) || path === healthPath ? undefined : identity.beingWritten;
     },
-    // What counts as activity: an open request does, an attachment only while something passes through it (it is a process
-    // that then keeps the machine from dozing, and nothing from its idle suspension). The host's own questions do not count.
+    // Activity is an open request, and an attachment only while data passes through it: an attached process prevents dozing, but
+    // must not prevent the idle suspension. The host's own calls do not count.
     track: (path) => {
       if (!path.startsWith("/v1/") && !path.startsWith("/cloche/")) return noop;
       if (!isAttachPath(path)) return activity.begin();
@@ -166,7 +166,7 @@ export function createAgent(
   };
 }
 
-/** Waits for the guest that the spawner starts anew, and names it. */
+/** Waits for the guest that the spawner starts again, and sets its host name. */
 function nameGuestAgain(spawner: Spawner, identity: Identity, log: Log, attemptsLeft = 100): void {
   const timer = setTimeout(() => {
     let guest: Guest;

@@ -2,27 +2,27 @@ import { readFileSync } from "node:fs";
 import { defaults } from "@cloche/protocol";
 
 /**
- * What the agent is started with: a JSON file named by its first argument. It holds nothing of a
- * particular sandbox, so that a template of a booted agent can become any sandbox (see host-calls/identity.ts).
+ * The agent's boot configuration: a JSON file named by its first argument. It has no data of a particular sandbox, so that a template
+ * of a booted agent can become any sandbox (host-calls/identity.ts).
  */
 export interface BootConfig {
   /** Address to listen on. Default 0.0.0.0. */
   host: string;
   /** Default `defaults.agentPort`; 0 picks a free one (tests). */
   port: number;
-  /** A socket that listens on that port already (cloche-guest listen). Absent: the agent opens its own. */
+  /** A socket that already listens on that port (cloche-guest listen). Absent: the agent opens one. */
   listenFd?: number;
-  /** Where the sandbox's disk is, or will be, mounted: `fs` in it is the users' root, `cloche` ours. Default /mnt/disk. */
+  /** Mount point of the sandbox's disk: its `fs` is the users' root, its `cloche` the agent's data. Default /mnt/disk. */
   diskPath: string;
-  /** SHA-256 (hex) of the control secret that is good until Assign names the next one. */
+  /** SHA-256 (hex) of the control secret that is valid until Assign brings the next one. */
   bootstrapControlSecretSha256: string;
-  /** Channel key (hex) of the same secret, good until then too. */
+  /** Channel key (hex) of the same secret, valid until then too. */
   bootstrapChannelKey: string;
   /** Folder of the native spawner. Default: beside the bundle. */
   nativeDir: string;
-  /** Kill users' processes before the machine ends for lack of memory, as gVisor does. Default false. */
+  /** Kill users' processes before memory runs out and the whole machine is killed, as with gVisor. Default false. */
   memoryGuard: boolean;
-  /** Users have a user namespace of their own, where the kernel is theirs and the agent's (a virtual machine). Default false. */
+  /** Users' programs get a user namespace, because they share the kernel with the agent (in a virtual machine). Default false. */
   userNamespace: boolean;
 }
 

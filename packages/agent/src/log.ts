@@ -1,4 +1,4 @@
-/** JSON lines on stderr, read by the host. Bounded: what a tenant can provoke must not fill the host's disk. */
+/** JSON lines on stderr, read by the host. Bounded, because users can provoke log lines and must not fill the host's disk. */
 export interface Log {
   info(message: string, fields?: Record<string, unknown>): void;
   warn(message: string, fields?: Record<string, unknown>): void;
@@ -38,7 +38,7 @@ export function stderrLog(
   };
 }
 
-/** Errors print with their stack and cause; JSON alone would print `{}`. */
+/** Makes errors printable with stack and cause; JSON would print them as `{}`. */
 function printable(value: unknown, depth = 0): unknown {
   if (!(value instanceof Error)) return value;
   const text = (value.stack ?? String(value)).slice(0, 4_096);

@@ -36,7 +36,7 @@ function serve(path: string): void {
   agent.server.listen(listenFd === undefined ? { port, host } : { fd: listenFd }, () => {
     log.info("listening", { address: agent.server.address(), pid: process.pid });
   });
-  // Whatever a request provoked: the sandbox must not lose its agent over it.
+  // An uncaught error of one request must not end the agent.
   process.on("uncaughtException", (error) => log.error("uncaught", { error }));
   process.on("unhandledRejection", (error) => log.error("unhandled rejection", { error }));
   process.once("SIGTERM", () => {

@@ -7,12 +7,12 @@ export const controlPrefix = "/cloche.guest.v1.GuestService/";
 export const healthPath = "/healthz";
 
 /**
- * Who may call a path: anyone the health check, the host alone GuestService (a data plane token is refused there, the
- * control secret everywhere else), and who bears an inner token, which the edge makes of this sandbox's
- * token, all the rest. While the agent is no sandbox's
- * yet (`verifier` undefined) the data plane answers 503.
+ * Who may call a path:
  *
- * The port tunnel takes an inner token for that port, and for nothing else is such a token good.
+ *   health check   anyone
+ *   GuestService   the host, by the control secret, which is refused on all other paths
+ *   port tunnel    an inner token for that port, which is refused on all other paths
+ *   data plane     an inner token, which the edge makes of this sandbox's token; 503 while unassigned (`verifier` undefined)
  */
 export function authorize(
   request: IncomingMessage,

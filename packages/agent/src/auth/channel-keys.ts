@@ -2,8 +2,8 @@ import { createHmac, hkdfSync, timingSafeEqual } from "node:crypto";
 import { channel } from "@cloche/protocol";
 
 /**
- * The agent's keys of the channel (protocol's channel.ts). Those of the bootstrap secret until Assign names the next control
- * secret; a clone has its source's until its own Assign. In memory only, which no user's process reaches.
+ * The agent's channel keys (protocol's channel.ts). They come from the bootstrap secret until Assign brings the next control secret; a
+ * clone has its source's keys until its own Assign. Kept only in memory, which users' processes cannot read.
  */
 export class ChannelKeys {
   #preSharedKey: Buffer;
@@ -27,7 +27,7 @@ export class ChannelKeys {
     return this.#generation;
   }
 
-  /** From here on only who knows the new secret, or its channel key, is let in. `carriedBy`: the connection that brought it. */
+  /** From now on only the new secret, or its channel key, is accepted. `carriedBy`: the connection that brought the secret. */
   replace(controlSecret: string, carriedBy?: unknown): void {
     const key = channelKeyOf(controlSecret);
     this.#preSharedKey = derive(key, channel.words.preSharedKey);
@@ -40,7 +40,7 @@ export class ChannelKeys {
     this.#onReplaced = listener;
   }
 
-  /** Whether `mac` is that of an inner token's `signed` part. */
+  /** Whether `mac` is the MAC of an inner token's `signed` part. */
   isMacOf(signed: string, mac: Buffer): boolean {
     const right = createHmac("sha256", this.#tokenKey).update(signed).digest();
     return mac.length === right.length && timingSafeEqual(mac, right);

@@ -5,9 +5,9 @@ const cacheEntries = 256;
 const tokenBytesMax = 8_192;
 
 /**
- * Verifies inner tokens of one sandbox: what the edge makes of an owner's token that it has verified (protocol's channel.ts).
- * HS256 by this machine's key only, issuer, audience, expiry. A verified token is remembered by its exact text, and its claims
- * are checked anew on every use, so it expires on time.
+ * Verifies inner tokens of one sandbox, which the edge makes of a verified owner's token (protocol's channel.ts). Checks the HS256
+ * signature by this machine's key, issuer, audience and expiry. A verified token is remembered by its exact text; its claims are
+ * checked again on every use, so that it expires on time.
  */
 export class TokenVerifier {
   readonly #sandboxId: string;
@@ -22,7 +22,7 @@ export class TokenVerifier {
     this.#keys = keys;
   }
 
-  /** Throws `unauthenticated` saying what is wrong with the token. `port`: of the tunnel that is asked for. */
+  /** Throws `unauthenticated` with the fault of the token. `port`: port of the requested tunnel. */
   check(token: string, nowMs: number, port?: number): void {
     if (this.#verifiedBy !== this.#keys.generation) this.#verified.clear();
     this.#verifiedBy = this.#keys.generation;

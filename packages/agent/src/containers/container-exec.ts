@@ -12,9 +12,9 @@ export interface ContainerExecAnswer {
   stderr: string;
   exit_code: number;
   timed_out: boolean;
-  /** Added: true where one of its processes was killed because the sandbox's memory was used up. */
+  /** True if one of its processes was killed because the sandbox's memory was used up; else absent. */
   out_of_memory?: boolean;
-  /** Added: true where output passed 16 MiB and was cut. */
+  /** True if output passed 16 MiB and was cut; else absent. */
   stdout_truncated?: boolean;
   stderr_truncated?: boolean;
 }
@@ -28,8 +28,8 @@ const timeoutSecondsMax = 31_536_000;
 
 /**
  * Runs a command in a service's container with the container's environment, user and directory (spec/contract.md,
- * services: exec in container). Exit codes, timeout and clients that go away are as with `POST /v1/exec`. 400 for a service
- * that is no container, 409 for one that does not run.
+ * services: exec in container). Exit codes, timeout and cut-off clients are as with `POST /v1/exec`. 400 if the service is no
+ * container, 409 if it does not run.
  */
 export async function execInContainer(
   supervisor: Supervisor,

@@ -1,13 +1,13 @@
 /**
- * Services in OCI containers (spec/contract.md, services): each has its own root on the sandbox's disk, made from its image on
- * first start and kept until the service is deleted or names another image, so that what a database wrote survives restarts,
- * checkpoints and restores.
+ * Services in OCI containers (spec/contract.md, services). Each container has its own root on the sandbox's disk. The root is made from
+ * the image on first start and kept until the service is deleted or names another image, so that the data of a database survives
+ * restarts, checkpoints and restores.
  *
- *   containers/<name>       rootfs and container.json: whole
- *   containers/<name>.new   being made; removed when that fails, and by `tidy` after a crash
+ *   containers/<name>       rootfs and container.json: complete
+ *   containers/<name>.new   being made; removed after a failure, and by `tidy` after a crash
  *   images                  blobs, shared by all containers (images/blobs.ts)
  *
- * One image is pulled at a time: a second container of the same image then finds its layers here.
+ * One image is pulled at a time, so that a second container of the same image finds its layers on the disk.
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs";
 import { rename, rm, writeFile } from "node:fs/promises";
@@ -91,7 +91,7 @@ export class ContainerLauncher implements Launcher {
     }
   }
 
-  /** Removes a container, and the blobs that no other one uses. */
+  /** Removes a container and the blobs that no other container uses. */
   remove(name: string): Promise<void> {
     const folders = [this.#folder(name), `${this.#folder(name)}.new`];
     if (!folders.some((folder) => existsSync(folder))) return Promise.resolve();
@@ -101,7 +101,7 @@ export class ContainerLauncher implements Launcher {
     });
   }
 
-  /** Removes roots that were being made or removed when the agent died, and what their pulls left. */
+  /** After a crash: removes roots that were being made or removed, and the files of interrupted pulls. */
   tidy(names: ReadonlySet<string>): Promise<void> {
     const { folder } = this.#parts;
     const litter = listFolder(join(folder, "containers")).filter((name) => !names.has(name));
@@ -112,7 +112,7 @@ export class ContainerLauncher implements Launcher {
     });
   }
 
-  /** The container's root, made where it is missing or of another image. */
+  /** The container's root; made if it is missing or of another image. */
   async #ready(request: LaunchRequest): Promise<PulledImage> {
     const image = request.definition.image ?? "";
     const present = this.#read(request.name);
@@ -147,7 +147,7 @@ export class ContainerLauncher implements Launcher {
       );
       const file: ContainerFile = { image, pulled };
       await writeFile(join(draft, "container.json"), JSON.stringify(file), { mode: 0o600 });
-      await files().sync(); // whole on the disk before it gets its name
+      await files().sync(); // complete on the disk before it gets its name
       await rm(this.#folder(name), { recursive: true, force: true });
       await rename(draft, this.#folder(name));
       log.note(`pulled ${image} (${pulled.digest})`);
@@ -159,7 +159,7 @@ export class ContainerLauncher implements Launcher {
     }
   }
 
-  /** Removes blobs of no container, and what a pull that was cut off left. */
+  /** Removes blobs that no container uses, and files of interrupted pulls. */
   #dropUnusedBlobs(): void {
     const used = new Set<string>();
     for (const name of listFolder(join(this.#parts.folder, "containers")))

@@ -1,7 +1,7 @@
 import { ClocheError, limits } from "@cloche/protocol";
 import type { JsonObject } from "../http/fields.ts";
 
-/** How output is told: as text, or as the bytes that it is. */
+/** The form of output in answers: text, or bytes in base64. */
 export type Output = "text" | "base64";
 
 /** `output_encoding` of an exec. */
@@ -17,8 +17,8 @@ export const readInput = (body: JsonObject): Buffer | undefined =>
   decodeBytes(body, "stdin", limits.execStdinBytes);
 
 /**
- * A field that may be given as text (a NUL is fine in what a program reads) or, under its name with `_base64`, as bytes.
- * Undefined: neither is there. Throws naming the field; 413 for more than `maxBytes`.
+ * A field that is given as text (NUL allowed, since programs may read it) or, under its name with `_base64`, as bytes. Undefined:
+ * neither is given. Throws with the name of the field; 413 for more than `maxBytes`.
  */
 export function decodeBytes(body: JsonObject, name: string, maxBytes: number): Buffer | undefined {
   const [text, encoded] = [body[name] ?? undefined, body[`${name}_base64`] ?? undefined];
@@ -34,7 +34,7 @@ export function decodeBytes(body: JsonObject, name: string, maxBytes: number): B
     throw new ClocheError("invalid_argument", `${name} and ${name}_base64 cannot both be given`);
   }
   const bytes = Buffer.from(encoded, "base64");
-  // Node skips what is no base64: only what comes out the same again went in whole.
+  // Node skips invalid base64 characters, so valid input is input that encodes back to the same text.
   if (bytes.toString("base64") !== encoded) {
     throw new ClocheError(
       "invalid_argument",

@@ -1,8 +1,8 @@
 const stepMs = 1_000;
 
 /**
- * Calls `fire` after `durationMs` of running time; answers how to stop it. A machine that was suspended finds its monotonic
- * clock far ahead: such a jump counts as one step, so that a command does not time out because its sandbox slept.
+ * Calls `fire` after `durationMs` of running time; the answer stops the countdown. After a suspension the monotonic clock is far ahead:
+ * such a jump counts as one step, so that a command does not time out because its sandbox was suspended.
  */
 export function countdown(durationMs: number, fire: () => void): () => void {
   let leftMs = durationMs;

@@ -7,9 +7,9 @@ import type { OutputStream } from "../spawner/index.ts";
 const keepAliveMs = 15_000;
 
 /**
- * The streaming form of exec: server-sent events `stdout` and `stderr` with `{"data": "…"}` (text, or base64 where the event
- * says so in `output_encoding`), at the end one `exit`, or one
- * `error` with the usual body. The head is sent with the first event, so that a request that was wrong still gets its 4xx.
+ * The streaming form of exec: server-sent events `stdout` and `stderr` with `{"data": "…"}` (text, or base64 if the event has
+ * `output_encoding`), at the end one `exit`, or one `error` with the usual body. The head is sent with the first event, so that a wrong
+ * request still gets its 4xx.
  */
 export class EventStream {
   readonly #response: ServerResponse;
@@ -36,7 +36,7 @@ export class EventStream {
     this.#response.once("close", () => clearInterval(this.#keepAlive));
   }
 
-  /** Output as it comes. The promise resolves when the client has room for more, or is gone (then output is dropped). */
+  /** Sends output at once. The promise resolves when the client has room for more, or is gone (then output is dropped). */
   output(stream: OutputStream, chunk: Buffer): void | Promise<void> {
     if (this.#inBase64) {
       return this.#send(stream, { data: chunk.toString("base64"), output_encoding: "base64" });
@@ -48,7 +48,7 @@ export class EventStream {
   /** The last event: `exit` or `error`. */
   end(event: "exit" | "error", body: unknown): void {
     for (const stream of ["stdout", "stderr"] as const) {
-      const text = this.#decoders[stream].end(); // half a character at the very end
+      const text = this.#decoders[stream].end(); // an incomplete character at the end
       if (text !== "") void this.#send(stream, { data: text });
     }
     void this.#send(event, body);

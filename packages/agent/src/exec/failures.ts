@@ -6,15 +6,15 @@ const { errno } = constants;
 const missing: readonly number[] = [errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG];
 const exhausted: readonly number[] = [errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE];
 
-/** What a shell would have said: the code and the line on stderr of a program that could not be executed. */
+/** The exit code and the line on stderr that a shell gives for a program that cannot be executed. */
 export interface NotExecuted {
   exitCode: 126 | 127;
   message: string;
 }
 
 /**
- * Turns a failed spawn into what exec answers (spec/contract.md, Data plane: exec): 127 and 126 for a program that is not
- * there or cannot be executed; everything else is thrown, as 400 for what the request got wrong.
+ * Turns a failed spawn into the answer of exec (spec/contract.md, Data plane: exec): 127 for a missing program and 126 for one that
+ * cannot be executed. All other failures are thrown, faults of the request as 400.
  */
 export function notExecuted(
   error: SpawnError,
@@ -64,7 +64,7 @@ export function notExecuted(
   throw new ClocheError("internal", "the command could not be started", { cause: error });
 }
 
-/** What an exec answers whose guest ended under it, or was ended for a restore. */
+/** The error of an exec whose guest ended meanwhile, by itself or for a restore. */
 export function restarted(cause?: unknown): ClocheError {
   return new ClocheError("unavailable", "the sandbox's processes were restarted while this command ran", {
     cause,

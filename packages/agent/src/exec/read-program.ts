@@ -9,7 +9,7 @@ import {
 import { programEnvironment } from "./environment.ts";
 import type { Command } from "./run-command.ts";
 
-/** What a program is run with, of the body of an exec or a process. Throws `invalid_argument` naming the field. */
+/** Reads the command from the body of an exec or a process. Throws `invalid_argument` naming the field. */
 export function readProgram(body: JsonObject, sandboxEnv: Readonly<Record<string, string>>): Command {
   const cmd = requiredCommand(body, "cmd");
   if (cmd.length > limits.execArguments) {

@@ -17,7 +17,7 @@ import type { RunningExecs } from "./running-execs.ts";
 export interface ExecParts {
   /** The users' guest; throws `unavailable` without a disk. */
   guest(): Guest;
-  /** The sandbox's own variables, below those of a request. */
+  /** The sandbox's variables; those of a request override them. */
   env(): Readonly<Record<string, string>>;
   running: RunningExecs;
   processes: ProcessTable;
@@ -32,7 +32,7 @@ export function execRoutes(parts: ExecParts): Route[] {
   ];
 }
 
-/** The id under which the edge may abort this exec; undefined when it did not come through an edge. */
+/** The id by which the edge may abort this exec; undefined if it did not come through an edge. */
 export function execIdOf(exchange: Exchange): string | undefined {
   const id = exchange.request.headers[internalHeaders.execId];
   return typeof id === "string" && id !== "" ? id : undefined;
@@ -69,7 +69,7 @@ function readStreamName(body: JsonObject, name: string): string | undefined {
   throw new ClocheError("invalid_argument", `${name} must be 16 to 64 characters of A-Z, a-z, 0-9, _ and -`);
 }
 
-/** `POST /v1/exec/stdin`: answers when the program, or the pipe to it, has taken the piece. */
+/** `POST /v1/exec/stdin`: answers when the program, or the pipe to it, has accepted the piece. */
 async function writeStdin(running: RunningExecs, exchange: Exchange): Promise<{ ok: true }> {
   const body = await exchange.readJson();
   const stream = readStreamName(body, "stream");
@@ -101,8 +101,8 @@ export interface Collected {
 }
 
 /**
- * Runs a command and keeps its output. `isCutOff` says, once it has ended, whether its client cannot have the answer any more: then
- * the list of processes remembers it. What `aborted` does is kill it.
+ * Runs a command and keeps its output. `aborted` kills the command. `isCutOff` is asked after its end: if the client can no longer get
+ * the answer, the list of processes keeps the exec.
  */
 export async function collectCommand(
   parts: CollectParts,
@@ -117,7 +117,7 @@ export async function collectCommand(
 
 const never = (): boolean => false;
 
-/** Waits for the end of an exec, which `aborted` kills. Throws `canceled` after that, `unavailable` where a restore ended it. */
+/** Waits for the end of an exec. `aborted` kills it, which throws `canceled`; an end by a restore throws `unavailable`. */
 async function untilOver(
   processes: ProcessTable,
   process: Process,

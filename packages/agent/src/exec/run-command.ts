@@ -22,19 +22,19 @@ export interface Command {
   onStdin?: ((stdin: Stdin) => void) | undefined;
   /** Undefined: none. */
   timeoutMs?: number | undefined;
-  /** On a terminal of this size. */
+  /** Run on a terminal of this size; undefined: no terminal. */
   tty?: TerminalSize | undefined;
   /** Standard error goes into standard output. */
   mergeOutput?: boolean | undefined;
-  /** Children that it leaves in the background stay part of it, to be killed with it. */
+  /** Background children stay part of the command's tree and are killed with it. */
   holdTree?: boolean | undefined;
 }
 
-/** Standard input of a program that runs. */
+/** Standard input of a running program. */
 export type Stdin = Pick<GuestProcess, "write" | "end">;
 
 export interface CommandEnd {
-  /** 128 + signal where one ended it; 137 after the timeout; 126 and 127 as shells use them. */
+  /** 128 + signal after an end by a signal; 137 after the timeout; 126 and 127 as in shells. */
   exitCode: number;
   /** The number of the signal that ended it. */
   signal: number | null;
@@ -48,7 +48,7 @@ export type Taker = NonNullable<SpawnRequest["onOutput"]>;
 
 export interface LaunchedCommand {
   process: GuestProcess;
-  /** Resolves when it has ended and `onOutput` has taken what it wrote; rejects with `SpawnError`. */
+  /** Resolves when the command has ended and `onOutput` has taken all its output; rejects with `SpawnError`. */
   end: Promise<CommandEnd>;
 }
 
@@ -56,8 +56,8 @@ const killedExitCode = 137;
 const sigkill = 9;
 
 /**
- * Launches a command in a guest. Its timeout kills its whole tree; nothing else here does, least of all a lost connection.
- * `onStarted` is called once the program runs, for those who must know before it says anything.
+ * Launches a command in a guest. Only its timeout kills its whole tree; a lost connection does not. `onStarted` is called when the
+ * program runs, before any output.
  */
 export function launchCommand(
   guest: Guest,
@@ -98,7 +98,7 @@ async function untilEnd(
   let exit: ProcessExit;
   try {
     exit = await running.exited;
-    // That it was killed for memory is told before its end, but on another socket: what has arrived there is read first.
+    // A kill for memory is reported before the end, but on another socket: read that socket first.
     if (exit.code === killedExitCode) await new Promise((resolve) => setImmediate(resolve));
   } finally {
     stopTimer?.();

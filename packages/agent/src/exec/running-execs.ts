@@ -1,8 +1,8 @@
 import { StdinStreams } from "./stdin-streams.ts";
 
 /**
- * The execs that run now, so that the edge can end one whose client went away (by the id it gave it) and the host can see
- * that the sandbox is busy. In memory only: an exec does not outlive its agent.
+ * The running execs. By this list the edge ends an exec whose client went away (by the edge's id), and the host sees that the sandbox
+ * is busy. In memory only: an exec does not outlive its agent.
  */
 export class RunningExecs {
   readonly stdins = new StdinStreams();
@@ -13,7 +13,7 @@ export class RunningExecs {
     return this.#count;
   }
 
-  /** Counts `work` as running. Its signal aborts when `abort` is called with `id` (undefined: cannot be aborted). */
+  /** Counts `work` as running. `abort` with the same `id` aborts its signal (undefined: cannot be aborted). */
   async track<T>(id: string | undefined, work: (aborted: AbortSignal) => Promise<T>): Promise<T> {
     const controller = new AbortController();
     if (id !== undefined) this.#byId.set(id, controller);
@@ -26,7 +26,7 @@ export class RunningExecs {
     }
   }
 
-  /** Ends an exec and all it started; false when none of this id runs. */
+  /** Ends an exec with its whole tree; false if no exec with this id runs. */
   abort(id: string): boolean {
     const controller = this.#byId.get(id);
     controller?.abort();

@@ -9,13 +9,13 @@ interface OpenStdin {
 }
 
 /**
- * Standard inputs that stay open while their commands run, by the names that the callers gave them (`stdin_stream`). One
- * piece at a time is on its way into each, so that what waits here is bounded by what the callers sent.
+ * Standard inputs that stay open while their commands run, by the names from the callers (`stdin_stream`). Only one piece at a time is
+ * written to each input, which limits the memory used here.
  */
 export class StdinStreams {
   readonly #open = new Map<string, OpenStdin>();
 
-  /** Throws `already_exists` where a command that runs has the name. Call `close` when the command has ended. */
+  /** Throws `already_exists` if a running command has the name. Call `close` when the command has ended. */
   open(name: string): { take(stdin: Stdin): void; close(): void } {
     if (this.#open.has(name)) {
       throw new ClocheError(

@@ -1,4 +1,4 @@
-/** Whose rights a file request is done with: root's, or those of the Unix user that `x-file-user` or `as_user` names. */
+/** The Unix user whose rights a file request has: root, or the user named by `x-file-user` or `as_user`. */
 import { ClocheError, limits } from "@cloche/protocol";
 import type { Exchange } from "../http/exchange.ts";
 import type { Guest, GuestFiles, GuestPath } from "../spawner/index.ts";
@@ -8,7 +8,7 @@ import { pathText } from "./path.ts";
 const header = "x-file-user";
 const parameter = "as_user";
 
-/** The user's name or number, and the field that says it; undefined: root. */
+/** The user's name or number, and the field that named it; undefined: root. */
 export function actingUser(exchange: Exchange): readonly [field: string, user: string] | undefined {
   const sent = exchange.request.headers[header];
   const asked = exchange.query.get(parameter);
@@ -19,7 +19,7 @@ export function actingUser(exchange: Exchange): readonly [field: string, user: s
   return [field, accountName(user, field)];
 }
 
-/** A user or a group by name or number, as a field says it. */
+/** Checks a field that has a user or a group, by name or number. */
 export function accountName(value: unknown, field: string, mayHaveGroup = true): string {
   const text = typeof value === "number" ? String(value) : value;
   const form = mayHaveGroup ? /^[^\0:]+(?::[^\0:]+)?$/ : /^[^\0:]+$/;
@@ -36,7 +36,7 @@ export function filesOf(guest: Guest, exchange: Exchange): GuestFiles {
   return user === undefined ? guest.files : guest.files.as(user[1]);
 }
 
-/** Runs an operation and names in what it throws the field that it is about. */
+/** Runs an operation; its errors name the field of the request that they concern. */
 export async function about<T>(
   exchange: Exchange,
   path: GuestPath,

@@ -18,12 +18,12 @@ import { clip, pathText, shownPath } from "./path.ts";
 
 type ActingUser = ReturnType<typeof actingUser>;
 
-/** How the archive programs report (native/guest/tar.h), on stderr. */
+/** Longest report of the archive programs on stderr (native/guest/tar.h). */
 const reportBytes = 16_384;
 
 /**
- * Streams the directory as a tar (POSIX, with hard links, owners and modes). An error after the first byte breaks the
- * stream off; the files may change meanwhile, each is packed with the size it had when its turn came.
+ * Streams the directory as a tar (POSIX, with hard links, owners and modes). An error after the first byte cuts the stream off. Files
+ * may change meanwhile: each is packed with its size at the beginning of its turn.
  */
 export async function packArchive(
   guest: Guest,
@@ -51,7 +51,7 @@ export async function packArchive(
   else throw failure(report, path);
 }
 
-/** A client that takes bytes alone, as those made from the OpenAPI document may, is told that it gets bytes. */
+/** Some clients, such as those generated from the OpenAPI document, accept only `application/octet-stream`. */
 const archiveType = (accept = ""): string =>
   accept.trim().toLowerCase() === bytesType ? bytesType : "application/x-tar";
 const bytesType = "application/octet-stream";
@@ -59,14 +59,13 @@ const bytesType = "application/octet-stream";
 export interface Unpacked {
   entries: number;
   skipped: number;
-  /** The first of those that were skipped, and why; absent where none was. */
+  /** The first skipped entries with the reasons; absent if none was skipped. */
   skipped_entries?: { path: string; reason: string }[];
 }
 
 /**
- * Unpacks the tar in the body (gzip is recognised) into a directory, which is made where it is missing. Links are made last,
- * and nothing is made outside the directory. An entry that cannot be made (a device, one with `..`) is skipped. What was
- * unpacked before an error stays.
+ * Unpacks the tar in the body (gzip is recognised) into a directory, which is made if it is missing. Links are made last, and nothing is
+ * made outside the directory. Impossible entries (a device, a path with `..`) are skipped. Entries unpacked before an error stay.
  */
 export async function unpackArchive(
   guest: Guest,
@@ -100,7 +99,7 @@ export async function unpackArchive(
   };
 }
 
-/** The end of the program; one that could not run, or whose guest ended, fails as an exec of it would. */
+/** Waits for the end of the program. If it could not run, or its guest ended, this throws as an exec would. */
 async function endOf(program: GuestProcess, user: ActingUser): Promise<{ code: number }> {
   try {
     return await program.exited;
@@ -113,7 +112,7 @@ async function endOf(program: GuestProcess, user: ActingUser): Promise<{ code: n
   }
 }
 
-/** Pumps the body into the program until it is over, the program has ended, or the client stalls or goes away. */
+/** Writes the body into the program until the body ends, the program ends, or the client stalls or goes away. */
 async function feed(unpacking: GuestProcess, body: Readable, exited: Promise<unknown>): Promise<void> {
   const ended = Symbol("ended");
   const end = exited.then(
@@ -160,7 +159,7 @@ async function nextChunk(chunks: AsyncIterator<Buffer>, end: Promise<symbol>): P
   }
 }
 
-/** The unzipped rest of a stream whose first chunk was already taken. */
+/** Unzips a stream whose first chunk was already read. */
 function gunzip(first: Buffer, rest: AsyncIterator<Buffer>, end: Promise<symbol>): AsyncIterator<Buffer> {
   const unzip = createGunzip();
   const pump = async (): Promise<void> => {
@@ -174,7 +173,7 @@ function gunzip(first: Buffer, rest: AsyncIterator<Buffer>, end: Promise<symbol>
   return unzip[Symbol.asyncIterator]() as AsyncIterator<Buffer>;
 }
 
-/** The lines that begin with a word, without it. A name in one may have whatever other ends of lines there are. */
+/** The lines of the report that begin with `word`, without it. Names in a line may contain other line-end characters. */
 const reported = (report: string, word: string): string[] =>
   report
     .split("\n")
@@ -209,7 +208,7 @@ function failure(report: string, packed: GuestPath): ClocheError {
   const entry = (failed[2] ?? "").trimEnd();
   const about = entry === "" || entry === path ? `path: ${clip(path)}` : `archive entry ${clip(entry)}`;
   const error = errnoFailure(Number(failed[1]), about);
-  // Inside the archive nothing is "not found" for the caller: his request was, or his disk is.
+  // A missing entry inside the archive is not a 404 for the caller: either the request or the disk is at fault.
   return error.code === "not_found" && entry !== path && Number(failed[1]) === constants.errno.ENOENT
     ? new ClocheError("invalid_argument", error.message)
     : error;

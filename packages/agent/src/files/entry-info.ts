@@ -2,15 +2,15 @@ import type { EntryInfo } from "@cloche/protocol";
 import type { GuestEntry, GuestPath } from "../spawner/index.ts";
 import { encodedPath, pathText } from "./path.ts";
 
-/** What a timestamp can say: file systems in memory take times that are further away. */
+/** The earliest time that a timestamp in an answer can have; file systems in memory accept earlier ones. */
 const earliestMs = Date.parse("0001-01-01T00:00:00Z");
 const latestMs = Date.parse("9999-12-31T23:59:59.999Z");
 
 export const timeOf = (ms: number): Date => new Date(Math.min(Math.max(ms, earliestMs), latestMs));
 
 /**
- * EntryInfo of spec/contract.md. `path` is shown instead of the entry's own where the request named it. Names that are
- * not UTF-8 come percent-encoded as well. `withAttributes`: they were asked for.
+ * EntryInfo of spec/contract.md. `path` is the path from the request, if it differs from the entry's own. Names that are not UTF-8 are
+ * also given percent-encoded. `withAttributes`: the request asks for them.
  */
 export function entryInfo(
   entry: GuestEntry,

@@ -10,21 +10,21 @@ type Subject = readonly [field: string, value: string];
 /** The fields of a request and their values, to be named in messages. */
 export interface FailureSubjects {
   path: Subject;
-  /** Of a move or a copy. */
+  /** Destination of a move or a copy. */
   destination?: Subject;
-  /** With whose rights it is done. */
+  /** The user whose rights the operation has. */
   user?: Subject | undefined;
-  /** Whose the file shall be. */
+  /** The new owner of the file. */
   owner?: Subject;
   group?: Subject;
   attributes?: Subject;
-  /** In place of what is usually said where a directory, a socket, or too much, was met. */
+  /** Messages that replace the usual ones: for a directory, for a socket, and for too many watches. */
   directory?: string;
   socket?: string;
   tooMany?: string;
 }
 
-/** A failed file operation as the data plane answers it (spec/contract.md, Data plane: files). Other errors pass unchanged. */
+/** Turns a failed file operation into the error of the data plane (spec/contract.md, Data plane: files). Other errors pass unchanged. */
 export function fileFailure(thrown: unknown, subjects: FailureSubjects): unknown {
   if (!(thrown instanceof GuestFileError)) return thrown;
   const { subject, errno: number } = thrown;
@@ -65,7 +65,7 @@ const noSuch = (field: string, kind: "user" | "group", name: string): ClocheErro
     { reason: `no_such_${kind}` },
   );
 
-/** `what` begins the message: the field and the path it is about. */
+/** `what` is the beginning of the message: the field and its path. */
 // oxlint-disable-next-line max-lines-per-function -- one table, a few lines a case
 export function errnoFailure(number: number, what: string, cause?: unknown): ClocheError {
   const error = (

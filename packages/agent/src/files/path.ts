@@ -7,9 +7,8 @@ import { percentDecoded } from "../http/query.ts";
 import type { GuestPath } from "../spawner/index.ts";
 
 /**
- * Checks an absolute path of a request (400 naming the field) and drops what changes nothing: doubled slashes and `.`. Kept
- * are `..`, which only the sandbox itself can resolve past links, and a slash at the end, which demands a directory. Bytes that
- * are UTF-8 become text.
+ * Checks an absolute path of a request (400 naming the field) and removes doubled slashes and `.`. Keeps `..`, which only the sandbox
+ * can resolve past links, and a slash at the end, which demands a directory. Bytes that are UTF-8 become text.
  */
 export function absolutePath(value: GuestPath | undefined, field: string): GuestPath {
   if (value === undefined || value.length === 0)
@@ -19,7 +18,7 @@ export function absolutePath(value: GuestPath | undefined, field: string): Guest
     );
   if (value.includes("\0"))
     throw new ClocheError("invalid_argument", `${field} must not contain NUL characters`);
-  // One character a byte: slashes and dots are the same in both.
+  // latin1 has one character for each byte; slashes and dots are the same in both encodings.
   const text = typeof value === "string" ? value : value.toString("latin1");
   if (!text.startsWith("/"))
     throw new ClocheError(
@@ -65,7 +64,7 @@ export function pathText(path: GuestPath): string {
   return typeof path === "string" ? path : path.toString();
 }
 
-/** As `path` of a query takes it; undefined where the text says all. */
+/** The path percent-encoded, as `path` of a query takes it; undefined if the text form is exact. */
 export function encodedPath(path: GuestPath): string | undefined {
   if (typeof path === "string" || isUtf8(path)) return undefined;
   return path.toString("latin1").replaceAll(/[^A-Za-z0-9/._~-]/g, (byte) => {
@@ -73,7 +72,7 @@ export function encodedPath(path: GuestPath): string | undefined {
   });
 }
 
-/** For messages: a path of 4,095 bytes says no more than its beginning. */
+/** Shortens a long path for a message. */
 export function clip(path: string): string {
   return path.length > 200 ? `${path.slice(0, 200)}…` : path;
 }

@@ -80,7 +80,7 @@ async function exists(files: GuestFiles, exchange: Exchange): Promise<ExistsResp
     return { exists: true, entry_type: kind === "directory" || kind === "symlink" ? kind : "file" };
   } catch (error) {
     const failure = fileFailure(error, { path: ["path", pathText(path)], user: actingUser(exchange) });
-    // A path that leads through a file, or has a name no file can have, names nothing.
+    // A path through a file, or with an impossible name, does not exist.
     const nothing =
       error instanceof GuestFileError && error.subject === "path" && failure instanceof ClocheError;
     if (nothing && (failure.code === "not_found" || failure.code === "invalid_argument"))

@@ -10,8 +10,8 @@ export interface ByteRange {
 }
 
 /**
- * The one range of a `Range` header that a file of this size can satisfy; `whole` where there is none to honour (absent,
- * malformed or several: the standard lets a server answer with everything), `none` where it lies outside (416).
+ * The range of a `Range` header for a file of this size. `whole` if the header is absent, malformed or has several ranges, for which the
+ * standard lets a server answer with the whole file. `none` if the range is outside the file (416).
  */
 export function readRange(header: string | undefined, sizeBytes: number): ByteRange | "whole" | "none" {
   const match = /^bytes=(\d*)-(\d*)$/.exec(header?.replaceAll(" ", "") ?? "");
@@ -37,7 +37,7 @@ export function namesVersion(header: string | undefined, etag: string): boolean 
     .some((one) => one === "*" || one === etag);
 }
 
-/** `Last-Modified` and a strong `ETag`; none for what the system makes up. */
+/** `Last-Modified` and a strong `ETag`; none for files that the system generates (such as procfs). */
 function versionHeaders(file: GuestFile): { etag?: string; "last-modified"?: string } {
   if (file.version === null) return {};
   return {
@@ -46,7 +46,7 @@ function versionHeaders(file: GuestFile): { etag?: string; "last-modified"?: str
   };
 }
 
-/** Streams a file, or the part of it that `Range` asks for, at the client's pace. For HEAD the headers of the whole. The caller closes the file. */
+/** Streams a file, or its `Range`, at the client's pace. HEAD gets the headers of the whole file. The caller closes the file. */
 export async function sendFile(file: GuestFile, exchange: Exchange): Promise<void> {
   const { response, request } = exchange;
   const size = file.sizeBytes;
@@ -56,7 +56,7 @@ export async function sendFile(file: GuestFile, exchange: Exchange): Promise<voi
     return;
   }
   const head = request.method === "HEAD";
-  // A range of another version than the one that the client has the rest of would make a file that never was.
+  // The client has the other parts of one version: a range of another version would give a mixed file.
   const condition = request.headers["if-range"];
   const other = condition !== undefined && condition !== version.etag;
   const range = size === null || head || other ? "whole" : readRange(request.headers.range, size);
@@ -88,13 +88,13 @@ export async function sendFile(file: GuestFile, exchange: Exchange): Promise<voi
   }
   const sentTo = await sendBytes(file, response, offset, end);
   if (end !== null && sentTo < end)
-    response.destroy(); // it shrank: the client must not take it for whole
+    response.destroy(); // the file shrank: the client must not take the answer for complete
   else response.end();
 }
 
 /**
- * Sends what lies from `offset` to `end` (null: to the end of the file), and says how far it came. While the client takes one chunk the next is
- * read, into one of two buffers: in gVisor each page of a fresh one is a fault.
+ * Sends the bytes from `offset` to `end` (null: to the end of the file); answers the offset that it reached. While the client takes one
+ * chunk, the next is read. Two buffers are used in turn, because in gVisor each page of a new buffer is a fault.
  */
 async function sendBytes(
   file: GuestFile,

@@ -2,12 +2,12 @@ import type { IncomingMessage } from "node:http";
 import { ClocheError, limits } from "@cloche/protocol";
 import type { Exchange } from "../http/exchange.ts";
 
-/** What may wait here while what came before is written. */
+/** Bytes that may wait here while earlier ones are written. */
 const aheadBytes = 1_048_576;
 
 /**
- * The body of a request as it comes, of any size, read no faster than it is taken: each time what has come since. One that stands still for
- * 30 s is 408, a client that goes away before its end is `canceled`: what was read of it is then not the whole.
+ * Streams the body of a request of any size, no faster than the consumer takes it. Each piece is everything that arrived since the last
+ * one. Throws 408 if no byte comes for 30 s, and `canceled` if the client goes away before the end of the body.
  */
 export async function* bodyPieces(exchange: Exchange): AsyncGenerator<readonly Buffer[], void, undefined> {
   const body = new UploadBody(exchange.openBody());
@@ -39,7 +39,7 @@ class UploadBody {
       .on("close", this.#onGone);
   }
 
-  /** Undefined: it is whole. */
+  /** The next bytes; undefined: the body is complete. */
   async next(): Promise<readonly Buffer[] | undefined> {
     if (this.#comeBytes === 0 && this.#over === undefined) await this.#more();
     const pieces = this.#come;
@@ -51,11 +51,11 @@ class UploadBody {
     return undefined;
   }
 
-  /** What is left of it is anybody's. */
+  /** Stops listening to the request; other code may read the rest of the body. */
   leave(): void {
     this.#request.off("data", this.#onData).off("end", this.#onEnd);
     this.#request.off("close", this.#onGone);
-    // An error that comes later is nobody's, and must not end the process.
+    // The error listener stays, so that a later error does not end the process.
   }
 
   async #more(): Promise<void> {

@@ -1,6 +1,6 @@
 /**
- * `GET /v1/files/watch`: what changes below a path, as server-sent events. `ready` comes once everything is heard of; a client that
- * reads slowly slows nobody: what it has lost meanwhile an `overflow` tells.
+ * `GET /v1/files/watch`: changes below a path, as server-sent events. `ready` is sent when the watch is complete. A client that reads
+ * slowly holds up no other: it loses events, and an `overflow` says so.
  */
 import type { FileWatchEvent } from "@cloche/protocol";
 import { drained } from "../http/drained.ts";
@@ -21,7 +21,7 @@ export async function watch(files: GuestFiles, exchange: Exchange): Promise<unde
   const { response } = exchange;
   const close = (): void => watched.close();
   exchange.gone.addEventListener("abort", close, { once: true });
-  // Where nothing happens nothing is written, and nobody would notice that the edge has hung up.
+  // Without changes nothing is written, and a closed connection of the edge would go unnoticed.
   const { socket } = exchange.request;
   socket.once("end", close);
   let keepAlive: NodeJS.Timeout | undefined;

@@ -1,6 +1,6 @@
 /**
- * Writing files: `POST` of at most 1 MiB, and `PUT` of any size, which streams to the disk at the client's pace. Either puts the file in
- * place in one step once it is whole and is what the client says it is; a body that is cut off, anywhere, leaves nothing.
+ * Writing files: `POST` of at most 1 MiB, and `PUT` of any size, which streams to the disk at the client's pace. Both put the file in
+ * place in one step, once it is complete and matches the client's checksum. A body that is cut off leaves nothing.
  */
 import { createHash, type Hash } from "node:crypto";
 import { ClocheError, type EntryInfo, limits } from "@cloche/protocol";
@@ -14,11 +14,11 @@ import type { FailureSubjects } from "./failures.ts";
 import { endsInSlash, pathText, queryPath } from "./path.ts";
 import { bodyPieces } from "./upload-body.ts";
 
-/** What a request says of the file it writes. */
+/** The fields of a request about the file it writes. */
 interface WriteRequest {
   path: GuestPath;
   wish: WriteWish;
-  /** SHA-256 of the body, hex; undefined: the client does not say. */
+  /** SHA-256 of the body, hex; undefined: not given. */
   sha256: string | undefined;
   subjects: Partial<FailureSubjects>;
 }
@@ -33,7 +33,7 @@ export async function postFile(files: GuestFiles, exchange: Exchange): Promise<E
       sha256,
     );
   const { mode, append, owner, group, attributes } = wish;
-  // In one frame, and one round trip, where nothing is asked that this cannot do.
+  // One frame and one round trip, unless the request needs append, an owner or attributes.
   if (append !== true && owner === undefined && group === undefined && attributes === undefined)
     return entryInfo(await about(exchange, path, files.write(path, body, mode)), path);
   return upload(files, exchange, request, async (open) => open.write(body));
@@ -51,7 +51,7 @@ export async function putFile(files: GuestFiles, exchange: Exchange): Promise<En
   });
 }
 
-/** `fill` gives it its bytes; where it throws, nothing has been written. */
+/** `fill` writes the bytes; if it throws, no file is made. */
 async function upload(
   files: GuestFiles,
   exchange: Exchange,
@@ -67,7 +67,7 @@ async function upload(
       ? entryInfo(written, path)
       : entryInfo({ ...written, attributes }, path, true);
   } catch (error) {
-    await open.abandon().catch(() => undefined); // its guest is gone, and the file with it
+    await open.abandon().catch(() => undefined); // fails only if the guest is gone, and the file with it
     throw error;
   }
 }

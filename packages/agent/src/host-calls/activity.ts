@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from "node:fs";
 
-/** What the host asks about for idle detection (guest.proto, GetActivity): requests, output, traffic. */
+/** Activity of users, for the host's idle detection (guest.proto, GetActivity): requests, output, traffic. */
 export class Activity {
   readonly #now: () => number;
   #lastMs: number;
@@ -11,12 +11,12 @@ export class Activity {
     this.#lastMs = now();
   }
 
-  /** Something of the user's happened: output of a process, traffic of a port. */
+  /** Notes activity of a user: output of a process, traffic of a port. */
   touch(): void {
     this.#lastMs = this.#now();
   }
 
-  /** A request of the user's began; call the answer when it has ended. */
+  /** Notes the beginning of a user's request; call the answer when the request has ended. */
   begin(): () => void {
     this.touch();
     this.#openRequests += 1;
@@ -45,7 +45,7 @@ interface ProcessTimes {
   reapedMs: number;
 }
 
-/** The fields of /proc/<pid>/stat that count; the program's name may hold spaces and parentheses. */
+/** Reads the needed fields of /proc/<pid>/stat; the program's name may contain spaces and parentheses. */
 export function parseStat(stat: string, clockTicksPerSecond = 100): ProcessTimes {
   const nameEnd = stat.lastIndexOf(")");
   const fields = stat.slice(nameEnd + 2).split(" ");
@@ -59,18 +59,21 @@ export function parseStat(stat: string, clockTicksPerSecond = 100): ProcessTimes
   };
 }
 
-/** How far below the agent users' processes begin: a guest is its file server, and below that its init. */
+/** Depth below the agent at which users' processes begin: a guest is a file server with its init as a child. */
 const usersDepth = 3;
-/** A child of a guest's init that waits for the next exec (native/guest/launcher.h): it is no user's. A user's own that takes the name only lets its sandbox sleep. */
+/**
+ * A child of a guest's init that waits for the next exec (native/guest/launcher.h) and belongs to no user. A user's process that takes
+ * this name only lets its own sandbox doze.
+ */
 const waitingName = "cloche-waiting";
 
 export interface Descendants {
   /**
-   * CPU time of everything below the agent. The time of a process that was reaped lives on in its parent, so the sum over
-   * the living is the sum over all that ever ran.
+   * CPU time of all processes below the agent. The time of a reaped process is added to its parent, so the sum over living processes
+   * is the sum over all that ever ran.
    */
   cpuMs: number;
-  /** Users' processes that live, those of services and containers included. */
+  /** Number of users' living processes, with those of services and containers. */
   processes: number;
 }
 
@@ -81,10 +84,10 @@ export function descendants(ownPid: number = process.pid, procPath = "/proc"): D
     try {
       processes.set(Number(name), parseStat(readFileSync(`${procPath}/${name}/stat`, "utf8")));
     } catch {
-      // It ended between the two looks.
+      // The process ended meanwhile.
     }
   }
-  /** How many steps below the agent; 0: not below it. */
+  /** Steps below the agent; 0: not below it. */
   const depth = (pid: number): number => {
     for (let at = pid, hops = 1; hops < 1_000; hops += 1) {
       const parent = processes.get(at)?.parent;

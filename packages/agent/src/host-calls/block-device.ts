@@ -28,8 +28,8 @@ export async function mountDisk(device: string, diskPath: string): Promise<void>
 }
 
 /**
- * Makes the mounted file system as large as its device, which the host makes larger without reading what is on it: a file
- * system that a guest wrote may be hostile, and is this guest's business alone. Does nothing when there is no more room.
+ * Grows the mounted file system to the size of its device. The host grows only the device and never reads the file system, because one
+ * written by a guest may be hostile. Does nothing if the device has no more room.
  */
 export async function growDisk(guestProgram: string, device: string, diskPath: string): Promise<void> {
   if (fileSystemBytes(device) >= deviceBytes(device)) return;
@@ -44,7 +44,7 @@ export async function growDisk(guestProgram: string, device: string, diskPath: s
   }
 }
 
-/** As its superblock says: blocks (a 64-bit number in two halves) of 1 KiB shifted by a power. */
+/** Size from the superblock: the number of blocks (64 bits in two halves), and the block size as a power of 2 times 1 KiB. */
 function fileSystemBytes(device: string): number {
   const superblock = Buffer.alloc(superblockBytes);
   const fd = openSync(device, "r");
@@ -62,7 +62,7 @@ const deviceBytes = (device: string): number =>
 
 const unmountAttempts = 40;
 
-/** The kernel lets go of a disk a moment after the last process that stood on it. */
+/** Tries again for a moment: the kernel lets go of a disk shortly after the end of the last process that used it. */
 export async function unmountDisk(diskPath: string): Promise<void> {
   for (let attempt = 1; ; attempt += 1) {
     try {

@@ -1,5 +1,5 @@
 /**
- * The sandbox's disk under the living agent: who uses it, in which order they take it and let it go.
+ * Attaches and detaches the sandbox's disk under the running agent: guest, store and services, in order.
  *
  *     detached ──attach──▶ attached ──detach──▶ detached
  *                             │ the store is opened on first use; services are read at attach
@@ -13,22 +13,22 @@ import type { Spawner } from "../spawner/index.ts";
 import type { Store } from "../store/store.ts";
 import { growDisk, mountDisk, unmountDisk } from "./block-device.ts";
 
-/** What the disk's life cycle asks of the supervisor. */
+/** The functions of the supervisor that attach and detach use. */
 export interface DiskServices {
   /** Reads definitions and desired state from the disk. */
   load(): void;
-  /** Ends every service at once without changing what the disk says should run; answers the names of those that ran. */
+  /** Ends every service at once without changing the desired state on the disk; answers the names of those that ran. */
   halt(): Promise<string[]>;
-  /** Ends every service the gentle way (SIGTERM first), needs last, without changing what should run. */
+  /** Ends every service gracefully (SIGTERM first), needs last, without changing the desired state. */
   shutDown(): Promise<void>;
   /** Forgets everything read from the disk. */
   unload(): Promise<void>;
-  /** Writes back what is buffered (logs, records). */
+  /** Writes buffered logs and records to the disk. */
   flush(): Promise<void>;
   running(): string[];
-  /** Those that are being pulled, start, run or wait to be started again. */
+  /** Services that pull, start, run or wait for a restart. */
   active(): string[];
-  /** Those that the disk says should run. */
+  /** Services whose desired state on the disk is running. */
   wanted(): string[];
   /** Starts them in dependency order; each name ends in one of the lists. */
   startAll(names: readonly string[]): Promise<{ started: string[]; failed: string[] }>;
@@ -42,10 +42,10 @@ export class SandboxDisk {
   readonly #services: DiskServices;
   #attached = false;
   #mounted = false;
-  /** Processes that users may run at once; undefined: the spawner's default. Taken up by the next attach. */
+  /** Processes that users may run at once; undefined: the spawner's default. Takes effect at the next attach. */
   maxProcesses: number | undefined;
 
-  /** `guestProgram`: the native program, for what a disk in a VM needs. */
+  /** `guestProgram`: the native program, which grows a VM's disk. */
   constructor(path: string, guestProgram: string, spawner: Spawner, store: Store, services: DiskServices) {
     this.#path = path;
     this.#guestProgram = guestProgram;
@@ -58,7 +58,7 @@ export class SandboxDisk {
     return this.#attached;
   }
 
-  /** Throws `unavailable` unless the disk is there: the gate of every data plane route. */
+  /** Throws `unavailable` unless the disk is attached; every data plane route calls this. */
   require(): void {
     if (this.#attached) return;
     throw new ClocheError("unavailable", "the sandbox's disk is not attached just now; try again shortly", {
@@ -66,7 +66,7 @@ export class SandboxDisk {
     });
   }
 
-  /** Takes the disk; does nothing when it is attached. `blockDevice` is mounted first (VM). Undoes itself when it fails. */
+  /** Attaches the disk; does nothing if it is attached. `blockDevice` is mounted first (VM). A failure is undone. */
   async attach(blockDevice: string): Promise<void> {
     if (this.#attached) return;
     if (blockDevice !== "") {
@@ -78,9 +78,9 @@ export class SandboxDisk {
       mkdirSync(join(this.#path, "cloche"), { recursive: true, mode: 0o700 });
       const { maxProcesses } = this;
       const guest = this.#spawner.attach(this.#path, maxProcesses === undefined ? {} : { maxProcesses });
-      guest.catch(() => undefined); // awaited below, whatever is thrown before
+      guest.catch(() => undefined); // awaited below, unless another error is thrown before
       try {
-        // Read by us, while the guest starts.
+        // The agent reads definitions while the guest starts.
         this.#services.load();
         this.#store.ready();
       } finally {
@@ -96,7 +96,7 @@ export class SandboxDisk {
     this.#attached = true;
   }
 
-  /** Lets the disk go: when it resolves nothing of ours or the users' holds it. Answers the services that ran. */
+  /** Detaches the disk: when it resolves, no process of the agent or the users holds it. Answers the services that ran. */
   async detach(): Promise<string[]> {
     if (!this.#attached) return [];
     this.#attached = false;
@@ -109,8 +109,8 @@ export class SandboxDisk {
   }
 
   /**
-   * Everything answered so far is in the file system's files; where the file system is the guest's own, on the device too.
-   * What gVisor mounts is the host's, and it keeps nothing of it back: there the host writes it out.
+   * When it resolves, all answered writes are in the file system; in a VM, whose kernel owns the file system, also on the device. In
+   * gVisor the host's kernel owns it and gVisor buffers nothing, so the host syncs it.
    */
   async flush(): Promise<void> {
     await this.#services.flush();

@@ -1,6 +1,6 @@
 /**
- * GuestService (spec/proto/cloche/guest/v1/guest.proto): what the host asks of the agent, as Connect unary JSON. Calls that
- * change something run one at a time, in the order they came. The caller was authorised by auth/authorize.ts.
+ * GuestService (spec/proto/cloche/guest/v1/guest.proto): the host's calls to the agent, as Connect unary JSON. Calls that change
+ * something run one at a time, in the order of their arrival. auth/authorize.ts has authorised the caller.
  */
 import { ClocheError } from "@cloche/protocol";
 import type {
@@ -55,7 +55,7 @@ export interface GuestServiceParts {
   processes: ProcessTable;
 }
 
-/** A clock further off than this is set. */
+/** The clock is set if it differs by more than this. */
 const clockToleranceMs = 50;
 
 export const agentVersion = "0.1.0";
@@ -89,14 +89,14 @@ export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
 
 class GuestService {
   readonly #parts: GuestServiceParts;
-  /** The guest that is there may be out of a template: many machines have it. */
+  /** The present guest may come from a template, so that other machines have the same guest. */
   #shared = false;
 
   constructor(parts: GuestServiceParts) {
     this.#parts = parts;
   }
 
-  /** Ahead of Assign; harmless twice. */
+  /** Prepares for Assign; may be repeated. */
   async prepare(body: JsonObject): Promise<GuestEmptyJson> {
     const { identity, channelKeys, disk, spawner, randomness } = this.#parts;
     if (identity.sandboxId !== "") {
@@ -125,13 +125,13 @@ class GuestService {
     await disk.attach(request.blockDevice);
     processes.diskAttached();
     const { sandboxId: id, env, dnsServers, hostname, renewIdentity: renew } = request;
-    // What it is already need not be written again.
+    // Unchanged fields are not written again.
     const files = {
       hostname: renew || hostname !== identity.hostname ? hostname : "",
       dnsServers: dnsServers.join() === identity.dnsServers.join() ? [] : dnsServers,
       machineId: renew ? machineId(randomness) : undefined,
     };
-    // The answer does not wait for it; the data plane, and the next call of the host, do.
+    // The answer does not wait for the files; data plane requests and the next call of the host do.
     identity.writing(writeIdentity(spawner.guest, files, log), () =>
       log.warn("the identity's files are still not written: nobody waits for them any longer"),
     );
@@ -139,7 +139,7 @@ class GuestService {
     const wanted = request.startServices ? services.wanted() : [];
     if (wanted.length > 0) await identity.beingWritten;
     const { started, failed } = await services.startAll(wanted);
-    // Last: a call that failed can be repeated with the secret it came with.
+    // Last, so that a failed call can be repeated with the same secret.
     control.replace(request.controlSecret);
     channelKeys.replace(request.controlSecret, connection);
     processes.connectionsLost();
@@ -187,7 +187,7 @@ class GuestService {
     if (disk.attached && identity.sandboxId !== "") await processes.endAll("restore");
     await processes.releaseDisk();
     const runningServices = await disk.detach();
-    // A template's is there when it is saved; a sandbox's starts while the host swaps the disk, after the answer.
+    // A template is saved with its guest. A sandbox's next guest is started after the answer, while the host swaps the disk.
     if (identity.sandboxId !== "") setImmediate(() => spawner.expectAttach());
     else {
       spawner.expectAttach();
@@ -202,7 +202,7 @@ class GuestService {
     if (disk.attached) throw new ClocheError("failed_precondition", "a disk is attached; detach it first");
     await disk.attach(optionalString(body, "blockDevice") ?? "");
     processes.diskAttached();
-    // A new guest, on a disk that may have been written under another name. Its machine-id is this sandbox's own.
+    // A new guest on a disk that may have another sandbox's host name. The machine-id on the disk stays.
     const { hostname, dnsServers } = identity;
     identity.writing(writeIdentity(spawner.guest, { hostname, dnsServers, machineId: undefined }, log), () =>
       log.warn("the identity's files are still not written: nobody waits for them any longer"),
@@ -262,7 +262,7 @@ interface Assignment {
   maxProcesses: number | undefined;
 }
 
-/** Fields that proto3 JSON leaves out have their zero value. */
+/** proto3 JSON leaves out fields with their zero value. */
 function readAssign(body: JsonObject): Assignment {
   const request = body as AssignRequestJson & JsonObject;
   const sandboxId = optionalString(request, "sandboxId") ?? "";

@@ -1,6 +1,6 @@
 /**
- * Which sandbox this machine is. An agent starts as nobody's; Assign makes it a given sandbox, and a clone of a running
- * sandbox into another one. Held in memory only, so a memory snapshot carries it until the next Assign replaces it.
+ * The identity of this machine's sandbox. An agent starts unassigned. Assign gives it the identity of a sandbox, and a clone of a
+ * running sandbox a new identity. Kept in memory only, so a memory snapshot has it until the next Assign replaces it.
  */
 import { ClocheError } from "@cloche/protocol";
 import { TokenVerifier } from "../auth/token-verifier.ts";
@@ -41,12 +41,15 @@ export class Identity {
     return this.#hostname;
   }
 
-  /** Its files are being written: whoever is to find them there waits. Never rejects. */
+  /** Resolves when the identity's files are written, for requests that need them. Never rejects. */
   get beingWritten(): Promise<void> | undefined {
     return this.#beingWritten;
   }
 
-  /** `tooLate` is called, and nobody waits any longer, when they are not written within `withinMs`: a sandbox's own root may still what writes them. */
+  /**
+   * If the files are not written within `withinMs`, `tooLate` is called and requests stop waiting: root of the sandbox can stop the
+   * process that writes them.
+   */
   writing(files: Promise<void>, tooLate: () => void, withinMs = filesDeadlineMs): void {
     const over = Promise.withResolvers<void>();
     const timer = setTimeout(() => {
@@ -80,19 +83,19 @@ export class Identity {
   }
 }
 
-/** What of a sandbox's identity is written into its own tree. */
+/** The parts of a sandbox's identity that are written into the users' tree. */
 export interface IdentityFiles {
-  /** Empty: left alone. */
+  /** Empty: unchanged. */
   hostname: string;
-  /** Empty: left alone. */
+  /** Empty: unchanged. */
   dnsServers: readonly string[];
-  /** 16 random bytes; undefined: the tree's own stays. */
+  /** 16 random bytes; undefined: unchanged. */
   machineId: Buffer | undefined;
 }
 
 /**
- * Writes host name, hosts, resolver and machine-id into the users' tree (through the guest, so no link in it can lead
- * outside), and sets the kernel's host name. A tree that refuses one of them is still a sandbox: logged, not failed.
+ * Writes host name, hosts, resolver and machine-id into the users' tree (through the guest, so that no link can lead outside), and sets
+ * the kernel's host name. A file that cannot be written is logged and does not fail the sandbox.
  */
 export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log): Promise<void> {
   const write = (path: string, text: Buffer | string, mode: number): Promise<void> =>
@@ -110,7 +113,7 @@ export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log
       asked.push(named.then((hosts) => (hosts === undefined ? undefined : write(hostsPath, hosts, 0o644))));
       asked.push(setKernelHostname(guest, hostname, log));
     }
-    // Without a live name server programs hang for ten seconds, so the file is always written.
+    // With a dead name server programs hang for ten seconds, so the file is written whenever servers are known.
     if (dnsServers.length > 0) {
       const lines = dnsServers.map((server) => `nameserver ${server}\n`);
       asked.push(write("/etc/resolv.conf", lines.join(""), 0o644));
@@ -120,7 +123,7 @@ export async function writeIdentity(guest: Guest, files: IdentityFiles, log: Log
   await Promise.all(writes);
 }
 
-/** The host name belongs to the guest's namespace, so every guest must be told. */
+/** The host name belongs to the guest's namespace, so it is set in every new guest. */
 async function setKernelHostname(guest: Guest, hostname: string, log: Log): Promise<void> {
   await guest.files
     .setHostname(hostname)
@@ -128,10 +131,10 @@ async function setKernelHostname(guest: Guest, hostname: string, log: Log): Prom
 }
 
 const hostsPath = "/etc/hosts";
-/** A larger one is left as it is. */
+/** A larger hosts file is not changed. */
 const hostsMaxBytes = 65_536;
 
-/** Undefined: it is larger than we read. Empty: it is missing, or cannot be read. */
+/** Undefined: the file is too large. Empty: it is missing or cannot be read. */
 async function readSmall(guest: Guest, path: string): Promise<Buffer | undefined> {
   try {
     const file = await guest.files.open(path);
@@ -147,8 +150,8 @@ async function readSmall(guest: Guest, path: string): Promise<Buffer | undefined
 }
 
 /**
- * `hosts` with `hostname` at 127.0.1.1, as Debian has it, in place of the name that was there; the user's own lines stay.
- * Undefined: nothing has to change. Bytes, for comments may be in any encoding.
+ * `hosts` with `hostname` at 127.0.1.1, as in Debian, in place of the former name; all other lines stay. Undefined: nothing has to
+ * change. The file is bytes, because comments may be in any encoding.
  */
 export function hostsWith(hosts: Buffer | undefined, hostname: string): Buffer | undefined {
   if (hosts === undefined) return undefined;

@@ -5,15 +5,15 @@ import type { JsonObject } from "./fields.ts";
 const utf8 = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * Reads a whole body. More than `maxBytes`: 413, before reading where Content-Length tells, else while reading. A client
- * that sends nothing for 30 s: 408. One that goes away mid-body: `canceled`.
+ * Reads a whole body. Throws 413 for more than `maxBytes` (before reading if Content-Length says so), 408 if no byte comes for 30 s,
+ * `canceled` if the client goes away before the end.
  */
 export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
   const pieces = await readBodyPieces(request, maxBytes);
   return pieces.length === 1 && pieces[0] ? pieces[0] : Buffer.concat(pieces);
 }
 
-/** As readBody, in the pieces that came: a copy of a large body costs milliseconds in gVisor, where each new page is a fault. */
+/** As readBody, without joining the pieces: in gVisor a copy of a large body costs milliseconds, because each new page is a fault. */
 export function readBodyPieces(request: IncomingMessage, maxBytes: number): Promise<Buffer[]> {
   const tooLarge = (): ClocheError =>
     new ClocheError("resource_exhausted", `the request body is larger than ${maxBytes} bytes`, {
@@ -60,7 +60,7 @@ export function decodeUtf8(body: Buffer): string {
   }
 }
 
-/** The JSON object in a body, whatever its content type says. An empty body is `{}`: a POST that needs no field needs no body. */
+/** The JSON object in a body, regardless of its content type. An empty body is `{}`: a POST without required fields needs no body. */
 export function parseJsonObject(text: string): JsonObject {
   if (text.trim() === "") return {};
   let parsed: unknown;
@@ -76,8 +76,8 @@ export function parseJsonObject(text: string): JsonObject {
 }
 
 /**
- * Lets the unread rest of a body pass, so that a client still sending sees the answer instead of a reset connection; one
- * that sends on and on is cut off.
+ * Reads and discards the rest of a body, so that a client that is still sending gets the answer instead of a reset. A client that does
+ * not stop sending is cut off.
  */
 export function discardRest(request: IncomingMessage): void {
   if (request.complete || request.destroyed) return;
@@ -89,7 +89,7 @@ export function discardRest(request: IncomingMessage): void {
   });
   request.on("close", () => clearTimeout(cut));
   request.on("error", () => undefined);
-  // Whoever read it chunk by chunk and gave up still listens, and would keep it from flowing.
+  // A reader that gave up still has its listener, which would keep the stream paused.
   request.removeAllListeners("readable");
   request.resume();
 }

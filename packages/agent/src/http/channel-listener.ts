@@ -1,8 +1,8 @@
 /**
- * Where edge and host reach the agent: TLS 1.3 by the machine's pre-shared key alone. Users share the network with the agent, so
- * whoever connects without the key gets a failed handshake and nothing else.
+ * The listener for edge and host: TLS 1.3 with the machine's pre-shared key. Users share the network with the agent, so a client
+ * without the key gets only a failed handshake.
  *
- *   TCP ──handshake by the key──▶ HTTP          key replaced (Assign): connections of the old one end
+ *   TCP ──handshake by the key──▶ HTTP          key replaced (Assign): connections of the old key end
  */
 import { constants } from "node:crypto";
 import type { Server, ServerOptions } from "node:https";
@@ -17,7 +17,7 @@ export function channelOptions(keys: ChannelKeys): ServerOptions {
     ecdhCurve: channel.group,
     minVersion: channel.version,
     maxVersion: channel.version,
-    // Nothing is resumed: machines of one template would share the keys of tickets.
+    // No TLS session tickets: machines of one template would share the ticket keys.
     secureOptions: constants.SSL_OP_NO_TICKET,
     handshakeTimeout: limits.headersTimeoutMs,
     // A client may close its sending side and still wait for the answer.
@@ -25,7 +25,7 @@ export function channelOptions(keys: ChannelKeys): ServerOptions {
   };
 }
 
-/** Ends what came in by a key of before: a clone has connections of its source. */
+/** Ends connections that were made with a former key: a clone has the connections of its source. */
 export function endWithTheirKey(server: Server, keys: ChannelKeys): void {
   const sockets = new Set<TLSSocket>();
   server.on("secureConnection", (socket: TLSSocket) => {
@@ -33,7 +33,7 @@ export function endWithTheirKey(server: Server, keys: ChannelKeys): void {
     socket.once("close", () => sockets.delete(socket));
   });
   keys.onReplaced = (carriedBy) => {
-    // The one that carried the new key brings its answer, and is the host's to close.
+    // The connection that brought the new key must still carry the answer; the host closes it.
     for (const socket of sockets) if (socket !== carriedBy) socket.destroy();
   };
 }

@@ -1,8 +1,8 @@
 import type { Exchange } from "./exchange.ts";
 
 /**
- * Aborts when nobody waits for the answer any more: the connection has closed, or its client has shut its sending side. The
- * edge, which is the only client, never does that and reads on.
+ * Aborts when no client waits for the answer any more: the connection is closed, or the client has closed its sending side. The edge,
+ * the only client, never closes only its sending side.
  */
 export function departure({ request, response }: Exchange): AbortSignal {
   const gone = new AbortController();
@@ -17,6 +17,6 @@ export function departure({ request, response }: Exchange): AbortSignal {
   return gone.signal;
 }
 
-/** Whether that has happened. */
+/** Whether the client is gone by the same rule. */
 export const hasDeparted = ({ request, response }: Exchange): boolean =>
   response.destroyed || request.socket.readableEnded;

@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
 
-/** Resolves when the response takes more, or is gone. */
+/** Resolves when the response can take more, or is closed. */
 export function drained(response: ServerResponse): Promise<void> {
   if (response.destroyed) return Promise.resolve();
   return new Promise((resolve) => {

@@ -4,7 +4,7 @@ import { decodeUtf8, parseJsonObject, readBody, readBodyPieces } from "./body.ts
 import type { JsonObject } from "./fields.ts";
 import { Query } from "./query.ts";
 
-/** JSON that is text already (values of the store), sent as it is. */
+/** An answer that is JSON text already (values of the store). */
 export class JsonText {
   readonly text: string;
   constructor(text: string) {
@@ -12,7 +12,7 @@ export class JsonText {
   }
 }
 
-/** One request and its answer, as handlers see it. */
+/** One request and its answer, for handlers. */
 export class Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -45,7 +45,7 @@ export class Exchange {
     return this.#query;
   }
 
-  /** Aborts when the client closes the connection before it has its answer. */
+  /** Aborts when the client closes the connection before the answer is complete. */
   get gone(): AbortSignal {
     if (this.#gone === undefined) {
       const controller = new AbortController();
@@ -58,7 +58,7 @@ export class Exchange {
     return this.#gone.signal;
   }
 
-  /** The body as a stream. A client that waits for `100 Continue` is told to go on only now, after auth and limits. */
+  /** The body as a stream. `100 Continue` is sent only now, after auth and limits. */
   openBody(): IncomingMessage {
     if (this.#expectsContinue) {
       this.#expectsContinue = false;
@@ -67,7 +67,7 @@ export class Exchange {
     return this.request;
   }
 
-  /** True while a client still waits for `100 Continue`: its body will never come, the connection must close. */
+  /** True while the client waits for `100 Continue`: its body will not come, so the connection must be closed. */
   get awaitsContinue(): boolean {
     return this.#expectsContinue;
   }
@@ -78,7 +78,7 @@ export class Exchange {
     return readBody(this.request, maxBytes);
   }
 
-  /** The same in the pieces that came. */
+  /** The whole body, in pieces as received. */
   readBodyPieces(maxBytes: number): Promise<Buffer[]> {
     this.#openBodyUpTo(maxBytes);
     return readBodyPieces(this.request, maxBytes);

@@ -1,8 +1,8 @@
 import { ClocheError, limits } from "@cloche/protocol";
 
 /**
- * Reads fields of a JSON body. Each throws `invalid_argument` naming the field and what would be right (400). An optional
- * field that is `null` counts as absent; fields nobody asks for are ignored.
+ * Reads fields of a JSON body. Each function throws `invalid_argument` (400) with the field and what would be right. An optional field
+ * that is `null` counts as absent; unknown fields are ignored.
  */
 export type JsonObject = Record<string, unknown>;
 
@@ -15,7 +15,7 @@ export function requiredString(body: JsonObject, name: string): string {
   return value;
 }
 
-/** Strings with a NUL are refused: no path, argument or name can carry one. */
+/** Strings with a NUL are refused: paths, arguments and names cannot contain one. */
 export function optionalString(body: JsonObject, name: string): string | undefined {
   const value = body[name];
   if (value === undefined || value === null) return undefined;

@@ -1,8 +1,8 @@
 import { ClocheError } from "@cloche/protocol";
 
 /**
- * The parameters of a query string: the first of each name, form-decoded when it is asked for. What is no UTF-8 is refused
- * (400) rather than mangled, but for those that may be any bytes.
+ * The parameters of a query string: the first of each name, form-decoded on access. A value that is not UTF-8 is refused (400), except
+ * for parameters that may be any bytes.
  */
 export class Query {
   readonly #values = new Map<string, Buffer>();

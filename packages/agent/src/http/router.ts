@@ -2,8 +2,8 @@ import { ClocheError } from "@cloche/protocol";
 import type { Exchange } from "./exchange.ts";
 
 /**
- * Answers a request: the JSON body of a 200, or `undefined` when the handler has taken the response into its own hands
- * (streams). What it throws becomes the one error shape.
+ * Answers a request: the JSON body of a 200, or `undefined` if the handler writes the response itself (streams). Errors thrown get the
+ * usual error body.
  */
 export type Handler = (exchange: Exchange) => unknown;
 
@@ -19,7 +19,7 @@ export interface Match {
   params: Record<string, string>;
 }
 
-/** Finds the route of a raw path. Exact paths win over patterns of the same method: `POST /v1/store/batch` is no key. */
+/** Finds the route of a raw path. An exact path wins over a pattern of the same method: `POST /v1/store/batch` is no key. */
 export class Router {
   readonly #exact = new Map<string, Map<string, Handler>>();
   readonly #patterns: { method: string; parts: string[]; handle: Handler }[] = [];
@@ -34,7 +34,7 @@ export class Router {
     }
   }
 
-  /** Throws 404 for an unknown path, and 405 for a known one that takes other methods. */
+  /** Throws 404 for an unknown path, 405 for a known path with another method. */
   find(method: string, path: string): Match {
     const exact = this.#exact.get(path);
     const handle = exact?.get(method);

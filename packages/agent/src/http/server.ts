@@ -1,6 +1,6 @@
 /**
- * The agent's one HTTP server. Every request takes the same way: request id, header limits, authorisation by path, route,
- * handler, answer or the one error shape. Nothing a client sends may end the process or leave a connection hanging.
+ * The agent's HTTP server. Every request passes the same steps: request id, header limits, authorisation by path, route, handler,
+ * answer or error body. Nothing that a client sends may end the process or leave a connection open for ever.
  */
 import { createServer, type IncomingMessage, type Server, ServerResponse } from "node:http";
 import { createServer as createSecureServer, type ServerOptions as SecureOptions } from "node:https";
@@ -11,9 +11,9 @@ import { discardRest } from "./body.ts";
 import { Exchange } from "./exchange.ts";
 import { Router, type Route } from "./router.ts";
 
-/** Takes over the socket of an upgraded connection. Throwing before it wrote anything answers the error. */
+/** Takes over the socket of an upgraded connection. An error thrown before the first write is answered. */
 export interface UpgradeRoute {
-  /** The path starts with this. */
+  /** Beginning of the paths of this route. */
   prefix: string;
   handle(exchange: Exchange, socket: Duplex, head: Buffer): Promise<void>;
 }
@@ -21,9 +21,9 @@ export interface UpgradeRoute {
 export interface HttpServerOptions {
   routes: readonly Route[];
   upgrades?: readonly UpgradeRoute[];
-  /** Throws when the caller may not, or makes it wait; called before the route is even looked up. */
+  /** Throws if the caller may not call the path, or delays the request. Called before the route is looked up. */
   authorize(exchange: Exchange): Promise<void> | void;
-  /** Called when a request that is let in begins; what it answers is called when the request has ended. */
+  /** Called when an authorised request begins; its answer is called when the request has ended. */
   track(path: string): () => void;
   randomBytes(length: number): Uint8Array;
   log: Log;
@@ -36,7 +36,7 @@ export function createHttpServer(options: HttpServerOptions, secure?: SecureOpti
   const settings = {
     maxHeaderSize: limits.headerBytes,
     headersTimeout: limits.headersTimeoutMs,
-    requestTimeout: 0, // archives may take long; bodies are bounded by their own stall timer
+    requestTimeout: 0, // archives may take long; bodies have a stall timer
     keepAliveTimeout: limits.idleConnectionMs,
     keepAlive: true,
     noDelay: true,
@@ -53,7 +53,7 @@ export function createHttpServer(options: HttpServerOptions, secure?: SecureOpti
     return new Exchange(request, response, requestId, splitTarget(request.url ?? "/"), expectsContinue);
   };
 
-  /** From when it is let in: what is refused is nothing that happens in the sandbox. */
+  /** Only after authorisation: a refused request is no activity of the sandbox. */
   const trackUntilClosed = ({ path }: Exchange, carrier: ServerResponse | Duplex): void => {
     const done = options.track(path);
     if (carrier.destroyed) done();
@@ -88,7 +88,7 @@ export function createHttpServer(options: HttpServerOptions, secure?: SecureOpti
     }
     const { response } = exchange;
     if (response.headersSent) {
-      response.destroy(); // a stream that broke: the client must not take it for whole
+      response.destroy(); // a broken stream: the client must not take the answer for complete
       return;
     }
     if (status === 401) response.setHeader("www-authenticate", "Bearer");
@@ -153,7 +153,7 @@ function splitTarget(url: string): { path: string; query: string } {
   return { path: target.slice(0, mark), query: target.slice(mark + 1) };
 }
 
-/** The answer to what is no HTTP request, or one too large or too slow to become one. */
+/** The answer to bytes that are no HTTP request, or a request that is too large or too slow. */
 function rawAnswer(code: string): string {
   const [status, reason, body] =
     code === "HPE_HEADER_OVERFLOW"

@@ -1,6 +1,6 @@
 /**
- * Bounds what users can take of the agent by connecting to its port: each connection holds some 60 KB of its memory until its handshake
- * has failed, and whoever inside never goes on with one keeps it for as long as a handshake may take. Edge and host come from outside, and
+ * Limits the memory that users can take from the agent by connecting to its port. Each connection holds some 60 KB until its handshake
+ * has failed, and a client inside that sends nothing holds it until the handshake times out. Edge and host connect from outside and
  * are not counted.
  */
 import { networkInterfaces } from "node:os";
@@ -8,16 +8,16 @@ import type { Server } from "node:https";
 import type { Socket } from "node:net";
 import type { TLSSocket } from "node:tls";
 
-/** Handshakes under way at once; the next connection is closed before anything is made for it. */
+/** Handshakes under way at once; further connections are closed before memory is allocated for them. */
 export const strangersMax = 16;
-/** Nobody inside has the key: a handshake on the machine's own loopback takes milliseconds. */
+/** A handshake on the machine's loopback takes milliseconds, and no client inside has the key. */
 const HANDSHAKE_MS = 2_000;
 
-/** Before `server` listens. */
+/** Call before `server` listens. */
 export function boundStrangers(server: Server): void {
   const handshakes = server.listeners("connection");
   server.removeAllListeners("connection");
-  /** By both addresses: one port of many loopback addresses makes many connections. */
+  /** Keyed by both addresses, since one port of many loopback addresses can make many connections. */
   const underWay = new Map<string, NodeJS.Timeout>();
   const over = (connection: string): void => {
     clearTimeout(underWay.get(connection));
@@ -44,9 +44,9 @@ export function boundStrangers(server: Server): void {
 const nameOf = ({ remoteAddress, remotePort, localAddress }: Socket): string =>
   `${remoteAddress} ${remotePort} ${localAddress}`;
 
-/** Whether its peer has an address of this machine; users may have given it others than it was made with. */
+/** Whether the peer has an address of this machine. Users may have added addresses. */
 function isFromInside({ remoteAddress, localAddress }: Socket): boolean {
-  // Without an address: gone already.
+  // Without an address the connection is closed already.
   if (remoteAddress === undefined || remoteAddress === localAddress || remoteAddress.startsWith("127."))
     return true;
   const own = Object.values(networkInterfaces()).flat();

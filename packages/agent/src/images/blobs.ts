@@ -1,6 +1,6 @@
 /**
- * Blobs of images on the sandbox's disk, named by digest, shared by all its containers. One that is there is whole and was
- * checked; one still coming lies in `incoming` and is removed when its pull fails.
+ * Blobs of images on the sandbox's disk, named by digest, shared by all its containers. A blob in the folder is complete and verified. A
+ * blob that is being fetched is in `incoming`, and is removed if its pull fails.
  */
 import { createHash } from "node:crypto";
 import { createReadStream, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync } from "node:fs";
@@ -29,7 +29,7 @@ export class BlobCache {
     return readFileSync(this.#path(digest));
   }
 
-  /** Keeps a blob as it comes, its size and digest checked on the way. Throws ImageError where they are not as told. */
+  /** Stores a blob while it arrives. Throws ImageError if its size or digest is wrong. */
   async keep(
     descriptor: Descriptor,
     content: AsyncIterable<Buffer>,
@@ -66,7 +66,7 @@ export class BlobCache {
     await rename(draft, this.#path(digest));
   }
 
-  /** Removes what a pull that was cut off left behind. */
+  /** Removes files of interrupted pulls. */
   removeIncoming(): void {
     rmSync(join(this.#folder, "incoming"), { recursive: true, force: true });
   }

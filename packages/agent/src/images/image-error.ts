@@ -1,4 +1,4 @@
-/** Why an image cannot be used, in public words: they go into the service's record and log. */
+/** Why an image cannot be used. The message is public: it goes into the service's record and log. */
 export class ImageError extends Error {
   override readonly name = "ImageError";
   constructor(message: string, cause?: unknown) {

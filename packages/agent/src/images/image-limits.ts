@@ -1,4 +1,4 @@
-/** What an image may make the puller read, keep or write; beyond it the pull fails. Sizes in bytes. */
+/** Limits on the data that an image makes the puller read, keep or write; beyond them the pull fails. Sizes in bytes. */
 export const imageLimits = {
   manifestBytes: 4 * 1024 * 1024,
   configBytes: 8 * 1024 * 1024,
@@ -9,12 +9,12 @@ export const imageLimits = {
   /** Files, directories and links of one image, over all its layers. */
   entries: 2_000_000,
   extendedHeaderBytes: 1024 * 1024,
-  /** Of a path below the container's root, which takes the rest of PATH_MAX. */
+  /** Length of a path below the container's root; the root's own path takes the rest of PATH_MAX. */
   pathBytes: 3_840,
   linkTargetBytes: 4_095,
-  /** Names of one file: ext4's limit. */
+  /** Hard links of one file: ext4's limit. */
   hardLinks: 65_000,
-  /** Owners: 2^32-1 means "as it is" to chown. */
+  /** Largest owner id: 2^32-1 means "unchanged" to chown. */
   ownerId: 0xffff_fffe,
   nameBytes: 255,
   symlinkHops: 40,

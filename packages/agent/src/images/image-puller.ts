@@ -1,6 +1,6 @@
 /**
- * Brings an image from its source into the blob cache and unpacks it, every digest and size checked on the way. Runs in the
- * pull process. What fails leaves nothing behind but whole, checked blobs; the agent removes those that no container uses.
+ * Fetches an image from its source into the blob cache and unpacks it, with all digests and sizes verified. Runs in the pull process. A
+ * failure leaves only complete, verified blobs; the agent removes those that no container uses.
  */
 import { statfsSync } from "node:fs";
 import { createHash } from "node:crypto";
@@ -113,7 +113,7 @@ async function keepLayers(
   await Promise.all(Array.from({ length: imageLimits.parallelLayers }, work));
 }
 
-/** Fetches a blob, again where the failure may pass. */
+/** Fetches a blob; repeats after failures that may be temporary. */
 async function keepBlob(
   { source, pause, note }: PullOptions,
   blobs: BlobCache,
@@ -168,7 +168,7 @@ function missingBytes(manifest: ImageManifest, blobs: BlobCache): number {
     .reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
 }
 
-/** Throws as a full disk would, before anything is written. */
+/** Throws the error of a full disk before anything is written. */
 function checkSpace(folder: string, neededBytes: number): void {
   const { bavail, bsize } = statfsSync(folder);
   if (neededBytes > bavail * bsize) {
@@ -180,7 +180,7 @@ function checkSpace(folder: string, neededBytes: number): void {
 
 export class DiskFullError extends ImageError {}
 
-/** Whether the disk, not the image, is what failed. */
+/** Whether the disk is full, rather than the image at fault. */
 export function isDiskFull(error: unknown): boolean {
   const code = (error as NodeJS.ErrnoException | null)?.code;
   return error instanceof DiskFullError || code === "ENOSPC" || code === "EDQUOT";

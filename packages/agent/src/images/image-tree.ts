@@ -1,7 +1,7 @@
 /**
- * The tree that an image's layers amount to, worked out in memory before anything is written: whiteouts, opaque directories,
- * replacements and links resolved as paths of a root that nothing can leave. Unpacking then writes only what remains, into an
- * empty folder, and never walks through a link; so no archive, however hostile, writes anywhere else.
+ * The tree that results from an image's layers, computed in memory before anything is written. Whiteouts, opaque directories,
+ * replacements and links are resolved as paths below a root that they cannot leave. Unpacking then writes only the remaining entries, into
+ * an empty folder, and never follows a link. So a hostile archive cannot write anywhere else.
  */
 import { ImageError } from "./image-error.ts";
 import { imageLimits } from "./image-limits.ts";
@@ -13,7 +13,7 @@ export interface Ownership {
   gid: number;
   modifiedAtSeconds: number;
 }
-/** Content of a file: where in the layers it lies, and every path that ends up naming it. */
+/** Content of a file: its place in the layers, and all paths of the result that name it. */
 export interface Content extends Ownership {
   sizeBytes: number;
   names: string[];
@@ -24,14 +24,14 @@ type Node =
   | { kind: "file"; layer: number; content: Content };
 type DirectoryNode = Node & { kind: "directory" };
 
-/** What is to be written, parents before children. */
+/** The entries to write, parents before children. */
 export interface UnpackPlan {
   directories: { path: string; meta: Ownership }[];
   symlinks: { path: string; target: string; meta: Ownership }[];
   /** By layer, then by the entry's number in it. */
   contents: Map<number, Content>[];
   totalBytes: number;
-  /** Devices and FIFOs, which are left out. */
+  /** Number of devices and FIFOs, which are left out. */
   leftOut: number;
 }
 
@@ -52,7 +52,7 @@ export class ImageTree {
     this.#contents.push(new Map());
   }
 
-  /** Takes the `index`-th entry of the layer. Throws ImageError where it would leave the root, or links to nothing. */
+  /** Adds entry number `index` of the layer. Throws ImageError if it would leave the root or links to nothing. */
   add(entry: TarEntry, index: number): void {
     this.#entries += 1;
     if (this.#entries > imageLimits.entries)
@@ -130,7 +130,7 @@ export class ImageTree {
     return { ...target, layer };
   }
 
-  /** Removes what lower layers have at a place; what this layer itself put there stays. */
+  /** Removes entries of lower layers at a path; entries of this layer stay. */
   #whiteOut(parts: readonly string[], name: string): void {
     const parent = this.#find(parts);
     if (parent?.kind !== "directory") return;
@@ -150,12 +150,12 @@ export class ImageTree {
     }
   }
 
-  /** The directory at a path, made where it is missing, links on the way followed within the root. */
+  /** The directory at a path. Missing directories are made; links on the way are followed within the root. */
   #directory(parts: readonly string[]): DirectoryNode {
     return this.#walk(parts, true) as DirectoryNode;
   }
 
-  /** What is at a path: links on the way are followed, the last one is not. */
+  /** The entry at a path: links on the way are followed, a final link is not. */
   #find(parts: readonly string[]): Node | undefined {
     const name = parts.at(-1);
     if (name === undefined) return this.#root;
@@ -210,7 +210,7 @@ const directoryNode = (layer: number, meta: Ownership, pathBytes: number): Direc
   children: new Map(),
 });
 
-/** The length of a path in a directory, links on the way resolved: no tree is deeper than paths can say. */
+/** The length of a path in a directory, with links on the way resolved; limits the depth of the tree. */
 function pathBelow({ pathBytes }: DirectoryNode, name: string): number {
   const bytes = pathBytes + 1 + name.length;
   if (bytes > imageLimits.pathBytes) throw new ImageError("a layer has a path that is too long");
@@ -244,6 +244,6 @@ function splitPath(path: string): string[] {
   return parts;
 }
 
-/** A path as a message has it. */
+/** A path for a message. */
 export const show = (path: string): string =>
   JSON.stringify(Buffer.from(path.slice(0, 200), "latin1").toString("utf8"));

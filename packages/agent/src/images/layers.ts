@@ -4,7 +4,7 @@ import { createGunzip } from "node:zlib";
 import { ImageError } from "./image-error.ts";
 import { isZstd, unzstd } from "./zstd-frames.ts";
 
-/** The tar of a layer, decompressed by what its first bytes say (media types are not always right). */
+/** The tar of a layer. Its first bytes tell the compression, because media types are not always right. */
 export function decompress(compressed: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
   return decompressed(compressed);
 }
@@ -32,7 +32,7 @@ async function* decompressed(compressed: AsyncIterable<Buffer>): AsyncGenerator<
 
 function gunzip(compressed: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
   const decoder = createGunzip({ chunkSize: 256 * 1024 });
-  // The error arrives at whoever reads the decoder.
+  // The reader of the decoder gets the error.
   return pipeline(Readable.from(compressed, { objectMode: false }), decoder, () => undefined);
 }
 
@@ -49,7 +49,7 @@ async function* rejoin(head: Buffer, source: AsyncIterator<Buffer>): AsyncGenera
   }
 }
 
-/** Passes a tar through, and at its end checks the digest that the image's config says it has. */
+/** Passes a tar through and at its end verifies its digest against the image's config. */
 export async function* checked(
   tar: AsyncIterable<Buffer>,
   diffId: string,

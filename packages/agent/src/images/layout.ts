@@ -3,12 +3,12 @@ import { imageLimits } from "./image-limits.ts";
 import { type Descriptor, type IndexEntry, parseManifest } from "./manifest.ts";
 import type { ImageSource } from "./source.ts";
 
-/** Reads a file of the users' tree, as they see it; throws ImageError where it cannot. Answers fewer bytes only at the end. */
+/** Reads a file of the users' tree, with their view of it. Throws ImageError. Answers fewer bytes only at the end of the file. */
 export type ReadGuestFile = (path: string, offset: number, length: number) => Promise<Buffer>;
 
 const chunkBytes = 256 * 1024;
 
-/** An OCI image layout in the users' tree (`oci:/path[:tag]`), read through the guest: no link in it leads anywhere else. */
+/** An OCI image layout in the users' tree (`oci:/path[:tag]`), read through the guest, so that no link leads outside of the tree. */
 export class LayoutSource implements ImageSource {
   readonly #path: string;
   readonly #tag: string | undefined;
@@ -55,7 +55,7 @@ export class LayoutSource implements ImageSource {
       offset += chunk.length;
       yield chunk;
     }
-    // One byte more than the manifest says is a blob of another size.
+    // A further byte means that the size is not that of the manifest.
     const more = await this.#read(path, sizeBytes, 1);
     if (more.length > 0) yield more;
   }

@@ -2,7 +2,7 @@ import { ImageError } from "./image-error.ts";
 import { imageLimits } from "./image-limits.ts";
 import { isDigest } from "./reference.ts";
 
-/** What a manifest says of a blob. */
+/** A manifest's description of a blob. */
 export interface Descriptor {
   mediaType: string;
   digest: string;
@@ -19,7 +19,7 @@ export interface IndexEntry extends Descriptor {
   /** `org.opencontainers.image.ref.name`: a layout's tag. */
   refName: string;
 }
-/** What of an image's config a container is run with. */
+/** The fields of an image's config that a container uses. */
 export interface ImageConfig {
   env: Record<string, string>;
   entrypoint: string[];
@@ -40,7 +40,7 @@ export const manifestTypes = [
 
 type Fields = Record<string, unknown>;
 
-/** Reads a manifest or an index; what it is shows in its fields. Throws ImageError. */
+/** Reads a manifest or an index, told apart by their fields. Throws ImageError. */
 export function parseManifest(bytes: Buffer): { manifest: ImageManifest } | { index: IndexEntry[] } {
   const fields = parseObject(bytes, "manifest");
   if (Array.isArray(fields["manifests"])) {
@@ -62,7 +62,7 @@ export function parseManifest(bytes: Buffer): { manifest: ImageManifest } | { in
   };
 }
 
-/** The entry of an index for this machine. Throws ImageError naming what there is instead. */
+/** The entry of an index for this machine. Throws ImageError that names the available platforms. */
 export function choosePlatform(entries: readonly IndexEntry[], architecture: string): IndexEntry {
   const usable = entries.filter((entry) => entry.os === "linux" && entry.architecture === architecture);
   const wanted = architecture === "arm64" ? ["v8", ""] : ["", "v1"];
@@ -71,7 +71,7 @@ export function choosePlatform(entries: readonly IndexEntry[], architecture: str
     if (found !== undefined) return found;
   }
   if (usable[0] !== undefined) return usable[0];
-  // An index of one image without a platform is that image.
+  // An index with a single image without a platform means that image.
   const [only] = entries;
   if (entries.length === 1 && only !== undefined && only.architecture === "") return only;
   const known = entries

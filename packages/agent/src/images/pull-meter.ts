@@ -1,10 +1,10 @@
 import type { PullProgress } from "@cloche/protocol";
 import type { Descriptor } from "./manifest.ts";
 
-/** Told each time so much of the whole has come: often enough for who watches, and no message for every chunk. */
+/** Progress is told once for each such share of the whole: often enough for a viewer, and not for every chunk. */
 const tellEvery = 1 / 200;
 
-/** Counts the layers of one image as they come. `tell` is called at the beginning and whenever there is something to tell. */
+/** Measures the progress of one image's layers. `tell` is called at the beginning and at each step of progress. */
 export class PullMeter {
   readonly #layers: readonly Descriptor[];
   readonly #tell: (progress: PullProgress) => void;
@@ -13,7 +13,7 @@ export class PullMeter {
   #stage: PullProgress["stage"] = "fetching";
   #untoldBytes = 0;
 
-  /** `layers`, each once; `have` tells those that are here already. */
+  /** `layers`: each once; `have` says which are already on the disk. */
   constructor(
     layers: readonly Descriptor[],
     have: (layer: Descriptor) => boolean,
@@ -31,7 +31,7 @@ export class PullMeter {
     if (this.#untoldBytes >= this.#totalBytes() * tellEvery) this.#say();
   }
 
-  /** What came of it was thrown away: it comes again from its beginning. */
+  /** Resets a layer that is fetched again from its beginning. */
   again({ digest }: Descriptor): void {
     this.#bytes.delete(digest);
     this.#say();

@@ -1,6 +1,6 @@
 /**
- * `node agent.cjs pull`: one image, then the end. A process of its own, so that a hostile registry or archive can neither
- * block nor exhaust the agent; it holds nothing of the agent's but the request on fd 3.
+ * `node agent.cjs pull`: pulls one image, then ends. A separate process, so that a hostile registry or archive can neither block nor
+ * exhaust the agent. It has no data of the agent except the request on fd 3.
  */
 import { Resolver } from "node:dns";
 import { mkdirSync } from "node:fs";
@@ -87,7 +87,7 @@ class Channel {
     this.#socket.write(`${JSON.stringify(message)}\n`);
   }
 
-  /** Answers come in the order of the questions. */
+  /** Answers come in the order of the requests. */
   read: ReadGuestFile = (path, offset, length) => {
     this.send({ read: { path, offset, length } });
     const answer = this.#turn.then(() => this.#answer());
@@ -122,7 +122,7 @@ class Channel {
   }
 }
 
-/** Resolves names at the sandbox's own name servers: the agent's root has no resolver file of the sandbox's. */
+/** Resolves names at the sandbox's name servers, because the agent's root does not have the sandbox's resolver file. */
 function lookupAt(servers: readonly string[]): LookupFunction {
   const resolver = new Resolver({ timeout: 3_000, tries: 2 });
   resolver.setServers([...servers]);

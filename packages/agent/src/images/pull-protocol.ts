@@ -2,16 +2,16 @@ import type { PullProgress } from "@cloche/protocol";
 import type { ImageConfig } from "./manifest.ts";
 
 /**
- * Between the agent and its pull process (fd 3, a socket pair): the agent writes one JSON line, the request; the process
- * writes JSON lines. A `read` is answered by a frame: four bytes of length and the bytes, or 0xffffffff and then a frame that
- * holds why not. Credentials travel here and not in arguments or environment, which other processes may read.
+ * The protocol between the agent and its pull process (fd 3, a socket pair). The agent writes the request as one JSON line; the process
+ * writes JSON lines. A `read` is answered by a frame: four bytes of length and the bytes, or 0xffffffff and a frame with the error.
+ * Credentials are sent here, because other processes may read arguments and environment.
  */
 export interface PullRequest {
   image: string;
   architecture: string;
-  /** Where blobs are kept, shared by all containers. */
+  /** Folder of the blobs, shared by all containers. */
   imagesFolder: string;
-  /** Where the root goes; must not exist. */
+  /** Folder for the root; must not exist. */
   rootFolder: string;
   /** Name servers; empty: those of the system. */
   dnsServers: readonly string[];
@@ -27,7 +27,7 @@ export type PullMessage =
   | { done: PulledImage }
   | { failed: { message: string; diskFull: boolean } };
 
-/** What a pull tells while it goes on: lines for the log, and how far it is. */
+/** Receives lines for the log and the progress of a pull. */
 export interface PullListener {
   note(text: string): void;
   progress(progress: PullProgress): void;
@@ -37,7 +37,7 @@ export interface PulledImage {
   /** Digest of the image's manifest. */
   digest: string;
   config: ImageConfig;
-  /** Every blob that the image consists of. */
+  /** All blobs of the image. */
   blobs: string[];
 }
 

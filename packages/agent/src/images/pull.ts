@@ -9,7 +9,7 @@ import {
   readFailed,
 } from "./pull-protocol.ts";
 
-/** Why a pull failed, in public words. */
+/** Why a pull failed; the message is public. */
 export class PullError extends Error {
   override readonly name = "PullError";
 }
@@ -18,8 +18,8 @@ const readBytesMax = 256 * 1024;
 const lineBytesMax = 16 * 1024 * 1024;
 
 /**
- * Runs the pull process and answers what it pulled. `program` is what to run (node and the bundle); layouts are read through
- * `files`, as the sandbox's users see them. When `signal` aborts the process is killed and PullError is thrown.
+ * Runs the pull process and answers the pulled image. `program` is the command to run (node and the bundle). Layouts are read through
+ * `files`, with the users' view of the tree. When `signal` aborts, the process is killed and PullError is thrown.
  */
 export async function pull(
   program: readonly string[],
@@ -62,7 +62,7 @@ async function converse(
   listener: PullListener,
 ): Promise<PulledImage> {
   const socket = child.stdio[3] as Duplex;
-  socket.on("error", () => undefined); // its end is seen below
+  socket.on("error", () => undefined); // the end of the process is handled below
   socket.write(`${JSON.stringify(request)}\n`);
   for await (const line of lines(socket)) {
     const message = JSON.parse(line) as PullMessage;
@@ -88,7 +88,7 @@ async function* lines(socket: Duplex): AsyncGenerator<string> {
   }
 }
 
-/** Reads files of the users' tree for the pull process, keeping the last few open. */
+/** Reads files of the users' tree for the pull process; keeps the last few open. */
 class LayoutFiles {
   readonly #files: () => GuestFiles;
   readonly #open = new Map<string, GuestFile>();

@@ -1,13 +1,13 @@
 import { ImageError } from "./image-error.ts";
 
-/** Where an image comes from. */
+/** The source of an image. */
 export type ImageReference =
   | {
       kind: "registry";
-      /** Host and port as asked over HTTP. */
+      /** Host and port for HTTP. */
       registry: string;
       repository: string;
-      /** Tag, or digest where the reference has one (it wins). */
+      /** The digest if the reference has one, else the tag. */
       target: string;
       digest: string | undefined;
     }
@@ -20,8 +20,8 @@ const repositoryForm = new RegExp(`^${component}(?:/${component})*$`);
 const hostForm = /^(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?$/i;
 
 /**
- * Reads an image reference as people write it: `redis`, `redis:7`, `ghcr.io/org/app:v1`, `host:5000/app@sha256:…`, or
- * `oci:/path/to/layout[:tag]` for an OCI layout on the sandbox's disk. Throws ImageError saying what is wrong.
+ * Reads an image reference in the usual form: `redis`, `redis:7`, `ghcr.io/org/app:v1`, `host:5000/app@sha256:…`, or
+ * `oci:/path/to/layout[:tag]` for an OCI layout on the sandbox's disk. Throws ImageError that names the fault.
  */
 export function parseReference(text: string): ImageReference {
   if (text.startsWith("oci:")) return parseLayout(text);
@@ -68,12 +68,12 @@ function parseLayout(text: string): ImageReference {
   return { kind: "layout", path, tag: hasTag ? place.slice(colon + 1) : undefined };
 }
 
-/** A digest whose algorithm we can check. */
+/** Whether the text is a digest with a supported algorithm. */
 export function isDigest(text: string): boolean {
   return /^(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$/.test(text);
 }
 
-/** Whether a registry is on the sandbox's own loopback, where plain HTTP is good enough. */
+/** Whether a registry is on the sandbox's loopback, where plain HTTP is allowed. */
 export function isLoopback(registry: string): boolean {
   return /^(?:localhost|127(?:\.[0-9]{1,3}){3}|\[::1\])(?::[0-9]+)?$/.test(registry);
 }

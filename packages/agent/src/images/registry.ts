@@ -1,6 +1,6 @@
 /**
- * Speaks the OCI distribution protocol to one repository of one registry: manifests and blobs, with the token dance of
- * Docker Hub and others, basic auth, and redirects to storage. Runs in the pull process, under the sandbox's network rules.
+ * A client of the OCI distribution protocol for one repository of one registry: manifests and blobs, with token authentication as at
+ * Docker Hub, basic authentication, and redirects to storage. Runs in the pull process, under the sandbox's network rules.
  */
 import type { IncomingMessage } from "node:http";
 import { request as httpRequest } from "node:http";
@@ -22,7 +22,7 @@ export interface RegistryAccess {
   password: string | undefined;
   /** PEM of a CA to trust besides the public ones. */
   ca: string | undefined;
-  /** How names are resolved; absent: as the system does. */
+  /** Resolves names; absent: the system's resolver. */
   lookup?: LookupFunction;
 }
 
@@ -58,7 +58,7 @@ export class RegistrySource implements ImageSource {
     return readAll(response, imageLimits.manifestBytes, "manifest");
   }
 
-  /** A request with the authorisation that the registry asks for, redirects followed. */
+  /** Sends a request with the authorisation that the registry demands, and follows redirects. */
   async #get(path: string, accept: string): Promise<IncomingMessage> {
     let response = await this.#ask(path, accept);
     if (response.statusCode === 401) {
@@ -76,7 +76,7 @@ export class RegistrySource implements ImageSource {
     try {
       return await this.#follow(`${this.#base}${path}`, headers);
     } catch (error) {
-      // On loopback a registry mostly speaks plain HTTP; nowhere else is that good enough.
+      // A registry on the loopback usually speaks plain HTTP. Elsewhere plain HTTP is not allowed.
       if (!this.#base.startsWith("https:") || !isLoopback(this.#access.registry) || !isTlsFailure(error))
         throw error;
       this.#base = `http://${this.#access.registry}`;
@@ -97,7 +97,7 @@ export class RegistrySource implements ImageSource {
       if (next.protocol !== "https:" && !isLoopback(next.host)) {
         throw new ImageError(`the registry ${this.#access.registry} redirects to ${next.host} without TLS`);
       }
-      // Credentials are the registry's alone.
+      // Credentials go only to the registry.
       if (next.origin !== at.origin) sent = { accept: headers["accept"] ?? "*/*" };
       at = next;
     }
@@ -131,7 +131,7 @@ export class RegistrySource implements ImageSource {
     return promise;
   }
 
-  /** Answers the Authorization header for a challenge: basic credentials, or a token that they (or nobody) are good for. */
+  /** Answers the Authorization header for a challenge: basic credentials, or a token requested with or without credentials. */
   async #authorize(challenge: string): Promise<string> {
     const { registry, username, password } = this.#access;
     const basic =
@@ -165,7 +165,7 @@ export class RegistrySource implements ImageSource {
     return `Bearer ${readToken(body)}`;
   }
 
-  /** What a status other than 200 means, in words for the service's record. */
+  /** The meaning of a status other than 200, for the service's record. */
   async #refused(response: IncomingMessage, what: string): Promise<ImageError> {
     const { registry, repository, username } = this.#access;
     response.resume();
@@ -184,7 +184,7 @@ export class RegistrySource implements ImageSource {
   }
 }
 
-/** A failure that may be gone at the next attempt. */
+/** A temporary failure: the next attempt may succeed. */
 export class PassingError extends ImageError {}
 
 class ConnectionError extends PassingError {

@@ -1,7 +1,7 @@
 import { ImageError } from "./image-error.ts";
 import { imageLimits } from "./image-limits.ts";
 
-/** An entry of a layer. Paths are bytes, one character each (latin1): names need not be UTF-8. */
+/** An entry of a layer. Paths are bytes as latin1 text, because names need not be UTF-8. */
 export interface TarEntry {
   kind: "file" | "directory" | "symlink" | "hardlink" | "special";
   path: string;
@@ -27,7 +27,7 @@ const kinds: Record<string, TarEntry["kind"]> = {
   "6": "special",
 };
 
-/** Reads a tar stream (ustar, pax, GNU long names) entry by entry, holding no more than a chunk of it. */
+/** Reads a tar stream (ustar, pax, GNU long names) entry by entry; holds at most one chunk in memory. */
 export class TarReader {
   readonly #source: AsyncIterator<Buffer>;
   #chunk: Buffer = Buffer.alloc(0);
@@ -38,7 +38,7 @@ export class TarReader {
     this.#source = source[Symbol.asyncIterator]();
   }
 
-  /** The next entry, or undefined at the end. What was not read of the one before is skipped. */
+  /** The next entry, or undefined at the end. Skips the unread content of the previous entry. */
   async next(): Promise<TarEntry | undefined> {
     await this.#skip(this.#left + this.#padding);
     this.#left = 0;
@@ -63,7 +63,7 @@ export class TarReader {
     }
   }
 
-  /** The content of the entry that `next` answered last. */
+  /** The content of the last entry from `next`. */
   async *data(): AsyncGenerator<Buffer> {
     while (this.#left > 0) {
       const chunk = await this.#some(this.#left);
@@ -106,7 +106,7 @@ export class TarReader {
     else if (type === "x") readPax(body, changes);
   }
 
-  /** Exactly `length` bytes; undefined where the stream ends before the first of them and `mayEnd`. */
+  /** Exactly `length` bytes. With `mayEnd`: undefined if the stream ends before the first of them. */
   async #exactly(length: number, mayEnd: boolean): Promise<Buffer | undefined> {
     const parts: Buffer[] = [];
     let have = 0;
@@ -130,7 +130,7 @@ export class TarReader {
     }
   }
 
-  /** Reads to the end of the stream, so that its digest covers all of it. */
+  /** Reads to the end of the stream, so that the digest covers all bytes. */
   async #drain(): Promise<void> {
     while ((await this.#some(Number.MAX_SAFE_INTEGER)) !== undefined) continue;
   }
@@ -197,7 +197,7 @@ function readPax(body: Buffer, changes: Partial<TarEntry>): void {
     const equals = record.indexOf("=");
     const [key, value] = [record.slice(0, equals), record.slice(equals + 1)];
     if (value === "") {
-      // It takes back what an earlier header said (POSIX).
+      // An empty value removes that of an earlier header (POSIX).
     } else if (key === "path") changes.path = value;
     else if (key === "linkpath") changes.link = value;
     else if (key === "size") changes.sizeBytes = paxNumber(value);
@@ -216,7 +216,7 @@ function paxNumber(value: string): number {
   return parsed;
 }
 
-/** Seconds, perhaps negative, perhaps with a fraction. */
+/** Seconds; may be negative and may have a fraction. */
 function paxTime(value: string): number {
   if (!/^-?[0-9]{1,18}(\.[0-9]*)?$/.test(value)) throw new ImageError("a layer has a malformed pax time");
   return Number(value);

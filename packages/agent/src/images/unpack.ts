@@ -22,8 +22,8 @@ import { TarReader } from "./tar-reader.ts";
 const createNew = constants.O_CREAT | constants.O_EXCL | constants.O_WRONLY | constants.O_NOFOLLOW;
 
 /**
- * Writes a planned tree into `folder`, which must not exist. `layer(n)` answers the tar of the n-th layer anew. Links are
- * made last but one and directories get their times last, so nothing is ever written through a link.
+ * Writes a planned tree into `folder`, which must not exist. `layer(n)` answers a new stream of the n-th layer's tar. Links are made after
+ * all files, then directories get their times, so nothing is written through a link.
  */
 export async function unpack(
   plan: UnpackPlan,
@@ -85,16 +85,16 @@ async function writeContents(
   }
 }
 
-/** The nearest that a file can have. Node takes a negative number for the present, and a Date for what it is. */
+/** The nearest time that a file can have. Node takes a negative number for the present time, so these are given as a Date. */
 function timeOf({ modifiedAtSeconds }: Ownership): number | Date {
   const seconds = Math.min(Math.max(modifiedAtSeconds, earliestSeconds), latestSeconds);
   return seconds < 0 ? new Date(seconds * 1_000) : seconds;
 }
-/** What both ext4 and gVisor hold: from 1901 to 2262. */
+/** The range of times that both ext4 and gVisor can store: from 1901 to 2262. */
 const earliestSeconds = -(2 ** 31);
 const latestSeconds = 9_223_372_035;
 
-/** What the file system refuses is the image's fault; a full or failing disk is not. */
+/** An entry that the file system refuses is the image's fault; a full or failing disk is not. */
 function making<T>(path: string, act: () => T): T {
   try {
     return act();

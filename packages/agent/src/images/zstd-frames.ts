@@ -4,12 +4,12 @@ import { ImageError } from "./image-error.ts";
 
 const frameMagic = 0xfd2fb528;
 
-/** Whether bytes begin as zstd does: with a frame, or one to be skipped (zstd:chunked). */
+/** Whether bytes begin with a zstd frame or a skippable frame (zstd:chunked). */
 export function isZstd(head: Buffer): boolean {
   return head.length >= 4 && (head.readUInt32LE(0) === frameMagic || isSkippable(head.readUInt32LE(0)));
 }
 
-/** Decompresses zstd frame by frame: Node's own decoder stops without a word after the first. */
+/** Decompresses zstd frame by frame, because Node's decoder silently stops after the first frame. */
 export async function* unzstd(source: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   const input = new ByteSource(source);
   for (;;) {
@@ -20,7 +20,7 @@ export async function* unzstd(source: AsyncIterable<Buffer>): AsyncGenerator<Buf
       for await (const _part of input.parts(((await input.exactly(4)) ?? magic).readUInt32LE(0))) continue;
     } else if (number === frameMagic) {
       const decoder = createZstdDecompress({ chunkSize: 256 * 1024 });
-      // The error arrives at whoever reads the decoder.
+      // The reader of the decoder gets the error.
       const output = pipeline(
         Readable.from(frame(magic, input), { objectMode: false }),
         decoder,
@@ -62,7 +62,7 @@ class ByteSource {
     this.#source = source[Symbol.asyncIterator]();
   }
 
-  /** Exactly `length` bytes, in pieces as they come. */
+  /** Exactly `length` bytes, in pieces as they arrive. */
   async *parts(length: number): AsyncGenerator<Buffer> {
     for (let left = length; left > 0; ) {
       if (!(await this.#fill())) throw new ImageError("a layer ends in the middle of a zstd frame");
@@ -79,7 +79,7 @@ class ByteSource {
     return parts.length === 1 && parts[0] !== undefined ? parts[0] : Buffer.concat(parts);
   }
 
-  /** As `some`; undefined where the source ends before the first byte and `mayEnd`. */
+  /** As `some`. With `mayEnd`: undefined if the source ends before the first byte. */
   async exactly(length: number, mayEnd = false): Promise<Buffer | undefined> {
     if (mayEnd && !(await this.#fill())) return undefined;
     return this.some(length);

@@ -1,6 +1,6 @@
 /**
- * `GET /v1/ports/{port}/connect`: TCP to a server on the sandbox's loopback over one WebSocket, for what is not HTTP. The first
- * byte of a binary message is its channel, as on attach: 0 to the server, 1 from it, 255 followed by 0 or 1: that half has ended.
+ * `GET /v1/ports/{port}/connect`: TCP to a server on the sandbox's loopback over one WebSocket, for protocols other than HTTP. The first
+ * byte of a binary message is its channel, as on attach: 0 to the server, 1 from it, 255 followed by 0 or 1 when that half has ended.
  */
 import type { Socket } from "node:net";
 import { ClocheError, limits } from "@cloche/protocol";
@@ -18,7 +18,7 @@ const connectPath = /^\/v1\/ports\/([^/]+)\/connect$/;
 const channels = { toServer: 0, fromServer: 1, close: 255 } as const;
 const connectTimeoutMs = 10_000;
 
-/** The path without an Upgrade, so that it is known as the others are. */
+/** The path without an Upgrade, so that it is a known path of the router. */
 export const portConnectRoute: Route = {
   method: "GET",
   path: `${prefix}:port/connect`,
@@ -71,7 +71,7 @@ async function connected(
   }
 }
 
-/** What the client sends, at the pace at which the server reads. */
+/** Passes the client's data to the server, at the server's pace. */
 const taker = (server: Socket, touch: () => void) => ({
   onMessage(data: Buffer, kind: "text" | "binary"): void | Promise<void> {
     touch();
@@ -85,7 +85,7 @@ const taker = (server: Socket, touch: () => void) => ({
   },
 });
 
-/** What the server sends, at the pace at which the client reads; whoever ends, the other is told. */
+/** Passes the server's data to the client, at the client's pace. The end of either side is passed to the other. */
 function relay(server: Socket, connection: WebSocketConnection, touch: () => void): void {
   server.on("data", (data: Buffer) => {
     touch();

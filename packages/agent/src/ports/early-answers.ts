@@ -1,11 +1,10 @@
-// A server may answer before it has read the request, and end the connection: a write then fails while its answer waits to be read.
+// A server may answer before it has read the request, and close the connection. A write then fails while the answer is still unread.
 import type { Socket } from "node:net";
 
 type Done = (error?: Error | null) => void;
 
 /**
- * From here on a write that fails does not end the socket: what was sent to us is read to its end first. What is written after it
- * goes nowhere.
+ * From now on a failed write does not end the socket: received data is read to its end first. Later writes are dropped.
  */
 export function readToTheEnd(socket: Socket): void {
   let failed = false;

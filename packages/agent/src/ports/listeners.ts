@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 
-/** Whether one of the processes `pids` has a socket that listens for TCP connections on `port`. They are read only where anybody listens there. */
+/** Whether one of the processes `pids` listens for TCP connections on `port`. `pids` is called only if any socket listens there. */
 export function listens(port: number, pids: () => Iterable<number>, procPath = "/proc"): boolean {
   const sockets = listeners(port, procPath);
   if (sockets.size === 0) return false;
@@ -36,13 +36,13 @@ function holdsOne(folder: string, sockets: ReadonlySet<string>): boolean {
   try {
     descriptors = readdirSync(folder);
   } catch {
-    return false; // it ended
+    return false; // the process ended
   }
   for (const descriptor of descriptors) {
     try {
       if (sockets.has(readlinkSync(`${folder}/${descriptor}`))) return true;
     } catch {
-      // It was closed.
+      // The descriptor was closed.
     }
   }
   return false;

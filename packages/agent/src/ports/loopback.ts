@@ -1,11 +1,11 @@
 import { connect, type Socket } from "node:net";
 
-/** In this order: most servers listen on the first; one that asks for `localhost` may listen on the second alone. */
+/** In this order: most servers listen on the first; a server that binds `localhost` may listen only on the second. */
 const addresses = ["127.0.0.1", "::1"] as const;
 
 /**
- * A connection to what listens on `port` of the sandbox's own loopback. Rejects with the first address's error where neither
- * accepts, with `signal`'s reason when it aborts before.
+ * Connects to the server on `port` of the sandbox's loopback. Rejects with the first address's error if neither address accepts, and with
+ * the reason of `signal` if that aborts before.
  */
 export async function connectLoopback(
   port: number,

@@ -11,8 +11,8 @@ const lingerMs = 5_000;
 const upgradeToken = "cloche-port";
 
 /**
- * `Upgrade: cloche-port` on portTunnelPath + <port>: a TCP stream to <port> of the sandbox's loopback. After the 101 both
- * sides are raw bytes; either side's end is passed on. Nothing listening: 503 naming the port. The agent's own: refused.
+ * `Upgrade: cloche-port` on portTunnelPath + <port>: a TCP stream to <port> of the sandbox's loopback. After the 101 both sides send raw
+ * bytes, and the end of either side is passed on. 503 naming the port if no server listens. The agent's own port is refused.
  */
 export function portTunnel(agentPort: number, touch: () => void): UpgradeRoute {
   return {
@@ -58,7 +58,7 @@ async function tunnel(
   client.once("close", () => server.destroy());
   exchange.response.detachSocket(client as Socket);
   readToTheEnd(server);
-  // Reset by the server: what it had said before goes out all the same.
+  // After a reset by the server, data that it sent before still goes to the client.
   server.on("error", () => client.end());
   server.on("data", touch);
   client.on("data", touch);
@@ -71,7 +71,7 @@ async function tunnel(
   server.once("close", () => linger(client));
 }
 
-/** The end goes out after what was said; what still comes is read, for a moment, or the answer would be lost to a reset. */
+/** Sends the end after the answer, and reads further data for a moment: otherwise a reset would destroy the answer. */
 function linger(client: Duplex): void {
   const timer = setTimeout(() => client.destroy(), lingerMs);
   client.once("close", () => clearTimeout(timer));

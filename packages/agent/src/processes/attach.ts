@@ -21,7 +21,7 @@ const channels = { stdin: 0, stdout: 1, stderr: 2, status: 3, resize: 4, close: 
 const prefix = "/v1/processes/";
 const attachPath = /^\/v1\/processes\/([^/]+)\/attach$/;
 
-/** An attached terminal that nobody touches is no reason to keep a sandbox awake. */
+/** Paths whose open connections are no activity: an attached but unused terminal does not keep a sandbox awake. */
 export const isAttachPath = (path: string): boolean => attachPath.test(path);
 
 export function processAttach(table: ProcessTable, onActivity: () => void): UpgradeRoute {
@@ -64,7 +64,7 @@ async function attach(
     if (connection.over.aborted) return false;
     if (connection.send(channel, data)) return true;
     return goesOut(socket).then((out) => {
-      // It cannot be told: what it does not read is in front of whatever would be said.
+      // A close frame cannot reach a client that does not read, because unread data is in front of it.
       if (!out) socket.destroy();
       return out;
     });
@@ -79,7 +79,7 @@ async function attach(
     { name: "stderr" as const, log: stderr, offset: from.stderr },
   ];
   if (!(await readOutput(streams, taker, connection.over, true))) return;
-  // The logs end a moment before the record does.
+  // The logs end a moment before the record has the exit code.
   await process.finished;
   await send(channels.status, json(process.info()));
   connection.close();
@@ -97,7 +97,7 @@ function onMessage(process: Process, data: Buffer): void | Promise<void> {
   throw new WebSocketError(1008, `channel ${channel} is not one that a client writes to`);
 }
 
-/** Resolves when there is room for more. A process that has just ended takes nothing, and its end is on its way. */
+/** Resolves when there is room for more. Data for a process that has just ended is dropped; its end is sent soon. */
 function writeStdin(process: Process, data: Buffer): void | Promise<void> {
   if (data.length === 0 || process.hasEnded) return undefined;
   return refusing(() => process.write(data));
@@ -114,12 +114,12 @@ function resize(process: Process, payload: Buffer): void | Promise<void> {
 function endChannel(process: Process, payload: Buffer): void | Promise<void> {
   if (payload.length !== 1)
     throw new WebSocketError(1008, "255 must be followed by the number of one channel");
-  // Of the others a client needs not say that it writes no more.
+  // Only standard input can be closed; a close of another channel is ignored.
   if (payload[0] !== channels.stdin || process.hasEnded) return undefined;
   return refusing(() => process.endStdin());
 }
 
-/** What the routes answer with a 4xx closes an attached connection, with the same words. */
+/** An error that the routes would answer with a 4xx closes the attached connection, with the same message. */
 function refusing(work: () => void | Promise<void>): void | Promise<void> {
   const refused = (error: unknown): never => {
     if (error instanceof ClocheError) throw new WebSocketError(1008, error.message);

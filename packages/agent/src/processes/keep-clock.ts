@@ -1,12 +1,12 @@
 /**
- * Calls back after a time in which the machine ran: what it slept, suspended or frozen, does not count, so that a sandbox that is
- * resumed after a night still knows what ended the evening before. One timer for all, and none while nothing waits.
+ * Calls back after a time in which the machine ran. Time suspended or frozen does not count, so that a sandbox resumed the next morning
+ * still lists processes that ended in the evening. One timer for all callers; no timer while none waits.
  */
 const stepMs = 10_000;
 
 export class KeepClock {
   readonly #due = new Set<{ atMs: number; call: () => void }>();
-  /** Time that the machine ran, as far as it was looked at. */
+  /** Running time of the machine, up to the last tick. */
   #ranMs = 0;
   #timer: NodeJS.Timeout | undefined;
   #armedAtMs = 0;

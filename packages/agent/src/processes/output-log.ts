@@ -1,29 +1,29 @@
 /**
- * One stream of a process, kept in memory up to a limit. Offsets count every byte that was written, kept or not.
+ * One output stream of a process, kept in memory up to a limit. Offsets count all bytes that were written, kept or not.
  *
  *     0 ······ start ───────── kept ───────── total        keeps the newest: `start` moves on
- *     0 ─────── kept ─────── limit ················ total   keeps the first (exec, whose answer begins with what came first)
+ *     0 ─────── kept ─────── limit ················ total   keeps the first (exec, whose answer has the beginning of the output)
  *
- * Whoever writes is never held back by whoever reads: a reader that is too slow finds a gap. Lives in the agent's memory, so it
- * survives whatever the agent does: a suspend, a fork (each clone has its own from there on), a restore of the disk.
+ * Readers never hold up the writer: a reader that is too slow finds a gap. The log is in the agent's memory, so it survives a suspend, a
+ * fork (each clone then has its own) and a restore of the disk.
  */
 export type Keep = "newest" | "first";
 
-/** What a reader finds at an offset: bytes, bytes that are gone, or nothing (more may come, or it is over). */
+/** The result of a read at an offset: bytes, a gap of dropped bytes, or nothing (more may come, or the log has ended). */
 export type Piece =
   | { kind: "data"; data: Buffer }
   | { kind: "gap"; to: number }
   | { kind: "nothing"; over: boolean };
 
 interface Block {
-  /** Its memory; `used` bytes of it are output, which never change. */
+  /** The memory of the block. Its first `used` bytes are output, which never change. */
   data: Buffer;
   used: number;
   /** Offset of its first byte. */
   start: number;
 }
 
-/** Whom the memory of a log is counted with, and where large blocks come from and go back to. */
+/** Counts the memory of logs, and provides and takes back large blocks. */
 export interface Account {
   charge(log: OutputLog, bytes: number): void;
   takeBlock(): Buffer;
@@ -32,7 +32,7 @@ export interface Account {
 
 const smallestBlockBytes = 256;
 export const largestBlockBytes = 65_536;
-/** Where the first is kept, a chunk of so many bytes, most of its own memory, stays as it came; others are copied together. */
+/** When the first bytes are kept: a chunk of this size that fills most of its memory is kept as it is; smaller ones are copied together. */
 const ownBlockBytes = 16_384;
 
 export class OutputLog {
@@ -52,7 +52,7 @@ export class OutputLog {
     this.#account = account;
   }
 
-  /** Of a process that was known before the machine started anew: what it had written is gone. */
+  /** The log of a process from before a cold start: its output is gone. */
   static lost(totalBytes: number): OutputLog {
     const log = new OutputLog(0, "newest");
     log.#total = log.#start = totalBytes;
@@ -70,7 +70,7 @@ export class OutputLog {
     return this.#start;
   }
 
-  /** Something was written that is kept no more. */
+  /** Whether output was dropped. */
   get truncated(): boolean {
     return this.#start > 0 || this.#keptEnd < this.#total;
   }
@@ -79,12 +79,12 @@ export class OutputLog {
     return this.#ended;
   }
 
-  /** Memory it takes, which is a little more than what it keeps. */
+  /** Memory of all blocks, a little more than the kept output. */
   get memoryBytes(): number {
     return this.#kept;
   }
 
-  /** What is appended after the end is dropped. */
+  /** Appends output; after the end it is dropped. */
   append(chunk: Buffer): void {
     if (this.#ended || chunk.length === 0) return;
     const room = this.#keep === "first" ? Math.max(0, this.limitBytes - this.#total) : chunk.length;
@@ -94,20 +94,20 @@ export class OutputLog {
     this.#tell();
   }
 
-  /** No more comes. */
+  /** Ends the log: no more output comes. */
   end(): void {
     if (this.#ended) return;
     this.#ended = true;
     this.#tell();
   }
 
-  /** From here on its memory counts there. */
+  /** From now on the memory of this log is counted in `account`. */
   chargeTo(account: Account): void {
     this.#account = account;
     if (this.#kept > 0) account.charge(this, this.#kept);
   }
 
-  /** What lies at `offset`, at most `maxBytes` of it. */
+  /** The output at `offset`, at most `maxBytes`. */
   at(offset: number, maxBytes: number): Piece {
     if (offset < this.#start) return { kind: "gap", to: this.#start };
     const end = this.#keptEnd;
@@ -118,11 +118,11 @@ export class OutputLog {
     const block = this.#blockOf(offset);
     const from = offset - block.start;
     const data = block.data.subarray(from, Math.min(block.used, from + maxBytes));
-    // A block of the newest is used again when its turn is over, and a reader may be slow.
+    // When the newest is kept, blocks are reused, so a slow reader needs a copy.
     return { kind: "data", data: this.#keep === "newest" ? Buffer.from(data) : data };
   }
 
-  /** Forgets what lies before `offset`. */
+  /** Drops output before `offset`. */
   dropBefore(offset: number): void {
     if (offset <= this.#start) return;
     this.#start = Math.min(offset, this.#keptEnd);
@@ -131,13 +131,13 @@ export class OutputLog {
     }
   }
 
-  /** Forgets its oldest part, about `bytes` of it. */
+  /** Drops about `bytes` of the oldest output. */
   drop(bytes: number): void {
     this.dropBefore(this.#start + bytes);
     if (this.#start === this.#keptEnd) this.#start = this.#total;
   }
 
-  /** All that is kept, as text in which bytes that are no UTF-8 become U+FFFD, or in base64. */
+  /** All kept output as text (bytes that are not UTF-8 become U+FFFD) or in base64. */
   toString(encoding: "utf8" | "base64"): string {
     const parts = this.#blocks.map(({ data, used, start }) =>
       data.subarray(Math.max(0, this.#start - start), used),
@@ -146,7 +146,7 @@ export class OutputLog {
     return (parts.length === 1 && only ? only : Buffer.concat(parts)).toString(encoding);
   }
 
-  /** Calls `listener` once, when something comes or it ends; the answer takes that back. */
+  /** Calls `listener` once, at the next output or the end; the answer cancels this. */
   onceChanged(listener: () => void): () => void {
     this.#waiting.add(listener);
     return () => void this.#waiting.delete(listener);
@@ -175,7 +175,7 @@ export class OutputLog {
     }
   }
 
-  /** Twice as large as the one before, so that a stream of single bytes costs little and a line of text takes little. */
+  /** A block twice as large as the previous one: a stream of single bytes needs few blocks, and a line of text little memory. */
   #newBlock(wanted: number, ahead: number): Block {
     const before = this.#blocks.at(-1)?.data.length ?? smallestBlockBytes / 2;
     const size = Math.min(largestBlockBytes, Math.max(smallestBlockBytes, before * 2, wanted));

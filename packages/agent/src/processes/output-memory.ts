@@ -2,7 +2,7 @@ import { totalmem } from "node:os";
 import { limits } from "@cloche/protocol";
 import { type Account, largestBlockBytes, type OutputLog } from "./output-log.ts";
 
-/** How long the size of the machine's memory is believed: a template's agent wakes up in machines of many sizes. */
+/** How long the size of the machine's memory is cached: a template's agent is restored into machines of many sizes. */
 const believedMs = 10_000;
 const spareBlocks = 64;
 
@@ -12,15 +12,15 @@ function ofMachine(): number {
 }
 
 /**
- * The memory that the output of all processes takes together, kept below a part of the machine's. When it is used up, the output of
- * the processes that ended longest ago goes first, then the oldest of the largest; their readers are told of the gap.
+ * Limits the memory of all processes' output to a share of the machine's memory. At the limit, output of the processes that ended
+ * longest ago is dropped first, then the oldest output of the largest log; readers are told of the gap.
  */
 export class OutputMemory implements Account {
   readonly #measure: () => number;
   readonly #live = new Set<OutputLog>();
   /** In the order in which they ended. */
   readonly #ended = new Set<OutputLog>();
-  /** Blocks to use again: garbage of the size of all output that passes would take more than what is kept. */
+  /** Blocks to reuse: otherwise all output that passes would become garbage, which takes more memory than the kept output. */
   readonly #spare: Buffer[] = [];
   #usedBytes = 0;
   #mostBytes = 0;
@@ -49,12 +49,12 @@ export class OutputMemory implements Account {
     if (this.#spare.length < spareBlocks) this.#spare.push(block);
   }
 
-  /** Its process has ended. */
+  /** Notes that the log's process has ended. */
   retire(log: OutputLog): void {
     if (this.#live.delete(log)) this.#ended.add(log);
   }
 
-  /** Its process is forgotten. */
+  /** Drops the log of a process that is no longer listed. */
   forget(log: OutputLog): void {
     if (!this.#live.delete(log) && !this.#ended.delete(log)) return;
     this.#usedBytes -= log.memoryBytes;

@@ -1,6 +1,6 @@
 /**
- * One who reads the output of a process as it comes, from an offset of each stream on. It pulls: while it does not take what it was
- * given nothing more is made for it, and a log goes on without it. What it missed it is told of as a gap.
+ * Reads the output of a process while it is written, from an offset of each stream on. The reader pulls: nothing more is read until it has
+ * taken the last piece, and the log goes on meanwhile. Dropped bytes are reported as a gap.
  */
 import { limits } from "@cloche/protocol";
 import type { OutputStream } from "../spawner/index.ts";
@@ -8,7 +8,7 @@ import { type OutputLog, outputChange } from "./output-log.ts";
 
 export const pieceBytes = 65_536;
 
-/** Takes what is read. Each resolves false when its reader takes no more: it is gone, or was cut off as too slow. */
+/** Takes the output. Each function resolves false when the reader takes no more: it is gone, or was cut off because it is too slow. */
 export interface OutputTaker {
   data(stream: OutputStream, offset: number, data: Buffer): Promise<boolean> | boolean;
   /** The bytes from `from` to before `to` are no longer kept. */
@@ -21,7 +21,10 @@ export interface ReadStream {
   offset: number;
 }
 
-/** Reads on until the process has ended and all was taken (true), the reader takes no more or `gone` aborts (false). Without `follow`: what there is. */
+/**
+ * Reads until the process has ended and all output was taken (true), or until the reader takes no more or `gone` aborts (false). Without
+ * `follow` it reads only the present output.
+ */
 export async function readOutput(
   streams: readonly ReadStream[],
   taker: OutputTaker,
@@ -55,7 +58,7 @@ interface Writable {
   off(event: "drain" | "close", listener: () => void): unknown;
 }
 
-/** Resolves true when what was written has gone out; false when the far end is gone, or took nothing in time. */
+/** Resolves true when all written data was sent; false when the far end is gone or takes nothing in time. */
 export function goesOut(to: Writable, withinMs: number = limits.processReaderStallMs): Promise<boolean> {
   if (to.destroyed) return Promise.resolve(false);
   return new Promise((resolve) => {

@@ -22,7 +22,7 @@ export async function sendOutput(process: Process, exchange: Exchange): Promise<
   return undefined;
 }
 
-/** An offset in a query; 0 where there is none. */
+/** An offset in a query; undefined if it is absent. */
 export function queryOffset(exchange: Exchange, name: string): number | undefined {
   return queryInteger(exchange.query, name, 0, Number.MAX_SAFE_INTEGER);
 }
@@ -56,7 +56,7 @@ async function sendBytes(
   const isWhole = !follow || (process.hasEnded && log.ended);
   let left = Infinity;
   if (isWhole) {
-    // What is there now, and no byte that comes while it is sent.
+    // Only the present output, not bytes that come while it is sent.
     const first = log.at(offset, 1);
     if (first.kind === "gap") headers["x-output-start"] = stream.offset = first.to;
     left = Math.max(0, end - stream.offset);
@@ -73,7 +73,7 @@ async function sendBytes(
       if (response.write(part)) return more;
       return goesOut(response).then((out) => (out ? more : cut(exchange)));
     },
-    // Bytes are missing in the middle, which raw bytes cannot say: the client asks again from where it is, and is told there.
+    // Raw bytes cannot express a gap in the middle: the client asks again from its offset, and then learns of the gap.
     gap: () => cut(exchange),
   };
   await readOutput([stream], taker, over, follow);
@@ -81,7 +81,7 @@ async function sendBytes(
   else if (!response.destroyed) response.end();
 }
 
-/** Ends the connection in the middle of the answer, so that the client does not take it for whole. */
+/** Ends the connection in the middle of the answer, so that the client does not take it for complete. */
 function cut({ response }: Exchange): false {
   response.destroy();
   return false;
@@ -98,7 +98,7 @@ async function sendEvents(
   response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
   response.flushHeaders();
   const keepAlive = setInterval(() => response.write(": still running\n\n"), keepAliveMs);
-  /** The offsets that a reader comes back with, by `Last-Event-ID`. */
+  /** The offsets from which a reader can continue, as `Last-Event-ID`. */
   const position = (moved: OutputStream, to: number): string =>
     streams.map(({ name, offset }) => `${name}=${name === moved ? to : offset}`).join(",");
   const send = (event: string, body: unknown, id?: string): boolean | Promise<boolean> => {
@@ -122,7 +122,7 @@ async function sendEvents(
   }
 }
 
-/** Where a reader of events begins: `Last-Event-ID`, or `after` of the stream that is named, or `after_stdout` and `after_stderr`. */
+/** The start offsets of a reader of events: `Last-Event-ID`, or `after` of the named stream, or `after_stdout` and `after_stderr`. */
 function eventStreams(process: Process, exchange: Exchange): ReadStream[] {
   const only = namedStream(exchange);
   const after = queryOffset(exchange, "after");

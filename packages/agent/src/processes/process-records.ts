@@ -1,9 +1,9 @@
 /**
- * What is known of processes, on the sandbox's disk: `cloche/processes.json`. A machine that ended with all that ran in it, and its
- * agent's memory, finds there what it had; of output only how much there was. Read once in the life of an agent, by a machine that
- * is still the same sandbox; a fork, whose agent has the memory of its source, and a sandbox made of a checkpoint leave it alone.
+ * Records of processes on the sandbox's disk: `cloche/processes.json`. After a cold start the agent reads its former processes there; of
+ * their output only the sizes are recorded. An agent reads the file once, and only if it is of the same sandbox: a fork, whose agent has
+ * the memory of its source, and a sandbox made of a checkpoint ignore the file.
  *
- *     changed ──a moment──▶ writing ──▶ written          held: nothing is written, for the disk goes
+ *     changed ──a moment──▶ writing ──▶ written          held: nothing is written, because the disk is about to be detached
  */
 import { readFileSync } from "node:fs";
 import { open, rename } from "node:fs/promises";
@@ -19,9 +19,9 @@ interface StoredFile {
   processes: StoredProcess[];
 }
 
-/** Changes of one moment are written together. */
+/** Changes within this time are written together. */
 const delayMs = 200;
-/** Writing takes at most this part of the time. */
+/** Writing takes at most this share of the time. */
 const share = 1 / 10;
 
 export class ProcessRecords {
@@ -36,7 +36,7 @@ export class ProcessRecords {
     this.#path = path;
   }
 
-  /** What was stored for this sandbox; nothing where the file is another's, broken or missing. */
+  /** The stored processes; empty if the file is missing, damaged or of another sandbox. */
   load(sandboxId: string): StoredProcess[] {
     try {
       const file = JSON.parse(readFileSync(this.#path, "utf8")) as StoredFile;
@@ -46,13 +46,13 @@ export class ProcessRecords {
     }
   }
 
-  /** Writes, in a moment, what `make` then answers. A disk that does not take it is no reason to fail. */
+  /** Writes the answer of `make` after a short delay. A failed write is ignored. */
   saveSoon(make: () => StoredFile): void {
     this.#make = make;
     this.#arm();
   }
 
-  /** Resolves when all that changed is written; nothing is until `release`. */
+  /** Resolves when all changes are written. Nothing more is written until `release`. */
   async hold(): Promise<void> {
     this.#held = true;
     clearTimeout(this.#timer);
@@ -94,7 +94,7 @@ export class ProcessRecords {
       }
       await rename(draft, this.#path);
     } catch {
-      // A full disk: what runs goes on, and is not known after the machine's end.
+      // On a full disk processes go on, but are not known after a cold start.
     }
     this.#lastWriteMs = performance.now() - begunMs;
     this.#writing = undefined;

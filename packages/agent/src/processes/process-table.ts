@@ -1,12 +1,12 @@
 /**
- * The processes of the sandbox: those that run, and those that ended and are remembered (additions: Processes).
+ * The processes of the sandbox, running ones and remembered ones that have ended (docs/processes.md).
  *
  *   process             listed from its start until `keep_seconds` after its end, or DELETE
- *   exec                listed while it runs; afterwards only where its client was cut off and cannot have the answer
+ *   exec                listed while it runs; afterwards only if its client was cut off and cannot get the answer
  *   service, container  listed while they run; the supervisor owns them
  *
- * In the agent's memory. A suspend and a fork carry it along as it is; a restore of the disk ends what runs and leaves the table. For
- * a machine that ends, what is known lies on the disk too (process-records.ts).
+ * The table is in the agent's memory. Suspend and fork save it as it is. A restore of the disk ends running processes and keeps the
+ * table. For a cold start it is also recorded on the disk (process-records.ts).
  */
 import { ClocheError, limits, newProcessId, type ProcessInfo, type ProcessKind } from "@cloche/protocol";
 import type { Command, CommandEnd, Taker } from "../exec/run-command.ts";
@@ -21,20 +21,20 @@ import type { StartRequest } from "./start-request.ts";
 export interface ProcessTableParts {
   randomBytes(length: number): Uint8Array;
   nowMs(): number;
-  /** Told of every piece of output: a sandbox that prints is not idle. */
+  /** Called for every piece of output: a sandbox with output is not idle. */
   onActivity(): void;
   memory?: OutputMemory;
-  /** Where it is written down, and whose it is; absent: nowhere. */
+  /** The records on the disk; absent: not recorded. */
   records?: ProcessRecords;
   sandboxId?(): string;
 }
 
-/** From the moment at which the agent is told of a snapshot to the one at which it is taken. */
+/** Longest time from the announcement of a snapshot until it is taken. */
 const snapshotWindowMs = 30_000;
-/** How long the kill of what runs may delay a restore, whose own end of the guest comes anyway. */
+/** How long killing processes may delay a restore; the restore ends the guest afterwards anyway. */
 const endAllMs = 5_000;
 
-/** A service's program: what its launcher tells the table. */
+/** A service's program, as its launcher describes it to the table. */
 export interface SupervisedProgram {
   kind: Extract<ProcessKind, "service" | "container">;
   name: string;
@@ -49,11 +49,11 @@ export class ProcessTable {
   readonly #clock = new KeepClock();
   /** In the order of their start. */
   #all = new Set<Process>();
-  /** Those of them that count against the limit and are written down: not execs that run, nor services. */
+  /** Processes that count against the limit and are recorded: neither running execs nor services. */
   #kept = new Set<Process>();
   #recalled = false;
   readonly #byId = new Map<string, Process>();
-  /** Execs that were answered while a snapshot was ahead: a machine made of it may have lost the answer. */
+  /** Execs answered between the announcement of a snapshot and the snapshot: a machine made of it may have lost the answer. */
   #answered = new Set<Process>();
   #snapshotAheadUntilMs = -Infinity;
 
@@ -79,8 +79,8 @@ export class ProcessTable {
   }
 
   /**
-   * Starts a process that outlives its request; resolves when it runs, or has ended since it is not there or not executable
-   * (126, 127). Throws as exec does, and 429 where too many run.
+   * Starts a process that outlives its request. Resolves when it runs, or has ended because the program is missing or not executable
+   * (127, 126). Throws as exec does, and 429 if too many run.
    */
   async start(guest: Guest, { spec, command }: StartRequest): Promise<Process> {
     this.#recall();
@@ -105,8 +105,8 @@ export class ProcessTable {
   }
 
   /**
-   * Runs an exec: listed until `settle`. `tap` gets the output too and sets the pace; without it the first 16 MiB of each stream are
-   * kept for the answer.
+   * Runs an exec, which is listed until `settle`. `tap` also gets the output, and the exec waits for it. Without `tap` the first 16 MiB of
+   * each stream are kept for the answer.
    */
   exec(
     guest: Guest,
@@ -135,7 +135,7 @@ export class ProcessTable {
     return { process, end: process.run(guest, command, tap, onStarted) };
   }
 
-  /** An exec is over. `cutOff`: nobody got its answer, so that it is remembered. */
+  /** Ends the listing of an exec, unless `cutOff`: then its client did not get the answer, and the exec is remembered. */
   settle(process: Process, cutOff: boolean): void {
     if (!this.#all.has(process)) return;
     const maybeLost = performance.now() < this.#snapshotAheadUntilMs;
@@ -150,7 +150,7 @@ export class ProcessTable {
     this.#clock.after(snapshotWindowMs, () => this.#forgetAnswered(process));
   }
 
-  /** A service's program, which `running` is; its output comes by the answer's `take`. */
+  /** Lists a service's program. Pass its output to `take` of the answer, and the started process to `follow`. */
   supervise(program: SupervisedProgram): { take: Process["take"]; follow(running: GuestProcess): void } {
     const process = this.#create({
       kind: program.kind,
@@ -174,7 +174,7 @@ export class ProcessTable {
     };
   }
 
-  /** Ends the whole tree of a process and forgets it. Throws 409 for what the supervisor would start again. */
+  /** Ends the whole tree of a process and removes it from the list. Throws 409 for services, which the supervisor would start again. */
   async delete(process: Process): Promise<void> {
     const { kind, tag } = process.spec;
     if (kind === "service" || kind === "container") {
@@ -187,9 +187,9 @@ export class ProcessTable {
     this.forget(process);
   }
 
-  /** The disk is about to go: ends all that runs, as far as it can in a few seconds, so that what it had written is kept. */
+  /** Before the disk is detached: ends running processes, within a few seconds, so that all their output is kept. */
   async endAll(why: "restore"): Promise<void> {
-    this.#recall(); // what another disk knows is of another past
+    this.#recall(); // the records of the next disk are of another past
     const running = this.list().filter(({ hasEnded }) => !hasEnded);
     for (const process of running) process.expectEnd(why);
     const late = Promise.withResolvers<void>();
@@ -199,7 +199,7 @@ export class ProcessTable {
     clearTimeout(timer);
   }
 
-  /** Nothing of the disk is in use from here on, until `diskAttached`. */
+  /** When it resolves, the table does not use the disk until `diskAttached`. */
   async releaseDisk(): Promise<void> {
     await this.#parts.records?.hold();
   }
@@ -209,12 +209,12 @@ export class ProcessTable {
     if (this.#recalled) this.#save();
   }
 
-  /** The machine is saved in a moment: who gets an answer from now on may get it in one copy and not in the other. */
+  /** A snapshot follows soon: answers sent from now on may be lost in a machine that is made of it. */
   snapshotAhead(): void {
     this.#snapshotAheadUntilMs = performance.now() + snapshotWindowMs;
   }
 
-  /** This machine was made of a snapshot: connections of before are gone, and answers on their way with them. */
+  /** This machine was made of a snapshot: its former connections are gone, with the answers on them. */
   connectionsLost(): void {
     this.#snapshotAheadUntilMs = -Infinity;
     const answered = this.#answered;
@@ -237,7 +237,7 @@ export class ProcessTable {
     if (this.#answered.delete(process)) this.forget(process);
   }
 
-  /** Remembers one that has ended. */
+  /** Remembers a process that has ended. */
   #keep(process: Process): void {
     this.#kept.add(process);
     this.#save();
@@ -268,7 +268,7 @@ export class ProcessTable {
     }));
   }
 
-  /** Once in the life of an agent that is a sandbox's: what an agent before it has written down. */
+  /** Reads the records of an earlier agent of this sandbox, once. */
   #recall(): void {
     const id = this.#parts.sandboxId?.() ?? "";
     if (this.#recalled || id === "") return;
@@ -327,7 +327,7 @@ export class ProcessTable {
 
   #ended(process: Process): void {
     const { kind, stdout, stderr } = process.spec;
-    if (kind === "exec") return; // its answer decides: settle
+    if (kind === "exec") return; // settle decides, after the answer
     this.#memory.retire(stdout);
     this.#memory.retire(stderr);
     if (kind === "process") this.#keep(process);

@@ -1,11 +1,11 @@
 /**
- * One process of the table: what was asked for, what it wrote, and how it ended.
+ * One process of the table: its request, its output, and its end.
  *
  *     new ──run──▶ running ──its program ends, or its guest is gone──▶ exited
- *                     └──could not be started, by a fault of the request──▶ (thrown; never was)
+ *                     └──could not be started, by a fault of the request──▶ (thrown; not listed)
  *
- * Owned by the ProcessTable. It lives in the agent's memory: a suspend, a fork and a restore of the disk leave it as it is, the end
- * of the machine does not (process-records.ts). What its program's children write after its end is dropped.
+ * Owned by the ProcessTable, in the agent's memory. Suspend, fork and a restore of the disk keep it; the end of the machine does not
+ * (process-records.ts). Output that children of the program write after its end is dropped.
  */
 import {
   ClocheError,
@@ -33,7 +33,7 @@ import {
 import { OutputLog } from "./output-log.ts";
 import { signalName, signalNumber } from "./signals.ts";
 
-/** Why it is being ended. `abort`: the client of an exec went away. */
+/** Why a process is being ended. `abort`: the client of an exec went away. */
 export type Ending = "timeout" | "delete" | "restore" | "abort";
 
 export interface ProcessSpec {
@@ -51,23 +51,23 @@ export interface ProcessSpec {
 }
 
 export interface ProcessParts {
-  /** Gives it an id, and makes it findable by it. */
+  /** Gives the process an id by which the table finds it. */
   newId(process: Process): string;
   nowMs(): number;
-  /** Told of every piece of output: a sandbox that prints is not idle. */
+  /** Called for every piece of output: a sandbox with output is not idle. */
   onActivity(): void;
-  /** Told once, when it has ended. */
+  /** Called once, when the process has ended. */
   onEnd(process: Process): void;
 }
 
 const endOfFile = Buffer.from([4]);
 const killed: Pick<CommandEnd, "exitCode" | "signal"> = { exitCode: 137, signal: 9 };
-/** How long a list waits for the pid of an exec, which is not told without asking. */
+/** How long a list waits for the pid of an exec, which must be requested. */
 const pidWaitMs = 500;
 
 export class Process {
   readonly spec: ProcessSpec;
-  /** Resolves when it has ended and all that it wrote is in the logs. Never rejects. */
+  /** Resolves when the process has ended and all its output is in the logs. Never rejects. */
   readonly finished: Promise<void>;
   readonly #parts: ProcessParts;
   readonly #startedAtMs: number;
@@ -80,7 +80,7 @@ export class Process {
   #size: TerminalSize | undefined;
   #readers = 0;
 
-  /** `stored`: what is known of one that ended with the machine, or before. */
+  /** `stored`: the record of a process that ended before a cold start. */
   constructor(spec: ProcessSpec, parts: ProcessParts, stored?: ProcessInfo) {
     this.spec = spec;
     this.#parts = parts;
@@ -98,7 +98,7 @@ export class Process {
     this.#finish.resolve();
   }
 
-  /** Made when somebody wants to know: most execs are over before. */
+  /** Made on first use: most execs end without one. */
   get id(): string {
     this.#id ??= this.#parts.newId(this);
     return this.#id;
@@ -120,12 +120,12 @@ export class Process {
     return this.#end?.atMs ?? Infinity;
   }
 
-  /** Its client went away and it is being killed for that. */
+  /** Whether it is being killed because its client went away. */
   get isAborted(): boolean {
     return this.#ending === "abort";
   }
 
-  /** Resolves as `end` of the command; throws what exec answers where it could not be started (exec/failures.ts). */
+  /** Resolves as `end` of the command. Throws the error that exec answers if the program could not be started (exec/failures.ts). */
   async run(guest: Guest, command: Command, tap?: Taker, onStarted?: () => void): Promise<CommandEnd> {
     const take: Taker = (stream, chunk) => {
       this.take(stream, chunk);
@@ -149,7 +149,7 @@ export class Process {
     }
   }
 
-  /** A process that somebody else has started and whose output comes by `take`. */
+  /** Follows a process that the supervisor has started; its output comes by `take`. */
   follow(running: GuestProcess): void {
     this.#running = running;
     running.exited.then(
@@ -167,11 +167,11 @@ export class Process {
   async kill(why: Ending): Promise<void> {
     this.#ending ??= why;
     await this.#running?.kill();
-    // What of the tree outlived the program is gone by now, too.
+    // Processes of the tree that outlived the program are gone now, too.
     if (this.#running !== undefined) await this.finished;
   }
 
-  /** Notes why, where whoever ends it is not us: its guest is being closed. */
+  /** Notes why the process will end by the closing of its guest. */
   expectEnd(why: Ending): void {
     if (!this.hasEnded) this.#ending ??= why;
   }
@@ -189,13 +189,13 @@ export class Process {
     this.#size = size;
   }
 
-  /** Resolves when there is room for more. Throws 409 where its standard input takes nothing (any more). */
+  /** Resolves when there is room for more. Throws 409 if its standard input is closed or was never open. */
   async write(data: Buffer): Promise<void> {
     const running = this.checkStdin();
     await running.write(data);
   }
 
-  /** Ends its standard input; a terminal is sent the end-of-file character. Ended twice is ended. */
+  /** Ends its standard input; a terminal gets the end-of-file character. May be repeated. */
   endStdin(): void {
     if (this.#stdinClosed && !this.hasEnded) return;
     const running = this.checkStdin();
@@ -221,7 +221,7 @@ export class Process {
     return running;
   }
 
-  /** Counts a reader of its output; call the answer when it goes. Throws 429 beyond the limit. */
+  /** Counts a reader of its output; call the answer when the reader is gone. Throws 429 beyond the limit. */
   admitReader(): () => void {
     if (this.#readers >= limits.processReaders) {
       throw new ClocheError(
@@ -238,7 +238,7 @@ export class Process {
     };
   }
 
-  /** Asks for the pid of one that was started without telling it. */
+  /** Requests the pid of a process that was started without a report of it. */
   async findPid(): Promise<void> {
     if (!this.hasEnded && this.#running?.pid === 0) await this.#running.findPid(pidWaitMs);
   }
@@ -313,7 +313,7 @@ export class Process {
   }
 }
 
-/** The beginning of a command, as `ps` would show it. */
+/** The beginning of a command, for lists. */
 function shown(cmd: readonly string[]): string[] {
   const words: string[] = [];
   let room: number = limits.processCommandShownBytes;

@@ -21,7 +21,7 @@ import { readSize, readStartRequest } from "./start-request.ts";
 export interface ProcessRouteParts {
   /** The users' guest; throws `unavailable` without a disk. */
   guest(): Guest;
-  /** The sandbox's own variables, below those of a request. */
+  /** The sandbox's variables; those of a request override them. */
   env(): Readonly<Record<string, string>>;
   table: ProcessTable;
 }
@@ -103,7 +103,7 @@ async function resize(process: Process, exchange: Exchange): Promise<ProcessInfo
   return process.info();
 }
 
-/** The body as it comes, at the pace at which the process reads. */
+/** Streams the body to standard input, at the pace of the process. */
 async function writeStdin(process: Process, exchange: Exchange): Promise<ProcessStdinResponse> {
   process.checkStdin();
   let bytes = 0;

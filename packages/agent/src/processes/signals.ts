@@ -4,7 +4,7 @@ import { ClocheError } from "@cloche/protocol";
 const highest = 64;
 const firstRealTime = 34;
 const byName = new Map<string, number>(Object.entries(constants.signals));
-// The first name of a number is the usual one: SIGABRT before SIGIOT.
+// A number with two names gets the first, which is the usual one: SIGABRT, not SIGIOT.
 const byNumber = new Map([...byName].reverse().map(([name, number]) => [number, name]));
 
 /** `signal` of a request: a name, with or without SIG, or a number. Throws `invalid_argument`. */
@@ -22,7 +22,7 @@ export function readSignal(value: unknown): number {
   );
 }
 
-/** The number of a name that `signalName` made; null: none. */
+/** The number of a name from `signalName`; null for null. */
 export function signalNumber(name: string | null): number | null {
   if (name === null) return null;
   const realTime = /^SIGRTMIN\+([0-9]+)$/.exec(name)?.[1];

@@ -44,7 +44,7 @@ export function readStartRequest(
   };
 }
 
-/** Size of a terminal: `cols` and `rows`, each with a default where there is one. */
+/** Size of a terminal: `cols` and `rows`; `fallback` has the defaults. */
 export function readSize(body: JsonObject, prefix: string, fallback?: TerminalSize): TerminalSize {
   const read = (name: "cols" | "rows"): number => {
     const value = optionalInteger(
@@ -78,5 +78,5 @@ function readStdin(body: JsonObject, hasTerminal: boolean): "none" | "open" {
   );
 }
 
-/** What comes later is written by `Process.write`. */
+/** Keeps standard input open; later input is written by `Process.write`. */
 const leftOpen = (): void => undefined;

@@ -1,6 +1,6 @@
 const firstDelayMs = 100;
 const delayMsMax = 30_000;
-/** A service that ran this long has recovered: its next restart is quick again. */
+/** A service that ran this long has recovered: its next restart is fast again. */
 const stableMs = 10_000;
 
 /** How long to wait before the next automatic restart: 100 ms, doubled each time up to 30 s. */

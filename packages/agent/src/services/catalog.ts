@@ -1,6 +1,6 @@
 /**
- * Service definitions and what should run, on the sandbox's disk (spec/contract.md, services): one folder a service in
- * `cloche/services`, with `service.json` replaced atomically and the log beside it. Checkpoints, forks and restores carry it.
+ * Service definitions and desired states on the sandbox's disk (spec/contract.md, services). Each service has a folder in
+ * `cloche/services` with its log and a `service.json`, which is replaced atomically. Checkpoints, forks and restores include them.
  */
 import { readdirSync, readFileSync, rmSync } from "node:fs";
 import { mkdir, open, rename } from "node:fs/promises";
@@ -10,12 +10,12 @@ import type { JsonObject } from "../http/fields.ts";
 import type { Log } from "../log.ts";
 import { readDefinition } from "./definition.ts";
 
-/** What of a service outlives the agent. */
+/** The state of a service that survives the agent. */
 export interface ServiceFile {
   definition: ServiceDefinition;
-  /** It was started and has neither been stopped nor ended by itself: a cold start brings it back. */
+  /** The desired state: true after a start, until it is stopped or ends by itself. A cold start starts it again. */
   wanted: boolean;
-  /** How it ended the last time. */
+  /** Whether its last end was a failure. */
   failed: boolean;
   exitCode: number | null;
   error: string;
@@ -37,7 +37,7 @@ export class Catalog {
     return join(this.#folder, name, "log");
   }
 
-  /** Everything on the disk. What cannot be read is left out and logged: one damaged file must not hide the others. */
+  /** Reads all services from the disk. An unreadable file is skipped and logged: it must not hide the other services. */
   load(): Map<string, ServiceFile> {
     this.#open = true;
     const services = new Map<string, ServiceFile>();
@@ -45,7 +45,7 @@ export class Catalog {
     try {
       names = readdirSync(this.#folder).filter(isServiceName);
     } catch {
-      // No service was ever defined.
+      // No service has been defined yet.
     }
     for (const name of names.sort()) {
       try {
@@ -57,7 +57,7 @@ export class Catalog {
     return services;
   }
 
-  /** Resolves when the file is durable. Throws 507 where the disk is full, 503 where it was let go. */
+  /** Resolves when the file is durable. Throws 507 if the disk is full, 503 if it is detached. */
   save(name: string, file: ServiceFile): Promise<void> {
     if (!this.#open) {
       return Promise.reject(
@@ -90,7 +90,7 @@ export class Catalog {
     await Promise.all(this.#writes.values());
   }
 
-  /** Writes nothing more until `load`: the disk goes. */
+  /** Before the disk is detached: writes nothing more until `load`. */
   async close(): Promise<void> {
     this.#open = false;
     await this.flush();
@@ -130,7 +130,7 @@ function parseFile(text: string): ServiceFile {
   };
 }
 
-/** Off the event loop: a flush takes many milliseconds, in which the agent would start and answer nothing. */
+/** Asynchronous, because a flush takes many milliseconds in which the agent must still answer. */
 async function syncFolder(path: string): Promise<void> {
   const folder = await open(path, "r");
   try {
@@ -140,7 +140,7 @@ async function syncFolder(path: string): Promise<void> {
   }
 }
 
-/** What the file system threw, as the public error. */
+/** Turns a file system error into the public error. */
 export function diskError(thrown: unknown): ClocheError {
   if (thrown instanceof ClocheError) return thrown;
   const { code } = thrown as NodeJS.ErrnoException;

@@ -11,8 +11,8 @@ import {
 import { parseReference } from "../images/reference.ts";
 
 /**
- * A service definition as it came in (spec/contract.md, Service definition; services). Throws
- * `invalid_argument` naming the field. `needs` are not looked up here: a definition may come before those of its needs.
+ * Checks a service definition from a request (spec/contract.md, Service definition; services). Throws `invalid_argument` naming the
+ * field. `needs` are not looked up: a service may be defined before its needs.
  */
 export function readDefinition(body: JsonObject): ServiceDefinition {
   const definition: ServiceDefinition = { cmd: requiredString(body, "cmd") };
@@ -47,7 +47,7 @@ export function readDefinition(body: JsonObject): ServiceDefinition {
   return definition;
 }
 
-/** Whether the image exists only the pull tells; what is no reference at all is refused here. */
+/** Refuses text that is no image reference. Only the pull shows whether the image exists. */
 function checkImage(image: string): void {
   try {
     parseReference(image);
@@ -82,7 +82,7 @@ function restartPolicy(body: JsonObject): ServiceDefinition["restart"] {
   throw new ClocheError("invalid_argument", 'restart must be "never", "on-failure" or "always"');
 }
 
-/** 400 of a name that no service can have. */
+/** The 400 for a name that no service can have. */
 export function badName(field: string, name: string): ClocheError {
   return new ClocheError(
     "invalid_argument",

@@ -1,11 +1,11 @@
 import { ClocheError } from "@cloche/protocol";
 
-/** Answers the needs of a service, or undefined where none of that name is defined. */
+/** Answers the needs of a service; undefined if no service of that name is defined. */
 export type NeedsOf = (name: string) => readonly string[] | undefined;
 
 /**
- * Checks everything that `name` needs, directly or not. Throws `failed_precondition` (409) naming a need that is not
- * defined, or the services of a cycle in their order. Iterative: a chain may be as long as there are services.
+ * Checks all direct and indirect needs of `name`. Throws `failed_precondition` (409) naming an undefined need, or the services of a cycle
+ * in their order. Iterative, because a chain may contain all services.
  */
 export function checkNeeds(name: string, needsOf: NeedsOf): void {
   const done = new Set<string>();
@@ -43,7 +43,7 @@ export function checkNeeds(name: string, needsOf: NeedsOf): void {
   }
 }
 
-/** `names` with every need before who needs it, else by name. Unknown needs and cycles do not disturb the order of the rest. */
+/** Sorts `names`: needs before their dependents, else by name. Unknown needs and cycles do not affect the order of the others. */
 export function inDependencyOrder(names: readonly string[], needsOf: NeedsOf): string[] {
   const wanted = new Set(names);
   const seen = new Set<string>();

@@ -2,14 +2,14 @@ import { connectLoopback } from "../ports/loopback.ts";
 
 const pauseMsMin = 3;
 const pauseMsMax = 25;
-/** A pause of this share of the time waited so far: a port is seen late by no more than a twentieth of its own delay. */
+/** The pause as a share of the time waited so far: a port is noticed late by at most a twentieth of its own delay. */
 const pauseShare = 0.05;
 const probeTimeoutMs = 2_000;
 
 /**
- * Asked until a service is up, and never after. Waits until `port` of the loopback accepts a connection and it is `own`: somebody else's server there says nothing about the
- * service. Answers false when `signal` aborts first. Looks often at the beginning and every 25 ms later, so that a chain of
- * services loses little at each link and a slow one costs little.
+ * Waits until `port` of the loopback accepts a connection and its listener is the service's `own`, since another server on the port says
+ * nothing about the service. Used only until the service is up. Answers false if `signal` aborts first. Checks often at the beginning and
+ * every 25 ms later, so that a chain of services loses little time at each link and a slow service costs little.
  */
 export async function waitForPort(port: number, own: () => boolean, signal: AbortSignal): Promise<boolean> {
   const beganMs = performance.now();

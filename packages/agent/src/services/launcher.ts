@@ -5,12 +5,12 @@ import type { ProcessTable } from "../processes/index.ts";
 import { type Guest, type GuestProcess, SpawnError } from "../spawner/index.ts";
 import type { ServiceLog } from "./service-log.ts";
 
-/** A service's program, running. */
+/** A running program of a service. */
 export interface Launched {
   process: GuestProcess;
-  /** The container it runs in, with what an exec inside it starts from; undefined for a service of the users' tree. */
+  /** The container of the program, with the settings for an exec in it; undefined for a service in the users' tree. */
   container: LaunchedContainer | undefined;
-  /** Frees what it ran in; called once its tree has ended. Commands that run in a container get `graceMs` to end by themselves. */
+  /** Frees the container after the end of the tree. Commands that still run in it get `graceMs` to end by themselves. */
   release(graceMs: number): Promise<void>;
 }
 export interface LaunchedContainer {
@@ -24,26 +24,26 @@ export interface LaunchRequest {
   name: string;
   definition: ServiceDefinition;
   log: ServiceLog;
-  /** Called when an image is being pulled, and when that is over. */
+  /** Called when a pull of an image begins and when it ends. */
   onPhase(phase: "pulling" | "starting"): void;
-  /** Called while an image is being pulled, with how far it is. */
+  /** Called with the progress of a pull. */
   onPull(progress: PullProgress): void;
   /** Called with output of the program. */
   onOutput(): void;
-  /** Stops a pull that nobody waits for any more. */
+  /** Aborts a pull. */
   signal: AbortSignal;
 }
 
-/** Brings a service's program to run. Rejects with `LaunchError` saying what in the definition is wrong. */
+/** Starts a service's program. Rejects with `LaunchError` that names the fault of the definition. */
 export interface Launcher {
   launch(request: LaunchRequest): Promise<Launched>;
-  /** Removes what a deleted service left on the disk besides its definition and log. */
+  /** Removes the files of a deleted service, except its definition and log. */
   remove(name: string): Promise<void>;
-  /** Removes what a crash left on a disk that was just taken; `names` are the services that are defined on it. */
+  /** Removes files that a crash left on a disk that was just attached; `names` are the services defined on it. */
   tidy(names: ReadonlySet<string>): Promise<void>;
 }
 
-/** Why a service did not come to run, in public words, with the exit code that a shell would give. */
+/** Why a service could not be started (a public message), with the exit code that a shell would give. */
 export class LaunchError extends Error {
   override readonly name = "LaunchError";
   readonly exitCode: number | null;
@@ -54,7 +54,7 @@ export class LaunchError extends Error {
   }
 }
 
-/** Services without a container: in the users' own tree, with the sandbox's environment. */
+/** Starts services without a container: in the users' tree, with the sandbox's environment. */
 export function plainLauncher(
   guest: () => Guest,
   environment: () => Readonly<Record<string, string>>,
@@ -81,7 +81,7 @@ export function plainLauncher(
   };
 }
 
-/** Services run plainly or in containers, as their definitions say. */
+/** Chooses the launcher by the definition: container or users' tree. */
 export function launcherByKind(plain: Launcher, containers: Launcher): Launcher {
   return {
     launch: (request) => (request.definition.container === true ? containers : plain).launch(request),
@@ -105,11 +105,11 @@ interface Program {
   onOutput(): void;
   processes: ProcessTable;
   kind: "service" | "container";
-  /** Of its service. */
+  /** Name of the service. */
   name: string;
 }
 
-/** Spawns a service's program, its output going to the log; while it runs it is in the list of processes. */
+/** Spawns a service's program. Its output goes to the log, and it is in the list of processes while it runs. */
 export async function launchProgram(guest: Guest, program: Program): Promise<GuestProcess> {
   const { argv, env, cwd, user, log, onOutput, processes, kind, name } = program;
   const listed = processes.supervise({ kind, name, cmd: argv, dir: cwd, user });

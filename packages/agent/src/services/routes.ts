@@ -49,8 +49,8 @@ export function serviceRoutes(supervisor: Supervisor, execParts: ContainerExecPa
 }
 
 /**
- * The log as text: the last `tail` lines (default all there is), and with `follow=true` what comes, until the client goes
- * or the service is deleted.
+ * The log as text: the last `tail` lines (default all); with `follow=true` also new output, until the client goes away or the service is
+ * deleted.
  */
 async function logs(supervisor: Supervisor, name: string, exchange: Exchange): Promise<undefined> {
   const { log } = supervisor.get(name);
@@ -60,7 +60,7 @@ async function logs(supervisor: Supervisor, name: string, exchange: Exchange): P
   const { response, request } = exchange;
   const over = new AbortController();
   response.once("close", () => over.abort());
-  request.socket.once("end", () => over.abort()); // a reader that half-closed is not waited on for ever
+  request.socket.once("end", () => over.abort()); // a client that half-closed its connection is treated as gone
   response.writeHead(200, { "content-type": "text/plain; charset=utf-8", "cache-control": "no-store" });
   response.flushHeaders();
   for await (const block of log.read(position, follow, over.signal)) {

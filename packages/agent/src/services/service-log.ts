@@ -1,9 +1,9 @@
 /**
- * What a service printed (stdout and stderr as they came, and our own `[cloche]` lines), in files on the sandbox's disk.
- * Each file is named by the position in the whole log at which it begins, so a position stays valid across rotation and
- * restarts. At `limits.serviceLogBytes` the next file begins; only the newest `limits.serviceLogFiles` are kept.
+ * The log of a service (stdout and stderr in order, and the supervisor's `[cloche]` lines), in files on the sandbox's disk. A file is named
+ * by the position in the whole log at which it begins, so positions stay valid across rotation and restarts. After
+ * `limits.serviceLogBytes` the next file begins; only the newest `limits.serviceLogFiles` are kept.
  *
- * Owned by one service; read by its log route. A crash loses at most what was not written yet, never the order.
+ * Owned by one service; read by its log route. A crash loses at most output that was not written yet, never the order.
  */
 import { constants, mkdirSync, readdirSync, rmSync, statSync } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
@@ -38,22 +38,22 @@ export class ServiceLog {
         .map((name) => ({ start: Number.parseInt(name, 10), sizeBytes: statSync(join(folder, name)).size }))
         .sort((one, other) => one.start - other.start);
     } catch {
-      // Nothing was logged yet.
+      // No log exists yet.
     }
   }
 
-  /** Where the log begins (older output was rotated away). */
+  /** Position of the first byte (older output was rotated away). */
   get start(): number {
     return this.#segments[0]?.start ?? 0;
   }
 
-  /** Where the next byte goes. */
+  /** Position of the next byte. */
   get end(): number {
     const last = this.#segments.at(-1);
     return last === undefined ? 0 : last.start + last.sizeBytes;
   }
 
-  /** Resolves when the chunk has been written, or dropped because the disk is full: a log never stops its service. */
+  /** Resolves when the chunk is written, or dropped because the disk is full: a log never stops its service. */
   append(chunk: Buffer): Promise<void> {
     if (this.#closed || chunk.length === 0) return Promise.resolve();
     this.#pending.push(chunk);
@@ -61,7 +61,7 @@ export class ServiceLog {
     return this.#draining;
   }
 
-  /** A line of the supervisor's own. */
+  /** Appends a line of the supervisor. */
   note(text: string): void {
     void this.append(Buffer.from(`[cloche] ${text}\n`));
   }
@@ -99,7 +99,7 @@ export class ServiceLog {
     return this.start;
   }
 
-  /** The log from `position` on; with `follow` it goes on until `signal` aborts or the log is closed. */
+  /** The log from `position` on; with `follow` also new output until `signal` aborts or the log is closed. */
   async *read(position: number, follow: boolean, signal: AbortSignal): AsyncGenerator<Buffer> {
     await this.flush();
     let at = position;
@@ -182,7 +182,7 @@ export class ServiceLog {
     try {
       file = await open(this.#path(segment), constants.O_RDONLY | constants.O_NOFOLLOW);
     } catch {
-      return Buffer.alloc(0); // rotated away between the two looks
+      return Buffer.alloc(0); // the file was rotated away meanwhile
     }
     try {
       const { bytesRead, buffer } = await file.read(

@@ -1,5 +1,5 @@
 /**
- * One supervised service: its definition, what it does now, and the run that keeps it going.
+ * One supervised service: its definition, its present phase, and the run that keeps it going.
  *
  *              start                        port accepts, or no health_port
  *   idle ───────────────▶ pulling/starting ────────────────────────────────▶ running
@@ -8,10 +8,10 @@
  *    │                                                                          │ restart policy
  *    └── stop, from everywhere (SIGTERM, 10 s, SIGKILL, whole tree)     backoff ◀┘──▶ starting
  *
- *   unknown: read from the disk as wanted, and not yet started or given up.
+ *   unknown: wanted according to the disk, and not yet started or given up.
  *
- * Status (spec/contract.md, services): running; idle after a failure `failed`, otherwise `stopped`; all else `unknown` with its
- * phase. Owned by services/supervisor.ts. What survives a crash of the agent is the ServiceFile.
+ * Status (spec/contract.md, services): `running`; when idle `failed` after a failure, else `stopped`; in all other phases `unknown` with the
+ * phase. Owned by services/supervisor.ts. Only the ServiceFile survives a crash of the agent.
  */
 import { readdirSync } from "node:fs";
 import {
@@ -37,7 +37,7 @@ type State =
   | { kind: "running"; launched: Launched }
   | { kind: "backoff" };
 
-/** How one attempt to run it ended. */
+/** How one attempt to run the service ended. */
 interface End {
   failed: boolean;
   exitCode: number | null;
@@ -45,11 +45,11 @@ interface End {
 }
 
 interface Run {
-  /** Ends it the gentle way. */
+  /** Aborted to end the run gracefully. */
   stop: AbortController;
-  /** Ends it at once. */
+  /** Aborted to end the run at once. */
   kill: AbortController;
-  /** Its first moment of truth: true when it reached running, false when it ended before or kept failing. */
+  /** Resolves true when the service reached running, false when it ended before that or kept failing. */
   reached: PromiseWithResolvers<boolean>;
   done: Promise<void>;
 }
@@ -66,7 +66,7 @@ export interface ServiceParts {
 export class Service {
   readonly name: string;
   definition: ServiceDefinition;
-  /** Grows whenever someone wants it stopped, so that a start still waiting for needs gives up. */
+  /** Grows with every stop, so that a start that still waits for needs gives up. */
   epoch = 0;
   readonly #parts: ServiceParts;
   #state: State;
@@ -76,7 +76,7 @@ export class Service {
   #restarts = 0;
   #exitCode: number | null;
   #error: string;
-  /** Of the definition that the present run was started with. */
+  /** The health port of the present run's definition. */
   #healthPort: number | undefined;
 
   constructor(name: string, file: ServiceFile, parts: ServiceParts) {
@@ -97,12 +97,12 @@ export class Service {
     return this.#state.kind === "running";
   }
 
-  /** It runs, and where it has a health port a process of its own tree listens there. Looks: not for what is asked often. */
+  /** Whether it runs and, if it has a health port, a process of its tree listens there. Reads procfs, so do not call it often. */
   get serving(): boolean {
     return this.#state.kind === "running" && this.#holdsPort(this.#state.launched);
   }
 
-  /** A run is under way: pulling, starting, running or backing off. */
+  /** Whether a run is under way: pulling, starting, running or backing off. */
   get active(): boolean {
     return this.#run !== undefined;
   }
@@ -111,7 +111,7 @@ export class Service {
     return this.#wanted;
   }
 
-  /** The container it runs in now. */
+  /** The container of the present run. */
   get container(): LaunchedContainer | undefined {
     return this.#state.kind === "running" || this.#state.kind === "starting"
       ? this.#state.launched?.container
@@ -147,7 +147,7 @@ export class Service {
     };
   }
 
-  /** Shows it as starting while its needs are brought up. Call the answer when that is over. */
+  /** Shows the service as starting while its needs are started. Call the answer when they are. */
   awaitNeeds(): () => void {
     this.#waiters += 1;
     return () => {
@@ -156,8 +156,8 @@ export class Service {
   }
 
   /**
-   * Starts it, or joins a start under way. Resolves true when it reached running; false when it ended before that, was
-   * stopped meanwhile, or kept failing for as long as health may take.
+   * Starts the service, or joins a start under way. Resolves true when it reached running; false when it ended before that, was stopped
+   * meanwhile, or kept failing for the whole health timeout.
    */
   start(): Promise<boolean> {
     if (this.#run !== undefined) return this.#run.reached.promise;
@@ -178,7 +178,7 @@ export class Service {
     return run.reached.promise;
   }
 
-  /** Ends it the gentle way and for good; resolves when nothing of it is left and that is on the disk. */
+  /** Stops the service gracefully. Resolves when its tree is gone and the desired state is on the disk. */
   async stop(): Promise<void> {
     this.epoch += 1;
     const run = this.#run;
@@ -187,10 +187,10 @@ export class Service {
     if (this.#state.kind === "unknown") this.#state = { kind: "idle", failed: false };
     if (!this.#wanted) return;
     this.#wanted = false;
-    await this.#saveAnyhow(); // it is stopped, whether or not a full disk can be told
+    await this.#saveAnyhow(); // a full disk does not prevent a stop
   }
 
-  /** Ends it, at once or the gentle way, without changing whether it should run: the disk goes, or the machine. */
+  /** Ends the run, at once or gracefully, without changing the desired state: before the disk is detached or the machine ends. */
   async halt(how: "stop" | "kill"): Promise<void> {
     this.epoch += 1;
     const run = this.#run;
@@ -199,7 +199,7 @@ export class Service {
     await run?.done;
   }
 
-  /** Nobody will start it: what was `unknown` is known now. */
+  /** The service will not be started: ends the phase `unknown`. */
   giveUp(): void {
     if (this.#state.kind !== "unknown") return;
     this.#state = { kind: "idle", failed: false };
@@ -221,7 +221,7 @@ export class Service {
       const policy = this.definition.restart ?? "never";
       if (policy === "never" || (policy === "on-failure" && !end.failed)) break;
       const nowMs = performance.now();
-      // It may fail and be restarted without end; whoever waits is told when health may take no longer.
+      // The service may fail and restart for ever; callers that wait get an answer after the health timeout.
       patience ??= setTimeout(() => run.reached.resolve(false), healthTimeoutMs - (nowMs - beganAtMs));
       const delayMs = backoff.next(nowMs - startedAtMs);
       this.#tell(end);
@@ -273,7 +273,7 @@ export class Service {
     try {
       return await this.#supervise(run, launched, healthTimeoutMs);
     } finally {
-      // A command inside that made an end of the program is still to be told its own.
+      // A command in the container that ended the program (such as a shutdown) still needs time to end by itself.
       await launched.release(run.stop.signal.aborted ? 0 : commandGraceMs);
     }
   }
@@ -305,7 +305,7 @@ export class Service {
       return { failed: false, exitCode: code, error: "" };
     }
     const timedOut = !healthy && (await settledNow(exited)) === undefined;
-    await process.kill(); // what it left behind, or itself where it never became healthy
+    await process.kill(); // processes that the program left behind, or the program itself if it never became healthy
     const { code, signal } = await exited;
     const why = this.#whyEnded(healthy, timedOut, code, signal, healthTimeoutMs);
     const error = why !== "" && process.outOfMemory ? `${why}: the sandbox's memory is used up` : why;
@@ -332,7 +332,7 @@ export class Service {
     return code === 0 ? "" : how;
   }
 
-  /** False when it exited, or its time ran out, before the port accepted; true where there is no port. */
+  /** False if the program exited, or the time ran out, before the port accepted. True without a health port. */
   async #healthy(
     run: Run,
     launched: Launched,
@@ -374,7 +374,7 @@ export class Service {
     await ended;
   }
 
-  /** Kept for a cold start; a full disk must not keep a service from running or from being stopped. */
+  /** Saves the state for a cold start. A full disk must not prevent running or stopping a service. */
   #saveLater(): void {
     void this.#saveAnyhow();
   }
@@ -405,7 +405,7 @@ function aborted(signal: AbortSignal): Promise<void> {
   return promise;
 }
 
-/** The value of a promise that is settled by now, else undefined. */
+/** The value of a promise that is already settled, else undefined. */
 function settledNow<Value>(promise: Promise<Value>): Promise<Value | undefined> {
   return Promise.race([promise, new Promise<undefined>((resolve) => setImmediate(() => resolve(undefined)))]);
 }

@@ -1,8 +1,8 @@
 /**
- * The sandbox's services (spec/contract.md, services: statuses, needs, restarts). Decides which
- * service starts when; services/service.ts keeps each one running. Reads definitions from the disk when it is attached,
- * forgets them when it is let go. After a crash of the agent nothing of it runs any more, and `load` finds on the disk what
- * should: those are `unknown` until `startAll` has started them or given them up.
+ * The sandbox's services (spec/contract.md, services: statuses, needs, restarts). The supervisor decides when each service starts;
+ * services/service.ts keeps it running. Definitions are read when the disk is attached and forgotten when it is detached. After a crash of
+ * the agent no service runs. `load` reads from the disk which ones should run; these are `unknown` until `startAll` has started them or
+ * given them up.
  */
 import {
   ClocheError,
@@ -30,13 +30,13 @@ export interface SupervisorParts {
   settleMs?: number;
 }
 
-/** What is said to be started after a restore or a cold start has run for so long. Explicit starts answer at once. */
+/** After a restore or cold start, a service counts as started when it has run this long. Explicit starts answer at once. */
 const settleMsDefault = 500;
 
 export class Supervisor implements DiskServices {
   readonly #parts: SupervisorParts;
   #services = new Map<string, Service>();
-  /** Definitions of one name change one after another. */
+  /** Queues of changes, one for each name. */
   readonly #changes = new Map<string, Promise<unknown>>();
   #tidying: Promise<void> = Promise.resolve();
 
@@ -50,7 +50,7 @@ export class Supervisor implements DiskServices {
       .sort((one, other) => (one.name < other.name ? -1 : 1));
   }
 
-  /** Throws 404 where no service of that name is defined. */
+  /** Throws 404 if no service of that name is defined. */
   get(name: string): Service {
     const service = this.#services.get(name);
     if (service === undefined) {
@@ -59,7 +59,7 @@ export class Supervisor implements DiskServices {
     return service;
   }
 
-  /** Creates or replaces a definition; a running service goes on as it is until its next start. Durable when it resolves. */
+  /** Creates or replaces a definition; a running service uses it from its next start. Durable when it resolves. */
   put(name: string, definition: ServiceDefinition): Promise<ServiceRecord> {
     if (!isServiceName(name)) throw badName("the name", name);
     return this.#inTurn(name, async () => {
@@ -81,8 +81,8 @@ export class Supervisor implements DiskServices {
   }
 
   /**
-   * Starts a service after its needs, those side by side where the graph allows; resolves when it runs or has failed (see
-   * its record). Throws 409 naming an unknown need, a cycle, or a need that failed (the service is not started then).
+   * Starts a service after its needs, which start in parallel if the graph allows. Resolves when it runs or has failed (see its record).
+   * Throws 409 naming an unknown need, a cycle, or a failed need; the service is then not started.
    */
   async start(name: string): Promise<ServiceRecord> {
     const service = this.get(name);
@@ -93,7 +93,7 @@ export class Supervisor implements DiskServices {
     return service.record();
   }
 
-  /** Stops a service and its whole tree. What needs it runs on. */
+  /** Stops a service and its whole tree. Services that need it run on. */
   async stop(name: string): Promise<ServiceRecord> {
     const service = this.get(name);
     await service.stop();
@@ -116,7 +116,7 @@ export class Supervisor implements DiskServices {
   load(): void {
     this.#services = new Map();
     for (const [name, file] of this.#parts.catalog.load()) this.#services.set(name, this.#create(name, file));
-    // Beside what starts now; a failure leaves litter, no harm.
+    // In parallel to the starts; a failure only leaves unused files.
     this.#tidying = this.#parts.launcher.tidy(new Set(this.#services.keys())).catch(() => undefined);
   }
 
@@ -132,7 +132,7 @@ export class Supervisor implements DiskServices {
       const known = ending.get(service.name);
       if (known !== undefined) return known;
       const { promise, resolve } = Promise.withResolvers<void>();
-      ending.set(service.name, promise); // before its dependents: a cycle of needs must not wait for itself
+      ending.set(service.name, promise); // set before its dependents are ended, so that a cycle of needs does not wait for itself
       const dependents = [...this.#services.values()].filter(
         (other) => other.active && !ending.has(other.name) && other.definition.needs?.includes(service.name),
       );
@@ -182,7 +182,7 @@ export class Supervisor implements DiskServices {
         checkNeeds(name, (other) => this.#needsOf(other));
         reached = await this.#bringUp(name, begun);
       } catch {
-        // Its record and log say why.
+        // The service's record and log have the reason.
       }
       (reached ? started : failed).push(name);
     };
@@ -198,12 +198,12 @@ export class Supervisor implements DiskServices {
     return { started: ordered(started), failed: ordered(failed) };
   }
 
-  /** Brings up a service once per start, its needs before it. Answers whether it reached running. */
+  /** Starts a service once per call of start, after its needs. Answers whether it reached running. */
   #bringUp(name: string, begun: Map<string, Promise<boolean>>): Promise<boolean> {
     let start = begun.get(name);
     if (start === undefined) {
       start = this.#bringUpOnce(name, begun);
-      start.catch(() => undefined); // everyone who waits for it gets the error
+      start.catch(() => undefined); // all callers that wait for it get the error
       begun.set(name, start);
     }
     return start;
@@ -260,7 +260,7 @@ export class Supervisor implements DiskServices {
     });
   }
 
-  /** Needs before those that need them. */
+  /** Names of the matching services, needs before their dependents. */
   #named(which: (service: Service) => boolean): string[] {
     const names = [...this.#services.values()].filter(which).map(({ name }) => name);
     return inDependencyOrder(names, (name) => this.#needsOf(name));

@@ -2,13 +2,13 @@ import { readdirSync, readFileSync, readlinkSync, type Stats, statSync } from "n
 
 const pathsMax = 100;
 
-/** Files of the disk that some process still holds open (or maps, or runs, or stands in) though they were deleted or renamed over. */
+/** Deleted or replaced files of the disk that a process still has open, mapped, as its program or as its directory. */
 export interface DeletedFiles {
-  /** Neither regular files nor directories: a memory snapshot of gVisor cannot carry them. At most 100 paths. */
+  /** Neither regular files nor directories: a memory snapshot of gVisor cannot save them. At most 100 paths. */
   blockingPaths: string[];
-  /** Of the regular files, which go into the snapshot whole, holes included. */
+  /** Size of the regular files, which are saved in the snapshot with their holes filled. */
   bytes: number;
-  /** Of the regular files, largest first. At most 100. */
+  /** Paths of the regular files, largest first. At most 100. */
   paths: string[];
 }
 
@@ -43,7 +43,7 @@ function descriptors(home: string): string[] {
   try {
     return readdirSync(`${home}/fd`).map((fd) => `${home}/fd/${fd}`);
   } catch {
-    return []; // it ended, or is a zombie
+    return []; // the process ended or is a zombie
   }
 }
 
@@ -58,7 +58,7 @@ function deletedTarget(link: string, disk: number): { path: string; stats: Stats
   }
 }
 
-/** Lines of /proc/<pid>/maps: address, permissions, offset, device, inode, path. Numbers but the inode's are in hex. */
+/** Lines of /proc/<pid>/maps: address, permissions, offset, device, inode, path. All numbers except the inode are in hex. */
 function deletedMappings(home: string, disk: number): { inode: number; path: string; bytes: number }[] {
   let maps: string;
   try {

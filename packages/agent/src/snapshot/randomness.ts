@@ -2,14 +2,14 @@ import { createHmac } from "node:crypto";
 import { closeSync, openSync, readSync, writeSync } from "node:fs";
 
 /**
- * Everything unpredictable in the agent comes from here. A memory snapshot duplicates the state of Node's own generator,
- * so two clones would draw the same values from `node:crypto`; the kernel's does not repeat (it is read on every call),
- * and what the host gave this clone at Assign is mixed in, should a runtime's kernel repeat after all.
+ * The source of all random values in the agent. A memory snapshot copies the state of Node's generator, so two clones would get the same
+ * values from `node:crypto`. The kernel's generator, read on every call, does not repeat. Entropy that the host gave this clone at Assign
+ * is mixed in, in case a runtime's kernel does repeat.
  */
 export interface Randomness {
-  /** `length` bytes nobody else has. */
+  /** `length` random bytes. */
   bytes(length: number): Buffer;
-  /** Mixes in entropy of this clone's own. */
+  /** Mixes in entropy that only this clone has. */
   mix(entropy: Uint8Array): void;
 }
 
@@ -49,7 +49,7 @@ export function kernelRandomness(devicePath = "/dev/urandom"): Randomness {
           closeSync(pool);
         }
       } catch {
-        // The kernel's pool is not ours to write everywhere; the mask above does not depend on it.
+        // Some kernels do not let the agent write into their pool; the mask above does not depend on it.
       }
     },
   };

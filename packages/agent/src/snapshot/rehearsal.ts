@@ -1,6 +1,6 @@
 /**
- * What a sandbox's first request would otherwise be the first to run, run before anybody waits for it: memory that was
- * restored is read from its image when it is first touched, and a function is compiled when it is first called.
+ * Runs the code of a first request before a client waits for it. Restored memory is read from its image at the first access, and a
+ * function is compiled at its first call, so a first request would be slow.
  */
 import { innerTokenHeader } from "@cloche/protocol";
 import { TokenVerifier } from "../auth/token-verifier.ts";
@@ -9,15 +9,15 @@ import { collectCommand, readCommand } from "../exec/routes.ts";
 import { ProcessTable } from "../processes/index.ts";
 import type { Guest } from "../spawner/index.ts";
 
-/** No id is made. */
+/** The rehearsal makes no ids. */
 const randomBytes = (): never => {
   throw new Error("nobody asks for the id of a rehearsed command");
 };
 const command = { cmd: ["echo", "ready"] };
-/** Once for what is read from the image, again for what the first run left out. */
+/** The first round reads memory from the image, the second covers code that the first did not reach. */
 const rounds = 2;
 
-/** Runs a command, writes and removes a file below /tmp, and checks a token that no key has made. */
+/** Runs a command, writes and removes a file below /tmp, and checks a token without a valid key. */
 export async function rehearse(guest: Guest, keys: ChannelKeys): Promise<void> {
   for (let round = 0; round < rounds; round += 1) await rehearseAgain(guest, keys);
   const path = "/tmp/.cloche-rehearsal";
@@ -25,7 +25,7 @@ export async function rehearse(guest: Guest, keys: ChannelKeys): Promise<void> {
   await guest.files.remove(path, false);
 }
 
-/** What was rehearsed before it was saved, once more: for what is read from the image. */
+/** Repeats the rehearsal after a restore, so that its memory is read from the image. */
 export async function rehearseAgain(guest: Guest, keys: ChannelKeys): Promise<void> {
   refuseToken(keys);
   const processes = new ProcessTable({ randomBytes, nowMs: Date.now, onActivity: () => undefined });
@@ -34,8 +34,8 @@ export async function rehearseAgain(guest: Guest, keys: ChannelKeys): Promise<vo
 }
 
 /**
- * Before a template is saved: what it holds is read into every machine that is made of it. The most thorough collection that
- * there is; what was compiled stays (--no-flush-bytecode). Does nothing without --expose-gc.
+ * Collects garbage before a template is saved, because every machine made of the template reads its memory. The most thorough collection;
+ * compiled code stays (--no-flush-bytecode). Does nothing without --expose-gc.
  */
 export function dropGarbage(): void {
   globalThis.gc?.({ type: "major", execution: "sync", flavor: "last-resort" });
@@ -47,6 +47,6 @@ function refuseToken(keys: ChannelKeys): void {
   try {
     new TokenVerifier("", "", keys).check(`${part(innerTokenHeader)}.${part({})}.${mac}`, 0);
   } catch {
-    // It is not of this machine, as it should be.
+    // The token is refused, as it should be.
   }
 }

@@ -1,6 +1,6 @@
 import type { SpawnStage } from "./types.ts";
 
-/** A spawn that did not come to run the program. `errno` is Linux's number, 0 where none applies. */
+/** A spawn that failed before the program ran. `errno` is Linux's number, 0 if none applies. */
 export class SpawnError extends Error {
   override readonly name = "SpawnError";
   readonly stage: SpawnStage;
@@ -13,7 +13,7 @@ export class SpawnError extends Error {
   }
 }
 
-/** What of a file request an errno is about; EINVAL of user, owner and group: there is no such one. */
+/** The part of a file request that an errno concerns. For user, owner and group EINVAL means that there is none of that name. */
 export type FileSubject = "path" | "destination" | "user" | "owner" | "group" | "attributes";
 
 /** A file operation that failed inside the guest. */

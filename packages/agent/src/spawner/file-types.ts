@@ -1,11 +1,11 @@
-/** Files of a guest as the rest of the agent sees them, reached through its file server (native/guest/PROTOCOL.md). */
+/** The agent's interface to files of a guest, served by the guest's file server (native/guest/PROTOCOL.md). */
 
 /** A path as text, or as bytes where a name is not UTF-8. Always absolute. */
 export type GuestPath = string | Buffer;
 
 export type EntryKind = "file" | "directory" | "symlink" | "fifo" | "socket" | "device";
 
-/** lstat of an entry, with the names of its owner from the guest's accounts (the number as text where there is none). */
+/** lstat of an entry, with the names of owner and group from the guest's accounts (the number as text if there is no name). */
 export interface GuestEntry {
   readonly path: Buffer;
   readonly kind: EntryKind;
@@ -15,9 +15,9 @@ export interface GuestEntry {
   readonly mode: number;
   readonly owner: string;
   readonly group: string;
-  /** Empty where it is no symlink. */
+  /** Empty if the entry is no symlink. */
   readonly symlinkTarget: Buffer;
-  /** Its extended attributes of `user.*`; none unless they were asked for. */
+  /** Its extended attributes of `user.*`; empty unless requested. */
   readonly attributes: readonly FileAttribute[];
 }
 
@@ -27,25 +27,25 @@ export interface FileAttribute {
   readonly value: Buffer;
 }
 
-/** An open file. `close` it whatever happens. */
+/** An open file. The caller must `close` it. */
 export interface GuestFile {
-  /** Null where the system does not say (large files of procfs and the like): read until the end. */
+  /** Null if the system does not tell the size (large files of procfs and the like): read until the end. */
   readonly sizeBytes: number | null;
-  /** What tells this content from every other that the file had or will have; null where the system makes it up. */
+  /** Identifies this content among all versions of the file; null for files that the system generates. */
   readonly version: { readonly tag: string; readonly modifiedAtMs: number } | null;
-  /** Bytes from `offset`, at most `length`, none only at the end of the file. They may lie in `into`, where it has room for them. */
+  /** At most `length` bytes from `offset`; empty only at the end of the file. They may be stored in `into` if it is large enough. */
   read(offset: number, length: number, into?: Buffer): Promise<Buffer>;
   close(): void;
 }
 
-/** File operations inside a guest, as its root user (but for `as`). All reject with `GuestFileError`. */
+/** File operations inside a guest, as its root user (except by `as`). All reject with `GuestFileError`. */
 export interface GuestFiles extends GuestFileChanges {
   lstat(path: GuestPath, withAttributes?: boolean): Promise<GuestEntry>;
-  /** As lstat, of what a final symlink leads to. */
+  /** As lstat, with a final symlink followed. */
   stat(path: GuestPath, withAttributes?: boolean): Promise<GuestEntry>;
   /** Opens a regular file for reading, symlinks followed. Anything else is EISDIR or EINVAL and never blocks. */
   open(path: GuestPath, prefetchBytes?: number): Promise<GuestFile>;
-  /** Replaces or creates a file in one step (symlinks followed, parents created). `mode` absent: kept, else 0644. Owner is kept. */
+  /** Replaces or creates a file in one step (symlinks followed, parents created). Keeps the owner. `mode` absent: kept, else 0644. */
   write(path: GuestPath, data: Buffer | readonly Buffer[], mode?: number): Promise<GuestEntry>;
   remove(path: GuestPath, recursive: boolean): Promise<void>;
   list(
@@ -55,35 +55,35 @@ export interface GuestFiles extends GuestFileChanges {
     withAttributes?: boolean,
   ): Promise<{ entries: GuestEntry[]; truncated: boolean }>;
   mkdir(path: GuestPath, parents: boolean): Promise<GuestEntry>;
-  /** rename(2), and a copy across file systems. A destination that is a directory is EEXIST. */
+  /** rename(2), or a copy across file systems. EEXIST if the destination is a directory. */
   move(source: GuestPath, destination: GuestPath): Promise<GuestEntry>;
   /** Writes back all dirty data of the guest's file systems. */
   sync(): Promise<void>;
-  /** As `write`, for who does not need to know what has become of it: owners' names are not looked up. */
+  /** As `write`, without the resulting entry: owners' names are not looked up. */
   put(path: GuestPath, data: Buffer, mode: number): Promise<void>;
-  /** What `ask` asks for before it returns is sent as one and carried out one after another. */
+  /** Requests that `ask` makes before it returns are sent together and carried out in order. */
   together<Answers>(ask: () => Answers): Answers;
-  /** Of the guest's own namespace: the file server is in it. */
+  /** Sets the host name of the guest's namespace, in which the file server runs. */
   setHostname(hostname: string): Promise<void>;
 }
 
-/** Of a file that is written. All absent: as it was before, else root's (or whose rights it is done with) and 0644. */
+/** Properties of a written file. Absent: kept, or for a new file root (or the acting user) and 0644. */
 export interface WriteWish {
   readonly mode?: number | undefined;
-  /** To the end of the file that is there, rather than in its place. */
+  /** Append to the existing file instead of replacing it. */
   readonly append?: boolean;
-  /** By name or number; these need no rights of the one it is done as. */
+  /** By name or number. The acting user needs no rights for this. */
   readonly owner?: string | undefined;
   readonly group?: string | undefined;
   /** All that it shall have; absent: none. Not where it is appended to. */
   readonly attributes?: readonly FileAttribute[] | undefined;
 }
 
-/** A file that is being written; nothing of it can be seen before `commit`, nothing is left after `abandon`. */
+/** A file that is being written. It is invisible before `commit`; nothing is left after `abandon`. */
 export interface GuestUpload {
-  /** The next bytes. Resolves when more may be given; rejects as soon as any of them could not be written. */
+  /** Writes the next bytes. Resolves when there is room for more; rejects once any bytes could not be written. */
   write(pieces: readonly Buffer[]): Promise<void>;
-  /** Puts it in place in one step. */
+  /** Puts the file in place in one step. */
   commit(): Promise<GuestEntry>;
   /** Does nothing after `commit`. */
   abandon(): Promise<void>;
@@ -96,31 +96,31 @@ export interface FileEvent {
   readonly kind: FileEventKind;
   readonly path: Buffer;
   readonly type: WatchedKind;
-  /** Of `renamed`: where it was; else empty. */
+  /** For `renamed`: the former path; else empty. */
   readonly from: Buffer;
 }
 
 /** Events of one watch. */
 export interface GuestWatch {
-  /** Of what is watched. */
+  /** The type of the watched entry. */
   readonly type: WatchedKind;
   /**
-   * The next ones, in order; undefined: what was watched is gone. Events that nobody asks for wait in the guest, which tells of
-   * those that it had to drop as an `overflow`.
+   * The next events, in order; undefined: the watched entry is gone. Unread events wait in the guest, which reports dropped ones as an
+   * `overflow`.
    */
   next(): Promise<readonly FileEvent[] | undefined>;
   close(): void;
 }
 
 interface GuestFileChanges {
-  /** The same, with that user's rights (`SpawnRequest.user`); what is made is his. */
+  /** The same operations with that user's rights (`SpawnRequest.user`); new files belong to the user. */
   as(user: string): GuestFiles;
   /** A write of any size. */
   upload(path: GuestPath, wish: WriteWish): Promise<GuestUpload>;
-  /** A directory only where `recursive`. A destination that is a directory is EEXIST, a file there is replaced. */
+  /** Copies a directory only with `recursive`. EEXIST if the destination is a directory; a file there is replaced. */
   copy(source: GuestPath, destination: GuestPath, recursive: boolean): Promise<GuestEntry>;
   chmod(path: GuestPath, mode: number, recursive: boolean): Promise<GuestEntry>;
-  /** By name or number; empty: left as it is. */
+  /** By name or number; empty: unchanged. */
   chown(path: GuestPath, user: string, group: string, recursive: boolean): Promise<GuestEntry>;
   watch(path: GuestPath, recursive: boolean): Promise<GuestWatch>;
 }

@@ -27,15 +27,15 @@ interface Pending {
   reject: (error: Error) => void;
 }
 
-/** What of a frame's payload follows it as it is. */
+/** Bytes of a frame's payload that are sent after the frame without a copy. */
 export interface Rest {
   pieces: readonly Buffer[];
   bytes: number;
 }
 
 /**
- * The connection to the file server of one guest: what was asked and not answered yet, and the watches that are open. Requests are
- * independent: a slow one delays no other.
+ * The connection to the file server of one guest. Holds unanswered requests and open watches. Requests are independent: a slow request
+ * delays no other.
  */
 export class FilesChannel {
   #send: (frame: Buffer, rest?: readonly Buffer[]) => void;
@@ -44,12 +44,12 @@ export class FilesChannel {
   #lastId = 0;
   #lost: Error | undefined;
 
-  /** `send`: a frame, and what of its payload follows as it is. */
+  /** `send`: sends a frame and the rest of its payload. */
   constructor(send: (frame: Buffer, rest?: readonly Buffer[]) => void) {
     this.#send = send;
   }
 
-  /** `user`: with his rights. Rejects with GuestFileError. */
+  /** Sends a request, with the rights of `user`. Rejects with GuestFileError. */
   ask(type: number, flags: number, writer: FrameWriter, user?: string, rest?: Rest): Promise<Answer> {
     if (this.#lost) return Promise.reject(this.#lost);
     const id = this.#nextId();
@@ -59,7 +59,7 @@ export class FilesChannel {
     return promise;
   }
 
-  /** A request that has no answer. */
+  /** Sends a request that has no answer. */
   tell(type: number, writer: FrameWriter, id = 0): void {
     if (!this.#lost) this.#send(writer.finish(type, 0, id));
   }
@@ -87,7 +87,7 @@ export class FilesChannel {
     return watch;
   }
 
-  /** What `ask` asks for before it returns is sent as one. */
+  /** Requests that `ask` makes before it returns are sent together. */
   together<Answers>(ask: () => Answers): Answers {
     const send = this.#send;
     const frames = new FrameWriter();
@@ -122,7 +122,7 @@ export class FilesChannel {
     pending.resolve({ entries: pending.entries, flags: frame.flags, payload: frame.payload });
   }
 
-  /** The guest is gone: nothing pending or later will be answered. */
+  /** The guest is gone: pending and later requests fail. */
   onLost(error: Error): void {
     this.#lost = error;
     for (const pending of this.#pending.values()) pending.reject(error);
@@ -138,7 +138,7 @@ export class FilesChannel {
   }
 }
 
-/** The frame itself, or within one that says as whom. */
+/** The frame itself, or wrapped in a frame that names the user. */
 function framed(frame: Buffer, user: string | undefined, restBytes = 0): Buffer {
   if (user === undefined) return frame;
   return new FrameWriter().string(user).raw(frame).finish(frameTypes.as, 0, 0, restBytes);
@@ -174,7 +174,7 @@ function readEvents(payload: PayloadReader): FileEvent[] {
   while (!payload.ended) {
     const kind = eventKinds[payload.u8() - 1];
     if (!kind) throw new RangeError("unknown kind of event");
-    // Copies: the frame shares its memory with whatever came beside it, and events may wait.
+    // Copies, because events may wait and the frame shares its memory with other received data.
     const [type, path, from] = [readWatched(payload), payload.bytes(), payload.bytes()];
     events.push({ kind, type, path: Buffer.from(path), from: Buffer.from(from) });
   }

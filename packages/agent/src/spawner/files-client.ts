@@ -17,16 +17,16 @@ import {
   writeFlags,
 } from "./wire.ts";
 
-/** What came in more pieces than this (a client that sends byte by byte) is put together before it is sent on. */
+/** Data in more pieces than this (from a client that sends byte by byte) is joined before it is sent on. */
 const piecesMax = 128;
 
-/** Asks the file server of one guest, as root or as the user that `as` named. */
+/** A client of one guest's file server, as root or as the user given to `as`. */
 export class FilesClient implements GuestFiles {
   readonly #channel: FilesChannel;
   readonly #own: OwnFiles;
   readonly #user: string | undefined;
 
-  /** `send`: a frame, and what of its payload follows as it is. */
+  /** `send`: sends a frame and the rest of its payload. */
   constructor(
     send: FilesChannel | ((frame: Buffer, rest?: readonly Buffer[]) => void),
     own: OwnFiles,
@@ -62,7 +62,7 @@ export class FilesClient implements GuestFiles {
     return new OpenFile(
       handle,
       version,
-      // No size but content: the system makes it up on reading, and it did not fit the first read.
+      // Size 0 with content: a generated file that did not fit into the first read.
       size === 0 && handle !== 0 && start.length > 0 ? null : size,
       start,
       {
@@ -183,7 +183,7 @@ export class FilesClient implements GuestFiles {
     this.#channel.onFrame(frame);
   }
 
-  /** The guest is gone: nothing pending or later will be answered. */
+  /** The guest is gone: pending and later requests fail. */
   onLost(error: Error): void {
     this.#channel.onLost(error);
   }

@@ -1,10 +1,10 @@
 /**
- * One guest: the native process, its two sockets, and what runs and is asked in it.
+ * One guest: the native process, its two sockets, its programs and its file requests.
  *
  *     waiting ──enter──▶ starting ──both HELLOs──▶ open ──close() or the end of pid 1──▶ closed
  *                            └──FATAL, exit──▶ failed (start and enter reject)
  *
- * Owned by NativeSpawner. Nothing of it survives the agent: init ends when its socket closes.
+ * Owned by NativeSpawner. No guest survives the agent: init ends when its socket closes.
  */
 import { type ChildProcess, spawn as spawnChild } from "node:child_process";
 import type { Duplex } from "node:stream";
@@ -33,7 +33,7 @@ import {
   wireVersion,
 } from "./wire.ts";
 
-/** Beyond this a guest that does not start or end is given up. */
+/** After this time a guest that does not start or end is given up. */
 const startTimeoutMs = 20_000;
 const closeTimeoutMs = 20_000;
 const defaultMaxProcesses = 4_096;
@@ -42,16 +42,16 @@ const e2big = 7;
 
 /** A process that the memory guard killed. */
 export interface MemoryDeath extends KilledForMemory {
-  /** Of the guest it was in: `NativeGuest.pid`. */
+  /** `NativeGuest.pid` of the guest it was in. */
   readonly guestPid: number;
-  /** 0: of no exec that still runs. */
+  /** 0: no running exec. */
   readonly execId: number;
 }
 
 export class NativeGuest implements Guest {
   readonly files: FilesClient;
   readonly closed: Promise<void>;
-  /** Why it ended, where it did so by itself. */
+  /** Why it ended by itself; undefined if it was closed. */
   cause: Error | undefined;
   readonly #child: ChildProcess;
   readonly #init: Duplex;
@@ -65,19 +65,19 @@ export class NativeGuest implements Guest {
   #renewed: PromiseWithResolvers<void> | undefined;
   #tellOutOfMemory: ((death: MemoryDeath) => void) | undefined;
 
-  /** Starts a guest and resolves when it can run programs. Throws `unavailable` with what went wrong as its cause. */
+  /** Starts a guest and resolves when it can run programs. Throws `unavailable` with the failure as its cause. */
   static async start(binary: string, options: GuestOptions): Promise<NativeGuest> {
     const guest = new NativeGuest(binary, optionWords(options));
     await guest.#started();
     return guest;
   }
 
-  /** Starts the process ahead: it is no guest before `enter`. In gVisor this is most of what a start takes. */
+  /** Starts the process ahead; it becomes a guest by `enter`. In gVisor this is most of the time of a start. */
   static waiting(binary: string): NativeGuest {
     return new NativeGuest(binary, []);
   }
 
-  /** A waiting one becomes a guest; as `start`. */
+  /** Makes a waiting process a guest; resolves and throws as `start`. */
   async enter(options: GuestOptions): Promise<void> {
     this.#write(this.#init, new FrameWriter().strings(optionWords(options)).finish(frameTypes.guest, 0, 0));
     await this.#started();
@@ -114,7 +114,7 @@ export class NativeGuest implements Guest {
     this.#child.once("error", (error) => this.#fail(error));
     this.#child.once("exit", (code, signal) => {
       this.#fail(new Error(`the guest's file server ended (${signal ?? `code ${code}`})`));
-      // Its pid 1 has the other end of a socket: it ends with that, and `close` below waits for it.
+      // pid 1 ends when this socket closes; `close` below waits for that.
       this.#init.destroy();
       this.#fileServer.destroy();
     });
@@ -164,12 +164,12 @@ export class NativeGuest implements Guest {
     return this.#child.pid ?? 0;
   }
 
-  /** Where the deaths go that this guest's memory guard tells of, in whichever guest they were. */
+  /** Receives the deaths that this guest's memory guard reports, in any guest. */
   set onOutOfMemory(tell: (death: MemoryDeath) => void) {
     this.#tellOutOfMemory = tell;
   }
 
-  /** A process of that exec was killed for memory. An exec that is over by now is none of ours any more. */
+  /** Notes that a process of that exec was killed for memory. Ignored if the exec is over. */
   noteOutOfMemory(execId: number): void {
     const process = this.#processes.get(execId);
     if (process) process.outOfMemory = true;
@@ -222,13 +222,13 @@ export class NativeGuest implements Guest {
   }
 
   #write(socket: Duplex, frame: Buffer, rest?: readonly Buffer[]): void {
-    // Never held back here: windows bound what can be on its way to init, callers what files are asked.
+    // Never waits here: windows limit the data on its way to init, and callers limit file requests.
     if (this.#ended) return;
     if (rest === undefined) {
       socket.write(frame);
       return;
     }
-    // In one piece for the kernel, and uncopied: nothing may come between, and nothing does in one turn.
+    // cork sends frame and rest together without a copy. No other write can come between within one turn of the event loop.
     socket.cork();
     socket.write(frame);
     for (const piece of rest) socket.write(piece);
@@ -241,12 +241,12 @@ export class NativeGuest implements Guest {
       try {
         reader.push(chunk, onFrame);
       } catch (error) {
-        // What runs in there may have been tampered with by the sandbox's own root; it only harms itself.
+        // The sandbox's root may have tampered with the process; this harms only its own sandbox.
         this.#fail(error instanceof Error ? error : new Error(String(error)));
         this.#child.kill("SIGKILL");
       }
     });
-    socket.on("error", () => undefined); // `close` of the process tells
+    socket.on("error", () => undefined); // the process's `close` event handles this
   }
 
   #onHello(frame: Frame): void {

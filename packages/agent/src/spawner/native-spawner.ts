@@ -2,11 +2,11 @@ import { ClocheError } from "@cloche/protocol";
 import { type MemoryDeath, NativeGuest } from "./native-guest.ts";
 import type { Guest, GuestOptions, KilledForMemory, LostListener, Spawner } from "./types.ts";
 
-/** A guest whose pid 1 ended is started again after this long, doubling up to the second figure while that fails. */
+/** Delay before a guest whose pid 1 ended is started again. It doubles after each failure, up to the second figure. */
 const restartDelayMs = 100;
 const restartDelayMaxMs = 10_000;
 
-/** The spawner over the native guest program; see `Spawner` in types.ts for its states. */
+/** The spawner that uses the native guest program; `Spawner` in types.ts has the states. */
 export class NativeSpawner implements Spawner {
   readonly #binary: string;
   readonly #options: Omit<GuestOptions, "root">;
@@ -14,14 +14,14 @@ export class NativeSpawner implements Spawner {
   readonly #listeners: LostListener[] = [];
   readonly #memoryListeners: ((killed: KilledForMemory) => void)[] = [];
   #guest: NativeGuest | undefined;
-  /** Started ahead: the next attach is its. */
+  /** A process started ahead for the next attach. */
   #waiting: NativeGuest | undefined;
   #root: string | undefined;
   #limits: Pick<GuestOptions, "maxProcesses"> = {};
-  /** Counts attaches and detaches: whatever was started for an earlier one is closed again. */
+  /** Counts attaches and detaches: a guest started for an earlier one is closed again. */
   #epoch = 0;
 
-  /** `binary` is the compiled guest program (packages/agent/build-native.ts); `options` go for the users' guest, `userNamespace` for containers too. */
+  /** `binary`: the guest program (packages/agent/build-native.ts). `options`: of the users' guest; `userNamespace` also of containers. */
   constructor(binary: string, options: Omit<GuestOptions, "root"> = {}) {
     this.#binary = binary;
     this.#options = options;
@@ -123,7 +123,7 @@ export class NativeSpawner implements Spawner {
         await waiting.enter(options);
         return waiting;
       } catch {
-        // It may have ended while it waited; what is wrong with the disk itself the next one says.
+        // The waiting process may have ended. A fault of the disk is reported by the next attempt.
       }
     }
     return NativeGuest.start(this.#binary, options);

@@ -2,10 +2,10 @@ import type { GuestFile } from "./file-types.ts";
 import { type OwnFile, ownFromBytes } from "./own-files.ts";
 import { PayloadReader, readMaxBytes } from "./wire.ts";
 
-/** Of a file's version in OPENED. */
+/** Length of a file's version in OPENED. */
 const versionBytes = 48;
 
-/** Of a file on a disk: which one it is, and when it was last changed. */
+/** The version of a file on a disk: its identity and its last change. */
 export function readVersion(payload: PayloadReader): GuestFile["version"] {
   const whole = payload.slice(versionBytes);
   const parts = new PayloadReader(whole);
@@ -20,12 +20,12 @@ export function readVersion(payload: PayloadReader): GuestFile["version"] {
 
 export interface OpenFileCalls {
   read(offset: number, length: number): Promise<Buffer>;
-  /** The file itself, for one that is large; undefined: only by `read`. */
+  /** A large file, opened by the agent itself; undefined: use `read`. */
   own(): Promise<OwnFile | undefined>;
   close(): void;
 }
 
-/** A file whose beginning came with the answer to `open`; small files need no further round trip. */
+/** An open file. The answer to `open` has its beginning, so small files need no further round trip. */
 export class OpenFile implements GuestFile {
   readonly sizeBytes: number | null;
   readonly version: GuestFile["version"];
@@ -77,7 +77,7 @@ export class OpenFile implements GuestFile {
     return this.#own;
   }
 
-  /** The number of the handle is given out again after a close, so no read may be on its way. */
+  /** A handle's number is reused after a close, so no read may be under way then. */
   #closeIfIdle(): void {
     if (!this.#closing || this.#reading > 0 || this.#handle === 0) return;
     this.#handle = 0;

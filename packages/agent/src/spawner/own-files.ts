@@ -1,17 +1,17 @@
 /**
- * Files that the agent reads and writes itself: those that its file server has open, and that are large. The file server alone opens by
- * path, with the users' root and their rights; what it opened, the agent opens again through procfs, so that the bytes of a large file do not
- * go through a socket. The file server tells what is no regular file, and could change its mind: whatever is none here is let go of.
+ * Large files that the agent reads and writes itself. Only the file server opens files by path, with the users' root and rights. The agent
+ * opens the file server's descriptor again through procfs, so that the bytes of a large file do not pass through a socket. The file server
+ * is not trusted about the type: a descriptor that is no regular file is closed at once.
  *
- * Owned by one guest. No descriptor outlives it (`letGo`): it would hold the disk.
+ * Owned by one guest. No descriptor outlives the guest (`letGo`), because it would hold the disk.
  */
 import { constants } from "node:fs";
 import { type FileHandle, open } from "node:fs/promises";
 import { GuestFileError } from "./errors.ts";
 
-/** Below this a file goes through the file server: another open costs more than it saves. */
+/** Smaller files go through the file server: a second open would cost more than it saves. */
 export const ownFromBytes = 1_048_576;
-/** So many bytes are read or written at once. */
+/** Bytes read or written at once. */
 export const ownChunkBytes = 524_288;
 
 export type OwnAccess = "read" | "write";
@@ -22,12 +22,12 @@ export class OwnFiles {
   readonly #opening = new Set<Promise<unknown>>();
   #lost: Error | undefined;
 
-  /** `pid`: of the file server. */
+  /** `pid`: answers the pid of the file server. */
   constructor(pid: () => number) {
     this.#pid = pid;
   }
 
-  /** The file of a descriptor of the file server; undefined where it cannot be had, and then the file server reads and writes it. */
+  /** Opens the file of a file server's descriptor. Undefined if this fails: then use the file server. */
   async open(descriptor: number, access: OwnAccess): Promise<OwnFile | undefined> {
     const opening = this.#open(descriptor, access);
     this.#opening.add(opening);
@@ -55,7 +55,7 @@ export class OwnFiles {
     return undefined;
   }
 
-  /** Resolves when none is open any more; what is asked of one fails with `why` from now on. */
+  /** Closes all files; resolves when none is open. Later operations fail with `why`. */
   async letGo(why: Error): Promise<void> {
     this.#lost = why;
     await Promise.allSettled(this.#opening);
@@ -87,7 +87,7 @@ export class OwnFile {
     }
   }
 
-  /** What lies from `offset` on, in `into`; shorter only at the end of the file. */
+  /** Reads from `offset` into `into`; shorter only at the end of the file. */
   async read(into: Buffer, offset: number): Promise<Buffer> {
     let have = 0;
     while (have < into.length) {
@@ -100,7 +100,7 @@ export class OwnFile {
     return into.subarray(0, have);
   }
 
-  /** Waits for what is under way. */
+  /** Waits for operations under way, then closes the file. */
   async close(): Promise<void> {
     await this.#file.close().catch(() => undefined);
     this.#owner.onClosed();

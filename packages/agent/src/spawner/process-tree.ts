@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 
 /**
- * The processes of one exec: everything below its launcher (native/guest/PROTOCOL.md), as the agent counts them. `guestPid` is the
- * guest's file server, whose child is init, whose children are the launchers. Empty where the launcher has ended.
+ * The processes of one exec: all below its launcher (native/guest/PROTOCOL.md), with pids in the agent's namespace. `guestPid` is the
+ * guest's file server; its child is init, whose children are the launchers. Empty if the launcher has ended.
  */
 export function treeOf(guestPid: number, execId: number, procPath = "/proc"): number[] {
   const children = new Map<number, { pid: number; name: string }[]>();
@@ -17,7 +17,7 @@ export function treeOf(guestPid: number, execId: number, procPath = "/proc"): nu
       if (known === undefined) children.set(parent, [child]);
       else known.push(child);
     } catch {
-      // It ended between the two looks.
+      // The process ended meanwhile.
     }
   }
   const below = (pid: number): { pid: number; name: string }[] => children.get(pid) ?? [];

@@ -9,11 +9,11 @@ import type {
   TerminalSize,
 } from "./types.ts";
 
-/** Output a program may be ahead of its taker, per stream. */
+/** Bytes of output per stream that a program may write before its taker has taken them. */
 export const outputWindowBytes = 262_144;
 
 /**
- * The agent's end of one exec. Owned by a guest, which feeds it the frames of its id.
+ * The agent's end of one exec. Owned by a guest, which passes it the frames with its id.
  *
  *     asked ──started──▶ running ──exited──▶ (held, with `tree: "hold"`) ──ended──▶ done
  *       └──failed──▶ done
@@ -23,7 +23,7 @@ export class NativeProcess implements GuestProcess {
   readonly started: Promise<number>;
   readonly exited: Promise<ProcessExit>;
   readonly ended: Promise<void>;
-  /** No frame of this id comes any more. */
+  /** No more frames of this id come. */
   done = false;
   outOfMemory = false;
 
@@ -44,7 +44,7 @@ export class NativeProcess implements GuestProcess {
   #stdinQueue: { data: Buffer; resolve: () => void }[] = [];
   #stdinEnding = false;
 
-  /** `guestPid`: of the guest it runs in. */
+  /** `guestPid`: pid of the guest it runs in. */
   constructor(
     id: number,
     guestPid: number,
@@ -70,7 +70,7 @@ export class NativeProcess implements GuestProcess {
       exited.reject(error);
       ended.reject(error);
     };
-    // Whoever cares awaits the one he cares for; the others must not end the agent.
+    // Callers await only some of these promises; a rejection of the others must not end the agent.
     for (const promise of [this.started, this.exited, this.ended]) promise.catch(() => {});
   }
 
@@ -123,7 +123,7 @@ export class NativeProcess implements GuestProcess {
     this.#resolveStarted(pid);
   }
 
-  /** STDOUT and STDERR. The chunk is the taker's to keep. */
+  /** STDOUT and STDERR. The taker may keep the chunk. */
   onData(stream: OutputStream, chunk: Buffer): void {
     const taken = this.#onOutput?.(stream, chunk);
     if (taken === undefined) {
@@ -136,7 +136,7 @@ export class NativeProcess implements GuestProcess {
       this.#giveCredit(stream, chunk.length);
       if (this.#taking === 0) this.#whenTaken?.();
     };
-    taken.then(settle, settle); // a taker that failed takes no more, but the program goes on
+    taken.then(settle, settle); // after a failure of the taker the program goes on
   }
 
   /** STDIN_CREDIT. */
@@ -185,7 +185,7 @@ export class NativeProcess implements GuestProcess {
 
   #giveCredit(stream: OutputStream, bytes: number): void {
     this.#owed[stream] += bytes;
-    // Half a window at a time: less would be a frame for every chunk, and the program still has the other half.
+    // Credit is returned half a window at a time: less would cost a frame for every chunk, and the program still has the other half.
     if (this.done || this.#owed[stream] < outputWindowBytes / 2) return;
     const frame = new FrameWriter()
       .u32(this.#owed[stream])

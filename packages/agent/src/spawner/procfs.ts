@@ -1,11 +1,11 @@
 import { execFileSync } from "node:child_process";
 
-/** A mount or two: what takes longer hangs, and must not keep the agent from starting. */
+/** One or two mounts take less: a longer mount hangs, and must not keep the agent from starting. */
 const timeoutMs = 10_000;
 
 /**
- * The agent looks at every process now and then. From here on its procfs soon forgets those that have ended, where the kernel
- * is gVisor (native/guest/guest.c). `binary`: the native program. Throws where it could not be done.
+ * Makes the agent's procfs soon forget ended processes, if the kernel is gVisor (native/guest/guest.c): the agent reads the entries of all
+ * processes regularly. `binary`: the native program. Throws on failure.
  */
 export function limitProcfs(binary: string): void {
   execFileSync(binary, ["limit-proc"], { stdio: "ignore", timeout: timeoutMs });

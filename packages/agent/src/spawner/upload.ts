@@ -2,22 +2,22 @@ import type { GuestUpload } from "./file-types.ts";
 import type { GuestEntry } from "./file-types.ts";
 import { type OwnFile, ownChunkBytes, ownFromBytes } from "./own-files.ts";
 
-/** So many bytes go to the file server in one frame, and so many frames are on their way at once. */
+/** Bytes in one frame to the file server, and the number of frames under way at once. */
 const frameBytes = 262_144;
 const framesOnTheWay = 4;
-/** Writes to the file itself that are under way: one is done while the next is gathered. */
+/** Direct writes under way at once: one is written while the next is gathered. */
 const writesOnTheWay = 2;
 
 export interface UploadCalls {
-  /** Bytes at that offset; frames may be written in any order. */
+  /** Writes bytes at that offset; frames may be written in any order. */
   data(offset: number, pieces: readonly Buffer[], bytes: number): Promise<unknown>;
-  /** The file itself, once it is large; undefined: only by `data`. */
+  /** A large file, opened by the agent itself; undefined: use `data`. */
   own(): Promise<OwnFile | undefined>;
   commit(): Promise<GuestEntry>;
   abandon(): Promise<unknown>;
 }
 
-/** Gathers what comes into frames, or chunks of the file itself once it is large, and keeps a few of them on their way. */
+/** Gathers data into frames, or into direct writes once the file is large, with a few of them under way at once. */
 export class Upload implements GuestUpload {
   readonly #calls: UploadCalls;
   readonly #onTheWay = new Set<Promise<void>>();

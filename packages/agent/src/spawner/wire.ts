@@ -1,8 +1,8 @@
-/** Frames between the agent and a guest, as native/guest/PROTOCOL.md describes them; native/guest/wire.c is the other side. */
+/** Frames between the agent and a guest (native/guest/PROTOCOL.md); native/guest/wire.c is the other side. */
 export const wireVersion = 3;
 export const headerBytes = 12;
 export const frameMaxBytes = 4 * 1024 * 1024;
-/** Bytes of stdin that may be sent before the first credit, and what a file read may ask for. */
+/** Bytes of stdin that may be sent before the first credit; also the largest read of a file. */
 export const stdinWindowBytes = 262_144;
 export const readMaxBytes = 262_144;
 
@@ -59,7 +59,7 @@ export const frameTypes = {
   events: 103,
 } as const;
 
-/** Of `write`: answered without an entry. */
+/** `quiet`: a write is answered without an entry. */
 export const writeFlags = { quiet: 1 } as const;
 /** `attributes`: the entries come with their extended attributes. */
 export const statFlags = { follow: 1, attributes: 2 } as const;
@@ -76,7 +76,7 @@ export interface Frame {
   readonly payload: Buffer;
 }
 
-/** Cuts a byte stream into frames. Throws on a length that no frame can have. */
+/** Cuts a byte stream into frames. Throws on an impossible length. */
 export class FrameReader {
   #held: Buffer[] = [];
   #heldBytes = 0;
@@ -166,7 +166,7 @@ export class FrameWriter {
     return this.#bytes;
   }
 
-  /** `restBytes`: so many more belong to the frame and are sent right after it. */
+  /** `restBytes`: number of further bytes of the frame that are sent right after it. */
   finish(type: number, flags: number, id: number, restBytes = 0): Buffer {
     const header = Buffer.alloc(headerBytes);
     header.writeUInt32LE(this.#bytes + restBytes - 4, 0);
@@ -183,7 +183,7 @@ export class FrameWriter {
   }
 }
 
-/** Reads a payload in order. Throws RangeError (of Buffer) when it is too short: the guest broke the protocol. */
+/** Reads the fields of a payload in order. Throws Buffer's RangeError if it is too short: the guest broke the protocol. */
 export class PayloadReader {
   #at = 0;
   readonly #data: Buffer;
@@ -226,7 +226,7 @@ export class PayloadReader {
     return this.#data.subarray(this.#at - bytes, this.#at);
   }
 
-  /** A string's bytes (without the NUL: what init and files send has none). */
+  /** A string's bytes. Strings from init and the file server have no NUL. */
   bytes(): Buffer {
     const size = this.u32();
     if (this.#at + size > this.#data.length) throw new RangeError("string beyond the end of its frame");

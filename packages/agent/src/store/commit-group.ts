@@ -7,9 +7,8 @@ interface Waiting {
 }
 
 /**
- * Runs writes in transactions. Those that arrive while the last one was being made durable share the next, so that many
- * clients pay for one sync together; alone, a write waits for nobody. A write that throws is undone without the others,
- * and its promise resolves only when it is durable.
+ * Runs writes in transactions. Writes that arrive during a sync share the next transaction, so that many clients share the cost of one
+ * sync; a single write does not wait. A write that throws is undone without the others. The promise of a write resolves when it is durable.
  */
 export class CommitGroup {
   readonly #database: () => DatabaseSync;
@@ -26,7 +25,7 @@ export class CommitGroup {
     });
   }
 
-  /** Commits what waits now, before the store is closed or synced. */
+  /** Commits waiting writes, before the store is closed or synced. */
   flush(): void {
     const group = this.#waiting;
     this.#waiting = [];
@@ -35,7 +34,7 @@ export class CommitGroup {
       this.#commit(group);
     } catch (error) {
       if (group.length === 1) group[0]?.reject(error);
-      // One that did not fit must not take the others with it.
+      // A write that did not fit on the disk must not fail the others.
       else for (const one of group) this.#commitAlone(one);
     }
   }

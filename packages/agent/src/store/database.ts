@@ -10,9 +10,9 @@ const schema = [
 ];
 
 /**
- * Opens the store's SQLite file, creating it when missing. WAL without shared memory (EXCLUSIVE), because mapped memory
- * has corrupted databases on gVisor's file systems; synchronous FULL, so that an answered write survives kill -9.
- * Throws `internal` with a clear message where the file is damaged or not ours.
+ * Opens the store's SQLite file and creates it if it is missing. WAL without shared memory (EXCLUSIVE), because mapped memory has corrupted
+ * databases on gVisor's file systems; synchronous FULL, so that an answered write survives kill -9. Throws `internal` with a clear message
+ * if the file is damaged or not a store.
  */
 export function openDatabase(path: string): DatabaseSync {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 });
@@ -20,7 +20,7 @@ export function openDatabase(path: string): DatabaseSync {
     const stat = lstatSync(file, { throwIfNoEntry: false });
     if (stat !== undefined && !stat.isFile()) throw damaged(new Error(`${file} is no regular file`));
   }
-  // Loaded on first use: an idle sandbox that never touches its store does not pay for it.
+  // Loaded on first use, so that a sandbox that does not use its store does not pay for it.
   const { DatabaseSync: Database } = process.getBuiltinModule("node:sqlite");
   let database: DatabaseSync | undefined;
   try {
@@ -38,7 +38,7 @@ export function openDatabase(path: string): DatabaseSync {
     try {
       database?.close();
     } catch {
-      // What matters is why it did not open.
+      // The error of the open matters, not that of the close.
     }
     throw storeError(error);
   }
@@ -53,7 +53,7 @@ function ensureSchema(database: DatabaseSync): void {
     database.exec("COMMIT");
     return;
   }
-  // Anything else in the schema (a view, a trigger) would run with our statements.
+  // Any other object in the schema (a view, a trigger) would run with our statements.
   const same = found.length === schema.length && found.every((row, index) => row["sql"] === schema[index]);
   if (!same) throw damaged(new Error("the schema is not the store's"));
 }
@@ -71,7 +71,7 @@ const sqliteCorrupt = 11;
 const sqliteFull = 13;
 const sqliteNotADatabase = 26;
 
-/** What SQLite threw, as the public error: a full disk (507), a damaged file, or internal. */
+/** Turns an error of SQLite into the public error: a full disk (507), a damaged file, or internal. */
 export function storeError(thrown: unknown): ClocheError {
   if (thrown instanceof ClocheError) return thrown;
   const { errcode } = thrown as { errcode?: number };

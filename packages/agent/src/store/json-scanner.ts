@@ -2,14 +2,14 @@ import { isUtf8 } from "node:buffer";
 import { ClocheError } from "@cloche/protocol";
 
 /**
- * Walks JSON (RFC 8259) in bytes and checks it whole without building it: values of the store keep their exact text (a
- * 20-digit number stays what it was), and 64 MiB of `[[],[],…` costs 64 MiB, not the gigabytes of a parsed tree.
+ * Checks JSON (RFC 8259) in bytes without building a tree. So values of the store keep their exact text (a 20-digit number stays exact),
+ * and 64 MiB of `[[],[],…` cost 64 MiB instead of gigabytes.
  */
 export class JsonScanner {
   readonly #bytes: Buffer;
   #at = 0;
 
-  /** Throws `invalid_argument` where the bytes are no UTF-8. */
+  /** Throws `invalid_argument` if the bytes are not UTF-8. */
   constructor(bytes: Buffer) {
     if (!isUtf8(bytes)) throw new ClocheError("invalid_argument", "the request body is not valid UTF-8");
     this.#bytes = bytes;
@@ -21,7 +21,7 @@ export class JsonScanner {
     return String.fromCharCode(this.#bytes[this.#at] ?? 0);
   }
 
-  /** Calls `onMember` for each member of the object that comes next; it must take the member's value. */
+  /** Reads an object and calls `onMember` for each member; `onMember` must read the member's value. */
   object(onMember: (name: string) => void): void {
     this.#expect(openBrace);
     this.#space();
@@ -33,7 +33,7 @@ export class JsonScanner {
     this.#expect(closeBrace);
   }
 
-  /** Calls `onElement` for each element of the array that comes next; it must take the element. */
+  /** Reads an array and calls `onElement` for each element; `onElement` must read the element. */
   array(onElement: (index: number) => void): void {
     this.#expect(openBracket);
     this.#space();
@@ -47,7 +47,7 @@ export class JsonScanner {
     this.#expect(closeBracket);
   }
 
-  /** Takes the next value, whatever it is, and answers its text without insignificant white space. */
+  /** Reads the next value of any type and answers its text without insignificant white space. */
   value(): Buffer {
     this.#space();
     const start = this.#at;
@@ -56,7 +56,7 @@ export class JsonScanner {
     return spaced ? withoutSpace(text) : text;
   }
 
-  /** Takes the next value and builds it where it is a scalar; arrays and objects become `undefined`. */
+  /** Reads the next value and answers it if it is a scalar; arrays and objects become `undefined`. */
   scalar(): string | number | boolean | null | undefined {
     const first = this.peek();
     const text = this.value();
@@ -64,13 +64,13 @@ export class JsonScanner {
     return JSON.parse(text.toString("utf8")) as string | number | boolean | null;
   }
 
-  /** Checks that nothing but white space follows. */
+  /** Checks that only white space follows. */
   end(): void {
     this.#space();
     if (this.#at < this.#bytes.length) this.#fail();
   }
 
-  /** Skips one value, iteratively; answers whether white space lay inside. */
+  /** Skips one value, iteratively; answers whether it contained white space. */
   #skip(): boolean {
     const closers: number[] = [];
     let spaced = false;

@@ -1,8 +1,8 @@
 import { ClocheError, limits } from "@cloche/protocol";
 
 /**
- * The bytes of a key (spec/contract.md, store): 1 to 512 bytes of UTF-8, `.` and `..` refused because clients normalise them
- * away. `field` is how the error names it.
+ * The bytes of a key (spec/contract.md, store): 1 to 512 bytes of UTF-8; `.` and `..` are refused, because clients normalise them away.
+ * `field` is the name of the key in errors.
  */
 export function keyBytes(key: string, field: string): Buffer {
   if (key === "") throw new ClocheError("invalid_argument", `${field} must not be empty`);
@@ -31,7 +31,7 @@ export function keyOfPath(rest: string): Buffer {
   return keyBytes(key, "the key");
 }
 
-/** The least byte string greater than every one that starts with `prefix`; undefined for an empty prefix. UTF-8 holds no 0xff. */
+/** The smallest byte string greater than all that start with `prefix`; undefined for an empty prefix. UTF-8 has no byte 0xff. */
 export function afterPrefix(prefix: Buffer): Buffer | undefined {
   if (prefix.length === 0) return undefined;
   const after = Buffer.from(prefix);

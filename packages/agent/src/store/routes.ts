@@ -71,7 +71,7 @@ async function batch(store: Store, exchange: Exchange, now: () => number): Promi
   return { applied: writes.length, ok: true };
 }
 
-/** The writes of a batch body. Throws naming the operation and field that is wrong. */
+/** The writes of a batch body. Errors name the wrong operation and field. */
 function readBatch(body: Buffer, nowMs: number): StoreWrite[] {
   const scanner = objectScanner(body);
   let writes: StoreWrite[] | undefined;
@@ -97,7 +97,7 @@ function readBatch(body: Buffer, nowMs: number): StoreWrite[] {
   return writes;
 }
 
-/** A scanner before the object that a body must be; an empty body counts as `{}`. */
+/** A scanner at the object of a body; an empty body counts as `{}`. */
 function objectScanner(body: Buffer): JsonScanner {
   const scanner = new JsonScanner(body.length === 0 ? Buffer.from("{}") : body);
   if (scanner.peek() !== "{") throw notAnObject("the request body");

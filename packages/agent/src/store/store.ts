@@ -1,6 +1,6 @@
 /**
- * The sandbox's key-value store (spec/contract.md, store): one SQLite file on the sandbox's disk,
- * outside the users' tree. Checkpoints, forks and restores carry it with the disk.
+ * The sandbox's key-value store (spec/contract.md, store): one SQLite file on the sandbox's disk, outside the users' tree. Checkpoints,
+ * forks and restores include it with the disk.
  *
  *     ready ──first use──▶ open ──close (disk detached, shutdown)──▶ closed ──ready──▶ ready
  *
@@ -24,7 +24,7 @@ export type StoreWrite =
 
 export interface StoreClock {
   now(): number;
-  /** Runs `then` after `delayMs`, without keeping the process alive. Answers how to call it off. */
+  /** Runs `then` after `delayMs`, without keeping the process alive. The answer cancels it. */
   schedule(then: () => void, delayMs: number): () => void;
 }
 
@@ -56,7 +56,7 @@ export class Store {
     });
   }
 
-  /** Keys that start with `prefix`, after `cursor` where given, in byte order; `more` says whether others follow. */
+  /** Keys that start with `prefix`, after `cursor` if given, in byte order; `more`: whether further keys follow. */
   list(prefix: Buffer, limit: number, cursor: Buffer | undefined): { keys: Buffer[]; more: boolean } {
     return this.#attempt(() => {
       const { statements } = this.#open();
@@ -93,8 +93,8 @@ export class Store {
   }
 
   /**
-   * Brings everything into the main file, for a checkpoint of the disk, where there is room for it. On a full disk it stays in
-   * the WAL, which is as durable and goes with the disk: only opening the file takes longer then.
+   * Moves the WAL into the main file, for a checkpoint of the disk. On a full disk the data stays in the WAL, which is as durable and part of
+   * the disk: only the next open takes longer.
    */
   flush(): void {
     this.#group.flush();
@@ -107,12 +107,12 @@ export class Store {
     }
   }
 
-  /** The disk is there (again): the next use opens the file. */
+  /** The disk is attached (again): the next use opens the file. */
   ready(): void {
     this.#ready = true;
   }
 
-  /** Lets go of the file until `ready`. Never throws: a damaged store must not hold the disk. */
+  /** Closes the file until `ready`. Never throws, because a damaged store must not hold the disk. */
   close(): void {
     this.#sweep?.cancel();
     this.#sweep = undefined;
@@ -120,7 +120,7 @@ export class Store {
       this.#group.flush();
       this.#database?.close();
     } catch {
-      // SQLite gives the file up either way; what was answered is in the WAL.
+      // SQLite closes the file anyway; answered writes are in the WAL.
     }
     this.#ready = false;
     this.#database = undefined;
@@ -129,7 +129,7 @@ export class Store {
 
   #open(): { database: DatabaseSync; statements: Statements } {
     if (!this.#ready) {
-      // A request that was let in before the disk was let go.
+      // The request was accepted before the disk was detached.
       throw new ClocheError("unavailable", "the sandbox's disk is not attached just now", {
         retryAfterSeconds: 1,
       });
@@ -152,14 +152,14 @@ export class Store {
     }
   }
 
-  /** The public error. Only a full disk leaves the connection as good as before; after anything else it is opened anew. */
+  /** Answers the public error. After any error except a full disk the file is opened again. */
   #failed(thrown: unknown): ClocheError {
     const error = storeError(thrown);
     if (error.code === "internal") {
       try {
         this.#database?.close();
       } catch {
-        // It is given up either way.
+        // The connection is dropped anyway.
       }
       this.#database = undefined;
       this.#statements = undefined;
@@ -187,7 +187,7 @@ export class Store {
       });
       if (typeof next === "number") this.#sweepAt(next);
     } catch {
-      // A full or damaged disk: expired entries stay invisible, and the next write plans a sweep again.
+      // On a full or damaged disk expired entries stay invisible, and the next write plans a sweep again.
     }
   }
 }
@@ -240,7 +240,7 @@ export const systemStoreClock: StoreClock = {
   },
 };
 
-/** 404 of a key that is missing or has expired. */
+/** The 404 for a key that is missing or has expired. */
 export function missingKey(key: Buffer): ClocheError {
   return new ClocheError("not_found", `there is no key ${JSON.stringify(key.toString("utf8"))} in the store`);
 }

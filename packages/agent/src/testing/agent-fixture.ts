@@ -19,7 +19,7 @@ export const keySet = { issuer };
 
 const channelKey = channelKeyOf(controlSecret);
 
-/** An inner token; `claims` and `header` override what a good one holds, `key` is whose channel's. */
+/** An inner token; `claims` and `header` override those of a valid token, `key` is the channel key. */
 export function token(
   claims: Record<string, unknown> = {},
   header: Record<string, unknown> = {},
@@ -124,7 +124,7 @@ export async function startAgent(
   };
 }
 
-/** One request on a connection of its own, its path sent exactly as given. */
+/** One request on a new connection, its path sent exactly as given. */
 export function send(
   port: number,
   method: string,

@@ -1,4 +1,4 @@
-/** A client of attach for tests: WebSocket by hand over any connection, so that it can also do what no client would. */
+/** A client of attach for tests. It speaks WebSocket by hand over any connection, so that it can also break the protocol. */
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { connect } from "node:net";
@@ -10,7 +10,7 @@ export interface AttachRequest {
   host?: string;
   headers?: Record<string, string>;
   subprotocols?: string[];
-  /** How many times as long as usual it waits. */
+  /** Factor for its waits. */
   patience?: number;
 }
 
@@ -18,7 +18,7 @@ export class AttachClient {
   readonly socket: Duplex;
   /** The head of the answer. */
   readonly head: string;
-  /** How the server closed; undefined: it only let go. */
+  /** The server's close frame; undefined: the connection ended without one. */
   readonly closed: Promise<{ code: number; reason: string } | undefined>;
   readonly #patience: number;
   readonly #received: Buffer[][] = [];
@@ -43,7 +43,7 @@ export class AttachClient {
     this.#take(Buffer.alloc(0));
   }
 
-  /** Over a connection to the server. Answers once the server has: see `head`. */
+  /** Attaches over a connection to the server. Resolves when the server has answered: see `head`. */
   static async over(
     socket: Duplex,
     { path, host = "sandbox", headers = {}, subprotocols, patience = 1 }: AttachRequest,
@@ -84,7 +84,7 @@ export class AttachClient {
     return AttachClient.over(socket, request);
   }
 
-  /** What came on a channel so far. */
+  /** Bytes received on a channel so far. */
   bytes(channel: number): Buffer {
     return Buffer.concat(this.#received[channel] ?? []);
   }
@@ -98,7 +98,7 @@ export class AttachClient {
     return (this.#received[3] ?? []).map((one) => JSON.parse(one.toString()) as Record<string, unknown>);
   }
 
-  /** Waits until `check` says so. */
+  /** Waits until `check` is true. */
   async until(what: string, check: () => boolean, withinMs = 15_000): Promise<void> {
     const deadline = Date.now() + withinMs * this.#patience;
     while (!check()) {
@@ -116,7 +116,7 @@ export class AttachClient {
     return this.frame(opcodes.binary, Buffer.concat([Buffer.from([channel]), Buffer.from(data)]));
   }
 
-  /** Any frame. */
+  /** Sends any frame. */
   frame(opcode: number, payload: Buffer, fin = true): boolean {
     const head = frameHead(opcode, payload.length);
     head[0] = (fin ? 0x80 : 0) | opcode;

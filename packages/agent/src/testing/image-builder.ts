@@ -3,7 +3,7 @@ import { gzipSync } from "node:zlib";
 import type { ImageSource } from "../images/source.ts";
 import { ImageError } from "../images/image-error.ts";
 
-/** An entry of a tar made by hand: hostile ones too. */
+/** An entry of a tar made by hand, which may be hostile. */
 export interface MadeEntry {
   path: string;
   /** Tar's type character. Default "0", a file. */

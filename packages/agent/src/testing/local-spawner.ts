@@ -139,13 +139,13 @@ export class LocalGuest implements Guest {
         void Promise.resolve(request.onOutput?.(name, chunk)).finally(() => child[stream]?.resume());
       });
     }
-    child.stdin?.on("error", () => undefined); // its reader has gone
+    child.stdin?.on("error", () => undefined); // the reader is gone
     const pid = child.pid ?? 0;
     const send = (signal: number, scope: SignalScope): void => {
       try {
         process.kill(scope === "program" ? pid : -pid, signal);
       } catch {
-        // It has ended.
+        // The process has ended.
       }
     };
     const running: GuestProcess = {
@@ -213,7 +213,7 @@ export class LocalGuest implements Guest {
       mkdir: refuse,
       move: refuse,
       sync: async () => undefined,
-      // Not isolated: it would rename the machine that the tests run on.
+      // Without isolation this would rename the machine that the tests run on.
       setHostname: async () => undefined,
     };
     return files;

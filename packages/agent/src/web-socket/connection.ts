@@ -1,17 +1,17 @@
 /**
  * The server's end of one WebSocket (RFC 6455), over a socket that was upgraded.
  *
- *     open ──close(), or a fault of the far end──▶ closing ──its close frame, or too long──▶ closed
- *       └──its close frame──▶ (answered) closed        └── the connection is lost, or half of it ──▶ closed
+ *     open ──close(), or a fault of the client──▶ closing ──its close frame, or a timeout──▶ closed
+ *       └──its close frame──▶ (answered) closed        └── either half of the connection is lost ──▶ closed
  *
- * One message of the far end at a time is worked on; while it is, no more is read, so that a program that does not read its
- * input holds its client back.
+ * One message of the client is handled at a time, and nothing more is read meanwhile, so that a program that does not read its input slows
+ * its client down.
  */
 import type { Duplex } from "node:stream";
 import { type Frame, frameHead, FrameReader, opcodes, WebSocketError } from "./frames.ts";
 
 export interface WebSocketListener {
-  /** A whole message. Nothing more is read before the promise resolves; throwing `WebSocketError` closes. */
+  /** Handles a whole message. Nothing more is read before the promise resolves; a `WebSocketError` closes the connection. */
   onMessage(data: Buffer, kind: "text" | "binary"): void | Promise<void>;
 }
 
@@ -20,7 +20,7 @@ const normalClosure = 1_000;
 
 export class WebSocketConnection {
   readonly socket: Duplex;
-  /** Aborts when the far end is gone, or is being told good-bye: nothing can be sent any more. */
+  /** Aborts when the client is gone or the connection is closing: nothing can be sent any more. */
   readonly over: AbortSignal;
   readonly #over = new AbortController();
   readonly #listener: WebSocketListener;
@@ -39,14 +39,14 @@ export class WebSocketConnection {
     this.#reader = new FrameReader(maxBytes);
     this.over = this.#over.signal;
     socket.on("data", (chunk: Buffer) => this.#take(chunk));
-    // Half a connection is none, unless it has said good-bye.
+    // A half-closed connection is lost, unless a close frame was sent before.
     socket.on("end", () => (this.#closing ? socket.end() : socket.destroy()));
     socket.on("error", () => socket.destroy());
     socket.on("close", () => this.#over.abort());
     if (head.length > 0) this.#take(head);
   }
 
-  /** One binary message: `prefix` and then `data`. False: more than the socket likes to hold. */
+  /** Sends one binary message: `prefix` and then `data`. False: the socket's buffer is full. */
   send(prefix: number, data: Buffer): boolean {
     if (this.#closing || this.socket.destroyed) return false;
     const { socket } = this;
@@ -57,7 +57,7 @@ export class WebSocketConnection {
     return room;
   }
 
-  /** Says good-bye; the connection ends when the far end has answered, or has not for a while. */
+  /** Sends a close frame. The connection ends when the client has answered it, or after a timeout. */
   close(code: number = normalClosure, reason = ""): void {
     if (this.#closing) return;
     this.#closing = true;
@@ -100,7 +100,7 @@ export class WebSocketConnection {
     if (opcode === opcodes.close) return this.#onClose(payload);
     if (this.#closing) return undefined;
     if (opcode === opcodes.ping) {
-      // Who sends pings and reads no pongs gets none: they must not pile up here.
+      // A client that sends pings and does not read gets no pongs, so that they do not pile up here.
       if (this.socket.writableNeedDrain) return undefined;
       this.socket.write(Buffer.concat([frameHead(opcodes.pong, payload.length), payload]));
       return undefined;
@@ -132,7 +132,7 @@ export class WebSocketConnection {
     return this.#listener.onMessage(whole, kind);
   }
 
-  /** Its good-bye is answered with ours, and is the last of it. */
+  /** Answers the client's close frame and ends the connection. */
   #onClose(payload: Buffer): void {
     if (payload.length === 1) throw new WebSocketError(1002, "a close frame needs a whole code");
     const code = payload.length >= 2 ? payload.readUInt16BE(0) : normalClosure;
@@ -143,12 +143,12 @@ export class WebSocketConnection {
   }
 }
 
-/** Codes that a frame may carry (RFC 6455, 7.4). */
+/** Whether a close frame may carry the code (RFC 6455, 7.4). */
 const isSendable = (code: number): boolean =>
   (code >= 1_000 && code <= 1_014 && ![1_004, 1_005, 1_006].includes(code)) ||
   (code >= 3_000 && code <= 4_999);
 
-/** A reason has room for 123 bytes, whole characters only. */
+/** Shortens a reason to the 123 bytes of a close frame, at a whole character. */
 function shortened(reason: string): Buffer {
   let text = reason;
   while (Buffer.byteLength(text) > 123) text = text.slice(0, -1);

@@ -7,7 +7,7 @@ export interface Frame {
   payload: Buffer;
 }
 
-/** What the far end did wrong; `code` is that of the close frame it is told by. */
+/** A fault of the client; `code` is the code of the close frame. */
 export class WebSocketError extends Error {
   override readonly name = "WebSocketError";
   readonly code: number;
@@ -22,13 +22,13 @@ const known: ReadonlySet<number> = new Set(Object.values(opcodes));
 const controlBytes = 125;
 const emptyBuffer = Buffer.alloc(0);
 
-/** Cuts what a client sends into frames. Holds at most one frame of `maxBytes` and what came in the same read. */
+/** Cuts a client's bytes into frames. Holds at most one frame of `maxBytes` and the rest of one read. */
 export class FrameReader {
   readonly #maxBytes: number;
   #held: Buffer = emptyBuffer;
   #pieces: Buffer[] = [];
   #pieceBytes = 0;
-  /** So many bytes complete what is being read. */
+  /** Bytes needed to complete the head or frame that is being read. */
   #wanted = 2;
 
   constructor(maxBytes: number) {
@@ -40,7 +40,7 @@ export class FrameReader {
     this.#pieceBytes += chunk.length;
   }
 
-  /** The next whole frame, unmasked; undefined: not yet. Throws `WebSocketError`. */
+  /** The next whole frame, unmasked; undefined: not complete yet. Throws `WebSocketError`. */
   next(): Frame | undefined {
     if (this.#held.length + this.#pieceBytes < this.#wanted) return undefined;
     if (this.#pieces.length > 0) {
@@ -69,12 +69,12 @@ export class FrameReader {
 interface Head {
   fin: boolean;
   opcode: number;
-  /** Where the payload begins; the mask is the four bytes before it. */
+  /** Offset of the payload; the mask is the four bytes before it. */
   start: number;
   length: number;
 }
 
-/** The head of a frame, or how many bytes must be there to read it. */
+/** The head of a frame, or the number of bytes needed to read it. */
 function headOf(data: Buffer, maxBytes: number): Head | number {
   if (data.length < 2) return 2;
   const [first, second] = [data[0] as number, data[1] as number];
@@ -111,7 +111,7 @@ function unmask(payload: Buffer, mask: Buffer): void {
     payload[at] = (payload[at] as number) ^ (mask[at & 3] as number);
 }
 
-/** The head of a whole frame of a server, and its first bytes: `prefix` belongs to the payload. */
+/** The head of a whole server frame. `prefix` is the first byte of the payload. */
 export function frameHead(opcode: number, payloadBytes: number, prefix?: number): Buffer {
   const length = payloadBytes + (prefix === undefined ? 0 : 1);
   const extended = length < 126 ? 0 : length < 65_536 ? 2 : 8;

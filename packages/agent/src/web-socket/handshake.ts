@@ -4,7 +4,7 @@ import { ClocheError } from "@cloche/protocol";
 
 const salt = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/** Checks the request of a WebSocket that must speak `subprotocol`; answers the head to accept it with. Throws `invalid_argument`. */
+/** Checks a request for a WebSocket with `subprotocol`; answers the head that accepts it. Throws `invalid_argument`. */
 export function acceptWebSocket(request: IncomingMessage, subprotocol: string, requestId: string): string {
   const { headers, method } = request;
   const key = headers["sec-websocket-key"] ?? "";
