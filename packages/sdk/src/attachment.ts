@@ -4,22 +4,22 @@ import { ClocheApiError, ClocheConnectionError } from "./errors.ts";
 import { type CallOptions, sleep } from "./transport.ts";
 import { opened, type WebSocketLike } from "./web-socket.ts";
 
-/** Kubernetes' channel protocol, as the contract's attach speaks it (docs/processes.md, Attach). */
+/** Kubernetes' channel protocol, which attach uses (docs/processes.md, Attach). */
 const subprotocol = "v5.channel.k8s.io";
 const channels = { stdin: 0, stdout: 1, stderr: 2, status: 3, resize: 4, close: 255 } as const;
 const done = 1000;
 const refused = 1008;
-/** One message to a process. */
+/** Largest message to a process. */
 const messageBytes = 64 * 1024;
-/** Beyond this `write` waits for the network. */
+/** With more unsent bytes than this, `write` waits for the network. */
 const bufferedBytes = 1_048_576;
-/** What nobody reads is not collected without end: the connection is given up, and read again from where the reader is. */
+/** With more unread bytes than this the connection is closed, and made again from the reader's offset. */
 const unreadBytes = 8_388_608;
 const retryForMs = 60_000;
 const retryFirstMs = 100;
 const retryMostMs = 2_000;
 
-/** What an attachment yields: output with its offset, gaps (bytes that are no longer kept), at the end the process's record. */
+/** The events of an attachment: output with its offset, gaps (bytes that are no longer kept), at the end the process's record. */
 export type AttachEvent =
   | { type: "stdout" | "stderr"; offset: number; data: Uint8Array<ArrayBuffer> }
   | { type: "gap"; stream: "stdout" | "stderr"; from: number; to: number }
@@ -27,17 +27,17 @@ export type AttachEvent =
 
 /** Options of `SandboxProcess.attach`. */
 export interface AttachOptions extends CallOptions {
-  /** Bytes of standard output and error that are known already; default 0: all that is kept. */
+  /** Offset in standard output to begin at; default 0: all output that is kept. */
   after_stdout?: number;
-  /** As `after_stdout`, of standard error. */
+  /** As `after_stdout`, for standard error. */
   after_stderr?: number;
-  /** Told when the connection was lost, and again when it is there. Default: it is simply made again, for up to a minute. */
+  /** Called when the connection was lost and when it is back. Without it the connection is also made again, for up to a minute. */
   onConnection?: (state: "lost" | "restored") => void;
 }
 
 /**
- * Input and output of a running process over one WebSocket. A lost connection is made again from the offsets received, so
- * output is neither lost nor repeated; input that was on its way then may be lost. Leaving the loop detaches; the process goes on.
+ * Input and output of a running process over one WebSocket. A lost connection is made again from the received offsets, so output is
+ * neither lost nor repeated; input under way at that moment may be lost. Leaving the loop detaches; the process goes on.
  */
 export class Attachment implements AsyncIterable<AttachEvent, void> {
   readonly #dataPlane: DataPlane;
@@ -58,7 +58,7 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
     this.#offsets = { stdout: options.after_stdout ?? 0, stderr: options.after_stderr ?? 0 };
   }
 
-  /** What `SandboxProcess.attach` calls. */
+  /** Used by `SandboxProcess.attach`. */
   static async open(dataPlane: DataPlane, processId: string, options: AttachOptions): Promise<Attachment> {
     const path = `/v1/processes/${encodeURIComponent(processId)}/attach`;
     const attachment = new Attachment(dataPlane, path, options);
@@ -66,7 +66,7 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
     return attachment;
   }
 
-  /** Resolves when there is room for more: a process that does not read holds its writer back. */
+  /** Resolves when there is room for more: a process that does not read makes its writer wait. */
   async write(data: string | Uint8Array): Promise<void> {
     const bytes = typeof data === "string" ? new TextEncoder().encode(data) : data;
     for (let at = 0; at < bytes.length; at += messageBytes) {
@@ -75,12 +75,12 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
     }
   }
 
-  /** End of file on standard input; to a terminal its end-of-file character. */
+  /** Sends end of file on standard input, or the end-of-file character to a terminal. */
   endInput(): void {
     this.#send(channels.close, Uint8Array.of(channels.stdin));
   }
 
-  /** Tells the terminal its size, in characters, 1 to 65,535 each. */
+  /** Sets the size of the terminal, in characters, 1 to 65,535 each. */
   resize(size: { cols: number; rows: number }): void {
     this.#send(
       channels.resize,
@@ -120,7 +120,7 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
   }
 
   #send(channel: number, data: Uint8Array): void {
-    if (this.#socket?.readyState !== 1) return; // lost: told by the loop that reads
+    if (this.#socket?.readyState !== 1) return; // the connection is lost; the reading loop handles this
     const message = new Uint8Array(data.length + 1);
     message[0] = channel;
     message.set(data, 1);
@@ -165,7 +165,7 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
     this.#wake?.();
   }
 
-  /** What was received is read and no exit among it: the connection was lost, or given up for its unread output. */
+  /** Makes the connection again after all received events without an exit: it was lost, or closed because of unread output. */
   async #again({ code, reason }: { code: number; reason: string }): Promise<void> {
     const { signal, onConnection } = this.#options;
     if (code === refused) throw new ClocheConnectionError(`the process refused: ${reason}`);
@@ -178,7 +178,7 @@ export class Attachment implements AsyncIterable<AttachEvent, void> {
         return;
       } catch (error) {
         signal?.throwIfAborted();
-        // A process that is gone is not found again by trying.
+        // A process that is gone does not come back.
         if (error instanceof ClocheApiError && error.code === "not_found") throw error;
         if (Date.now() + waitMs > endMs) throw error;
         await sleep(waitMs, signal);

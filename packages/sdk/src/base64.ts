@@ -1,4 +1,4 @@
-/** As many bytes as String.fromCharCode takes at once. */
+/** Bytes that String.fromCharCode takes at once. */
 const characters = 8_192;
 
 export function toBase64(bytes: Uint8Array): string {

@@ -16,13 +16,13 @@ export class Checkpoints {
     this.#dataPlane = dataPlane;
   }
 
-  /** Takes a snapshot while the sandbox runs on; its upload goes on behind. `name` is generated when left out. */
+  /** Takes a checkpoint while the sandbox runs on; its upload goes on in the background. Without `name` a name is generated. */
   create(options: CallOptions & { name?: string } = {}): Promise<CheckpointCreated> {
     const { name, signal } = options;
     return this.#dataPlane.json("POST", "/v1/checkpoint", { json: { name }, signal });
   }
 
-  /** All of them, newest first, page after page. */
+  /** All checkpoints, newest first; reads all pages. */
   async list(options: CallOptions = {}): Promise<CheckpointRecord[]> {
     const all: CheckpointRecord[] = [];
     let query = "";
@@ -40,8 +40,8 @@ export class Checkpoints {
   }
 
   /**
-   * Waits until a checkpoint is visible in storage, as forking from it needs. Defaults: `poll_interval_ms` 100, `timeout_secs` 30;
-   * then `deadline_exceeded` (408).
+   * Waits until a checkpoint is visible in storage, which is needed to fork from it. Defaults: `poll_interval_ms` 100, `timeout_secs` 30.
+   * `deadline_exceeded` (408) after that time.
    */
   wait(
     checkpointId: string,
@@ -52,13 +52,13 @@ export class Checkpoints {
     return this.#dataPlane.json("POST", "/v1/checkpoint/wait", { json, signal, repeatable: true });
   }
 
-  /** Removes a checkpoint from storage. `not_found` where the sandbox has none of this id. */
+  /** Removes a checkpoint from storage. `not_found` if the sandbox has no checkpoint with this id. */
   delete(checkpointId: string, options: CallOptions = {}): Promise<CheckpointDeleted> {
     const path = `/v1/checkpoint/${encodeURIComponent(checkpointId)}`;
     return this.#dataPlane.json("DELETE", path, { ...options, repeatable: false });
   }
 
-  /** Rewinds the disk in place; id and token stay valid. What ran is stopped, the services of then are started again. */
+  /** Rewinds the disk in place; id and token stay valid. All programs are stopped, and services that ran at that time are started. */
   restore(checkpointId: string, options: CallOptions = {}): Promise<RestoreResponse> {
     return this.#dataPlane.json("POST", "/v1/restore", { json: { checkpoint_id: checkpointId }, ...options });
   }

@@ -7,32 +7,32 @@ import type { Fetch } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
 import type { OpenWebSocket } from "./web-socket.ts";
 
-/** All are optional: what is left out comes from the environment, where the platform has one. */
+/** All options are optional: missing ones come from the environment, if the platform has one. */
 export interface ClocheOptions {
   /**
-   * Where the gateway is, `http://127.0.0.1:7080` say. Default: CLOCHE_URL, else CLOCHE_GATEWAY_URL, else, in Node, the
-   * service of this machine. None: an error with code `configuration`.
+   * The gateway's URL, for example `http://127.0.0.1:7080`. Default: CLOCHE_URL, else CLOCHE_GATEWAY_URL, else, in Node, the service of
+   * this machine. An error with code `configuration` if there is none.
    */
   gatewayUrl?: string;
   /**
-   * The team's API key: keep it on your backend. Default: CLOCHE_API_KEY, else, in Node, that of this machine's service.
-   * None: an error with code `configuration`.
+   * The team's API key: keep it on your backend. Default: CLOCHE_API_KEY, else, in Node, the key of this machine's service. An error with
+   * code `configuration` if there is none.
    */
   apiKey?: string;
-  /** Default: the platform's; in Node one of its own that knows the service's CA and has no time limit. */
+  /** Default: the platform's fetch; in Node one that trusts the service's CA and has no time limit. */
   fetch?: Fetch;
-  /** Default: the platform's; in Node as `fetch`. */
+  /** Default: the platform's WebSocket; in Node one that trusts the service's CA. */
   webSocket?: OpenWebSocket;
-  /** Store what is no JSON object as `{"v": value}`, so that a get always answers an object. Default false. */
+  /** Store values other than JSON objects as `{"v": value}`, so that a get always answers an object. Default false. */
   wrapStoreValues?: boolean;
   /**
-   * Reach each sandbox at its own domain, by TLS, also where gateway and sandboxes have plain addresses on this machine's
-   * loopback. Default false; true where CLOCHE_EDGE_URL is set.
+   * Reach each sandbox at its own domain, by TLS, even if gateway and sandboxes have plain addresses on this machine's loopback. Default
+   * false; true if CLOCHE_EDGE_URL is set.
    */
   useDomains?: boolean;
 }
 
-/** Bun would give up after five minutes; the others know of no `timeout`. */
+/** Without `timeout: false` Bun gives up after five minutes; other runtimes ignore the option. */
 const platformFetch: Fetch = (url, init) => globalThis.fetch(url, { ...init, timeout: false } as RequestInit);
 
 /**
@@ -45,7 +45,7 @@ const platformFetch: Fetch = (url, init) => globalThis.fetch(url, { ...init, tim
  * ```
  */
 export class Cloche {
-  /** Every method of the gateway, plain. */
+  /** All methods of the gateway, one to one. */
   readonly gateway: Gateway;
   readonly #settings: DataPlaneSettings;
 
@@ -58,12 +58,12 @@ export class Cloche {
       fetch,
       webSocket: options.webSocket,
       wrapStoreValues: options.wrapStoreValues ?? false,
-      // A gateway elsewhere means its own loopback, not ours.
+      // A loopback address from a gateway on another machine means that machine's loopback.
       plainLoopback: !useDomains && isLoopback(gatewayUrl),
     };
   }
 
-  /** A new sandbox, RUNNING unless that took more than 10 s (then `waitFor`). */
+  /** Makes a sandbox. It is RUNNING, unless that takes more than 10 s (then use `waitFor`). */
   async create(request: CreateSandboxRequest = {}, options: CallOptions = {}): Promise<Sandbox> {
     return Sandbox.withToken(
       this.gateway,
@@ -72,12 +72,12 @@ export class Cloche {
     );
   }
 
-  /** `not_found` where the team has no such sandbox. */
+  /** `not_found` if the team has no such sandbox. */
   async get(id: string, options: CallOptions = {}): Promise<Sandbox> {
     return new Sandbox(this.gateway, this.#settings, await this.gateway.getSandbox(id, options));
   }
 
-  /** All of the team's, newest first. */
+  /** All sandboxes of the team, newest first. */
   async *list(
     request: Omit<ListSandboxesRequest, "page_token"> = {},
     options: CallOptions = {},
@@ -87,12 +87,12 @@ export class Cloche {
     }
   }
 
-  /** One clone of a sandbox, RUNNING unless that took more than 10 s; `Sandbox.forkMany` makes several. */
+  /** Makes one clone of a sandbox. It is RUNNING, unless that takes more than 10 s. `Sandbox.forkMany` makes several. */
   async fork(request: Omit<ForkSandboxRequest, "count">, options: CallOptions = {}): Promise<Sandbox> {
     return Sandbox.withToken(this.gateway, this.#settings, await this.gateway.forkSandbox(request, options));
   }
 
-  /** Ends the connections that are kept for further calls, in Node. A program ends without it too. */
+  /** Closes kept connections, in Node. A program can also end without this call. */
   async close(): Promise<void> {
     const { fetch } = this.#settings as { fetch: Fetch & { close?(): Promise<void> } };
     await fetch.close?.();

@@ -4,31 +4,31 @@ import type { Fetch, FetchResponse } from "./fetch.ts";
 import { send, type CallOptions } from "./transport.ts";
 import { type OpenWebSocket, platformWebSocket, type WebSocketLike } from "./web-socket.ts";
 
-/** What a request to a sandbox may carry. */
+/** Options of a request to a sandbox. */
 export interface DataPlaneRequest extends CallOptions {
   /** Fields that are undefined are left out. */
   query?: Record<string, string | number | boolean | undefined>;
-  /** Besides the token's and, with `json`, the content type. */
+  /** Further headers, besides the token and, with `json`, the content type. */
   headers?: Record<string, string>;
   /** Sent as JSON; fields that are undefined are left out. */
   json?: unknown;
-  /** Sent as it is. A stream is sent once: such a request is not repeated. */
+  /** The raw body. A stream can be sent only once, so such a request is not repeated. */
   body?: BodyInit;
-  /** Default: every method but POST. */
+  /** Whether the request may be repeated. Default: true for all methods except POST. */
   repeatable?: boolean;
 }
 
-/** A token's way to its holder takes less. */
+/** A larger difference is the fault of a clock: sending a token takes less time. */
 const noticeableSeconds = 30;
 
-/** Requests to one sandbox: token, one refresh and repeat on 401, typed errors. For routes that the SDK has no method for. */
+/** Requests to one sandbox with its token, one refresh and repeat after a 401, and typed errors. For routes without an SDK method. */
 export class DataPlane {
   readonly #fetch: Fetch;
   readonly #tokens: TokenSource;
   readonly #address: (options: CallOptions) => Promise<string>;
   readonly #webSocket: OpenWebSocket;
 
-  /** `address` answers what comes before `/v1/…` in the sandbox's URLs; it is asked once there is a token. */
+  /** `address` answers the part of the sandbox's URLs before `/v1/…`; it is called once there is a token. */
   constructor(
     fetch: Fetch,
     tokens: TokenSource,
@@ -41,7 +41,7 @@ export class DataPlane {
     this.#webSocket = webSocket;
   }
 
-  /** Sends a request and answers the 2xx response, its body unread. */
+  /** Sends a request and answers the 2xx response with its unread body. */
   async request(method: string, path: string, request: DataPlaneRequest = {}): Promise<FetchResponse> {
     const { signal } = request;
     const headers: Record<string, string> = { ...request.headers };
@@ -73,7 +73,7 @@ export class DataPlane {
     }
   }
 
-  /** A token that was just issued is refused: most likely the clock of one machine is wrong. */
+  /** If a new token was refused, adds to the error that the clock of one machine is probably wrong. */
   #withClock(error: unknown): unknown {
     const ahead = this.#tokens.clockAheadSeconds;
     const isRefused = error instanceof ClocheApiError && error.status === 401;
@@ -95,7 +95,7 @@ export class DataPlane {
     return this.#webSocket(url.replace(/^http/, "ws"), [...protocols, `cloche.token.${token}`]);
   }
 
-  /** As `request`, and reads the answer as JSON. `invalid_answer` where it is none. */
+  /** As `request`, and parses the answer as JSON. `invalid_answer` if it is not JSON. */
   async json<Answer>(method: string, path: string, request: DataPlaneRequest = {}): Promise<Answer> {
     const response = await this.request(method, path, request);
     try {
@@ -116,6 +116,6 @@ function queryString(query: DataPlaneRequest["query"]): string {
   return `?${new URLSearchParams(present.map(([name, value]) => [name, String(value)]))}`;
 }
 
-/** The body as a stream, also where an answer has none. */
+/** The body as a stream; empty if the answer has none. */
 export const bodyOf = (response: FetchResponse): ReadableStream<Uint8Array> =>
   response.body ?? new Blob([]).stream();

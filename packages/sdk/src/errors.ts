@@ -2,16 +2,16 @@ import type { ErrorCode, ErrorReason } from "@cloche/protocol";
 import type { FetchResponse } from "./fetch.ts";
 
 /**
- * What went wrong on this side of the wire:
- * - `unreachable`: nobody answers at the address; nothing was done.
- * - `untrusted`: the certificate is not valid here: an authority that is not known, another name, or a wrong clock.
- * - `connection_lost`: the connection ended before the answer; what was asked may have happened.
- * - `configuration`: no service or no API key is named, or a setting cannot be right.
+ * Errors that the client finds itself:
+ * - `unreachable`: no server answers at the address; nothing was done.
+ * - `untrusted`: the certificate is not valid here: an unknown authority, another name, or a wrong clock.
+ * - `connection_lost`: the connection ended before the answer; the request may have been carried out.
+ * - `configuration`: no service or no API key is named, or a setting is wrong.
  * - `unsupported_runtime`: this JavaScript runtime is too old.
- * - `usage`: an argument that no service could take.
- * - `invalid_answer`: what answered is no Cloche service.
- * - `wait_failed`: a wait for a state cannot end with it any more.
- * - `wait_timeout`: a wait for a state took longer than its time.
+ * - `usage`: an argument that no service could accept.
+ * - `invalid_answer`: the server that answered is no Cloche service.
+ * - `wait_failed`: the sandbox cannot reach the awaited state any more.
+ * - `wait_timeout`: the sandbox did not reach the awaited state in time.
  */
 export type ClientErrorCode =
   | "unreachable"
@@ -24,7 +24,7 @@ export type ClientErrorCode =
   | "wait_failed"
   | "wait_timeout";
 
-/** Every error that the SDK throws; an abort throws the signal's own reason. `message` says what to do. */
+/** Base of all errors of the SDK, except that an abort throws the signal's reason. `message` says what to do. */
 export class ClocheSdkError extends Error {
   /** Stable, for programs: `error.code === "not_found"`. */
   readonly code: ErrorCode | ClientErrorCode | "unknown";
@@ -35,7 +35,7 @@ export class ClocheSdkError extends Error {
   ) {
     const { code = "usage", ...rest } = options;
     super(message, rest);
-    // By itself, for a minifier renames classes.
+    // Set explicitly, because a minifier renames classes.
     this.name = "ClocheSdkError";
     this.code = code;
   }
@@ -43,22 +43,22 @@ export class ClocheSdkError extends Error {
 
 /** The service answered with an error. `message` names the field and says what would be right. */
 export class ClocheApiError extends ClocheSdkError {
-  /** The service's code; `unknown` where something in between answered. */
+  /** The service's code; `unknown` if a proxy in between answered. */
   declare readonly code: ErrorCode | "unknown";
   /** HTTP status. */
   readonly status: number;
-  /** Leads to the service's log line. */
+  /** Id of the request, which is in the service's log lines. */
   readonly requestId: string | undefined;
   /**
-   * Which case of `code` it is, where programs handle some differently: `is_directory`, `not_directory`, `not_empty`,
+   * The case of `code`, if programs may handle cases differently: `is_directory`, `not_directory`, `not_empty`,
    * `not_regular_file`, `in_use`, `no_such_user`, `no_such_group`, `too_large`, `limit_reached`, `disk_full`,
    * `not_running`, `nothing_listens`, `process_ended`, `input_closed`, `no_terminal`, `needs_unknown`, `needs_cycle`,
-   * `needs_failed`. Undefined: the code says all, or the gateway said it.
+   * `needs_failed`. Undefined: the code has no cases, or the error is from the gateway.
    */
   readonly reason: ErrorReason | (string & {}) | undefined;
-  /** What the service adds for programs, as it was sent. Default empty. */
+  /** Further details for programs, as sent by the service. Default empty. */
   readonly details: readonly unknown[];
-  /** How long to wait before trying again, where the service said so. */
+  /** Seconds to wait before trying again, if the service gave a time. */
   readonly retryAfterSeconds: number | undefined;
 
   constructor(
@@ -86,9 +86,9 @@ function reasonIn(details: readonly unknown[]): string | undefined {
   return reasons.find((reason) => typeof reason === "string");
 }
 
-/** No answer came: the address does not resolve, nobody listens, the certificate is not trusted, the connection was lost. */
+/** No answer: the address does not resolve, no server listens, the certificate is not trusted, or the connection was lost. */
 export class ClocheConnectionError extends ClocheSdkError {
-  /** Why there was no answer. */
+  /** Why no answer came. */
   declare readonly code: "unreachable" | "untrusted" | "connection_lost";
 
   constructor(
@@ -100,7 +100,7 @@ export class ClocheConnectionError extends ClocheSdkError {
   }
 }
 
-/** A wait for a state ended without it: too long, or the sandbox went to ERROR or away. */
+/** A wait for a state failed: it took too long, or the sandbox is in ERROR or deleted. */
 export class ClocheWaitError extends ClocheSdkError {
   /** Whether more time would help. */
   declare readonly code: "wait_failed" | "wait_timeout";
@@ -126,14 +126,14 @@ const codesByStatus: Record<number, ErrorCode> = {
   507: "resource_exhausted",
 };
 
-/** The error in an answer that is not 2xx; also when a proxy in between wrote it and it has not our shape. */
+/** The error of an answer other than 2xx, also of a proxy in between whose answer has another format. */
 export async function apiErrorOf(response: FetchResponse): Promise<ClocheApiError> {
   const text = await response.text().catch(() => "");
   let body: { code?: unknown; message?: unknown; details?: unknown } = {};
   try {
     body = (JSON.parse(text) ?? {}) as typeof body;
   } catch {
-    // Not our shape; the status has to do.
+    // Another format: only the status is used.
   }
   const retryAfter = Number(response.headers.get("retry-after") ?? Number.NaN);
   return new ClocheApiError(

@@ -1,14 +1,14 @@
 /** One server-sent event. */
 export interface ServerSentEvent {
-  /** `message` where it names none. */
+  /** The event's name; default `message`. */
   event: string;
-  /** Its lines, without a line's end behind the last. */
+  /** The lines of data, without a line end after the last. */
   data: string;
 }
 
 const pieceCharacters = 64 * 1024 * 1024;
 
-/** Reads server-sent events as the WHATWG names them: fields `event` and `data`, comments and others dropped. */
+/** Reads server-sent events (WHATWG): the fields `event` and `data`; comments and other fields are dropped. */
 export async function* readEvents(body: ReadableStream<Uint8Array>): AsyncGenerator<ServerSentEvent> {
   let event = "";
   let data: string[] = [];
@@ -42,7 +42,7 @@ async function* readLines(body: ReadableStream<Uint8Array>): AsyncGenerator<stri
   }
 }
 
-/** UTF-8 as it comes, characters whole. Leaving the loop early closes the connection. */
+/** Decodes UTF-8 while it arrives, in whole characters. Leaving the loop early closes the connection. */
 export async function* readText(body: ReadableStream<Uint8Array>): AsyncGenerator<string> {
   const reader = body.getReader();
   const decoder = new TextDecoder();

@@ -1,4 +1,4 @@
-/** Commands whose output comes as it is written; loaded by those who ask for one. */
+/** Commands with streamed output; loaded on first use. */
 import type { ErrorBody, ExecRequest, ExecStdinRequest } from "@cloche/protocol";
 import { fromBase64, toBase64 } from "./base64.ts";
 import { bodyOf, type DataPlane } from "./data-plane.ts";
@@ -13,7 +13,7 @@ import {
 } from "./exec.ts";
 import type { FetchResponse } from "./fetch.ts";
 
-/** The limit of one write of standard input; the table of all limits would be a tenth of the SDK. */
+/** Limit of one write to standard input; repeated here, because importing all limits would add a tenth to the SDK. */
 const stdinPieceBytes = 1_048_576;
 
 export async function* execStream(
@@ -91,7 +91,7 @@ function feed(
     await write({ end: true });
   };
   run().catch((error: unknown) => {
-    // The command has ended and its last event is on the way.
+    // 404: the command has ended, and its last event will follow.
     const isOver = error instanceof ClocheApiError && error.status === 404;
     if (!isOver && !over.signal.aborted) onFailure(error);
   });

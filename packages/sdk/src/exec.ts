@@ -9,18 +9,18 @@ export type ExecOptions = Omit<ExecRequest, "cmd" | "stdin_base64" | "stdin_stre
 /** Options of a command whose input and output are bytes. */
 export interface ExecBytesOptions extends Omit<ExecOptions, "stdin"> {
   /**
-   * Bytes, or text as UTF-8, up to 16 MiB; or pieces of any number that come while the command runs. Its end does not wait
-   * for theirs: where it ends first, the iterator is told by its `return`.
+   * Bytes, or text as UTF-8, up to 16 MiB; or any number of pieces that come while the command runs. The command may end before the
+   * pieces do: then the iterator's `return` is called.
    */
   stdin?: string | Uint8Array | AsyncIterable<Uint8Array>;
 }
 
-/** As `ExecEvent`, with output as the bytes that it is. */
+/** As `ExecEvent`, with output as bytes. */
 export type ExecBytesEvent =
   | { type: "stdout" | "stderr"; data: Uint8Array<ArrayBuffer> }
   | Extract<ExecEvent, { type: "exit" }>;
 
-/** What `execStream` yields: output as it comes, at the end how the command ended. */
+/** The events of `execStream`: output while the command runs, then its end. */
 export type ExecEvent =
   | { type: "stdout" | "stderr"; data: string }
   | {
@@ -38,7 +38,7 @@ export function bodyOfExec(cmd: readonly string[], options: ExecOptions): ExecRe
   return { cmd: [...cmd], ...fields };
 }
 
-/** Never repeated after a lost connection: the command may have run. */
+/** Not repeated after a lost connection, because the command may have run. */
 export function exec(
   dataPlane: DataPlane,
   cmd: readonly string[],

@@ -5,8 +5,8 @@ import { readEvents, type ServerSentEvent } from "./event-stream.ts";
 import type { CallOptions } from "./transport.ts";
 
 /**
- * One change: `renamed` has `from`; `modified` is also said of a file that was replaced by a write; `overflow` says that some
- * were lost: list anew what you need.
+ * One change. `renamed` has `from`. `modified` is also used for a file that a write replaced. `overflow` means that changes were lost:
+ * list the directory again.
  */
 export type FileChange = {
   type: "created" | "modified" | "deleted" | "renamed" | "attributes" | "overflow";
@@ -22,8 +22,8 @@ const changes: ReadonlySet<string> = new Set([
 ]);
 
 /**
- * Changes below a path, as they come. The loop ends when what is watched is deleted, or the sandbox is
- * suspended, restored or started anew; it throws ClocheConnectionError when the connection is lost.
+ * Changes below a path. The loop ends when the watched path is deleted, or the sandbox is suspended, restored or started cold. It throws
+ * ClocheConnectionError when the connection is lost.
  */
 export class FileWatch implements AsyncIterable<FileChange, void> {
   readonly #events: AsyncGenerator<ServerSentEvent>;
@@ -36,7 +36,7 @@ export class FileWatch implements AsyncIterable<FileChange, void> {
     this.#signal = signal;
   }
 
-  /** What `Files.watch` calls. */
+  /** Used by `Files.watch`. */
   static async open(
     dataPlane: DataPlane,
     path: string,
@@ -66,7 +66,7 @@ export class FileWatch implements AsyncIterable<FileChange, void> {
     }
   }
 
-  /** Ends it; a loop that waits ends too. */
+  /** Ends the watch and its loop. */
   close(): void {
     this.#over.abort();
   }

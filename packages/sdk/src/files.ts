@@ -11,51 +11,50 @@ import type { FileWatch } from "./file-watch.ts";
 import type { FetchResponse } from "./fetch.ts";
 import type { CallOptions } from "./transport.ts";
 
-/** What can be written: text goes as UTF-8. */
+/** Content of a file; text is written as UTF-8. */
 export type FileContent = string | Uint8Array<ArrayBuffer> | Blob | ReadableStream<Uint8Array>;
 
-/** What can be uploaded: also pieces of any number, which are asked for as fast as they are taken. */
+/** Content of an upload: also any number of pieces, which are read at the pace of the upload. */
 export type UploadContent = FileContent | AsyncIterable<Uint8Array>;
 
 /** Options of every call on files. */
 export interface FileOptions extends CallOptions {
   /**
-   * A Unix user of the sandbox by name or number, with `:group` in place of the user's own groups. The call then has that user's
-   * rights, and what it makes is the user's. `permission_denied` (403) where they do not suffice. Default: root.
+   * A Unix user of the sandbox by name or number; `:group` replaces the user's own groups. The call has that user's rights, and new files
+   * belong to the user. `permission_denied` (403) if the rights do not suffice. Default: root.
    */
   asUser?: string | undefined;
 }
 
-/** What a file that is written shall be. */
+/** Properties of a file that is written. */
 export interface WriteOptions extends FileOptions {
-  /** Octal digits, `"0755"`. Default: as it was, else 0644. */
+  /** Octal digits, `"0755"`. Default: unchanged, for a new file 0644. */
   mode?: string | undefined;
-  /** Name or number. Default: as it was, else root or `asUser`. */
+  /** Name or number. Default: unchanged, for a new file root or `asUser`. */
   owner?: string | undefined;
   /** Name or number. Default: as `owner`. */
   group?: string | undefined;
   /**
-   * Extended attributes, all that it shall have: names of ASCII that begin with `user.`, values in base64. Names, values and 20
-   * bytes for each: at most 4,000 bytes, more is `resource_exhausted` (413). Not of `append`. Default: none.
+   * All extended attributes of the file: ASCII names that begin with `user.`, values in base64. At most 4,000 bytes for names, values and
+   * 20 bytes for each attribute, else `resource_exhausted` (413). Not allowed with `append`. Default: none.
    */
   attributes?: Record<string, string> | undefined;
-  /** SHA-256 of the content in hexadecimal digits. Other content is `invalid_argument` (400) and changes nothing. */
+  /** SHA-256 of the content in hexadecimal digits. If it does not match: `invalid_argument` (400), and nothing is changed. */
   sha256?: string | undefined;
 }
 
-/** What the headers of a file say of it. */
+/** Size and version of a file, from its headers. */
 export interface FileHead {
-  /** Bytes; undefined for what the system makes up, as in /proc. */
+  /** Bytes; undefined for files that the system generates, as in /proc. */
   size: number | undefined;
-  /** Another one for each version of the content; undefined as `size`. */
+  /** Different for each version of the content; undefined as `size`. */
   etag: string | undefined;
-  /** Of the content; undefined as `size`. */
+  /** Last change of the content; undefined as `size`. */
   lastModified: Date | undefined;
 }
 
 /**
- * Files of a sandbox. Every path is absolute; all act as root unless `asUser` says otherwise. No such file:
- * `not_found`.
+ * Files of a sandbox. Every path is absolute. Calls act as root unless `asUser` is given. `not_found` if there is no such file.
  */
 export class Files {
   readonly #dataPlane: DataPlane;
@@ -65,8 +64,8 @@ export class Files {
   }
 
   /**
-   * Writes a file of up to 1,048,576 bytes, atomically; missing parent directories are created. Larger content:
-   * `resource_exhausted` (413); use `upload`.
+   * Writes a file of up to 1,048,576 bytes, atomically; missing parent directories are created. For larger content, which is
+   * `resource_exhausted` (413) here, use `upload`.
    */
   write(path: string, content: FileContent, options: WriteOptions = {}): Promise<EntryInfo> {
     return this.#dataPlane.json("POST", "/v1/files", {
@@ -74,19 +73,19 @@ export class Files {
       body: content,
       headers: writeHeaders(options),
       signal: options.signal,
-      repeatable: true, // the same bytes again are the same file
+      repeatable: true, // writing the same bytes twice gives the same file
     });
   }
 
   /**
-   * Writes a file of any size, atomically: until all of it is there nothing can be seen of it, and content that breaks off
-   * changes nothing. Missing parent directories are created.
+   * Writes a file of any size, atomically: it is invisible until it is complete, and interrupted content changes nothing. Missing parent
+   * directories are created.
    */
   upload(path: string, content: UploadContent, options: WriteOptions = {}): Promise<EntryInfo> {
     return this.#put(path, content, options, {});
   }
 
-  /** Adds to the end of a file, which is made where there is none. Content that breaks off adds nothing. */
+  /** Appends to a file; creates the file if it is missing. Interrupted content appends nothing. */
   append(path: string, content: UploadContent, options: WriteOptions = {}): Promise<EntryInfo> {
     return this.#put(path, content, options, { append: true });
   }
@@ -102,7 +101,7 @@ export class Files {
       body: isPieces(content) ? streamOf(content) : content,
       headers: writeHeaders(options),
       signal: options.signal,
-      repeatable: query.append !== true, // twice appended is not once
+      repeatable: query.append !== true, // appending twice would differ
     });
   }
 
@@ -154,8 +153,8 @@ export class Files {
   }
 
   /**
-   * Entries of a directory, sorted by path; `depth` defaults to 1. `truncated`: there are more, deeper or beyond 10,000.
-   * `attributes`: with their extended attributes.
+   * Entries of a directory, sorted by path; `depth` defaults to 1. `truncated`: there are more, deeper or after the first 10,000.
+   * `attributes`: with extended attributes.
    */
   list(
     path: string,
@@ -168,7 +167,7 @@ export class Files {
     });
   }
 
-  /** Of a final symlink what it is itself, or with `follow` what it leads to. `attributes`: with its extended attributes. */
+  /** Describes a final symlink itself, or with `follow` its target. `attributes`: with extended attributes. */
   stat(
     path: string,
     options: FileOptions & { follow?: boolean; attributes?: boolean } = {},
@@ -180,25 +179,25 @@ export class Files {
     });
   }
 
-  /** Does not follow a final symlink; `entry_type` is empty for what is missing. */
+  /** Does not follow a final symlink; `entry_type` is empty if nothing exists at the path. */
   exists(path: string, options: FileOptions = {}): Promise<ExistsResponse> {
     const { asUser, signal } = options;
     return this.#dataPlane.json("GET", "/v1/files/exists", { query: { path, as_user: asUser }, signal });
   }
 
-  /** `parents`: as `mkdir -p`. Without: `already_exists`, or `not_found` for a missing parent. */
+  /** `parents`: as `mkdir -p`. Without it: `already_exists` for an existing directory, `not_found` for a missing parent. */
   mkdir(path: string, options: FileOptions & { parents?: boolean } = {}): Promise<EntryInfo> {
     return this.#change("mkdir", { path, parents: options.parents }, options);
   }
 
-  /** Replaces a destination that is a file; one that is a directory is 409. */
+  /** Replaces a file at the destination; a directory there is 409. */
   move(source: string, destination: string, options: FileOptions = {}): Promise<EntryInfo> {
     return this.#change("move", { source, destination }, options);
   }
 
   /**
-   * Keeps mode, owner, times and holes; replaces a destination that is a file, in one step. A directory needs `recursive`, and one
-   * at the destination is 409.
+   * Keeps mode, owner, times and holes. Replaces a file at the destination in one step; a directory there is 409. Copying a directory needs
+   * `recursive`.
    */
   copy(
     source: string,
@@ -208,12 +207,12 @@ export class Files {
     return this.#change("copy", { source, destination, recursive: options.recursive }, options);
   }
 
-  /** `mode`: octal digits, `"0755"`. `recursive`: all below a directory too, but no symlinks. */
+  /** `mode`: octal digits, `"0755"`. `recursive`: also all entries below a directory, except symlinks. */
   chmod(path: string, mode: string, options: FileOptions & { recursive?: boolean } = {}): Promise<EntryInfo> {
     return this.#change("chmod", { path, mode, recursive: options.recursive }, options);
   }
 
-  /** `user` and `group` by name or number, at least one of them. `recursive`: all below a directory too. */
+  /** `user` and `group` by name or number, at least one of them. `recursive`: also all entries below a directory. */
   chown(
     path: string,
     owner: { user?: string | number; group?: string | number },
@@ -227,7 +226,7 @@ export class Files {
     return this.#dataPlane.json("POST", `/v1/files/${what}`, { json, query: { as_user: asUser }, signal });
   }
 
-  /** `recursive` is needed for a directory that is not empty. */
+  /** A directory that is not empty needs `recursive`. */
   delete(path: string, options: FileOptions & { recursive?: boolean } = {}): Promise<OkResponse> {
     const { recursive, asUser, signal } = options;
     return this.#dataPlane.json("DELETE", "/v1/files", {
@@ -238,8 +237,8 @@ export class Files {
   }
 
   /**
-   * Hears of every change of a file, or of a directory and its entries (`recursive`: of all below it), from the moment at which it
-   * resolves. `for await (const event of watch)` yields them; `await using watch = …` ends it with its block.
+   * Watches a file, or a directory and its entries (`recursive`: all levels). Reports every change after it has resolved.
+   * `for await (const event of watch)` yields the changes; `await using watch = …` ends the watch with its block.
    */
   async watch(path: string, options: FileOptions & { recursive?: boolean } = {}): Promise<FileWatch> {
     const { FileWatch } = await import("./file-watch.ts");
@@ -247,8 +246,8 @@ export class Files {
   }
 
   /**
-   * A link with which anybody, without a token, may read or write that one file, until it expires: `expires_in_seconds` 300 unless
-   * given, at most 604,800; `once`: for one use. With `asUser` it has that user's rights.
+   * A link with which anybody may read or write that one file without a token, until it expires. `expires_in_seconds`: default 300, at
+   * most 604,800; `once`: for one use. With `asUser` the link has that user's rights.
    */
   link(path: string, options: FileOptions & Partial<Omit<FileLinkRequest, "path">> = {}): Promise<FileLink> {
     const { asUser, signal, operation = "read", ...fields } = options;
@@ -263,7 +262,7 @@ export class Files {
     return bodyOf(await this.#dataPlane.request("GET", "/v1/files/archive", { query, signal }));
   }
 
-  /** Unpacks a tar into a directory, which is created, any size. */
+  /** Unpacks a tar of any size into a directory, which is created. */
   async unpack(path: string, tar: UploadContent, options: FileOptions = {}): Promise<void> {
     const { asUser, signal } = options;
     const response = await this.#dataPlane.request("POST", "/v1/files/archive", {
@@ -288,7 +287,7 @@ function writeHeaders({ mode, owner, group, attributes, sha256 }: WriteOptions):
   return { "content-type": "application/octet-stream", ...Object.fromEntries(given) };
 }
 
-/** What fetch does not take as it is. */
+/** Whether the content is an iterable of pieces, which fetch does not accept. */
 const isPieces = (content: UploadContent): content is AsyncIterable<Uint8Array> =>
   typeof content === "object" &&
   Symbol.asyncIterator in content &&

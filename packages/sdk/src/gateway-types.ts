@@ -1,13 +1,13 @@
-/** Messages of the gateway as they are on the wire (spec/proto/cloche/public/v1/sandbox.proto; spec/contract.md, Resources). */
+/** Messages of the gateway in their wire format (spec/proto/cloche/public/v1/sandbox.proto; spec/contract.md, Resources). */
 import type { Egress, OnHostLoss, OnTimeout, PublicPorts, SandboxState } from "@cloche/protocol";
 
-/** A sandbox as the gateway knows it. */
+/** The gateway's record of a sandbox. */
 export interface SandboxInfo {
   /** `sbx-` and 20 characters. */
   id: string;
   /** 1 to 64 characters, not unique. */
   name: string;
-  /** RUNNING takes calls; SUSPENDED can be resumed; of ERROR `error_message` says why. */
+  /** RUNNING accepts calls; SUSPENDED can be resumed; for ERROR `error_message` says why. */
   state: SandboxState;
   /** Empty until it first runs, then constant. */
   domain: string;
@@ -15,25 +15,25 @@ export interface SandboxInfo {
   created_at: string;
   /** RFC 3339, UTC, with milliseconds. */
   updated_at: string;
-  /** What it was forked from; empty: nothing. */
+  /** The sandbox that it was forked from; empty: none. */
   source_sandbox_id: string;
-  /** Added: why it is in ERROR, or why the last suspend or resume did not complete. */
+  /** Why it is in ERROR, or why the last suspend or resume did not complete. */
   error_message: string;
-  /** The team's own pairs. */
+  /** Pairs set by the team. */
   metadata: Record<string, string>;
   /** `gvisor` or `qemu`. */
   runtime: string;
-  /** How many processors' time it may take. */
+  /** Number of processors whose time it may use. */
   cpus: number;
   /** Megabytes. */
   memory_mb: number;
   /** Megabytes. */
   disk_mb: number;
-  /** What it was made from. */
+  /** The template it was made from. */
   template: string;
-  /** How long it lives from its creation, resume or update; 0: for ever. */
+  /** Its lifetime from its creation, resume or update; 0: for ever. */
   timeout_seconds: number;
-  /** Suspended after so long without activity; 0: never. */
+  /** Time without activity after which it is suspended; 0: never. */
   idle_suspend_seconds: number;
   /** Whether a call of its data plane wakes it. */
   auto_resume: boolean;
@@ -41,30 +41,30 @@ export interface SandboxInfo {
   on_timeout: OnTimeout;
   /** RFC 3339, UTC; empty: never. */
   expires_at: string;
-  /** The checkpoint that its disk began as; empty: none. */
+  /** The checkpoint that its disk was made from; empty: none. */
   source_checkpoint_id: string;
   /** Ports that need no token; `["*"]`: every port. */
   public_ports: PublicPorts;
-  /** What it may reach on the network. */
+  /** The network addresses that it may reach. */
   egress: Egress;
-  /** SUSPENDED, and its memory and disk are in storage: it outlives its host. On a single machine never. */
+  /** Whether it is SUSPENDED with memory and disk in storage, so that it outlives its host. Always false on a single machine. */
   durable: boolean;
-  /** What happens when it runs and its host is lost. */
+  /** What happens if its host is lost while it runs. */
   on_host_loss: OnHostLoss;
-  /** While it runs, the service takes a checkpoint so often; 0: never. */
+  /** Interval of automatic checkpoints while it runs; 0: never. */
   checkpoint_every_seconds: number;
 }
 
-/** What a sandbox may reach, as requests take it: `domains` and `cidrs` only with mode allow. */
+/** A network policy in a request; `domains` and `cidrs` only with mode allow. */
 export type EgressRequest = Pick<Egress, "mode"> & Partial<Egress>;
 
-/** What it was denied, since it last started or resumed. */
+/** The network policy of a sandbox, and its denials since it last started or resumed. */
 export interface SandboxEgress {
-  /** The policy as it is now. */
+  /** The present policy. */
   egress: Egress;
-  /** How many since then. */
+  /** Number of denied packets. */
   denied_packets: number;
-  /** How many look-ups were refused since then. */
+  /** Number of refused look-ups of names. */
   denied_names: number;
   /** The latest 50, latest first. */
   recent_denials: EgressDenial[];
@@ -77,48 +77,48 @@ export interface EgressDenial {
   protocol: "tcp" | "udp" | "dns";
   /** 0 for dns. */
   port: number;
-  /** How often. */
+  /** Number of denials. */
   count: number;
   /** RFC 3339, UTC, with milliseconds. */
   last_at: string;
 }
 
-/** What a sandbox used at one moment. Sizes in bytes. */
+/** The resources that a sandbox used at one moment. Sizes in bytes. */
 export interface MetricsSample {
   /** RFC 3339, UTC, with milliseconds. */
   at: string;
-  /** 0 to 1: processor time since the sample before, of what its cpus could have given. */
+  /** 0 to 1: processor time since the previous sample, as a share of its cpus. */
   cpu_share: number;
-  /** Of all its processes and what serves them. */
+  /** Memory of all its processes and of the runtime. */
   memory_bytes: number;
-  /** Allocated, what it shares with its template or source included. */
+  /** Allocated on its disk, with blocks shared with its template or source. */
   disk_bytes: number;
-  /** Since it last began to run, its data plane's calls included. */
+  /** Since it last began to run, with calls of its data plane. */
   network_received_bytes: number;
   /** As `network_received_bytes`. */
   network_sent_bytes: number;
-  /** Of its users, services and containers included. */
+  /** Number of its users' processes, with those of services and containers. */
   processes: number;
 }
-/** What a sandbox uses, and used in the last hour. */
+/** The resources that a sandbox uses now and used in the last hour. */
 export interface SandboxMetrics {
-  /** Of a sandbox that does not run: its disk alone. */
+  /** For a sandbox that does not run: only its disk. */
   now: MetricsSample;
-  /** One each 10 s while it ran in the last hour, oldest first. */
+  /** One sample for each 10 s in which it ran in the last hour, oldest first. */
   history: MetricsSample[];
 }
 
-/** What a new sandbox is made of; all is optional. */
+/** The fields of a new sandbox; all are optional. */
 export interface CreateSandboxRequest {
   /** 1 to 64 printable characters, not unique. Default: generated, as `adjective-animal-NNNN`. */
   name?: string;
-  /** The disk of this checkpoint of the team. `failed_precondition` until it is visible in storage. Default: a fresh disk. */
+  /** Start with the disk of this checkpoint of the team. `failed_precondition` until it is visible in storage. Default: a fresh disk. */
   checkpoint_id?: string;
   /** Default `base`, the only one. */
   template?: string;
   /** Up to 64 pairs; keys to 128 characters, values to 1,024. Default none. */
   metadata?: Record<string, string>;
-  /** For every exec and service. */
+  /** Environment of every exec and service. */
   env?: Record<string, string>;
   /** 0.1 to 64. Default 2. */
   cpus?: number;
@@ -128,27 +128,27 @@ export interface CreateSandboxRequest {
   disk_mb?: number;
   /** `gvisor` or `qemu`. Default: the service's. */
   runtime?: string;
-  /** 0: never ended by itself. */
+  /** Its lifetime; 0: for ever. */
   timeout_seconds?: number;
   /** Default: delete. */
   on_timeout?: OnTimeout;
-  /** Suspended after so long without activity, to 31,536,000. Default 0: never. */
+  /** Time without activity after which it is suspended, up to 31,536,000. Default 0: never. */
   idle_suspend_seconds?: number;
   /** Whether a call of its data plane wakes it. Default false. */
   auto_resume?: boolean;
   /** Numbers, or `["*"]`: every port. */
   public_ports?: PublicPorts;
-  /** What it may reach on the network. Default open. */
+  /** The network addresses that it may reach. Default open. */
   egress?: EgressRequest;
-  /** What happens when it runs and its host is lost. Default: error. */
+  /** What happens if its host is lost while it runs. Default: error. */
   on_host_loss?: OnHostLoss;
-  /** While it runs, the service takes a checkpoint so often, 60 to 86,400, and keeps its newest three. Default 0: never. */
+  /** Interval of automatic checkpoints while it runs, 60 to 86,400; the newest three are kept. Default 0: never. */
   checkpoint_every_seconds?: number;
-  /** 1 to 128 printable characters: a call that repeats it within 24 h answers the same sandbox. With it, a lost answer is asked for again. */
+  /** 1 to 128 printable characters: a call with the same key within 24 h answers the same sandbox. With it the SDK repeats a lost call. */
   idempotency_key?: string;
 }
 
-/** What a clone is made of. */
+/** The fields of a fork. */
 export interface ForkSandboxRequest {
   /** RUNNING or SUSPENDED; else `failed_precondition`. */
   source_sandbox_id: string;
@@ -158,21 +158,21 @@ export interface ForkSandboxRequest {
   checkpoint_id?: string;
   /** As in CreateSandboxRequest. Default: the source's. */
   metadata?: Record<string, string>;
-  /** Counted from now, to 31,536,000; 0: never. Default: the source's. */
+  /** Counted from now, up to 31,536,000; 0: never. Default: the source's. */
   timeout_seconds?: number;
-  /** Suspended after so long without activity; 0: never. Default: the source's. */
+  /** Time without activity after which it is suspended; 0: never. Default: the source's. */
   idle_suspend_seconds?: number;
   /** Whether a call of its data plane wakes it. Default: the source's. */
   auto_resume?: boolean;
   /** Default: the source's. */
   egress?: EgressRequest;
-  /** What happens when it runs and its host is lost. Default: the source's. */
+  /** What happens if its host is lost while it runs. Default: the source's. */
   on_host_loss?: OnHostLoss;
   /** 60 to 86,400; 0: never. Default: the source's. */
   checkpoint_every_seconds?: number;
-  /** As of CreateSandbox. */
+  /** As in CreateSandboxRequest. */
   idempotency_key?: string;
-  /** 1 to 100, default 1: so many clones of one instant, all or none. With a name they are called `name-1`, `name-2`, … */
+  /** Number of clones of one instant, 1 to 100, default 1; all are made or none. With a name they are called `name-1`, `name-2`, … */
   count?: number;
 }
 
@@ -180,52 +180,52 @@ export interface ForkSandboxRequest {
 export interface SandboxWithToken {
   /** The new sandbox. */
   sandbox: SandboxInfo;
-  /** Of this sandbox alone; empty where it may have none yet. */
+  /** A token for this sandbox only; empty if it may have none yet. */
   data_plane_token: string;
   /** Unix seconds, by the service's clock. */
   data_plane_token_expires_at_unix: number;
-  /** Added: of all sandboxes, `<data_plane_url>/sandboxes/<id>/v1/…`; absent from services before it was added. */
+  /** The one address of all sandboxes, `<data_plane_url>/sandboxes/<id>/v1/…`; absent in answers of older services. */
   data_plane_url?: string;
 }
 
 /** Answer of a fork. */
 export interface ForkedSandboxes extends SandboxWithToken {
-  /** All that were made; `sandbox` is the first. */
+  /** All new sandboxes; `sandbox` is the first. */
   sandboxes: SandboxInfo[];
   /** One for each of `sandboxes`. */
   data_plane_tokens: string[];
 }
 
-/** Which sandboxes, in which order. */
+/** Which sandboxes to list, and their order. */
 export interface ListSandboxesRequest {
-  /** 0 or left out: all. */
+  /** 0 or absent: all. */
   page_size?: number;
-  /** `next_page_token` of the page before. */
+  /** `next_page_token` of the previous page. */
   page_token?: string;
-  /** In one of these; empty: in any. */
+  /** Only sandboxes in one of these states; empty: in any. */
   states?: SandboxState[];
   /** Every pair must match. */
   metadata?: Record<string, string>;
   /** Default: -created_at, newest first. */
   order_by?: "created_at" | "-created_at" | "name" | "-name";
-  /** Only names that begin with it. */
+  /** Only sandboxes whose name begins with this text. */
   name?: string;
 }
 /** One page of sandboxes. */
 export interface ListSandboxesResponse {
-  /** Newest first, or as `order_by` says. */
+  /** Newest first, or in the order of `order_by`. */
   sandboxes: SandboxInfo[];
   /** Empty: this was the last page. */
   next_page_token: string;
 }
 
-/** What is left out stays. */
+/** Changes of a sandbox; absent fields stay as they are. */
 export interface UpdateSandboxRequest {
-  /** Of the sandbox. `not_found` where the team has none. */
+  /** Id of the sandbox. `not_found` if the team has no such sandbox. */
   id: string;
   /** 1 to 64 printable characters. */
   name?: string;
-  /** Replaces all. */
+  /** Replaces all pairs. */
   metadata?: Record<string, string>;
   /** Counted from now. */
   timeout_seconds?: number;
@@ -237,52 +237,52 @@ export interface UpdateSandboxRequest {
   auto_resume?: boolean;
   /** Numbers, or `["*"]`: every port. */
   public_ports?: PublicPorts;
-  /** Replaces the policy at once, also of connections that exist. */
+  /** Replaces the policy at once, also for existing connections. */
   egress?: EgressRequest;
-  /** What happens when it runs and its host is lost. */
+  /** What happens if its host is lost while it runs. */
   on_host_loss?: OnHostLoss;
   /** 60 to 86,400; 0: never. */
   checkpoint_every_seconds?: number;
 }
 
-/** A checkpoint of the team, also of a sandbox that is deleted. */
+/** A checkpoint of the team, also of a deleted sandbox. */
 export interface TeamCheckpoint {
   /** `ckpt-` and 20 characters. */
   id: string;
   /** As given, or generated; not unique. */
   name: string;
-  /** What it is of. */
+  /** The sandbox that it was taken of. */
   sandbox_id: string;
   /** RFC 3339, UTC, with milliseconds. */
   created_at: string;
   /** Bytes allocated on the disk at that instant. */
   size_bytes: number;
-  /** The same for people: `1.5 MiB`. */
+  /** The same as text: `1.5 MiB`. */
   size_human: string;
-  /** Whether it is durable in storage, as creating and forking from it need. */
+  /** Whether it is durable in storage, which is needed to create or fork from it. */
   visible: boolean;
-  /** What wrote it: `gvisor` or `qemu`. */
+  /** The runtime that wrote the disk: `gvisor` or `qemu`. */
   runtime: string;
-  /** Taken by the service, as `checkpoint_every_seconds` says. */
+  /** Whether the service took it by itself (`checkpoint_every_seconds`). */
   automatic: boolean;
 }
 
-/** Whose use is asked for, and of which time. */
+/** The sandboxes and the time range of a usage report. */
 export interface GetUsageRequest {
-  /** Left out: all of the team's. */
+  /** Absent: all sandboxes of the team. */
   sandbox_id?: string;
-  /** RFC 3339; left out: from the beginning. */
+  /** RFC 3339; absent: from the beginning. */
   from?: string;
-  /** RFC 3339; left out: now. */
+  /** RFC 3339; absent: now. */
   to?: string;
   /** At most 1,000, which is the default. */
   page_size?: number;
-  /** `next_page_token` of the page before. */
+  /** `next_page_token` of the previous page. */
   page_token?: string;
 }
-/** What lies within the time range, to the millisecond. */
+/** The use of one sandbox within the time range, to the millisecond. */
 export interface SandboxUsage {
-  /** Also of one that is deleted. */
+  /** May be a deleted sandbox. */
   sandbox_id: string;
   /** Time in which it was RUNNING. */
   compute_seconds: number;
@@ -295,13 +295,13 @@ export interface SandboxUsage {
   /** RFC 3339, UTC: within the range. */
   last_ran_at: string;
 }
-/** One page of what the team used. */
+/** One page of the team's usage. */
 export interface GetUsageResponse {
-  /** By sandbox_id; without those that did not run. */
+  /** Sorted by sandbox_id, without sandboxes that did not run. */
   usage: SandboxUsage[];
-  /** Of all that was asked for, not of this page alone. */
+  /** Sum over all requested sandboxes, not only those of this page. */
   compute_seconds: number;
-  /** The range that was counted; empty: from the beginning. */
+  /** RFC 3339, UTC: the beginning of the range; empty: from the beginning. */
   from: string;
   /** RFC 3339, UTC: the range's end. */
   to: string;
@@ -309,7 +309,7 @@ export interface GetUsageResponse {
   next_page_token: string;
 }
 
-/** One thing that was done to what the team has. */
+/** One action on a sandbox, checkpoint or key of the team. */
 export interface AuditEntry {
   /** Unique within the team. */
   id: string;
@@ -317,15 +317,15 @@ export interface AuditEntry {
   at: string;
   /** An API key's id, or `system:…`. */
   actor: string;
-  /** For example `sandbox.suspend` (asked for) and `sandbox.suspend.done` (ended). */
+  /** For example `sandbox.suspend` (requested) and `sandbox.suspend.done` (ended). */
   action: string;
   /** Id of the sandbox, checkpoint or key. */
   subject: string;
-  /** Of the call that did it; leads to the service's log line. */
+  /** Request id of the call, which is in the service's log lines. */
   request_id: string;
   /** `ok`, or the code of the error. */
   result: string;
-  /** More about it, for people; empty: nothing. */
+  /** Further details as text; may be empty. */
   detail: string;
 }
 /** One page of the audit log. */
@@ -338,7 +338,7 @@ export interface AuditPage {
 
 /** A link that opens a port in a browser. */
 export interface PortLink {
-  /** Good for one use within a minute. */
+  /** Valid for one use within a minute. */
   url: string;
   /** Unix seconds. */
   expires_at_unix: number;
@@ -348,9 +348,9 @@ export interface PortLink {
 export interface ApiKey {
   /** `key-` and 20 characters. */
   id: string;
-  /** As it was given at its creation. */
+  /** As given at its creation. */
   name: string;
-  /** The beginning of its secret, to tell keys apart. */
+  /** The beginning of its secret, by which keys can be told apart. */
   prefix: string;
   /** RFC 3339, UTC. */
   created_at: string;
@@ -361,8 +361,8 @@ export interface ApiKey {
 }
 /** Answer of `Gateway.createApiKey`. */
 export interface CreatedApiKey {
-  /** The key as the list shows it. */
+  /** The key without its secret. */
   key: ApiKey;
-  /** Shown this once. */
+  /** The secret; it is shown only here. */
   secret: string;
 }

@@ -24,9 +24,9 @@ import { send, type CallOptions } from "./transport.ts";
 
 /** Options of a suspend. */
 export type SuspendOptions = CallOptions & {
-  /** Default true. */
+  /** Whether memory is saved too. Default true. */
   memory?: boolean | undefined;
-  /** Answers when it is durable, or after 60 s as it then is. Refused on a single machine. Default false. */
+  /** Answer when the sandbox is durable, or after 60 s in its present state. Refused on a single machine. Default false. */
   waitDurable?: boolean | undefined;
 };
 
@@ -34,9 +34,8 @@ const sandboxService = "cloche.public.v1.SandboxService";
 const apiKeyService = "cloche.public.v1.ApiKeyService";
 
 /**
- * The gateway's methods, one each, in its own field names. Belongs on a team's backend: it holds the API key.
- * Reading calls and those that are safe to repeat are retried when no answer came; creating ones only with an
- * `idempotency_key`.
+ * The gateway's methods, one to one, with the same field names. Use it only on a team's backend, because it holds the API key. Calls that
+ * are safe to repeat are retried if no answer came; calls that create only with an `idempotency_key`.
  */
 export class Gateway {
   readonly #url: string;
@@ -49,11 +48,11 @@ export class Gateway {
     this.#fetch = fetch;
   }
 
-  /** Answers when it is RUNNING, or after 10 s in the state it then has. */
+  /** Answers when the sandbox is RUNNING, or after 10 s in its present state. */
   createSandbox(request: CreateSandboxRequest = {}, options: CallOptions = {}): Promise<SandboxWithToken> {
     return this.#make("CreateSandbox", request, options);
   }
-  /** `not_found` where the team has no such sandbox. */
+  /** `not_found` if the team has no such sandbox. */
   async getSandbox(id: string, options: CallOptions = {}): Promise<SandboxInfo> {
     return (await this.#read<{ sandbox: SandboxInfo }>("GetSandbox", { id }, options)).sandbox;
   }
@@ -64,7 +63,7 @@ export class Gateway {
   ): Promise<ListSandboxesResponse> {
     return this.#read("ListSandboxes", request, options);
   }
-  /** Every sandbox, page after page, newest first. */
+  /** All sandboxes, newest first; reads all pages. */
   async *allSandboxes(
     request: Omit<ListSandboxesRequest, "page_token"> = {},
     options: CallOptions = {},
@@ -76,11 +75,11 @@ export class Gateway {
       pageToken = page.next_page_token;
     } while (pageToken !== "");
   }
-  /** Answers once the deletion is durable. Its checkpoints stay. */
+  /** Answers once the deletion is durable. Checkpoints of the sandbox stay. */
   async deleteSandbox(id: string, options: CallOptions = {}): Promise<void> {
     await this.#call("DeleteSandbox", { id }, options);
   }
-  /** Answers at once with SUSPENDING; see `Sandbox.waitFor`. `memory: false` keeps the disk alone: it resumes cold, with its services. */
+  /** Answers at once with SUSPENDING; see `Sandbox.waitFor`. `memory: false` saves only the disk: a resume is then a cold start. */
   async suspendSandbox(id: string, options: SuspendOptions = {}): Promise<SandboxInfo> {
     const { memory, waitDurable, ...call } = options;
     const message = {
@@ -98,11 +97,11 @@ export class Gateway {
   forkSandbox(request: ForkSandboxRequest, options: CallOptions = {}): Promise<ForkedSandboxes> {
     return this.#make("ForkSandbox", request, options);
   }
-  /** A token for one sandbox, in any state but DELETING and ERROR (`failed_precondition`). */
+  /** A token for one sandbox, in any state except DELETING and ERROR (`failed_precondition`). */
   issueDataPlaneToken(sandboxId: string, options: CallOptions = {}): Promise<DataPlaneToken> {
     return this.#read("IssueDataPlaneToken", { sandbox_id: sandboxId }, options);
   }
-  /** Added. */
+  /** Changes the given fields; the others stay. */
   async updateSandbox(request: UpdateSandboxRequest, options: CallOptions = {}): Promise<SandboxInfo> {
     const { metadata, public_ports, ...rest } = request;
     const message = {
@@ -112,7 +111,7 @@ export class Gateway {
     };
     return (await this.#read<{ sandbox: SandboxInfo }>("UpdateSandbox", message, options)).sandbox;
   }
-  /** Added: the team's checkpoints, also of deleted sandboxes. */
+  /** The team's checkpoints, also of deleted sandboxes. */
   async listCheckpoints(
     request: { sandbox_id?: string } = {},
     options: CallOptions = {},
@@ -130,37 +129,37 @@ export class Gateway {
       if (token === "") return all;
     }
   }
-  /** Added. */
+  /** Removes a checkpoint from storage. */
   deleteCheckpoint(id: string, options: CallOptions = {}): Promise<{ freed_bytes: number }> {
     return this.#call("DeleteCheckpoint", { id }, options);
   }
-  /** Added: for how long the team's sandboxes were RUNNING, deleted ones included. */
+  /** The time in which the team's sandboxes were RUNNING, with deleted ones. */
   getUsage(request: GetUsageRequest = {}, options: CallOptions = {}): Promise<GetUsageResponse> {
     return this.#read("GetUsage", request, options);
   }
-  /** Added: a link that opens a port of the sandbox in a browser. `path` defaults to `/`. */
+  /** A link that opens a port of the sandbox in a browser. `path` defaults to `/`. */
   issuePortLink(
     request: { sandbox_id: string; port: number; path?: string },
     options: CallOptions = {},
   ): Promise<PortLink> {
     return this.#call("IssuePortLink", request, options);
   }
-  /** Added: what was done to the team's sandboxes, checkpoints and keys. `page_size`: 100 unless given, at most 1,000. */
+  /** The audit log of the team's sandboxes, checkpoints and keys. `page_size`: default 100, at most 1,000. */
   listAuditEntries(
     request: { subject?: string; page_size?: number; page_token?: string } = {},
     options: CallOptions = {},
   ): Promise<AuditPage> {
     return this.#read("ListAuditEntries", request, options);
   }
-  /** Added: what the sandbox may reach on the network, and what it was denied. */
+  /** The network policy of the sandbox and its denials. */
   getSandboxEgress(id: string, options: CallOptions = {}): Promise<SandboxEgress> {
     return this.#read("GetSandboxEgress", { id }, options);
   }
-  /** Added: what the sandbox uses now, and used in the last hour. Wakes nothing. */
+  /** The resources that the sandbox uses now and used in the last hour. Does not wake the sandbox. */
   getSandboxMetrics(id: string, options: CallOptions = {}): Promise<SandboxMetrics> {
     return this.#read("GetSandboxMetrics", { id }, options);
   }
-  /** Added: a further API key of the team; `expires_in_seconds` 0: never. */
+  /** Makes a further API key of the team; `expires_in_seconds` 0: never. */
   createApiKey(
     request: { name: string; expires_in_seconds?: number },
     options: CallOptions = {},
@@ -182,7 +181,7 @@ export class Gateway {
       message = { page_token: page.next_page_token };
     }
   }
-  /** Makes a key useless at once. `not_found` where the team has none of this id. */
+  /** Revokes a key at once. `not_found` if the team has no key with this id. */
   async revokeApiKey(id: string, options: CallOptions = {}): Promise<void> {
     await this.#call("RevokeApiKey", { id }, options, apiKeyService);
   }

@@ -2,7 +2,7 @@ import { ClocheConnectionError } from "./errors.ts";
 
 type Kind = ClocheConnectionError["code"];
 
-/** What a platform's error says, by its code or words, and what to do about it. Node, Bun and Deno each have their own words. */
+/** Errors of the platforms, by code or words, with the remedy. Node, Bun and Deno use different words. */
 const remedies: [said: RegExp, kind: Kind, remedy: () => string][] = [
   [
     /HAS_EXPIRED|NOT_YET_VALID|certificate has expired|not valid yet|NotValidYet/i,
@@ -32,7 +32,7 @@ const remedies: [said: RegExp, kind: Kind, remedy: () => string][] = [
   ],
 ];
 
-/** The error of a request to `host` (port included) that failed without an answer. */
+/** The error of a request to `host` (with port) that failed without an answer. */
 export function noAnswer(cause: unknown, host: string): ClocheConnectionError {
   const inner = innermost(cause);
   const { code, message } =
@@ -48,7 +48,7 @@ export function noAnswer(cause: unknown, host: string): ClocheConnectionError {
   });
 }
 
-/** fetch says "fetch failed"; why is further down. */
+/** The innermost cause: fetch says only "fetch failed". */
 function innermost(error: unknown): unknown {
   let inner = error;
   while (inner instanceof Error && inner.cause instanceof Error) inner = inner.cause;

@@ -1,58 +1,58 @@
-/** Where a service is and how it is reached from Node: options, else the environment, else the service on this machine. */
+/** Finds a service from Node: by options, else the environment, else the service on this machine. */
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ClocheSdkError } from "./index.ts";
 
-/** How Node's connections are made. */
+/** Options of Node's connections. */
 export interface NodeFetchOptions {
-  /** PEM of the authority that signed the edge's certificate; trusted besides the public ones. Default: those alone. */
+  /** PEM of the authority that signed the edge's certificate; trusted besides the public ones. Default: only the public ones. */
   caCert?: string | undefined;
   /**
-   * Where sandbox domains are reached: `https://127.0.0.1:7443`. Connections to `*.<baseDomain>` go there, with the domain
-   * as SNI and Host, so nothing needs to resolve. Default: where the domains say; names below `.localhost` are this machine.
+   * The address for sandbox domains: `https://127.0.0.1:7443`. Connections to `*.<baseDomain>` go there, with the domain as SNI and Host,
+   * so the domains need not resolve. Default: the domains are resolved; names below `.localhost` are this machine.
    */
   edgeUrl?: string | undefined;
-  /** Of all sandboxes; counts with `edgeUrl`. Default `cloche.localhost`. */
+  /** Base domain of the sandboxes; used with `edgeUrl`. Default `cloche.localhost`. */
   baseDomain?: string | undefined;
 }
 
-/** How to reach a service. */
+/** The address and the credentials of a service. */
 export interface Connection extends NodeFetchOptions {
-  /** Where the gateway is. */
+  /** The gateway's URL. */
   gatewayUrl: string;
-  /** Of a team. */
+  /** The team's API key. */
   apiKey: string;
-  /** Each sandbox at its own domain, by TLS, also where a plain address on the loopback serves. Default false. */
+  /** Reach each sandbox at its own domain, by TLS, even if there is a plain address on the loopback. Default false. */
   useDomains?: boolean;
 }
 
-/** Where a service on this machine is, as `cloche status --json` prints it. */
+/** The service on this machine, as printed by `cloche status --json`. */
 export interface LocalService {
-  /** Where the gateway is. */
+  /** The gateway's URL. */
   gateway_url: string;
-  /** Where to connect for any sandbox domain. */
+  /** The address to connect to for any sandbox domain. */
   edge_url: string;
-  /** Of all sandboxes; absent from services before it was added. */
+  /** The one address of all sandboxes; absent in older services. */
   data_plane_url?: string;
-  /** Where MCP clients connect over HTTP; absent where it is switched off. */
+  /** The address for MCP clients over HTTP; absent if switched off. */
   mcp_url?: string;
   /** Sandboxes are `<id>.<base_domain>`. */
   base_domain: string;
   /** File with the CA's PEM. */
   ca_cert: string;
-  /** Of the local team. */
+  /** API key of the local team. */
   api_key: string;
-  /** Of sandboxes that ask for none. */
+  /** Default runtime of sandboxes. */
   runtime: string;
-  /** Of the service. */
+  /** Version of the service. */
   version: string;
-  /** 0 or a dead process: it does not run. */
+  /** 0 or the pid of a dead process: the service does not run. */
   pid: number;
-  /** False once it was stopped. */
+  /** False after the service was stopped. */
   ready: boolean;
 }
 
-/** The service of a CLOCHE_HOME; undefined where none has run, or where it is another user's. */
+/** The service of a CLOCHE_HOME; undefined if none has run, or if it belongs to another user. */
 export function findLocalService(home: string): LocalService | undefined {
   const file = join(home, "run", "status.json");
   let text: string;
@@ -70,8 +70,8 @@ export function findLocalService(home: string): LocalService | undefined {
 
 /**
  * Reads CLOCHE_URL (or CLOCHE_GATEWAY_URL), CLOCHE_API_KEY, CLOCHE_CA_CERT (a file), CLOCHE_EDGE_URL and CLOCHE_BASE_DOMAIN;
- * what they leave out comes from the service of CLOCHE_HOME (default `/var/lib/cloche`), unless another one is named.
- * Throws `configuration`, naming what is missing.
+ * missing values come from the service of CLOCHE_HOME (default `/var/lib/cloche`), unless another service is named. Throws
+ * `configuration`, naming the missing value.
  */
 export function findConnection(
   env: NodeJS.ProcessEnv = process.env,
@@ -108,7 +108,7 @@ function readCa(file: string): string {
   }
 }
 
-/** Only who calls a sandbox by its domain needs it, and is told then. */
+/** Reads the CA's file; undefined on failure. Only calls to a sandbox's domain need the CA, and they then report its absence. */
 function localCa(file: string | undefined): string | undefined {
   try {
     return file === undefined ? undefined : readFileSync(file, "utf8");

@@ -1,7 +1,7 @@
 /**
- * A `fetch` over Node's own HTTP: it trusts the service's authority, reaches sandbox domains that do not resolve, and has no time
- * limit, as a command may run for days (Node's fetch gives up after five minutes without a byte). Starting it costs a
- * thirtieth of a second less than Node's fetch does, and TLS is loaded only where a URL asks for it.
+ * A `fetch` over Node's HTTP. It trusts the service's authority, reaches sandbox domains that do not resolve, and has no time limit,
+ * because a command may run for days (Node's fetch gives up after five minutes without a byte). It starts a thirtieth of a second faster
+ * than Node's fetch, and loads TLS only if a URL needs it.
  */
 import { Agent, type ClientRequest, type IncomingMessage, request, type RequestOptions } from "node:http";
 import type { Agent as TlsAgent } from "node:https";
@@ -11,13 +11,13 @@ import { responseOf } from "./node-response.ts";
 import { nodeRoute } from "./node-route.ts";
 import { nodeWebSocket } from "./node-web-socket.ts";
 
-/** As `Fetch`, with the WebSocket that goes the same ways. `close` ends the connections that are kept. */
+/** As `Fetch`, with a WebSocket that uses the same routes and authority. `close` closes kept connections. */
 export type NodeFetch = Fetch & { webSocket: OpenWebSocket; close(): Promise<void> };
 
-/** A server ends an idle connection after 75 s; ours must be the first to let go. */
+/** The server ends an idle connection after 75 s; the client must close it earlier. */
 const keptIdleMs = 30_000;
 
-/** Connections are kept for further requests, and no kept one holds up the end of the program. */
+/** Connections are kept for further requests. A kept connection does not keep the program running. */
 export function nodeFetch(options: NodeFetchOptions = {}): NodeFetch {
   const route = nodeRoute(options);
   const plain = new Agent({ keepAlive: true, timeout: keptIdleMs });
@@ -45,7 +45,7 @@ export function nodeFetch(options: NodeFetchOptions = {}): NodeFetch {
 
 type Body = string | Uint8Array | ReadableStream<Uint8Array> | undefined;
 
-/** What Node's HTTP does not take (a Blob, a form) goes through the platform's own conversion. */
+/** Bodies that Node's HTTP does not accept (a Blob, a form) are converted by the platform's Response. */
 async function bodyOf(init: RequestInit): Promise<Body> {
   const { body } = init;
   if (body === undefined || body === null) return undefined;
@@ -53,7 +53,7 @@ async function bodyOf(init: RequestInit): Promise<Body> {
   return new Uint8Array(await new Response(body).arrayBuffer());
 }
 
-/** Sends one request; resolves with the head of its answer. Redirects are answers like others. */
+/** Sends one request; resolves with the head of its answer. Redirects are not followed. */
 function exchange(to: RequestOptions, url: URL, init: RequestInit, body: Body): Promise<FetchResponse> {
   const headers: Record<string, string | number> = {
     host: url.host,
@@ -76,11 +76,11 @@ function exchange(to: RequestOptions, url: URL, init: RequestInit, body: Body): 
     signal?.addEventListener("abort", abort, { once: true });
     call.once("response", (response) => {
       answer = response;
-      // An answer that came early, whole: what is left of the body is not wanted.
+      // The complete answer came before the body was sent: do not send the rest.
       response.once("end", () => call.writableEnded || call.destroy());
       resolve(responseOf(response));
     });
-    // After the answer began, its reader is told.
+    // After the answer began, the reader of its body gets the error instead.
     call.on("error", reject);
     call.once("close", () => signal?.removeEventListener("abort", abort));
     send(call, body, reject);
@@ -107,7 +107,7 @@ function send(call: ClientRequest, body: Body, reject: (error: unknown) => void)
   });
 }
 
-/** There is room again, or nobody who takes more. */
+/** Resolves when there is room again, or the request is closed. */
 const drained = (call: ClientRequest): Promise<void> =>
   new Promise((resolve) => {
     const done = (): void => {

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from "node:http";
 import type { FetchResponse } from "./index.ts";
 
-/** An answer of Node's HTTP as the SDK reads it. Without fetch's own streams where the body is read whole: they take a tenth of a brief call. */
+/** An answer of Node's HTTP for the SDK. A body that is read as a whole uses no web stream, which would cost a tenth of a brief call. */
 export function responseOf(message: IncomingMessage): FetchResponse {
   const status = message.statusCode ?? 0;
   let body: ReadableStream<Uint8Array<ArrayBuffer>> | undefined;
@@ -36,7 +36,7 @@ function whole(message: IncomingMessage): Promise<Buffer> {
   });
 }
 
-/** The reader sets the pace; what it cancels ends the connection, and with it the exec that it showed. */
+/** The body as a stream, at the reader's pace. A cancel ends the connection, and so an exec that it shows. */
 function streamOf(message: IncomingMessage): ReadableStream<Uint8Array<ArrayBuffer>> {
   return new ReadableStream<Uint8Array<ArrayBuffer>>(
     {

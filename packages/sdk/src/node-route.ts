@@ -1,10 +1,10 @@
 import type { SecureContext } from "node:tls";
 import type { NodeFetchOptions } from "./node-connection.ts";
 
-/** Where a connection for a URL goes, and whom it trusts. */
+/** The target of a connection for a URL, and the trusted authorities. */
 export interface NodeRoute {
   to(url: URL): { host: string; port: string; servername?: string };
-  /** Made once: reading all authorities takes ten milliseconds. Undefined: Node's own default. */
+  /** Made once, because reading all authorities takes ten milliseconds. Undefined: Node's default. */
   secureContext(): Promise<SecureContext | undefined>;
 }
 
@@ -17,10 +17,10 @@ export function nodeRoute({ caCert, edgeUrl, baseDomain }: NodeFetchOptions): No
       const isTls = url.protocol === "https:" || url.protocol === "wss:";
       const name = url.hostname.toLowerCase();
       const isSandbox = edge !== undefined && suffix !== undefined && name.endsWith(suffix);
-      // Few name servers know the names below .localhost, which are this machine's (RFC 6761).
+      // Names below .localhost mean this machine (RFC 6761), but few name servers resolve them.
       const host = isSandbox ? edge.hostname : name.endsWith(".localhost") ? "127.0.0.1" : url.hostname;
       const port = (isSandbox ? edge : url).port || (isTls ? "443" : "80");
-      // An address is no name to ask for.
+      // SNI takes names only, no addresses.
       const isName = !/^[\d.]+$|^\[/.test(name);
       return { host: host.replace(/^\[|\]$/g, ""), port, ...(isTls && isName && { servername: name }) };
     },
@@ -31,7 +31,7 @@ export function nodeRoute({ caCert, edgeUrl, baseDomain }: NodeFetchOptions): No
 async function trusting(caCert: string | undefined): Promise<SecureContext | undefined> {
   if (caCert === undefined) return undefined;
   const tls = await import("node:tls");
-  // Node 22.15 and newer: with those of NODE_EXTRA_CA_CERTS and the system, as Node was told.
+  // Node 22.15 and newer: also includes those of NODE_EXTRA_CA_CERTS and, if Node was started so, the system's.
   const known = (tls as { getCACertificates?(): string[] }).getCACertificates?.() ?? tls.rootCertificates;
   return tls.createSecureContext({ ca: [...known, caCert] });
 }

@@ -1,11 +1,11 @@
 import type { OpenWebSocket, WebSocketLike } from "./index.ts";
 import type { NodeRoute } from "./node-route.ts";
 
-/** WebSockets for Node, which has none of its own before 22 and none that can be told where to go and whom to trust. */
+/** WebSockets for Node: it has none before 22, and its own takes no other target or authority. */
 export const nodeWebSocket =
   (route: NodeRoute): OpenWebSocket =>
   async (url, protocols) => {
-    // Loaded by those who open one.
+    // Loaded on first use.
     const { WebSocket } = await import("ws");
     const to = route.to(new URL(url));
     const isTls = url.startsWith("wss:");
@@ -18,7 +18,7 @@ export const nodeWebSocket =
         tls?.connect({ ...to, port: Number(to.port), ...(secureContext && { secureContext }) }) ??
         net.connect({ ...to, port: Number(to.port) }),
     });
-    // Told by its close, which follows.
+    // The close event follows and reports the error.
     socket.on("error", () => undefined);
     return socket as unknown as WebSocketLike;
   };

@@ -1,4 +1,4 @@
-/** For Node: the client of `@cloche/sdk`, which here finds the service of this machine and trusts its authority. */
+/** For Node: the client of `@cloche/sdk`, which also finds the service of this machine and trusts its authority. */
 import { Cloche as PlatformCloche, type ClocheOptions } from "./index.ts";
 import { type Connection, findConnection } from "./node-connection.ts";
 import { nodeFetch } from "./node-fetch.ts";
@@ -17,9 +17,9 @@ export { nodeFetch, type NodeFetch } from "./node-fetch.ts";
 export interface NodeClocheOptions extends ClocheOptions {
   /** PEM of the authority of the edge's certificate. Default: the file CLOCHE_CA_CERT, else the local service's. */
   caCert?: string | undefined;
-  /** Where sandbox domains are reached. Default: CLOCHE_EDGE_URL, else the local service's, else where the domains say. */
+  /** The address for sandbox domains. Default: CLOCHE_EDGE_URL, else the local service's, else the domains are resolved. */
   edgeUrl?: string | undefined;
-  /** Default: CLOCHE_BASE_DOMAIN, else the local service's, else `cloche.localhost`. */
+  /** Base domain of the sandboxes. Default: CLOCHE_BASE_DOMAIN, else the local service's, else `cloche.localhost`. */
   baseDomain?: string | undefined;
 }
 
@@ -42,7 +42,7 @@ export class Cloche extends PlatformCloche {
   }
 }
 
-/** A client for a connection as it stands: neither the environment nor this machine's service adds anything. */
+/** A client for exactly this connection, without values from the environment or this machine's service. */
 export function connect(
   connection: Connection,
   options: Pick<ClocheOptions, "wrapStoreValues"> = {},
@@ -50,7 +50,7 @@ export function connect(
   return new Cloche(connected(connection, options));
 }
 
-/** `new Cloche()` of another environment than the process's own. */
+/** As `new Cloche()`, with another environment than the process's. */
 export async function connectLocal(env: NodeJS.ProcessEnv = process.env): Promise<Cloche> {
   return connect(findConnection(env));
 }

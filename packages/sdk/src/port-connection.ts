@@ -7,10 +7,10 @@ const subprotocol = "v5.channel.k8s.io";
 const channels = { toServer: 0, fromServer: 1, close: 255 } as const;
 const messageBytes = 64 * 1024;
 const bufferedBytes = 1_048_576;
-/** A WebSocket cannot be told to wait: beyond this a reader that does not read loses the connection. */
+/** A WebSocket has no flow control for the receiver: with more unread bytes than this the connection is closed. */
 const unreadBytes = 67_108_864;
 
-/** A TCP connection to a server inside a sandbox. The loop over it ends when the server has said all it will say. */
+/** A TCP connection to a server inside a sandbox. The loop over it ends when the server has ended its side. */
 export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, void> {
   readonly #socket: WebSocketLike;
   readonly #signal: AbortSignal | undefined;
@@ -34,7 +34,7 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
     signal?.addEventListener("abort", () => this.close(), { once: true });
   }
 
-  /** `port`: of a server on the sandbox's 127.0.0.1 or ::1. */
+  /** `port`: port of a server on the sandbox's 127.0.0.1 or ::1. */
   static async open(dataPlane: DataPlane, port: number, options: CallOptions): Promise<PortConnection> {
     const socket = await dataPlane.socket(`/v1/ports/${port}/connect`, [subprotocol], options);
     const connection = new PortConnection(socket, options.signal);
@@ -42,7 +42,7 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
       await opened(socket, options);
     } catch (error) {
       options.signal?.throwIfAborted();
-      // A WebSocket does not tell what it was refused with.
+      // A WebSocket does not tell why it was refused.
       const why = `port ${port} of the sandbox cannot be reached; most likely nothing listens on it`;
       throw new ClocheConnectionError(why, { cause: error, code: "unreachable" });
     }
@@ -58,12 +58,12 @@ export class PortConnection implements AsyncIterable<Uint8Array<ArrayBuffer>, vo
     }
   }
 
-  /** Says all is written; what the server still answers comes. */
+  /** Ends the sending side; further data from the server still comes. */
   end(): void {
     this.#send(channels.close, Uint8Array.of(channels.toServer));
   }
 
-  /** Ends it in both directions. */
+  /** Closes both directions. */
   close(): void {
     this.#socket.close(1000);
     this.#end();

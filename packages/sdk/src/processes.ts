@@ -14,16 +14,16 @@ import { type CallOptions, sleep } from "./transport.ts";
 
 /** Fields of a process to start. */
 export type ProcessOptions = Omit<ProcessRequest, "cmd"> & CallOptions;
-/** Of a terminal; `cols` 80 and `rows` 24 unless given. */
+/** Options of a terminal; defaults: `cols` 80, `rows` 24. */
 export type TerminalOptions = Omit<ProcessOptions, "tty" | "stdin" | "merge_output"> & {
   cols?: number;
   rows?: number;
 };
-/** What a process can be sent: a name or a number. */
+/** A signal by name or number. */
 export type Signal = string | number;
 
 const defaultCells = { cols: 80, rows: 24 };
-/** One wait of the route; longer ones are asked again. */
+/** Longest wait of one call; longer waits repeat it. */
 const waitSecs = 60;
 const retryForMs = 60_000;
 
@@ -36,8 +36,8 @@ export class Processes {
   }
 
   /**
-   * Starts a program and answers at once; no shell: `cmd` is a program and its arguments. It goes on whatever happens to this
-   * client. A program that is not there is an ended process with exit code 127.
+   * Starts a program and answers at once. There is no shell: `cmd` is a program and its arguments. The process does not depend on this
+   * client. A missing program is an ended process with exit code 127.
    */
   async start(cmd: readonly string[], options: ProcessOptions = {}): Promise<SandboxProcess> {
     const { signal, ...fields } = options;
@@ -45,20 +45,20 @@ export class Processes {
     return this.#of(await this.#dataPlane.json<ProcessInfo>("POST", "/v1/processes", { json, signal }));
   }
 
-  /** A program on a terminal of its own; default: a login shell of bash. */
+  /** Starts a program on a new terminal; default: a login shell of bash. */
   terminal(cmd: readonly string[] = ["bash", "-l"], options: TerminalOptions = {}): Promise<SandboxProcess> {
     const { cols = defaultCells.cols, rows = defaultCells.rows, ...rest } = options;
     return this.start(cmd, { ...rest, tty: { cols, rows } });
   }
 
-  /** Oldest first: those that were started here, running execs, services and containers. */
+  /** Processes of this route, running execs, services and containers, oldest first. */
   async list(options: CallOptions & { status?: "running" | "exited" } = {}): Promise<ProcessInfo[]> {
     const { status, signal } = options;
     const query = { status };
     return (await this.#dataPlane.json<ProcessList>("GET", "/v1/processes", { query, signal })).processes;
   }
 
-  /** `not_found` where there is none, or where it ended longer ago than its `keep_seconds`. */
+  /** `not_found` if there is no such process, or it ended longer ago than its `keep_seconds`. */
   async get(processId: string, options: CallOptions = {}): Promise<SandboxProcess> {
     return this.#of(await this.#dataPlane.json<ProcessInfo>("GET", pathOf(processId), options));
   }
@@ -68,7 +68,7 @@ export class Processes {
   }
 }
 
-/** One process of a sandbox. `for await (const event of process)` yields its output from the beginning and its end. */
+/** One process of a sandbox. `for await (const event of process)` yields all its output and then its end. */
 export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
   readonly #dataPlane: DataPlane;
   #info: ProcessInfo;
@@ -82,17 +82,17 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
   get id(): string {
     return this.#info.process_id;
   }
-  /** As last told; `refresh` asks again. */
+  /** The last known record; `refresh` reads it again. */
   get info(): ProcessInfo {
     return this.#info;
   }
 
-  /** Asks the sandbox how it is. `not_found` once it is forgotten. */
+  /** Reads the record from the sandbox. `not_found` once the process is no longer kept. */
   refresh(options: CallOptions = {}): Promise<ProcessInfo> {
     return this.#told(this.#dataPlane.json("GET", pathOf(this.id), options));
   }
 
-  /** Waits until it has ended; without `timeout_secs` for ever. `deadline_exceeded` (408) after that time. */
+  /** Waits until the process has ended. `deadline_exceeded` (408) after `timeout_secs`; without it, waits for ever. */
   async wait(options: CallOptions & { timeout_secs?: number } = {}): Promise<ProcessInfo> {
     const { timeout_secs = Number.POSITIVE_INFINITY, signal } = options;
     const endMs = Date.now() + timeout_secs * 1_000;
@@ -109,19 +109,19 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     }
   }
 
-  /** To its process group, on a terminal to the group in the foreground. 409 once it has ended. */
+  /** Sends a signal to its process group; on a terminal to the foreground group. 409 once the process has ended. */
   signal(signal: Signal, options: CallOptions = {}): Promise<ProcessInfo> {
     return this.#told(
       this.#dataPlane.json("POST", `${pathOf(this.id)}/signal`, { json: { signal }, ...options }),
     );
   }
 
-  /** Changes the size of its terminal, in characters, 1 to 65,535 each. `failed_precondition` where it has none or has ended. */
+  /** Sets the size of its terminal, in characters, 1 to 65,535 each. `failed_precondition` if it has no terminal or has ended. */
   resize(size: { cols: number; rows: number }, options: CallOptions = {}): Promise<ProcessInfo> {
     return this.#told(this.#dataPlane.json("POST", `${pathOf(this.id)}/resize`, { json: size, ...options }));
   }
 
-  /** Writes to standard input at the pace at which the process reads; answers how many bytes it took. */
+  /** Writes to standard input at the pace of the process; answers the number of bytes it took. */
   async write(
     data: string | Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>,
     options: CallOptions = {},
@@ -131,12 +131,12 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     return (await answer).bytes;
   }
 
-  /** End of file on its standard input. `failed_precondition` where it is closed, was never open, or the process has ended. */
+  /** Sends end of file on its standard input. `failed_precondition` if that is closed or was never open, or the process has ended. */
   endInput(options: CallOptions = {}): Promise<OkResponse> {
     return this.#dataPlane.json("DELETE", `${pathOf(this.id)}/stdin`, options);
   }
 
-  /** The bytes kept of one stream; default standard output, a terminal's and merged output too. */
+  /** The kept bytes of one stream; default standard output, which also has terminal and merged output. */
   async output(
     options: CallOptions & { stream?: "stdout" | "stderr"; after?: number } = {},
   ): Promise<Uint8Array<ArrayBuffer>> {
@@ -147,9 +147,9 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
   }
 
   /**
-   * Output from the given offsets on (default: all that is kept), as it comes, and at the end `exit`. A lost connection is made
-   * again from where it was, for up to a minute, which wakes a sandbox of `auto_resume`; with `reconnect: false` it is the end
-   * (ClocheConnectionError). Leaving the loop harms nothing.
+   * Output from the given offsets on (default: all kept output), while it is written, and at the end `exit`. A lost connection is made
+   * again from the last offset, for up to a minute, which wakes a sandbox with `auto_resume`; with `reconnect: false` the loop throws
+   * ClocheConnectionError. Leaving the loop does not affect the process.
    */
   async *events(
     options: CallOptions & { after_stdout?: number; after_stderr?: number; reconnect?: boolean } = {},
@@ -189,7 +189,7 @@ export class SandboxProcess implements AsyncIterable<AttachEvent, void> {
     return Attachment.open(this.#dataPlane, this.id, options);
   }
 
-  /** Ends the whole tree and forgets it; answers its last record. */
+  /** Ends the whole tree and removes the process from the list; answers its last record. */
   delete(options: CallOptions = {}): Promise<ProcessInfo> {
     return this.#told(this.#dataPlane.json("DELETE", pathOf(this.id), { ...options, repeatable: false }));
   }

@@ -1,6 +1,6 @@
 import { ClocheSdkError } from "./errors.ts";
 
-/** Throws in one line where the JavaScript runtime lacks what the SDK stands on. Looks without touching: Node loads much of it on touch. */
+/** Throws a clear error if the JavaScript runtime lacks what the SDK needs. Checks with `in`, because Node loads modules on access. */
 export function requireRuntime(platform: object = globalThis): void {
   const missing = ["fetch", "ReadableStream", "crypto"].filter((name) => !(name in platform));
   const signals = Reflect.get(platform, "AbortSignal") as { any?: unknown } | undefined;

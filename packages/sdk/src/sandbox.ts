@@ -36,23 +36,23 @@ const waitDefaultMs = 120_000;
 const pollFirstMs = 50;
 const pollMostMs = 1_000;
 
-/** How a client reaches the sandboxes that it hands out. */
+/** Settings of a client's connections to sandboxes. */
 export interface DataPlaneSettings {
-  /** For every request. */
+  /** Sends every request. */
   fetch: Fetch;
-  /** Default: the platform's. */
+  /** Default: the platform's WebSocket. */
   webSocket?: OpenWebSocket | undefined;
-  /** Store what is no JSON object as `{"v": value}`. */
+  /** Store values other than JSON objects as `{"v": value}`. */
   wrapStoreValues: boolean;
-  /** Where the service names an address on this machine's loopback, that one is used in place of the sandbox's domain. */
+  /** Use an address on this machine's loopback, if the service names one, instead of the sandbox's domain. */
   plainLoopback?: boolean;
 }
 
-/** What one can do in a sandbox with nothing but its domain and tokens: what a browser or another team's program holds. */
+/** The data plane of a sandbox, which needs only its domain and tokens: for browsers and programs without an API key. */
 export class SandboxDataPlane {
   /** Files and directories. */
   readonly files: Files;
-  /** Snapshots of the disk, and going back to them. */
+  /** Checkpoints of the disk. */
   readonly checkpoints: Checkpoints;
   /** Programs that outlive the call that started them, and terminals. */
   readonly processes: Processes;
@@ -60,7 +60,7 @@ export class SandboxDataPlane {
   readonly services: Services;
   /** A JSON key-value store on the sandbox's disk. */
   readonly store: Store;
-  /** For routes that the SDK has no method for. */
+  /** For routes without an SDK method. */
   readonly dataPlane: DataPlane;
 
   constructor(dataPlane: DataPlane, settings: DataPlaneSettings) {
@@ -73,22 +73,22 @@ export class SandboxDataPlane {
   }
 
   /**
-   * Runs a command and answers when it has ended; no shell: `cmd` is a program and its arguments.
-   * A non-zero `exit_code` is an answer, not an error. Aborting `signal` kills the command. No time limit unless `timeout_ms` is given.
+   * Runs a command and answers when it has ended. There is no shell: `cmd` is a program and its arguments. A non-zero `exit_code` is an
+   * answer, not an error. Aborting `signal` kills the command. No time limit unless `timeout_ms` is given.
    */
   exec(cmd: readonly string[], options: ExecOptions = {}): Promise<ExecResponse> {
     return exec(this.dataPlane, cmd, options);
   }
 
-  /** Runs a command and yields its output as it comes, at the end one `exit`. Leaving the loop early kills the command. */
+  /** Runs a command and yields its output while it runs, at the end one `exit`. Leaving the loop early kills the command. */
   async *execStream(cmd: readonly string[], options: ExecOptions = {}): AsyncGenerator<ExecEvent, void> {
     const { execStream } = await import("./exec-stream.ts");
     yield* execStream(this.dataPlane, cmd, options);
   }
 
   /**
-   * As `execStream`, with input and output as the bytes that they are. `stdin` may come piece by piece while the command runs;
-   * the command's end does not wait for it.
+   * As `execStream`, with input and output as bytes. `stdin` may come in pieces while the command runs; the command's end does not wait for
+   * it.
    */
   async *execStreamBytes(
     cmd: readonly string[],
@@ -98,9 +98,9 @@ export class SandboxDataPlane {
     yield* execStreamBytes(this.dataPlane, cmd, options);
   }
 
-  /** A TCP connection to a server on the sandbox's loopback, for what is not HTTP. Nothing listening: an error that names the port. */
+  /** A TCP connection to a server on the sandbox's loopback, for protocols other than HTTP. Throws naming the port if no server listens. */
   async connectPort(port: number, options: CallOptions = {}): Promise<PortConnection> {
-    // Few programs need it, and none before it is asked for.
+    // Loaded on first use, because few programs need it.
     const { PortConnection } = await import("./port-connection.ts");
     return PortConnection.open(this.dataPlane, port, options);
   }
@@ -112,8 +112,8 @@ export class SandboxDataPlane {
 }
 
 /**
- * Opens a sandbox's data plane without a gateway. `token` is called for a first token and whenever one is about to expire;
- * a backend typically answers it with IssueDataPlaneToken.
+ * Opens a sandbox's data plane without a gateway. `token` is called for the first token and before a token expires; a backend typically
+ * answers it with IssueDataPlaneToken.
  */
 export function openDataPlane(settings: {
   domain: string;
@@ -149,7 +149,7 @@ export class Sandbox extends SandboxDataPlane {
     this.#info = info;
   }
 
-  /** From the answer of CreateSandbox or ForkSandbox. */
+  /** Made from the answer of CreateSandbox or ForkSandbox. */
   static withToken(gateway: Gateway, settings: DataPlaneSettings, answer: SandboxWithToken): Sandbox {
     const token: DataPlaneToken = {
       jwt: answer.data_plane_token,
@@ -163,37 +163,37 @@ export class Sandbox extends SandboxDataPlane {
   get id(): string {
     return this.#info.id;
   }
-  /** As the gateway last told; `refresh` asks again. */
+  /** The last known record; `refresh` reads it again. */
   get info(): SandboxInfo {
     return this.#info;
   }
-  /** `<id>.<base domain>`, with its port where it is not 443; empty until it first ran. */
+  /** `<id>.<base domain>`, with the port unless that is 443; empty until the sandbox first ran. */
   get domain(): string {
     return this.#info.domain;
   }
 
-  /** Asks the gateway how it is. `not_found` once it is deleted. */
+  /** Reads the record from the gateway. `not_found` once the sandbox is deleted. */
   async refresh(options: CallOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.#gateway.getSandbox(this.id, options);
     return this.#info;
   }
 
-  /** A data plane token that is good for at least 30 seconds. */
+  /** A data plane token that is valid for at least 30 seconds. */
   token(options: CallOptions = {}): Promise<string> {
     return this.#tokens.get(options);
   }
 
-  /** Freezes it; with `memory: false` its disk alone is kept. Answers at once; `waitFor("SANDBOX_STATE_SUSPENDED")` waits. */
+  /** Suspends the sandbox; with `memory: false` only the disk is saved. Answers at once; `waitFor("SANDBOX_STATE_SUSPENDED")` waits. */
   async suspend(options: SuspendOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.#gateway.suspendSandbox(this.id, options);
     return this.#info;
   }
-  /** Answers at once; `waitFor("SANDBOX_STATE_RUNNING")` waits. */
+  /** Resumes the sandbox. Answers at once; `waitFor("SANDBOX_STATE_RUNNING")` waits. */
   async resume(options: CallOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.#gateway.resumeSandbox(this.id, options);
     return this.#info;
   }
-  /** A clone: of memory and disk as they are now, or of the disk of `checkpoint_id`. It answers when the clone runs, or after 10 s. */
+  /** Makes a clone of the present memory and disk, or of the disk of `checkpoint_id`. Answers when the clone runs, or after 10 s. */
   async fork(
     request: Omit<ForkSandboxRequest, "source_sandbox_id" | "count"> = {},
     options: CallOptions = {},
@@ -201,7 +201,7 @@ export class Sandbox extends SandboxDataPlane {
     const answer = await this.#gateway.forkSandbox({ ...request, source_sandbox_id: this.id }, options);
     return Sandbox.withToken(this.#gateway, this.#settings, answer);
   }
-  /** `count` (1 to 100) clones of one instant: all of them, or none. With a `name` they are called `name-1`, `name-2`, … */
+  /** Makes `count` (1 to 100) clones of one instant, all or none. With a `name` they are called `name-1`, `name-2`, … */
   async forkMany(
     count: number,
     request: Omit<ForkSandboxRequest, "source_sandbox_id" | "count"> = {},
@@ -217,7 +217,7 @@ export class Sandbox extends SandboxDataPlane {
       }),
     );
   }
-  /** Changes what is named; the rest stays. */
+  /** Changes the given fields; the others stay. */
   async update(request: Omit<UpdateSandboxRequest, "id">, options: CallOptions = {}): Promise<SandboxInfo> {
     this.#info = await this.#gateway.updateSandbox({ ...request, id: this.id }, options);
     return this.#info;
@@ -235,8 +235,8 @@ export class Sandbox extends SandboxDataPlane {
   }
 
   /**
-   * Polls until the sandbox is in one of `states`, for up to `timeoutMs` (default 120,000). Throws ClocheWaitError when time is up, when it is in ERROR
-   * or gone, or when a suspend or resume fell back.
+   * Polls until the sandbox is in one of `states`, for up to `timeoutMs` (default 120,000). Throws ClocheWaitError when the time is over,
+   * when the sandbox is in ERROR or deleted, or when a suspend or resume failed and was undone.
    */
   async waitFor(
     states: SandboxState | readonly SandboxState[],
@@ -296,29 +296,29 @@ export class Sandbox extends SandboxDataPlane {
     );
   }
 
-  /** Where a server on `port` in the sandbox is reached, with the sandbox's token or, where the port is public, without. */
+  /** The URL of a server on `port` in the sandbox, for requests with the sandbox's token or, if the port is public, without. */
   portUrl(port: number): string {
     if (this.domain === "") throw new ClocheSdkError("the sandbox has no domain until it first runs");
     return `https://${port}-${this.domain}`;
   }
-  /** A link that opens the port in a browser, good for one use within a minute. */
+  /** A link that opens the port in a browser, valid for one use within a minute. */
   portLink(port: number, options: CallOptions & { path?: string } = {}): Promise<PortLink> {
     const { path, signal } = options;
     const request = { sandbox_id: this.id, port, ...(path === undefined ? {} : { path }) };
     return this.#gateway.issuePortLink(request, { signal });
   }
 
-  /** What it may reach on the network, and what it was denied since it last started; `update({ egress })` changes it. */
+  /** The network policy, and the denials since the last start; `update({ egress })` changes the policy. */
   egress(options: CallOptions = {}): Promise<SandboxEgress> {
     return this.#gateway.getSandboxEgress(this.id, options);
   }
 
-  /** What it uses now, and used in the last hour. Wakes nothing. */
+  /** The resources used now and in the last hour. Does not wake the sandbox. */
   metrics(options: CallOptions = {}): Promise<SandboxMetrics> {
     return this.#gateway.getSandboxMetrics(this.id, options);
   }
 
-  /** The address, which a sandbox has once it first runs. */
+  /** The sandbox's address, which exists from its first run on. */
   async #address(options: CallOptions): Promise<string> {
     if (this.#info.domain === "") await this.refresh(options);
     if (this.#info.domain === "") await this.waitFor(running, options);

@@ -2,7 +2,7 @@ import { ClocheSdkError } from "./errors.ts";
 
 type Environment = Record<string, string | undefined>;
 
-/** The environment's settings; empty where the platform has none, or does not let us see them. */
+/** The environment's settings; empty if the platform has none or forbids reading them. */
 function environment(): Environment {
   try {
     return { ...(globalThis as { process?: { env?: Environment } }).process?.env };
@@ -11,7 +11,7 @@ function environment(): Environment {
   }
 }
 
-/** Gateway and API key as options or the environment name them. Throws `configuration`, naming what is missing or wrong. */
+/** Gateway and API key from options or the environment. Throws `configuration`, naming the missing or wrong one. */
 export function serviceAddress(
   options: { gatewayUrl?: string; apiKey?: string; useDomains?: boolean },
   env: Environment = environment(),
@@ -33,6 +33,6 @@ export function serviceAddress(
 
 const unset = (message: string): ClocheSdkError => new ClocheSdkError(message, { code: "configuration" });
 
-/** Whether a URL leads to this machine and to no other. */
+/** Whether the host of a URL is this machine's loopback. */
 export const isLoopback = (url: string): boolean =>
   /^https?:\/\/(127\.[\d.]+|localhost|\[::1\])(:\d+)?(\/|$)/.test(url);

@@ -5,15 +5,15 @@ import type { CallOptions } from "./transport.ts";
 
 /** Answer of an exec in a service's container. */
 export interface ServiceExecResponse {
-  /** Bytes that are no UTF-8 are U+FFFD. */
+  /** Bytes that are not UTF-8 are U+FFFD. */
   stdout: string;
   /** As `stdout`. */
   stderr: string;
   /** 128 + N: killed by signal N. */
   exit_code: number;
-  /** It was killed because `timeout_secs` were over. */
+  /** Whether it was killed because `timeout_secs` were over. */
   timed_out: boolean;
-  /** True where one of its processes was killed because the sandbox's memory was used up. */
+  /** True if one of its processes was killed because the sandbox's memory was used up. */
   out_of_memory?: boolean;
 }
 
@@ -31,32 +31,32 @@ export class Services {
       .services;
   }
 
-  /** `not_found` where none of this name is defined. */
+  /** `not_found` if no service of this name is defined. */
   get(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
     return this.#dataPlane.json("GET", pathOf(name), options);
   }
 
-  /** Creates or replaces a definition; a running service goes on as it is until its next start. */
+  /** Creates or replaces a definition; a running service uses it from its next start. */
   put(name: string, definition: ServiceDefinition, options: CallOptions = {}): Promise<ServiceRecord> {
     return this.#dataPlane.json("PUT", pathOf(name), { json: definition, ...options });
   }
 
-  /** Starts what it needs first; answers when it is running or failed. A need that is unknown, failed or in a cycle: 409 naming it. */
+  /** Starts a service after its needs; answers when it runs or has failed. 409 naming a need that is unknown, failed or in a cycle. */
   start(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
     return this.#dataPlane.json("POST", `${pathOf(name)}/start`, { ...options, repeatable: true });
   }
 
-  /** SIGTERM, after 10 s SIGKILL, the whole process tree. */
+  /** Stops the whole process tree: SIGTERM, after 10 s SIGKILL. */
   stop(name: string, options: CallOptions = {}): Promise<ServiceRecord> {
     return this.#dataPlane.json("POST", `${pathOf(name)}/stop`, { ...options, repeatable: true });
   }
 
-  /** Stops it and removes its definition. */
+  /** Stops a service and removes its definition. */
   delete(name: string, options: CallOptions = {}): Promise<OkResponse> {
     return this.#dataPlane.json("DELETE", pathOf(name), { ...options, repeatable: false });
   }
 
-  /** Runs a command in the container of a service that has one. The time limit is in seconds here. */
+  /** Runs a command in a service's container. The time limit is in seconds here. */
   exec(
     name: string,
     cmd: readonly string[],
@@ -66,7 +66,7 @@ export class Services {
     return this.#dataPlane.json("POST", `${pathOf(name)}/exec`, { json: { cmd, timeout_secs }, signal });
   }
 
-  /** The log, or its last `tail` lines (added: `GET /v1/services/{name}/logs`). */
+  /** The log, or its last `tail` lines. */
   async logs(name: string, options: CallOptions & { tail?: number } = {}): Promise<string> {
     const { tail, signal } = options;
     const response = await this.#dataPlane.request("GET", `${pathOf(name)}/logs`, {
@@ -76,7 +76,7 @@ export class Services {
     return response.text();
   }
 
-  /** The log as it is written, until the loop is left, the signal aborts or the service is deleted. */
+  /** The log while it is written, until the loop is left, the signal aborts or the service is deleted. */
   async *followLogs(
     name: string,
     options: CallOptions & { tail?: number } = {},

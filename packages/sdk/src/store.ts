@@ -15,13 +15,13 @@ export class Store {
   readonly #dataPlane: DataPlane;
   readonly #wrap: boolean;
 
-  /** `wrapValues`: what is no JSON object is stored as `{"v": value}`, so that a get always answers an object. */
+  /** `wrapValues`: values other than JSON objects are stored as `{"v": value}`, so that a get always answers an object. */
   constructor(dataPlane: DataPlane, wrapValues = false) {
     this.#dataPlane = dataPlane;
     this.#wrap = wrapValues;
   }
 
-  /** Overwrites. Any JSON up to 1 MiB; `ttl_seconds` is a positive integer, left out: no expiry. */
+  /** Sets or overwrites a key to any JSON up to 1 MiB. `ttl_seconds`: a positive integer; absent: no expiry. */
   set(
     key: string,
     value: unknown,
@@ -37,12 +37,12 @@ export class Store {
     return this.#dataPlane.json("GET", pathOf(key), options);
   }
 
-  /** Removes a key; one that is not there is no error. */
+  /** Removes a key; a missing key is no error. */
   delete(key: string, options: CallOptions = {}): Promise<StoreDeleteResponse> {
     return this.#dataPlane.json("DELETE", pathOf(key), { ...options, repeatable: false });
   }
 
-  /** One page of keys, sorted; `limit` defaults to 1,000, at most 10,000; `cursor` of the page before. */
+  /** One page of keys, sorted. `limit`: default 1,000, at most 10,000; `cursor`: from the previous page. */
   keys(
     options: CallOptions & { prefix?: string; limit?: number; cursor?: string } = {},
   ): Promise<StoreKeysResponse> {
@@ -50,7 +50,7 @@ export class Store {
     return this.#dataPlane.json("GET", "/v1/store", { query, signal });
   }
 
-  /** Every key, page after page. */
+  /** All keys; reads all pages. */
   async *allKeys(options: CallOptions & { prefix?: string } = {}): AsyncGenerator<string, void> {
     let cursor = "";
     do {
@@ -60,7 +60,7 @@ export class Store {
     } while (cursor !== "");
   }
 
-  /** Up to 1,000 operations, all applied or none. */
+  /** Applies up to 1,000 operations, all or none. */
   batch(operations: readonly StoreOperation[], options: CallOptions = {}): Promise<StoreBatchResponse> {
     const wrapped = operations.map((operation) =>
       operation.op === "set" ? { ...operation, value: this.#wrapped(operation.value) } : operation,
@@ -74,7 +74,7 @@ export class Store {
   }
 }
 
-/** Every URL parser takes `.` and `..` for directions, percent-encoded too: such a request would go elsewhere. */
+/** Refuses `.` and `..`: URL parsers resolve them, even percent-encoded, and the request would go to another path. */
 function pathOf(key: string): string {
   if (key === "" || key === "." || key === "..") {
     throw new ClocheSdkError(

@@ -1,12 +1,12 @@
 import type { CallOptions } from "./transport.ts";
 
-/** A data plane token and its expiry, as IssueDataPlaneToken answers them. */
+/** A data plane token and its expiry, the answer of IssueDataPlaneToken. */
 export interface DataPlaneToken {
-  /** RS256, of this one sandbox. */
+  /** RS256 token of this one sandbox. */
   jwt: string;
   /** Unix seconds, by the service's clock. */
   expires_at_unix: number;
-  /** Of all sandboxes: `<data_plane_url>/sandboxes/<id>/v1/…`. Absent from services before it was added. */
+  /** The one address of all sandboxes: `<data_plane_url>/sandboxes/<id>/v1/…`. Absent in answers of older services. */
   data_plane_url?: string;
 }
 /** Answers a token for one sandbox: on a backend by IssueDataPlaneToken, in a browser by asking the backend. */
@@ -15,9 +15,8 @@ export type IssueToken = (options: CallOptions) => Promise<DataPlaneToken>;
 const refreshMarginSeconds = 30;
 
 /**
- * Holds the token of one sandbox and renews it 30 seconds before it expires; many callers share one renewal. When a renewal
- * fails, a token that is still good goes on being used. How long a token is good is counted from its receipt, so a clock
- * that is wrong here does no harm.
+ * Holds the token of one sandbox and renews it 30 seconds before it expires; callers share one renewal. If a renewal fails, a token that is
+ * still valid is used further. The lifetime of a token is counted from its receipt, so a wrong clock on this machine does no harm.
  */
 export class TokenSource {
   readonly #issue: IssueToken;
@@ -33,12 +32,12 @@ export class TokenSource {
     if (token !== undefined) this.#take(token);
   }
 
-  /** The last token, be it good or not. */
+  /** The last token, valid or not. */
   get latest(): DataPlaneToken | undefined {
     return this.#token;
   }
 
-  /** A token that is good for a while. */
+  /** A valid token. */
   async get(options: CallOptions): Promise<string> {
     const token = this.#token;
     if (token !== undefined && this.#secondsLeft() > refreshMarginSeconds) return token.jwt;
@@ -51,13 +50,13 @@ export class TokenSource {
     }
   }
 
-  /** A token other than `refused`, which the data plane answered with 401. */
+  /** A token other than `refused`, for which the data plane answered 401. */
   async replace(refused: string, options: CallOptions): Promise<string> {
     if (this.#token !== undefined && this.#token.jwt !== refused) return this.#token.jwt;
     return (await this.#renew(options)).jwt;
   }
 
-  /** Seconds by which this machine's clock is ahead of the service's, as the token told when it came. */
+  /** Seconds by which this machine's clock is ahead of the service's, measured when the token came. */
   get clockAheadSeconds(): number {
     return this.#clockAhead;
   }
@@ -75,7 +74,7 @@ export class TokenSource {
     return (this.#goodUntilMs - this.#nowMs()) / 1_000;
   }
 
-  /** Not tied to one caller's signal, since others may wait for it too. */
+  /** Not aborted by one caller's signal, because others may wait for the same renewal. */
   async #renew(options: CallOptions): Promise<DataPlaneToken> {
     this.#renewal ??= this.#issue({})
       .then((token) => this.#take(token))
@@ -90,7 +89,7 @@ export class TokenSource {
   }
 }
 
-/** The claim `iat`; undefined where this is no token of ours. */
+/** The claim `iat`; undefined if this is not a Cloche token. */
 function issuedAtOf(jwt: string): number | undefined {
   try {
     const payload = (jwt.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");

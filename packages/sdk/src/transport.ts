@@ -3,7 +3,7 @@ import { apiErrorOf, ClocheApiError, ClocheConnectionError } from "./errors.ts";
 
 /** Options of every call. */
 export interface CallOptions {
-  /** Ends the call; it then rejects with the signal's reason. An exec that is aborted is killed in the sandbox. */
+  /** Aborts the call, which rejects with the signal's reason. An aborted exec is killed in the sandbox. */
   signal?: AbortSignal | undefined;
 }
 
@@ -13,14 +13,14 @@ export interface TransportRequest {
   headers: Record<string, string>;
   body?: BodyInit | undefined;
   signal?: AbortSignal | undefined;
-  /** Repeating it does no harm: it is retried when no answer came or the service says it is not available for now. */
+  /** Repeating the request does no harm: it is retried if no answer came or the service is unavailable for now. */
   repeatable: boolean;
 }
 
 const retryWaitsMs = [100, 500];
 const retryAfterMaxSeconds = 5;
 
-/** Sends a request; answers the response when it is 2xx, throws a typed error else. */
+/** Sends a request; answers a 2xx response, throws a typed error for any other. */
 export async function send(fetch: Fetch, request: TransportRequest): Promise<FetchResponse> {
   const repeatable = request.repeatable && !isStream(request.body);
   for (let attempt = 0; ; attempt += 1) {
@@ -35,7 +35,7 @@ export async function send(fetch: Fetch, request: TransportRequest): Promise<Fet
   }
 }
 
-/** Undefined: this error is final. */
+/** The pause before a repeat; undefined: the error is final. */
 function pauseBeforeRetry(error: unknown, waitMs: number): number | undefined {
   if (error instanceof ClocheConnectionError)
     return error.code === "untrusted" ? undefined : waitMs * (0.5 + Math.random());
@@ -60,7 +60,7 @@ async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<FetchR
     response = await fetch(url, init);
   } catch (error) {
     signal?.throwIfAborted();
-    // Its words are for those who need them.
+    // Loaded only for an error.
     const { noAnswer } = await import("./no-answer.ts");
     throw noAnswer(error, new URL(url).host);
   }
@@ -68,7 +68,7 @@ async function sendOnce(fetch: Fetch, request: TransportRequest): Promise<FetchR
   throw await apiErrorOf(response);
 }
 
-/** Text and nothing first: Node loads its streams for who names them. */
+/** Tests for text and no body first, because naming ReadableStream makes Node load its streams. */
 const isStream = (body: BodyInit | undefined): boolean =>
   typeof body === "object" && body instanceof ReadableStream;
 

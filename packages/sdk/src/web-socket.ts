@@ -1,7 +1,7 @@
 import { ClocheConnectionError, ClocheSdkError } from "./errors.ts";
 import type { CallOptions } from "./transport.ts";
 
-/** What the SDK uses of a WebSocket: the browser's and Node's own fit, as does that of `@cloche/sdk/node`. */
+/** The parts of a WebSocket that the SDK uses: that of browsers or Node, or of `@cloche/sdk/node`. */
 export interface WebSocketLike {
   /** Set to `arraybuffer`. */
   binaryType: string;
@@ -9,9 +9,9 @@ export interface WebSocketLike {
   readonly readyState: number;
   /** Bytes that are not sent yet. */
   readonly bufferedAmount: number;
-  /** One binary message. */
+  /** Sends one binary message. */
   send(data: Uint8Array<ArrayBuffer>): void;
-  /** With the code 1000 where none is given. */
+  /** Closes the connection; default code 1000. */
   close(code?: number): void;
   /** As the platform's own. */
   addEventListener(type: "open" | "error", listener: () => void): void;
@@ -24,7 +24,7 @@ export interface WebSocketLike {
 /** Opens a WebSocket with these subprotocols. */
 export type OpenWebSocket = (url: string, protocols: string[]) => WebSocketLike | Promise<WebSocketLike>;
 
-/** The platform's own, where it has one. */
+/** Opens the platform's WebSocket; throws if the platform has none. */
 export const platformWebSocket: OpenWebSocket = (url, protocols) => {
   const Socket = (globalThis as { WebSocket?: new (url: string, protocols: string[]) => unknown }).WebSocket;
   if (Socket === undefined)
@@ -34,7 +34,7 @@ export const platformWebSocket: OpenWebSocket = (url, protocols) => {
   return new Socket(url, protocols) as WebSocketLike;
 };
 
-/** Resolves once it is open; what a server refuses ends with the close's reason. */
+/** Resolves when the socket is open. If the server refuses, rejects with the reason of the close. */
 export function opened(socket: WebSocketLike, { signal }: CallOptions): Promise<void> {
   socket.binaryType = "arraybuffer";
   return new Promise((resolve, reject) => {

@@ -2,7 +2,7 @@ import "reflect-metadata";
 import * as x509 from "@peculiar/x509";
 import { webcrypto } from "node:crypto";
 
-/** A self-signed certificate for `*.<base domain>`, good until tomorrow or `until`; clients of the tests take it as their CA. */
+/** A self-signed certificate for `*.<base domain>`, valid until tomorrow or `until`; clients of the tests use it as their CA. */
 export async function selfSigned(
   baseDomain: string,
   until = new Date(Date.now() + 86_400_000),

@@ -17,10 +17,10 @@ export type Handler = (asked: Asked, response: ServerResponse) => void | Promise
 export const sandboxId = "sbx-aaaaaaaaaaaaaaaaaaaa";
 export const domain = `${sandboxId}.cloche.test`;
 
-/** A gateway and a data plane on one plain HTTP server: https://<domain> is mapped to it. Keeps what it was asked. */
+/** A gateway and a data plane on one plain HTTP server, to which https://<domain> is mapped. Keeps all requests. */
 export class FakeService implements AsyncDisposable {
   readonly asked: Asked[] = [];
-  /** Gateway methods answer what this says; the data plane asks `onData`. */
+  /** Answers of gateway methods; the data plane calls `onData`. */
   readonly methods: Record<string, (message: Record<string, unknown>) => unknown> = {};
   onData: Handler = (_asked, response) => json(response, 200, { ok: true });
   tokensIssued = 0;
@@ -79,7 +79,7 @@ export class FakeService implements AsyncDisposable {
     };
   }
 
-  /** What the data plane was asked. */
+  /** Requests to the data plane. */
   get data(): Asked[] {
     return this.asked.filter(({ url }) => url.startsWith("/v1/"));
   }
