@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Runs the CLI under the project's own Node: the one on the machine may be too old to read TypeScript. Plain JavaScript for that reason.
+// Runs the CLI with the project's own Node, because the machine's Node may be too old to read TypeScript. Therefore plain JavaScript.
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
 import { constants } from "node:os";
@@ -11,7 +11,7 @@ const main = join(root, "packages", "cli", "src", "main.ts");
 const neededMajor = 24;
 
 if (Number(process.versions.node.split(".")[0]) >= neededMajor) {
-  // Type stripping warns that it is experimental; nobody who runs a command needs to know.
+  // Suppresses the warning that type stripping is experimental.
   const emit = process.emit.bind(process);
   process.emit = (event, ...rest) =>
     event === "warning" && rest[0]?.name === "ExperimentalWarning" ? false : emit(event, ...rest);
@@ -27,7 +27,7 @@ if (Number(process.versions.node.split(".")[0]) >= neededMajor) {
     );
     process.exit(1);
   }
-  // The channel says nothing; its end tells the child that we were killed, so that it does not run on alone.
+  // The channel carries no data. Its end tells the child that this process was killed, so that the child ends too.
   const child = spawn(own, ["--disable-warning=ExperimentalWarning", main, ...process.argv.slice(2)], {
     stdio: ["inherit", "inherit", "inherit", "ipc"],
   });

@@ -13,9 +13,9 @@ export const exitCodes = {
   interrupted: 130,
 } as const;
 
-/** A command was called in a way that cannot be right; the message says what would be. */
+/** A command was called wrongly; the message says what would be right. */
 export class UsageError extends Error {}
-/** A name or id that leads to nothing, or to several. */
+/** A name or id that matches nothing or several things. */
 export class NotFoundError extends Error {}
 
 export function exitCodeOf(error: unknown): number {

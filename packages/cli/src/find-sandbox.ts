@@ -3,7 +3,7 @@ import { NotFoundError } from "./exit-codes.ts";
 
 const wholeId = /^sbx-[a-z0-9]{20}$/;
 
-/** The sandbox that a word names: an id, a name that only one has, or the beginning of an id that only one has. */
+/** Finds a sandbox by its id, its name or the beginning of its id. The word must match only one sandbox. */
 export async function findSandbox(cloche: Cloche, word: string, signal: AbortSignal): Promise<Sandbox> {
   if (wholeId.test(word)) return cloche.get(word, { signal });
   const matching = async (
@@ -15,7 +15,7 @@ export async function findSandbox(cloche: Cloche, word: string, signal: AbortSig
       if (sandbox.info.state !== "SANDBOX_STATE_DELETING" && fits(sandbox)) found.push(sandbox);
     return found;
   };
-  // The service looks for the beginning of a name: of many sandboxes few are sent.
+  // The service filters by the beginning of the name, so that few sandboxes are sent.
   let found = await matching(word, ({ info }) => info.name === word);
   if (found.length === 0 && /^sbx-./.test(word))
     found = await matching(undefined, ({ id }) => id.startsWith(word));
@@ -27,7 +27,7 @@ export async function findSandbox(cloche: Cloche, word: string, signal: AbortSig
   );
 }
 
-/** The checkpoint that a word names: an id, or a name that only one of the sandbox's checkpoints has. */
+/** Finds a checkpoint of the sandbox by its id or its name. A name must match only one checkpoint. */
 export async function findCheckpoint(sandbox: Sandbox, word: string, signal: AbortSignal): Promise<string> {
   if (/^ckpt-[a-z0-9]{20}$/.test(word)) return word;
   const found = (await sandbox.checkpoints.list({ signal })).filter(({ name }) => name === word);

@@ -4,17 +4,17 @@ import { run } from "./program.ts";
 
 async function main(): Promise<void> {
   const interrupted = new AbortController();
-  // The second Ctrl-C ends us at once.
+  // The second Ctrl-C ends this process at once.
   process.once("SIGINT", () => interrupted.abort(new Error("interrupted")));
   process.once("SIGTERM", () => interrupted.abort(new Error("terminated")));
-  // Started by an older Node (bin/cloche.mjs) that was killed: our sandbox's command must not run on.
+  // The parent (bin/cloche.mjs, run by an older Node) was killed: the command in the sandbox must not run on.
   process.on("disconnect", () => process.exit(exitCodes.interrupted));
   process.channel?.unref();
-  // A reader that has enough (head, less) is no error.
+  // A reader that closes the pipe early (head, less) is no error.
   process.stdout.on("error", (error: NodeJS.ErrnoException) => process.exit(error.code === "EPIPE" ? 0 : 1));
   let isRead = false;
   const code = await run(process.argv.slice(2), {
-    // Opened by those who read it.
+    // Opened on first use.
     get stdin() {
       isRead = true;
       return process.stdin;
@@ -28,7 +28,7 @@ async function main(): Promise<void> {
     connect: async () => connect(findConnection()),
   });
   process.exitCode = code;
-  // It may still be open, and nobody reads it any more.
+  // Standard input may still be open, which would keep the process running.
   if (isRead) process.stdin.destroy();
 }
 

@@ -2,7 +2,7 @@ import { allPorts, type PublicPorts } from "@cloche/sdk";
 import { InvalidArgumentError, type Command } from "commander";
 import { UsageError } from "./exit-codes.ts";
 
-/** Parsers of option values, for commander; the messages name what would be right. */
+/** Parsers of option values for commander; their messages say what would be right. */
 export function wholeNumber(text: string): number {
   if (!/^\d{1,15}$/.test(text)) throw new InvalidArgumentError("it must be a whole number");
   return Number(text);
@@ -44,22 +44,22 @@ export function collectPairs(text: string, before: Record<string, string> = {}):
   return { ...before, [text.slice(0, equals)]: text.slice(equals + 1) };
 }
 
-/** `name` with its undefined fields left out: what a request of the SDK takes. */
+/** The fields without undefined ones, as requests of the SDK need them. */
 export function present<Fields extends object>(
   fields: Fields,
 ): { [Name in keyof Fields]: Exclude<Fields[Name], undefined> } {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as never;
 }
 
-/** A command line after `--`, where one is needed. */
+/** Throws a UsageError with `example` if there is no command line after `--`. */
 export function requireCommand(words: readonly string[], example: string): string[] {
   if (words.length === 0) throw new UsageError(`a command is missing; for example: ${example}`);
   return [...words];
 }
 
 /**
- * Ends option parsing after `operands` operands, so that `exec box ls -l` needs no `--`: what follows belongs to the command.
- * Takes the words behind the subcommand; answers them with a `--` put in where none is.
+ * Ends option parsing after `operands` operands, so that `exec box ls -l` needs no `--`: all further words belong to the command. Takes the
+ * words after the subcommand; answers them with a `--` inserted if there was none.
  */
 export function separateCommand(words: readonly string[], command: Command, operands: number): string[] {
   const takesValue = new Set(

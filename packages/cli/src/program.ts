@@ -40,7 +40,7 @@ Examples:
   cloche cp ./app demo:/root/app
   cloche rm demo`;
 
-/** Commands whose operands end with a command line of the user's, and how many operands come before it. */
+/** Commands that end with a user's command line, and the number of operands before it. */
 const withCommandLine: Array<[path: string[], operands: number]> = [
   [["exec"], 1],
   [["ssh"], 1],
@@ -48,7 +48,7 @@ const withCommandLine: Array<[path: string[], operands: number]> = [
   [["service", "define"], 2],
 ];
 
-/** All commands, none of them run. */
+/** Makes the program with all commands. */
 export function createProgram(registry: Omit<Registry, "program">): Registry {
   const program = new Command("cloche");
   const { terminal } = registry;
@@ -92,12 +92,12 @@ export function createProgram(registry: Omit<Registry, "program">): Registry {
 function inheritSettings(command: Command): void {
   for (const child of command.commands) {
     child.copyInheritedSettings(command);
-    // Everywhere, so that it may stand behind the subcommand too.
+    // On every subcommand, so that the option may also come after it.
     inheritSettings(child);
   }
 }
 
-/** Puts `--` before the user's command line, so that its options are not taken for ours. */
+/** Puts `--` before the user's command line, so that its options are not parsed as options of cloche. */
 function separated(words: readonly string[], program: Command): string[] {
   const json = words[0] === "--json" ? 1 : 0;
   for (const [path, operands] of withCommandLine) {

@@ -3,18 +3,18 @@ import type { Terminal } from "./terminal.ts";
 const redrawEveryMs = 100;
 const columnsUnsaid = 80;
 const columnsMin = 20;
-/** Back to the line's beginning, and what stands there taken away. */
+/** Moves to the beginning of the line and clears it. */
 const afresh = "\r\x1b[K";
 
 type Shown = { terminal: Terminal; json: boolean };
 
-/** Whether there is a person to tell. */
+/** Whether progress is shown: standard error is a terminal, and --json was not given. */
 export const isShown = ({ terminal, json }: Shown): boolean => !json && terminal.stderr.isTTY === true;
 
 /**
- * Does some work and tells meanwhile on standard error what is waited for and for how long; `phase` is asked at each drawing, so that it may tell of
- * a state that changes. The line stays with its final time, or is taken away where the work failed: the error says more.
- * For people: says nothing with --json, or where standard error is no terminal.
+ * Shows on standard error, while `work` runs, its phase and its duration. `phase` is called at each drawing, so that it may show a changing
+ * state. The line stays with its final time, or is removed if the work failed, since the error says more. Prints nothing with --json or if
+ * standard error is no terminal.
  */
 export async function during<Answer>(
   run: Shown,
@@ -26,7 +26,7 @@ export async function during<Answer>(
   const beganAtMs = performance.now();
   const line = (): string => {
     const took = ` ${((performance.now() - beganAtMs) / 1_000).toFixed(1)} s`;
-    // A line that wraps cannot be drawn over; some terminals say that they are 0 wide.
+    // A wrapped line cannot be redrawn. Some terminals say that their width is 0.
     const columns = Math.max(stderr.columns || columnsUnsaid, columnsMin);
     return `${afresh}${phase().slice(0, columns - took.length - 1)}${took}`;
   };

@@ -1,12 +1,12 @@
 import type { Readable } from "node:stream";
 
-/** What ends within this goes along with the command; what stays open is sent as it comes. */
+/** Input that ends within this time is sent with the command; longer input is streamed. */
 const waitMs = 50;
 const wholeBytesMax = 1_048_576;
 
 /**
- * Standard input of a command: whole where it is short and ends at once, as a file's or an `echo`'s does, which spares a
- * request; else what has come and all that comes.
+ * Standard input of a command. Short input that ends at once, as from a file or `echo`, is answered as a whole, which saves a request. Other
+ * input is answered as a stream.
  */
 export async function standardInput(stream: Readable): Promise<Uint8Array | AsyncIterable<Uint8Array>> {
   const pieces = stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
@@ -31,7 +31,7 @@ export async function standardInput(stream: Readable): Promise<Uint8Array | Asyn
   return rest(stream, come, next, pieces);
 }
 
-/** Its `return` closes the stream: a read that is under way would keep the process alive. */
+/** The rest as a stream. Its `return` closes standard input, because a pending read would keep the process alive. */
 function rest(
   stream: Readable,
   come: Uint8Array[],
@@ -42,7 +42,7 @@ function rest(
     IteratorResult<Uint8Array>
   >[];
   queue.push(first);
-  first.catch(() => undefined); // told to who asks for it
+  first.catch(() => undefined); // the reader gets the error
   return {
     [Symbol.asyncIterator]: () => ({
       next: () => queue.shift() ?? pieces.next(),

@@ -1,6 +1,6 @@
 /**
- * The system's tar, for packing and unpacking on this side: it knows every kind of file, and unpacks what an untrusted sandbox sends without following its
- * symlinks or leaving the directory.
+ * Packs and unpacks local files by the system's tar. It knows every kind of file, and unpacks the data of an untrusted sandbox without
+ * following its symlinks or leaving the directory.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -14,7 +14,7 @@ async function succeeded(child: ChildProcess, what: string): Promise<void> {
   if (code !== 0) throw new Error(`${what}: tar failed: ${said.trim() || `exit code ${code}`}`);
 }
 
-/** A tar of `members` of a local directory as a stream. `done` rejects where tar could not read all of it. */
+/** A tar of `members` of a local directory as a stream. `done` rejects if tar could not read all of them. */
 export function packLocal(
   directory: string,
   members: string[],
@@ -28,7 +28,7 @@ export function packLocal(
   };
 }
 
-/** Unpacks a tar stream into a local directory, which exists; files belong to whoever runs this. */
+/** Unpacks a tar stream into an existing local directory; files belong to the user who runs this. */
 export async function unpackLocal(directory: string, tar: ReadableStream<Uint8Array>): Promise<void> {
   const child = spawn("tar", ["-C", directory, "--no-same-owner", "-xf", "-"], {
     stdio: ["pipe", "ignore", "pipe"],

@@ -3,12 +3,12 @@ import type { Readable, Writable } from "node:stream";
 import { ClocheSdkError, ClocheApiError, type Cloche } from "@cloche/sdk";
 import { coloured, colourOfState } from "./colours.ts";
 
-/** Where a run of the CLI reads and writes; tests pass their own. */
+/** The streams and the service of one run of the CLI; tests pass fakes. */
 export interface Terminal {
-  /** Of a person: its keys come as they are typed once `setRawMode(true)` was called. */
+  /** If it is a terminal, `setRawMode(true)` delivers keys as they are typed. */
   stdin: Readable & { isTTY?: boolean; setRawMode?(raw: boolean): unknown };
   stdout: Writable & { isTTY?: boolean; columns?: number; rows?: number };
-  /** Where it is a person's terminal, what goes on is told there too. */
+  /** If it is a terminal, progress is shown there. */
   stderr: Writable & { isTTY?: boolean; columns?: number };
   env: NodeJS.ProcessEnv;
   /** Aborts on Ctrl-C. */
@@ -17,7 +17,7 @@ export interface Terminal {
   connect(): Promise<Cloche & { close(): Promise<void> }>;
 }
 
-/** Writes and waits where the reader is slower. */
+/** Writes, and waits for a slow reader. */
 export async function write(stream: Writable, text: string | Uint8Array): Promise<void> {
   if (!stream.write(text)) await once(stream, "drain");
 }
@@ -27,7 +27,7 @@ export const printJson = (terminal: Terminal, value: unknown): Promise<void> =>
 
 const isState = /^(state|status|result)$/i;
 
-/** Columns padded to their widest cell; nothing at all for no rows but the header. */
+/** Prints columns padded to their widest cell; prints nothing without rows. */
 export async function printTable(terminal: Terminal, header: string[], rows: string[][]): Promise<void> {
   const widths = header.map((title, column) =>
     Math.max(title.length, ...rows.map((row) => row[column]?.length ?? 0)),
@@ -44,7 +44,7 @@ export async function printTable(terminal: Terminal, header: string[], rows: str
   await write(terminal.stdout, `${lines.join("\n")}\n`);
 }
 
-/** `name  value` lines of one thing; empty values are left out. */
+/** Prints `name  value` lines; empty values are left out. */
 export async function printFields(terminal: Terminal, fields: [string, string][]): Promise<void> {
   const shown = fields.filter(([, value]) => value !== "");
   const width = Math.max(...shown.map(([name]) => name.length));
@@ -55,7 +55,7 @@ export async function printFields(terminal: Terminal, fields: [string, string][]
   await write(terminal.stdout, shown.map(([name, value]) => line(name, value)).join(""));
 }
 
-/** An error for people, or with `--json` for programs; to stderr in both cases. */
+/** Prints an error to stderr, as text or with `--json` as JSON. */
 export function printError(terminal: Terminal, error: unknown, json: boolean): void {
   const message = error instanceof Error ? error.message : String(error);
   const api = error instanceof ClocheApiError ? error : undefined;

@@ -1,6 +1,6 @@
 /**
- * A sandbox's `envdAccessToken`: the API key it was asked for with, sealed for that one sandbox, so that nothing needs to be remembered
- * and a revoked key ends its tokens. The same key and sandbox give the same token: clients sign URLs with it, which is checked against it.
+ * A sandbox's `envdAccessToken`: the caller's API key, sealed for that one sandbox. So tokens need not be stored, and a revoked key ends its
+ * tokens. The same key and sandbox give the same token, because clients sign URLs with it and the endpoint checks the signatures.
  */
 import { createCipheriv, createDecipheriv, createHmac, hkdfSync } from "node:crypto";
 
@@ -8,14 +8,14 @@ const nonceBytes = 12;
 const tagBytes = 16;
 const tokenLength = 1_024;
 
-/** A token opens what it was sealed for, nothing else. */
+/** Associated data: a token is valid only for the sandbox that it was sealed for. */
 const boundTo = (sandboxId: string): Buffer => Buffer.from(sandboxId);
 
 export class AccessTokens {
   readonly #key: Buffer;
   readonly #nonceKey: Buffer;
 
-  /** `secret`: 32 random bytes that stay the same over restarts. */
+  /** `secret`: 32 random bytes, the same after restarts. */
   constructor(secret: Uint8Array) {
     const derived = (use: string): Buffer =>
       Buffer.from(hkdfSync("sha256", secret, "", `cloche e2b ${use}`, 32));
@@ -24,7 +24,7 @@ export class AccessTokens {
   }
 
   issue(apiKey: string, sandboxId: string): string {
-    // One for each pair, so it never meets another text under the same key.
+    // A nonce derived from key and sandbox, so it is never used for another text with the same key.
     const nonce = createHmac("sha256", this.#nonceKey)
       .update(`${sandboxId}\0${apiKey}`)
       .digest()
@@ -34,7 +34,7 @@ export class AccessTokens {
     return Buffer.concat([nonce, cipher.getAuthTag(), sealed]).toString("base64url");
   }
 
-  /** The API key in a token of this sandbox; undefined: it is none. */
+  /** The API key in a token of this sandbox; undefined: not a valid token. */
   open(token: string, sandboxId: string): string | undefined {
     if (token.length > tokenLength) return undefined;
     const bytes = Buffer.from(token, "base64url");

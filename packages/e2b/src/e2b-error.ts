@@ -21,11 +21,11 @@ const statuses = {
 } as const;
 export type E2bCode = keyof typeof statuses;
 
-/** What is answered: over HTTP `{"code": <status>, "message"}`, over Connect `{"code": "<code>", "message"}`. */
+/** An error answer: over HTTP `{"code": <status>, "message"}`, over Connect `{"code": "<code>", "message"}`. */
 export class E2bError extends Error {
   readonly code: E2bCode;
   readonly status: number;
-  /** Seconds for Retry-After, where waiting helps. */
+  /** Seconds for Retry-After, if waiting helps. */
   readonly retryAfterSeconds: number | undefined;
 
   constructor(
@@ -40,7 +40,7 @@ export class E2bError extends Error {
     this.retryAfterSeconds = options.retryAfterSeconds;
   }
 
-  /** Anything thrown; what nobody foresaw is internal, its cause for the log alone. */
+  /** Makes an E2bError of any thrown value. Unexpected ones are internal; their cause goes only into the log. */
   static from(thrown: unknown): E2bError {
     if (thrown instanceof E2bError) return thrown;
     if (thrown instanceof ClocheApiError) {
@@ -68,15 +68,15 @@ export const badField = (field: string, is: unknown, must: string): E2bError => 
   return new E2bError("invalid_argument", `${field} is ${shown}; it must be ${must}`);
 };
 
-/** Never a silent success: what this product has not is refused with words. */
+/** The error of a feature that Cloche does not have. Such a request is never answered with success. */
 export const notOffered = (what: string): E2bError =>
   new E2bError("unimplemented", `Cloche does not offer ${what} (docs/e2b.md)`);
 
-/** E2B's clients know a sandbox that does not run by the status 502 and by these words. */
+/** E2B's clients recognise a sandbox that does not run by the status 502 and these words. */
 export const notRunning = (sandboxId: string): E2bError =>
   new E2bError("unavailable", `The sandbox was not found: ${sandboxId} is not running`, { status: 502 });
 
-/** It runs, and cannot be reached. */
+/** The sandbox runs but is not reachable. */
 export const unreachable = (sandboxId: string, cause: unknown): E2bError =>
   new E2bError("unavailable", `The sandbox ${sandboxId} is running but port is not open`, {
     status: 502,

@@ -4,8 +4,8 @@
  *   client ──▶ Api ──▶ the gateway, with the caller's API key
  *          └─▶ Envd ─▶ the data plane, with tokens the gateway issues for the key in the sandbox's own token
  *
- * Holds no record of its own: what it remembers speeds up or finds, and is gone after a restart. It stands beside gateway and edge as any
- * other program could, and uses nothing but the public contract.
+ * Stores no records. Its memory is only a cache and an index, and is empty after a restart. It runs beside gateway and edge, and uses only
+ * the public contract.
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { isIP, type AddressInfo } from "node:net";
@@ -23,28 +23,28 @@ import { Sandboxes } from "./sandboxes.ts";
 
 export interface E2bOptions {
   gatewayUrl: string;
-  /** Where the edge is reached from here: `https://127.0.0.1:7443`. */
+  /** The edge's address for this process: `https://127.0.0.1:7443`. */
   edgeUrl: string;
   /** PEM of the authority of the edge's certificate. */
   caCert: string;
   baseDomain: string;
-  /** Of the edge, as sandbox domains name it. */
+  /** The edge's port in sandbox domains. */
   edgePort: number;
-  /** 32 random bytes that stay the same over restarts. */
+  /** 32 random bytes, the same after restarts. */
   secret: Uint8Array;
   ownKey: string;
   log: Log;
 }
 
 export interface E2bEndpoint {
-  /** Plain HTTP; 0 picks a free port. Answers the port. */
+  /** Listens with plain HTTP; port 0 picks a free one. Answers the port. */
   listen(port: number, address: string): Promise<number>;
-  /** Whether a request at the edge is for this endpoint: `api.<base domain>`, and what E2B's clients ask of a sandbox. */
+  /** Whether a request at the edge is for this endpoint: for `api.<base domain>`, or from E2B's clients for a sandbox. */
   takes(request: IncomingMessage): boolean;
   answer(request: IncomingMessage, response: ServerResponse): void;
   /**
-   * Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. Answers requests on
-   * connections that were used less than `idleMs` ago (default 0), and ends them with that.
+   * Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. On a connection that was used
+   * less than `idleMs` ago (default 0) it answers the next request and then closes the connection.
    */
   close(graceMs?: number, idleMs?: number): Promise<void>;
 }
@@ -114,7 +114,7 @@ class Endpoint implements E2bEndpoint {
     this.#answer(request, response, false);
   }
 
-  /** `isLocal`: it came to the address of all sandboxes, where a signed URL names none and its signature is searched for. */
+  /** `isLocal`: the request came to the one address of all sandboxes. A signed URL there names no sandbox; its signature tells it. */
   #answer(request: IncomingMessage, response: ServerResponse, isLocal: boolean): void {
     const beganMs = performance.now();
     const requestId = requestIdOf(request.headers);
@@ -155,7 +155,7 @@ class Endpoint implements E2bEndpoint {
     this.#server.closeAllConnections();
     this.#server.close();
     await closed;
-    // What the edge has given to this endpoint ends with the edge.
+    // Requests that the edge passed to this endpoint end with the edge.
     void this.#fetch.close().catch(() => undefined);
   }
 
@@ -179,7 +179,7 @@ class Endpoint implements E2bEndpoint {
       return answerError(response, error);
     }
     if (target === undefined) {
-      // A signed URL at the address of all sandboxes names none.
+      // A signed URL at the one address of all sandboxes names no sandbox.
       const isSigned = isLocal && /^\/files\?(.*&)?signature=/.test(request.url ?? "");
       return isSigned ? this.#envd.answer(request, response, undefined) : this.#api.answer(request, response);
     }
@@ -187,7 +187,7 @@ class Endpoint implements E2bEndpoint {
     return this.#passOn(request, response, target);
   }
 
-  /** The sandbox and port that headers or the host name; undefined: the API. */
+  /** The sandbox and port in the headers or the host name; undefined: a request for the API. */
   #target(request: IncomingMessage): { sandboxId: string; port: number } | undefined {
     const sandboxId = headerOf(request, "e2b-sandbox-id");
     if (sandboxId === undefined) return portOf(this.#label(request));
@@ -225,7 +225,7 @@ class Endpoint implements E2bEndpoint {
     }
   }
 
-  /** What precedes the base domain in the Host header. */
+  /** The part of the Host header before the base domain. */
   #label(request: IncomingMessage): string {
     const host = (request.headers.host ?? "").toLowerCase().replace(/:\d+$/, "").replace(/\.$/, "");
     const suffix = `.${this.#options.baseDomain}`;
@@ -238,7 +238,7 @@ function portOf(label: string): { sandboxId: string; port: number } | undefined 
   return isSandboxId(sandboxId) && Number(port) <= 65_535 ? { sandboxId, port: Number(port) } : undefined;
 }
 
-/** Every call carries its credential in a header or its URL, never in a cookie, so any page may make it. */
+/** Allows all origins: credentials are in headers or URLs, never in cookies. */
 async function preflight(request: IncomingMessage, response: ServerResponse): Promise<undefined> {
   answerJson(response, 204, undefined, {
     "access-control-allow-methods": "GET, HEAD, POST, PUT, DELETE",

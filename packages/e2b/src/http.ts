@@ -26,7 +26,7 @@ export function answerJson(
   response.end(text);
 }
 
-/** E2B's error shape. Where an answer has begun already, the connection is cut: a part must not pass for the whole. */
+/** Answers in E2B's error format. If an answer has begun, the connection is cut, so that a part does not look complete. */
 export function answerError(response: ServerResponse, thrown: unknown): E2bError {
   const error = E2bError.from(thrown);
   if (response.headersSent) {
@@ -37,7 +37,7 @@ export function answerError(response: ServerResponse, thrown: unknown): E2bError
   return error;
 }
 
-/** What the clients' own repeating goes by: to ask again where nothing runs does not help. */
+/** Headers that control the clients' retries: if the sandbox does not run, a retry does not help. */
 export function errorHeaders(error: E2bError): Record<string, string> {
   return {
     ...(error.status === 502 && { "should-retry": "false" }),
@@ -48,7 +48,7 @@ export function errorHeaders(error: E2bError): Record<string, string> {
   };
 }
 
-/** Writes a piece of an answer; a reader who is slow holds the writer back. */
+/** Writes a piece of an answer, and waits for a slow reader. */
 export async function written(response: ServerResponse, piece: Uint8Array): Promise<void> {
   if (response.write(piece) || response.destroyed) return;
   const over = new AbortController();
@@ -65,7 +65,7 @@ export const headerOf = (request: IncomingMessage, name: string): string | undef
   return Array.isArray(value) ? value[0] : value;
 };
 
-/** Aborts when the client goes away before its answer is over. */
+/** Aborts when the client goes away before its answer is complete. */
 export function signalOf(response: ServerResponse): AbortSignal {
   const leaving = new AbortController();
   response.once("close", () => {

@@ -1,10 +1,10 @@
-/** Requests to other ports of a sandbox by E2B's headers: passed on to the edge, which knows where the sandbox is and which ports are public. */
+/** Passes requests for other ports of a sandbox (by E2B's headers) to the edge, which knows the sandbox's route and its public ports. */
 import { request as plainRequest, type IncomingMessage, type ServerResponse } from "node:http";
 import { request as tlsRequest, type RequestOptions } from "node:https";
 import { E2bError } from "./e2b-error.ts";
 import { answerError } from "./http.ts";
 
-/** Headers that are between two neighbours, or ours. */
+/** Hop-by-hop headers, and headers of this endpoint. */
 const own = new Set([
   "connection",
   "keep-alive",
@@ -25,7 +25,7 @@ export interface EdgeAddress {
   ca: string | undefined;
 }
 
-/** `token`: what opens a port that is not public; undefined: who asks has none. */
+/** `token`: opens ports that are not public; undefined: the caller has none. */
 export function passOn(
   edge: EdgeAddress,
   { host, token }: { host: string; token: string | undefined },

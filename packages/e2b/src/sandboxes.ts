@@ -1,6 +1,6 @@
 /**
- * What the endpoint holds of sandboxes, all in memory and none of it needed again after a restart: their data planes with tokens,
- * and with whose key each was asked for, by which a signed URL that names no sandbox is found.
+ * The endpoint's cache of sandboxes, in memory and not needed after a restart: their data planes with tokens, and the API key with which
+ * each was requested. By these keys a signed URL without a sandbox is matched to one.
  */
 import { createHash } from "node:crypto";
 import { ClocheApiError, Gateway, openDataPlane, type SandboxDataPlane, type SandboxInfo } from "@cloche/sdk";
@@ -24,17 +24,17 @@ export interface OpenSandbox {
   readonly accounts: Accounts;
   readonly processIds: ProcessIds;
   readonly watchers: Watchers;
-  /** Asks the gateway, so that a look wakes nothing. */
+  /** Asks the gateway, which does not wake the sandbox. */
   isRunning(): Promise<boolean>;
 }
 
 export interface SandboxesOptions {
   gatewayUrl: string;
   fetch: NodeFetch;
-  /** `<base domain>`, with a port where the edge is not on 443. */
+  /** `<base domain>`, with the edge's port unless that is 443. */
   domain: string;
   tokens: AccessTokens;
-  /** The key that this installation issued for E2B's clients: its sandboxes are found after a restart too. */
+  /** The API key that this installation made for E2B's clients: its sandboxes are found also after a restart. */
   ownKey: string;
 }
 
@@ -62,7 +62,7 @@ export class Sandboxes {
     return new Gateway(this.#options.gatewayUrl, apiKey, this.#options.fetch);
   }
 
-  /** The sandbox's token, by which its URLs may be signed from now on. */
+  /** The sandbox's token. From now on URLs signed with it are found. */
   issueToken(apiKey: string, sandboxId: string): string {
     this.#remember(apiKey, sandboxId);
     return this.#options.tokens.issue(apiKey, sandboxId);
@@ -75,7 +75,7 @@ export class Sandboxes {
     return apiKey;
   }
 
-  /** The tokens by which a URL may be signed: of that sandbox, or of every one where none is named. */
+  /** The tokens that may have signed a URL: of that sandbox, or of all sandboxes if none is named. */
   async signers(
     sandboxId: string | undefined,
   ): Promise<{ sandboxId: string; apiKey: string; token: string }[]> {
@@ -122,7 +122,7 @@ export class Sandboxes {
     return opened;
   }
 
-  /** Undefined where the team has no such sandbox, or it is on its way out. */
+  /** Undefined if the team has no such sandbox, or it is being deleted. */
   async find(gateway: Gateway, sandboxId: string): Promise<SandboxInfo | undefined> {
     try {
       const info = await gateway.getSandbox(sandboxId);
@@ -143,7 +143,7 @@ export class Sandboxes {
     return info;
   }
 
-  /** The data plane refused or gave no answer: tells a sandbox that does not run from all else. */
+  /** Explains a refusal or missing answer of the data plane: distinguishes a sandbox that does not run from other errors. */
   async explain({ id, apiKey }: OpenSandbox, thrown: unknown): Promise<E2bError> {
     const error = E2bError.from(thrown);
     const { code, message } = error;
@@ -182,7 +182,7 @@ export class Sandboxes {
     if (keys.size < heldKeys) keys.add(apiKey);
   }
 
-  /** The sandboxes of every key that was seen; anybody may ask for it, so not more often than now and then. */
+  /** Lists the sandboxes of all known keys. Rate-limited, because anybody can cause it. */
   async #list(): Promise<void> {
     const nowMs = performance.now();
     if (nowMs - this.#listedAtMs < relistMs) return;
@@ -195,7 +195,7 @@ export class Sandboxes {
           this.#remember(apiKey, id);
         }
       } catch (error) {
-        // A key that was revoked signs nothing more.
+        // The tokens of a revoked key are no longer valid.
         if (error instanceof ClocheApiError && error.code === "unauthenticated") this.#keys.delete(apiKey);
       }
     }

@@ -1,11 +1,11 @@
 import { ClocheApiError, ClocheConnectionError, ClocheSdkError } from "@cloche/sdk";
 
-/** A call that cannot be done as asked. The message says what would be right: the model reads it and tries again. */
+/** A call that cannot be carried out. The message says what would be right, for the model's next try. */
 export class ToolError extends Error {
   override readonly name = "ToolError";
 }
 
-/** What a model can do about it, by the error's code. The service's message names the field and says why. */
+/** Remedies for a model, by the error's code. The service's message names the field and the reason. */
 const remedies: Partial<Record<string, string>> = {
   not_found: "list_sandboxes, list_checkpoints, list_processes and list_services name what there is",
   unauthenticated:
@@ -15,7 +15,7 @@ const remedies: Partial<Record<string, string>> = {
   deadline_exceeded: "it may still go on; ask again, or wait longer",
 };
 
-/** An error in words for a model, or undefined where it is a fault of this program. */
+/** The text of an error for a model; undefined for a fault of this program. */
 export function errorText(error: unknown): string | undefined {
   if (error instanceof ToolError) return error.message;
   if (error instanceof ClocheApiError) {

@@ -1,16 +1,16 @@
-/** Every limit of the MCP server, in one place. A model pays for each byte that a tool answers, so defaults are small. */
+/** All limits of the MCP server. A model pays for each byte of an answer, so defaults are small. */
 export const mcpLimits = {
-  /** Of each of stdout and stderr of one exec. */
+  /** Bytes of each of stdout and stderr of one exec. */
   execOutputBytesDefault: 16_384,
   execOutputBytesMax: 262_144,
   execTimeoutSecondsDefault: 120,
   execTimeoutSecondsMax: 3_600,
   waitSecondsDefault: 60,
   waitSecondsMax: 3_600,
-  /** Of one read of a file, of a process's output or of a service's log. */
+  /** Bytes of one read of a file, of a process's output or of a service's log. */
   readBytesDefault: 32_768,
   readBytesMax: 262_144,
-  /** Files that `edit_file` changes: what the contract's write takes. */
+  /** Largest file that `edit_file` changes: the limit of the contract's write. */
   editBytes: 1_048_576,
   listEntriesDefault: 200,
   listEntriesMax: 2_000,
@@ -21,17 +21,17 @@ export const mcpLimits = {
   sandboxesListed: 200,
   checkpointsListed: 200,
   processesListed: 200,
-  /** Of one store value that is answered. */
+  /** Bytes of one store value in an answer. */
   storeValueBytes: 262_144,
   storeKeysDefault: 200,
   storeKeysMax: 2_000,
   forks: 16,
-  /** Of one resource; a larger file is refused, of a log the newest are read. */
+  /** Bytes of one resource. A larger file is refused; of a larger log the newest bytes are read. */
   resourceBytes: 1_048_576,
   completions: 100,
-  /** How long a create, fork, suspend or resume is waited for. */
+  /** Longest wait for a create, fork, suspend or resume. */
   stateWaitMs: 120_000,
-  /** Progress is told at most so often, and at least so often while a call runs. */
+  /** Shortest and longest time between two progress notifications of a running call. */
   progressMinMs: 500,
   progressMaxMs: 5_000,
   progressMessageCharacters: 200,

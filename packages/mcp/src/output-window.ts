@@ -1,14 +1,14 @@
 /** The beginning and the end of a stream of any length, in bounded memory. */
 export interface WindowText {
   text: string;
-  /** Of the whole stream. */
+  /** Bytes of the whole stream. */
   bytes: number;
   truncated: boolean;
 }
 
 /**
- * Keeps the first and the last half of `limitBytes` of what is added. Of a command's output both ends matter: what it
- * began with and how it failed.
+ * Keeps the beginning and the end of a stream, each half of `limitBytes`. Both ends of a command's output matter: how it began and how it
+ * failed.
  */
 export class OutputWindow {
   readonly #headBytes: number;
@@ -34,11 +34,11 @@ export class OutputWindow {
     if (rest.length === 0) return;
     this.#tail.push(rest.slice(-this.#tailBytes));
     this.#tailSize += Math.min(rest.length, this.#tailBytes);
-    // Not at every piece: twice as much is kept before it is cut.
+    // Up to twice the size is kept before it is cut, so that not every piece is copied.
     if (this.#tailSize > 2 * this.#tailBytes) this.#cutTail();
   }
 
-  /** As UTF-8; bytes that are none, and characters that the cut goes through, become U+FFFD. */
+  /** As UTF-8; invalid bytes, and characters that are cut through, become U+FFFD. */
   read(): WindowText {
     this.#cutTail();
     const left = this.#bytes - this.#headSize - this.#tailSize;

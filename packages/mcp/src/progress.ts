@@ -1,7 +1,7 @@
 import type { ServerContext } from "@modelcontextprotocol/server";
 import { mcpLimits } from "./limits.ts";
 
-/** Tells the client that a long call goes on, where it asked to be told; clients that reset their time limit at it wait on. */
+/** Notifies the client, if it asked for progress, that a long call goes on. Clients may reset their time limit at each notification. */
 export class Progress {
   readonly #context: ServerContext;
   readonly #beganMs = Date.now();
@@ -10,7 +10,7 @@ export class Progress {
   #last = 0;
   #message: string;
 
-  /** `message`: what goes on, until `tell` says more. */
+  /** `message`: the first message, until `tell` sets another. */
   constructor(context: ServerContext, message: string) {
     this.#context = context;
     this.#message = message;
@@ -23,7 +23,7 @@ export class Progress {
     if (this.#timer !== undefined && Date.now() - this.#toldMs >= mcpLimits.progressMinMs) this.#send();
   }
 
-  /** No notification comes after it: the answer must be the last that is sent of a call. */
+  /** Stops all notifications: the answer must be the last message of a call. */
   [Symbol.dispose](): void {
     clearInterval(this.#timer);
   }
@@ -36,7 +36,7 @@ export class Progress {
     this.#last = Math.max(this.#last + 0.001, (this.#toldMs - this.#beganMs) / 1_000);
     const message = this.#message.slice(-mcpLimits.progressMessageCharacters);
     const params = { progressToken, progress: Number(this.#last.toFixed(3)), message };
-    // Nobody is left to be told; the call itself hears of it by its signal.
+    // The client is gone; the signal of the call reports this.
     this.#context.mcpReq.notify({ method: "notifications/progress", params }).catch(() => undefined);
   }
 }

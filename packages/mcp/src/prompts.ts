@@ -3,7 +3,7 @@ import { completable, type McpServer } from "@modelcontextprotocol/server";
 import { z } from "zod";
 import { sandboxIds } from "./sandbox-ids.ts";
 
-/** What a person can begin a conversation with. */
+/** Prompts with which a person can begin a conversation. */
 export function addPrompts(server: McpServer, cloche: Cloche): void {
   const sandbox = completable(z.string().describe("Id of the sandbox in which it fails."), (begun) =>
     sandboxIds(cloche, begun ?? ""),

@@ -1,6 +1,6 @@
 /**
- * Resources: what a client attaches to a conversation without a tool call. Everything is below `cloche://<sandbox id>`; a
- * path is percent-encoded as in any URL.
+ * Resources, which a client attaches to a conversation without a tool call. All are below `cloche://<sandbox id>`; paths are
+ * percent-encoded as in any URL.
  */
 import { ClocheApiError, type Cloche, type EntryInfo } from "@cloche/sdk";
 import {
@@ -49,7 +49,7 @@ export function addResources(server: McpServer, cloche: Cloche): void {
   }
 }
 
-/** The team's sandboxes, as what can be read without knowing anything. */
+/** The team's sandboxes, as a list of resources. */
 async function listed(
   cloche: Cloche,
 ): Promise<{ resources: { uri: string; name: string; mimeType: string }[] }> {

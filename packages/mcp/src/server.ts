@@ -1,6 +1,6 @@
 /**
- * The server as one client sees it: every tool, resource and prompt, bound to one team's client of the public contract.
- * It keeps nothing of its own: what it answers is what the gateway and the data plane say.
+ * The MCP server for one client: all tools, resources and prompts, bound to one team's client of the public contract. It has no state: its
+ * answers come from the gateway and the data plane.
  */
 import type { Cloche } from "@cloche/sdk";
 import { McpServer } from "@modelcontextprotocol/server";
@@ -19,9 +19,9 @@ import { storeTools } from "./tools/store.ts";
 import type { Tool } from "./tool.ts";
 
 export interface McpServerOptions {
-  /** Of the team whose sandboxes the client may use. */
+  /** Client of the team whose sandboxes may be used. */
   cloche: Cloche;
-  /** What the server says of itself, `0.1.0`. */
+  /** The server's version, `0.1.0`. */
   version: string;
 }
 
@@ -38,7 +38,7 @@ const tools: readonly Tool[] = [
   ...storeTools,
 ];
 
-/** For the model, before it has called anything. */
+/** Instructions for the model, sent at the beginning. */
 const instructions = `Cloche makes isolated Linux machines (sandboxes) in which you run commands and keep files.
 Make one with create_sandbox and pass its id to the other tools. exec runs a command to its end; start_process and set_service
 run servers. Files, installed packages and background programs stay between calls.
@@ -46,14 +46,14 @@ Before a risky step: create_checkpoint, then restore_checkpoint where it went wr
 To try several ways at once: fork_sandbox with a count, which clones files and running programs, then one way in each fork.
 Delete sandboxes that you made and no longer need. Code in a sandbox cannot reach this server or other sandboxes.`;
 
-/** What there is stays as it is for as long as a connection lasts. */
+/** The lists of tools, resources and prompts do not change during a connection. */
 const capabilities = {
   tools: { listChanged: false },
   resources: { listChanged: false },
   prompts: { listChanged: false },
 };
 
-/** A server for one connection. Connect it to a transport, or hand it to the SDK's entry points. */
+/** Makes a server for one connection. Connect it to a transport, or pass it to the MCP SDK's entry points. */
 export function createMcpServer({ cloche, version }: McpServerOptions): McpServer {
   const server = new McpServer(
     { name: "cloche", title: "Cloche sandboxes", version },

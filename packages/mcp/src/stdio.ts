@@ -2,12 +2,12 @@ import type { Readable, Writable } from "node:stream";
 import { serveStdio, StdioServerTransport } from "@modelcontextprotocol/server/stdio";
 import { createMcpServer, type McpServerOptions } from "./server.ts";
 
-/** One message of a client: a file of 1 MiB as base64, with room. */
+/** Largest message of a client: room for a file of 1 MiB as base64. */
 const messageBytes = 4 * 1_048_576;
 
 /**
- * Serves one client that started this process: messages come on `input` and go to `output`, one JSON a line. Resolves when
- * the client closes `input` or `signal` aborts; calls under way are cancelled then, which kills their commands.
+ * Serves the client that started this process: messages come on `input` and go to `output`, one JSON on each line. When the client closes
+ * `input` or `signal` aborts, calls under way are cancelled, which kills their commands, and this resolves.
  */
 export async function serveOverStdio(
   options: McpServerOptions & {

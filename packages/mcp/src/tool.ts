@@ -1,6 +1,6 @@
 /**
- * How a tool is made: one object schema in, one out, an answer that is both structured and JSON text, and every error a
- * tool error in words. Each tool is a value in its file of `tools/`; `server.ts` registers them all.
+ * Makes tools: one object schema for input and one for output, an answer that is both structured and JSON text, and errors as text for the
+ * model. Each tool is a value in a file of `tools/`; `server.ts` registers all.
  */
 import type { Cloche, Sandbox } from "@cloche/sdk";
 import type { CallToolResult, McpServer, ServerContext, ToolAnnotations } from "@modelcontextprotocol/server";
@@ -9,18 +9,18 @@ import { errorText } from "./errors.ts";
 import { mcpLimits } from "./limits.ts";
 import { Progress } from "./progress.ts";
 
-/** What a tool has at hand for one call. */
+/** The context of one call. */
 export interface Call {
   cloche: Cloche;
   /** Aborts when the client cancels the call or goes away. */
   signal: AbortSignal;
-  /** A sandbox of the team; `not_found` else. */
+  /** A sandbox of the team; throws `not_found` if there is none. */
   sandbox(id: string): Promise<Sandbox>;
-  /** Dispose it before the tool answers. */
+  /** Begins progress notifications. Dispose it before the tool answers. */
   progress(message: string): Progress;
 }
 
-/** Whether a tool only reads, ends or overwrites what cannot be had back, and may be called twice like once. */
+/** The effect of a tool: whether it only reads, adds, or destroys data; `-once`: repeating the call changes nothing more. */
 export type Effect = "reads" | "adds" | "adds-once" | "destroys" | "destroys-once";
 
 const annotationsOf: Record<Effect, ToolAnnotations> = {
@@ -37,7 +37,7 @@ export interface ToolWords<Input extends z.ZodObject, Output extends z.ZodObject
   /** For a model: when to use it, units, limits, what comes back. */
   description: string;
   effect: Effect;
-  /** It runs what the model gives, which may reach the network. Default false. */
+  /** Whether it runs programs of the model, which may reach the network. Default false. */
   openWorld?: boolean;
   input: Input;
   output: Output;
@@ -125,7 +125,7 @@ export const maxBytesField = z
 export const commandOf = (command: string | string[]): string[] =>
   typeof command === "string" ? ["bash", "-c", command] : command;
 
-/** `fields` without those that are undefined: what a request of the SDK takes. */
+/** `fields` without undefined ones, as requests of the SDK need them. */
 export function present<Fields extends object>(
   fields: Fields,
 ): { [Name in keyof Fields]: Exclude<Fields[Name], undefined> } {

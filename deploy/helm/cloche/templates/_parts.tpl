@@ -21,7 +21,7 @@ app.kubernetes.io/component: {{ .part }}
 {{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* Gateways' cluster ports, as edges and hosts reach them. */}}
+{{/* Addresses of the gateways' cluster ports, for edges and hosts. */}}
 {{- define "cloche.gateways" -}}
 {{- if .Values.cluster.gateways -}}
 {{ join "," .Values.cluster.gateways }}
@@ -52,7 +52,7 @@ app.kubernetes.io/component: {{ .part }}
 {{- end }}
 {{- end }}
 
-{{/* What no pod of ours needs: the API of Kubernetes. `enableServiceLinks` would set CLOCHE_GATEWAY_PORT to a URL. */}}
+{{/* No pod needs the API of Kubernetes. `enableServiceLinks` would set CLOCHE_GATEWAY_PORT to a URL. */}}
 {{- define "cloche.pod" -}}
 serviceAccountName: {{ include "cloche.name" .root }}-{{ .part }}
 automountServiceAccountToken: false
@@ -77,7 +77,7 @@ topologySpreadConstraints:
 app.kubernetes.io/name: cloche, app.kubernetes.io/instance: {{ .root.Release.Name }}, app.kubernetes.io/component: {{ .part }}
 {{- end }}
 
-{{/* Of parts that need nothing of the node. */}}
+{{/* Security context of parts that need no access to the node. */}}
 {{- define "cloche.unprivileged" -}}
 securityContext:
   allowPrivilegeEscalation: false

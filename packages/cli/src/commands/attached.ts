@@ -2,30 +2,30 @@ import type { Attachment, ProcessInfo, SandboxProcess } from "@cloche/sdk";
 import type { Readable } from "node:stream";
 import { write, type Terminal } from "../terminal.ts";
 
-/** Ctrl-P Ctrl-Q, as Docker's, detaches and lets the process go on. */
+/** Ctrl-P Ctrl-Q detaches, as in Docker; the process goes on. */
 const detachKeys = Buffer.from([0x10, 0x11]);
 
-/** How an attached process ended for its user. */
+/** How the attachment ended. */
 export type AttachedEnd = { kind: "exit"; process: ProcessInfo } | { kind: "detached" };
 
 interface AttachSettings {
-  /** Bytes of output that the user has seen already. */
+  /** Bytes of output that were shown before. */
   afterStdout?: number;
   afterStderr?: number;
   /** Sends the local terminal's keys and size. Default true. */
   input?: boolean;
 }
 
-/** The size of the local terminal, where standard output is one. */
+/** The size of the local terminal; undefined if standard output is none. */
 export function terminalSize({ stdout }: Terminal): { cols: number; rows: number } | undefined {
   const { columns, rows } = stdout;
-  // A terminal that nobody sized says 0.
+  // A terminal without a size says 0.
   return columns && rows ? { cols: columns, rows } : undefined;
 }
 
 /**
- * Shows a process on this terminal: output as it comes, keys and size of the local terminal to it. A lost connection is made
- * again and said. The local terminal is as before when this resolves, however it ends.
+ * Shows the output of a process on this terminal, and sends it the keys and the size of the terminal. A lost connection is made again, with
+ * a message. The terminal is restored when this resolves or rejects.
  */
 export async function attachTo(
   process: SandboxProcess,
@@ -65,7 +65,7 @@ export async function attachTo(
 
 const detached = new Error("detached");
 
-/** Keys as they are typed, without the local terminal's own doing; answers what gives it back. */
+/** Puts the local terminal into raw mode, so that all keys are sent; the answer restores it. */
 function takeTerminal(
   attachment: Attachment,
   process: SandboxProcess,
@@ -99,7 +99,7 @@ function feedKeys(stdin: Readable, attachment: Attachment, onDetach?: () => void
     stdin.pause();
     attachment.write(piece).then(
       () => (stopped ? undefined : stdin.resume()),
-      () => undefined, // the loop that reads tells it
+      () => undefined, // the reading loop reports the error
     );
   };
   const end = (): void => attachment.endInput();

@@ -19,7 +19,7 @@ export function addAuditCommand(registry: Registry): void {
     )
     .action(
       act(registry, async (run, word: string | undefined, { limit }: { limit: number }) => {
-        // The id of what is deleted finds nothing any more, but its entries.
+        // The id of a deleted sandbox, checkpoint or key finds only its entries.
         const isId = word !== undefined && /^(sbx|ckpt|key)-[a-z0-9]{20}$/.test(word);
         const subject = word === undefined || isId ? word : (await run.sandbox(word)).id;
         const entries: AuditEntry[] = [];

@@ -3,9 +3,9 @@ import { UsageError } from "../exit-codes.ts";
 import { write } from "../terminal.ts";
 import type { Registry } from "./register.ts";
 
-/** The word by which a shell asks for candidates: what is typed so far follows, its last word unfinished. */
+/** The command by which a shell asks for candidates. The typed words follow, the last one unfinished. */
 export const completeWord = "__complete";
-/** A person waits for the answer. */
+/** Limit of a request: a person waits for the candidates. */
 const askMs = 2_000;
 
 const scripts = {
@@ -57,7 +57,7 @@ Put one of these into the shell's start-up file:
     });
 }
 
-/** Prints the candidates for the last of the words, one a line, a tab before its description. Nothing to say is no error. */
+/** Prints the candidates for the last word, one on a line, a tab before its description. No candidates are no error. */
 export async function printCandidates(registry: Registry, words: readonly string[]): Promise<void> {
   const current = words.at(-1) ?? "";
   const candidates = await candidatesFor(registry, words.slice(0, -1), current).catch(() => []);
@@ -115,7 +115,7 @@ async function valuesOf({ terminal }: Registry, argument: Argument | undefined):
   try {
     const signal = AbortSignal.any([terminal.signal, AbortSignal.timeout(askMs)]);
     const { sandboxes } = await cloche.gateway.listSandboxes({ page_size: 200 }, { signal });
-    // A name that a shell would take apart is told by its id.
+    // A name with special characters of a shell is replaced by its id.
     return sandboxes.map(({ id, name, state }) => [
       /^[\w.-]+$/.test(name) ? name : id,
       state.replace("SANDBOX_STATE_", ""),

@@ -10,7 +10,7 @@ import { packLocal, unpackLocal } from "../tar.ts";
 import { printJson, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
-/** Read of a local file at a time. */
+/** Bytes of a local file that are read at once. */
 const pieceBytes = 262_144;
 
 /** cp. */
@@ -55,12 +55,12 @@ Examples:
 
 type Kind = "missing" | "file" | "directory";
 
-/** What is at a path in the sandbox; a symlink counts as what it leads to. */
+/** The kind of entry at a path in the sandbox; symlinks are followed. */
 async function remoteKind({ files }: Sandbox, path: string, signal: AbortSignal): Promise<Kind> {
   const { exists, entry_type: type } = await files.exists(path, { signal });
   if (!exists) return "missing";
   if (type !== "symlink") return type === "directory" ? "directory" : "file";
-  // With a slash behind it the link is followed.
+  // With `/.` after the path the link is followed.
   const followed = await files.exists(joinRemote(path, "."), { signal }).catch(() => ({ exists: false }));
   return followed.exists ? "directory" : "file";
 }
@@ -114,7 +114,7 @@ async function uploadTar(
     sandbox.files.unpack(directory, tar.stream, { signal }),
     tar.done,
   ]);
-  // What the sandbox says of it comes first: tar then failed because nobody read on.
+  // The sandbox's error comes first: after it tar fails only because its output is no longer read.
   if (sent.status === "rejected") throw sent.reason;
   if (packed.status === "rejected") throw packed.reason;
 }
@@ -138,7 +138,7 @@ async function download(run: Run, sandbox: Sandbox, source: string, destination:
   return target;
 }
 
-/** Into a file beside it first: a copy that breaks off leaves no half. */
+/** Downloads into a temporary file beside the target first, so that an interrupted copy leaves no partial file. */
 async function downloadFile(
   sandbox: Sandbox,
   source: string,

@@ -3,7 +3,7 @@ import { UsageError } from "../exit-codes.ts";
 import { printFields, printJson, printTable } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
-/** `open`, `none`, or what is allowed: names (`*.example.org:443`) and addresses (`203.0.113.0/24:80-90`) as they come. */
+/** Reads a policy: `open`, `none`, or allowed names (`*.example.org:443`) and addresses (`203.0.113.0/24:80-90`) in any order. */
 export function egressOf(words: readonly string[]): EgressRequest {
   const [first = ""] = words;
   if (words.length === 1 && (first === "open" || first === "none")) return { mode: first };

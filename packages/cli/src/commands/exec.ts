@@ -17,7 +17,7 @@ interface ExecFlags {
   tag?: string;
 }
 
-/** exec: output as it comes, the command's own exit code. */
+/** exec: prints output while the command runs; exits with the command's exit code. */
 export function addExecCommand(registry: Registry): void {
   registry.program
     .command("exec <sandbox> [command...]")
@@ -84,7 +84,7 @@ async function execute(run: Run, word: string, words: string[], options: ExecFla
   return exitCodes.execFailed;
 }
 
-/** Leaves it running; answers its id. */
+/** Starts a process, prints its id and leaves it running. */
 async function detach(run: Run, sandbox: Sandbox, command: string[], options: ExecFlags): Promise<number> {
   const { dir, env, user, timeout, tag } = options;
   const timeout_ms = timeout === undefined ? undefined : Math.ceil(timeout * 1000);
@@ -97,7 +97,7 @@ async function detach(run: Run, sandbox: Sandbox, command: string[], options: Ex
   return exitCodes.done;
 }
 
-/** The whole answer. Where input comes as it comes, from the stream of events: the command must run before that ends. */
+/** Answers the whole output. With streamed input it is collected from the events, because the command must run before the input ends. */
 async function collect(
   sandbox: Pick<SandboxDataPlane, "exec" | "execStreamBytes">,
   command: string[],

@@ -80,7 +80,7 @@ async function listen(
   return server;
 }
 
-/** Both directions at the pace of the slower side, each half ended by itself. */
+/** Copies both directions, each at the pace of its reader; each half ends separately. */
 async function relay(run: Run, sandbox: Sandbox, port: number, socket: Socket): Promise<void> {
   const over = new AbortController();
   socket.on("error", () => undefined);

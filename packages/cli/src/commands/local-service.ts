@@ -9,7 +9,7 @@ import type { Registry } from "./register.ts";
 
 const serviceMain = join("packages", "app", "src", "main.ts");
 
-/** The checkout that this command belongs to; the command alone, as a package, has none. */
+/** The checkout of this command; undefined for the packaged command. */
 function findCheckout(): string | undefined {
   for (let folder = import.meta.dirname; ; folder = dirname(folder)) {
     if (existsSync(join(folder, serviceMain))) return folder;
@@ -19,7 +19,7 @@ function findCheckout(): string | undefined {
 
 const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update", "hosts", "join-token"]);
 
-/** The service is another trust domain, so it is started as a process of its own, as npm start does. */
+/** Runs the service's program as a separate process, as npm start does, because the service is another trust domain. */
 export async function runService(registry: Registry, words: string[]): Promise<boolean> {
   const root = findCheckout();
   if (root === undefined) {
@@ -30,7 +30,7 @@ export async function runService(registry: Registry, words: string[]): Promise<b
   const flags = json && answersJson.has(words[0] ?? "") ? ["--json"] : [];
   const node = ["--disable-warning=ExperimentalWarning", join(root, serviceMain), ...words, ...flags];
   const child = spawn(process.execPath, node, { cwd: root, env: registry.terminal.env, stdio: "inherit" });
-  // Ctrl-C reaches the child too, which ends in its own time; we only must not end before it.
+  // Ctrl-C also reaches the child, which then stops. This process must not end before the child.
   const wait = (): void => undefined;
   const passOn = (): void => void child.kill("SIGTERM");
   process.on("SIGINT", wait).on("SIGTERM", passOn);
@@ -40,7 +40,7 @@ export async function runService(registry: Registry, words: string[]): Promise<b
   return code === 0;
 }
 
-/** For those whose program answers in words, to people on standard error: what was done. `up` answers as status does. */
+/** Runs a command whose program prints only text, on standard error; with --json then prints `done`. */
 export async function runAndTell(registry: Registry, words: string[], done: object): Promise<void> {
   const { program, terminal } = registry;
   const isDone = await runService(registry, words);

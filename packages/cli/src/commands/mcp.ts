@@ -19,7 +19,7 @@ Example, as a client's configuration:
 }
 
 async function serve({ cloche, terminal, signal }: Run, version: string): Promise<void> {
-  // Loaded by this command alone: the protocol's library takes longer than all other commands.
+  // Loaded only by this command: the protocol's library loads more slowly than all other commands.
   const { serveOverStdio } = await import("@cloche/mcp");
   const onError = (error: Error): void => void terminal.stderr.write(`cloche: ${error.message}\n`);
   const { stdin: input, stdout: output } = terminal;

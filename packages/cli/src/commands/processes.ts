@@ -136,7 +136,7 @@ function refuseJson({ json }: Run): void {
   if (json) throw new UsageError("a terminal and --json do not go together; see cloche output --json");
 }
 
-/** Runs a command on a terminal in the sandbox, shown on this one; answers its exit code. */
+/** Runs a command on a terminal in the sandbox, shown on the local terminal; answers its exit code. */
 export async function onTerminal(
   run: Run,
   sandbox: Sandbox,
@@ -159,7 +159,7 @@ async function show(run: Run, process: SandboxProcess, settings: { input: boolea
   return 0;
 }
 
-/** By its id or the beginning of it, with or without `proc-`. */
+/** Finds a process by its id or the beginning of its id, with or without `proc-`. */
 async function find(run: Run, sandbox: Sandbox, word: string): Promise<SandboxProcess> {
   const all = await sandbox.processes.list({ signal: run.signal });
   const found = all.filter(({ process_id: id }) => id.startsWith(word) || id.startsWith(`proc-${word}`));

@@ -3,24 +3,24 @@ import type { Command } from "commander";
 import { findSandbox } from "../find-sandbox.ts";
 import type { Terminal } from "../terminal.ts";
 
-/** What an action has at hand. */
+/** The context of an action. */
 export interface Run {
   terminal: Terminal;
   json: boolean;
   signal: AbortSignal;
   cloche: Cloche;
-  /** By name, id or beginning of an id. */
+  /** Finds a sandbox by name, id or beginning of an id. */
   sandbox(word: string): Promise<Sandbox>;
 }
 
-/** Adds commands to the program. `act` wraps an action: it connects first and takes the exit code that the action answers. */
+/** Adds commands to the program. `act` wraps an action: it connects first, and sets the exit code that the action answers. */
 export interface Registry {
   program: Command;
   terminal: Terminal;
   setExitCode(code: number): void;
 }
 
-/** An action that talks to the service; answers an exit code, or nothing for 0. */
+/** An action that uses the service; answers an exit code, or nothing for 0. */
 export function act<Words extends unknown[]>(
   registry: Registry,
   action: (run: Run, ...words: Words) => Promise<number | void>,

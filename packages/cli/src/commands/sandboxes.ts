@@ -105,7 +105,7 @@ const lifetimes = (options: MachineOptions) => ({
   idempotency_key: options.idempotencyKey,
 });
 
-/** What the gateway last told of it, for who waits. */
+/** The last known state, for progress while the command waits. */
 const stateOf = (sandbox: Sandbox) => (): string => `${sandbox.info.name}: ${shortState(sandbox.info.state)}`;
 
 async function untilRunning(run: Run, sandbox: Sandbox): Promise<void> {
@@ -250,7 +250,7 @@ export function addSandboxCommands(registry: Registry): void {
       .action(
         act(registry, async (run, word: string, options: ChangeOptions) => {
           const sandbox = await run.sandbox(word);
-          // Said only where it is not the default.
+          // Printed only if it is not the default.
           const said = {
             ...(options.memory === false && { memory: false }),
             ...(options.durable === true && { waitDurable: true }),

@@ -27,7 +27,7 @@ function pullText(pull: PullProgress): string {
 
 const lookEveryMs = 500;
 
-/** Starts a service; where somebody watches, tells of the images that are being pulled for it, which may take minutes. */
+/** Starts a service; on a terminal shows the progress of image pulls, which may take minutes. */
 async function start(run: Run, { services }: Sandbox, name: string): Promise<ServiceRecord> {
   const { signal } = run;
   let seen = `starting ${name}`;
@@ -43,7 +43,7 @@ async function start(run: Run, { services }: Sandbox, name: string): Promise<Ser
       await sleep(lookEveryMs, undefined, { signal: over.signal });
     }
   };
-  // A look that fails says nothing about the start.
+  // A failed read of the progress says nothing about the start.
   if (isShown(run)) void watch().catch(() => undefined);
   try {
     return await during(
@@ -85,7 +85,7 @@ interface DefineFlags {
   registryCa?: string;
 }
 
-/** A definition from a JSON file, flags over it, and a command line behind `--` over those. */
+/** A definition from a JSON file, overridden by flags, overridden by a command line after `--`. */
 async function readDefinition(run: Run, command: string[], flags: DefineFlags): Promise<ServiceDefinition> {
   const definition: Partial<ServiceDefinition> = {
     ...(flags.file === undefined ? {} : await readJsonFile(run, flags.file)),
@@ -106,7 +106,7 @@ async function readDefinition(run: Run, command: string[], flags: DefineFlags): 
       registry_ca: flags.registryCa === undefined ? undefined : await readFile(flags.registryCa, "utf8"),
     }),
   };
-  // In a container an empty cmd is the image's own entrypoint.
+  // In a container an empty cmd means the image's entrypoint.
   if (definition.cmd === undefined && definition.container === true) definition.cmd = "";
   if (definition.cmd === undefined) {
     throw new UsageError(

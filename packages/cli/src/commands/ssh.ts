@@ -12,10 +12,10 @@ import { startServer } from "../ssh/server.ts";
 import { printJson, write, type Terminal } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
-/** As exec's. */
+/** The same default as exec. */
 const defaultUser = "root";
 
-/** ssh, ssh-config and the way between them and a sandbox. */
+/** ssh, ssh-config, and the ProxyCommand that they use. */
 export function addSshCommands(registry: Registry): void {
   const { program } = registry;
   program
@@ -110,7 +110,7 @@ function passedOn(flags: SshFlags): string[] {
   return [...repeated, ...single, ...Array<string>(flags.v).fill("-v")];
 }
 
-/** Ctrl-C is the client's to act on: it has the terminal. */
+/** Runs OpenSSH's client. It owns the terminal, so this process ignores Ctrl-C. */
 async function runClient(words: readonly string[], env: NodeJS.ProcessEnv): Promise<number> {
   const client = spawn("ssh", words, { stdio: "inherit", env });
   try {
@@ -122,7 +122,7 @@ async function runClient(words: readonly string[], env: NodeJS.ProcessEnv): Prom
   }
 }
 
-/** How this command is run again by others. */
+/** The words by which other programs run this command. */
 const ourselves = (): string[] => [process.execPath, ...process.execArgv, process.argv[1] ?? ""];
 
 async function config(run: Run, words: string[], flags: { login?: string }): Promise<void> {
@@ -147,7 +147,7 @@ async function config(run: Run, words: string[], flags: { login?: string }): Pro
   await write(run.terminal.stdout, hosts.map((host) => hostEntry(host.names, host.settings)).join("\n"));
 }
 
-/** All that have or will have a disk, and those of them that were asked for. */
+/** All sandboxes that have or will have a disk, and the requested ones among them. */
 async function sandboxesOf(run: Run, words: readonly string[]): Promise<[Sandbox[], Sandbox[]]> {
   const all: Sandbox[] = [];
   for await (const sandbox of run.cloche.list({}, { signal: run.signal })) {
@@ -158,7 +158,7 @@ async function sandboxesOf(run: Run, words: readonly string[]): Promise<[Sandbox
   return [all, await Promise.all(words.map((word) => run.sandbox(word)))];
 }
 
-/** An editor that runs ssh has not the environment of this shell. The API key stays out of a file that others may read. */
+/** Settings for editors that run ssh without this shell's environment. Without the API key, since others may read the file. */
 function settingsOf({ env }: Terminal): string[] {
   const pairs = Object.entries(env).filter(
     ([name, value]) => name.startsWith("CLOCHE_") && name !== "CLOCHE_API_KEY" && value !== undefined,
@@ -169,7 +169,7 @@ function settingsOf({ env }: Terminal): string[] {
 const configHome = (env: NodeJS.ProcessEnv): string =>
   env["XDG_CONFIG_HOME"] || join(env["HOME"] || homedir(), ".config");
 
-/** What ssh runs as its ProxyCommand: standard input and output are the connection to a server started for it. */
+/** The ProxyCommand of ssh: starts a server for one connection and joins it to standard input and output. */
 async function proxy(run: Run, word: string, folder: string): Promise<void> {
   const over = new AbortController();
   const signal = AbortSignal.any([run.signal, over.signal]);

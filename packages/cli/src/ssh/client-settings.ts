@@ -1,11 +1,11 @@
 import { clientKeyFile, hostKeyAlias, knownHostsFile } from "./keys.ts";
 
-/** Settings of OpenSSH's client, as `ssh_config` names them, in its order. */
+/** Settings of OpenSSH's client with the names of `ssh_config`, in order. */
 export type ClientSettings = readonly (readonly [name: string, value: string])[];
 
 /**
- * How OpenSSH's client reaches a sandbox: `command`, as words, is its way there. Only the keys of `folder` count: none of the
- * user's is offered, and no file of the user's is asked or written.
+ * Settings with which OpenSSH's client reaches a sandbox by the ProxyCommand `command` (words). Only the keys in `folder` are used: no key
+ * of the user is offered, and no file of the user is read or written.
  */
 export function clientSettings(folder: string, command: readonly string[]): ClientSettings {
   return [
@@ -21,16 +21,16 @@ export function clientSettings(folder: string, command: readonly string[]): Clie
   ];
 }
 
-/** The `Host` entry of one sandbox, as it stands in an `ssh_config`. */
+/** The `Host` entry of one sandbox for an `ssh_config`. */
 export function hostEntry(names: readonly string[], settings: ClientSettings): string {
   return [`Host ${names.join(" ")}`, ...settings.map(([name, value]) => `  ${name} ${value}`), ""].join("\n");
 }
 
-/** For a shell, which runs the command. */
+/** Quotes a word for the shell that runs the command. */
 const shellWord = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 
-/** `%` begins a token of ssh's own. */
+/** Escapes `%`, which begins a token of ssh. */
 const withoutTokens = (text: string): string => text.replaceAll("%", "%%");
 const quoted = (path: string): string => {
   const text = withoutTokens(path);

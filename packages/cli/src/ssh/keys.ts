@@ -5,7 +5,7 @@ import { promisify } from "node:util";
 import { NotFoundError } from "../exit-codes.ts";
 import type { ServerKeys } from "./server.ts";
 
-/** The name under which the host key is known: not that of a sandbox, so any number of them may share the folder. */
+/** The name of the host key in `known_hosts`. The same for all sandboxes, so that they can share the folder. */
 export const hostKeyAlias = "cloche";
 
 export const clientKeyFile = (folder: string): string => join(folder, "key");
@@ -13,8 +13,8 @@ export const knownHostsFile = (folder: string): string => join(folder, "known_ho
 const hostKeyFile = (folder: string): string => join(folder, "host_key");
 
 /**
- * Makes a client's key, a server's key and the `known_hosts` that knows the latter, in an empty folder. The keys open
- * nothing by themselves: only a server that was started with them takes them, and starting one takes a token of the sandbox.
+ * Makes a client's key, a server's key and a `known_hosts` with the server's key, in an empty folder. The keys open nothing by themselves:
+ * only a server that was started with them accepts them, and starting a server needs a token of the sandbox.
  */
 export async function makeKeys(folder: string): Promise<void> {
   await makeKey(clientKeyFile(folder));
@@ -23,7 +23,7 @@ export async function makeKeys(folder: string): Promise<void> {
   await writeFile(knownHostsFile(folder), `${hostKeyAlias} ${host}`, { mode: 0o600 });
 }
 
-/** As `makeKeys`, where there is no folder yet. It appears whole, so several may do so at once. */
+/** As `makeKeys`, if the folder does not exist. It appears complete, so several processes may do this at once. */
 export async function keepKeys(folder: string): Promise<void> {
   if (await hasKeys(folder)) return;
   await mkdir(dirname(folder), { recursive: true, mode: 0o700 });

@@ -1,22 +1,22 @@
 import type { Sandbox, SandboxProcess } from "@cloche/sdk";
 import { NotFoundError } from "../exit-codes.ts";
 
-/** What a server of one connection is given. */
+/** The keys of a server for one connection. */
 export interface ServerKeys {
-  /** Private, as `ssh-keygen` writes it. */
+  /** Private key, in the format of `ssh-keygen`. */
   hostKey: string;
-  /** The one public key that it lets in: a line of `authorized_keys`. */
+  /** The only accepted public key: a line of `authorized_keys`. */
   clientKey: string;
 }
 
-/** How long the end of a session is in `cloche ps -a`, with what sshd said of it. */
+/** How long an ended session stays in `cloche ps -a`, with sshd's output. */
 const keepSeconds = 300;
 const acceptSeconds = 60;
 
 /**
- * Runs in the sandbox, as root: tells a port of the loopback, takes one connection and hands it to `sshd -i`. The keys and the
- * settings lie in files without names, which end with this program however it ends, so no session leaves anything behind. What
- * an exec finds in its environment a session finds too. Perl is part of every Debian; Python is the user's to remove.
+ * Runs in the sandbox as root: prints a port of the loopback, accepts one connection and passes it to `sshd -i`. Keys and settings are in
+ * files without names, which vanish when this program ends in any way, so a session leaves nothing behind. A session has the same
+ * environment as an exec. Written in Perl, which every Debian has; users may remove Python.
  */
 const listener = `
 use strict; use Socket; use Fcntl;
@@ -79,7 +79,7 @@ waitpid $server, 0;
 exit($? == 0 ? 0 : 1);
 `;
 
-/** Starts a server for one connection in the sandbox; answers the port of the sandbox's loopback at which it waits. */
+/** Starts a server for one connection in the sandbox; answers its port on the sandbox's loopback. */
 export async function startServer(
   sandbox: Sandbox,
   keys: ServerKeys,

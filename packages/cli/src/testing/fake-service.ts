@@ -12,7 +12,7 @@ export interface Asked {
   headers: Headers;
   body: Uint8Array<ArrayBuffer>;
   text: string;
-  /** Aborts when the caller gives the request up, its answer's body too. */
+  /** Aborts when the caller aborts the request or the body of its answer. */
   signal: AbortSignal | undefined;
 }
 type Answer = Response | object | Promise<Response | object>;
@@ -29,16 +29,16 @@ class Collected extends Writable {
   }
 }
 
-/** Gateway and data plane in memory, and the CLI run against them. */
+/** Gateway and data plane in memory; runs the CLI against them. */
 export class FakeService {
   readonly asked: Asked[] = [];
   sandboxes: Array<Record<string, unknown>> = [this.sandbox(sandboxId, "demo")];
   /** Gateway methods by name, data plane routes as `GET /v1/files`. */
   readonly answers: Record<string, (asked: Asked) => Answer> = {};
   readonly abort = new AbortController();
-  /** Whether standard error is a person's terminal, and what it showed so far. */
+  /** Whether standard error is a terminal, and its output so far. */
   isTerminal = false;
-  /** Whether standard output is. */
+  /** Whether standard output is a terminal. */
   isOutputTerminal = false;
   env: NodeJS.ProcessEnv = {};
   shown = (): string => "";
@@ -61,7 +61,7 @@ export class FakeService {
     };
   }
 
-  /** The last request to a gateway method or a data plane route, its JSON. */
+  /** JSON of the last request to a gateway method or a data plane route. */
   sent(name: string): Record<string, unknown> {
     const found = this.asked.findLast(
       ({ method, path }) => path.endsWith(`/${name}`) || `${method} ${path}` === name,

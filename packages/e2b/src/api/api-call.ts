@@ -9,7 +9,7 @@ export interface ApiCall {
   sandboxes: Sandboxes;
   gateway: Gateway;
   apiKey: string;
-  /** What the path's placeholders are, decoded. */
+  /** Values of the path's placeholders, decoded. */
   params: Record<string, string>;
   query: URLSearchParams;
   body: Fields;
@@ -32,7 +32,7 @@ export const ok = (body: unknown, headers: Record<string, string> = {}): ApiAnsw
 export const created = (body: unknown): ApiAnswer => ({ status: 201, body });
 export const empty: ApiAnswer = { status: 204 };
 
-/** Undefined where it is left out or null. */
+/** Undefined if the field is absent or null. */
 export function wholeNumber(
   fields: Fields | URLSearchParams,
   name: string,
@@ -60,7 +60,7 @@ export function flag(fields: Fields, name: string): boolean | undefined {
   return value;
 }
 
-/** A JSON object of strings; undefined where it is left out or null. */
+/** A JSON object of strings; undefined if it is absent or null. */
 export function texts(fields: Fields, name: string): Record<string, string> | undefined {
   const value = fields[name];
   if (value === undefined || value === null) return undefined;

@@ -1,4 +1,4 @@
-/** E2B's API: who calls, which route, and its answer. The key is the gateway's to judge. */
+/** E2B's API: reads the caller's key, finds the route and answers. The gateway checks the key. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { E2bError, notOffered } from "../e2b-error.ts";
 import { answerError, answerJson, apiBody, headerOf } from "../http.ts";
@@ -19,7 +19,7 @@ const without =
 const builds = without("building templates; make a snapshot of a sandbox, and create from that");
 const tags = without("tags of templates");
 
-/** Method, path with placeholders, handler; what comes first fits first. */
+/** Method, path with placeholders, handler; the first match wins. */
 const routes: readonly (readonly [string, string, ApiHandler])[] = [
   ["GET", "/health", async () => ({ status: 200 })],
   ["POST", "/v2/sandboxes", create],
@@ -57,7 +57,7 @@ const routes: readonly (readonly [string, string, ApiHandler])[] = [
   ["GET", "/templates/{templateID}/builds/{buildID}/status", builds],
   ["GET", "/templates/{templateID}/builds/{buildID}/logs", builds],
 ];
-/** Whole groups that are not there, whatever their routes. */
+/** Groups of routes that are not offered. */
 const groups: readonly (readonly [string, string])[] = [
   ["/volumes", "volumes"],
   ["/volumecontent", "volumes"],
@@ -87,7 +87,7 @@ export class Api {
     this.#sandboxes = sandboxes;
   }
 
-  /** Answers the request whatever happens; the error, for the log. */
+  /** Answers every request, also with an error; returns the error for the log. */
   async answer(request: IncomingMessage, response: ServerResponse): Promise<E2bError | undefined> {
     try {
       const { status, body, headers } = await this.#handle(request);

@@ -8,7 +8,7 @@ import { egressOf, isPublicTraffic, networkField } from "./network.ts";
 import { access } from "./sandbox-view.ts";
 import { awaitRunning } from "./waiting.ts";
 
-/** Of E2B's API; its clients send one. */
+/** Default timeout of E2B's API, in seconds; its clients always send one. */
 const timeoutDefault = 15;
 const idempotencyKeyLength = 128;
 
@@ -46,7 +46,7 @@ async function readCreate({ gateway, body, request }: ApiCall): Promise<CreateSa
     ...(await origin(gateway, templateID)),
     metadata: texts(body, "metadata") ?? {},
     env: texts(body, "envVars") ?? {},
-    // Cloche's 0 is never, E2B's is at once.
+    // 0 means never in Cloche and at once in E2B.
     timeout_seconds: Math.max(1, seconds),
     on_timeout: flag(body, "autoPause") === true ? "suspend" : "delete",
     auto_resume: resumes === undefined || resumes === null ? false : flag(resumes, "enabled") === true,
@@ -56,7 +56,7 @@ async function readCreate({ gateway, body, request }: ApiCall): Promise<CreateSa
   };
 }
 
-/** E2B's keys may be longer than Cloche's. */
+/** Shortens an idempotency key: E2B's may be longer than Cloche's. */
 const shortKey = (key: string): string =>
   key.length <= idempotencyKeyLength ? key : createHash("sha256").update(key).digest("hex");
 

@@ -16,7 +16,7 @@ export async function get(call: ApiCall): Promise<ApiAnswer> {
   return ok(detail(call.sandboxes, call.apiKey, await named(call)));
 }
 
-/** `DELETE /sandboxes/{id}`; one that has failed too. */
+/** `DELETE /sandboxes/{id}`; also of a failed sandbox. */
 export async function kill({ gateway, sandboxes, params }: ApiCall): Promise<ApiAnswer> {
   const { id } = await sandboxes.get(gateway, params.sandboxID ?? "");
   await gateway.deleteSandbox(id);
@@ -24,7 +24,7 @@ export async function kill({ gateway, sandboxes, params }: ApiCall): Promise<Api
   return empty;
 }
 
-/** `POST …/connect`, `/resume`: one that is paused is resumed. A timeout only ever prolongs what runs. */
+/** `POST …/connect`, `/resume`: resumes a paused sandbox. For a running one the timeout can only be prolonged. */
 export async function connect(call: ApiCall): Promise<ApiAnswer> {
   const { gateway, sandboxes, apiKey, body } = call;
   const timeout = wholeNumber(body, "timeout", seconds);
@@ -45,7 +45,7 @@ export async function connect(call: ApiCall): Promise<ApiAnswer> {
 const endsBefore = ({ expires_at }: SandboxInfo, timeoutSeconds: number): boolean =>
   expires_at !== "" && Date.parse(expires_at) < Date.now() + timeoutSeconds * 1_000;
 
-/** `POST …/timeout`: from now. */
+/** `POST …/timeout`: sets the timeout, counted from now. */
 export async function setTimeout(call: ApiCall): Promise<ApiAnswer> {
   const { id } = await named(call);
   const timeout = wholeNumber(call.body, "timeout", seconds) ?? timeoutDefault;
@@ -53,7 +53,7 @@ export async function setTimeout(call: ApiCall): Promise<ApiAnswer> {
   return empty;
 }
 
-/** `POST …/refreshes`: prolongs it. */
+/** `POST …/refreshes`: prolongs the timeout. */
 export async function refresh(call: ApiCall): Promise<ApiAnswer> {
   const info = await named(call);
   const duration = wholeNumber(call.body, "duration", { max: 3_600 }) ?? timeoutDefault;
@@ -62,7 +62,7 @@ export async function refresh(call: ApiCall): Promise<ApiAnswer> {
   return empty;
 }
 
-/** `POST …/pause`: answers once it is suspended; 409 where it is already. Without memory it starts anew from its disk. */
+/** `POST …/pause`: answers once the sandbox is suspended; 409 if it already was. Without memory it later starts cold from its disk. */
 export async function pause(call: ApiCall): Promise<ApiAnswer> {
   let info = await named(call);
   const memory = flag(call.body, "memory") ?? true;
@@ -73,7 +73,7 @@ export async function pause(call: ApiCall): Promise<ApiAnswer> {
   return empty;
 }
 
-/** `POST …/fork`: as many clones of it as it is now. */
+/** `POST …/fork`: makes clones of the sandbox's present state. */
 export async function fork(call: ApiCall): Promise<ApiAnswer> {
   const { body } = call;
   const count = wholeNumber(body, "count", { min: 1, max: mostForks }) ?? 1;
@@ -87,12 +87,12 @@ export async function fork(call: ApiCall): Promise<ApiAnswer> {
   return created(await Promise.all(answer.sandboxes.map((info) => forked(call, source, info))));
 }
 
-/** One entry of the answer: the fork, or why it cannot be used. */
+/** One entry of the answer: the fork, or its error. */
 async function forked(call: ApiCall, source: SandboxInfo, made: SandboxInfo): Promise<Fields> {
   const { gateway, sandboxes, apiKey } = call;
   try {
     let info = await awaitRunning(call, made);
-    // Cloche's forks do not inherit it; E2B's do.
+    // Forks inherit public ports in E2B, but not in Cloche.
     if (isPublic(source)) info = await gateway.updateSandbox({ id: made.id, public_ports: ["*"] });
     return { sandbox: access(sandboxes, apiKey, info) };
   } catch (thrown) {

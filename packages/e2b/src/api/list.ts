@@ -28,7 +28,7 @@ export async function list({ gateway, query }: ApiCall): Promise<ApiAnswer> {
   return ok(found.map(listed), pageToken === "" ? {} : { "x-next-token": pageToken });
 }
 
-/** `GET /sandboxes`, the older form: those that run, all of them. */
+/** `GET /sandboxes`, the older form: all running sandboxes. */
 export async function listRunning({ gateway, query }: ApiCall): Promise<ApiAnswer> {
   const found: SandboxInfo[] = [];
   for await (const info of gateway.allSandboxes({ ...filters(query), states: states.running }))
@@ -50,7 +50,7 @@ function filters(query: URLSearchParams): ListSandboxesRequest {
   };
 }
 
-/** What the gateway does not filter by. */
+/** The filters that the gateway does not have. */
 function locally(query: URLSearchParams): (info: SandboxInfo) => boolean {
   const startedAfter = query.get("startedAfter");
   const template = query.get("template");
@@ -63,7 +63,7 @@ function locally(query: URLSearchParams): (info: SandboxInfo) => boolean {
     (template === null || template === templateOf(info) || template === info.template);
 }
 
-/** `a=b&c=d`, percent-encoded once more within. */
+/** Reads `a=b&c=d`, whose names and values are percent-encoded a second time. */
 function metadataOf(text: string): Record<string, string> {
   const decoded = (part: string): string => {
     try {

@@ -5,7 +5,7 @@ import { named } from "./waiting.ts";
 
 const most = 1_000;
 
-/** `GET /v2/sandboxes/{id}/logs`: what was done to the sandbox. What its programs write is not gathered. */
+/** `GET /v2/sandboxes/{id}/logs`: the sandbox's audit entries. Output of programs is not collected. */
 export async function logs(call: ApiCall): Promise<ApiAnswer> {
   return ok({ logs: (await entriesOf(call)).map(entry) });
 }
@@ -33,7 +33,7 @@ async function entriesOf(call: ApiCall): Promise<AuditEntry[]> {
     .filter((one) => isBackward || Date.parse(one.at) >= fromMs)
     .filter((one) => level === null || level === "debug" || level === levelOf(one) || level === "info")
     .filter(({ action, detail }) => `${action} ${detail}`.includes(search));
-  // The gateway tells the newest first.
+  // The gateway answers the newest entries first.
   return (isBackward ? found : found.toReversed()).slice(0, limit);
 }
 

@@ -18,7 +18,7 @@ export async function metrics(call: ApiCall): Promise<ApiAnswer> {
   return ok(samples.filter(({ timestampUnix }) => timestampUnix >= start && timestampUnix <= end));
 }
 
-/** `GET /sandboxes/metrics?sandbox_ids=a,b`: what each uses now. Those that the team has not are left out. */
+/** `GET /sandboxes/metrics?sandbox_ids=a,b`: the present use of each. Sandboxes that the team does not have are left out. */
 export async function metricsOfMany({ gateway, sandboxes, query }: ApiCall): Promise<ApiAnswer> {
   const ids = [...new Set(query.getAll("sandbox_ids").flatMap((text) => text.split(",")))].filter(Boolean);
   if (ids.length === 0 || ids.length > mostSandboxes)
@@ -40,7 +40,7 @@ function told(info: SandboxInfo, sample: MetricsSample): Fields & { timestampUni
     cpuUsedPct: Math.round(sample.cpu_share * 10_000) / 100,
     memUsed: sample.memory_bytes,
     memTotal: info.memory_mb * mebibyte,
-    // Counted within what is used.
+    // Cached memory is counted as used.
     memCache: 0,
     diskUsed: sample.disk_bytes,
     diskTotal: info.disk_mb * mebibyte,

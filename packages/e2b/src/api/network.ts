@@ -6,10 +6,10 @@ import { flag } from "./api-call.ts";
 type Egress = NonNullable<CreateSandboxRequest["egress"]>;
 
 const everything = "0.0.0.0/0";
-/** What would have to look into the traffic, or send it elsewhere. */
+/** Fields that are not offered: they need inspection or redirection of traffic. */
 const notThere = ["egressProxy", "maskRequestHost", "httpsPorts"] as const;
 
-/** E2B's rules as an egress policy (docs/network.md): all, nothing, or what `allowOut` lists where all else is denied. */
+/** E2B's rules as an egress policy (docs/network.md): everything, nothing, or the list `allowOut` if all else is denied. */
 export function egressOf(network: Fields, allowInternet: boolean | undefined): Egress {
   for (const name of notThere) if (isSet(network[name])) throw notOffered(`network.${name}`);
   if (isSet(network.rules)) throw notOffered("network.rules, which change requests on their way");
@@ -17,7 +17,7 @@ export function egressOf(network: Fields, allowInternet: boolean | undefined): E
   const allowed = list(network, "allowOut");
   const deniesAll = allowInternet === false || denied.includes(everything);
   const others = denied.filter((one) => one !== everything);
-  // What is allowed comes before what is denied, so these are denied with the rest.
+  // With a rule that denies all, further denied addresses need no rules: allowed ones come first, and the rest is denied.
   if (!deniesAll && others.length > 0)
     throw notOffered(
       `network.denyOut of single addresses; deny ${everything} and list in allowOut what may be reached`,
@@ -32,7 +32,7 @@ export function egressOf(network: Fields, allowInternet: boolean | undefined): E
   };
 }
 
-/** Ports that E2B opens to everybody unless told otherwise. */
+/** Whether ports are public, which is E2B's default. */
 export const isPublicTraffic = (network: Fields): boolean => flag(network, "allowPublicTraffic") ?? true;
 
 export function networkField(body: Fields): Fields {

@@ -1,17 +1,17 @@
-/** A sandbox as E2B's API tells it. */
+/** A sandbox in the format of E2B's API. */
 import type { SandboxInfo } from "@cloche/sdk";
 import type { Fields } from "../http.ts";
 import type { Sandboxes } from "../sandboxes.ts";
 
-/** What clients may ask of port 49983. */
+/** The version of envd, which tells clients the features of port 49983. */
 export const envdVersion = "0.6.4";
-/** E2B's sandboxes all end some day. */
+/** The end of a sandbox without an end: E2B's sandboxes always have one. */
 const never = "9999-12-31T23:59:59.000Z";
 const clientID = "cloche";
 
 export type E2bState = "running" | "paused";
 
-/** Undefined: one that E2B has no word for, on its way out or failed. */
+/** Undefined: being deleted or failed, for which E2B has no state. */
 export function stateOf({ state }: Pick<SandboxInfo, "state">): E2bState | undefined {
   switch (state) {
     case "SANDBOX_STATE_CREATING":
@@ -32,7 +32,7 @@ export const trafficName = (sandboxId: string): string => `traffic:${sandboxId}`
 export const templateOf = ({ source_checkpoint_id, template }: SandboxInfo): string =>
   source_checkpoint_id || template;
 
-/** The answer of a create, connect or fork: how to reach it. */
+/** The answer of a create, connect or fork: the address and token of the sandbox. */
 export function access(sandboxes: Sandboxes, apiKey: string, info: SandboxInfo): Fields {
   return {
     templateID: templateOf(info),

@@ -20,7 +20,7 @@ import { named } from "./waiting.ts";
 const pageDefault = 100;
 const uploadSeconds = 50;
 
-/** `POST …/snapshots`: answers once sandboxes can be made from it. */
+/** `POST …/snapshots`: answers once sandboxes can be made from the snapshot. */
 export async function snapshot(call: ApiCall): Promise<ApiAnswer> {
   const { sandboxes, apiKey, body } = call;
   if (flag(body, "memory") === true)
@@ -34,12 +34,12 @@ export async function snapshot(call: ApiCall): Promise<ApiAnswer> {
   return created({ snapshotID: id, names: name === undefined ? [] : [name] });
 }
 
-/** `GET /snapshots`: newest first; the next page begins behind the id in `nextToken`. */
+/** `GET /snapshots`: newest first; the next page begins after the id in `nextToken`. */
 export async function listSnapshots({ gateway, query }: ApiCall): Promise<ApiAnswer> {
   const limit = wholeNumber(query, "limit", { min: 1, max: pageDefault }) ?? pageDefault;
   const sandboxId = query.get("sandboxID");
   const name = query.get("name");
-  // A sandbox that is none has none.
+  // An invalid sandbox id has no snapshots.
   if (sandboxId !== null && !isSandboxId(sandboxId)) return ok([]);
   const all = await gateway.listCheckpoints(sandboxId === null ? {} : { sandbox_id: sandboxId });
   const fitting = all.filter((one) => one.visible && (name === null || one.name === name));

@@ -1,4 +1,4 @@
-/** E2B builds templates; Cloche has `base`, and snapshots. */
+/** Templates: E2B builds them; Cloche has only `base` and snapshots. */
 import { defaults } from "@cloche/protocol";
 import type { Fields } from "../http.ts";
 import { type ApiAnswer, type ApiCall, ok } from "./api-call.ts";

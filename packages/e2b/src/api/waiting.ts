@@ -21,7 +21,7 @@ async function awaitState(
   return sandbox.waitFor(state, { timeoutMs: waitMs });
 }
 
-/** The sandbox that the path names, if E2B has a word for its state. */
+/** The sandbox in the path, if E2B has a state for it. */
 export async function named({ gateway, sandboxes, params }: ApiCall): Promise<SandboxInfo> {
   const info = await sandboxes.get(gateway, params.sandboxID ?? "");
   if (stateOf(info) === undefined) throw noSandbox(info.id);

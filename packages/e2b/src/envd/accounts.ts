@@ -14,7 +14,7 @@ const defaultUser = "user";
 const fallbackUser = "root";
 const passwdBytes = 1_048_576;
 
-/** The Unix users of one sandbox. Read once, and again for a name that is not among them. */
+/** The Unix users of one sandbox. Read once, and again for an unknown name. */
 export class Accounts {
   readonly #plane: SandboxDataPlane;
   #known: Promise<Map<string, Account>> | undefined;
@@ -23,7 +23,7 @@ export class Accounts {
     this.#plane = plane;
   }
 
-  /** An empty name is E2B's default, `user`, and root in a sandbox that has no such user. */
+  /** An empty name means E2B's default `user`, or root if the sandbox has no such user. */
   async find(name: string): Promise<Account> {
     const wanted = name === "" ? defaultUser : name;
     let account = (await this.#accounts()).get(wanted);
@@ -48,7 +48,7 @@ export class Accounts {
     return this.#known;
   }
 
-  /** Written by whoever has the sandbox: nothing in it is trusted further than to name a user and a path in that sandbox. */
+  /** Users of the sandbox can write this file: its content is used only as names and paths within the same sandbox. */
   async #read(): Promise<Map<string, Account>> {
     const text = await bodyText(this.#plane, "/etc/passwd", passwdBytes);
     const accounts = new Map<string, Account>();

@@ -1,6 +1,6 @@
 import { ClocheApiError, type SandboxDataPlane } from "@cloche/sdk";
 
-/** The beginning of a text file of a sandbox; empty where there is none. */
+/** The beginning of a text file of a sandbox; empty if there is no file. */
 export async function bodyText(plane: SandboxDataPlane, path: string, mostBytes: number): Promise<string> {
   try {
     const response = await plane.dataPlane.request("GET", "/v1/files", {

@@ -16,7 +16,7 @@ interface Call {
   sandbox: OpenSandbox;
   request: IncomingMessage;
   response: ServerResponse;
-  /** Of the Authorization header; empty: the default. */
+  /** The user in the Authorization header; empty: the default. */
   user: string;
 }
 type Unary = (sandbox: OpenSandbox, message: Fields, user: string) => Promise<Fields>;
@@ -72,7 +72,7 @@ const streaming: Record<string, Streaming> = {
 
 export const isCall = (path: string): boolean => /^\/(process\.Process|filesystem\.Filesystem)\//.test(path);
 
-/** Answers the call `<service>/<method>`; what is wrong is thrown. */
+/** Answers the call `<service>/<method>`; throws errors. */
 export async function call(
   name: string,
   sandbox: OpenSandbox,
@@ -94,7 +94,7 @@ export async function call(
   answerJson(response, 200, await act(sandbox, message, user));
 }
 
-/** Connect's own shape; a stream tells its error at its end. */
+/** Answers an error in Connect's format; a stream sends it in its last message. */
 export function answerCallError(request: IncomingMessage, response: ServerResponse, error: E2bError): void {
   if (headerOf(request, "content-type")?.startsWith(streamType)) new MessageStream(response).end(error);
   else answerJson(response, error.status, { code: error.code, message: error.message }, errorHeaders(error));

@@ -9,7 +9,7 @@ const endFlag = 0b10;
 const compressedFlag = 0b1;
 export const streamType = "application/connect+json";
 
-/** The messages of a request's body, as they come. */
+/** The messages of a request's body, while they arrive. */
 export async function* readMessages(request: IncomingMessage): AsyncGenerator<Fields, void> {
   let held: Buffer = Buffer.alloc(0);
   for await (const piece of request as AsyncIterable<Buffer>) {
@@ -31,7 +31,7 @@ export async function* readMessages(request: IncomingMessage): AsyncGenerator<Fi
   if (held.length > 0) throw new E2bError("invalid_argument", "the body ends within a message");
 }
 
-/** The one message of a call that is answered by a stream. */
+/** The single message of a call whose answer is a stream. */
 export async function readMessage(request: IncomingMessage): Promise<Fields> {
   for await (const message of readMessages(request)) return message;
   throw new E2bError("invalid_argument", "the body must hold one message");
@@ -49,7 +49,7 @@ export function parseMessage(text: string): Fields {
   return parsed as Fields;
 }
 
-/** An answer of many messages. A reader who is slow holds the writer back. */
+/** An answer of many messages. The writer waits for a slow reader. */
 export class MessageStream {
   readonly #response: ServerResponse;
   #lastMs = performance.now();
@@ -59,7 +59,7 @@ export class MessageStream {
     this.#response = response;
   }
 
-  /** Sends `message` whenever nothing else was sent for so long, so that proxies and clients know the stream lives. */
+  /** Sends `message` after each `everyMs` without another message, so that proxies and clients keep the stream open. */
   keepAlive(message: Fields, everyMs: number): void {
     const look = (): void => {
       if (performance.now() - this.#lastMs >= everyMs && !this.#response.writableNeedDrain)

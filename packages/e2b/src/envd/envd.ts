@@ -1,6 +1,6 @@
 /**
- * What E2B's clients find at port 49983 of a sandbox: health, files, processes and the file system. Every call
- * needs the sandbox's token; signed URLs are their own credential.
+ * The API at port 49983 of a sandbox for E2B's clients: health, files, processes and the file system. Every call needs the sandbox's token,
+ * except signed URLs, whose signature is the credential.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { E2bError, notOffered, notRunning } from "../e2b-error.ts";
@@ -17,7 +17,7 @@ export class Envd {
     this.#sandboxes = sandboxes;
   }
 
-  /** `sandboxId` is undefined where a signed URL must tell it. Answers the request whatever happens; the error, for the log. */
+  /** `sandboxId`: undefined if a signed URL must tell it. Answers every request, also with an error; returns the error for the log. */
   async answer(
     request: IncomingMessage,
     response: ServerResponse,
@@ -91,7 +91,7 @@ export class Envd {
   }
 }
 
-/** Where a sandbox does not run the status is what tells it; a stream that has begun is cut, so that clients look at its health. */
+/** Answers an error; its status tells a sandbox that does not run. A stream that has begun is cut, so that clients check the health. */
 function answerFailure(request: IncomingMessage, response: ServerResponse, error: E2bError): E2bError {
   if (!isCall(request.url ?? "") || error.status === 502) return answerError(response, error);
   answerCallError(request, response, error);

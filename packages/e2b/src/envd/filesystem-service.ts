@@ -38,7 +38,7 @@ export async function move({ plane }: OpenSandbox, request: Fields, account: Acc
   return { entry: await entryOf(plane, await statOf(plane, destination)) };
 }
 
-/** With all below it; what is not there is removed already. */
+/** Removes an entry with everything below it; a missing entry is no error. */
 export async function remove({ plane }: OpenSandbox, { path }: Fields, account: Account): Promise<Fields> {
   try {
     await plane.files.delete(userPath("path", path, account), { recursive: true });
@@ -77,7 +77,7 @@ export async function listDir({ plane }: OpenSandbox, request: Fields, account: 
   return { entries: told };
 }
 
-/** Where a directory really lies, if the path's last part is a link. */
+/** The target of a directory's path, if its last part is a link. */
 async function resolved(plane: SandboxDataPlane, path: string): Promise<string> {
   let at = path;
   for (let hop = 0; hop < 40; hop += 1) {

@@ -5,7 +5,7 @@ import { E2bError } from "../e2b-error.ts";
 import type { Account } from "./accounts.ts";
 import { followed } from "./entry.ts";
 
-/** Makes a directory and what is missing above it, as root anywhere, and gives what it made to the user. */
+/** Makes a directory and missing parents as root, and gives the new directories to the user. */
 export async function makeDirectories(plane: SandboxDataPlane, path: string, owner: Account): Promise<void> {
   let topmost: string | undefined;
   for (let above = path; ; above = posix.dirname(above)) {
@@ -17,7 +17,7 @@ export async function makeDirectories(plane: SandboxDataPlane, path: string, own
   }
   if (topmost === undefined) return;
   await plane.files.mkdir(path, { parents: true });
-  // Nothing but what was just made lies below.
+  // Below this path there are only the directories that were just made.
   const json = { path: topmost, user: owner.uid, group: owner.gid, recursive: true };
   await plane.dataPlane.json<EntryInfo>("POST", "/v1/files/chown", { json });
 }

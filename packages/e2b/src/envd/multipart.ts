@@ -10,7 +10,7 @@ export interface Upload {
 
 const mostFiles = 10_000;
 
-/** The `file` parts of a multipart body, one after the other: the next comes when the content of the last was read. */
+/** The `file` parts of a multipart body, in order. The next part comes after the content of the last one was read. */
 export async function* uploads(body: Readable, contentType: string): AsyncGenerator<Upload, void> {
   const parser = parserOf(contentType);
   const arrived: Upload[] = [];
@@ -65,7 +65,7 @@ function parserOf(contentType: string): BusboyInstance {
     return Busboy({
       headers: { "content-type": contentType },
       preservePath: true,
-      // A part without a file name is content too: the path in the URL names it.
+      // A part without a file name is content too: the path is in the URL.
       isPartAFile: (field) => field === "file",
       limits: { files: mostFiles },
     });

@@ -3,7 +3,7 @@ import type { ProcessInfo } from "@cloche/sdk";
 import { E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
 
-/** How Go names what ends programs most often. */
+/** Go's names of the usual signals that end programs. */
 const words: Record<string, string> = {
   SIGHUP: "hangup",
   SIGINT: "interrupt",
@@ -15,7 +15,7 @@ const words: Record<string, string> = {
   SIGTERM: "terminated",
 };
 
-/** The end as envd tells it: a program that a signal ended has no exit code. Past its time limit it is an error. */
+/** The end of a process in envd's format: no exit code after a signal; an error after the time limit. */
 export function endOf({ exit_code, signal, timed_out, ended_by }: ProcessInfo): Fields {
   if (timed_out)
     throw new E2bError("deadline_exceeded", "the command ran longer than its time limit and was killed");

@@ -2,11 +2,11 @@ import { ClocheApiError, type ProcessInfo, type SandboxDataPlane, type SandboxPr
 import { badField, E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
 
-/** Above what Linux gives: for a program that had ended before its pid was told. */
+/** Larger than any pid of Linux; for programs that ended before their pid was known. */
 const firstMadeUpPid = 4_194_305;
 const heldPids = 1_000;
 
-/** E2B names processes by pid or tag, Cloche by ids of their own. */
+/** Maps the pids and tags of E2B to Cloche's process ids. */
 export class ProcessIds {
   readonly #plane: SandboxDataPlane;
   readonly #ids = new Map<number, string>();
@@ -16,7 +16,7 @@ export class ProcessIds {
     this.#plane = plane;
   }
 
-  /** Notes a process that was just started; answers the pid to tell. */
+  /** Notes a new process; answers the pid for the client. */
   note({ pid, process_id }: ProcessInfo): number {
     const told = pid === 0 ? firstMadeUpPid + (this.#madeUp++ % 1_000_000) : pid;
     this.#ids.delete(told);
@@ -28,7 +28,7 @@ export class ProcessIds {
     return told;
   }
 
-  /** Does something with the process that a selector names. One that has ended is not found, as for envd. */
+  /** Calls `act` with the process that a selector names. An ended process is not found, as in envd. */
   async with<Answer>(selector: unknown, act: (process: SandboxProcess) => Promise<Answer>): Promise<Answer> {
     const { process } = await this.find(selector);
     try {
@@ -43,7 +43,7 @@ export class ProcessIds {
     const { pid, tag } = readSelector(selector);
     const known = pid === undefined ? undefined : this.#ids.get(pid);
     const process = known === undefined ? undefined : await this.#get(known);
-    // Its pid may be another's by now.
+    // Another process may have the same pid by now.
     if (process?.info.status === "running" && process.info.pid === pid) return { process, pid };
     const listed = (await this.running()).find((one) =>
       pid === undefined ? one.tag === tag : one.pid === pid,
@@ -62,7 +62,7 @@ export class ProcessIds {
     }
   }
 
-  /** Those that run and that can be named by a pid, oldest first. */
+  /** Running processes that have a pid, oldest first. */
   async running(): Promise<ProcessInfo[]> {
     const all = await this.#plane.processes.list({ status: "running" });
     return all.filter(({ kind, pid }) => pid !== 0 && (kind === "process" || kind === "exec"));
@@ -79,7 +79,7 @@ function readSelector(selector: unknown): { pid?: number; tag?: string } {
 const missing = (selector: unknown): E2bError =>
   new E2bError("not_found", `process ${JSON.stringify(selector).slice(0, 100)} not found`);
 
-/** A process that is gone; where the sandbox is, that is told otherwise. */
+/** Whether the error says that the process is gone, rather than the sandbox. */
 const isEnded = (error: unknown): boolean =>
   error instanceof ClocheApiError &&
   ((error.code === "not_found" && !error.message.startsWith("there is no sandbox")) ||

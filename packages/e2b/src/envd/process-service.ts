@@ -10,17 +10,17 @@ import type { MessageStream } from "./connect-stream.ts";
 import { endOf } from "./process-end.ts";
 import { userPath } from "./user-path.ts";
 
-/** An ended process is remembered so long: its end was told to who listened. */
+/** How long an ended process is listed; clients that listened have got its end. */
 const keepSeconds = 60;
 
 export interface StartContext {
   user: string;
-  /** Kills the command after so long; undefined: never. */
+  /** Time after which the command is killed; undefined: never. */
   timeoutMs: number | undefined;
   response: ServerResponse;
 }
 
-/** Answers start, output and end. The command goes on when the client leaves. */
+/** Starts a command and streams its start, output and end. The command goes on when the client leaves. */
 export async function start(
   sandbox: OpenSandbox,
   request: Fields,
@@ -48,7 +48,7 @@ export async function start(
   await follow(sandbox, process, { stdout: 0, stderr: 0 }, stream, signalOf(response));
 }
 
-/** What a running process writes from now on, and its end. */
+/** Streams the output of a running process from now on, and its end. */
 export async function connect(
   sandbox: OpenSandbox,
   request: Fields,
@@ -63,7 +63,7 @@ export async function connect(
 
 const againMs = 200;
 
-/** A lost connection is made again while the sandbox runs. The stream of one that was paused is cut, as E2B's is: it would wake it. */
+/** Follows a process; makes a lost connection again while the sandbox runs. Cuts the stream of a paused sandbox, as E2B, not to wake it. */
 async function follow(
   { id, isRunning }: OpenSandbox,
   process: SandboxProcess,
@@ -85,7 +85,7 @@ async function follow(
   }
 }
 
-/** Whether it came to the end of the process. */
+/** Passes on output; answers whether the process ended. */
 async function pass(
   process: SandboxProcess,
   events: AsyncIterable<AttachEvent>,
@@ -116,7 +116,7 @@ export async function list({ processIds }: OpenSandbox): Promise<Fields> {
   return { processes: (await processIds.running()).map((info) => shown(info, processIds.note(info))) };
 }
 
-/** Variables are not told: the processes of a sandbox are the only ones to know them. */
+/** A process for a list, without its variables, which only the processes of the sandbox may know. */
 function shown({ cmd, dir, tag }: ProcessInfo, pid: number): Fields {
   const [program = "", ...args] = cmd;
   return {
@@ -132,7 +132,7 @@ export async function sendInput({ processIds }: OpenSandbox, request: Fields): P
   return {};
 }
 
-/** The client's pieces in their order; answers when it has sent the last. */
+/** Writes the client's pieces of input in order; answers after the last. */
 export async function streamInput(
   { processIds }: OpenSandbox,
   messages: AsyncIterable<Fields>,

@@ -2,15 +2,15 @@ import { createHash, timingSafeEqual } from "node:crypto";
 import { E2bError } from "../e2b-error.ts";
 import type { Sandboxes } from "../sandboxes.ts";
 
-/** Whom a signed URL is for, and by whose key. */
+/** The sandbox and API key of a signed URL. */
 export interface Signer {
   sandboxId: string;
   apiKey: string;
 }
 
 /**
- * Checks `signature=v1_…`: the SHA-256 of `path:operation:user:token[:expiration]`, with the sandbox's token. The URL names no sandbox
- * where all have one address; then it is the one whose token fits.
+ * Checks `signature=v1_…`: the SHA-256 of `path:operation:user:token[:expiration]`, with the sandbox's token. At the one address of all
+ * sandboxes the URL names no sandbox; it is then the sandbox whose token fits.
  */
 export async function readSignature(
   sandboxes: Sandboxes,

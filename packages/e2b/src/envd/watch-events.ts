@@ -67,8 +67,8 @@ async function entryAt(plane: SandboxDataPlane, path: string): Promise<Fields | 
 }
 
 /**
- * A file that appears got its owner and its content before its name could be seen. E2B tells each: clients count the three, and who
- * waits for content waits for the write.
+ * In Cloche a new file has its owner and content before it becomes visible. E2B sends three events for it: clients count them, or wait for
+ * the write.
  */
 const ofNewFile = ["EVENT_TYPE_CREATE", "EVENT_TYPE_CHMOD", "EVENT_TYPE_WRITE"];
 

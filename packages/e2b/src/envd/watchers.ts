@@ -7,21 +7,21 @@ import { watchDirectory, type WatchWish } from "./watch-events.ts";
 
 const heldEvents = 10_000;
 const watchersPerSandbox = 64;
-/** A watcher that nobody asks is ended. */
+/** A watcher is ended after this time without a request. */
 const idleMs = 3_600_000;
-/** An event that follows another comes within this time. */
+/** Events of one change follow each other within this time. */
 const settleMs = 50;
 const settleLooks = 5;
 
 interface Watcher {
   events: Fields[];
-  /** Why no more come. */
+  /** Why the watcher ended. */
   ended: E2bError | undefined;
   leaving: AbortController;
   idle: NodeJS.Timeout;
 }
 
-/** Clients ask right after a change, whose events may be on their way: until some came and then none for a moment, within a bound. */
+/** Waits, within a limit, until events came and then none for a moment: clients ask right after a change, with its events under way. */
 async function settled(watcher: Watcher): Promise<void> {
   let seen = -1;
   for (let looks = 0; looks < settleLooks && (seen !== watcher.events.length || seen === 0); looks++) {
@@ -30,7 +30,7 @@ async function settled(watcher: Watcher): Promise<void> {
   }
 }
 
-/** The watchers of one sandbox that are asked for their events now and then, as Python's client for ordinary programs does. */
+/** The watchers of one sandbox that clients poll, such as E2B's synchronous Python client. */
 export class Watchers {
   readonly #plane: SandboxDataPlane;
   readonly #watchers = new Map<string, Watcher>();
@@ -64,7 +64,7 @@ export class Watchers {
     return id;
   }
 
-  /** What came since the last time, and what is still coming. Throws once it has ended and all was told. */
+  /** New events since the last call. Throws if the watcher has ended and all events were answered. */
   async take(id: unknown): Promise<Fields[]> {
     const watcher = typeof id === "string" ? this.#watchers.get(id) : undefined;
     if (watcher === undefined)
@@ -76,7 +76,7 @@ export class Watchers {
     return events;
   }
 
-  /** Repeatable. */
+  /** Removes a watcher; may be repeated. */
   remove(id: unknown): void {
     const watcher = typeof id === "string" ? this.#watchers.get(id) : undefined;
     if (watcher === undefined) return;

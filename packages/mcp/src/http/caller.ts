@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import { ClocheApiError, type Cloche } from "@cloche/sdk";
 
-/** A refusal before MCP begins: an HTTP status, and words. */
+/** A refusal before MCP begins: an HTTP status and a message. */
 export class Refusal extends Error {
   override readonly name = "Refusal";
   readonly status: number;
@@ -14,9 +14,9 @@ export class Refusal extends Error {
   }
 }
 
-/** Who asks: one API key of a team. */
+/** The caller: one API key of a team. */
 export interface Caller {
-  /** Names the key without telling it: what sessions are bound to. */
+  /** Hash of the key, to which sessions are bound. */
   keyHash: string;
   cloche: Cloche;
 }
@@ -30,7 +30,7 @@ export function bearerOf(authorization: string | undefined, maxBytes: number): s
   throw new Refusal(401, message, { "www-authenticate": "Bearer" });
 }
 
-/** Asks the gateway whether the key is good, each time: one that is revoked is refused from then on. */
+/** Asks the gateway whether the key is valid. Called for each request, so that a revoked key is refused at once. */
 export async function authenticate(key: string, clientFor: (apiKey: string) => Cloche): Promise<Caller> {
   const cloche = clientFor(key);
   try {

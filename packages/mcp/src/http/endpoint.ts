@@ -1,11 +1,11 @@
 /**
- * The MCP endpoint over streamable HTTP: one path, `/mcp`, for clients of every protocol from 2025-03-26 to 2026-07-28. It holds
- * no key of its own: each request brings a team's, and is a client of the gateway with it.
+ * The MCP endpoint over streamable HTTP: one path, `/mcp`, for clients of all protocols from 2025-03-26 to 2026-07-28. It has no API key:
+ * each request brings a team's key, which is used for calls to the gateway.
  *
- *   request ─▶ Host, Origin ─▶ path ─▶ key, asked at the gateway ─▶ 2026: a server for this request
- *                                                                 └▶ 2025: the server of its session
+ *   request ─▶ Host, Origin ─▶ path ─▶ key, checked by the gateway ─▶ 2026: a server for this request
+ *                                                                   └▶ 2025: the server of its session
  *
- * Owns the listener and the sessions; nothing survives it. `close` cancels what is under way after `drainMs`.
+ * Owns the listener and the sessions; nothing survives it. `close` cancels requests that are under way after `drainMs`.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
@@ -27,13 +27,13 @@ import { type SessionLimits, Sessions } from "./sessions.ts";
 export interface McpEndpointOptions {
   /** IP address to listen on. */
   address: string;
-  /** 0: any free one. */
+  /** 0: any free port. */
   port: number;
-  /** Names besides the loopback's by which clients reach it: allowed in Host and Origin. */
+  /** Names that are allowed in Host and Origin, besides those of the loopback. */
   hosts: readonly string[];
-  /** A client of the gateway with a caller's key. */
+  /** Makes a client of the gateway with a caller's key. */
   clientFor(apiKey: string): Cloche;
-  /** What a caller is served. */
+  /** Makes the MCP server for a caller. */
   serverFor(cloche: Cloche): McpServer;
   onError?: (error: Error) => void;
   /** Default: those of `limits.ts`. */
@@ -44,9 +44,9 @@ type DoorLimits = SessionLimits & { requestsPerKey: number; sweepMs: number };
 
 export interface McpEndpoint {
   port: number;
-  /** Sessions of 2025 clients that are open. */
+  /** Open sessions of 2025 clients. */
   readonly sessions: number;
-  /** Accepts nothing more; what is under way gets `drainMs` to end and is cancelled then. */
+  /** Accepts no more requests; those under way get `drainMs` to end and are then cancelled. */
   close(drainMs: number): Promise<void>;
 }
 
@@ -66,7 +66,7 @@ class Door implements McpEndpoint {
   readonly #modern: McpHttpHandler;
   readonly #server: Server;
   readonly #callers = new WeakMap<AuthInfo, Caller>();
-  /** Requests under way, by key. */
+  /** Number of requests under way, by key. */
   readonly #underWay = new Map<string, number>();
   #sweep: NodeJS.Timeout | undefined;
 
@@ -147,7 +147,7 @@ class Door implements McpEndpoint {
     await sendAnswer(response, answer);
   }
 
-  /** 429 where a key has too many requests under way. */
+  /** Counts a request; 429 if the key has too many under way. */
   #enter({ keyHash }: Caller): () => void {
     const count = this.#underWay.get(keyHash) ?? 0;
     if (count >= this.#limits.requestsPerKey)
@@ -180,7 +180,7 @@ class Door implements McpEndpoint {
         : this.#sessions.find(id, caller);
     response.once("close", session.enter());
     const answer = await session.transport.handleRequest(request);
-    // What could not begin leaves nothing behind.
+    // A session that failed to begin is removed.
     if (id === null && !answer.ok) await session.transport.close();
     return answer;
   }
@@ -204,7 +204,7 @@ class Door implements McpEndpoint {
     const { status, message, headers } =
       error instanceof Refusal ? error : new Refusal(500, "internal error; the service's log tells more");
     if (response.headersSent) return void response.destroy();
-    // The body was not read: the connection cannot be used again.
+    // The body was not read, so the connection cannot be used again.
     response.writeHead(status, { ...headers, "content-type": "application/json", connection: "close" });
     response.end(JSON.stringify(errorBody(message)));
   }

@@ -1,11 +1,11 @@
-/** One exchange between Node's pair and the web's, which the protocol's library takes. */
+/** Converts between Node's request and response and those of the web, which the protocol's library uses. */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type NodeIncomingMessageLike, toWebRequest } from "@modelcontextprotocol/node";
 import { Refusal } from "./caller.ts";
 
-/** With the body read, and a signal that aborts when the client goes away before it is answered. */
+/** The web request with the read body, and a signal that aborts when the client goes away before the answer. */
 export async function webRequestOf(
   request: IncomingMessage,
   response: ServerResponse,
@@ -24,15 +24,15 @@ export async function webRequestOf(
 }
 
 /**
- * The library's own adapter sends the headers of a stream with its first message, and hears of a client that went away at
- * the next: both can be far off.
+ * Used instead of the library's adapter, which sends the headers of a stream only with its first message, and notices a client that went
+ * away only at the next message: both can take long.
  */
 export async function sendAnswer(response: ServerResponse, answer: Response): Promise<void> {
   if (response.destroyed) return void answer.body?.cancel();
   response.writeHead(answer.status, Object.fromEntries(answer.headers));
   if (answer.body === null) return void response.end();
   response.flushHeaders();
-  // A client that goes away cancels the stream; nothing is left to be told then.
+  // A client that goes away cancels the stream; then there is no more to send.
   await pipeline(Readable.fromWeb(answer.body as Parameters<typeof Readable.fromWeb>[0]), response).catch(
     () => undefined,
   );

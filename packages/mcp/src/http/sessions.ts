@@ -1,7 +1,7 @@
 /**
- * Sessions of clients that speak a 2025 protocol: `initialize` opens one, the header `mcp-session-id` names it, DELETE or
- * idleness ends it. Newer clients have none. A session is bound to the API key that opened it, and lives in memory alone:
- * after a restart its client is answered 404 and opens another, as the protocol says.
+ * Sessions of clients that speak a 2025 protocol: `initialize` opens a session, the header `mcp-session-id` names it, DELETE or idleness
+ * ends it. Newer clients have none. A session is bound to the API key that opened it, and is only in memory: after a restart its client
+ * gets 404 and opens another, as the protocol says.
  *
  *   initialize ──▶ open ──(DELETE | idle | pushed out by a newer one | close)──▶ closed: its calls are cancelled
  */
@@ -19,10 +19,10 @@ interface Session {
   readonly id: string;
   readonly keyHash: string;
   readonly transport: WebStandardStreamableHTTPServerTransport;
-  /** Answers that are being sent, streams included. */
+  /** Number of answers being sent, with streams. */
   underWay: number;
   usedMs: number;
-  /** A request begins; call the answer when it has ended. */
+  /** Counts a request; call the answer when the request has ended. */
   enter(): () => void;
 }
 
@@ -40,7 +40,7 @@ export class Sessions {
     return this.#open.size;
   }
 
-  /** A session that this caller opened. Another's is not there, whatever its id. */
+  /** A session of this caller. 404 for a session of another caller. */
   find(id: string, caller: Caller): Session {
     const session = this.#open.get(id);
     if (session === undefined || session.keyHash !== caller.keyHash)
@@ -48,7 +48,7 @@ export class Sessions {
     return session;
   }
 
-  /** Room is made by closing the caller's session that has been idle longest; 429 where all of them are in use. */
+  /** Opens a session. At the limit it closes the caller's longest idle session; 429 if all are in use. */
   async create(caller: Caller, server: McpServer): Promise<Session> {
     const own = [...this.#open.values()].filter(({ keyHash }) => keyHash === caller.keyHash);
     if (own.length >= this.#limits.sessionsPerKey) await this.#pushOut(own);
@@ -80,7 +80,7 @@ export class Sessions {
     return session;
   }
 
-  /** Closes those that nobody has used for long. */
+  /** Closes sessions that were idle for long. */
   async sweep(): Promise<void> {
     const before = this.#nowMs() - this.#limits.sessionIdleMs;
     const idle = [...this.#open.values()].filter(

@@ -3,10 +3,10 @@ import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
 import { Cloche } from "@cloche/sdk";
 
-/** As much of a gateway as lets keys in: ListSandboxes for those that it knows. */
+/** A gateway that only checks keys: it answers ListSandboxes for known ones. */
 export class FakeGateway implements AsyncDisposable {
   readonly keys = new Set(["key-a", "key-b"]);
-  /** Answered instead of what a good key gets. */
+  /** Answered instead of the success for a valid key. */
   failure: { status: number; code: string; message: string } | undefined;
   calls = 0;
   readonly #server: Server;

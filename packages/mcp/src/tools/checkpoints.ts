@@ -43,7 +43,7 @@ const listCheckpoints = tool({
     truncated: z.boolean(),
   }),
   async run({ sandbox }, { cloche, signal }) {
-    // One of another team lists nothing, as it would were it not there; the caller is better told.
+    // An unknown sandbox, or one of another team, would list nothing: throw `not_found` instead.
     if (sandbox !== undefined) await cloche.get(sandbox, { signal });
     const all = await cloche.gateway.listCheckpoints(present({ sandbox_id: sandbox }), { signal });
     const checkpoints = all.slice(0, mcpLimits.checkpointsListed).map((one) => ({

@@ -97,7 +97,7 @@ export const exec = tool({
   },
 });
 
-/** What a person would see last: the last line with something in it. */
+/** The last line that is not empty. */
 function lastLine(bytes: Uint8Array): string {
   const text = Buffer.from(bytes.subarray(-4 * mcpLimits.progressMessageCharacters)).toString("utf8");
   return (

@@ -81,7 +81,7 @@ const readFile = tool({
   },
 });
 
-/** Of the file itself, where the path is a symlink too. */
+/** Size of the file, with symlinks followed. */
 async function sizeOf(sandbox: Sandbox, path: string, signal: AbortSignal): Promise<number> {
   const query = { path, follow: true };
   const entry = await sandbox.dataPlane.json<EntryInfo>("GET", "/v1/files/stat", { query, signal });

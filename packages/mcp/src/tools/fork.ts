@@ -41,7 +41,7 @@ export const forkSandbox = tool({
   async run({ sandbox: id, count, name, checkpoint, timeout_seconds }, call) {
     using _progress = call.progress("the machine is cloned");
     const source = await call.sandbox(id);
-    // A fork from a checkpoint needs it in storage, to where its upload may be under way.
+    // A fork needs the checkpoint in storage, and its upload may still be under way.
     if (checkpoint !== undefined)
       await source.checkpoints.wait(checkpoint, { timeout_secs: 120, signal: call.signal });
     const request = present({ name, checkpoint_id: checkpoint, timeout_seconds });

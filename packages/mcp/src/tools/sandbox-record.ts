@@ -1,7 +1,7 @@
 import type { Sandbox, SandboxInfo } from "@cloche/sdk";
 import { z } from "zod";
 
-/** A sandbox as tools answer it: what a model needs of the gateway's record. */
+/** A sandbox in answers of tools: the fields of the gateway's record that a model needs. */
 export const sandboxRecord = z.object({
   id: z.string().describe("What every other tool takes as `sandbox`."),
   name: z.string(),
@@ -40,7 +40,7 @@ export function recordOf(info: SandboxInfo): z.infer<typeof sandboxRecord> {
   };
 }
 
-/** Created ones answer after 10 s in whatever state they then have. */
+/** Waits until a new sandbox runs, because a create answers after 10 s in any state. */
 export async function runningRecord(
   sandbox: Sandbox,
   options: { signal: AbortSignal; timeoutMs: number },

@@ -48,7 +48,7 @@ const createSandbox = tool({
     try {
       return await runningRecord(sandbox, { signal, timeoutMs: mcpLimits.stateWaitMs });
     } catch (error) {
-      // Nobody would know of it.
+      // The caller does not know the new sandbox, so it is deleted.
       await sandbox.delete().catch(() => undefined);
       throw error;
     }

@@ -60,7 +60,7 @@ export const searchFiles = tool({
       }
       return { matches, truncated: true };
     } finally {
-      // Where there is enough, the rest of the search ends here.
+      // Enough matches: end the search.
       enough.abort();
     }
   },
@@ -68,7 +68,7 @@ export const searchFiles = tool({
 
 type Match = { path: string; line: number; text: string };
 
-/** A line without an end is not kept whole: of one that long only the beginning is told. */
+/** Longest part of an unfinished line that is kept; of a longer line only the beginning is answered. */
 const restCharacters = 65_536;
 
 /** `path NUL line : text` */

@@ -68,7 +68,7 @@ const setService = tool({
     const definition = present({ ...fields, image, container: image === undefined ? undefined : true });
     const put = await services.put(service, definition, { signal });
     if (!start) return recordOf(put);
-    // The new definition counts from the next start on.
+    // A new definition takes effect at the next start.
     if (put.status === "running") await services.stop(service, { signal });
     progress.tell(`service ${service} is started`);
     return recordOf(await services.start(service, { signal }));
