@@ -51,6 +51,28 @@ it("waits for one that is silent as long as it may ask again", async () => {
   it.agent.destroy();
 });
 
+it("outlives a request whose body is not read to its end", async () => {
+  const server = http.createServer(async (request, response) => {
+    for await (const _ of request) break;
+    response.end("ok");
+  });
+  const drain = new HttpDrain(server);
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  const request = http.request({ host: "127.0.0.1", port, method: "POST" }).end("body");
+  const [response] = (await once(request, "response")) as [http.IncomingMessage];
+  response.resume();
+  await once(response, "end");
+  drain.begin();
+  // Were its connection not known by now, this would be over at once, or the process.
+  const beganMs = performance.now();
+  await drain.quiet(idleMs / 5);
+  expect(performance.now() - beganMs).toBeGreaterThan(idleMs / 10);
+  server.closeAllConnections();
+  server.close();
+});
+
 it("ends the connection of what is under way", async () => {
   using it = await pair(200);
   const underWay = it.ask();

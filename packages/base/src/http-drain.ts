@@ -67,9 +67,11 @@ export class HttpDrain {
     server.prependListener("request", (request, response) => {
       if (this.#isDraining) response.shouldKeepAlive = false;
       this.#open.add(response);
+      // Not asked for later: a request whose body is left unread loses its socket.
+      const { socket } = request;
       response.once("close", () => {
         this.#open.delete(response);
-        if (response.shouldKeepAlive) this.#kept.answered(request.socket);
+        if (response.shouldKeepAlive) this.#kept.answered(socket);
       });
     });
   }
