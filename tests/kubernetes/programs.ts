@@ -3,7 +3,7 @@
 // meanwhile, 0.7 GB after. CLOCHE_KUBERNETES_PROGRAMS names a folder that has these already.
 import { mkdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { obtainGo } from "../../packages/host/src/artifacts/go-tools.ts";
+import { obtainGo, packageCounter } from "../../packages/host/src/artifacts/go-tools.ts";
 import { unpackPrivateDebs } from "../../packages/host/src/artifacts/private-deb.ts";
 import { inStep, type Progress } from "../../packages/host/src/artifacts/step.ts";
 import { obtainArtifact } from "../../packages/host/src/artifacts/store.ts";
@@ -31,6 +31,8 @@ const RUNTIME = [
     tags: "no_btrfs no_zfs no_devmapper",
   },
 ] as const;
+/** The first of Kubernetes' programs has 1,700 packages to compile, and the computer may do much else. */
+const COMPILE_DEADLINE_MS = 60 * 60_000;
 const REPAIR =
   "check that the Go module proxy can be reached (curl -I https://proxy.golang.org), that gcc is there, and run the command again";
 
@@ -75,11 +77,12 @@ function built(cache: string, progress: Progress): Promise<string> {
 async function build(into: string, detail: (text: string) => void): Promise<void> {
   const work = join(into, "work");
   await mkdir(work);
-  const go = await obtainGo({ toolchain: TOOLCHAIN, work, detail });
+  const go = await obtainGo({ toolchain: TOOLCHAIN, work, deadlineMs: COMPILE_DEADLINE_MS, detail });
   const compile = async (folder: string, name: string, path: string, words: readonly string[] = []) => {
     detail(`compiling ${name}`);
-    const flags = ["-trimpath", "-mod=mod", "-buildvcs=false", ...words];
-    await go.run(["build", ...flags, "-o", join(into, name), path], { cwd: folder });
+    const onLine = packageCounter((text) => detail(`${name}: ${text}`));
+    const flags = ["-v", "-trimpath", "-mod=mod", "-buildvcs=false", ...words];
+    await go.run(["build", ...flags, "-o", join(into, name), path], { cwd: folder, onLine });
   };
   const kubernetes = join(work, "kubernetes");
   await mkdir(kubernetes);

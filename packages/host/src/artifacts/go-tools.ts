@@ -17,6 +17,7 @@ const FETCHES_TOOLCHAINS = [1, 21] as const;
 const DEBIAN_GO = { package: "golang-1.23-go", root: "usr/lib/go-1.23" } as const;
 const GO_DEADLINE_MS = 20 * 60_000;
 const SAID_LINES_MAX = 20;
+const TELL_EVERY_PACKAGES = 100;
 
 /** Settings of the user's Go for the sources of modules. */
 const SOURCE_SETTINGS = [
@@ -49,10 +50,13 @@ export interface GoRequest {
   readonly work: string;
   /** Folders to search for `go`. Default: PATH and the system's folders. */
   readonly path?: string;
+  /** Of one command. Default: 20 minutes. */
+  readonly deadlineMs?: number;
   readonly detail: (text: string) => void;
 }
 
-export async function obtainGo({ toolchain, work, path = SYSTEM_PATH, detail }: GoRequest): Promise<Go> {
+export async function obtainGo(request: GoRequest): Promise<Go> {
+  const { toolchain, work, path = SYSTEM_PATH, deadlineMs = GO_DEADLINE_MS, detail } = request;
   const program = (await ownGo(path, work)) ?? (await debianGo(work, detail));
   const environment = {
     ...networkVariables(process.env),
@@ -66,7 +70,7 @@ export async function obtainGo({ toolchain, work, path = SYSTEM_PATH, detail }: 
         ...options,
         env: environment,
         onlyEnv: true,
-        deadlineMs: GO_DEADLINE_MS,
+        deadlineMs,
       }).catch((error: unknown) => {
         throw error instanceof CommandError ? goFailure(words, error) : error;
       }),
@@ -81,8 +85,17 @@ function goFailure(words: readonly string[], error: CommandError): Error {
   return new Error(`go ${words.slice(0, 2).join(" ")}: ${tail}`, { cause: error });
 }
 
-/** A line of `go build -v`: the package that is being compiled. */
-export const isPackage = (line: string): boolean => /^[\w.-]+(\/[\w.@-]+)*$/.test(line);
+/** For lines of `go build -v`, which names each package that it compiles. */
+export function packageCounter(detail: (text: string) => void): (line: string) => void {
+  let packages = 0;
+  return (line) => {
+    if (!isPackage(line)) return;
+    packages += 1;
+    if (packages % TELL_EVERY_PACKAGES === 0) detail(`${packages} packages are compiled`);
+  };
+}
+
+const isPackage = (line: string): boolean => /^[\w.-]+(\/[\w.@-]+)*$/.test(line);
 
 /** The computer's own `go`; undefined if there is none or it is too old to fetch tool chains. */
 async function ownGo(path: string, cwd: string): Promise<string | undefined> {

@@ -9,7 +9,7 @@ import { mkdir, readFile, rename, rm, statfs, writeFile } from "node:fs/promises
 import { join, resolve } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { run } from "../sys/run.ts";
-import { type Go, isPackage, obtainGo } from "./go-tools.ts";
+import { type Go, obtainGo, packageCounter } from "./go-tools.ts";
 import { compileSeccomp } from "./runsc-seccomp.ts";
 import { parseRunscVersion } from "./runsc-version.ts";
 
@@ -30,7 +30,6 @@ export const EXPECTED_SHA256: Partial<Record<NodeJS.Architecture, string>> = {
 
 /** Measured peak: 1.6 GB, with Debian's Go, the tool chain, the modules and the build. */
 const SPACE_BYTES = 1.8e9;
-const TELL_EVERY_PACKAGES = 100;
 
 /** Content of manifest.json beside the binary: what it was built from. */
 export interface BuildManifest {
@@ -105,16 +104,6 @@ async function fetchSource(go: Go, work: string): Promise<string> {
   const source = join(work, "source");
   await run(["cp", "-r", "--no-preserve=mode", dir, source], { deadlineMs: 300_000 });
   return source;
-}
-
-/** `go build -v` names each package that it compiles. */
-function packageCounter(detail: (text: string) => void): (line: string) => void {
-  let packages = 0;
-  return (line) => {
-    if (!isPackage(line)) return;
-    packages += 1;
-    if (packages % TELL_EVERY_PACKAGES === 0) detail(`${packages} packages are compiled`);
-  };
 }
 
 async function manifestOf(program: string, detail: (text: string) => void): Promise<BuildManifest> {
