@@ -6,15 +6,22 @@ import { cacheFolder, repositoryRoot } from "../fixtures/service.ts";
 import { makeDatabase, removeDatabase } from "../lab/database.ts";
 import { endProgram, startProgram } from "../lab/node-process.ts";
 import { obtainVersitygw } from "../lab/versitygw.ts";
+import { type Load, startLoad } from "./load.ts";
 import { type LabNode, NODE_ADDRESS } from "./node.ts";
+import type { Release } from "./release.ts";
 
 const NAMESPACE = "cloche";
 const RELEASE = "demo";
+const DEPLOYMENTS = [`deploy/${RELEASE}-gateway`, `deploy/${RELEASE}-edge`];
 const S3_PORT = 7_000;
 const BASE_DOMAIN = "cloche.test";
 /** No DNS server runs on the node: what has to be found has a fixed address of a service. */
 const ADDRESSES = { gateway: "10.98.0.20", cluster: "10.98.0.21", edge: "10.98.0.30" };
 const POOL_GB = 8;
+/** As long as the chart's startup probe waits: a host's first start copies its artifacts and makes a pool. */
+const FIRST_START_MS = 600_000;
+
+export type Part = "gateway" | "edge" | "host";
 
 export interface Counted {
   count: number;
@@ -25,43 +32,72 @@ export interface Counted {
   errors: string[];
 }
 
+interface Pod {
+  metadata: { name: string; uid: string; deletionTimestamp?: string };
+  spec: { nodeName?: string };
+  status: { containerStatuses?: { ready: boolean; restartCount: number }[] };
+}
+
+/** As `cloche hosts --json` has it. */
+export interface HostSeen {
+  id: string;
+  state: string;
+  reserved_memory_mb: number;
+}
+
 export class LabCluster {
   readonly #node: LabNode;
   readonly #undo: (() => Promise<unknown>)[] = [];
   #client: Record<string, string> = {};
+  #storageUrl = "";
 
   constructor(node: LabNode) {
     this.#node = node;
   }
 
   /** Database, storage, secrets, release, join tokens; answers when a host is ready. */
-  async install(tag: string): Promise<void> {
+  async install(release: Release): Promise<void> {
     const node = this.#node;
     const databaseUrl = await this.#database();
-    const storageUrl = await this.#storage();
+    this.#storageUrl = await this.#storage();
     await node.kubectl("create", "namespace", NAMESPACE);
     await this.#secret("cloche-database", { url: databaseUrl });
     await this.#secret("cloche-storage", { "access-key-id": "key", "secret-access-key": "secret" });
     await this.#secret("cloche-secret", { secret: randomBytes(48).toString("base64") });
-    await node.kubectl("label", "node", "n1", "cloche-host=true");
-    await this.#helm("install", tag, storageUrl);
+    await this.#helm("install", release);
     await this.#ready("gateway", 2);
     const [host, edge] = await Promise.all(["host", "edge"].map((role) => this.#joinToken(role)));
     await this.#secret("cloche-join-tokens", { host: host ?? "", edge: edge ?? "" });
-    await this.#ready("edge", 1);
-    await this.#ready("host", 1);
+    await this.#ready("edge", 2);
+    await this.runHostsOn(node);
     await this.#becomeClient();
-    this.#storageUrl = storageUrl;
-  }
-  #storageUrl = "";
-
-  async uninstall(): Promise<void> {
-    await this.#node.helm("uninstall", RELEASE, "--namespace", NAMESPACE, "--wait");
   }
 
-  /** Gateways and edges are replaced at once, hosts when their pods are deleted. */
-  async upgrade(tag: string): Promise<void> {
-    await this.#helm("upgrade", tag, this.#storageUrl);
+  /** Answers when its host is ready. */
+  async runHostsOn(node: LabNode): Promise<void> {
+    await node.kubectl("label", "node", node.name, "cloche-host=true");
+    const serves = async (): Promise<boolean> => (await this.hostPod(node)) !== "";
+    await this.#node.until(`the host of ${node.name} is ready`, serves, FIRST_START_MS);
+  }
+
+  /** Answers when all gateways and edges are of this release; hosts are when their pods have been deleted. */
+  async upgrade(release: Release): Promise<void> {
+    await this.#helm("upgrade", release);
+    await this.rolledOut();
+  }
+
+  /** Gateways and edges are replaced by pods on the one node of two: the scheduler may have put them anywhere. */
+  async restartOn(node: LabNode, other: LabNode): Promise<void> {
+    await node.kubectl("cordon", other.name);
+    await this.kubectl("rollout", "restart", ...DEPLOYMENTS);
+    await this.rolledOut();
+    await node.kubectl("uncordon", other.name);
+  }
+
+  /** Answers when as many gateways and edges are ready as there should be. */
+  async rolledOut(): Promise<void> {
+    for (const deployment of DEPLOYMENTS)
+      await this.kubectl("rollout", "status", deployment, "--timeout=180s");
   }
 
   async close(): Promise<void> {
@@ -90,19 +126,40 @@ export class LabCluster {
     return (await this.#ask("ask", id, String(requests))) as Counted;
   }
 
+  /** Requests to the sandbox without end, of a client of its own. */
+  load(id: string): Promise<Load> {
+    return startLoad([...this.#node.on, ...CLIENT, "load", id], this.#client);
+  }
+
   /** Uid and restarts of the host's pod that is ready; empty: none is. */
-  async hostPod(): Promise<string> {
-    const selector = "app.kubernetes.io/component=host";
-    const pods = JSON.parse(await this.kubectl("get", "pods", "-l", selector, "-o", "json")) as {
-      items: {
-        metadata: { name: string; uid: string; deletionTimestamp?: string };
-        status: { containerStatuses?: { ready: boolean; restartCount: number; image: string }[] };
-      }[];
-    };
-    const ready = pods.items.find(
-      ({ metadata, status }) => !metadata.deletionTimestamp && status.containerStatuses?.[0]?.ready,
-    );
+  async hostPod({ name } = this.#node): Promise<string> {
+    const ready = (await this.#pods("host")).find((pod) => pod.spec.nodeName === name && isReady(pod));
     return ready ? `${ready.metadata.uid} ${ready.status.containerStatuses?.[0]?.restartCount}` : "";
+  }
+
+  /** Of each pod, what the program in it says. */
+  async versions(part: Part): Promise<string[]> {
+    const pods = (await this.#pods(part)).filter(isReady);
+    return await Promise.all(
+      pods.map(async ({ metadata }) => {
+        const said = await this.kubectl("exec", metadata.name, "--", "cloche", "status", "--json");
+        return (JSON.parse(said) as { version: string }).version;
+      }),
+    );
+  }
+
+  /** Of each pod that is ready. */
+  async nodesOf(part: Part): Promise<string[]> {
+    return (await this.#pods(part)).filter(isReady).map(({ spec }) => spec.nodeName ?? "");
+  }
+
+  async hosts(): Promise<HostSeen[]> {
+    return (JSON.parse(await this.cloche("hosts", "--json")) as { hosts: HostSeen[] }).hosts;
+  }
+
+  async #pods(part: Part): Promise<Pod[]> {
+    const said = await this.kubectl("get", "pods", "-l", selectorOf(part), "-o", "json");
+    return (JSON.parse(said) as { items: Pod[] }).items;
   }
 
   async #database(): Promise<string> {
@@ -137,11 +194,21 @@ export class LabCluster {
     return (await this.cloche("join-token", role, "--reusable")).trim();
   }
 
-  async #helm(command: "install" | "upgrade", tag: string, storageUrl: string): Promise<void> {
-    const values = {
-      image: { tag, pullPolicy: "Never" },
+  async #helm(command: "install" | "upgrade", { chart }: Release): Promise<void> {
+    const sets = Object.entries(this.#values()).flatMap(([name, value]) => [
+      "--set-json",
+      `${name}=${JSON.stringify(value)}`,
+    ]);
+    await this.#node.helm(command, RELEASE, chart, "--namespace", NAMESPACE, ...sets);
+  }
+
+  /** Small, and with addresses; the images' tag is the chart's own. */
+  #values(): Record<string, unknown> {
+    const resources = { requests: { cpu: "100m", memory: "256Mi" } };
+    return {
+      image: { pullPolicy: "Never" },
       baseDomain: BASE_DOMAIN,
-      storage: { url: storageUrl },
+      storage: { url: this.#storageUrl },
       cluster: { gateways: [`${ADDRESSES.cluster}:7090`] },
       extraEnv: [
         { name: "CLOCHE_WARM_POOL", value: "1" },
@@ -150,30 +217,19 @@ export class LabCluster {
       gateway: {
         service: { clusterIP: ADDRESSES.gateway },
         clusterService: { clusterIP: ADDRESSES.cluster },
-        resources: { requests: { cpu: "100m", memory: "256Mi" } },
+        resources,
       },
-      edge: {
-        replicas: 1,
-        service: { type: "ClusterIP", clusterIP: ADDRESSES.edge },
-        resources: { requests: { cpu: "100m", memory: "256Mi" } },
-      },
-      host: { poolGb: POOL_GB, resources: { requests: { cpu: "100m", memory: "256Mi" } } },
+      edge: { service: { type: "ClusterIP", clusterIP: ADDRESSES.edge }, resources },
+      host: { poolGb: POOL_GB, resources },
       networkPolicy: { databasePorts: [5432], storagePorts: [S3_PORT] },
     };
-    const sets = Object.entries(values).flatMap(([name, value]) => [
-      "--set-json",
-      `${name}=${JSON.stringify(value)}`,
-    ]);
-    const chart = join(repositoryRoot, "deploy/helm/cloche");
-    await this.#node.helm(command, RELEASE, chart, "--namespace", NAMESPACE, ...sets);
   }
 
-  #ready(part: string, count: number): Promise<number> {
-    return this.#node.until(`${count} pods of ${part} are ready`, async () => {
-      const selector = `app.kubernetes.io/component=${part}`;
-      const lines = await this.kubectl("get", "pods", "-l", selector, "--no-headers");
-      return lines.split("\n").filter((line) => / 1\/1 +Running/.test(line)).length === count;
-    });
+  #ready(part: Part, count: number): Promise<number> {
+    return this.#node.until(
+      `${count} pods of ${part} are ready`,
+      async () => (await this.#pods(part)).filter(isReady).length === count,
+    );
   }
 
   /** As a client outside would: the API key and the authority from a gateway, and the edges' address, since no DNS is there. */
@@ -192,7 +248,13 @@ export class LabCluster {
   }
 
   async #ask(...words: string[]): Promise<unknown> {
-    const argv = [process.execPath, join(repositoryRoot, "tests/kubernetes/client.ts"), ...words];
-    return JSON.parse(await this.#node.in(argv, { env: this.#client }));
+    return JSON.parse(await this.#node.in([...CLIENT, ...words], { env: this.#client }));
   }
 }
+
+const CLIENT = [process.execPath, join(repositoryRoot, "tests/kubernetes/client.ts")];
+
+export const selectorOf = (part: Part): string => `app.kubernetes.io/component=${part}`;
+
+const isReady = ({ metadata, status }: Pod): boolean =>
+  !metadata.deletionTimestamp && status.containerStatuses?.[0]?.ready === true;

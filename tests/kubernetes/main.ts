@@ -1,180 +1,210 @@
-// `npm run test:kubernetes`: the chart on a real Kubernetes 1.37 node. A sandbox is created through it; then the host's pod ends in
-// each way that pods end, and each time the sandbox must go on, the next pod must adopt it, and no request may fail once that pod
-// is ready. Prints a table; exit code 1 when a row is wrong. Needs root and Debian 12. Settings, each with its default:
+// `npm run test:kubernetes`: the chart on real Kubernetes nodes of 1.37. A sandbox is created through it; then the host's pod ends in
+// each way that pods end, the release is upgraded, and a second node joins, so that the first can be drained. The sandbox must go
+// on each time (ways.ts). Prints a table; exit code 1 when a row is wrong. Needs root and Debian 12. Settings:
 //
-//   CLOCHE_KUBERNETES_PROGRAMS  folder with the node's programs (built into CLOCHE_CACHE the first time)
-//   CLOCHE_KUBERNETES_IMAGES    images.tar of deploy/images/build.ts (built)
-//   CLOCHE_KUBERNETES_KEEP      1: the node stays when the test ends, to look at (no)
-import { execFileSync } from "node:child_process";
-import { mkdtempSync } from "node:fs";
+//   CLOCHE_CACHE                what is built once (/var/tmp/cloche-cache)
+//   CLOCHE_KUBERNETES_PROGRAMS  folder with the nodes' programs (built into CLOCHE_CACHE the first time)
+//   CLOCHE_KUBERNETES_KEEP      1: the nodes stay when the test ends, to look at (no)
+import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { obtainTools } from "../deploy/tools.ts";
 import { cacheFolder, repositoryRoot } from "../fixtures/service.ts";
-import { type Counted, LabCluster } from "./cluster.ts";
+import { LabCluster, type Part, selectorOf } from "./cluster.ts";
 import { LabNode } from "./node.ts";
 import { obtainNodePrograms } from "./programs.ts";
+import { nextCheckout, type Release, releaseOf } from "./release.ts";
+import { Ways } from "./ways.ts";
 
-const REQUESTS = 50;
-const TAGS = { first: "first", second: "second" };
-const REPOSITORIES = ["docker.io/cloche/cloche", "docker.io/cloche/cloche-host"];
 const say = (step: string, detail?: string): void => console.error(detail ? `${step}: ${detail}` : step);
 
-interface Row {
-  what: string;
-  isRight: boolean;
-  readyMs: number;
-  before: Counted;
-  after: Counted;
-}
-
-function images(): string {
-  const given = process.env["CLOCHE_KUBERNETES_IMAGES"];
-  if (given) return given;
-  const out = join(cacheFolder, "kubernetes-images");
-  const words = ["deploy/images/build.ts", "--out", out, "--tag", TAGS.first, "--cache", cacheFolder];
-  execFileSync(process.execPath, words, { cwd: repositoryRoot, stdio: "inherit" });
-  return join(out, "images.tar");
-}
+/** Edges hold a request for so long while a host is away that said so; one that ends without a word cuts them short. */
+const HELD_MS = 20_000;
+const CUT_SHORT = 0;
+/** And for so long while a sandbox moves. */
+const MOVE_HELD_MS = 30_000;
 
 const folder = mkdtempSync("/var/tmp/cloche-kubernetes-");
-const tools = await obtainTools();
-const node = new LabNode(folder, await obtainNodePrograms(cacheFolder, say), join(tools.kubectl, ".."));
-const cluster = new LabCluster(node);
-const rows: Row[] = [];
+const programs = await obtainNodePrograms(cacheFolder, say);
+const clients = join((await obtainTools()).kubectl, "..");
+const first = new LabNode(join(folder, "n1"), programs, clients);
+const second = new LabNode(join(folder, "n2"), programs, clients, first);
+const cluster = new LabCluster(first);
+let ways: Ways | undefined;
 let failure: unknown;
 try {
-  const archive = images();
+  const [release, next] = releases();
   say("starting the node", folder);
-  await node.start();
-  say("importing the images");
-  await node.importImages(archive);
-  for (const name of REPOSITORIES)
-    await node.in([
-      "ctr",
-      "-n",
-      "k8s.io",
-      "images",
-      "tag",
-      `${name}:${TAGS.first}`,
-      `${name}:${TAGS.second}`,
-    ]);
-  say("installing the chart");
-  await cluster.install(TAGS.first);
-  await run();
+  await first.start();
+  say("importing the images of both releases");
+  for (const { images } of [release, next]) await first.importImages(images);
+  say("installing the chart", release.version);
+  await cluster.install(release);
+  const sandbox = await cluster.create();
+  say("created", sandbox);
+  ways = new Ways(cluster, first, sandbox);
+  await endPods(ways);
+  await cordon();
+  await joinSecond(release, next);
+  await upgrade(ways, release, next);
+  await drain(ways);
+  await cluster.delete(sandbox);
 } catch (error) {
   failure = error;
 } finally {
   if (process.env["CLOCHE_KUBERNETES_KEEP"] !== "1") {
     await cluster.close();
-    await node.stop();
+    for (const node of [second, first]) await node.stop();
+    rmSync(folder, { recursive: true, force: true });
   }
 }
 report();
 
-async function run(): Promise<void> {
-  const id = await cluster.create();
-  say("created", id);
-  const hostPods = ["pod", "-l", "app.kubernetes.io/component=host"];
-  const killHost = "kill -9 $(pgrep -f '^/usr/local/bin/node .*main.ts host')";
-  await end(id, "kubectl delete pod", () => cluster.kubectl("delete", ...hostPods));
-  const force = ["--force", "--grace-period=0"];
-  await end(id, "kubectl delete --force --grace-period=0", () =>
-    cluster.kubectl("delete", ...hostPods, ...force),
-  );
-  await end(id, "kill -9 of the container's program", () => node.in(["sh", "-c", killHost]));
-  const abort = killHost.replace("-9", "-ABRT");
-  await end(id, "crash of the program (SIGABRT)", () => node.in(["sh", "-c", abort]));
-  await stays(id, "kubelet restarted", () => node.restart("kubelet"));
-  await stays(id, "kubelet killed", () => node.restart("kubelet", "-9"));
-  await stays(id, "containerd killed", () => node.restart("containerd"));
-  await stays(id, "chart upgraded: OnDelete leaves the host", () => upgrade(id));
-  await end(id, "the upgraded host's pod deleted", () => cluster.kubectl("delete", ...hostPods));
-  await cordon();
-  await cluster.delete(id);
+/** This checkout's, and one after it. */
+function releases(): [Release, Release] {
+  const [checkout, out] = [join(folder, "next"), join(folder, "images")];
+  mkdirSync(checkout);
+  nextCheckout(checkout);
+  return [
+    releaseOf(repositoryRoot, join(out, "first"), cacheFolder),
+    releaseOf(checkout, join(out, "next"), cacheFolder),
+  ];
 }
 
-/** The pod ends, and another one or another container takes over. */
-async function end(id: string, what: string, act: () => Promise<unknown>): Promise<void> {
-  const [pod, before] = [await cluster.hostPod(), await cluster.count(id, 1)];
-  await act();
-  const readyMs = await node.until(`the next pod after: ${what}`, async () => {
+async function endPods(all: Ways): Promise<void> {
+  const killHost = "kill -9 $(pgrep -f '^/usr/local/bin/node .*main.ts host')";
+  const inNode = (script: string) => () => first.in(["sh", "-c", script]);
+  await replaced(all, "kubectl delete pod", deleteHost);
+  await replaced(
+    all,
+    "kubectl delete --force --grace-period=0",
+    () => deleteHost("--force", "--grace-period=0"),
+    CUT_SHORT,
+  );
+  await replaced(all, "kill -9 of the container's program", inNode(killHost), CUT_SHORT);
+  const abort = killHost.replace("-9", "-ABRT");
+  await replaced(all, "crash of the program (SIGABRT)", inNode(abort), CUT_SHORT);
+  await stays(all, "kubelet restarted", () => first.restart("kubelet"));
+  await stays(all, "kubelet killed", () => first.restart("kubelet", "-9"));
+  await stays(all, "containerd killed", () => first.restart("containerd"));
+}
+
+/** A second host of the first release, which has what memory of that release needs. */
+async function joinSecond(release: Release, next: Release): Promise<void> {
+  say("a second node joins");
+  await second.start();
+  for (const { images } of [release, next]) await second.importImages(images);
+  await cluster.runHostsOn(second);
+}
+
+/** Gateways and edges first, then the hosts one by one, as docs/kubernetes.md says. */
+async function upgrade(all: Ways, release: Release, next: Release): Promise<void> {
+  const replaceBoth = () => cluster.upgrade(next);
+  await stays(all, `gateways and edges upgraded to ${next.version}`, replaceBoth, async () => [
+    ...(await notOf("gateway", 2, next)),
+    ...(await notOf("edge", 2, next)),
+    ...(await notOf("host", 2, release)),
+  ]);
+  await replaced(all, `host upgraded to ${next.version}`, deleteHost);
+  const pod = await cluster.hostPod(second);
+  await deletePodOf(second);
+  const isNew = async (): Promise<boolean> => !["", pod].includes(await cluster.hostPod(second));
+  await first.until("the second host is upgraded", isNew);
+  const problems = await notOf("host", 2, next);
+  if (problems.length > 0) throw new Error(problems.join("; "));
+}
+
+/** The first node: of its pods by Kubernetes, then of its sandbox by Cloche, which moves to the host of the second one. */
+async function drain(all: Ways): Promise<void> {
+  await cluster.restartOn(first, second);
+  const misplaced = await notOn(first);
+  if (misplaced.length > 0) throw new Error(misplaced.join("; "));
+  const words = ["--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s"];
+  const evict = () => first.kubectl("drain", first.name, ...words).then(() => cluster.rolledOut());
+  await stays(all, "kubectl drain of the node", evict, () => notOn(second));
+  await first.kubectl("uncordon", first.name);
+  await all.try({
+    what: "cloche drain of the host",
+    act: () => cluster.cloche("drain", first.name),
+    isOver: async () => {
+      const hosts = await cluster.hosts();
+      const reserved = (id: string) => hosts.find((host) => host.id === id)?.reserved_memory_mb;
+      return reserved(first.name) === 0 && (reserved(second.name) ?? 0) > 0;
+    },
+    heldMs: MOVE_HELD_MS,
+  });
+}
+
+function deleteHost(...words: string[]): Promise<string> {
+  return deletePodOf(first, ...words);
+}
+
+function deletePodOf(node: LabNode, ...words: string[]): Promise<string> {
+  const ofNode = ["-l", selectorOf("host"), "--field-selector", `spec.nodeName=${node.name}`];
+  return cluster.kubectl("delete", "pod", ...ofNode, ...words);
+}
+
+/** The host's pod ends, and another one or another container takes over. */
+async function replaced(
+  all: Ways,
+  what: string,
+  act: () => Promise<unknown>,
+  heldMs = HELD_MS,
+  problems?: () => Promise<string[]>,
+): Promise<void> {
+  const pod = await cluster.hostPod();
+  const isOver = async (): Promise<boolean> => {
     const now = await cluster.hostPod();
     return now !== "" && now !== pod;
-  });
-  note(what, readyMs, before, await cluster.count(id, REQUESTS));
-}
-
-/** Gateways and edges are replaced one by one; answers when they are. What fails meanwhile is told, and judged by other tests. */
-async function upgrade(id: string): Promise<void> {
-  await cluster.upgrade(TAGS.second);
-  const { failed, errors } = await cluster.count(id, REQUESTS);
-  say(
-    `while edges and gateways were replaced: ${failed} of ${REQUESTS} failed`,
-    [...new Set(errors)].join("; "),
-  );
-  for (const part of ["gateway", "edge"])
-    await cluster.kubectl("rollout", "status", `deploy/demo-${part}`, "--timeout=120s");
+  };
+  await all.try({ what, act: () => act(), isOver, heldMs, ...(problems && { problems }) });
 }
 
 /** Nothing may happen to the host's pod. */
-async function stays(id: string, what: string, act: () => Promise<unknown>): Promise<void> {
-  const [pod, before] = [await cluster.hostPod(), await cluster.count(id, 1)];
-  await act();
-  const readyMs = await node.until(
-    `the same pod after: ${what}`,
-    async () => (await cluster.hostPod()) === pod,
-  );
-  note(what, readyMs, before, await cluster.count(id, REQUESTS));
+async function stays(
+  all: Ways,
+  what: string,
+  act: () => Promise<unknown>,
+  problems?: () => Promise<string[]>,
+): Promise<void> {
+  const pod = await cluster.hostPod();
+  const isOver = async (): Promise<boolean> => (await cluster.hostPod()) === pod;
+  await all.try({ what, act, isOver, ...(problems && { problems }) });
 }
 
-function note(what: string, readyMs: number, before: Counted, after: Counted): void {
-  const isSame = after.pid === before.pid && after.start === before.start && after.count > before.count;
-  const row = { what, readyMs, before, after, isRight: isSame && after.failed === 0 };
-  rows.push(row);
-  say(lineOf(row));
-  for (const error of new Set(after.errors)) say(`  ${error}`);
+/** All gateways and edges must be on this node. */
+async function notOn({ name }: LabNode): Promise<string[]> {
+  const nodes = [...(await cluster.nodesOf("gateway")), ...(await cluster.nodesOf("edge"))];
+  const isRight = nodes.length === 4 && nodes.every((one) => one === name);
+  return isRight ? [] : [`gateways and edges are on ${nodes.join(", ")}, not on ${name}`];
+}
+
+async function notOf(part: Part, count: number, { version }: Release): Promise<string[]> {
+  const seen = await cluster.versions(part);
+  const isRight = seen.length === count && seen.every((one) => one === version);
+  return isRight ? [] : [`of ${part} run ${seen.join(", ")}, not ${count} times ${version}`];
 }
 
 /** The only host takes no new sandbox, then takes one again. */
 async function cordon(): Promise<void> {
-  const { hosts } = JSON.parse(await cluster.cloche("hosts", "--json")) as { hosts: { id: string }[] };
-  const id = hosts[0]?.id ?? "";
-  await cluster.cloche("cordon", id);
+  await cluster.cloche("cordon", first.name);
   const refused = await cluster.create().then(
     () => "created",
     () => "refused",
   );
-  await cluster.cloche("uncordon", id);
+  await cluster.cloche("uncordon", first.name);
   // Each gateway looks at the hosts by itself.
   let sandbox = "";
-  await node.until(
-    "an open host takes a sandbox",
-    async () => (sandbox = await cluster.create()) !== "",
-    30_000,
-  );
+  const isTaken = async (): Promise<boolean> => (sandbox = await cluster.create()) !== "";
+  await first.until("an open host takes a sandbox", isTaken, 30_000);
   await cluster.delete(sandbox);
   say(`cordoned: ${refused}, uncordoned: created`);
   if (refused !== "refused") throw new Error("a cordoned host took a sandbox");
 }
 
-function lineOf({ what, isRight, readyMs, before, after }: Row): string {
-  const cells = [
-    what.padEnd(44),
-    isRight ? "right" : "WRONG",
-    `${(readyMs / 1_000).toFixed(1)} s`.padStart(8),
-    `${before.pid}`.padStart(6),
-    `${after.pid}`.padStart(6),
-    `${before.count} → ${after.count}`.padStart(14),
-    `${after.failed} of ${REQUESTS}`.padStart(9),
-  ];
-  return cells.join("  ");
-}
-
 function report(): void {
-  console.log(`\n${"the host's pod".padEnd(44)}         ready in  pid    pid   counter         failed`);
-  for (const row of rows) console.log(lineOf(row));
+  ways?.print();
   if (failure !== undefined) console.error(failure);
-  const wrong = rows.filter(({ isRight }) => !isRight).length + (failure === undefined ? 0 : 1);
-  console.log(`${rows.length} ways, ${wrong} wrong`);
+  const wrong = (ways?.wrong ?? 0) + (failure === undefined ? 0 : 1);
+  console.log(`${ways?.rows.length ?? 0} ways, ${wrong} wrong`);
   process.exit(wrong === 0 ? 0 : 1);
 }

@@ -1,4 +1,5 @@
-// A real Kubernetes node of one's own (node.sh), as the tests drive it. Owns one folder, and all that the node starts.
+// A real Kubernetes node of one's own (node.sh), as the tests drive it. Owns one folder, and all that the node starts. A second one
+// can join it: that is a cluster of two nodes on one computer.
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -8,6 +9,7 @@ import { run } from "../../packages/host/src/sys/run.ts";
 import { buildPause, type NodePrograms } from "./programs.ts";
 
 const here = (name: string): string => fileURLToPath(new URL(name, import.meta.url));
+/** Of the first node. */
 export const NODE_ADDRESS = "10.99.0.1";
 const LONG_MS = 10 * 60_000;
 /** A proxy of this computer is not the node's: nothing in it is reached through one. */
@@ -15,15 +17,21 @@ const NO_PROXY = { http_proxy: "", https_proxy: "", HTTP_PROXY: "", HTTPS_PROXY:
 
 export class LabNode {
   readonly folder: string;
+  /** As Kubernetes knows it. */
+  readonly name: string;
   readonly #env: Readonly<Record<string, string>>;
   readonly #clients: string;
 
-  /** `clients`: folder of kubectl and helm. */
-  constructor(folder: string, programs: NodePrograms, clients: string) {
+  /** `clients`: folder of kubectl and helm. `first`: the node that this one joins. */
+  constructor(folder: string, programs: NodePrograms, clients: string, first?: LabNode) {
+    const id = first === undefined ? "1" : "2";
     this.folder = folder;
+    this.name = `n${id}`;
     this.#clients = clients;
     this.#env = {
       NODE: folder,
+      FIRST: first?.folder ?? folder,
+      ID: id,
       PROGRAMS: [...programs.folders, clients].join(":"),
       CNI: programs.cni,
       ...NO_PROXY,
@@ -43,29 +51,10 @@ export class LabNode {
   async start(): Promise<void> {
     await mkdir(this.folder, { recursive: true });
     await this.#script("up");
-    await buildPause(here("pause.c"), join(this.folder, "pause"));
-    const layout = await OciLayout.open(join(this.folder, "pause-oci"));
-    const layer = await layout.layerOfTar([
-      "--owner=0",
-      "--group=0",
-      "-C",
-      join(this.folder, "pause"),
-      "pause",
-    ]);
-    const config = { entrypoint: ["/pause"], env: [], labels: {} };
-    await layout.image(
-      "cloche.test/pause:1",
-      process.arch === "x64" ? "amd64" : process.arch,
-      [layer],
-      config,
-    );
-    await layout.close();
-    const archive = join(this.folder, "pause.tar");
-    await run(["tar", "-cf", archive, "-C", join(this.folder, "pause-oci"), "."]);
-    await this.importImages(archive);
-    await this.until("the node is ready", async () => {
-      const nodes = await this.kubectl("get", "nodes", "--no-headers");
-      return / Ready /.test(nodes);
+    await this.importImages(await this.#pauseImage());
+    await this.until(`${this.name} is ready`, async () => {
+      const said = await this.kubectl("get", "node", this.name, "--no-headers");
+      return / Ready /.test(said);
     });
   }
 
@@ -112,6 +101,20 @@ export class LabNode {
         throw new Error(`not within ${deadlineMs / 1_000} s: ${what}`);
       await sleep(250);
     }
+  }
+
+  async #pauseImage(): Promise<string> {
+    const [program, folder] = [join(this.folder, "pause"), join(this.folder, "pause-oci")];
+    const archive = join(this.folder, "pause.tar");
+    await buildPause(here("pause.c"), program);
+    const layout = await OciLayout.open(folder);
+    const layer = await layout.layerOfTar(["--owner=0", "--group=0", "-C", program, "pause"]);
+    const config = { entrypoint: ["/pause"], env: [], labels: {} };
+    const architecture = process.arch === "x64" ? "amd64" : process.arch;
+    await layout.image("cloche.test/pause:1", architecture, [layer], config);
+    await layout.close();
+    await run(["tar", "-cf", archive, "-C", folder, "."]);
+    return archive;
   }
 
   #script(command: string): Promise<unknown> {
