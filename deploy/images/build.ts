@@ -150,7 +150,11 @@ async function artifactsLayer(layout: OciLayout, names: readonly string[]): Prom
     await mkdir(join(stage, dirname(status)), { recursive: true });
     await copyFile(join(values.cache, status), join(stage, status));
   }
-  const others = names.filter((name) => !staged.includes(name)).toSorted();
+  // Not the folders themselves: who uses an artifact sets its folder's time anew, and tar fails on what changes meanwhile.
+  const others = names
+    .filter((name) => !staged.includes(name))
+    .flatMap((name) => readdirSync(join(values.cache, name)).map((entry) => join(name, entry)))
+    .toSorted();
   const isNote = (name: string): boolean => names.some((folder) => name === `${folder}.made-from.json`);
   const notes = readdirSync(values.cache).filter(isNote).toSorted();
   return layout.layerOfTar([
