@@ -52,10 +52,11 @@ it("waits for one that is silent as long as it may ask again", async () => {
 });
 
 it("outlives a request whose body is not read to its end", async () => {
-  const server = http.createServer(async (request, response) => {
+  const answer = async (request: http.IncomingMessage, response: http.ServerResponse) => {
     for await (const _ of request) break;
     response.end("ok");
-  });
+  };
+  const server = http.createServer((request, response) => void answer(request, response));
   const drain = new HttpDrain(server);
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
