@@ -295,10 +295,7 @@ export function loadConfig(
   return config as Config;
 }
 
-/**
- * The text of a value: a list is its items separated by commas. Objects are shown as JSON, because some cannot become a
- * string.
- */
+/** The text of a value. A list is joined with commas; objects are JSON, because some cannot become a string. */
 function textOf(value: unknown): string {
   const isObject = (one: unknown): boolean => typeof one === "object" && one !== null;
   if (Array.isArray(value) ? !value.some(isObject) : !isObject(value)) return String(value);

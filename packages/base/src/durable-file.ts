@@ -2,10 +2,7 @@ import { constants } from "node:fs";
 import { open, readFile, rename, rm, rmdir } from "node:fs/promises";
 import { dirname } from "node:path";
 
-/**
- * Replaces a file atomically and durably: a reader, and the next start after a crash, sees all of the old or of the new
- * file.
- */
+/** Replaces a file atomically and durably: readers, also after a crash, see all of the old or of the new file. */
 export async function writeDurably(path: string, data: string | Uint8Array, mode = 0o600): Promise<void> {
   const temporary = `${path}.tmp-${process.pid}-${sequence++}`;
   const handle = await open(temporary, constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL, mode);

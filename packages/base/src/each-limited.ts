@@ -1,7 +1,4 @@
-/**
- * Runs `body` for every item in order, at most `atOnce` at a time. Rejects with the first failure; calls under way go
- * on.
- */
+/** Runs `body` for every item in order, at most `atOnce` at a time. Rejects with the first failure; others go on. */
 export async function eachLimited<T>(
   items: readonly T[],
   body: (item: T) => Promise<void>,

@@ -43,10 +43,7 @@ export async function whenQuiet(isQuiet: () => boolean, graceMs: number): Promis
     await new Promise((resolve) => setTimeout(resolve, lookEveryMs));
 }
 
-/**
- * Takes no new connections; resolves when the last one is closed. Node's own `close` of an HTTP server cuts idle ones
- * at once.
- */
+/** Takes no new connections; resolves when the last one is closed. Node's own `close` cuts idle connections at once. */
 export function stopListening(server: net.Server): Promise<void> {
   return new Promise((resolve) => void net.Server.prototype.close.call(server, () => resolve()));
 }

@@ -17,10 +17,7 @@ export class Looks {
     this.#clock = clock;
   }
 
-  /**
-   * Resolves when each look has ended or used up its time. `look` handles its own errors; `isOver`: begin no further
-   * look.
-   */
+  /** Resolves when each look has ended or used up its time. `look` handles its errors; `isOver`: begin no more. */
   async each<Subject extends { id: string }>(
     subjects: readonly Subject[],
     look: (subject: Subject) => Promise<void>,

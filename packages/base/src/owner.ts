@@ -58,9 +58,6 @@ export function ownerVerdict(
   return !isThisPlace && ownerLives(found, nowMs) ? "in use" : "ours";
 }
 
-/**
- * Whether the service noted within `ownerAliveMs` that it lives. Clocks of hosts may differ, so times in the future
- * count too.
- */
+/** Whether the service noted within `ownerAliveMs` that it lives. Clocks may differ, so future times count too. */
 export const ownerLives = (owner: Owner, nowMs: number): boolean =>
   owner.seenAtMs !== 0 && Math.abs(nowMs - owner.seenAtMs) < ownerAliveMs;

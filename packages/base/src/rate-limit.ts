@@ -1,7 +1,4 @@
-/**
- * Limits how often something may happen for each key: a sustained rate, and a burst of some seconds' worth. In memory,
- * bounded.
- */
+/** Limits how often something may happen for each key: a rate, with bursts of some seconds' worth. Bounded memory. */
 export interface RateLimitOptions {
   /** 0: no limit. */
   readonly perSecond: number;
@@ -25,10 +22,7 @@ export class RateLimit {
     this.#options = options;
   }
 
-  /**
-   * Returns 0 if it may happen now, else after how many whole seconds it may. `cost`: how often it counts; at most a
-   * burst.
-   */
+  /** Returns 0 if it may happen now, else the whole seconds to wait. `cost`: how often it counts; at most a burst. */
   take(key: string, cost = 1): number {
     const { perSecond, burstSeconds, monotonicMs } = this.#options;
     if (perSecond === 0) return 0;

@@ -11,10 +11,7 @@ import { step as traceStep } from "./request-context.ts";
  */
 export interface SagaStep<Context> {
   readonly name: string;
-  /**
-   * Must be repeatable: running it twice has the same effect as once. May write results into the context, which is
-   * persisted.
-   */
+  /** Must be repeatable: twice has the same effect as once. May write results into the context, which is persisted. */
   do(context: Context): Promise<void>;
   /** Must be repeatable, and succeed when `do` was interrupted halfway. */
   undo?(context: Context): Promise<void>;

@@ -211,10 +211,7 @@ export class AgentConnection implements AnswerListener {
     handlers?.onFailure({ kind, reused: this.reused, answered: this.#answered, cause });
   }
 
-  /**
-   * The exchange is over when the answer is complete; the connection is reusable if the request was sent completely
-   * too.
-   */
+  /** The exchange is over when the answer is complete; the connection is reusable if all of the request was sent. */
   #settle(): void {
     if (this.#parser?.state !== "done" || this.#upgradeHead !== undefined) return;
     const handlers = this.#handlers;

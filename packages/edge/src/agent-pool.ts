@@ -10,10 +10,7 @@ import { type ChannelAddress, connectToAgent } from "@cloche/base";
 import { AgentConnection, type AnswerFailure } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
-/**
- * Opens one raw connection; calls `done` once, with a socket that may still be connecting. `isWanted`: false ends the
- * attempts.
- */
+/** Opens a raw connection; calls `done` once; the socket may still be connecting. `isWanted`: false gives up. */
 export type Dial = (
   done: (error: unknown, socket?: Duplex, connected?: boolean) => void,
   isWanted: () => boolean,
@@ -86,10 +83,7 @@ export class AgentPool {
     this.#nowMs = nowMs;
   }
 
-  /**
-   * Calls `done` with a connection ready for start(), once the sandbox is awake. `fresh`: a connection that carried no
-   * request.
-   */
+  /** Calls `done` with a connection ready for start(), once the sandbox is awake. `fresh`: a new connection. */
   acquire(fresh: boolean, done: Acquired): void {
     if (!this.#sleeper.dozes()) return this.#acquire(fresh, done);
     this.#opening += 1;

@@ -88,10 +88,7 @@ export function isKeptUntilWhole(exchange: Exchange, { bufferedBodyBytes }: Edge
   return exchange.hasBody && !exchange.expectsContinue && Number(length ?? Infinity) <= bufferedBodyBytes;
 }
 
-/**
- * Counts a request for its connection until the returned function is called; with a small body, only once that is
- * complete.
- */
+/** Counts a request for its connection until the returned function is called; a small body counts once complete. */
 export function askFor(exchange: Exchange, places: ConnectionPlaces, limits: EdgeLimits): () => void {
   const isKept = isKeptUntilWhole(exchange, limits);
   const { request, wire } = exchange;

@@ -41,10 +41,7 @@ export function corsHeaders(request: IncomingMessage, origins: CorsOrigins): Raw
   return allow[0] === "vary" ? allow : [...allow, "access-control-expose-headers", exposed];
 }
 
-/**
- * The headers of a preflight's answer, a 204. An origin that is not allowed gets no permission, which the browser
- * enforces.
- */
+/** The headers of a preflight's answer, a 204. An origin that is not allowed gets no permission. */
 export function preflightHeaders(request: IncomingMessage, origins: CorsOrigins): RawHeaders {
   const allow = allowOrigin(origins, request.headers.origin ?? "");
   if (allow[0] === "vary") return allow;

@@ -8,10 +8,7 @@ export interface EdgeLimits {
   /** The longest that a TLS handshake, and a request head, may take. */
   handshakeTimeoutMs: number;
   headersTimeoutMs: number;
-  /**
-   * Bytes buffered for an HTTP/1.1 connection, beyond the kernel's buffers, that the client or the sandbox has not read
-   * yet.
-   */
+  /** Bytes buffered for an HTTP/1.1 connection, beyond the kernel's buffers, until client or sandbox reads them. */
   clientBufferBytes: number;
   /** How long a client connection is kept open without a request. */
   idleConnectionMs: number;
@@ -27,10 +24,7 @@ export interface EdgeLimits {
   pipelinedRequests: number;
   /** Streams of one HTTP/2 connection that are open at once. */
   streams: number;
-  /**
-   * Bytes that a stream, and all streams of a connection, may send before the sandbox reads: a stalled stream blocks no
-   * other.
-   */
+  /** Bytes that a stream, and a connection, may send before the sandbox reads: a stalled stream blocks no other. */
   streamWindowBytes: number;
   connectionWindowBytes: number;
   /** Streams that the client resets, as a burst and a rate; pings and settings. More of them end the connection. */

@@ -51,10 +51,7 @@ export interface EdgeOptions {
   plain?: { port: number; address: string };
   /** In memory (createRouterTransport) or over the network. */
   routes: RouteClient;
-  /**
-   * Answers `/v1/checkpoint*` and `/v1/restore` and verifies their tokens. Default: the sandbox's host, reached by
-   * `links`.
-   */
+  /** Answers `/v1/checkpoint*` and `/v1/restore`, and verifies tokens. Default: the sandbox's host, by `links`. */
   hostDataPlane?: HostDataPlane;
   /** How hosts on other computers are reached. Default: all sandboxes are on this computer. */
   links?: HostLinks;

@@ -10,10 +10,7 @@ export function isExecPath(method: string | undefined, path: string): boolean {
   return method === "POST" && (path === "/v1/exec" || /^\/v1\/services\/[^/]+\/exec$/.test(path));
 }
 
-/**
- * Tells the agent that the client of an exec went away, with the token that started the exec. Gives up when the pool is
- * closed.
- */
+/** Tells the agent that an exec's client went away, with the token of the exec. Gives up when the pool is closed. */
 export async function abortExec(
   pool: AgentPool,
   exec: { sandboxId: string; execId: string; authorization: string; requestId: string },

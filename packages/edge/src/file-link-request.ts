@@ -1,7 +1,4 @@
-/**
- * `POST /v1/files/link`: reads the request for a link (additions to the contract, Files). Throws `invalid_argument`
- * naming the field.
- */
+/** Reads `POST /v1/files/link` (additions to the contract, Files). Throws `invalid_argument` naming the field. */
 import type { IncomingMessage } from "node:http";
 import { ClocheError, limits } from "@cloche/protocol";
 import type { Exchange } from "./exchange.ts";

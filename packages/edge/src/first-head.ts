@@ -90,10 +90,7 @@ const isBinary = (bytes: Buffer): boolean => {
   return first < 32 && first !== CR && first !== LF;
 };
 
-/**
- * `end`: where the body begins; undefined: the head is not complete. `bare`: a line ends without CR; `isMixed`: others
- * with CR.
- */
+/** `end`: start of the body; undefined: head not complete. `bare`: a line ends without CR; `isMixed`: others do. */
 function readHead(bytes: Buffer): { end: number | undefined; bare: boolean; isMixed: boolean } {
   let bare = false;
   let whole = false;

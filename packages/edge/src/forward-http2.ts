@@ -12,10 +12,7 @@ import { answerHeaders, type RawHeaders } from "./headers.ts";
 import { Http2RefusedError, type Http2Port } from "./http2-port.ts";
 import { Http2Response } from "./http2-response.ts";
 
-/**
- * `first`: pieces of the body that were read already. `onRefused`: called when the server does not speak HTTP/2;
- * nothing was sent.
- */
+/** `first`: pieces of the body read already. `onRefused`: the server does not speak HTTP/2; nothing was sent. */
 export function forwardHttp2(
   exchange: Exchange,
   forwarding: Forwarding,

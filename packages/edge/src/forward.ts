@@ -15,10 +15,7 @@ export interface Forwarding {
   target?: string;
   /** Changes the answer's headers before the client gets them. */
   answer?: (headers: RawHeaders) => RawHeaders;
-  /**
-   * Sends the request by HTTP/2, when the server turned out to speak only that. `first`: the body so far; undefined:
-   * too much to keep.
-   */
+  /** Sends the request by HTTP/2, when the server speaks only that. `first`: the body so far; undefined: too large. */
   overHttp2?: (first: readonly Buffer[] | undefined) => void;
   /**
    * Sends the request again, when the sandbox moved before anything was sent. `body`: the whole body; undefined: it

@@ -40,10 +40,7 @@ export class Gate {
     this.#waiting = new WaitingRoom(limits);
   }
 
-  /**
-   * The route, if any caller's request may go on at once. `ofHost`: the request is for the host, which serves during a
-   * restore or a doze.
-   */
+  /** The route, if any caller's request may go on at once. `ofHost`: for the host, also during a restore or a doze. */
   now(sandboxId: string, ofHost: boolean): Route | undefined {
     const route = this.#table.get(sandboxId);
     return route?.state === running && (ofHost || !(route.busy || dozes(route))) ? route : undefined;

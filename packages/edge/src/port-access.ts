@@ -30,10 +30,7 @@ export interface PortCredentials {
 
 /** How a port is reached. */
 export interface PortPlace {
-  /**
-   * At the shared address, where no port has cookies of its own: what precedes the port's paths. Undefined: the port's
-   * own domain.
-   */
+  /** At the shared address, without cookies: what precedes the port's paths. Undefined: the port's own domain. */
   prefix: string | undefined;
   isPlain: boolean;
 }

@@ -1,7 +1,4 @@
-/**
- * Connections to hosts on other computers: to agents through the host's relay (host/src/relay), and the watch for
- * DRAINING.
- */
+/** Connections to hosts on other computers: to agents through the relay (host/src/relay), and watches for DRAINING. */
 import { once } from "node:events";
 import type { Duplex } from "node:stream";
 import { connect, type ConnectionOptions, type TLSSocket } from "node:tls";
@@ -38,17 +35,11 @@ export const relayAddressOf = (links: HostLinks, hostId: string, address: string
   tls: links.tlsTo(hostId),
 });
 
-/**
- * A paused connection to the machine's agent through the relay. Throws the relay's refusal, or `unavailable` without a
- * relay.
- */
+/** A paused connection through the relay to the machine's agent. Throws a refusal, or `unavailable`. */
 export const connectThroughRelay = (relay: RelayAddress, sandboxId: string): Promise<Duplex> =>
   ask(relay, relayRequest(sandboxId), `sandbox ${JSON.stringify(sandboxId)}`);
 
-/**
- * Calls `draining` once when the host's program is about to end, and `ended` when the connection is over for any
- * reason.
- */
+/** Calls `draining` once when the host's program is about to end, and `ended` when the connection is over. */
 export async function watchRelay(
   relay: RelayAddress,
   draining: () => void,

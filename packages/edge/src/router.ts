@@ -239,10 +239,7 @@ export class Router {
     return target ?? this.#sharedTarget(exchange, hostname);
   }
 
-  /**
-   * The target at the shared address; undefined: the request was answered. Sets the request's URL to the sandbox's own
-   * path.
-   */
+  /** The target at the shared address; undefined: answered already. The request's URL becomes the sandbox's path. */
   #sharedTarget(exchange: Exchange, hostname: string): Target | undefined {
     const { request } = exchange;
     const { corsOrigins } = this.#parts;
@@ -283,10 +280,7 @@ export class Router {
     );
   }
 
-  /**
-   * The inner token for the agent; the owner's token never leaves the edge. Throws when the token is not valid for this
-   * sandbox.
-   */
+  /** The inner token for the agent; the owner's token stays in the edge. Throws if it is not valid for the sandbox. */
   async #innerAuthorization(authorization: string | undefined, route: Route): Promise<string | undefined> {
     const token = bearerToken(authorization);
     const claims = this.#verifier.verify(token, route.sandboxId);

@@ -13,10 +13,7 @@ import type { RawHeaders } from "./headers.ts";
 export const sandboxIdHeader = "x-sandbox-id";
 export const sandboxPortHeader = "x-sandbox-port";
 
-/**
- * Added to every answer there, so that a browser's cache does not give one sandbox's answer for another with the same
- * URL.
- */
+/** Added to every answer there, so that a browser's cache keeps answers of different sandboxes apart. */
 export const varyByTarget: RawHeaders = ["Vary", `${sandboxIdHeader}, ${sandboxPortHeader}`];
 
 /** Where a sandbox's own paths begin at the shared address. */

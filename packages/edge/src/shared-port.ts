@@ -10,10 +10,7 @@ import { varyByTarget } from "./shared-address.ts";
 /** Without allow-same-origin. */
 const documentPolicy = "sandbox allow-downloads allow-forms allow-modals allow-popups allow-scripts";
 
-/**
- * Headers that hold for all paths of an origin. A browser also sends a password to every server that asks there for the
- * same realm.
- */
+/** Headers that hold for all paths of an origin; a browser even sends passwords to every server that asks there. */
 const ofWholeOrigin = new Set([
   "set-cookie",
   "set-cookie2",
@@ -47,10 +44,7 @@ export function sharedPortAnswer(
   return kept;
 }
 
-/**
- * Adds the prefix to a Location on this server, with or without our origin; a Location that has the prefix is not
- * changed.
- */
+/** Adds the prefix to a Location on this server, with or without our origin, unless it has the prefix already. */
 function located(location: string, prefix: string, host: string): string {
   const [, origin = "", authority] = /^(https?:\/\/([^/?#\\]*))?/i.exec(location) ?? [];
   if (authority !== undefined && authority.toLowerCase() !== host.toLowerCase()) return location;

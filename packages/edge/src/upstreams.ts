@@ -45,10 +45,7 @@ export class Upstreams {
   readonly #tunnels: { issuer: () => string; wallMs: () => number };
   readonly #relays: HostRelays | undefined;
 
-  /**
-   * `nowMs`: monotonic. `tunnels`: issuer and clock of inner tokens. `relays`: needed when sandboxes are on other
-   * computers.
-   */
+  /** `nowMs`: monotonic. `tunnels`: issuer and clock of inner tokens. `relays`: for sandboxes on other computers. */
   constructor(
     sleepers: Sleepers,
     limits: EdgeLimits,

@@ -107,10 +107,7 @@ export interface GatewayParts {
 }
 
 export interface Gateway {
-  /**
-   * Begins to follow the hosts, to continue interrupted operations and to end expired sandboxes. Call it before the
-   * first request.
-   */
+  /** Begins to follow the hosts, continue operations and end expired sandboxes. Call it before the first request. */
   start(): Promise<void>;
   readonly handler: GatewayHandler;
   /** Serves the handler on HTTP/1.1 and HTTP/2 without TLS. Port 0: any free one. */
@@ -129,10 +126,7 @@ export interface Gateway {
   rotateKeys(keys: readonly SigningKey[]): Promise<void>;
   teams(): Promise<Team[]>;
   addTeam(name: string): Promise<Team>;
-  /**
-   * Only the answer has the secret. `expiresInSeconds` 0: never. `secret`: a secret that was given out before, to
-   * accept again.
-   */
+  /** Only the answer has the secret. `expiresInSeconds` 0: never. `secret`: a former secret, to accept again. */
   createApiKey(
     teamId: string,
     name: string,
@@ -147,10 +141,7 @@ export interface Gateway {
   drain(): void;
   /** Resolves when the running comparisons of records and machines are done; for set-up and tests. */
   settled(): Promise<void>;
-  /**
-   * Closes the gateway. First takes no new connections, and answers calls on those that were used less than `idleMs`
-   * ago (default 0).
-   */
+  /** Closes the gateway; first only answers calls on connections used less than `idleMs` ago (default 0). */
   close(idleMs?: number): Promise<void>;
 }
 

@@ -79,18 +79,12 @@ export const gatewayLimits = {
   /** Watches taken in one statement; and hosts connected to in one turn of the event loop. */
   hostWatchesAtOnce: 50,
   hostsConnectedAtOnce: 3,
-  /**
-   * Audit events remembered of hosts that other gateways watch: for longer than a watch takes to change hands; and how
-   * many.
-   */
+  /** Audit events of hosts watched by others: remembered for longer than a watch takes to change hands; how many. */
   toldEventsMs: 30_000,
   toldEventsMax: 1_000,
   /** Whole hosts that are compared at once. */
   hostsComparedAtOnce: 8,
-  /**
-   * Placement: hosts tried for a machine, hosts compared by each strategy, and how full `packed` makes a host while
-   * others are free.
-   */
+  /** Placement: hosts tried, hosts compared by each strategy, and how full `packed` makes a host while others fit. */
   placementTries: 3,
   placementSpreadOf: 2,
   placementPackedOf: 8,
@@ -101,10 +95,7 @@ export const gatewayLimits = {
   noHostRetrySeconds: 5,
   /** The longest that a host may be away on purpose without being declared lost. */
   hostAwayMaxMs: 900_000,
-  /**
-   * A gateway's lease, where several share a database: how often it is renewed, and how long the gateway counts after
-   * that.
-   */
+  /** A gateway's lease, where several share a database: how often it is renewed, and how long it holds. */
   gatewayRenewMs: 5_000,
   gatewayLeaseMs: 15_000,
   /** How long an object in storage is held before it is named; a template, between the starts of two hosts. A sweep

@@ -25,10 +25,7 @@ export const channel = {
   },
 } as const;
 
-/**
- * Header of an inner token. Edge and host refuse it: they accept only RS256, which is another algorithm with another
- * key.
- */
+/** Header of an inner token. Edge and host refuse it: they accept only RS256, which uses another key. */
 export const innerTokenHeader = { alg: "HS256", typ: "cloche-inner" } as const;
 
 /** Claims of an inner token: those of the verified owner's token, or for a tunnel, its port. */

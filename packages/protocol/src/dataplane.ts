@@ -21,10 +21,7 @@ export interface ExecRequest {
    * and is written by `POST /v1/exec/stdin` until that ends it or the command ends.
    */
   stdin_stream?: string;
-  /**
-   * Added: `base64` returns the output's exact bytes. By default the output is text, and bytes that are not UTF-8
-   * become U+FFFD.
-   */
+  /** Added: `base64` returns the exact bytes. Default: text, in which bytes that are not UTF-8 become U+FFFD. */
   output_encoding?: OutputEncoding;
 }
 /** How output is written in JSON. */
@@ -343,10 +340,7 @@ export interface ServiceDefinition {
   working_dir?: string;
   /** Name or number, optionally with `:group`. Default root; in a container the image's. */
   user?: string;
-  /**
-   * The service counts as running once this port accepts connections, within 60 s. Default none: as soon as it is
-   * started.
-   */
+  /** Counts as running once this port accepts connections, within 60 s. Default none: as soon as it is started. */
   health_port?: number;
   /** Services that are started first. Default none. */
   needs?: string[];

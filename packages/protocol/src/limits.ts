@@ -29,10 +29,7 @@ export const limits = {
   storeTtlSeconds: 200_000_000_000,
   storeListKeys: 10_000,
   storeListKeysDefault: 1_000,
-  /**
-   * Deleted files that are still open, at a suspend or live fork under gVisor: saving a byte of them takes 20 bytes of
-   * memory.
-   */
+  /** Deleted files that are still open, at a suspend or live fork under gVisor: saving a byte takes 20 of memory. */
   deletedOpenBytes: 16 * 1024 * 1024,
   checkpointNameLength: 128,
   checkpointWaitPollMs: 100,
@@ -83,10 +80,7 @@ export const limits = {
   envEntries: 256,
   envBytes: 128 * 1024,
   pageSize: 1_000,
-  /**
-   * Entries of a list whose request has no page size; a token leads to the rest. Equal to a team's default quota of
-   * sandboxes.
-   */
+  /** Entries of a list without a page size; a token leads to the rest. Equal to a team's default quota of sandboxes. */
   unpagedList: 10_000,
   auditPageSizeDefault: 100,
   createAnswerMs: 10_000,

@@ -35,10 +35,7 @@ export const relayDraining = "DRAINING\n";
 export const relayAnswer = (refusal?: ErrorCode): string =>
   refusal === undefined ? "OK\n" : `NO ${refusal}\n`;
 
-/**
- * The code of a refusal, from the answer's line without its end; undefined: accepted. A line that is no answer is
- * `internal`.
- */
+/** The code of a refusal, from a line without its end; undefined: accepted. A line that is no answer is `internal`. */
 export function relayRefusal(line: string): ErrorCode | undefined {
   if (line === "OK") return undefined;
   const code = line.startsWith("NO ") ? line.slice(3) : "";

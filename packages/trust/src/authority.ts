@@ -41,10 +41,7 @@ export class Authority {
     this.certificate = `${cert.toString("pem")}\n`;
   }
 
-  /**
-   * `secret`: the operator's, the same for all gateways. Throws when the authority in the database was sealed with
-   * another.
-   */
+  /** `secret`: the operator's, the same for all gateways. Throws if the authority was sealed with another. */
   static async open(keep: KeepOnce, secret: Uint8Array, nowMs: number): Promise<Authority> {
     const sealed = await keep(name, seal(secret, name, await newAuthority(nowMs)));
     const [cert = "", key = ""] = JSON.parse(unseal(secret, name, sealed)) as string[];
@@ -58,10 +55,7 @@ export class Authority {
     return new Authority(new x509.X509Certificate(cert), imported as CryptoKey);
   }
 
-  /**
-   * Issues a certificate for a week, PEM. `request`: PKCS#10, PEM. Throws if the request is not signed with its own
-   * key.
-   */
+  /** Issues a certificate (PEM) for a week. `request`: PKCS#10, PEM. Throws if it is not signed with its own key. */
   async issue(identity: Identity, request: string, nowMs: number): Promise<string> {
     const asked = await checkRequest(request);
     const cert = await x509.X509CertificateGenerator.create({

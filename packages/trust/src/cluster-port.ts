@@ -14,10 +14,7 @@ import type { Log } from "@cloche/base";
 import { type Identity, identityOf, type Role } from "./identity.ts";
 
 export interface PortProtocol {
-  /**
-   * Roles that may speak the protocol; `anybody`: also callers without a certificate, which the handler must check
-   * itself.
-   */
+  /** Roles that may speak the protocol; `anybody`: also callers without a certificate, whom the handler checks. */
   roles: readonly Role[] | "anybody";
   /** The handler owns the socket: it must listen for errors, read and end it. */
   serve(socket: TLSSocket, caller: Identity | undefined): void;

@@ -1,7 +1,4 @@
-/**
- * cloche.host.v1.ClusterService: certificates for parts that join, and for members. Served on the cluster port of every
- * gateway.
- */
+/** cloche.host.v1.ClusterService, on the cluster port of every gateway: certificates for new parts and for members. */
 import { ClocheError } from "@cloche/protocol";
 import { connectCodes } from "@cloche/protocol/connect-codes";
 import type { ClusterService } from "@cloche/protocol/host-registry";

@@ -1,7 +1,4 @@
-/**
- * The identity of a part of the installation: a role and an id, as the only URI in its certificate,
- * `cloche://host/h-1`.
- */
+/** The identity of a part of the installation: role and id, as the only URI of its certificate, `cloche://host/h-1`. */
 import type { TLSSocket } from "node:tls";
 
 export const roles = ["gateway", "edge", "host"] as const;

@@ -14,10 +14,7 @@ const prefix = "cloche-join";
 /** The first word of a token that is valid more than once. */
 const reusablePrefix = "cloche-join-reusable";
 
-/**
- * Marks a token as used. False: it was used before. Of two calls at once only one gets true. Remembered until
- * `untilMs`.
- */
+/** Marks a token as used, until `untilMs`. False: it was used before. Of two calls at once only one gets true. */
 export type UseOnce = (id: string, untilMs: number) => Promise<boolean>;
 
 export class JoinTokens {

@@ -56,10 +56,7 @@ const unreached = (address: string): Error =>
 
 /** Codes of an answer or of the transport: the gateway is away, or cannot serve now. */
 const awayCodes: ReadonlySet<Code> = new Set([Code.Unavailable, Code.Canceled]);
-/**
- * Codes that mean a broken connection only if the transport set them, with a cause. In a gateway's answer they are
- * final.
- */
+/** Codes of a broken connection if the transport set them, with a cause. In a gateway's own answer they are final. */
 const brokenCodes: ReadonlySet<Code> = new Set([Code.Internal, Code.Aborted, Code.Unknown]);
 const isAway = (error: unknown): boolean => {
   const { code, cause } = ConnectError.from(error);

@@ -44,10 +44,7 @@ afterEach(() => {
   for (const one of close.splice(0)) one();
 });
 
-/**
- * The client's identity for a server with the credentials `served`. Throws the error with which either side refuses the
- * other.
- */
+/** The client's identity for a server with `served`. Throws the error with which either side refuses the other. */
 async function meet(
   served: Credentials,
   client: Partial<Credentials>,

@@ -14,10 +14,7 @@ export interface ApiKeyRecord {
   lastUsedAtMs: number | null;
 }
 
-/**
- * API keys, found by the SHA-256 of their secret: timing a look-up tells about the hash of a guess, not about the
- * secret.
- */
+/** API keys, found by the SHA-256 of their secret: timing tells about the hash of a guess, not about the secret. */
 export class ApiKeys {
   readonly #db: Kysely<Schema>;
 

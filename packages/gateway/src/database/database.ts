@@ -60,10 +60,7 @@ export interface OpenOptions {
   isShared?: boolean;
 }
 
-/**
- * `path` is a file (made when missing, readable by its owner only) or `:memory:`. Shared by gateways of this process
- * only.
- */
+/** `path`: a file (created if missing, readable by its owner only) or `:memory:`. Shared only within this process. */
 export async function openSqlite(
   path: string,
   clock: Pick<Clock, "nowMs">,

@@ -18,10 +18,7 @@ export class FileLinks {
     return Buffer.from(kept, "hex");
   }
 
-  /**
-   * False: the link was used before; of two calls at once only one gets true. Also drops expired links, which the edge
-   * refuses.
-   */
+  /** False: the link was used before; of two calls at once only one gets true. Also drops expired links. */
   async use(link: { id: string; sandboxId: string; expiresAtMs: number }, nowMs: number): Promise<boolean> {
     return await this.#db.transaction().execute(async (tx) => {
       await tx.deleteFrom("used_file_links").where("expires_at", "<=", nowMs).execute();

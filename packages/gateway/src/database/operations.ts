@@ -28,10 +28,7 @@ export interface OperationRecord {
   owner: string;
   /** Grows with each new owner; writes of a former owner are refused. */
   attempt: number;
-  /**
-   * The record's generation once it has this operation: grows from one operation of a sandbox to the next (fence.ts of
-   * protocol).
-   */
+  /** The record's generation with this operation: grows from one operation to the next (fence.ts of protocol). */
   number: number;
 }
 

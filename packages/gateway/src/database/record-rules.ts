@@ -11,10 +11,7 @@ const keepsImage: ReadonlySet<SandboxState> = new Set(["SANDBOX_STATE_SUSPENDED"
 /** States of a move to another host. */
 const keepsMoving: ReadonlySet<SandboxState> = new Set([...keepsImage, "SANDBOX_STATE_SUSPENDING"]);
 
-/**
- * Clears the image and the mark of a move once the state no longer keeps them, and the mark of a lost host with any new
- * state.
- */
+/** Clears image and move when the state no longer keeps them, and the mark of a lost host with any new state. */
 export function withoutPast(read: SandboxRecord, patch: SandboxPatch): SandboxPatch {
   const state = patch.state ?? read.state;
   return {

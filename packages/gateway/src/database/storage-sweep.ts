@@ -15,10 +15,7 @@ export class StorageSweep {
     this.#db = db;
   }
 
-  /**
-   * Lets only this host sweep, for `leaseMs`; undefined: another host has the lease. `isListDue`: list the whole store
-   * too.
-   */
+  /** Lets only this host sweep, for `leaseMs`; undefined: another host does. `isListDue`: list the whole store too. */
   async claim(
     hostId: string,
     { leaseMs, listEveryMs }: { leaseMs: number; listEveryMs: number },

@@ -79,10 +79,7 @@ export class StoredNames {
     });
   }
 
-  /**
-   * Names a checkpoint. Throws failed_precondition when the host no longer holds the name, permission_denied for
-   * another team's.
-   */
+  /** Names a checkpoint. Throws failed_precondition if not held by the host, permission_denied for another team. */
   async nameCheckpoint(hostId: string, { packs, ...checkpoint }: CheckpointWithPacks): Promise<void> {
     const { id, teamId, sandboxId } = checkpoint;
     const name = `checkpoints/${id}`;

@@ -82,10 +82,7 @@ export async function dropName(tx: Kysely<Schema>, name: string): Promise<number
   return freed;
 }
 
-/**
- * Two transactions at once may each still see the other's name of a pack: a later listing of the store finds such
- * packs.
- */
+/** Two transactions at once may each still see the other's name of a pack; a later listing finds such packs. */
 async function dropPacks(tx: Kysely<Schema>, name: string, packs: readonly StoredPack[]): Promise<number> {
   let freed = 0;
   for (const some of inPieces(packs)) {

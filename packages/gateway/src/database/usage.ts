@@ -109,10 +109,7 @@ export class Usage {
     }
   }
 
-  /**
-   * Splits the open interval of a machine that restarted: it ends when last seen, and a new interval begins at
-   * `sinceMs`.
-   */
+  /** Splits the open interval of a machine that restarted: it ends when last seen; a new one begins at `sinceMs`. */
   async startedAnew(sandboxId: string, sinceMs: number): Promise<void> {
     const known = await this.#db
       .selectFrom("usage_intervals")

@@ -72,10 +72,7 @@ export class Fleet {
     return this.#find(hostId).calls;
   }
 
-  /**
-   * The calls to some open host, another one each time, for what any host can answer. Throws `unavailable` when there
-   * is none.
-   */
+  /** The calls to some open host, another one each time. Throws `unavailable` when there is none. */
   any(): HostCalls {
     const [only] = this.#hosts.values();
     if (!this.isCluster && only !== undefined) return only.calls;
@@ -91,10 +88,7 @@ export class Fleet {
     return [...this.#hosts.keys()];
   }
 
-  /**
-   * By id, every host that has ever registered, lost hosts too; empty in one process. A new map after each read of the
-   * rows.
-   */
+  /** By id, every host that ever registered, lost hosts too; empty in one process. A new map after each read. */
   rows(): ReadonlyMap<string, HostRecord> {
     return this.#rows;
   }
@@ -149,10 +143,7 @@ export class Fleet {
     return (this.isCluster && hosts.length === 0) || hosts.some(({ view }) => view.isSynced);
   }
 
-  /**
-   * Calls every host. Throws only in one process; a cluster's host that missed the call is told when it is reached
-   * again.
-   */
+  /** Calls every host. Throws only in one process; in a cluster a host that missed it is told when reached again. */
   async everywhere(what: string, call: (host: HostCalls) => Promise<void>): Promise<void> {
     const calls = [...this.#hosts.values()].map(async ({ id, calls: host }) => {
       try {

@@ -121,10 +121,7 @@ export class HostWatches implements Watches {
     return Math.ceil(hosts / Math.max(1, this.#needs.gateways()));
   }
 
-  /**
-   * Splits the watched hosts into those to keep and those to give away: out of reach, or well beyond this gateway's
-   * share.
-   */
+  /** Splits the watched hosts into those to keep and those to give away: out of reach, or well beyond the share. */
   #parted(renewed: readonly string[], reachable: ReadonlySet<string>): [string[], string[]] {
     const most = Math.ceil(this.#partOf(reachable.size) * 1.1) + 1;
     const own: string[] = [];

@@ -1,7 +1,4 @@
-/**
- * gRPC's server reflection, from the descriptors in the generated code, so that tools such as grpcurl need no proto
- * files. No API key.
- */
+/** gRPC's server reflection from the generated descriptors: tools such as grpcurl need no proto files. No API key. */
 import {
   createRegistry,
   type DescFile,

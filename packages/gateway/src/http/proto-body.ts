@@ -5,10 +5,7 @@ import { ClocheError, limits } from "@cloche/protocol";
 /** Bytes of gRPC's frame before each message: one of flags, four of length. */
 const prefixBytes = 5;
 
-/**
- * The form of a body by its content type: one protobuf message, or gRPC's frames of messages; undefined: something
- * else.
- */
+/** The form of a body by its content type: one protobuf message, or gRPC's frames of messages; undefined: other. */
 function formOf(contentType: string): "message" | "frames" | undefined {
   const [type = ""] = contentType.toLowerCase().split(";", 1);
   if (type.trim() === "application/proto") return "message";

@@ -1,7 +1,4 @@
-/**
- * Checks the body of a gateway call before Connect parses it: its size, and that it is valid JSON with the right types,
- * or valid protobuf.
- */
+/** Checks the body of a gateway call before Connect parses it: size, valid JSON of the right types, valid protobuf. */
 import type { IncomingMessage } from "node:http";
 import type { DescMessage } from "@bufbuild/protobuf";
 import { ClocheError, limits } from "@cloche/protocol";

@@ -67,10 +67,7 @@ export class AuditLog {
     await this.write(this.entry(caller, action, subject, error.code, error.message));
   }
 
-  /**
-   * Writes an event that a host reported. `once`: one entry, even if several gateways write it. Never throws: it has
-   * happened.
-   */
+  /** Writes an event that a host reported. `once`: one entry, even if several gateways write it. Never throws. */
   async told(event: AuditEvent, once = false): Promise<void> {
     const { teamId, actor, action, subject, requestId, result, detail } = event;
     const atMs = Number(event.atUnixMs);

@@ -65,10 +65,7 @@ export class ChangeFollower {
     this.#wake.abort(isTold);
   }
 
-  /**
-   * Sets the position, then reads all records. Gaps among the newest numbers are missing: their transactions may still
-   * commit.
-   */
+  /** Sets the position, then reads all records. Gaps among the newest numbers are missing: they may still commit. */
   async #begin(): Promise<void> {
     const { changes, clock, readAll } = this.#needs;
     const newest = await changes.newest(changeOverlap);

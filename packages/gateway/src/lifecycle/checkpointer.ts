@@ -80,10 +80,7 @@ export class Checkpointer {
     }
   }
 
-  /**
-   * True: the checkpoint was taken, or was refused with `resource_exhausted` and is not tried again before the next is
-   * due.
-   */
+  /** True: the checkpoint was taken, or was refused with `resource_exhausted` and waits until the next is due. */
   async #take({ id: sandboxId, teamId, hostId }: SandboxRecord): Promise<boolean> {
     const { audit, clock, fleet, randomBytes } = this.#needs;
     const checkpointId = newCheckpointId(randomBytes);
@@ -111,10 +108,7 @@ export class Checkpointer {
   }
 }
 
-/**
- * The automatic checkpoints to delete, of a sandbox's checkpoints, newest first. The newest visible checkpoint is
- * always kept.
- */
+/** The automatic checkpoints to delete, of checkpoints newest first. The newest visible one is always kept. */
 export function surplus(checkpoints: readonly HostCheckpoint[]): HostCheckpoint[] {
   const newestVisible = checkpoints.find(({ visible }) => visible);
   return checkpoints

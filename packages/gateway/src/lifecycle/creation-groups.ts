@@ -77,10 +77,7 @@ export class CreationGroups {
     }
   }
 
-  /**
-   * Call it when this sandbox's machine runs. Resolves when the group is published; throws its failure when it turned
-   * back.
-   */
+  /** Call it when this sandbox's machine runs. Resolves when the group is published; throws when it turned back. */
   async arrive(
     group: OperationGroup,
     sandboxId: string,

@@ -104,10 +104,7 @@ export class HostCalls {
     );
   }
 
-  /**
-   * Imports the stored image as a suspended machine. Repeatable: a machine that the host has already is returned as it
-   * is.
-   */
+  /** Imports the stored image as a suspended machine. Repeatable: an existing machine is returned as it is. */
   import(record: SandboxRecord, imageKey: string, context: CallContext): Promise<Machine> {
     const request = { spec: specOf(record), imageKey };
     return this.#retry(context, (o) => this.#client.importMachine(request, o), gatewayLimits.hostImportMs);
@@ -300,8 +297,5 @@ const specOf = (record: SandboxRecord) => ({
   egress: egressOf(record),
 });
 
-/**
- * `revision` is the record's generation, which grows with every write: the host can tell which of two policies is
- * newer.
- */
+/** `revision` is the record's generation, which grows with every write, so the host knows the newer policy. */
 export const egressOf = ({ egress, generation }: SandboxRecord) => ({ ...egress, revision: generation });

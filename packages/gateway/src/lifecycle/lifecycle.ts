@@ -188,10 +188,7 @@ export class Lifecycle {
     return found;
   }
 
-  /**
-   * Returns the sandbox when it is no longer CREATING, or after 10 s in the state that it has then; undefined: it is
-   * gone.
-   */
+  /** Returns the sandbox when it is no longer CREATING, or after 10 s in its state then; undefined: it is gone. */
   async made(id: string): Promise<SandboxRecord | undefined> {
     const { records } = this.#needs;
     const deadline = this.#deadline(limits.createAnswerMs);
@@ -265,10 +262,7 @@ export class Lifecycle {
     }
   }
 
-  /**
-   * Suspends the sandbox to resume it on another host. False: it is not RUNNING, or no longer on the host that `record`
-   * names.
-   */
+  /** Suspends the sandbox to resume it on another host. False: not RUNNING, or no longer on the host of `record`. */
   async suspendToMove(caller: Caller, record: SandboxRecord): Promise<boolean> {
     const runsThere = ({ state, hostId }: SandboxRecord): boolean =>
       state === "SANDBOX_STATE_RUNNING" && hostId === record.hostId;
@@ -444,10 +438,7 @@ export function newOperation(
   };
 }
 
-/**
- * Nothing reads this error. It is created once, because an abort without a reason creates an error with a stack each
- * time.
- */
+/** Nothing reads this error. Created once, because an abort without a reason creates a new error each time. */
 const deadlineOver = new Error("the wait is over");
 
 const suspendingStates: ReadonlySet<SandboxState> = new Set([

@@ -84,10 +84,7 @@ export async function bringSource(
   }
 }
 
-/**
- * A running machine was resumed from the image, because a sandbox leaves a host only while it is suspended, or for
- * good.
- */
+/** A running machine was resumed from the image: a sandbox leaves a host only while suspended, or for good. */
 function isOfImage({ phase, storedImage }: Machine, key: string, hasMoved: boolean): boolean {
   if (phase === MachinePhase.SUSPENDED) return storedImage?.key === key;
   return !(hasMoved && (phase === MachinePhase.STOPPED || phase === MachinePhase.FAILED));
@@ -108,10 +105,7 @@ export async function afterResume(world: SagaWorld): Promise<Fate> {
   return fate === "lost" && isDurable ? "suspended" : fate;
 }
 
-/**
- * Resumes from the memory image; starts from the disk when the machine has no memory image, as after a reboot of the
- * host.
- */
+/** Resumes from the memory image, or starts from the disk if there is none, as after a reboot of the host. */
 async function runMachine(world: SagaWorld): Promise<void> {
   const { sandboxId } = world.operation;
   const isStopped = world.machines.get(sandboxId)?.phase === MachinePhase.STOPPED;

@@ -56,10 +56,7 @@ export class OperationEnds {
     return ended;
   }
 
-  /**
-   * Ends the operations of a group with their records, in one transaction, without sandboxes that their owners deleted
-   * meanwhile.
-   */
+  /** Ends a group's operations with their records in one transaction, without sandboxes deleted meanwhile. */
   async publish(
     all: readonly OperationRecord[],
     group: OperationGroup,

@@ -89,10 +89,7 @@ export class OperationRunner {
     return this.#launched.has(sandboxId);
   }
 
-  /**
-   * Writes a new operation with `write` and starts it. `write` returns false when it wrote nothing; then nothing is
-   * started.
-   */
+  /** Writes a new operation with `write` and starts it; nothing starts if `write` returns false: nothing written. */
   begin(operation: OperationRecord, write: () => Promise<boolean>, caller?: WaitingCaller): Promise<boolean> {
     return this.beginAll([operation], write, caller);
   }
@@ -320,10 +317,7 @@ export class OperationRunner {
     };
   }
 
-  /**
-   * Turns the whole group back with its first failure. Whether the caller gets that failure as its answer is decided
-   * once.
-   */
+  /** Turns the whole group back with its first failure; decides once whether the caller gets it as its answer. */
   async #turnGroupBack(operation: OperationRecord, group: OperationGroup, attempt: Attempt): Promise<void> {
     const { clock, database } = this.#needs;
     const { failure } = attempt;

@@ -110,10 +110,7 @@ export class Reconciler {
     if (!this.#stop.signal.aborted && this.#needs.watches.isMine(hostId)) void this.check(hostId, sandboxId);
   }
 
-  /**
-   * Compares the host's machine of this id with the record. Never throws. A failed comparison is repeated at the next
-   * look.
-   */
+  /** Compares the host's machine of this id. Never throws. A failed comparison is repeated at the next look. */
   async check(hostId: string, sandboxId: string): Promise<void> {
     await this.#queue.run(sandboxId, async () => {
       const release = await this.#turns.enter();
@@ -230,20 +227,14 @@ export class Reconciler {
     if (changed !== undefined) this.#said.set(record.id, words);
   }
 
-  /**
-   * The lost host is back and was compared. Clears the mark and the message of the loss; a sandbox without its machine
-   * stays in ERROR.
-   */
+  /** The lost host is back: clears mark and message of the loss. Without its machine a sandbox stays in ERROR. */
   async #hostReturned(caller: Caller, record: SandboxRecord): Promise<void> {
     const words = record.state === "SANDBOX_STATE_SUSPENDED" ? { errorMessage: "" } : {};
     const entry = this.#needs.audit.entry(caller, "sandbox.host_returned", record.id);
     await this.#needs.records.change(record, { isHostLost: false, ...words }, { audit: entry });
   }
 
-  /**
-   * Notes the stored image. The record was SUSPENDED and unchanged while the machine was read, so the image is of this
-   * suspension.
-   */
+  /** Notes the stored image. The record was SUSPENDED and unchanged meanwhile, so the image is of this suspension. */
   async #takeImage(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
     const image = newImageOf(record, machine);
     if (image !== undefined) await this.#needs.records.change(record, { image });

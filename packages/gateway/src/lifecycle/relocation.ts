@@ -105,10 +105,7 @@ export class Relocation {
     return row.state === "open" ? "first" : "last";
   }
 
-  /**
-   * Prefers hosts of the image's CPU class: on other CPUs its memory cannot be restored, and the sandbox starts from
-   * its disk.
-   */
+  /** Prefers hosts of the image's CPU class: elsewhere the memory cannot be restored, and the disk is started. */
   #need(record: SandboxRecord): Need {
     const { memoryMb, runtime, template } = record;
     const cpuClass = imageOf(record)?.cpuClass ?? "";

@@ -15,10 +15,7 @@ export class TurnBack extends ClocheError {
 /** What the steps work with; made anew for each attempt. */
 export interface SagaWorld {
   operation: OperationRecord;
-  /**
-   * Calls to the record's host, as of the start of the attempt or of `leaveLostHost`; throws `unavailable` while out of
-   * reach.
-   */
+  /** Calls to the host of the record, or of `leaveLostHost`; throws `unavailable` while it is out of reach. */
   readonly host: HostCalls;
   /** That host was declared lost. It destroys its copy of a moved sandbox before it serves again. */
   readonly isHostLost: boolean;

@@ -1,7 +1,4 @@
-/**
- * Compares compute time with two models: the written states, and what the machines really did; with kills at any
- * effect.
- */
+/** Compares compute time with the written states and with what the machines really did; kills at any effect. */
 import { MachinePhase } from "@cloche/protocol/host";
 import fc from "fast-check";
 import { expect, it } from "vitest";

@@ -3,10 +3,7 @@ import { ClocheError } from "@cloche/protocol";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Records } from "./records.ts";
 
-/**
- * Returns the record when RUNNING. Throws `unavailable`, naming the state, when auto_resume is off, it cannot run, or
- * `signal` aborts.
- */
+/** Returns the RUNNING record. Throws `unavailable`, naming the state, if it cannot be woken or `signal` aborts. */
 export async function wakeSandbox(
   records: Records,
   sandboxId: string,
@@ -32,10 +29,7 @@ export async function wakeSandbox(
   }
 }
 
-/**
- * What a wake-up does next. It asks for one resume only. A moving sandbox is resumed by the drain: the wake-up only
- * waits.
- */
+/** What a wake-up does next. It asks for one resume only; a moving sandbox is resumed by the drain. */
 function wakeStep(
   { state, autoResume, isMoving }: SandboxRecord,
   hasTried: boolean,

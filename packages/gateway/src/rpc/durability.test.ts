@@ -1,7 +1,4 @@
-/**
- * The fields that an owner sets and reads about the loss of a host: on_host_loss, checkpoint_every_seconds, durable,
- * wait_durable.
- */
+/** The owner's fields about the loss of a host: on_host_loss, checkpoint_every_seconds, durable, wait_durable. */
 import { Code } from "@connectrpc/connect";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";

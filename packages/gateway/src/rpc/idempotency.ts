@@ -1,7 +1,4 @@
-/**
- * CreateSandbox and ForkSandbox with an idempotency key: the first call makes the sandboxes, and later calls return
- * them.
- */
+/** CreateSandbox and ForkSandbox with an idempotency key: the first call makes sandboxes, later calls return them. */
 import { createHash } from "node:crypto";
 import { type DescMessage, type MessageShape, toJson } from "@bufbuild/protobuf";
 import type { Clock } from "@cloche/base";

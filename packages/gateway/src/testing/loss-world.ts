@@ -85,10 +85,7 @@ export class LossWorld {
     await this.settle();
   }
 
-  /**
-   * Lets time pass until no operation runs or the gateway is dead. Checks that two copies of a machine never run at
-   * once.
-   */
+  /** Lets time pass until no operation runs or the gateway is dead. Two copies of a machine must never run at once. */
   async settle(rounds = 60, calmRounds = 3): Promise<void> {
     const { clock, database } = this.fleet;
     for (let round = 0, calm = 0; round < rounds && calm < calmRounds && !this.mortal.isDead; round += 1) {

@@ -15,10 +15,7 @@ export interface LoadedKeys {
 
 const modulusBits = 2_048;
 
-/**
- * `keys`: newest first; the first signs, all verify. Throws without a key, and for a key that is not RSA of at least
- * 2,048 bits.
- */
+/** `keys`: newest first; the first signs, all verify. Throws without a key, and for a key below RSA of 2,048 bits. */
 export function loadSigningKeys(keys: readonly SigningKey[]): LoadedKeys {
   const loaded = keys.map(({ kid, privateKeyPem }) => ({ kid, key: createPrivateKey(privateKeyPem) }));
   const [signing] = loaded;
