@@ -66,8 +66,19 @@ int main(void) {
   struct timespec cpu, real;
   int others = clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu) | clock_gettime(CLOCK_REALTIME, &real);
   long *asked = dlsym(RTLD_DEFAULT, "asked");
-  printf("{\\"times\\":%lld,\\"asked\\":%ld,\\"backwards\\":%lld,\\"behind\\":%lld,\\"ahead\\":%lld,\\"cpuMs\\":%lld,\\"realMs\\":%lld,\\"others\\":%d,\\"bad\\":%d}\\n",
-    times, *asked, backwards, behind, ahead, ns(cpu) / 1000000, ns(real) / 1000000, others, clock_gettime(99, &cpu));
+  long all = *asked;
+  int whole = 0;
+  for (int round = 0; round < 200; round++) {
+    usleep(1500);
+    long before = *asked;
+    for (int i = 0; i < 50; i++) {
+      struct timespec t;
+      clock_gettime(CLOCK_MONOTONIC, &t);
+    }
+    if (*asked - before == 50) whole++;
+  }
+  printf("{\\"whole\\":%d,\\"times\\":%lld,\\"asked\\":%ld,\\"backwards\\":%lld,\\"behind\\":%lld,\\"ahead\\":%lld,\\"cpuMs\\":%lld,\\"realMs\\":%lld,\\"others\\":%d,\\"bad\\":%d}\\n",
+    whole, times, all, backwards, behind, ahead, ns(cpu) / 1000000, ns(real) / 1000000, others, clock_gettime(99, &cpu));
 }
 `;
 
@@ -75,6 +86,8 @@ interface Said {
   /** The asker's questions, and those that came down to libc. */
   times: number;
   asked: number;
+  /** Of 200 rounds of 50 questions, each begun when no answer holds any more: those in which every question came down to libc. */
+  whole: number;
   /** Answers older than one that was given before, older than 2 ms, or of the future. */
   backwards: number;
   behind: number;
@@ -105,6 +118,7 @@ test("while asking takes long the answer holds, and no thread sees time go backw
   expect(said).toMatchObject({ backwards: 0, behind: 0, ahead: 0, others: 0, bad: -1 });
   expect(said.asked).toBeLessThan(said.times / 20);
   expect(said.asked).toBeGreaterThan(20);
+  expect(said.whole).toBe(0);
   expect(Math.abs(said.realMs - Date.now())).toBeLessThan(10_000);
   expect(said.cpuMs).toBeGreaterThan(20);
 });
@@ -112,5 +126,6 @@ test("while asking takes long the answer holds, and no thread sees time go backw
 test("where asking takes no time every question is asked", async () => {
   const said = await ask(0);
   expect(said).toMatchObject({ backwards: 0, behind: 0, ahead: 0, others: 0, bad: -1 });
-  expect(said.asked).toBeGreaterThan(said.times / 2);
+  // One question that an interrupt makes slow spoils its round: on a busy machine there are some of them.
+  expect(said.whole).toBeGreaterThan(100);
 });
