@@ -15,6 +15,8 @@ import { hostHeader, openShared } from "./records.ts";
 const [url = "", owner = "", hostsPort = ""] = process.argv.slice(2);
 const baseUrl = `http://127.0.0.1:${hostsPort}`;
 const everyMs = 5;
+// Not a turn of the gateway: a cluster makes its signing key once.
+const signingKeys = [testSigningKey()];
 let turnsMs: number[] = [];
 let spentUs = process.threadCpuUsage();
 setInterval(() => {
@@ -43,7 +45,7 @@ const gateway = createGateway({
     return { client: createClient(HostService, transport), close: () => sessionManager.abort() };
   },
   owner,
-  signingKeys: [testSigningKey()],
+  signingKeys,
   config: { ...testConfig, limits },
   clock: systemClock,
   log: silentLog,
