@@ -52,6 +52,8 @@ export interface EdgeLimits {
   agentIdleMs: number;
   /** How long a request waits for a restore to end, and for a sandbox to wake. */
   busyWaitMs: number;
+  /** How long a request waits for a sandbox that is CREATING or RESUMING: the news that it is RUNNING may be on its way. */
+  comingMs: number;
   wakeMs: number;
   /** Waiting requests with a token, for one sandbox and for all sandboxes of a team. */
   waitingOfSandbox: number;
@@ -94,6 +96,7 @@ export const edgeLimits: EdgeLimits = {
   agentIdleConnections: 128,
   agentIdleMs: 30_000,
   busyWaitMs: 15_000,
+  comingMs: 1_000,
   wakeMs: 30_000,
   waitingOfSandbox: 256,
   waitingOfTeam: 1_000,

@@ -28,6 +28,22 @@ test("a sandbox that is not RUNNING is 503 naming its state", async () => {
   expect(rig.gateway.woken).toEqual([]);
 });
 
+test("a valid token waits a moment for a sandbox that is about to run: another gateway may have told so", async () => {
+  await using rig = await Rig.start({ limits: { comingMs: 600 } });
+  const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
+  for (const state of ["SANDBOX_STATE_CREATING", "SANDBOX_STATE_RESUMING"] as const) {
+    rig.gateway.set({ sandboxId: sandboxA, state });
+    await until(async () => (await rig.ask()).status === 503);
+    const early = rig.ask({ headers: { authorization } });
+    setTimeout(() => rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_RUNNING" }), 100);
+    expect((await early).status).toBe(200);
+  }
+  rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_CREATING" });
+  await until(async () => (await rig.ask()).status === 503);
+  const late = await rig.ask({ headers: { authorization } });
+  expect([late.status, late.headers["retry-after"]]).toEqual([503, "1"]);
+});
+
 test("a valid token wakes a sandbox with auto_resume, once for many requests", async () => {
   await using rig = await Rig.start();
   rig.gateway.set({ sandboxId: sandboxA, state: "SANDBOX_STATE_SUSPENDED", autoResume: true });

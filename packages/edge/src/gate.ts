@@ -10,6 +10,8 @@ import { type Waiter, WaitingRoom } from "./waiting-room.ts";
 const running = "SANDBOX_STATE_RUNNING";
 /** States that end by themselves: the client is told to try again. */
 const passing = new Set(["SANDBOX_STATE_CREATING", "SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_RESUMING"]);
+/** States on the way to RUNNING. Of several gateways, the edge's own may hear of RUNNING a moment after the client was answered. */
+const coming = new Set(["SANDBOX_STATE_CREATING", "SANDBOX_STATE_RESUMING"]);
 const wakeable = new Set(["SANDBOX_STATE_SUSPENDING", "SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_RESUMING"]);
 
 /** The caller of a request. */
@@ -55,6 +57,11 @@ export class Gate {
   /** Returns the route, after waking the sandbox or waiting if needed. */
   async admit(sandboxId: string, ofHost: boolean, { kind, authorise }: GateCaller): Promise<Route> {
     let route = this.#known(sandboxId);
+    if (coming.has(route.state) && !route.autoResume && kind === "bearer") {
+      // Who has no valid token is told the state, and waits for nothing.
+      await authorise().catch((cause: unknown) => Promise.reject(notRunning(route, cause)));
+      route = await this.#waiting.within(this.#known(sandboxId), kind, () => this.#untilCome(sandboxId));
+    }
     if (route.state !== running) {
       if (!route.autoResume || !wakeable.has(route.state)) throw notRunning(route);
       await authorise();
@@ -101,6 +108,29 @@ export class Gate {
       this.#waking.set(sandboxId, waking);
     }
     return waking;
+  }
+
+  /** Answers the route when the sandbox is no longer on its way to RUNNING, or after `comingMs`. */
+  #untilCome(sandboxId: string): Promise<Route> {
+    return new Promise((resolve, reject) => {
+      let forget = (): void => undefined;
+      const settle = (): void => {
+        forget();
+        clearTimeout(timer);
+        try {
+          resolve(this.#known(sandboxId));
+        } catch (error) {
+          reject(error as Error);
+        }
+      };
+      const timer = setTimeout(settle, this.#limits.comingMs);
+      const look = (): void => {
+        const route = this.#table.get(sandboxId);
+        if (route !== undefined && coming.has(route.state)) forget = this.#table.onceChanged(sandboxId, look);
+        else settle();
+      };
+      look();
+    });
   }
 
   #untilRestored(sandboxId: string): Promise<Route> {
