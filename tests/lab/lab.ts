@@ -373,6 +373,7 @@ function newState({
     databaseUrl: database.url,
     blobUrl: `s3://${BUCKET}/lab?endpoint=http://${network.address("s3")}:${S3_PORT}`,
     secretFile,
+    edgeUrl: `https://${network.address(EDGES[0])}:${EDGE_PORT}`,
     clusterGateways: GATEWAYS.map((node) => `${network.address(node)}:${CLUSTER_PORT}`),
     joinTokens: { host: "", edge: "" },
   };

@@ -8,6 +8,8 @@ export interface LabPlaces {
   /** `s3://…` with its endpoint. */
   readonly blobUrl: string;
   readonly secretFile: string;
+  /** Where gateways reach an edge. */
+  readonly edgeUrl: string;
   /** host:port of each gateway's cluster port. */
   readonly clusterGateways: readonly string[];
   readonly joinTokens: Readonly<Record<"host" | "edge", string>>;
@@ -26,6 +28,8 @@ const ROLE_OF: Readonly<Record<string, Role>> = { g: "gateway", h: "host", e: "e
 export const CLUSTER_PORT = 7090;
 export const GATEWAY_PORT = 7080;
 export const EDGE_PORT = 7443;
+export const E2B_PORT = 7082;
+export const MCP_PORT = 7083;
 /** Keys of the lab's S3 server, which listens on the lab's network alone. */
 export const S3_KEYS = { access: "cloche-lab", secret: "cloche-lab-secret" } as const;
 /** Three hosts share one computer: each offers little, and keeps nothing ready that nobody asked for. */
@@ -50,6 +54,10 @@ function gatewaySettings(places: LabPlaces, place: RolePlace): Record<string, st
     CLOCHE_CLUSTER_SECRET_FILE: places.secretFile,
     CLOCHE_GATEWAY_HOST: place.address,
     CLOCHE_GATEWAY_PORT: String(GATEWAY_PORT),
+    CLOCHE_E2B_PORT: String(E2B_PORT),
+    CLOCHE_MCP_PORT: String(MCP_PORT),
+    CLOCHE_MCP_HOSTS: place.address,
+    CLOCHE_CLUSTER_EDGE_URL: places.edgeUrl,
     ...storage(places),
   };
 }
@@ -75,8 +83,6 @@ const common = ({ cache }: LabPlaces, { home, node, address }: RolePlace) => ({
   CLOCHE_CLUSTER_PORT: String(CLUSTER_PORT),
   CLOCHE_ADVERTISE: `${address}:${CLUSTER_PORT}`,
   CLOCHE_EDGE_HTTP_PORT: "0",
-  CLOCHE_MCP_PORT: "0",
-  CLOCHE_E2B_PORT: "0",
 });
 
 const storage = ({ blobUrl }: LabPlaces) => ({

@@ -22,12 +22,16 @@ interface LocalKey {
 }
 
 const operatorKey: LocalKey = { file: "api_key", name: "local operator", isSecret: isApiKeySecret };
-/** A key in the format that E2B's clients demand. */
+/** The secret of a key in the format that E2B's clients demand. */
+export function newE2bKey(): string {
+  return `e2b_${randomBytes(20).toString("hex")}`;
+}
+
 const e2bKey: LocalKey = {
   file: "e2b_api_key",
   name: "E2B clients",
   isSecret: (text) => /^e2b_[0-9a-f]{40}$/.test(text),
-  newSecret: () => `e2b_${randomBytes(20).toString("hex")}`,
+  newSecret: newE2bKey,
 };
 
 export async function ensureLocalTeam(home: string, gateway: Gateway, log: Log): Promise<{ apiKey: string }> {

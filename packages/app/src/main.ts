@@ -65,10 +65,13 @@ function readOptions(command: string | undefined, words: string[]): Options | un
   return undefined;
 }
 
+/** Endpoints that a single machine opens on its loopback. A gateway of a cluster opens them only if their ports are set. */
+const gatewayDefaults: Partial<Config> = { e2bPort: 0, mcpPort: 0 };
+
 async function main([command, ...words]: string[]): Promise<number> {
   const options = readOptions(command, words);
   if (options === undefined) return exitCodes.usage;
-  const config: Config = loadConfig(process.env);
+  const config: Config = loadConfig(process.env, undefined, command === "gateway" ? gatewayDefaults : {});
   const done = (await ofService(command, config, options)) ?? (await ofCluster(command, config, options));
   if (done === undefined) console.error(usage);
   return done ?? exitCodes.usage;

@@ -6,13 +6,16 @@ import type { ServiceStatus } from "./status-file.ts";
 
 type McpSettings = Pick<Config, "gatewayHost" | "mcpPort" | "mcpHosts">;
 
+/** What the endpoint needs to know of gateway and edges. */
+type McpPlaces = Pick<ServiceStatus, "gateway_url" | "edge_url" | "base_domain" | "version">;
+
 /** Closes the endpoint; requests under way get `drainMs`. */
 export type CloseMcp = (drainMs: number) => Promise<void>;
 
 /** `ca`: the PEM of the authority that signed the edge's certificate. */
 export async function startMcp(
   config: McpSettings,
-  status: ServiceStatus,
+  places: McpPlaces,
   ca: string,
   log: Log,
 ): Promise<CloseMcp> {
@@ -21,14 +24,14 @@ export async function startMcp(
     import("@cloche/mcp"),
     import("@cloche/mcp/http"),
   ]);
-  const fetch = nodeFetch({ caCert: ca, edgeUrl: status.edge_url, baseDomain: status.base_domain });
+  const fetch = nodeFetch({ caCert: ca, edgeUrl: places.edge_url, baseDomain: places.base_domain });
   const endpoint = await openMcpEndpoint({
     address: config.gatewayHost,
     port: config.mcpPort,
     hosts: config.mcpHosts,
     clientFor: (apiKey) =>
-      new Cloche({ gatewayUrl: status.gateway_url, apiKey, fetch, webSocket: fetch.webSocket }),
-    serverFor: (cloche) => createMcpServer({ cloche, version: status.version }),
+      new Cloche({ gatewayUrl: places.gateway_url, apiKey, fetch, webSocket: fetch.webSocket }),
+    serverFor: (cloche) => createMcpServer({ cloche, version: places.version }),
     onError: (error) => log.warn({ err: error }, "an MCP request failed"),
   });
   return async (drainMs) => {

@@ -48,6 +48,13 @@ export const clusterSettings = {
     (text) => (text === "" ? "" : absolutePath(text)),
     "an absolute path of a file with at least 32 random bytes",
   ),
+  clusterEdgeUrl: setting(
+    "CLOCHE_CLUSTER_EDGE_URL",
+    "cluster_edge_url",
+    "",
+    matching(/^(https:\/\/[^/?#\s]+)?$/),
+    "https:// and host:port of the edges, or empty",
+  ),
   clusterPort: setting("CLOCHE_CLUSTER_PORT", "cluster_port", 7_090, port, portText),
   clusterAddress: setting(
     "CLOCHE_CLUSTER_ADDRESS",

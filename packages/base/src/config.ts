@@ -80,7 +80,7 @@ const settings = {
     "e2b_port",
     defaults.e2bPort as number,
     zeroOr(port),
-    "a TCP port from 1 to 65535 for E2B's clients on the loopback, or 0 for no such endpoint",
+    "a TCP port from 1 to 65535 for E2B's clients, or 0 for no such endpoint",
   ),
   baseDomain: setting(
     "CLOCHE_BASE_DOMAIN",
@@ -271,18 +271,20 @@ export type Config = { [Name in keyof typeof settings]: ReturnType<(typeof setti
 
 /**
  * Settings from the environment, else from the config file (`CLOCHE_CONFIG`, default `<home>/config.yaml`; YAML or
- * JSON), else their defaults. Throws ConfigError naming the setting, where it was set and what would be right.
+ * JSON), else their defaults, of which `defaultsOfRole` replaces some. Throws ConfigError naming the setting, where it was set and what would be right.
  */
 export function loadConfig(
   env: NodeJS.ProcessEnv,
   readText: (path: string) => string | undefined = readIfThere,
+  defaultsOfRole: Partial<Config> = {},
 ): Config {
   const home = env["CLOCHE_HOME"] || settings.home.default;
   const configPath = env["CLOCHE_CONFIG"] || `${home}/config.yaml`;
   const file = parseConfigFile(configPath, readText(configPath), env["CLOCHE_CONFIG"] !== undefined);
   const config: Record<string, unknown> = {};
   for (const [name, one] of Object.entries(settings) as [string, Setting<unknown>][]) {
-    config[name] = readSetting(one, env, file, configPath);
+    config[name] =
+      readSetting(one, env, file, configPath) ?? defaultsOfRole[name as keyof Config] ?? one.default;
   }
   const known = new Set(Object.values(settings).map((one) => one.key as string));
   const unknown = Object.keys(file).find((key) => !known.has(key));
@@ -306,6 +308,7 @@ function textOf(value: unknown): string {
   }
 }
 
+/** Undefined: it is not set. */
 function readSetting(
   one: Setting<unknown>,
   env: NodeJS.ProcessEnv,
@@ -314,7 +317,7 @@ function readSetting(
 ): unknown {
   const fromEnv = env[one.env];
   const fromFile = file[one.key];
-  if ((fromEnv === undefined || fromEnv === "") && fromFile === undefined) return one.default;
+  if ((fromEnv === undefined || fromEnv === "") && fromFile === undefined) return undefined;
   const useEnv = fromEnv !== undefined && fromEnv !== "";
   const text = useEnv ? fromEnv : textOf(fromFile);
   try {

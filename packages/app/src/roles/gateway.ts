@@ -41,6 +41,7 @@ import { keptMs, Stops } from "../parts/stops.ts";
 import { openPlaces, type Places, withoutSecrets } from "../places.ts";
 import type { ProgressPrinter } from "../progress.ts";
 import type { Running } from "../serve.ts";
+import { startGatewayEndpoints } from "./gateway-endpoints.ts";
 import { checkRole } from "./role-settings.ts";
 import { tellStatus } from "./role-status.ts";
 
@@ -91,6 +92,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
   await gateway
     .listen(config.gatewayHost, config.gatewayPort)
     .catch(portTaken("CLOCHE_GATEWAY_PORT", config.gatewayPort));
+  const endpoints = await startGatewayEndpoints(config, { gateway, cluster, log, stops });
   stops.add("readiness", async () => gateway.drain());
   const says = {
     gateway_url: gatewayUrl(config),
@@ -100,6 +102,7 @@ async function startParts(config: Config, log: Log, progress: ProgressPrinter, s
     ca_cert: await writeTrusted(config, cluster),
     api_key: apiKey,
     cluster_address: `${config.clusterAddress}:${port.port}`,
+    ...endpoints,
   };
   await tellStatus(config, "gateway", says, stops);
   log.info({ gateway: says.gateway_url, node_id: config.nodeId }, "ready");
