@@ -46,6 +46,10 @@ function machine(name: string, group = `cloche-${lab.tag}/${name}/sentry/doze`) 
   shells.push(spawn("sh", ["-c", `${enter}; ${counting}`, "sh", memory, freezer, file], { stdio: "ignore" }));
   const count = (): number => Number(readFileSync(file, "utf8"));
   return {
+    /** Until it is in its group. */
+    async entered(): Promise<void> {
+      await expect.poll(() => readFileSync(join(freezer, "cgroup.procs"), "utf8")).not.toBe("");
+    },
     /** Whether it does anything within a while. */
     async runs(): Promise<boolean> {
       const before = count();
@@ -110,8 +114,7 @@ describe.skipIf(cannotRun)("the guard", () => {
     const guard = await newGuard();
     expect(await guard.open()).toMatchObject({ untilMs: 0 });
     const a = machine("a");
-    const processes = join(TREE, `cloche-${lab.tag}/a/sentry/doze/cgroup.procs`);
-    await expect.poll(() => readFileSync(processes, "utf8")).not.toBe("");
+    await a.entered();
     // Nobody speaks to the guard meanwhile: it looks by itself.
     await expect.poll(() => a.runs(), { timeout: 5_000 }).toBe(false);
     expect(await guard.status()).toMatchObject({ machines: 1, frozen: 1 });
@@ -160,8 +163,8 @@ describe.skipIf(cannotRun)("the guard", () => {
   );
 
   it("does not keep a frozen machine from being destroyed", async () => {
-    machine("a");
-    machine("b");
+    await machine("a").entered();
+    await machine("b").entered();
     const guard = await newGuard();
     await guard.open();
     await expect.poll(() => guard.status()).toMatchObject({ frozen: 2 });

@@ -65,4 +65,13 @@ export const runscDefences: readonly Defence[] = [
     test: "tests/host/runsc.test.ts",
     named: "how much space is missing",
   },
+  {
+    what: "a program that enters a machine's cgroup while it is removed is killed, too",
+    file: "packages/host/src/drivers/cgroup.ts",
+    find: "await empty?.();",
+    replace: "",
+    project: "host",
+    test: "tests/host/cgroup.test.ts",
+    named: "although programs enter it",
+  },
 ];

@@ -180,24 +180,20 @@ export class Cgroup {
       await this.#setFrozen(directory, false).catch(() => undefined);
   }
 
-  /** Kills all processes of the group and removes it from every tree. Repeatable. */
+  /** Kills all processes of the group, also those that enter it meanwhile, and removes it from every tree. Repeatable. */
   async destroy(): Promise<void> {
     await this.kill();
-    for (let i = 0; i < GONE_TRIES; i += 1) {
-      const pids = await this.pids();
-      if (pids.length === 0) break;
-      for (const pid of pids) kill(pid);
-      await this.#thawKilled();
-      await pause();
+    for (const group of [join(this.#path, ISOLATED, DOZING), join(this.#path, ISOLATED), this.#path]) {
+      await removeGroup(group, () => this.kill());
     }
-    await removeGroup(join(this.#path, ISOLATED, DOZING));
-    await removeGroup(join(this.#path, ISOLATED));
-    await removeGroup(this.#path);
   }
 }
 
-/** Removes a cgroup directory of ours from every tree; children must be gone. Repeatable. */
-export async function removeGroup(path: string): Promise<void> {
+/**
+ * Removes a cgroup directory of ours from every tree; children must be gone. While the kernel says that processes are in it,
+ * calls `empty` and tries again; throws EBUSY after about two seconds. Repeatable.
+ */
+export async function removeGroup(path: string, empty?: () => Promise<void>): Promise<void> {
   for (const directory of await groupDirectories(path)) {
     for (let i = 0; ; i += 1) {
       try {
@@ -207,6 +203,7 @@ export async function removeGroup(path: string): Promise<void> {
         const code = (error as NodeJS.ErrnoException).code;
         if (code === "ENOENT") break;
         if (code !== "EBUSY" || i === GONE_TRIES) throw error;
+        await empty?.();
         await pause();
       }
     }
