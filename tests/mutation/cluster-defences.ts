@@ -26,33 +26,6 @@ const uploads = { project: "unit", test: "packages/host/src/images/image-uploads
 
 export const clusterDefences: readonly Defence[] = [
   {
-    what: "an edge that stops answers a client that asks again on its connection",
-    file: "packages/edge/src/edge.ts",
-    find: "!this.#kept.answeredWithin(idleMs)",
-    replace: "idleMs >= 0",
-    project: "unit",
-    test: "packages/edge/src/drain.test.ts",
-    named: "answers a client that asks again",
-  },
-  {
-    what: "an edge that drains refuses no stream that a client is sending",
-    file: "packages/edge/src/http2-clients.ts",
-    find: "if (exchanges.size > 0) session.close();",
-    replace: "if (exchanges !== undefined) session.close();",
-    project: "unit",
-    test: "packages/edge/src/drain.test.ts",
-    named: "a stream that comes while the edge stops",
-  },
-  {
-    what: "a server that takes no new connections answers on those that it has",
-    file: "packages/base/src/http-drain.ts",
-    find: "return new Promise((resolve) => void net.Server.prototype.close.call(server, () => resolve()));",
-    replace: "return new Promise((resolve) => void server.close(() => resolve()));",
-    project: "unit",
-    test: "packages/base/src/http-drain.test.ts",
-    named: "answers a kept connection",
-  },
-  {
     what: "nobody joins under the id of another",
     file: "packages/trust/src/cluster-service.ts",
     find: "if (!(await members.mayHave({ role: shown, id }, key, nowMs()))) throw taken(shown, id);",

@@ -2,6 +2,7 @@
 
 import { bounds } from "./bounds.ts";
 import type { Defence } from "./defence.ts";
+import { drainDefences } from "./drain-defences.ts";
 import { e2bDefences } from "./e2b-defences.ts";
 import { guestDefences } from "./guest-defences.ts";
 import { insideDefences } from "./inside-defences.ts";
@@ -23,6 +24,7 @@ export const defences: readonly Defence[] = [
   ...addressDefences,
   ...mcpDefences,
   ...clusterDefences,
+  ...drainDefences,
   ...leaseDefences,
   ...podDefences,
   ...e2bDefences,

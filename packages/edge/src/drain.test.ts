@@ -1,9 +1,10 @@
 import { once } from "node:events";
 import http2 from "node:http2";
 import https from "node:https";
+import net from "node:net";
 import { expect, it, test } from "vitest";
 import { askHttp2, http2Client } from "./testing/http2-client.ts";
-import { baseDomain, Rig, until } from "./testing/rig.ts";
+import { baseDomain, readAll, Rig, until } from "./testing/rig.ts";
 
 const idleMs = 1_500;
 const one = () => new https.Agent({ keepAlive: true, maxSockets: 1 });
@@ -48,11 +49,26 @@ it("closes the connection of a client that asks no more, and takes no new one me
   await rig.ask({ path: "/v1/store", agent });
   const beganMs = performance.now();
   const stopped = rig.edge.stop(30_000, idleMs);
+  await new Promise((resolve) => setTimeout(resolve, 100));
   await expect(rig.ask({ path: "/v1/store" })).rejects.toMatchObject({ code: "ECONNREFUSED" });
   await stopped;
   expect(performance.now() - beganMs).toBeGreaterThan(idleMs / 2);
   expect(performance.now() - beganMs).toBeLessThan(10 * idleMs);
   agent.destroy();
+});
+
+it("answers a client whose handshake is under way when it stops", async () => {
+  await using rig = await Rig.start();
+  const raw = net.connect(rig.port, "127.0.0.1");
+  await once(raw, "connect");
+  const stopped = rig.edge.stop(30_000, idleMs);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  const socket = await rig.connectOver(raw);
+  socket.write(`GET /v1/store HTTP/1.1\r\nhost: ${rig.host()}\r\n\r\n`);
+  const answer = await readAll(socket);
+  expect(answer).toMatch(/^HTTP\/1\.1 200/);
+  expect(answer).toMatch(/\r\nconnection: close\r\n/i);
+  await stopped;
 });
 
 test("a drain sends GOAWAY, open streams are answered, an idle connection is closed", async () => {

@@ -74,7 +74,8 @@ export interface EdgePorts {
 
 export interface Edge {
   /**
-   * Listens, and resolves when the routing table is complete. Rejects when a port is taken, and then listens on none.
+   * Listens once the routing table is complete, so that a load balancer sends no request before. Rejects when a port is
+   * taken, and then listens on none.
    */
   start(): Promise<EdgePorts>;
   /** New connections get the new certificate. */
@@ -85,8 +86,8 @@ export interface Edge {
   drain(): void;
   /**
    * Stops listening, lets open requests end for up to `graceMs` (default 0), then cuts them; commands run on. During
-   * that time a connection stays open until `idleMs` (default 0) after its last answer, because its client may be
-   * sending a request.
+   * that time a connection stays open until `idleMs` (default 0) after it was accepted or last answered, because its
+   * client may be sending a request.
    */
   stop(graceMs?: number, idleMs?: number): Promise<void>;
 }
@@ -170,6 +171,7 @@ class EdgeServer implements Edge {
       upgrade: (request, socket, first) => this.#upgrade(request, socket, first),
       malformed: (error, socket) => this.#clientError(error, socket),
       http2: (socket) => this.#http2.take(socket),
+      accepted: (socket) => this.#kept.used(socket),
       handshakeFailed: (error) => this.#log.debug({ err: error }, "TLS handshake failed"),
     };
   }
@@ -276,7 +278,7 @@ class EdgeServer implements Edge {
     const tookMs = this.#clock.monotonicMs() - exchange.startedMs;
     if (!exchange.isHealthCheck) this.#noteOver(exchange, tookMs);
     const { upgraded, wire, response } = exchange;
-    if (!upgraded && (wire.isHttp2 || response.shouldKeepAlive)) this.#kept.answered(wire.socket);
+    if (!upgraded && (wire.isHttp2 || response.shouldKeepAlive)) this.#kept.used(wire.socket);
   }
 
   #noteOver(exchange: Exchange, tookMs: number): void {
@@ -298,24 +300,22 @@ class EdgeServer implements Edge {
 
   async start(): Promise<EdgePorts> {
     const { port: wanted, address, plain } = this.#options;
-    const port = await this.#listener.listen(wanted, address);
-    const plainPort =
-      plain &&
-      (await this.#plainListener?.listen(plain.port, plain.address).catch(async (error: unknown) => {
-        const ended = this.#listener.close();
-        this.#listener.destroyConnections();
-        await ended;
-        throw error;
-      }));
     await new Promise<void>((resolve) => {
       this.#table
         .watch(this.#options.routes, this.#clock, this.#log, this.#stopping.signal, resolve)
         .catch((error: unknown) => this.#log.error({ err: error }, "watching routes failed"));
     });
     this.#isSynced = true;
-    this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
-    this.#sweep.unref();
-    return { port, plainPort };
+    try {
+      const port = await this.#listener.listen(wanted, address);
+      const plainPort = plain && (await this.#plainListener?.listen(plain.port, plain.address));
+      this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
+      this.#sweep.unref();
+      return { port, plainPort };
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
   }
 
   setTls(tls: TlsFiles): void {
@@ -333,10 +333,15 @@ class EdgeServer implements Edge {
     this.#http2.drain();
   }
 
+  #isQuiet(idleMs: number): boolean {
+    const listens = this.#listener.listening || this.#plainListener?.listening === true;
+    return !listens && this.#open === 0 && !this.#kept.usedWithin(idleMs);
+  }
+
   async stop(graceMs = 0, idleMs = 0): Promise<void> {
     this.drain();
     const ended = Promise.all([this.#listener.close(), this.#plainListener?.close()]);
-    await whenQuiet(() => this.#open === 0 && !this.#kept.answeredWithin(idleMs), graceMs);
+    await whenQuiet(() => this.#isQuiet(idleMs), graceMs);
     this.#stopping.abort();
     clearInterval(this.#sweep);
     this.#clients.closeAll();

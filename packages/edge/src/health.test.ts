@@ -1,5 +1,10 @@
-import { Metrics } from "@cloche/base";
+import { once } from "node:events";
+import net from "node:net";
+import { Metrics, silentLog, systemClock } from "@cloche/base";
 import { expect, it } from "vitest";
+import { createEdge } from "./edge.ts";
+import { selfSigned } from "./testing/certificate.ts";
+import { FakeGateway } from "./testing/fake-gateway.ts";
 import { baseDomain, Rig, until } from "./testing/rig.ts";
 
 it("answers health on the base domain and on addresses, never on a sandbox's domain", async () => {
@@ -45,4 +50,37 @@ it("counts requests by route and status, refusals by code, and no health checks"
   expect(text).toContain('cloche_edge_request_seconds_count{route="POST /v1/exec"} 1');
   expect(text).not.toContain("some/key");
   expect(text).not.toContain("readyz");
+});
+
+it("listens once it knows its routes: a load balancer asks another edge before", async () => {
+  const gateway = await FakeGateway.start();
+  const known = Promise.withResolvers<void>();
+  const free = net.createServer().listen(0, "127.0.0.1");
+  await once(free, "listening");
+  const { port } = free.address() as net.AddressInfo;
+  await new Promise((resolve) => free.close(resolve));
+  const edge = createEdge({
+    tls: await selfSigned(baseDomain),
+    baseDomain,
+    port,
+    address: "127.0.0.1",
+    routes: {
+      ...gateway.client,
+      async *watchRoutes(request, options) {
+        await known.promise;
+        yield* gateway.client.watchRoutes(request, options);
+      },
+    },
+    hostDataPlane: () => undefined,
+    clock: systemClock,
+    log: silentLog,
+  });
+  const connect = () => once(net.connect(port, "127.0.0.1"), "connect");
+  const started = edge.start();
+  await new Promise((resolve) => setTimeout(resolve, 50));
+  await expect(connect()).rejects.toMatchObject({ code: "ECONNREFUSED" });
+  known.resolve();
+  await started;
+  await connect();
+  await edge.stop();
 });

@@ -23,6 +23,8 @@ export interface TlsFiles {
 
 /** Handlers of requests, connections and errors. */
 export interface ListenerHandlers {
+  /** A connection before its handshake. */
+  accepted(socket: Socket): void;
   request(request: IncomingMessage, response: ServerResponse, expectsContinue: boolean): void;
   upgrade(request: IncomingMessage, socket: Socket, first: Buffer): void;
   /** A connection that speaks HTTP/2. */
@@ -115,6 +117,7 @@ export class Listener {
       const key = connectionKey(socket);
       if (!this.#places.take(key, () => socket.destroy())) return void socket.destroy();
       this.#sockets.add(socket);
+      handlers.accepted(socket);
       socket.once("close", () => {
         this.#sockets.delete(socket);
         this.#places.leave(key);
@@ -171,6 +174,10 @@ export class Listener {
   setTls(tls: TlsFiles): void {
     if (this.#server instanceof https.Server)
       this.#server.setSecureContext({ ...tls, minVersion: "TLSv1.2" });
+  }
+
+  get listening(): boolean {
+    return this.#server.listening;
   }
 
   /** Stops listening; resolves when the last connection is gone. */

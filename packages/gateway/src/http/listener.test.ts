@@ -20,6 +20,7 @@ it("answers a client that calls again on its connection while it stops, and wait
   expect(await call()).toEqual({ isReused: false, connection: "keep-alive" });
   listener.drain();
   const quiet = listener.quiet(idleMs);
+  await new Promise((resolve) => setTimeout(resolve, 100));
   await expect(fetch(`http://127.0.0.1:${listener.port}/`)).rejects.toThrow("fetch failed");
   expect(await call()).toEqual({ isReused: true, connection: "close" });
   const beganMs = performance.now();

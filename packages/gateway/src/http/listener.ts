@@ -6,7 +6,7 @@ import { createServer as createHttp1, type IncomingMessage, type ServerResponse 
 import { createServer as createHttp2, type ServerHttp2Session } from "node:http2";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { randomBytes } from "node:crypto";
-import { HttpDrain } from "@cloche/base";
+import { HttpDrain, stopListening } from "@cloche/base";
 import { limits, newRequestId } from "@cloche/protocol";
 import { gatewayLimits } from "../limits.ts";
 import type { GatewayHandler } from "./handler.ts";
@@ -47,7 +47,6 @@ export async function listen(handler: GatewayHandler, host: string, port: number
   const http2 = createHttp2({ maxHeaderListPairs: limits.headerCount }, (request, response) => {
     handler(request as unknown as IncomingMessage, response as unknown as ServerResponse);
   });
-  const draining = new HttpDrain(http1, http2);
   const sessions = new Set<ServerHttp2Session>();
   http2.on("session", (session) => {
     sessions.add(session);
@@ -64,12 +63,13 @@ export async function listen(handler: GatewayHandler, host: string, port: number
       () => http2.emit("connection", socket),
     );
   });
+  const draining = new HttpDrain(http1, { http2, listener: server });
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     server.listen(port, host, () => resolve());
   });
   let closed: Promise<void> | undefined;
-  const stop = (): Promise<void> => (closed ??= new Promise((resolve) => server.close(() => resolve())));
+  const stop = (): Promise<void> => (closed ??= stopListening(server));
   return {
     port: (server.address() as AddressInfo).port,
     drain: () => draining.begin(),
@@ -80,13 +80,16 @@ export async function listen(handler: GatewayHandler, host: string, port: number
     async close() {
       const ended = stop();
       // http1 never listened, but knows its idle connections. It does not know connections that have sent no byte yet.
-      http1.closeIdleConnections();
-      for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
-      for (const session of sessions) session.close();
+      const closeIdle = (): void => {
+        http1.closeIdleConnections();
+        for (const socket of sockets) if (socket.bytesRead === 0) socket.destroy();
+        for (const session of sessions) session.close();
+      };
+      closeIdle();
       const timer = setTimeout(() => {
         for (const socket of sockets) socket.destroy();
       }, gatewayLimits.closeMs);
-      const idle = setInterval(() => http1.closeIdleConnections(), 10);
+      const idle = setInterval(closeIdle, 10);
       await ended;
       http1.close();
       clearTimeout(timer);
