@@ -60,7 +60,9 @@ export class Gate {
     if (coming.has(route.state) && !route.autoResume && kind === "bearer") {
       // Who has no valid token is told the state, and waits for nothing.
       await authorise().catch((cause: unknown) => Promise.reject(notRunning(route, cause)));
-      route = await this.#waiting.within(this.#known(sandboxId), kind, () => this.#untilCome(sandboxId));
+      route = await this.#waiting.within(this.#known(sandboxId), kind, () =>
+        this.#afterWait(sandboxId, this.#limits.comingMs, ({ state }) => coming.has(state)),
+      );
     }
     if (route.state !== running) {
       if (!route.autoResume || !wakeable.has(route.state)) throw notRunning(route);
@@ -76,7 +78,12 @@ export class Gate {
       if (route.state !== running) return this.admit(sandboxId, ofHost, { kind, authorise });
     }
     if (ofHost || !route.busy) return route;
-    return this.#waiting.within(route, kind, () => this.#untilRestored(sandboxId));
+    route = await this.#waiting.within(route, kind, () =>
+      this.#afterWait(sandboxId, this.#limits.busyWaitMs, ({ state, busy }) => state === running && busy),
+    );
+    if (route.state !== running) throw notRunning(route);
+    if (route.busy) throw unavailable(`sandbox ${sandboxId} is being restored from a checkpoint`, 1);
+    return route;
   }
 
   #known(sandboxId: string): Route {
@@ -110,8 +117,8 @@ export class Gate {
     return waking;
   }
 
-  /** Answers the route when the sandbox is no longer on its way to RUNNING, or after `comingMs`. */
-  #untilCome(sandboxId: string): Promise<Route> {
+  /** Answers the route when `waits` no longer holds of it, or after `limitMs`. Throws if the sandbox is gone by then. */
+  #afterWait(sandboxId: string, limitMs: number, waits: (route: Route) => boolean): Promise<Route> {
     return new Promise((resolve, reject) => {
       let forget = (): void => undefined;
       const settle = (): void => {
@@ -123,37 +130,11 @@ export class Gate {
           reject(error as Error);
         }
       };
-      const timer = setTimeout(settle, this.#limits.comingMs);
+      const timer = setTimeout(settle, limitMs);
       const look = (): void => {
         const route = this.#table.get(sandboxId);
-        if (route !== undefined && coming.has(route.state)) forget = this.#table.onceChanged(sandboxId, look);
+        if (route !== undefined && waits(route)) forget = this.#table.onceChanged(sandboxId, look);
         else settle();
-      };
-      look();
-    });
-  }
-
-  #untilRestored(sandboxId: string): Promise<Route> {
-    return new Promise((resolve, reject) => {
-      let forget = (): void => undefined;
-      const timer = setTimeout(() => {
-        forget();
-        reject(unavailable(`sandbox ${sandboxId} is being restored from a checkpoint`, 1));
-      }, this.#limits.busyWaitMs);
-      const look = (): void => {
-        const route = this.#table.get(sandboxId);
-        if (route?.state === running && route.busy) {
-          forget = this.#table.onceChanged(sandboxId, look);
-          return;
-        }
-        clearTimeout(timer);
-        if (route?.state === running) resolve(route);
-        else
-          reject(
-            route === undefined
-              ? new ClocheError("not_found", `there is no sandbox ${sandboxId}`)
-              : notRunning(route),
-          );
       };
       look();
     });
