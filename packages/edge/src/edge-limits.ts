@@ -50,10 +50,11 @@ export interface EdgeLimits {
   agentConnections: number;
   agentIdleConnections: number;
   agentIdleMs: number;
-  /** How long a request waits for a restore to end, and for a sandbox to wake. */
+  /** How long a request waits for a restore from a checkpoint to end. */
   busyWaitMs: number;
   /** How long a request waits for a sandbox that is CREATING or RESUMING: the news that it is RUNNING may be on its way. */
   comingMs: number;
+  /** How long a request waits for a suspended sandbox to wake. */
   wakeMs: number;
   /** Waiting requests with a token, for one sandbox and for all sandboxes of a team. */
   waitingOfSandbox: number;

@@ -49,7 +49,8 @@ export const gatewayLimits = {
   hostInfoCacheMs: 30_000,
   closeMs: 5_000,
   /**
-   * A host's lease, by the database's clock, from its last renewal: when it is renewed, runs out, and the host is lost.
+   * A host's lease, by the database's clock, from its last renewal: when it is renewed (the host is told so), runs out, and the host
+   * is lost.
    */
   hostRenewMs: 5_000,
   hostLeaseMs: 15_000,

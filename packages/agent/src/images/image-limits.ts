@@ -1,4 +1,7 @@
-/** Limits on the data that an image makes the puller read, keep or write; beyond them the pull fails. Sizes in bytes. */
+/**
+ * Limits on the data that an image makes the puller read, keep or write; beyond them the pull fails. Sizes in bytes. A whole image has
+ * no limit of its own: it must fit on the sandbox's disk (checkSpace in image-puller.ts).
+ */
 export const imageLimits = {
   manifestBytes: 4 * 1024 * 1024,
   configBytes: 8 * 1024 * 1024,

@@ -144,6 +144,7 @@ function framed(frame: Buffer, user: string | undefined, restBytes = 0): Buffer 
   return new FrameWriter().string(user).raw(frame).finish(frameTypes.as, 0, 0, restBytes);
 }
 
+/** Reads what `put_entry` of native/guest/entry.c writes. */
 function readEntry(payload: PayloadReader): GuestEntry {
   const kind = kinds[payload.u8() - 1];
   if (!kind) throw new RangeError("unknown kind of entry");
