@@ -69,6 +69,20 @@ describe("a new sandbox", () => {
     expect(asUser).toMatchObject({ stdout: expect.stringMatching(/^0\n/), stderr: "", exit_code: 0 });
   });
 
+  test("starts a login shell without another program", async () => {
+    for (const user of ["root", "user"]) {
+      const login = await client.exec(sandbox, ["bash", "-x", "-l", "-c", "true"], { user });
+      const words = Array.from(
+        login.stderr.matchAll(/^\++ '?([^\s=']+)'?(?: |$)/gm),
+        ([, word = ""]) => word,
+      );
+      expect(words).toContain("export");
+      const types = 'for word; do echo "$(type -t "$word") $word"; done';
+      const typed = await client.exec(sandbox, ["bash", "-c", types, "bash", ...new Set(words)]);
+      expect(typed.stdout.split("\n").filter((line) => !/^(builtin|keyword) |^$/.test(line))).toEqual([]);
+    }
+  });
+
   test("answers a ping of its loopback, whoever asks", async () => {
     for (const user of ["root", "user"]) {
       const { stdout, stderr } = await client.exec(sandbox, ["ping", "-c1", "-W5", "127.0.0.1"], { user });

@@ -3,7 +3,13 @@
 import { chmod, copyFile, mkdir, rm, symlink } from "node:fs/promises";
 import { join } from "node:path";
 import { DIES_WITH_US, run } from "../sys/run.ts";
-import { addUser, removeHostKeys, SANDBOX_RESOLVER, writeSettings } from "./base-settings.ts";
+import {
+  addUser,
+  lightenLoginShells,
+  removeHostKeys,
+  SANDBOX_RESOLVER,
+  writeSettings,
+} from "./base-settings.ts";
 import { DEBIAN_KEYRING, DEBIAN_SUITE, debianMirrors } from "./debian-mirror.ts";
 import { installedVersions } from "./private-apt.ts";
 import { inStep, type Progress } from "./step.ts";
@@ -11,7 +17,7 @@ import { type Artifact, obtainArtifact } from "./store.ts";
 import { ageText, obtainVersioned, type VersionedRequest } from "./versioned.ts";
 
 /** Raise when the recipe below changes in a way that its inputs do not show. */
-const RECIPE = 4;
+const RECIPE = 5;
 
 /** Below an artifact of this kind: what is installed in it. */
 export const DPKG_STATUS = "fs/var/lib/dpkg/status";
@@ -89,6 +95,7 @@ export function baseRootfsRequest(
       await addNpm(root, npm);
       await archiveLocale(root);
       await writeSettings(root);
+      await lightenLoginShells(root);
       await addUser(root);
       await removeHostKeys(root);
       await mkdir(join(dir, "cloche"), { mode: 0o700 });

@@ -1,5 +1,5 @@
 // Additions to the base file system's packages: settings of a machine in a sandbox, and a user besides root.
-import { chmod, rm, writeFile } from "node:fs/promises";
+import { chmod, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { run } from "../sys/run.ts";
 import { DEBIAN_KEYRING, DEBIAN_SUITE, PUBLIC_MIRROR, PUBLIC_SECURITY_MIRROR } from "./debian-mirror.ts";
@@ -45,6 +45,17 @@ export async function writeSettings(root: string): Promise<void> {
   await etc("motd", "");
   // Each machine has one user, so the protection of the system's Python against pip is of no use.
   await run(["sh", "-c", 'rm -f "$1"/usr/lib/python3*/EXTERNALLY-MANAGED', "sh", root]);
+}
+
+/**
+ * Login shells start no program of their own. Debian's run `id`, and root's `mesg` too: half of the processor time of a command of
+ * E2B's clients, which start a login shell for each. bash knows its user by EUID.
+ */
+export async function lightenLoginShells(root: string): Promise<void> {
+  const profile = join(root, "etc/profile");
+  await writeFile(profile, (await readFile(profile, "utf8")).replaceAll("$(id -u)", "${EUID:-$(id -u)}"));
+  const own = join(root, "root/.profile");
+  await writeFile(own, (await readFile(own, "utf8")).replace(/^mesg n.*\n?/m, ""));
 }
 
 /** A user for programs that refuse to run as root, and for clients that expect one. */
