@@ -70,4 +70,22 @@ export const lossDefences: readonly Defence[] = [
     ...drains,
     named: "suspends nothing",
   },
+  {
+    what: "no fork begins on a host that does not answer",
+    file: "packages/gateway/src/lifecycle/relocation.ts",
+    find: "if (stays && (await this.#answers(record, call))) return record;",
+    replace: "if (stays) return record;",
+    project: "unit",
+    test: "packages/gateway/src/lifecycle/fork-elsewhere.test.ts",
+    named: "that is silent",
+  },
+  {
+    what: "a fork waits for a host that left on purpose",
+    file: "packages/gateway/src/lifecycle/relocation.ts",
+    find: "if (leaseUntilMs > clock.nowMs() + gatewayLimits.hostLostMs) return true;",
+    replace: "void leaseUntilMs;",
+    project: "unit",
+    test: "packages/gateway/src/lifecycle/fork-elsewhere.test.ts",
+    named: "left on purpose",
+  },
 ];

@@ -193,7 +193,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     nowMs,
     randomBytes,
   });
-  const relocation = new Relocation({ fleet, placement, records });
+  const relocation = new Relocation({ fleet, placement, records, clock });
   const runner = new OperationRunner({ database, records, fleet, relocation, audit, metrics, clock, log });
   const { operations } = database;
   const leases = owner === "" ? undefined : new OperationLeases({ operations, runner, owner, clock, log });

@@ -9,6 +9,8 @@ export const gatewayLimits = {
   hostDestroyMs: 120_000,
   hostCheckpointMs: 60_000,
   hostQueryMs: 15_000,
+  /** How long a host may take to answer before a fork begins there. */
+  hostAnswerMs: 3_000,
   /** How many machines of a group (sandboxes that are made together) are made at once. */
   groupForksAtOnce: 8,
   /** Attempts of a call that fails for a passing reason, before the operation turns back. */

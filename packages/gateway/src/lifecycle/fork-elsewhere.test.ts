@@ -3,7 +3,7 @@ import { MachinePhase } from "@cloche/protocol/host";
 import { afterEach, describe, expect, it } from "vitest";
 import { imageOf } from "../database/sandbox-record.ts";
 import { LossWorld } from "../testing/loss-world.ts";
-import { forkWaitsForHost, forkWaitsForStorage } from "./host-loss-words.ts";
+import { forkWaitsForAnswer, forkWaitsForHost, forkWaitsForStorage } from "./host-loss-words.ts";
 
 const R = "SANDBOX_STATE_RUNNING";
 const S = "SANDBOX_STATE_SUSPENDED";
@@ -15,12 +15,22 @@ afterEach(() => world.close());
 
 const ways: [string, (hostId: string) => Promise<unknown>][] = [
   ["lost", (hostId) => world.fleet.lose(hostId)],
+  ["silent", (hostId) => silence(hostId)],
   ["cordoned", (hostId) => setState(hostId, "cordoned")],
   ["draining", (hostId) => setState(hostId, "draining")],
 ];
 
 async function setState(hostId: string, state: "cordoned" | "draining" | "open"): Promise<void> {
   await world.fleet.database.hosts.setState(hostId, state);
+  await world.fleet.clock.advance(3_000);
+}
+
+/** The host is gone, and no gateway has declared it lost yet. */
+async function silence(hostId: string): Promise<void> {
+  const host = world.host(hostId);
+  host.isCutOff = true;
+  host.breakStreams();
+  await world.fleet.database.hosts.register(await world.fleet.row(hostId), 15_000);
   await world.fleet.clock.advance(3_000);
 }
 
@@ -71,8 +81,11 @@ describe.each(ways)("of one whose host is %s", patient, (way, take) => {
   it("wait until it is durable or its host is back, and say so", async () => {
     const { id, hostId } = await begin(false);
     await take(hostId);
-    const refused = await fork(id);
-    const words = way === "lost" ? forkWaitsForHost : forkWaitsForStorage;
+    const answer = fork(id);
+    await world.settle();
+    const refused = await answer;
+    const words =
+      { lost: forkWaitsForHost, silent: forkWaitsForAnswer }[way as "lost" | "silent"] ?? forkWaitsForStorage;
     expect([refused.status, refused.body.message]).toEqual([503, `source_sandbox_id: ${words}`]);
     expect(refused.headers.get("retry-after")).not.toBeNull();
     expect(await world.record(id)).toMatchObject({ state: S, hostId });
@@ -80,7 +93,29 @@ describe.each(ways)("of one whose host is %s", patient, (way, take) => {
   });
 });
 
-it.each(ways.slice(0, 2))(
+it("of one that runs on a host that is silent are refused, and leave no record", patient, async () => {
+  world = await LossWorld.open();
+  const id = await world.create();
+  await silence((await world.record(id)).hostId);
+  const answer = fork(id);
+  await world.fleet.clock.advance(2_000);
+  const refused = await answer;
+  expect([refused.status, refused.body.message]).toEqual([503, `source_sandbox_id: ${forkWaitsForAnswer}`]);
+  expect(refused.headers.get("retry-after")).not.toBeNull();
+  expect((await world.fleet.database.sandboxes.all()).map((one) => one.id)).toEqual([id]);
+});
+
+it("of one whose host left on purpose wait for it", patient, async () => {
+  const { id, hostId } = await begin(false);
+  world.host(hostId).isCutOff = true;
+  const answer = fork(id);
+  await world.fleet.clock.advance(2_000);
+  world.host(hostId).isCutOff = false;
+  await world.settle();
+  expect((await world.record((await answer).body.sandbox.id)).hostId).toBe(hostId);
+});
+
+it.each(ways.slice(0, 3))(
   "of one whose host is %s come about with the gateway killed at everything it does",
   patient,
   async (_, take) => {

@@ -4,9 +4,10 @@
 export const waitsForHost =
   "its host is lost, and what was suspended is only there: it can be resumed when that host is back";
 
-/** Of one whose fork is asked for: its host is lost; takes no new sandboxes. */
+/** Of one whose fork is asked for: its host is lost; does not answer; takes no new sandboxes. */
 export const forkWaitsForHost =
   "its host is lost, and what was suspended is only there: it can be forked when that host is back";
+export const forkWaitsForAnswer = "its host does not answer now; try again later";
 export const forkWaitsForStorage =
   "its host takes no new sandboxes, and it is not in storage yet: fork it once it is durable";
 

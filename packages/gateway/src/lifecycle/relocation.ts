@@ -8,8 +8,10 @@
  * Only a durable sandbox can be resumed elsewhere. The compare-and-set that reserves room on the new host also changes
  * the record's host. The copy left behind is destroyed when a comparison finds it.
  *
- * The suspended source of a fork goes as the table says, but never stays on a host that takes no new sandboxes.
+ * The suspended source of a fork goes as the table says, but never stays on a host that takes no new sandboxes or does
+ * not answer.
  */
+import type { Clock } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { OperationRecord } from "../database/operations.ts";
 import { NoRoom, type Room } from "../database/host-reservations.ts";
@@ -17,7 +19,13 @@ import { imageOf, type SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { Need, Placement } from "../hosts/placement.ts";
 import { gatewayLimits } from "../limits.ts";
-import { forkWaitsForHost, forkWaitsForStorage, waitsForHost } from "./host-loss-words.ts";
+import { type CallContext, HostError } from "./host-calls.ts";
+import {
+  forkWaitsForAnswer,
+  forkWaitsForHost,
+  forkWaitsForStorage,
+  waitsForHost,
+} from "./host-loss-words.ts";
 import type { Records } from "./records.ts";
 
 export interface Place {
@@ -27,9 +35,10 @@ export interface Place {
 }
 
 export interface RelocationDependencies {
-  fleet: Pick<Fleet, "isCluster" | "row" | "rows">;
+  fleet: Pick<Fleet, "isCluster" | "row" | "rows" | "calls">;
   placement: Placement;
   records: Records;
+  clock: Pick<Clock, "nowMs">;
 }
 
 export class Relocation {
@@ -80,23 +89,43 @@ export class Relocation {
   }
 
   /**
-   * Answers the source of a fork, on a host that takes new sandboxes. If the host of a suspended source is lost, cordoned or
-   * draining, its record is moved to another host; the fork imports its image there (machine-steps.ts). Undefined: the
-   * sandbox has changed; read it again. Throws `unavailable` if it is not durable, and NoRoom.
+   * Answers the source of a fork, on a host that takes new sandboxes and answers. If the host of a suspended source is
+   * lost, cordoned or draining, or does not answer, its record is moved to another host; the fork imports its image there
+   * (machine-steps.ts). Undefined: the sandbox has changed; read it again. Throws `unavailable` if it runs or is not
+   * durable, and NoRoom.
    */
-  async sourceOfFork(record: SandboxRecord): Promise<SandboxRecord | undefined> {
+  async sourceOfFork(record: SandboxRecord, call: CallContext): Promise<SandboxRecord | undefined> {
     const { fleet, placement, records } = this.#needs;
-    if (!fleet.isCluster || record.state !== "SANDBOX_STATE_SUSPENDED") return record;
+    if (!fleet.isCluster) return record;
     const own = this.#own(record);
-    if (own === "first") return record;
-    if (record.image === "")
-      throw new ClocheError(
-        "unavailable",
-        `source_sandbox_id: ${own === "never" ? forkWaitsForHost : forkWaitsForStorage}`,
-        { retryAfterSeconds: gatewayLimits.noHostRetrySeconds },
-      );
-    const hostId = placement.choose(this.#need(record));
+    const stays = own === "first" || record.state !== "SANDBOX_STATE_SUSPENDED";
+    if (stays && (await this.#answers(record, call))) return record;
+    if (record.image === "") {
+      const words = own === "never" ? forkWaitsForHost : stays ? forkWaitsForAnswer : forkWaitsForStorage;
+      throw new ClocheError("unavailable", `source_sandbox_id: ${words}`, {
+        retryAfterSeconds: gatewayLimits.noHostRetrySeconds,
+      });
+    }
+    const hostId = placement.choose(this.#need(record), new Set([record.hostId]));
     return await records.change(record, { hostId }, own === "never" ? { leavesLostHost: true } : {});
+  }
+
+  /**
+   * Whether the record's host answers. A fork that begins on a host that is gone ends in ERROR once the host is lost. A host
+   * that left on purpose, as for an upgrade, is back soon: operations wait for it.
+   */
+  async #answers({ id, hostId }: SandboxRecord, call: CallContext): Promise<boolean> {
+    const { fleet, clock } = this.#needs;
+    const leaseUntilMs = fleet.row(hostId)?.leaseUntilMs ?? 0;
+    if (leaseUntilMs > clock.nowMs() + gatewayLimits.hostLostMs) return true;
+    const late = AbortSignal.timeout(gatewayLimits.hostAnswerMs);
+    try {
+      await fleet.calls(hostId).find(id, { ...call, signal: AbortSignal.any([call.signal, late]) });
+      return true;
+    } catch (error) {
+      call.signal.throwIfAborted();
+      return error instanceof HostError && !error.isPassing;
+    }
   }
 
   #own(record: SandboxRecord): "first" | "last" | "never" {

@@ -175,7 +175,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         });
       if (kind === "create") return await placement.place(forks);
       try {
-        const placed = await relocation.sourceOfFork(source);
+        const placed = await relocation.sourceOfFork(source, call);
         return placed === undefined ? undefined : await forks(() => placed.hostId);
       } catch (error) {
         throw error instanceof NoRoom ? noRoomForForks(placement.refused(error)) : error;
