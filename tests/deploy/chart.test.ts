@@ -3,6 +3,7 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { loadConfig } from "@cloche/base";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { parseAllDocuments, parse } from "yaml";
 import { tagOfPath } from "../../packages/host/src/sys/instance.ts";
@@ -31,8 +32,10 @@ afterAll(() => rmSync(folder, { recursive: true }));
 
 const template = (...words: string[]) => runCommand(tools.helm, ["template", "demo", chart, ...words]);
 
-async function rendered(file: string): Promise<Manifest[]> {
-  const text = await succeeded(tools.helm, ["template", "demo", chart, "--values", file]);
+const rendered = (file: string): Promise<Manifest[]> => manifests("--values", file);
+
+async function manifests(...words: string[]): Promise<Manifest[]> {
+  const text = await succeeded(tools.helm, ["template", "demo", chart, ...words]);
   return parseAllDocuments(text).map((one) => one.toJS() as Manifest);
 }
 
@@ -96,8 +99,86 @@ describe.each(Object.entries(values))("with the %s values", (name, file) => {
   });
 });
 
+describe("the endpoints for E2B and MCP", () => {
+  const named = (all: Manifest[], kind: string, name: string) =>
+    all.find((one) => one.kind === kind && one.metadata.name === `demo-${name}`)?.spec;
+  const open = ["--namespace", "apart", "--set", "gateway.e2bPort=7082", "--set", "gateway.mcpPort=7083"];
+  const settings = ["CLOCHE_E2B_PORT", "CLOCHE_MCP_PORT", "CLOCHE_MCP_HOSTS", "CLOCHE_CLUSTER_EDGE_URL"];
+
+  async function parts(...words: string[]) {
+    const all = await manifests("--values", values.minimal, ...words);
+    const [container] = named(all, "Deployment", "gateway").template.spec.containers;
+    const env = new Map(container.env.map((one: { name: string; value: string }) => [one.name, one.value]));
+    const policy = named(all, "NetworkPolicy", "gateway");
+    return {
+      settings: settings.map((name) => env.get(name)),
+      ports: container.ports,
+      service: named(all, "Service", "gateway").ports,
+      mcp: named(all, "Service", "gateway-mcp"),
+      toClients: policy.ingress[0].ports,
+      toEdges: policy.egress.find((rule: { to?: unknown }) => rule.to !== undefined),
+    };
+  }
+
+  it("are closed unless their ports are given", async () => {
+    expect(await parts()).toEqual({
+      settings: ["0", "0", undefined, undefined],
+      ports: [
+        { name: "http", containerPort: 7080 },
+        { name: "cluster", containerPort: 7090 },
+      ],
+      service: [{ name: "http", port: 7080, targetPort: "http" }],
+      mcp: undefined,
+      toClients: [{ port: 7080 }],
+      toEdges: undefined,
+    });
+  });
+
+  it("are reached by their services, and reach the edges", async () => {
+    const found = await parts(...open, "--set", "gateway.mcpHosts={mcp.example.com}");
+    const own = "demo-gateway-mcp";
+    const names = [own, `${own}.apart`, `${own}.apart.svc`, `${own}.apart.svc.cluster.local`];
+    expect(found.settings).toEqual([
+      "7082",
+      "7083",
+      [...names, "mcp.example.com"].join(","),
+      "https://demo-edge.apart.svc:443",
+    ]);
+    expect(found.ports).toContainEqual({ name: "e2b", containerPort: 7082 });
+    expect(found.ports).toContainEqual({ name: "mcp", containerPort: 7083 });
+    expect(found.service).toContainEqual({ name: "e2b", port: 7082, targetPort: "e2b" });
+    // A session lives in one gateway.
+    expect(found.mcp).toMatchObject({
+      type: "ClusterIP",
+      sessionAffinity: "ClientIP",
+      selector: { "app.kubernetes.io/component": "gateway" },
+      ports: [{ name: "mcp", port: 7083, targetPort: "mcp" }],
+    });
+    expect(found.toClients).toEqual([{ port: 7080 }, { port: 7082 }, { port: 7083 }]);
+    expect(found.toEdges).toMatchObject({
+      ports: [{ port: 7443 }],
+      to: [{ podSelector: { matchLabels: { "app.kubernetes.io/component": "edge" } } }],
+    });
+  });
+
+  it("are as the gateway reads its settings", async () => {
+    const [e2bPort, mcpPort, mcpHosts, edgeUrl] = (await parts(...open)).settings as string[];
+    const config = loadConfig({
+      CLOCHE_HOME: folder,
+      CLOCHE_E2B_PORT: e2bPort,
+      CLOCHE_MCP_PORT: mcpPort,
+      CLOCHE_MCP_HOSTS: mcpHosts,
+      CLOCHE_CLUSTER_EDGE_URL: edgeUrl,
+    });
+    expect(config).toMatchObject({ e2bPort: 7082, mcpPort: 7083, clusterEdgeUrl: edgeUrl });
+    expect(config.mcpHosts).toHaveLength(4);
+  });
+});
+
 describe("values", () => {
   it.each([
+    ["a port for E2B that is none", ["--set", "gateway.e2bPort=70000"], /e2bPort/],
+    ["a host of MCP with its port", ["--set", "gateway.mcpHosts={mcp.example.com:443}"], /mcpHosts/],
     ["no base domain", ["--set", "baseDomain="], /baseDomain/],
     ["a base domain in capitals", ["--set", "baseDomain=Example.com"], /baseDomain/],
     ["a storage that is not shared", ["--set", "storage.url=/var/blobs"], /storage/],

@@ -30,6 +30,13 @@ app.kubernetes.io/component: {{ .part }}
 {{- end -}}
 {{- end }}
 
+{{/* Names of the service of MCP, which its clients may use, and the operator's. */}}
+{{- define "cloche.mcpHosts" -}}
+{{- $service := printf "%s-gateway-mcp" (include "cloche.name" .) -}}
+{{- $inside := printf "%s.%s" $service .Release.Namespace -}}
+{{- concat (list $service $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside)) .Values.gateway.mcpHosts | join "," -}}
+{{- end }}
+
 {{/* The instance tag that the host makes of its home (packages/host/src/sys/instance.ts): names its folder below /run. */}}
 {{- define "cloche.instanceTag" -}}
 {{- $digest := sha256sum .Values.host.home -}}
