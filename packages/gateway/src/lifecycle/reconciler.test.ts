@@ -79,6 +79,26 @@ describe("while it runs", () => {
     ]);
   });
 
+  it("a machine that its host started again says so once more after its sandbox was suspended and resumed", async () => {
+    const id = await create();
+    const words = "started again from its disk: out of memory";
+    const say = (): void => void f.host.set(id, MachinePhase.RUNNING, { errorMessage: words });
+    const message = async (): Promise<string> => (await get(id)).error_message;
+    say();
+    await expect.poll(message).toBe(words);
+    // Its suspension ends the message, without an event of its own.
+    const machine = f.host.machines.get(id);
+    if (machine === undefined) throw new Error("no machine");
+    machine.errorMessage = "";
+    await f.call("SuspendSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
+    await f.call("ResumeSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_RUNNING");
+    expect(await message()).toBe("");
+    say();
+    await expect.poll(message).toBe(words);
+  });
+
   it("a machine that disappears without an event is found out by the regular comparison", async () => {
     const id = await create();
     f.host.lose(id);

@@ -93,7 +93,8 @@ export class Reconciler {
     const { fleet, records } = this.#needs;
     // Check the former host too, even when another gateway watches it: a copy left there must go.
     if (fleet.ids().includes(movedFrom)) void this.check(movedFrom, sandboxId);
-    if (written !== undefined && isAsItShould(written, fleet.machine(sandboxId, written.hostId))) return;
+    if (written !== undefined && isAsItShould(written, fleet.machine(sandboxId, written.hostId)))
+      return void this.#said.delete(sandboxId);
     const [only = ""] = fleet.ids();
     const record =
       written ?? (fleet.isCluster ? await records.get(sandboxId).catch(() => undefined) : undefined);
@@ -103,7 +104,9 @@ export class Reconciler {
   #recordChanged(record: SandboxRecord | undefined): void {
     const { fleet, watches } = this.#needs;
     if (record === undefined || !settledStates.has(record.state) || !watches.isMine(record.hostId)) return;
-    if (isDue(record, fleet.machine(record.id, record.hostId))) this.changed(record.hostId, record.id);
+    const machine = fleet.machine(record.id, record.hostId);
+    if (machine?.errorMessage === "") this.#said.delete(record.id);
+    if (isDue(record, machine)) this.changed(record.hostId, record.id);
   }
 
   #later(hostId: string, sandboxId: string): void {
