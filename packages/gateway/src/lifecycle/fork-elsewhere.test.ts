@@ -149,3 +149,31 @@ it("of one whose host is open stay with it", async () => {
   const answer = await fork(id);
   expect((await world.record(answer.body.sandbox.id)).hostId).toBe(hostId);
 });
+
+it("of one whose host is back, but not admitted yet, are made on another host", async () => {
+  const { id, hostId } = await begin(true);
+  await world.fleet.lose(hostId);
+  await world.fleet.register(hostId);
+  // Nobody can reach it, and so nobody admits it.
+  world.host(hostId).isCutOff = true;
+  await world.fleet.clock.advance(3_000);
+  expect(await world.fleet.row(hostId)).toMatchObject({ isLost: false, awaitsAdmission: true });
+  const answer = await fork(id);
+  expect([answer.status, answer.body.sandbox?.state]).toEqual([200, R]);
+  expect((await world.record(answer.body.sandbox.id)).hostId).not.toBe(hostId);
+});
+
+it("of one whose image another fork is fetching wait for it", async () => {
+  const { id, hostId } = await begin(true);
+  await setState(hostId, "cordoned");
+  for (const host of world.fleet.hosts.values()) host.holdImports();
+  const first = fork(id);
+  await world.settle(3);
+  const others = fork(id, 2);
+  await world.settle(3);
+  for (const host of world.fleet.hosts.values()) host.releaseImports();
+  await world.settle();
+  const answers = await Promise.all([first, others]);
+  const states = answers.map(({ body }) => body.sandboxes?.map(({ state }: { state: string }) => state));
+  expect(states).toEqual([[R], [R, R]]);
+});

@@ -5,9 +5,9 @@
  *
  *   registered again ──▶ awaits admission ──copies of moved sandboxes are destroyed──▶ admitted ──▶ compared as any other
  *
- * A sandbox leaves a lost host only in a transaction that checks that the host is still lost (`leavesLostHost`,
- * database/sandboxes.ts). So sandboxes whose records name the host after it has registered are its own. Keeps no state
- * that must survive a crash.
+ * A sandbox that is not SUSPENDED leaves a lost host only in a transaction that checks that the host is still lost
+ * (`leavesLostHost`, database/sandboxes.ts). So sandboxes whose records name the host after it has registered are its
+ * own. Keeps no state that must survive a crash.
  */
 import { type Clock, type Log, Turns } from "@cloche/base";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";

@@ -451,5 +451,5 @@ const isMade = ({ state }: SandboxRecord): boolean => state !== "SANDBOX_STATE_C
 const expiryOf = (timeoutSeconds: number, nowMs: number): number | null =>
   timeoutSeconds === 0 ? null : nowMs + timeoutSeconds * 1_000;
 
-const tooBusy = (id: string): ClocheError =>
+export const tooBusy = (id: string): ClocheError =>
   new ClocheError("aborted", `sandbox ${JSON.stringify(id)} changes too fast; try again`);

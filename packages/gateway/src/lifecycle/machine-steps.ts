@@ -75,7 +75,9 @@ export async function bringSource(
   if (source.state !== "SANDBOX_STATE_SUSPENDED" || source.hostId !== hostId) return;
   // Without this operation's number: the host would refuse an older operation of the source from then on.
   const { fence: _, ...call } = world.call;
-  if ((await world.host.find(source.id, call)) !== undefined) return;
+  const machine = await world.host.find(source.id, call);
+  // STARTING: another fork is fetching the image. The host answers a second import once the first is over.
+  if (machine !== undefined && machine.phase !== MachinePhase.STARTING) return;
   try {
     world.machines.note(await world.host.import(source, image.key, call));
   } catch (error) {

@@ -107,7 +107,7 @@ export class Relocation {
       });
     }
     const hostId = placement.choose(this.#need(record), new Set([record.hostId]));
-    return await records.change(record, { hostId }, own === "never" ? { leavesLostHost: true } : {});
+    return await records.change(record, { hostId });
   }
 
   /**

@@ -21,7 +21,13 @@ import type { Fleet } from "../hosts/fleet.ts";
 import type { Choose, Placement } from "../hosts/placement.ts";
 import { type CallContext, egressOf } from "../lifecycle/host-calls.ts";
 import { hasMachine } from "../lifecycle/decide.ts";
-import type { CallKey, Lifecycle, NewSandbox, SandboxSettings } from "../lifecycle/lifecycle.ts";
+import {
+  type CallKey,
+  type Lifecycle,
+  type NewSandbox,
+  type SandboxSettings,
+  tooBusy,
+} from "../lifecycle/lifecycle.ts";
 import type { ReadyMachines } from "../lifecycle/ready-machines.ts";
 import type { Relocation } from "../lifecycle/relocation.ts";
 import { gatewayLimits } from "../limits.ts";
@@ -158,14 +164,18 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     }
   }
 
-  async function fork(
-    caller: Caller,
-    request: ForkSandboxRequest,
-    call: CallContext,
-    key?: CallKey,
-  ): ReturnType<typeof make> {
+  async function fork(caller: Caller, request: ForkSandboxRequest, call: CallContext, key?: CallKey) {
+    for (let attempt = 0; attempt < gatewayLimits.changeAttempts; attempt += 1) {
+      const answer = await forkOnce(caller, request, call, key);
+      if (answer !== undefined) return answer;
+    }
+    throw tooBusy(request.sourceSandboxId);
+  }
+
+  /** Undefined: the source has changed since it was read. */
+  async function forkOnce(caller: Caller, request: ForkSandboxRequest, call: CallContext, key?: CallKey) {
     const source = await lifecycle.find(caller, request.sourceSandboxId, "source_sandbox_id");
-    const answer = await audited(caller, "sandbox.fork", source.id, async () => {
+    return await audited(caller, "sandbox.fork", source.id, async () => {
       lifecycle.check(source, "fork");
       const kind = request.checkpointId === "" ? "fork" : "create";
       const forks = (choose: Choose) =>
@@ -181,7 +191,6 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
         throw error instanceof NoRoom ? noRoomForForks(placement.refused(error)) : error;
       }
     });
-    return answer ?? (await fork(caller, request, call, key));
   }
 
   return {

@@ -108,6 +108,7 @@ export class FakeHost {
   #watchers = new Set<{ events: MachineEvent[]; wake: () => void }>();
   #breakStreams = new AbortController();
   #letGo = Promise.withResolvers<void>();
+  #importing: PromiseWithResolvers<void> | undefined;
 
   constructor() {
     const transport = createRouterTransport(
@@ -169,6 +170,16 @@ export class FakeHost {
   letGo(): void {
     this.#letGo.resolve();
     this.#letGo = Promise.withResolvers<void>();
+  }
+
+  /** Imports last until `releaseImports`; meanwhile their machines are STARTING. */
+  holdImports(): void {
+    this.#importing = Promise.withResolvers();
+  }
+
+  releaseImports(): void {
+    this.#importing?.resolve();
+    this.#importing = undefined;
   }
 
   clearFaults(): void {
@@ -337,9 +348,10 @@ export class FakeHost {
           return this.set(sandboxId, MachinePhase.RUNNING, { errorMessage: "without its memory" });
         }),
       importMachine: ({ spec, imageKey }) =>
-        this.#call("importMachine", spec?.sandboxId ?? "", () => {
+        this.#call("importMachine", spec?.sandboxId ?? "", async () => {
           if (spec === undefined) throw new ClocheError("invalid_argument", "spec is missing");
-          return this.machines.get(spec.sandboxId) ?? this.#import(spec, imageKey);
+          if (this.machines.has(spec.sandboxId)) await this.#importing?.promise;
+          return this.machines.get(spec.sandboxId) ?? (await this.#import(spec, imageKey));
         }),
       checkpointMachine: ({ sandboxId, checkpointId, name }) =>
         this.#call("checkpointMachine", sandboxId, () => {
@@ -422,7 +434,7 @@ export class FakeHost {
     };
   }
 
-  async #call<T>(method: HostMethod, sandboxId: string, effect: () => T): Promise<T> {
+  async #call<T>(method: HostMethod, sandboxId: string, effect: () => T | Promise<T>): Promise<T> {
     this.calls.push(`${method} ${sandboxId}`.trim());
     const fault = this.#faults.find((one) => one.method === method && one.times > 0);
     if (fault !== undefined) fault.times -= 1;
@@ -430,7 +442,7 @@ export class FakeHost {
     if (fault?.point === "before" || fault?.point === "hang")
       throw new ConnectError(fault.message, fault.code);
     try {
-      const result = effect();
+      const result = await effect();
       if (fault?.point === "halfway") {
         this.crash(sandboxId, fault.message);
         throw new ConnectError(fault.message, fault.code);
@@ -456,12 +468,13 @@ export class FakeHost {
     this.diskOnly.delete(sandboxId);
   }
 
-  #import(spec: MachineSpec, key: string): Machine {
+  async #import(spec: MachineSpec, key: string): Promise<Machine> {
     const memory = this.storage.images.get(key);
     if (memory === undefined)
       throw new ClocheError("failed_precondition", "the suspended image is no longer in storage");
     const cpuClass = this.storage.classOf(key);
-    this.add(spec, MachinePhase.SUSPENDED);
+    this.add(spec, MachinePhase.STARTING);
+    await this.#importing?.promise;
     const isRestorable = memory !== "" && cpuClass === this.cpuClass;
     if (isRestorable) this.memories.set(spec.sandboxId, memory);
     else this.diskOnly.add(spec.sandboxId);
