@@ -203,6 +203,15 @@ export const channelDefences: readonly Defence[] = [
     named: "nothing else",
   },
   {
+    what: "who has a link to a file says nothing of its attributes",
+    file: "packages/edge/src/file-links.ts",
+    find: '  "x-file-attributes",\n',
+    replace: "",
+    project: "unit",
+    test: "packages/edge/src/file-links.test.ts",
+    named: "nothing else",
+  },
+  {
     what: "a link to a file for one use is used up",
     file: "packages/gateway/src/database/file-links.ts",
     find: "return numInsertedOrUpdatedRows === 1n;",

@@ -1,4 +1,5 @@
 // Links to files at the edge: who gets one, what it allows, and what it does not.
+import { readFileSync } from "node:fs";
 import { limits } from "@cloche/protocol";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { signFileLink, verifyFileLink } from "./file-link.ts";
@@ -84,6 +85,10 @@ describe("making a link", () => {
   });
 });
 
+/** Every header of the file routes that says something of the file. */
+const contract = readFileSync(new URL("../../../spec/dataplane.openapi.yaml", import.meta.url), "utf8");
+const fileHeaders = [...contract.matchAll(/^ +name: (x-file-[a-z-]+)$/gm)].map(([, name]) => name as string);
+
 describe("using a link", () => {
   it("asks the agent for that file and nothing else, whatever the request says", async () => {
     const answer = await rig.ask({
@@ -91,8 +96,7 @@ describe("using a link", () => {
       headers: {
         authorization: "Bearer somebody-else",
         cookie: "a=b",
-        "x-file-user": "root",
-        "x-file-owner": "root",
+        ...Object.fromEntries(fileHeaders.map((name) => [name, "root"])),
         range: "bytes=0-1",
       },
     });
@@ -108,6 +112,7 @@ describe("using a link", () => {
     expect(seen?.headers).toMatchObject({ range: "bytes=0-1" });
     expect(Object.keys(seen?.headers ?? {})).not.toContain("cookie");
     expect(Object.keys(seen?.headers ?? {}).filter((name) => name.startsWith("x-file"))).toEqual([]);
+    expect(fileHeaders).toContain("x-file-attributes");
     expect(seen?.headers.authorization).not.toContain("somebody-else");
     await rig.ask({ method: "PUT", path: await made(write, { "x-file-user": "ann" }), body: "content" });
     expect(rig.seen[1]).toMatchObject({

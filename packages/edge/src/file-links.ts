@@ -28,6 +28,7 @@ export const linkDropped: ReadonlySet<string> = new Set([
   "x-file-mode",
   "x-file-owner",
   "x-file-group",
+  "x-file-attributes",
 ]);
 /** Query parameters of the other file routes: a request with a link must not have them. */
 const foreign = ["path", "path_encoded", "as_user", "append", "recursive"];
