@@ -9,6 +9,7 @@ import type { NodeFetch } from "@cloche/sdk/node";
 import type { AccessTokens } from "./access-token.ts";
 import { E2bError, noSandbox, notRunning, unreachable } from "./e2b-error.ts";
 import { Accounts } from "./envd/accounts.ts";
+import { HeldBytes, heldBytesMax } from "./envd/held-bytes.ts";
 import { ProcessIds } from "./envd/process-ids.ts";
 import { Watchers } from "./envd/watchers.ts";
 
@@ -24,6 +25,7 @@ export interface OpenSandbox {
   readonly accounts: Accounts;
   readonly processIds: ProcessIds;
   readonly watchers: Watchers;
+  readonly held: HeldBytes;
   /** Asks the gateway, which does not wake the sandbox. */
   isRunning(): Promise<boolean>;
 }
@@ -43,6 +45,7 @@ export class Sandboxes {
   readonly #open = new Map<string, OpenSandbox>();
   readonly #keysOf = new Map<string, Set<string>>();
   readonly #keys = new Set<string>();
+  readonly #held = new HeldBytes(heldBytesMax.all);
   #listedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: SandboxesOptions) {
@@ -104,13 +107,15 @@ export class Sandboxes {
       fetch,
       webSocket: fetch.webSocket,
     });
+    const ofSandbox = new HeldBytes(heldBytesMax.ofSandbox, this.#held);
     const opened: OpenSandbox = {
       id: sandboxId,
       apiKey,
       plane,
       accounts: new Accounts(plane),
       processIds: new ProcessIds(plane),
-      watchers: new Watchers(plane),
+      watchers: new Watchers(plane, ofSandbox),
+      held: ofSandbox,
       isRunning: async () => (await this.find(gateway, sandboxId))?.state === "SANDBOX_STATE_RUNNING",
     };
     this.#open.set(key, opened);

@@ -35,11 +35,19 @@ export const stat = (plane: SandboxDataPlane, path: string, follow = false): Pro
   plane.files.stat(path, { follow, attributes: true });
 
 /** What a path leads to; undefined where that is nothing. */
-export async function followed(plane: SandboxDataPlane, path: string): Promise<EntryInfo | undefined> {
+export const followed = (plane: SandboxDataPlane, path: string): Promise<EntryInfo | undefined> =>
+  statIfThere(plane, path, true);
+
+/** As `stat`; undefined where nothing is. */
+export async function statIfThere(
+  plane: SandboxDataPlane,
+  path: string,
+  follow = false,
+): Promise<EntryInfo | undefined> {
   try {
-    return await stat(plane, path, true);
+    return await stat(plane, path, follow);
   } catch (error) {
-    // A loop of links is 400.
+    // A loop of links, or a path through a file, is 400.
     if (error instanceof ClocheApiError && (error.status === 404 || error.status === 400)) return undefined;
     throw error;
   }

@@ -1,7 +1,7 @@
 /** `filesystem.Filesystem`. As envd does, it acts as root and gives what it makes to the user; the user says where relative paths begin. */
 import { posix } from "node:path";
 import { eachLimited } from "@cloche/base";
-import { type EntryInfo, limits } from "@cloche/protocol";
+import { type EntryInfo, limits, type ListResponse } from "@cloche/protocol";
 import { ClocheApiError, type SandboxDataPlane } from "@cloche/sdk";
 import { badField, E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
@@ -9,6 +9,7 @@ import type { OpenSandbox } from "../sandboxes.ts";
 import type { Account } from "./accounts.ts";
 import type { MessageStream } from "./connect-stream.ts";
 import { entryOf, followed, stat as statOf } from "./entry.ts";
+import { withJson } from "./held-bytes.ts";
 import { makeDirectories } from "./making.ts";
 import { userPath } from "./user-path.ts";
 import { watchDirectory, type WatchWish } from "./watch-events.ts";
@@ -55,7 +56,11 @@ export async function remove({ plane }: OpenSandbox, { path }: Fields, account: 
   return {};
 }
 
-export async function listDir({ plane }: OpenSandbox, request: Fields, account: Account): Promise<Fields> {
+export async function listDir(
+  { plane, held }: OpenSandbox,
+  request: Fields,
+  account: Account,
+): Promise<Fields> {
   const depth = Number(request.depth ?? 0) || 1;
   if (!Number.isInteger(depth) || depth < 1) throw badField("depth", request.depth, "a whole number from 1");
   const path = userPath("path", request.path, account);
@@ -63,18 +68,32 @@ export async function listDir({ plane }: OpenSandbox, request: Fields, account: 
   if (there === undefined) throw new E2bError("not_found", `path not found: ${path}`);
   if (!there.is_dir) throw new E2bError("invalid_argument", `path is not a directory: ${path}`);
   const real = await resolved(plane, path);
-  const { entries, truncated } = await plane.files.list(real, { depth, attributes: true });
-  if (truncated && entries.length >= limits.listEntries)
-    throw new E2bError(
+  const { body } = await plane.dataPlane.request("GET", "/v1/files/list", {
+    query: { path: real, depth, attributes: true },
+  });
+  const tooLarge = (): E2bError =>
+    new E2bError(
       "resource_exhausted",
-      `${path} has more than ${limits.listEntries} entries within depth ${depth}`,
+      `the list of ${path} within depth ${depth} is too large for the memory of the service now; list the directories below it`,
     );
-  const told: Fields[] = Array.from({ length: entries.length });
-  const tell = async ([at, info]: [number, EntryInfo]): Promise<void> => {
-    told[at] = await entryOf(plane, info, posix.join(path, posix.relative(real, info.path)));
-  };
-  await eachLimited([...entries.entries()], tell, statsAtOnce);
-  return { entries: told };
+  return await withJson<ListResponse, Fields>(
+    body as AsyncIterable<Uint8Array>,
+    held,
+    tooLarge,
+    async (list) => {
+      if (list.truncated && list.entries.length >= limits.listEntries)
+        throw new E2bError(
+          "resource_exhausted",
+          `${path} has more than ${limits.listEntries} entries within depth ${depth}`,
+        );
+      const told: Fields[] = Array.from({ length: list.entries.length });
+      const tell = async ([at, info]: [number, EntryInfo]): Promise<void> => {
+        told[at] = await entryOf(plane, info, posix.join(path, posix.relative(real, info.path)));
+      };
+      await eachLimited([...list.entries.entries()], tell, statsAtOnce);
+      return { entries: told };
+    },
+  );
 }
 
 /** The target of a directory's path, if its last part is a link. */

@@ -13,6 +13,7 @@ describe("metadata of an upload", () => {
       b: "",
     });
     expect(of("Host", "a")).toEqual({});
+    expect(Object.entries(of("x-metadata-__proto__", "a"))).toEqual([["__proto__", "a"]]);
   });
 
   it.each([

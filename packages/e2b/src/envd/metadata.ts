@@ -11,19 +11,20 @@ export type Metadata = Record<string, string>;
 
 /** What an upload says, for each of its files; of a key that comes twice the first. */
 export function metadataOf({ rawHeaders }: Pick<IncomingMessage, "rawHeaders">): Metadata {
-  const metadata: Metadata = {};
+  const metadata = new Map<string, string>();
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const [name = "", value = ""] = rawHeaders.slice(at, at + 2);
     if (!name.toLowerCase().startsWith(headerPrefix)) continue;
     const key = name.slice(headerPrefix.length).toLowerCase();
-    if (Object.hasOwn(metadata, key)) continue;
+    if (metadata.has(key)) continue;
     if (key === "" || key.length > keyBytes)
       throw new E2bError("invalid_argument", `a metadata key must have 1 to ${keyBytes} bytes`);
     if (!/^[ -~]*$/.test(value))
       throw new E2bError("invalid_argument", `the metadata value of '${key}' must be printable US-ASCII`);
-    metadata[key] = value;
+    metadata.set(key, value);
   }
-  return metadata;
+  // Not by assignment: `__proto__` is a key as well.
+  return Object.fromEntries(metadata);
 }
 
 /** The header of a write; none where there is no metadata: a file written anew has none. */

@@ -1,9 +1,9 @@
 import { posix } from "node:path";
 import type { FileWatchEvent } from "@cloche/protocol";
-import { ClocheApiError, readEvents, type SandboxDataPlane } from "@cloche/sdk";
+import { readEvents, type SandboxDataPlane } from "@cloche/sdk";
 import { E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
-import { entryOf, followed, stat } from "./entry.ts";
+import { entryOf, followed, statIfThere } from "./entry.ts";
 
 /** A watch that runs: told once it hears everything. */
 export interface DirectoryWatch {
@@ -58,12 +58,8 @@ async function* told(
 
 /** Undefined where it is gone by now. */
 async function entryAt(plane: SandboxDataPlane, path: string): Promise<Fields | undefined> {
-  try {
-    return await entryOf(plane, await stat(plane, path));
-  } catch (error) {
-    if (error instanceof ClocheApiError && error.status === 404) return undefined;
-    throw error;
-  }
+  const info = await statIfThere(plane, path);
+  return info && entryOf(plane, info);
 }
 
 /**

@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { SandboxDataPlane } from "@cloche/sdk";
 import { E2bError } from "../e2b-error.ts";
 import type { Fields } from "../http.ts";
+import type { HeldBytes } from "./held-bytes.ts";
 import { watchDirectory, type WatchWish } from "./watch-events.ts";
 
 const heldEvents = 10_000;
@@ -15,6 +16,8 @@ const settleLooks = 5;
 
 interface Watcher {
   events: Fields[];
+  /** Of the events, as JSON. */
+  bytes: number;
   /** Why the watcher ended. */
   ended: E2bError | undefined;
   leaving: AbortController;
@@ -33,10 +36,12 @@ async function settled(watcher: Watcher): Promise<void> {
 /** The watchers of one sandbox that clients poll, such as E2B's synchronous Python client. */
 export class Watchers {
   readonly #plane: SandboxDataPlane;
+  readonly #held: HeldBytes;
   readonly #watchers = new Map<string, Watcher>();
 
-  constructor(plane: SandboxDataPlane) {
+  constructor(plane: SandboxDataPlane, held: HeldBytes) {
     this.#plane = plane;
+    this.#held = held;
   }
 
   async create(path: string, wish: WatchWish): Promise<string> {
@@ -49,6 +54,7 @@ export class Watchers {
     const id = randomUUID();
     const watcher: Watcher = {
       events: [],
+      bytes: 0,
       ended: undefined,
       leaving,
       idle: setTimeout(() => this.remove(id), idleMs).unref(),
@@ -71,7 +77,7 @@ export class Watchers {
       throw new E2bError("not_found", `watcher with id ${String(id).slice(0, 64)} not found`);
     watcher.idle.refresh();
     await settled(watcher);
-    const events = watcher.events.splice(0);
+    const events = this.#emptied(watcher);
     if (events.length === 0 && watcher.ended !== undefined) throw watcher.ended;
     return events;
   }
@@ -83,17 +89,30 @@ export class Watchers {
     this.#watchers.delete(id as string);
     clearTimeout(watcher.idle);
     watcher.leaving.abort();
+    this.#emptied(watcher);
   }
 
   close(): void {
     for (const id of this.#watchers.keys()) this.remove(id);
   }
 
+  /** Takes the events out. */
+  #emptied(watcher: Watcher): Fields[] {
+    this.#held.give(watcher.bytes);
+    watcher.bytes = 0;
+    return watcher.events.splice(0);
+  }
+
   async #gather(watcher: Watcher, events: AsyncIterable<Fields>): Promise<void> {
     try {
       for await (const event of events) {
+        if (watcher.leaving.signal.aborted) return;
         if (watcher.events.length >= heldEvents)
           throw new E2bError("data_loss", `more than ${heldEvents} events were not asked for`);
+        const bytes = Buffer.byteLength(JSON.stringify(event));
+        if (!this.#held.take(bytes))
+          throw new E2bError("data_loss", "there is no memory for more events that were not asked for");
+        watcher.bytes += bytes;
         watcher.events.push(event);
       }
       watcher.ended = new E2bError("unavailable", "the watch has ended");
