@@ -66,4 +66,13 @@ export const drainDefences: readonly Defence[] = [
     test: "packages/base/src/http-drain.test.ts",
     named: "answers a kept connection",
   },
+  {
+    what: "an MCP endpoint that closes answers a client that asks again on its connection",
+    file: "packages/app/src/mcp-endpoint.ts",
+    find: "quiet: (idleMs) => drain.quiet(idleMs),",
+    replace: "quiet: async () => undefined,",
+    project: "unit",
+    test: "packages/app/src/mcp-endpoint.test.ts",
+    named: "asks again on its connection",
+  },
 ];

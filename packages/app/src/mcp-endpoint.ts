@@ -1,5 +1,5 @@
 /** MCP over HTTP beside the gateway: a client of the public contract that passes on each caller's API key. */
-import type { Config, Log } from "@cloche/base";
+import { type Config, HttpDrain, type Log, stopListening } from "@cloche/base";
 import { Cloche } from "@cloche/sdk";
 import { nodeFetch } from "@cloche/sdk/node";
 import type { ServiceStatus } from "./status-file.ts";
@@ -9,8 +9,8 @@ type McpSettings = Pick<Config, "gatewayHost" | "mcpPort" | "mcpHosts">;
 /** What the endpoint needs to know of gateway and edges. */
 type McpPlaces = Pick<ServiceStatus, "gateway_url" | "edge_url" | "base_domain" | "version">;
 
-/** Closes the endpoint; requests under way get `drainMs`. */
-export type CloseMcp = (drainMs: number) => Promise<void>;
+/** Closes the endpoint; requests under way get `drainMs`, and connections used less than `idleMs` ago one more answer. */
+export type CloseMcp = (drainMs: number, idleMs?: number) => Promise<void>;
 
 /** `ca`: the PEM of the authority that signed the edge's certificate. */
 export async function startMcp(
@@ -32,10 +32,18 @@ export async function startMcp(
     clientFor: (apiKey) =>
       new Cloche({ gatewayUrl: places.gateway_url, apiKey, fetch, webSocket: fetch.webSocket }),
     serverFor: (cloche) => createMcpServer({ cloche, version: places.version }),
+    drainOf(server) {
+      const drain = new HttpDrain(server);
+      return {
+        begin: () => drain.begin(),
+        stopListening: () => stopListening(server),
+        quiet: (idleMs) => drain.quiet(idleMs),
+      };
+    },
     onError: (error) => log.warn({ err: error }, "an MCP request failed"),
   });
-  return async (drainMs) => {
-    await endpoint.close(drainMs);
+  return async (drainMs, idleMs) => {
+    await endpoint.close(drainMs, idleMs);
     await fetch.close();
   };
 }

@@ -78,7 +78,7 @@ async function startMcpOf(
   const close = await startMcp(config, places, ca, log.child({ part: "mcp" })).catch(
     portTaken("CLOCHE_MCP_PORT", config.mcpPort),
   );
-  stops.add("MCP endpoint", () => close(config.drainSeconds * 1_000));
+  stops.add("MCP endpoint", () => close(config.drainSeconds * 1_000, keptMs(config)));
 }
 
 /** Where this process reaches the edges. */

@@ -36,8 +36,20 @@ export interface McpEndpointOptions {
   /** Makes the MCP server for a caller. */
   serverFor(cloche: Cloche): McpServer;
   onError?: (error: Error) => void;
+  /** Makes what ends the server's connections at a close. Default: those without a request are cut at once. */
+  drainOf?: (server: Server) => ServerDrain;
   /** Default: those of `limits.ts`. */
   limits?: Partial<DoorLimits>;
+}
+
+/** Ends connections of a server such that no request on them fails. */
+export interface ServerDrain {
+  /** From now on each answer ends its connection. */
+  begin(): void;
+  /** Takes no new connections; resolves when the last one is closed. */
+  stopListening(): Promise<void>;
+  /** Resolves when no client is about to send a request, at the latest after `idleMs`. */
+  quiet(idleMs: number): Promise<void>;
 }
 
 type DoorLimits = SessionLimits & { requestsPerKey: number; sweepMs: number };
@@ -46,8 +58,11 @@ export interface McpEndpoint {
   port: number;
   /** Open sessions of 2025 clients. */
   readonly sessions: number;
-  /** Accepts no more requests; those under way get `drainMs` to end and are then cancelled. */
-  close(drainMs: number): Promise<void>;
+  /**
+   * Accepts no more connections; requests under way get `drainMs` to end and are then cancelled. With a drain, connections
+   * that were used less than `idleMs` ago (default 0) get their next request answered.
+   */
+  close(drainMs: number, idleMs?: number): Promise<void>;
 }
 
 export const mcpPath = "/mcp";
@@ -65,6 +80,7 @@ class Door implements McpEndpoint {
   readonly #sessions: Sessions;
   readonly #modern: McpHttpHandler;
   readonly #server: Server;
+  readonly #drain: ServerDrain;
   readonly #callers = new WeakMap<AuthInfo, Caller>();
   /** Number of requests under way, by key. */
   readonly #underWay = new Map<string, number>();
@@ -89,6 +105,7 @@ class Door implements McpEndpoint {
     };
     this.#server = createServer(settings, this.#listener());
     this.#server.maxConnections = httpLimits.connections;
+    this.#drain = options.drainOf?.(this.#server) ?? cutOf(this.#server);
   }
 
   get port(): number {
@@ -108,16 +125,17 @@ class Door implements McpEndpoint {
     this.#sweep.unref();
   }
 
-  async close(drainMs: number): Promise<void> {
+  async close(drainMs: number, idleMs = 0): Promise<void> {
     clearInterval(this.#sweep);
-    const closed = new Promise<void>((resolve) => {
-      this.#server.close(() => resolve());
-    });
+    this.#drain.begin();
+    const closed = this.#drain.stopListening();
+    await this.#drain.quiet(idleMs);
     const over = AbortSignal.timeout(drainMs);
     while (this.#underWay.size > 0 && !over.aborted) await new Promise((resolve) => setTimeout(resolve, 20));
     await this.#sessions.close();
     await this.#modern.close();
     this.#server.closeAllConnections();
+    this.#server.close();
     await closed;
   }
 
@@ -209,6 +227,12 @@ class Door implements McpEndpoint {
     response.end(JSON.stringify(errorBody(message)));
   }
 }
+
+const cutOf = (server: Server): ServerDrain => ({
+  begin: () => undefined,
+  stopListening: () => new Promise((resolve) => void server.close(() => resolve())),
+  quiet: async () => undefined,
+});
 
 const errorBody = (message: string): object => ({
   jsonrpc: "2.0",

@@ -1,1 +1,1 @@
-export { type McpEndpoint, type McpEndpointOptions, openMcpEndpoint } from "./endpoint.ts";
+export { type McpEndpoint, type McpEndpointOptions, openMcpEndpoint, type ServerDrain } from "./endpoint.ts";

@@ -1,0 +1,40 @@
+import { once } from "node:events";
+import net, { type AddressInfo } from "node:net";
+import { silentLog } from "@cloche/base";
+import { expect, it } from "vitest";
+import { startMcp } from "./mcp-endpoint.ts";
+
+const idleMs = 1_500;
+
+async function freePort(): Promise<number> {
+  const server = net.createServer().listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, "close");
+  return port;
+}
+
+/** Sends a request that needs no gateway, and answers the head of its answer. */
+async function ask(socket: net.Socket): Promise<string> {
+  socket.write("GET / HTTP/1.1\r\nhost: elsewhere.example\r\n\r\n");
+  const [answer] = (await once(socket, "data")) as [Buffer];
+  return answer.toString();
+}
+
+it("answers a client that asks again on its connection while it closes, and ends it with that", async () => {
+  const mcpPort = await freePort();
+  const places = {
+    gateway_url: "http://127.0.0.1:1",
+    edge_url: "https://127.0.0.1:1",
+    base_domain: "x.test",
+  };
+  const settings = { gatewayHost: "127.0.0.1", mcpPort, mcpHosts: [] };
+  const close = await startMcp(settings, { ...places, version: "0.0.0" }, "", silentLog);
+  const socket = net.connect(mcpPort, "127.0.0.1");
+  expect(await ask(socket)).toMatch(/^HTTP\/1\.1 403 .*\r\nconnection: keep-alive\r\n/is);
+  const closed = close(5_000, idleMs);
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  expect(await ask(socket)).toMatch(/^HTTP\/1\.1 403 .*\r\nconnection: close\r\n/is);
+  await closed;
+});
