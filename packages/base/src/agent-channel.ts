@@ -76,6 +76,14 @@ export const isForeignAgent = (error: unknown): boolean => {
   return typeof code === "string" && (code.startsWith("ERR_SSL_") || code === "EPROTO");
 };
 
+/**
+ * True: the listener took no pre-shared key (alert 40; to a wrong key it says alert 51). An agent does so once if its wall clock is
+ * set forward by minutes within the handshake, as a virtual machine's is after a restore (native/vm/vm-clock.c): OpenSSL gives
+ * the key a lifetime, and takes it for expired. Nothing of a request was sent: it may be sent again.
+ */
+export const isKeyNotTaken = (error: unknown): boolean =>
+  isForeignAgent(error) && /\bSSL alert number 40\b/.test((error as Error).message);
+
 const part = (value: object): string => Buffer.from(JSON.stringify(value)).toString("base64url");
 const header = part(innerTokenHeader);
 

@@ -3,7 +3,7 @@
 // One connection for each call, because a memory snapshot resets open connections.
 import { request } from "node:http";
 import type { Duplex } from "node:stream";
-import { channelKeyOf, connectToAgent, isForeignAgent, requestIds, step } from "@cloche/base";
+import { channelKeyOf, connectToAgent, isForeignAgent, isKeyNotTaken, requestIds, step } from "@cloche/base";
 import {
   ClocheError,
   type ErrorCode,
@@ -23,7 +23,7 @@ import type {
   PrepareRequestJson,
   PrepareSnapshotResponseJson,
 } from "@cloche/protocol/guest";
-import { wholeAnswer } from "./whole-answer.ts";
+import { type WholeAnswer, wholeAnswer } from "./whole-answer.ts";
 
 export interface AgentAddress {
   agentHost: string;
@@ -110,8 +110,29 @@ export class AgentClient {
   }
 
   async #send<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
-    const { requestId, traceparent } = requestIds();
     const text = JSON.stringify(body);
+    const { status, text: said } = await this.#post(method, text, deadlineMs).catch((cause: unknown) => {
+      // The listener has another secret, or none: treat it like a refusal of this secret.
+      if (isForeignAgent(cause)) throw foreign(cause);
+      throw new ClocheError("unavailable", "the sandbox's agent does not answer", { cause });
+    });
+    const answer = parse(said);
+    if (answer === undefined)
+      throw new ClocheError("unavailable", "the sandbox's agent answered no JSON object");
+    if (status === 200) return { ...zero, ...answer };
+    throw errorFrom(method, answer, status);
+  }
+
+  /** Posts once more if the agent's clock was set within the handshake, which happens once. */
+  #post(method: string, text: string, deadlineMs: number): Promise<WholeAnswer> {
+    return this.#postOnce(method, text, deadlineMs).catch((error: unknown) => {
+      if (!isKeyNotTaken(error)) throw error;
+      return this.#postOnce(method, text, deadlineMs);
+    });
+  }
+
+  #postOnce(method: string, text: string, deadlineMs: number): Promise<WholeAnswer> {
+    const { requestId, traceparent } = requestIds();
     const { agentHost: host, agentPort: port, channel } = this.#address;
     const connect = (): Duplex => connectToAgent({ host, port, key: channelKeyOf(this.#secret) });
     const call = request({
@@ -129,17 +150,7 @@ export class AgentClient {
         ...(traceparent !== "" && { [traceparentHeader]: traceparent }),
       },
     });
-    const limits = { deadlineMs, bytes: answerBytesMax(deadlineMs), signal: this.#cut };
-    const { status, text: said } = await wholeAnswer(call, text, limits).catch((cause: unknown) => {
-      // The listener has another secret, or none: treat it like a refusal of this secret.
-      if (isForeignAgent(cause)) throw foreign(cause);
-      throw new ClocheError("unavailable", "the sandbox's agent does not answer", { cause });
-    });
-    const answer = parse(said);
-    if (answer === undefined)
-      throw new ClocheError("unavailable", "the sandbox's agent answered no JSON object");
-    if (status === 200) return { ...zero, ...answer };
-    throw errorFrom(method, answer, status);
+    return wholeAnswer(call, text, { deadlineMs, bytes: answerBytesMax(deadlineMs), signal: this.#cut });
   }
 }
 
