@@ -177,7 +177,7 @@ function revivals(operations: OperationParts, isStopping: () => boolean, lease: 
     startCold(id: string): void {
       void coldStarts.patiently(clock, COLD_START_PLACE_MS, async () => {
         await lease?.whenHeld();
-        if (!isStopping()) await coldStart(operations, id);
+        if (!isStopping()) await coldStart(operations, restarts, id);
       });
     },
     crashed(id: string, reason: string): void {

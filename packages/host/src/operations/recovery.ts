@@ -13,7 +13,8 @@ import { dropSnapshots } from "./memory-images.ts";
 import type { OperationParts } from "./operation-parts.ts";
 import type { Parts } from "./parts.ts";
 import { resumeSteps } from "./resume-machine.ts";
-import { startMachine, startSteps } from "./start-machine.ts";
+import { giveUp, type RestartBudget, startAgain } from "./restart-after-crash.ts";
+import { startSteps } from "./start-machine.ts";
 import { withoutMemory } from "./cold-start-words.ts";
 import { finishRestore } from "./restore-checkpoint.ts";
 import { type ForkContext, forkSteps } from "./fork-machine.ts";
@@ -100,27 +101,23 @@ async function recoverOne(
   } catch (error) {
     log.error({ err: error, sandbox_id: id }, "machine could not be adopted");
     if (!machines.find(id)) return;
-    const errorMessage = ClocheError.from(error).message;
-    await machines
-      .move(id, "gave_up", { errorMessage })
-      .catch((problem: unknown) => log.error({ err: problem, sandbox_id: id }, "could not be noted"));
+    await giveUp(parts, id, ClocheError.from(error).message);
   }
 }
 
 const snapshotOf = (saga: SagaRecord<unknown>): ForkContext["snapshot"] =>
   saga.kind === "fork" ? (saga.context as ForkContext).snapshot : undefined;
 
-export async function coldStart(parts: OperationParts, id: string): Promise<void> {
-  const { machines, queue, log } = parts;
-  try {
-    await queue.run(id, async () => {
-      if (machines.find(id)?.phase === "stopped") await startMachine(parts, id);
-    });
-  } catch (error) {
-    log.error({ err: error, sandbox_id: id }, "machine could not be started");
-    const message = `could not be started from its disk: ${ClocheError.from(error).message}`;
-    await machines.move(id, "gave_up", { errorMessage: message });
-  }
+/** Never throws. */
+export async function coldStart(parts: OperationParts, budget: RestartBudget, id: string): Promise<void> {
+  const { machines, queue } = parts;
+  await queue.run(id, async () => {
+    const record = machines.find(id);
+    if (record?.phase !== "stopped") return;
+    await startAgain(parts, budget, id, record.errorMessage).catch((error: unknown) =>
+      giveUp(parts, id, `could not be started from its disk: ${ClocheError.from(error).message}`),
+    );
+  });
 }
 
 async function finish(parts: OperationParts, saga: SagaRecord<unknown>): Promise<void> {

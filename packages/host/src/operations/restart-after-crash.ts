@@ -3,6 +3,7 @@
 import { ClocheError } from "@cloche/protocol";
 import { stopMachine } from "./machine-steps.ts";
 import type { OperationParts } from "./operation-parts.ts";
+import type { Parts } from "./parts.ts";
 import { startMachine } from "./start-machine.ts";
 
 export const restartsMax = 3;
@@ -29,7 +30,7 @@ export class RestartBudget {
   }
 }
 
-/** Call in the machine's turn. `reason`: public, says how it ended. */
+/** Call in the machine's turn. Never throws. `reason`: public, says how it ended. */
 export async function restartAfterCrash(
   parts: OperationParts,
   budget: RestartBudget,
@@ -37,22 +38,50 @@ export async function restartAfterCrash(
   reason: string,
 ): Promise<void> {
   const { machines, log } = parts;
-  const record = machines.find(id);
-  if (record?.phase !== "running") return;
+  if (machines.find(id)?.phase !== "running") return;
   log.warn({ sandbox_id: id, reason }, "machine ended by itself");
-  await stopMachine(parts, id);
-  if (!budget.take(id)) {
-    const errorMessage = `${reason}; it had been started again ${restartsMax} times within ten minutes`;
-    await machines.move(id, "gave_up", { errorMessage }, { durable: true });
-    return;
-  }
-  const errorMessage = `started again from its disk: ${reason}`;
-  await machines.move(id, "ended", { errorMessage }, { durable: true });
   try {
-    await startMachine(parts, id);
+    if (budget.take(id)) return await startAgain(parts, budget, id, `started again from its disk: ${reason}`);
+    await stopMachine(parts, id);
+    await giveUp(parts, id, `${reason}; it had been started again ${restartsMax} times within ten minutes`);
   } catch (error) {
-    log.error({ err: error, sandbox_id: id }, "machine could not be started again");
-    const errorMessage = `${reason}; it could not be started again from its disk: ${ClocheError.from(error).message}`;
-    await machines.move(id, "gave_up", { errorMessage }, { durable: true });
+    const why = ClocheError.from(error).message;
+    await giveUp(parts, id, `${reason}; it could not be started again from its disk: ${why}`);
   }
+}
+
+/**
+ * Ends what is left of the machine and starts it cold. A failed start costs the sandbox its end, and on a busy host it passes: the
+ * start is repeated while restarts are left. Throws the last failure. `errorMessage`: of the record, until it runs again.
+ */
+export async function startAgain(
+  parts: OperationParts,
+  budget: RestartBudget,
+  id: string,
+  errorMessage: string,
+): Promise<void> {
+  const { machines, log } = parts;
+  for (;;) {
+    try {
+      await stopMachine(parts, id);
+      if (machines.get(id).phase !== "stopped")
+        await machines.move(id, "ended", { errorMessage }, { durable: true });
+      await startMachine(parts, id);
+      return;
+    } catch (error) {
+      log.error({ err: error, sandbox_id: id }, "machine could not be started again");
+      if (machines.cutOf(id).aborted || !budget.take(id)) throw error;
+    }
+  }
+}
+
+/** Never throws. What is left of the machine is ended by the next start of the service. */
+export async function giveUp(
+  { machines, log }: Parts<"machines" | "log">,
+  id: string,
+  errorMessage: string,
+): Promise<void> {
+  await machines
+    .move(id, "gave_up", { errorMessage }, { durable: true })
+    .catch((err: unknown) => log.error({ err, sandbox_id: id }, "could not be noted"));
 }

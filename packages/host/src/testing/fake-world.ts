@@ -78,6 +78,7 @@ export class FakeWorld {
   /** The machine that `makeAhead` made and assigned. */
   #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
   #hooks: ReadyHooks | undefined;
+  #onExit: (id: string, reason: string) => void = () => undefined;
   /** Names of effects that fail while they are in this set. */
   readonly failing = new Set<string>();
   /** The fault happens at the effect of this number, counted since it was set. */
@@ -159,6 +160,14 @@ export class FakeWorld {
     this.#fault = undefined;
     this.#killed?.();
     return never();
+  }
+
+  /** The machine's process ends by itself. */
+  async crash(id: string, reason: string): Promise<void> {
+    const machine = this.machines.get(id);
+    this.machines.delete(id);
+    if (machine) await end(machine);
+    this.#onExit(id, reason);
   }
 
   /** Ends everything that runs, as in a reboot; disks stay. */
@@ -371,7 +380,9 @@ export class FakeWorld {
           return boot(files, JSON.parse(await readFile(join(from.dir, "memory"), "utf8")) as Memory);
         }),
       stats: async () => ({ cpuMs: 0, memoryBytes: 0, processes: 1 }),
-      onExit: () => undefined,
+      onExit: (listener) => {
+        this.#onExit = listener;
+      },
       endNow: stop,
       stopMachine: (files) => effect("stopMachine", () => stop(files)),
       destroy: (files) => effect("destroy", () => stop(files)),
