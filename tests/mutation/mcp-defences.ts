@@ -62,4 +62,13 @@ export const mcpDefences: readonly Defence[] = [
     named: "cancelled",
     heavy: true,
   },
+  {
+    what: "a directory's list takes bounded memory of the MCP server",
+    file: "packages/mcp/src/tools/files.ts",
+    find: "if (more)\n    throw new ToolError(\n      `the list of",
+    replace: "if (more && depth < 0)\n    throw new ToolError(\n      `the list of",
+    project: "unit",
+    test: "packages/mcp/src/tools/files.test.ts",
+    named: "larger than",
+  },
 ];

@@ -14,6 +14,8 @@ export const mcpLimits = {
   editBytes: 1_048_576,
   listEntriesDefault: 200,
   listEntriesMax: 2_000,
+  /** Bytes of one list of a directory as the sandbox gives it, of which `max_entries` are answered. */
+  listBytes: 8 * 1_048_576,
   searchMatchesDefault: 100,
   searchMatchesMax: 1_000,
   searchLineBytes: 500,

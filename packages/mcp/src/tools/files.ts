@@ -1,4 +1,4 @@
-import type { EntryInfo, Sandbox } from "@cloche/sdk";
+import type { EntryInfo, ListResponse, Sandbox } from "@cloche/sdk";
 import { z } from "zod";
 import { ToolError } from "../errors.ts";
 import { mcpLimits } from "../limits.ts";
@@ -179,11 +179,26 @@ const listFiles = tool({
   }),
   output: z.object({ entries: z.array(entryRecord), truncated: z.boolean() }),
   async run({ sandbox, path, depth, max_entries }, call) {
-    const list = await (await call.sandbox(sandbox)).files.list(path, { depth, signal: call.signal });
+    const list = await listOf(await call.sandbox(sandbox), path, { depth, signal: call.signal });
     const entries = list.entries.slice(0, max_entries).map(recordOf);
     return { entries, truncated: list.truncated || entries.length < list.entries.length };
   },
 });
+
+/** The list of a directory, whose size the programs of the sandbox decide. */
+export async function listOf(
+  { dataPlane }: Pick<Sandbox, "dataPlane">,
+  path: string,
+  { depth, signal }: { depth: number; signal: AbortSignal },
+): Promise<ListResponse> {
+  const { body } = await dataPlane.request("GET", "/v1/files/list", { query: { path, depth }, signal });
+  const { bytes, more } = await readBounded(body ?? new Blob([]).stream(), mcpLimits.listBytes);
+  if (more)
+    throw new ToolError(
+      `the list of ${path} is larger than ${mcpLimits.listBytes} bytes; list a subdirectory, or use search_files`,
+    );
+  return JSON.parse(Buffer.from(bytes).toString()) as ListResponse;
+}
 
 const deleteFile = tool({
   name: "delete_file",
