@@ -50,7 +50,7 @@ export class CheckpointWriter {
     const { templates } = this.#options;
     const base = await templates.of(info.disk_mb);
     if (await this.#holds(info, base.manifest)) return base;
-    templates.forget(info.disk_mb);
+    await templates.forget(base);
     throw new ClocheError("unavailable", "the template in storage was swept: it is stored again");
   }
 

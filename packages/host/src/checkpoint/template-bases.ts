@@ -1,6 +1,6 @@
 /**
- * The image of a fresh disk, which every host makes itself, so that uploads and downloads need not carry it. Its chunks are stored
- * once, with a manifest that belongs to no team.
+ * The image of a fresh disk, which every host makes itself, so that uploads and downloads need not carry it. In a cluster also
+ * unchanging files of drivers that others are clones of (`ofFile`). Chunks are stored once, with a manifest that belongs to no team.
  *
  * On a single machine that manifest has the template's key as its name. In a cluster each host builds its template, and the bytes
  * may differ (each file system has its own id). There the name is a digest of the content, and chunks are equal only if their
@@ -39,9 +39,9 @@ export interface TemplateBasesOptions {
 
 export class TemplateBases {
   readonly #options: TemplateBasesOptions;
-  readonly #bases = new Map<number, Promise<BaseOfCheckpoint>>();
-  readonly #heldAtMs = new Map<number, number>();
-  readonly #locals = new Map<number, Promise<LocalImage>>();
+  readonly #bases = new Map<string, Promise<BaseOfCheckpoint>>();
+  readonly #heldAtMs = new Map<string, number>();
+  readonly #locals = new Map<string, Promise<LocalImage>>();
 
   constructor(options: TemplateBasesOptions) {
     this.#options = options;
@@ -49,24 +49,51 @@ export class TemplateBases {
 
   /** For an upload: the template's image and its manifest in storage. */
   async of(diskMb: number): Promise<BaseOfCheckpoint> {
-    const { nowMs } = this.#options;
-    if (nowMs() - (this.#heldAtMs.get(diskMb) ?? nowMs()) > HOLD_AGAIN_MS) this.forget(diskMb);
-    const base = await kept(this.#bases, diskMb, () => this.#store(diskMb));
-    this.#heldAtMs.set(diskMb, this.#heldAtMs.get(diskMb) ?? nowMs());
-    return base;
+    return this.#of(await this.#disk(diskMb));
+  }
+
+  /** For an upload of a clone of `image`, which is replaced only as a whole. Only in a cluster. */
+  async ofFile(image: string): Promise<BaseOfCheckpoint> {
+    return this.#of(await file(image));
   }
 
   /** For a download: the local template. Undefined on a single machine, where images are fetched whole. */
   async local(diskMb: number): Promise<LocalImage | undefined> {
-    const { names, template, archive } = this.#options;
-    if (names === undefined) return undefined;
-    return await kept(this.#locals, diskMb, async () => archive.localImage(await template.image(diskMb)));
+    return this.#local(await this.#disk(diskMb));
   }
 
-  /** Call when the template is no longer in storage. */
-  forget(diskMb: number): void {
-    this.#bases.delete(diskMb);
-    this.#heldAtMs.delete(diskMb);
+  /** For a download: a local file that may be alike. */
+  async localFile(image: string): Promise<LocalImage | undefined> {
+    return this.#local(await file(image));
+  }
+
+  /** Call when a base is no longer in storage. */
+  async forget(base: BaseOfCheckpoint): Promise<void> {
+    for (const [key, known] of this.#bases) if ((await known.catch(() => undefined)) === base) this.#forget(key);
+  }
+
+  #forget(key: string): void {
+    this.#bases.delete(key);
+    this.#heldAtMs.delete(key);
+  }
+
+  async #of(original: Original): Promise<BaseOfCheckpoint> {
+    const { nowMs } = this.#options;
+    const { key } = original;
+    if (nowMs() - (this.#heldAtMs.get(key) ?? nowMs()) > HOLD_AGAIN_MS) this.#forget(key);
+    const base = await kept(this.#bases, key, () => this.#store(original));
+    this.#heldAtMs.set(key, this.#heldAtMs.get(key) ?? nowMs());
+    return base;
+  }
+
+  async #local({ key, image }: Original): Promise<LocalImage | undefined> {
+    const { names, archive } = this.#options;
+    if (names === undefined) return undefined;
+    return await kept(this.#locals, key, () => archive.localImage(image));
+  }
+
+  async #disk(diskMb: number): Promise<Original> {
+    return { key: String(diskMb), image: await this.#options.template.image(diskMb), diskMb };
   }
 
   /** The manifests in storage that uploads of this process are based on. */
@@ -75,10 +102,10 @@ export class TemplateBases {
     return bases.flatMap((base) => (base.status === "fulfilled" ? [base.value.manifest] : []));
   }
 
-  async #store(diskMb: number): Promise<BaseOfCheckpoint> {
+  async #store(original: Original): Promise<BaseOfCheckpoint> {
     const { archive, template, names, nowMs, signal } = this.#options;
-    const image = await template.image(diskMb);
-    const local = await this.local(diskMb);
+    const { image, diskMb } = original;
+    const local = await this.#local(original);
     const name = local === undefined ? template.name : digestOf(local);
     const id = `${TEMPLATE}${name}-${diskMb}`;
     const known = await archive.read(id).catch((error: unknown) => {
@@ -116,6 +143,20 @@ export class TemplateBases {
   }
 }
 
+interface Original {
+  /** Another one for other content. */
+  readonly key: string;
+  readonly image: string;
+  /** 0: no disk. */
+  readonly diskMb: number;
+}
+
+async function file(image: string): Promise<Original> {
+  // Links and permissions change neither number.
+  const { ino, mtimeNs } = await stat(image, { bigint: true });
+  return { key: `${image} ${ino} ${mtimeNs}`, image, diskMb: 0 };
+}
+
 /** Digest of an image's content; short, because it is part of a key. */
 function digestOf({ hashes }: LocalImage): string {
   const digest = createHash("sha256");
@@ -125,8 +166,8 @@ function digestOf({ hashes }: LocalImage): string {
 
 /** Caches the value of `make` by key. A failure is not cached: the next call tries again. */
 function kept<Value>(
-  map: Map<number, Promise<Value>>,
-  key: number,
+  map: Map<string, Promise<Value>>,
+  key: string,
   make: () => Promise<Value>,
 ): Promise<Value> {
   const known = map.get(key);

@@ -193,13 +193,22 @@ export interface MachineDriver {
   ): Promise<SnapshotTimes>;
   /** Lets a machine go on that a crash of the service left paused or frozen in the middle of a snapshot. Repeatable. */
   unblock(files: MachineFiles): Promise<void>;
-  /** Throws the ImageMismatchError that `restore` would throw, as far as it can be told without making a machine. */
-  requireRestorable(from: SnapshotFiles): Promise<void>;
+  /**
+   * Throws the ImageMismatchError that `restore` would throw, as far as it can be told without making a machine. `descriptionOnly`: only
+   * files of at most 16 KiB are in the directory yet.
+   */
+  requireRestorable(from: SnapshotFiles, options?: { descriptionOnly: boolean }): Promise<void>;
   /**
    * The class of a memory image. Hosts of equal class can restore each other's images if both have the same agent. `from`: the class
-   * of that snapshot; default: of snapshots made now. Undefined, or no such method: only this host can restore the memory.
+   * of that snapshot; default: of snapshots made now. Undefined: only this host can restore the memory. No such method: the driver
+   * has no classes; requireRestorable tells whether a host can.
    */
   memoryClass?(from?: SnapshotFiles): Promise<string | undefined>;
+  /**
+   * A directory of this host with files that never change. Files of the snapshot with the same names are clones of them, and differ in
+   * part: only the difference is stored and fetched. Needs only the snapshot's small files.
+   */
+  memoryBase?(from: SnapshotFiles): Promise<string | undefined>;
   /**
    * A machine from a snapshot: the same one again (resume) or a clone with new files (fork). The caller made
    * `files.diskImage` as a clone of `snapshotDisk(from)`. Never changes `from`.

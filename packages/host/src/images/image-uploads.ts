@@ -148,8 +148,9 @@ export class ImageUploads {
     const files = snapshotOf(this.#parts, record, record.snapshot);
     const whole = { record: travelling(record), disk: snapshotDisk(files) };
     try {
-      const cpuClass = await driver.memoryClass?.(files);
-      if (cpuClass !== undefined) return { ...whole, memory: { dir: files.dir, cpuClass } };
+      const cpuClass = await (driver.memoryClass ?? (() => drivers.memoryClass()))(files);
+      const base = await driver.memoryBase?.(files);
+      if (cpuClass !== undefined) return { ...whole, memory: { dir: files.dir, cpuClass, base } };
     } catch (error) {
       if (!(error instanceof ImageMismatchError)) throw error;
       return { ...whole, withoutMemory: error.message };

@@ -7,6 +7,7 @@
  * A key is used once, so a try that failed or came too late never shares a key with a good image. Only chunks of the disk that differ
  * from the template are stored and fetched; zeros take no space. Every chunk is verified by its SHA-256 before use.
  */
+import { existsSync } from "node:fs";
 import { readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { rfc3339, syncFile } from "@cloche/base";
@@ -51,10 +52,12 @@ export interface SuspendedFiles {
   record: ImageDescription["record"];
   /** Path of the disk image. */
   disk: string;
-  /** Directory with the memory's files, and the class of hosts that can restore them. */
-  memory?: { dir: string; cpuClass: string };
+  /** Directory with the memory's files, the class of hosts that can restore them, and the driver's memoryBase. */
+  memory?: { dir: string; cpuClass: string; base?: string | undefined };
   withoutMemory?: string;
 }
+
+type WriteFile = (file: string, path: string, findBase?: () => Promise<BaseOfCheckpoint>) => Promise<void>;
 
 export class StoredImages {
   readonly #options: StoredImagesOptions;
@@ -76,23 +79,20 @@ export class StoredImages {
 
   async #store(key: string, files: SuspendedFiles, signal: AbortSignal): Promise<StoredImageNote> {
     const { templates, names, blobs, nowMs } = this.#options;
-    const base = await templates.of(files.record.diskMb);
     const name = `images/${key}`;
-    await names.hold({ name, inherited: base.manifest.packs }).catch((error: unknown) => {
-      templates.forget(files.record.diskMb);
-      throw error;
-    });
     const packs = new Map<string, PackReference>();
-    const write = async (file: string, path: string, from?: BaseOfCheckpoint): Promise<void> => {
-      const manifest = await this.#write(files, `${key}/${file}`, path, from, signal);
+    const inherited = new Set<string>();
+    const write: WriteFile = async (file, path, findBase) => {
+      const base = findBase && (await this.#held(name, findBase));
+      for (const pack of base?.manifest.packs ?? []) inherited.add(pack.id);
+      const manifest = await this.#write(files, `${key}/${file}`, path, base, signal);
       for (const pack of manifest.packs) packs.set(pack.id, pack);
     };
-    await write(DISK_FILE, files.disk, base);
+    await write(DISK_FILE, files.disk, () => templates.of(files.record.diskMb));
     const memory = files.memory && {
       cpuClass: files.memory.cpuClass,
-      ...(await this.#storeMemory(files.memory.dir, write)),
+      ...(await this.#storeMemory(files.memory, write)),
     };
-    const inherited = new Set(base.manifest.packs.map(({ id }) => id));
     const own = [...packs.values()].filter(({ id }) => !inherited.has(id));
     await names.hold({ name, inherited: [...packs.values()].filter(({ id }) => inherited.has(id)), own });
     signal.throwIfAborted();
@@ -111,9 +111,23 @@ export class StoredImages {
     return { key, cpuClass: files.memory?.cpuClass ?? "", bytes, packs: [...packs.values()] };
   }
 
+  /** The base, whose packs are not swept from now on. */
+  async #held(name: string, findBase: () => Promise<BaseOfCheckpoint>): Promise<BaseOfCheckpoint> {
+    const { names, templates } = this.#options;
+    const base = await findBase();
+    await names.hold({ name, inherited: base.manifest.packs }).catch(async (error: unknown) => {
+      await templates.forget(base);
+      throw error;
+    });
+    // The manifest of a replaced file would be taken for that of the new one.
+    if ((await findBase()) !== base)
+      throw new ClocheError("unavailable", "the base of an upload was replaced: it is tried again");
+    return base;
+  }
+
   async #storeMemory(
-    dir: string,
-    write: (file: string, path: string) => Promise<void>,
+    { dir, base }: NonNullable<SuspendedFiles["memory"]>,
+    write: WriteFile,
   ): Promise<{ files: string[]; small: Record<string, string> }> {
     const files: string[] = [];
     const small: Record<string, string> = {};
@@ -124,7 +138,8 @@ export class StoredImages {
       if ((await stat(path)).size <= SMALL_BYTES) small[file] = (await readFile(path)).toString("base64");
       else {
         files.push(file);
-        await write(file, path);
+        const original = base === undefined ? "" : join(base, file);
+        await write(file, path, existsSync(original) ? () => this.#options.templates.ofFile(original) : undefined);
       }
     }
     return { files, small };
@@ -196,8 +211,18 @@ export class StoredImages {
     }
   }
 
-  async fetchMemory({ key, memory }: ImageDescription, dir: string, signal: AbortSignal): Promise<void> {
-    for (const file of memory?.files ?? []) await this.#fetch(`${key}/${file}`, join(dir, file), { signal });
+  /** Fetches the memory's other files into `dir`. `base`: the driver's memoryBase; what its files have is taken from there. */
+  async fetchMemory(
+    { key, memory }: ImageDescription,
+    dir: string,
+    base: string | undefined,
+    signal: AbortSignal,
+  ): Promise<void> {
+    for (const file of memory?.files ?? []) {
+      const original = base === undefined ? "" : join(base, file);
+      const local = existsSync(original) ? await this.#options.templates.localFile(original) : undefined;
+      await this.#fetch(`${key}/${file}`, join(dir, file), { local, signal });
+    }
   }
 
   async #fetch(

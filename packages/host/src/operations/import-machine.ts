@@ -103,7 +103,8 @@ async function fetchFiles(
   await rm(files.diskImage, { force: true });
   const why = image.memory === undefined ? (image.withoutMemory ?? "") : await whyNot(parts, image, snapshot);
   if (image.memory !== undefined && why === "") {
-    await images.fetchMemory(image, snapshot.dir, signal);
+    const base = await parts.drivers.of(record).memoryBase?.(snapshot);
+    await images.fetchMemory(image, snapshot.dir, base, signal);
     await images.fetchDisk(image, snapshotDisk(snapshot), signal);
     await syncDirectory(snapshot.dir);
     await syncDirectory(files.dir);
@@ -124,7 +125,7 @@ async function whyNot(
   await mkdir(snapshot.dir, { mode: 0o700 });
   await imagesOf(parts).writeSmall(image, snapshot.dir);
   try {
-    await parts.drivers.of(image.record).requireRestorable(snapshot);
+    await parts.drivers.of(image.record).requireRestorable(snapshot, { descriptionOnly: true });
     return "";
   } catch (error) {
     if (error instanceof ImageMismatchError) return error.message;

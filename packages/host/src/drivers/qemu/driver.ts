@@ -26,7 +26,7 @@ import type { VmEnvironment } from "./environment.ts";
 import { processMark } from "./launch.ts";
 import type { VmPlatform } from "./platform.ts";
 import { shapeOf } from "./shape.ts";
-import { openSnapshot, type SnapshotManifest } from "./snapshot-files.ts";
+import { fittingManifest, openSnapshot, type SnapshotManifest } from "./snapshot-files.ts";
 import { takeDiskCheckpoint, takeSnapshot } from "./take-snapshot.ts";
 import { type VmTemplate, VmTemplates } from "./templates.ts";
 import { removeVmCgroupRoot, vmCgroupPath, vmCgroupRoot } from "./vm-cgroup.ts";
@@ -129,8 +129,14 @@ export class QemuDriver implements MachineDriver {
     }
   }
 
-  async requireRestorable(from: SnapshotFiles): Promise<void> {
-    await openSnapshot(from.dir, this.#environment.platform);
+  async requireRestorable(from: SnapshotFiles, { descriptionOnly = false } = {}): Promise<void> {
+    const check = descriptionOnly ? fittingManifest : openSnapshot;
+    await check(from.dir, this.#environment.platform);
+  }
+
+  async memoryBase(from: SnapshotFiles): Promise<string | undefined> {
+    const { shape } = await fittingManifest(from.dir, this.#environment.platform);
+    return this.#templates.known(shape);
   }
 
   async restore(

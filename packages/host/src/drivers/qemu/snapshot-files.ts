@@ -70,14 +70,20 @@ export async function sealSnapshot(
   await writeDurably(snapshotPaths(dir).manifest, JSON.stringify(manifest, null, 2));
 }
 
-/** Checks all that can be checked without a start; throws ImageMismatchError if the snapshot can never be restored here. */
-export async function openSnapshot(dir: string, platform: VmPlatform): Promise<SnapshotManifest> {
+/** The manifest of a snapshot that fits this host's hardware; throws ImageMismatchError for any other. Needs no other file. */
+export async function fittingManifest(dir: string, platform: VmPlatform): Promise<SnapshotManifest> {
   const manifest = await readManifest(dir);
   if (manifest.version !== VERSION)
     throw new ImageMismatchError(
       `the memory snapshot has format ${manifest.version}, this release reads ${VERSION}`,
     );
   if (manifest.hardwareKey !== hardwareKey(platform, manifest.shape)) throw doesNotFit(manifest, platform);
+  return manifest;
+}
+
+/** Checks all that can be checked without a start; throws ImageMismatchError if the snapshot can never be restored here. */
+export async function openSnapshot(dir: string, platform: VmPlatform): Promise<SnapshotManifest> {
+  const manifest = await fittingManifest(dir, platform);
   const paths = snapshotPaths(dir);
   const memory = await stat(paths.memory).catch(() => undefined);
   if (memory?.size !== manifest.shape.memoryMb * MIB) throw damaged("its memory is incomplete");

@@ -76,6 +76,14 @@ export class VmTemplates {
     return made;
   }
 
+  /** The directory of a shape's template, if it was already made. Its memory and system image never change. */
+  async known(shape: VmShape): Promise<string | undefined> {
+    const { platform } = this.#environment;
+    const dir = join(this.#dir, templateKey(platform, shape));
+    const found = await openSnapshot(dir, platform).catch(() => undefined);
+    return found && dir;
+  }
+
   /** Removes a template that does not work: the next `obtain` makes it anew. Harmless if that has already happened. */
   async discard(template: VmTemplate): Promise<void> {
     for (const [key, made] of this.#ready) {

@@ -47,6 +47,8 @@ export async function fillVmDirectory(
   await chown(at(vmFiles.devices), record.uid, record.uid);
   if (start.snapshotDir !== undefined) {
     const snapshot = snapshotPaths(start.snapshotDir);
+    // From storage they come readable by root alone.
+    for (const path of [snapshot.memory, snapshot.system]) await chmod(path, 0o444);
     await hardLink(snapshot.memory, at(vmFiles.baseMemory));
     await hardLink(snapshot.system, at(vmFiles.system));
     return;
