@@ -29,7 +29,12 @@ const { signal } = new AbortController();
 async function imagesOf(lab: Lab, storage: string): Promise<StoredImages> {
   const template = join(await lab.directory("template"), "disk.ext4");
   execFileSync("truncate", ["-s", "1G", template]);
-  const parts = { blobs: await openDirectoryStore(storage), native: lab.native, randomBytes, nowMs: Date.now };
+  const parts = {
+    blobs: await openDirectoryStore(storage),
+    native: lab.native,
+    randomBytes,
+    nowMs: Date.now,
+  };
   return new StoredImages({
     ...parts,
     archive: new CheckpointArchive({ ...parts, folder: "images" }),

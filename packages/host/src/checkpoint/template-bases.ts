@@ -69,7 +69,8 @@ export class TemplateBases {
 
   /** Call when a base is no longer in storage. */
   async forget(base: BaseOfCheckpoint): Promise<void> {
-    for (const [key, known] of this.#bases) if ((await known.catch(() => undefined)) === base) this.#forget(key);
+    for (const [key, known] of this.#bases)
+      if ((await known.catch(() => undefined)) === base) this.#forget(key);
   }
 
   #forget(key: string): void {

@@ -139,7 +139,11 @@ export class StoredImages {
       else {
         files.push(file);
         const original = base === undefined ? "" : join(base, file);
-        await write(file, path, existsSync(original) ? () => this.#options.templates.ofFile(original) : undefined);
+        await write(
+          file,
+          path,
+          existsSync(original) ? () => this.#options.templates.ofFile(original) : undefined,
+        );
       }
     }
     return { files, small };
