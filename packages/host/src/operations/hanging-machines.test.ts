@@ -42,8 +42,8 @@ describe("machines that hang", { timeout: 120_000 }, () => {
 
   beforeEach(async () => {
     world = await FakeWorld.open();
-    // The host's own waits are a hundred times shorter; calls to agents keep their deadlines of minutes.
-    world.clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 100, signal) };
+    // The host's own waits are thirty times shorter; calls to agents keep their deadlines of minutes.
+    world.clock = { ...systemClock, sleep: (ms, signal) => systemClock.sleep(ms / 30, signal) };
     stopped = false;
     await world.start();
   });
