@@ -24,7 +24,7 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 test.each(names)("%s has the types of its contract", async (name) => {
   const typescript = join(repositoryRoot, "node_modules/.bin/tsc");
-  const words = ["-p", join(folder, name), "--noEmit", "--allowImportingTsExtensions"];
+  const words = ["-p", join(folder, name), "--noEmit"];
   await succeeded(typescript, words, { cwd: folder });
 });
 

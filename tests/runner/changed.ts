@@ -14,7 +14,8 @@ const reach: Readonly<Record<string, RegExp>> = {
   host: /^packages\/(base|host)\/|^native\//,
   e2e: /^packages\/|^native\/|^spec\//,
   service: /^packages\/|^native\/|^scripts\/|^README\.md$|^docs\/tour/,
-  clients: /^packages\/|^spec\/|^scripts\/|^clients\/|^adapters\/|^docs\/(examples|mcp|python|clients)/,
+  clients:
+    /^(packages|spec|scripts|clients|adapters)\/|^docs\/(adapters|clients|e2b|examples|mcp|python|typescript)/,
   vm: /^packages\/(agent|host\/src\/(agent-calls|artifacts|drivers|operations))\/|^native\/(guest|vm)\//,
   oci: /^packages\/agent\/src\/(containers|images|services)\//,
   faults: /^packages\/(base|gateway|host)\/|^native\/keeper\//,

@@ -1,6 +1,6 @@
 /** A Cloche sandbox as the sandbox of the Vercel AI SDK: `experimental_sandbox: clocheSandbox(await cloche.create())`. */
 import { posix } from "node:path";
-import type { Experimental_SandboxSession, Experimental_SandboxProcess } from "@ai-sdk/provider-utils";
+import type { Experimental_SandboxSession, Experimental_SandboxProcess } from "ai";
 import { ClocheApiError, type ExecBytesEvent, type Sandbox } from "@cloche/sdk";
 
 type Session = Experimental_SandboxSession;
