@@ -114,6 +114,7 @@ describe("the endpoints for E2B and MCP", () => {
       settings: settings.map((name) => env.get(name)),
       ports: container.ports,
       service: named(all, "Service", "gateway").ports,
+      e2b: named(all, "Service", "gateway-e2b"),
       mcp: named(all, "Service", "gateway-mcp"),
       toClients: policy.ingress[0].ports,
       toEdges: policy.egress.find((rule: { to?: unknown }) => rule.to !== undefined),
@@ -128,6 +129,7 @@ describe("the endpoints for E2B and MCP", () => {
         { name: "cluster", containerPort: 7090 },
       ],
       service: [{ name: "http", port: 7080, targetPort: "http" }],
+      e2b: undefined,
       mcp: undefined,
       toClients: [{ port: 7080 }],
       toEdges: undefined,
@@ -146,12 +148,19 @@ describe("the endpoints for E2B and MCP", () => {
     ]);
     expect(found.ports).toContainEqual({ name: "e2b", containerPort: 7082 });
     expect(found.ports).toContainEqual({ name: "mcp", containerPort: 7083 });
-    expect(found.service).toContainEqual({ name: "e2b", port: 7082, targetPort: "e2b" });
-    // A session lives in one gateway.
-    expect(found.mcp).toMatchObject({
+    expect(found.service).toEqual([{ name: "http", port: 7080, targetPort: "http" }]);
+    // Sessions, and watchers that are polled, live in one gateway.
+    const ofClients = {
       type: "ClusterIP",
       sessionAffinity: "ClientIP",
       selector: { "app.kubernetes.io/component": "gateway" },
+    };
+    expect(found.e2b).toMatchObject({
+      ...ofClients,
+      ports: [{ name: "e2b", port: 7082, targetPort: "e2b" }],
+    });
+    expect(found.mcp).toMatchObject({
+      ...ofClients,
       ports: [{ name: "mcp", port: 7083, targetPort: "mcp" }],
     });
     expect(found.toClients).toEqual([{ port: 7080 }, { port: 7082 }, { port: 7083 }]);
