@@ -105,7 +105,7 @@ export const gatewayLimits = {
    *  skips packs as young as those of a held object. */
   storageHoldMs: 24 * 3_600_000,
   templateHoldMs: 30 * 24 * 3_600_000,
-  /** Dropped objects are removed only after this time, so that readers can end. */
+  /** Objects of deleted checkpoints and of images that are no longer needed are removed only after this time: readers can end. */
   storageGarbageMs: 3_600_000,
   /**
    * The sweep: the lease of the host that sweeps, keys that it gets at once, and how often it lists the whole store.
