@@ -1,8 +1,8 @@
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /**
- * The environment of a user's program: defaults, overridden by the sandbox's variables, overridden by the request's. The spawner adds
- * HOME, USER, LOGNAME and SHELL from the account that the program runs as.
+ * The environment of a user's program, also of a service or container: defaults, overridden by the sandbox's variables, overridden by the
+ * request's. The spawner adds HOME, USER, LOGNAME and SHELL from the account that the program runs as.
  */
 export function programEnvironment(
   ...layers: readonly (Readonly<Record<string, string>> | undefined)[]
