@@ -344,7 +344,9 @@ async function checkpointsAndForks(on: Use, use: Use): Promise<void> {
   for (const { id } of forks) {
     const inFork = {
       sandbox: id,
-      command: `a=$(cat /tmp/alive); sleep 0.5; b=$(cat /tmp/alive); [ "$a" != "$b" ] && cat ${path} && echo ${id} > ${path}`,
+      command: `a=$(cat /tmp/alive); until b=$(cat /tmp/alive); [ "$b" ] && [ "$a" != "$b" ]; do sleep 0.1; done
+        cat ${path} && echo ${id} > ${path}`,
+      timeout_seconds: 60,
     };
     expect(await use("exec", inFork)).toMatchObject({ stdout: "x = 1\ny = 2\n", exit_code: 0 });
   }

@@ -1,5 +1,6 @@
 // A fork of a suspended sandbox whose host is cordoned, then lost: it runs on another host, with the memory that is in storage.
 import { expect, it } from "vitest";
+import { leaveSleeping } from "../fixtures/background.ts";
 import { eventually } from "../fixtures/client.ts";
 import type { Client } from "../fixtures/client.ts";
 import { type Seen, theCluster } from "./cluster.ts";
@@ -31,10 +32,7 @@ it("runs on another host, and its source stays suspended", async () => {
   const { client } = cluster;
   const box = await client.create({ memory_mb: 256 });
   const first = await cluster.hostOf(box);
-  await client.shell(
-    box,
-    "echo kept > /root/kept; setsid sleep 1d >/dev/null 2>&1 </dev/null & echo $! > /root/pid",
-  );
+  await client.shell(box, `echo kept > /root/kept; ${leaveSleeping("1d")}; echo $! > /root/pid`);
   await client.gateway("SuspendSandbox", { id: box.id, wait_durable: true });
   expect(await cluster.get(box)).toMatchObject({ state: "SANDBOX_STATE_SUSPENDED", durable: true });
 

@@ -41,7 +41,8 @@ beforeAll(async () => {
   expect(JSON.parse(started.body.toString())).toMatchObject({ status: "running" });
   await client.shell(
     sandbox,
-    "cd /tmp && echo open > index.html && (python3 -m http.server 9000 > /dev/null 2>&1 &) ; sleep 1",
+    `cd /tmp && echo open > index.html && (python3 -m http.server 9000 > /dev/null 2>&1 &)
+     until curl -s -o /dev/null http://127.0.0.1:9000/; do sleep 0.1; done`,
   );
 });
 

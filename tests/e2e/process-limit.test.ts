@@ -32,11 +32,14 @@ test.runIf(inject("service").runtime === "gvisor")(
   async () => {
     const sandbox = await client.create({ cpus: 1, memory_mb: 256 });
     const beside = await startBeside(client, sandbox);
-    // Each alone would end at 4,095 threads: no program may have more in gVisor.
+    // Each alone would end at 4,095 threads: no program may have more in gVisor. They begin together, when the first of them has
+    // made the others: at the limit it could not, and would end with an error of its own.
     const script = `import os,threading,time
 threading.stack_size(65536)
+begin,made=os.pipe()
 for _ in range(7):
   if os.fork() == 0: break
+os.close(made); os.read(begin,1)
 while True:
   try: threading.Thread(target=time.sleep,args=(1000,),daemon=True).start()
   except RuntimeError: pass`;

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { obtainKeeper } from "../../packages/host/src/drivers/gvisor/keeper.ts";
 import { goneLease, Unit, type UnitRecord } from "../../packages/host/src/drivers/gvisor/unit.ts";
+import { leaveSleeping } from "../fixtures/background.ts";
 import { HostLab } from "./host-lab.ts";
 
 let lab: HostLab;
@@ -37,7 +38,7 @@ async function machine(): Promise<{ sandboxId: string; unit: Unit }> {
 
 it("lists its processes, refuses to be paused twice, and goes on", async () => {
   const { sandboxId, unit } = await machine();
-  await lab.exec(sandboxId, "sh", "-c", "sleep 1000 >/dev/null 2>&1 &");
+  await lab.exec(sandboxId, "sh", "-c", leaveSleeping("1000"));
   const seen = await unit.whilePaused(async (sentry) => {
     expect(await unit.whilePaused(() => Promise.resolve("again"))).toBeUndefined();
     return sentry.processes();

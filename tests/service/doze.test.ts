@@ -2,6 +2,7 @@
 import https from "node:https";
 import { afterAll, beforeAll, expect, inject, test, type TestContext } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
+import { leaveSleeping } from "../fixtures/background.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { startService, type TestService } from "../fixtures/service.ts";
 import { cgroupOf, isFrozen } from "../fixtures/unit-cgroup.ts";
@@ -84,7 +85,7 @@ besideOthers(
       make(context),
       make(context),
     ]);
-    await client.shell(background, "setsid sleep 1000 > /dev/null 2>&1 &");
+    await client.shell(background, leaveSleeping("1000"));
     await client.call(serving, "PUT", "/v1/services/web", {
       json: { cmd: "sh", args: ["-c", `exec ${server}`], health_port: 8000 },
     });
@@ -160,7 +161,7 @@ besideOthers("requests around the moment of the freeze are all answered", async 
         if (round % 2 === 0) await says(sandbox, token);
         else {
           // Answered at once, and goes on by itself: that too must not be frozen.
-          await client.shell(sandbox, "setsid sleep 1000 > /dev/null 2>&1 &");
+          await client.shell(sandbox, leaveSleeping("1000"));
           await pause(100);
           expect(await frozen(sandbox)).toBe(false);
           await client.shell(sandbox, "pkill -fx 'sleep 1000'");

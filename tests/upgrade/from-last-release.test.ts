@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, expect, onTestFailed, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { countIn, goesOn, startCounter } from "../faults/counter.ts";
+import { leaveSleeping } from "../fixtures/background.ts";
 import { Client, eventually } from "../fixtures/client.ts";
 import { emptyInventory, grown, inventory, runFolder } from "../fixtures/inventory.ts";
 import { repositoryRoot, TestService } from "../fixtures/service.ts";
@@ -59,7 +60,7 @@ const restore = async (sandbox: TestSandbox, checkpoint_id: string): Promise<voi
   const answer = await client.call(sandbox, "POST", "/v1/restore", { json: { checkpoint_id } });
   expect(answer.status, answer.body.toString()).toBe(200);
 };
-const background = "setsid sleep 7777 > /dev/null 2>&1 &";
+const background = leaveSleeping("7777");
 const backgroundOf = (sandbox: TestSandbox): Promise<string> =>
   client.shell(sandbox, "pgrep -fx 'sleep 7777' || true");
 const auditOf = async (sandbox: TestSandbox, action: string): Promise<string[]> => {
