@@ -61,6 +61,7 @@ struct exec *exec_find(struct init *in, uint32_t id) {
 
 /* Closes the exec's descriptors and frees it. Pipes that background children hold were handed to sinks before. */
 static void exec_free(struct init *in, struct exec *e) {
+  memory_bell_hold(in->bell, -1);
   for (struct exec **at = &in->execs; *at; at = &(*at)->next) {
     if (*at == e) {
       *at = e->next;
@@ -111,6 +112,7 @@ static bool open_streams(struct init *in, struct exec *e, struct winsize *size) 
 void exec_spawn(struct init *in, const struct frame *frame) {
   struct exec *e = calloc(1, sizeof *e);
   if (!e) _exit(70);
+  memory_bell_hold(in->bell, 1);
   e->id = frame->id;
   e->flags = frame->flags;
   e->payload = malloc(frame->size + 1);
@@ -143,7 +145,6 @@ void exec_spawn(struct init *in, const struct frame *frame) {
     l->pty = e->flags & SPAWN_PTY;
     l->hold = e->flags & SPAWN_HOLD;
     l->notify_start = !(e->flags & SPAWN_QUIET);
-    memory_bell_ring(in->bell);
     if (!launcher_begin(in, e)) {
       stage = STAGE_FORK;
       error = errno;

@@ -89,6 +89,7 @@ struct init {
   unsigned asked_processes, max_processes;
   bool forks_stopped;
   struct memory_bell *bell; /* NULL: there is no memory guard */
+  int containers;           /* open ones, as the agent said */
 };
 
 /* init.c */

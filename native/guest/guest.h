@@ -20,6 +20,7 @@ struct guest_options {
   int bind_count;
   unsigned max_processes; /* 0: no limit */
   bool memory_guard;
+  bool container; /* not the users' guest */
   bool user_namespace; /* confine.h */
 };
 

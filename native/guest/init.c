@@ -140,6 +140,14 @@ static void renew(struct init *in) {
   free(b.data);
 }
 
+/* Containers have an init of their own, without a bell: the agent says how many there are. */
+static void count_containers(struct init *in, const struct frame *frame) {
+  struct cursor c = cursor_of(frame);
+  int count = (int)take_u32(&c);
+  memory_bell_hold(in->bell, count - in->containers);
+  in->containers = count;
+}
+
 static void handle(struct init *in, const struct frame *frame) {
   if (frame->type == F_SPAWN) {
     exec_spawn(in, frame);
@@ -147,6 +155,10 @@ static void handle(struct init *in, const struct frame *frame) {
   }
   if (frame->type == F_RENEW) {
     renew(in);
+    return;
+  }
+  if (frame->type == F_CONTAINERS) {
+    count_containers(in, frame);
     return;
   }
   struct exec *e = exec_find(in, frame->id);

@@ -60,6 +60,8 @@ static bool read_options(int count, char **words, struct guest_options *o) {
       o->max_processes = (unsigned)strtoul(value, NULL, 10);
     } else if (strcmp(words[i], "--memory-guard") == 0) {
       o->memory_guard = strcmp(value, "on") == 0;
+    } else if (strcmp(words[i], "--container") == 0) {
+      o->container = strcmp(value, "on") == 0;
     } else if (strcmp(words[i], "--user-namespace") == 0) {
       o->user_namespace = strcmp(value, "on") == 0;
     } else if ((strcmp(words[i], "--bind") == 0 || strcmp(words[i], "--bind-ro") == 0) && o->bind_count < MOUNTS_MAX) {
@@ -172,8 +174,11 @@ static int run_guest(int argc, char **argv) {
   int current = limit.current_fd;
   limit.current_fd = -1;
   process_limit_close(&limit);
-  /* gVisor, where the guard runs, keeps 5 KB of each removed cgroup in every memory image: leave the cgroup for the next guest. */
-  if (options.memory_guard && limit.parent_fd >= 0) {
+  /*
+   * A container leaves the cgroup to the users' guest, which is held by the descriptors that it has of it. gVisor, where the guard runs,
+   * keeps 5 KB of each removed cgroup in every memory image: leave the cgroup for the next guest.
+   */
+  if ((options.container || options.memory_guard) && limit.parent_fd >= 0) {
     close(limit.parent_fd);
     limit.parent_fd = -1;
   }
@@ -193,7 +198,8 @@ int main(int argc, char **argv) {
   if (strcmp(mode, "tar-extract") == 0 && argc == 3) return tar_extract(argv[2]);
   fprintf(stderr,
           "usage: cloche-guest guest [--root DIR [--tmpfs PATH]... [--bind SOURCE:TARGET]... [--hostname NAME] [--max-processes N] "
-          "[--memory-guard on] [--user-namespace on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk PATH DEVICE | "
+          "[--memory-guard on] [--user-namespace on] [--container on]] | listen PORT -- PROGRAM... | limit-proc | set-clock MS | grow-disk "
+          "PATH DEVICE | "
           "tar-create DIR | "
           "tar-extract DIR\n");
   return 64;

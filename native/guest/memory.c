@@ -42,7 +42,7 @@
 #define ASLEEP_MS 5000
 /* Time for a program to start, in which it cannot fill the margin. */
 #define FIRST_LOOK_MS 10
-/* Looks without programs before the guard sleeps: a program just started is not counted yet. */
+/* Looks without programs before the guard sleeps: it need not be woken for each of several programs in a row. */
 #define AWAKE_LOOKS 3
 #define PROCESSORS_MAX 8
 /* Pause while memory is short but all processes are small (a full tmpfs). */
@@ -85,8 +85,10 @@ struct memory_bell *memory_bell_make(void) {
   return page == MAP_FAILED ? NULL : page;
 }
 
-void memory_bell_ring(struct memory_bell *bell) {
-  if (!bell) return;
+void memory_bell_hold(struct memory_bell *bell, int more) {
+  if (!bell || more == 0) return;
+  __atomic_add_fetch(&bell->held, more, __ATOMIC_SEQ_CST);
+  if (more < 0) return;
   __atomic_add_fetch(&bell->rung, 1, __ATOMIC_SEQ_CST);
   if (__atomic_load_n(&bell->asleep, __ATOMIC_SEQ_CST)) syscall(SYS_futex, &bell->rung, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
@@ -96,7 +98,7 @@ static void pause_ms(int64_t ms) {
   nanosleep(&time, NULL);
 }
 
-/* Waits until a program is started, ASLEEP_MS at most. True if one was started. */
+/* Waits until a program is about to start, ASLEEP_MS at most. True if one is. */
 static bool sleep_until_rung(struct memory_bell *bell, int heard) {
   struct timespec time = {ASLEEP_MS / 1000, 0};
   __atomic_store_n(&bell->asleep, 1, __ATOMIC_SEQ_CST);
@@ -295,9 +297,9 @@ static void *guard_memory(void *argument) {
   if (processors > PROCESSORS_MAX) processors = PROCESSORS_MAX;
   for (uint64_t before = 0;;) {
     int heard = __atomic_load_n(&g->bell->rung, __ATOMIC_SEQ_CST);
-    int tasks = tasks_now(g);
+    int held = __atomic_load_n(&g->bell->held, __ATOMIC_SEQ_CST), tasks = tasks_now(g);
     int64_t wait_ms = look_at_tasks(g, tasks, look(g, &before, processors));
-    awake = tasks != 0 ? AWAKE_LOOKS : awake - 1;
+    awake = tasks != 0 || held != 0 ? AWAKE_LOOKS : awake - 1;
     if (awake > 0) pause_ms(wait_ms);
     else if (sleep_until_rung(g->bell, heard)) {
       awake = AWAKE_LOOKS;

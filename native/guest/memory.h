@@ -11,14 +11,15 @@
 
 /* A page shared by file server and init, through which init wakes the guard: without programs the guard costs nothing. */
 struct memory_bell {
-  int rung; /* counts programs started; the guard waits on it as a futex */
+  int rung; /* counts the growths of `held`; the guard waits on it as a futex */
   int asleep;
+  int held; /* execs and containers: while there is one, the guard does not sleep, for its program may not be counted yet */
 };
 
 /* Call before init is made. NULL if there is no memory for it. */
 struct memory_bell *memory_bell_make(void);
-/* Called by init when it starts a program. `bell` may be NULL. */
-void memory_bell_ring(struct memory_bell *bell);
+/* Called by init with 1 before it starts a program, and with -1 when that exec is over. `bell` may be NULL. */
+void memory_bell_hold(struct memory_bell *bell, int more);
 
 struct memory_guard {
   struct memory_bell *bell;

@@ -25,6 +25,7 @@ enum frame_type {
   F_GUEST = 8,
   F_RENEW = 9,
   F_PID = 10,
+  F_CONTAINERS = 11,
   /* agent -> files */
   F_LSTAT = 32,
   F_OPEN = 33,

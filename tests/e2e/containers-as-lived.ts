@@ -1,6 +1,7 @@
 // Services in OCI containers, in sandboxes of either runtime: an image that the sandbox has on its own disk, so that no registry is asked.
 import { execFileSync } from "node:child_process";
-import { afterAll, beforeAll, expect, inject, test } from "vitest";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterAll, beforeAll, expect, inject, onTestFinished, test } from "vitest";
 import type { TestSandbox } from "../conformance/session.ts";
 import { type Client, eventually } from "../fixtures/client.ts";
 import { addBusybox, ImageWorkshop, installTools } from "../oci/registry-fixture.ts";
@@ -13,6 +14,8 @@ const SERVER = `mkdir -p /var/www; hostname > /var/www/name; echo $$ > /var/www/
 
 export function containersAsLived(client: Client): void {
   let workshop: ImageWorkshop;
+  /** The image, as an archive. */
+  let layout: Buffer;
   let sandbox: TestSandbox;
 
   const call = async (box: TestSandbox, method: string, path: string, json?: unknown): Promise<unknown> => {
@@ -38,7 +41,7 @@ export function containersAsLived(client: Client): void {
       steps: [addBusybox],
       config: ["--config.entrypoint", "/bin/sh", "--config.entrypoint", "-c", "--config.cmd", SERVER],
     });
-    const layout = execFileSync("tar", ["-C", workshop.layout, "-c", "."], { maxBuffer: 64 << 20 });
+    layout = execFileSync("tar", ["-C", workshop.layout, "-c", "."], { maxBuffer: 64 << 20 });
     sandbox = await client.create();
     const unpacked = await client.call(sandbox, "POST", "/v1/files/archive?path=/root/web", { body: layout });
     expect(unpacked.status, unpacked.body.toString()).toBe(200);
@@ -86,13 +89,35 @@ export function containersAsLived(client: Client): void {
     test("a fork bomb in it dies, and all others live", async () => {
       const pid = await served(sandbox, "pid");
       const began = performance.now();
-      expect((await inside(sandbox, "f(){ f|f& };f; sleep 100")).exit_code).toBe(137);
+      expect((await inside(sandbox, "f(){ f|f& };f; exec sleep 100")).exit_code).toBe(137);
       expect((await client.exec(sandbox, ["echo", "fine"])).stdout).toBe("fine\n");
       expect((await inside(sandbox, "echo fine; ps | wc -l")).stdout).toMatch(/^fine\n\d\n$/);
       expect(performance.now() - began).toBeLessThan(15_000);
       expect(await served(sandbox, "pid")).toBe(pid);
       const web = await call(sandbox, "GET", "/v1/services/web");
       expect(web).toMatchObject({ status: "running", restarts: 0 });
+    });
+
+  // A virtual machine's kernel kills, and tells nobody.
+  if (inject("service").runtime === "gvisor")
+    test("a program in it that takes all memory dies, though nothing ran before it, and all others live", async () => {
+      const small = await client.create({ cpus: 1, memory_mb: 256 });
+      onTestFinished(() => client.session.discard(small.id));
+      await client.call(small, "POST", "/v1/files/archive?path=/root/web", { body: layout });
+      const fill = ["-c", 'exec awk \'BEGIN { for (;;) a[n++] = sprintf("%10000s", "x") }\''];
+      const definition = { container: true, image: "oci:/root/web:web", cmd: "/bin/sh", args: fill };
+      await call(small, "PUT", "/v1/services/greedy", { ...definition, restart: "never" });
+      const ended = (): Promise<{ status: string }> =>
+        call(small, "GET", "/v1/services/greedy") as Promise<{ status: string }>;
+      for (let round = 0; round < 3; round += 1) {
+        // Longer than its memory guard looks around before it sleeps.
+        await sleep(2_000);
+        await call(small, "POST", "/v1/services/greedy/start", {});
+        const seen = await eventually(ended, ({ status }) => status !== "running");
+        expect(seen).toMatchObject({ exit_code: 137, error: expect.stringContaining("memory is used up") });
+      }
+      const { sandbox: after } = await client.gateway<{ sandbox: unknown }>("GetSandbox", { id: small.id });
+      expect(after).toMatchObject({ state: "SANDBOX_STATE_RUNNING", error_message: "" });
     });
 
   test("it goes on in a fork, and through its own death", async () => {

@@ -107,8 +107,8 @@ export const guestDefences: readonly Defence[] = [
   {
     what: "containers of a virtual machine have a user namespace",
     file: "packages/agent/src/spawner/native-spawner.ts",
-    find: "...this.#limits, userNamespace, ...options",
-    replace: "...this.#limits, ...(userNamespace && {}), ...options",
+    find: "...this.#limits, userNamespace, container: true",
+    replace: "...this.#limits, ...(userNamespace && {}), container: true",
     project: "guest",
     test: "tests/guest/confined.test.ts",
     named: "a container is held",

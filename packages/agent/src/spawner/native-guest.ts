@@ -160,6 +160,12 @@ export class NativeGuest implements Guest {
     await renewed.promise;
   }
 
+  /** How many containers are open or about to be: meanwhile this guest's memory guard does not sleep. */
+  countContainers(count: number): void {
+    if (this.#ended) return;
+    this.#write(this.#init, new FrameWriter().u32(count).finish(frameTypes.containers, 0, 0));
+  }
+
   get pid(): number {
     return this.#child.pid ?? 0;
   }
@@ -319,6 +325,7 @@ function optionWords(options: GuestOptions): string[] {
   words.push("--max-processes", String(options.maxProcesses ?? defaultMaxProcesses));
   if (options.memoryGuard === true) words.push("--memory-guard", "on");
   if (options.userNamespace === true) words.push("--user-namespace", "on");
+  if (options.container === true) words.push("--container", "on");
   if (options.hostname !== undefined) words.push("--hostname", options.hostname);
   return words;
 }

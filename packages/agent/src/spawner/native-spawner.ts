@@ -18,6 +18,8 @@ export class NativeSpawner implements Spawner {
   #waiting: NativeGuest | undefined;
   #root: string | undefined;
   #limits: Pick<GuestOptions, "maxProcesses"> = {};
+  /** Containers that are open or about to be. */
+  #containerCount = 0;
   /** Counts attaches and detaches: a guest started for an earlier one is closed again. */
   #epoch = 0;
 
@@ -55,10 +57,12 @@ export class NativeSpawner implements Spawner {
   async detach(): Promise<void> {
     this.#epoch += 1;
     this.#root = undefined;
-    const guests = [...this.#containers.values(), ...(this.#guest ? [this.#guest] : [])];
+    const [containers, guest] = [[...this.#containers.values()], this.#guest];
     this.#containers.clear();
     this.#guest = undefined;
-    await Promise.all(guests.map((guest) => guest.close()));
+    // The users' guest removes the cgroup of all, which is empty then.
+    await Promise.all(containers.map((one) => one.close()));
+    await guest?.close();
   }
 
   expectAttach(): void {
@@ -75,7 +79,14 @@ export class NativeSpawner implements Spawner {
     const { userNamespace = false } = this.#options;
     if (this.#root === undefined) return this.guest;
     if (this.#containers.has(id)) throw new ClocheError("already_exists", `container ${id} is open already`);
-    const guest = await NativeGuest.start(this.#binary, { ...this.#limits, userNamespace, ...options });
+    this.#countContainers(1);
+    const shared = { ...this.#limits, userNamespace, container: true };
+    const starting = NativeGuest.start(this.#binary, { ...shared, ...options });
+    void starting.then(
+      ({ closed }) => closed.then(() => this.#countContainers(-1)),
+      () => this.#countContainers(-1),
+    );
+    const guest = await starting;
     if (this.#epoch !== epoch || this.#containers.has(id)) {
       await guest.close();
       throw new ClocheError("aborted", `container ${id}: the disk was swapped while it started`);
@@ -87,6 +98,11 @@ export class NativeSpawner implements Spawner {
       this.#tell(id, guest.cause);
     });
     return guest;
+  }
+
+  #countContainers(more: number): void {
+    this.#containerCount += more;
+    this.#guest?.countContainers(this.#containerCount);
   }
 
   container(id: string): Guest | undefined {
@@ -106,6 +122,7 @@ export class NativeSpawner implements Spawner {
     if (this.#epoch !== epoch) return guest.close();
     this.#guest = guest;
     guest.onOutOfMemory = (death) => this.#killed(death);
+    if (this.#containerCount > 0) guest.countContainers(this.#containerCount);
     void guest.closed.then(() => {
       if (this.#guest !== guest) return;
       this.#guest = undefined;

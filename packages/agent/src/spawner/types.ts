@@ -100,6 +100,8 @@ export interface GuestOptions {
    * Default false.
    */
   readonly userNamespace?: boolean;
+  /** Not the users' guest: the cgroup of the limit, which all guests share, stays when this one ends. Set by `openContainer`. */
+  readonly container?: boolean;
   /** Host name in its uts namespace; absent: the sandbox's. */
   readonly hostname?: string;
   /** Files or directories of the agent's file system that are mounted into the guest. */

@@ -17,6 +17,7 @@ export const frameTypes = {
   guest: 8,
   renew: 9,
   pid: 10,
+  containers: 11,
   lstat: 32,
   open: 33,
   read: 34,
