@@ -22,6 +22,7 @@ import { SharedSnapshots } from "./operations/shared-snapshots.ts";
 import { hostMetrics } from "./machines/host-metrics.ts";
 import { hostService } from "./api/host-service.ts";
 import { FileJournal } from "./operations/journal.ts";
+import { AgentRoots } from "./images/agent-roots.ts";
 import { ImageUploads } from "./images/image-uploads.ts";
 import { StoredImages } from "./images/stored-images.ts";
 import { IdleWatch } from "./idle/idle-watch.ts";
@@ -203,6 +204,7 @@ function openImages(
     archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs, folder: "images" }),
     blobs,
     templates: checkpoints.templates,
+    agentRoots: new AgentRoots(join(parts.poolDir, "agent-roots")),
     names: cluster.names,
     generation,
     randomBytes,

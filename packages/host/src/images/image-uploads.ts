@@ -150,7 +150,9 @@ export class ImageUploads {
     try {
       const cpuClass = await (driver.memoryClass ?? (() => drivers.memoryClass()))(files);
       const base = await driver.memoryBase?.(files);
-      if (cpuClass !== undefined) return { ...whole, memory: { dir: files.dir, cpuClass, base } };
+      const root = await driver.agentRoot?.(files);
+      const agentRoot = root?.isThere === true ? root.path : undefined;
+      if (cpuClass !== undefined) return { ...whole, memory: { dir: files.dir, cpuClass, base, agentRoot } };
     } catch (error) {
       if (!(error instanceof ImageMismatchError)) throw error;
       return { ...whole, withoutMemory: error.message };

@@ -12,6 +12,7 @@ import { readCpuClass } from "../../images/cpu-class.ts";
 import type { Native } from "../../sys/native.ts";
 import { prepareParent, removeGroup } from "../cgroup.ts";
 import {
+  type AgentRootPlace,
   type Freezer,
   type SnapshotHooks,
   type MachineDriver,
@@ -31,6 +32,7 @@ import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { MachineUnits } from "./machine-units.ts";
 import {
+  agentRootOf,
   memoryClassOf,
   memoryClassOfImage,
   noteMadeWith,
@@ -216,6 +218,10 @@ export class GvisorDriver implements MachineDriver, Freezer {
 
   async requireRestorable(from: SnapshotFiles): Promise<void> {
     await requireRestorable(from.dir, await this.#madeWith());
+  }
+
+  async agentRoot(from: SnapshotFiles): Promise<AgentRootPlace> {
+    return await agentRootOf(from.dir, await this.#madeWith());
   }
 
   async memoryClass(from?: SnapshotFiles): Promise<string | undefined> {
