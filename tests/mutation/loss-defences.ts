@@ -88,4 +88,13 @@ export const lossDefences: readonly Defence[] = [
     test: "packages/gateway/src/lifecycle/fork-elsewhere.test.ts",
     named: "left on purpose",
   },
+  {
+    what: "a host that is back runs no machine of a sandbox that may be resumed elsewhere",
+    file: "packages/gateway/src/lifecycle/host-comparison.ts",
+    find: "record !== undefined && !(isDurable(record) && living.has(phase))",
+    replace: "record !== undefined && !(isDurable(record) && phase === MachinePhase.UNSPECIFIED)",
+    project: "unit",
+    test: "packages/gateway/src/lifecycle/admission.test.ts",
+    named: "resumed unheard",
+  },
 ];

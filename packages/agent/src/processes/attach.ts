@@ -1,6 +1,7 @@
 /**
  * `GET /v1/processes/{id}/attach`: standard input, output and the terminal of a process over one WebSocket, in the channel protocol
- * of Kubernetes (v5.channel.k8s.io). Each binary message begins with the number of its channel.
+ * of Kubernetes (v5.channel.k8s.io). Each binary message begins with the number of its channel. When the client goes away, the process
+ * gets no signal and goes on; an exec would be killed (exec/running-execs.ts).
  */
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";

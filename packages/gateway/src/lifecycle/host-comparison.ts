@@ -7,12 +7,13 @@
  *
  * A sandbox that is not SUSPENDED leaves a lost host only in a transaction that checks that the host is still lost
  * (`leavesLostHost`, database/sandboxes.ts). So sandboxes whose records name the host after it has registered are its
- * own. Keeps no state that must survive a crash.
+ * own. One that is SUSPENDED and durable may leave at any moment: its machine is admitted only if it does not run. Keeps
+ * no state that must survive a crash.
  */
 import { type Clock, type Log, Turns } from "@cloche/base";
 import { type Machine, MachinePhase } from "@cloche/protocol/host";
 import type { Database } from "../database/database.ts";
-import type { SandboxRecord } from "../database/sandbox-record.ts";
+import { isDurable, type SandboxRecord } from "../database/sandbox-record.ts";
 import type { Fleet } from "../hosts/fleet.ts";
 import type { Watches } from "../hosts/host-watches.ts";
 import { gatewayLimits } from "../limits.ts";
@@ -31,6 +32,14 @@ export interface HostComparisonDependencies {
   /** Sends the public keys to a host; needed each time the host comes back. */
   pushKeys: (host: HostCalls) => Promise<void>;
 }
+
+/** Phases in which a machine has processes. */
+const living: ReadonlySet<MachinePhase> = new Set([
+  MachinePhase.STARTING,
+  MachinePhase.RUNNING,
+  MachinePhase.SUSPENDING,
+  MachinePhase.RESUMING,
+]);
 
 export class HostComparison {
   readonly #needs: HostComparisonDependencies;
@@ -144,10 +153,13 @@ export class HostComparison {
     records: ReadonlyMap<string, SandboxRecord>,
   ): Promise<void> {
     const { database, fleet, log, reconciler } = this.#needs;
-    const own = machines.map(({ sandboxId }) => sandboxId).filter((id) => records.has(id));
+    const own = machines.filter((one) => mayGoOn(one, records.get(one.sandboxId)));
     const strangers = machines.filter(({ sandboxId }) => !records.has(sandboxId));
     await Promise.all(strangers.map(({ sandboxId }) => reconciler.check(row.id, sandboxId)));
-    await fleet.calls(row.id).admit(own, this.#call());
+    await fleet.calls(row.id).admit(
+      own.map(({ sandboxId }) => sandboxId),
+      this.#call(),
+    );
     if (!(await database.hosts.admitted(row))) return;
     log.warn({ host_id: row.id, machines: own.length }, "a host that was lost is back");
     await fleet.look();
@@ -173,4 +185,12 @@ export class HostComparison {
   #call(): CallContext {
     return { signal: this.#stop.signal, requestId: "" };
   }
+}
+
+/**
+ * Whether a machine of a host that was lost may go on. Its owner knows a durable suspended sandbox as suspended, and may resume it on
+ * another host at any moment: a machine of it that runs was resumed unheard before the loss, and the image in storage counts.
+ */
+function mayGoOn({ phase }: Machine, record: SandboxRecord | undefined): boolean {
+  return record !== undefined && !(isDurable(record) && living.has(phase));
 }
