@@ -55,6 +55,15 @@ async function expectAwake(): Promise<void> {
     expect(isAsleep()).toBe(false);
 }
 
+function isRemoved(group: string): boolean {
+  try {
+    rmdirSync(group);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 /** Keeps a process from running, whatever signals it gets; the answer lets it go on. */
 function freeze(pid: number): () => void {
   const root = join("/sys/fs/cgroup", cgroupVersion() === 2 ? "" : "freezer");
@@ -62,7 +71,8 @@ function freeze(pid: number): () => void {
   const [file, on, off] =
     cgroupVersion() === 2 ? ["cgroup.freeze", "1", "0"] : ["freezer.state", "FROZEN", "THAWED"];
   mkdirSync(group);
-  onTestFinished(() => rmdirSync(group));
+  // Where the test failed, the program may still be in it.
+  onTestFinished(() => until("nothing is left in its group", () => isRemoved(group)));
   writeFileSync(join(group, "cgroup.procs"), String(pid));
   writeFileSync(join(group, file), on);
   return () => {
