@@ -97,11 +97,12 @@ class Door implements McpEndpoint {
       keepAliveMs: httpLimits.keepAliveMs,
       ...(onerror && { onerror }),
     });
-    const { headerBytes, headersTimeoutMs } = httpLimits;
+    const { headerBytes, headersTimeoutMs, idleConnectionMs } = httpLimits;
     const settings = {
       maxHeaderSize: headerBytes,
       headersTimeout: headersTimeoutMs,
       requestTimeout: headersTimeoutMs * 2,
+      keepAliveTimeout: idleConnectionMs,
     };
     this.#server = createServer(settings, this.#listener());
     this.#server.maxConnections = httpLimits.connections;

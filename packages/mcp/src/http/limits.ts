@@ -13,6 +13,8 @@ export const httpLimits = {
   bodyBytes: 4 * 1_048_576,
   headerBytes: 16 * 1_024,
   headersTimeoutMs: 30_000,
+  /** How long a kept connection may be silent, as at the other endpoints: a client that asks as it is closed fails. */
+  idleConnectionMs: 75_000,
   keepAliveMs: 15_000,
   apiKeyBytes: 512,
 } as const;
