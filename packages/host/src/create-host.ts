@@ -134,8 +134,8 @@ export function createHost(parts: HostParts): Host {
       await bringToRest(operations, { end: ends });
       if (ends) await suspendAll(operations);
       await sweeper?.stop();
-      await uploads?.stop();
-      await checkpoints.stop();
+      // Together: an upload may wait for one of a template, which ends with the checkpoints.
+      await Promise.all([uploads?.stop(), checkpoints.stop()]);
       machines.events.close();
       for (const driver of drivers.all()) await driver.stop();
       await machines.store.close();

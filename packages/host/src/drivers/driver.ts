@@ -216,10 +216,10 @@ export interface MachineDriver {
    */
   memoryBase?(from: SnapshotFiles): Promise<string | undefined>;
   /**
-   * The agent's root that the memory of a snapshot needs. Throws ImageMismatchError if this host cannot restore the memory whatever
+   * The agent's root that the memory of a snapshot needs; default: of snapshots of machines started now. Throws ImageMismatchError if this host cannot restore the memory whatever
    * root it has. No such method: the memory needs none.
    */
-  agentRoot?(from: SnapshotFiles): Promise<AgentRootPlace>;
+  agentRoot?(from?: SnapshotFiles): Promise<AgentRootPlace>;
   /**
    * A machine from a snapshot: the same one again (resume) or a clone with new files (fork). The caller made
    * `files.diskImage` as a clone of `snapshotDisk(from)`. Never changes `from`.

@@ -184,6 +184,12 @@ export class StoredImages {
     await this.#options.templates.local(diskMb);
   }
 
+  /** Stores an agent's root, so that the first image does not wait for it. */
+  async storeAgentRoot(root: string): Promise<void> {
+    const { agentRoots, templates } = this.#options;
+    await templates.ofFile(await agentRoots.tarOf(root));
+  }
+
   /** Reads an image's description. Throws failed_precondition if the image is missing or damaged. */
   async open(key: string): Promise<ImageDescription> {
     if (!isImageKey(key)) throw new ClocheError("invalid_argument", "image_key is no key of an image");

@@ -199,6 +199,10 @@ describe("the agent's root that a memory needs", () => {
       /^checkpoints\/template-\w+-0$/.test(name) ? [...packs] : [],
     );
 
+  it("is in storage soon after a start, so that no suspended machine waits for it", async () => {
+    await expect.poll(packsOfRoots, { timeout: 8_000, interval: 5 }).toHaveLength(1);
+  });
+
   it("is fetched by a host without it, and is the same", async () => {
     const { id, key } = await suspended();
     const imported = await bring(id, key);

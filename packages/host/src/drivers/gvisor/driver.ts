@@ -220,7 +220,8 @@ export class GvisorDriver implements MachineDriver, Freezer {
     await requireRestorable(from.dir, await this.#madeWith());
   }
 
-  async agentRoot(from: SnapshotFiles): Promise<AgentRootPlace> {
+  async agentRoot(from?: SnapshotFiles): Promise<AgentRootPlace> {
+    if (from === undefined) return { path: this.#options.agentRoot.dir, isThere: true };
     return await agentRootOf(from.dir, await this.#madeWith());
   }
 
