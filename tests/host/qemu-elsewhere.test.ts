@@ -11,7 +11,6 @@ import { TemplateBases } from "../../packages/host/src/checkpoint/template-bases
 import { snapshotDisk } from "../../packages/host/src/drivers/driver.ts";
 import { reflink } from "../../packages/host/src/drivers/qemu/reflink.ts";
 import type { TravellingRecord } from "../../packages/host/src/images/image-description.ts";
-import { AgentRoots } from "../../packages/host/src/images/agent-roots.ts";
 import { StoredImages } from "../../packages/host/src/images/stored-images.ts";
 import { FakeNames } from "../../packages/host/src/testing/fake-names.ts";
 import { call, hooksOf, LAB_RESOURCES, type Lab, MOUNT, openLab, processesOf, runIn } from "./qemu-lab.ts";
@@ -46,7 +45,6 @@ async function imagesOf(lab: Lab, storage: string): Promise<StoredImages> {
       names,
       signal,
     }),
-    agentRoots: new AgentRoots(join(storage, "agent-roots")),
     names,
     generation: () => 1,
   });

@@ -11,7 +11,6 @@ import { openDirectoryStore } from "../../packages/host/src/blob/directory-store
 import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts";
 import { TemplateBases } from "../../packages/host/src/checkpoint/template-bases.ts";
 import type { TravellingRecord } from "../../packages/host/src/images/image-description.ts";
-import { AgentRoots } from "../../packages/host/src/images/agent-roots.ts";
 import { StoredImages } from "../../packages/host/src/images/stored-images.ts";
 import { closePool, openPool, type Pool } from "../../packages/host/src/pool/pool.ts";
 import { Native } from "../../packages/host/src/sys/native.ts";
@@ -58,7 +57,6 @@ beforeEach(async () => {
       names,
       signal,
     }),
-    agentRoots: new AgentRoots(join(place, "agent-roots")),
     names,
     generation: () => 1,
   });

@@ -392,7 +392,7 @@ export const clusterDefences: readonly Defence[] = [
   {
     what: "memory that a host cannot restore is left out",
     file: "packages/host/src/operations/import-machine.ts",
-    find: "await driver.requireRestorable(snapshot, { descriptionOnly: true });",
+    find: "await parts.drivers.of(image.record).requireRestorable(snapshot, { descriptionOnly: true });",
     replace: "",
     ...imports,
     named: "starts from its disk and says so",

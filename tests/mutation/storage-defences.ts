@@ -131,22 +131,4 @@ export const storageDefences: readonly Defence[] = [
     named: "another kernel",
     heavy: true,
   },
-  {
-    what: "an agent's root stays in storage while an image needs it",
-    file: "packages/host/src/images/image-description.ts",
-    find: "[disk, ...(memory?.files ?? []), memory?.agentRoot]",
-    replace: "[disk, ...(memory?.files ?? [])]",
-    project: "unit",
-    test: "packages/host/src/operations/import-machine.test.ts",
-    named: "packs are named by each image",
-  },
-  {
-    what: "an agent's root from storage is taken for none that this host built",
-    file: "packages/host/src/artifacts/agent-root.ts",
-    find: "fetched: join(cache, `${AGENT_ROOT_FETCHED}-${key}`)",
-    replace: "fetched: join(cache, `${KIND}-${key}`)",
-    project: "unit",
-    test: "packages/host/src/drivers/gvisor/memory-image.test.ts",
-    named: "agent's root of the same content",
-  },
 ];

@@ -22,7 +22,6 @@ import { SharedSnapshots } from "./operations/shared-snapshots.ts";
 import { hostMetrics } from "./machines/host-metrics.ts";
 import { hostService } from "./api/host-service.ts";
 import { FileJournal } from "./operations/journal.ts";
-import { AgentRoots } from "./images/agent-roots.ts";
 import { ImageUploads } from "./images/image-uploads.ts";
 import { StoredImages } from "./images/stored-images.ts";
 import { IdleWatch } from "./idle/idle-watch.ts";
@@ -134,8 +133,8 @@ export function createHost(parts: HostParts): Host {
       await bringToRest(operations, { end: ends });
       if (ends) await suspendAll(operations);
       await sweeper?.stop();
-      // Together: an upload may wait for one of a template, which ends with the checkpoints.
-      await Promise.all([uploads?.stop(), checkpoints.stop()]);
+      await uploads?.stop();
+      await checkpoints.stop();
       machines.events.close();
       for (const driver of drivers.all()) await driver.stop();
       await machines.store.close();
@@ -204,7 +203,6 @@ function openImages(
     archive: new CheckpointArchive({ blobs, native, randomBytes, nowMs, folder: "images" }),
     blobs,
     templates: checkpoints.templates,
-    agentRoots: new AgentRoots(join(parts.poolDir, "agent-roots")),
     names: cluster.names,
     generation,
     randomBytes,

@@ -2,7 +2,7 @@
 // Shared by all sandboxes (one page cache), never on the user's disk: users cannot break the agent by `rm -rf /`.
 import { createHash } from "node:crypto";
 import { chmod, copyFile, mkdir, readFile, writeFile } from "node:fs/promises";
-import { basename, dirname, join } from "node:path";
+import { dirname, join } from "node:path";
 import { defaults } from "@cloche/protocol";
 import { run } from "../sys/run.ts";
 import { SANDBOX_RESOLVER } from "./base-settings.ts";
@@ -10,9 +10,6 @@ import { inStep, type Progress } from "./step.ts";
 import { type Artifact, obtainArtifact } from "./store.ts";
 
 const RECIPE = 2;
-const KIND = "agent-root";
-/** Kind of a root that this host did not build: fetched from storage (images/agent-roots.ts). */
-export const AGENT_ROOT_FETCHED = "agent-root-fetched";
 const NODE = "/bin/node";
 /**
  * The agent needs little memory and CPU: a small young generation and one extra thread. Compiled code survives a collection, so that
@@ -54,17 +51,6 @@ export interface AgentRoot {
   readonly env: readonly string[];
 }
 
-/**
- * Where the cache of `present` has the root of the same content as `noted`, which is of this host or another one: built or fetched.
- * Undefined: the name of `noted` has no key.
- */
-export function placesOfRoot(present: string, noted: string): { built: string; fetched: string } | undefined {
-  const key = /-([0-9a-f]{16})$/.exec(basename(noted))?.[1];
-  if (key === undefined) return undefined;
-  const cache = dirname(present);
-  return { built: join(cache, `${KIND}-${key}`), fetched: join(cache, `${AGENT_ROOT_FETCHED}-${key}`) };
-}
-
 export function obtainAgentRoot(
   cache: string,
   inputs: AgentRootInputs,
@@ -76,7 +62,7 @@ export function obtainAgentRoot(
     const artifact = await obtainArtifact(
       cache,
       {
-        kind: KIND,
+        kind: "agent-root",
         inputs: {
           recipe: RECIPE,
           rootfs: inputs.rootfs.key,

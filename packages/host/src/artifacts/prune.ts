@@ -5,14 +5,13 @@
 // UNUSED_DAYS without use: every service marks its artifacts at each start and daily (store.ts).
 import { readdir, readFile, rename, rm, stat } from "node:fs/promises";
 import { join } from "node:path";
-import { AGENT_ROOT_FETCHED } from "./agent-root.ts";
 import { withFileLock } from "./file-lock.ts";
 import { obtainedNames } from "./store.ts";
 import { notePath } from "./versioned.ts";
 
 const UNUSED_DAYS = 30;
-/** Kinds that no start makes, so that even the newest is of no use. `runsc`: Debian's, until 2026-11. */
-const NOT_MADE = new Set(["runsc", AGENT_ROOT_FETCHED]);
+/** Kinds that are no longer made, so that even the newest is of no use. `runsc`: Debian's, until 2026-11. */
+const RETIRED = new Set(["runsc"]);
 const DAY_MS = 24 * 3_600_000;
 const ARTIFACT = /^([a-z-]+)-([0-9a-f]{16})$/;
 /** Larger files are images of disks and memory, and are not read. */
@@ -46,7 +45,7 @@ export async function pruneArtifacts(
   const all = await artifactsIn(cache);
   const newest = new Map<string, Candidate>();
   for (const one of all) if (one.usedAtMs > (newest.get(one.kind)?.usedAtMs ?? -1)) newest.set(one.kind, one);
-  const isNewest = (one: Candidate): boolean => newest.get(one.kind) === one && !NOT_MADE.has(one.kind);
+  const isNewest = (one: Candidate): boolean => newest.get(one.kind) === one && !RETIRED.has(one.kind);
   const unused = all.filter(
     (one) => !needed.has(one.name) && !isNewest(one) && one.usedAtMs < nowMs - UNUSED_DAYS * DAY_MS,
   );

@@ -64,12 +64,6 @@ export interface AgentAddress {
   channel: 1;
 }
 
-/** An agent's root in this host's cache. One that is not there can be put at `path`. */
-export interface AgentRootPlace {
-  path: string;
-  isThere: boolean;
-}
-
 /** Memory and disk of a machine at one instant: what suspend keeps and forks start from. */
 export interface SnapshotFiles {
   /** An empty directory on the pool, made by the caller, filled by the driver. */
@@ -215,11 +209,6 @@ export interface MachineDriver {
    * part: only the difference is stored and fetched. Needs only the snapshot's small files.
    */
   memoryBase?(from: SnapshotFiles): Promise<string | undefined>;
-  /**
-   * The agent's root that the memory of a snapshot needs; default: of snapshots of machines started now. Throws ImageMismatchError if this host cannot restore the memory whatever
-   * root it has. No such method: the memory needs none.
-   */
-  agentRoot?(from?: SnapshotFiles): Promise<AgentRootPlace>;
   /**
    * A machine from a snapshot: the same one again (resume) or a clone with new files (fork). The caller made
    * `files.diskImage` as a clone of `snapshotDisk(from)`. Never changes `from`.

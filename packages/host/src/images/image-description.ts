@@ -53,8 +53,6 @@ export interface ImageDescription {
     files: string[];
     /** Small files, base64 by name. */
     small: Record<string, string>;
-    /** Name in storage of the tar of the agent's root that the memory needs; undefined: only hosts that have the root restore it. */
-    agentRoot?: string;
   };
   /** Why a saved memory is not stored, as public words that follow "started from its disk, without its memory: ". */
   withoutMemory?: string;
@@ -83,14 +81,10 @@ export function decodeDescription(data: Uint8Array, key: string): ImageDescripti
   if (image.version !== VERSION)
     throw new ImageError(`its format is version ${String(image.version)}, this release reads ${VERSION}`);
   if (image.key !== key) throw new ImageError("it is another one's");
-  for (const name of [...storedFiles(image), ...Object.keys(image.memory?.small ?? {})])
+  for (const name of [image.disk, ...(image.memory?.files ?? []), ...Object.keys(image.memory?.small ?? {})])
     if (!isFileName(name)) throw new ImageError("it names a file that cannot be one");
   return image;
 }
-
-/** Names of the files that have a manifest in storage. */
-export const storedFiles = ({ disk, memory }: ImageDescription): string[] =>
-  [disk, ...(memory?.files ?? []), memory?.agentRoot].filter((name) => name !== undefined);
 
 /** Whether the name is valid in storage and in our directories. */
 export const isFileName = (name: string): boolean =>

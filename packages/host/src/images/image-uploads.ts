@@ -42,7 +42,6 @@ export class ImageUploads {
   readonly #turns = new Turns(UPLOADS_AT_ONCE);
   readonly #uploads = new Map<string, Upload>();
   #following: Promise<void> = Promise.resolve();
-  #storing: Promise<void> = Promise.resolve();
 
   constructor(parts: ImageUploadsParts) {
     this.#parts = parts;
@@ -54,17 +53,13 @@ export class ImageUploads {
     void images
       .warm(defaults.diskMb)
       .catch((err: unknown) => log.warn({ err }, "the template could not be read"));
-    this.#storing = this.#storeAgentRoots().catch((err: unknown) => {
-      if (!this.#stopping.signal.aborted)
-        log.warn({ err }, "the agent's root could not be stored; the next image stores it");
-    });
     this.#following = this.#follow();
   }
 
   /** Stops uploads between chunks; they begin again at the next start. */
   async stop(): Promise<void> {
     this.#stopping.abort(new Error("the host is stopping"));
-    await Promise.all([this.#following, this.#storing]);
+    await this.#following;
     await this.settled();
   }
 
@@ -76,17 +71,6 @@ export class ImageUploads {
   /** Resolves when all uploads have ended. */
   async settled(): Promise<void> {
     await Promise.all([...this.#uploads.values()].map(({ done }) => done));
-  }
-
-  async #storeAgentRoots(): Promise<void> {
-    const { drivers, images, log, clock } = this.#parts;
-    for (const driver of drivers.all()) {
-      const root = await driver.agentRoot?.();
-      const beganMs = clock.monotonicMs();
-      if (root?.isThere !== true || this.#stopping.signal.aborted) continue;
-      await images.storeAgentRoot(root.path);
-      log.info({ ms: Math.round(clock.monotonicMs() - beganMs) }, "the agent's root is in storage");
-    }
   }
 
   async #follow(): Promise<void> {
@@ -166,9 +150,7 @@ export class ImageUploads {
     try {
       const cpuClass = await (driver.memoryClass ?? (() => drivers.memoryClass()))(files);
       const base = await driver.memoryBase?.(files);
-      const root = await driver.agentRoot?.(files);
-      const agentRoot = root?.isThere === true ? root.path : undefined;
-      if (cpuClass !== undefined) return { ...whole, memory: { dir: files.dir, cpuClass, base, agentRoot } };
+      if (cpuClass !== undefined) return { ...whole, memory: { dir: files.dir, cpuClass, base } };
     } catch (error) {
       if (!(error instanceof ImageMismatchError)) throw error;
       return { ...whole, withoutMemory: error.message };

@@ -1,7 +1,7 @@
 /**
  * Suspended machines in storage: disk and memory at one instant, for any host of the cluster.
  *
- *   images/<key>/<file>    manifest of one file's chunks (checkpoint/manifest.ts), which are in packs; `agent-root`: agent-roots.ts
+ *   images/<key>/<file>    manifest of one file's chunks (checkpoint/manifest.ts), which are in packs
  *   images/<key>/image     description of the machine and its files, written last
  *
  * A key is used once, so a try that failed or came too late never shares a key with a good image. Only chunks of the disk that differ
@@ -22,7 +22,6 @@ import {
   type PackReference,
 } from "../checkpoint/manifest.ts";
 import type { TemplateBases } from "../checkpoint/template-bases.ts";
-import type { AgentRoots } from "./agent-roots.ts";
 import {
   decodeDescription,
   DESCRIPTION_FILE,
@@ -30,21 +29,18 @@ import {
   type ImageDescription,
   ImageError,
   isFileName,
-  storedFiles,
 } from "./image-description.ts";
 import type { StoredImageNote } from "./stored-image-note.ts";
 
 /** Files up to this size are stored in the description itself. */
 const SMALL_BYTES = 16 * 1024;
 const DISK_FILE = "disk.ext4";
-const AGENT_ROOT_FILE = "agent-root";
 
 export interface StoredImagesOptions {
   /** The archive of the folder `images`. */
   archive: CheckpointArchive;
   blobs: BlobStore;
   templates: TemplateBases;
-  agentRoots: AgentRoots;
   names: Pick<CheckpointNames, "hold" | "release">;
   /** Generation of this host's lease. */
   generation: () => number;
@@ -56,11 +52,8 @@ export interface SuspendedFiles {
   record: ImageDescription["record"];
   /** Path of the disk image. */
   disk: string;
-  /**
-   * Directory with the memory's files, the class of hosts that can restore them, the driver's memoryBase, and the agent's root that
-   * they need.
-   */
-  memory?: { dir: string; cpuClass: string; base?: string | undefined; agentRoot?: string | undefined };
+  /** Directory with the memory's files, the class of hosts that can restore them, and the driver's memoryBase. */
+  memory?: { dir: string; cpuClass: string; base?: string | undefined };
   withoutMemory?: string;
 }
 
@@ -133,10 +126,9 @@ export class StoredImages {
   }
 
   async #storeMemory(
-    { dir, base, agentRoot }: NonNullable<SuspendedFiles["memory"]>,
+    { dir, base }: NonNullable<SuspendedFiles["memory"]>,
     write: WriteFile,
-  ): Promise<Pick<NonNullable<ImageDescription["memory"]>, "files" | "small" | "agentRoot">> {
-    const { agentRoots, templates } = this.#options;
+  ): Promise<{ files: string[]; small: Record<string, string> }> {
     const files: string[] = [];
     const small: Record<string, string> = {};
     for (const file of (await readdir(dir)).toSorted()) {
@@ -147,13 +139,14 @@ export class StoredImages {
       else {
         files.push(file);
         const original = base === undefined ? "" : join(base, file);
-        await write(file, path, existsSync(original) ? () => templates.ofFile(original) : undefined);
+        await write(
+          file,
+          path,
+          existsSync(original) ? () => this.#options.templates.ofFile(original) : undefined,
+        );
       }
     }
-    if (agentRoot === undefined) return { files, small };
-    const tar = await agentRoots.tarOf(agentRoot);
-    await write(AGENT_ROOT_FILE, tar, () => templates.ofFile(tar));
-    return { files, small, agentRoot: AGENT_ROOT_FILE };
+    return { files, small };
   }
 
   async #write(
@@ -184,12 +177,6 @@ export class StoredImages {
     await this.#options.templates.local(diskMb);
   }
 
-  /** Stores an agent's root, so that the first image does not wait for it. */
-  async storeAgentRoot(root: string): Promise<void> {
-    const { agentRoots, templates } = this.#options;
-    await templates.ofFile(await agentRoots.tarOf(root));
-  }
-
   /** Reads an image's description. Throws failed_precondition if the image is missing or damaged. */
   async open(key: string): Promise<ImageDescription> {
     if (!isImageKey(key)) throw new ClocheError("invalid_argument", "image_key is no key of an image");
@@ -200,10 +187,9 @@ export class StoredImages {
   }
 
   /** The note that the host which stored the image has on its record. */
-  async noteOf(image: ImageDescription): Promise<StoredImageNote> {
-    const { key, memory, bytes } = image;
+  async noteOf({ key, disk, memory, bytes }: ImageDescription): Promise<StoredImageNote> {
     const packs = new Map<string, PackReference>();
-    for (const file of storedFiles(image)) {
+    for (const file of [disk, ...(memory?.files ?? [])]) {
       const manifest = await this.#manifest(`${key}/${file}`);
       for (const pack of manifest.packs) packs.set(pack.id, pack);
     }
@@ -241,13 +227,6 @@ export class StoredImages {
       const local = existsSync(original) ? await this.#options.templates.localFile(original) : undefined;
       await this.#fetch(`${key}/${file}`, join(dir, file), { local, signal });
     }
-  }
-
-  /** Puts the agent's root of the image into the cache as `root`, unless it is there or the image has none. */
-  async fetchAgentRoot({ key, memory }: ImageDescription, root: string, signal: AbortSignal): Promise<void> {
-    const file = memory?.agentRoot;
-    if (file === undefined) return;
-    await this.#options.agentRoots.place(root, (tar) => this.#fetch(`${key}/${file}`, tar, { signal }));
   }
 
   async #fetch(

@@ -1,16 +1,5 @@
 import { randomBytes } from "node:crypto";
-import {
-  chmod,
-  mkdir,
-  readdir,
-  readFile,
-  readlink,
-  rm,
-  stat,
-  symlink,
-  utimes,
-  writeFile,
-} from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Client as ConnectClient } from "@connectrpc/connect";
 import { newSandboxId } from "@cloche/protocol";
@@ -174,77 +163,6 @@ describe("a suspended machine on another host", () => {
       await expectNothingThere();
     },
   );
-});
-
-describe("the agent's root that a memory needs", () => {
-  const key16 = "0067e835c1363333";
-  const bin = () => join(here.agentRoot, "bin");
-
-  beforeEach(async () => {
-    here.agentRoot = join(here.dir, "cache", `agent-root-${key16}`);
-    await mkdir(bin(), { recursive: true });
-    await writeFile(join(bin(), "node"), "program".repeat(50_000), { mode: 0o755 });
-    await utimes(join(bin(), "node"), 1_700_000_000.123, 1_700_000_000.123);
-    await symlink("busybox", join(bin(), "sh"));
-    await mkdir(join(here.agentRoot, "tmp"));
-    await chmod(join(here.agentRoot, "tmp"), 0o1777);
-    there.agentRoot = join(there.dir, "cache", `agent-root-fetched-${key16}`);
-    await mkdir(join(there.dir, "cache"));
-    onHere = await restart(here);
-    onThere = await restart(there);
-  });
-
-  const packsOfRoots = (): string[] =>
-    [...names.holds].flatMap(([name, packs]) =>
-      /^checkpoints\/template-\w+-0$/.test(name) ? [...packs] : [],
-    );
-
-  it("is in storage soon after a start, so that no suspended machine waits for it", async () => {
-    await expect.poll(packsOfRoots, { timeout: 8_000, interval: 5 }).toHaveLength(1);
-  });
-
-  it("is fetched by a host without it, and is the same", async () => {
-    const { id, key } = await suspended();
-    const imported = await bring(id, key);
-    expect(imported.errorMessage).toBe("");
-    await expectSame(id);
-    const node = join(there.agentRoot, "bin", "node");
-    expect(await readFile(node)).toEqual(await readFile(join(bin(), "node")));
-    const [copy, original] = [await stat(node), await stat(join(bin(), "node"))];
-    expect([copy.mode, copy.mtimeMs]).toEqual([original.mode, original.mtimeMs]);
-    expect(await readlink(join(there.agentRoot, "bin", "sh"))).toBe("busybox");
-    expect((await stat(join(there.agentRoot, "tmp"))).mode & 0o7777).toBe(0o1777);
-    expect(await readdir(there.agentRoot)).toEqual(["bin", "tmp"]);
-  });
-
-  it("is stored once, and its packs are named by each image", async () => {
-    const first = await suspended();
-    const packs = packsOfRoots();
-    expect(packs).toHaveLength(1);
-    const second = await suspended();
-    expect(packsOfRoots()).toEqual(packs);
-    for (const { key } of [first, second])
-      expect([...(names.holds.get(`images/${key}`) ?? [])]).toEqual(expect.arrayContaining(packs));
-    // What the gateway names once the image has moved.
-    const { storedImage } = await bring(second.id, second.key);
-    expect(storedImage?.packs.map(({ id }) => id)).toEqual(expect.arrayContaining(packs));
-  });
-
-  it("is not in an image of an earlier release: the machine starts from its disk", async () => {
-    here.agentRoot = "";
-    onHere = await restart(here);
-    const { id, key } = await suspended();
-    expect((await bring(id, key)).errorMessage).toMatch(/^started from its disk, .* the agent/);
-  });
-
-  it("is fetched anew when its packs were swept", async () => {
-    await suspended();
-    // Neither the template's hold nor an image names them any more.
-    names.holds.clear();
-    const { id, key } = await suspended();
-    expect((await bring(id, key)).errorMessage).toBe("");
-    expect([...(names.holds.get(`images/${key}`) ?? [])]).toEqual(expect.arrayContaining(packsOfRoots()));
-  });
 });
 
 describe("what is damaged in storage", () => {

@@ -101,8 +101,7 @@ async function fetchFiles(
   const signal = machines.cutOf(id);
   await rm(snapshot.dir, { recursive: true, force: true });
   await rm(files.diskImage, { force: true });
-  const why =
-    image.memory === undefined ? (image.withoutMemory ?? "") : await whyNot(parts, image, snapshot, signal);
+  const why = image.memory === undefined ? (image.withoutMemory ?? "") : await whyNot(parts, image, snapshot);
   if (image.memory !== undefined && why === "") {
     const base = await parts.drivers.of(record).memoryBase?.(snapshot);
     await images.fetchMemory(image, snapshot.dir, base, signal);
@@ -122,15 +121,11 @@ async function whyNot(
   parts: OperationParts,
   image: ImageDescription,
   snapshot: SnapshotFiles,
-  signal: AbortSignal,
 ): Promise<string> {
   await mkdir(snapshot.dir, { mode: 0o700 });
   await imagesOf(parts).writeSmall(image, snapshot.dir);
-  const driver = parts.drivers.of(image.record);
   try {
-    const root = await driver.agentRoot?.(snapshot);
-    if (root?.isThere === false) await imagesOf(parts).fetchAgentRoot(image, root.path, signal);
-    await driver.requireRestorable(snapshot, { descriptionOnly: true });
+    await parts.drivers.of(image.record).requireRestorable(snapshot, { descriptionOnly: true });
     return "";
   } catch (error) {
     if (error instanceof ImageMismatchError) return error.message;

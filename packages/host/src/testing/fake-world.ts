@@ -1,7 +1,6 @@
 // A fake computer for a host, in memory and a temporary directory, for tests of faults and crashes. It outlives the hosts on it.
 // At every effect (a driver's call, a clone, an agent's answer, a journal write) a test can make it fail, before or after it
 // took effect, or "kill" the host: everything that the host was doing then hangs for ever.
-import { existsSync } from "node:fs";
 import { copyFile, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import type { IncomingMessage } from "node:http";
 import { createServer, type Server } from "node:https";
@@ -76,8 +75,6 @@ export class FakeWorld {
   blobsDir: string;
   /** Kind of processor: memory saved by another kind cannot be restored. */
   memoryClass = "cpu-1";
-  /** The agent's root that every memory needs, in this host's cache; empty: none. */
-  agentRoot = "";
   /** The machine that `makeAhead` made and assigned. */
   #ahead: { machine: FakeMachine; identity: ReadyIdentity } | undefined;
   #hooks: ReadyHooks | undefined;
@@ -191,9 +188,9 @@ export class FakeWorld {
     const native = {
       clone: (from: string, to: string) => this.#effect(generation, "clone", () => copyFile(from, to)),
       extents: async () => ({ count: 1, allocatedBytes: 1, exclusiveBytes: 1 }),
-      chunkMap: async (image: string, base: string | undefined, out: string, chunkBytes: number) => {
+      chunkMap: async (image: string, _base: string | undefined, out: string, chunkBytes: number) => {
         const { length } = await readFile(image);
-        await writeFile(out, (image === base ? "=" : "d").repeat(Math.ceil(length / chunkBytes)));
+        await writeFile(out, "d".repeat(Math.ceil(length / chunkBytes)));
         return Math.ceil(length / chunkBytes);
       },
     } as unknown as Native;
@@ -370,10 +367,7 @@ export class FakeWorld {
         }),
       memoryClass: async (from) =>
         from === undefined ? this.memoryClass : await readFile(join(from.dir, "made-with"), "utf8"),
-      ...(this.agentRoot !== "" && { agentRoot: async () => agentRootAt(this.agentRoot) }),
       requireRestorable: async ({ dir }) => {
-        if (this.agentRoot !== "" && !agentRootAt(this.agentRoot).isThere)
-          throw new ImageMismatchError("the agent that the memory was saved with is not here");
         if ((await readFile(join(dir, "made-with"), "utf8")) !== this.memoryClass)
           throw new ImageMismatchError(
             "the memory was saved on another kind of processor than this host has",
@@ -510,7 +504,5 @@ function end(machine: FakeMachine): Promise<void> {
   machine.server.closeAllConnections();
   return new Promise((resolve) => machine.server.close(() => resolve()));
 }
-
-const agentRootAt = (path: string) => ({ path, isThere: existsSync(path) });
 
 const never = (): Promise<never> => new Promise(() => undefined);

@@ -12,7 +12,6 @@ import { readCpuClass } from "../../images/cpu-class.ts";
 import type { Native } from "../../sys/native.ts";
 import { prepareParent, removeGroup } from "../cgroup.ts";
 import {
-  type AgentRootPlace,
   type Freezer,
   type SnapshotHooks,
   type MachineDriver,
@@ -32,7 +31,6 @@ import type { AgentRoot } from "./bundle.ts";
 import { writeBootConfig } from "./boot-config.ts";
 import { MachineUnits } from "./machine-units.ts";
 import {
-  agentRootOf,
   memoryClassOf,
   memoryClassOfImage,
   noteMadeWith,
@@ -218,11 +216,6 @@ export class GvisorDriver implements MachineDriver, Freezer {
 
   async requireRestorable(from: SnapshotFiles): Promise<void> {
     await requireRestorable(from.dir, await this.#madeWith());
-  }
-
-  async agentRoot(from?: SnapshotFiles): Promise<AgentRootPlace> {
-    if (from === undefined) return { path: this.#options.agentRoot.dir, isThere: true };
-    return await agentRootOf(from.dir, await this.#madeWith());
   }
 
   async memoryClass(from?: SnapshotFiles): Promise<string | undefined> {

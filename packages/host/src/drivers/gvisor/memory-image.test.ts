@@ -1,16 +1,10 @@
-import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { CommandError } from "../../sys/run.ts";
 import { ImageMismatchError } from "../driver.ts";
-import {
-  agentRootOf,
-  noteMadeWith,
-  requireForkable,
-  requireRestorable,
-  restoreError,
-} from "./memory-image.ts";
+import { noteMadeWith, requireForkable, requireRestorable, restoreError } from "./memory-image.ts";
 
 let dir: string;
 beforeEach(async () => {
@@ -82,15 +76,6 @@ describe("requireRestorable", () => {
     expect((await requireRestorable(dir, host)).agentRootDir).toBe(root);
     await rm(root, { recursive: true });
     await expect(requireRestorable(dir, host)).rejects.toThrow(/no longer in this host's cache/);
-    // One that was fetched lies beside, so that no start takes it for one that was built here.
-    const fetched = join(dir, "agent-root-fetched-0067e835c1363333");
-    expect(await agentRootOf(dir, host)).toEqual({ path: fetched, isThere: false });
-    await mkdir(fetched);
-    expect((await requireRestorable(dir, host)).agentRootDir).toBe(fetched);
-    // And is what a memory needs that was saved on it.
-    await noteMadeWith(dir, { ...present, agentRootDir: fetched }, false);
-    await rename(fetched, root);
-    expect(await agentRootOf(dir, host)).toEqual({ path: root, isThere: true });
   });
 
   it.each([

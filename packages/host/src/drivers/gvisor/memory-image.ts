@@ -3,17 +3,15 @@
 // of that root does not matter: gVisor opens the files below the root it is given.
 import { existsSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { basename, dirname, join } from "node:path";
 import { createDurably, readJsonFile } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { CommandError } from "../../sys/run.ts";
-import { placesOfRoot } from "../../artifacts/agent-root.ts";
-import { type AgentRootPlace, ImageMismatchError } from "../driver.ts";
+import { ImageMismatchError } from "../driver.ts";
 import type { MadeWith } from "./pool/template.ts";
 import type { Unit } from "./unit.ts";
 
 const FILE = "made-with";
-const noAgent = "the agent that the memory was saved with is no longer in this host's cache";
 
 /** Messages of runsc and its sentry for an image that cannot be loaded: it was refused, or the sentry ended. */
 const NOT_LOADED = /failed to load kernel|gvisor\/pkg\/state\.|containerManager\.Restore\\?" failed/;
@@ -31,24 +29,16 @@ export async function noteMadeWith(dir: string, madeWith: MadeWith, durable: boo
  * reason, for an image that this host can never restore.
  */
 export async function requireRestorable(dir: string, present: MadeWith): Promise<MadeWith> {
-  const { path, isThere } = await agentRootOf(dir, present);
-  if (!isThere) throw new ImageMismatchError(noAgent);
-  return { ...(await readNote(dir)), agentRootDir: path };
-}
-
-/**
- * The agent's root that the image needs, on this host; one that is not there could be put at `path`. Throws as requireRestorable if
- * this host cannot restore the image with any root.
- */
-export async function agentRootOf(dir: string, present: MadeWith): Promise<AgentRootPlace> {
   const madeWith = await readNote(dir);
   if (!isOfOneKind(madeWith, present)) throw new ImageMismatchError(differenceOf(madeWith, present));
-  // The noted path is of the host that wrote the image.
-  const own = placesOfRoot(present.agentRootDir, madeWith.agentRootDir);
-  const path = [own?.built, own?.fetched, madeWith.agentRootDir].find((one) => one && existsSync(one));
-  if (path !== undefined) return { path, isThere: true };
-  if (own === undefined) throw new ImageMismatchError(noAgent);
-  return { path: own.fetched, isThere: false };
+  // Try this host's own root of that content first: the noted path is of the host that wrote the image.
+  const roots = [join(dirname(present.agentRootDir), basename(madeWith.agentRootDir)), madeWith.agentRootDir];
+  const agentRootDir = roots.find((path) => existsSync(path));
+  if (agentRootDir === undefined)
+    throw new ImageMismatchError(
+      "the agent that the memory was saved with is no longer in this host's cache",
+    );
+  return { ...madeWith, agentRootDir };
 }
 
 /** Hosts of equal class restore each other's images. Undefined: an earlier release noted too little to tell the class. */
