@@ -5,7 +5,7 @@ import { constants } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { ClocheError } from "@cloche/protocol";
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { obtainNative } from "../../packages/host/src/artifacts/native.ts";
 import { openDirectoryStore } from "../../packages/host/src/blob/directory-store.ts";
 import { CheckpointArchive } from "../../packages/host/src/checkpoint/archive.ts";
@@ -128,6 +128,23 @@ describe("memory that was cloned from a file of the driver", () => {
     names.hold = hold;
     const next = await store();
     expect((await fetched(next.key)).equals(next.memory)).toBe(true);
+  });
+
+  it("is not fetched out of a file that is replaced meanwhile", async () => {
+    const { key, memory } = await store();
+    const base = join(place, "base");
+    const clone = vi.spyOn(native, "clone").mockImplementationOnce(async (from, to) => {
+      await writeBase();
+      await copyFile(from, to, constants.COPYFILE_FICLONE_FORCE);
+    });
+    const error = await fetched(key, base).then(
+      () => undefined,
+      (thrown: unknown) => thrown,
+    );
+    expect(clone).toHaveBeenCalledOnce();
+    clone.mockRestore();
+    expect(ClocheError.from(error)).toMatchObject({ code: "unavailable", message: /replaced/ });
+    expect((await fetched(key, base)).equals(memory)).toBe(true);
   });
 
   it("is stored again on a base that is no longer in storage", async () => {

@@ -425,6 +425,15 @@ export const clusterDefences: readonly Defence[] = [
     named: "replaced meanwhile",
   },
   {
+    what: "memory is not fetched out of a base that was replaced meanwhile",
+    file: "packages/host/src/images/stored-images.ts",
+    find: "(await templates.localFile(original)) !== local)",
+    replace: "local === null)",
+    project: "host",
+    test: "tests/host/stored-images.test.ts",
+    named: "not fetched out of",
+  },
+  {
     what: "a file that replaced a base is no longer that base",
     file: "packages/host/src/checkpoint/template-bases.ts",
     find: "key: `${image} ${ino} ${mtimeNs}`",

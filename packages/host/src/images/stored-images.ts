@@ -222,10 +222,14 @@ export class StoredImages {
     base: string | undefined,
     signal: AbortSignal,
   ): Promise<void> {
+    const { templates } = this.#options;
     for (const file of memory?.files ?? []) {
       const original = base === undefined ? "" : join(base, file);
-      const local = existsSync(original) ? await this.#options.templates.localFile(original) : undefined;
+      const local = existsSync(original) ? await templates.localFile(original) : undefined;
       await this.#fetch(`${key}/${file}`, join(dir, file), { local, signal });
+      // What was cloned would not be what was hashed.
+      if (local !== undefined && (await templates.localFile(original)) !== local)
+        throw new ClocheError("unavailable", "the base of a download was replaced: it is tried again");
     }
   }
 
