@@ -105,7 +105,9 @@ describe("restoreError", () => {
   const refused = 'restoring container "u1": failed to load kernel: failed to load memory files: EOF';
   const died = 'restoring container "u1": urpc method "containerManager.Restore" failed: EOF';
 
-  it.each([refused, died, "gvisor.dev/gvisor/pkg/state.(*decodeState).Load(0x14)"])(
+  const shortPages = 'starting container: restoring container "u1": I/O error';
+
+  it.each([refused, died, shortPages, "gvisor.dev/gvisor/pkg/state.(*decodeState).Load(0x14)"])(
     "%s: damaged",
     async (said) => {
       expect(await restoreError(lives, failed(said))).toBeInstanceOf(ImageMismatchError);
