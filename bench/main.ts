@@ -1,4 +1,5 @@
 /**
+ * `npm run bench -- against <commit>` is in against.ts.
  * `npm run bench [-- groups… group:part… --list --quick --samples N --seed N --record]`: every cell's arms interleaved in shuffled order, a
  * table on standard output, everything as JSON in bench/out/latest.json. Exits with 1 when a target is missed.
  */
@@ -7,6 +8,7 @@ import { availableParallelism, release } from "node:os";
 import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import type { TestService } from "../tests/fixtures/service.ts";
+import { against } from "./against.ts";
 import { cpuMsOf } from "./cpu.ts";
 import { bareGroups, type Group, labGroups, namesOf, qemuGroups, wantedOf } from "./groups.ts";
 import { openLab, type Lab } from "./lab.ts";
@@ -26,6 +28,11 @@ const { values: flags, positionals: wanted } = parseArgs({
 });
 const most = flags.samples === undefined ? undefined : wholeNumber("--samples", flags.samples);
 const seed = flags.seed === undefined ? Date.now() % 1_000_000 : wholeNumber("--seed", flags.seed);
+
+if (wanted[0] === "against") {
+  await against(wanted.slice(1), most ?? (flags.quick ? 10 : 40), seed);
+  process.exit();
+}
 
 let lab: Lab | undefined;
 let qemu: QemuBench | undefined;
