@@ -111,8 +111,12 @@ export function hostService(
       return {};
     },
     suspendMachine: async ({ sandboxId, diskOnly }, context) => {
-      const suspend = diskOnly ? suspendToDisk : suspendMachine;
-      return machines.message(await inTurn("suspend", sandboxId, context, () => suspend(parts, sandboxId)));
+      // What is left of the machine is freed behind the answer, in the same turn: a resume waits for it.
+      const suspended = Promise.withResolvers<MachineRecord>();
+      const freed = inTurn("suspend", sandboxId, context, () =>
+        diskOnly ? suspendToDisk(parts, sandboxId) : suspendMachine(parts, sandboxId, suspended.resolve),
+      );
+      return machines.message(await Promise.race([suspended.promise, freed]));
     },
     resumeMachine: async ({ sandboxId }, context) =>
       machines.message(await inTurn("resume", sandboxId, context, () => resumeMachine(parts, sandboxId))),

@@ -19,9 +19,16 @@ export interface SuspendContext {
 
 const GIVE_BACK_TRIES = 3;
 
-/** Resolves when memory and disk are durable and the machine's processes are gone. */
-export async function suspendMachine(parts: OperationParts, id: string): Promise<MachineRecord> {
-  const { machines } = parts;
+/**
+ * Calls `suspended` when memory and disk are durable and no process of the machine can run any more; resolves when all that it held is
+ * freed. What cannot be freed is freed by the next operation of the machine, or at the next start.
+ */
+export async function suspendMachine(
+  parts: OperationParts,
+  id: string,
+  suspended: (record: MachineRecord) => void = () => undefined,
+): Promise<MachineRecord> {
+  const { machines, drivers } = parts;
   const known = machines.require(id, "running", "suspended");
   if (known.phase === "suspended") {
     await giveBack(parts, id);
@@ -36,6 +43,9 @@ export async function suspendMachine(parts: OperationParts, id: string): Promise
     if (error instanceof NotUndoneError) await stopForGood(parts, id);
     throw error;
   }
+  const record = machines.get(id);
+  await drivers.of(record).endNow(machines.files(record));
+  suspended(record);
   await giveBack(parts, id);
   return machines.get(id);
 }
