@@ -132,11 +132,11 @@ export function createHost(parts: HostParts): Host {
       const ends = suspend && (lease?.isHeld ?? true);
       await bringToRest(operations, { end: ends });
       if (ends) await suspendAll(operations);
-      await sweeper?.stop();
-      await uploads?.stop();
+      await Promise.all([sweeper?.stop(), uploads?.stop()]);
       await checkpoints.stop();
       machines.events.close();
       for (const driver of drivers.all()) await driver.stop();
+      agents.connections.closeAll();
       await machines.store.close();
       if (ends) await journal.close();
       await lease?.close({ machinesGoOn: !ends });

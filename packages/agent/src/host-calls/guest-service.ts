@@ -79,7 +79,7 @@ export function guestServiceRoutes(parts: GuestServiceParts): Route[] {
     method("Assign", (body, { request }) => inTurn(() => service.assign(body, request.socket))),
     method("SetVerificationKeys", (body) => inTurn(async () => service.setVerificationKeys(body))),
     method("GetActivity", () => service.getActivity()),
-    method("PrepareCheckpoint", () => inTurn(() => service.prepareCheckpoint())),
+    method("PrepareCheckpoint", (body) => inTurn(() => service.prepareCheckpoint(body))),
     method("PrepareSnapshot", () => inTurn(() => service.prepareSnapshot())),
     method("DetachDisk", () => inTurn(() => service.detachDisk())),
     method("AttachDisk", (body) => inTurn(() => service.attachDisk(body))),
@@ -164,22 +164,24 @@ class GuestService {
     };
   }
 
-  async prepareCheckpoint(): Promise<PrepareCheckpointResponseJson> {
+  async prepareCheckpoint(body: JsonObject): Promise<PrepareCheckpointResponseJson> {
     this.#parts.disk.require();
+    // In gVisor the start of the next guest's process is most of the time of an attach.
+    if (optionalBoolean(body, "swapAhead") === true) this.#parts.spawner.expectAttach();
     await this.#parts.disk.flush();
     return { runningServices: this.#parts.services.running() };
   }
 
   async prepareSnapshot(): Promise<PrepareSnapshotResponseJson> {
-    const { diskPath, identity, processes, services } = this.#parts;
+    const { disk, diskPath, identity, processes } = this.#parts;
     if (identity.sandboxId !== "") processes.snapshotAhead();
-    await services.flush();
+    if (disk.attached) await disk.flush();
     if (identity.sandboxId === "") {
       dropGarbage();
       this.#shared = true;
     }
     const { blockingPaths, bytes, paths } = deletedButOpen(diskPath);
-    return { blockingPaths, deletedBytes: bytes, deletedPaths: paths };
+    return { blockingPaths, deletedBytes: bytes, deletedPaths: paths, flushed: true };
   }
 
   async detachDisk(): Promise<DetachDiskResponseJson> {

@@ -66,7 +66,7 @@ export class NativeSpawner implements Spawner {
   }
 
   expectAttach(): void {
-    if (this.#root !== undefined || this.#waiting !== undefined) return;
+    if (this.#waiting !== undefined) return;
     const waiting = NativeGuest.waiting(this.#binary);
     this.#waiting = waiting;
     void waiting.closed.then(() => {

@@ -157,7 +157,7 @@ export interface Spawner {
   attach(diskPath: string, options?: Pick<GuestOptions, "maxProcesses">): Promise<void>;
   /** Closes every container and the users' guest; when it resolves, none of them holds the disk. */
   detach(): Promise<void>;
-  /** Call while detached, if a disk comes soon: starts the guest's process ahead. May be repeated. */
+  /** Call if an attach comes soon: starts the guest's process ahead. May be repeated. */
   expectAttach(): void;
   /** The users' guest. Throws `unavailable` while detached. */
   readonly guest: Guest;

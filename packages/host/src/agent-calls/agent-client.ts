@@ -1,8 +1,7 @@
 // Calls of the host to an agent: GuestService of guest.proto as Connect unary JSON, authorised by the control secret, through the
 // channel, whose key is derived from that secret (base's agent-channel.ts).
-// One connection for each call, because a memory snapshot resets open connections.
-import { request } from "node:http";
-import type { Duplex } from "node:stream";
+// Calls go over a kept connection (agent-connections.ts) where the caller has some.
+import { type ClientRequest, type ClientRequestArgs, request } from "node:http";
 import { channelKeyOf, connectToAgent, isForeignAgent, isKeyNotTaken, requestIds, step } from "@cloche/base";
 import {
   ClocheError,
@@ -19,11 +18,13 @@ import type {
   AttachDiskResponseJson,
   DetachDiskResponseJson,
   GuestKeySetJson,
+  PrepareCheckpointRequestJson,
   PrepareCheckpointResponseJson,
   PrepareRequestJson,
   PrepareSnapshotResponseJson,
 } from "@cloche/protocol/guest";
-import { type WholeAnswer, wholeAnswer } from "./whole-answer.ts";
+import type { AgentConnections } from "./agent-connections.ts";
+import { TooLateError, type WholeAnswer, wholeAnswer } from "./whole-answer.ts";
 
 export interface AgentAddress {
   agentHost: string;
@@ -43,114 +44,168 @@ const SHUTDOWN_MS = 60_000;
 /** A flush may have to write a full page cache at disk speed. */
 const FLUSH_MS = 120_000;
 
+/** How calls of one methods are sent. */
+const methods = {
+  Prepare: { deadlineMs: QUICK_MS },
+  // The connection belongs to the former secret.
+  Assign: { deadlineMs: SLOW_MS, isLast: true },
+  SetVerificationKeys: { deadlineMs: QUICK_MS, isRepeatable: true },
+  GetActivity: { deadlineMs: QUICK_MS, isRepeatable: true },
+  PrepareCheckpoint: { deadlineMs: FLUSH_MS, isRepeatable: true },
+  PrepareSnapshot: { deadlineMs: FLUSH_MS, isRepeatable: true },
+  DetachDisk: { deadlineMs: SLOW_MS },
+  AttachDisk: { deadlineMs: SLOW_MS },
+  Shutdown: { deadlineMs: SHUTDOWN_MS, isLast: true },
+} as const satisfies Record<string, Sending>;
+
+interface Sending {
+  deadlineMs: number;
+  /** Sent once more if a kept connection breaks under it. */
+  isRepeatable?: true;
+  /** Its connection is not kept. */
+  isLast?: true;
+}
+
+export interface AgentClientOptions {
+  /** Called before each call, its result after the call; absent: the machine is not kept awake. */
+  keepAwake?: () => Promise<() => void>;
+  /** When aborted, calls under way and later calls fail with its reason. */
+  cut?: AbortSignal;
+  /** Absent: a connection for each call. */
+  connections?: AgentConnections;
+}
+
 export class AgentClient {
   readonly #address: AgentAddress;
   readonly #secret: string;
-  readonly #keepAwake: (() => Promise<() => void>) | undefined;
-  readonly #cut: AbortSignal | undefined;
+  readonly #options: AgentClientOptions;
 
-  /**
-   * `keepAwake`: called before each call, its result after the call; absent: the machine is not kept awake. `cut`: when aborted, calls
-   * under way and later calls fail with its reason.
-   */
-  constructor(
-    address: AgentAddress,
-    secret: string,
-    keepAwake?: () => Promise<() => void>,
-    cut?: AbortSignal,
-  ) {
+  constructor(address: AgentAddress, secret: string, options: AgentClientOptions = {}) {
     this.#address = address;
     this.#secret = secret;
-    this.#keepAwake = keepAwake;
-    this.#cut = cut;
+    this.#options = options;
   }
 
   prepare(body: PrepareRequestJson): Promise<object> {
-    return this.#call("Prepare", body, QUICK_MS, {});
+    return this.#call("Prepare", body, {});
   }
   assign(body: AssignRequestJson): Promise<Required<AssignResponseJson>> {
-    return this.#call("Assign", body, SLOW_MS, { agentVersion: "", startedServices: [], failedServices: [] });
+    return this.#call("Assign", body, { agentVersion: "", startedServices: [], failedServices: [] });
   }
   setVerificationKeys(body: GuestKeySetJson): Promise<object> {
-    return this.#call("SetVerificationKeys", body, QUICK_MS, {});
+    return this.#call("SetVerificationKeys", body, {});
   }
   getActivity(): Promise<Required<ActivityResponseJson>> {
     const nothing = { lastActivityUnixMs: 0, runningExecs: 0, openRequests: 0, cpuMs: 0 };
     // An agent from an older memory image does not report these: do not take it for idle.
     const unknown = { processes: 1, activeServices: 1 };
-    return this.#call("GetActivity", {}, QUICK_MS, { ...nothing, ...unknown });
+    return this.#call("GetActivity", {}, { ...nothing, ...unknown });
   }
-  prepareCheckpoint(): Promise<Required<PrepareCheckpointResponseJson>> {
-    return this.#call("PrepareCheckpoint", {}, FLUSH_MS, { runningServices: [] });
+  prepareCheckpoint(
+    body: PrepareCheckpointRequestJson = {},
+  ): Promise<Required<PrepareCheckpointResponseJson>> {
+    return this.#call("PrepareCheckpoint", body, { runningServices: [] });
   }
-  prepareSnapshot(): Promise<Required<PrepareSnapshotResponseJson>> {
-    const none = { blockingPaths: [], deletedBytes: 0, deletedPaths: [] };
-    return this.#call("PrepareSnapshot", {}, FLUSH_MS, none);
+  /** Also writes everything to the disk. */
+  async prepareSnapshot(): Promise<Required<PrepareSnapshotResponseJson>> {
+    const none = { blockingPaths: [], deletedBytes: 0, deletedPaths: [], flushed: false };
+    const prepared = await this.#call("PrepareSnapshot", {}, none);
+    // An agent out of an older memory image.
+    if (!prepared.flushed) await this.prepareCheckpoint();
+    return prepared;
   }
   detachDisk(): Promise<Required<DetachDiskResponseJson>> {
-    return this.#call("DetachDisk", {}, SLOW_MS, { runningServices: [] });
+    return this.#call("DetachDisk", {}, { runningServices: [] });
   }
   attachDisk(body: AttachDiskRequestJson): Promise<Required<AttachDiskResponseJson>> {
-    return this.#call("AttachDisk", body, SLOW_MS, { startedServices: [], failedServices: [] });
+    return this.#call("AttachDisk", body, { startedServices: [], failedServices: [] });
   }
   shutdown(): Promise<object> {
-    return this.#call("Shutdown", {}, SHUTDOWN_MS, {});
+    return this.#call("Shutdown", {}, {});
   }
 
   /** `zero`: the values of fields that the JSON leaves out. */
-  #call<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
+  #call<T>(method: keyof typeof methods, body: unknown, zero: T): Promise<T> {
     return step(`agent ${method}`, async () => {
-      const release = await this.#keepAwake?.();
+      const release = await this.#options.keepAwake?.();
       try {
-        return await this.#send(method, body, deadlineMs, zero);
+        return await this.#send(method, body, zero);
       } finally {
         release?.();
       }
     });
   }
 
-  async #send<T>(method: string, body: unknown, deadlineMs: number, zero: T): Promise<T> {
-    const text = JSON.stringify(body);
-    const { status, text: said } = await this.#post(method, text, deadlineMs).catch((cause: unknown) => {
+  async #send<T>(method: keyof typeof methods, body: unknown, zero: T): Promise<T> {
+    const { status, text } = await this.#post(method, JSON.stringify(body)).catch((cause: unknown) => {
       // The listener has another secret, or none: treat it like a refusal of this secret.
       if (isForeignAgent(cause)) throw foreign(cause);
       throw new ClocheError("unavailable", "the sandbox's agent does not answer", { cause });
     });
-    const answer = parse(said);
+    const answer = parse(text);
     if (answer === undefined)
       throw new ClocheError("unavailable", "the sandbox's agent answered no JSON object");
     if (status === 200) return { ...zero, ...answer };
     throw errorFrom(method, answer, status);
   }
 
-  /** Posts once more if the agent's clock was set within the handshake, which happens once. */
-  #post(method: string, text: string, deadlineMs: number): Promise<WholeAnswer> {
-    return this.#postOnce(method, text, deadlineMs).catch((error: unknown) => {
-      if (!isKeyNotTaken(error)) throw error;
-      return this.#postOnce(method, text, deadlineMs);
-    });
+  /** Posts once more if the agent's clock was set within the handshake, or if a kept connection broke under a repeatable call. */
+  async #post(method: keyof typeof methods, text: string): Promise<WholeAnswer> {
+    const sending: Sending = methods[method];
+    const { connections, cut } = this.#options;
+    const end = {
+      host: this.#address.agentHost,
+      port: this.#address.agentPort,
+      key: channelKeyOf(this.#secret),
+    };
+    if (sending.isRepeatable !== true) await connections?.check(end, cut);
+    const first = this.#request(method, text);
+    try {
+      return await this.#whole(first, text, sending);
+    } catch (error) {
+      const isBroken = !(error instanceof TooLateError) && cut?.aborted !== true;
+      const isStale = first.reusedSocket && sending.isRepeatable === true && isBroken;
+      if (!isStale && !isKeyNotTaken(error)) throw error;
+      connections?.close(end);
+      return await this.#whole(this.#request(method, text), text, sending);
+    }
   }
 
-  #postOnce(method: string, text: string, deadlineMs: number): Promise<WholeAnswer> {
+  #whole(call: ClientRequest, text: string, { deadlineMs, isLast }: Sending): Promise<WholeAnswer> {
+    const { connections, cut } = this.#options;
+    const keep = connections !== undefined && isLast !== true;
+    return wholeAnswer(call, text, { deadlineMs, bytes: answerBytesMax(deadlineMs), keep, signal: cut });
+  }
+
+  #request(method: keyof typeof methods, text: string): ClientRequest {
     const { requestId, traceparent } = requestIds();
-    const { agentHost: host, agentPort: port, channel } = this.#address;
-    const connect = (): Duplex => connectToAgent({ host, port, key: channelKeyOf(this.#secret) });
-    const call = request({
-      host,
-      port,
-      ...(channel === 1 ? { createConnection: connect } : { agent: false }),
+    const { isLast }: Sending = methods[method];
+    return request({
+      ...this.#way(),
       method: "POST",
       path: `/cloche.guest.v1.GuestService/${method}`,
       headers: {
         "content-type": "application/json",
         "content-length": Buffer.byteLength(text),
         authorization: `Bearer ${this.#secret}`,
-        connection: "close",
+        ...((this.#options.connections === undefined || isLast === true) && { connection: "close" }),
         ...(requestId !== "" && { [internalHeaders.requestId]: requestId }),
         ...(traceparent !== "" && { [traceparentHeader]: traceparent }),
       },
     });
-    return wholeAnswer(call, text, { deadlineMs, bytes: answerBytesMax(deadlineMs), signal: this.#cut });
+  }
+
+  #way(): ClientRequestArgs {
+    const { agentHost: host, agentPort: port, channel } = this.#address;
+    if (channel !== 1) return { host, port, agent: false };
+    const end = { host, port, key: channelKeyOf(this.#secret) };
+    return (
+      this.#options.connections?.optionsFor(end) ?? {
+        host,
+        port,
+        createConnection: () => connectToAgent(end),
+      }
+    );
   }
 }
 

@@ -6,6 +6,7 @@ import type { AssignRequestJson } from "@cloche/protocol/guest";
 import type { MachineRecord } from "../machines/machine-record.ts";
 import type { Machines } from "../machines/machines.ts";
 import { AgentClient } from "./agent-client.ts";
+import { AgentConnections } from "./agent-connections.ts";
 import { VerificationKeys } from "./verification-keys.ts";
 
 export interface AgentsParts {
@@ -29,11 +30,14 @@ const KEYS_PATIENCE_MS = 3_000;
 
 export class Agents {
   readonly keys: VerificationKeys;
+  readonly connections = new AgentConnections();
   readonly #parts: AgentsParts;
 
   constructor(parts: AgentsParts) {
     this.#parts = parts;
     this.keys = new VerificationKeys(parts.poolDir);
+    parts.machines.onAgentGone = ({ agentHost: host, agentPort: port }) =>
+      this.connections.close({ host, port });
   }
 
   /** A client whose calls wake a dozing machine and keep it awake. */
@@ -43,12 +47,20 @@ export class Agents {
 
   /** A client whose calls neither wake a dozing machine nor keep it awake. */
   ofDozing(record: MachineRecord): AgentClient {
-    return new AgentClient(record, record.controlSecret, undefined, this.#parts.machines.cutOf(record.id));
+    return this.#client(record.controlSecret, record);
   }
 
   #knowing(secret: string, record: MachineRecord): AgentClient {
-    const { machines } = this.#parts;
-    return new AgentClient(record, secret, () => machines.doze.hold(record.id), machines.cutOf(record.id));
+    return this.#client(secret, record, () => this.#parts.machines.doze.hold(record.id));
+  }
+
+  #client(secret: string, record: MachineRecord, keepAwake?: () => Promise<() => void>): AgentClient {
+    const cut = this.#parts.machines.cutOf(record.id);
+    return new AgentClient(record, secret, {
+      ...(keepAwake && { keepAwake }),
+      cut,
+      connections: this.connections,
+    });
   }
 
   /**

@@ -9,6 +9,8 @@ export interface AnswerLimits {
   bytes: number;
   /** Ends the call at once. */
   signal?: AbortSignal | undefined;
+  /** Leaves the connection open after a whole answer. */
+  keep?: boolean;
 }
 
 export interface WholeAnswer {
@@ -16,21 +18,27 @@ export interface WholeAnswer {
   text: string;
 }
 
-/** Sends `body` through `call`, which must not have sent anything. Closes the connection on failure. */
+export class TooLateError extends Error {
+  constructor(deadlineMs: number) {
+    super(`no whole answer in ${deadlineMs} ms`);
+  }
+}
+
+/** Sends `body` through `call`, which must not have sent anything. Closes the connection on failure, and after an answer unless `keep`. */
 export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLimits): Promise<WholeAnswer> {
-  const { deadlineMs, bytes, signal } = limits;
+  const { deadlineMs, bytes, signal, keep = false } = limits;
   return new Promise((resolve, reject) => {
     const over = (): void => {
       clearTimeout(deadline);
       signal?.removeEventListener("abort", onAbort);
-      call.destroy();
     };
     const fail = (error: Error): void => {
       over();
+      call.destroy();
       reject(error);
     };
     const onAbort = (): void => fail(asError(signal?.reason));
-    const deadline = setTimeout(() => fail(new Error(`no whole answer in ${deadlineMs} ms`)), deadlineMs);
+    const deadline = setTimeout(() => fail(new TooLateError(deadlineMs)), deadlineMs);
     // Kept for errors that the call emits after it was destroyed.
     call.on("error", fail);
     call.once("close", () => fail(new Error("the connection ended before the answer did")));
@@ -45,6 +53,7 @@ export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLim
       });
       response.once("end", () => {
         over();
+        if (!keep) call.destroy();
         resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString("utf8") });
       });
     });

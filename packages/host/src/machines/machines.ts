@@ -27,6 +27,8 @@ export class Machines {
   readonly store: MachineRecordStore;
   readonly events: MachineEvents;
   readonly doze: Doze;
+  /** Called with the former record when an agent is no longer reached at its address. */
+  onAgentGone: (record: MachineRecord) => void = () => undefined;
   readonly #poolDir: string;
   readonly #clock: Clock;
   readonly #isRelayed: boolean;
@@ -160,6 +162,7 @@ export class Machines {
     if (next.phase === "running" || next.phase === "stopped" || next.phase === "starting") delete next.stored;
     await this.store.save(next, { durable: options.durable ?? false });
     this.#records.set(id, next);
+    if (record.agentHost !== "" && !isReached(next, record)) this.onAgentGone(record);
     // A suspension under way still calls the agent, so its doze is not forgotten.
     if (next.phase !== "running" && next.phase !== "suspending") this.doze.forget(id);
     if (news || next.errorMessage !== record.errorMessage || next.stored !== record.stored) this.#emit(next);
@@ -187,6 +190,7 @@ export class Machines {
     this.#busy.delete(id);
     this.#cuts.delete(id);
     if (record) {
+      this.onAgentGone(record);
       const gone = create(MachineSchema, { ...this.message(record), phase: MachinePhase.DESTROYED });
       this.events.emit(MachineEvent_Kind.CHANGED, gone);
     }
@@ -230,6 +234,12 @@ export class Machines {
     });
   }
 }
+
+/** Whether the agent of the former record is still reached there. */
+const isReached = ({ phase, agentHost, agentPort }: MachineRecord, former: MachineRecord): boolean =>
+  agentHost === former.agentHost &&
+  agentPort === former.agentPort &&
+  (phase === "running" || phase === "suspending" || phase === "starting" || phase === "resuming");
 
 /** Without a secret there is no agent to reach yet. */
 const hasChannel = ({ channel, controlSecret }: MachineRecord): boolean =>

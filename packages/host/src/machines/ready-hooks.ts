@@ -50,9 +50,7 @@ export function readyHooks(parts: ReadyHooksParts, runtime: Runtime): ReadyHooks
       );
     },
     async flush(agent, secret) {
-      const client = new AgentClient(agent, secret);
-      await client.prepareSnapshot();
-      await client.prepareCheckpoint();
+      await new AgentClient(agent, secret).prepareSnapshot();
     },
     async detachDisk(agent, secret) {
       await new AgentClient(agent, secret).detachDisk();

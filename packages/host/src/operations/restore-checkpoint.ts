@@ -47,7 +47,7 @@ export async function restoreCheckpoint(
         const image = filesWith(parts, ready, disk).diskImage;
         cleanup.push("disk", () => rm(image, { force: true }));
         await cloneDisk(parts.native, leased.image, image);
-        const { runningServices } = await agents.of(ready).prepareCheckpoint();
+        const { runningServices } = await agents.of(ready).prepareCheckpoint({ swapAhead: true });
         const restore = { checkpointId, disk, services: own.running_services, ran: runningServices };
         await machines.change(id, { restore }, { durable: true });
         return runningServices;

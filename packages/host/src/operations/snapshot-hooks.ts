@@ -13,8 +13,7 @@ export function snapshotHooks({ agents }: Parts<"agents">, record: MachineRecord
   const agent = agents.of(record);
   return {
     async flush() {
-      // Sent together to save a round trip; the agent handles them one after the other.
-      const [prepared] = await Promise.all([agent.prepareSnapshot(), agent.prepareCheckpoint()]);
+      const prepared = await agent.prepareSnapshot();
       if (record.runtime === "gvisor") refuseDeletedFiles(prepared);
     },
     async detachDisk() {

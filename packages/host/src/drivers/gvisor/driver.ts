@@ -279,8 +279,7 @@ export class GvisorDriver implements MachineDriver, Freezer {
 
   async swapDisk(files: MachineFiles, toImage: string, hooks: SnapshotHooks): Promise<void> {
     const unit = await this.#machines.living(files);
-    await hooks.detachDisk();
-    await unit.replaceDisk(toImage);
+    await unit.replaceDisk(toImage, () => hooks.detachDisk());
   }
 
   async snapshot(

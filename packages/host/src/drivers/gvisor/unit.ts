@@ -282,18 +282,20 @@ export class Unit {
   }
 
   /**
-   * Swaps the disk image of the living sandbox, whose users' processes are gone. The sentry keeps directories of the old disk in
+   * Swaps the disk image of the living sandbox. `letGo` makes the agent end all users' processes and let go of the old disk. The sentry keeps directories of the old disk in
    * its cache, so the old disk is unmounted lazily and could not be attached again at once. The step that may fail, mounting
-   * the new image, is therefore done first, beside the slot. If this throws, the old disk is still attached.
+   * the new image, is therefore done first, beside the slot, before `letGo`. If this throws, the old disk is still attached.
    * Repeatable, also after a crash.
    */
-  async replaceDisk(image: string): Promise<void> {
+  async replaceDisk(image: string, letGo: () => Promise<void>): Promise<void> {
     const { native } = this.#environment;
     const staging = join(this.#dir, "disk");
     await mkdir(staging, { recursive: true });
-    if ((await this.#imageInSlot()) !== image) {
+    if ((await this.#imageInSlot()) === image) await letGo();
+    else {
       await attachDisk(native, image, staging);
       try {
+        await letGo();
         await detachDisk(native, this.mountPoint, { lazy: true });
         const argv: [string, ...string[]] = ["mount", "--bind", staging, this.mountPoint];
         const { exitCode } = await native.exec({ argv });

@@ -466,6 +466,36 @@ export declare type ActivityResponseJson = {
 export declare const ActivityResponseSchema: GenMessage<ActivityResponse, {jsonType: ActivityResponseJson}>;
 
 /**
+ * @generated from message cloche.guest.v1.PrepareCheckpointRequest
+ */
+export declare type PrepareCheckpointRequest = Message<"cloche.guest.v1.PrepareCheckpointRequest"> & {
+  /**
+   * DetachDisk and AttachDisk follow: begin what the next attach needs
+   *
+   * @generated from field: bool swap_ahead = 1;
+   */
+  swapAhead: boolean;
+};
+
+/**
+ * @generated from message cloche.guest.v1.PrepareCheckpointRequest
+ */
+export declare type PrepareCheckpointRequestJson = {
+  /**
+   * DetachDisk and AttachDisk follow: begin what the next attach needs
+   *
+   * @generated from field: bool swap_ahead = 1;
+   */
+  swapAhead?: boolean;
+};
+
+/**
+ * Describes the message cloche.guest.v1.PrepareCheckpointRequest.
+ * Use `create(PrepareCheckpointRequestSchema)` to create a new message.
+ */
+export declare const PrepareCheckpointRequestSchema: GenMessage<PrepareCheckpointRequest, {jsonType: PrepareCheckpointRequestJson}>;
+
+/**
  * @generated from message cloche.guest.v1.PrepareCheckpointResponse
  */
 export declare type PrepareCheckpointResponse = Message<"cloche.guest.v1.PrepareCheckpointResponse"> & {
@@ -513,6 +543,13 @@ export declare type PrepareSnapshotResponse = Message<"cloche.guest.v1.PrepareSn
    * @generated from field: repeated string deleted_paths = 4;
    */
   deletedPaths: string[];
+
+  /**
+   * Everything is written to the disk. False: the agent is older than this field; call PrepareCheckpoint too.
+   *
+   * @generated from field: bool flushed = 5;
+   */
+  flushed: boolean;
 };
 
 /**
@@ -537,6 +574,13 @@ export declare type PrepareSnapshotResponseJson = {
    * @generated from field: repeated string deleted_paths = 4;
    */
   deletedPaths?: string[];
+
+  /**
+   * Everything is written to the disk. False: the agent is older than this field; call PrepareCheckpoint too.
+   *
+   * @generated from field: bool flushed = 5;
+   */
+  flushed?: boolean;
 };
 
 /**
@@ -707,11 +751,12 @@ export declare const GuestService: GenService<{
    */
   prepareCheckpoint: {
     methodKind: "unary";
-    input: typeof GuestEmptySchema;
+    input: typeof PrepareCheckpointRequestSchema;
     output: typeof PrepareCheckpointResponseSchema;
   },
   /**
-   * Before a memory snapshot: close what a snapshot cannot carry (see paths that are open but deleted), settle timers.
+   * Before a memory snapshot: does what PrepareCheckpoint does where a disk is attached, settles timers, and reports what a snapshot
+   * cannot carry.
    *
    * @generated from rpc cloche.guest.v1.GuestService.PrepareSnapshot
    */
