@@ -3,6 +3,24 @@ import type { Defence } from "./defence.ts";
 
 export const e2bDefences: readonly Defence[] = [
   {
+    what: "a body for a port stays a body, whatever the method",
+    file: "packages/e2b/src/port-proxy.ts",
+    find: "{ ...framing(request), host }",
+    replace: "{ ...(framing(request) && {}), host }",
+    project: "unit",
+    test: "packages/e2b/src/port-proxy.test.ts",
+    named: "stays a body",
+  },
+  {
+    what: "no connection to the edge carries the requests of two callers of a port",
+    file: "packages/e2b/src/port-proxy.ts",
+    find: "    agent: false,\n",
+    replace: "",
+    project: "unit",
+    test: "packages/e2b/src/port-proxy.test.ts",
+    named: "stays a body",
+  },
+  {
     what: "the token of an E2B client's sandbox opens no other",
     file: "packages/e2b/src/access-token.ts",
     find: "const boundTo = (sandboxId: string): Buffer => Buffer.from(sandboxId);",
