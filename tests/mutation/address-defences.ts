@@ -48,7 +48,7 @@ export const addressDefences: readonly Defence[] = [
   {
     what: "no cookie of a port reaches another at the shared address",
     file: "packages/edge/src/port-access.ts",
-    find: "cookies: isShared || isBare ? undefined : cookies.others",
+    find: "cookies: isShared ? undefined : cookies.others",
     replace: "cookies: cookies.others",
     ...port,
     named: "nor a cookie",

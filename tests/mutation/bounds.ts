@@ -209,20 +209,11 @@ export const bounds: readonly Defence[] = [
   {
     what: "visitors of a public port wait apart from who has a token",
     file: "packages/edge/src/router.ts",
-    find: 'const kind = isOpen ? await visitorOrBearer(credentials, authorise) : "bearer";',
-    replace: 'void visitorOrBearer; const kind: Waiter = isOpen ? "visitor" : "bearer";',
+    find: 'const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";',
+    replace: 'void visitorOrBearer; const kind: Waiter = isPublic ? "visitor" : "bearer";',
     project: "unit",
     test: "packages/edge/src/gate.test.ts",
     named: "visitors of a public port",
-  },
-  {
-    what: "a preflight, or who has no token for a port that is not public, wakes nothing",
-    file: "packages/edge/src/router.ts",
-    find: "const mayWake = isPublic ? letIn : authorise;",
-    replace: "void authorise; const mayWake = letIn;",
-    project: "unit",
-    test: "packages/edge/src/gate.test.ts",
-    named: "visitors of a public port wake",
   },
   {
     what: "a request that is refused is no activity of its sandbox",

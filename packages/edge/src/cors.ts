@@ -56,3 +56,22 @@ export function preflightHeaders(request: IncomingMessage, origins: CorsOrigins)
     "7200",
   ];
 }
+
+/**
+ * The headers of a preflight's answer for a port that is not public. Browsers send no credential with a preflight, so the edge answers
+ * itself: nothing reaches the sandbox, and nothing wakes it. It permits what was asked, but no cookies. The request that follows needs
+ * the sandbox's token, and the port's own server says who may read its answer.
+ */
+export function portPreflightHeaders({ headers }: IncomingMessage): RawHeaders {
+  const { "access-control-request-method": method, "access-control-request-headers": wanted } = headers;
+  return [
+    "access-control-allow-origin",
+    "*",
+    "access-control-allow-methods",
+    method ?? "GET",
+    "access-control-allow-headers",
+    wanted ?? "authorization",
+    "access-control-max-age",
+    "7200",
+  ];
+}

@@ -57,8 +57,7 @@ export function forwardableHeaders(
     if (named?.has(lower) || dropped?.has(lower)) continue;
     if (authorization !== undefined && lower === "authorization") continue;
     const value = raw[index + 1] as string;
-    const mayHaveToken = authorization !== undefined && lower === "sec-websocket-protocol";
-    const shown = mayHaveToken ? withoutTokens(value) : value;
+    const shown = lower === "sec-websocket-protocol" ? withoutTokens(value) : value;
     if (shown !== "" || value === "") kept.push(name, shown);
   }
   if (authorization !== undefined && authorization !== "") kept.push("Authorization", authorization);

@@ -1,15 +1,13 @@
 /**
  * Who may reach a port of a sandbox at `https://<port>-<id>.<base domain>`: a caller with the sandbox's token, a
  * browser with the cookie of a one-time link (valid for that port only), and anyone if the owner made the port public.
- * CORS preflights are admitted from anyone. Neither cookie nor token reaches the user's server. At the shared address
+ * Neither cookie nor token reaches the user's server, in whatever header. At the shared address
  * of all sandboxes, and without TLS, there is no such cookie.
  */
 import type { IncomingMessage } from "node:http";
 import { Code, ConnectError } from "@connectrpc/connect";
 import { bearerToken, type TokenVerifier } from "@cloche/base";
 import { ClocheError, internalHeaders, portLinkPath } from "@cloche/protocol";
-import { isPreflight } from "./cors.ts";
-import type { Exchange } from "./exchange.ts";
 import type { RawHeaders } from "./headers.ts";
 import type { RouteClient } from "./route-table.ts";
 import { isOurToken } from "./request-token.ts";
@@ -38,22 +36,11 @@ export interface PortPlace {
 /** Our cookie is Secure and of one origin: it is accepted only over TLS on the port's own domain. */
 export const takesCookie = ({ prefix, isPlain }: PortPlace): boolean => prefix === undefined && !isPlain;
 
-/**
- * Whether the request is a CORS preflight. A browser sends no token with it, so it reaches the port's server from
- * anyone, but without a body, an upgrade or credentials of any kind.
- */
-export const isPortPreflight = ({ request, hasBody, upgradeFirst }: Exchange): boolean =>
-  isPreflight(request) && !hasBody && upgradeFirst === undefined;
-
-/**
- * Finds our token in a request. An Authorization that is not ours belongs to the user's server and is kept, except in a
- * preflight of a port that is not public (`isBare`), which carries no credentials at all.
- */
+/** Finds our token in a request. An Authorization that is not ours belongs to the user's server and is kept. */
 export function portCredentials(
   request: IncomingMessage,
   issuer: string | undefined,
   place: PortPlace,
-  isBare: boolean,
 ): PortCredentials {
   const dropped = new Set([
     "x-forwarded-for",
@@ -62,20 +49,28 @@ export function portCredentials(
     "x-forwarded-prefix",
     "forwarded",
     "cookie",
+    "e2b-traffic-access-token",
   ]);
   const isShared = place.prefix !== undefined;
   if (isShared) dropped.add(sandboxIdHeader).add(sandboxPortHeader);
   const cookies = splitCookies(request.headers.cookie);
   const own = takesCookie(place) ? cookies.own : undefined;
   const bearer = bearerToken(request.headers.authorization);
-  const ours = bearer !== undefined && (issuer === undefined || isOurToken(bearer, issuer));
-  if (ours || isBare) dropped.add("authorization");
+  const isOurs = (value: string | undefined): boolean =>
+    value !== undefined && (issuer === undefined || isOurToken(value, issuer));
+  const ours = isOurs(bearer);
+  // A repeated header's first value counts, but each would be passed on.
+  if (authorizations(request).some((value) => isOurs(bearerToken(value)))) dropped.add("authorization");
   return {
     token: ours ? bearer : own,
     fromCookie: !ours && own !== undefined,
     dropped,
-    cookies: isShared || isBare ? undefined : cookies.others,
+    cookies: isShared ? undefined : cookies.others,
   };
+}
+
+function authorizations({ rawHeaders }: IncomingMessage): string[] {
+  return rawHeaders.filter((_, at) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === "authorization");
 }
 
 function splitCookies(header: string | undefined): { own: string | undefined; others: string | undefined } {

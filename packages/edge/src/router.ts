@@ -3,7 +3,14 @@ import { ClocheError, fileLinkPath, internalHeaders, isHostPath, portLinkPath } 
 import type { Route } from "@cloche/protocol/edge";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { parseAuthority, type Target } from "./authority.ts";
-import { anyOrigin, corsHeaders, isPreflight, preflightHeaders, type CorsOrigins } from "./cors.ts";
+import {
+  anyOrigin,
+  corsHeaders,
+  isPreflight,
+  portPreflightHeaders,
+  preflightHeaders,
+  type CorsOrigins,
+} from "./cors.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";
 import { abortExec } from "./exec-abort.ts";
@@ -23,7 +30,6 @@ import { Gate } from "./gate.ts";
 import { forwardableHeaders } from "./headers.ts";
 import {
   authorisePort,
-  isPortPreflight,
   type PortCredentials,
   portCredentials,
   portHeaders,
@@ -360,14 +366,16 @@ export class Router {
     const known = table.get(sandboxId);
     if (port === known?.agentPort) throw agentsPort(port);
     const isPublic = known?.allPortsPublic === true || known?.publicPorts.includes(port) === true;
-    const isPreflight = !isPublic && isPortPreflight(exchange);
-    const credentials = portCredentials(request, table.keys?.issuer, place, isPreflight);
-    const isOpen = isPublic || isPreflight;
+    const credentials = portCredentials(request, table.keys?.issuer, place);
+    if (known !== undefined && !isPublic && credentials.token === undefined && isPreflight(request)) {
+      exchange.begin(204, undefined, portPreflightHeaders(request));
+      exchange.end();
+      return;
+    }
     const authorise = (): Promise<void> => authorisePort(request, credentials, this.#verifier, target);
     // An unknown sandbox is 404 before any token is checked, as on its own domain.
-    if (known !== undefined && !isOpen) await authorise();
-    const kind = isOpen ? await visitorOrBearer(credentials, authorise) : "bearer";
-    // A CORS preflight for a port that is not public is admitted, but wakes nothing.
+    if (known !== undefined && !isPublic) await authorise();
+    const kind = isPublic ? await visitorOrBearer(credentials, authorise) : "bearer";
     const mayWake = isPublic ? letIn : authorise;
     const route = await this.#gate.admit(sandboxId, false, { kind, authorise: mayWake });
     if (exchange.gone || exchange.over) return;
