@@ -238,6 +238,82 @@ describe.skipIf(!isRoot)("services in containers", () => {
     await remove("layout");
   });
 
+  it("stops, makes volumes and judges health as the image's config says", async () => {
+    const words = [
+      "trap 'echo got INT; exit 0' INT",
+      "trap 'echo got TERM' TERM",
+      "echo up",
+      "while :; do sleep 0.1; done",
+    ];
+    const second = 1_000_000_000;
+    workshop.configure("told", "base", {
+      Cmd: [words.join("; ")],
+      StopSignal: "SIGINT",
+      Volumes: { "/data/deep": {}, "/var": {}, "/etc/release": {} },
+      Healthcheck: {
+        Test: ["CMD-SHELL", "cat /tmp/well"],
+        Interval: second,
+        StartInterval: second,
+        Retries: 2,
+      },
+    });
+    rmSync(join(diskPath, "fs/root/told"), { recursive: true, force: true });
+    execFileSync("cp", ["-r", workshop.layout, join(diskPath, "fs/root/told")]);
+    const image = "oci:/root/told:told";
+    await put("told", { image, start_timeout_secs: 2 });
+    expect(await startService("told")).toMatchObject({
+      status: "failed",
+      error:
+        "its image's health check did not pass within 2 s: exit code 1, cat: can't open '/tmp/well': No such file or directory",
+    });
+    await put("told", { image });
+    const started = startService("told");
+    const record = async (): Promise<Record<string, unknown>> =>
+      (await agent.call("GET", "/v1/services/told")).json;
+    await until("it starts", async () => (await record())["phase"] === "starting");
+    await until("a check", async () => (await exec("told", "touch", "/tmp/well"))["exit_code"] === 0);
+    expect(await started).toMatchObject({ status: "running", error: "" });
+    // A volume is a directory of root's unless the image has something there.
+    expect(await shell("told", "stat -c '%F %u %a' /data/deep /var /etc/release; ls -A /data/deep")).toBe(
+      "directory 0 755\ndirectory 0 755\nregular file 0 644\n",
+    );
+    // Checks are no processes of users.
+    expect(JSON.stringify((await agent.call("GET", "/v1/processes")).json)).not.toContain("well");
+    await exec("told", "mv", "/tmp/well", "/tmp/ill");
+    await until("it is ill", async () => (await record())["status"] === "unknown");
+    expect(await record()).toMatchObject({
+      error: expect.stringContaining("its image's health check fails"),
+    });
+    await exec("told", "mv", "/tmp/ill", "/tmp/well");
+    await until("it is well", async () => (await record())["status"] === "running");
+    expect((await agent.call("POST", "/v1/services/told/stop")).json).toMatchObject({ exit_code: 0 });
+    expect(await log("told")).toContain("got INT");
+    expect(await log("told")).not.toContain("got TERM");
+    // The definition may say other: no check, another signal.
+    await exec("told", "rm", "-f", "/tmp/well");
+    await put("told", { image, healthcheck: false, stop_signal: "TERM", stop_timeout_secs: 1 });
+    expect(await startService("told")).toMatchObject({ status: "running" });
+    await until("it is up", async () => (await log("told")).split("up\n").length > 3);
+    expect((await agent.call("POST", "/v1/services/told/stop")).json).toMatchObject({ exit_code: 137 });
+    expect(await log("told")).toContain("got TERM");
+    await remove("told");
+  });
+
+  it("knows the whole config of a container that an older release has made", async () => {
+    await put("old", { image: "oci:/root/told:told", healthcheck: false });
+    await startService("old");
+    await agent.call("POST", "/v1/services/old/stop");
+    const path = folder("containers/old/container.json");
+    const file = JSON.parse(readFileSync(path, "utf8"));
+    for (const field of ["healthCheck", "volumes", "stopSignal", "stopTimeoutSeconds"])
+      delete file.pulled.config[field];
+    writeFileSync(path, JSON.stringify(file));
+    expect(await startService("old")).toMatchObject({ status: "running" });
+    await until("it is up", async () => (await log("old")).split("up\n").length > 2);
+    expect((await agent.call("POST", "/v1/services/old/stop")).json).toMatchObject({ exit_code: 0 });
+    await remove("old");
+  });
+
   it("removes containers and layers that nobody uses any more", async () => {
     const blobs = (): number => readdirSync(folder("images/blobs/sha256")).length;
     const before = blobs();

@@ -4,7 +4,17 @@
  */
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer as createHttpServer, request as httpRequest } from "node:http";
 import { createServer } from "node:net";
 import type { AddressInfo } from "node:net";
@@ -143,6 +153,12 @@ async function curlStatus(url: string): Promise<string> {
 }
 
 /** Builds images in an OCI layout, each from files and programs of this machine, one umoci layer a step. */
+interface LayoutEntry {
+  digest: string;
+  size: number;
+  annotations?: Record<string, string>;
+}
+
 export class ImageWorkshop {
   readonly folder: string;
   readonly layout: string;
@@ -169,6 +185,29 @@ export class ImageWorkshop {
       rmSync(bundle, { recursive: true, force: true });
     }
     if (options.config !== undefined) await run("umoci", ["config", "--image", image, ...options.config]);
+  }
+
+  /** Makes `tag` of another with more fields in its config: also Docker's own, which umoci cannot set. */
+  configure(tag: string, from: string, fields: Record<string, unknown>): void {
+    const store = (value: object): { digest: string; size: number } => {
+      const bytes = Buffer.from(JSON.stringify(value));
+      const hash = createHash("sha256").update(bytes).digest("hex");
+      writeFileSync(join(this.layout, "blobs/sha256", hash), bytes);
+      return { digest: `sha256:${hash}`, size: bytes.length };
+    };
+    const load = <T>(digest: string): T =>
+      JSON.parse(readFileSync(join(this.layout, "blobs", digest.replace(":", "/")), "utf8")) as T;
+    const indexPath = join(this.layout, "index.json");
+    const index = JSON.parse(readFileSync(indexPath, "utf8")) as { manifests: LayoutEntry[] };
+    const refName = "org.opencontainers.image.ref.name";
+    const found = index.manifests.find(({ annotations }) => annotations?.[refName] === from);
+    if (found === undefined) throw new Error(`there is no ${from}`);
+    const manifest = load<{ config: LayoutEntry }>(found.digest);
+    const config = load<{ config: object }>(manifest.config.digest);
+    const changed = store({ ...config, config: { ...config.config, ...fields } });
+    const made = store({ ...manifest, config: { ...manifest.config, ...changed } });
+    index.manifests.push({ ...found, ...made, annotations: { [refName]: tag } });
+    writeFileSync(indexPath, JSON.stringify(index));
   }
 
   /** Pushes `tag` to a registry as `name`; `format` and `compression` as skopeo takes them. */

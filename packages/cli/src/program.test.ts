@@ -378,6 +378,21 @@ test("services from flags, a command line or a file", async () => {
     env: { A: "1" },
   });
   expect(await define(["--image", "redis:7"])).toEqual({ cmd: "", container: true, image: "redis:7" });
+  const times = [
+    "--start-timeout",
+    "5m",
+    "--stop-signal",
+    "SIGINT",
+    "--stop-timeout",
+    "30",
+    "--no-healthcheck",
+  ];
+  expect(await define(["--image", "postgres:17", ...times])).toMatchObject({
+    healthcheck: false,
+    start_timeout_secs: 300,
+    stop_signal: "SIGINT",
+    stop_timeout_secs: 30,
+  });
   expect(await define(["-f", "-", "--restart", "always"], '{"cmd":"a","unknown":1}')).toEqual({
     cmd: "a",
     unknown: 1,

@@ -340,8 +340,22 @@ export interface ServiceDefinition {
   working_dir?: string;
   /** Name or number, optionally with `:group`. Default root; in a container the image's. */
   user?: string;
-  /** Counts as running once this port accepts connections, within 60 s. Default none: as soon as it is started. */
+  /**
+   * Counts as running once this port accepts connections. Default none: in a container once the health check of its image passes, if it has
+   * one; otherwise as soon as it is started.
+   */
   health_port?: number;
+  /** Added: whether the health check of the image counts, if there is no `health_port`. Default true. */
+  healthcheck?: boolean;
+  /** Added: how long it may take until it counts as running, 1 to 3,600 s. Default 60, with a slow health check of the image longer. */
+  start_timeout_secs?: number;
+  /**
+   * Added: a signal for the program alone that asks it to end, such as `SIGINT`. Default: the one that its image names; otherwise SIGTERM,
+   * to its whole process tree.
+   */
+  stop_signal?: string;
+  /** Added: how long after that signal its whole process tree is killed, 0 to 600 s. Default that of the image, or 10. */
+  stop_timeout_secs?: number;
   /** Services that are started first. Default none. */
   needs?: string[];
   /** Runs in a container of `image`. Default false. */

@@ -38,8 +38,12 @@ export const limits = {
   checkpointWaitPollMs: 100,
   checkpointWaitTimeoutSeconds: 30,
   checkpointWaitTimeoutMaxSeconds: 3_600,
-  serviceHealthTimeoutMs: 60_000,
+  serviceStartTimeoutMs: 60_000,
+  serviceStartTimeoutSecondsMax: 3_600,
   serviceStopTimeoutMs: 10_000,
+  serviceStopTimeoutSecondsMax: 600,
+  /** A restore or cold start answers after this time; services that still start then go on. */
+  servicesStartedTogetherMs: 240_000,
   serviceLogBytes: 8 * 1024 * 1024,
   serviceLogFiles: 2,
   servicesPerSandbox: 256,

@@ -205,7 +205,8 @@ def _plain(noun, name, query=""):
 def _put_service(step):
     (cmd,), fields = step.only().required(
         "cmd",
-        "args env working_dir user health_port needs container image restart "
+        "args env working_dir user health_port healthcheck start_timeout_secs stop_signal stop_timeout_secs "
+        "needs container image restart "
         "registry_username registry_password registry_ca",
     )
     return step.sandbox.services.put(step.words[0], cmd, **fields)

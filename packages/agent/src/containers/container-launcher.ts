@@ -24,7 +24,7 @@ import { programEnvironment } from "../exec/index.ts";
 import type { ProcessTable } from "../processes/index.ts";
 import type { Guest, Spawner } from "../spawner/index.ts";
 import { BlobCache } from "../images/blobs.ts";
-import type { ImageConfig } from "../images/manifest.ts";
+import { type ImageConfig, parseConfig } from "../images/manifest.ts";
 import { pull, PullError } from "../images/pull.ts";
 import type { PulledImage, PullRequest } from "../images/pull-protocol.ts";
 
@@ -66,7 +66,7 @@ export class ContainerLauncher implements Launcher {
     });
     try {
       const workingDir = definition.working_dir ?? (config.workingDir === "" ? "/" : config.workingDir);
-      await this.#writeFiles(guest, name, workingDir);
+      await this.#writeFiles(guest, name, [workingDir, ...config.volumes]);
       const env = programEnvironment(config.env, environment(), definition.env);
       const user = definition.user ?? config.user;
       const process = await launchProgram(guest, {
@@ -84,7 +84,7 @@ export class ContainerLauncher implements Launcher {
         await guest.settle(graceMs);
         await guest.close();
       };
-      return { process, container: { guest, env, user, workingDir }, release };
+      return { process, container: { guest, env, user, workingDir, image: config }, release };
     } catch (error) {
       await guest.close();
       throw error;
@@ -169,7 +169,8 @@ export class ContainerLauncher implements Launcher {
     blobs.keepOnly(used);
   }
 
-  async #writeFiles(guest: Guest, name: string, workingDir: string): Promise<void> {
+  /** Writes the container's own files and makes those `folders` that the image does not have, for root. */
+  async #writeFiles(guest: Guest, name: string, folders: readonly string[]): Promise<void> {
     const hostname = hostnameOf(name);
     const servers = this.#parts.dnsServers();
     const write = (path: string, text: string): Promise<unknown> =>
@@ -183,7 +184,7 @@ export class ContainerLauncher implements Launcher {
       ...(servers.length > 0
         ? [write("/etc/resolv.conf", servers.map((server) => `nameserver ${server}\n`).join(""))]
         : []),
-      guest.files.mkdir(workingDir, true).catch(() => undefined),
+      ...folders.map((path) => guest.files.mkdir(path, true).catch(() => undefined)),
     ]);
   }
 
@@ -191,10 +192,17 @@ export class ContainerLauncher implements Launcher {
     const folder = this.#folder(name);
     try {
       const file = JSON.parse(readFileSync(join(folder, "container.json"), "utf8")) as ContainerFile;
-      return existsSync(join(folder, "rootfs")) ? file : undefined;
+      if (!existsSync(join(folder, "rootfs"))) return undefined;
+      return { ...file, pulled: { ...file.pulled, config: this.#wholeConfig(file.pulled) } };
     } catch {
       return undefined;
     }
+  }
+
+  /** An older release kept fewer fields; the image's own config has them all. */
+  #wholeConfig({ config, blobs }: PulledImage): ImageConfig {
+    if ("healthCheck" in config) return config;
+    return parseConfig(new BlobCache(join(this.#parts.folder, "images")).bytes(blobs[1] ?? ""));
   }
 
   #folder(name: string): string {

@@ -30,7 +30,10 @@ export interface DiskServices {
   active(): string[];
   /** Services whose desired state on the disk is running. */
   wanted(): string[];
-  /** Starts them in dependency order; each name ends in one of the lists. */
+  /**
+   * Starts them in dependency order; each name ends in one of the lists. One that still starts after `limits.servicesStartedTogetherMs` is
+   * answered as failed, and goes on.
+   */
   startAll(names: readonly string[]): Promise<{ started: string[]; failed: string[] }>;
 }
 

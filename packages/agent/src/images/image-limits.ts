@@ -6,6 +6,8 @@ export const imageLimits = {
   manifestBytes: 4 * 1024 * 1024,
   configBytes: 8 * 1024 * 1024,
   tokenAnswerBytes: 1024 * 1024,
+  /** Ports, and volumes, that a config names: the first ones count. */
+  keys: 100,
   layers: 512,
   indexDepth: 3,
   indexManifests: 4_096,

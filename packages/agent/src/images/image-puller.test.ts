@@ -312,6 +312,10 @@ describe("pullImage", () => {
         User: "u:g",
         WorkingDir: "/w",
         ExposedPorts: { "80/tcp": {} },
+        Volumes: { "/data": {}, relative: {} },
+        StopSignal: "SIGINT",
+        StopTimeout: 30,
+        Healthcheck: { Test: ["CMD", "/check"] },
       }),
     );
     expect(config).toMatchObject({
@@ -321,6 +325,10 @@ describe("pullImage", () => {
       user: "u:g",
       workingDir: "/w",
       exposedPorts: ["80/tcp"],
+      volumes: ["/data"],
+      stopSignal: "SIGINT",
+      stopTimeoutSeconds: 30,
+      healthCheck: { argv: ["/check"], retries: 3 },
     });
     expect(digest).toMatch(/^sha256:/);
   });

@@ -1,3 +1,4 @@
+import { type HealthCheck, readHealthCheck } from "./health-check.ts";
 import { ImageError } from "./image-error.ts";
 import { imageLimits } from "./image-limits.ts";
 import { isDigest } from "./reference.ts";
@@ -27,6 +28,13 @@ export interface ImageConfig {
   user: string;
   workingDir: string;
   exposedPorts: string[];
+  /** Directories that must be there, as paths in the container. */
+  volumes: string[];
+  /** Name or number of the signal that ends the program; empty: the image names none. */
+  stopSignal: string;
+  /** How long the program may take to end; null: the image does not say. */
+  stopTimeoutSeconds: number | null;
+  healthCheck: HealthCheck | null;
   /** Digests of the layers' uncompressed tars, bottom first. */
   diffIds: string[];
 }
@@ -97,14 +105,23 @@ export function parseConfig(bytes: Buffer): ImageConfig {
     const equals = pair.indexOf("=");
     if (equals > 0) env.push([pair.slice(0, equals), pair.slice(equals + 1)]);
   }
-  const ports = config["ExposedPorts"];
+  const keys = (value: unknown): string[] =>
+    typeof value === "object" && value !== null ? strings(Object.keys(value)).slice(0, imageLimits.keys) : [];
+  const stopTimeout = config["StopTimeout"];
   return {
     env: Object.fromEntries(env),
     entrypoint: strings(config["Entrypoint"]),
     cmd: strings(config["Cmd"]),
     user: text(config["User"]),
     workingDir: text(config["WorkingDir"]),
-    exposedPorts: typeof ports === "object" && ports !== null ? Object.keys(ports).slice(0, 100) : [],
+    exposedPorts: keys(config["ExposedPorts"]),
+    volumes: keys(config["Volumes"]).filter((path) => path.startsWith("/")),
+    stopSignal: text(config["StopSignal"]),
+    stopTimeoutSeconds:
+      typeof stopTimeout === "number" && Number.isInteger(stopTimeout) && stopTimeout >= 0
+        ? stopTimeout
+        : null,
+    healthCheck: readHealthCheck(config["Healthcheck"], strings(config["Shell"])) ?? null,
     diffIds: strings(rootfs["diff_ids"]),
   };
 }

@@ -8,16 +8,33 @@ it.each([
   ["9", 9],
   [15, 15],
   [64, 64],
+  ["SIGRTMIN+3", 37],
+  ["RTMIN", 34],
+  ["SIGRTMAX-1", 63],
 ])("reads %s", (signal, number) => {
   expect(readSignal(signal)).toBe(number);
 });
 
-it.each([undefined, null, "", "SIG", "SIGNOT", "0", 0, 65, 1.5, -1, true, ["SIGINT"]])(
-  "refuses %j",
-  (signal) => {
-    expect(() => readSignal(signal)).toThrow(expect.objectContaining({ code: "invalid_argument" }));
-  },
-);
+it.each([
+  undefined,
+  null,
+  "",
+  "SIG",
+  "SIGNOT",
+  "SIGRTMIN+31",
+  "SIGRTMAX+1",
+  "SIGRTMIN-1",
+  "0",
+  "65",
+  0,
+  65,
+  1.5,
+  -1,
+  true,
+  ["SIGINT"],
+])("refuses %j", (signal) => {
+  expect(() => readSignal(signal)).toThrow(expect.objectContaining({ code: "invalid_argument" }));
+});
 
 it.each([
   [2, "SIGINT"],

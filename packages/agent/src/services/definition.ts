@@ -8,6 +8,7 @@ import {
   optionalStrings,
   requiredString,
 } from "../http/fields.ts";
+import { readSignal, signalName } from "../processes/index.ts";
 import { parseReference } from "../images/reference.ts";
 
 /**
@@ -36,6 +37,10 @@ export function readDefinition(body: JsonObject): ServiceDefinition {
     health_port: optionalInteger(body, "health_port", 1, 65_535),
     needs: needs(body),
     restart: restartPolicy(body),
+    healthcheck: optionalBoolean(body, "healthcheck"),
+    start_timeout_secs: optionalInteger(body, "start_timeout_secs", 1, limits.serviceStartTimeoutSecondsMax),
+    stop_signal: stopSignal(body),
+    stop_timeout_secs: optionalInteger(body, "stop_timeout_secs", 0, limits.serviceStopTimeoutSecondsMax),
     registry_username: optionalString(body, "registry_username"),
     registry_password: optionalString(body, "registry_password"),
     registry_ca: optionalString(body, "registry_ca"),
@@ -73,6 +78,11 @@ function needs(body: JsonObject): string[] | undefined {
     if (!isServiceName(name)) throw badName(`needs[${index}]`, name);
   });
   return names === undefined ? undefined : [...new Set(names)];
+}
+
+function stopSignal(body: JsonObject): string | undefined {
+  const signal = optionalString(body, "stop_signal");
+  return signal === undefined ? undefined : signalName(readSignal(signal, "stop_signal"));
 }
 
 function restartPolicy(body: JsonObject): ServiceDefinition["restart"] {

@@ -2,6 +2,7 @@ import { constants } from "node:os";
 import type { PullProgress, ServiceDefinition } from "@cloche/protocol";
 import { programEnvironment } from "../exec/index.ts";
 import type { ProcessTable } from "../processes/index.ts";
+import type { ImageRules } from "./run-rules.ts";
 import { type Guest, type GuestProcess, SpawnError } from "../spawner/index.ts";
 import type { ServiceLog } from "./service-log.ts";
 
@@ -18,6 +19,7 @@ export interface LaunchedContainer {
   env: Readonly<Record<string, string>>;
   user: string;
   workingDir: string;
+  image: ImageRules;
 }
 
 export interface LaunchRequest {

@@ -1,19 +1,18 @@
 /**
  * One supervised service: its definition, its present phase, and the run that keeps it going.
  *
- *              start                        port accepts, or no health_port
+ *              start                        healthy (service-health.ts)
  *   idle ───────────────▶ pulling/starting ────────────────────────────────▶ running
  *    ▲  ▲                       │ launch, health or exit failed                 │ exits by itself
  *    │  └──── no restart ◀──────┴───────────────────────────────────────────────┤
  *    │                                                                          │ restart policy
- *    └── stop, from everywhere (SIGTERM, 10 s, SIGKILL, whole tree)     backoff ◀┘──▶ starting
+ *    └── stop, from everywhere (SIGTERM, 10 s, SIGKILL: run-rules.ts)   backoff ◀┘──▶ starting
  *
  *   unknown: wanted according to the disk, and not yet started or given up.
  *
  * Status (spec/contract.md, services): `running`; when idle `failed` after a failure, else `stopped`; in all other phases `unknown` with the
  * phase. Owned by services/supervisor.ts. Only the ServiceFile survives a crash of the agent.
  */
-import { readdirSync } from "node:fs";
 import {
   ClocheError,
   limits,
@@ -21,12 +20,14 @@ import {
   type ServiceDefinition,
   type ServiceRecord,
 } from "@cloche/protocol";
-import { listens } from "../ports/listeners.ts";
-import type { ProcessExit } from "../spawner/index.ts";
+import { countdown } from "../exec/index.ts";
+import type { GuestProcess, ProcessExit } from "../spawner/index.ts";
 import { Backoff } from "./backoff.ts";
 import type { ServiceFile } from "./catalog.ts";
-import { pause, waitForPort } from "./health.ts";
+import { pause } from "./health.ts";
 import { LaunchError, type Launched, type LaunchedContainer, type Launcher } from "./launcher.ts";
+import { type RunRules, runRules } from "./run-rules.ts";
+import { healthOf, type ServiceHealth } from "./service-health.ts";
 import type { ServiceLog } from "./service-log.ts";
 
 type State =
@@ -34,7 +35,7 @@ type State =
   | { kind: "pulling"; pull?: PullProgress }
   | { kind: "idle"; failed: boolean }
   | { kind: "starting"; launched: Launched | undefined }
-  | { kind: "running"; launched: Launched }
+  | { kind: "running"; launched: Launched; health: ServiceHealth }
   | { kind: "backoff" };
 
 /** How one attempt to run the service ended. */
@@ -59,7 +60,8 @@ export interface ServiceParts {
   log: ServiceLog;
   save(file: ServiceFile): Promise<void>;
   onOutput(): void;
-  healthTimeoutMs?: number;
+  /** Of services whose definition and image say nothing. */
+  startTimeoutMs?: number;
   stopTimeoutMs?: number;
 }
 
@@ -76,8 +78,6 @@ export class Service {
   #restarts = 0;
   #exitCode: number | null;
   #error: string;
-  /** The health port of the present run's definition. */
-  #healthPort: number | undefined;
 
   constructor(name: string, file: ServiceFile, parts: ServiceParts) {
     this.name = name;
@@ -97,9 +97,9 @@ export class Service {
     return this.#state.kind === "running";
   }
 
-  /** Whether it runs and, if it has a health port, a process of its tree listens there. Reads procfs, so do not call it often. */
+  /** Whether it runs and is healthy. Reads procfs, so do not call it often. */
   get serving(): boolean {
-    return this.#state.kind === "running" && this.#holdsPort(this.#state.launched);
+    return this.#state.kind === "running" && this.#state.health.lost() === "";
   }
 
   /** Whether a run is under way: pulling, starting, running or backing off. */
@@ -132,16 +132,16 @@ export class Service {
     const state = this.#state;
     const launched = state.kind === "running" || state.kind === "starting" ? state.launched : undefined;
     const waiting = this.#waiters > 0 && !this.active;
-    const lostPort = state.kind === "running" && !this.serving;
+    const lost = state.kind === "running" ? state.health.lost() : "";
     return {
       name: this.name,
       cmd: this.definition.cmd,
-      status: waiting || lostPort ? "unknown" : statusOf(state),
+      status: waiting || lost !== "" ? "unknown" : statusOf(state),
       pid: launched?.process.pid ?? 0,
       container: this.definition.container ?? false,
       exit_code: this.#exitCode,
       restarts: this.#restarts,
-      error: lostPort ? `no process of it listens on port ${this.#healthPort} any more` : this.#error,
+      error: lost === "" ? this.#error : lost,
       phase: waiting ? "starting" : phaseOf(state),
       ...(state.kind === "pulling" && state.pull !== undefined ? { pull: state.pull } : {}),
     };
@@ -157,7 +157,7 @@ export class Service {
 
   /**
    * Starts the service, or joins a start under way. Resolves true when it reached running; false when it ended before that, was stopped
-   * meanwhile, or kept failing for the whole health timeout.
+   * meanwhile, or kept failing for its whole start timeout.
    */
   start(): Promise<boolean> {
     if (this.#run !== undefined) return this.#run.reached.promise;
@@ -209,20 +209,22 @@ export class Service {
 
   async #live(run: Run): Promise<void> {
     const backoff = new Backoff();
-    const healthTimeoutMs = this.#parts.healthTimeoutMs ?? limits.serviceHealthTimeoutMs;
     const beganAtMs = performance.now();
     let patience: NodeJS.Timeout | undefined;
     let end: End;
     for (;;) {
       const startedAtMs = performance.now();
       this.#state = { kind: "starting", launched: undefined };
-      end = await this.#attempt(run, healthTimeoutMs);
+      end = await this.#attempt(run);
       if (run.stop.signal.aborted) break;
       const policy = this.definition.restart ?? "never";
       if (policy === "never" || (policy === "on-failure" && !end.failed)) break;
       const nowMs = performance.now();
-      // The service may fail and restart for ever; callers that wait get an answer after the health timeout.
-      patience ??= setTimeout(() => run.reached.resolve(false), healthTimeoutMs - (nowMs - beganAtMs));
+      // The service may fail and restart for ever; callers that wait get an answer after the start timeout.
+      patience ??= setTimeout(
+        () => run.reached.resolve(false),
+        this.#rules(this.definition).startTimeoutMs - (nowMs - beganAtMs),
+      );
       const delayMs = backoff.next(nowMs - startedAtMs);
       this.#tell(end);
       this.#state = { kind: "backoff" };
@@ -248,14 +250,21 @@ export class Service {
     this.#error = end.error;
   }
 
-  async #attempt(run: Run, healthTimeoutMs: number): Promise<End> {
+  #rules(definition: ServiceDefinition, launched?: Launched): RunRules {
+    return runRules(definition, launched?.container?.image, {
+      startTimeoutMs: this.#parts.startTimeoutMs ?? limits.serviceStartTimeoutMs,
+      stopTimeoutMs: this.#parts.stopTimeoutMs ?? limits.serviceStopTimeoutMs,
+    });
+  }
+
+  async #attempt(run: Run): Promise<End> {
     const { launcher, log, onOutput } = this.#parts;
-    this.#healthPort = this.definition.health_port;
+    const { definition } = this; // of this attempt, also if it is replaced meanwhile
     let launched: Launched;
     try {
       launched = await launcher.launch({
         name: this.name,
-        definition: this.definition,
+        definition,
         log,
         onPhase: (phase) => {
           this.#state = phase === "pulling" ? { kind: "pulling" } : { kind: "starting", launched: undefined };
@@ -271,7 +280,7 @@ export class Service {
       return this.#notLaunched(error);
     }
     try {
-      return await this.#supervise(run, launched, healthTimeoutMs);
+      return await this.#supervise(run, launched, definition);
     } finally {
       // A command in the container that ended the program (such as a shutdown) still needs time to end by itself.
       await launched.release(run.stop.signal.aborted ? 0 : commandGraceMs);
@@ -285,90 +294,55 @@ export class Service {
     return { failed: true, exitCode: thrown instanceof LaunchError ? thrown.exitCode : null, error };
   }
 
-  async #supervise(run: Run, launched: Launched, healthTimeoutMs: number): Promise<End> {
+  async #supervise(run: Run, launched: Launched, definition: ServiceDefinition): Promise<End> {
     const { log } = this.#parts;
     const { process } = launched;
+    const rules = this.#rules(definition, launched);
+    const health = healthOf(definition, launched, (text) => log.note(text));
     const exited = process.exited.catch((): ProcessExit => ({ code: 137, signal: 9 }));
     this.#state = { kind: "starting", launched };
     log.note(`started, pid ${process.pid}`);
-    const healthy = await this.#healthy(run, launched, exited, healthTimeoutMs);
+    const late = new AbortController();
+    const stopCountdown = countdown(rules.startTimeoutMs, () => late.abort());
+    const healthy = await during(AbortSignal.any([run.stop.signal, late.signal]), (over) =>
+      Promise.race([health.comesUp(over), exited.then(() => false)]),
+    );
+    stopCountdown();
     if (healthy && !run.stop.signal.aborted) {
-      this.#state = { kind: "running", launched };
+      this.#state = { kind: "running", launched, health };
       this.#tell({ failed: false, exitCode: null, error: "" });
       run.reached.resolve(true);
-      await Promise.race([exited, aborted(run.stop.signal)]);
+      await during(run.stop.signal, (over) => {
+        void health.watch(over);
+        return Promise.race([exited, aborted(over)]);
+      });
     }
     if (run.stop.signal.aborted) {
-      await this.#terminate(run, launched);
+      await this.#terminate(run, launched, rules);
       const { code } = await exited;
       log.note("stopped");
       return { failed: false, exitCode: code, error: "" };
     }
-    const timedOut = !healthy && (await settledNow(exited)) === undefined;
-    await process.kill(); // processes that the program left behind, or the program itself if it never became healthy
+    if (!healthy && (await settledNow(exited)) === undefined) {
+      const error = health.late(`within ${rules.startTimeoutMs / 1000} s`);
+      log.note(error);
+      await this.#terminate(run, launched, rules); // it may be in the middle of setting up its data
+      return { failed: true, exitCode: (await exited).code, error: withMemory(error, process) };
+    }
+    await process.kill(); // processes that the program left behind
     const { code, signal } = await exited;
-    const why = this.#whyEnded(healthy, timedOut, code, signal, healthTimeoutMs);
-    const error = why !== "" && process.outOfMemory ? `${why}: the sandbox's memory is used up` : why;
+    const how = signal === null ? `exited with code ${code}` : `was ended by signal ${signal}`;
+    const why = healthy ? (code === 0 ? "" : how) : `${how} before ${health.goal}`;
+    const error = withMemory(why, process);
     log.note(error === "" ? "exited with code 0" : error);
     return { failed: error !== "", exitCode: code, error };
   }
 
-  #whyEnded(
-    healthy: boolean,
-    timedOut: boolean,
-    code: number,
-    signal: number | null,
-    timeoutMs: number,
-  ): string {
-    const port = this.#healthPort;
-    if (timedOut) {
-      const within = `within ${timeoutMs / 1000} s`;
-      return port !== undefined && listens(port, everybody)
-        ? `port ${port} was not the service's own ${within}: another process listens there`
-        : `port ${port} did not accept connections ${within}`;
-    }
-    const how = signal === null ? `exited with code ${code}` : `was ended by signal ${signal}`;
-    if (!healthy) return `${how} before port ${port} accepted connections`;
-    return code === 0 ? "" : how;
-  }
-
-  /** False if the program exited, or the time ran out, before the port accepted. True without a health port. */
-  async #healthy(
-    run: Run,
-    launched: Launched,
-    exited: Promise<ProcessExit>,
-    timeoutMs: number,
-  ): Promise<boolean> {
-    const port = this.#healthPort;
-    if (port === undefined) return true;
-    const over = new AbortController();
-    const timeout = setTimeout(() => over.abort(), timeoutMs);
-    const onStop = (): void => over.abort();
-    run.stop.signal.addEventListener("abort", onStop, { once: true });
-    if (run.stop.signal.aborted) over.abort();
-    try {
-      const own = (): boolean => this.#holdsPort(launched);
-      return await Promise.race([waitForPort(port, own, over.signal), exited.then(() => false)]);
-    } finally {
-      clearTimeout(timeout);
-      run.stop.signal.removeEventListener("abort", onStop);
-      over.abort();
-    }
-  }
-
-  #holdsPort({ process }: Launched): boolean {
-    const port = this.#healthPort;
-    return port === undefined || listens(port, () => process.tree());
-  }
-
-  async #terminate(run: Run, { process }: Launched): Promise<void> {
+  async #terminate(run: Run, { process }: Launched, { stop, stopTimeoutMs }: RunRules): Promise<void> {
     const ended = process.ended.catch(() => undefined);
     if (!run.kill.signal.aborted) {
-      process.signal(sigterm, "tree");
-      const over = new AbortController();
-      const timeoutMs = this.#parts.stopTimeoutMs ?? limits.serviceStopTimeoutMs;
-      await Promise.race([ended, aborted(run.kill.signal), pause(timeoutMs, over.signal)]);
-      over.abort();
+      process.signal(stop.signal, stop.scope);
+      await during(run.kill.signal, (over) => Promise.race([ended, pause(stopTimeoutMs, over)]));
     }
     await process.kill();
     await ended;
@@ -384,8 +358,6 @@ export class Service {
   }
 }
 
-const everybody = (): number[] => readdirSync("/proc").map(Number).filter(Number.isInteger);
-const sigterm = 15;
 const commandGraceMs = 5_000;
 
 function statusOf(state: State): ServiceRecord["status"] {
@@ -396,6 +368,26 @@ function statusOf(state: State): ServiceRecord["status"] {
 
 function phaseOf({ kind }: State): ServiceRecord["phase"] {
   return kind === "pulling" || kind === "starting" || kind === "backoff" ? kind : "";
+}
+
+const withMemory = (why: string, { outOfMemory }: GuestProcess): string =>
+  why !== "" && outOfMemory ? `${why}: the sandbox's memory is used up` : why;
+
+/** Runs `work` with a signal that aborts when `outer` does, and when the work has ended. */
+async function during<Value>(
+  outer: AbortSignal,
+  work: (over: AbortSignal) => Promise<Value>,
+): Promise<Value> {
+  const over = new AbortController();
+  const end = (): void => over.abort();
+  outer.addEventListener("abort", end, { once: true });
+  if (outer.aborted) end();
+  try {
+    return await work(over.signal);
+  } finally {
+    outer.removeEventListener("abort", end);
+    end();
+  }
 }
 
 function aborted(signal: AbortSignal): Promise<void> {

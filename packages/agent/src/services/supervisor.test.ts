@@ -21,7 +21,12 @@ let guest: LocalGuest;
 const open: Supervisor[] = [];
 
 function supervise(
-  changes: { launcher?: Launcher; healthTimeoutMs?: number; stopTimeoutMs?: number } = {},
+  changes: {
+    launcher?: Launcher;
+    startTimeoutMs?: number;
+    stopTimeoutMs?: number;
+    startedTogetherMs?: number;
+  } = {},
   disk: string = folder,
 ): Supervisor {
   const supervisor = new Supervisor({
@@ -190,7 +195,7 @@ describe("Supervisor", () => {
     const other = createServer().listen(0, "127.0.0.1");
     await once(other, "listening");
     const { port } = other.address() as AddressInfo;
-    const supervisor = supervise({ healthTimeoutMs: 300 });
+    const supervisor = supervise({ startTimeoutMs: 300 });
     await supervisor.put("a", shell("sleep 1000", { health_port: port }));
     expect(await supervisor.start("a")).toMatchObject({
       status: "failed",
@@ -231,7 +236,7 @@ describe("Supervisor", () => {
 
   it("fails a service whose port never accepts, or that exits before it does", async () => {
     const port = await freePort();
-    const supervisor = supervise({ healthTimeoutMs: 200 });
+    const supervisor = supervise({ startTimeoutMs: 200 });
     await supervisor.put("slow", shell("sleep 1000", { health_port: port }));
     await supervisor.put("gone", shell("exit 0", { health_port: port }));
     expect(await supervisor.start("slow")).toMatchObject({
@@ -243,6 +248,64 @@ describe("Supervisor", () => {
       error: expect.stringContaining("before port"),
     });
     expect(guest.runningCount).toBe(0);
+  });
+
+  it("gives a service the time to start that its definition says", async () => {
+    const port = await freePort();
+    const supervisor = supervise({ startTimeoutMs: 100 });
+    const listen = `setTimeout(() => require("net").createServer().listen(${port}, "127.0.0.1"), 400)`;
+    const slow = { cmd: process.execPath, args: ["-e", listen], health_port: port };
+    await supervisor.put("slow", slow);
+    expect(await supervisor.start("slow")).toMatchObject({
+      status: "failed",
+      error: `port ${port} did not accept connections within 0.1 s`,
+    });
+    await supervisor.put("slow", { ...slow, start_timeout_secs: 30 });
+    expect(await supervisor.start("slow")).toMatchObject({ status: "running" });
+  });
+
+  it("lets a service that is given up end by itself, within its time", async () => {
+    const port = await freePort();
+    const supervisor = supervise({ startTimeoutMs: 300, stopTimeoutMs: 5_000 });
+    const careful = "trap 'echo put away; exit 3' TERM; echo up; while :; do sleep 0.05; done";
+    await supervisor.put("careful", shell(careful, { health_port: port }));
+    expect(await supervisor.start("careful")).toMatchObject({ status: "failed", exit_code: 3 });
+    expect(await logText(supervisor, "careful")).toContain("put away\n");
+  });
+
+  it("stops a service with its own signal, which goes to the program alone, and within its own time", async () => {
+    const supervisor = supervise();
+    const script =
+      "trap 'echo got INT; exit 0' INT; (trap 'echo child got INT' INT; while :; do sleep 0.05; done) & " +
+      "echo up; while :; do sleep 0.05; done";
+    await supervisor.put("own", shell(script, { stop_signal: "SIGINT" }));
+    await supervisor.put("short", shell("trap '' TERM; echo up; sleep 1000", { stop_timeout_secs: 0 }));
+    for (const name of ["own", "short"]) {
+      await supervisor.start(name);
+      while (!(await logText(supervisor, name)).includes("up\n"))
+        await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    expect(await supervisor.stop("short")).toMatchObject({ exit_code: 137 });
+    // A change of the definition counts from the next start.
+    await supervisor.put("own", shell(script, { stop_signal: "SIGKILL" }));
+    const stopping = supervisor.stop("own");
+    const own = async (): Promise<string> => await logText(supervisor, "own");
+    while (!(await own()).includes("got INT\n")) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(await own()).not.toContain("child got INT");
+    await supervisor.get("own").halt("kill"); // the child, which nobody told
+    expect(await stopping).toMatchObject({ status: "stopped", exit_code: 0 });
+  });
+
+  it("answers a restore before a slow service is up, which goes on starting", async () => {
+    const before = supervise();
+    const port = await freePort();
+    const listen = `setTimeout(() => require("net").createServer().listen(${port}, "127.0.0.1"), 700)`;
+    await before.put("slow", { cmd: process.execPath, args: ["-e", listen], health_port: port });
+    await before.put("web", shell("sleep 1000", { needs: ["slow"] }));
+    const supervisor = supervise({ startedTogetherMs: 100 });
+    expect(await supervisor.startAll(["web", "slow"])).toEqual({ started: [], failed: ["slow", "web"] });
+    expect(supervisor.get("web").record()).toMatchObject({ status: "unknown", phase: "starting" });
+    await until(supervisor, "web", ({ status }) => status === "running");
   });
 
   it("kills what ignores SIGTERM, and what a program leaves behind", async () => {
@@ -309,7 +372,7 @@ describe("Supervisor", () => {
   });
 
   it("restarts by policy, backs off, and gives up when stopped", async () => {
-    const supervisor = supervise({ healthTimeoutMs: 400 });
+    const supervisor = supervise({ startTimeoutMs: 400 });
     await supervisor.put("flaky", shell("exit 1", { restart: "on-failure" }));
     await supervisor.put("done", shell("exit 0", { restart: "on-failure" }));
     await supervisor.put("again", shell("exit 0", { restart: "always" }));
@@ -326,7 +389,7 @@ describe("Supervisor", () => {
   });
 
   it("answers a start that keeps failing after its patience", async () => {
-    const supervisor = supervise({ healthTimeoutMs: 100 });
+    const supervisor = supervise({ startTimeoutMs: 100 });
     await supervisor.put("never", { cmd: "/no/such/program", restart: "always" });
     expect(["backoff", "starting"]).toContain((await supervisor.start("never")).phase);
     await supervisor.put("needs-it", shell("true", { needs: ["never"] }));

@@ -25,13 +25,16 @@ export interface SupervisorParts {
   launcher: Launcher;
   /** Called with output of any service. */
   onOutput(): void;
-  healthTimeoutMs?: number;
+  startTimeoutMs?: number;
   stopTimeoutMs?: number;
   settleMs?: number;
+  /** How long a restore or cold start waits for all services. */
+  startedTogetherMs?: number;
 }
 
 /** After a restore or cold start, a service counts as started when it has run this long. Explicit starts answer at once. */
 const settleMsDefault = 500;
+const never = new AbortController().signal;
 
 export class Supervisor implements DiskServices {
   readonly #parts: SupervisorParts;
@@ -174,28 +177,28 @@ export class Supervisor implements DiskServices {
 
   async startAll(names: readonly string[]): Promise<{ started: string[]; failed: string[] }> {
     const begun = new Map<string, Promise<boolean>>();
-    const started: string[] = [];
-    const failed: string[] = [];
+    const reached = new Map<string, boolean>();
     const startOne = async (name: string): Promise<void> => {
-      let reached = false;
       try {
         checkNeeds(name, (other) => this.#needsOf(other));
-        reached = await this.#bringUp(name, begun);
+        reached.set(name, await this.#bringUp(name, begun));
       } catch {
-        // The service's record and log have the reason.
+        reached.set(name, false); // the service's record and log have the reason
       }
-      (reached ? started : failed).push(name);
     };
-    await Promise.all([...new Set(names)].map(startOne));
-    if (started.length > 0) {
-      await pause(this.#parts.settleMs ?? settleMsDefault, new AbortController().signal);
-      const fell = new Set(started.filter((name) => this.#services.get(name)?.serving !== true));
-      failed.push(...fell);
-      started.splice(0, Infinity, ...started.filter((name) => !fell.has(name)));
-    }
-    for (const service of this.#services.values()) service.giveUp();
+    const wanted = [...new Set(names)];
+    const over = new AbortController();
+    const togetherMs = this.#parts.startedTogetherMs ?? limits.servicesStartedTogetherMs;
+    await Promise.race([Promise.all(wanted.map(startOne)), pause(togetherMs, over.signal)]);
+    over.abort();
+    if ([...reached.values()].includes(true)) await pause(this.#parts.settleMs ?? settleMsDefault, never);
+    const started = wanted.filter(
+      (name) => reached.get(name) === true && this.#services.get(name)?.serving === true,
+    );
+    for (const service of this.#services.values())
+      if (!begun.has(service.name) || reached.has(service.name)) service.giveUp();
     const ordered = (list: string[]): string[] => inDependencyOrder(list, (name) => this.#needsOf(name));
-    return { started: ordered(started), failed: ordered(failed) };
+    return { started: ordered(started), failed: ordered(wanted.filter((name) => !started.includes(name))) };
   }
 
   /** Starts a service once per call of start, after its needs. Answers whether it reached running. */
@@ -249,13 +252,13 @@ export class Supervisor implements DiskServices {
   }
 
   #create(name: string, file: ServiceFile): Service {
-    const { catalog, launcher, onOutput, healthTimeoutMs, stopTimeoutMs } = this.#parts;
+    const { catalog, launcher, onOutput, startTimeoutMs, stopTimeoutMs } = this.#parts;
     return new Service(name, file, {
       launcher,
       log: new ServiceLog(catalog.logFolder(name)),
       save: (changed) => catalog.save(name, changed),
       onOutput,
-      ...(healthTimeoutMs === undefined ? {} : { healthTimeoutMs }),
+      ...(startTimeoutMs === undefined ? {} : { startTimeoutMs }),
       ...(stopTimeoutMs === undefined ? {} : { stopTimeoutMs }),
     });
   }

@@ -9,7 +9,15 @@ import {
 } from "@cloche/sdk";
 import { Option } from "commander";
 import { exitCodes, UsageError } from "../exit-codes.ts";
-import { collect, collectPairs, portNumber, present, requireCommand, wholeNumber } from "../options.ts";
+import {
+  collect,
+  collectPairs,
+  portNumber,
+  present,
+  requireCommand,
+  seconds,
+  wholeNumber,
+} from "../options.ts";
 import { during, isShown } from "../progress.ts";
 import { printFields, printJson, printTable, readAll, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
@@ -78,6 +86,10 @@ interface DefineFlags {
   dir?: string;
   user?: string;
   healthPort?: number;
+  healthcheck?: boolean;
+  startTimeout?: number;
+  stopSignal?: string;
+  stopTimeout?: number;
   needs?: string[];
   image?: string;
   restart?: "never" | "on-failure" | "always";
@@ -96,6 +108,10 @@ async function readDefinition(run: Run, command: string[], flags: DefineFlags): 
       working_dir: flags.dir,
       user: flags.user,
       health_port: flags.healthPort,
+      healthcheck: flags.healthcheck === false ? false : undefined, // true is commander's default
+      start_timeout_secs: flags.startTimeout,
+      stop_signal: flags.stopSignal,
+      stop_timeout_secs: flags.stopTimeout,
       needs: flags.needs,
       image: flags.image,
       container: flags.image === undefined ? undefined : true,
@@ -147,6 +163,14 @@ export function addServiceCommands(registry: Registry): void {
     .option("-w, --dir <path>", "working directory")
     .option("-u, --user <user>", "default root")
     .option("--health-port <port>", "it counts as running when this port accepts connections", portNumber)
+    .option("--no-healthcheck", "the health check of the image does not count")
+    .option(
+      "--start-timeout <time>",
+      "such as 90s or 5m; how long it may take to come up, default 60s",
+      seconds,
+    )
+    .option("--stop-signal <signal>", "asks the program to end; default the image's, or SIGTERM")
+    .option("--stop-timeout <time>", "after that signal it is killed; default the image's, or 10s", seconds)
     .option("--needs <service>", "start this one first; repeatable", collect)
     .option(
       "--image <reference>",

@@ -52,6 +52,28 @@ const setService = tool({
       .max(65_535)
       .optional()
       .describe("It counts as running when this TCP port accepts."),
+    healthcheck: z
+      .boolean()
+      .optional()
+      .describe(
+        "false: the health check of `image` does not count. Default true, unless `health_port` is given.",
+      ),
+    start_timeout_secs: z
+      .int()
+      .min(1)
+      .max(3_600)
+      .optional()
+      .describe("How long it may take until it counts as running. Default 60."),
+    stop_signal: z
+      .string()
+      .optional()
+      .describe("Asks the program to end, such as SIGINT. Default the image's own, or SIGTERM."),
+    stop_timeout_secs: z
+      .int()
+      .min(0)
+      .max(600)
+      .optional()
+      .describe("How long after that signal it is killed. Default the image's own, or 10."),
     needs: z.array(serviceField).optional().describe("Services that must run before it starts."),
     restart: z
       .enum(["never", "on-failure", "always"])
@@ -107,7 +129,7 @@ const stopService = tool({
   name: "stop_service",
   title: "Stop a service",
   description:
-    "Ends a service's whole process tree: SIGTERM, after 10 seconds SIGKILL. Its definition stays.",
+    "Ends a service's whole process tree: its `stop_signal`, then SIGKILL after its `stop_timeout_secs`. Its definition stays.",
   effect: "destroys-once",
   input: z.object({ sandbox: sandboxField, service: serviceField }),
   output: serviceRecord,

@@ -35,6 +35,10 @@ class AsyncServices:
         working_dir: Optional[str] = None,
         user: Optional[str] = None,
         health_port: Optional[int] = None,
+        healthcheck: Optional[bool] = None,
+        start_timeout_secs: Optional[int] = None,
+        stop_signal: Optional[str] = None,
+        stop_timeout_secs: Optional[int] = None,
         needs: Optional[Sequence[str]] = None,
         container: Optional[bool] = None,
         image: Optional[str] = None,
@@ -46,7 +50,9 @@ class AsyncServices:
         """Creates or replaces a definition; a running service goes on as it is until its next start.
 
         `cmd`: the program; with `container`, `""` means the entrypoint of `image`. `health_port`: it counts as running when
-        this port takes connections. `needs`: services that are started before it.
+        this port takes connections. `healthcheck=False`: the image's own health check does not count. `start_timeout_secs`:
+        how long it may take until it counts as running (60). `stop_signal`, such as `"SIGINT"`, goes to the program alone;
+        `stop_timeout_secs` (10) later its whole tree is killed. `needs`: services that are started before it.
         """
         json = compact(
             cmd=cmd,
@@ -55,6 +61,10 @@ class AsyncServices:
             working_dir=working_dir,
             user=user,
             health_port=health_port,
+            healthcheck=healthcheck,
+            start_timeout_secs=start_timeout_secs,
+            stop_signal=stop_signal,
+            stop_timeout_secs=stop_timeout_secs,
             needs=needs,
             container=container,
             image=image,
@@ -72,7 +82,7 @@ class AsyncServices:
         )
 
     async def stop(self, name: str) -> ServiceRecord:
-        """SIGTERM, after 10 s SIGKILL, the whole process tree."""
+        """Sends its stop signal, and kills the whole process tree after its stop timeout."""
         return decode(
             ServiceRecord, await self._data_plane.json("POST", f"{_path(name)}/stop", repeatable=True)
         )
