@@ -14,7 +14,7 @@ import { Gateways } from "./gateways.ts";
 import { Hosts } from "./hosts.ts";
 import { IdempotencyKeys } from "./idempotency-keys.ts";
 import { migrate } from "./migrations.ts";
-import { withOutOfReach } from "./out-of-reach.ts";
+import { readOnlyDatabase, withOutOfReach } from "./out-of-reach.ts";
 import { Operations } from "./operations.ts";
 import { OwnerOfDatabase } from "./owner-row.ts";
 import { PortLinks } from "./port-links.ts";
@@ -50,7 +50,7 @@ export interface Database {
   readonly ownership: OwnedPlace;
   /** True when this start made the schema, so the database was empty. */
   readonly isNew: boolean;
-  /** Throws `unavailable` when the database does not answer. */
+  /** Throws `unavailable` when the database does not answer, or a PostgreSQL can only be read. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }
@@ -80,9 +80,16 @@ export async function openPostgres(
   onIdleError: (error: Error) => void = () => undefined,
   { isShared = false }: OpenOptions = {},
 ): Promise<Database> {
-  return await openDatabase(postgresDialect(url, onIdleError), clock, (db) => {
+  const { dialect, connections } = postgresDialect(url, onIdleError);
+  const signalOf = (db: Kysely<Schema>): ChangeSignal | undefined => {
     const notify = async (channel: string) => void (await sql`select pg_notify(${channel}, '')`.execute(db));
-    return isShared ? postgresSignal(url, notify, onIdleError) : undefined;
+    return isShared ? postgresSignal(url, notify, onIdleError, connections.onMoved) : undefined;
+  };
+  return await openDatabase(dialect, clock, signalOf, async (db) => {
+    const asked = sql<{ it: string }>`select current_setting('transaction_read_only') as it`;
+    if ((await asked.execute(db)).rows[0]?.it !== "on") return;
+    connections.leave();
+    throw readOnlyDatabase();
   });
 }
 
@@ -90,6 +97,7 @@ async function openDatabase(
   dialect: Dialect,
   clock: Pick<Clock, "nowMs">,
   signalOf: (db: Kysely<Schema>) => ChangeSignal | undefined,
+  checkWritable: (db: Kysely<Schema>) => Promise<void> = async (db) => void (await sql`select 1`.execute(db)),
 ): Promise<Database> {
   const db = new Kysely<Schema>({ dialect: withOutOfReach(dialect) });
   let foundVersion: number;
@@ -119,9 +127,7 @@ async function openDatabase(
     changes,
     ownership: new OwnerOfDatabase(db),
     isNew: foundVersion === 0,
-    async ping() {
-      await sql`select 1`.execute(db);
-    },
+    ping: () => checkWritable(db),
     close: () => db.destroy(),
   };
 }

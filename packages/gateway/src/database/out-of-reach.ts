@@ -1,5 +1,5 @@
 /**
- * Separates a database that is out of reach (locked, full, down, restarting) from a wrong query. The first becomes
+ * Separates a database that is out of reach (locked, full, read-only, down, restarting) from a wrong query. The first becomes
  * `unavailable`, so that callers try again; the second is a bug, and its error is not changed.
  */
 import { ClocheError } from "@cloche/protocol";
@@ -33,6 +33,7 @@ async function telling<T>(run: () => Promise<T>): Promise<T> {
   try {
     return await run();
   } catch (error) {
+    if ((error as { code?: string } | null)?.code === readOnlyCode) throw readOnlyDatabase(error);
     if (!isOutOfReach(error)) throw error;
     throw new ClocheError("unavailable", "the service's database does not answer; try again", {
       cause: error,
@@ -41,10 +42,19 @@ async function telling<T>(run: () => Promise<T>): Promise<T> {
   }
 }
 
-/** SQLite: busy, locked, I/O error, full, cannot open. */
-const sqliteCodes: ReadonlySet<number> = new Set([5, 6, 10, 13, 14]);
-/** PostgreSQL: connection exceptions, no resources, shutdown and restart, cancelled by its own deadline. */
-const postgresCodes = /^(?:08|53|57P)|^57014$/;
+/** A server that was demoted, a standby, or one that its provider made read-only (a full disk). */
+const readOnlyCode = "25006";
+
+export const readOnlyDatabase = (cause?: unknown): ClocheError =>
+  new ClocheError("unavailable", "the service's database can only be read at present; try again", {
+    cause,
+    retryAfterSeconds: 1,
+  });
+
+/** SQLite: busy, locked, read-only, I/O error, full, cannot open. */
+const sqliteCodes: ReadonlySet<number> = new Set([5, 6, 8, 10, 13, 14]);
+/** PostgreSQL: connection exceptions, no resources, shutdown and restart, cancelled by its own deadline, I/O errors. */
+const postgresCodes = /^(?:08|53|57P)|^(?:57014|58030)$/;
 const socketCodes: ReadonlySet<string> = new Set([
   "ECONNREFUSED",
   "ECONNRESET",
@@ -52,6 +62,9 @@ const socketCodes: ReadonlySet<string> = new Set([
   "ETIMEDOUT",
   "EPIPE",
   "EHOSTUNREACH",
+  "ENETUNREACH",
+  "ENOTFOUND",
+  "EAI_AGAIN",
 ]);
 const pgMessages =
   /connection terminated|timeout exceeded when trying to connect|client has encountered a connection error/i;

@@ -6,6 +6,7 @@
  */
 import { type Dialect, PostgresDialect } from "kysely";
 import pg from "pg";
+import { type Connections, postgresConnections } from "./postgres-pool.ts";
 
 const connectionsMax = 10;
 const connectTimeoutMs = 5_000;
@@ -28,27 +29,23 @@ function nameOf(sql: string): string | undefined {
 }
 
 /** `url` is `postgres://user:password@host:port/database`; options such as `?host=/socket/folder` as pg reads them. */
-export function postgresDialect(url: string, onIdleError: (error: Error) => void): Dialect {
+export function postgresDialect(
+  url: string,
+  onIdleError: (error: Error) => void,
+): { dialect: Dialect; connections: Connections } {
   const types = {
     getTypeParser: (oid: number, format?: "text" | "binary") =>
       oid === int8Oid && format !== "binary" ? Number : pg.types.getTypeParser(oid, format as "text"),
   } as pg.CustomTypesConfig;
-  const pool = new pg.Pool({
+  const options: pg.PoolConfig = {
     connectionString: url,
     max: connectionsMax,
     connectionTimeoutMillis: connectTimeoutMs,
     statement_timeout: statementTimeoutMs,
     types,
-  });
-  // Without a listener, a connection that breaks while idle would end the process.
-  pool.on("error", onIdleError);
-  pool.on("connect", (client) => {
-    // The same for one that breaks between two statements of a transaction: the next statement fails and tells its
-    // caller.
-    client.on("error", () => undefined);
-    prepareWrites(client);
-  });
-  return new PostgresDialect({ pool });
+  };
+  const connections = postgresConnections(options, onIdleError, prepareWrites);
+  return { dialect: new PostgresDialect({ pool: connections }), connections };
 }
 
 /** How Kysely calls pg: with the text and the values of one statement. */

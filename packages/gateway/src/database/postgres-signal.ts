@@ -10,11 +10,15 @@ const channel = "cloche_changes";
 const batchMs = 20;
 const reconnectMs = 1_000;
 
-/** `notify`: sends one notification in its own statement. `onError`: called when sending or listening fails. */
+/**
+ * `notify`: sends one notification in its own statement. `onError`: called when sending or listening fails. `onMoved`: hears that present
+ * connections lead to a server that is no longer the primary, so that this listens anew.
+ */
 export function postgresSignal(
   url: string,
   notify: (channel: string) => Promise<void>,
   onError: (error: Error) => void,
+  onMoved: (hear: () => void) => () => void,
 ): ChangeSignal {
   let isPending = false;
   return {
@@ -28,7 +32,7 @@ export function postgresSignal(
     },
     listen(heard) {
       const closed = new AbortController();
-      const running = keepListening(url, heard, closed.signal, onError);
+      const running = keepListening(url, heard, closed.signal, onError, onMoved);
       return {
         async close() {
           closed.abort();
@@ -44,6 +48,7 @@ async function keepListening(
   heard: () => void,
   closed: AbortSignal,
   onError: (error: Error) => void,
+  onMoved: (hear: () => void) => () => void,
 ): Promise<void> {
   while (!closed.aborted) {
     const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000, keepAlive: true });
@@ -55,6 +60,7 @@ async function keepListening(
     });
     client.on("end", over.resolve);
     const stop = (): void => over.resolve();
+    const unhear = onMoved(stop);
     closed.addEventListener("abort", stop, { once: true });
     try {
       await client.connect();
@@ -66,6 +72,7 @@ async function keepListening(
       onError(error as Error);
     }
     closed.removeEventListener("abort", stop);
+    unhear();
     await client.end().catch(() => undefined);
     if (closed.aborted) return;
     const again = Promise.withResolvers<void>();
