@@ -1,20 +1,20 @@
 /**
  * Blobs in an S3 bucket (any compatible server). An object appears complete or not at all; nothing else is needed, no conditional
  * writes and no locks. A pack (checkpoint/archive.ts) is one PUT; checkpoint/catalogue.ts tries a failed upload again. Address:
- * `s3://<bucket>/<prefix>?endpoint=https://…&region=…`; credentials from AWS_ACCESS_KEY_ID and
- * AWS_SECRET_ACCESS_KEY.
+ * `s3://<bucket>/<prefix>?endpoint=https://…&region=…`; credentials: s3-credentials.ts.
  */
 import { S3mini } from "s3mini";
 import { ClocheError } from "@cloche/protocol";
 import { type BlobEntry, type BlobStore, checkKey } from "./blob-store.ts";
+import { type S3Credentials, s3Credentials } from "./s3-credentials.ts";
+import { signedFetch } from "./s3-signature.ts";
 
 export interface S3Address {
   endpoint: string;
   bucket: string;
   prefix: string;
   region: string;
-  accessKeyId: string;
-  secretAccessKey: string;
+  credentials: () => S3Credentials;
 }
 
 const requestDeadlineMs = 120_000;
@@ -23,13 +23,7 @@ const pageSize = 1_000;
 /** Reads `s3://…`; throws an Error that names what is missing. */
 export function parseS3Address(url: string, env: NodeJS.ProcessEnv): S3Address {
   const parsed = new URL(url);
-  const accessKeyId = env["AWS_ACCESS_KEY_ID"];
-  const secretAccessKey = env["AWS_SECRET_ACCESS_KEY"];
-  if (!accessKeyId || !secretAccessKey) {
-    throw new Error(
-      "blob_url is S3, which needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment",
-    );
-  }
+  const credentials = s3Credentials(env);
   if (parsed.hostname === "")
     throw new Error("blob_url names no bucket; it must be s3://<bucket>/<prefix>?endpoint=…");
   const region = parsed.searchParams.get("region") ?? "us-east-1";
@@ -38,8 +32,7 @@ export function parseS3Address(url: string, env: NodeJS.ProcessEnv): S3Address {
     bucket: parsed.hostname,
     prefix: parsed.pathname.replace(/^\/+|\/+$/g, ""),
     region,
-    accessKeyId,
-    secretAccessKey,
+    credentials,
   };
 }
 
@@ -56,8 +49,9 @@ class S3Store implements BlobStore {
     this.#client = new S3mini({
       endpoint: `${address.endpoint.replace(/\/+$/, "")}/${address.bucket}`,
       region: address.region,
-      accessKeyId: address.accessKeyId,
-      secretAccessKey: address.secretAccessKey,
+      accessKeyId: "",
+      secretAccessKey: "",
+      fetch: signedFetch(address.region, address.credentials),
       requestAbortTimeout: requestDeadlineMs,
     });
   }
