@@ -58,3 +58,12 @@ it("signs the session token of the moment, and a range with it", async () => {
   expect(second).not.toBe(first);
   expect(seen[0]?.headers.get("range")).toBe("bytes=0-9");
 });
+
+it("signs a session token as AWS's own library does", async () => {
+  const send = signedFetch("eu-central-1", () => ({ ...credentials, sessionToken: "tok/+=en" }));
+  await send("http://127.0.0.1:7070/bucket/packs/x");
+  // Made with botocore's S3SigV4Auth.
+  expect(seen[0]?.headers.get("authorization")).toContain(
+    "Signature=edc9104b802c19c4dc623f0db13c3d93ed47cf530f4bdcf636ec58a22ae94a75",
+  );
+});
