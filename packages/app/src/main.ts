@@ -1,6 +1,8 @@
 /** `node packages/app/src/main.ts <command>`: called by npm start, npm stop and the CLI; `usage` names the commands. */
 import { resolve } from "node:path";
+import { inspect } from "node:util";
 import { ConfigError, loadConfig, type Config } from "@cloche/base";
+import { printableLines } from "@cloche/protocol";
 import { AlreadyRunning } from "./control-socket.ts";
 import { printStatus } from "./status.ts";
 
@@ -160,9 +162,9 @@ try {
   const { name, code } = error as { name?: string; code?: string };
   const saysWhatToDo = toldByMessage.has(name ?? "") && code !== "internal";
   if (error instanceof ConfigError || saysWhatToDo || error instanceof AlreadyRunning) {
-    console.error(`cloche: ${(error as Error).message}`);
+    console.error(`cloche: ${printableLines((error as Error).message)}`);
   } else {
-    console.error("cloche:", error);
+    console.error(`cloche: ${printableLines(inspect(error))}`);
   }
   process.exitCode = exitCodes.failure;
 }

@@ -1,3 +1,4 @@
+import { printableJson } from "@cloche/protocol";
 import pino from "pino";
 import { LogFile } from "./log-file.ts";
 
@@ -34,6 +35,8 @@ export function createLog(options: { level: LogLevel; file?: string }): Log {
           method.apply(this, words);
           if (level >= warnLevel) file?.flush();
         },
+        // Names and messages of sandboxes are in it, and operators read it on terminals.
+        streamWrite: printableJson,
       },
       serializers: { err: pino.stdSerializers.errWithCause },
       redact: { paths: ["authorization", "headers.authorization", "token", "secret"], censor: "[redacted]" },

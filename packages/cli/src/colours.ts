@@ -1,15 +1,17 @@
 const codes = { bold: 1, red: 31, green: 32, yellow: 33 } as const;
 export type Colour = keyof typeof codes;
 
-/** Colours text only on a terminal with colours, and not if NO_COLOR is set (https://no-color.org). */
+/** Whether the stream is a terminal with colours, and NO_COLOR is not set (https://no-color.org). */
+export const hasColours = (env: NodeJS.ProcessEnv, stream: { isTTY?: boolean }): boolean =>
+  stream.isTTY === true && !env["NO_COLOR"] && env["TERM"] !== "dumb";
+
 export function coloured(
   env: NodeJS.ProcessEnv,
   stream: { isTTY?: boolean },
   colour: Colour | undefined,
   text: string,
 ): string {
-  const isWanted = stream.isTTY === true && !env["NO_COLOR"] && env["TERM"] !== "dumb";
-  return isWanted && colour !== undefined ? `\x1b[${codes[colour]}m${text}\x1b[0m` : text;
+  return hasColours(env, stream) && colour !== undefined ? `\x1b[${codes[colour]}m${text}\x1b[0m` : text;
 }
 
 /** The colour of a word for a state, status or result. */

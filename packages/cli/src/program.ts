@@ -1,3 +1,4 @@
+import { printableLines } from "@cloche/protocol";
 import { Command, CommanderError } from "commander";
 import manifest from "../package.json" with { type: "json" };
 import { addCheckpointCommands } from "./commands/checkpoints.ts";
@@ -61,7 +62,7 @@ export function createProgram(registry: Omit<Registry, "program">): Registry {
     .exitOverride()
     .configureOutput({
       writeOut: (text) => terminal.stdout.write(text),
-      writeErr: (text) => terminal.stderr.write(text),
+      writeErr: (text) => terminal.stderr.write(printableLines(text)),
     });
   const full: Registry = { ...registry, program };
   addLocalServiceCommands(full);

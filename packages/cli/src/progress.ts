@@ -1,3 +1,4 @@
+import { printable } from "@cloche/protocol";
 import type { Terminal } from "./terminal.ts";
 
 const redrawEveryMs = 100;
@@ -28,7 +29,7 @@ export async function during<Answer>(
     const took = ` ${((performance.now() - beganAtMs) / 1_000).toFixed(1)} s`;
     // A wrapped line cannot be redrawn. Some terminals say that their width is 0.
     const columns = Math.max(stderr.columns || columnsUnsaid, columnsMin);
-    return `${afresh}${phase().slice(0, columns - took.length - 1)}${took}`;
+    return `${afresh}${printable(phase()).slice(0, columns - took.length - 1)}${took}`;
   };
   stderr.write(line());
   const redrawing = setInterval(() => stderr.write(line()), redrawEveryMs);

@@ -1,7 +1,8 @@
 import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
+import { printable, printableJson, printableLines } from "@cloche/protocol";
 import { ClocheSdkError, ClocheApiError, type Cloche } from "@cloche/sdk";
-import { coloured, colourOfState } from "./colours.ts";
+import { type Colour, coloured, colourOfState, hasColours } from "./colours.ts";
 
 /** The streams and the service of one run of the CLI; tests pass fakes. */
 export interface Terminal {
@@ -23,12 +24,42 @@ export async function write(stream: Writable, text: string | Uint8Array): Promis
 }
 
 export const printJson = (terminal: Terminal, value: unknown): Promise<void> =>
-  write(terminal.stdout, `${JSON.stringify(value, null, 2)}\n`);
+  write(terminal.stdout, `${printableJson(JSON.stringify(value, null, 2))}\n`);
+
+/** One JSON value on one line. */
+export const printJsonLine = (terminal: Terminal, value: unknown): Promise<void> =>
+  write(terminal.stdout, `${printableJson(JSON.stringify(value))}\n`);
+
+/** Prints each text on a line of its own, safe for a terminal. */
+export const printLines = (terminal: Terminal, ...lines: string[]): Promise<void> =>
+  write(terminal.stdout, lines.map((line) => `${printable(line)}\n`).join(""));
+
+/** Prints a message of the command on standard error. Further lines of it are indented, so that they cannot pass for messages. */
+export function printNotice({ env, stderr }: Terminal, message: string, colour?: Colour): void {
+  const text = message.trimEnd().split("\n").map(printable).join("\n  ");
+  stderr.write(`${coloured(env, stderr, colour, "cloche:")} ${text}\n`);
+}
+
+/** A sequence that sets colours and nothing else. */
+const colourSequence = /(\x1b\[[\d;:]{0,32}m)/;
+
+/** Prints what a sandbox wrote: as it is for a program; for a terminal without all that it would obey, except colours. */
+export function printText({ env, stdout }: Terminal, text: string): Promise<void> {
+  if (stdout.isTTY !== true) return write(stdout, text);
+  if (!hasColours(env, stdout)) return write(stdout, printableLines(text));
+  const parts = text.split(colourSequence);
+  const shown = parts.map((part, at) => (at % 2 === 1 ? part : printableLines(part))).join("");
+  return write(stdout, parts.length === 1 ? shown : `${shown}\x1b[0m`);
+}
+
+/** Undefined: an older service does not say it. */
+type Cell = string | undefined;
 
 const isState = /^(state|status|result)$/i;
 
-/** Prints columns padded to their widest cell; prints nothing without rows. */
-export async function printTable(terminal: Terminal, header: string[], rows: string[][]): Promise<void> {
+/** Prints columns padded to their widest cell. Cells are made safe for a terminal. */
+export async function printTable(terminal: Terminal, header: string[], cells: Cell[][]): Promise<void> {
+  const rows = cells.map((row) => row.map((cell) => printable(cell ?? "")));
   const widths = header.map((title, column) =>
     Math.max(title.length, ...rows.map((row) => row[column]?.length ?? 0)),
   );
@@ -45,8 +76,10 @@ export async function printTable(terminal: Terminal, header: string[], rows: str
 }
 
 /** Prints `name  value` lines; empty values are left out. */
-export async function printFields(terminal: Terminal, fields: [string, string][]): Promise<void> {
-  const shown = fields.filter(([, value]) => value !== "");
+export async function printFields(terminal: Terminal, fields: [string, Cell][]): Promise<void> {
+  const shown = fields
+    .map(([name, value]): [string, string] => [name, printable(value ?? "")])
+    .filter(([, value]) => value !== "");
   const width = Math.max(...shown.map(([name]) => name.length));
   const line = (name: string, value: string): string => {
     const colour = isState.test(name) ? colourOfState(value) : name === "error" ? "red" : undefined;
@@ -68,12 +101,10 @@ export function printError(terminal: Terminal, error: unknown, json: boolean): v
       request_id: api?.requestId,
       details: api?.details,
     };
-    terminal.stderr.write(`${JSON.stringify(body)}\n`);
+    terminal.stderr.write(`${printableJson(JSON.stringify(body))}\n`);
   } else {
     const where = api?.requestId === undefined ? "" : ` (request ${api.requestId})`;
-    terminal.stderr.write(
-      `${coloured(terminal.env, terminal.stderr, "red", "cloche:")} ${message}${where}\n`,
-    );
+    printNotice(terminal, `${message}${where}`, "red");
   }
 }
 

@@ -15,3 +15,4 @@ export * from "./bytes.ts";
 export * from "./relay.ts";
 export * from "./fence.ts";
 export * from "./sandbox-fields.ts";
+export * from "./printable.ts";

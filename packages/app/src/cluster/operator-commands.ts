@@ -1,6 +1,7 @@
 /** Commands of a cluster's operator, on a computer with a gateway's settings: join tokens, list, cordon and drain of hosts. */
 import { type Config, ConfigError, rfc3339, silentLog, systemClock } from "@cloche/base";
 import { type Database, HostDirectory } from "@cloche/gateway";
+import { printable, printableJson } from "@cloche/protocol";
 import { openPlaces } from "../places.ts";
 import { checkRole } from "../roles/role-settings.ts";
 import { membersIn, openCluster } from "./cluster-part.ts";
@@ -64,7 +65,7 @@ export async function printHosts(config: Config, json: boolean): Promise<void> {
       capacity_memory_mb: host.capacityMemoryMb,
       version: host.version,
     }));
-    console.log(JSON.stringify({ hosts: shown }, null, 2));
+    console.log(printableJson(JSON.stringify({ hosts: shown }, null, 2)));
     return;
   }
   const rows = hosts.map((host) => [
@@ -75,7 +76,9 @@ export async function printHosts(config: Config, json: boolean): Promise<void> {
     `${host.reservedMemoryMb}/${host.capacityMemoryMb} MiB`,
     host.version,
   ]);
-  const table = [["HOST", "STATE", "ADDRESS", "ZONE", "RESERVED", "VERSION"], ...rows];
+  const table = [["HOST", "STATE", "ADDRESS", "ZONE", "RESERVED", "VERSION"], ...rows].map((row) =>
+    row.map(printable),
+  );
   const widths = table[0]?.map((_, at) => Math.max(...table.map((row) => row[at]?.length ?? 0))) ?? [];
   for (const row of table)
     console.log(

@@ -1,9 +1,7 @@
 import type { Attachment, ProcessInfo, SandboxProcess } from "@cloche/sdk";
 import type { Readable } from "node:stream";
+import { DetachKeys } from "../detach-keys.ts";
 import { write, type Terminal } from "../terminal.ts";
-
-/** Ctrl-P Ctrl-Q detaches, as in Docker; the process goes on. */
-const detachKeys = Buffer.from([0x10, 0x11]);
 
 /** How the attachment ended. */
 export type AttachedEnd = { kind: "exit"; process: ProcessInfo } | { kind: "detached" };
@@ -94,15 +92,25 @@ function takeTerminal(
 
 function feedKeys(stdin: Readable, attachment: Attachment, onDetach?: () => void): { stop(): void } {
   let stopped = false;
-  const data = (piece: Buffer): void => {
-    if (onDetach !== undefined && piece.includes(detachKeys)) return onDetach();
+  const keys = new DetachKeys();
+  const send = (piece: Buffer): void => {
+    if (piece.length === 0) return;
     stdin.pause();
     attachment.write(piece).then(
       () => (stopped ? undefined : stdin.resume()),
       () => undefined, // the reading loop reports the error
     );
   };
-  const end = (): void => attachment.endInput();
+  const data = (piece: Buffer): void => {
+    if (onDetach === undefined) return send(piece);
+    const typed = keys.feed(piece);
+    send(typed.send);
+    if (typed.detached) onDetach();
+  };
+  const end = (): void => {
+    send(keys.end());
+    attachment.endInput();
+  };
   stdin.on("data", data);
   stdin.once("end", end);
   return {

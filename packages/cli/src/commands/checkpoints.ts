@@ -1,7 +1,7 @@
 import { findCheckpoint } from "../find-sandbox.ts";
 import { positiveNumber, present } from "../options.ts";
 import { during } from "../progress.ts";
-import { printFields, printJson, printTable, write } from "../terminal.ts";
+import { printFields, printJson, printLines, printTable } from "../terminal.ts";
 import { act, type Registry } from "./register.ts";
 
 const intoStorage = (): string => "waiting until it is in storage";
@@ -31,7 +31,7 @@ export function addCheckpointCommands(registry: Registry): void {
             sandbox.checkpoints.wait(created.checkpoint_id, { signal: run.signal }),
           );
         if (run.json) return printJson(run.terminal, created);
-        return write(run.terminal.stdout, `${created.checkpoint_id}\n`);
+        return printLines(run.terminal, created.checkpoint_id);
       }),
     );
   checkpoint
@@ -66,7 +66,7 @@ export function addCheckpointCommands(registry: Registry): void {
         const request = { ...present({ timeout_secs: options.timeout }), signal: run.signal };
         const answer = await during(run, intoStorage, () => sandbox.checkpoints.wait(id, request));
         if (run.json) return printJson(run.terminal, answer);
-        return write(run.terminal.stdout, `visible after ${answer.waited_ms} ms\n`);
+        return printLines(run.terminal, `visible after ${answer.waited_ms} ms`);
       }),
     );
   checkpoint
@@ -80,7 +80,7 @@ export function addCheckpointCommands(registry: Registry): void {
           freedBytes += (await run.cloche.gateway.deleteCheckpoint(id, { signal: run.signal })).freed_bytes;
         }
         if (run.json) return printJson(run.terminal, { deleted: ids, freed_bytes: freedBytes });
-        return write(run.terminal.stdout, ids.map((id) => `${id}\n`).join(""));
+        return printLines(run.terminal, ...ids);
       }),
     );
 

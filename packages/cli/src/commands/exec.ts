@@ -2,7 +2,7 @@ import type { ExecBytesOptions, ExecResponse, Sandbox, SandboxDataPlane } from "
 import { exitCodes, UsageError } from "../exit-codes.ts";
 import { collectPairs, positiveNumber, present, requireCommand } from "../options.ts";
 import { standardInput } from "../standard-input.ts";
-import { printError, printJson, write } from "../terminal.ts";
+import { printError, printJson, printLines, printNotice, write } from "../terminal.ts";
 import { onTerminal } from "./processes.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
@@ -75,8 +75,8 @@ async function execute(run: Run, word: string, words: string[], options: ExecFla
   for await (const event of sandbox.execStreamBytes(command, request)) {
     if (event.type === "exit") {
       if (event.out_of_memory === true)
-        terminal.stderr.write("cloche: killed: the sandbox's memory is used up\n");
-      if (event.timed_out) terminal.stderr.write(`cloche: timed out after ${timeout} s and was killed\n`);
+        printNotice(terminal, "killed: the sandbox's memory is used up");
+      if (event.timed_out) printNotice(terminal, `timed out after ${timeout} s and was killed`);
       return event.exit_code;
     }
     await write(event.type === "stdout" ? terminal.stdout : terminal.stderr, event.data);
@@ -93,7 +93,7 @@ async function detach(run: Run, sandbox: Sandbox, command: string[], options: Ex
   const request = present({ dir, env, user, timeout_ms, tty, stdin, tag });
   const process = await sandbox.processes.start(command, { ...request, signal: run.signal });
   if (run.json) await printJson(run.terminal, process.info);
-  else await write(run.terminal.stdout, `${process.id}\n`);
+  else await printLines(run.terminal, process.id);
   return exitCodes.done;
 }
 

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import type { Sandbox } from "@cloche/sdk";
 import { UsageError } from "../exit-codes.ts";
 import { portNumber } from "../options.ts";
-import { printJson, write } from "../terminal.ts";
+import { printJson, printLines, printNotice, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 /** forward. */
@@ -40,9 +40,9 @@ async function forward(run: Run, word: string, ports: string[], options: { addre
     if (run.json) await printJson(run.terminal, shown);
     else
       for (const { port, host, local_port } of shown)
-        await write(
-          run.terminal.stdout,
-          `${host}:${local_port} → ${sandbox.info.name || sandbox.id}:${port}\n`,
+        await printLines(
+          run.terminal,
+          `${host}:${local_port} → ${sandbox.info.name || sandbox.id}:${port}`,
         );
     if (!run.signal.aborted) await once(run.signal, "abort");
   } finally {
@@ -71,7 +71,7 @@ async function listen(
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     relay(run, sandbox, inside, socket).catch((error: unknown) => {
       if (!run.signal.aborted)
-        run.terminal.stderr.write(`cloche: port ${inside}: ${(error as Error).message}\n`);
+        printNotice(run.terminal, `port ${inside}: ${(error as Error).message}`);
       socket.destroy();
     });
   });

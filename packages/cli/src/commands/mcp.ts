@@ -1,4 +1,5 @@
 import type { Registry } from "./register.ts";
+import { printNotice } from "../terminal.ts";
 import { act, type Run } from "./register.ts";
 
 /** mcp. */
@@ -21,7 +22,7 @@ Example, as a client's configuration:
 async function serve({ cloche, terminal, signal }: Run, version: string): Promise<void> {
   // Loaded only by this command: the protocol's library loads more slowly than all other commands.
   const { serveOverStdio } = await import("@cloche/mcp");
-  const onError = (error: Error): void => void terminal.stderr.write(`cloche: ${error.message}\n`);
+  const onError = (error: Error): void => printNotice(terminal, error.message);
   const { stdin: input, stdout: output } = terminal;
   await serveOverStdio({ cloche, version, input, output, signal, onError });
 }

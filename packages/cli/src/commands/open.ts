@@ -1,5 +1,5 @@
 import { portNumber } from "../options.ts";
-import { printJson, write } from "../terminal.ts";
+import { printJson, printLines } from "../terminal.ts";
 import { act, type Registry } from "./register.ts";
 
 /** open. */
@@ -16,7 +16,7 @@ export function addOpenCommand(registry: Registry): void {
         const sandbox = await run.sandbox(word);
         const link = await sandbox.portLink(portNumber(port), { path: options.path, signal: run.signal });
         if (run.json) return printJson(run.terminal, link);
-        return write(run.terminal.stdout, `${link.url}\n`);
+        return printLines(run.terminal, link.url);
       }),
     );
 }

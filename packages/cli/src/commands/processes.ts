@@ -1,7 +1,7 @@
 import type { AttachEvent, ProcessInfo, Sandbox, SandboxProcess } from "@cloche/sdk";
 import { NotFoundError, UsageError } from "../exit-codes.ts";
 import { collectPairs, present, wholeNumber } from "../options.ts";
-import { printJson, printTable, write } from "../terminal.ts";
+import { printJson, printJsonLine, printLines, printNotice, printTable, write } from "../terminal.ts";
 import { attachTo, terminalSize } from "./attached.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
@@ -75,7 +75,7 @@ async function kill(run: Run, word: string, id: string, options: { signal?: stri
     signal === undefined
       ? await process.delete({ signal: run.signal })
       : await process.signal(number ?? (name as string).toUpperCase(), { signal: run.signal });
-  return run.json ? printJson(run.terminal, info) : write(run.terminal.stdout, `${process.id}\n`);
+  return run.json ? printJson(run.terminal, info) : printLines(run.terminal, process.id);
 }
 
 async function attach(run: Run, word: string, id: string, options: { input: boolean }): Promise<number> {
@@ -96,13 +96,13 @@ async function output(
   if (options.follow === true) {
     for await (const event of process.events({ signal: run.signal })) {
       if (run.json) {
-        if (!("data" in event) || isWanted(event.type)) await write(stdout, jsonLine(event));
+        if (!("data" in event) || isWanted(event.type)) await printJsonLine(run.terminal, asText(event));
         if (event.type === "exit") return event.process.exit_code ?? 0;
         continue;
       }
       if (event.type === "exit") return event.process.exit_code ?? 0;
       if (event.type === "gap")
-        stderr.write(`cloche: ${event.to - event.from} bytes of ${event.stream} are no longer kept\n`);
+        printNotice(run.terminal, `${event.to - event.from} bytes of ${event.stream} are no longer kept`);
       else if (options.stderr !== true) await write(event.type === "stdout" ? stdout : stderr, event.data);
       else if (event.type === "stderr") await write(stdout, event.data);
     }
@@ -116,9 +116,8 @@ async function output(
 }
 
 const decoder = new TextDecoder();
-/** One event a line, output as text. */
-const jsonLine = (event: AttachEvent): string =>
-  `${JSON.stringify("data" in event ? { ...event, data: decoder.decode(event.data) } : event)}\n`;
+const asText = (event: AttachEvent): object =>
+  "data" in event ? { ...event, data: decoder.decode(event.data) } : event;
 
 interface ShellFlags {
   dir?: string;
@@ -155,7 +154,8 @@ async function show(run: Run, process: SandboxProcess, settings: { input: boolea
   const { terminal } = run;
   const end = await attachTo(process, terminal, settings);
   if (end.kind === "exit") return end.process.exit_code ?? 0;
-  terminal.stderr.write(`\r\ncloche: detached; it goes on as ${process.id}\n`);
+  terminal.stderr.write("\r\n");
+  printNotice(terminal, `detached; it goes on as ${process.id}`);
   return 0;
 }
 

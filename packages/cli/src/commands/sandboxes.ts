@@ -20,7 +20,7 @@ import {
   wholeNumber,
 } from "../options.ts";
 import { during } from "../progress.ts";
-import { printFields, printJson, printTable, type Terminal, write } from "../terminal.ts";
+import { printFields, printJson, printLines, printTable, type Terminal } from "../terminal.ts";
 import { egressOf } from "./egress.ts";
 import { runService } from "./local-service.ts";
 import { act, type Registry, type Run } from "./register.ts";
@@ -204,7 +204,7 @@ export function addSandboxCommands(registry: Registry): void {
           const request = present({ states, metadata: options.metadata });
           for await (const { info } of run.cloche.list(request, { signal: run.signal })) infos.push(info);
           if (options.quiet === true && !run.json)
-            return write(run.terminal.stdout, infos.map(({ id }) => `${id}\n`).join(""));
+            return printLines(run.terminal, ...infos.map(({ id }) => id));
           return showAll(run, infos);
         },
       ),
@@ -232,7 +232,7 @@ export function addSandboxCommands(registry: Registry): void {
           }),
         );
         if (run.json) return printJson(run.terminal, { deleted: sandboxes.map(({ id }) => id) });
-        return write(run.terminal.stdout, sandboxes.map(({ id }) => `${id}\n`).join(""));
+        return printLines(run.terminal, ...sandboxes.map(({ id }) => id));
       }),
     );
 

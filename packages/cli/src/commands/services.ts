@@ -19,7 +19,7 @@ import {
   wholeNumber,
 } from "../options.ts";
 import { during, isShown } from "../progress.ts";
-import { printFields, printJson, printTable, readAll, write } from "../terminal.ts";
+import { printFields, printJson, printJsonLine, printLines, printTable, printText, readAll, write } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 function phaseOf({ status, phase, pull }: ServiceRecord): string {
@@ -255,7 +255,7 @@ Examples:
       act(registry, async (run, word: string, name: string) => {
         const answer = await (await run.sandbox(word)).services.delete(name, { signal: run.signal });
         if (run.json) await printJson(run.terminal, answer);
-        else await write(run.terminal.stdout, `${name}\n`);
+        else await printLines(run.terminal, name);
       }),
     );
 
@@ -271,10 +271,10 @@ Examples:
         const request = { ...present({ tail: options.tail }), signal: run.signal };
         if (options.follow !== true) {
           const log = await services.logs(name, request);
-          return run.json ? printJson(run.terminal, { log }) : write(run.terminal.stdout, log);
+          return run.json ? printJson(run.terminal, { log }) : printText(run.terminal, log);
         }
         for await (const text of services.followLogs(name, request))
-          await write(run.terminal.stdout, run.json ? `${JSON.stringify({ log: text })}\n` : text);
+          await (run.json ? printJsonLine(run.terminal, { log: text }) : printText(run.terminal, text));
       }),
     );
 

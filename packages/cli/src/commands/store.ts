@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import type { StoreOperation } from "@cloche/sdk";
 import { UsageError } from "../exit-codes.ts";
 import { present, seconds, wholeNumber } from "../options.ts";
-import { printJson, readAll, write } from "../terminal.ts";
+import { printJson, printLines, printText, readAll } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 function parseJson(text: string, hint: string): unknown {
@@ -55,7 +55,7 @@ export function addStoreCommands(registry: Registry): void {
         if (run.json) return printJson(run.terminal, answer);
         const { value } = answer;
         if (options.string === true && typeof value === "string")
-          return write(run.terminal.stdout, `${value}\n`);
+          return printText(run.terminal, `${value}\n`);
         return printJson(run.terminal, value);
       }),
     );
@@ -82,7 +82,7 @@ export function addStoreCommands(registry: Registry): void {
           keys.push(key);
         }
         if (run.json) return printJson(run.terminal, { keys });
-        return write(run.terminal.stdout, keys.map((key) => `${key}\n`).join(""));
+        return printLines(run.terminal, ...keys);
       }),
     );
   store
@@ -103,7 +103,7 @@ export function addStoreCommands(registry: Registry): void {
         const { store: values } = await run.sandbox(word);
         const answer = await values.batch(operations as StoreOperation[], { signal: run.signal });
         if (run.json) return printJson(run.terminal, answer);
-        return write(run.terminal.stdout, `${answer.applied} applied\n`);
+        return printLines(run.terminal, `${answer.applied} applied`);
       }),
     );
 }

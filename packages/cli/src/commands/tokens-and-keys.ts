@@ -1,5 +1,5 @@
 import { seconds } from "../options.ts";
-import { printFields, printJson, printTable, write } from "../terminal.ts";
+import { printFields, printJson, printLines, printTable } from "../terminal.ts";
 import { act, type Registry } from "./register.ts";
 
 /** token, keys. */
@@ -17,7 +17,7 @@ export function addTokenAndKeyCommands(registry: Registry): void {
         const { id } = await run.sandbox(word);
         const token = await run.cloche.gateway.issueDataPlaneToken(id, { signal: run.signal });
         if (run.json) return printJson(run.terminal, token);
-        return write(run.terminal.stdout, `${token.jwt}\n`);
+        return printLines(run.terminal, token.jwt);
       }),
     );
 
@@ -65,7 +65,7 @@ export function addTokenAndKeyCommands(registry: Registry): void {
       act(registry, async (run, id: string) => {
         await run.cloche.gateway.revokeApiKey(id, { signal: run.signal });
         if (run.json) return printJson(run.terminal, { revoked: id });
-        return write(run.terminal.stdout, `${id}\n`);
+        return printLines(run.terminal, id);
       }),
     );
 }

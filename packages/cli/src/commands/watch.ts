@@ -1,4 +1,4 @@
-import { write } from "../terminal.ts";
+import { printJsonLine, printLines, printNotice } from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 /** watch. */
@@ -34,12 +34,10 @@ async function watch(
   const sandbox = await run.sandbox(word);
   await using changes = await sandbox.files.watch(path, { recursive, asUser: user, signal });
   // Where the lines are read by a program it must know from when on.
-  terminal.stderr.write(`cloche: watching ${path}\n`);
+  printNotice(terminal, `watching ${path}`);
   for await (const change of changes) {
     const { type, path: changed, from } = change;
-    const line = json
-      ? JSON.stringify(change)
-      : `${type.padEnd(10)} ${from === undefined ? "" : `${from} → `}${changed}`;
-    await write(terminal.stdout, `${line}\n`);
+    if (json) await printJsonLine(terminal, change);
+    else await printLines(terminal, `${type.padEnd(10)} ${from === undefined ? "" : `${from} → `}${changed}`);
   }
 }
