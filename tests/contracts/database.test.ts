@@ -86,6 +86,8 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
       const ofA = [...page, ...rest].find(({ sandboxId }) => sandboxId === a.id);
       expect(ofA).toEqual({
         sandboxId: a.id,
+        name: "name",
+        createdBy: "key-1",
         computeMs: 20,
         cpuMs: 10,
         memoryMbMs: 2_000,
@@ -100,6 +102,17 @@ describe.each(databaseKinds)("database contract on $name", (kind) => {
         true,
         false,
       ]);
+    });
+
+    it("follows a new name of the sandbox, and keeps it after its deletion", async () => {
+      const record = await run(0, 10, { createdBy: "key-7" });
+      const ended = await db.sandboxes.get(record.id);
+      await db.sandboxes.change(ended ?? record, { name: "renamed" }, nowMs + 20);
+      const [usage] = await db.usage.list(
+        { ...query(0, 50), sandboxId: record.id },
+        { afterSandboxId: "", limit: 9 },
+      );
+      expect(usage).toMatchObject({ name: "renamed", createdBy: "key-7" });
     });
 
     it("ends where the machine was last seen, and begins anew with it", async () => {
@@ -534,6 +547,10 @@ describe("SQLite alone", () => {
       const db = await openSqlite(file, clock);
       expect(await db.usage.open(["sbx-old", "sbx-twin"])).toEqual([
         { sandboxId: "sbx-old", startedAtMs: nowMs },
+      ]);
+      const query = { teamId: "team-a", fromMs: 0, toMs: nowMs + 10 };
+      expect(await db.usage.list(query, { afterSandboxId: "", limit: 9 })).toMatchObject([
+        { sandboxId: "sbx-old", name: "", createdBy: "" },
       ]);
       expect(await db.sandboxes.get("sbx-old")).toMatchObject({ onTimeout: "delete", publicPorts: [] });
       // Two gateways of an earlier release gave one ordinal twice.

@@ -15,15 +15,19 @@ export const exitCodes = {
 
 /** A command was called wrongly; the message says what would be right. */
 export class UsageError extends Error {}
+/** The state or the name of a sandbox does not allow it. */
+export class ConflictError extends Error {}
 /** A name or id that matches nothing or several things. */
 export class NotFoundError extends Error {}
 
 export function exitCodeOf(error: unknown): number {
   if (error instanceof UsageError) return exitCodes.usage;
   if (error instanceof NotFoundError) return exitCodes.notFound;
+  if (error instanceof ConflictError) return exitCodes.conflict;
   if (error instanceof ClocheConnectionError) return exitCodes.notReachable;
   if (error instanceof ClocheSdkError && error.code === "configuration") return exitCodes.notReachable;
   if (!(error instanceof ClocheApiError)) return exitCodes.failed;
+  if (error.reason === "not_running") return exitCodes.conflict;
   switch (error.code) {
     case "not_found":
       return exitCodes.notFound;

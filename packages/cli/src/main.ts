@@ -1,4 +1,5 @@
 import { connect, findConnection } from "@cloche/sdk/node";
+import { connectionOf, contextInUse } from "./contexts.ts";
 import { exitCodes } from "./exit-codes.ts";
 import { run } from "./program.ts";
 
@@ -25,7 +26,10 @@ async function main(): Promise<void> {
     },
     env: process.env,
     signal: interrupted.signal,
-    connect: async () => connect(findConnection()),
+    connect: async (named) => {
+      const inUse = named === undefined ? contextInUse(process.env) : undefined;
+      return connect(findConnection(named ? {} : process.env, named ?? (inUse && connectionOf(inUse.context, process.env))));
+    },
   });
   process.exitCode = code;
   // Standard input may still be open, which would keep the process running.

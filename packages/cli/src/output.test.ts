@@ -46,6 +46,7 @@ keys ls
 keys revoke key-a
 kill demo proc-a
 ls
+logs demo
 metrics demo
 open demo 80
 output demo proc-a
@@ -53,6 +54,8 @@ ps demo
 restore demo ckpt-aaaaaaaaaaaaaaaaaaaa
 resume demo
 rm demo
+run -- true
+run --rm -- true
 service define demo web -- x
 service exec demo web -- x
 service get demo web
@@ -68,6 +71,7 @@ store rm demo k
 store set demo k 1
 suspend demo --no-wait
 token demo
+top
 update demo --name n
 usage`.split("\n");
 
@@ -85,7 +89,11 @@ const others: Record<string, string> = {
   completion: "prints a script for a shell",
   up: "the service's machine",
   down: "the service's machine",
-  status: "the service's machine",
+  status: "its own tests",
+  login: "its own tests",
+  logout: "its own tests",
+  "context ls": "its own tests",
+  "context use": "its own tests",
   "rotate-signing-key": "the service's machine",
   "prune-cache": "the service's machine",
   "take-over": "the service's machine",
@@ -206,7 +214,7 @@ describe("colours", () => {
   const people = { isTerminal: true, isOutputTerminal: true };
 
   test("are there for people at a terminal: headings, states, errors", async () => {
-    expect(await seen(people, ["ls"])).toMatch(/^\x1b\[1mID\x1b\[0m {2,}.*\x1b\[32mrunning\x1b\[0m {2}20/s);
+    expect(await seen(people, ["ls"])).toMatch(/^\x1b\[1mID\x1b\[0m {2,}.*\x1b\[32mrunning\x1b\[0m {2}\d+d/s);
     expect(await seen(people, ["get", sandboxId])).toMatch(/^\x1b\[31mcloche:\x1b\[0m none/);
   });
 

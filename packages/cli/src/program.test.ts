@@ -80,12 +80,34 @@ test("create sends what was asked for and nothing else", async () => {
 
 test("ls prints a table, ids or JSON", async () => {
   const service = new FakeService();
+  const created_at = new Date(Date.now() - 3 * 3_600_000).toISOString();
+  const lost = { state: "SANDBOX_STATE_ERROR", error_message: `its host was lost ${"x".repeat(60)}`, host_id: "h-1" };
+  const soon = new Date(Date.now() + 10 * 60_500).toISOString();
+  service.sandboxes = [
+    service.sandbox(sandboxId, "demo", { created_at, expires_at: soon, on_timeout: "suspend" }),
+    service.sandbox(otherId, "gone", { created_at, memory_mb: 512, ...lost }),
+  ];
   expect((await service.run(["ls"])).stdout).toBe(
-    `ID                        NAME  STATE    CREATED                   DOMAIN\n${sandboxId}  demo  running  2026-01-01T00:00:00.000Z  ${sandboxId}.cloche.test\n`,
+    `ID                        NAME  STATE    AGE  SIZE        EXPIRES           REASON
+${sandboxId}  demo  running  3h   2c 1G 8G    in 10m (suspend)
+${otherId}  gone  error    3h   2c 512M 8G  never             its host was lost ${"x".repeat(41)}…
+`,
   );
+  const wide = (await service.run(["ls", "-o", "wide"])).stdout;
+  expect(wide).toContain("EXPIRES           HOST  RUNTIME  CREATED ");
+  expect(wide).toContain(`h-1   -        ${created_at}  ${otherId}.cloche.test  ${lost.error_message}\n`);
+  service.sandboxes = service.sandboxes.slice(0, 1);
   expect((await service.run(["ls", "-q"])).stdout).toBe(`${sandboxId}\n`);
   await service.run(["ls", "--state", "suspended"]);
   expect(service.sent("ListSandboxes")).toMatchObject({ states: ["SANDBOX_STATE_SUSPENDED"] });
+  await service.run(["ls", "--state", "SANDBOX_STATE_ERROR", "--state", "RUNNING"]);
+  expect(service.sent("ListSandboxes")).toMatchObject({
+    states: ["SANDBOX_STATE_ERROR", "SANDBOX_STATE_RUNNING"],
+  });
+  expect(await service.run(["ls", "--state", "stopped"])).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining("running, suspending, suspended") as string,
+  });
   expect(JSON.parse((await service.run(["ls", "--json"])).stdout)).toEqual({ sandboxes: service.sandboxes });
 });
 

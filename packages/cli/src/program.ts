@@ -3,6 +3,7 @@ import { Command, CommanderError } from "commander";
 import manifest from "../package.json" with { type: "json" };
 import { addCheckpointCommands } from "./commands/checkpoints.ts";
 import { addCompletionCommand, completeWord, printCandidates } from "./commands/completion.ts";
+import { addContextCommands } from "./commands/contexts.ts";
 import { addCopyCommand } from "./commands/cp.ts";
 import { addExecCommand } from "./commands/exec.ts";
 import { addForwardCommand } from "./commands/forward.ts";
@@ -16,10 +17,13 @@ import { addEgressCommand } from "./commands/egress.ts";
 import { addSandboxCommands } from "./commands/sandboxes.ts";
 import { addProcessCommands } from "./commands/processes.ts";
 import { addServiceCommands } from "./commands/services.ts";
+import { addRunCommand } from "./commands/run.ts";
 import { addSshCommands } from "./commands/ssh.ts";
+import { addStatusCommand } from "./commands/status.ts";
 import { addStoreCommands } from "./commands/store.ts";
 import { addTokenAndKeyCommands } from "./commands/tokens-and-keys.ts";
 import { addMetricsCommand } from "./commands/metrics.ts";
+import { addTopCommand } from "./commands/top.ts";
 import { addUsageCommand } from "./commands/usage.ts";
 import { addWatchCommand } from "./commands/watch.ts";
 import { exitCodeOf, exitCodes } from "./exit-codes.ts";
@@ -27,8 +31,8 @@ import { separateCommand } from "./options.ts";
 import { printError, type Terminal } from "./terminal.ts";
 
 const afterHelp = `
-The service is found through CLOCHE_URL, CLOCHE_API_KEY, CLOCHE_CA_CERT, CLOCHE_EDGE_URL and CLOCHE_BASE_DOMAIN, or as the one on
-this machine (CLOCHE_HOME, default /var/lib/cloche). A sandbox is named by its id, the beginning of it, or its name.
+The service is found through CLOCHE_URL, CLOCHE_API_KEY, CLOCHE_CA_CERT, CLOCHE_EDGE_URL and CLOCHE_BASE_DOMAIN, or as the one that
+cloche login or cloche context use made the current one, or as the one on this machine (CLOCHE_HOME, default /var/lib/cloche). A sandbox is named by its id, the beginning of it, or its name.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 service not reachable or not running, 4 not found, 5 not allowed, 6 conflict with its state,
 130 interrupted; exec passes the command's own through, and 125 when cloche itself failed.
@@ -44,6 +48,7 @@ Examples:
 /** Commands that end with a user's command line, and the number of operands before it. */
 const withCommandLine: Array<[path: string[], operands: number]> = [
   [["exec"], 1],
+  [["run"], 0],
   [["ssh"], 1],
   [["service", "exec"], 2],
   [["service", "define"], 2],
@@ -66,10 +71,14 @@ export function createProgram(registry: Omit<Registry, "program">): Registry {
     });
   const full: Registry = { ...registry, program };
   addLocalServiceCommands(full);
+  addStatusCommand(full);
+  addContextCommands(full);
   addClusterCommands(full);
   addSandboxCommands(full);
   addEgressCommand(full);
   addMetricsCommand(full);
+  addTopCommand(full);
+  addRunCommand(full);
   addExecCommand(full);
   addProcessCommands(full);
   addCopyCommand(full);

@@ -2,6 +2,8 @@ import { once } from "node:events";
 import type { Readable, Writable } from "node:stream";
 import { printable, printableJson, printableLines } from "@cloche/protocol";
 import { ClocheSdkError, ClocheApiError, type Cloche } from "@cloche/sdk";
+import type { Connection } from "@cloche/sdk/node";
+import { withShortStates } from "./sandbox-words.ts";
 import { type Colour, coloured, colourOfState, hasColours } from "./colours.ts";
 
 /** The streams and the service of one run of the CLI; tests pass fakes. */
@@ -14,8 +16,8 @@ export interface Terminal {
   env: NodeJS.ProcessEnv;
   /** Aborts on Ctrl-C. */
   signal: AbortSignal;
-  /** Called when a command needs the service. */
-  connect(): Promise<Cloche & { close(): Promise<void> }>;
+  /** Called when a command needs the service. `named`: another one than the environment and the current context name. */
+  connect(named?: Partial<Connection>): Promise<Cloche & { close(): Promise<void> }>;
 }
 
 /** Writes, and waits for a slow reader. */
@@ -104,7 +106,7 @@ export function printError(terminal: Terminal, error: unknown, json: boolean): v
     terminal.stderr.write(`${printableJson(JSON.stringify(body))}\n`);
   } else {
     const where = api?.requestId === undefined ? "" : ` (request ${api.requestId})`;
-    printNotice(terminal, `${message}${where}`, "red");
+    printNotice(terminal, `${withShortStates(message)}${where}`, "red");
   }
 }
 

@@ -28,6 +28,28 @@ test("a sandbox that is not RUNNING is 503 naming its state", async () => {
   expect(rig.gateway.woken).toEqual([]);
 });
 
+test("why a sandbox does not run, and what to do, is told to its own callers; why, to nobody else", async () => {
+  await using rig = await Rig.start();
+  const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;
+  const other = `Bearer ${await rig.gateway.token(sandboxB)}`;
+  const why = "its host was lost while it ran";
+  for (const [state, remedy] of [
+    ["SANDBOX_STATE_SUSPENDED", `cloche resume ${sandboxA}`],
+    ["SANDBOX_STATE_ERROR", `cloche rm ${sandboxA}`],
+  ] as const) {
+    rig.gateway.set({ sandboxId: sandboxA, state, why });
+    await until(async () => (await rig.ask()).body.includes(state));
+    const own = await rig.ask({ headers: { authorization } });
+    expect(own.body).toContain(`is ${state}: ${why}; `);
+    expect(own.body).toContain(remedy);
+    for (const headers of [{}, { authorization: other }])
+      expect((await rig.ask({ headers })).body).not.toContain(why);
+    rig.gateway.set({ sandboxId: sandboxA, state, why, publicPorts: [8080] });
+    await until(async () => (await rig.ask({ label: `8080-${sandboxA}` })).status === 503);
+    expect((await rig.ask({ label: `8080-${sandboxA}` })).body).not.toContain(why);
+  }
+});
+
 test("a valid token waits a moment for a sandbox that is about to run: another gateway may have told so", async () => {
   await using rig = await Rig.start({ limits: { comingMs: 600 } });
   const authorization = `Bearer ${await rig.gateway.token(sandboxA)}`;

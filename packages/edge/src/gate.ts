@@ -1,5 +1,5 @@
 import { Code, ConnectError } from "@connectrpc/connect";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, remedyOf, type SandboxState, stateWithReason } from "@cloche/protocol";
 import type { Route } from "@cloche/protocol/edge";
 import type { AnswerFailure } from "./agent-connection.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
@@ -65,13 +65,16 @@ export class Gate {
       );
     }
     if (route.state !== running) {
-      if (!route.autoResume || !wakeable.has(route.state)) throw notRunning(route);
+      if (!route.autoResume || !wakeable.has(route.state)) {
+        const isOwn = kind === "bearer" && (await isAuthorised(authorise));
+        throw notRunning(route, undefined, isOwn ? route.why : "");
+      }
       await authorise();
       // Another request may have woken the sandbox while this one's token was verified.
       route = this.#known(sandboxId);
       if (route.state !== running)
         route = await this.#waiting.within(route, kind, () => this.#wake(sandboxId));
-      if (route.state !== running) throw notRunning(route);
+      if (route.state !== running) throw notRunning(route, undefined, kind === "bearer" ? route.why : "");
     } else if (!ofHost && kind === "bearer") {
       await authorise();
       route = this.#known(sandboxId);
@@ -185,10 +188,19 @@ function unavailable(
   });
 }
 
-function notRunning(route: Route, cause?: unknown): ClocheError {
+const isAuthorised = (authorise: () => Promise<unknown>): Promise<boolean> =>
+  authorise().then(
+    () => true,
+    () => false,
+  );
+
+/** `why`: only for callers with a token of the sandbox; visitors and strangers are told the state alone. */
+function notRunning({ sandboxId, state }: Route, cause?: unknown, why = ""): ClocheError {
+  const is = `sandbox ${sandboxId} is ${stateWithReason(state, why)}`;
+  const remedy = remedyOf(state as SandboxState, sandboxId);
   return unavailable(
-    `sandbox ${route.sandboxId} is ${route.state}; its data plane answers while it is ${running}`,
-    passing.has(route.state) ? 1 : undefined,
+    `${is}; its data plane answers while it is ${running}${remedy === "" ? "" : `; ${remedy}`}`,
+    passing.has(state) ? 1 : undefined,
     cause,
     "not_running",
   );

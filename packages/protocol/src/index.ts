@@ -16,3 +16,4 @@ export * from "./relay.ts";
 export * from "./fence.ts";
 export * from "./sandbox-fields.ts";
 export * from "./printable.ts";
+export * from "./state-remedies.ts";

@@ -53,6 +53,10 @@ export interface SandboxInfo {
   on_host_loss: OnHostLoss;
   /** Interval of automatic checkpoints while it runs; 0: never. */
   checkpoint_every_seconds: number;
+  /** In a cluster: the host that has it; empty on a single machine; absent in answers of older services. */
+  host_id?: string;
+  /** Id of the API key that made it; empty: not known; absent in answers of older services. */
+  created_by?: string;
 }
 
 /** A network policy in a request; `domains` and `cidrs` only with mode allow. */
@@ -294,6 +298,10 @@ export interface SandboxUsage {
   first_ran_at: string;
   /** RFC 3339, UTC: within the range. */
   last_ran_at: string;
+  /** Its name, the last one of a deleted sandbox; absent in answers of older services. */
+  name?: string;
+  /** Id of the API key that made it; empty: not known; absent in answers of older services. */
+  created_by?: string;
 }
 /** One page of the team's usage. */
 export interface GetUsageResponse {

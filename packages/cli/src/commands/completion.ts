@@ -1,5 +1,6 @@
 import type { Argument, Command } from "commander";
 import { UsageError } from "../exit-codes.ts";
+import { shortState } from "../sandbox-words.ts";
 import { write } from "../terminal.ts";
 import type { Registry } from "./register.ts";
 
@@ -118,7 +119,7 @@ async function valuesOf({ terminal }: Registry, argument: Argument | undefined):
     // A name with special characters of a shell is replaced by its id.
     return sandboxes.map(({ id, name, state }) => [
       /^[\w.-]+$/.test(name) ? name : id,
-      state.replace("SANDBOX_STATE_", ""),
+      shortState(state),
     ]);
   } finally {
     await cloche.close();

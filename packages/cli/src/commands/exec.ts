@@ -6,7 +6,7 @@ import { printError, printJson, printLines, printNotice, write } from "../termin
 import { onTerminal } from "./processes.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
-interface ExecFlags {
+export interface ExecFlags {
   dir?: string;
   env?: Record<string, string>;
   user?: string;
@@ -59,10 +59,19 @@ Examples:
 
 async function execute(run: Run, word: string, words: string[], options: ExecFlags): Promise<number> {
   const command = requireCommand(words, "cloche exec demo -- ls -l");
+  return execIn(run, await run.sandbox(word), command, options);
+}
+
+/** Runs the command with the command's terminal or streams; answers its exit code. */
+export async function execIn(
+  run: Run,
+  sandbox: Sandbox,
+  command: string[],
+  options: ExecFlags,
+): Promise<number> {
   const { terminal, signal } = run;
   const { dir, env, user, timeout } = options;
   const timeout_ms = timeout === undefined ? undefined : Math.ceil(timeout * 1000);
-  const sandbox = await run.sandbox(word);
   if (options.detach === true) return detach(run, sandbox, command, options);
   if (options.tty === true) return onTerminal(run, sandbox, command, present({ dir, env, user, timeout_ms }));
   const stdin = options.stdin === true ? await standardInput(terminal.stdin) : undefined;

@@ -17,6 +17,8 @@ function findCheckout(): string | undefined {
   }
 }
 
+export const hasCheckout = (): boolean => findCheckout() !== undefined;
+
 const answersJson = new Set(["status", "rotate-signing-key", "prune-cache", "update", "hosts", "join-token"]);
 
 /** Runs the service's program as a separate process, as npm start does, because the service is another trust domain. */
@@ -47,7 +49,7 @@ export async function runAndTell(registry: Registry, words: string[], done: obje
   if (isDone && program.opts<{ json?: boolean }>().json === true) await printJson(terminal, done);
 }
 
-/** up, down, status, rotate-signing-key, prune-cache, take-over, backup. */
+/** up, down, rotate-signing-key, prune-cache, take-over, backup. */
 export function addLocalServiceCommands(registry: Registry): void {
   const { program } = registry;
   program
@@ -68,13 +70,6 @@ export function addLocalServiceCommands(registry: Registry): void {
       "stop the service on this machine; sandboxes are suspended and come back with the next start",
     )
     .action(() => runAndTell(registry, ["down"], { stopped: true }));
-  program
-    .command("status")
-    .description(
-      "where the service on this machine is and whether it is ready; exit code 3 when it is not running",
-    )
-    .addHelpText("after", "\nExample:\n  cloche status --json")
-    .action(async () => void (await runService(registry, ["status"])));
   program
     .command("rotate-signing-key")
     .description("sign data plane tokens with a new key; those given out stay good until they expire")

@@ -20,59 +20,18 @@ import {
   wholeNumber,
 } from "../options.ts";
 import { during } from "../progress.ts";
-import { printFields, printJson, printLines, printTable, type Terminal } from "../terminal.ts";
+import { printJson, printLines } from "../terminal.ts";
+import { nameIsFree } from "../sandbox-names.ts";
+import { showSandbox, showSandboxes } from "../sandbox-view.ts";
+import { shortState, stateOfWord } from "../sandbox-words.ts";
+import { waitFor } from "../wait-for.ts";
 import { egressOf } from "./egress.ts";
 import { runService } from "./local-service.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
-const shortState = (state: SandboxState): string => state.replace("SANDBOX_STATE_", "").toLowerCase();
-
-async function printSandbox(terminal: Terminal, info: SandboxInfo): Promise<void> {
-  const pairs = Object.entries(info.metadata ?? {}).map(([key, value]) => `${key}=${value}`);
-  await printFields(terminal, [
-    ["id", info.id],
-    ["name", info.name],
-    ["state", shortState(info.state)],
-    ["domain", info.domain],
-    ["created", info.created_at],
-    ["runtime", info.runtime],
-    ["size", `${info.cpus} cpus, ${info.memory_mb} MB memory, ${info.disk_mb} MB disk`],
-    ["forked from", info.source_sandbox_id],
-    ["expires", info.expires_at],
-    ["durable", info.durable ? "yes" : ""],
-    ["on host loss", info.on_host_loss === "restart_from_checkpoint" ? info.on_host_loss : ""],
-    ["checkpoint every", info.checkpoint_every_seconds > 0 ? `${info.checkpoint_every_seconds} s` : ""],
-    ["metadata", pairs.join(" ")],
-    [
-      "egress",
-      info.egress === undefined
-        ? ""
-        : [info.egress.mode, ...info.egress.domains, ...info.egress.cidrs].join(" "),
-    ],
-    ["public ports", (info.public_ports ?? []).join(" ")],
-    ["error", info.error_message],
-  ]);
-}
-
-async function show({ json, terminal }: Run, info: SandboxInfo): Promise<void> {
-  if (json) await printJson(terminal, info);
-  else await printSandbox(terminal, info);
-}
-
-async function showAll({ json, terminal }: Run, infos: readonly SandboxInfo[]): Promise<void> {
-  if (json) return printJson(terminal, { sandboxes: infos });
-  const rows = infos.map((info) => [
-    info.id,
-    info.name,
-    shortState(info.state),
-    info.created_at,
-    info.domain,
-  ]);
-  return printTable(terminal, ["ID", "NAME", "STATE", "CREATED", "DOMAIN"], rows);
-}
-
 interface MachineOptions {
   name?: string;
+  allowDuplicateName?: boolean;
   metadata?: Record<string, string>;
   timeout?: number;
   onTimeout?: OnTimeout;
@@ -84,6 +43,12 @@ interface MachineOptions {
   egress?: string[];
   idempotencyKey?: string;
   wait: boolean;
+}
+interface ListOptions {
+  state?: string[];
+  metadata?: Record<string, string>;
+  quiet?: boolean;
+  output?: "wide";
 }
 interface ChangeOptions {
   wait: boolean;
@@ -110,12 +75,12 @@ const stateOf = (sandbox: Sandbox) => (): string => `${sandbox.info.name}: ${sho
 
 async function untilRunning(run: Run, sandbox: Sandbox): Promise<void> {
   if (sandbox.info.state === "SANDBOX_STATE_RUNNING") return;
-  await during(run, stateOf(sandbox), () => sandbox.waitFor("SANDBOX_STATE_RUNNING", { signal: run.signal }));
+  await during(run, stateOf(sandbox), () => waitFor(run, sandbox, "SANDBOX_STATE_RUNNING"));
 }
 
 async function settled(run: Run, sandbox: Sandbox, wait: boolean): Promise<void> {
   if (wait) await untilRunning(run, sandbox);
-  await show(run, sandbox.info);
+  await showSandbox(run, sandbox.info);
 }
 
 const hostLoss = (whenLeftOut: string): Option =>
@@ -123,6 +88,9 @@ const hostLoss = (whenLeftOut: string): Option =>
     "--on-host-loss <what>",
     `what happens when it runs and its host is lost; ${whenLeftOut}`,
   ).choices(onHostLosses);
+
+const duplicateName = (): Option =>
+  new Option("--allow-duplicate-name", "also if another sandbox of the team has the name");
 
 /** create, ls, get, rm, suspend, resume, fork, update. */
 // oxlint-disable-next-line max-lines-per-function -- a list of commands, a few lines each
@@ -132,7 +100,8 @@ export function addSandboxCommands(registry: Registry): void {
   program
     .command("create")
     .description("create a sandbox and wait until it runs")
-    .option("--name <name>", "display name; generated when left out")
+    .option("--name <name>", "generated when left out; no other sandbox of the team may have it")
+    .addOption(duplicateName())
     .option("--cpus <number>", "default 2", positiveNumber)
     .option("--memory <mb>", "default 1024", wholeNumber)
     .option("--disk <mb>", "default 8192", wholeNumber)
@@ -176,6 +145,7 @@ export function addSandboxCommands(registry: Registry): void {
           runtime: options.runtime,
           public_ports: options.publicPort,
         });
+        await nameIsFree(run, options);
         const sandbox = await during(
           run,
           () => "creating",
@@ -192,20 +162,19 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--state <state>", "only these: running, suspended, …; repeatable", collect)
     .option("--metadata <KEY=VALUE>", "only with these; repeatable", collectPairs)
     .option("-q, --quiet", "only ids")
-    .addHelpText("after", "\nExamples:\n  cloche ls\n  cloche ls --state running -q")
+    .addOption(new Option("-o, --output <form>", "wide: with host, runtime, times, domain, whole reasons").choices(["wide"]))
+    .addHelpText("after", "\nExamples:\n  cloche ls\n  cloche ls -o wide\n  cloche ls --state running -q")
     .action(
       act(
         registry,
-        async (run, options: { state?: string[]; metadata?: Record<string, string>; quiet?: boolean }) => {
-          const states = options.state?.map(
-            (state) => `SANDBOX_STATE_${state.toUpperCase()}` as SandboxState,
-          );
+        async (run, options: ListOptions) => {
+          const states = options.state?.map(stateOfWord);
           const infos: SandboxInfo[] = [];
           const request = present({ states, metadata: options.metadata });
           for await (const { info } of run.cloche.list(request, { signal: run.signal })) infos.push(info);
           if (options.quiet === true && !run.json)
             return printLines(run.terminal, ...infos.map(({ id }) => id));
-          return showAll(run, infos);
+          return showSandboxes(run, infos, options.output === "wide");
         },
       ),
     );
@@ -214,7 +183,7 @@ export function addSandboxCommands(registry: Registry): void {
     .command("get <sandbox>")
     .description("show a sandbox")
     .addHelpText("after", "\nExample:\n  cloche get demo --json")
-    .action(act(registry, async (run, word: string) => show(run, (await run.sandbox(word)).info)));
+    .action(act(registry, async (run, word: string) => showSandbox(run, (await run.sandbox(word)).info)));
 
   program
     .command("rm <sandbox...>")
@@ -238,11 +207,12 @@ export function addSandboxCommands(registry: Registry): void {
 
   const change = (
     verb: "suspend" | "resume",
+    alias: string,
     to: SandboxState,
     description: string,
     own: readonly Option[] = [],
   ): void => {
-    const command = program.command(`${verb} <sandbox>`).description(description);
+    const command = program.command(`${verb} <sandbox>`).alias(alias).description(description);
     for (const option of own) command.addOption(option);
     command
       .option("--no-wait", "answer at once")
@@ -257,14 +227,15 @@ export function addSandboxCommands(registry: Registry): void {
           };
           await during(run, stateOf(sandbox), async () => {
             await sandbox[verb]({ ...said, signal: run.signal });
-            if (options.wait) await sandbox.waitFor(to, { signal: run.signal });
+            if (options.wait) await waitFor(run, sandbox, to);
           });
-          await show(run, sandbox.info);
+          await showSandbox(run, sandbox.info);
         }),
       );
   };
   change(
     "suspend",
+    "stop",
     "SANDBOX_STATE_SUSPENDED",
     "freeze a running sandbox, memory and all, and wait until it is frozen",
     [
@@ -275,12 +246,13 @@ export function addSandboxCommands(registry: Registry): void {
       ),
     ],
   );
-  change("resume", "SANDBOX_STATE_RUNNING", "let a suspended sandbox run on, and wait until it runs");
+  change("resume", "start", "SANDBOX_STATE_RUNNING", "let a suspended sandbox run on, and wait until it runs");
 
   program
     .command("fork <sandbox>")
     .description("clone a running sandbox, processes and all; or start a new one from its checkpoint")
-    .option("--name <name>", "display name of the clone; generated when left out")
+    .option("--name <name>", "of the clone; generated when left out; no other sandbox of the team may have it")
+    .addOption(duplicateName())
     .option("--checkpoint <id>", "start from this checkpoint of the source instead")
     .option("--metadata <KEY=VALUE>", "repeatable; default the source's", collectPairs)
     .option("--timeout <time>", "delete the clone after this time", seconds)
@@ -305,6 +277,7 @@ export function addSandboxCommands(registry: Registry): void {
         const source = await run.sandbox(word);
         const request = present({ ...lifetimes(options), checkpoint_id: options.checkpoint });
         const { count } = options;
+        await nameIsFree(run, options);
         const clones = await during(
           run,
           () => `forking ${source.info.name}`,
@@ -314,9 +287,9 @@ export function addSandboxCommands(registry: Registry): void {
               : await source.forkMany(count, request, { signal: run.signal }),
         );
         if (options.wait) for (const clone of clones) await untilRunning(run, clone);
-        if (count === undefined) for (const { info } of clones) await show(run, info);
+        if (count === undefined) for (const { info } of clones) await showSandbox(run, info);
         else
-          await showAll(
+          await showSandboxes(
             run,
             clones.map(({ info }) => info),
           );
@@ -329,7 +302,8 @@ export function addSandboxCommands(registry: Registry): void {
       "change a sandbox's name, metadata, lifetimes or public ports; without a sandbox: make what new ones are made of anew where Debian has newer packages (on the service's machine)",
     )
     .option("--check", "without a sandbox: only say what is old; exit code 100 when something is")
-    .option("--name <name>")
+    .option("--name <name>", "no other sandbox of the team may have it")
+    .addOption(duplicateName())
     .option("--metadata <KEY=VALUE>", "replaces all; repeatable", collectPairs)
     .option("--no-metadata", "removes all")
     .option("--timeout <time>", "delete or suspend it this long from now; 0: never", seconds)
@@ -350,7 +324,7 @@ export function addSandboxCommands(registry: Registry): void {
       return updateSandbox(word, options);
     });
   const updateSandbox = act(registry, async (run, word: string, options: Record<string, unknown>) => {
-    const { check, metadata, publicPort, ...rest } = options as Omit<
+    const { check, metadata, publicPort, allowDuplicateName, ...rest } = options as Omit<
       MachineOptions,
       "metadata" | "publicPort"
     > & {
@@ -367,7 +341,8 @@ export function addSandboxCommands(registry: Registry): void {
     if (Object.keys(request).length === 0)
       throw new UsageError("nothing to change; see cloche update --help");
     const sandbox = await run.sandbox(word);
-    await show(run, await sandbox.update(request, { signal: run.signal }));
+    if (rest.name !== sandbox.info.name) await nameIsFree(run, present({ name: rest.name, allowDuplicateName }));
+    await showSandbox(run, await sandbox.update(request, { signal: run.signal }));
   });
 }
 

@@ -6,9 +6,10 @@ import {
   type Sandbox,
   type ServiceDefinition,
   type ServiceRecord,
+  type Services,
 } from "@cloche/sdk";
-import { Option } from "commander";
-import { exitCodes, UsageError } from "../exit-codes.ts";
+import { type Command, Option } from "commander";
+import { exitCodes, NotFoundError, UsageError } from "../exit-codes.ts";
 import {
   collect,
   collectPairs,
@@ -259,24 +260,17 @@ Examples:
       }),
     );
 
-  service
-    .command("logs <sandbox> <name>")
-    .description("print a service's log")
-    .option("-f, --follow", "go on as it is written, until Ctrl-C")
-    .option("-n, --tail <lines>", "only the last lines", wholeNumber)
-    .addHelpText("after", "\nExample:\n  cloche service logs demo web -f --tail 20")
-    .action(
-      act(registry, async (run, word: string, name: string, options: { follow?: boolean; tail?: number }) => {
-        const { services } = await run.sandbox(word);
-        const request = { ...present({ tail: options.tail }), signal: run.signal };
-        if (options.follow !== true) {
-          const log = await services.logs(name, request);
-          return run.json ? printJson(run.terminal, { log }) : printText(run.terminal, log);
-        }
-        for await (const text of services.followLogs(name, request))
-          await (run.json ? printJsonLine(run.terminal, { log: text }) : printText(run.terminal, text));
-      }),
-    );
+  const logs = (parent: Command, name: string): void =>
+    void parent
+      .command(`logs <sandbox> ${name}`)
+      .description("print a service's log")
+      .option("-f, --follow", "go on as it is written, until Ctrl-C")
+      .option("-n, --tail <lines>", "only the last lines", wholeNumber)
+      .addHelpText("after", "\nExamples:\n  cloche service logs demo web -f --tail 20\n  cloche logs demo")
+      .action(act(registry, printLog));
+  logs(service, "<name>");
+  // Where there is only one service, its name may be left out.
+  logs(registry.program, "[service]");
 
   service
     .command("exec <sandbox> <name> [command...]")
@@ -302,4 +296,31 @@ Examples:
         },
       ),
     );
+}
+
+async function printLog(
+  run: Run,
+  word: string,
+  named: string | undefined,
+  options: { follow?: boolean; tail?: number },
+): Promise<void> {
+  const { services } = await run.sandbox(word);
+  const name = named ?? (await onlyService(run, services, word));
+  const request = { ...present({ tail: options.tail }), signal: run.signal };
+  if (options.follow !== true) {
+    const log = await services.logs(name, request);
+    return run.json ? printJson(run.terminal, { log }) : printText(run.terminal, log);
+  }
+  for await (const text of services.followLogs(name, request))
+    await (run.json ? printJsonLine(run.terminal, { log: text }) : printText(run.terminal, text));
+}
+
+async function onlyService(run: Run, services: Services, word: string): Promise<string> {
+  const names = (await services.list({ signal: run.signal })).map(({ name }) => name);
+  if (names.length === 1 && names[0] !== undefined) return names[0];
+  if (names.length === 0)
+    throw new NotFoundError(
+      `${word} has no service; what a process wrote is in cloche output: see cloche ps ${word}`,
+    );
+  throw new UsageError(`${word} has ${names.length} services; name one: ${names.join(", ")}`);
 }

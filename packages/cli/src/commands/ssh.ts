@@ -1,9 +1,10 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
-import { constants, homedir, tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Sandbox } from "@cloche/sdk";
+import { configHome, contextInUse } from "../contexts.ts";
 import { NotFoundError } from "../exit-codes.ts";
 import { collect } from "../options.ts";
 import { clientSettings, hostEntry, type ClientSettings } from "../ssh/client-settings.ts";
@@ -163,11 +164,11 @@ function settingsOf({ env }: Terminal): string[] {
   const pairs = Object.entries(env).filter(
     ([name, value]) => name.startsWith("CLOCHE_") && name !== "CLOCHE_API_KEY" && value !== undefined,
   );
+  // Another context may be the current one by then.
+  const inUse = contextInUse(env);
+  if (inUse !== undefined && env["CLOCHE_CONTEXT"] === undefined) pairs.push(["CLOCHE_CONTEXT", inUse.name]);
   return pairs.length === 0 ? [] : ["env", ...pairs.map(([name, value]) => `${name}=${value}`)];
 }
-
-const configHome = (env: NodeJS.ProcessEnv): string =>
-  env["XDG_CONFIG_HOME"] || join(env["HOME"] || homedir(), ".config");
 
 /** The ProxyCommand of ssh: starts a server for one connection and joins it to standard input and output. */
 async function proxy(run: Run, word: string, folder: string): Promise<void> {

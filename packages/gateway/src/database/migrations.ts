@@ -371,6 +371,18 @@ const migrations: readonly Migration[] = [
         .execute();
     await schema.createIndex("sandboxes_by_moving").on("sandboxes").columns(["is_moving", "state"]).execute();
   },
+
+  async function version17(schema) {
+    for (const [table, name] of [
+      ["sandboxes", "created_by"],
+      ["usage_intervals", "created_by"],
+      ["usage_intervals", "sandbox_name"],
+    ] as const)
+      await schema
+        .alterTable(table)
+        .addColumn(name, "text", (c) => c.notNull().defaultTo(""))
+        .execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

@@ -39,6 +39,8 @@ export interface SandboxRecord {
   isMoving: boolean;
   /** SUSPENDED or ERROR with a lost host, as errorMessage says, until the host is back. */
   isHostLost: boolean;
+  /** Id of the API key that made it; empty: not known. */
+  createdBy: string;
   createdAtMs: number;
   updatedAtMs: number;
 }
@@ -113,6 +115,7 @@ export const sandboxFromRow = (row: SandboxRow): SandboxRecord => ({
   image: row.image,
   isMoving: row.is_moving !== 0,
   isHostLost: row.is_host_lost !== 0,
+  createdBy: row.created_by,
   createdAtMs: row.created_at,
   updatedAtMs: row.updated_at,
 });
@@ -150,6 +153,7 @@ export const sandboxToRow = (record: SandboxRecord): SandboxRow => ({
   image: record.image,
   is_moving: record.isMoving ? 1 : 0,
   is_host_lost: record.isHostLost ? 1 : 0,
+  created_by: record.createdBy,
   created_at: record.createdAtMs,
   updated_at: record.updatedAtMs,
 });

@@ -15,7 +15,7 @@ import { checkpointDue, isRunning, withoutPast } from "./record-rules.ts";
 import { listSandboxes, type SandboxQuery } from "./sandbox-list.ts";
 import { countSandboxes } from "./team-count.ts";
 import { imagePacks, nameImage } from "./stored-images.ts";
-import { closeInterval, openInterval } from "./usage.ts";
+import { closeInterval, openInterval, renameIntervals } from "./usage.ts";
 
 export interface SandboxWrite {
   /** Begins this operation, which replaces any other of the sandbox. */
@@ -413,6 +413,7 @@ async function writeChange(
   if (patch.metadata !== undefined) await writeMetadata(db, read.id, patch.metadata);
   if (patch.image !== undefined) await nameImage(db, read.id, patch.image);
   await writeUsage(db, read, next, write);
+  if (next.name !== read.name) await renameIntervals(db, next);
   return await writeRest(db, read.id, write);
 }
 

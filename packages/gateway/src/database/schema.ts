@@ -65,6 +65,8 @@ export interface SandboxRow {
   image: string;
   is_moving: number;
   is_host_lost: number;
+  /** Id of the API key that made it; empty: not known. */
+  created_by: string;
   created_at: number;
   updated_at: number;
 }
@@ -153,6 +155,9 @@ export interface UsageIntervalRow {
   team_id: string;
   cpus: number;
   memory_mb: number;
+  sandbox_name: string;
+  /** Of the sandbox. */
+  created_by: string;
   started_at: number;
   /** When its machine was last known to run. */
   seen_at: number;

@@ -21,6 +21,8 @@ export interface UsageQuery {
 /** How long one sandbox ran within the queried time. */
 export interface SandboxUsage {
   sandboxId: string;
+  name: string;
+  createdBy: string;
   computeMs: number;
   /** Weighted by the sandbox's CPUs and by its memory in MiB. */
   cpuMs: number;
@@ -47,7 +49,11 @@ export class Usage {
   /** The sandboxes after `afterSandboxId`, by id, at most `limit`. */
   async list(query: UsageQuery, page: { afterSandboxId: string; limit: number }): Promise<SandboxUsage[]> {
     const rows = await this.#within(query)
-      .select("sandbox_id")
+      .select((e) => [
+        "sandbox_id",
+        e.fn.max("sandbox_name").as("sandbox_name"),
+        e.fn.max("created_by").as("created_by"),
+      ])
       .where("sandbox_id", ">", page.afterSandboxId)
       .groupBy("sandbox_id")
       .orderBy("sandbox_id")
@@ -55,6 +61,8 @@ export class Usage {
       .execute();
     return rows.map((row) => ({
       sandboxId: row.sandbox_id,
+      name: row.sandbox_name,
+      createdBy: row.created_by,
       computeMs: Number(row.compute),
       cpuMs: Number(row.cpu),
       memoryMbMs: Number(row.memory),
@@ -170,11 +178,18 @@ export async function openInterval(db: Kysely<Schema>, record: SandboxRecord): P
       team_id: record.teamId,
       cpus: record.cpus,
       memory_mb: record.memoryMb,
+      sandbox_name: record.name,
+      created_by: record.createdBy,
       started_at: atMs,
       seen_at: atMs,
       ended_at: null,
     })
     .execute();
+}
+
+/** Call it within the transaction that names the sandbox anew. */
+export async function renameIntervals(db: Kysely<Schema>, { id, name }: SandboxRecord): Promise<void> {
+  await db.updateTable("usage_intervals").set({ sandbox_name: name }).where("sandbox_id", "=", id).execute();
 }
 
 /** Call it within the transaction that ends RUNNING. `at`: when the interval ends. */

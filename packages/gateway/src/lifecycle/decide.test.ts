@@ -89,6 +89,16 @@ describe("decideRequest", () => {
     expect(verdict.error.message).toContain(`sandbox "sbx-1" is in ${short(state)}; `);
   });
 
+  it("says why a sandbox is in its state, and what can be done", () => {
+    const verdict = decideRequest(
+      { id: "sbx-1", state: "SANDBOX_STATE_ERROR", errorMessage: "its host was lost" },
+      "resume",
+    );
+    expect(verdict.kind === "deny" && verdict.error.message).toMatch(
+      /^sandbox "sbx-1" is in SANDBOX_STATE_ERROR: its host was lost; ResumeSandbox needs SANDBOX_STATE_SUSPENDED; .*cloche checkpoint ls sbx-1.*cloche rm sbx-1/,
+    );
+  });
+
   it("never leads where the transition table does not", () => {
     fc.assert(
       fc.property(fc.constantFrom(...sandboxStates), fc.constantFrom(...requests), (state, request) => {

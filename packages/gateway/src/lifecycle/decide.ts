@@ -3,7 +3,14 @@
  * differ. Uses the transition table of @cloche/protocol; lifecycle.ts and reconciler.ts act. Every denial names the
  * sandbox's state.
  */
-import { ClocheError, nextState, type SandboxState, type TransitionTrigger } from "@cloche/protocol";
+import {
+  ClocheError,
+  nextState,
+  remedyOf,
+  type SandboxState,
+  stateWithReason,
+  type TransitionTrigger,
+} from "@cloche/protocol";
 import { MachinePhase } from "@cloche/protocol/host";
 import type { OperationKind } from "../database/operations.ts";
 
@@ -25,6 +32,8 @@ export type Verdict =
 interface Subject {
   id: string;
   state: SandboxState;
+  /** Why it is in its state; empty: it says nothing of it. */
+  errorMessage?: string;
 }
 
 /** The state after these triggers, one after another. Throws when the table forbids one: a bug, not a bad request. */
@@ -84,7 +93,10 @@ function begin(
 }
 
 function deny(sandbox: Subject, needs: string): Verdict {
-  const message = `sandbox ${JSON.stringify(sandbox.id)} is in ${sandbox.state}; ${needs}`;
+  const { id, state, errorMessage } = sandbox;
+  const remedy = remedyOf(state, id);
+  const is = `sandbox ${JSON.stringify(id)} is in ${stateWithReason(state, errorMessage)}`;
+  const message = `${is}; ${needs}${remedy === "" ? "" : `; ${remedy}`}`;
   return { kind: "deny", error: new ClocheError("failed_precondition", message) };
 }
 
@@ -146,9 +158,9 @@ function remedyWhileRunning(sight: MachineSight): Remedy {
     case MachinePhase.SUSPENDED:
       return { kind: "bring_back", to: follow(state, "suspend", "suspended", "resume") };
     case MachinePhase.FAILED:
-      return { kind: "fail", to: follow(state, "crashed"), reason: "the machine failed" };
+      return { kind: "fail", to: follow(state, "crashed"), reason: "its machine ended, and the host says no more" };
     case MachinePhase.DESTROYED:
     case "absent":
-      return { kind: "fail", to: follow(state, "crashed"), reason: "the machine is gone from its host" };
+      return { kind: "fail", to: follow(state, "crashed"), reason: "its machine is gone from its host: removed there, or its disk was lost" };
   }
 }

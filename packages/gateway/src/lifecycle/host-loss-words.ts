@@ -11,9 +11,9 @@ export const forkWaitsForAnswer = "its host does not answer now; try again later
 export const forkWaitsForStorage =
   "its host takes no new sandboxes, and it is not in storage yet: fork it once it is durable";
 
-export const lostWithHost = "its host was lost while it ran";
+export const lostWithHost = "its host was lost while it ran: it runs again if that host comes back with it";
 export const lostWithoutCheckpoint =
-  "its host was lost while it ran, and it has no checkpoint to restart from";
+  "its host was lost while it ran, and it has no checkpoint to restart from: it runs again if that host comes back with it";
 export const lostWhileForked = "its host was lost while it was cloned";
 
 export const restartedFrom = ({ id, createdAt }: { id: string; createdAt: string }): string =>

@@ -395,6 +395,7 @@ export class Lifecycle {
       image: "",
       isMoving: false,
       isHostLost: false,
+      createdBy: caller.actor,
       firstRanAtMs: null,
       expiresAtMs: expiryOf(wanted.timeoutSeconds, nowMs),
       createdAtMs: nowMs,

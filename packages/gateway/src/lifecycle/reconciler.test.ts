@@ -105,7 +105,7 @@ describe("while it runs", () => {
     await f.clock.advance(60_000);
     expect(await get(id)).toMatchObject({
       state: "SANDBOX_STATE_ERROR",
-      error_message: "the machine is gone from its host",
+      error_message: "its machine is gone from its host: removed there, or its disk was lost",
     });
   });
 

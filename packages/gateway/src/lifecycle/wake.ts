@@ -1,5 +1,5 @@
 /** Runs a sandbox for a data plane request that came while it was suspended (spec/contract.md, The running system). */
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, remedyOf, stateWithReason } from "@cloche/protocol";
 import type { SandboxRecord } from "../database/sandbox-record.ts";
 import type { Records } from "./records.ts";
 
@@ -42,6 +42,8 @@ function wakeStep(
 }
 
 function cannotWake(record: SandboxRecord): ClocheError {
-  const why = record.errorMessage === "" ? "" : `: ${record.errorMessage}`;
-  return new ClocheError("unavailable", `sandbox ${JSON.stringify(record.id)} is in ${record.state}${why}`);
+  const { id, state, errorMessage } = record;
+  const remedy = remedyOf(state, id);
+  const is = `sandbox ${JSON.stringify(id)} is in ${stateWithReason(state, errorMessage)}`;
+  return new ClocheError("unavailable", remedy === "" ? is : `${is}; ${remedy}`);
 }

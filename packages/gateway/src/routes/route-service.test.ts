@@ -196,14 +196,17 @@ describe("WakeSandbox", () => {
     await expect.poll(() => stateOf(id)).toBe("SANDBOX_STATE_SUSPENDED");
     await expect(client().wakeSandbox({ sandboxId: id })).rejects.toMatchObject({
       code: Code.Unavailable,
-      rawMessage: `sandbox "${id}" is in SANDBOX_STATE_SUSPENDED`,
+      rawMessage: `sandbox "${id}" is in SANDBOX_STATE_SUSPENDED; resume it: ResumeSandbox, or cloche resume ${id}`,
     });
     const failed = await create({ auto_resume: true });
     f.host.crash(failed, "broke");
     await expect.poll(() => stateOf(failed)).toBe("SANDBOX_STATE_ERROR");
     await expect(client().wakeSandbox({ sandboxId: failed })).rejects.toThrow(
-      /is in SANDBOX_STATE_ERROR: broke/,
+      /is in SANDBOX_STATE_ERROR: broke; .*cloche rm sbx-/,
     );
+    // The edge tells the sandbox's own callers.
+    const { routes } = watch();
+    await expect.poll(() => routes.get(failed)?.why).toBe("broke");
     await expect(client().wakeSandbox({ sandboxId: "sbx-x" })).rejects.toMatchObject({ code: Code.NotFound });
   });
 

@@ -15,11 +15,15 @@ interface Listed {
   teamId: string;
   state: SandboxState;
   hostId: string;
+  /** Of SUSPENDED and ERROR. */
+  why: string;
   autoResume: boolean;
   publicPorts: PublicPorts;
   generation: number;
   linkKey: Uint8Array;
 }
+
+const explained: ReadonlySet<SandboxState> = new Set(["SANDBOX_STATE_SUSPENDED", "SANDBOX_STATE_ERROR"]);
 
 export type RouteChange =
   | { kind: "set"; route: Route }
@@ -65,7 +69,8 @@ export class RouteTable {
     // Requests wait for a sandbox that is being moved.
     const autoResume = record.autoResume || record.isMoving;
     const linkKey = known?.linkKey ?? this.#linkKeyOf(sandboxId);
-    this.#list(sandboxId, { teamId, state, hostId, autoResume, publicPorts, generation, linkKey });
+    const why = explained.has(state) ? record.errorMessage : "";
+    this.#list(sandboxId, { teamId, state, hostId, why, autoResume, publicPorts, generation, linkKey });
     this.machineChanged(sandboxId);
   }
 
@@ -150,6 +155,7 @@ function routeOf(sandboxId: string, listed: Listed, hosts: RouteHosts): Route {
     sandboxId,
     teamId: listed.teamId,
     state: listed.state,
+    why: listed.why,
     hostId: listed.hostId,
     hostAddress: hosts.addressOf(listed.hostId),
     agentHost: machine?.agentHost ?? "",

@@ -46,6 +46,7 @@ export const sandboxDomain = (domains: Domains, label: string): string =>
 export function sandboxMessage(
   record: SandboxRecord,
   domains: Domains,
+  isCluster: boolean,
 ): MessageInitShape<typeof SandboxSchema> {
   return {
     id: record.id,
@@ -68,6 +69,8 @@ export function sandboxMessage(
     onTimeout: record.onTimeout,
     onHostLoss: record.onHostLoss,
     checkpointEverySeconds: record.checkpointEverySeconds,
+    hostId: isCluster ? record.hostId : "",
+    createdBy: record.createdBy,
     durable: isDurable(record),
     expiresAt: record.expiresAtMs === null ? "" : rfc3339(record.expiresAtMs),
     sourceCheckpointId: record.sourceCheckpointId,

@@ -106,7 +106,7 @@ describe("suspend and resume", () => {
       400,
       {
         code: "failed_precondition",
-        message: `sandbox "${id}" is in SANDBOX_STATE_SUSPENDING; ResumeSandbox needs SANDBOX_STATE_SUSPENDED`,
+        message: `sandbox "${id}" is in SANDBOX_STATE_SUSPENDING; ResumeSandbox needs SANDBOX_STATE_SUSPENDED; once it is suspended, resume it: ResumeSandbox, or cloche resume ${id}`,
       },
     ]);
   });

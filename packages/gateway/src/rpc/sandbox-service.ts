@@ -103,7 +103,7 @@ export function sandboxService(needs: SandboxServiceDependencies): ServiceImpl<t
     domains,
   } = needs;
   const known = needs.checkpoints;
-  const message = (record: SandboxRecord) => sandboxMessage(record, domains);
+  const message = (record: SandboxRecord) => sandboxMessage(record, domains, needs.isCluster);
   const idempotency = new Idempotency(database.idempotencyKeys, clock);
 
   const tokensOf = ({ teamId }: Caller, ids: readonly string[]): Promise<IssuedToken[]> =>

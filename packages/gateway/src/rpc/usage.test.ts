@@ -33,6 +33,10 @@ describe("compute time", () => {
     const { body } = await f.call("GetUsage", { sandbox_id: id });
     expect(body.usage).toHaveLength(1);
     expect(body.usage[0]).toMatchObject({ sandbox_id: id, compute_seconds: 600, cpu_seconds: 300 });
+    // One that is deleted is known by its name, and by the key that made it.
+    const { sandbox } = (await f.call("GetSandbox", { id })).body;
+    expect(body.usage[0]).toMatchObject({ name: sandbox.name, created_by: sandbox.created_by });
+    expect(sandbox).toMatchObject({ created_by: expect.stringMatching(/^key-/), host_id: "" });
     expect(body.usage[0].memory_mb_seconds).toBe(600 * 512);
     const at = (minutes: number): string => new Date(beganMs + minutes * minuteMs).toISOString();
     expect(await secondsOf({ from: at(2), to: at(5) })).toBe(180);

@@ -46,6 +46,8 @@ export async function getUsage(
 
 const messageOf = (usage: SandboxUsage) => ({
   sandboxId: usage.sandboxId,
+  name: usage.name,
+  createdBy: usage.createdBy,
   computeSeconds: usage.computeMs / 1_000,
   cpuSeconds: usage.cpuMs / 1_000,
   memoryMbSeconds: usage.memoryMbMs / 1_000,

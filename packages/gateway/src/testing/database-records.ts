@@ -41,6 +41,7 @@ export function aSandbox(changes: Partial<SandboxRecord> = {}): SandboxRecord {
     image: "",
     isMoving: false,
     isHostLost: false,
+    createdBy: "key-1",
     createdAtMs: atMs,
     updatedAtMs: atMs,
     ...changes,

@@ -86,6 +86,10 @@ class SandboxInfo:
     """What happens when it runs and its host is lost: `error` or `restart_from_checkpoint`."""
     checkpoint_every_seconds: int = 0
     """While it runs, the service takes a checkpoint so often; 0: never."""
+    host_id: str = ""
+    """In a cluster: the host that has it; empty on a single machine."""
+    created_by: str = ""
+    """Id of the API key that made it; empty: not known."""
 
 
 @dataclass(frozen=True)

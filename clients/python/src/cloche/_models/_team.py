@@ -46,6 +46,10 @@ class SandboxUsage:
     """The same, times its memory_mb."""
     first_ran_at: str
     last_ran_at: str
+    name: str = ""
+    """The last name of a deleted sandbox; empty: counted by an older release."""
+    created_by: str = ""
+    """Id of the API key that made the sandbox; empty: counted by an older release."""
 
 
 @dataclass(frozen=True)

@@ -199,6 +199,13 @@ export declare type Route = Message<"cloche.edge.v1.Route"> & {
   doze: number;
 
   /**
+   * of SUSPENDED and ERROR: the record's error_message; for callers with a token of the sandbox only
+   *
+   * @generated from field: string why = 16;
+   */
+  why: string;
+
+  /**
    * whose requests wait beside each other
    *
    * @generated from field: string team_id = 12;
@@ -297,6 +304,13 @@ export declare type RouteJson = {
    * @generated from field: uint32 doze = 10;
    */
   doze?: number;
+
+  /**
+   * of SUSPENDED and ERROR: the record's error_message; for callers with a token of the sandbox only
+   *
+   * @generated from field: string why = 16;
+   */
+  why?: string;
 
   /**
    * whose requests wait beside each other

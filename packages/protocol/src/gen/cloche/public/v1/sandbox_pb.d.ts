@@ -172,6 +172,20 @@ export declare type Sandbox = Message<"cloche.public.v1.Sandbox"> & {
    * @generated from field: uint32 checkpoint_every_seconds = 26;
    */
   checkpointEverySeconds: number;
+
+  /**
+   * in a cluster: the host that has it; empty on a single machine
+   *
+   * @generated from field: string host_id = 27;
+   */
+  hostId: string;
+
+  /**
+   * id of the API key that made it; empty: made by an older release
+   *
+   * @generated from field: string created_by = 28;
+   */
+  createdBy: string;
 };
 
 /**
@@ -332,6 +346,20 @@ export declare type SandboxJson = {
    * @generated from field: uint32 checkpoint_every_seconds = 26;
    */
   checkpointEverySeconds?: number;
+
+  /**
+   * in a cluster: the host that has it; empty on a single machine
+   *
+   * @generated from field: string host_id = 27;
+   */
+  hostId?: string;
+
+  /**
+   * id of the API key that made it; empty: made by an older release
+   *
+   * @generated from field: string created_by = 28;
+   */
+  createdBy?: string;
 };
 
 /**
@@ -2151,6 +2179,20 @@ export declare type SandboxUsage = Message<"cloche.public.v1.SandboxUsage"> & {
    * @generated from field: string last_ran_at = 6;
    */
   lastRanAt: string;
+
+  /**
+   * of the sandbox, the last one of a deleted sandbox; empty: counted by an older release
+   *
+   * @generated from field: string name = 7;
+   */
+  name: string;
+
+  /**
+   * id of the API key that made the sandbox; empty: counted by an older release
+   *
+   * @generated from field: string created_by = 8;
+   */
+  createdBy: string;
 };
 
 /**
@@ -2198,6 +2240,20 @@ export declare type SandboxUsageJson = {
    * @generated from field: string last_ran_at = 6;
    */
   lastRanAt?: string;
+
+  /**
+   * of the sandbox, the last one of a deleted sandbox; empty: counted by an older release
+   *
+   * @generated from field: string name = 7;
+   */
+  name?: string;
+
+  /**
+   * id of the API key that made the sandbox; empty: counted by an older release
+   *
+   * @generated from field: string created_by = 8;
+   */
+  createdBy?: string;
 };
 
 /**
