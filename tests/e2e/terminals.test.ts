@@ -20,8 +20,10 @@ afterAll(async () => {
 const run = (...words: string[]) =>
   runCommand(process.execPath, [cli, ...words], { env: { ...process.env, ...env }, deadlineMs: 120_000 });
 
+type Step = [wait: string, send: string, afterSeconds?: number];
+
 /** A run of the command line on a pty; `script`: what to wait for, and what to type then. */
-async function typed(words: string[], script: [string, string][]): Promise<{ text: string; code: number }> {
+async function typed(words: string[], script: Step[]): Promise<{ text: string; code: number }> {
   const pty = join(repositoryRoot, "tests/fixtures/pty-dialogue.py");
   const result = await runCommand("python3", [pty, process.execPath, cli, ...words], {
     env: { ...process.env, ...env, TERM: "xterm" },
@@ -38,7 +40,9 @@ describe("cloche shell", () => {
       ["shell", sandbox.id],
       [
         ["# ", "x=kept; stty size; tty\r"],
-        ["/dev/pts/", "\x10\x11"],
+        // As people type them: one by one.
+        ["/dev/pts/", "\x10"],
+        ["", "\x11", 0.3],
       ],
     );
     expect(left.code, left.text).toBe(0);
@@ -50,7 +54,7 @@ describe("cloche shell", () => {
   });
 
   test("runs what draws on the whole screen", async () => {
-    const script: [string, string][] = [
+    const script: Step[] = [
       ["# ", "vi /root/note\r"],
       ["note", "iwritten in vi\x1b:wq\r"],
       ["# ", "cat /root/note; exit\r"],

@@ -14,6 +14,7 @@ import { storageDefences } from "./storage-defences.ts";
 
 import { addressDefences } from "./address-defences.ts";
 import { channelDefences } from "./channel-defences.ts";
+import { cliDefences } from "./cli-defences.ts";
 import { clusterDefences } from "./cluster-defences.ts";
 import { leaseDefences } from "./lease-defences.ts";
 import { mcpDefences } from "./mcp-defences.ts";
@@ -23,6 +24,7 @@ export const defences: readonly Defence[] = [
   ...channelDefences,
   ...addressDefences,
   ...mcpDefences,
+  ...cliDefences,
   ...clusterDefences,
   ...drainDefences,
   ...leaseDefences,

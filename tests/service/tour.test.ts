@@ -96,7 +96,7 @@ describe("the README and the tour", () => {
   });
 
   test("OpenSSH, git, rsync and a watch with a sandbox", async () => {
-    const { code, stdout, stderr } = await type(tour[5] ?? "");
+    const { code, stdout, stderr } = await type(withoutStart(tour[5] ?? ""));
     expect(code, stdout + stderr).toBe(0);
     expect(stdout).toMatch(/^<h1>on my desk<\/h1>$/m);
     expect(stdout).toMatch(/^renamed .* → \/srv\/www\/index.html$/m);

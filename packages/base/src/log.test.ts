@@ -34,6 +34,16 @@ test("lines reach the file soon, warnings at once and in order, secrets never", 
   rmSync(folder, { recursive: true });
 });
 
+test("a line steers no terminal on which it is read", () => {
+  const folder = mkdtempSync(join(tmpdir(), "cloche-log-"));
+  const file = join(folder, "x.log");
+  const name = "\x1b]0;owned\x07\x9b2J\u202e";
+  createLog({ level: "warn", file }).warn({ name }, "m");
+  expect(readFileSync(file, "utf8").trimEnd()).not.toMatch(/[\p{Cc}\u202e]/u);
+  expect(linesOf(file)[0]).toMatchObject({ name });
+  rmSync(folder, { recursive: true });
+});
+
 test("a log that cannot be written does not throw", () => {
   const full = new LogFile("/dev/full");
   full.write("lost on a full disk\n".repeat(1_000));

@@ -18,7 +18,16 @@ const service = (): FakeService => {
     fake.sandbox(otherId, evil, { ...hostile, state: "SANDBOX_STATE_ERROR" }),
   ];
   const ckpt = { id: ckptId, name: evil, sandbox_id: evil, created_at: evil, size_human: evil };
-  const web = { name: evil, cmd: evil, status: "running", phase: "", pid: 1, error: evil, exit_code: null, restarts: 0 };
+  const web = {
+    name: evil,
+    cmd: evil,
+    status: "running",
+    phase: "",
+    pid: 1,
+    error: evil,
+    exit_code: null,
+    restarts: 0,
+  };
   const one = {
     process_id: "proc-1",
     pid: 1,
@@ -99,19 +108,22 @@ const commands: string[][] = [
 /** Their answers hold nothing of others. */
 const saysNothing = new Set(["kill", "ssh-config", "cp"]);
 
-test.each(commands.map((words) => [words.join(" ").replaceAll(evil, "EVIL"), words]))("%s", async (_, words) => {
-  // A log and a text are lines of the sandbox's own.
-  const isText = words[1] === "logs" || words.at(-1) === "--string";
-  for (const more of [[], ["--json"]]) {
-    const { stdout, stderr } = await service().run([...words, ...more]);
-    // The progress line's own sequence may stay.
-    const printed = `${stdout}${stderr.replaceAll("\r\x1b[K", "")}`;
-    expect(printed.replaceAll(isText ? /\r?\n/g : "\n", "")).not.toMatch(/[\p{Cc}\u202e]/u);
-    if (!saysNothing.has(words[0] ?? "")) expect(printed).toContain("owned");
-    const lines = printed.split("\n").filter((line) => line.startsWith("cloche: forged"));
-    if (!isText) expect(lines).toEqual([]);
-  }
-});
+test.each(commands.map((words) => [words.join(" ").replaceAll(evil, "EVIL"), words]))(
+  "%s",
+  async (_, words) => {
+    // A log and a text are lines of the sandbox's own.
+    const isText = words[1] === "logs" || words.at(-1) === "--string";
+    for (const more of [[], ["--json"]]) {
+      const { stdout, stderr } = await service().run([...words, ...more]);
+      // The progress line's own sequence may stay.
+      const printed = `${stdout}${stderr.replaceAll("\r\x1b[K", "")}`;
+      expect(printed.replaceAll(isText ? /\r?\n/g : "\n", "")).not.toMatch(/[\p{Cc}\u202e]/u);
+      if (!saysNothing.has(words[0] ?? "")) expect(printed).toContain("owned");
+      const lines = printed.split("\n").filter((line) => line.startsWith("cloche: forged"));
+      if (!isText) expect(lines).toEqual([]);
+    }
+  },
+);
 
 test("the text is there, escaped, and JSON keeps its value", async () => {
   expect((await service().run(["ls"])).stdout).toContain(escaped);
@@ -126,7 +138,9 @@ test("a log is escaped for a terminal only, and keeps its colours there", async 
   fake.answers["GET /v1/services/web/logs"] = () => new Response("\x1b[32mok\x1b[0m \x1b[2J\n");
   expect((await fake.run(["service", "logs", "demo", "web"])).stdout).toBe("\\x1b[32mok\\x1b[0m \\x1b[2J\n");
   fake.env = {};
-  expect((await fake.run(["service", "logs", "demo", "web"])).stdout).toBe("\x1b[32mok\x1b[0m \\x1b[2J\n\x1b[0m");
+  expect((await fake.run(["service", "logs", "demo", "web"])).stdout).toBe(
+    "\x1b[32mok\x1b[0m \\x1b[2J\n\x1b[0m",
+  );
   fake.isOutputTerminal = false;
   expect((await fake.run(["service", "logs", "demo", "web"])).stdout).toBe("\x1b[32mok\x1b[0m \x1b[2J\n");
 });

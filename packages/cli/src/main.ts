@@ -28,7 +28,12 @@ async function main(): Promise<void> {
     signal: interrupted.signal,
     connect: async (named) => {
       const inUse = named === undefined ? contextInUse(process.env) : undefined;
-      return connect(findConnection(named ? {} : process.env, named ?? (inUse && connectionOf(inUse.context, process.env))));
+      return connect(
+        findConnection(
+          named ? {} : process.env,
+          named ?? (inUse && connectionOf(inUse.context, process.env)),
+        ),
+      );
     },
   });
   process.exitCode = code;

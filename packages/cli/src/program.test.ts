@@ -81,7 +81,11 @@ test("create sends what was asked for and nothing else", async () => {
 test("ls prints a table, ids or JSON", async () => {
   const service = new FakeService();
   const created_at = new Date(Date.now() - 3 * 3_600_000).toISOString();
-  const lost = { state: "SANDBOX_STATE_ERROR", error_message: `its host was lost ${"x".repeat(60)}`, host_id: "h-1" };
+  const lost = {
+    state: "SANDBOX_STATE_ERROR",
+    error_message: `its host was lost ${"x".repeat(60)}`,
+    host_id: "h-1",
+  };
   const soon = new Date(Date.now() + 10 * 60_500).toISOString();
   service.sandboxes = [
     service.sandbox(sandboxId, "demo", { created_at, expires_at: soon, on_timeout: "suspend" }),

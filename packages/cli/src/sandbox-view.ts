@@ -35,7 +35,9 @@ async function printSandbox(terminal: Terminal, info: SandboxInfo): Promise<void
 
 /** What helps a sandbox that is at rest and does not run; empty: nothing is needed. */
 const nextStep = ({ state, id }: SandboxInfo): string =>
-  state === "SANDBOX_STATE_SUSPENDED" || state === "SANDBOX_STATE_ERROR" ? remedyOf(state, id).replaceAll(/\w+Sandbox, or /g, "") : "";
+  state === "SANDBOX_STATE_SUSPENDED" || state === "SANDBOX_STATE_ERROR"
+    ? remedyOf(state, id).replaceAll(/\w+Sandbox, or /g, "")
+    : "";
 
 export async function showSandbox({ json, terminal }: Run, info: SandboxInfo): Promise<void> {
   if (json) await printJson(terminal, info);
@@ -64,9 +66,5 @@ export async function showSandboxes(
     reasonOf(info),
   ]);
   const wide = isWide ? ["HOST", "RUNTIME", "CREATED", "DOMAIN"] : [];
-  return printTable(
-    terminal,
-    ["ID", "NAME", "STATE", "AGE", "SIZE", "EXPIRES", ...wide, "REASON"],
-    rows,
-  );
+  return printTable(terminal, ["ID", "NAME", "STATE", "AGE", "SIZE", "EXPIRES", ...wide, "REASON"], rows);
 }

@@ -3,7 +3,8 @@ import { readAll, type Terminal } from "./terminal.ts";
 /** Asks for a secret at a terminal, without showing what is typed; else reads standard input. */
 export async function readSecret(terminal: Terminal, question: string): Promise<string> {
   const { stdin, stderr } = terminal;
-  if (stdin.isTTY !== true || stdin.setRawMode === undefined) return (await readAll(stdin)).toString("utf8").trim();
+  if (stdin.isTTY !== true || stdin.setRawMode === undefined)
+    return (await readAll(stdin)).toString("utf8").trim();
   stderr.write(question);
   stdin.setRawMode(true);
   let typed = "";

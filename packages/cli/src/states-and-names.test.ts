@@ -5,7 +5,9 @@ import { events, failure, FakeService, otherId, sandboxId } from "./testing/fake
 test("a sandbox that does not run says why, and which command helps", async () => {
   const service = new FakeService();
   const one = (state: string, error_message = ""): void => {
-    service.sandboxes = [service.sandbox(sandboxId, "demo", { state: `SANDBOX_STATE_${state}`, error_message })];
+    service.sandboxes = [
+      service.sandbox(sandboxId, "demo", { state: `SANDBOX_STATE_${state}`, error_message }),
+    ];
   };
   one("ERROR", "its host was lost while it ran");
   const lost = (await service.run(["get", "demo"])).stdout;
@@ -50,7 +52,11 @@ test("a data plane that does not answer because the sandbox does not run is a co
   const service = new FakeService();
   service.answers["GET /v1/processes"] = () =>
     Response.json(
-      { code: "unavailable", message: "sandbox is SANDBOX_STATE_SUSPENDED", details: [{ reason: "not_running" }] },
+      {
+        code: "unavailable",
+        message: "sandbox is SANDBOX_STATE_SUSPENDED",
+        details: [{ reason: "not_running" }],
+      },
       { status: 503 },
     );
   expect(await service.run(["ps", "demo"])).toMatchObject({ code: 6 });
@@ -69,10 +75,14 @@ test("a name that another sandbox of the team has is refused, unless it is allow
     expect(stderr).toContain(`cloche rm ${sandboxId}`);
     expect(service.asked.map(({ path }) => path).filter((path) => /Create|Fork/.test(path))).toEqual([]);
   }
-  expect(await service.run(["create", "--name", "demo", "--allow-duplicate-name"])).toMatchObject({ code: 0 });
+  expect(await service.run(["create", "--name", "demo", "--allow-duplicate-name"])).toMatchObject({
+    code: 0,
+  });
   expect(service.sent("CreateSandbox")).toEqual({ name: "demo" });
   // Repeated with its key it answers the same sandbox, which has the name.
-  expect(await service.run(["create", "--name", "demo", "--idempotency-key", "k"])).toMatchObject({ code: 0 });
+  expect(await service.run(["create", "--name", "demo", "--idempotency-key", "k"])).toMatchObject({
+    code: 0,
+  });
   // The list filters by the beginning of the name.
   expect(await service.run(["create", "--name", "dem"])).toMatchObject({ code: 0 });
   service.sandboxes.push(service.sandbox(otherId, "other"));
@@ -134,7 +144,10 @@ test("words that people type: stop, start, logs, run", async () => {
   service.answers["POST /v1/exec"] = () => ({ stdout: "", stderr: "", exit_code: 3 });
   service.answers["POST /v1/exec/stream"] = () => events(["exit", { exit_code: 3, timed_out: false }]);
   const kept = await service.run(["run", "--", "x", "--rm"]);
-  expect([kept.code, service.asked.findLast(({ text }) => text.includes("--rm"))?.text]).toEqual([3, expect.stringContaining(`"cmd":["x","--rm"]`)]);
+  expect([kept.code, service.asked.findLast(({ text }) => text.includes("--rm"))?.text]).toEqual([
+    3,
+    expect.stringContaining(`"cmd":["x","--rm"]`),
+  ]);
   expect(kept.stderr).toContain(`cloche rm ${sandboxId}`);
   await service.run(["run", "--rm", "--json", "x"]);
   expect(service.sent("DeleteSandbox")).toEqual({ id: sandboxId });
@@ -153,15 +166,15 @@ test("usage by name and by the key that made the sandboxes", async () => {
   const usage = [one("a", "key-1", 1), one("b", "key-2", 5), one("a", "key-2", 2), one("", "", 1)];
   service.answers.GetUsage = () => ({ usage, compute_seconds: 9, from: "", to: "t", next_page_token: "" });
   service.answers.ListApiKeys = () => ({ keys: [{ id: "key-1", name: "ci" }] });
-  expect((await service.run(["usage", "--by", "name"])).stdout.split("\n").map((line) => line.split(/ {2,}/))).toEqual(
-    [
-      ["NAME", "SANDBOXES", "SECONDS", "CPU SECONDS"],
-      ["b", "1", "5.000", "10.000"],
-      ["a", "2", "3.000", "6.000"],
-      ["unknown", "1", "1.000", "2.000"],
-      [""],
-    ],
-  );
+  expect(
+    (await service.run(["usage", "--by", "name"])).stdout.split("\n").map((line) => line.split(/ {2,}/)),
+  ).toEqual([
+    ["NAME", "SANDBOXES", "SECONDS", "CPU SECONDS"],
+    ["b", "1", "5.000", "10.000"],
+    ["a", "2", "3.000", "6.000"],
+    ["unknown", "1", "1.000", "2.000"],
+    [""],
+  ]);
   const byKey = (await service.run(["usage", "--by", "key"])).stdout;
   expect(byKey).toMatch(/^key-2 +2 +7\.000/m);
   expect(byKey).toMatch(/^key-1 +ci +1 +1\.000/m);

@@ -4,7 +4,11 @@ import { ConflictError } from "./exit-codes.ts";
 import type { Run } from "./commands/register.ts";
 
 /** Waits until the sandbox is in the state. The error of one that cannot get there says what helps. */
-export async function waitFor({ signal }: Pick<Run, "signal">, sandbox: Sandbox, state: SandboxState): Promise<void> {
+export async function waitFor(
+  { signal }: Pick<Run, "signal">,
+  sandbox: Sandbox,
+  state: SandboxState,
+): Promise<void> {
   try {
     await sandbox.waitFor(state, { signal });
   } catch (error) {

@@ -4,7 +4,8 @@
  */
 const unprintable = /[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
 /** The same without line ends and tabs. */
-const unprintableInLines = /(?![\n\t]|\r\n)[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
+const unprintableInLines =
+  /(?![\n\t]|\r\n)[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
 /** What JSON leaves as it is of these. */
 const unprintableInJson = /[\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
 
@@ -14,8 +15,7 @@ const hex = (character: string, digits: number): string =>
   character.charCodeAt(0).toString(16).padStart(digits, "0");
 
 const escaped = (character: string): string =>
-  shortEscapes[character] ??
-  (character < "\u0100" ? `\\x${hex(character, 2)}` : `\\u${hex(character, 4)}`);
+  shortEscapes[character] ?? (character < "\u0100" ? `\\x${hex(character, 2)}` : `\\u${hex(character, 4)}`);
 
 /** One line: a line end is `\n`, ESC is `\x1b`. */
 export const printable = (text: string): string => text.replaceAll(unprintable, escaped);

@@ -117,10 +117,7 @@ async function valuesOf({ terminal }: Registry, argument: Argument | undefined):
     const signal = AbortSignal.any([terminal.signal, AbortSignal.timeout(askMs)]);
     const { sandboxes } = await cloche.gateway.listSandboxes({ page_size: 200 }, { signal });
     // A name with special characters of a shell is replaced by its id.
-    return sandboxes.map(({ id, name, state }) => [
-      /^[\w.-]+$/.test(name) ? name : id,
-      shortState(state),
-    ]);
+    return sandboxes.map(({ id, name, state }) => [/^[\w.-]+$/.test(name) ? name : id, shortState(state)]);
   } finally {
     await cloche.close();
   }

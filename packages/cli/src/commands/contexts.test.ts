@@ -21,16 +21,33 @@ test("login checks the key, keeps it for this user alone, and makes the service 
   expect(await service.run(["login", url], "wrong\n")).toMatchObject({ code: 5 });
   expect(contextInUse(service.env)).toBeUndefined();
   delete service.answers.ListSandboxes;
-  expect(await service.run(["login", url], "secret\n")).toMatchObject({ code: 0, stdout: "cloche.example.org\n" });
+  expect(await service.run(["login", url], "secret\n")).toMatchObject({
+    code: 0,
+    stdout: "cloche.example.org\n",
+  });
   expect((await stat(file())).mode & 0o777).toBe(0o600);
   expect((await stat(join(home, "cloche"))).mode & 0o777).toBe(0o700);
-  expect(contextInUse(service.env)).toEqual({ name: "cloche.example.org", context: { url, api_key: "secret" } });
+  expect(contextInUse(service.env)).toEqual({
+    name: "cloche.example.org",
+    context: { url, api_key: "secret" },
+  });
   service.env["CLOCHE_API_KEY"] = "from-environment";
-  await service.run(["login", "http://127.0.0.1:7080/", "--name", "here", "--edge-url", "https://127.0.0.1:7443"]);
+  await service.run([
+    "login",
+    "http://127.0.0.1:7080/",
+    "--name",
+    "here",
+    "--edge-url",
+    "https://127.0.0.1:7443",
+  ]);
   delete service.env["CLOCHE_API_KEY"];
   expect(contextInUse(service.env)).toEqual({
     name: "here",
-    context: { url: "http://127.0.0.1:7080", api_key: "from-environment", edge_url: "https://127.0.0.1:7443" },
+    context: {
+      url: "http://127.0.0.1:7080",
+      api_key: "from-environment",
+      edge_url: "https://127.0.0.1:7443",
+    },
   });
   const listed = await service.run(["context", "ls"]);
   expect(listed.stdout).toMatch(/^\* +here +http:/m);
@@ -39,7 +56,12 @@ test("login checks the key, keeps it for this user alone, and makes the service 
 
 test("a key that would go over the network in the clear is told, and a wrong URL or name is refused", async () => {
   expect((await service.run(["login", "http://cloche.example.org"], "k")).stderr).toContain("not encrypted");
-  for (const words of [["example.org"], ["ftp://example.org"], ["https://a", "--name", "local"], ["https://a", "--name", "../x"]])
+  for (const words of [
+    ["example.org"],
+    ["ftp://example.org"],
+    ["https://a", "--name", "local"],
+    ["https://a", "--name", "../x"],
+  ])
     expect(await service.run(["login", ...words], "k")).toMatchObject({ code: 2 });
   expect(await service.run(["login", "https://a"], "\n")).toMatchObject({ code: 2 });
 });
@@ -49,7 +71,8 @@ test("context use and logout choose; environment variables go over the context, 
   await service.run(["login", "https://two.example.org", "--name", "two"], "k2");
   expect(await service.run(["context", "use", "three"])).toMatchObject({ code: 4 });
   await service.run(["context", "use", "one"]);
-  const named = (env: NodeJS.ProcessEnv): string | undefined => contextInUse({ ...service.env, ...env })?.name;
+  const named = (env: NodeJS.ProcessEnv): string | undefined =>
+    contextInUse({ ...service.env, ...env })?.name;
   expect(named({})).toBe("one");
   expect(named({ CLOCHE_CONTEXT: "two" })).toBe("two");
   expect(named({ CLOCHE_CONTEXT: "two", CLOCHE_HOME: "/x" })).toBe("two");

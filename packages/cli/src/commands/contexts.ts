@@ -44,7 +44,9 @@ Examples:
     .action((url: string, flags: LoginFlags) => login(registry, url, flags));
   program
     .command("logout [context]")
-    .description("forget a service and its API key; default the current one. The key itself stays valid: see keys revoke")
+    .description(
+      "forget a service and its API key; default the current one. The key itself stays valid: see keys revoke",
+    )
     .action((name: string | undefined) => logout(registry, name));
   const context = program.command("context").description("services that you have logged in to");
   context
@@ -128,7 +130,11 @@ async function list(registry: Registry): Promise<void> {
   const inUse = contextInUse(env)?.name;
   const byEnvironment = env["CLOCHE_URL"] || env["CLOCHE_GATEWAY_URL"] || env["CLOCHE_HOME"];
   const rows = all.map(({ name, url }) => [name === inUse ? "*" : "", name, url]);
-  rows.unshift([inUse === undefined && !byEnvironment ? "*" : "", localContext, "the service of this machine"]);
+  rows.unshift([
+    inUse === undefined && !byEnvironment ? "*" : "",
+    localContext,
+    "the service of this machine",
+  ]);
   await printTable(terminal, ["", "NAME", "GATEWAY"], rows);
   if (inUse === undefined && byEnvironment)
     printNotice(terminal, "environment variables (CLOCHE_URL or CLOCHE_HOME) name the service");

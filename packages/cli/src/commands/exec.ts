@@ -83,8 +83,7 @@ export async function execIn(
   }
   for await (const event of sandbox.execStreamBytes(command, request)) {
     if (event.type === "exit") {
-      if (event.out_of_memory === true)
-        printNotice(terminal, "killed: the sandbox's memory is used up");
+      if (event.out_of_memory === true) printNotice(terminal, "killed: the sandbox's memory is used up");
       if (event.timed_out) printNotice(terminal, `timed out after ${timeout} s and was killed`);
       return event.exit_code;
     }

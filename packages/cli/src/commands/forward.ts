@@ -40,10 +40,7 @@ async function forward(run: Run, word: string, ports: string[], options: { addre
     if (run.json) await printJson(run.terminal, shown);
     else
       for (const { port, host, local_port } of shown)
-        await printLines(
-          run.terminal,
-          `${host}:${local_port} → ${sandbox.info.name || sandbox.id}:${port}`,
-        );
+        await printLines(run.terminal, `${host}:${local_port} → ${sandbox.info.name || sandbox.id}:${port}`);
     if (!run.signal.aborted) await once(run.signal, "abort");
   } finally {
     for (const server of servers) server.close();
@@ -70,8 +67,7 @@ async function listen(
 ): Promise<Server> {
   const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
     relay(run, sandbox, inside, socket).catch((error: unknown) => {
-      if (!run.signal.aborted)
-        printNotice(run.terminal, `port ${inside}: ${(error as Error).message}`);
+      if (!run.signal.aborted) printNotice(run.terminal, `port ${inside}: ${(error as Error).message}`);
       socket.destroy();
     });
   });

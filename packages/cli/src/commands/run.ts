@@ -51,6 +51,7 @@ async function runInNew(run: Run, words: string[], flags: RunFlags): Promise<num
   } finally {
     // Also after Ctrl-C.
     if (flags.rm === true) await run.cloche.gateway.deleteSandbox(id);
-    else if (!run.json) printNotice(run.terminal, `sandbox ${info.name} stays; delete it with cloche rm ${id}`);
+    else if (!run.json)
+      printNotice(run.terminal, `sandbox ${info.name} stays; delete it with cloche rm ${id}`);
   }
 }

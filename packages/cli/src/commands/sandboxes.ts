@@ -162,21 +162,22 @@ export function addSandboxCommands(registry: Registry): void {
     .option("--state <state>", "only these: running, suspended, …; repeatable", collect)
     .option("--metadata <KEY=VALUE>", "only with these; repeatable", collectPairs)
     .option("-q, --quiet", "only ids")
-    .addOption(new Option("-o, --output <form>", "wide: with host, runtime, times, domain, whole reasons").choices(["wide"]))
+    .addOption(
+      new Option("-o, --output <form>", "wide: with host, runtime, times, domain, whole reasons").choices([
+        "wide",
+      ]),
+    )
     .addHelpText("after", "\nExamples:\n  cloche ls\n  cloche ls -o wide\n  cloche ls --state running -q")
     .action(
-      act(
-        registry,
-        async (run, options: ListOptions) => {
-          const states = options.state?.map(stateOfWord);
-          const infos: SandboxInfo[] = [];
-          const request = present({ states, metadata: options.metadata });
-          for await (const { info } of run.cloche.list(request, { signal: run.signal })) infos.push(info);
-          if (options.quiet === true && !run.json)
-            return printLines(run.terminal, ...infos.map(({ id }) => id));
-          return showSandboxes(run, infos, options.output === "wide");
-        },
-      ),
+      act(registry, async (run, options: ListOptions) => {
+        const states = options.state?.map(stateOfWord);
+        const infos: SandboxInfo[] = [];
+        const request = present({ states, metadata: options.metadata });
+        for await (const { info } of run.cloche.list(request, { signal: run.signal })) infos.push(info);
+        if (options.quiet === true && !run.json)
+          return printLines(run.terminal, ...infos.map(({ id }) => id));
+        return showSandboxes(run, infos, options.output === "wide");
+      }),
     );
 
   program
@@ -246,12 +247,20 @@ export function addSandboxCommands(registry: Registry): void {
       ),
     ],
   );
-  change("resume", "start", "SANDBOX_STATE_RUNNING", "let a suspended sandbox run on, and wait until it runs");
+  change(
+    "resume",
+    "start",
+    "SANDBOX_STATE_RUNNING",
+    "let a suspended sandbox run on, and wait until it runs",
+  );
 
   program
     .command("fork <sandbox>")
     .description("clone a running sandbox, processes and all; or start a new one from its checkpoint")
-    .option("--name <name>", "of the clone; generated when left out; no other sandbox of the team may have it")
+    .option(
+      "--name <name>",
+      "of the clone; generated when left out; no other sandbox of the team may have it",
+    )
     .addOption(duplicateName())
     .option("--checkpoint <id>", "start from this checkpoint of the source instead")
     .option("--metadata <KEY=VALUE>", "repeatable; default the source's", collectPairs)
@@ -341,7 +350,8 @@ export function addSandboxCommands(registry: Registry): void {
     if (Object.keys(request).length === 0)
       throw new UsageError("nothing to change; see cloche update --help");
     const sandbox = await run.sandbox(word);
-    if (rest.name !== sandbox.info.name) await nameIsFree(run, present({ name: rest.name, allowDuplicateName }));
+    if (rest.name !== sandbox.info.name)
+      await nameIsFree(run, present({ name: rest.name, allowDuplicateName }));
     await showSandbox(run, await sandbox.update(request, { signal: run.signal }));
   });
 }

@@ -20,7 +20,16 @@ import {
   wholeNumber,
 } from "../options.ts";
 import { during, isShown } from "../progress.ts";
-import { printFields, printJson, printJsonLine, printLines, printTable, printText, readAll, write } from "../terminal.ts";
+import {
+  printFields,
+  printJson,
+  printJsonLine,
+  printLines,
+  printTable,
+  printText,
+  readAll,
+  write,
+} from "../terminal.ts";
 import { act, type Registry, type Run } from "./register.ts";
 
 function phaseOf({ status, phase, pull }: ServiceRecord): string {

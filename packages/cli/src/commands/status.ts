@@ -13,7 +13,9 @@ export function addStatusCommand(registry: Registry): void {
   const { program, terminal } = registry;
   program
     .command("status")
-    .description("where the service is, whether it answers, and what the team's sandboxes take; exit code 3: it does not run")
+    .description(
+      "where the service is, whether it answers, and what the team's sandboxes take; exit code 3: it does not run",
+    )
     .addHelpText(
       "after",
       "\nOf this machine's service, --json prints its addresses, without the counts.\n\nExample:\n  cloche status --json",
@@ -43,7 +45,8 @@ async function ofService(run: Run): Promise<void> {
   const inUse = contextInUse(env);
   const { gatewayUrl } = findConnection(env, inUse && connectionOf(inUse.context, env));
   const counts = await countsOf(run);
-  if (run.json) return printJson(run.terminal, { gateway_url: gatewayUrl, context: inUse?.name, ready: true, ...counts });
+  if (run.json)
+    return printJson(run.terminal, { gateway_url: gatewayUrl, context: inUse?.name, ready: true, ...counts });
   await printFields(run.terminal, [
     ["state", "ready"],
     ["gateway", gatewayUrl],

@@ -21,7 +21,12 @@ export function addTopCommand(registry: Registry): void {
     .command("top")
     .description("what the running sandboxes use now, the busiest first; on a terminal again and again")
     .option("--once", "print it once, as without a terminal")
-    .option("-s, --seconds <number>", `time between two looks; default ${defaultSeconds}`, positiveNumber, defaultSeconds)
+    .option(
+      "-s, --seconds <number>",
+      `time between two looks; default ${defaultSeconds}`,
+      positiveNumber,
+      defaultSeconds,
+    )
     .addHelpText("after", "\nExamples:\n  cloche top\n  cloche top --once")
     .action(
       act(registry, async (run, options: { once?: boolean; seconds: number }) => {

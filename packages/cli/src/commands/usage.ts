@@ -43,7 +43,8 @@ export function addUsageCommand(registry: Registry): void {
           page = await gateway.getUsage(next, { signal: run.signal });
         }
         const { compute_seconds, from, to } = page;
-        if (options.by !== "sandbox") return showSums(run, await summedUp(run, usage, options.by), compute_seconds);
+        if (options.by !== "sandbox")
+          return showSums(run, await summedUp(run, usage, options.by), compute_seconds);
         if (run.json) return printJson(run.terminal, { usage, compute_seconds, from, to });
         const rows = usage.map((one) => [
           one.sandbox_id,
@@ -86,7 +87,8 @@ async function summedUp(run: Run, usage: readonly SandboxUsage[], by: "name" | "
       memory_mb_seconds: 0,
     };
     sum.sandboxes += 1;
-    for (const unit of ["compute_seconds", "cpu_seconds", "memory_mb_seconds"] as const) sum[unit] += one[unit];
+    for (const unit of ["compute_seconds", "cpu_seconds", "memory_mb_seconds"] as const)
+      sum[unit] += one[unit];
     sums.set(of, sum);
   }
   return [...sums.values()].toSorted((a, b) => b.compute_seconds - a.compute_seconds);

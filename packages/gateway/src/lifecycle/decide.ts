@@ -158,9 +158,17 @@ function remedyWhileRunning(sight: MachineSight): Remedy {
     case MachinePhase.SUSPENDED:
       return { kind: "bring_back", to: follow(state, "suspend", "suspended", "resume") };
     case MachinePhase.FAILED:
-      return { kind: "fail", to: follow(state, "crashed"), reason: "its machine ended, and the host says no more" };
+      return {
+        kind: "fail",
+        to: follow(state, "crashed"),
+        reason: "its machine ended, and the host says no more",
+      };
     case MachinePhase.DESTROYED:
     case "absent":
-      return { kind: "fail", to: follow(state, "crashed"), reason: "its machine is gone from its host: removed there, or its disk was lost" };
+      return {
+        kind: "fail",
+        to: follow(state, "crashed"),
+        reason: "its machine is gone from its host: removed there, or its disk was lost",
+      };
   }
 }

@@ -1,0 +1,78 @@
+// The pages of the documentation as a reader types them: every `sh` block, from the top of the page to its end, in one shell. What needs a
+// terminal, a registry or a program that is not everywhere is a `console` block.
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { repositoryRoot, runCommand, startService, type TestService } from "../fixtures/service.ts";
+
+let service: TestService;
+let folder = "";
+beforeAll(async () => {
+  service = await startService();
+  folder = mkdtempSync(join(tmpdir(), "cloche-typed-"));
+});
+afterAll(async () => {
+  rmSync(folder, { recursive: true, force: true });
+  expect(await service?.destroy()).toEqual([]);
+});
+
+const read = (page: string): string => readFileSync(join(repositoryRoot, page), "utf8");
+const blocksOf = (page: string, language: string): string[] =>
+  [...read(page).matchAll(new RegExp(`^\`\`\`${language}\\n([^]*?)^\`\`\``, "gm"))].map(
+    ([, block = ""]) => block,
+  );
+
+/** The first block of the page defines what later pages use. */
+const definesApi = "docs/data-plane.md";
+const usesApi = new Set(["docs/files.md", "docs/processes.md"]);
+/** This page makes `demo`; the others find it. */
+const makesDemo = "docs/gateway.md";
+
+/** A reader of a page has typed what it names: the sandbox, and the function of another page. */
+function lessonOf(page: string): string {
+  const before = page === makesDemo ? [] : ["npx cloche create --name demo"];
+  if (usesApi.has(page)) before.push(blocksOf(definesApi, "sh")[0]?.split("\n").slice(0, 4).join("\n") ?? "");
+  return [...before, ...blocksOf(page, "sh"), "npx cloche rm --wait demo"].join("\n");
+}
+
+/** Runs as typed in the reader's own folder; `npx` finds the checkout's command. */
+const type = (lines: string) =>
+  runCommand("bash", ["-euxo", "pipefail", "-c", `npx() { "$@"; }\n${lines}\nwait`], {
+    env: { ...service.env, PATH: `${join(repositoryRoot, "node_modules/.bin")}:${service.env["PATH"]}` },
+    cwd: folder,
+    deadlineMs: 240_000,
+  });
+
+describe("typed from top to bottom", () => {
+  test.each([
+    makesDemo,
+    definesApi,
+    "docs/files.md",
+    "docs/processes.md",
+    "docs/services.md",
+    "docs/time-travel.md",
+  ])("%s", async (page) => {
+    expect(blocksOf(page, "sh").length).toBeGreaterThan(0);
+    const { code, stdout, stderr } = await type(lessonOf(page));
+    expect(code, `${stdout}\n${stderr}`).toBe(0);
+    // curl succeeds with any status: an error of the service is a JSON object with a code and a message.
+    expect(stdout).not.toMatch(/\{"code":"[a-z_]+","message"/);
+    expect(stdout).not.toMatch(/^null$/m);
+  });
+
+  test("docs/cli.md: each command of its blocks is one that there is", async () => {
+    const commands = blocksOf("docs/cli.md", "sh").join("\n");
+    const known = (await type("cloche __complete ''")).stdout.split("\n").map((line) => line.split("\t")[0]);
+    for (const [, word] of commands.matchAll(/(?:^|\$\()cloche ([a-z-]+)/gm)) expect(known).toContain(word);
+  });
+
+  test("no page has a placeholder or a name of its own for the service's methods in what is typed", () => {
+    for (const page of ["README.md", "docs/tour.md", makesDemo, definesApi, ...usesApi, "docs/services.md"]) {
+      expect(blocksOf(page, "sh").join("\n"), page).not.toMatch(/(sbx|ckpt|proc)-…/);
+      expect(read(page).replace("`svc.public.v1.SandboxService` is the same", ""), page).not.toContain(
+        "svc.public.v1",
+      );
+    }
+  });
+});
