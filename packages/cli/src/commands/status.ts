@@ -27,7 +27,9 @@ export function addStatusCommand(registry: Registry): void {
       // Of a part of a cluster, and of a service that another user runs, nothing can be counted here.
       const local = findLocalService(homeOf(env));
       if (runs && program.opts<{ json?: boolean }>().json !== true && local?.api_key !== undefined)
-        await act(registry, (run) => countsOf(run).then((counts) => printCounts(run, counts, homeOf(env))))();
+        await act(registry, async (run) =>
+          printFields(run.terminal, await fieldsOf(await countsOf(run), homeOf(env))),
+        )();
     });
 }
 
@@ -51,8 +53,8 @@ async function ofService(run: Run): Promise<void> {
     ["state", "ready"],
     ["gateway", gatewayUrl],
     ["context", inUse?.name],
+    ...(await fieldsOf(counts)),
   ]);
-  await printCounts(run, counts);
 }
 
 interface Counts {
@@ -79,10 +81,10 @@ function count(counts: Counts, info: SandboxInfo): void {
 }
 
 /** `home`: of a service of this machine, whose disk pool can be seen. */
-async function printCounts({ terminal }: Run, counts: Counts, home?: string): Promise<void> {
+async function fieldsOf(counts: Counts, home?: string): Promise<[string, string | undefined][]> {
   const states = Object.entries(counts.sandboxes).map(([state, number]) => `${number} ${state}`);
   const pool = home === undefined ? undefined : await statfs(join(home, "pool")).catch(() => undefined);
-  await printFields(terminal, [
+  return [
     ["sandboxes", states.join(", ") || "none"],
     ["memory", `${megabytes(counts.running.memory_mb)} and ${counts.running.cpus} cpus of those that run`],
     ["disks", `up to ${megabytes(counts.disk_mb)}`],
@@ -90,5 +92,5 @@ async function printCounts({ terminal }: Run, counts: Counts, home?: string): Pr
       "pool",
       pool && `${humanBytes(pool.bavail * pool.bsize)} free of ${humanBytes(pool.blocks * pool.bsize)}`,
     ],
-  ]);
+  ];
 }
