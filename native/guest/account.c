@@ -147,6 +147,15 @@ const char *account_resolve(const char *spec, struct account *a) {
   return NULL;
 }
 
+void account_find_shell(struct account *a) {
+  if (a->shell[0]) return;
+  char *text = a->uid == 0 ? read_file("/etc/passwd") : NULL, *line = NULL, *fields[7];
+  int count = find_line(text, 0, "root", &line, fields, 7);
+  copy_field(a->shell, sizeof a->shell, count > 6 && fields[6][0] ? fields[6] : "/bin/sh");
+  free(line);
+  free(text);
+}
+
 void account_name(struct account_names *names, bool group, unsigned id, char out[64]) {
   if (!names->loaded) {
     names->passwd = read_file("/etc/passwd");

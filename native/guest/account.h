@@ -20,6 +20,9 @@ struct account {
 /* Resolves "", name, uid, name:group, uid:gid. NULL when found, else what is unknown ("user x" without the name: the caller names it). */
 const char *account_resolve(const char *spec, struct account *account);
 
+/* Sets the shell where account_resolve has not: root's from /etc/passwd, else /bin/sh, as passwd(5) says. */
+void account_find_shell(struct account *account);
+
 /* Names of owners, read once per request and freed by account_names_free. */
 struct account_name_memory {
   bool known;

@@ -55,6 +55,7 @@ int exec_read_request(struct exec *e, struct cursor *c, int *error, const char *
     *text = unknown;
     return STAGE_USER;
   }
+  account_find_shell(&account);
   l->uid = account.uid;
   l->gid = account.gid;
   l->group_count = account.group_count;
@@ -80,6 +81,7 @@ int exec_read_request(struct exec *e, struct cursor *c, int *error, const char *
   for (uint32_t i = 0; i < envc; i++) envp[i] += moved;
   for (size_t i = envc; i < at; i++) envp[i] = (char *)whole + old + (uintptr_t)envp[i];
   envp[at] = NULL;
+  if (e->flags & SPAWN_PTY) terminal_make_known(envp, account.home);
   cwd += moved;
   free(e->payload);
   free(extra.data);

@@ -109,6 +109,13 @@ static bool open_streams(struct init *in, struct exec *e, struct winsize *size) 
   return true;
 }
 
+/* Gives the pipes to the program's user, who may then open them again as /dev/stdin, /dev/stdout and /dev/stderr. */
+static void give_pipes(const struct launch *l) {
+  if (l->pty) return; /* terminal_open has done it */
+  for (int i = 0; i < 3; i++)
+    if (l->ends[i] >= 0) (void)!fchown(l->ends[i], l->uid, l->gid);
+}
+
 void exec_spawn(struct init *in, const struct frame *frame) {
   struct exec *e = calloc(1, sizeof *e);
   if (!e) _exit(70);
@@ -145,6 +152,7 @@ void exec_spawn(struct init *in, const struct frame *frame) {
     l->pty = e->flags & SPAWN_PTY;
     l->hold = e->flags & SPAWN_HOLD;
     l->notify_start = !(e->flags & SPAWN_QUIET);
+    give_pipes(l);
     if (!launcher_begin(in, e)) {
       stage = STAGE_FORK;
       error = errno;

@@ -141,6 +141,8 @@ struct launcher *launcher_of(struct init *in, pid_t pid);
 void launcher_forget(struct init *in, struct launcher *launcher);
 
 /* terminal.c */
+/* Replaces a TERM that no terminfo database of the tree has with xterm-256color. */
+void terminal_make_known(char **envp, const char *home);
 /* Opens a pty of the guest's own devpts: the master for init, the slave for the program; false with errno. */
 bool terminal_open(struct init *in, struct exec *e, const struct winsize *size, int *slave);
 void terminal_resize(struct exec *e, const struct winsize *size);

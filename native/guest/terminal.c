@@ -1,9 +1,11 @@
 /* Terminals of programs: a pty of the guest's own devpts, its size, and signals to its foreground process group. */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
@@ -12,6 +14,33 @@
 #include "process-tree.h"
 
 #define TTY_GROUP 5
+
+/* Whether `directory` has this type: x/xterm, or 78/xterm as on file systems that ignore case. */
+static bool has_type(const char *directory, const char *rest, const char *name) {
+  static const char *const shapes[] = {"%s%s/%c/%s", "%s%s/%02x/%s"};
+  char path[PATH_MAX];
+  for (int i = 0; i < 2; i++)
+    if (snprintf(path, sizeof path, shapes[i], directory, rest, (unsigned char)*name, name) < (int)sizeof path && access(path, F_OK) == 0)
+      return true;
+  return false;
+}
+
+static bool is_known(const char *home, const char *name) {
+  return has_type(home, "/.terminfo", name) || has_type("/etc", "/terminfo", name) || has_type("/lib", "/terminfo", name) ||
+         has_type("/usr/share", "/terminfo", name) || has_type("/usr/local/share", "/terminfo", name);
+}
+
+void terminal_make_known(char **envp, const char *home) {
+  static char common[] = "TERM=xterm-256color";
+  char **term = NULL;
+  for (; *envp; envp++) {
+    if (strncmp(*envp, "TERMINFO", 8) == 0) return; /* a database of the user's own */
+    if (strncmp(*envp, "TERM=", 5) == 0) term = envp;
+  }
+  if (!term || !(*term)[5] || strchr(*term, '/')) return;
+  /* A tree without xterm-256color has no database, and no program that reads one. */
+  if (!is_known(home, *term + 5) && is_known(home, common + 5)) *term = common;
+}
 
 /* Makes an erase remove a UTF-8 character and not a byte, as terminals do today. */
 static void expect_utf8(int slave) {

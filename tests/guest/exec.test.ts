@@ -167,6 +167,25 @@ describe.skipIf(!isRoot)("exec", () => {
     expect(await guest.exec({ cmd: ["true"], user: "ann:nobody-at-all" })).toMatchObject({ status: 400 });
   });
 
+  it.each(["root", "ann", "1000", "77", "77:88"])("lets %s open its own streams again", async (user) => {
+    const { stdout, stderr } = await guest.exec({
+      cmd: sh("cat /dev/stdin; echo out > /dev/stdout; echo err > /dev/stderr; echo more | tee /dev/stderr | cat"),
+      stdin: "in\n",
+      user,
+    });
+    expect({ stdout, stderr }).toEqual({ stdout: "in\nout\nmore\n", stderr: "err\nmore\n" });
+  });
+
+  it.each([
+    ["root", "/root root /bin/sh"],
+    ["0", "/root root /bin/sh"],
+    ["ann", "/home/ann ann /bin/sh"],
+    ["77", "/ 77 /bin/sh"],
+  ])("has the variables of the account of %s", async (user, variables) => {
+    const { stdout } = await guest.exec({ cmd: sh("echo $HOME $USER $SHELL; test $USER = $LOGNAME"), user });
+    expect(stdout).toBe(`${variables}\n`);
+  });
+
   it.each<[Record<string, unknown>, string]>([
     [{}, "cmd"],
     [{ cmd: [] }, "cmd"],

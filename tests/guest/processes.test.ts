@@ -91,6 +91,32 @@ describe.runIf(isRoot)("processes in a guest", () => {
     expect(terminal.status.at(-1)).toMatchObject({ exit_code: 6, ended_by: "exit" });
   });
 
+  it.each(["root", "ann", "77"])("lets %s open its terminal and its pipes again", async (user) => {
+    const script = "echo out > /dev/stdout; echo err > /dev/stderr; : < /dev/stdin";
+    for (const shape of [{ tty: {} }, { merge_output: true, stdin: "open" }, { merge_output: true }]) {
+      const id = await start({ cmd: ["sh", "-c", script], user, ...shape });
+      expect(await on(id, "wait")).toMatchObject({ exit_code: 0 });
+      expect((await output(id)).replaceAll("\r", "")).toBe("out\nerr\n");
+    }
+  });
+
+  it("gives a terminal a TERM that the tree knows", async () => {
+    const types: [string, string][] = [
+      ["xterm-ghostty", "xterm-256color"],
+      ["vt100", "vt100"],
+      ["dumb", "dumb"],
+      ["", ""],
+      ["../../etc/passwd", "../../etc/passwd"],
+    ];
+    for (const [asked, given] of types) {
+      const id = await start({ cmd: ["sh", "-c", "echo $TERM"], env: { TERM: asked }, tty: {} });
+      await on(id, "wait");
+      expect(await output(id)).toBe(`${given}\r\n`);
+    }
+    // A program's own variable is its own where there is no terminal.
+    expect((await fixture.exec({ cmd: ["sh", "-c", "echo $TERM"], env: { TERM: "odd" } })).stdout).toBe("odd\n");
+  });
+
   it("loses no byte of a terminal, however much is written last", async () => {
     for (const bytes of [10, 100_000, 3_000_000]) {
       const id = await start({
