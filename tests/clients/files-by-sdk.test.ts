@@ -195,6 +195,7 @@ describe("the command line", () => {
   test("copies files of any size both ways, with their modes", async () => {
     const [here, back] = [join(folder, "large"), join(folder, "back")];
     writeFileSync(here, large, { mode: 0o750 });
+    await sandbox.files.mkdir("/srv/cp");
     expect(await run("cp", here, `${sandbox.id}:/srv/cp/large`)).toMatchObject({ code: 0, stderr: "" });
     expect(await sum("/srv/cp/large")).toBe(sha256);
     expect(await run("cp", `${sandbox.id}:/srv/cp/large`, back)).toMatchObject({ code: 0, stderr: "" });

@@ -1,6 +1,8 @@
-import { execFileSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import {
   chmodSync,
+  chownSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -21,8 +23,9 @@ beforeEach(() => (folder = mkdtempSync(join(tmpdir(), "cloche-cp-test-"))));
 afterEach(() => rmSync(folder, { recursive: true }));
 
 /** A sandbox whose paths are of these kinds. */
-function serviceWith(kinds: Record<string, "file" | "directory">): FakeService {
+function serviceWith(paths: Record<string, "file" | "directory">): FakeService {
   const service = new FakeService();
+  const kinds: typeof paths = { "/": "directory", "/root": "directory", "/data": "directory", ...paths };
   service.answers["GET /v1/files/exists"] = ({ query }) => {
     const kind = kinds[query.get("path") ?? ""];
     return { exists: kind !== undefined, entry_type: kind ?? "" };
@@ -51,7 +54,7 @@ test("a file goes with its mode, into a directory where there is one", async () 
   for (const [destination, path] of [
     ["/root/x", "/root/x"],
     ["/srv", "/srv/run.sh"],
-    ["/new/", "/new/run.sh"],
+    ["/srv/", "/srv/run.sh"],
   ]) {
     expect(await service.run(["cp", file, `demo:${destination}`])).toMatchObject({ code: 0, stderr: "" });
     const asked = service.asked.at(-1);
@@ -59,6 +62,117 @@ test("a file goes with its mode, into a directory where there is one", async () 
     expect(asked?.query.get("path")).toBe(path);
     expect(asked?.headers.get("x-file-mode")).toBe("0755");
   }
+});
+
+test("a folder that is missing is an error, on both sides", async () => {
+  const service = serviceWith({ "/f": "file", "/d": "directory" });
+  const file = join(folder, "f");
+  writeFileSync(file, "x");
+  for (const [source, destination] of [
+    [file, "demo:/new/"],
+    [file, "demo:/new/name"],
+    ["-", "demo:/new/name"],
+    [folder, "demo:/new/name"],
+    ["demo:/f", join(folder, "new/")],
+    ["demo:/f", join(folder, "new", "name")],
+    ["demo:/d", join(folder, "new", "name")],
+  ] as const) {
+    expect(await service.run(["cp", source, destination])).toMatchObject({
+      code: 4,
+      stderr: expect.stringMatching(/there is no folder/) as string,
+    });
+  }
+  for (const [source, destination] of [
+    [folder, "demo:/f"],
+    [file, "demo:/f/"],
+    ["demo:/d", file],
+  ] as const)
+    expect(await service.run(["cp", source, destination])).toMatchObject({ code: 1 });
+  expect(readdirSync(folder)).toEqual(["f"]);
+});
+
+test.runIf(process.getuid?.() === 0)(
+  "files belong to root or the user named, unless owners are kept",
+  async () => {
+    const service = serviceWith({});
+    const file = join(folder, "f");
+    writeFileSync(file, "x");
+    chownSync(file, 1234, 1235);
+    for (const [options, owners] of [
+      [[], "0/0"],
+      [["--archive"], "1234/1235"],
+      [["--user", "ann"], "0/0"],
+    ] as const) {
+      await service.run(["cp", ...options, folder, "demo:/new"]);
+      const packed = service.asked.at(-1);
+      const list = execFileSync("tar", ["--numeric-owner", "-tvf", "-", "./f"], { input: packed?.body });
+      expect(list.toString().split(/\s+/)[1]).toBe(owners);
+      expect(packed?.query.get("as_user")).toBe(options.includes("--user" as never) ? "ann" : null);
+      await service.run(["cp", ...options, file, "demo:/one"]);
+      const sent = service.asked.at(-1);
+      expect(sent?.headers.get("x-file-owner")).toBe(options.includes("--archive" as never) ? "1234" : null);
+      expect(sent?.headers.get("x-file-group")).toBe(options.includes("--archive" as never) ? "1235" : null);
+      expect(sent?.query.get("as_user")).toBe(options.includes("--user" as never) ? "ann" : null);
+    }
+    expect(await service.run(["cp", "-a", "-u", "ann", file, "demo:/one"])).toMatchObject({ code: 2 });
+  },
+);
+
+test("files that change while they are packed are a warning", async () => {
+  const service = serviceWith({});
+  const tools = mkdtempSync(join(tmpdir(), "cloche-cp-tools-"));
+  const tar = join(tools, "tar");
+  const path = process.env["PATH"];
+  process.env["PATH"] = `${tools}:${path}`;
+  try {
+    for (const [says, code] of [
+      ["tar: ./log: file changed as we read it", 0],
+      ["tar: ./log: File removed before we read it", 0],
+      ["tar: ./log: Cannot open: Permission denied", 1],
+    ] as const) {
+      writeFileSync(tar, `#!/bin/sh\n[ "$1" = --version ] && exit\necho "${says}" >&2\nexit 1\n`);
+      chmodSync(tar, 0o755);
+      expect(await service.run(["cp", folder, "demo:/new"])).toMatchObject({
+        code,
+        stderr: expect.stringContaining(code === 0 ? `warning: ${says}` : says) as string,
+      });
+    }
+  } finally {
+    process.env["PATH"] = path;
+    rmSync(tools, { recursive: true });
+  }
+});
+
+test("a link, a device, a FIFO and >(program) are written into", async () => {
+  const service = serviceWith({ "/f": "file" });
+  service.answers["GET /v1/files"] = () => new Response("hello");
+  const [real, link, dangling, fifo] = ["real", "link", "dangling", "fifo"].map((name) => join(folder, name));
+  writeFileSync(real as string, "old");
+  symlinkSync("real", link as string);
+  symlinkSync("made", dangling as string);
+  execFileSync("mkfifo", [fifo as string]);
+  const reader = execFile("cat", [fifo as string]);
+  const read = new Promise((resolve) => reader.stdout?.once("data", resolve));
+  for (const target of [link, dangling, fifo])
+    expect(await service.run(["cp", "demo:/f", target as string])).toMatchObject({ code: 0, stderr: "" });
+  expect(await read).toBe("hello");
+  expect(readFileSync(real as string, "utf8")).toBe("hello");
+  expect(readFileSync(join(folder, "made"), "utf8")).toBe("hello");
+  expect(lstatSync(link as string).isSymbolicLink()).toBe(true);
+  expect(lstatSync(dangling as string).isSymbolicLink()).toBe(true);
+  expect(lstatSync(fifo as string).isFIFO()).toBe(true);
+  expect(await service.run(["cp", "demo:/f", "/dev/null"])).toMatchObject({ code: 0 });
+  expect(lstatSync("/dev/null").isCharacterDevice()).toBe(true);
+});
+
+test("a file behind a link has the mode of the file", async () => {
+  const service = serviceWith({ "/current": "file" });
+  service.answers["GET /v1/files"] = () => new Response("secret");
+  service.answers["GET /v1/files/stat"] = ({ query }) => ({
+    permissions: query.get("follow") === "true" ? "0600" : "0777",
+  });
+  await service.run(["cp", "demo:/current", join(folder, "key")]);
+  expect(statSync(join(folder, "key")).mode & 0o777).toBe(0o600);
 });
 
 test("a large file goes piece by piece, also from behind a symlink", async () => {

@@ -1,6 +1,6 @@
 import { createWriteStream } from "node:fs";
-import { mkdir, open, rename, rm, stat } from "node:fs/promises";
-import { basename, join, resolve } from "node:path";
+import { chown, lstat, mkdir, open, realpath, rename, rm, stat } from "node:fs/promises";
+import { basename, dirname, join, resolve } from "node:path";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { ClocheApiError, type Sandbox } from "@cloche/sdk";
@@ -18,11 +18,17 @@ export function addCopyCommand(registry: Registry): void {
   registry.program
     .command("cp <source> <destination>")
     .description("copy a file or a directory into or out of a sandbox; <sandbox>:/path names the far side")
+    .option(
+      "-a, --archive",
+      "keep the owners' numbers; else files belong to root in the sandbox, here to you",
+    )
+    .option("-u, --user <user>", "act with this user's rights in the sandbox; new files belong to the user")
     .addHelpText(
       "after",
       `
 A directory copied to a directory that exists goes into it, else it becomes the destination; SOURCE/. copies what is in it.
-- is standard input or output (of a file).
+- is standard input or output (of a file). The folder that is copied into must exist. Devices, FIFOs and links here are written
+into. Files that change while they are copied are a warning.
 
 Examples:
   cloche cp ./app.py demo:/root/app.py
@@ -31,18 +37,22 @@ Examples:
   cloche cp demo:/etc/os-release -`,
     )
     .action(
-      act(registry, async (run, sourceText: string, destinationText: string) => {
+      act(registry, async (run, sourceText: string, destinationText: string, options: CopyOptions) => {
         const source = parseCopyPath(sourceText);
         const destination = parseCopyPath(destinationText);
         if (run.json && destination.path === "-")
           throw new UsageError(
             "with --json standard output is not free for a file; name another destination",
           );
+        if (options.archive && options.user !== undefined)
+          throw new UsageError("--archive keeps owners, --user names one; use one of them");
         let target: string;
         if (source.sandbox === undefined && destination.sandbox !== undefined) {
-          target = await upload(run, source.path, await run.sandbox(destination.sandbox), destination.path);
+          const sandbox = await run.sandbox(destination.sandbox);
+          target = await upload({ run, sandbox, options }, source.path, destination.path);
         } else if (source.sandbox !== undefined && destination.sandbox === undefined) {
-          target = await download(run, await run.sandbox(source.sandbox), source.path, destination.path);
+          const sandbox = await run.sandbox(source.sandbox);
+          target = await download({ run, sandbox, options }, source.path, destination.path);
         } else {
           throw new UsageError(
             "one side must be in a sandbox and the other not, as in: cloche cp ./file demo:/root/file",
@@ -53,11 +63,24 @@ Examples:
     );
 }
 
+interface CopyOptions {
+  /** Owners are kept. */
+  archive?: true;
+  /** Whose rights the copy has in the sandbox, and to whom new files belong. */
+  user?: string;
+}
+
+interface Copy {
+  run: Run;
+  sandbox: Sandbox;
+  options: CopyOptions;
+}
+
 type Kind = "missing" | "file" | "directory";
 
 /** The kind of entry at a path in the sandbox; symlinks are followed. */
 async function remoteKind({ files }: Sandbox, path: string, signal: AbortSignal): Promise<Kind> {
-  const { exists, entry_type: type } = await files.exists(path, { signal });
+  const { exists, entry_type: type } = await files.exists(path.replace(/(?<=.)\/+$/, ""), { signal });
   if (!exists) return "missing";
   if (type !== "symlink") return type === "directory" ? "directory" : "file";
   // With `/.` after the path the link is followed.
@@ -76,88 +99,128 @@ async function localKind(path: string): Promise<Kind> {
 
 const isContentsOf = (path: string): boolean => path === "." || path.endsWith("/.");
 
-async function upload(run: Run, source: string, sandbox: Sandbox, destination: string): Promise<string> {
+/** Options of the calls in the sandbox. */
+const calls = ({ run, options }: Copy): { signal: AbortSignal; asUser: string | undefined } => ({
+  signal: run.signal,
+  asUser: options.user,
+});
+
+/** As docker says it: the folder of a copy must exist, and a directory cannot replace a file. */
+function checkTarget(source: Kind, target: Kind, folder: Kind, path: string): void {
+  if (folder !== "directory") throw new NotFoundError(`there is no folder for ${path}; make it first`);
+  if (target === "missing" && source === "file" && path.endsWith("/"))
+    throw new NotFoundError(`there is no folder ${path}; make it first`);
+  if (target === "file" && (source === "directory" || path.endsWith("/")))
+    throw new Error(`${path} is a file, not a folder`);
+}
+
+async function upload(copy: Copy, source: string, destination: string): Promise<string> {
+  const { run, sandbox, options } = copy;
   const { signal } = run;
+  const destinationKind = await remoteKind(sandbox, destination, signal);
+  const kind = source === "-" ? "file" : await localKind(source);
+  if (kind === "missing") throw new NotFoundError(`there is no file ${source}`);
+  checkTarget(kind, destinationKind, await remoteKind(sandbox, dirname(destination), signal), destination);
   if (source === "-") {
-    await sandbox.files.upload(destination, run.terminal.stdin, { signal });
+    await sandbox.files.upload(destination, run.terminal.stdin, calls(copy));
     return destination;
   }
-  const kind = await localKind(source);
-  if (kind === "missing") throw new NotFoundError(`there is no file ${source}`);
-  const into = (await remoteKind(sandbox, destination, signal)) === "directory" || destination.endsWith("/");
-  const target =
-    into && !isContentsOf(source) ? joinRemote(destination, basename(resolve(source))) : destination;
-  if (kind === "directory") await uploadTar(sandbox, target, packLocal(source, ["."]), signal);
-  else await uploadFile(sandbox, source, target, signal);
+  const into = destinationKind === "directory" && !isContentsOf(source);
+  const target = into ? joinRemote(destination, basename(resolve(source))) : destination;
+  if (kind === "directory") await uploadTar(copy, target, packLocal(source, ["."], options.archive === true));
+  else await uploadFile(copy, source, target);
   return target;
 }
 
-async function uploadFile(
-  sandbox: Sandbox,
-  source: string,
-  target: string,
-  signal: AbortSignal,
-): Promise<void> {
+async function uploadFile(copy: Copy, source: string, target: string): Promise<void> {
   await using file = await open(source);
-  const octal = ((await file.stat()).mode & 0o777).toString(8).padStart(4, "0");
+  const { mode, uid, gid } = await file.stat();
   const content = file.createReadStream({ highWaterMark: pieceBytes, autoClose: false });
-  await sandbox.files.upload(target, content, { mode: octal, signal });
+  await copy.sandbox.files.upload(target, content, {
+    mode: (mode & 0o777).toString(8).padStart(4, "0"),
+    ...(copy.options.archive ? { owner: String(uid), group: String(gid) } : {}),
+    ...calls(copy),
+  });
 }
 
-async function uploadTar(
-  sandbox: Sandbox,
-  directory: string,
-  tar: ReturnType<typeof packLocal>,
-  signal: AbortSignal,
-): Promise<void> {
+async function uploadTar(copy: Copy, directory: string, tar: ReturnType<typeof packLocal>): Promise<void> {
   const [sent, packed] = await Promise.allSettled([
-    sandbox.files.unpack(directory, tar.stream, { signal }),
+    copy.sandbox.files.unpack(directory, tar.stream, calls(copy)),
     tar.done,
   ]);
   // The sandbox's error comes first: after it tar fails only because its output is no longer read.
   if (sent.status === "rejected") throw sent.reason;
   if (packed.status === "rejected") throw packed.reason;
+  for (const warning of packed.value) await write(copy.run.terminal.stderr, `cloche: warning: ${warning}\n`);
 }
 
-async function download(run: Run, sandbox: Sandbox, source: string, destination: string): Promise<string> {
+async function download(copy: Copy, source: string, destination: string): Promise<string> {
+  const { run, sandbox, options } = copy;
   const { signal, terminal } = run;
   const kind = await remoteKind(sandbox, source, signal);
   if (kind === "missing") throw new NotFoundError(`there is no file ${source} in sandbox ${sandbox.id}`);
   if (destination === "-") {
     if (kind === "directory") throw new UsageError("a directory cannot go to standard output");
-    for await (const chunk of await sandbox.files.readStream(source, { signal }))
+    for await (const chunk of await sandbox.files.readStream(source, calls(copy)))
       await write(terminal.stdout, chunk);
     return "-";
   }
-  const into = (await localKind(destination)) === "directory";
-  const target = into && !isContentsOf(source) ? join(destination, baseName(source)) : destination;
+  const destinationKind = await localKind(destination);
+  checkTarget(kind, destinationKind, await localKind(dirname(destination)), destination);
+  const into = destinationKind === "directory" && !isContentsOf(source);
+  const target = into ? join(destination, baseName(source)) : destination;
   if (kind === "directory") {
     await mkdir(target, { recursive: true });
-    await unpackLocal(target, await sandbox.files.pack(source, { signal }));
-  } else await downloadFile(sandbox, source, target, signal);
+    await unpackLocal(target, await sandbox.files.pack(source, calls(copy)), options.archive === true);
+  } else await downloadFile(copy, source, target);
   return target;
 }
 
+async function downloadFile(copy: Copy, source: string, target: string): Promise<void> {
+  const { permissions, user, group } = await copy.sandbox.files.stat(source, {
+    ...calls(copy),
+    follow: true,
+  });
+  const mode = Number.parseInt(permissions, 8) & 0o777 || 0o600;
+  const owner = copy.options.archive ? ([idOf(user), idOf(group)] as const) : undefined;
+  const body = await copy.sandbox.files.readStream(source, calls(copy));
+  const place = await placeOf(target);
+  const content = Readable.fromWeb(body as never);
+  try {
+    if (place.inPlace) await pipeline(content, createWriteStream(place.path));
+    else await replaceFile(place.path, mode, content);
+    if (owner !== undefined && !place.inPlace) await chown(place.path, ...owner);
+  } catch (error) {
+    if (error instanceof ClocheApiError) throw error;
+    throw new Error(`cannot copy to ${target}: ${(error as Error).message}`, { cause: error });
+  }
+}
+
+/** An owner without an account is told as a number; a name is not the same account here. */
+function idOf(owner: string): number {
+  if (owner === "root") return 0;
+  if (/^\d+$/.test(owner)) return Number(owner);
+  throw new Error(`--archive knows no number of ${owner}; copy its directory, whose archive has numbers`);
+}
+
+/** Where the content goes: a link's target, and in place for what is no regular file (a device, a FIFO, bash's `>(…)`). */
+async function placeOf(target: string): Promise<{ path: string; inPlace: boolean }> {
+  const entry = await lstat(target).catch(() => undefined);
+  if (entry === undefined) return { path: target, inPlace: false };
+  if (!entry.isSymbolicLink()) return { path: target, inPlace: !entry.isFile() };
+  const followed = await stat(target).catch(() => undefined);
+  if (followed?.isFile() !== true) return { path: target, inPlace: true };
+  return { path: await realpath(target), inPlace: false };
+}
+
 /** Downloads into a temporary file beside the target first, so that an interrupted copy leaves no partial file. */
-async function downloadFile(
-  sandbox: Sandbox,
-  source: string,
-  target: string,
-  signal: AbortSignal,
-): Promise<void> {
-  const body = await sandbox.files.readStream(source, { signal });
-  const { permissions } = await sandbox.files.stat(source, { signal });
-  const mode = Number.parseInt(permissions, 8) & 0o777;
+async function replaceFile(target: string, mode: number, content: Readable): Promise<void> {
   const partial = `${target}.cloche-partial`;
   try {
-    await pipeline(
-      Readable.fromWeb(body as never),
-      createWriteStream(partial, { mode: mode === 0 ? 0o600 : mode }),
-    );
+    await pipeline(content, createWriteStream(partial, { mode }));
     await rename(partial, target);
   } catch (error) {
     await rm(partial, { force: true });
-    if (error instanceof ClocheApiError) throw error;
-    throw new Error(`cannot copy to ${target}: ${(error as Error).message}`, { cause: error });
+    throw error;
   }
 }
