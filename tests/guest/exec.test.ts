@@ -169,7 +169,9 @@ describe.skipIf(!isRoot)("exec", () => {
 
   it.each(["root", "ann", "1000", "77", "77:88"])("lets %s open its own streams again", async (user) => {
     const { stdout, stderr } = await guest.exec({
-      cmd: sh("cat /dev/stdin; echo out > /dev/stdout; echo err > /dev/stderr; echo more | tee /dev/stderr | cat"),
+      cmd: sh(
+        "cat /dev/stdin; echo out > /dev/stdout; echo err > /dev/stderr; echo more | tee /dev/stderr | cat",
+      ),
       stdin: "in\n",
       user,
     });

@@ -114,7 +114,9 @@ describe.runIf(isRoot)("processes in a guest", () => {
       expect(await output(id)).toBe(`${given}\r\n`);
     }
     // A program's own variable is its own where there is no terminal.
-    expect((await fixture.exec({ cmd: ["sh", "-c", "echo $TERM"], env: { TERM: "odd" } })).stdout).toBe("odd\n");
+    expect((await fixture.exec({ cmd: ["sh", "-c", "echo $TERM"], env: { TERM: "odd" } })).stdout).toBe(
+      "odd\n",
+    );
   });
 
   it("loses no byte of a terminal, however much is written last", async () => {
