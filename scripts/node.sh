@@ -15,6 +15,7 @@ want=$(cat package-lock.json scripts/node.sh | sha256sum | cut -d' ' -f1)
 if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$want" ]; then
   (
     flock 9 # two commands on a fresh clone must not install at once
+    umask 022
     if [ ! -f "$stamp" ] || [ "$(cat "$stamp")" != "$want" ]; then
       if [ ! -x ".node/node_modules/.bin/node" ] || [ "$(.node/node_modules/.bin/node -v)" != "v$version" ]; then
         echo "==> fetching Node $version from the npm registry" >&2

@@ -8,7 +8,7 @@ const client = sharedClient();
 const onGvisor = test.runIf(inject("service").runtime === "gvisor");
 let box: TestSandbox;
 beforeAll(async () => {
-  box = await client.create();
+  box = await client.create({ cpus: 1 });
 });
 afterAll(() => client.session.discard(box.id));
 
@@ -29,6 +29,7 @@ const prelude = [
 
 /** What the table says of it, a Python expression, and its value in a gVisor sandbox. */
 const limits: readonly [row: string, expression: string, found: string][] = [
+  ["counts the CPUs", "os.cpu_count() >= 2 and len(os.sched_getaffinity(0)) >= 2", "True"],
   ["calls io_uring", "call(425, 8, buffer(256))", "ENOSYS"],
   ["opens `/dev/fuse`", "attempt(lambda: os.open('/dev/fuse', os.O_RDWR))", "ENOENT"],
   [
@@ -83,6 +84,24 @@ const limits: readonly [row: string, expression: string, found: string][] = [
 onGvisor.each(limits)("a program that %s is limited as the table says", async (_row, expression, found) => {
   const { stdout, stderr } = await client.exec(box, ["python3", "-c", `${prelude}\nprint(${expression})`]);
   expect([stdout, stderr]).toEqual([`${found}\n`, ""]);
+});
+
+/** As bubblewrap does it: RTM_NEWADDR with NLM_F_CREATE and NLM_F_EXCL, then IFF_UP; with the errors of the answers. */
+const ownNetwork = `
+import socket, struct
+s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0); s.bind((0, 0)); lo = socket.if_nametoindex("lo")
+def ask(kind, flags, body):
+  s.send(struct.pack("IHHII", 16 + len(body), kind, 5 | flags, 1, 0) + body)
+  return struct.unpack("i", s.recv(4096)[16:20])[0]
+address = lambda kind: struct.pack("HH4s", 8, kind, socket.inet_aton("127.0.0.1"))
+print(ask(20, 0x600, struct.pack("BBBBI", 2, 8, 0x80, 254, lo) + address(2) + address(1)))
+print(ask(16, 0, struct.pack("BBHiII", 0, 0, 0, lo, 1, 1)))
+t = socket.socket(); t.bind(("127.0.0.1", 0)); t.listen(); socket.create_connection(t.getsockname(), 2)
+`;
+test.each(["root", "user"])("%s can make a network namespace with a loopback address", async (user) => {
+  const cmd = ["unshare", "-Urn", "python3", "-c", ownNetwork];
+  const { stdout, stderr } = await client.exec(box, cmd, { user });
+  expect([stdout, stderr]).toEqual(["0\n0\n", ""]);
 });
 
 /** Needs a sandbox of its own. */

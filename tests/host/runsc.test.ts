@@ -18,6 +18,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
+import { changes } from "../../packages/host/src/artifacts/runsc-changes.ts";
 import { obtainRunsc } from "../../packages/host/src/artifacts/runsc.ts";
 import {
   EXPECTED_SHA256,
@@ -141,6 +142,10 @@ describe("the build", () => {
         join(tools, "module", list, "config_precompiled.go"),
         "\tprograms := make([]precompiledseccomp.Program, len(opts))\n",
       );
+    }
+    for (const { file, before } of changes) {
+      mkdirSync(join(tools, "module", file, ".."), { recursive: true });
+      writeFileSync(join(tools, "module", file), before);
     }
     copyFileSync(fixture("fake-go.sh"), join(tools, "go"));
     chmodSync(join(tools, "go"), 0o755);

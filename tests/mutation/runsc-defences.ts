@@ -12,6 +12,15 @@ export const runscDefences: readonly Defence[] = [
     named: "refuses sources with another checksum",
   },
   {
+    what: "gVisor's sources are changed only where they read as expected",
+    file: "packages/host/src/artifacts/runsc-changes.ts",
+    find: "if (parts.length !== 2)",
+    replace: "if (parts.length > 9)",
+    project: "unit",
+    test: "packages/host/src/artifacts/runsc-changes.test.ts",
+    named: "refuses sources that read otherwise",
+  },
+  {
     what: "a build of gVisor sees nothing of the user's environment",
     file: "packages/host/src/artifacts/go-tools.ts",
     find: "onlyEnv: true,",

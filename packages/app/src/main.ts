@@ -73,6 +73,8 @@ const gatewayDefaults: Partial<Config> = { e2bPort: 0, mcpPort: 0 };
 async function main([command, ...words]: string[]): Promise<number> {
   const options = readOptions(command, words);
   if (options === undefined) return exitCodes.usage;
+  // What is made for sandboxes, base file systems for example, is read by other users there. Secrets have modes of their own.
+  process.umask(0o022);
   const config: Config = loadConfig(process.env, undefined, command === "gateway" ? gatewayDefaults : {});
   const done = (await ofService(command, config, options)) ?? (await ofCluster(command, config, options));
   if (done === undefined) console.error(usage);

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { run } from "../sys/run.ts";
 import { buildRunsc, PINNED } from "./runsc-build.ts";
 import { ownRunsc } from "./runsc-own.ts";
+import { changesText } from "./runsc-changes.ts";
 import { generatorText } from "./runsc-seccomp.ts";
 import { parseRunscVersion, type RunscVersion } from "./runsc-version.ts";
 import { inStep, type Progress } from "./step.ts";
@@ -51,7 +52,13 @@ async function built(
     cache,
     {
       kind: "gvisor",
-      inputs: { recipe: RECIPE, ...PINNED, seccomp: await generatorText(), architecture: process.arch },
+      inputs: {
+        recipe: RECIPE,
+        ...PINNED,
+        changes: changesText(),
+        seccomp: await generatorText(),
+        architecture: process.arch,
+      },
       build: (into) => buildRunsc({ into, detail, ...(path !== undefined && { path }) }),
     },
     (_step, text) => detail(text ?? ""),

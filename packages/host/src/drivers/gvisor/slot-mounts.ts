@@ -7,6 +7,8 @@ import { run } from "../../sys/run.ts";
 export async function shareMounts(dir: string): Promise<void> {
   await mkdir(dir, { recursive: true, mode: 0o700 });
   if ((await mountAt(dir)) === undefined) await run(["mount", "--bind", dir, dir]);
+  // A bind mount has the options of what it was made of, and some computers mount /run so that no program may run there.
+  await run(["mount", "-o", "remount,bind,exec,suid,dev", dir]);
   await run(["mount", "--make-shared", dir]);
 }
 
