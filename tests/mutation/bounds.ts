@@ -4,9 +4,9 @@ import type { Defence } from "./defence.ts";
 export const bounds: readonly Defence[] = [
   {
     what: "connections that ask nothing keep nobody out",
-    file: "packages/edge/src/connection-places.ts",
-    find: "this.#places.size >= this.#most && !this.#closeOne()",
-    replace: "this.#places.size >= this.#most",
+    file: "packages/base/src/listeners/connection-places.ts",
+    find: "this.#places.size >= connections && !this.#closeOne(this.#line)",
+    replace: "this.#places.size >= connections",
     project: "unit",
     test: "packages/edge/src/connection-places.test.ts",
     named: "keep nobody out",
@@ -23,9 +23,9 @@ export const bounds: readonly Defence[] = [
   },
   {
     what: "a connection whose request is under way keeps its place",
-    file: "packages/edge/src/connection-places.ts",
-    find: "if (isBusy(place)) this.#line.delete(key);",
-    replace: "if (this.#most < 0) this.#line.delete(key);",
+    file: "packages/base/src/listeners/connection-places.ts",
+    find: "if (isBusy(place)) this.#leaveLine(key, place);",
+    replace: "if (line.size < 0) this.#leaveLine(key, place);",
     project: "unit",
     test: "packages/edge/src/connection-places.test.ts",
   },

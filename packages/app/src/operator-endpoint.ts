@@ -5,7 +5,7 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { type Metrics, sendError, sendJson } from "@cloche/base";
+import { boundHttp, http1Bounds, type Metrics, sendError, sendJson } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 
 export interface OperatorEndpoint {
@@ -44,10 +44,10 @@ export async function openOperatorEndpoint(
         throw new ClocheError("not_found", "there is /metrics, /healthz and /readyz");
     }
   };
-  const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, (request, response) => {
+  const server = createServer(http1Bounds, (request, response) => {
     answer(request, response).catch((error: unknown) => sendError(response, error));
   });
-  server.maxConnections = 32;
+  boundHttp(server, "operator");
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
     server.listen(port, "127.0.0.1", () => resolve());

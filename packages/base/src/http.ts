@@ -1,36 +1,19 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { ClocheError, dataPlaneStatus, requestIdFrom } from "@cloche/protocol";
 import { randomBytes } from "node:crypto";
+import { type BodyBounds, readBody } from "./listeners/read-body.ts";
 
 /** The caller's request id if its form is valid, else a new one. */
 export function requestIdOf(headers: IncomingMessage["headers"]): string {
   return requestIdFrom(headers["x-request-id"], randomBytes);
 }
 
-/** Reads a whole body up to `maxBytes`. Throws (413) before reading if Content-Length is larger, else while reading. */
-export async function readBody(request: IncomingMessage, maxBytes: number): Promise<Buffer> {
-  const tooLarge = (): ClocheError =>
-    new ClocheError("resource_exhausted", `request body is larger than ${maxBytes} bytes`, {
-      resource: "body",
-    });
-  const declared = Number(request.headers["content-length"] ?? 0);
-  if (declared > maxBytes) throw tooLarge();
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of request as AsyncIterable<Buffer>) {
-    size += chunk.length;
-    if (size > maxBytes) throw tooLarge();
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks);
-}
-
 /** The JSON object of a body; an empty body is `{}`. */
 export async function readJsonBody(
   request: IncomingMessage,
-  maxBytes: number,
+  bounds: BodyBounds,
 ): Promise<Record<string, unknown>> {
-  const body = await readBody(request, maxBytes);
+  const body = await readBody(request, bounds);
   if (body.length === 0) return {};
   let parsed: unknown;
   try {

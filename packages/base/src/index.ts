@@ -9,6 +9,7 @@ export * from "./saga.ts";
 export * from "./durable-file.ts";
 export * from "./keyed-log.ts";
 export * from "./http.ts";
+export * from "./listeners/index.ts";
 export * from "./http-drain.ts";
 export * from "./config.ts";
 export * from "./rate-limit.ts";

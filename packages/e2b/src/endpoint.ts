@@ -9,8 +9,8 @@
  */
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { isIP, type AddressInfo } from "node:net";
-import { HttpDrain, type Log, requestIdOf, stopListening } from "@cloche/base";
-import { isSandboxId, limits } from "@cloche/protocol";
+import { boundHttp, http1Bounds, HttpDrain, type Log, requestIdOf, stopListening } from "@cloche/base";
+import { isSandboxId } from "@cloche/protocol";
 import { nodeFetch } from "@cloche/sdk/node";
 import { AccessTokens } from "./access-token.ts";
 import { Api } from "./api/api.ts";
@@ -63,9 +63,8 @@ class Endpoint implements E2bEndpoint {
   readonly #edge: EdgeAddress;
   readonly #server = createServer(
     {
-      maxHeaderSize: limits.headerBytes,
-      headersTimeout: limits.headersTimeoutMs,
-      keepAliveTimeout: limits.idleConnectionMs,
+      ...http1Bounds,
+      // Uploads take long; their bytes must keep coming (boundHttp).
       requestTimeout: 0,
       noDelay: true,
     },
@@ -78,6 +77,7 @@ class Endpoint implements E2bEndpoint {
 
   constructor(options: E2bOptions) {
     this.#options = options;
+    boundHttp(this.#server, "e2b");
     const { gatewayUrl, edgeUrl, caCert, baseDomain, edgePort, ownKey } = options;
     this.#fetch = nodeFetch({ caCert, edgeUrl, baseDomain });
     this.#sandboxes = new Sandboxes({

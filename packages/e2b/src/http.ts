@@ -7,8 +7,9 @@ import { E2bError } from "./e2b-error.ts";
 
 export type Fields = Record<string, unknown>;
 
-export const apiBody = (request: IncomingMessage): Promise<Fields> =>
-  readJsonBody(request, limits.gatewayBodyBytes);
+/** `checkCaller` throws if the caller's key is not valid; a small body is read without it. */
+export const apiBody = (request: IncomingMessage, checkCaller: () => Promise<void>): Promise<Fields> =>
+  readJsonBody(request, { maxBytes: limits.gatewayBodyBytes, checkCaller });
 
 export function answerJson(
   response: ServerResponse,

@@ -8,8 +8,9 @@
  *                      └── closed or reset by the client: Exchange.clientGone
  */
 import type { Socket } from "node:net";
+import type { ConnectionPlaces } from "@cloche/base";
 import { watchBody } from "./body-stall.ts";
-import { askFor, type ConnectionPlaces } from "./connection-places.ts";
+import { askFor } from "./connection-places.ts";
 import { drainRest } from "./drain-rest.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";

@@ -1,71 +1,9 @@
 import { once } from "node:events";
 import net, { type Socket } from "node:net";
 import { describe, expect, it } from "vitest";
-import { ConnectionPlaces } from "./connection-places.ts";
 import { sandboxA } from "./testing/fake-gateway.ts";
 import { http2Client, open, replyOf } from "./testing/http2-client.ts";
 import { Rig, until } from "./testing/rig.ts";
-
-describe("places", () => {
-  const closed: string[] = [];
-  const filled = (names: string): ConnectionPlaces => {
-    closed.length = 0;
-    const places = new ConnectionPlaces({ connections: names.length });
-    for (const name of names) take(places, name);
-    return places;
-  };
-  const take = (places: ConnectionPlaces, name: string): boolean =>
-    places.take(name, () => closed.push(name));
-  const whole = (): boolean => true;
-
-  it("are given up by who has asked nothing for longest", () => {
-    const places = filled("abc");
-    places.ask("a", whole)();
-    for (const name of "defg") expect(take(places, name)).toBe(true);
-    expect(closed).toEqual(["b", "c", "a", "d"]);
-    expect(places.size).toBe(3);
-  });
-
-  it("are kept by who asks something, and by who left for another protocol", () => {
-    const places = filled("abc");
-    const answered = places.ask("a", whole);
-    places.ask("b", whole);
-    const second = places.ask("a", whole);
-    answered();
-    answered();
-    expect(take(places, "d")).toBe(true);
-    places.ask("d", whole);
-    expect(take(places, "e")).toBe(false);
-    second();
-    expect(take(places, "e")).toBe(true);
-    expect(closed).toEqual(["c", "a"]);
-  });
-
-  it("are not kept by a request that is not whole, which becomes so unnoticed", () => {
-    const places = filled("ab");
-    let isWhole = false;
-    const answered = places.ask("a", () => isWhole);
-    places.ask("b", () => false);
-    isWhole = true;
-    expect(take(places, "c")).toBe(true);
-    answered();
-    expect(take(places, "d")).toBe(true);
-    expect(closed).toEqual(["b", "c"]);
-    expect(take(places, "e")).toBe(true);
-    expect(closed).toEqual(["b", "c", "a"]);
-  });
-
-  it("are free when their connection is closed, however late its answer", () => {
-    const places = filled("a");
-    const answered = places.ask("a", whole);
-    places.leave("a");
-    expect(take(places, "b")).toBe(true);
-    answered();
-    expect(places.size).toBe(1);
-    places.leave("b");
-    expect(places.size).toBe(0);
-  });
-});
 
 describe("connections that ask nothing", () => {
   const mute = async (port: number, first = ""): Promise<Socket> => {

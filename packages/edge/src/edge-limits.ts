@@ -1,3 +1,4 @@
+import { listenerBounds, placesOf } from "@cloche/base";
 import { defaults, limits } from "@cloche/protocol";
 
 /** Every limit and timeout of the edge. Sizes in bytes, times in milliseconds. */
@@ -16,8 +17,9 @@ export interface EdgeLimits {
   bodyStallMs: number;
   /** Bodies up to this size are sent to the agent in one piece, once they are complete. */
   bufferedBodyBytes: number;
-  /** Client connections of all listeners (connection-places.ts). */
+  /** Client connections of all listeners, in all and of one address. */
   connections: number;
+  connectionsPerAddress: number;
   /** Requests to one sandbox, its ports included; a burst may use five seconds' worth at once. 0: no limit. */
   requestsPerSecond: number;
   /** Requests that one connection may send ahead of their answers. */
@@ -70,25 +72,25 @@ export const edgeLimits: EdgeLimits = {
   headerBytes: limits.headerBytes,
   headerCount: limits.headerCount,
   urlBytes: limits.urlBytes,
-  handshakeTimeoutMs: 10_000,
-  headersTimeoutMs: limits.headersTimeoutMs,
+  handshakeTimeoutMs: listenerBounds.handshakeMs,
+  headersTimeoutMs: listenerBounds.headMs,
   clientBufferBytes: 256 * 1024,
-  idleConnectionMs: limits.idleConnectionMs,
-  bodyStallMs: 30_000,
+  idleConnectionMs: listenerBounds.idleMs,
+  bodyStallMs: listenerBounds.bodyStallMs,
   bufferedBodyBytes: 64 * 1024,
-  connections: 10_000,
+  ...placesOf("edge"),
   requestsPerSecond: defaults.requestsPerSecond,
   pipelinedRequests: 64,
-  streams: 128,
+  streams: listenerBounds.streams,
   streamWindowBytes: 256 * 1024,
   connectionWindowBytes: 16 * 1024 * 1024,
-  streamResetBurst: 256,
-  streamResetsPerSecond: 64,
-  controlFramesPerSecond: 1_000,
+  streamResetBurst: listenerBounds.streamResetBurst,
+  streamResetsPerSecond: listenerBounds.streamResetsPerSecond,
+  controlFramesPerSecond: listenerBounds.controlFramesPerSecond,
   halfClosedGraceMs: 10_000,
   halfClosedExecGraceMs: 500,
   lingerBytes: 256 * 1024 * 1024,
-  lingerMs: 5_000,
+  lingerMs: listenerBounds.lingerMs,
   lingerWholeMs: 120_000,
   agentConnectMs: 5_000,
   relayWaitMs: 20_000,

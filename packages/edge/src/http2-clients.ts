@@ -14,10 +14,10 @@ import {
 } from "node:http2";
 import type { IncomingHttpHeaders } from "node:http2";
 import type { Socket } from "node:net";
+import { boundControlFrames, type ConnectionPlaces } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { watchBody } from "./body-stall.ts";
-import { askFor, type ConnectionPlaces } from "./connection-places.ts";
-import { boundControlFrames } from "./control-frames.ts";
+import { askFor } from "./connection-places.ts";
 import { drainRest } from "./drain-rest.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import type { Exchange } from "./exchange.ts";

@@ -12,8 +12,8 @@ import {
   connect,
 } from "node:http2";
 import type { Duplex } from "node:stream";
+import { boundControlFrames } from "@cloche/base";
 import type { Dial, Sleeper } from "./agent-pool.ts";
-import { boundControlFrames } from "./control-frames.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 
 /** The server on the port does not speak HTTP/2. */

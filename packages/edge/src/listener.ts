@@ -5,11 +5,10 @@
 import http, { type IncomingMessage, type ServerResponse } from "node:http";
 import https from "node:https";
 import { type AddressInfo, isIP, type Socket } from "node:net";
-import { stopListening } from "@cloche/base";
+import { boundConnections, type ConnectionPlaces, stopListening } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import type { ClientConnections } from "./client-connections.ts";
 import { isTls } from "./client-wire.ts";
-import { connectionKey, type ConnectionPlaces } from "./connection-places.ts";
 import type { EdgeLimits } from "./edge-limits.ts";
 import { type FirstHeadFailure, readFirstHead } from "./first-head.ts";
 import { answerRaw } from "./raw-answer.ts";
@@ -113,15 +112,12 @@ export class Listener {
       if (isTls(socket) && socket.alpnProtocol === "h2") handlers.http2(socket);
       else this.#open(socket, handlers, () => toParser.forEach((listener) => listener.call(server, socket)));
     });
+    boundConnections(server, this.#places);
     server.on("connection", (socket: Socket) => {
-      const key = connectionKey(socket);
-      if (!this.#places.take(key, () => socket.destroy())) return void socket.destroy();
+      if (socket.destroyed) return;
       this.#sockets.add(socket);
       handlers.accepted(socket);
-      socket.once("close", () => {
-        this.#sockets.delete(socket);
-        this.#places.leave(key);
-      });
+      socket.once("close", () => this.#sockets.delete(socket));
     });
     server.on("request", (request, response) => handlers.request(request, response, false));
     server.on("checkContinue", (request, response) => handlers.request(request, response, true));

@@ -102,13 +102,15 @@ export class Api {
     const { pathname, searchParams } = new URL(request.url ?? "/", "http://api");
     const { handler, params } = routeOf(request.method ?? "GET", pathname);
     const apiKey = pathname === "/health" ? "" : keyOf(request);
+    const gateway = this.#sandboxes.gateway(apiKey);
+    const checkCaller = async (): Promise<void> => void (await gateway.listSandboxes({ page_size: 1 }));
     return handler({
       sandboxes: this.#sandboxes,
-      gateway: this.#sandboxes.gateway(apiKey),
+      gateway,
       apiKey,
       params,
       query: searchParams,
-      body: request.method === "GET" ? {} : await apiBody(request),
+      body: request.method === "GET" ? {} : await apiBody(request, checkCaller),
       request,
     });
   }

@@ -3,6 +3,7 @@
  * except signed URLs, whose signature is the credential.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { callerIsKnown } from "@cloche/base";
 import { E2bError, notOffered, notRunning } from "../e2b-error.ts";
 import { answerError, answerJson, headerOf } from "../http.ts";
 import type { OpenSandbox, Sandboxes } from "../sandboxes.ts";
@@ -27,6 +28,7 @@ export class Envd {
     try {
       const url = new URL(request.url ?? "/", "http://sandbox");
       sandbox = await this.#authorised(request, url, sandboxId);
+      callerIsKnown(request);
       await this.#dispatch(request, response, url, sandbox);
       return undefined;
     } catch (thrown) {

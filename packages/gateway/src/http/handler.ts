@@ -5,7 +5,18 @@
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { constants, type Http2ServerResponse } from "node:http2";
-import { type Clock, type Log, logIds, requestIdOf, withRequestIds } from "@cloche/base";
+import {
+  type Clock,
+  addressOf,
+  type BodyBounds,
+  connectionKey,
+  HeldBytes,
+  listenerBounds,
+  type Log,
+  logIds,
+  requestIdOf,
+  withRequestIds,
+} from "@cloche/base";
 import { ClocheError, type ErrorCode, gatewayJsonOptions, limits, traceparentOf } from "@cloche/protocol";
 import {
   ConnectError,
@@ -21,6 +32,7 @@ import {
   universalResponseToNodeResponse,
 } from "@connectrpc/connect-node";
 import type { GatewayMetrics } from "../gateway-metrics.ts";
+import { gatewayLimits } from "../limits.ts";
 import { type Authenticator, callerKey, requestIdKey } from "../rpc/caller.ts";
 import type { CallLimits } from "./call-limits.ts";
 import { answerCors, type CorsOrigins } from "./cors.ts";
@@ -85,6 +97,7 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
     },
   });
   needs.routes(router);
+  const held = new HeldBytes();
   const open = openServices(needs, { ...shared, shutdownSignal: needs.stopping });
   const handlers = new Map<string, UniversalHandler>(
     [...router.handlers, ...open].map((handler) => [handler.requestPath, handler]),
@@ -149,11 +162,17 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
       response.setHeader("accept-post", "application/json");
       return refuseRequest(response, 415, "invalid_argument", message);
     }
-    const underWay: CallUnderWay = { leave: () => undefined };
+    const underWay: CallUnderWay = {
+      address: addressOf(request.socket),
+      end: () => response.destroy(),
+      leave: () => undefined,
+      hold: undefined,
+    };
     try {
       await callWith(handler, request, response, requestId, underWay);
     } finally {
       underWay.leave();
+      underWay.hold?.release();
     }
   }
 
@@ -174,15 +193,34 @@ export function createHandler(needs: HandlerDependencies): GatewayHandler {
         resolve();
       });
     });
+    const { socket } = request;
+    // Scopes and size of what the caller may make the gateway hold: little, until the gate has found the team.
+    const bounds = (): BodyBounds => {
+      const { teamId } = contextValues.get(callerKey) ?? {};
+      const { strangerBytes, teamBytes, processBytes } = listenerBounds;
+      if (teamId === undefined) {
+        underWay.hold = held.hold([{ key: connectionKey(socket), most: strangerBytes }]);
+        // The head is held as long as the body is waited for.
+        underWay.hold.add(headBytes(request));
+        return { maxBytes: gatewayLimits.openMessageBytes, hold: underWay.hold };
+      }
+      const scopes = [
+        { key: teamId, most: teamBytes },
+        { key: "", most: processBytes },
+      ];
+      underWay.hold = held.hold(scopes);
+      return { maxBytes: limits.gatewayBodyBytes, hold: underWay.hold };
+    };
+    const contextValues = createContextValues().set(requestIdKey, requestId).set(callKey, underWay);
     const answered = await handler({
       httpVersion: request.httpVersion,
       method: "POST",
       url: `http://gateway${handler.requestPath}`,
       header: webHeaders(request),
       // Connect reads a stream as it comes, and bounds each message.
-      body: isStream ? request : checkedBody(request, isPlainJson, handler.method.input),
+      body: isStream ? request : checkedBody(request, isPlainJson, handler.method.input, bounds),
       signal: gone.signal,
-      contextValues: createContextValues().set(requestIdKey, requestId).set(callKey, underWay),
+      contextValues,
     });
     if (gone.signal.aborted) return;
     const isUnary = /^application\/(?:json|proto)(?:;|$)/i.test(contentType);
@@ -226,6 +264,9 @@ function endWithAnswer(response: ServerResponse): void {
   };
   stream.once("wantTrailers", () => setImmediate(close));
 }
+
+const headBytes = ({ rawHeaders }: IncomingMessage): number =>
+  rawHeaders.reduce((sum, text) => sum + text.length, 0);
 
 function isCompressed(request: IncomingMessage): boolean {
   const encoding = request.headers["content-encoding"];

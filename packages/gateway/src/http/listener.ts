@@ -6,7 +6,17 @@ import { createServer as createHttp1, type IncomingMessage, type ServerResponse 
 import { createServer as createHttp2, type ServerHttp2Session } from "node:http2";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { randomBytes } from "node:crypto";
-import { HttpDrain, stopListening } from "@cloche/base";
+import {
+  boundConnections,
+  boundRequests,
+  boundSessions,
+  ConnectionPlaces,
+  http1Bounds,
+  http2Bounds,
+  HttpDrain,
+  placesOf,
+  stopListening,
+} from "@cloche/base";
 import { limits, newRequestId } from "@cloche/protocol";
 import { gatewayLimits } from "../limits.ts";
 import type { GatewayHandler } from "./handler.ts";
@@ -27,14 +37,16 @@ export interface Listener {
 const http2Preface = "PRI * HTTP/2.0";
 
 /** Listens on `host`:`port` (0: any free one). Rejects when the port cannot be had. */
-export async function listen(handler: GatewayHandler, host: string, port: number): Promise<Listener> {
+export async function listen(
+  handler: GatewayHandler,
+  host: string,
+  port: number,
+  places = new ConnectionPlaces(placesOf("gateway")),
+): Promise<Listener> {
   const sockets = new Set<Socket>();
   const http1 = createHttp1(
     {
-      maxHeaderSize: limits.headerBytes,
-      headersTimeout: limits.headersTimeoutMs,
-      requestTimeout: limits.headersTimeoutMs * 2,
-      keepAliveTimeout: limits.idleConnectionMs,
+      ...http1Bounds,
       // A request without a Host header is accepted.
       requireHostHeader: false,
     },
@@ -44,7 +56,7 @@ export async function listen(handler: GatewayHandler, host: string, port: number
   http1.on("clientError", answerClientError);
   // This server never listens itself; the event starts its checks for slow and idle connections.
   http1.emit("listening");
-  const http2 = createHttp2({ maxHeaderListPairs: limits.headerCount }, (request, response) => {
+  const http2 = createHttp2(http2Bounds, (request, response) => {
     handler(request as unknown as IncomingMessage, response as unknown as ServerResponse);
   });
   const sessions = new Set<ServerHttp2Session>();
@@ -63,6 +75,9 @@ export async function listen(handler: GatewayHandler, host: string, port: number
       () => http2.emit("connection", socket),
     );
   });
+  boundConnections(server, places);
+  boundRequests(http1, places);
+  boundSessions(http2, places);
   const draining = new HttpDrain(http1, { http2, listener: server });
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);

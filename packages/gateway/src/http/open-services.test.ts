@@ -61,7 +61,7 @@ describe("gRPC health, without a key", () => {
   it("bounds the streams that are open at once, and still answers checks", async () => {
     const health = createClient(Health, createGrpcTransport({ baseUrl: url }));
     const left = new AbortController();
-    const open = Array.from({ length: gatewayLimits.openStreams }, () =>
+    const open = Array.from({ length: gatewayLimits.openStreamsOfAddress }, () =>
       health.watch({}, { signal: left.signal })[Symbol.asyncIterator](),
     );
     await Promise.all(open.map((watch) => watch.next()));

@@ -1,4 +1,5 @@
-/** The services that need no API key: health and reflection. They cost little, and their streams are counted. */
+/** The services that need no API key: health and reflection. They cost little, and their streams are limited. */
+import type { Hold } from "@cloche/base";
 import { Health } from "@cloche/protocol/grpc-health";
 import { ServerReflection } from "@cloche/protocol/grpc-reflection";
 import { ApiKeyService, SandboxService } from "@cloche/protocol/public";
@@ -14,12 +15,18 @@ import { gatewayLimits } from "../limits.ts";
 import { grpcHealth, type HealthNeeds } from "./grpc-health.ts";
 import { grpcReflection } from "./grpc-reflection.ts";
 
-/** `leave` is called when an accepted call is over. */
 export interface CallUnderWay {
+  /** Of the client. */
+  readonly address: string;
+  /** Cuts the call off. */
+  readonly end: () => void;
+  /** Called when an accepted call is over. */
   leave: () => void;
+  /** What is held of the call's body. */
+  hold: Hold | undefined;
 }
 export const callKey = createContextKey<CallUnderWay>(
-  { leave: () => undefined },
+  { address: "", end: () => undefined, leave: () => undefined, hold: undefined },
   { description: "the call under way" },
 );
 
@@ -33,22 +40,38 @@ const reflection = "/grpc.reflection.v1.";
 export const openPathOf = (path: string): string =>
   path.startsWith(olderReflection) ? reflection + path.slice(olderReflection.length) : path;
 
+/** Streams without a key, oldest first. A new one beyond the limit ends the oldest, so that nobody holds all for good. */
+class OpenStreams {
+  readonly #open = new Set<CallUnderWay>();
+
+  enter(call: CallUnderWay): void {
+    const { openStreams, openStreamsOfAddress } = gatewayLimits;
+    const own = [...this.#open].filter(({ address }) => address === call.address).length;
+    if (own >= openStreamsOfAddress) {
+      const message = `${own} streams of health and reflection are open from this address, which is the most`;
+      throw new ConnectError(message, Code.ResourceExhausted);
+    }
+    const [oldest] = this.#open;
+    if (oldest !== undefined && this.#open.size >= openStreams) {
+      this.#open.delete(oldest);
+      oldest.end();
+    }
+    this.#open.add(call);
+    call.leave = () => void this.#open.delete(call);
+  }
+}
+
 export function openServices(
   needs: Pick<HealthNeeds, "ready" | "clock">,
   options: Pick<ConnectRouterOptions, "interceptors" | "acceptCompression" | "shutdownSignal">,
 ): UniversalHandler[] {
-  let open = 0;
+  const open = new OpenStreams();
   const router = createConnectRouter({
     ...options,
     readMaxBytes: gatewayLimits.openMessageBytes,
     requestGate({ method, values }) {
       if (method.methodKind === "unary") return;
-      if (open >= gatewayLimits.openStreams) {
-        const message = `${open} streams of health and reflection are open; at most ${gatewayLimits.openStreams} are allowed`;
-        throw new ConnectError(message, Code.ResourceExhausted);
-      }
-      open++;
-      values.get(callKey).leave = () => void open--;
+      open.enter(values.get(callKey));
     },
   });
   const services = [...teamServices, Health, ServerReflection];

@@ -1,20 +1,22 @@
 /** Checks the body of a gateway call before Connect parses it: size, valid JSON of the right types, valid protobuf. */
 import type { IncomingMessage } from "node:http";
 import type { DescMessage } from "@bufbuild/protobuf";
-import { ClocheError, limits } from "@cloche/protocol";
+import { type BodyBounds, readBody } from "@cloche/base";
+import { ClocheError } from "@cloche/protocol";
 import { connectErrorFrom } from "./errors.ts";
 import { checkJsonTypes } from "./json-types.ts";
 import { checkProto } from "./proto-body.ts";
 
-/** Yields the body once. Throws Connect errors, so that each protocol sends them in its own form. */
+/** Yields the body once. `bounds` is asked once the body is read. Throws Connect errors, so that each protocol sends them in its own form. */
 export async function* checkedBody(
   request: IncomingMessage,
   isPlainJson: boolean,
   input: DescMessage,
+  bounds: () => BodyBounds,
 ): AsyncIterable<Uint8Array> {
   let body: Buffer;
   try {
-    body = await readAll(request);
+    body = await readBody(request, bounds());
     if (isPlainJson) {
       // Connect needs a message: an empty body counts as the empty message, as on the data plane.
       if (body.length === 0) body = Buffer.from("{}");
@@ -32,29 +34,6 @@ export async function* checkedBody(
   }
   yield body;
 }
-
-async function readAll(request: IncomingMessage): Promise<Buffer> {
-  const declared = Number(request.headers["content-length"] ?? 0);
-  if (declared > limits.gatewayBodyBytes) throw tooLarge();
-  const chunks: Buffer[] = [];
-  let size = 0;
-  try {
-    for await (const chunk of request as AsyncIterable<Buffer>) {
-      size += chunk.length;
-      if (size > limits.gatewayBodyBytes) throw tooLarge();
-      chunks.push(chunk);
-    }
-  } catch (error) {
-    if (error instanceof ClocheError) throw error;
-    throw new ClocheError("canceled", "the request ended before its body was complete", { cause: error });
-  }
-  return Buffer.concat(chunks);
-}
-
-const tooLarge = (): ClocheError =>
-  new ClocheError("resource_exhausted", `request body is larger than ${limits.gatewayBodyBytes} bytes`, {
-    resource: "body",
-  });
 
 function checkJson(body: Buffer, input: DescMessage): void {
   let parsed: unknown;

@@ -36,7 +36,10 @@ export interface McpEndpointOptions {
   /** Makes the MCP server for a caller. */
   serverFor(cloche: Cloche): McpServer;
   onError?: (error: Error) => void;
-  /** Makes what ends the server's connections at a close. Default: those without a request are cut at once. */
+  /**
+   * Called before the server listens: bounds its connections, and makes what ends them at a close. Default: no bounds, and those without a
+   * request are cut at once.
+   */
   drainOf?: (server: Server) => ServerDrain;
   /** Default: those of `limits.ts`. */
   limits?: Partial<DoorLimits>;
@@ -105,7 +108,6 @@ class Door implements McpEndpoint {
       keepAliveTimeout: idleConnectionMs,
     };
     this.#server = createServer(settings, this.#listener());
-    this.#server.maxConnections = httpLimits.connections;
     this.#drain = options.drainOf?.(this.#server) ?? cutOf(this.#server);
   }
 

@@ -1,6 +1,5 @@
 /** Limits of the HTTP endpoint. */
 export const httpLimits = {
-  connections: 1_024,
   /** Requests of one API key under way at once, with streams. */
   requestsPerKey: 128,
   /** Sessions of clients of the 2025 protocols: for one API key, and for all. */

@@ -1,0 +1,72 @@
+/**
+ * The bounds of every port on which the service listens: gateway, edge, E2B, MCP, the cluster's port and the operator's
+ * port. SECURITY.md has them as a table. Sizes in bytes, times in milliseconds.
+ */
+import { readFileSync } from "node:fs";
+import { limits } from "@cloche/protocol";
+
+/** Connections that each listener may have open. The edge's ports, with and without TLS, are one listener. */
+const connectionsOf = {
+  gateway: 4_096,
+  edge: 10_000,
+  e2b: 2_048,
+  mcp: 1_024,
+  // Many, because an edge keeps some connections to each machine that it serves.
+  cluster: 10_000,
+  operator: 64,
+} as const;
+
+export type ListenerName = keyof typeof connectionsOf;
+
+export const listenerBounds = {
+  /** The share of a listener's connections that one address may have: others always find places. */
+  addressShare: 1 / 2,
+  /** Time for a TLS handshake, for a request's head, and for the whole body of a call. */
+  handshakeMs: 10_000,
+  headMs: limits.headersTimeoutMs,
+  bodyMs: 2 * limits.headersTimeoutMs,
+  /** A body that streams may take longer, but brings a byte within this time. */
+  bodyStallMs: 30_000,
+  /** How long a connection may stay without a request. */
+  idleMs: limits.idleConnectionMs,
+  /** The rest of a request that was answered early is read and dropped for this long. */
+  lingerMs: 5_000,
+  /** HTTP/2: streams of a connection, bytes that a stream may send before they are read, MB of node for a connection. */
+  streams: 128,
+  streamWindowBytes: 64 * 1024,
+  sessionMemoryMb: 16,
+  /** HTTP/2: streams that the client resets, as a burst and a rate; pings and settings. More end the connection. */
+  streamResetBurst: 256,
+  streamResetsPerSecond: 64,
+  controlFramesPerSecond: 1_000,
+  /** Heads and bodies held of one connection before the caller's credential is known. */
+  strangerBytes: 16 * 1024,
+  /** Bodies held after that: of all calls of one team, and of the process. */
+  teamBytes: 64 * 1024 * 1024,
+  processBytes: 256 * 1024 * 1024,
+} as const;
+
+/** The share of the process's file descriptors for accepted connections. The others are for connections to sandboxes. */
+const descriptorShare = 1 / 2;
+
+/** Descriptors that the process may have. Node raises the soft limit to the hard one when it starts. */
+function descriptorLimit(): number {
+  const [, soft = ""] = /^Max open files +(\S+)/m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
+  return soft === "unlimited" ? Infinity : Number(soft);
+}
+
+/**
+ * How many connections a listener may have, in all and of one address. With few descriptors, all listeners get
+ * proportionally less.
+ */
+export function placesOf(
+  name: ListenerName,
+  descriptors = descriptorLimit(),
+): { connections: number; connectionsPerAddress: number } {
+  const all = Object.values(connectionsOf).reduce((sum, connections) => sum + connections, 0);
+  // No process has both an edge and a cluster's port.
+  const together = all - Math.min(connectionsOf.edge, connectionsOf.cluster);
+  const scale = Math.min(1, (descriptors * descriptorShare) / together);
+  const connections = Math.max(2, Math.floor(connectionsOf[name] * scale));
+  return { connections, connectionsPerAddress: Math.ceil(connections * listenerBounds.addressShare) };
+}
