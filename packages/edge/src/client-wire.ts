@@ -14,6 +14,8 @@ export interface ClientWire {
   readonly socket: Socket;
   /** Cuts the answer, so that the client sees that it is not complete. `code`: HTTP/2's error code, if known. */
   cut(code?: number): void;
+  /** Ends the exchange at once, with all that is in memory of it. */
+  drop(): void;
   /** Grants an Upgrade; returns the stream of the upgraded protocol. */
   accept(reason: string, headers: RawHeaders, protocol: string): Duplex;
 }
@@ -37,6 +39,10 @@ export class Http1Wire implements ClientWire {
   }
 
   cut(): void {
+    this.socket.destroy();
+  }
+
+  drop(): void {
     this.socket.destroy();
   }
 

@@ -29,6 +29,10 @@ export interface EdgeLimits {
   /** Bytes that a stream, and a connection, may send before the sandbox reads: a stalled stream blocks no other. */
   streamWindowBytes: number;
   connectionWindowBytes: number;
+  /** Bytes in memory that a sandbox or a client does not take (held-bytes.ts). */
+  heldOfSandbox: number;
+  heldOfTeam: number;
+  heldOfEdge: number;
   /** Streams that the client resets, as a burst and a rate; pings and settings. More of them end the connection. */
   streamResetBurst: number;
   streamResetsPerSecond: number;
@@ -83,7 +87,10 @@ export const edgeLimits: EdgeLimits = {
   pipelinedRequests: 64,
   streams: listenerBounds.streams,
   streamWindowBytes: 256 * 1024,
-  connectionWindowBytes: 16 * 1024 * 1024,
+  connectionWindowBytes: 4 * 1024 * 1024,
+  heldOfSandbox: 32 * 1024 * 1024,
+  heldOfTeam: 128 * 1024 * 1024,
+  heldOfEdge: 512 * 1024 * 1024,
   streamResetBurst: listenerBounds.streamResetBurst,
   streamResetsPerSecond: listenerBounds.streamResetsPerSecond,
   controlFramesPerSecond: listenerBounds.controlFramesPerSecond,

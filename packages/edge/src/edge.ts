@@ -24,6 +24,7 @@ import { edgeMetrics, type MeasureExchange } from "./edge-metrics.ts";
 import { edgeLimits, type EdgeLimits } from "./edge-limits.ts";
 import { Exchange } from "./exchange.ts";
 import { hostDataPlane } from "./host-data-plane.ts";
+import { HeldBytes } from "./held-bytes.ts";
 import { HostRelays } from "./host-relays.ts";
 import { Http2Clients } from "./http2-clients.ts";
 import type { Http2Request } from "./http2-request.ts";
@@ -92,6 +93,7 @@ export interface Edge {
 }
 
 const sweepMs = 5_000;
+const heldLookMs = 250;
 
 function hostDataPlaneOf({ hostDataPlane: own }: EdgeOptions, relays: HostRelays | undefined): HostDataPlane {
   if (own !== undefined) return own;
@@ -119,7 +121,9 @@ class EdgeServer implements Edge {
   readonly #plainListener: Listener | undefined;
   readonly #refused = new WeakSet<Duplex>();
   readonly #stopping = new AbortController();
+  readonly #held: HeldBytes;
   #sweep: NodeJS.Timeout | undefined;
+  #heldLooks: NodeJS.Timeout | undefined;
   readonly #kept = new KeptConnections();
   #open = 0;
   #isSynced = false;
@@ -131,6 +135,7 @@ class EdgeServer implements Edge {
     this.#log = options.log.child({ part: "edge" });
     this.#clock = options.clock;
     this.#table = new RouteTable((sandboxId, route) => this.#upstreams.routeChanged(sandboxId, route));
+    this.#held = new HeldBytes(this.#limits, (sandboxId) => this.#table.get(sandboxId)?.teamId);
     const sleepers = new Sleepers(this.#table, options.routes, this.#limits.wakeMs, this.#log);
     const tunnels = {
       issuer: () => this.#table.keys?.issuer ?? "",
@@ -203,6 +208,7 @@ class EdgeServer implements Edge {
       startedMs: this.#clock.monotonicMs(),
     });
     this.#open += 1;
+    this.#held.add(exchange);
     // Only after the caller has stored the exchange.
     queueMicrotask(() => this.#route(exchange));
     return exchange;
@@ -274,6 +280,7 @@ class EdgeServer implements Edge {
 
   #exchangeOver(exchange: Exchange): void {
     this.#open -= 1;
+    this.#held.delete(exchange);
     const tookMs = this.#clock.monotonicMs() - exchange.startedMs;
     if (!exchange.isHealthCheck) this.#noteOver(exchange, tookMs);
     const { upgraded, wire, response } = exchange;
@@ -310,6 +317,8 @@ class EdgeServer implements Edge {
       const plainPort = plain && (await this.#plainListener?.listen(plain.port, plain.address));
       this.#sweep = setInterval(() => this.#upstreams.sweep(), sweepMs);
       this.#sweep.unref();
+      this.#heldLooks = setInterval(() => this.#held.look(), heldLookMs);
+      this.#heldLooks.unref();
       return { port, plainPort };
     } catch (error) {
       await this.stop();
@@ -343,6 +352,7 @@ class EdgeServer implements Edge {
     await whenQuiet(() => this.#isQuiet(idleMs), graceMs);
     this.#stopping.abort();
     clearInterval(this.#sweep);
+    clearInterval(this.#heldLooks);
     this.#clients.closeAll();
     this.#http2.closeAll();
     this.#upstreams.close();

@@ -8,6 +8,7 @@
  */
 import {
   constants,
+  type Http2Session,
   performServerHandshake,
   type ServerHttp2Session,
   type ServerHttp2Stream,
@@ -45,6 +46,8 @@ export class Http2Clients {
   readonly #places: ConnectionPlaces;
   readonly #begin: BeginHttp2;
   readonly #onOver: (exchange: Exchange) => void;
+  /** Connections with their full window. */
+  readonly #wide = new WeakSet<Http2Session>();
   #isDraining = false;
 
   constructor(
@@ -91,7 +94,6 @@ export class Http2Clients {
     const idle = setTimeout(close, this.#limits.idleConnectionMs);
     const connection: Connection = { exchanges, rests: 0, idle };
     this.#connections.set(session, connection);
-    session.setLocalWindowSize(this.#limits.connectionWindowBytes);
     session.on("stream", (stream, headers, _flags, rawHeaders) =>
       this.#stream(stream, headers, rawHeaders as unknown as string[], socket, connection),
     );
@@ -117,7 +119,7 @@ export class Http2Clients {
     connection: Connection,
   ): void {
     stream.on("error", () => undefined);
-    const request = new Http2Request(stream, headers, rawHeaders, socket);
+    const request = new Http2Request(stream, headers, rawHeaders, socket, () => this.#widen(stream.session));
     const response = new Http2Response(request);
     const exchange = this.#begin(request, response, new Http2Wire(stream, socket));
     const { exchanges, idle } = connection;
@@ -155,6 +157,13 @@ export class Http2Clients {
       over();
     });
     if (request.problem !== undefined) exchange.refuse(new ClocheError("invalid_argument", request.problem));
+  }
+
+  /** A connection may send little until a body is read, which is after its token was checked. */
+  #widen(session: Http2Session | undefined): void {
+    if (session === undefined || session.destroyed || this.#wide.has(session)) return;
+    this.#wide.add(session);
+    session.setLocalWindowSize(this.#limits.connectionWindowBytes);
   }
 
   /**

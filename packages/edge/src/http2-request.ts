@@ -19,6 +19,8 @@ export class Http2Request extends IncomingMessage {
   readonly problem: string | undefined;
   /** The request asks for a WebSocket. */
   readonly isUpgrade: boolean;
+  /** Called when the body is read. */
+  readonly #onRead: () => void;
   /** Bytes of the body that have arrived. */
   bodyBytes = 0;
 
@@ -27,9 +29,11 @@ export class Http2Request extends IncomingMessage {
     headers: IncomingHttpHeaders,
     rawHeaders: readonly string[],
     socket: Socket,
+    onRead: () => void = () => undefined,
   ) {
     super(socket);
     this.stream = stream;
+    this.#onRead = onRead;
     this.httpVersion = "2.0";
     this.httpVersionMajor = 2;
     this.httpVersionMinor = 0;
@@ -77,6 +81,7 @@ export class Http2Request extends IncomingMessage {
   }
 
   override _read(): void {
+    this.#onRead();
     this.stream.resume();
   }
 

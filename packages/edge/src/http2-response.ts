@@ -164,6 +164,11 @@ export class Http2Wire implements ClientWire {
     else this.#stream.close(code);
   }
 
+  drop(): void {
+    this.#stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    this.#stream.destroy();
+  }
+
   accept(_reason: string, headers: RawHeaders): Duplex {
     const all: string[] = [":status", "200"];
     for (let index = 0; index + 1 < headers.length; index += 2) {

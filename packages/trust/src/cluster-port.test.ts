@@ -1,10 +1,13 @@
 // The ports of a cluster over real TLS on the loopback: who may call what, how a newcomer joins, how a certificate is
 // renewed.
 import { X509Certificate } from "node:crypto";
+import { once } from "node:events";
 import { mkdtemp, readdir, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join as joinPath } from "node:path";
-import { connect } from "node:tls";
+import http2 from "node:http2";
+import net from "node:net";
+import { connect, type TLSSocket } from "node:tls";
 import { silentLog, systemClock } from "@cloche/base";
 import { ClusterService, HostRegistryService } from "@cloche/protocol/host-registry";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
@@ -22,7 +25,7 @@ import {
   TestInstallation,
 } from "./testing/installation.ts";
 import { JoinTokens } from "./join-token.ts";
-import { clientSettings, serverSettings } from "./tls-settings.ts";
+import { clientSettings, openServerSettings, serverSettings } from "./tls-settings.ts";
 
 const hostIdentity: Identity = { role: "host", id: "h-1" };
 const edgeIdentity: Identity = { role: "edge", id: "e-1" };
@@ -114,6 +117,54 @@ it("a connection whose caller is gone is not kept", async () => {
   expect(gateway.rpc.connections).toBeGreaterThan(0);
   for (const one of close.splice(0)) await one();
   await expect.poll(() => gateway.rpc.connections).toBe(0);
+});
+
+describe("callers without a certificate", () => {
+  const { cert: _cert, key: _key, ...settings } = clientSettings({ ca: "", cert: "", key: "" }, { role: "gateway" });
+  const strangerOf = (port: number): TLSSocket => {
+    const ca = installation.authority.certificate;
+    const socket = connect({ ...settings, ca, host: "127.0.0.1", port, ALPNProtocols: ["h2"] });
+    return socket.on("error", () => undefined);
+  };
+
+  it("have one stream, and little of it is kept in memory", async () => {
+    const socket = strangerOf(gateway.port.port);
+    const session = http2.connect("https://gateway", { createConnection: () => socket });
+    session.on("error", () => undefined);
+    close.push(() => session.destroy());
+    await once(session, "remoteSettings");
+    expect(session.remoteSettings.maxConcurrentStreams).toBe(1);
+    const join = "/cloche.host.v1.ClusterService/Join";
+    const stream = session.request({ ":method": "POST", ":path": join, "content-type": "application/proto" });
+    stream.on("error", () => undefined);
+    stream.write(Buffer.alloc(1024 * 1024));
+    const [headers] = (await once(stream, "response")) as [Record<string, unknown>];
+    expect(headers[":status"]).toBe(429);
+  });
+
+  it("and mute ones make room for each other, and take no place of a member", async () => {
+    const port = await ClusterPort.listen({
+      tls: openServerSettings(await installation.credentials({ role: "gateway", id: "g-2" })),
+      protocols: { h2: { roles: "anybody", serve: (socket) => gateway.rpc.serve(socket) } },
+      address: "127.0.0.1",
+      port: 0,
+      log: silentLog,
+      strangers: { connections: 4, connectionsPerAddress: 3 },
+    });
+    close.push(() => port.close());
+    const { registry } = await clientOf(hostIdentity, `127.0.0.1:${port.port}`);
+    await registry.renewHost({ hostId: "h-1" });
+    const before = gateway.rpc.connections;
+    const mute = Array.from({ length: 6 }, () => net.connect(port.port, "127.0.0.1").resume());
+    const strangers = Array.from({ length: 6 }, () => strangerOf(port.port).resume());
+    let gone = 0;
+    for (const socket of [...mute, ...strangers])
+      socket.on("error", () => undefined).once("close", () => (gone += 1));
+    await expect.poll(() => gone).toBe(9);
+    await registry.renewHost({ hostId: "h-1" });
+    expect(gateway.rpc.connections).toBeLessThanOrEqual(before + 3);
+    for (const socket of [...mute, ...strangers]) socket.destroy();
+  });
 });
 
 describe("a port of several protocols", () => {

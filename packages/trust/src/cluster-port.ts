@@ -10,7 +10,7 @@
 import { once } from "node:events";
 import type { AddressInfo, Socket } from "node:net";
 import { createServer, type Server, type TLSSocket, type TlsOptions } from "node:tls";
-import type { Log } from "@cloche/base";
+import { addressOf, connectionKey, ConnectionPlaces, listenerBounds, type Log, type PlacesLimits, placesOf } from "@cloche/base";
 import { type Identity, identityOf, type Role } from "./identity.ts";
 
 export interface PortProtocol {
@@ -30,10 +30,15 @@ export interface ClusterPortOptions {
   /** 0: any free one. */
   port: number;
   log: Log;
+  /** Bounds for callers who have not proved who they are; default: those of this file. */
+  strangers?: Partial<PlacesLimits>;
 }
 
-/** Large, because an edge keeps some connections to each machine that it serves. */
-const connectionsMax = 20_000;
+/** Callers in their handshake, and callers without a certificate: in all, and of one address. */
+const strangersMax = 256;
+const strangersOfAddressMax = 64;
+/** A caller without a certificate has come to join, which takes one call. */
+const strangerMs = 2 * listenerBounds.headMs;
 const handshakeMs = 5_000;
 const keepAliveMs = 15_000;
 
@@ -41,8 +46,19 @@ export class ClusterPort {
   readonly #server: Server;
   /** TCP sockets, also those still in their handshake. */
   readonly #sockets = new Set<Socket>();
+  readonly #places = new ConnectionPlaces({
+    ...placesOf("cluster"),
+    // One edge may have all: which addresses are edges is known by their certificates alone.
+    connectionsPerAddress: Infinity,
+  });
+  readonly #strangers: ConnectionPlaces;
 
-  private constructor({ tls, protocols, log }: Pick<ClusterPortOptions, "tls" | "protocols" | "log">) {
+  private constructor({ tls, protocols, log, strangers }: Omit<ClusterPortOptions, "address" | "port">) {
+    this.#strangers = new ConnectionPlaces({
+      connections: strangersMax,
+      connectionsPerAddress: strangersOfAddressMax,
+      ...strangers,
+    });
     const settings = { handshakeTimeout: handshakeMs, noDelay: true, allowHalfOpen: true };
     const keepAlive = { keepAlive: true, keepAliveInitialDelay: keepAliveMs };
     const known = { ALPNProtocols: Object.keys(protocols) };
@@ -58,17 +74,34 @@ export class ClusterPort {
       const { roles } = protocol;
       if (roles !== "anybody" && (caller === undefined || !roles.includes(caller.role)))
         return refuse(`${socket.alpnProtocol} is for ${roles.join(", ")}; it is ${caller?.role ?? "nobody"}`);
+      if (caller === undefined) setTimeout(() => socket.destroy(), strangerMs).unref();
+      else this.#known(socket);
       protocol.serve(socket, caller);
     });
-    this.#server.maxConnections = connectionsMax;
-    this.#server.on("connection", (socket) => {
-      this.#sockets.add(socket);
-      socket.once("close", () => this.#sockets.delete(socket));
-    });
+    this.#server.on("connection", (socket) => this.#accepted(socket));
     this.#server.on("tlsClientError", (err, socket) => {
       log.debug({ err }, "a handshake on the cluster's port failed");
       socket.destroy();
     });
+  }
+
+  #accepted(socket: Socket): void {
+    const key = connectionKey(socket);
+    const close = (): void => void socket.destroy();
+    if (!this.#places.take(key, close) || !this.#strangers.take(key, close, addressOf(socket))) close();
+    this.#sockets.add(socket);
+    socket.once("close", () => {
+      this.#sockets.delete(socket);
+      this.#places.leave(key);
+      this.#strangers.leave(key);
+    });
+  }
+
+  /** The certificate proved who calls: the connection is kept until it closes. */
+  #known(socket: TLSSocket): void {
+    const key = connectionKey(socket);
+    this.#strangers.leave(key);
+    this.#places.ask(key, () => true);
   }
 
   /** Rejects when the port cannot be opened. */

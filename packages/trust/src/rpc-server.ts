@@ -6,6 +6,7 @@
 import { once } from "node:events";
 import { createServer, type Http2Server, type ServerHttp2Session } from "node:http2";
 import type { TLSSocket } from "node:tls";
+import { boundControlFrames, http2Bounds, listenerBounds } from "@cloche/base";
 import {
   Code,
   ConnectError,
@@ -55,25 +56,37 @@ export const onlyFor =
 
 export class RpcServer {
   readonly #server: Http2Server;
+  /** Serves callers without a certificate: one stream, and little in memory. */
+  readonly #strangers: Http2Server;
   readonly #sessions = new Set<ServerHttp2Session>();
   readonly #sockets = new Set<TLSSocket>();
   readonly #callers = new WeakMap<object, Identity>();
 
   constructor(routes: (router: ConnectRouter) => void) {
-    const handler = connectNodeAdapter({
-      routes,
-      readMaxBytes: messageBytesMax,
-      contextValues: (request) => {
-        const { stream } = request as unknown as { stream?: { session?: object } };
-        return createContextValues().set(callerKey, this.#callers.get(stream?.session ?? this));
-      },
-    });
+    const handler = (readMaxBytes: number) =>
+      connectNodeAdapter({
+        routes,
+        readMaxBytes,
+        contextValues: (request) => {
+          const { stream } = request as unknown as { stream?: { session?: object } };
+          return createContextValues().set(callerKey, this.#callers.get(stream?.session ?? this));
+        },
+      });
     this.#server = createServer(
       { settings: { maxConcurrentStreams: streamsMax, initialWindowSize: 1024 * 1024 } },
-      handler,
+      handler(messageBytesMax),
     );
-    this.#server.on("session", (session) => this.#opened(session));
-    this.#server.on("sessionError", () => undefined);
+    const { strangerBytes } = listenerBounds;
+    const ofStrangers = { ...http2Bounds.settings, maxConcurrentStreams: 1, initialWindowSize: strangerBytes };
+    const strangers = { ...http2Bounds, maxSessionMemory: 1, settings: ofStrangers };
+    this.#strangers = createServer(strangers, handler(strangerBytes));
+    for (const server of [this.#server, this.#strangers]) {
+      server.on("session", (session) => this.#opened(session));
+      server.on("sessionError", () => undefined);
+    }
+    this.#strangers.on("session", (session) =>
+      boundControlFrames(session, listenerBounds.controlFramesPerSecond),
+    );
   }
 
   /** Serves HTTP/2 on the socket. */
@@ -81,7 +94,8 @@ export class RpcServer {
     socket.on("error", () => socket.destroy());
     this.#sockets.add(socket);
     socket.once("close", () => this.#sockets.delete(socket));
-    this.#server.emit("connection", socket);
+    const server = identityOf(socket) === undefined ? this.#strangers : this.#server;
+    server.emit("connection", socket);
   }
 
   #opened(session: ServerHttp2Session): void {
