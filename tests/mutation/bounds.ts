@@ -27,7 +27,7 @@ export const bounds: readonly Defence[] = [
     find: "if (isBusy(place)) this.#leaveLine(key, place);",
     replace: "if (line.size < 0) this.#leaveLine(key, place);",
     project: "unit",
-    test: "packages/edge/src/connection-places.test.ts",
+    test: "packages/base/src/listeners/connection-places.test.ts",
   },
   {
     what: "an answer of an agent has a deadline to its last byte",

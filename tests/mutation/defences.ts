@@ -16,6 +16,7 @@ import { addressDefences } from "./address-defences.ts";
 import { channelDefences } from "./channel-defences.ts";
 import { cliDefences } from "./cli-defences.ts";
 import { clusterDefences } from "./cluster-defences.ts";
+import { listenerDefences } from "./listener-defences.ts";
 import { leaseDefences } from "./lease-defences.ts";
 import { mcpDefences } from "./mcp-defences.ts";
 import { podDefences } from "./pod-defences.ts";
@@ -28,6 +29,7 @@ export const defences: readonly Defence[] = [
   ...clusterDefences,
   ...drainDefences,
   ...leaseDefences,
+  ...listenerDefences,
   ...podDefences,
   ...e2bDefences,
   {

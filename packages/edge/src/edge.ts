@@ -14,7 +14,15 @@
 import { type IncomingMessage, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { type Clock, ConnectionPlaces, KeptConnections, type Log, logIds, Metrics, whenQuiet } from "@cloche/base";
+import {
+  type Clock,
+  ConnectionPlaces,
+  KeptConnections,
+  type Log,
+  logIds,
+  Metrics,
+  whenQuiet,
+} from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { ClientConnections } from "./client-connections.ts";
 import { type ClientWire, Http1Wire } from "./client-wire.ts";

@@ -70,9 +70,13 @@ export class HeldBytes {
 
   #cut(exchange: Exchange): void {
     this.delete(exchange);
-    exchange.failure ??= new ClocheError("resource_exhausted", "the other side takes too little of what was sent", {
-      resource: "body",
-    });
+    exchange.failure ??= new ClocheError(
+      "resource_exhausted",
+      "the other side takes too little of what was sent",
+      {
+        resource: "body",
+      },
+    );
     exchange.clientGone();
     exchange.wire.drop();
   }

@@ -120,7 +120,11 @@ it("a connection whose caller is gone is not kept", async () => {
 });
 
 describe("callers without a certificate", () => {
-  const { cert: _cert, key: _key, ...settings } = clientSettings({ ca: "", cert: "", key: "" }, { role: "gateway" });
+  const {
+    cert: _cert,
+    key: _key,
+    ...settings
+  } = clientSettings({ ca: "", cert: "", key: "" }, { role: "gateway" });
   const strangerOf = (port: number): TLSSocket => {
     const ca = installation.authority.certificate;
     const socket = connect({ ...settings, ca, host: "127.0.0.1", port, ALPNProtocols: ["h2"] });

@@ -10,7 +10,15 @@
 import { once } from "node:events";
 import type { AddressInfo, Socket } from "node:net";
 import { createServer, type Server, type TLSSocket, type TlsOptions } from "node:tls";
-import { addressOf, connectionKey, ConnectionPlaces, listenerBounds, type Log, type PlacesLimits, placesOf } from "@cloche/base";
+import {
+  addressOf,
+  connectionKey,
+  ConnectionPlaces,
+  listenerBounds,
+  type Log,
+  type PlacesLimits,
+  placesOf,
+} from "@cloche/base";
 import { type Identity, identityOf, type Role } from "./identity.ts";
 
 export interface PortProtocol {

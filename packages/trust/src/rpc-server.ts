@@ -77,7 +77,11 @@ export class RpcServer {
       handler(messageBytesMax),
     );
     const { strangerBytes } = listenerBounds;
-    const ofStrangers = { ...http2Bounds.settings, maxConcurrentStreams: 1, initialWindowSize: strangerBytes };
+    const ofStrangers = {
+      ...http2Bounds.settings,
+      maxConcurrentStreams: 1,
+      initialWindowSize: strangerBytes,
+    };
     const strangers = { ...http2Bounds, maxSessionMemory: 1, settings: ofStrangers };
     this.#strangers = createServer(strangers, handler(strangerBytes));
     for (const server of [this.#server, this.#strangers]) {

@@ -3,7 +3,12 @@
  * listens for others goes through here (the edge gives its own parser the same places).
  */
 import type { IncomingMessage, Server as HttpServer, ServerOptions, ServerResponse } from "node:http";
-import type { Http2Server, ServerHttp2Session, ServerHttp2Stream, ServerOptions as Http2Options } from "node:http2";
+import type {
+  Http2Server,
+  ServerHttp2Session,
+  ServerHttp2Stream,
+  ServerOptions as Http2Options,
+} from "node:http2";
 import type { Server, Socket } from "node:net";
 import { limits } from "@cloche/protocol";
 import { listenerBounds, type ListenerName, placesOf } from "./bounds.ts";

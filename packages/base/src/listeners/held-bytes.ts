@@ -28,10 +28,14 @@ export class HeldBytes {
       add: (bytes) => {
         const full = scopes.find(({ key, most }) => this.of(key) + bytes > most);
         if (full !== undefined)
-          throw new ClocheError("resource_exhausted", `requests under way hold ${full.most} bytes; send less at once`, {
-            resource: "body",
-            retryAfterSeconds: 1,
-          });
+          throw new ClocheError(
+            "resource_exhausted",
+            `requests under way hold ${full.most} bytes; send less at once`,
+            {
+              resource: "body",
+              retryAfterSeconds: 1,
+            },
+          );
         own += bytes;
         for (const { key } of scopes) this.#held.set(key, this.of(key) + bytes);
       },

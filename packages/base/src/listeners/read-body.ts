@@ -20,7 +20,9 @@ export interface BodyBounds {
 export async function readBody(request: IncomingMessage, bounds: BodyBounds): Promise<Buffer> {
   const { maxBytes, hold, checkCaller, timeoutMs = listenerBounds.bodyMs } = bounds;
   const tooLarge = (): ClocheError =>
-    new ClocheError("resource_exhausted", `request body is larger than ${maxBytes} bytes`, { resource: "body" });
+    new ClocheError("resource_exhausted", `request body is larger than ${maxBytes} bytes`, {
+      resource: "body",
+    });
   if (Number(request.headers["content-length"] ?? 0) > maxBytes) throw tooLarge();
   const chunks: Buffer[] = [];
   let size = 0;
@@ -57,7 +59,12 @@ export async function readBody(request: IncomingMessage, bounds: BodyBounds): Pr
     throw error;
   } finally {
     clearTimeout(timer);
-    request.off("data", onData).off("end", resolve).off("error", gone).off("close", onClose).off("aborted", gone);
+    request
+      .off("data", onData)
+      .off("end", resolve)
+      .off("error", gone)
+      .off("close", onClose)
+      .off("aborted", gone);
   }
   return chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
 }

@@ -2,8 +2,13 @@
  * The gateway's port: HTTP/1.1 and HTTP/2 without TLS, distinguished by the first bytes (gRPC clients begin with
  * HTTP/2's preface). Owns the sockets; keeps nothing that survives a crash.
  */
-import { createServer as createHttp1, type IncomingMessage, type ServerResponse } from "node:http";
-import { createServer as createHttp2, type ServerHttp2Session } from "node:http2";
+import {
+  createServer as createHttp1,
+  type IncomingMessage,
+  type Server,
+  type ServerResponse,
+} from "node:http";
+import { createServer as createHttp2, type Http2Server, type ServerHttp2Session } from "node:http2";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { randomBytes } from "node:crypto";
 import {
@@ -44,21 +49,7 @@ export async function listen(
   places = new ConnectionPlaces(placesOf("gateway")),
 ): Promise<Listener> {
   const sockets = new Set<Socket>();
-  const http1 = createHttp1(
-    {
-      ...http1Bounds,
-      // A request without a Host header is accepted.
-      requireHostHeader: false,
-    },
-    handler,
-  );
-  http1.maxHeadersCount = limits.headerCount;
-  http1.on("clientError", answerClientError);
-  // This server never listens itself; the event starts its checks for slow and idle connections.
-  http1.emit("listening");
-  const http2 = createHttp2(http2Bounds, (request, response) => {
-    handler(request as unknown as IncomingMessage, response as unknown as ServerResponse);
-  });
+  const { http1, http2 } = serversOf(handler, places);
   const sessions = new Set<ServerHttp2Session>();
   http2.on("session", (session) => {
     sessions.add(session);
@@ -76,8 +67,6 @@ export async function listen(
     );
   });
   boundConnections(server, places);
-  boundRequests(http1, places);
-  boundSessions(http2, places);
   const draining = new HttpDrain(http1, { http2, listener: server });
   await new Promise<void>((resolve, reject) => {
     server.once("error", reject);
@@ -111,6 +100,28 @@ export async function listen(
       clearInterval(idle);
     },
   };
+}
+
+/** The servers of both protocols, which get their connections from the listener. */
+function serversOf(handler: GatewayHandler, places: ConnectionPlaces): { http1: Server; http2: Http2Server } {
+  const http1 = createHttp1(
+    {
+      ...http1Bounds,
+      // A request without a Host header is accepted.
+      requireHostHeader: false,
+    },
+    handler,
+  );
+  http1.maxHeadersCount = limits.headerCount;
+  http1.on("clientError", answerClientError);
+  // This server never listens itself; the event starts its checks for slow and idle connections.
+  http1.emit("listening");
+  const http2 = createHttp2(http2Bounds, (request, response) => {
+    handler(request as unknown as IncomingMessage, response as unknown as ServerResponse);
+  });
+  boundRequests(http1, places);
+  boundSessions(http2, places);
+  return { http1, http2 };
 }
 
 function tellApart(socket: Socket, toHttp1: () => void, toHttp2: () => void): void {

@@ -92,7 +92,8 @@ export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
       const { authorization } = request.headers;
       const claims = verifier.verify(bearerToken(authorization), sandboxId);
       const { handler, id } = route(request);
-      const body = request.method === "POST" ? await readJsonBody(request, { maxBytes: limits.jsonBodyBytes }) : {};
+      const body =
+        request.method === "POST" ? await readJsonBody(request, { maxBytes: limits.jsonBodyBytes }) : {};
       const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
       if (request.method !== "GET") parts.requireMayChange?.();
       const call = { parts, sandboxId, body, query, id, signal: gone.signal };
