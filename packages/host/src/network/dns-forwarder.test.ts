@@ -128,6 +128,33 @@ describe("DNS forwarder", () => {
     expect(asked.length).toBe(2);
   });
 
+  it.each([
+    ["SERVFAIL", 2, 2, 0],
+    ["NOTIMP", 4, 2, 0],
+    ["REFUSED", 5, 2, 0],
+    ["NXDOMAIN", 3, 1, 3],
+  ])(
+    "asks the next resolver when one says %s, unless that is an answer",
+    async (_what, rcode, asks, wanted) => {
+      answer = (message) => {
+        const said = Buffer.from(message);
+        said.writeUInt8(0x81, 2);
+        said.writeUInt8(asked.length === 1 ? rcode : 0, 3);
+        return said;
+      };
+      const port = await start({ resolvers: async () => [LOOPBACK, LOOPBACK] });
+      expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(wanted);
+      expect(asked.length).toBe(asks);
+    },
+  );
+
+  it("passes on what the last resolver says when none can answer", async () => {
+    answer = (message) => refusal(message, RCODE_REFUSED);
+    const port = await start({ resolvers: async () => [LOOPBACK, LOOPBACK] });
+    expect((await ask(port, query("a"))).readUInt8(3) & 15).toBe(RCODE_REFUSED);
+    expect(asked.length).toBe(2);
+  });
+
   it("answers nobody but sandboxes, and no sandbox above its rate", async () => {
     const port = await start({ slotOf: () => undefined });
     client.send(query("a"), port, LOOPBACK);

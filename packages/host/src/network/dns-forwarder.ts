@@ -7,9 +7,12 @@ import { randomInt } from "node:crypto";
 import { createSocket, type RemoteInfo, type Socket as UdpSocket } from "node:dgram";
 import { once } from "node:events";
 import { type AddressInfo, connect, createServer, isIPv6, type Server, type Socket } from "node:net";
+import { asBuffer } from "@cloche/base";
+import { GatheredBytes } from "@cloche/protocol";
 import {
   answers,
   type DnsQuestion,
+  isServerFailure,
   parseQuery,
   RCODE_SERVER_FAILURE,
   refusal,
@@ -178,17 +181,27 @@ export class DnsForwarder {
     budget.pending += 1;
     this.#pending += 1;
     try {
-      const asked = withId(query, randomInt(0x1_0000));
-      for (const resolver of await this.#options.resolvers()) {
-        const answer = await ask(resolver, this.#options.upstreamPort ?? 53, asked);
-        if (answer && policy) return withId(await policy.after(slot, question, query, answer), question.id);
-        if (answer) return withId(answer, question.id);
-      }
-      return refusal(query, RCODE_SERVER_FAILURE);
+      const answer = await this.#askResolvers(query, ask);
+      if (answer === undefined) return refusal(query, RCODE_SERVER_FAILURE);
+      const passed = policy ? await policy.after(slot, question, query, answer) : answer;
+      return withId(passed, question.id);
     } finally {
       budget.pending -= 1;
       this.#pending -= 1;
     }
+  }
+
+  /** The first answer that settles the question; else the last that a resolver gave, which says that it could not. */
+  async #askResolvers(query: Buffer, ask: Ask): Promise<Buffer | undefined> {
+    const asked = withId(query, randomInt(0x1_0000));
+    let failure: Buffer | undefined;
+    for (const resolver of await this.#options.resolvers()) {
+      const answer = await ask(resolver, this.#options.upstreamPort ?? 53, asked);
+      if (answer === undefined) continue;
+      if (!isServerFailure(answer)) return answer;
+      failure = answer;
+    }
+    return failure;
   }
 
   #budget(slot: number): Budget {
@@ -241,7 +254,8 @@ function askByUdp(resolver: string, port: number, query: Buffer): Promise<Buffer
 function askByTcp(resolver: string, port: number, query: Buffer): Promise<Buffer | undefined> {
   return new Promise((resolve) => {
     const socket = connect({ host: resolver, port });
-    let received = Buffer.alloc(0);
+    const received = new GatheredBytes();
+    let wanted = 2;
     const finish = (answer: Buffer | undefined) => {
       clearTimeout(timer);
       socket.destroy();
@@ -252,9 +266,12 @@ function askByTcp(resolver: string, port: number, query: Buffer): Promise<Buffer
     socket.on("end", () => finish(undefined));
     socket.on("connect", () => socket.write(frame(query)));
     socket.on("data", (chunk) => {
-      received = Buffer.concat([received, chunk]);
-      if (received.length < 2 || received.length < 2 + received.readUInt16BE(0)) return;
-      const message = received.subarray(2, 2 + received.readUInt16BE(0));
+      received.push(chunk);
+      if (received.length < wanted) return;
+      const bytes = asBuffer(received.take());
+      wanted = 2 + bytes.readUInt16BE(0);
+      if (bytes.length < wanted) return received.push(bytes);
+      const message = bytes.subarray(2, wanted);
       finish(answers(message, query) ? message : undefined);
     });
   });

@@ -16,6 +16,7 @@ const QR = 0x80;
 const RD = 0x01;
 const RA = 0x80;
 export const RCODE_SERVER_FAILURE = 2;
+const RCODE_NOT_IMPLEMENTED = 4;
 export const RCODE_REFUSED = 5;
 
 /** The question of a standard query; undefined for anything else (answers, other opcodes, malformed messages). */
@@ -36,6 +37,12 @@ export function answers(answer: Buffer, query: Buffer): boolean {
   if (answer.readUInt16BE(4) === 0) return (answer.readUInt8(3) & 0x0f) !== 0;
   const said = readQuestion(answer);
   return said !== undefined && said.name === asked.name && said.type === asked.type;
+}
+
+/** Whether the server says that it could not or would not answer, so that another may: as libc, which asks the next. */
+export function isServerFailure(answer: Buffer): boolean {
+  const rcode = answer.readUInt8(3) & 0x0f;
+  return rcode === RCODE_SERVER_FAILURE || rcode === RCODE_NOT_IMPLEMENTED || rcode === RCODE_REFUSED;
 }
 
 /** An answer to the query with only `rcode`. */
