@@ -1,6 +1,7 @@
+import { BlockList } from "node:net";
 import { describe, expect, it } from "vitest";
 import { parseSubnet } from "./address.ts";
-import { hostRules, routerRules } from "./rules.ts";
+import { hostRules, routerRules, SPECIAL_RANGES } from "./rules.ts";
 
 const rules = { subnet: parseSubnet("10.231.0.0/16"), dnsPort: 5353 };
 
@@ -18,6 +19,31 @@ describe("router rules", () => {
   it("drop what no rule accepts", () => {
     expect(routerRules(rules)).toMatch(/add chain inet cloche forward \{ .*policy drop; \}/);
     expect(routerRules(rules)).toMatch(/add chain inet cloche input \{ .*policy drop; \}/);
+  });
+
+  it("leave most of a usual host's table of connections to others, 200 busy sandboxes together", () => {
+    const [, most] = /ct count over (\d+)/.exec(routerRules(rules)) ?? [];
+    expect(Number(most) * 200).toBeLessThan(262_144);
+  });
+
+  it.each([
+    ["AWS, Google, Azure, Oracle and others", "169.254.169.254"],
+    ["the tasks of Amazon ECS", "169.254.170.2"],
+    ["Azure's platform", "168.63.129.16"],
+    ["Alibaba", "100.100.100.200"],
+    ["Oracle's classic cloud", "192.0.0.192"],
+  ])("close the metadata service of %s (%s)", (_whose, address) => {
+    const closed = new BlockList();
+    for (const range of SPECIAL_RANGES) {
+      const [start = "", bits] = range.split("/");
+      closed.addSubnet(start, Number(bits));
+    }
+    expect(closed.check(address)).toBe(true);
+    expect(closed.check("168.63.129.17")).toBe(false);
+  });
+
+  it("close IPv6, with the metadata service at fd00:ec2::254", () => {
+    expect(routerRules(rules)).toContain('spoof iifname "s*" meta nfproto != ipv4 goto forged');
   });
 
   it("count the instance's own subnet among the closed ranges, wherever it lies", () => {

@@ -5,8 +5,11 @@ import { type Subnet, uplinkAddresses } from "./address.ts";
 import { type NetworkNames, networkNames } from "./names.ts";
 
 export const ROUTER_TABLE = "inet cloche";
-/** Most connections of a sandbox at once; more would fill the host's table and are refused. */
-export const CONNECTIONS_PER_SLOT_MAX = 8_192;
+/**
+ * Most connections of a sandbox at once; more are refused. Each also takes an entry of the host's own table, which has
+ * 262,144 on a usual computer and is for everybody: so many that 200 busy sandboxes do not fill it.
+ */
+export const CONNECTIONS_PER_SLOT_MAX = 1_200;
 
 /** How long a refused destination stays in the owner's report after the last try. */
 export const REFUSALS_KEPT_SECONDS = 600;
@@ -23,6 +26,7 @@ export const SPECIAL_RANGES = [
   "10.0.0.0/8",
   "100.64.0.0/10", // carrier-grade NAT, and clouds' internal services
   "127.0.0.0/8",
+  "168.63.129.16/32", // a public address that Azure answers itself: the platform's DHCP, names and agent
   "169.254.0.0/16", // link-local: clouds' metadata services
   "172.16.0.0/12",
   "192.0.0.0/24",
