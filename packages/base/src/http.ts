@@ -1,6 +1,7 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { ClocheError, dataPlaneStatus, requestIdFrom } from "@cloche/protocol";
 import { randomBytes } from "node:crypto";
+import { parseJson } from "./json-values.ts";
 import { type BodyBounds, readBody } from "./listeners/read-body.ts";
 
 /** The caller's request id if its form is valid, else a new one. */
@@ -17,8 +18,9 @@ export async function readJsonBody(
   if (body.length === 0) return {};
   let parsed: unknown;
   try {
-    parsed = JSON.parse(body.toString("utf8"));
+    parsed = parseJson(body);
   } catch (error) {
+    if (error instanceof ClocheError) throw error;
     throw new ClocheError("invalid_argument", "request body is not valid JSON", { cause: error });
   }
   if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed)) {

@@ -1,6 +1,7 @@
 /** Reads `POST /v1/files/link` (additions to the contract, Files). Throws `invalid_argument` naming the field. */
 import type { IncomingMessage } from "node:http";
-import { ClocheError, limits } from "@cloche/protocol";
+import { asBuffer } from "@cloche/base";
+import { ClocheError, GatheredBytes, limits } from "@cloche/protocol";
 import type { Exchange } from "./exchange.ts";
 import type { FileOperation } from "./file-link.ts";
 
@@ -104,17 +105,15 @@ function readSmallBody(exchange: Exchange, maxBytes: number): Promise<Buffer> {
     });
   if (Number(request.headers["content-length"] ?? 0) > maxBytes) return Promise.reject(tooLarge());
   if (!exchange.hasBody) return Promise.resolve(Buffer.alloc(0));
-  const chunks: Buffer[] = [];
-  let bytes = 0;
+  const body = new GatheredBytes();
   exchange.sendContinueIfAsked();
   request.on("data", (chunk: Buffer) => {
-    bytes += chunk.length;
-    if (bytes > maxBytes) reject(tooLarge());
-    else chunks.push(chunk);
+    if (body.length + chunk.length > maxBytes) reject(tooLarge());
+    else body.push(chunk);
   });
   request.once("end", () => {
     exchange.bodyOver();
-    resolve(Buffer.concat(chunks));
+    resolve(asBuffer(body.take()));
   });
   request.once("close", () => reject(new ClocheError("canceled", "the client went away")));
   return promise;

@@ -1,4 +1,5 @@
-import { ClocheError } from "@cloche/protocol";
+import { asBuffer } from "@cloche/base";
+import { ClocheError, GatheredBytes } from "@cloche/protocol";
 import type { AgentConnection, AnswerFailure, AnswerHandlers } from "./agent-connection.ts";
 import type { AnswerHead } from "./answer-parser.ts";
 import type { AgentPool } from "./agent-pool.ts";
@@ -59,12 +60,12 @@ export function forward(
   if (whole !== undefined) return send(exchange, forwarding, whole);
   if (!exchange.hasBody) return send(exchange, forwarding, Buffer.alloc(0));
   if (!isKeptUntilWhole(exchange, limits)) return send(exchange, forwarding, undefined);
-  const chunks: Buffer[] = [];
-  exchange.request.on("data", (chunk: Buffer) => chunks.push(chunk));
+  const body = new GatheredBytes();
+  exchange.request.on("data", (chunk: Buffer) => body.push(chunk));
   exchange.request.once("end", () => {
     exchange.bodyOver();
     if (!exchange.over && !exchange.gone && exchange.failure === undefined) {
-      send(exchange, forwarding, chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks));
+      send(exchange, forwarding, asBuffer(body.take()));
     }
   });
 }

@@ -12,6 +12,8 @@ export * from "./egress.ts";
 export * from "./trace-context.ts";
 export * from "./json.ts";
 export * from "./bytes.ts";
+export { boundJsonValues } from "./json-values.ts";
+export { GatheredBytes } from "./gathered-bytes.ts";
 export * from "./relay.ts";
 export * from "./fence.ts";
 export * from "./sandbox-fields.ts";

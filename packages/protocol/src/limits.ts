@@ -69,8 +69,16 @@ export const limits = {
   /** One message to an attached process. */
   processMessageBytes: 1_048_576,
   terminalCells: 65_535,
-  /** JSON bodies without a smaller limit of their own. */
+  /** JSON bodies that the agent parses, without a smaller limit of their own. */
   jsonBodyBytes: 24 * 1024 * 1024,
+  /**
+   * JSON that gateway, edge, host, E2B's and MCP's endpoints parse, in a process of all teams: values in it (parsing
+   * them takes some milliseconds); bytes of a call of E2B's clients inside a sandbox; of the checkpoint and restore
+   * routes.
+   */
+  jsonValues: 50_000,
+  messageBytes: 4 * 1024 * 1024,
+  checkpointBodyBytes: 128 * 1024,
   /** HTTP servers. */
   headerBytes: 64 * 1024,
   headerCount: 200,

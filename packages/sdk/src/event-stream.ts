@@ -33,6 +33,8 @@ async function* readLines(body: ReadableStream<Uint8Array>): AsyncGenerator<stri
   for await (const text of readText(body)) {
     rest += text;
     if (rest.length > pieceCharacters) throw new Error("a line of the event stream is too long");
+    // A line that comes in many pieces is not searched again, and so not joined, with each of them.
+    if (!text.includes("\n")) continue;
     let start = 0;
     for (let end = rest.indexOf("\n"); end !== -1; end = rest.indexOf("\n", start)) {
       yield rest.slice(start, rest[end - 1] === "\r" ? end - 1 : end);

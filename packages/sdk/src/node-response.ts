@@ -1,4 +1,5 @@
 import type { IncomingMessage } from "node:http";
+import { GatheredBytes } from "@cloche/protocol";
 import type { FetchResponse } from "./index.ts";
 
 /** An answer of Node's HTTP for the SDK. A body that is read as a whole uses no web stream, which would cost a tenth of a brief call. */
@@ -28,10 +29,13 @@ export function responseOf(message: IncomingMessage): FetchResponse {
 }
 
 function whole(message: IncomingMessage): Promise<Buffer> {
-  const pieces: Buffer[] = [];
+  const gathered = new GatheredBytes();
   return new Promise((resolve, reject) => {
-    message.on("data", (piece: Buffer) => pieces.push(piece));
-    message.once("end", () => resolve(pieces.length === 1 ? (pieces[0] as Buffer) : Buffer.concat(pieces)));
+    message.on("data", (piece: Buffer) => gathered.push(piece));
+    message.once("end", () => {
+      const { buffer, byteOffset, length } = gathered.take();
+      resolve(Buffer.from(buffer, byteOffset, length));
+    });
     message.once("error", reject);
   });
 }

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from "node:http";
-import { ClocheError, limits } from "@cloche/protocol";
+import { ClocheError, GatheredBytes, limits } from "@cloche/protocol";
 import type { JsonObject } from "./fields.ts";
 
 const utf8 = new TextDecoder("utf-8", { fatal: true });
@@ -21,8 +21,7 @@ export function readBodyPieces(request: IncomingMessage, maxBytes: number): Prom
     });
   if (Number(request.headers["content-length"] ?? 0) > maxBytes) return Promise.reject(tooLarge());
   const { promise, resolve, reject } = Promise.withResolvers<Buffer[]>();
-  const chunks: Buffer[] = [];
-  let sizeBytes = 0;
+  const gathered = new GatheredBytes();
   const stall = setTimeout(() => {
     finish();
     reject(new ClocheError("deadline_exceeded", "the request body stalled; send it without long pauses", {}));
@@ -33,15 +32,15 @@ export function readBodyPieces(request: IncomingMessage, maxBytes: number): Prom
   };
   const onData = (chunk: Buffer): void => {
     stall.refresh();
-    sizeBytes += chunk.length;
-    if (sizeBytes > maxBytes) {
+    if (gathered.length + chunk.length > maxBytes) {
       finish();
       reject(tooLarge());
-    } else chunks.push(chunk);
+    } else gathered.push(chunk);
   };
   const onEnd = (): void => {
     finish();
-    resolve(chunks);
+    const pieces = gathered.takePieces();
+    resolve(pieces.map(({ buffer, byteOffset, length }) => Buffer.from(buffer, byteOffset, length)));
   };
   const onGone = (): void => {
     finish();

@@ -5,6 +5,7 @@
 import { Resolver } from "node:dns";
 import { mkdirSync } from "node:fs";
 import { type LookupFunction, Socket } from "node:net";
+import { GatheredBytes } from "@cloche/protocol";
 import { ImageError } from "./image-error.ts";
 import { isDiskFull, pullImage } from "./image-puller.ts";
 import { LayoutSource, type ReadGuestFile } from "./layout.ts";
@@ -76,7 +77,7 @@ class Channel {
   }
 
   async request(): Promise<PullRequest> {
-    while (!this.#buffered.includes(0x0a)) await this.#more();
+    while (!this.#buffered.includes(0x0a)) await this.#more(1);
     const end = this.#buffered.indexOf(0x0a);
     const line = this.#buffered.toString("utf8", 0, end);
     this.#buffered = this.#buffered.subarray(end + 1);
@@ -109,16 +110,22 @@ class Channel {
   }
 
   async #exactly(length: number): Promise<Buffer> {
-    while (this.#buffered.length < length) await this.#more();
+    await this.#more(length - this.#buffered.length);
     const bytes = this.#buffered.subarray(0, length);
     this.#buffered = this.#buffered.subarray(length);
     return bytes;
   }
 
-  async #more(): Promise<void> {
-    const { done, value } = await this.#chunks.next();
-    if (done === true) process.exit(1); // the agent is gone
-    this.#buffered = this.#buffered.length === 0 ? value : Buffer.concat([this.#buffered, value]);
+  /** Reads at least so many bytes more. */
+  async #more(bytes: number): Promise<void> {
+    if (bytes <= 0) return;
+    const gathered = new GatheredBytes();
+    while (gathered.length < bytes) {
+      const { done, value } = await this.#chunks.next();
+      if (done === true) process.exit(1); // the agent is gone
+      gathered.push(value);
+    }
+    this.#buffered = Buffer.concat([this.#buffered, gathered.take()]);
   }
 }
 

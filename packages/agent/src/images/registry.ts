@@ -7,6 +7,7 @@ import { request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
 import type { LookupFunction } from "node:net";
 import { rootCertificates } from "node:tls";
+import { GatheredBytes } from "@cloche/protocol";
 import { ImageError } from "./image-error.ts";
 import { imageLimits } from "./image-limits.ts";
 import { type Descriptor, manifestTypes } from "./manifest.ts";
@@ -241,12 +242,12 @@ function readToken(body: Buffer): string {
 }
 
 async function readAll(response: AsyncIterable<Buffer>, maxBytes: number, what: string): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  let sizeBytes = 0;
+  const gathered = new GatheredBytes();
   for await (const chunk of response) {
-    sizeBytes += chunk.length;
-    if (sizeBytes > maxBytes) throw new ImageError(`the image's ${what} is larger than ${maxBytes} bytes`);
-    chunks.push(chunk);
+    gathered.push(chunk);
+    if (gathered.length > maxBytes)
+      throw new ImageError(`the image's ${what} is larger than ${maxBytes} bytes`);
   }
-  return Buffer.concat(chunks);
+  const { buffer, byteOffset, length } = gathered.take();
+  return Buffer.from(buffer, byteOffset, length);
 }

@@ -8,6 +8,7 @@
  * its client down.
  */
 import type { Duplex } from "node:stream";
+import { GatheredBytes } from "@cloche/protocol";
 import { type Frame, frameHead, FrameReader, opcodes, WebSocketError } from "./frames.ts";
 
 export interface WebSocketListener {
@@ -26,8 +27,7 @@ export class WebSocketConnection {
   readonly #listener: WebSocketListener;
   readonly #reader: FrameReader;
   readonly #maxBytes: number;
-  #fragments: Buffer[] = [];
-  #fragmentBytes = 0;
+  readonly #fragments = new GatheredBytes();
   #fragmentKind: "text" | "binary" | undefined;
   #working = false;
   #closing = false;
@@ -119,17 +119,14 @@ export class WebSocketConnection {
     }
     const kind = this.#fragmentKind ?? (opcode === opcodes.text ? "text" : "binary");
     if (fin && !continues) return this.#listener.onMessage(payload, kind);
-    this.#fragmentBytes += payload.length;
-    if (this.#fragmentBytes > this.#maxBytes) {
+    if (this.#fragments.length + payload.length > this.#maxBytes) {
       throw new WebSocketError(1009, `a message must not be larger than ${this.#maxBytes} bytes`);
     }
-    if (payload.length > 0) this.#fragments.push(payload);
+    this.#fragments.push(payload);
     this.#fragmentKind = fin ? undefined : kind;
     if (!fin) return undefined;
-    const whole = Buffer.concat(this.#fragments);
-    this.#fragments = [];
-    this.#fragmentBytes = 0;
-    return this.#listener.onMessage(whole, kind);
+    const { buffer, byteOffset, length } = this.#fragments.take();
+    return this.#listener.onMessage(Buffer.from(buffer, byteOffset, length), kind);
   }
 
   /** Answers the client's close frame and ends the connection. */

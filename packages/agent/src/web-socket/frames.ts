@@ -1,4 +1,6 @@
 /** Frames of RFC 6455 as a server reads and writes them. */
+import { GatheredBytes } from "@cloche/protocol";
+
 export const opcodes = { continuation: 0, text: 1, binary: 2, close: 8, ping: 9, pong: 10 } as const;
 
 export interface Frame {
@@ -26,8 +28,7 @@ const emptyBuffer = Buffer.alloc(0);
 export class FrameReader {
   readonly #maxBytes: number;
   #held: Buffer = emptyBuffer;
-  #pieces: Buffer[] = [];
-  #pieceBytes = 0;
+  readonly #arrived = new GatheredBytes();
   /** Bytes needed to complete the head or frame that is being read. */
   #wanted = 2;
 
@@ -36,20 +37,16 @@ export class FrameReader {
   }
 
   push(chunk: Buffer): void {
-    this.#pieces.push(chunk);
-    this.#pieceBytes += chunk.length;
+    this.#arrived.push(chunk);
   }
 
   /** The next whole frame, unmasked; undefined: not complete yet. Throws `WebSocketError`. */
   next(): Frame | undefined {
-    if (this.#held.length + this.#pieceBytes < this.#wanted) return undefined;
-    if (this.#pieces.length > 0) {
-      this.#held =
-        this.#held.length === 0 && this.#pieces.length === 1
-          ? (this.#pieces[0] as Buffer)
-          : Buffer.concat([this.#held, ...this.#pieces]);
-      this.#pieces = [];
-      this.#pieceBytes = 0;
+    if (this.#held.length + this.#arrived.length < this.#wanted) return undefined;
+    if (this.#arrived.length > 0) {
+      const { buffer, byteOffset, length } = this.#arrived.take();
+      const arrived = Buffer.from(buffer, byteOffset, length);
+      this.#held = this.#held.length === 0 ? arrived : Buffer.concat([this.#held, arrived]);
     }
     const data = this.#held;
     const head = headOf(data, this.#maxBytes);

@@ -1,5 +1,6 @@
 import type { IncomingMessage } from "node:http";
-import { ClocheError } from "@cloche/protocol";
+import { ClocheError, GatheredBytes } from "@cloche/protocol";
+import { asBuffer } from "../as-buffer.ts";
 import { listenerBounds } from "./bounds.ts";
 import type { Hold } from "./held-bytes.ts";
 
@@ -24,8 +25,7 @@ export async function readBody(request: IncomingMessage, bounds: BodyBounds): Pr
       resource: "body",
     });
   if (Number(request.headers["content-length"] ?? 0) > maxBytes) throw tooLarge();
-  const chunks: Buffer[] = [];
-  let size = 0;
+  const gathered = new GatheredBytes();
   let isChecked = checkCaller === undefined;
   const { promise, resolve, reject } = Promise.withResolvers<void>();
   const late = (): void => reject(new ClocheError("deadline_exceeded", "the request did not arrive in time"));
@@ -33,15 +33,14 @@ export async function readBody(request: IncomingMessage, bounds: BodyBounds): Pr
     reject(new ClocheError("canceled", "the request ended before its body was complete", { cause }));
   const timer = setTimeout(late, timeoutMs);
   const onData = (chunk: Buffer): void => {
-    size += chunk.length;
     try {
-      if (size > maxBytes) throw tooLarge();
+      if (gathered.length + chunk.length > maxBytes) throw tooLarge();
       hold?.add(chunk.length);
     } catch (error) {
       return reject(error as Error);
     }
-    chunks.push(chunk);
-    if (isChecked || size <= listenerBounds.strangerBytes) return;
+    gathered.push(chunk);
+    if (isChecked || gathered.length <= listenerBounds.strangerBytes) return;
     isChecked = true;
     request.pause();
     checkCaller?.().then(() => request.resume(), reject);
@@ -66,5 +65,5 @@ export async function readBody(request: IncomingMessage, bounds: BodyBounds): Pr
       .off("close", onClose)
       .off("aborted", gone);
   }
-  return chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
+  return asBuffer(gathered.take());
 }

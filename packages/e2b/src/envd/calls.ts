@@ -90,9 +90,7 @@ export async function call(
   const act = unary[name];
   if (act === undefined) throw new E2bError("unimplemented", `there is no call ${name}`);
   demand(request, unaryType);
-  const message = parseMessage(
-    (await readBody(request, { maxBytes: limits.jsonBodyBytes })).toString("utf8"),
-  );
+  const message = parseMessage(await readBody(request, { maxBytes: limits.messageBytes }));
   answerJson(response, 200, await act(sandbox, message, user));
 }
 

@@ -1,6 +1,7 @@
 /** Connect's streams over HTTP/1.1, JSON, without compression: messages in envelopes of a flag byte and a length. */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import { limits } from "@cloche/protocol";
+import { asBuffer, parseJson } from "@cloche/base";
+import { ClocheError, GatheredBytes, limits } from "@cloche/protocol";
 import { E2bError } from "../e2b-error.ts";
 import { type Fields, written } from "../http.ts";
 
@@ -11,24 +12,34 @@ export const streamType = "application/connect+json";
 
 /** The messages of a request's body, while they arrive. */
 export async function* readMessages(request: IncomingMessage): AsyncGenerator<Fields, void> {
-  let held: Buffer = Buffer.alloc(0);
+  const held = new GatheredBytes();
+  let wanted = headBytes;
   for await (const piece of request as AsyncIterable<Buffer>) {
-    held = held.length === 0 ? piece : Buffer.concat([held, piece]);
-    while (held.length >= headBytes) {
-      const length = held.readUInt32BE(1);
-      if (length > limits.jsonBodyBytes)
-        throw new E2bError("resource_exhausted", `a message is larger than ${limits.jsonBodyBytes} bytes`);
-      if (held.length < headBytes + length) break;
-      const flags = held.readUInt8(0);
-      if ((flags & compressedFlag) !== 0)
-        throw new E2bError("unimplemented", "messages are taken without compression");
-      const text = held.toString("utf8", headBytes, headBytes + length);
-      held = held.subarray(headBytes + length);
+    held.push(piece);
+    if (held.length < wanted) continue;
+    let bytes = asBuffer(held.take());
+    for (;;) {
+      wanted = bytes.length < headBytes ? headBytes : headBytes + lengthOf(bytes);
+      if (bytes.length < wanted) break;
+      const flags = bytes.readUInt8(0);
+      const message = bytes.subarray(headBytes, wanted);
+      bytes = bytes.subarray(wanted);
       if ((flags & endFlag) !== 0) return;
-      yield parseMessage(text);
+      yield parseMessage(message);
     }
+    held.push(bytes);
   }
   if (held.length > 0) throw new E2bError("invalid_argument", "the body ends within a message");
+}
+
+/** The length of the message whose envelope `bytes` begin with. */
+function lengthOf(bytes: Buffer): number {
+  const length = bytes.readUInt32BE(1);
+  if (length > limits.messageBytes)
+    throw new E2bError("resource_exhausted", `a message is larger than ${limits.messageBytes} bytes`);
+  if ((bytes.readUInt8(0) & compressedFlag) !== 0)
+    throw new E2bError("unimplemented", "messages are taken without compression");
+  return length;
 }
 
 /** The single message of a call whose answer is a stream. */
@@ -37,11 +48,13 @@ export async function readMessage(request: IncomingMessage): Promise<Fields> {
   throw new E2bError("invalid_argument", "the body must hold one message");
 }
 
-export function parseMessage(text: string): Fields {
+export function parseMessage(bytes: Uint8Array): Fields {
+  if (bytes.length === 0) return {};
   let parsed: unknown;
   try {
-    parsed = JSON.parse(text === "" ? "{}" : text);
+    parsed = parseJson(bytes);
   } catch (error) {
+    if (error instanceof ClocheError) throw error;
     throw new E2bError("invalid_argument", "the message is not valid JSON", { cause: error });
   }
   if (typeof parsed !== "object" || parsed === null || Array.isArray(parsed))

@@ -3,6 +3,9 @@
  * that no client has asked for yet. The programs of a sandbox decide how large both become, and all teams share this
  * process.
  */
+import { asBuffer } from "@cloche/base";
+import { GatheredBytes } from "@cloche/protocol";
+
 const mib = 1_048_576;
 
 /** For all sandboxes together, and for one of them. */
@@ -39,16 +42,15 @@ export async function withJson<Answer, Result>(
   tooLarge: () => Error,
   use: (answer: Answer) => Promise<Result>,
 ): Promise<Result> {
-  const pieces: Uint8Array[] = [];
+  const gathered = new GatheredBytes();
   let bytes = 0;
   try {
     for await (const piece of body) {
       if (!held.take(piece.length)) throw tooLarge();
       bytes += piece.length;
-      pieces.push(piece);
+      gathered.push(piece);
     }
-    const answer = JSON.parse(Buffer.concat(pieces).toString()) as Answer;
-    pieces.length = 0;
+    const answer = JSON.parse(asBuffer(gathered.take()).toString()) as Answer;
     return await use(answer);
   } finally {
     held.give(bytes);

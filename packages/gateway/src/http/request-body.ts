@@ -1,7 +1,7 @@
 /** Checks the body of a gateway call before Connect parses it: size, valid JSON of the right types, valid protobuf. */
 import type { IncomingMessage } from "node:http";
 import type { DescMessage } from "@bufbuild/protobuf";
-import { type BodyBounds, readBody } from "@cloche/base";
+import { type BodyBounds, parseJson, readBody } from "@cloche/base";
 import { ClocheError } from "@cloche/protocol";
 import { connectErrorFrom } from "./errors.ts";
 import { checkJsonTypes } from "./json-types.ts";
@@ -38,8 +38,9 @@ export async function* checkedBody(
 function checkJson(body: Buffer, input: DescMessage): void {
   let parsed: unknown;
   try {
-    parsed = JSON.parse(body.toString("utf8"));
+    parsed = parseJson(body);
   } catch (error) {
+    if (error instanceof ClocheError) throw error;
     throw new ClocheError("invalid_argument", `request body is not valid JSON: ${(error as Error).message}`, {
       cause: error,
     });

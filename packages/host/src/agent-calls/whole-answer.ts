@@ -1,6 +1,8 @@
 // Reads one complete answer to a request of ours, or fails, before a deadline that holds whatever the peer does. A peer may send
 // nothing, a head without a body, a body that never ends or trickles, or close in the middle.
 import type { ClientRequest } from "node:http";
+import { asBuffer } from "@cloche/base";
+import { GatheredBytes } from "@cloche/protocol";
 
 export interface AnswerLimits {
   /** From the call to the last byte of the answer. */
@@ -43,18 +45,17 @@ export function wholeAnswer(call: ClientRequest, body: string, limits: AnswerLim
     call.on("error", fail);
     call.once("close", () => fail(new Error("the connection ended before the answer did")));
     call.once("response", (response) => {
-      const chunks: Buffer[] = [];
-      let size = 0;
+      const gathered = new GatheredBytes();
       response.on("error", fail);
       response.on("data", (chunk: Buffer) => {
-        size += chunk.length;
-        if (size > bytes) fail(new Error(`the answer is longer than ${bytes} bytes`));
-        else chunks.push(chunk);
+        if (gathered.length + chunk.length > bytes)
+          fail(new Error(`the answer is longer than ${bytes} bytes`));
+        else gathered.push(chunk);
       });
       response.once("end", () => {
         over();
         if (!keep) call.destroy();
-        resolve({ status: response.statusCode ?? 0, text: Buffer.concat(chunks).toString("utf8") });
+        resolve({ status: response.statusCode ?? 0, text: asBuffer(gathered.take()).toString("utf8") });
       });
     });
     if (signal?.aborted) return onAbort();

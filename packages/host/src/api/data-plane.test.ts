@@ -80,6 +80,22 @@ describe("the data plane of the host", { timeout: 30_000 }, () => {
       expect([teamId, actor, requestId]).toEqual(["team-t", "token:token-1", "req-lab"]);
   });
 
+  it("parses no JSON that would stop the process for others", async () => {
+    const ask = (more: unknown) => caller.call(id, "POST", "/v1/restore", { checkpoint_id: "ckpt-x", more });
+    const [large, many] = [
+      await ask("x".repeat(200_000)),
+      await ask(Array.from({ length: 60_000 }, () => 0)),
+    ];
+    expect([large.status, large.body.message]).toEqual([
+      413,
+      expect.stringContaining("larger than 131072 bytes"),
+    ]);
+    expect([many.status, many.body.message]).toEqual([
+      413,
+      expect.stringContaining("more than 50000 values"),
+    ]);
+  });
+
   it("tells of nobody whose token is not good", async () => {
     expect((await caller.call(id, "POST", "/v1/checkpoint", {}, "rubbish")).status).toBe(401);
     expect((await caller.call(id, "POST", "/v1/checkpoint", {})).status).toBe(200);

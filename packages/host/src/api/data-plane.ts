@@ -93,7 +93,7 @@ export function hostDataPlane(parts: HostDataPlaneParts): HostDataPlane {
       const claims = verifier.verify(bearerToken(authorization), sandboxId);
       const { handler, id } = route(request);
       const body =
-        request.method === "POST" ? await readJsonBody(request, { maxBytes: limits.jsonBodyBytes }) : {};
+        request.method === "POST" ? await readJsonBody(request, { maxBytes: limits.checkpointBodyBytes }) : {};
       const query = new URLSearchParams((request.url ?? "").split("?")[1] ?? "");
       if (request.method !== "GET") parts.requireMayChange?.();
       const call = { parts, sandboxId, body, query, id, signal: gone.signal };

@@ -212,6 +212,7 @@ describe("requests", () => {
   test.each([
     ["no JSON", "{", 400],
     ["no JSON-RPC", { hello: 1 }, 400],
+    ["of too many values", { ...initialize, more: Array.from({ length: 50_001 }, () => ({})) }, 413],
     ["far too large", { ...initialize, more: "x".repeat(5 * 1_048_576) }, 413],
   ])("%s are told so", async (_what, body, status) => {
     await open();

@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { type NodeIncomingMessageLike, toWebRequest } from "@modelcontextprotocol/node";
+import { boundJsonValues, ClocheError } from "@cloche/protocol";
 import { Refusal } from "./caller.ts";
 
 /** The web request with the read body, and a signal that aborts when the client goes away before the answer. */
@@ -15,8 +16,11 @@ export async function webRequestOf(
   response.once("close", () => gone.abort());
   try {
     const options = { signal: gone.signal, maxRequestBodySize: maxBytes };
-    return await toWebRequest(request as NodeIncomingMessageLike, undefined, options);
+    const web = await toWebRequest(request as NodeIncomingMessageLike, undefined, options);
+    if (web.body !== null) boundJsonValues(await web.clone().bytes());
+    return web;
   } catch (error) {
+    if (error instanceof ClocheError) throw new Refusal(413, error.message);
     if ((error as { status?: number }).status === 413)
       throw new Refusal(413, `the body has more than ${maxBytes} bytes`);
     throw error;
