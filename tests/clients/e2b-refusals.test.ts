@@ -98,6 +98,49 @@ test("another team's sandbox is none, for its key and for its sandbox's token", 
   expect((await ask("GET", "/health", { headers: inSandbox(foreign) })).status).toBe(204);
 });
 
+test("a sandbox's token and its signed URLs end with their API key, for calls under way too", async () => {
+  const call = async (method: string, body: object): Promise<{ key: { id: string }; secret: string }> => {
+    const answer = await fetch(`${target.gatewayUrl}/cloche.public.v1.ApiKeyService/${method}`, {
+      method: "POST",
+      headers: { "content-type": "application/json", authorization: `Bearer ${key}` },
+      body: JSON.stringify(body),
+    });
+    expect(answer.status).toBe(200);
+    return answer.json() as Promise<{ key: { id: string }; secret: string }>;
+  };
+  const { key: made, secret } = await call("CreateApiKey", { name: "short-lived" });
+  const found = await ask("POST", `/v2/sandboxes/${own.sandboxID}/connect`, {
+    key: secret,
+    json: { timeout: 600 },
+  });
+  const theirs = found.body as unknown as typeof own;
+  expect(theirs.envdAccessToken).not.toBe(own.envdAccessToken);
+  const signature = createHash("sha256")
+    .update(`/etc/passwd:read:root:${theirs.envdAccessToken}`)
+    .digest("base64");
+  const signed = `/files?path=/etc/passwd&username=root&signature=v1_${encodeURIComponent(signature.replace(/=+$/, ""))}`;
+  const statuses = async (): Promise<number[]> => [
+    (await fetch(`${url}/files?path=/etc/passwd`, { headers: inSandbox(theirs) })).status,
+    (await fetch(`${url}${signed}`, { headers: { "e2b-sandbox-id": own.sandboxID } })).status,
+    (await fetch(`${url}${signed}`)).status,
+  ];
+  expect(await statuses()).toEqual([200, 200, 200]);
+
+  const message = Buffer.from(JSON.stringify({ process: { cmd: "sleep", args: ["60"] } }));
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(message.length, 1);
+  const stream = await fetch(`${url}/process.Process/Start`, {
+    method: "POST",
+    headers: { ...inSandbox(theirs), "content-type": "application/connect+json" },
+    body: Buffer.concat([head, message]),
+  });
+  const ended = stream.text().catch(() => "cut");
+
+  await call("RevokeApiKey", { id: made.id });
+  expect(await statuses()).toEqual([401, 401, 401]);
+  expect(await ended).toBe("cut");
+}, 60_000);
+
 test("a sandbox's token is needed, and opens neither the API nor the gateway", async () => {
   for (const token of ["", "made up", "A".repeat(3_000), key]) {
     const { status } = await ask("GET", "/files?path=/etc/passwd", {

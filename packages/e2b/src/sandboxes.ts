@@ -7,6 +7,7 @@ import { ClocheApiError, Gateway, openDataPlane, type SandboxDataPlane, type San
 import { isSandboxId } from "@cloche/protocol";
 import type { NodeFetch } from "@cloche/sdk/node";
 import type { AccessTokens } from "./access-token.ts";
+import { type Signer, Signers } from "./signers.ts";
 import { E2bError, noSandbox, notRunning, unreachable } from "./e2b-error.ts";
 import { Accounts } from "./envd/accounts.ts";
 import { HeldBytes, heldBytesMax } from "./envd/held-bytes.ts";
@@ -14,9 +15,10 @@ import { ProcessIds } from "./envd/process-ids.ts";
 import { Watchers } from "./envd/watchers.ts";
 
 const heldSandboxes = 10_000;
-const heldKeys = 1_000;
+const heldKeys = 32;
 const relistMs = 5_000;
-const listedSandboxes = 10_000;
+/** Sandboxes of a key that are looked for after a restart, the newest ones. */
+const listedSandboxes = 100;
 
 export interface OpenSandbox {
   readonly id: string;
@@ -43,14 +45,14 @@ export interface SandboxesOptions {
 export class Sandboxes {
   readonly #options: SandboxesOptions;
   readonly #open = new Map<string, OpenSandbox>();
-  readonly #keysOf = new Map<string, Set<string>>();
+  readonly #signers = new Signers();
+  /** Keys used last, the newest at the end. */
   readonly #keys = new Set<string>();
   readonly #held = new HeldBytes(heldBytesMax.all);
   #listedAtMs = Number.NEGATIVE_INFINITY;
 
   constructor(options: SandboxesOptions) {
     this.#options = options;
-    this.#keys.add(options.ownKey);
   }
 
   get domain(): string {
@@ -79,17 +81,26 @@ export class Sandboxes {
   }
 
   /** The tokens that may have signed a URL: of that sandbox, or of all sandboxes if none is named. */
-  async signers(
-    sandboxId: string | undefined,
-  ): Promise<{ sandboxId: string; apiKey: string; token: string }[]> {
-    if (sandboxId === undefined) await this.#list();
-    const ids = sandboxId === undefined ? [...this.#keysOf.keys()] : [sandboxId];
+  async signers(sandboxId: string | undefined): Promise<Signer[]> {
+    if (sandboxId === undefined) {
+      await this.#list();
+      return [...this.#signers.all()];
+    }
+    const known = [...this.#signers.all(sandboxId)];
+    const others = [...this.#allKeys()].filter((apiKey) => known.every((one) => one.apiKey !== apiKey));
     const { tokens } = this.#options;
-    return ids.flatMap((id) =>
-      [...new Set([...(this.#keysOf.get(id) ?? []), ...(sandboxId === undefined ? [] : this.#keys)])].map(
-        (apiKey) => ({ sandboxId: id, apiKey, token: tokens.issue(apiKey, id) }),
-      ),
-    );
+    return [
+      ...known,
+      ...others.map((apiKey) => ({ sandboxId, apiKey, token: tokens.issue(apiKey, sandboxId) })),
+    ];
+  }
+
+  /**
+   * Throws `unauthenticated` when the key is no longer valid. Called for each request, because the data plane's tokens
+   * that `open` keeps outlive the key.
+   */
+  async requireKey(apiKey: string, sandboxId: string): Promise<void> {
+    await this.find(this.gateway(apiKey), sandboxId);
   }
 
   open(sandboxId: string, apiKey: string): OpenSandbox {
@@ -159,7 +170,7 @@ export class Sandboxes {
   }
 
   forget(sandboxId: string): void {
-    this.#keysOf.delete(sandboxId);
+    this.#signers.forget(sandboxId);
     for (const [key, { id, watchers }] of this.#open) {
       if (id !== sandboxId) continue;
       watchers.close();
@@ -174,17 +185,19 @@ export class Sandboxes {
 
   #remember(apiKey: string, sandboxId: string): void {
     if (!isSandboxId(sandboxId)) return;
-    if (this.#keys.size < heldKeys) this.#keys.add(apiKey);
-    let keys = this.#keysOf.get(sandboxId);
-    if (keys === undefined) {
-      keys = new Set();
-      this.#keysOf.set(sandboxId, keys);
-      for (const oldest of this.#keysOf.keys()) {
-        if (this.#keysOf.size <= heldSandboxes) break;
-        this.#keysOf.delete(oldest);
-      }
-    }
-    if (keys.size < heldKeys) keys.add(apiKey);
+    this.#keys.delete(apiKey);
+    this.#keys.add(apiKey);
+    const [oldest] = this.#keys;
+    if (this.#keys.size > heldKeys && oldest !== undefined) this.#keys.delete(oldest);
+    this.#note(apiKey, sandboxId);
+  }
+
+  #note(apiKey: string, sandboxId: string): void {
+    this.#signers.add(sandboxId, apiKey, () => this.#options.tokens.issue(apiKey, sandboxId));
+  }
+
+  #allKeys(): Set<string> {
+    return new Set([...this.#keys, this.#options.ownKey]);
   }
 
   /** Lists the sandboxes of all known keys. Rate-limited, because anybody can cause it. */
@@ -192,13 +205,10 @@ export class Sandboxes {
     const nowMs = performance.now();
     if (nowMs - this.#listedAtMs < relistMs) return;
     this.#listedAtMs = nowMs;
-    for (const apiKey of this.#keys) {
-      let count = 0;
+    for (const apiKey of this.#allKeys()) {
       try {
-        for await (const { id } of this.gateway(apiKey).allSandboxes()) {
-          if ((count += 1) > listedSandboxes) break;
-          this.#remember(apiKey, id);
-        }
+        const { sandboxes } = await this.gateway(apiKey).listSandboxes({ page_size: listedSandboxes });
+        for (const { id } of sandboxes) this.#note(apiKey, id);
       } catch (error) {
         // The tokens of a revoked key are no longer valid.
         if (error instanceof ClocheApiError && error.code === "unauthenticated") this.#keys.delete(apiKey);

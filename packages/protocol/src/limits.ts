@@ -118,6 +118,8 @@ export const limits = {
   automaticCheckpoints: 3,
   publicPorts: 64,
   apiKeyNameLength: 64,
+  /** API keys of one team that are neither revoked nor expired. */
+  apiKeysPerTeam: 500,
   /** Egress (docs/network.md). */
   domainLength: 253,
   egressDomains: 128,

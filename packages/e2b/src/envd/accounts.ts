@@ -12,12 +12,17 @@ export interface Account {
 
 const defaultUser = "user";
 const fallbackUser = "root";
-const passwdBytes = 1_048_576;
+const passwdBytes = 262_144;
+const heldAccounts = 16;
+const heldLineBytes = 1_024;
 
-/** The Unix users of one sandbox. Read once, and again for an unknown name. */
+/**
+ * The Unix users of one sandbox, each read when it is first named. Keeps only those, because the sandbox decides how
+ * large its file is, and all teams share this process.
+ */
 export class Accounts {
   readonly #plane: SandboxDataPlane;
-  #known: Promise<Map<string, Account>> | undefined;
+  readonly #known = new Map<string, Account>();
 
   constructor(plane: SandboxDataPlane) {
     this.#plane = plane;
@@ -26,37 +31,33 @@ export class Accounts {
   /** An empty name means E2B's default `user`, or root if the sandbox has no such user. */
   async find(name: string): Promise<Account> {
     const wanted = name === "" ? defaultUser : name;
-    let account = (await this.#accounts()).get(wanted);
-    if (account === undefined && name !== "") {
-      this.#known = undefined;
-      account = (await this.#accounts()).get(wanted);
+    const known = this.#known.get(wanted);
+    if (known !== undefined) return known;
+    const text = await bodyText(this.#plane, "/etc/passwd", passwdBytes);
+    const account = accountIn(text, wanted) ?? (name === "" ? accountIn(text, fallbackUser) : undefined);
+    if (account !== undefined) {
+      if (this.#known.size >= heldAccounts) this.#known.clear();
+      this.#known.set(wanted, account);
+      return account;
     }
-    account ??= name === "" ? (await this.#accounts()).get(fallbackUser) : undefined;
-    if (account !== undefined) return account;
     if (name === "") return { name: fallbackUser, uid: "0", gid: "0", home: "/root" };
     throw new E2bError(
       "unauthenticated",
       `error looking up user '${name.slice(0, 100)}': there is no such user in the sandbox`,
     );
   }
+}
 
-  #accounts(): Promise<Map<string, Account>> {
-    this.#known ??= this.#read().catch((error: unknown) => {
-      this.#known = undefined;
-      throw error;
-    });
-    return this.#known;
-  }
-
-  /** Users of the sandbox can write this file: its content is used only as names and paths within the same sandbox. */
-  async #read(): Promise<Map<string, Account>> {
-    const text = await bodyText(this.#plane, "/etc/passwd", passwdBytes);
-    const accounts = new Map<string, Account>();
-    for (const line of text.split("\n")) {
-      const [, name = "", uid = "", gid = "", home = ""] =
-        /^([^:]+):[^:]*:(\d+):(\d+):[^:]*:(\/[^:]*):/.exec(line) ?? [];
-      if (name !== "" && !accounts.has(name)) accounts.set(name, { name, uid, gid, home });
-    }
-    return accounts;
-  }
+/** Users of the sandbox can write this file: its content is used only as names and paths within the same sandbox. */
+function accountIn(text: string, wanted: string): Account | undefined {
+  const at = text.startsWith(`${wanted}:`) ? 0 : text.indexOf(`\n${wanted}:`) + 1;
+  if (at === 0 && !text.startsWith(`${wanted}:`)) return undefined;
+  // A copy: a part of a text keeps the whole text in memory.
+  const line =
+    Buffer.from(text.slice(at, at + heldLineBytes))
+      .toString()
+      .split("\n", 1)[0] ?? "";
+  const [, name = "", uid = "", gid = "", home = ""] =
+    /^([^:]+):[^:]*:(\d+):(\d+):[^:]*:(\/[^:]*):/.exec(line) ?? [];
+  return name === "" ? undefined : { name, uid, gid, home };
 }

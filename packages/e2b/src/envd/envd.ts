@@ -11,6 +11,9 @@ import { answerCallError, call, isCall } from "./calls.ts";
 import { readFile, writeFiles } from "./files.ts";
 import { readSignature } from "./signed-url.ts";
 
+/** How often the key of an open stream is looked at. */
+const keyLookMs = 5_000;
+
 export class Envd {
   readonly #sandboxes: Sandboxes;
 
@@ -29,6 +32,7 @@ export class Envd {
       const url = new URL(request.url ?? "/", "http://sandbox");
       sandbox = await this.#authorised(request, url, sandboxId);
       callerIsKnown(request);
+      this.#endWithKey(response, sandbox);
       await this.#dispatch(request, response, url, sandbox);
       return undefined;
     } catch (thrown) {
@@ -44,17 +48,29 @@ export class Envd {
       const apiKey = this.#sandboxes.keyIn(token, sandboxId);
       if (apiKey === undefined)
         throw new E2bError("unauthenticated", "header X-Access-Token is no token of this sandbox");
+      await this.#sandboxes.requireKey(apiKey, sandboxId);
       return this.#sandboxes.open(sandboxId, apiKey);
     }
     if (url.pathname === "/files") {
       const operation = request.method === "POST" ? "write" : "read";
       const signer = await readSignature(this.#sandboxes, url.searchParams, operation, sandboxId);
+      await this.#sandboxes.requireKey(signer.apiKey, signer.sandboxId);
       return this.#sandboxes.open(signer.sandboxId, signer.apiKey);
     }
     throw new E2bError(
       "unauthenticated",
       "header X-Access-Token is missing; it is the envdAccessToken of a create",
     );
+  }
+
+  /** Cuts an answer that is still open when its key was revoked. */
+  #endWithKey(response: ServerResponse, { id, apiKey }: OpenSandbox): void {
+    const look = (): void =>
+      void this.#sandboxes.requireKey(apiKey, id).catch((error: unknown) => {
+        if (E2bError.from(error).code === "unauthenticated") response.destroy();
+      });
+    const timer = setInterval(look, keyLookMs);
+    response.once("close", () => clearInterval(timer));
   }
 
   async #dispatch(

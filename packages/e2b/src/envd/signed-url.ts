@@ -1,12 +1,7 @@
 import { createHash, timingSafeEqual } from "node:crypto";
 import { E2bError } from "../e2b-error.ts";
 import type { Sandboxes } from "../sandboxes.ts";
-
-/** The sandbox and API key of a signed URL. */
-export interface Signer {
-  sandboxId: string;
-  apiKey: string;
-}
+import type { Signer } from "../signers.ts";
 
 /**
  * Checks `signature=v1_…`: the SHA-256 of `path:operation:user:token[:expiration]`, with the sandbox's token. At the one address of all

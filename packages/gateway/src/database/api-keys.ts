@@ -22,8 +22,10 @@ export class ApiKeys {
     this.#db = db;
   }
 
-  async insert(key: ApiKeyRecord, secretHash: string, audit: AuditEntry): Promise<void> {
-    await this.#db.transaction().execute(async (tx) => {
+  /** False, and nothing is inserted: the team has `most` keys that are valid at the time of the new one. */
+  async insert(key: ApiKeyRecord, secretHash: string, audit: AuditEntry, most?: number): Promise<boolean> {
+    return await this.#db.transaction().execute(async (tx) => {
+      if (most !== undefined && (await validKeys(tx, key)) >= most) return false;
       await tx
         .insertInto("api_keys")
         .values({
@@ -39,6 +41,7 @@ export class ApiKeys {
         })
         .execute();
       await insertAudit(tx, audit);
+      return true;
     });
   }
 
@@ -97,6 +100,20 @@ export class ApiKeys {
   async touch(id: string, nowMs: number): Promise<void> {
     await this.#db.updateTable("api_keys").set({ last_used_at: nowMs }).where("id", "=", id).execute();
   }
+}
+
+async function validKeys(
+  tx: Kysely<Schema>,
+  { teamId, createdAtMs }: Pick<ApiKeyRecord, "teamId" | "createdAtMs">,
+): Promise<number> {
+  const { count } = await tx
+    .selectFrom("api_keys")
+    .select((e) => e.fn.countAll().as("count"))
+    .where("team_id", "=", teamId)
+    .where("revoked_at", "is", null)
+    .where((e) => e.or([e("expires_at", "is", null), e("expires_at", ">", createdAtMs)]))
+    .executeTakeFirstOrThrow();
+  return Number(count);
 }
 
 const apiKeyFromRow = (row: ApiKeyRow): ApiKeyRecord => ({

@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { limits } from "@cloche/protocol";
 import { type GatewayFixture, openFixture } from "../testing/gateway-fixture.ts";
 
 let f: GatewayFixture;
@@ -49,6 +50,24 @@ describe("ApiKeyService", () => {
     expect((await call("ListApiKeys", {}, secret)).status).toBe(200);
     await f.clock.advance(1);
     expect((await call("ListApiKeys", {}, secret)).body.message).toBe(`API key ${key.id} is expired`);
+  });
+
+  it("makes as many keys as a team may have, counting neither revoked nor expired ones nor another team's", async () => {
+    const others = await f.gateway.addTeam("others");
+    await f.gateway.createApiKey(others.id, "theirs");
+    const { key: revoked } = (await call("CreateApiKey", {})).body;
+    await call("RevokeApiKey", { id: revoked.id });
+    await call("CreateApiKey", { expires_in_seconds: 1 });
+    await f.clock.advance(1_000);
+    for (let count = 1; count < limits.apiKeysPerTeam - 1; count += 1)
+      await f.gateway.createApiKey(f.teamId, `key ${count}`);
+    const { key: last } = (await call("CreateApiKey", {})).body;
+    expect(last.id).toMatch(/^key-/);
+    const refused = await call("CreateApiKey", {});
+    expect([refused.status, refused.body.code]).toEqual([429, "resource_exhausted"]);
+    expect(refused.body.message).toContain("500 API keys");
+    await call("RevokeApiKey", { id: last.id });
+    expect((await call("CreateApiKey", {})).status).toBe(200);
   });
 
   it("does not find another team's keys", async () => {

@@ -40,11 +40,14 @@ export const isApiKeySecret = (text: string): boolean =>
 export const newApiKeySecret = (randomBytes: RandomBytes): string =>
   secretStart + Buffer.from(randomBytes(secretBytes)).toString("base64url");
 
-/** `expiresInSeconds` 0: never. An empty name is generated, and so is a missing secret. */
+/**
+ * `expiresInSeconds` 0: never. An empty name is generated, and so is a missing secret. `most`: valid keys that the team
+ * may have; default: any number.
+ */
 export async function createApiKey(
   needs: ApiKeyDependencies,
   caller: Caller,
-  wanted: { name: string; expiresInSeconds: number; secret?: string | undefined },
+  wanted: { name: string; expiresInSeconds: number; secret?: string | undefined; most?: number },
 ): Promise<CreatedApiKey> {
   const { apiKeys, audit, clock, randomBytes } = needs;
   const nowMs = clock.nowMs();
@@ -59,7 +62,13 @@ export async function createApiKey(
     revokedAtMs: null,
     lastUsedAtMs: null,
   };
-  await apiKeys.insert(key, secretHash(secret), audit.entry(caller, "key.create", key.id));
+  const entry = audit.entry(caller, "key.create", key.id);
+  if (!(await apiKeys.insert(key, secretHash(secret), entry, wanted.most)))
+    throw new ClocheError(
+      "resource_exhausted",
+      `the team has ${wanted.most} API keys, which is the most; revoke some that are not used`,
+      { resource: "quota" },
+    );
   return { key, secret };
 }
 
@@ -76,6 +85,7 @@ export function apiKeyService(needs: ApiKeyDependencies): ServiceImpl<typeof Api
       const { key, secret } = await createApiKey(needs, callerOf(context), {
         name: request.name,
         expiresInSeconds,
+        most: limits.apiKeysPerTeam,
       });
       return { key: keyMessage(key), secret };
     },
