@@ -75,6 +75,15 @@ export const e2bDefences: readonly Defence[] = [
     named: "while it is used",
   },
   {
+    what: "an access token of E2B ends with its API key, though tokens made with it go on",
+    file: "packages/e2b/src/sandboxes.ts",
+    find: "await this.find(this.gateway(apiKey), sandboxId);",
+    replace: "await Promise.resolve([apiKey, sandboxId]);",
+    project: "clients",
+    test: "tests/clients/e2b-refusals.test.ts",
+    named: "end with their API key",
+  },
+  {
     what: "the search for the signer of a URL has a bound",
     file: "packages/e2b/src/signers.ts",
     find: "if (this.#count > this.#max) this.#dropOfLargest();",

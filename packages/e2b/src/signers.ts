@@ -47,7 +47,7 @@ export class Signers {
   }
 
   forget(sandboxId: string): void {
-    for (const apiKey of [...(this.#known.get(sandboxId)?.keys() ?? [])]) this.#drop(sandboxId, apiKey);
+    for (const apiKey of this.#known.get(sandboxId)?.keys() ?? []) this.#drop(sandboxId, apiKey);
   }
 
   #dropOfLargest(): void {
