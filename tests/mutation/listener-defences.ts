@@ -68,8 +68,8 @@ export const listenerDefences: readonly Defence[] = [
   {
     what: "little is read of a caller who is not known",
     file: "packages/base/src/listeners/read-body.ts",
-    find: "if (isChecked || size <= listenerBounds.strangerBytes) return;",
-    replace: "if (isChecked || size > 0) return;",
+    find: "if (isChecked || gathered.length <= listenerBounds.strangerBytes) return;",
+    replace: "if (isChecked || gathered.length > 0) return;",
     project: "unit",
     test: "packages/base/src/listeners/read-body.test.ts",
     named: "not known",
