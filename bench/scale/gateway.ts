@@ -28,7 +28,7 @@ const database = await openShared(url);
 const limits = { sandboxes: 1_000_000, callsPerSecond: 1_000_000, concurrentCalls: 10_000 };
 const startedMs = performance.now();
 const gateway = createGateway({
-  database: { ...database, isNew: false },
+  database,
   hosts: ({ id }) => {
     const sessionManager = new Http2SessionManager(baseUrl);
     const transport = createConnectTransport({

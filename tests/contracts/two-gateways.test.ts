@@ -24,7 +24,7 @@ const some = <T>(make: () => T): T[] => Array.from({ length: burst }, make);
 async function start(url: string, owner: string, host: HostClient) {
   const database = await openPostgres(url, systemClock, undefined, { isShared: true });
   const gateway: Gateway = createGateway({
-    database: { ...database, isNew: false },
+    database,
     host,
     owner,
     signingKeys: [testSigningKey()],

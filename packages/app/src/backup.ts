@@ -11,13 +11,14 @@ import { join } from "node:path";
 import {
   type Config,
   ConfigError,
+  type Log,
   readJsonFile,
   rfc3339,
   syncDirectory,
   systemClock,
   writeDurably,
 } from "@cloche/base";
-import { checkSqlite, copySqlite, schemaVersion } from "@cloche/gateway";
+import { checkSqlite, copySqlite, type Database, schemaVersion } from "@cloche/gateway";
 import { pingControl } from "./control-socket.ts";
 import { installationFile, readInstallation } from "./setup/installation.ts";
 
@@ -29,11 +30,14 @@ interface BackupNote {
   database: "cloche.db" | "";
 }
 
+/** After a restore no sandbox's time is up for so long. */
+const graceMs = 24 * 3_600_000;
+
 const noteName = "backup.json";
 const databaseName = "cloche.db";
 const copied = ["keys", "tls", "config.yaml", installationFile];
 
-/** While this file exists in a home, machines that the database does not know are left alone. */
+/** Left by a restore for the next start (`afterRestore`). */
 export const restoredMarker = (home: string): string => join(home, "restored");
 
 export async function backUp(config: Config, folder: string): Promise<void> {
@@ -99,6 +103,19 @@ export async function restoreBackup(config: Config, folder: string): Promise<voi
   const moved =
     note.home === home ? "" : `; it was made in ${note.home}: tokens given out there are not valid here`;
   console.error(`restored what ${folder} knew at ${note.created_at}${moved}`);
+}
+
+/**
+ * The first start after a restore: nothing is deleted or suspended because of a time that its owner may have extended after the backup.
+ * Machines that the database does not know are kept in any case (gateway/lifecycle/orphans.ts).
+ */
+export async function afterRestore(home: string, database: Database, log: Log): Promise<void> {
+  const marker = restoredMarker(home);
+  if (!existsSync(marker)) return;
+  const untilMs = systemClock.nowMs() + graceMs;
+  await database.sandboxes.postponeExpiries(untilMs);
+  await rm(marker);
+  log.warn({ until: rfc3339(untilMs) }, "a backup was restored: no sandbox's time is up before then");
 }
 
 /** Does nothing if `from` does not exist. */

@@ -1,6 +1,6 @@
 /** Composes the parts of a single machine: gateway, edge and host in one process, which call each other's contracts in memory. */
 import { randomBytes } from "node:crypto";
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { type Config, type Log, systemClock } from "@cloche/base";
 import type { Edge } from "@cloche/edge";
 import { createGateway, type Gateway } from "@cloche/gateway";
@@ -10,7 +10,7 @@ import { RouteService } from "@cloche/protocol/edge";
 import { HostService } from "@cloche/protocol/host";
 import { createClient, createRouterTransport } from "@connectrpc/connect";
 import { dataPlaneUrl, edgeUrl, gatewayUrl, shown } from "./addresses.ts";
-import { restoredMarker } from "./backup.ts";
+import { afterRestore } from "./backup.ts";
 import { prepareE2b } from "./e2b.ts";
 import { KeyRotation } from "./key-rotation.ts";
 import { ensureLocalTeam } from "./local-team.ts";
@@ -92,10 +92,9 @@ async function startParts(
   });
 
   progress.step("gateway");
-  // A restored backup may not know newer machines: these are left alone, as with a new database.
-  const isRestored = existsSync(restoredMarker(config.home));
+  await afterRestore(config.home, database, log);
   const gateway = createGateway({
-    database: isRestored ? { ...database, isNew: true } : database,
+    database,
     host: createClient(HostService, hostTransport),
     signingKeys,
     config: gatewayConfig(config, `cloche-${instanceTag(config.home)}`, dataPlaneUrl(config)),

@@ -18,11 +18,17 @@ export function gatewayMetrics(
   metrics: Metrics,
   countByState: () => ReadonlyMap<SandboxState, number>,
   fleet?: Pick<Fleet, "rows">,
+  orphans: () => number = () => 0,
 ): GatewayMetrics {
   metrics.gauge("cloche_sandboxes", "Sandboxes by state.", async () => {
     const counts = countByState();
     return sandboxStates.map((state) => ({ labels: { state }, value: counts.get(state) ?? 0 }));
   });
+  metrics.gauge(
+    "cloche_orphan_machines",
+    "Machines that the database does not know; kept until an operator adopts or deletes them (cloche orphans).",
+    async () => [{ labels: {}, value: orphans() }],
+  );
   metrics.gauge(
     "cloche_host_reserved_share",
     "Memory that sandboxes have reserved of a host, as a share of its capacity. None in one process.",

@@ -40,6 +40,7 @@ import { Expiry } from "./lifecycle/expiry.ts";
 import type { HostCalls, HostClient } from "./lifecycle/host-calls.ts";
 import { HostComparison } from "./lifecycle/host-comparison.ts";
 import { Drains } from "./lifecycle/drains.ts";
+import { type Orphan, Orphans } from "./lifecycle/orphans.ts";
 import { LostHosts } from "./lifecycle/lost-hosts.ts";
 import { Relocation } from "./lifecycle/relocation.ts";
 import { Lifecycle } from "./lifecycle/lifecycle.ts";
@@ -135,6 +136,13 @@ export interface Gateway {
   ): Promise<CreatedApiKey>;
   /** Whether calls with this secret are accepted; `unknown`: the database has never had it. */
   apiKeyState(secret: string): Promise<"good" | "refused" | "unknown">;
+  /** Machines that the database does not know. */
+  readonly orphans: {
+    list(): Promise<Orphan[]>;
+    /** `teamId` empty: its own team. */
+    adopt(sandboxId: string, teamId: string): Promise<Orphan>;
+    remove(sandboxId: string): Promise<Orphan>;
+  };
   /** Throws a ClocheError naming what is not ready. */
   ready(): Promise<void>;
   /** From now on the gateway is not ready, and each answer ends its connection. Calls are still answered. */
@@ -165,7 +173,12 @@ export function createGateway(options: GatewayOptions): Gateway {
       ? { id: hostId, client: options.host }
       : { hosts: database.hosts, connect: options.hosts };
   const fleet = new Fleet(source, clock, log);
-  const metrics = gatewayMetrics(options.metrics ?? new Metrics(), () => table.countByState(), fleet);
+  const metrics = gatewayMetrics(
+    options.metrics ?? new Metrics(),
+    () => table.countByState(),
+    fleet,
+    () => orphans.count,
+  );
   const reachable = (): string[] => fleet.ids().filter((id) => fleet.isSyncedWith(id));
   const onGained = (id: string): void => {
     toldEvents.gained(id);
@@ -215,6 +228,7 @@ export function createGateway(options: GatewayOptions): Gateway {
   const pushKeys = (host: HostCalls, keys: VerificationKey[] = tokens.verificationKeys): Promise<void> =>
     host.setVerificationKeys(config.issuer, keys, { signal: closed.signal, requestId: "" });
   const usage = new UsageWatch(database.usage, clock, log);
+  const orphans = new Orphans({ database, records, fleet, audit, clock, log });
   const reconciler = new Reconciler({
     database,
     records,
@@ -222,6 +236,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     lifecycle,
     fleet,
     watches,
+    orphans,
     usage,
     audit,
     clock,
@@ -234,6 +249,7 @@ export function createGateway(options: GatewayOptions): Gateway {
     fleet,
     watches,
     reconciler,
+    orphans,
     usage,
     clock,
     log,
@@ -434,6 +450,16 @@ export function createGateway(options: GatewayOptions): Gateway {
       if (key === undefined) return "unknown";
       const isExpired = key.expiresAtMs !== null && key.expiresAtMs <= nowMs();
       return key.revokedAtMs !== null || isExpired ? "refused" : "good";
+    },
+
+    orphans: {
+      list: () => orphans.list(),
+      async adopt(sandboxId, teamId) {
+        const adopted = await orphans.adopt(sandboxId, teamId);
+        await reconciler.check(adopted.hostId, sandboxId);
+        return adopted;
+      },
+      remove: (sandboxId) => orphans.remove(sandboxId),
     },
 
     ready,

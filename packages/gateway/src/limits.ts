@@ -30,6 +30,8 @@ export const gatewayLimits = {
   expiryBatch: 100,
   expiryCheckMs: 60_000,
   idempotencySweepMs: 3_600_000,
+  /** Removals of sandboxes are noted this long. A machine that is found later is kept for an operator. */
+  removedKeepMs: 30 * 24 * 3_600_000,
   /** Automatic checkpoints: how often due ones are looked for, how many are read, how many are taken at once, and when
    *  one is tried again that failed or whose gateway is gone. */
   checkpointLookMs: 15_000,

@@ -48,8 +48,6 @@ export interface Database {
   readonly changes: Changes | undefined;
   /** Opening the database does not claim it; a service that starts on it does. */
   readonly ownership: OwnedPlace;
-  /** True when this start made the schema, so the database was empty. */
-  readonly isNew: boolean;
   /** Throws `unavailable` when the database does not answer, or a PostgreSQL can only be read. */
   ping(): Promise<void>;
   close(): Promise<void>;
@@ -100,9 +98,8 @@ async function openDatabase(
   checkWritable: (db: Kysely<Schema>) => Promise<void> = async (db) => void (await sql`select 1`.execute(db)),
 ): Promise<Database> {
   const db = new Kysely<Schema>({ dialect: withOutOfReach(dialect) });
-  let foundVersion: number;
   try {
-    foundVersion = await migrate(db as Kysely<unknown>, clock.nowMs());
+    await migrate(db as Kysely<unknown>, clock.nowMs());
   } catch (error) {
     await db.destroy();
     throw error;
@@ -126,7 +123,6 @@ async function openDatabase(
     storageSweep: new StorageSweep(db),
     changes,
     ownership: new OwnerOfDatabase(db),
-    isNew: foundVersion === 0,
     ping: () => checkWritable(db),
     close: () => db.destroy(),
   };

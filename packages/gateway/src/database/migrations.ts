@@ -383,6 +383,15 @@ const migrations: readonly Migration[] = [
         .addColumn(name, "text", (c) => c.notNull().defaultTo(""))
         .execute();
   },
+
+  async function version18(schema) {
+    await schema
+      .createTable("removed_sandboxes")
+      .addColumn("id", "text", (c) => c.primaryKey())
+      .addColumn("removed_at", "bigint", (c) => c.notNull())
+      .execute();
+    await schema.createIndex("removed_by_time").on("removed_sandboxes").column("removed_at").execute();
+  },
 ];
 
 export const schemaVersion = migrations.length;

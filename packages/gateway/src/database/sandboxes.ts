@@ -29,14 +29,16 @@ export interface SandboxWrite {
   room?: Room;
   /** Nothing is written unless the host of the record as read is lost, until the transaction ends. */
   leavesLostHost?: true;
+  /** The generation becomes at least this: the host knows a newer one than the record, because the database is older. */
+  generationMin?: number;
   /** A step of this operation: writes its input. Nothing is written if the operation was replaced or taken over. */
   during?: OperationRecord;
 }
 
-/** A new sandbox with the operation that makes it and its audit entry. */
+/** A new sandbox with the operation that makes it (none: its machine is there) and its audit entry. */
 export interface NewRow {
   record: SandboxRecord;
-  begin: OperationRecord;
+  begin?: OperationRecord;
   audit: AuditEntry;
 }
 
@@ -215,6 +217,35 @@ export class Sandboxes {
     return numUpdatedRows === 1n;
   }
 
+  /** Whether a sandbox of this id had a record here, which was removed in the last month. */
+  async wasRemoved(id: string): Promise<boolean> {
+    const row = await this.#db
+      .selectFrom("removed_sandboxes")
+      .select("id")
+      .where("id", "=", id)
+      .executeTakeFirst();
+    return row !== undefined;
+  }
+
+  /** Notes that the sandbox is removed, although this database has never had its record. */
+  async noteRemoved(id: string, nowMs: number): Promise<void> {
+    await noteRemoved(this.#db, id, nowMs);
+  }
+
+  /** Drops notes of removals before `beforeMs`. */
+  async forgetRemoved(beforeMs: number): Promise<void> {
+    await this.#db.deleteFrom("removed_sandboxes").where("removed_at", "<", beforeMs).execute();
+  }
+
+  /** After a restore: no sandbox's time is up before `untilMs`, because its owner may have extended it after the backup. */
+  async postponeExpiries(untilMs: number): Promise<void> {
+    await this.#db
+      .updateTable("sandboxes")
+      .set({ expires_at: untilMs })
+      .where("expires_at", "<", untilMs)
+      .execute();
+  }
+
   /** The greatest ordinal given so far; 0 when there is none. */
   async lastOrdinal(): Promise<number> {
     const row = await this.#db
@@ -242,7 +273,7 @@ export class Sandboxes {
           .executeTakeFirst();
         if (numInsertedOrUpdatedRows !== 1n) throw new IdTaken();
         await insertMetadata(tx, record.id, record.metadata);
-        await insertOperation(tx, begin);
+        if (begin !== undefined) await insertOperation(tx, begin);
         await insertAudit(tx, audit);
       }
       await this.#changes?.note(
@@ -281,7 +312,7 @@ export class Sandboxes {
           const next: SandboxRecord = {
             ...read,
             ...patch,
-            generation: read.generation + 1,
+            generation: Math.max(read.generation + 1, write.generationMin ?? 0),
             updatedAtMs: Math.max(nowMs, read.updatedAtMs),
           };
           nexts.push(next);
@@ -294,13 +325,17 @@ export class Sandboxes {
     return isWritten ? nexts : undefined;
   }
 
-  /** Removes the record with all that belongs to it, under the same conditions as `change`. */
+  /**
+   * Removes the record with all that belongs to it, under the same conditions as `change`. That the sandbox was removed is noted for
+   * a month: a machine without a record and without this note is of a newer database than this one, or of a database that is lost.
+   */
   async remove(read: SandboxRecord, { freesKey, ...write }: SandboxRemoval): Promise<boolean> {
     return await this.#allOrNothing(
       [read.id],
       async (db) => {
         if (!(await writeRest(db, read.id, write))) return false;
         if (freesKey === true) await freeKeyOf(db, read.id);
+        await noteRemoved(db, read.id, write.audit?.atMs ?? read.updatedAtMs);
         const result = await db
           .deleteFrom("sandboxes")
           .where("id", "=", read.id)
@@ -368,6 +403,14 @@ const isActedOn = ({ and, eb, or }: ExpressionBuilder<Schema, "sandboxes">) =>
 
 /** Thrown to roll the transaction back; never leaves this file. */
 class MovedOn extends Error {}
+
+async function noteRemoved(db: Kysely<Schema>, id: string, nowMs: number): Promise<void> {
+  await db
+    .insertInto("removed_sandboxes")
+    .values({ id, removed_at: nowMs })
+    .onConflict((conflict) => conflict.column("id").doUpdateSet({ removed_at: nowMs }))
+    .execute();
+}
 
 async function writeRest(db: Kysely<Schema>, sandboxId: string, write: SandboxWrite): Promise<boolean> {
   if (write.end !== undefined) {

@@ -271,6 +271,12 @@ export interface StorageSweepRow {
   listed_at: number;
 }
 
+/** A sandbox whose record was removed: its machine, wherever one is left, may be destroyed. */
+export interface RemovedSandboxRow {
+  id: string;
+  removed_at: number;
+}
+
 export interface Schema {
   teams: TeamRow;
   api_keys: ApiKeyRow;
@@ -281,6 +287,7 @@ export interface Schema {
   secrets: SecretRow;
   used_file_links: UsedFileLinkRow;
   idempotency_keys: IdempotencyKeyRow;
+  removed_sandboxes: RemovedSandboxRow;
   audit: AuditRow;
   usage_intervals: UsageIntervalRow;
   owner: OwnerRow;

@@ -1,7 +1,7 @@
 /**
  * Deletes or suspends (on_timeout) sandboxes whose timeout_seconds are over. Expiry times are in the database and
  * survive a restart; this class has one timer, for the next of them. Every hour it also deletes expired idempotency
- * keys.
+ * keys and old notes of removed sandboxes.
  */
 import type { Clock, Log } from "@cloche/base";
 import type { Database } from "../database/database.ts";
@@ -65,6 +65,7 @@ export class Expiry {
     const nowMs = this.#clock.nowMs();
     if (nowMs - this.#sweptAtMs < gatewayLimits.idempotencySweepMs) return;
     await this.#database.idempotencyKeys.sweep(nowMs);
+    await this.#database.sandboxes.forgetRemoved(nowMs - gatewayLimits.removedKeepMs);
     this.#sweptAtMs = nowMs;
   }
 

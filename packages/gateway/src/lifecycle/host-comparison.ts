@@ -18,6 +18,7 @@ import type { Fleet } from "../hosts/fleet.ts";
 import type { Watches } from "../hosts/host-watches.ts";
 import { gatewayLimits } from "../limits.ts";
 import type { CallContext, HostCalls } from "./host-calls.ts";
+import type { Orphans } from "./orphans.ts";
 import { isDue, type Reconciler } from "./reconciler.ts";
 import type { UsageWatch } from "./usage-watch.ts";
 
@@ -26,6 +27,7 @@ export interface HostComparisonDependencies {
   fleet: Fleet;
   watches: Watches;
   reconciler: Reconciler;
+  orphans: Orphans;
   usage: UsageWatch;
   clock: Clock;
   log: Log;
@@ -46,7 +48,6 @@ export class HostComparison {
   readonly #stop = new AbortController();
   readonly #turns = new Turns(gatewayLimits.hostsComparedAtOnce);
   readonly #passes = new Set<Promise<void>>();
-  readonly #seen = new Set<string>();
   #regularly: Promise<void> | undefined;
 
   constructor(needs: HostComparisonDependencies) {
@@ -64,10 +65,7 @@ export class HostComparison {
 
   /** The host's listing of its machines is complete. */
   synced(hostId: string): void {
-    const { database, fleet, reconciler } = this.#needs;
-    if (database.isNew && !this.#seen.has(hostId))
-      reconciler.spare([...fleet.all(hostId)].map((one) => one.sandboxId));
-    this.#seen.add(hostId);
+    const { fleet } = this.#needs;
     this.#pass(hostId, async () => {
       await this.#needs.pushKeys(fleet.calls(hostId));
       await this.#checkAll(hostId);
@@ -153,9 +151,12 @@ export class HostComparison {
     records: ReadonlyMap<string, SandboxRecord>,
   ): Promise<void> {
     const { database, fleet, log, reconciler } = this.#needs;
-    const own = machines.filter((one) => mayGoOn(one, records.get(one.sandboxId)));
+    const { orphans } = this.#needs;
     const strangers = machines.filter(({ sandboxId }) => !records.has(sandboxId));
     await Promise.all(strangers.map(({ sandboxId }) => reconciler.check(row.id, sandboxId)));
+    const own = machines.filter(
+      (one) => mayGoOn(one, records.get(one.sandboxId)) || orphans.isKept(row.id, one.sandboxId),
+    );
     await fleet.calls(row.id).admit(
       own.map(({ sandboxId }) => sandboxId),
       this.#call(),

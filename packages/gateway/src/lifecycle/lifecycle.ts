@@ -168,7 +168,7 @@ export class Lifecycle {
     return await Promise.all(ids.map((id) => this.#stillThere(id)));
   }
 
-  #newRows(caller: Caller, wanted: readonly NewSandbox[], kind: "create" | "fork"): NewRow[] {
+  #newRows(caller: Caller, wanted: readonly NewSandbox[], kind: "create" | "fork"): Required<NewRow>[] {
     const { audit, randomBytes } = this.#needs;
     const id = Buffer.from(randomBytes(10)).toString("hex");
     const group = { id, sandboxIds: wanted.map((one) => one.id), hostId: wanted[0]?.hostId ?? "" };

@@ -109,8 +109,11 @@ describe("while it runs", () => {
     });
   });
 
-  it("a machine that nobody knows is destroyed", async () => {
-    f.host.add({ sandboxId: "sbx-11111111111111111111" });
+  it("a machine that is left of a deleted sandbox is destroyed", async () => {
+    const id = await create();
+    await f.call("DeleteSandbox", { id });
+    await expect.poll(() => stateOf(id)).toBe("not_found");
+    f.host.add({ sandboxId: id });
     await expect.poll(() => f.host.machines.size).toBe(0);
   });
 
@@ -222,34 +225,6 @@ describe("after a restart", () => {
     await force(id, state);
     await f.restart();
     await expect.poll(() => stateOf(id)).toBe(then);
-  });
-
-  it("leaves unknown machines alone when the database was made at this start", async () => {
-    const { createGateway } = await import("../gateway.ts");
-    const { openSqlite } = await import("../database/database.ts");
-    const { testConfig, testSigningKey } = await import("../testing/gateway-fixture.ts");
-    const { silentLog } = await import("@cloche/base");
-    const { randomBytes } = await import("node:crypto");
-    const id = await create();
-    const database = await openSqlite(":memory:", f.clock);
-    const options = {
-      signingKeys: [testSigningKey()],
-      config: testConfig,
-      clock: f.clock,
-      log: silentLog,
-      randomBytes,
-    };
-    const fresh = createGateway({ ...options, database, host: f.host.client });
-    await fresh.start();
-    await fresh.settled();
-    await quiet();
-    expect(f.host.phase(id)).toBe(MachinePhase.RUNNING);
-    // A machine that appears later was not there before the new database, so it is destroyed.
-    f.host.add({ sandboxId: "sbx-22222222222222222222" });
-    await expect.poll(() => f.host.phase("sbx-22222222222222222222")).toBeUndefined();
-    expect(f.host.phase(id)).toBe(MachinePhase.RUNNING);
-    await fresh.close();
-    await database.close();
   });
 });
 

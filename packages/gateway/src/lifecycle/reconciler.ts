@@ -1,8 +1,8 @@
 /**
  * Compares one sandbox's record with its machine: after the machine changed, after an operation ended, and when the
  * comparison of a whole host found a difference (host-comparison.ts). It continues operations that a crash interrupted,
- * restarts machines that should run, sets records of lost machines to ERROR, and destroys machines without a record and
- * copies on hosts that the record does not name. It also suspends idle machines. It acts only on hosts that this
+ * restarts machines that should run, sets records of lost machines to ERROR, and destroys machines of removed sandboxes and
+ * copies on hosts that the record does not name (a database older than a machine: orphans.ts). It also suspends idle machines. It acts only on hosts that this
  * gateway watches, except on the former host of a move.
  *
  * Keeps no state that must survive a crash: each check reads record, operation and machine anew.
@@ -21,6 +21,7 @@ import type { AuditLog, Caller } from "./audit-log.ts";
 import { decideRemedy, decideReturn, type MachineSight, type Remedy } from "./decide.ts";
 import { type Lifecycle, newOperation } from "./lifecycle.ts";
 import type { EndedOperation, OperationRunner } from "./operation-runner.ts";
+import { egressIn, isOlder, type Orphans } from "./orphans.ts";
 import type { Records } from "./records.ts";
 import { countedAnew } from "./sagas.ts";
 import type { UsageWatch } from "./usage-watch.ts";
@@ -32,6 +33,7 @@ export interface ReconcilerDependencies {
   lifecycle: Lifecycle;
   fleet: Fleet;
   watches: Watches;
+  orphans: Orphans;
   usage: UsageWatch;
   audit: AuditLog;
   clock: Clock;
@@ -47,8 +49,6 @@ export class Reconciler {
   readonly #stop = new AbortController();
   /** Bounds how many sandboxes are compared at once. */
   readonly #turns = new Turns(gatewayLimits.reconcileConcurrency);
-  /** Machines found with a new, empty database, which cannot tell whether they are wanted. They are not destroyed. */
-  readonly #spared = new Set<string>();
   /** By sandbox, the last message of a running machine about its restart that was written into the record. */
   readonly #said = new Map<string, string>();
 
@@ -66,11 +66,6 @@ export class Reconciler {
   async close(): Promise<void> {
     this.#stop.abort(new Error("the gateway is closing"));
     await this.#queue.drain();
-  }
-
-  /** Comparisons never destroy these machines. */
-  spare(sandboxIds: readonly string[]): void {
-    for (const id of sandboxIds) this.#spared.add(id);
   }
 
   changed(hostId: string, sandboxId: string): void {
@@ -152,10 +147,27 @@ export class Reconciler {
     if (record?.generation !== before?.generation) return this.#later(hostId, sandboxId);
     if (record === undefined || isElsewhere(record)) {
       if (record === undefined) this.#said.delete(sandboxId);
-      return await this.#destroyUnknown(hostId, sandboxId, machine);
+      return await this.#destroyUnknown(hostId, sandboxId, machine, record);
     }
     if (machine === undefined) fleet.machinesOf(hostId).forget(sandboxId);
-    if (!runner.isBusy(sandboxId)) await this.#remedy(record, machine);
+    if (runner.isBusy(sandboxId)) return;
+    if (machine !== undefined && isOlder(record, machine)) return await this.#catchUp(record, machine);
+    await this.#remedy(record, machine);
+  }
+
+  /** The database was restored, and is older than the machine: the newer policy is kept, and later ones will be newer than it. */
+  async #catchUp(record: SandboxRecord, { revision, spec }: Machine): Promise<void> {
+    const { records, audit, log } = this.#needs;
+    log.warn(
+      { sandbox_id: record.id },
+      "the database is older than this machine, whose egress policy is kept",
+    );
+    const caller: Caller = { teamId: record.teamId, actor: "system:reconciler", requestId: "" };
+    const entry = audit.entry(caller, "sandbox.update_egress", record.id, "ok", "the database was older");
+    const egress = spec === undefined ? undefined : egressIn(spec);
+    const write = { generationMin: revision + 1, audit: entry };
+    const changed = await records.change(record, egress === undefined ? {} : { egress }, write);
+    if (changed !== undefined) this.#later(record.hostId, record.id);
   }
 
   async #remedy(record: SandboxRecord, machine: Machine | undefined): Promise<void> {
@@ -243,18 +255,23 @@ export class Reconciler {
     if (image !== undefined) await this.#needs.records.change(record, { image });
   }
 
-  async #destroyUnknown(hostId: string, sandboxId: string, machine: Machine | undefined): Promise<void> {
-    const { fleet, log } = this.#needs;
-    const fields = { sandbox_id: sandboxId, host_id: hostId };
-    if (machine === undefined) return fleet.machinesOf(hostId).forget(sandboxId);
-    if (this.#spared.has(sandboxId)) {
-      // Destroying machines because of a wrong, empty database would lose every disk.
-      log.error(fields, "the database is newer than this machine; it is left alone");
-      return;
+  async #destroyUnknown(
+    hostId: string,
+    sandboxId: string,
+    machine: Machine | undefined,
+    record: SandboxRecord | undefined,
+  ): Promise<void> {
+    const { fleet, log, orphans } = this.#needs;
+    if (machine === undefined) {
+      orphans.gone(hostId, sandboxId);
+      return fleet.machinesOf(hostId).forget(sandboxId);
     }
-    log.warn(fields, "no sandbox has this machine here; it is destroyed");
+    // To destroy machines because the database is older than they are, or is the wrong one, would lose their disks.
+    if (await orphans.keeps(hostId, machine, record)) return;
+    log.warn({ sandbox_id: sandboxId, host_id: hostId }, "no sandbox has this machine here; it is destroyed");
     await fleet.calls(hostId).destroy(sandboxId, this.#call());
     fleet.machinesOf(hostId).forget(sandboxId);
+    orphans.gone(hostId, sandboxId);
   }
 
   async #suspendIdle(sandboxId: string): Promise<void> {
@@ -291,6 +308,7 @@ function newImageOf(record: SandboxRecord, machine: Machine | undefined): string
 /** True when record and machine differ, so that the sandbox must be checked. */
 export const isDue = (record: SandboxRecord, machine: Machine | undefined): boolean =>
   record.isHostLost ||
+  (machine !== undefined && isOlder(record, machine)) ||
   remedyFor(record, machine?.phase ?? "absent").kind !== "none" ||
   newImageOf(record, machine) !== undefined;
 

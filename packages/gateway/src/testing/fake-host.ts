@@ -277,7 +277,11 @@ export class FakeHost {
     return machine;
   }
 
-  add(spec: Partial<MachineSpec> & { sandboxId: string }, phase = MachinePhase.RUNNING): Machine {
+  add(
+    spec: Partial<MachineSpec> & { sandboxId: string },
+    phase = MachinePhase.RUNNING,
+    fields: MessageInitShape<typeof MachineSchema> = {},
+  ): Machine {
     const machine = create(MachineSchema, {
       sandboxId: spec.sandboxId,
       teamId: spec.teamId ?? "",
@@ -287,6 +291,7 @@ export class FakeHost {
       cpus: spec.cpus ?? 1,
       memoryMb: spec.memoryMb ?? 512,
       diskMb: spec.diskMb ?? 1024,
+      ...fields,
     });
     this.machines.set(spec.sandboxId, machine);
     this.memories.set(spec.sandboxId, `memory ${(memoriesMade += 1)}`);

@@ -104,7 +104,7 @@ export class FleetWorld {
     const metrics = new Metrics();
     const gateway = createGateway({
       metrics,
-      database: mortal.database({ ...this.database, isNew: false }),
+      database: mortal.database(this.database),
       hosts: ({ id, address }) => {
         const { client, close } = this.#connect(id, address);
         return { client: mortal.host(client), close };

@@ -67,8 +67,7 @@ export async function openFixture(
   const host = new FakeHost();
   const start = async (): Promise<{ gateway: Gateway; listener: Listener }> => {
     const gateway = createGateway({
-      // Later starts find the schema in place; so does every test that looks at what an old database does.
-      database: { ...database, isNew: false },
+      database,
       host: host.client,
       signingKeys: [testSigningKey()],
       config: { ...testConfig, ...options.config },

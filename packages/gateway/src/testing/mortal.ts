@@ -46,7 +46,7 @@ export class Mortal {
   }
 
   database(database: Database): Database {
-    const wrapped: Record<string, unknown> = { isNew: database.isNew };
+    const wrapped: Record<string, unknown> = {};
     for (const name of [
       "teams",
       "apiKeys",

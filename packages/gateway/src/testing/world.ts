@@ -168,7 +168,7 @@ interface Running {
 async function start(database: Database, host: FakeHost, clock: FakeClock, owner = ""): Promise<Running> {
   const mortal = new Mortal();
   const gateway = createGateway({
-    database: mortal.database({ ...database, isNew: false }),
+    database: mortal.database(database),
     host: mortal.host(host.client),
     signingKeys: [testSigningKey()],
     config: testConfig,

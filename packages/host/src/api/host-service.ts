@@ -13,7 +13,8 @@ import {
   traceparentHeader,
   traceparentOf,
 } from "@cloche/protocol";
-import type { Egress, HostService, MachineSpec } from "@cloche/protocol/host";
+import { create } from "@bufbuild/protobuf";
+import { type Egress, type HostService, type MachineSpec, MachineSpecSchema } from "@cloche/protocol/host";
 import type { HandlerContext, ServiceImpl } from "@connectrpc/connect";
 import type { CheckpointCatalogue, CheckpointInfo } from "../checkpoint/catalogue.ts";
 import type { CheckpointQuota } from "../checkpoint/quota.ts";
@@ -140,7 +141,11 @@ export function hostService(
         await parts.groups.end(group);
         return {};
       }),
-    getMachine: ({ sandboxId }, context) => looking(context, () => machines.message(machines.get(sandboxId))),
+    getMachine: ({ sandboxId }, context) =>
+      looking(context, () => {
+        const record = machines.get(sandboxId);
+        return { ...machines.message(record), spec: specMessage(record) };
+      }),
     listMachines: (_request, context) =>
       looking(context, () => ({ machines: machines.all().map((record) => machines.message(record)) })),
     watchMachines: async function* (_request, context) {
@@ -287,6 +292,23 @@ function specRecord(spec: MachineSpec | undefined, runtimes: readonly Runtime[])
     ...(spec.egress === undefined ? {} : { egress: egressRecord(spec.egress) }),
   };
 }
+
+/** What CreateMachine would be asked for to make this machine: of one whose record is lost (`cloche orphans`). */
+const specMessage = (record: MachineRecord) =>
+  create(MachineSpecSchema, {
+    sandboxId: record.id,
+    teamId: record.teamId,
+    name: record.name,
+    runtime: record.runtime,
+    template: record.template,
+    cpus: record.cpus,
+    memoryMb: record.memoryMb,
+    diskMb: record.diskMb,
+    env: record.env,
+    checkpointId: record.checkpointId,
+    idleSuspendSeconds: record.idleSuspendSeconds,
+    ...(record.egress !== undefined && { egress: record.egress }),
+  });
 
 function egressRecord({ mode, domains, cidrs, revision }: Egress): MachineEgress {
   const known = egressModes.find((one) => one === mode);

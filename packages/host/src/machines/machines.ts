@@ -230,6 +230,7 @@ export class Machines {
       runningSinceUnixMs: BigInt(record.runningSinceMs ?? 0),
       ...(record.phase === "suspended" && record.stored !== undefined && { storedImage: record.stored }),
       doze: this.#isRelayed ? 0 : this.doze.count(record.id),
+      revision: record.egress?.revision ?? 0,
       channelKey: hasChannel(record) ? channelKeyOf(record.controlSecret) : new Uint8Array(),
     });
   }

@@ -1012,6 +1012,20 @@ export declare type Machine = Message<"cloche.host.v1.Machine"> & {
    * @generated from field: cloche.host.v1.StoredImage stored_image = 16;
    */
   storedImage?: StoredImage | undefined;
+
+  /**
+   * of its egress: the newest generation of its record that the host knows; above the record's, the database is older
+   *
+   * @generated from field: uint32 revision = 17;
+   */
+  revision: number;
+
+  /**
+   * only in the answer of GetMachine
+   *
+   * @generated from field: cloche.host.v1.MachineSpec spec = 18;
+   */
+  spec?: MachineSpec | undefined;
 };
 
 /**
@@ -1113,6 +1127,20 @@ export declare type MachineJson = {
    * @generated from field: cloche.host.v1.StoredImage stored_image = 16;
    */
   storedImage?: StoredImageJson;
+
+  /**
+   * of its egress: the newest generation of its record that the host knows; above the record's, the database is older
+   *
+   * @generated from field: uint32 revision = 17;
+   */
+  revision?: number;
+
+  /**
+   * only in the answer of GetMachine
+   *
+   * @generated from field: cloche.host.v1.MachineSpec spec = 18;
+   */
+  spec?: MachineSpecJson;
 };
 
 /**
